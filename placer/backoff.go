@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// What the placer does besides placing jobs. If one of these fails, the placer continues without it
-// and retries.
+// The placer's activities besides placing jobs. If one of these activities fails, the placer
+// continues without it and retries later.
 const (
 	hearingEvents      = "following Nomad's events"
 	readingJobs        = "reading single jobs"
@@ -32,15 +32,15 @@ const (
 	recordingFinished  = "recording which jobs named in pal_after have finished"
 )
 
-// backoff describes an activity that failed last time, with the time of its next try.
+// backoff describes an activity whose last try failed, with the time of the next try.
 type backoff struct {
 	err      error
 	failures int
 	retryAt  time.Time
 }
 
-// report records the outcome of an activity. It logs when a failure begins, changes and ends.
-// Meanwhile the status shows the failure.
+// report records the outcome of an activity. It logs when a failure begins, changes and ends. While
+// the activity fails, the status shows the failure.
 func (p *core) report(what string, err error) {
 	was, had := p.backoffs[what]
 	switch {

@@ -9,16 +9,16 @@ import (
 	"time"
 )
 
-// clock is the placer's own clock. It follows the machine's monotonic clock
-// and never goes back, so nothing waits longer if the wall clock is set back a little. If the wall
-// clock is set forward, clock follows. If the wall clock is set back by more than [mostAhead], the
-// placer ends and starts again with a new clock: see [ErrClockSetBack].
+// clock is the placer's own clock. It follows the machine's monotonic clock and never goes back. So
+// if the wall clock is set back a little, no wait becomes longer. If the wall clock is set forward,
+// clock follows. If the wall clock is set back by more than [mostAhead], the placer ends and starts
+// again with a new clock: see [ErrClockSetBack].
 type clock struct {
 	wall func() time.Time
 	mono func() time.Duration // monotonic time since an arbitrary instant
 	read time.Duration        // mono when the clock was last read
-	at   time.Time            // the clock's time then
-	// ahead is how far at was ahead of the wall clock then.
+	at   time.Time            // the clock's time when it was last read
+	// ahead is how far the clock was ahead of the wall clock when it was last read.
 	ahead time.Duration
 }
 
@@ -41,9 +41,9 @@ func (c *clock) now() time.Time {
 // mostAhead is how far the clock may be ahead of the wall clock.
 const mostAhead = time.Minute
 
-// ErrClockSetBack ends [Placer.Run]. With the old clock, windows would open and quarantines would
-// end at the wrong time until a restart. A new placer can continue, because Nomad stores everything
-// that the placer knows.
+// ErrClockSetBack ends [Placer.Run]. If the placer kept its old clock, windows would open and
+// quarantines would end at wrong times. A new placer with a new clock can continue, because Nomad
+// stores everything that the placer knows.
 var ErrClockSetBack = errors.New("this machine's clock was set back")
 
 // setBack returns an error if the wall clock was set back by more than mostAhead.

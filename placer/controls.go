@@ -17,14 +17,14 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-// Controls are people's orders about jobs outside their jobspecs, such as a hold. They are stored
-// in one of Nomad's variables (nomad-pal/controls), so they survive restarts of the placer and new
-// versions of jobs. The active agent writes the variable, and makes its placer read it again. The
-// placer starts no job before it has read them, because the job might be held. If the variable
-// cannot be read, the placer waits for controlsWithin at most.
+// Controls are orders that people give about jobs outside their jobspecs, such as a hold. Controls
+// are stored in one of Nomad's variables (nomad-pal/controls), so they survive restarts of the
+// placer and new versions of jobs. The active agent writes the variable, and makes its placer read
+// it again. The placer starts no job before it has read the controls, because the job might be
+// held. If the variable cannot be read, the placer waits for controlsWithin at most.
 
-// controlsWithin is how long a placer tries to read the controls, at its start or after a change,
-// before it decides without them.
+// controlsWithin is how long a placer tries to read the controls before it decides without them.
+// The placer reads the controls when it starts and after each change.
 const controlsWithin = 3 * time.Second
 
 // Control changes the controls of a job, and makes the placer read them. It also deletes the
@@ -56,8 +56,8 @@ func (p *Placer) Control(ctx context.Context, k cluster.JobKey, change func(*gan
 	return of, nil
 }
 
-// gone returns which jobs with controls Nomad no longer has. It asks Nomad, because the snapshot
-// lacks new jobs and, after a lost connection, most jobs.
+// gone returns which jobs with controls Nomad no longer has. It asks Nomad about each job that the
+// snapshot lacks, because a snapshot lacks new jobs and, after a lost connection, most jobs.
 func (p *Placer) gone(ctx context.Context, told map[string]gang.Control) map[string]bool {
 	gone, picture := map[string]bool{}, p.Picture()
 	for id := range told {
@@ -70,14 +70,15 @@ func (p *Placer) gone(ctx context.Context, told map[string]gang.Control) map[str
 	return gone
 }
 
-// Reread makes the placer read the data again that commands change: controls and the quarantine.
+// Reread makes the placer read again the data that commands change: the controls and the
+// quarantine.
 func (p *Placer) Reread() {
 	p.reread.Store(true)
 	p.nudge()
 }
 
 // readControls reads the controls if they may have changed, and reports whether the placer may
-// decide: they are known, or controlsWithin has passed.
+// decide. It may if the controls are known or controlsWithin has passed.
 func (p *Placer) readControls(ctx context.Context, now time.Time) bool {
 	if p.reread.Swap(false) {
 		if !p.controlsOld && p.m.Controls != nil {

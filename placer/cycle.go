@@ -16,8 +16,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-// cycleTimeout bounds a cycle. Each request has its own timeout. If many requests time out, reading
-// everything again shows whether Nomad answers at all.
+// cycleTimeout bounds a cycle. Each request has its own timeout. If many requests time out, the
+// cycle ends, and the placer reads everything again. That shows whether Nomad answers at all.
 const cycleTimeout = 2 * time.Minute
 
 // errCycleTimeout ends a cycle that took too long.
@@ -41,7 +41,7 @@ func (p *Placer) cycle(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// cycleWithin is one cycle. The order matters: each step relies on those before it.
+// cycleWithin runs one cycle. The order matters, because each step relies on the steps before it.
 //
 //  1. Read data that events do not contain completely: allocations, measurements, failures.
 //  2. Catch up (catchUp).
@@ -51,7 +51,7 @@ func (p *Placer) cycleWithin(ctx context.Context) error {
 	began := p.tick()
 	if !p.backsOff(readingAllocs, began) {
 		p.report(readingAllocs, p.nomad.ReadStale(ctx, p.m.State))
-		p.tick() // reading may have taken a while since began
+		p.tick() // reading the allocations can take a while
 	}
 	if err := p.calibrate(ctx, p.m.Time); err != nil {
 		return err
@@ -83,18 +83,18 @@ func (p *Placer) cycleWithin(ctx context.Context) error {
 	return nil
 }
 
-// oldNews is how long a cycle may have run before its knowledge is too old for a decision. After
-// that the cycle first applies new events, once. If Nomad answered slowly, a job may meanwhile have
-// started and been lost with its node, and holds its GPUs again when the node is back.
+// oldNews is the age from which a cycle's knowledge is too old for a decision. If a cycle has run
+// for longer, it first applies new events, once. While Nomad answered slowly, a job may have
+// started and been lost with its node. When the node is back, the job holds its GPUs again.
 const oldNews = time.Second
 
 // catchUp brings the placer up to date with Nomad's state, and does what is due for each gang.
 //
-//  1. Update the view: who holds which GPU, which GPUs are excluded.
-//  2. Update each gang (track), then let it do what is due (reconcileAll). Ended gangs give their
-//     GPUs back here, before any gang starts.
+//  1. Update the view: which job holds which GPU, and which GPUs are excluded.
+//  2. Update each gang (track), then do what is due for it (reconcileAll). In this step ended gangs
+//     give their GPUs back, before any gang starts.
 //  3. Tell the queue what changed, and which GPUs each gang has (syncQueue). The queue must not
-//     decide before that, or a GPU could be given out twice.
+//     decide before this step, or it could give a GPU to two gangs.
 func (p *Placer) catchUp(ctx context.Context) error {
 	now := p.m.Time
 	if err := p.m.UpdateView(now); err != nil {
@@ -122,13 +122,13 @@ type followed struct {
 	all   time.Time // when all jobs were last updated
 }
 
-// followAll is how often all jobs are updated, even unchanged ones: finished runs change the
-// estimates of waiting jobs.
+// followAll is how often all jobs are updated, even unchanged jobs, because finished runs change
+// the estimates of waiting jobs.
 const followAll = 10 * time.Second
 
 // track updates the tracked jobs. Normally it updates only jobs that changed since the last cycle.
-// It updates all jobs after a full read, when the view was rebuilt, when the set of nodes that may
-// serve jobs has changed (the view's epoch), and every [followAll].
+// It updates all jobs after a full read, after the view was rebuilt, after the set of nodes that
+// can serve jobs has changed (the view's epoch), and every [followAll].
 func (p *Placer) track(ctx context.Context) {
 	keys, mark, known := p.m.State.Touched(p.followed.mark)
 	now := followed{mark: mark, view: p.m.View, epoch: p.m.View.Epoch(), all: p.followed.all}
@@ -197,11 +197,13 @@ func (p *Placer) drop(k cluster.JobKey) {
 	delete(p.progress.of, k)
 }
 
-// pinsGrace is how long a new placer lets all pins reserve their GPUs. Its predecessor may have
-// written some without recording them. By the end of the grace their members have started.
+// pinsGrace is how long all pins reserve their GPUs after a placer has started. The placer before
+// it may have written pins that it did not record. After pinsGrace, the members of these gangs have
+// started.
 const pinsGrace = 30 * time.Second
 
-// distrustPins ends the grace for pins that are not known to be the placer's.
+// distrustPins ends the reservations of pins that are not known to be the placer's, once pinsGrace
+// has passed.
 func (p *Placer) distrustPins(now time.Time) {
 	if p.pinsUntil.IsZero() {
 		p.pinsUntil = now.Add(pinsGrace)
@@ -211,11 +213,11 @@ func (p *Placer) distrustPins(now time.Time) {
 	}
 }
 
-// profileAgain is how often the placer looks for a stored profile while it has none and cannot
-// build one from measurements.
+// profileAgain is how often the placer looks for a stored profile while it has no profile and
+// cannot build one from measurements.
 const profileAgain = 10 * time.Second
 
-// calibrate builds a profile from the measurements that the nodes publish or that were imported. It
+// calibrate builds a profile from the measurements that the nodes publish and the imported ones. It
 // returns only errors of ctx.
 func (p *Placer) calibrate(ctx context.Context, now time.Time) error {
 	if p.m.Profile == nil && now.Sub(p.profileReadAt) > profileAgain {
@@ -245,8 +247,8 @@ func (p *Placer) calibrate(ctx context.Context, now time.Time) error {
 	return ctx.Err()
 }
 
-// profileDue returns the write of the profile in force, if it is not stored yet. Nodes, commands
-// and the next placer read it.
+// profileDue returns the write that stores the profile in force, if that profile is not stored yet.
+// Nodes, commands and the next placer read the stored profile.
 func (p *journal) profileDue(now time.Time) *dueWrite {
 	if !p.unstored || p.backsOff(storingProfile, now) {
 		return nil
@@ -266,7 +268,7 @@ func (p *Placer) syncQueue(ctx context.Context) {
 	others := false
 	for _, k := range p.m.View.TakeShifted() {
 		if t := p.m.Jobs[k]; t != nil {
-			t.Idle = false // the queue must learn where it runs
+			t.Idle = false // the queue must learn where the gang runs
 		} else {
 			others = true
 		}

@@ -25,29 +25,30 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// start is a decision to start a gang, before it is committed.
+// start is a decision to start a gang that is not yet committed.
 type start struct {
 	t *model.Tracked
 	gang.Start
 	err error // why the start failed
-	// instead are the effects to carry out because the gang refuses to start.
+	// instead holds the effects to carry out if the gang refuses to start.
 	instead []gang.Effect
-	// forbidden is set if an event after the decision rules the start out. sent is set once Nomad
-	// was asked to register the job.
+	// forbidden is set if an event that arrived after the decision rules out the start. sent is set
+	// once the placer has sent the registration to Nomad.
 	forbidden, sent bool
 	// index is the JobModifyIndex of the job with its pins.
 	index uint64
-	// submission is set if the job was submitted to the agent. submitted is the answer for its
-	// author. If refused is set, the registration failed and err is that answer.
+	// submission is set if the job was submitted to the agent. submitted is the answer for the
+	// job's author. refused is set if Nomad refused the registration; the author then gets that
+	// error.
 	submission *submission // nil if Nomad has the job
 	submitted  submitted
 	refused    bool
 }
 
-// decide asks the queue for its decisions and carries them out. The loop carries out all decisions
-// except starts: these it only prepares, and it marks their GPUs as taken in the view, so that
-// later decisions of the pass respect them. Then decide commits several starts at a time: a commit
-// takes Nomad milliseconds, and changes only its own gang.
+// decide asks the queue for its decisions and carries them out. Its loop carries out all decisions
+// except starts. It only prepares the starts, and marks their GPUs as taken in the view, so that
+// later decisions of the cycle do not use these GPUs. After the loop, decide commits several starts
+// at a time, because a commit takes Nomad milliseconds and changes only its own gang.
 func (p *Placer) decide(ctx context.Context, now time.Time) error {
 	starts := p.arrived(now)
 	actions := p.m.Queue.Decide(gang.QueueTime(now), p.m.View.Cluster)
@@ -60,16 +61,16 @@ func (p *Placer) decide(ctx context.Context, now time.Time) error {
 		case t == nil:
 			p.m.Queue.Removed(gang.QueueTime(now), a.Job)
 		case a.Kind == queue.Start && t.MayHaveOverwritten():
-			// The outcome of the last registration is not known yet: the gang may hold GPUs
-			// already.
+			// The outcome of the last registration is not known yet, so the gang may already hold
+			// GPUs.
 			p.m.Queue.Requeue(gang.QueueTime(now), a.Job)
 			decided--
 		case a.Kind == queue.Start:
 			starts = append(starts, p.prepare(t, a.Found, now))
 			p.m.View.Take(t.Request.Gang, a.Placement)
 		case (a.Kind == queue.Preempt || a.Kind == queue.Resize) && p.m.Unregistered(a.For):
-			// It is not known yet whether Nomad accepts the job, so no gang is stopped for it. Once
-			// it is registered with its gate, the next cycle preempts for it.
+			// It is not known yet whether Nomad accepts the job, so no gang is stopped for the job.
+			// The job is registered with its gate, and the next cycle stops other gangs for it.
 			p.m.Queue.NotStopped(a.Job)
 			p.again = true
 		case a.Kind == queue.Preempt:
@@ -92,8 +93,9 @@ func (p *Placer) decide(ctx context.Context, now time.Time) error {
 	return ctx.Err()
 }
 
-// changeAll offers GPUs to running gangs whose authors now request others, within the time budget
-// of their namespaces. It runs after the queue's decisions, because waiting gangs go first.
+// changeAll offers new GPUs to running gangs whose authors have changed their request, within the
+// time budget of their namespaces. It runs after the queue's decisions, because waiting gangs go
+// first.
 func (p *Placer) changeAll(ctx context.Context) {
 	for _, t := range p.m.Sorted() {
 		if !t.Asks() {
@@ -112,8 +114,8 @@ func (p *Placer) changeAll(ctx context.Context) {
 	p.m.EndJob()
 }
 
-// prepare computes the pins of a start, and its reasons: those on the cluster at this point of the
-// pass.
+// prepare returns a start with its pins and its reasons. Both follow from the cluster's state after
+// the earlier decisions of this cycle.
 func (p *Placer) prepare(t *model.Tracked, f pal.Found, now time.Time) *start {
 	g, by := t.Request.Sized(len(f.Members)), f.By()
 	if by.Name == "" { // the placement was promised to the gang earlier
@@ -129,7 +131,8 @@ func (p *Placer) prepare(t *model.Tracked, f pal.Found, now time.Time) *start {
 	}}
 }
 
-// commitAll registers the starts and the submitted jobs that have to wait, several at a time.
+// commitAll registers the jobs to start and the submitted jobs that have to wait, several at a
+// time.
 func (p *Placer) commitAll(ctx context.Context, starts []*start, now time.Time) {
 	p.meanwhile.begin()
 	key := func(s *start) cluster.JobKey { return s.t.Key }
@@ -140,9 +143,10 @@ func (p *Placer) commitAll(ctx context.Context, starts []*start, now time.Time) 
 }
 
 // commit is the atomic step of a start. The decision is recorded later, when the members have been
-// seen. That saves a write; if the placer crashes before the decision is recorded, the next placer
-// reads the chosen GPUs from Nomad. Several commits run at a time, and each changes only its own gang. If a new event forbids
-// the start, it is postponed to the next cycle, which knows the event.
+// seen, because that saves a write. If the placer crashes before the decision is recorded, the next
+// placer reads the chosen GPUs from Nomad. Several commits run at a time, and each changes only its
+// own gang. If a new event forbids the start, the start is postponed to the next cycle, which knows
+// the event.
 func (p *Placer) commit(ctx context.Context, s *start) (err error) {
 	if s.Job, err = p.m.View.Pin(s.t.Job, s.Pins); err != nil {
 		return err
@@ -162,7 +166,7 @@ func (p *Placer) commit(ctx context.Context, s *start) (err error) {
 	if s.submission == nil {
 		source = p.nomad.Source(ctx, s.Job)
 	}
-	if err := ctx.Err(); err != nil { // if the context has ended, so have the events; that is no conflict
+	if err := ctx.Err(); err != nil { // the stream has ended with the context; not a conflict
 		return err
 	}
 	if why := p.forbids(s); why != "" {
@@ -181,25 +185,26 @@ func (p *Placer) commit(ctx context.Context, s *start) (err error) {
 		p.hooks.AfterCommit(s.t.Key)
 	}
 	if s.submission != nil {
-		s.submission.reply(s.submitted) // the author need not wait for the other jobs of the cycle
+		s.submission.reply(s.submitted) // without waiting for the cycle's other jobs
 	}
 	s.index = resp.JobModifyIndex
 	return nil
 }
 
-// meanwhile holds what was read from events that arrived while starts are committed. The decisions
+// meanwhile holds what is known from events that arrive while starts are committed. The decisions
 // did not know these events.
 type meanwhile struct {
 	mu     sync.Mutex
-	read   int                       // how many of Placer.heard were read
+	read   int                       // how many events of Placer.heard were read
 	taken  map[string]cluster.JobKey // GPUs of new allocations, and the jobs that have them
 	missed bool                      // see Placer.missedPurge
 }
 
 func (m *meanwhile) begin() { m.read, m.taken, m.missed = 0, map[string]cluster.JobKey{}, false }
 
-// forbids returns why a start must not be registered now, or "". Events may have arrived since the
-// decision, because a dry run, or reading the author's jobspec, can take Nomad seconds.
+// forbids returns why a start must not be registered now, or "" if it can be. Events may have
+// arrived since the decision, because Nomad can take seconds for a dry run or to return the
+// author's jobspec.
 func (p *Placer) forbids(s *start) string {
 	m := &p.meanwhile
 	m.mu.Lock()
@@ -225,8 +230,8 @@ func (p *Placer) forbids(s *start) string {
 	return ""
 }
 
-// registerStart registers the pinned job: in the author's name if the author is submitting it, else
-// in the placer's.
+// registerStart registers the pinned job: in the author's name if the job was submitted to the
+// agent, otherwise in the placer's name.
 func (p *core) registerStart(ctx context.Context, s *start, source *api.JobSubmission) (*api.JobRegisterResponse, error) {
 	if s.submission == nil {
 		return p.registerWhole(ctx, s.Job, source, s.t.Job)
@@ -237,7 +242,7 @@ func (p *core) registerStart(ctx context.Context, s *start, source *api.JobSubmi
 }
 
 // dryRun lets Nomad check constraints that the view does not model. If Nomad refuses the job,
-// dryRun finds out on which nodes, so that the gang can go elsewhere.
+// dryRun finds out on which nodes, so that the gang can get other nodes.
 func (p *core) dryRun(ctx context.Context, s *start) error {
 	why, err := p.refusal(ctx, s.Job)
 	if err != nil || why.IsZero() {
@@ -250,9 +255,10 @@ func (p *core) dryRun(ctx context.Context, s *start) error {
 	return refused
 }
 
-// refusal returns the group that Nomad's dry run refuses, with the cause; no reason if it refuses
-// none. If Nomad makes no dry runs for the placer's token, it refuses none: a gang whose members
-// Nomad then does not place is stopped after gang_ready_timeout.
+// refusal returns the group that Nomad's dry run refuses, with the cause, or the zero reason if the
+// dry run refuses no group. It also returns the zero reason if Nomad makes no dry runs for the
+// placer's token. If Nomad does not place the members of such a gang, the gang is stopped after
+// gang_ready_timeout.
 func (p *core) refusal(ctx context.Context, job *api.Job) (reason.Reason, error) {
 	resp, err := p.nomad.DryRun(ctx, job)
 	if errors.Is(err, nomad.ErrNoDryRun) {
@@ -268,9 +274,9 @@ func (p *core) refusal(ctx context.Context, job *api.Job) (reason.Reason, error)
 // mostDryRuns bounds the dry runs that investigate a refusal.
 const mostDryRuns = 32
 
-// unfitNodes tries each chosen node by itself, and returns the names of those on which Nomad
-// refuses the gang's members. It skips nodes that are known to be unfit. It returns none if no
-// single node is the cause, or if Nomad did not answer for all.
+// unfitNodes tries each chosen node by itself, and returns the names of the nodes on which Nomad
+// refuses the gang's members. It skips nodes that are known to be unfit. It returns no names if no
+// single node is the cause, or if Nomad did not answer for each node.
 func (p *core) unfitNodes(ctx context.Context, s *start) (unfit []string) {
 	members := map[int]map[string]int{} // by node, then group
 	for _, m := range s.Placement.Members {
@@ -305,20 +311,20 @@ func (p *core) unfitNodes(ctx context.Context, s *start) (unfit []string) {
 }
 
 // committed records the outcome of a commit. If the outcome is unknown, the GPUs stay reserved for
-// the gang. The gang is tried again over the same index, on other GPUs if possible, so Nomad
-// accepts at most one of the two starts. After a conflict the job is read again, because somebody
-// else changed it.
+// the gang. The placer tries to start the gang again over the same index, on other GPUs if
+// possible. Because of the index, Nomad accepts at most one of the two starts. After a conflict the
+// job is read again, because somebody else changed it.
 func (p *Placer) committed(ctx context.Context, s *start, now time.Time) {
 	t := s.t
 	if s.instead != nil || s.forbidden {
 		for _, e := range s.instead { // the gang may have finished already; reconcile finds out
 			p.carryOutHere(t, e)
 		}
-		if s.forbidden { // the next decision knows what has happened
+		if s.forbidden { // the next decision knows the event
 			p.step(ctx, t, gang.NotNow{Of: gang.Commit{Start: s.Start}})
 		}
 		p.log.Debug("not started", "job", t.Key.ID, "namespace", t.Key.Namespace, "reason", s.err)
-		if s.submission != nil { // its author waits for an answer
+		if s.submission != nil { // the job's author waits for an answer
 			p.registerWithGate(ctx, s, now)
 		}
 		return
@@ -355,7 +361,7 @@ func (p *Placer) committed(ctx context.Context, s *start, now time.Time) {
 }
 
 // move begins to move a gang, unless the limit MovesPerHour is reached. At the limit it tells the
-// queue when moves are allowed again, so that the queue does not propose one in each cycle.
+// queue when moves are allowed again, so that the queue does not propose a move in each cycle.
 func (p *Placer) move(ctx context.Context, t *model.Tracked, to pal.Placement, now time.Time) {
 	p.moved = slices.DeleteFunc(p.moved, func(at time.Time) bool { return now.Sub(at) > time.Hour })
 	if n := p.m.Cfg.MovesPerHour; n > 0 && len(p.moved) >= n {

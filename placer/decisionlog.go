@@ -20,11 +20,11 @@ import (
 )
 
 // writes bounds how many registrations and records are written at a time. Nomad's raft log writes
-// several to disk at once.
+// several entries to disk at once.
 const writes = 16
 
-// inParallel starts the calls in order and runs at most writes of them at a time. If one panics, it
-// waits for all and then panics with a *[callPanic].
+// inParallel starts the calls in order and runs at most writes of them at a time. If a call panics,
+// inParallel waits for all calls and then panics with a *[callPanic].
 func inParallel(calls []call) {
 	var workers errgroup.Group
 	workers.SetLimit(writes)
@@ -40,8 +40,8 @@ func inParallel(calls []call) {
 	}
 }
 
-// callsFor returns a call of do for each element of all, with its index. job returns the job of an
-// element; it is nil if the calls have none.
+// callsFor returns one call for each element of all: do with the element and its index. job returns
+// the job of an element, and is nil if the elements have no jobs.
 func callsFor[T any](all []T, job func(T) cluster.JobKey, do func(int, T)) []call {
 	calls := make([]call, len(all))
 	for i, x := range all {
@@ -52,20 +52,20 @@ func callsFor[T any](all []T, job func(T) cluster.JobKey, do func(int, T)) []cal
 	return calls
 }
 
-// unsavedRecords are records that must be written, one for each job, the oldest first. The zero
-// value is empty.
+// unsavedRecords holds the records that must be written, at most one for each job, the oldest
+// first. The zero value is empty.
 type unsavedRecords struct {
 	records list.List // of gang.Record
 	of      map[cluster.JobKey]*list.Element
 }
 
-// put appends a record, and removes an older one of its job.
+// put appends a record, and removes the older record of the same job.
 func (u *unsavedRecords) put(r gang.Record) {
 	u.forget(keyOfRecord(r))
 	u.keep(r, u.records.PushBack(r))
 }
 
-// putBack puts a record first, unless there is a newer one of its job.
+// putBack puts a record first, unless there is a newer record of the same job.
 func (u *unsavedRecords) putBack(r gang.Record) {
 	if u.of[keyOfRecord(r)] == nil {
 		u.keep(r, u.records.PushFront(r))
@@ -88,7 +88,7 @@ func (u *unsavedRecords) forget(k cluster.JobKey) {
 
 func (u *unsavedRecords) len() int { return len(u.of) }
 
-// oldest returns the record that is written next. There must be one.
+// oldest returns the record that is written next. There must be at least one record.
 func (u *unsavedRecords) oldest() gang.Record { return u.records.Front().Value.(gang.Record) }
 
 // take removes and returns the oldest record.
@@ -100,15 +100,15 @@ func (u *unsavedRecords) take() gang.Record {
 
 const (
 	// burst is how many gangs make a burst, if they start within a second or wait for Nomad to
-	// place their members. In a burst Nomad is busy, so the placer starts further gangs before it
-	// records the last ones.
+	// place their members. In a burst Nomad is busy, so the placer starts more gangs before it
+	// records the gangs that it has started.
 	burst = 16
 	// recordWithin is the longest delay between a decision and its record. recordAfter is the
-	// shortest, so that the clients can start the gang's tasks first.
+	// shortest delay; it lets the clients start the gang's tasks first.
 	recordWithin = 10 * time.Second
 	recordAfter  = 250 * time.Millisecond
-	// unsavedMost bounds the unwritten records while Nomad accepts no writes. The oldest beyond it
-	// are lost.
+	// unsavedMost bounds the unwritten records while Nomad accepts no writes. If there are more,
+	// the oldest are lost.
 	unsavedMost = 10_000
 	// decisionsAtOnce bounds the records in one batch.
 	decisionsAtOnce = 2 * writes
@@ -133,8 +133,8 @@ func (p *journal) inBurst(now time.Time) bool {
 	return starting >= burst
 }
 
-// decisionsDue returns how many records must be written now: none before recordAfter, and in a
-// burst none before recordWithin.
+// decisionsDue returns how many records must be written now. No record is due before recordAfter,
+// and in a burst no record is due before recordWithin.
 func (p *journal) decisionsDue(now time.Time) int {
 	if p.unsaved.len() == 0 || p.backsOff(recordingDecisions, now) {
 		return 0
@@ -147,8 +147,8 @@ func (p *journal) decisionsDue(now time.Time) int {
 	return decisionsAtOnce
 }
 
-// decisionsDueAt returns when the next records become due; ok is false if there are none, or if
-// they were due at the last cycle already.
+// decisionsDueAt returns when the next records become due. ok is false if there are no records, or
+// if they were already due at the last cycle.
 func (p *journal) decisionsDueAt() (at time.Time, ok bool) {
 	if p.unsaved.len() == 0 {
 		return time.Time{}, false
@@ -157,10 +157,10 @@ func (p *journal) decisionsDueAt() (at time.Time, ok bool) {
 	return at, at.After(p.lastCycle)
 }
 
-// recordsDue returns the write of the records that are due.
+// recordsDue returns the write that stores the records that are due.
 func (p *journal) recordsDue(now time.Time) *dueWrite { return p.records(p.decisionsDue(now)) }
 
-// records returns the write of at most this many unsaved records, the oldest first. A record that
+// records returns the write that stores up to most unsaved records, the oldest first. A record that
 // cannot be written becomes unsaved again. Records of jobs that are gone are dropped.
 func (p *journal) records(most int) *dueWrite {
 	for p.unsaved.len() > unsavedMost {
@@ -206,8 +206,8 @@ func (p *journal) writeRecord(ctx context.Context, r gang.Record) error {
 }
 
 // saveAll writes the remaining data when the placer ends. It takes two seconds at most, because an
-// agent that does not stop soon is killed. A lost record only loses an explanation: the decisions
-// themselves are in the jobs.
+// agent that does not stop soon is killed. If a record is lost, only an explanation is lost,
+// because the decisions themselves are in the jobs.
 func (p *Placer) saveAll() {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
@@ -230,8 +230,8 @@ func (p *Placer) saveAll() {
 	}
 }
 
-// Records of jobs that Nomad no longer has are removed in batches of pruneAtOnce, because there may
-// be one for every job that was ever purged.
+// Records of jobs that Nomad no longer has are removed in batches of pruneAtOnce, because there can
+// be a record of every job that was ever purged.
 const (
 	pruneAtOnce = 4 * writes
 	pruneWithin = 2 * time.Second
@@ -260,14 +260,14 @@ func (p *journal) lookForStale(ctx context.Context) error {
 	return nil
 }
 
-// staleDue returns the removal of a batch of stale records.
+// staleDue returns the write that deletes a batch of stale records.
 func (p *journal) staleDue(now time.Time) *dueWrite {
 	if len(p.stale) == 0 || p.backsOff(pruningRecords, now) {
 		return nil
 	}
-	keep := p.kept() // a job may have come back
+	keep := p.kept() // a purged job may have been registered again
 	some := slices.Clone(p.stale[:min(len(p.stale), pruneAtOnce)])
-	p.stale = p.stale[len(some):] // the next full read finds those that could not be removed
+	p.stale = p.stale[len(some):] // the next full read finds records that could not be removed
 	some = slices.DeleteFunc(some, func(path string) bool { return keep[path] })
 	return &dueWrite{what: pruningRecords, paths: some, then: func(error) {}, write: func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, pruneWithin)
@@ -279,7 +279,8 @@ func (p *journal) staleDue(now time.Time) *dueWrite {
 }
 
 // deleteStale deletes a record if Nomad confirms that its job is gone. Nomad's lists omit jobs that
-// the token may not read, so a job looks purged there if its namespace became unreadable.
+// the token may not read. So if a namespace becomes unreadable, its jobs look purged in these
+// lists.
 func (p *journal) deleteStale(ctx context.Context, path string) error {
 	records := store.In(p.nomad).Decisions()
 	r, err := records.At(path).Read(ctx)

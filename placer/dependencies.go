@@ -21,24 +21,26 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-// A job with pal_after enters the queue only after the jobs named there have succeeded. They may
-// have no GPUs, so the placer asks Nomad about them: once at first, then when an event reports a
-// change, and after each full read.
+// A job with pal_after enters the queue only after the jobs that pal_after names have succeeded.
+// The named jobs may have no GPUs, so the placer asks Nomad about them: once at first, after each
+// event that reports a change of them, and after each full read.
 
 const (
-	// dependencyPoll is the interval at which the placer asks again about a job if no event will
-	// report changes, for example in a snapshot. dependencyBatch is how many jobs one cycle asks
+	// dependencyPoll is the interval at which the placer asks again about a job whose changes no
+	// event reports, for example in a snapshot. dependencyBatch is how many jobs one cycle asks
 	// about.
 	dependencyPoll  = 5 * time.Second
 	dependencyBatch = 256
-	// Nomad forgets a job some hours after its end. So the placer stores its success until every
-	// job that waited for it has ended: a job that was stopped for another one and then edited
-	// checks its pal_after again. maxFinishedKept bounds how many successes are stored.
+	// Nomad forgets a job some hours after its end. So the placer stores the job's success until
+	// every job that waited for it has ended. It needs the success that long because a job that was
+	// preempted and then edited checks its pal_after again. maxFinishedKept bounds how many
+	// successes are stored.
 	maxFinishedKept = 4000
 )
 
-// checkDependencies finds out which jobs still wait for jobs in their pal_after. For the others it
-// finds out when the last of these jobs finished. It asks Nomad about at most atMost jobs.
+// checkDependencies finds out which jobs still wait for jobs in their pal_after. For each job that
+// no longer waits, it finds out when the last job in its pal_after finished. It asks Nomad about at
+// most atMost jobs.
 func (p *Placer) checkDependencies(ctx context.Context, now time.Time, atMost int) {
 	f := &p.m.Dependencies
 	kept, wanted, waits := map[cluster.JobKey]bool{}, map[cluster.JobKey]bool{}, map[*model.Tracked][]cluster.JobKey{}
@@ -50,7 +52,7 @@ func (p *Placer) checkDependencies(ctx context.Context, now time.Time, atMost in
 		}
 		for _, k := range keys {
 			kept[k] = true
-			if waiting || f.Known[k].Heard > 0 { // an event reported a change: it may run again
+			if waiting || f.Known[k].Heard > 0 { // after a reported change, k may run again
 				wanted[k] = true
 			}
 		}
@@ -66,7 +68,7 @@ func (p *Placer) checkDependencies(ctx context.Context, now time.Time, atMost in
 		var after reason.Reason
 		for _, k := range keys {
 			of := f.Known[k]
-			if next, ok := inCircle[t.Key]; ok && next == k { // the circle is the reason, whatever else it waits for
+			if next, ok := inCircle[t.Key]; ok && next == k { // a circle comes before all other reasons
 				after = reason.Reason{Kind: reason.InCircle, Jobs: []string{k.String()}}
 			}
 			if of.Finished.IsZero() {
@@ -75,7 +77,7 @@ func (p *Placer) checkDependencies(ctx context.Context, now time.Time, atMost in
 				t.Eligible = of.Finished
 			}
 		}
-		for _, k := range keys { // name a missing job in any case: its name may be misspelled
+		for _, k := range keys { // always name a missing job, because its name may be misspelled
 			if _, circle := inCircle[t.Key]; !circle && isMissing(f.Known[k].Why) && !slices.ContainsFunc(after.Because, isMissing) {
 				after = after.And(comesAfter(k, f.Known[k].Why))
 			}
@@ -86,7 +88,8 @@ func (p *Placer) checkDependencies(ctx context.Context, now time.Time, atMost in
 	}
 }
 
-// comesAfter is the reason that a job waits for another one, with the state of that one.
+// comesAfter returns the reason that a job waits for job k. The reason contains why, which is the
+// state of job k.
 func comesAfter(k cluster.JobKey, why reason.Reason) reason.Reason {
 	return reason.Reason{Kind: reason.ComesAfter, Jobs: []string{k.String()}}.Over(why)
 }
@@ -94,8 +97,8 @@ func comesAfter(k cluster.JobKey, why reason.Reason) reason.Reason {
 // isMissing reports whether the reason is that Nomad does not have the job that must finish first.
 func isMissing(why reason.Reason) bool { return why.Kind == reason.AheadMissing }
 
-// circles returns jobs that wait for each other in a circle; each maps to the one that it waits
-// for. If circles share jobs, at least one circle is found.
+// circles returns the jobs that wait for each other in a circle. Each maps to the job that it waits
+// for in the circle. If circles share jobs, at least one circle is found.
 func (p *core) circles(waits map[*model.Tracked][]cluster.JobKey) map[cluster.JobKey]cluster.JobKey {
 	found, seen := map[cluster.JobKey]cluster.JobKey{}, map[cluster.JobKey]bool{}
 	var path []cluster.JobKey
@@ -129,8 +132,8 @@ func (p *core) circles(waits map[*model.Tracked][]cluster.JobKey) map[cluster.Jo
 	return found
 }
 
-// queryDependencies reads the state of the dependencies that are due, the longest due first. If one
-// cannot be read, only the jobs that come after it keep waiting.
+// queryDependencies reads the state of the dependencies that are due, the longest due first. If the
+// state of a dependency cannot be read, only the jobs that come after it keep waiting.
 func (p *core) queryDependencies(ctx context.Context, wanted map[cluster.JobKey]bool, now time.Time, atMost int) {
 	f := &p.m.Dependencies
 	var keys []cluster.JobKey
@@ -162,7 +165,7 @@ func (p *core) queryDependencies(ctx context.Context, wanted map[cluster.JobKey]
 		switch found[i].Due = now.Add(dependencyPoll); {
 		case errs[i] != nil:
 		case found[i].Heard > 0:
-			found[i].Due = now // in the next cycle, because Nomad is about to make the change
+			found[i].Due = now // in the next cycle, because Nomad will soon show the change
 		case f.Listens:
 			found[i].Due = time.Unix(math.MaxInt32, 0) // never, unless an event reports a change
 		}
@@ -170,7 +173,7 @@ func (p *core) queryDependencies(ctx context.Context, wanted map[cluster.JobKey]
 	}
 }
 
-// ahead returns the state of one of our jobs that must finish first and has not.
+// ahead returns the state of a tracked job that must finish first and has not finished.
 func ahead(t *model.Tracked) reason.Reason {
 	switch {
 	case !t.GaveUp().IsZero():
@@ -193,7 +196,7 @@ func (p *core) readDependency(ctx context.Context, k cluster.JobKey, had model.D
 	case err != nil, had.Outdated(job):
 		return had, err
 	case job == nil && !had.Finished.IsZero():
-		return model.Dependency{Finished: had.Finished}, nil // Nomad has forgotten the job since
+		return model.Dependency{Finished: had.Finished}, nil // Nomad has forgotten the job by now
 	case !cluster.NeverFinishes(job).IsZero():
 		return model.Dependency{Why: cluster.NeverFinishes(job)}, nil
 	case job.Status == nil || *job.Status != "dead":
@@ -219,8 +222,8 @@ func (p *core) readDependency(ctx context.Context, k cluster.JobKey, had model.D
 	return model.Dependency{Why: reason.Reason{Kind: reason.AheadFailed}}, nil
 }
 
-// readFinished reads, once, which jobs have finished according to earlier placers. Until that
-// succeeds, jobs that Nomad has forgotten count as missing.
+// readFinished reads, once, which finished jobs earlier placers stored. Until this read succeeds,
+// jobs that Nomad has forgotten count as missing.
 func (p *Placer) readFinished(ctx context.Context, now time.Time) {
 	f := &p.m.Dependencies
 	if f.Loaded {
@@ -236,8 +239,8 @@ func (p *Placer) readFinished(ctx context.Context, now time.Time) {
 	f.Loaded, p.finishedSaved = true, kept
 }
 
-// finishedDue returns the write of the finished jobs that others name in pal_after, if they have
-// changed.
+// finishedDue returns the write that stores the finished jobs that other jobs name in pal_after, if
+// this set has changed.
 func (p *journal) finishedDue(now time.Time) *dueWrite {
 	f := &p.m.Dependencies
 	if !f.Loaded || p.backsOff(recordingFinished, now) {

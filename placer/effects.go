@@ -99,7 +99,7 @@ func outcome(err error) string {
 }
 
 // versions returns the versions of a job that Nomad keeps. For a resubmitted gang it adds the
-// version that the members still run: after many edits Nomad no longer keeps that version.
+// version that the members still run, because after many edits Nomad no longer keeps that version.
 func (p *core) versions(ctx context.Context, t *model.Tracked) (map[uint64]*api.Job, error) {
 	vs, err := p.nomad.Versions(ctx, t.Key)
 	if err != nil || t.Nomad != gang.Resubmitted || len(t.Members) == 0 {
@@ -202,8 +202,8 @@ func (p *core) notePlaced(t *model.Tracked, r gang.Record) {
 	p.emitPlaced(t, r)
 }
 
-// noteFinished measures how accurate the author's estimate of the gang's run time was, if there is
-// one.
+// noteFinished measures the accuracy of the author's estimate of the gang's run time, if the author
+// gave one.
 func (p *core) noteFinished(t *model.Tracked) {
 	said, r := t.Request.Hints.Duration, t.Record
 	if said > 0 && r != nil && r.Attained == 0 && !r.Decided.IsZero() {
@@ -211,7 +211,7 @@ func (p *core) noteFinished(t *model.Tracked) {
 	}
 }
 
-// register registers any rewritten job, except for starts, which commit registers.
+// register registers a rewritten job, unless the gang starts. commit registers starts.
 func (p *Placer) register(ctx context.Context, t *model.Tracked, e gang.Register) (gang.Event, error) {
 	source := e.Source
 	if source == nil {
@@ -234,7 +234,8 @@ func (p *Placer) register(ctx context.Context, t *model.Tracked, e gang.Register
 	return p.registered(t, e.Job, resp.JobModifyIndex), nil
 }
 
-// registered stores the job as Nomad should have it after our registration.
+// registered stores the job as Nomad should have it after the placer's registration, and returns
+// the event for the gang.
 func (p *core) registered(t *model.Tracked, job *api.Job, index uint64) gang.Registered {
 	job = gang.RegisteredJob(job, t.Job, index, p.m.Time)
 	p.m.State.Assume(job)
@@ -251,8 +252,8 @@ func (p *core) readAgain(ctx context.Context, k cluster.JobKey) error {
 }
 
 // When a gang is late, the placer reads its evaluations from Nomad: at once, then again after
-// delays that double from 1 s up to slowestEvaluationQuery. For all gangs together it makes at most
-// evaluationQueriesPerSecond queries, so that it does not slow down Nomad even more.
+// delays that double from 1 s up to slowestEvaluationQuery. For all gangs together the placer makes
+// at most evaluationQueriesPerSecond queries, so that it does not slow down Nomad even more.
 const (
 	evaluationQueriesPerSecond = 20
 	slowestEvaluationQuery     = 8 * time.Second

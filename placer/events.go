@@ -20,22 +20,22 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// EventKind is what happened.
+// EventKind tells what happened in an event.
 type EventKind string
 
 // The kinds of events.
 const (
-	Queued      EventKind = "queued"      // a job was registered, and waits
-	Placed      EventKind = "placed"      // GPUs were chosen, and the job registered with them
-	Moved       EventKind = "moved"       // as Placed, but to better GPUs than it had
+	Queued      EventKind = "queued"      // the job was registered, and waits
+	Placed      EventKind = "placed"      // GPUs were chosen, and the job was registered with them
+	Moved       EventKind = "moved"       // like Placed, but on better GPUs than before
 	Started     EventKind = "started"     // all members run
-	Stopped     EventKind = "stopped"     // the placer stops its members
-	Requeued    EventKind = "requeued"    // it waits again
-	LostMembers EventKind = "lost"        // its members ended before their work was done
-	GivenUp     EventKind = "failed"      // it is not tried again
-	Refused     EventKind = "rejected"    // it cannot be served as written
-	Finished    EventKind = "ended"       // its author stopped it, or it has ended
-	Released    EventKind = "released"    // it is left to Nomad
+	Stopped     EventKind = "stopped"     // the placer stops the members
+	Requeued    EventKind = "requeued"    // the job waits again
+	LostMembers EventKind = "lost"        // members ended before their work was done
+	GivenUp     EventKind = "failed"      // the job is not tried again
+	Refused     EventKind = "rejected"    // the job cannot be served as it is written
+	Finished    EventKind = "ended"       // the author stopped the job, or it has ended
+	Released    EventKind = "released"    // the job is left to Nomad
 	AllocFailed EventKind = "allocation"  // an allocation failed or was lost
 	Quarantined EventKind = "quarantined" // a GPU gets no new jobs for a while
 	Unhealthy   EventKind = "unhealthy"   // a GPU has become unhealthy
@@ -46,15 +46,16 @@ const (
 var EventKinds = []EventKind{Queued, Placed, Moved, Started, Stopped, Requeued, LostMembers, GivenUp, Refused, Finished, Released,
 	AllocFailed, Quarantined, Unhealthy, Healthy}
 
-// NotifiedKinds are the kinds of events for subscribers who do not choose kinds.
+// NotifiedKinds are the kinds of events that subscribers get if they choose no kinds.
 var NotifiedKinds = []EventKind{Started, Stopped, LostMembers, GivenUp, Refused, Finished, Quarantined, Unhealthy, Healthy}
 
 // Event is something that the placer did or saw.
 type Event struct {
-	// ID grows, even from one agent to the next: an agent's first ID is its start time in
-	// milliseconds.
+	// ID grows with each event, also from one agent to the next, because an agent's first ID is its
+	// start time in milliseconds.
 	ID uint64 `json:"id"`
-	// At is when the placer saw it; for a failed allocation, when that last changed in Nomad.
+	// At is when the placer saw the event or, for a failed allocation, when the allocation last
+	// changed in Nomad.
 	At time.Time `json:"at"`
 	// Kind is queued, placed, moved, started, stopped, requeued, lost, failed, rejected, ended,
 	// released, allocation (one failed or was lost), quarantined, unhealthy or healthy.
@@ -62,23 +63,23 @@ type Event struct {
 	// Namespace and Job name the job; empty for events about GPUs.
 	Namespace string `json:"namespace,omitempty"`
 	Job       string `json:"job,omitempty"`
-	// ForJob is the job (namespace/id) for which this one is stopped.
+	// ForJob is the job (namespace/id) for which the event's job is stopped.
 	ForJob string `json:"for_job,omitempty"`
 	// Node is the node's name, in events about failed allocations and the health of GPUs.
 	Node string   `json:"node,omitempty"`
-	GPUs []string `json:"gpus,omitempty"` // ids of the GPUs that it is about, at most 256
+	GPUs []string `json:"gpus,omitempty"` // ids of the event's GPUs, at most 256
 	// Text describes the event, without its subject.
 	Text string `json:"text"`
-	// Since is set if the job was in this state already when the placer first saw it. The state has
-	// lasted since then, and an earlier placer may have sent the event.
+	// Since is set if the job was already in this state when the placer first saw the job. The
+	// state began at Since, and an earlier placer may have sent the event.
 	Since time.Time `json:"-"`
 }
 
 // eventGPUs bounds the GPUs that one event names.
 const eventGPUs = 256
 
-// EventLog keeps the last events in memory. It is safe for concurrent use; a nil one
-// keeps nothing.
+// EventLog keeps the last events in memory. It is safe for concurrent use. A nil EventLog keeps
+// nothing.
 type EventLog struct {
 	mu      sync.Mutex
 	last    []Event // the oldest first
@@ -120,8 +121,8 @@ func (l *EventLog) After(id uint64) ([]Event, <-chan struct{}) {
 	return slices.Clone(l.last[behind:]), l.changed
 }
 
-// StoppedFor returns the job (namespace/id) for which a job was last stopped; "" if no event names
-// one.
+// StoppedFor returns the job (namespace/id) for which job k was last stopped, or "" if no event
+// names one.
 func (l *EventLog) StoppedFor(k cluster.JobKey) string {
 	if l == nil {
 		return ""
@@ -135,8 +136,9 @@ func (l *EventLog) StoppedFor(k cluster.JobKey) string {
 	return ""
 }
 
-// RedactedFor returns the event as a user may see it; ok is false if the user may not see it.
-// Events about GPUs may name jobs and tasks in any namespace, so only operators see them.
+// RedactedFor returns the parts of the event that a user may see. ok is false if the user may not
+// see the event. Events about GPUs may name jobs and tasks in any namespace, so only operators see
+// them.
 func (e Event) RedactedFor(sees model.Sees, operator func() bool) (_ Event, ok bool) {
 	if e.Namespace == "" {
 		return e, operator()
@@ -150,14 +152,15 @@ func (p *core) emit(k cluster.JobKey, kind EventKind, text string) {
 	p.emitFound(k, kind, text, time.Time{})
 }
 
-// emitFound adds an event about a state that began at since; zero: just now, or the time is unknown.
+// emitFound adds an event about a state that began at since. since is zero if the state began just
+// now or at an unknown time.
 func (p *core) emitFound(k cluster.JobKey, kind EventKind, text string, since time.Time) {
 	p.hooks.Events.Add(Event{At: p.m.Time.UTC(), Kind: kind, Namespace: k.Namespace, Job: k.ID, Text: oneLine(text), Since: since})
 }
 
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
-// stopText describes that a gang is being stopped, why, and what happens next.
+// stopText returns a text that says why a gang is being stopped, and what happens next.
 func stopText(t *model.Tracked) string {
 	text := "its members are stopped: " + t.WhyStopped().String()
 	switch why, _ := t.Stopping(); {
@@ -171,8 +174,8 @@ func stopText(t *model.Tracked) string {
 	return text + "; it starts again as a whole"
 }
 
-// foundSince is when a job got into the state in which the placer first saw it. It is zero if the
-// placer saw the change itself, or if the time is unknown.
+// foundSince returns when a job got into the state in which the placer first saw the job. It
+// returns zero if the placer saw the change itself, or if the time is unknown.
 func (p *core) foundSince(t *model.Tracked, was gang.State, e gang.Event) time.Time {
 	_, read := e.(gang.RecordRead)
 	switch f := p.m.World().LastFailure(t.Job); {
@@ -180,7 +183,7 @@ func (p *core) foundSince(t *model.Tracked, was gang.State, e gang.Event) time.T
 		return time.Time{}
 	case f != nil:
 		return f.At
-	case t.State(p.m) == gang.Lost: // at an unknown time since it was submitted
+	case t.State(p.m) == gang.Lost: // lost at an unknown time since the job was submitted
 		return time.Time{}
 	}
 	return time.Unix(0, *t.Job.SubmitTime)

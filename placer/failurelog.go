@@ -22,10 +22,10 @@ import (
 const (
 	// failuresKept bounds the number of stored failures.
 	failuresKept = 120
-	// failureLogBytes bounds the failures and the quarantine, each; the names of a variable's items
-	// also need space.
+	// failureLogBytes bounds the size of the stored failures and, separately, of the stored
+	// quarantine. It is below store.Bytes because the names of a variable's items also need space.
 	failureLogBytes = store.Bytes - 1<<10
-	// reasonBytes bounds a failure's reason, because a driver's may be a page long.
+	// reasonBytes bounds a failure's reason, because a driver's message can be a page long.
 	reasonBytes = 300
 	// quarantineReread bounds how long the placer takes to notice that an operator lifted a
 	// quarantine.
@@ -35,20 +35,20 @@ const (
 // failureLog holds the stored failures and the quarantine.
 type failureLog struct {
 	failures []failure.Failure // oldest first
-	// dropped is Nomad's index of the last failure that is no longer stored. A time would not do:
-	// after a failure on a server whose clock is a year ahead, no failure would be recorded for a
-	// year.
+	// dropped is Nomad's index of the last failure that is no longer stored. It is not a time,
+	// because after a failure on a server whose clock is a year ahead, no failure would be recorded
+	// for a year.
 	dropped uint64
-	// skipped is Nomad's index of the last new failure that found no room and is never stored.
-	// dropped rises to it when the other new failures are stored.
+	// skipped is Nomad's index of the last new failure that does not fit and is never stored. When
+	// the other new failures are stored, dropped rises to skipped.
 	skipped    uint64
 	quarantine map[string]failure.Quarantine
 	index      uint64    // the quarantine's index at the last read or write
-	readAt     time.Time // when the quarantine was read; zero: not yet
-	stale      bool      // a command has changed the quarantine since
+	readAt     time.Time // when the quarantine was read; zero if not yet
+	stale      bool      // a command has changed the quarantine since readAt
 }
 
-// ReadQuarantine reads which GPUs are and were in quarantine.
+// ReadQuarantine reads which GPUs are or were in quarantine.
 func ReadQuarantine(ctx context.Context, c *nomad.Client) (map[string]failure.Quarantine, error) {
 	h := failureLog{}
 	err := h.read(ctx, c, time.Time{})
@@ -108,7 +108,7 @@ func (h *failureLog) putRight(ctx context.Context, c *nomad.Client, now time.Tim
 			return out, nil
 		})
 	if h.setQuarantine(kept); err != nil {
-		h.readAt = time.Time{} // read again with the next load
+		h.readAt = time.Time{} // the next load reads the data again
 	}
 	return err
 }
@@ -118,9 +118,9 @@ func (h *failureLog) knows(a *cluster.Alloc) bool {
 	return a.ModifyIndex <= h.dropped || slices.ContainsFunc(h.failures, func(f failure.Failure) bool { return f.Alloc == a.ID })
 }
 
-// newestJudgeable returns as many of the failures as can be stored, chosen as by trimFailures; only
-// those are judged. There are more when the first placer of a cluster starts, or after its failure
-// log was lost.
+// newestJudgeable returns those of the failures that trimFailures would keep. Only these failures
+// are judged. There can be more failures than fit when the first placer of a cluster starts, or
+// after its failure log was lost.
 func (h *failureLog) newestJudgeable(found []failure.Failure) []failure.Failure {
 	latest := failureLog{failures: found}
 	latest.trimFailures()
@@ -128,10 +128,10 @@ func (h *failureLog) newestJudgeable(found []failure.Failure) []failure.Failure 
 	return latest.failures
 }
 
-// note adds failures, oldest first, and their strikes against GPUs; spared are the strikes beyond
-// the cap of the quarantine. known is further evidence. If a write fails, the failures stay
-// unknown, so the next cycle notes them again. The quarantine is written first, because two strikes
-// for the same failure count as one.
+// note adds failures, oldest first, and their strikes against GPUs. It returns in spared the
+// strikes that the cap of the quarantine leaves out. known is further evidence. If a write fails,
+// the failures stay unknown, so the next cycle notes them again. note writes the quarantine before
+// the failures, because two strikes for the same failure count as one.
 func (h *failureLog) note(ctx context.Context, c *nomad.Client, found []failure.Failure, known failure.Evidence, now time.Time) (spared []failure.Strike, err error) {
 	var next *failureLog
 	kept, err := store.In(c).Quarantine().Change(ctx, store.Value[map[string]failure.Quarantine]{Of: h.quarantine, Index: h.index},
@@ -152,7 +152,8 @@ func (h *failureLog) note(ctx context.Context, c *nomad.Client, found []failure.
 	return spared, nil
 }
 
-// withFailures returns the history with further failures added.
+// withFailures returns a copy of the log with the failures and their strikes added, and the strikes
+// that were spared.
 func (h *failureLog) withFailures(found []failure.Failure, known failure.Evidence, now time.Time) (next *failureLog, spared []failure.Strike) {
 	copied := *h
 	next = &copied
@@ -173,21 +174,22 @@ func (h *failureLog) withFailures(found []failure.Failure, known failure.Evidenc
 	return next, spared
 }
 
-// trimFailures drops failures that do not fit. It drops the oldest of the namespace with the most,
-// so that one user's sweep does not push out the failures of others.
+// trimFailures drops failures until the rest fits. It drops the oldest failure of the namespace
+// with the most failures, so that one user's many failing jobs do not displace the failures of
+// others.
 func (h *failureLog) trimFailures() {
 	size, room, count := make([]int, len(h.failures)), failureLogBytes, map[string]int{}
 	for i, f := range h.failures {
 		b, err := json.Marshal(f)
 		if size[i] = len(b) + 1; err != nil {
-			size[i] = failureLogBytes // it cannot be encoded: without any room left, it is dropped
+			size[i] = failureLogBytes // it cannot be encoded, so drop it as too large
 		}
 		room -= size[i]
 		count[f.Namespace]++
 	}
 	over := len(h.failures) - failuresKept
 	gone := make([]bool, len(h.failures))
-	from := map[string]int{} // by namespace: where to look for its oldest failure that is not gone
+	from := map[string]int{} // where to search a namespace's oldest failure
 	for over > 0 || room < 0 {
 		most := ""
 		for namespace, n := range count {
@@ -213,8 +215,8 @@ func (h *failureLog) trimFailures() {
 	h.failures = kept
 }
 
-// trimQuarantine drops entries that no longer count. If the rest does not fit, it also drops those
-// with the shortest quarantine: broken GPUs will fail again.
+// trimQuarantine drops entries that no longer count. If the rest does not fit, it also drops the
+// entries with the shortest quarantine. Broken GPUs will fail again, and then get new entries.
 func (h *failureLog) trimQuarantine(now time.Time) {
 	maps.DeleteFunc(h.quarantine, func(_ string, q failure.Quarantine) bool {
 		return !now.Before(q.Until) && now.Sub(q.Last) > time.Duration(q.Strikes)*failure.Most && now.Sub(q.Lifted) > failure.CountsFor
@@ -232,8 +234,8 @@ func (h *failureLog) trimQuarantine(now time.Time) {
 }
 
 // PutInQuarantine excludes GPUs from new placements for a time, with an operator's reason. For a
-// GPU that is in quarantine already it replaces reason and time. The active agent reads it at its
-// next [Placer.Reread].
+// GPU that is already in quarantine, PutInQuarantine replaces the reason and the time. The active
+// agent reads the change at its next [Placer.Reread].
 func PutInQuarantine(ctx context.Context, c *nomad.Client, long time.Duration, why string, gpus ...string) error {
 	kept := store.In(c).Quarantine()
 	is, err := kept.Read(ctx)
@@ -251,9 +253,9 @@ func PutInQuarantine(ctx context.Context, c *nomad.Client, long time.Duration, w
 	return err
 }
 
-// LiftQuarantine ends the quarantine of the GPUs, or of all if none are named, and returns them by
-// id. If one is not in quarantine, it returns an error and lifts none. Active agents read the
-// change within quarantineReread.
+// LiftQuarantine ends the quarantine of the GPUs, or of all GPUs if gpus is empty, and returns the
+// ids of the GPUs. If a named GPU is not in quarantine, LiftQuarantine returns an error and lifts
+// nothing. Active agents read the change within quarantineReread.
 func LiftQuarantine(ctx context.Context, c *nomad.Client, gpus ...string) ([]string, error) {
 	kept := store.In(c).Quarantine()
 	is, err := kept.Read(ctx)
@@ -269,7 +271,7 @@ func LiftQuarantine(ctx context.Context, c *nomad.Client, gpus ...string) ([]str
 	return lifted, err
 }
 
-// lift is [LiftQuarantine] in the stored quarantine.
+// lift does the work of [LiftQuarantine] on the stored quarantine.
 func lift(of map[string]failure.Quarantine, gpus []string, now time.Time) ([]string, error) {
 	in := failure.QuarantinedGPUs(of, now)
 	if len(gpus) == 0 {
@@ -334,8 +336,8 @@ func (p *Placer) noteFailures(ctx context.Context, now time.Time) error {
 const mostDelay = time.Minute
 
 // noFailureBefore returns a time before which no unknown failure can have happened, because the
-// placer would have seen it last time. It is zero if the placer has not looked yet, or has lost its
-// connection to Nomad since.
+// placer would have seen such a failure when it last looked. The time is zero if the placer has not
+// looked yet, or has read everything again since it last looked.
 func (p *Placer) noFailureBefore() time.Time {
 	if p.lookedAt.IsZero() || p.resyncedAt.After(p.lookedAt) {
 		return time.Time{}
@@ -343,9 +345,10 @@ func (p *Placer) noFailureBefore() time.Time {
 	return p.lookedAt.Add(-mostDelay)
 }
 
-// within clamps the times of a failure to our clock. If a server's clock is a year ahead, a failure
-// would count for a year longer. If the clock is behind, a gang that has just failed would seem to
-// have failed while no placer ran.
+// within moves the times of a failure so that the failure lies between least and most on the
+// placer's clock. Otherwise, if a server's clock were a year ahead, a failure would count for a
+// year longer. If the server's clock were behind, a gang that has just failed would seem to have
+// failed while no placer ran.
 func within(f failure.Failure, least, most time.Time) failure.Failure {
 	by := time.Duration(0)
 	switch {

@@ -10,7 +10,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/request"
 )
 
-// gpuHealth is which GPUs were unhealthy in the last view, and why.
+// gpuHealth holds which GPUs were unhealthy in the last view, and why.
 type gpuHealth struct {
 	view      *request.View
 	epoch     uint64
@@ -18,7 +18,7 @@ type gpuHealth struct {
 }
 
 // noteHealth adds events for GPUs that became unhealthy or healthy. A placer's first view is only
-// the base for comparison. A GPU that is gone gets no event.
+// the base for comparison. A GPU that no longer exists gets no event.
 func (p *Placer) noteHealth() {
 	was, v := p.health, p.m.View
 	if p.hooks.Events == nil || was.view == v && was.epoch == v.Epoch() {

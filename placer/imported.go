@@ -17,7 +17,7 @@ import (
 )
 
 // readImported reads imported measurements. If they are new, the next cycle rebuilds the profile.
-// It leaves out measurements that cannot be read, because they must not stop the queue.
+// It leaves out measurements that cannot be parsed, because they must not stop the queue.
 func (p *core) readImported(ctx context.Context) error {
 	samples, err := store.In(p.nomad).MeasurementsBut("").Read(ctx)
 	switch {
@@ -36,19 +36,20 @@ func (p *core) readImported(ctx context.Context) error {
 	return nil
 }
 
-// Calibration is the present input for a calibration of the cluster.
+// Calibration is the current input for a calibration of the cluster.
 type Calibration struct {
-	// Published are the nodes' own measurements, Imported those of `profile import`.
+	// Published holds the nodes' own measurements, Imported the measurements that `profile import`
+	// stored.
 	Published, Imported []profile.Sample
 	// Known maps the id of each existing GPU to its model.
 	Known map[string]string
-	// Profile is the profile in force; nil for none.
+	// Profile is the profile in force; nil if there is none.
 	Profile *profile.Profile
 }
 
-// ReadCalibration reads the input of a calibration from Nomad. It omits measurements that were
-// imported from the source named but; with "", it omits none. It leaves out data that cannot be
-// parsed, and names it in problem.
+// ReadCalibration reads the input of a calibration from Nomad. The parameter but is the name of a
+// source whose imported measurements ReadCalibration omits. If it is "", ReadCalibration omits
+// none. It also omits data that cannot be parsed, and names this data in problem.
 func ReadCalibration(ctx context.Context, c *nomad.Client, but string) (cal *Calibration, problem, err error) {
 	nodes, err := c.ReadNodes(ctx)
 	if err != nil {

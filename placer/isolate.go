@@ -14,10 +14,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 )
 
-// A bug that one job triggers must not stop the others. The placer notes on which job it works.
-// After a panic it isolates that job and starts again without it, from Nomad's state. It leaves the
-// job alone until the author changes it. If the job triggers panics again and again, the placer
-// also waits for a growing time.
+// A bug that one job triggers must not stop the other jobs. The placer notes on which job it works.
+// After a panic it isolates that job and starts again without it, from Nomad's state. The placer
+// leaves the job alone until the author changes it. If the job triggers panics again and again, the
+// placer also leaves it alone for a time that grows.
 
 // recoverFromPanic handles a panic: it isolates the job at fault, forgets everything derived from
 // Nomad's state, and returns the panic as an error.
@@ -77,7 +77,7 @@ func (c call) runRecovered() (panicked *callPanic) {
 	defer func() {
 		switch r := recover().(type) {
 		case nil:
-		case *callPanic: // from a nested call
+		case *callPanic: // the panic comes from a nested call
 			panicked = r
 		default:
 			panicked = &callPanic{c.job, r, string(debug.Stack())}

@@ -28,16 +28,15 @@ const (
 	relistEvery = 20
 	// learnFrom is the number of readings of busy GPUs that are needed to learn a class.
 	learnFrom = 40
-	// learnSkip is the number of a job's first readings that are ignored, because jobs load data
-	// first.
+	// learnSkip is how many of a job's first readings are ignored, because jobs load data first.
 	learnSkip = 10
-	// learnAtOnce bounds the number of watched jobs, and so the calls to clients.
+	// learnAtOnce bounds the number of watched jobs, which also bounds the calls to clients.
 	learnAtOnce = 20
 )
 
-// Learner watches running jobs without an application class. It learns their class from their GPUs'
-// statistics, and stores it under the job's name for the next runs. Dispatched and periodic jobs
-// count under their parent's name.
+// Learner watches running jobs without an application class. It learns the class of each job from
+// the statistics of the job's GPUs, and stores the class under the job's name for the next runs.
+// For dispatched and periodic jobs it uses the parent's name.
 type Learner struct {
 	nomad *nomad.Client
 	log   hclog.Logger
@@ -110,13 +109,13 @@ func (l *Learner) readClasses(ctx context.Context) {
 	}
 }
 
-// study is a job that is being watched.
+// study holds the readings of a watched job.
 type study struct {
 	gpus     map[string][]string // by node
 	seen     map[string]time.Time
 	rounds   int
 	readings []classify.Reading
-	done     bool // nothing more is to be learned from this run
+	done     bool // nothing more can be learned from this run
 }
 
 // relist updates the watched jobs: complete running jobs without a class.
@@ -132,7 +131,7 @@ func (l *Learner) relist(ctx context.Context, watched map[cluster.JobKey]*study)
 		if err != nil || h.Class != "" || h.App != "" || gang.Observe(state, job).Nomad != gang.Running {
 			continue
 		}
-		gpus := running[nameOf(job)] // includes those of the parent's other children
+		gpus := running[nameOf(job)] // includes the GPUs of the parent's other children
 		if gpus == nil {
 			gpus = map[string][]string{}
 			running[nameOf(job)] = gpus
@@ -165,7 +164,8 @@ func (l *Learner) relist(ctx context.Context, watched map[cluster.JobKey]*study)
 	return nil
 }
 
-// whole returns the instances that are whole GPUs. The statistics of a shared GPU mix all its jobs.
+// whole returns the device instances that are whole GPUs, because the statistics of a shared GPU
+// mix all its jobs.
 func whole(ids []string) []string {
 	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return attr.GPUOf(id) != id })
 }

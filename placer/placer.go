@@ -37,12 +37,12 @@ type Placer struct {
 
 	profileReadAt time.Time // when the stored profile was last looked for
 	failureLog    failureLog
-	lookedAt      time.Time // when it last looked for failures
+	lookedAt      time.Time // when the placer last looked for failures
 	resyncedAt    time.Time
-	moves         []arrival   // gangs that have stopped in order to move, while the view does not show it yet
-	ready         []arrival   // the same, once the view shows it
-	moved         []time.Time // when gangs were moved, within the last hour
-	warned        bool        // warned of an old Nomad
+	moves         []arrival   // stopped in order to move; not in the view yet
+	ready         []arrival   // stopped in order to move, according to the view
+	moved         []time.Time // the times at which gangs were moved, within the last hour
+	warned        bool        // the placer has warned of an old Nomad
 	warnings      []string
 	ofNodes       []string  // warnings about nodes
 	pinsUntil     time.Time // see distrustPins
@@ -58,11 +58,11 @@ type Placer struct {
 	publishing time.Duration // how long the last snapshot took
 	pictured   uint64        // the ledger's Changes at the last snapshot
 	picturedAt time.Time     // when the last snapshot was made
-	// reread: commands have written data that must be read again. controlsOld: the controls must be
-	// read again.
+	// reread is set if commands have written data that must be read again. controlsOld is set if
+	// the controls must be read again.
 	reread      atomic.Bool
 	controlsOld bool
-	// controlsSince is when reading the controls became due: when the placer started, or when they
+	// controlsSince is when the controls had to be read: when the placer started, or when they
 	// changed.
 	controlsSince time.Time
 
@@ -79,23 +79,23 @@ type core struct {
 	clock     clock
 	backoffs  map[string]backoff
 	lastCycle time.Time
-	again     bool // the cycle left work that is due at once
-	// unpublished: the last cycle made no snapshot because the one before is too recent. changed:
-	// something has changed since the last snapshot.
+	again     bool // the cycle has left work that is due at once
+	// unpublished is set if the last cycle made no snapshot because the last snapshot is too
+	// recent. changed is set if something has changed since the last snapshot.
 	unpublished, changed bool
 }
 
-// journal holds the data that the placer writes beside its cycles.
+// journal holds the data that the placer writes in the background, while cycles run.
 type journal struct {
 	*core
 	unsaved       unsavedRecords
-	started       []time.Time // when the last gangs started; at most burst entries
+	started       []time.Time // the start times of the last gangs; at most burst entries
 	stale         []string    // variables with the records of jobs that are gone
 	runTimesFile  runTimesFile
-	finishedSaved []store.Finished // as stored: finished jobs that are named in pal_after
+	finishedSaved []store.Finished // the finished jobs that are named in pal_after, as last stored
 	usage         usageFile
 	unstored      bool // the profile in force must be stored
-	lot           *lot // the writes under way, nil for none
+	lot           *lot // the writes under way; nil if there are none
 }
 
 // pictures are the snapshots that others read.
@@ -115,30 +115,32 @@ type inbox struct {
 // stream holds Nomad's events.
 type stream struct {
 	*core
-	events <-chan []cluster.Event // of the session's stream
-	deaf   atomic.Bool            // that stream has ended
-	heard  []cluster.Event        // received and not applied yet
-	// missed: an event could not be read, or Nomad omitted one, so the state cannot be trusted.
+	events <-chan []cluster.Event // from the session's stream
+	deaf   atomic.Bool            // the session's stream has ended
+	heard  []cluster.Event        // received but not applied yet
+	// missed is set if an event could not be read or Nomad omitted an event, so the state cannot be
+	// trusted.
 	missed bool
 }
 
-// Hooks observe the placer; nil hooks are not called. BeforeCommit runs just before a start is
-// registered. AfterCommit runs just after that, before the placer notes it. Tests use them to crash
-// the placer there.
+// Hooks observe the placer. Nil hooks are not called. BeforeCommit runs just before a start is
+// registered. AfterCommit runs just after the registration, before the placer notes it. Tests use
+// both to crash the placer at these points.
 type Hooks struct {
 	BeforeCommit, AfterCommit func(cluster.JobKey)
-	// Meter counts the placer's actions; nil: nothing counts them.
+	// Meter counts the placer's actions. If it is nil, nothing counts them.
 	Meter *meter.Meter
-	// Events logs the placer's actions, for people; nil: nothing logs them.
+	// Events logs the placer's actions for people. If it is nil, nothing logs them.
 	Events *EventLog
 	// Ledger receives the model before each decision, for tests.
 	Ledger func(*model.Model)
-	// Published receives each snapshot from the placer's loop, and whether more than the time has
-	// changed since the last one. Tests use it to check that answers match decisions.
+	// Published receives each snapshot of the placer's loop. changed tells whether anything but the
+	// time has changed since the last snapshot. Tests use Published to check that answers match
+	// decisions.
 	Published func(picture *query.Snapshot, changed bool)
 }
 
-// unread is the meter of placers in snapshots and tests, whose counts nobody reads.
+// unread is a meter whose counts nobody reads, for the placers of snapshots and tests.
 var unread = sync.OnceValue(func() *meter.Meter { return meter.New("", "", nil) })
 
 // New returns a placer that logs to log.
@@ -177,7 +179,7 @@ func newModel(cfg model.Config) (*model.Model, error) {
 	return m, nil
 }
 
-// Vitals returns the state of [Placer.Run]'s loop.
+// Vitals returns the vital signs of the loop in [Placer.Run].
 func (p *Placer) Vitals() heartbeat.VitalSigns { return p.vitals.Status() }
 
 // Run serves jobs until ctx ends. It returns ctx's error, or [ErrClockSetBack]. Errors from Nomad
@@ -214,8 +216,9 @@ func (p *Placer) Run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// safely runs a session and survives a bug in it. All state is derived from Nomad, so after a panic
-// the placer forgets everything and starts again, without the job that caused it.
+// safely runs a session, and returns a panic in the session as an error. All state is derived from
+// Nomad, so after a panic the placer forgets everything and starts again, without the job that
+// caused the panic.
 func (p *Placer) safely(ctx context.Context) (err error) {
 	defer p.interruptSubmissions()
 	defer func() {
@@ -238,7 +241,7 @@ func (p *Placer) session(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	namespaces, err := p.nomad.Namespaces(ctx) // before it subscribes, so that it misses none
+	namespaces, err := p.nomad.Namespaces(ctx) // before subscribing, to miss no new one
 	if err != nil {
 		p.log.Debug("could not read the namespaces", "error", err)
 	}
@@ -280,20 +283,20 @@ func (p *Placer) session(ctx context.Context) error {
 	return p.runCycles(ctx, ended)
 }
 
-// news says how urgent the next cycle is, given what has happened since the last one.
+// news is how urgent the next cycle is, depending on what has happened since the last cycle.
 type news int
 
 const (
 	_ news = iota // nothing
-	// progress: a decision is being carried out. This needs no immediate cycle.
+	// progress means that a decision is being carried out. It needs no immediate cycle.
 	progress
-	// change is everything else.
+	// change means that something else has happened.
 	change
 )
 
 // runCycles runs a cycle after each batch of events, and when something becomes due. If events
-// report only progress, it first waits (debounce): in a burst Nomad reports every single
-// allocation, and a cycle goes through all jobs.
+// report only progress, runCycles first waits (debounce), because in a burst Nomad reports every
+// single allocation, and a cycle goes through all jobs.
 func (p *Placer) runCycles(ctx context.Context, ended <-chan error) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -308,7 +311,7 @@ func (p *Placer) runCycles(ctx context.Context, ended <-chan error) error {
 		if again {
 			heard = change
 		}
-		// Events that arrived during the full read may contain changes that no list has.
+		// Events that arrived during the full read can contain changes that are in no list.
 		heard = max(heard, p.applyAll())
 		for heard == change || heard == progress && !time.Now().Before(debounced) {
 			if heard, debounced, err = p.runCycle(ctx); err != nil {
@@ -320,7 +323,7 @@ func (p *Placer) runCycles(ctx context.Context, ended <-chan error) error {
 			d, ok = time.Until(debounced), true
 		}
 		setTimer(wake, d, ok)
-		select { // the end of the session comes first: select chooses at random
+		select { // check the end of the session first, because select chooses at random
 		case err := <-ended:
 			return err
 		default:
@@ -370,12 +373,12 @@ func (p *Placer) eachSecond(ctx context.Context) news {
 	return 0
 }
 
-// resyncAfterMiss is the shortest time between a full read and the next one that a missing or
-// unreadable event causes.
+// resyncAfterMiss is the shortest time between a full read and the next full read, if the next one
+// is due because an event is missing or unreadable.
 const resyncAfterMiss = 10 * time.Second
 
-// runCycle runs a cycle. It returns what happened meanwhile, and the time until which progress is
-// debounced.
+// runCycle runs a cycle. It returns how urgent the next cycle is, and the time until which progress
+// is debounced.
 func (p *Placer) runCycle(ctx context.Context) (heard news, debounced time.Time, err error) {
 	if ctx.Err() != nil {
 		return 0, debounced, ctx.Err()
@@ -397,8 +400,8 @@ func (p *Placer) runCycle(ctx context.Context) (heard news, debounced time.Time,
 	return heard, debounced, nil
 }
 
-// resyncDue reads everything again if that is due, and reports whether it was. It is due if the
-// last full read is long ago, or if an event is missing or could not be read.
+// resyncDue makes a full read if one is due, and reports whether one was due. A full read is due if
+// the last one is long ago, or if an event is missing or could not be read.
 func (p *Placer) resyncDue(ctx context.Context) (due bool, err error) {
 	ago := p.tick().Sub(p.resyncedAt)
 	missed := p.missed && ago >= resyncAfterMiss
@@ -414,7 +417,7 @@ func (p *Placer) resyncDue(ctx context.Context) (due bool, err error) {
 	return true, nil
 }
 
-// debounceFor returns how long progress is debounced after a cycle of this length.
+// debounceFor returns how long progress is debounced after a cycle that took this long.
 func debounceFor(cycle time.Duration) time.Duration {
 	return min(max(10*time.Millisecond, 2*cycle), 200*time.Millisecond)
 }
@@ -422,11 +425,11 @@ func debounceFor(cycle time.Duration) time.Duration {
 // leastSleep is the shortest pause between decisions when nothing happens.
 const leastSleep = 10 * time.Millisecond
 
-// sleep returns the time until something is due without an event. For example, a gang has waited
-// long enough for closer GPUs, another has run long enough to be stopped, or a decision must be
-// recorded. ok is false if nothing will be due.
+// sleep returns the time until something becomes due without an event. For example, a gang has
+// waited long enough for closer GPUs, a gang has run long enough to be stopped, or a decision must
+// be recorded. ok is false if nothing will become due.
 func (p *Placer) sleep(now time.Time) (d time.Duration, ok bool) {
-	at, ok := p.m.Queue.Wake(gang.QueueTime(p.lastCycle)) // what became due since then is still due
+	at, ok := p.m.Queue.Wake(gang.QueueTime(p.lastCycle)) // or has become due since that cycle
 	if records, some := p.decisionsDueAt(); some && (!ok || gang.QueueTime(records) < at) {
 		at, ok = gang.QueueTime(records), true
 	}
@@ -453,15 +456,15 @@ func (p *stream) listen() {
 	}
 }
 
-// hasNews reports whether an event about a job has arrived that this cycle does not know, because
-// Nomad answered slowly. If so, the caller postpones its action on the job.
+// hasNews reports whether an event about job k has arrived that this cycle does not know. This
+// happens if Nomad answers slowly. The caller must then postpone its action on the job.
 func (p *stream) hasNews(k cluster.JobKey) bool {
 	p.listen()
 	return slices.ContainsFunc(p.heard, func(e cluster.Event) bool { return e.About() == k })
 }
 
-// missedPurge reports whether tasks of a job that was registered and purged meanwhile may still use
-// GPUs that look free in this cycle. Nomad would give these GPUs to other jobs.
+// missedPurge reports whether a job was registered and purged during this cycle, so that its tasks
+// may still use GPUs that look free in this cycle. Nomad would give these GPUs to other jobs.
 func (p *stream) missedPurge() bool {
 	p.listen()
 	return p.m.State.MissedPurge(p.heard)
@@ -522,7 +525,7 @@ func (p *Placer) reconcileDue() bool {
 	return p.unpublished || len(p.timeBudget.until) > 0 || p.runTimesFile.due || len(p.m.State.Orphans())+len(p.m.State.StaleVersions()) > 0 || p.mayMove()
 }
 
-// lookForMoves is how often the placer looks for gangs to move if nothing else triggers that.
+// lookForMoves is how often the placer looks for gangs to move if no event makes it look.
 const lookForMoves = 5 * time.Second
 
 // mayMove reports whether it is time to look for gangs that are worth moving.

@@ -7,7 +7,7 @@ fault-points:
 	@mkdir -p $(BIN)
 	go build -tags faultpoints -o $(BIN)/nomad-pal-fault ./placer/cmd/nomad-pal
 
-e2e: fault-points
+e2e e2e-all: fault-points
 
 # A placer whose wall clock is ahead by NOMAD_PAL_CLOCK seconds (negative: behind). It uses Go's time.Now with a line added.
 .PHONY: shifted-clock

@@ -27,18 +27,18 @@ import (
 )
 
 // A job with pal_progress writes the finished part of its work to a file in its allocation
-// directory. The placer reads the file of the gang's first running member through Nomad's client
-// API, beside its cycles, and reports it to the queue. It reads one batch of files at a time, so a
-// slow client only delays other progress reports.
+// directory. In the background, the placer reads the file of the gang's first running member
+// through Nomad's client API, and reports the progress to the queue. It reads one batch of files at
+// a time, so a slow client delays only other progress reports.
 
 const (
-	// progressFile is relative to the allocation's directory; for tasks it is
+	// progressFile is the file's path relative to the allocation's directory. Tasks see the file as
 	// ${NOMAD_ALLOC_DIR}/pal-progress.
 	progressFile = "alloc/pal-progress"
-	// mostProgress is how many bytes of the file are read at most.
+	// mostProgress is the maximum number of bytes that are read from the file.
 	mostProgress = 64
-	// progressBatch is how many files a batch has at most, progressAtOnce how many are read at a
-	// time, and progressWithin how long reading one may take.
+	// progressBatch is the maximum number of files in a batch, progressAtOnce the maximum number of
+	// files that are read at a time, and progressWithin the timeout for one file.
 	progressBatch, progressAtOnce = 64, 16
 	progressWithin                = 3 * time.Second
 )
@@ -48,13 +48,13 @@ type reporting struct {
 	alloc  string
 	since  time.Time // when the allocation was made
 	due    time.Time
-	denied error // the last read failed for lack of permission
+	denied error // why the last read failed, if Nomad did not permit it
 }
 
 // progressReads are the gangs whose progress is read.
 type progressReads struct {
 	of   map[cluster.JobKey]*reporting
-	done chan []progressRead // receives the current batch when it has been read; nil if there is none
+	done chan []progressRead // receives the current batch once it is read; nil if none is
 }
 
 // progressRead is a read of one file.
@@ -65,7 +65,8 @@ type progressRead struct {
 	err   error
 }
 
-// follow starts or stops reading the progress of a gang, depending on its hints and state now.
+// follow starts or stops reading the progress of a gang, depending on the gang's current hints and
+// state.
 func (r *progressReads) follow(t *model.Tracked, now time.Time) {
 	a := firstMember(t)
 	if t.Nomad != gang.Running || t.Refused != nil || !t.Request.Hints.Progress || a == nil {
@@ -80,8 +81,8 @@ func (r *progressReads) follow(t *model.Tracked, now time.Time) {
 	r.of[t.Key] = &reporting{alloc: a.ID, since: time.Unix(0, a.CreateTime), due: now}
 }
 
-// firstMember returns the member that reports: of the first group with GPUs, the running member
-// with the lowest index; nil if none runs.
+// firstMember returns the member whose file is read: in the first group with GPUs, the running
+// member with the lowest index. It returns nil if no member of this group runs.
 func firstMember(t *model.Tracked) (first *cluster.Alloc) {
 	for _, g := range t.Job.TaskGroups {
 		if rewrite.GPUsPerMember(g) == 0 {
@@ -97,7 +98,8 @@ func firstMember(t *model.Tracked) (first *cluster.Alloc) {
 	return nil
 }
 
-// start starts reading the files that are due, the longest due first, unless a batch is being read.
+// start starts reading the files that are due, unless a batch is being read. The files that have
+// been due the longest come first.
 func (r *progressReads) start(ctx context.Context, c *nomad.Client, log hclog.Logger, now time.Time) {
 	if r.done != nil || len(r.of) == 0 {
 		return
@@ -144,11 +146,11 @@ func readProgress(ctx context.Context, c *nomad.Client, batch []progressRead) {
 			return nil
 		})
 	}
-	_ = reading.Wait() // each file keeps its own error
+	_ = reading.Wait() // the error of each file is in its progressRead
 }
 
-// takeProgress reports the progress in a batch to the queue. It ignores gangs of which another
-// member reports now.
+// takeProgress reports the progress in a batch to the queue. It ignores a file if the file of
+// another member of its gang is now read instead.
 func (p *Placer) takeProgress(batch []progressRead) news {
 	p.progress.done = nil
 	now := p.tick()
@@ -181,7 +183,7 @@ func (p *Placer) takeProgress(batch []progressRead) news {
 	return progress
 }
 
-// denied returns Nomad's refusal to show a file, or nil.
+// denied returns an error with which Nomad refused to show a file, or nil.
 func (r *progressReads) denied() error {
 	for _, k := range slices.SortedFunc(maps.Keys(r.of), cluster.JobKey.Compare) {
 		if err := r.of[k].denied; err != nil {

@@ -16,18 +16,18 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// published holds the last snapshot, and whether somebody waits for the next.
+// published holds the last snapshot, and whether somebody waits for the next snapshot.
 type published struct {
 	mu      sync.Mutex
 	picture *query.Snapshot
 	seen    time.Time     // the snapshot includes all changes up to this time
-	next    chan struct{} // closed by the next snapshot; nil: nobody waits
-	asked   bool          // somebody has asked for it since it was made
-	wanted  bool          // somebody waits for a newer one
+	next    chan struct{} // closed by the next snapshot; nil if nobody waits
+	asked   bool          // somebody has asked for the snapshot since it was made
+	wanted  bool          // somebody waits for a newer snapshot
 }
 
-// Picture returns a snapshot of the state after a recent cycle, about a second old; nil before the
-// first cycle has ended. A snapshot never changes.
+// Picture returns a snapshot of the state after a recent cycle. It is about a second old. Picture
+// returns nil before the first cycle has ended. A snapshot never changes.
 func (p *pictures) Picture() *query.Snapshot {
 	p.published.mu.Lock()
 	defer p.published.mu.Unlock()
@@ -35,7 +35,8 @@ func (p *pictures) Picture() *query.Snapshot {
 	return p.published.picture
 }
 
-// LastPicture is Picture for callers that only wait for changes: it does not request a newer one.
+// LastPicture is Picture for callers that only wait for changes. It does not request a newer
+// snapshot.
 func (p *pictures) LastPicture() *query.Snapshot {
 	p.published.mu.Lock()
 	defer p.published.mu.Unlock()
@@ -92,15 +93,16 @@ func (p *pictures) Status() model.Status {
 }
 
 const (
-	// pictureEvery is the shortest time between snapshots, unless somebody waits for one. Making
-	// them takes at most a twentieth of the time, or a fifth if somebody waits.
+	// pictureEvery is the shortest time between snapshots, unless somebody waits for one. The
+	// placer spends at most a twentieth of its time on snapshots, or a fifth if somebody waits.
 	pictureEvery = time.Second
-	// sameFor is how long a snapshot is used while nothing changes. Then it is made again, because
-	// expected starts depend on the time.
+	// sameFor is how long a snapshot is used while nothing changes. After sameFor the placer makes
+	// a new one, because expected starts depend on the time.
 	sameFor = 10 * time.Second
 )
 
-// publish makes a snapshot of this cycle, if something has changed since the last.
+// publish makes a snapshot of the state after this cycle, if something has changed since the last
+// snapshot.
 func (p *Placer) publish(now time.Time) {
 	p.warnOfNodes()
 	p.published.mu.Lock()
@@ -133,14 +135,14 @@ func (p *Placer) publish(now time.Time) {
 	}
 }
 
-// grownOld reports whether the snapshot is too old and somebody reads it.
+// grownOld reports whether the snapshot is too old and somebody has asked for it.
 func (p *Placer) grownOld() bool {
 	p.published.mu.Lock()
 	defer p.published.mu.Unlock()
 	return p.published.asked && p.tick().Sub(p.picturedAt) >= sameFor
 }
 
-// warnOfQueues warns once about Nomad's own queues that interfere.
+// warnOfQueues warns once about each of Nomad's own batch queues that interferes with the placer.
 func (p *Placer) warnOfQueues() {
 	p.warnings = p.tell(p.warnings, p.m.State.Queues.Warnings(), func(w string) { p.log.Warn(w) }, "no batch queue of Nomad's own interferes now")
 }
@@ -150,8 +152,8 @@ func (p *Placer) warnOfNodes() {
 	p.ofNodes = p.tell(p.ofNodes, p.m.State.NodeWarnings(), func(w string) { p.log.Warn("a node's data is left out", "why", w) }, "no node's data is left out now")
 }
 
-// tell logs the warnings that are new, and the message none when the last one is gone. It returns
-// the current warnings.
+// tell logs the warnings that are new. When no warning is left, it logs the message none. It
+// returns the current warnings.
 func (p *core) tell(told, warnings []string, warn func(string), none string) []string {
 	for _, w := range warnings {
 		if !slices.Contains(told, w) {

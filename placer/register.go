@@ -42,9 +42,10 @@ func (p *Placer) checkLast(ctx context.Context) error {
 // registration.
 const registerTimeout = 5 * time.Second
 
-// registerWhole registers the job over was, the job as Nomad has it. It waits for the answer even
-// if ctx ends, because the outcome must be known. If there is no answer, it looks the job up.
-// source is the jobspec that the author wrote; nil if Nomad has none.
+// registerWhole registers job with the index of was, which is the job as Nomad has it. It waits for
+// the answer even if ctx ends, because the outcome must be known. If there is no answer,
+// registerWhole looks up the job in Nomad. source is the jobspec that the author wrote; nil if
+// Nomad has none.
 func (p *core) registerWhole(ctx context.Context, job *api.Job, source *api.JobSubmission, was *api.Job) (*api.JobRegisterResponse, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -58,19 +59,19 @@ func (p *core) registerWhole(ctx context.Context, job *api.Job, source *api.JobS
 	return resp, err
 }
 
-// lookUp finds out the outcome of a registration that was not answered: it succeeded, or another
-// one came first. was is the job's former state; nil for a new job. If the job is unchanged, gone,
-// or cannot be read, the outcome stays unknown: the servers may still write the registration. Then
-// the placer retries over the same index, and Nomad accepts only one of the two. If the author has
-// purged the job and a late write brings it back, the placer purges it again (see
-// [model.Model.BroughtBack]).
+// lookUp finds out the outcome of a registration that Nomad did not answer: it succeeded, or
+// another registration came first. was is the job's former state, or nil for a new job. If the job
+// is unchanged, gone, or cannot be read, the outcome stays unknown, because the servers can still
+// write the registration. The placer then retries over the same index, and Nomad accepts only one
+// of the two registrations. If the author has purged the job and a late write brings it back, the
+// placer purges it again (see [model.Model.BroughtBack]).
 //
-// If the job was registered more than once since, lookUp reports a conflict even if the last
-// registration looks like ours. The author may have run the job again, and another placer may have
-// chosen the same GPUs. The job's versions then show what must be undone.
+// If the job has been registered more than once since was, lookUp reports a conflict even if the
+// last registration looks like the placer's. The author may have run the job again, and another
+// placer may have chosen the same GPUs. The job's versions then show what must be undone.
 func (p *core) lookUp(ctx context.Context, job, was *api.Job, unknown error) (*api.JobRegisterResponse, error) {
 	now, err := p.nomad.Job(ctx, cluster.KeyOf(job))
-	next := uint64(0) // our version
+	next := uint64(0) // the version of this registration
 	if was != nil {
 		next = *was.Version + 1
 	}

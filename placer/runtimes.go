@@ -18,7 +18,8 @@ import (
 // runTimesEvery is the shortest time between two writes of run times.
 const runTimesEvery = time.Minute
 
-// runTimesFile tracks the stored run times, so that the next placer orders the queue like this one.
+// runTimesFile tracks the stored run times. The next placer reads them, so that it orders the queue
+// like this placer.
 type runTimesFile struct {
 	due     bool // must be read
 	loaded  bool
@@ -43,8 +44,8 @@ func (p *Placer) restoreLearned(ctx context.Context, now time.Time) {
 	}
 }
 
-// readOnce reads data that earlier placers stored; ok is false until that succeeds. Data that
-// cannot be parsed counts as missing: the placer learns it again.
+// readOnce reads data that earlier placers stored. ok is false until the read succeeds. Data that
+// cannot be parsed counts as missing, and the placer learns it again.
 func readOnce[T any](ctx context.Context, p *Placer, now time.Time, what string, read func(context.Context) (T, error)) (kept T, ok bool) {
 	if p.backsOff(what, now) {
 		return kept, false
@@ -58,7 +59,7 @@ func readOnce[T any](ctx context.Context, p *Placer, now time.Time, what string,
 	return kept, err == nil
 }
 
-// runTimesDue returns the write of the run times, if it is due.
+// runTimesDue returns the write that stores the run times, if the write is due.
 func (p *journal) runTimesDue(now time.Time) *dueWrite {
 	if now.Sub(p.runTimesFile.at) < runTimesEvery || p.backsOff(recordingRunTimes, now) {
 		return nil
@@ -66,8 +67,8 @@ func (p *journal) runTimesDue(now time.Time) *dueWrite {
 	return p.runTimes(now)
 }
 
-// runTimes returns the write of the run times that the queue has learned; nil if there are no new
-// ones.
+// runTimes returns the write that stores the run times that the queue has learned, or nil if there
+// are no new run times.
 func (p *journal) runTimes(now time.Time) *dueWrite {
 	lessons := p.m.Queue.Lessons()
 	if !p.runTimesFile.loaded || lessons == p.runTimesFile.lessons {
@@ -85,23 +86,23 @@ func (p *journal) runTimes(now time.Time) *dueWrite {
 	}
 }
 
-// Fair share uses the GPU time of each namespace. It is stored in one variable, so that the next
-// placer is as fair as this one.
+// Fair share depends on the GPU time that each namespace has used. The placer stores these times
+// (the usage) in one variable, so that the next placer continues with them.
 
-// usageEvery is the shortest time between two writes. If a gang ends while no placer runs, its time
-// since the last write is lost. A gang that still runs is counted in full.
+// usageEvery is the shortest time between two writes of the usage. If a gang ends while no placer
+// runs, its GPU time since the last write is lost. A gang that still runs is counted in full.
 const usageEvery = 5 * time.Minute
 
-// usageFile tracks that variable.
+// usageFile tracks the variable with the usage.
 type usageFile struct {
 	due    bool // must be read
 	loaded bool
-	at     time.Time // when it was last written or read
-	gpuS   float64   // the GPU seconds that were written then
+	at     time.Time // when the usage was last written or read
+	gpuS   float64   // the GPU seconds that were last written
 }
 
-// takeUsage gives the queue the stored usage. Its time may lie in the future, because clocks of
-// agents may differ.
+// takeUsage gives the queue the stored usage. The time of the stored usage can be in the future,
+// because the clocks of agents can differ.
 func (p *journal) takeUsage(kept store.Value[store.Usage], now time.Time) {
 	if !kept.There {
 		return
@@ -109,7 +110,7 @@ func (p *journal) takeUsage(kept store.Value[store.Usage], now time.Time) {
 	p.m.Queue.RememberUsage(gang.QueueTime(earliest(kept.Of.At, now)), kept.Of.Usage)
 }
 
-// usageDue returns the write of the usage, if it is due.
+// usageDue returns the write that stores the usage, if the write is due.
 func (p *journal) usageDue(now time.Time) *dueWrite {
 	if now.Sub(p.usage.at) < usageEvery || p.backsOff(recordingUsage, now) {
 		return nil
@@ -117,7 +118,7 @@ func (p *journal) usageDue(now time.Time) *dueWrite {
 	return p.usageNow(now)
 }
 
-// usageNow returns the write of the usage; nil if it has not grown.
+// usageNow returns the write that stores the usage, or nil if the usage has not grown.
 func (p *journal) usageNow(now time.Time) *dueWrite {
 	if !p.usage.loaded || p.m.Cfg.Queue.HalfLife == 0 {
 		return nil
@@ -127,7 +128,7 @@ func (p *journal) usageNow(now time.Time) *dueWrite {
 		gpuS += u.GPUSeconds
 	}
 	halves := now.Sub(p.usage.at).Seconds() / p.m.Cfg.Queue.HalfLife.Seconds()
-	if gpuS <= p.usage.gpuS*math.Exp2(-halves)+1 { // nothing was used since
+	if gpuS <= p.usage.gpuS*math.Exp2(-halves)+1 { // no GPU time was used since the last write
 		return nil
 	}
 	slices.SortStableFunc(usage, func(a, b queue.Usage) int { return cmp.Compare(b.GPUSeconds, a.GPUSeconds) })

@@ -18,16 +18,17 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
-// A job may be submitted to the placer before Nomad has it. If it can start at once, it is
-// registered with its pins. That takes one registration and one evaluation; a job with a gate takes
-// two of each. The queue decides as for any other job. A job that has to wait is registered with
-// its gate, as if the author had registered it.
+// A job can be submitted to the placer before Nomad has it. If the job can start at once, the
+// placer registers it with its pins. This takes one registration and one evaluation, whereas a job
+// with a gate takes two of each. The queue decides about a submitted job as about any other job. A
+// job that has to wait is registered with its gate, as if the author had registered it.
 
 // Register registers a job with Nomad in its author's name. If isNew is set and Nomad has a job
 // with that id, it fails with [nomad.ErrConflict].
 type Register func(ctx context.Context, job *api.Job, isNew bool) (*api.JobRegisterResponse, error)
 
-// ErrNotSubmitted means that the placer has done nothing with a submission.
+// ErrNotSubmitted means that the placer has not registered a submitted job and will not register
+// it.
 var ErrNotSubmitted = errors.New("the placer did not accept the job")
 
 // submission is a job that was submitted to the placer.
@@ -37,12 +38,12 @@ type submission struct {
 	// taken is set once: by the placer when it accepts the job, or by the author when the author
 	// stops waiting.
 	taken atomic.Bool
-	// answer holds one answer. answered reports whether it was sent, by the call that registers the
-	// job or by the placer afterwards.
+	// answer holds the answer for the author. answered is set once the answer was sent, by the call
+	// that registers the job or by the placer afterwards.
 	answer   chan submitted
 	answered bool
-	// gang is the tracked job until Nomad has the job. It is nil afterwards, and for a job that is
-	// only registered with its gate, because it cannot start at once.
+	// gang is the tracked job until Nomad has the job, and nil afterwards. It is also nil for a job
+	// that cannot start at once, which is only registered with its gate.
 	gang *model.Tracked
 }
 
@@ -52,10 +53,10 @@ type submitted struct {
 	err      error
 }
 
-// Submit registers a job by calling register: pinned if it starts now, unchanged if it waits. The
-// job must have its gate and Nomad's defaults. Errors are those of register, except two:
-// [ErrNotSubmitted] means that register was not called and will not be, and errInterrupted that the
-// outcome is unknown.
+// Submit registers a job by calling register: with its pins if it starts now, unchanged if it
+// waits. The job must have its gate and Nomad's defaults. Submit returns the errors of register and
+// two others. [ErrNotSubmitted] means that register was not and will not be called. errInterrupted
+// means that the outcome is unknown.
 func (p *inbox) Submit(ctx context.Context, job *api.Job, register Register) (*api.JobRegisterResponse, error) {
 	s := &submission{job: job, register: register, answer: make(chan submitted, 1)}
 	select {
@@ -89,8 +90,8 @@ func (p *inbox) takeSubmissions() (some bool) {
 }
 
 // enqueueSubmissions puts submitted jobs into the queue, as if they had been registered with their
-// gates. It leaves out jobs that cannot start at once in any case, for example because Nomad has a
-// job with that id, or because the job cannot be served.
+// gates. It leaves out jobs that cannot start at once, for example because Nomad already has a job
+// with that id, or because the job cannot be served.
 func (p *Placer) enqueueSubmissions(ctx context.Context, now time.Time) {
 	came := p.arriving
 	p.arriving = nil
@@ -100,7 +101,7 @@ func (p *Placer) enqueueSubmissions(ctx context.Context, now time.Time) {
 		}
 		p.joined = append(p.joined, s)
 		k := cluster.KeyOf(s.job)
-		if _, aside := p.m.IsolatedJobs[k]; aside { // when Nomad has the job, the placer leaves it alone
+		if _, aside := p.m.IsolatedJobs[k]; aside { // not served once Nomad has it, either
 			continue
 		}
 		p.m.BeginJob(k)
@@ -109,7 +110,7 @@ func (p *Placer) enqueueSubmissions(ctx context.Context, now time.Time) {
 		}
 		job := asRegistered(s.job, now)
 		request, err := p.m.View.Request(job)
-		if err != nil || request.Hints.After != "" || p.m.Controls[k].Held != nil { // the next cycle checks what has finished
+		if err != nil || request.Hints.After != "" || p.m.Controls[k].Held != nil { // left to the next cycle
 			continue
 		}
 		t := p.m.Add(k)
@@ -143,7 +144,7 @@ func asRegistered(job *api.Job, now time.Time) *api.Job {
 }
 
 // waitingSubmissions returns calls that register the submitted jobs that do not start now. After
-// them, done records the outcomes.
+// the calls, done records their outcomes.
 func (p *inbox) waitingSubmissions(ctx context.Context, starts []*start) (calls []call, done func(now time.Time)) {
 	waiting := slices.DeleteFunc(slices.Clone(p.joined), func(s *submission) bool {
 		return slices.ContainsFunc(starts, func(o *start) bool { return o.submission == s })
@@ -183,7 +184,7 @@ func (p *inbox) submissionRegistered(s *submission, r submitted, now time.Time) 
 		s.gang, t.Unregistered = nil, false
 		if r.err == nil {
 			job := gang.RegisteredJob(t.Job, t.Job, r.response.JobModifyIndex, now)
-			job.CreateIndex = nil // somebody else may have been first
+			job.CreateIndex = nil // another author may have registered the job first
 			p.m.State.Assume(job)
 			t.Job = job
 		} else {
@@ -194,8 +195,8 @@ func (p *inbox) submissionRegistered(s *submission, r submitted, now time.Time) 
 	p.answer(s, r)
 }
 
-// registerWithGate handles a submitted job that could not be registered with its pins: it registers
-// the job with its gate, unless Nomad refused the author.
+// registerWithGate handles a submitted job that could not be registered with its pins. It registers
+// the job with its gate, unless Nomad refused the author's registration.
 func (p *inbox) registerWithGate(ctx context.Context, s *start, now time.Time) {
 	sub := s.submission
 	if s.refused {
@@ -224,7 +225,7 @@ func (p *inbox) answer(s *submission, r submitted) {
 var errInterrupted = errors.New("the placer was interrupted: the job may or may not be registered")
 
 // interruptSubmissions answers the authors of all submissions when a session ends. For accepted
-// jobs the outcome is unknown. The authors of the others may try elsewhere.
+// jobs the outcome is unknown. The authors of jobs that are not accepted can submit them elsewhere.
 func (p *inbox) interruptSubmissions() {
 	for _, s := range slices.Clone(p.joined) {
 		p.answer(s, submitted{err: errInterrupted})

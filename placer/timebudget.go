@@ -12,20 +12,21 @@ import (
 )
 
 // timeBudget bounds the time that a cycle spends on the jobs of each namespace. The placer sends
-// some queries job by job, and one author can make that slow, with thousands of jobs or with jobs
-// whose answers are huge.
+// some queries for each job, and one author can make these queries slow with thousands of jobs, or
+// with jobs whose answers are huge.
 type timeBudget struct {
-	within time.Duration            // namespaceBudget if 0
+	within time.Duration            // the budget; if 0, namespaceBudget
 	spent  map[string]time.Duration // in this cycle
-	until  map[string]time.Time     // the namespace pauses until then
+	until  map[string]time.Time     // until when a namespace pauses
 }
 
 const (
 	// namespaceBudget is how long a cycle may spend on the jobs of a namespace. The remaining jobs
 	// wait for the next cycle, which follows at once.
 	namespaceBudget = 3 * time.Second
-	// slowAnswer is how long one job may take. If a job takes longer, its namespace pauses for
-	// slowFactor times as long, but for mostWait at most, because Nomad itself may be slow.
+	// slowAnswer is how long the work on one job may take. If a job takes longer, its namespace
+	// pauses for slowFactor times as long. It pauses for mostWait at most, because Nomad itself may
+	// be slow.
 	slowAnswer = time.Second
 	slowFactor = 2
 	mostWait   = 10 * time.Second
@@ -40,15 +41,15 @@ func (b *timeBudget) begin(now time.Time) {
 	maps.DeleteFunc(b.until, func(_ string, t time.Time) bool { return !now.Before(t) })
 }
 
-// has reports whether the namespace has budget left. again reports whether it has used up its
-// budget and gets a new one in the next cycle.
+// has returns in ok whether the namespace has not used up its budget and does not pause. It returns
+// in again whether the namespace has used up its budget and gets a new one in the next cycle.
 func (b *timeBudget) has(namespace string) (ok, again bool) {
 	_, waits := b.until[namespace]
 	again = b.spent[namespace] >= cmp.Or(b.within, namespaceBudget)
 	return !waits && !again, again && !waits
 }
 
-// spend records the time that a job of the namespace took.
+// spend records the time that the work on a job of the namespace took.
 func (b *timeBudget) spend(namespace string, d time.Duration, now time.Time) {
 	b.spent[namespace] += d
 	if d >= slowAnswer {
@@ -56,7 +57,7 @@ func (b *timeBudget) spend(namespace string, d time.Duration, now time.Time) {
 	}
 }
 
-// reconcileAll reconciles the jobs for which something may be due, within the budget of their
+// reconcileAll reconciles the jobs for which something may be due, within the time budget of each
 // namespace.
 func (p *Placer) reconcileAll(reconcile func(*model.Tracked)) {
 	p.timeBudget.begin(p.m.Time)

@@ -8,21 +8,22 @@ import (
 	"time"
 )
 
-// The placer writes decisions, run times and other data to Nomad's variables beside its cycles, so
-// no gang waits for that. At most one batch, called a lot, is under way. Data that becomes due
-// meanwhile is written with the next lot, in its form at that time.
+// The placer writes decisions, run times and other data to Nomad's variables in the background,
+// while cycles run, so no gang waits for these writes. At most one batch, called a lot, is being
+// written. Data that becomes due while a lot is being written is written with the next lot, with
+// its values at that time.
 //
-// Data on which a decision depends is written within the cycle: the record of a gang that is to be
-// stopped, and the quarantine.
+// Data on which a decision depends is written within the cycle: the quarantine, and the record of a
+// gang that the placer will stop.
 
-// dueWrite is one write of the placer's data. Its function write runs beside the cycles, so it must
-// not use the placer's other data.
+// dueWrite is one write of the placer's data. Its function write runs in the background, so write
+// must not use the placer's other data.
 type dueWrite struct {
 	what  string // the activity, for [core.report]
 	write func(context.Context) error
 	// then handles the outcome, between cycles.
 	then func(error)
-	// paths are those of the records that the write stores or removes.
+	// paths are the paths of the records that the write stores or removes.
 	paths []string
 }
 
@@ -63,8 +64,8 @@ func (l *lot) write(ctx context.Context) {
 	l.panicked = call{do: func() { inParallel(calls) }}.runRecovered()
 }
 
-// writesDone returns a channel that is closed when the current lot is written; nil if there is
-// none.
+// writesDone returns a channel that is closed when the current lot is written, or nil if there is
+// no lot.
 func (p *journal) writesDone() <-chan struct{} {
 	if p.lot == nil {
 		return nil
@@ -101,8 +102,8 @@ func (p *journal) awaitWrites() {
 	}
 }
 
-// awaitRecord waits for the current lot if it writes or removes the record at this path. Otherwise
-// that write could overtake a later one.
+// awaitRecord waits for the current lot if the lot writes or removes the record at this path.
+// Otherwise the lot could overwrite a later write of the record.
 func (p *journal) awaitRecord(path string) {
 	if p.lot != nil && p.lot.paths[path] {
 		p.awaitWrites()

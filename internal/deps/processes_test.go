@@ -5,6 +5,7 @@ package deps
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -39,6 +40,20 @@ func TestProcessesEndWithTheirTests(t *testing.T) {
 	for dir, path := range starting {
 		if !guarded[dir] && guardedOtherwise[dir] == "" {
 			t.Errorf("%s starts a process: run the package's tests with guard.Main, which ends the process if they are killed", path)
+		}
+	}
+}
+
+// A target that runs the end-to-end tests of a placer with fault points builds that placer.
+func TestTargetsBuildTheirBinaries(t *testing.T) {
+	t.Parallel()
+	for _, target := range []string{"e2e", "e2e-all"} {
+		cmd := exec.Command("make", "-n", "--no-print-directory", target)
+		cmd.Dir = "../.."
+		cmd.Env = append(os.Environ(), "MAKEFLAGS=")
+		out, err := cmd.CombinedOutput()
+		if build, test, ok := strings.Cut(string(out), "nomad-pal-fault"); err != nil || !ok || strings.Contains(build, " ./e2e\n") || !strings.Contains(test, " ./e2e\n") {
+			t.Errorf("make %s does not build nomad-pal-fault before it runs ./e2e: %v\n%s", target, err, out)
 		}
 	}
 }

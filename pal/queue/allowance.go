@@ -11,16 +11,17 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
-// ceiling names a limit: on the GPUs of a tenant, on the GPUs or jobs of one of its users, or on
-// the jobs of an array.
+// ceiling identifies a limit: on the GPUs of a tenant, on the GPUs or jobs of one user of a tenant,
+// or on the jobs of an array that run at a time.
 type ceiling struct {
 	tenant *tenant // nil for an array
-	user   string  // "": the tenant's own
-	jobs   bool    // it limits jobs, not GPUs
+	user   string  // "": the limit of the tenant itself
+	jobs   bool    // the limit counts jobs, not GPUs
 	array  string
 }
 
-// ceilings returns the limits that a gang counts towards, each with how much of it is left.
+// ceilings returns the limits that a gang counts towards, and the unused part of each limit. That
+// part is negative if a limit is exceeded.
 func (ts *tenancy) ceilings(e *entry) map[ceiling]float64 {
 	left, user := map[ceiling]float64{}, ShownUser(e.job.User)
 	for t := e.of.tenant; t != nil; t = t.parent {
@@ -40,7 +41,8 @@ func (ts *tenancy) ceilings(e *entry) map[ceiling]float64 {
 	return left
 }
 
-// counts returns how much a gang with these GPUs counts towards the limit.
+// counts returns how much a gang with this many GPUs counts towards the limit: the GPUs, or 1 for a
+// limit of jobs.
 func (b ceiling) counts(gpus float64) float64 {
 	if b.tenant == nil || b.jobs {
 		return 1
@@ -48,21 +50,21 @@ func (b ceiling) counts(gpus float64) float64 {
 	return gpus
 }
 
-// allowance is the unused part of a limit, with the times at which gangs are expected to give parts
-// of it back.
+// allowance is the unused part of a limit, and a list of the parts that gangs are expected to free
+// when they end.
 type allowance struct {
 	left float64
 	now  time.Duration // latest time that opens has returned, or the start of the last gang
 	ends []comeback    // soonest first
 }
 
-// comeback is a part of a limit that a gang gives back.
+// comeback is the part of a limit that a gang frees when it ends.
 type comeback struct {
 	at   time.Duration
 	much float64
 }
 
-// back adds a part of the limit that comes back.
+// back adds a part that a gang will free.
 func (a *allowance) back(c comeback) {
 	i, _ := slices.BinarySearchFunc(a.ends, c, comeback.compare)
 	a.ends = slices.Insert(a.ends, i, c)
@@ -72,10 +74,11 @@ func (c comeback) compare(o comeback) int {
 	return cmp.Or(cmp.Compare(c.at, o.at), cmp.Compare(c.much, o.much))
 }
 
-// opens returns when at least the amount much of the limit is unused; ok is false if that is never
-// expected. Call it for gangs in the order of the queue: it assumes that no gang passes another.
+// opens returns the first time when at least the amount much of the limit is unused. ok is false if
+// that time is unknown. Call opens for gangs in the order of the queue, because it assumes that no
+// gang starts before one ahead of it.
 func (a *allowance) opens(much float64) (at time.Duration, ok bool) {
-	const rounding = 1e-9 // rounding error of sums of parts of GPUs
+	const rounding = 1e-9 // more than the rounding errors of sums of parts of GPUs
 	for len(a.ends) > 0 && (a.ends[0].at <= a.now || a.left+rounding < much) {
 		a.now = max(a.now, a.ends[0].at)
 		a.left += a.ends[0].much
@@ -84,15 +87,16 @@ func (a *allowance) opens(much float64) (at time.Duration, ok bool) {
 	return a.now, a.left+rounding >= much
 }
 
-// allowances predict when limits let gangs start. They assume that all gangs end at the start of
-// their predicted ranges or, if late is set, at the end. Gangs without a predicted end give nothing
-// back.
+// allowances predicts when limits let gangs start. It assumes that each gang ends at the earliest
+// time of its predicted range or, if late is set, at the latest time. A gang without a predicted
+// end is assumed never to free its part of a limit.
 type allowances struct {
 	p    *asker
 	late bool
 	of   map[ceiling]*allowance
 }
 
+// allowances returns the allowances of all limits towards which running gangs count now.
 func (p *asker) allowances(late bool) *allowances {
 	as := &allowances{p, late, map[ceiling]*allowance{}}
 	for _, v := range p.entries {
@@ -112,7 +116,7 @@ func (p *asker) allowances(late bool) *allowances {
 	return as
 }
 
-// allowance returns the allowance of a limit.
+// allowance returns the allowance of a limit. left is the unused part now.
 func (as *allowances) allowance(b ceiling, left float64) *allowance {
 	a := as.of[b]
 	if a == nil {
@@ -122,7 +126,8 @@ func (as *allowances) allowance(b ceiling, left float64) *allowance {
 	return a
 }
 
-// ends returns the predicted end of a gang. A waiting gang is assumed to start at the time starts.
+// ends returns the predicted end of a gang. If the gang waits, ends assumes that it starts at the
+// time starts. ok is false if the end is unknown.
 func (as *allowances) ends(v *entry, starts time.Duration) (at time.Duration, ok bool) {
 	if v.state == stopping {
 		return as.p.now, true
@@ -140,7 +145,8 @@ func (as *allowances) ends(v *entry, starts time.Duration) (at time.Duration, ok
 	return v.endsAt(as.p.now, least), true
 }
 
-// start returns when all limits of a waiting gang let it start, and counts the gang from then on.
+// start returns when all limits of a waiting gang let it start. From that time on, start counts the
+// gang towards these limits. ok is false if that time is unknown.
 func (as *allowances) start(e *entry) (at time.Duration, ok bool) {
 	at, ok = as.p.now, true
 	needs, ceilings := e.amount(e.least()), as.p.ceilings(e)
@@ -162,11 +168,12 @@ func (as *allowances) start(e *entry) (at time.Duration, ok bool) {
 	return at, true
 }
 
-// span is a predicted range of time; to is 0 if it is unknown.
+// span is a predicted range of time. to is 0 if the range is unknown.
 type span struct{ from, to time.Duration }
 
-// underLimits predicts when limits will let the gangs that wait for them start. It ignores other
-// reasons to wait. The map's keys are positions in the queue.
+// underLimits returns, for each gang that waits for a limit, the range in which its limits are
+// expected to let it start. It ignores other reasons to wait. The map's keys are positions in the
+// queue. Gangs without a prediction are not in the map.
 func (p *asker) underLimits(queue []*entry, ws []Wait) map[int]span {
 	spans := map[int]span{}
 	var early, late *allowances
@@ -186,5 +193,5 @@ func (p *asker) underLimits(queue []*entry, ws []Wait) map[int]span {
 	return spans
 }
 
-// forLimit reports whether a gang with this reason waits for a limit.
+// forLimit reports whether this reason means that a gang waits for a limit.
 func forLimit(r reason.Kind) bool { return r == reason.Quota || r == reason.Array }

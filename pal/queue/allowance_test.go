@@ -24,7 +24,7 @@ func TestExpectAtLimit(t *testing.T) {
 		"of jobs of the user": {MaxJobsPerUser: 1},
 		"of the array":        {},
 	} {
-		for _, waits := range []int{0, fewestWaits} { // from known ends, and from the waits of others
+		for _, waits := range []int{0, fewestWaits} { // predicted from known ends, and from the waits of others
 			for _, estimate := range []time.Duration{time.Hour, 0} {
 				ws := atLimit(t, tenant, name == "of the array", waits, estimate)
 				if len(ws) != 2 || ws[0].Reason != reason.Quota && ws[0].Reason != reason.Array {
@@ -34,7 +34,7 @@ func TestExpectAtLimit(t *testing.T) {
 				switch {
 				case estimate > 0 && (ws[0].From < 50*time.Minute || ws[0].To < ws[0].From || ws[0].From > 2*time.Hour || ws[1].From < ws[0].From+time.Hour):
 					t.Error(what)
-				case estimate == 0 && ws[0].likeOthers() && waits > 0: // the waits of others count
+				case estimate == 0 && ws[0].likeOthers() && waits > 0: // predicted from the waits of others
 				case estimate == 0 && (ws[0].To != 0 || ws[1].To != 0):
 					t.Error(what)
 				}
@@ -43,8 +43,8 @@ func TestExpectAtLimit(t *testing.T) {
 	}
 }
 
-// atLimit is the answer for two gangs that wait behind a running one, which has used up a limit
-// for a minute. Half of the GPUs are free.
+// atLimit returns the Waits of two gangs behind a running gang that has used up a limit for a
+// minute. Half of the GPUs are free.
 func atLimit(t *testing.T, tenant Tenant, array bool, waits int, estimate time.Duration) []Wait {
 	t.Helper()
 	c, err := pal.NewCluster(testNodes(2, ""), pal.TwoTier(1.7))

@@ -5,7 +5,7 @@ package queue
 
 // An array is a set of jobs of one template. At most ArrayParallel of them run at a time.
 
-// overArray reports whether the gang's array runs as many gangs as it may.
+// overArray reports whether the gang's array already runs its maximum number of jobs.
 func (ts *tenancy) overArray(e *entry) bool {
 	return e.job.ArrayParallel > 0 && ts.arrays[e.job.Array] >= e.job.ArrayParallel
 }
@@ -21,7 +21,8 @@ func (ts *tenancy) countJob(e *entry, sign int) {
 	}
 }
 
-// array is the key under which jobs of one array are counted; "" for a job without an array.
+// array returns the key under which jobs of one array are counted, or "" if the job belongs to no
+// array with a limit.
 func (j Job) array() string {
 	if j.ArrayParallel <= 0 {
 		return ""

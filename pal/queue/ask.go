@@ -9,16 +9,17 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Told reports whether there is anything to estimate the job's run time by: an estimate of its
-// user, a limit, or earlier runs of its name.
+// Told reports whether the Queue knows anything about the job's run time: an estimate of its user,
+// a limit, or earlier runs of its name.
 func (fs *foresight) Told(j Job) bool {
 	return j.Estimate > 0 || j.Limit > 0 || len(fs.samples(j.Name)) > 0
 }
 
-// WaitsIf answers "what if": it returns what a waiting gang would wait for under each of the given
-// run time estimates. It returns nothing for a gang that does not wait. It puts the gang into the
-// queue with each estimate, and last with its own again. It forgets since when the gang has
-// declined GPUs (see offeredFrom), so ask a clone.
+// WaitsIf returns one [Wait] for each of the given run time estimates: what the waiting gang would
+// wait for if its user had given this estimate. It returns nil if the gang does not wait. To
+// compute the answers, WaitsIf puts the gang into the queue with each estimate, and at the end with
+// its original estimate. It forgets since when the gang has declined GPUs (see offeredFrom), so ask
+// a clone.
 func (q *Queue) WaitsIf(now time.Duration, c *pal.Cluster, id string, estimates ...time.Duration) (ws []Wait) {
 	e := q.entries[id]
 	if e == nil || e.state != waiting || len(estimates) == 0 {
@@ -44,7 +45,8 @@ func (q *Queue) WaitsIf(now time.Duration, c *pal.Cluster, id string, estimates 
 	return ws
 }
 
-// RemainingQuantiles returns quantiles of how much longer a gang is expected to run, at cost 1.
+// RemainingQuantiles returns, for each part between 0 and 1, the quantile of the predicted
+// remaining run time of a gang, at cost 1. It returns nil for an unknown gang.
 func (q *Queue) RemainingQuantiles(now time.Duration, id string, parts ...float64) []time.Duration {
 	e := q.entries[id]
 	if e == nil {
@@ -57,9 +59,9 @@ func (q *Queue) RemainingQuantiles(now time.Duration, id string, parts ...float6
 	return out
 }
 
-// Takes returns the range in which a gang's remaining run time lies eight times in ten, on
-// GPUs of this cost. The more the runs of a name differ, the wider the range. Takes returns 0 if
-// there is neither an estimate nor an earlier run.
+// Takes returns a range that contains a gang's remaining run time, on GPUs of this cost, in eight
+// of ten cases. The more the runs of a name differ, the wider the range. Takes returns 0, 0 if the
+// gang has neither an estimate nor an earlier run.
 func Takes(q *Queue, now time.Duration, id string, cost float64) (from, to time.Duration) {
 	e := q.entries[id]
 	if e == nil || !q.knowsRunTime(e) {
@@ -69,5 +71,5 @@ func Takes(q *Queue, now time.Duration, id string, cost float64) (from, to time.
 	return stretched(o.quantile(rangeMisses), cost/(1+beyond)), stretched(o.quantile(1-rangeMisses), cost*(1+beyond))
 }
 
-// TurnAfter returns the total wait after which a job is overdue, so that it gets a turn.
+// TurnAfter returns the total wait after which a job is overdue, and so can get a turn.
 func (fs *foresight) TurnAfter(j Job) time.Duration { return fs.patience(j) }

@@ -13,19 +13,20 @@ import (
 )
 
 // reservation contains the time and the GPUs of the head's expected start. As in EASY (Lifka 1995),
-// only the head has one. Backfilling may delay the gangs behind the head; the turns of overdue
-// gangs bound that delay.
+// only the head has a reservation. Backfilling can delay the gangs behind the head, but the turns
+// of overdue gangs bound that delay.
 type reservation struct {
 	head      *entry
-	stops     int           // gangs of levels above this may be stopped for the head
+	stops     int           // gangs of worse (greater) levels than this can be stopped for the head
 	at        time.Duration // since the caller's epoch
 	placement pal.Placement
-	known     bool         // false: the head would not fit even after all gangs that end have ended
-	stale     bool         // gangs have started since: choosing the placement again may give a better one
-	kept      map[int]bool // GPUs that are kept for another gang's turn
+	known     bool         // false: the head would not fit even after the end of all gangs that end
+	stale     bool         // gangs have started since the placement was chosen, so another one may be better now
+	kept      map[int]bool // GPUs that are kept for the turn of another gang
 }
 
-// backfill looks for a placement that delays neither the turn nor the head.
+// backfill returns a placement for the gang that delays neither the turn nor the head; false if
+// there is none.
 func (p *planner) backfill(e *entry) (pal.Found, bool) {
 	f, ok := p.besideHead(e)
 	if !ok || !p.delaysTurn(e, f) {
@@ -36,9 +37,9 @@ func (p *planner) backfill(e *entry) (pal.Found, bool) {
 	return p.besideHead(e)
 }
 
-// besideHead looks for a placement that does not delay the head. Either the gang ends before the
-// head's GPUs are free, or it uses other GPUs. The end is checked first, because that needs no
-// second search.
+// besideHead returns a placement for the gang that does not delay the head; false if there is none.
+// On this placement the gang ends before the head's GPUs are free, or it uses other GPUs than the
+// head. besideHead checks the end first, because that needs no second search.
 func (p *planner) besideHead(e *entry) (pal.Found, bool) {
 	f, ok := p.find(e)
 	if !ok || p.head == nil || !p.delays(e, f) {
@@ -51,16 +52,17 @@ func (p *planner) besideHead(e *entry) (pal.Found, bool) {
 	return pal.Found{}, false
 }
 
-// mayDelay reports whether this gang could delay the head at all. It cannot with
-// BackfillBestEffort, which accepts delays. Nor can a preemptible gang, even if the head cannot
-// preempt it; the package comment explains why. The exception is a preemptible gang of a lower
-// priority: such gangs must not pass the head again and again, each too young to be stopped.
+// mayDelay reports whether the Queue must check that this gang does not delay the head. With
+// BackfillBestEffort no gang is checked, because delays are accepted. A preemptible gang is not
+// checked either, even if the head cannot preempt it; the package comment explains why. But a
+// preemptible gang of a lower priority than the head's is checked. Otherwise such gangs could pass
+// the head again and again, while each has run too briefly to be stopped.
 func (p *planner) mayDelay(e *entry) bool {
 	return p.opt.Backfill != BackfillBestEffort && (!p.stoppable(e) || p.head != nil && p.behind(e) > p.behind(p.head))
 }
 
-// delays reports whether a gang on that placement could delay the head. If the start of the head
-// cannot be predicted, no gang counts as delaying it.
+// delays reports whether a gang that starts now on that placement could delay the head. If the
+// head's start cannot be predicted, delays returns false.
 func (p *planner) delays(e *entry, f pal.Found) bool {
 	if !p.mayDelay(e) {
 		return false
@@ -77,16 +79,16 @@ func (p *finder) endsBy(e *entry, f pal.Found, at time.Duration) bool {
 	return !e.job.Endless && p.now+e.takes(e.expect, f) <= at
 }
 
-// foreseeHead updates the head's reservation before the what-if frees GPUs of other gangs for the
-// gang e. Otherwise the reservation would count on these GPUs.
+// foreseeHead updates the head's reservation. Call it before the what-if frees GPUs of other gangs
+// for the gang e. Otherwise the reservation would contain GPUs that are free only for e.
 func (p *planner) foreseeHead(e *entry) {
 	if p.head != nil && p.mayDelay(e) {
 		p.reserved()
 	}
 }
 
-// reserved returns the head's reservation. It chooses the reserved GPUs again if gangs have started
-// since it last chose them.
+// reserved returns the head's reservation. It first chooses the reserved GPUs again if gangs have
+// started since they were last chosen.
 func (p *planner) reserved() *reservation {
 	if p.reserve == nil {
 		p.reserve = p.reserveFor(p.head, p.level(p.head, p.now))
@@ -96,8 +98,10 @@ func (p *planner) reserved() *reservation {
 	return p.reserve
 }
 
-// beside looks for a placement on none of the reserved GPUs. It chooses the GPUs of a stale
-// reservation again only if the first search fails, because choosing costs several searches.
+// beside returns a placement for the gang that uses none of the reserved GPUs; false if there is
+// none. If the reservation is stale and the first search fails, beside chooses the reserved GPUs
+// again and repeats the search. It does not choose them before the first search, because choosing
+// costs several searches.
 func (p *planner) beside(r *reservation, e *entry) (pal.Found, bool) {
 	find := func() (pal.Found, bool) {
 		_, free := p.hold(r.placement.GPUs())
@@ -112,13 +116,14 @@ func (p *planner) beside(r *reservation, e *entry) (pal.Found, bool) {
 	return find()
 }
 
-// ending is the time when GPUs of a gang come free for a head.
+// ending is the time at which a gang, or some of its members, free their GPUs for a head.
 type ending struct {
 	*entry
 	at     time.Duration
-	marked []int // GPUs of a gang that has yet to get them; nil: those of its placement
-	// gang is set if the head may stop these members or get them back: all members of this gang, or
-	// its last ones. They leave at the time at, or at the time until if quotas protect them then.
+	marked []int // set for a gang that will get its GPUs later: these GPUs; nil: those of its placement
+	// gang is set if the head can stop the members of entry, or make the gang give them back. These
+	// members are then all members of gang, or its last ones. They leave at the time at, or at the
+	// time until if quotas protect them from the head.
 	gang  *entry
 	until time.Duration
 }
@@ -128,7 +133,7 @@ func (e ending) touches(set map[int]bool) bool {
 	return slices.ContainsFunc(e.frees(), func(u int) bool { return set[u] })
 }
 
-// frees lists the GPUs that come free.
+// frees returns the GPUs that come free.
 func (e ending) frees() []int {
 	if e.marked == nil {
 		return e.placement.GPUs()
@@ -136,10 +141,11 @@ func (e ending) frees() []int {
 	return e.marked
 }
 
-// endings lists when GPUs come free for the head. A gang frees its GPUs at its expected end, when
-// it is stopped for the head, or when it gives members back. In the what-if, gangs that are being
-// stopped, shrunk or moved have left already. The gangs for which they leave hold the GPUs, and the
-// turn holds those that are kept for it. back undoes these changes.
+// endings returns when GPUs come free for the head, the earliest time first. A gang frees its GPUs
+// at its expected end, when it is stopped for the head, or when it gives members back. endings also
+// changes the what-if: gangs that are being stopped, shrunk or moved leave their GPUs at once, and
+// the gangs that will get these GPUs hold them. The turn holds the GPUs that are kept for it. back
+// undoes these changes.
 func (p *planner) endings(r *reservation) (ends []ending, back []func()) {
 	if p.opt.Preempt {
 		p.levels.relevel(&p.foresight, p.now)
@@ -199,8 +205,9 @@ func sortEndings(ends []ending) {
 	slices.SortFunc(ends, func(a, b ending) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.seq, b.seq)) })
 }
 
-// clear changes the endings of gangs on GPUs that are kept for a turn: they leave at the latest
-// when the turn's gang starts. Then they are stopped, or give back members, regardless of quotas.
+// clear returns the endings after it has changed those of gangs on GPUs that are kept for a turn.
+// Such gangs leave at the latest when the turn's gang starts, because they are then stopped or give
+// back members, regardless of quotas.
 func (p *planner) clear(ends []ending, kept map[int]bool, begins time.Duration) []ending {
 	for i, e := range ends {
 		switch n := firstOn(e.placement, kept); {
@@ -217,9 +224,8 @@ func (p *planner) clear(ends []ending, kept map[int]bool, begins time.Duration) 
 	return ends
 }
 
-// couldStay returns how many members of a running gang certainly stay when the head may stop gangs
-// or make them shrink. The other members may stay, too, if quotas protect them when the head
-// starts: see spare.
+// couldStay returns how many members of a running gang the head can neither stop nor get back.
+// Quotas can protect other members too when the head starts: see spare.
 func (p *planner) couldStay(r *reservation, e *entry) int {
 	_, over := p.quotas(r.head, e, nil)
 	surely := r.stops == math.MinInt || over && p.tree.quotas
@@ -234,8 +240,8 @@ func (p *planner) couldStay(r *reservation, e *entry) int {
 }
 
 // spare puts members back into the what-if if quotas would protect them from a head that starts at
-// the start time. It checks only the first len(gone) endings: the members of these have left in the
-// what-if. back removes the members again.
+// the start time (startTime). It checks only the first len(gone) endings, whose members have left
+// the what-if; gone[i] undoes the leaving of ends[i]. back removes the members again.
 func (p *planner) spare(r *reservation, ends []ending, gone []func()) (back func()) {
 	if !p.tree.quotas && !p.tenantsFirst() || r.stops == math.MinInt {
 		return func() {}
@@ -265,8 +271,9 @@ func (p *planner) spare(r *reservation, ends []ending, gone []func()) (back func
 	}
 }
 
-// staying returns a function that counts the members of an ending that may stay if the head starts
-// at the start time. Gangs that have ended by then no longer count with their tenants.
+// staying returns a function that returns how many members of an ending can stay if the head starts
+// at the start time. The GPUs of gangs that have ended by that time no longer count with their
+// tenants.
 func (p *planner) staying(r *reservation, ends []ending) func(ending) int {
 	var back []func()
 	for _, e := range ends {
@@ -296,7 +303,7 @@ func (p *planner) staying(r *reservation, ends []ending) func(ending) int {
 }
 
 // away frees the GPUs of an ending in the what-if; back takes them again. GPUs that are kept for a
-// turn stay taken: from then on the turn holds them.
+// turn stay taken, because the turn then holds them.
 func (p *planner) away(r *reservation, e ending) (back func()) {
 	left := p.leave(e)
 	if r.kept == nil || e.entry == p.turn.by || !e.touches(r.kept) {
@@ -309,9 +316,9 @@ func (p *planner) away(r *reservation, e ending) (back func()) {
 	}
 }
 
-// leave is away without regard to a turn. A start of an earlier pass that is not reported yet has
-// only marked its GPUs as taken (holdPending). The cluster has not counted its CPU and memory, so
-// leave must not release those.
+// leave is away without regard to a turn. If a gang's start was decided in an earlier pass but is
+// not reported yet, holdPending has only marked its GPUs as taken. The cluster has not counted the
+// gang's CPU and memory, so leave must not release them.
 func (p *planner) leave(e ending) (back func()) {
 	switch {
 	case e.marked != nil:
@@ -322,18 +329,20 @@ func (p *planner) leave(e ending) (back func()) {
 	return p.unmark(e.placement.GPUs())
 }
 
-// unmark frees those of the GPUs that are marked as taken; back marks them again.
+// unmark frees the GPUs that are marked as taken, and ignores the others; back marks the freed ones
+// again.
 func (p *whatIf) unmark(gpus []int) (back func()) {
 	gpus = slices.DeleteFunc(slices.Clone(gpus), func(u int) bool { return u >= p.c.NumGPUs() || !p.c.Taken(u) })
 	p.mark(gpus, false)
 	return func() { p.mark(gpus, true) }
 }
 
-// reserveFor predicts when and where the head starts. In the what-if, it ends the running gangs one
-// after the other, as expected, until the head fits. Gangs that should have ended already end now;
-// gangs of levels above stops are stopped. The first try ends as many as free enough GPUs. If these
-// are too scattered, each further try ends twice as many. With n running gangs that takes log2(n)
-// searches instead of n, but the foreseen start may be too late.
+// reserveFor returns a reservation with the predicted start of the head: when and on which GPUs. In
+// the what-if, it ends the running gangs one after the other, in the order of their expected ends,
+// until the head fits. Gangs that should have ended already end now. Gangs of worse levels than
+// stops are stopped. The first try ends as many gangs as free enough GPUs. If these GPUs are too
+// scattered, each further try ends twice as many gangs. With n running gangs that takes log2(n)
+// searches instead of n, but the predicted start can be too late.
 func (p *planner) reserveFor(head *entry, stops int) *reservation {
 	r, done := &reservation{head: head, stops: stops}, 0
 	ends, back := p.endings(r)
@@ -363,14 +372,14 @@ func (p *planner) reserveFor(head *entry, stops int) *reservation {
 		if done == len(ends) {
 			return r
 		}
-		if next = 1 + done; !enough { // scattered: twice as many; but if quotas protect some, a sixteenth more
+		if next = 1 + done; !enough { // too scattered: end twice as many; too few free because quotas protect gangs: a sixteenth more
 			next = 1 + done/16
 		}
 	}
 }
 
-// startsAt reports whether enough GPUs are free at the time at, after these gangs have left, and
-// whether the head fits then.
+// startsAt reports whether enough GPUs for the head are free at the time at, and whether the head
+// then fits. The first len(gone) endings have already left the what-if.
 func (p *planner) startsAt(r *reservation, at time.Duration, ends []ending, gone []func()) (enough, fits bool) {
 	defer p.startingAt(at)()
 	defer p.spare(r, ends, gone)()
@@ -380,16 +389,16 @@ func (p *planner) startsAt(r *reservation, at time.Duration, ends []ending, gone
 	return enough, fits
 }
 
-// undoAll calls functions that undo changes to the what-if, the last one first.
+// undoAll calls the functions, the last one first. Each of them undoes a change of the what-if.
 func undoAll(back []func()) {
 	for _, b := range slices.Backward(back) {
 		b()
 	}
 }
 
-// replan chooses the head's GPUs again, among those that are expected to be free at its start. It
-// prefers GPUs that are in use now, if that does not slow the head down. So more GPUs that are free
-// now remain for other gangs.
+// replan chooses the head's GPUs again, among the GPUs that are expected to be free at its start.
+// If that does not slow the head down, replan chooses GPUs that are in use now. Then more of the
+// GPUs that are free now remain for other gangs.
 func (p *planner) replan(r *reservation) {
 	r.stale = false
 	defer p.startingAt(r.at)()
@@ -408,11 +417,11 @@ func (p *planner) replan(r *reservation) {
 	p.fewest(r, free)
 }
 
-// fewest places the head at the least cost with as few of the given free GPUs as possible. By
-// bisection, it hides as many of them as possible without raising the cost. That takes log2(free)
-// searches.
+// fewest sets the reservation's placement to one of the least cost that uses as few of the given
+// free GPUs as possible. A bisection finds how many of these GPUs it can hide from the search
+// without raising the cost. That takes log2(len(free)) searches.
 func (p *planner) fewest(r *reservation, free []int) {
-	hidden := 0 // how many of free are hidden, from the first
+	hidden := 0 // number of GPUs at the beginning of free that are hidden
 	show := func(n int) {
 		for ; hidden > n; hidden-- {
 			p.c.SetTaken(free[hidden-1], false)
@@ -438,7 +447,7 @@ func (p *planner) fewest(r *reservation, free []int) {
 	}
 }
 
-// freeNow lists the GPUs that are available.
+// freeNow returns the GPUs that are available.
 func (p *whatIf) freeNow() []int {
 	free := make([]int, 0, p.c.FreeGPUs())
 	for u := range p.c.NumGPUs() {

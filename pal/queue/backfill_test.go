@@ -11,7 +11,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// scored are nodes of n GPUs each, all with the node's PM score.
+// scored returns one node for each score. Each node has this number of GPUs, all with the node's
+// score.
 func scored(gpus int, scores ...pal.PMScore) []pal.Node {
 	nodes := make([]pal.Node, len(scores))
 	for n, score := range scores {
@@ -27,7 +28,7 @@ func scored(gpus int, scores ...pal.PMScore) []pal.Node {
 	return nodes
 }
 
-// runOn runs a gang of one-GPU members on these GPUs for an hour.
+// runOn adds a running gang of one-GPU members on these GPUs, which will end after an hour.
 func runOn(t *testing.T, q *Queue, c *pal.Cluster, id string, group int, gpus ...int) {
 	g := pal.SingleGPUs(id, pal.ClassA, len(gpus))
 	var ms []pal.Member
@@ -42,12 +43,12 @@ func runOn(t *testing.T, q *Queue, c *pal.Cluster, id string, group int, gpus ..
 	}
 }
 
-// TestReservationKeepsFastGPUs: free GPUs are reserved for the head if the GPUs
-// that become free later would slow it down, and only then.
+// TestReservationKeepsFastGPUs: free GPUs are reserved for the head only if the GPUs that become
+// free later would slow the head down.
 func TestReservationKeepsFastGPUs(t *testing.T) {
 	for name, tc := range map[string]struct {
 		other pal.PMScore // PM score of the node that is completely in use
-		want  int         // number of gangs that start beside the head
+		want  int         // number of gangs that start while the head waits
 	}{"slower": {1.5, 0}, "as fast": {1, 1}} {
 		t.Run(name, func(t *testing.T) {
 			q, err := New(Options{Order: FIFO, Backfill: BackfillReserved, Placement: pal.Policy{Name: pal.PAL}})
@@ -73,8 +74,8 @@ func TestReservationKeepsFastGPUs(t *testing.T) {
 	}
 }
 
-// TestOutliersThatAreNeeded: a gang that fits nowhere without the outliers uses
-// them, however many other GPUs there are.
+// TestOutliersThatAreNeeded: a gang that fits nowhere without outliers uses them, even if the
+// cluster has enough other GPUs.
 func TestOutliersThatAreNeeded(t *testing.T) {
 	nodes := scored(8, 1, 1, 1)
 	for n := range 2 {

@@ -15,9 +15,9 @@ import (
 )
 
 // TestBound checks the promise of the package comment under overload: more work arrives than the
-// cluster can do, run times are random, and estimates are wrong. Every gang that is older than
-// its bound has started. Users have no limits here: a user's endless small jobs would keep the
-// user's own large gang waiting.
+// cluster can do, run times are random, and estimates are wrong. Every watched gang must have
+// started by its bound. Users have no limits here, because with limits a user's endless small jobs
+// would keep the same user's large gang waiting.
 func TestBound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := newPlayer(t)
@@ -50,7 +50,7 @@ func TestBound(t *testing.T) {
 	})
 }
 
-// bound computes by when gangs must have started.
+// bound computes the times by which watched gangs must have started.
 type bound struct {
 	o       Options
 	gpus    float64
@@ -59,21 +59,22 @@ type bound struct {
 	patient []time.Duration // for each job, the longest patience seen so far
 }
 
-// watch submits a gang, and watches it while all others pass it.
+// watch submits a gang, and adds it to the watched gangs.
 func (b *bound) watch(p *player) {
 	p.submit()
 	id := fmt.Sprint(p.n)
 	b.jobs, b.patient = append(b.jobs, p.jobs[id]), append(b.patient, 0)
 }
 
-// by is the time by which watched gang i must have started. It is overdue after its patience. Then
-// the gangs before it have their turns, each of which uses up a part of the overdue share.
+// by returns the time by which watched gang i must have started. The gang is overdue after its
+// patience. Then the gangs before it have their turns, and each turn uses a part of the overdue
+// share.
 func (b *bound) by(i int) time.Duration {
-	turn := b.o.MaxWait + b.longest // how long GPUs may be kept for a turn
+	turn := b.o.MaxWait + b.longest // the longest time for which GPUs are kept for a turn
 	of := func(gpus float64) time.Duration {
 		return turn + time.Duration(float64(turn+b.longest)*gpus/(b.o.OverdueShare*b.gpus))
 	}
-	at := b.jobs[i].Submitted + b.patient[i] + of(b.gpus) + turn // a gang that was overdue earlier may have its turn first
+	at := b.jobs[i].Submitted + b.patient[i] + of(b.gpus) + turn // one gang that was overdue earlier can have its turn first
 	for _, o := range b.jobs[:i] {
 		at += of(float64(o.Gang.GPUs()))
 	}
@@ -94,8 +95,8 @@ func (b *bound) check(p *player) {
 	}
 }
 
-// TestShare: when nearly all gangs are overdue, those that start out of turn get
-// exactly their share of the GPU time.
+// TestShare: when nearly all gangs are overdue, those that start in their turn get OverdueShare of
+// the GPU time, no more and no less, except for one turn.
 func TestShare(t *testing.T) {
 	q, err := New(Options{Order: SRTF, Backfill: BackfillReserved, MaxWait: time.Hour, OverdueShare: 0.25, Placement: pal.Policy{Name: pal.PAL}})
 	if err != nil {

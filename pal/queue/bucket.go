@@ -55,8 +55,8 @@ func (h *heap) Pop() any {
 type book struct {
 	buckets map[signature]*bucket
 	live    []*bucket // all buckets, in no order; none is empty
-	ages    heap      // gangs that are not overdue, by when they become overdue
-	overdue heap      // overdue gangs, by submission
+	ages    heap      // gangs that are not overdue, by the time when they become overdue
+	overdue heap      // overdue gangs, by the time of submission
 	dated   []*entry  // waiting gangs with a deadline, if the options count deadlines
 }
 
@@ -64,7 +64,7 @@ func newBook() book {
 	pos := func(e *entry) *int { return &e.agePos }
 	return book{
 		buckets: map[signature]*bucket{},
-		ages: heap{pos: pos, less: func(a, b *entry) bool { // who is overdue first; see age
+		ages: heap{pos: pos, less: func(a, b *entry) bool { // the gang that is overdue first comes first; see age
 			return cmp.Or(cmp.Compare(a.overdueFrom(), b.overdueFrom()), cmp.Compare(a.seq, b.seq)) < 0
 		}},
 		overdue: heap{pos: pos, less: func(a, b *entry) bool { return a.bySubmission(b) < 0 }},
@@ -72,48 +72,49 @@ func newBook() book {
 }
 
 // signature contains everything that decides where a waiting gang fits. Two gangs with equal
-// signatures fit in the same places, at the same cost, under the same rules. If one does not fit,
-// the other need not be tried. Run time and importance are not part of it: these sort the gangs of
-// a bucket.
+// signatures fit in the same places, at the same cost, under the same rules. If one of them does
+// not fit, the pass need not try the other. Run time and priority are not part of the signature,
+// because they only sort the gangs of a bucket.
 type signature struct {
 	class      pal.AppClass
 	maxTier    pal.Tier
 	memberSets string
 	tenant     string // "" if no tenant differs from another
 	user       string // "" if users have no limits
-	// Gangs that may be stopped or moved start under other rules.
+	// Other rules of backfill and of waits for better GPUs apply to gangs that may be stopped or
+	// moved.
 	preemptible, migratable bool
 	localityWait            time.Duration
 	anywhere                bool
-	admitted                uint64 // windows whose GPUs it may use, a bit each
+	admitted                uint64 // windows whose GPUs the gang may use, one bit each
 	array                   string
 	endless                 bool
 	claimed                 bool // other gangs are being stopped for it
-	// These are set for an elastic gang; memberSets then describes its current size.
+	// least and efficiency are set for an elastic gang; memberSets then describes its current size.
 	least      int
 	efficiency float64
 }
 
-// bucket holds the waiting gangs of one signature in a binary heap by their keys. A bucket
-// exists while it has gangs.
+// bucket holds the waiting gangs of one signature, in a binary heap by their keys. A bucket is
+// deleted when its last gang leaves.
 type bucket struct {
 	es          []place // es[i].e.pos == i always holds
 	sig         signature
 	gpus        int
 	livePos     int
 	failed      attempt       // the last failed attempt
-	failedUntil time.Duration // a gang that ends by this time might have fitted
-	done        uint64        // number of the last pass that was done with the bucket
-	// In pass number passes, the search continues at from with gangs that run no longer than slack
-	// at cost 1. Other passes begin with the first gang.
+	failedUntil time.Duration // a gang of the bucket that ends by this time may fit
+	done        uint64        // number of the last pass in which no more gangs of the bucket are to be tried
+	// In the pass with the number passes, the next gang to try is from, and only gangs that run no
+	// longer than slack at cost 1 are tried. Any other pass begins with the first gang.
 	from   *entry
 	passes uint64
 	slack  time.Duration
-	tries  []*entry // if sig.claimed: the gangs that the pass has yet to try
+	tries  []*entry // if sig.claimed: the gangs that the pass still has to try
 }
 
-// place is a gang's position in its bucket, with copies of the fields that decide when it is tried.
-// A pass may scan a long bucket; the copies save it a look at each entry.
+// place is an element of a bucket: a gang, with copies of the fields that decide when the gang is
+// tried. A pass may scan a long bucket, and with the copies it need not read each entry.
 type place struct {
 	key    key
 	expect time.Duration
@@ -123,7 +124,7 @@ type place struct {
 func (b *bucket) push(e *entry)   { container.Push(b, e) }
 func (b *bucket) remove(e *entry) { container.Remove(b, e.pos) }
 
-// fix moves a gang to its place after its key or its expected run time has changed.
+// fix moves a gang to its place in the heap after its key or its expected run time has changed.
 func (b *bucket) fix(e *entry) {
 	p := &b.es[e.pos]
 	if p.expect = e.expect; p.key != e.key {
@@ -154,8 +155,8 @@ func (b *bucket) Pop() any {
 	return e
 }
 
-// after returns the first gang behind the key that is expected to run for at most the time long, or
-// nil.
+// after returns the first gang of the bucket behind the key that is expected to run for at most the
+// time long; nil if there is none.
 func (b *bucket) after(k key, long time.Duration) *entry {
 	var first *place
 	for i := range b.es {
@@ -170,8 +171,9 @@ func (b *bucket) after(k key, long time.Duration) *entry {
 	return first.e
 }
 
-// ahead returns the number of GPUs requested by the gangs of the bucket that precede the key. An
-// elastic gang may currently be tried with fewer members than the bucket's.
+// ahead returns the number of GPUs that the gangs of the bucket ahead of the key request. For
+// elastic gangs it uses each gang's current size, because a pass may be trying the gang with fewer
+// members.
 func (b *bucket) ahead(k key) (gpus int) {
 	for i := range b.es {
 		switch p := &b.es[i]; {
@@ -185,22 +187,22 @@ func (b *bucket) ahead(k key) (gpus int) {
 	return gpus
 }
 
-// attempt records the conditions under which a gang of a bucket did not fit. While they are
-// unchanged, the gang still does not fit. That holds on exclusive clusters only, where version
-// grows whenever a GPU comes free.
+// attempt records the conditions under which a gang of a bucket did not fit. As long as the
+// conditions are unchanged, the gang still does not fit. This is true only on exclusive clusters,
+// where version grows whenever a GPU comes free.
 type attempt struct {
-	version uint64 // of the Queue
+	version uint64 // Queue.version
 	head    *entry
 	turn    *turn
-	// first is the gang that was tried, and starts counts all starts before. Both are zero if the
-	// result depends on neither: without a head, a turn, a claim and windows, all gangs of the
-	// bucket fail alike, and a start only makes room scarcer. For gangs that share GPUs, starts is
+	// first is the gang that was tried, and starts is the number of all starts before the attempt.
+	// Both are zero if there was no head, turn, claim or window. Then all gangs of the bucket fail
+	// in the same way, and a start only leaves less room. For gangs that share GPUs, starts is
 	// always set.
 	first  *entry
 	starts uint64
 }
 
-// sign computes the gang's signature. While a pass tries an elastic gang with fewer members, its
+// sign sets the gang's signature. While a pass tries an elastic gang with fewer members, the gang's
 // signature differs from that of its bucket.
 func (q *Queue) sign(e *entry) {
 	e.sig = signature{class: e.job.Gang.Class, maxTier: e.job.Gang.MaxTier, memberSets: memberSets(e.job.Gang), localityWait: e.job.LocalityWait, anywhere: e.job.Anywhere,
@@ -214,10 +216,10 @@ func (q *Queue) sign(e *entry) {
 	e.kind = nil
 }
 
-// enqueue adds an entry that begins to wait to its bucket and to the lists of waiting gangs.
-// Expected run times are computed here, once. They do not change with time while the gang waits, so
-// the order of the bucket holds; resort and hurry handle the exceptions. An elastic gang waits with
-// its full size.
+// enqueue makes an entry wait: it adds the entry to its bucket and to the lists of waiting gangs.
+// It computes the gang's expected run time and key. Neither changes with time while the gang waits,
+// so the bucket stays in order. The exceptions are new history (see resort) and deadlines (see
+// hurry). An elastic gang waits with its full size.
 func (q *Queue) enqueue(e *entry) {
 	e.state, e.settled, e.offered = waiting, false, -1
 	if e.elastic != nil {
@@ -239,7 +241,8 @@ func (q *Queue) enqueue(e *entry) {
 	}
 }
 
-// putInto puts a waiting gang into the bucket of the signature.
+// putInto puts a waiting gang into the bucket of the signature, and creates the bucket if
+// necessary.
 func (bk *book) putInto(e *entry, sig signature) {
 	b := bk.buckets[sig]
 	if b == nil {
@@ -251,7 +254,7 @@ func (bk *book) putInto(e *entry, sig signature) {
 	b.push(e)
 }
 
-// rebucket moves a waiting gang to its new bucket after it got or lost a claim.
+// rebucket moves a waiting gang to another bucket after the gang got or lost a claim.
 func (bk *book) rebucket(e *entry) {
 	e.sig.claimed = e.claim != nil
 	if e.bucket != nil {
@@ -262,7 +265,7 @@ func (bk *book) rebucket(e *entry) {
 	}
 }
 
-// memberSets is [pal.Gang.Demand], with a fast path for the common gang of one-GPU members.
+// memberSets returns [pal.Gang.Demand], with a fast path for the common gang of one-GPU members.
 func memberSets(g pal.Gang) string {
 	if len(g.MemberSets) == 1 && g.MemberSets[0].Eligible == nil && g.MemberSets[0].Prefer == nil && g.MemberSets[0].Need == (pal.Resources{}) && g.MemberSets[0].GPUs == 1 && len(g.Speeds) == 0 {
 		return strconv.Itoa(g.MemberSets[0].Members)
@@ -283,8 +286,8 @@ func (bk *book) all() iter.Seq[*entry] {
 	}
 }
 
-// leaveQueue removes a gang that no longer waits. Other gangs get the GPUs that were being freed
-// for it.
+// leaveQueue removes a gang that no longer waits. If other gangs were being stopped for this gang,
+// waiting gangs can get their GPUs.
 func (q *Queue) leaveQueue(e *entry) {
 	q.dequeue(e)
 	if e.claim != nil {
@@ -292,7 +295,7 @@ func (q *Queue) leaveQueue(e *entry) {
 	}
 }
 
-// dequeue takes a waiting entry out of its bucket and the lists.
+// dequeue takes a waiting entry out of its bucket and out of the lists of waiting gangs.
 func (q *Queue) dequeue(e *entry) {
 	q.takeOut(e)
 	q.dated = without(q.dated, e)
@@ -305,8 +308,8 @@ func (q *Queue) dequeue(e *entry) {
 	}
 }
 
-// takeOut takes a waiting entry out of its bucket. It deletes the bucket with its last gang, so a
-// pass sees no empty buckets.
+// takeOut takes a waiting entry out of its bucket. When the last gang leaves, takeOut deletes the
+// bucket, so a pass sees no empty buckets.
 func (bk *book) takeOut(e *entry) {
 	b := e.bucket
 	b.remove(e)
@@ -319,12 +322,12 @@ func (bk *book) takeOut(e *entry) {
 	}
 }
 
-// leastPatience is the shortest wait after which a gang is overdue. A queue of some minutes is
-// normal.
+// leastPatience is the shortest wait after which a gang with an estimate or a limit is overdue. It
+// keeps short gangs from becoming overdue after a few minutes, because such waits are normal.
 const leastPatience = time.Hour
 
-// patience returns how long a gang waits in all before it is overdue. The patience is proportional
-// to the user's estimate or the limit, if there is one.
+// patience returns the total wait after which a gang is overdue: see [Options.Patience] and
+// [Options.MaxWait].
 func (fs *foresight) patience(j Job) time.Duration {
 	run := fs.Estimate(j)
 	if j.Limit > 0 && (run == 0 || j.Limit < run) {
@@ -336,11 +339,12 @@ func (fs *foresight) patience(j Job) time.Duration {
 	return max(leastPatience, stretched(run, fs.opt.Patience))
 }
 
-// overdueFrom returns when the gang's total wait reaches its patience.
+// overdueFrom returns the time at which the gang's total wait reaches its patience.
 func (e *entry) overdueFrom() time.Duration { return e.waitingSince - e.waited + e.patience }
 
-// age marks the gangs that have become overdue. The heap is sorted by that time, so age visits no
-// other gangs. A gang that is overdue stays so if it runs and is stopped again.
+// age marks the gangs that have become overdue. The heap ages is sorted by the time when gangs
+// become overdue, so age visits no other gangs. An overdue gang is still overdue if it runs, is
+// stopped and waits again.
 func (bk *book) age(now time.Duration) {
 	for len(bk.ages.es) > 0 && bk.ages.es[0].overdueFrom() <= now {
 		e := bk.ages.es[0]
@@ -350,9 +354,9 @@ func (bk *book) age(now time.Duration) {
 	}
 }
 
-// resort moves waiting gangs whose names have new history to their new places. It runs once a pass,
-// since many runs of a name may have ended in between. It goes through names in sorted order,
-// because no decision may depend on the order of a map.
+// resort moves waiting gangs whose names have new history to their new places in the queue. It runs
+// once a pass, not once a finished run, because many runs of a name can end between two passes. It
+// visits names in sorted order, because no decision may depend on the order of a map.
 func (q *Queue) resort() {
 	if len(q.learned) == 0 {
 		return
@@ -372,8 +376,9 @@ func (q *Queue) resort() {
 	clear(q.learned)
 }
 
-// indexByName and unindexByName maintain the list of waiting gangs by the name whose history
-// predicts their run time, for resort. Gangs without a name are listed too.
+// indexByName adds a waiting gang to the index that resort reads, and unindexByName removes it. The
+// index lists waiting gangs by the name whose history predicts their run time. It contains gangs
+// without a name, too.
 func (fs *foresight) indexByName(e *entry) {
 	by := e.toldBy()
 	e.namePos = len(fs.named[by])
@@ -389,8 +394,9 @@ func (fs *foresight) unindexByName(e *entry) {
 	fs.named[by] = es[:len(es)-1]
 }
 
-// toldBy returns the name whose history predicts the gang's run time. That is its own name or, if
-// its user gave an estimate, the name for its tenant's estimates. See [foresight.remainingRunTime].
+// toldBy returns the name whose history predicts the gang's run time. If the user gave an estimate,
+// it is the name of the tenant's estimates (estimatesOf), otherwise the gang's own name. See
+// [foresight.remainingRunTime].
 func (e *entry) toldBy() string {
 	if e.job.Estimate > 0 {
 		return estimatesOf(e.job.Tenant)

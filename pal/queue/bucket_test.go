@@ -10,7 +10,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// TestHugeGang: the queue's memory for a gang does not grow with its members.
+// TestHugeGang: the memory that the queue uses for a gang does not grow with the number of members.
 func TestHugeGang(t *testing.T) {
 	q := newTestLine(t, Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}})
 	var before, after runtime.MemStats

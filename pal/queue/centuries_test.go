@@ -11,11 +11,11 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// in2026 is a time since 1970.
+// in2026 is the time from 1970 to 2026.
 const in2026 time.Duration = 56 * 365 * 24 * time.Hour
 
-// century returns the waits of five gangs, one behind the other. Each needs all GPUs, or its
-// tenant's whole limit, for 100 years. The first of them runs since 2026.
+// century submits five gangs, one behind the other. Each needs all GPUs, or its tenant's whole
+// limit, for 100 years. The first gang has run since 2026; century returns the Waits of the others.
 func century(t *testing.T, o Options) []Wait {
 	t.Helper()
 	c, err := pal.NewCluster(testNodes(2, ""), pal.TwoTier(1.7))
@@ -37,7 +37,8 @@ func century(t *testing.T, o Options) []Wait {
 	return q.Waiting(in2026+time.Minute, c)
 }
 
-// Gangs that each run for a century are expected to start one after the other, until time ends.
+// Gangs that each run for a century are expected to start one after the other, up to the last time
+// that a Duration can hold.
 func TestExpectAfterCenturies(t *testing.T) {
 	limited := Options{Tenants: map[string]Tenant{"t": {MaxJobsPerUser: 1}}}
 	for name, o := range map[string]Options{"GPUs": {}, "a limit": limited} {
@@ -53,7 +54,7 @@ func TestExpectAfterCenturies(t *testing.T) {
 
 // The latest start that meets a deadline in the far future is near the deadline, not in the past.
 func TestFarDeadline(t *testing.T) {
-	deadline := 180 * 365 * 24 * time.Hour // 2150, the latest time in the queue
+	deadline := 180 * 365 * 24 * time.Hour // 2150, the latest deadline that a job can have
 	q := newTestLine(t, Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}, Deadlines: true})
 	if err := q.Submit(in2026, Job{ID: "j", Gang: pal.SingleGPUs("j", pal.ClassA, 1), Estimate: time.Hour, Deadline: deadline}); err != nil {
 		t.Fatal(err)
@@ -63,8 +64,8 @@ func TestFarDeadline(t *testing.T) {
 	}
 }
 
-// Predictions from the waits of others are not in the past, however wide the ranges are and however
-// late enough GPUs come free.
+// Starts that are predicted from the waits of others are not in the past, even if the ranges are as
+// wide as possible and enough GPUs come free only after a century.
 func TestForecastOfCenturies(t *testing.T) {
 	q := newTestLine(t, Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}})
 	if err := q.Submit(in2026, Job{ID: "j", Gang: pal.SingleGPUs("j", pal.ClassA, 1)}); err != nil {
@@ -80,7 +81,8 @@ func TestForecastOfCenturies(t *testing.T) {
 	}
 }
 
-// A gang that starts behind an overdue one may run into a window, even if that is centuries away.
+// The end of a run is not before its start, even if the run begins in centuries and takes a
+// century.
 func TestReachOfCenturies(t *testing.T) {
 	q := newTestLine(t, Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}})
 	if err := q.Submit(in2026, Job{ID: "j", Gang: pal.SingleGPUs("j", pal.ClassA, 1), Estimate: longestRun}); err != nil {
@@ -127,7 +129,7 @@ func TestGrowthOfCenturies(t *testing.T) {
 }
 
 // The level of a gang on a third of a GPU changes after three quanta. If that is centuries away,
-// the queue does not ask to compute the level again at once, and ever again.
+// the queue does not compute the level again at once, and then again and again.
 func TestLevelOfCenturies(t *testing.T) {
 	q := newTestLine(t, Options{Order: LAS, Preempt: true, Quantum: longestRun, Placement: pal.Policy{Name: pal.PAL}})
 	g := pal.SingleGPUs("j", pal.ClassA, 1)

@@ -11,25 +11,26 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
-// Change describes an edit of a running gang. The author has made the edit, or only considers it.
+// Change describes an edit of a running gang. The job's author has made the edit, or is only
+// considering it.
 type Change struct {
 	// Job is the edited job, or only the members of it that have no GPUs yet.
 	Job Job
-	// Own lists the GPUs that the gang gives up for the edit. The cluster passed to RoomFor must
-	// show them as free.
+	// Own lists the GPUs that the gang gives up for the edit. The cluster that is passed to RoomFor
+	// must show these GPUs as free.
 	Own []int
 	// Keeps is the number of GPUs that the gang keeps, in addition to those that Job requests.
 	Keeps int
 }
 
-// RoomFor returns where a running gang could go after its author edited it, or what the change
-// waits for.
+// RoomFor returns where a running gang could run after the edit, with ok true. If the edit must
+// wait, ok is false and w says what it waits for.
 //
-// The gang gets its own GPUs, unless it requests more than it has and the head counts on them. It
-// gets other GPUs only as if it were submitted now, behind all waiting gangs. So it gets no GPU
-// that a waiting gang could use or will get, none that a window keeps, and none above its tenants'
-// limits. It gets GPUs that the head counts on only if it ends before the head needs them. RoomFor
-// decides nothing, and leaves the cluster as it is.
+// The gang gets its own GPUs (Own), unless it requests more GPUs than it has and the head's
+// reservation includes them. For other GPUs, the gang counts as if it were submitted now, behind
+// all waiting gangs. So it gets no GPU that a waiting gang could use or will get, none that a
+// window keeps, and none above its tenants' limits. It gets GPUs of the head's reservation only if
+// it ends before the head needs them. RoomFor decides nothing, and leaves the cluster unchanged.
 func (q *Queue) RoomFor(now time.Duration, c *pal.Cluster, ch Change) (f pal.Found, w Wait, ok bool) {
 	p := asking(q, now, c)
 	defer p.putBack()
@@ -39,18 +40,18 @@ func (q *Queue) RoomFor(now time.Duration, c *pal.Cluster, ch Change) (f pal.Fou
 	p.giveOthers()
 	free()
 	p.own = nil
-	for _, cl := range q.claims { // including GPUs that this gang gives back
+	for _, cl := range q.claims { // their placements can contain GPUs of ch.Own
 		p.keep(cl.placement)
 	}
 	e := &entry{job: j, of: q.namespace(j.Tenant), gpus: j.Gang.GPUs(), slower: 1, before: j.Attained, doneBefore: j.Done, waitingSince: now}
-	e.anyNeighbour = p.changed != nil && p.changed.state >= running // its other members run already
+	e.anyNeighbour = p.changed != nil && p.changed.state >= running // its other members run already, so RefuseBad does not apply
 	q.sign(e)
 	e.expect = q.remaining(e, now)
 	f, w.Reason = p.roomFor(e, ch, &w)
 	w.Job, w.GPUs, w.Free = j.ID, ch.Keeps+e.gpus, pal.FreeFor(c, j.Gang)
 	w.FreeOthers = c.FreeGPUs() - w.Free
 	w.count(e, w.GPUs)
-	if w.Reason == reason.Reserved { // its own GPUs count as free here, and are kept for no other gang
+	if w.Reason == reason.Reserved { // ch.Own counts as free here, but is not reserved for another gang
 		w.Free -= p.freeOf(j.Gang, ch.Own)
 	}
 	if w.Reason == reason.Limit {
@@ -65,7 +66,7 @@ func (q *Queue) RoomFor(now time.Duration, c *pal.Cluster, ch Change) (f pal.Fou
 	return f, w, w.Reason == reason.Next
 }
 
-// freeOf counts how many of the GPUs are free and could serve the gang.
+// freeOf returns how many of the GPUs are free and usable by the gang.
 func (p *asker) freeOf(g pal.Gang, gpus []int) (n int) {
 	for _, u := range gpus {
 		if p.c.Available(u) && g.MayUse(p.c.GroupOf(u)) {
@@ -75,15 +76,16 @@ func (p *asker) freeOf(g pal.Gang, gpus []int) (n int) {
 	return n
 }
 
-// giveOthers reserves GPUs for waiting gangs and finds the head. Waiting gangs that could start go
-// before the edited gang, and so does the first one that could not.
+// giveOthers takes, in the what-if, the GPUs on which waiting gangs could start now. The first
+// waiting gang that could not start becomes the head. So all of these gangs go before the edited
+// gang.
 func (p *asker) giveOthers() {
 	p.holdPromised()
 	if p.turn != nil && p.turn.by != p.changed {
 		p.keep(p.turn.placement)
 	}
 	for _, e := range p.inOrder() {
-		if e == p.changed && e.state == waiting { // an edited gang that waits keeps its place: gangs behind it come later
+		if e == p.changed && e.state == waiting { // if the edited gang waits, it keeps its place: gangs behind it come later
 			return
 		}
 		if e.state == starting || e.claim != nil || p.turn != nil && p.turn.by == e {
@@ -95,9 +97,9 @@ func (p *asker) giveOthers() {
 			pl, _ := p.placeNow(e)
 			p.take(e.job.Gang, pl)
 			clear(p.found)
-		case r == reason.Reserved: // a service that waits for a gang behind it
+		case r == reason.Reserved: // a service that waits until a gang behind it has run
 		case holdsUp(r):
-			if p.head = e; p.opt.Backfill == BackfillReserved { // RoomFor still holds the edited gang's own GPUs
+			if p.head = e; p.opt.Backfill == BackfillReserved { // predict it here, while RoomFor marks the edited gang's own GPUs as taken
 				p.reserve = p.reserveFor(e, p.level(e, p.now))
 			}
 			return
@@ -105,10 +107,11 @@ func (p *asker) giveOthers() {
 	}
 }
 
-// roomFor looks for a placement for an edited running gang on the GPUs that remain. If a tenant's
-// limit prevents it, w names the tenant.
+// roomFor returns a placement for an edited running gang on the GPUs that giveOthers left, and the
+// reason [reason.Next]. If there is no placement, it returns another reason. If a tenant's quota is
+// the reason, w names the tenant.
 func (p *asker) roomFor(e *entry, ch Change, w *Wait) (f pal.Found, r reason.Kind) {
-	if had := p.changed; had != nil && had.state >= running { // count the edited gang once, not old and new
+	if had := p.changed; had != nil && had.state >= running { // count the edited gang once, not before and after the edit
 		had.of.tenant.count(had.job.User, -had.counted)
 		defer had.of.tenant.count(had.job.User, had.counted)
 	}

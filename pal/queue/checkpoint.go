@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// safeFor returns how long a gang runs after a start before it may be stopped or moved. After
-// [Options.FreeStops] stops the time doubles with each further stop.
+// safeFor returns for how long after its start a gang must not be stopped or moved. After
+// [Options.FreeStops] stops, this time doubles with each further stop.
 func (e *entry) safeFor(freeStops int) time.Duration {
 	d := minRuns * e.job.RestartCost
 	if n := e.stops - freeStops; freeStops > 0 && n > 0 {
@@ -18,17 +18,17 @@ func (e *entry) safeFor(freeStops int) time.Duration {
 	return d
 }
 
-// lostShare and mostCheckpoint are for gangs that write checkpoints at known times. Such a gang may
-// be stopped only while it would lose at most lostShare of its run. A gang whose checkpoints are
-// further apart than mostCheckpoint may be stopped at any time.
+// lostShare and mostCheckpoint apply to gangs that write checkpoints at known times. Such a gang
+// can be stopped only while it would lose at most lostShare of its run time so far. But if its
+// checkpoints are further apart than mostCheckpoint, it can be stopped at any time.
 const (
 	lostShare      = 1. / 32
 	mostCheckpoint = 4 * time.Hour
 )
 
-// atCheckpoint reports whether a running gang loses little if it is stopped at the given time.
-// Either it has just written a checkpoint, or its work since the last one is small compared with
-// its whole run.
+// atCheckpoint reports whether a running gang can be stopped at the given time with regard to its
+// checkpoints: the time since its last checkpoint is then at most lostShare of its run time so far.
+// It returns true if the checkpoint interval is unknown or longer than mostCheckpoint.
 func (e *entry) atCheckpoint(at time.Duration) bool {
 	every := e.job.Checkpoint
 	if every <= 0 || every > mostCheckpoint {
@@ -38,11 +38,12 @@ func (e *entry) atCheckpoint(at time.Duration) bool {
 	return ran >= every && float64(ran%every) <= lostShare*float64(ran)
 }
 
-// checkpointsFrom returns when the gang's first checkpoint interval begins: after its start and the
-// restart cost.
+// checkpointsFrom returns when the gang's first checkpoint interval begins: RestartCost after its
+// start.
 func (e *entry) checkpointsFrom() time.Duration { return e.startedAt + e.job.RestartCost }
 
-// nextCheckpoint returns when the next checkpoint is written.
+// nextCheckpoint returns when the gang writes its next checkpoint. Its checkpoint interval must be
+// known.
 func (e *entry) nextCheckpoint(now time.Duration) time.Duration {
 	return now + e.job.Checkpoint - max(0, now-e.checkpointsFrom())%e.job.Checkpoint
 }

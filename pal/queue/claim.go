@@ -11,21 +11,22 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
-// claim is a gang's right to the GPUs that preemption frees for it. It lasts over several passes,
-// until all victims have stopped: a task may take as long as its kill_timeout. Meanwhile no other
-// gang gets these GPUs.
+// claim is a waiting gang's right to GPUs that other gangs are freeing for it. A claim lasts until
+// all victims have stopped, often for several passes, because a task can take as long as its
+// kill_timeout to stop. Until then, no other gang gets these GPUs.
 type claim struct {
 	by        *entry
 	placement pal.Placement
-	victims   []*entry      // not yet stopped
-	granted   bool          // the gang got the claim in its turn, because it is overdue
-	saved     time.Duration // the longest wait that the stop of one victim has saved; see countStop
+	victims   []*entry      // gangs that are still being stopped or shrunk for it
+	granted   bool          // the gang is overdue, and got the claim in its turn
+	saved     time.Duration // the longest wait that stopping one victim has saved so far; see countStop
 	gpus      float64       // GPUs that count as promised to its tenants; see promise
-	held      []int         // GPUs of the placement that have come free; this pass marks them as taken
+	held      []int         // GPUs of the placement that are free now, and that this pass has marked as taken
 }
 
-// reason returns why the claim's gang waits: other gangs stop for it, or, if none stops, other
-// gangs give members back. It also returns both kinds of gangs.
+// reason returns why the claim's gang waits. The reason is Stopping if at least one gang is being
+// stopped for it, and Shrinking if gangs only give members back. stop and shrink list the IDs of
+// both kinds of gangs.
 func (c *claim) reason() (r reason.Kind, stop, shrink []string) {
 	for _, v := range c.victims {
 		if len(v.target.Members) > 0 {
@@ -40,8 +41,7 @@ func (c *claim) reason() (r reason.Kind, stop, shrink []string) {
 	return reason.Stopping, stop, shrink
 }
 
-// endOn returns when a waiting gang is expected to end if it starts on the placement at the time
-// at.
+// endOn returns the expected end of a waiting gang if it starts on the placement at the time at.
 func (e *entry) endOn(pl pal.Placement, at time.Duration) time.Duration {
 	slower := 1.0
 	if e.elastic != nil {
@@ -50,8 +50,8 @@ func (e *entry) endOn(pl pal.Placement, at time.Duration) time.Duration {
 	return later(at, stretched(e.expect, pl.Cost()*slower))
 }
 
-// enter adds a claim. The claim counts towards the limits of the gang's tenants and array, and the
-// gang moves to a bucket of gangs with claims.
+// enter adds a claim to the Queue. From now on, the claim's GPUs count towards the limits of the
+// gang's tenants, user and array. The gang moves to a bucket of gangs with claims.
 func (q *Queue) enter(c *claim) {
 	q.claims = append(q.claims, c)
 	c.by.claim = c
@@ -63,8 +63,8 @@ func (q *Queue) enter(c *claim) {
 	q.rebucket(c.by)
 }
 
-// drop gives up a claim. Its victims, which are already being stopped, still stop. Their GPUs go to
-// the next gang that needs them: see takeOver.
+// drop ends a claim. The claim's victims still stop, because their stop has already begun. Their
+// GPUs go to the next gang that needs them: see takeOver.
 func (q *Queue) drop(c *claim) {
 	q.version++
 	q.claims = without(q.claims, c)
@@ -79,7 +79,7 @@ func (q *Queue) drop(c *claim) {
 }
 
 // promise adds a claim's GPUs to the counts of its gang's tenants, user and array (sign 1), or
-// subtracts them (-1). Without these counts, two gangs could be promised the same part of a quota.
+// subtracts them (-1). Without these counts, two claims could use the same part of a quota.
 func (ts *tenancy) promise(c *claim, sign int) {
 	for t := c.by.of.tenant; t != nil; t = t.parent {
 		t.promised += float64(sign) * c.gpus
@@ -88,15 +88,15 @@ func (ts *tenancy) promise(c *claim, sign int) {
 	ts.countJob(c.by, sign)
 }
 
-// without removes one item from a list.
+// without returns the list without the item one.
 func without[T comparable](list []T, one T) []T {
 	return slices.DeleteFunc(list, func(o T) bool { return o == one })
 }
 
-// settleClaims starts the gangs whose victims have all stopped. For the other claims it holds the
-// GPUs that have come free. If all victims have stopped but another job has taken a GPU of the
-// placement, or the GPU or its node is not available, the claim lapses and the Queue decides about
-// the gang again.
+// settleClaims starts each gang whose claim has no victims left. For each other claim it holds the
+// GPUs that have already come free. If all victims have stopped but a GPU of the placement is not
+// available, settleClaims drops the claim, and the Queue decides about the gang again. This happens
+// if another job took the GPU, or if the GPU or its node failed.
 func (p *pass) settleClaims() {
 	for _, c := range slices.Clone(p.Queue.claims) {
 		c.held = nil
@@ -112,12 +112,14 @@ func (p *pass) settleClaims() {
 	}
 }
 
+// allFree reports whether all GPUs of the placement are available.
 func (p *whatIf) allFree(pl pal.Placement) bool {
 	return !slices.ContainsFunc(pl.GPUs(), func(u int) bool { return !p.c.Available(u) })
 }
 
-// elsewhere looks for GPUs on which a gang with a claim can start now, because stopping its victims
-// may take long, or hang. It searches free GPUs and those already held for the gang.
+// elsewhere calls look to find GPUs on which a gang with a claim can start now; ok is false if
+// there are none. It exists because stopping the victims can take long, or hang. look sees the free
+// GPUs and those that are already held for the gang.
 func (p *pass) elsewhere(c *claim, look func() (pal.Found, bool)) (f pal.Found, ok bool) {
 	defer p.unmark(c.held)()
 	p.promise(c, -1)
@@ -128,7 +130,7 @@ func (p *pass) elsewhere(c *claim, look func() (pal.Found, bool)) (f pal.Found, 
 	return look()
 }
 
-// letGo releases the GPUs that are held for a gang in this pass.
+// letGo releases the GPUs that this pass holds for a claim.
 func (p *pass) letGo(c *claim) {
 	if len(c.held) == 0 {
 		return
@@ -138,8 +140,9 @@ func (p *pass) letGo(c *claim) {
 	p.kept = slices.DeleteFunc(p.kept, func(u int) bool { return held[u] })
 }
 
-// retries lists, in the field tries of each bucket, the gangs with a claim for which the free GPUs
-// and those held for them are enough. Gangs that got their claim in a turn are left to serveClaims.
+// retries fills the field tries of each bucket with the gangs with a claim that may fit now: the
+// free GPUs and those held for the gang are enough. It omits gangs that got their claim in a turn,
+// because serveClaims handles them.
 func (p *pass) retries() {
 	for _, b := range p.live {
 		b.tries = b.tries[:0]
@@ -158,7 +161,8 @@ func (p *pass) retries() {
 	}
 }
 
-// retry starts a gang with a claim if it fits now. Other gangs then get its victims' GPUs.
+// retry starts a gang with a claim if it fits now. Then other gangs can get the GPUs of its
+// victims.
 func (p *pass) retry(b *bucket, e *entry) {
 	b.tries = b.tries[1:]
 	if len(e.claim.held) > 0 {

@@ -10,10 +10,11 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Clone returns a copy with the same state, which makes the same decisions. Afterwards the two are
-// independent: other goroutines may use the copy. Both share the memory of jobs, placements,
-// windows and finished runs, because the Queue replaces these and never changes them in place.
-// Clone itself writes to the entries of q (copied), so nothing else may use q meanwhile.
+// Clone returns a copy with the same state, which makes the same decisions. Afterwards the copy and
+// q are independent, so another goroutine can use the copy. Both share the memory of jobs,
+// placements, windows and finished runs, because a Queue replaces these and never changes them in
+// place. Clone writes to the entries of q (the field copied), so no other goroutine must use q
+// during the call.
 func (q *Queue) Clone() *Queue {
 	o, opt := *q, *q.opt
 	o.opt, o.foresight.opt, o.tenancy.opt, o.gangKinds.opt = &opt, &opt, &opt, &opt
@@ -55,17 +56,17 @@ func (q *Queue) Clone() *Queue {
 	return &o
 }
 
-// Migrating returns a clone that migrates gangs if that pays, even if [Options.Migrate] is false.
+// Migrating returns a clone with [Options.Migrate] set, so the clone moves gangs if that pays.
 func (q *Queue) Migrating() *Queue {
 	o := q.Clone()
 	o.opt.Migrate = true
 	return o
 }
 
-// cloner maps each entry to its copy.
+// cloner maps the parts of a Queue to their copies.
 type cloner struct {
 	from      []*entry
-	to        []entry // the same order
+	to        []entry // copies of from, in the same order
 	gone      map[*entry]*entry
 	claims    map[*claim]*claim
 	levels    map[*level]*level
@@ -74,8 +75,9 @@ type cloner struct {
 	turn      *turn
 }
 
-// of returns the copy of an entry, or nil. An earlier decision may name a gang that has gone; its
-// copy is in no list, and the next pass drops it.
+// of returns the copy of an entry, or nil for nil. An entry can be a gang that has left the Queue,
+// because an earlier decision still refers to it. The copy of such an entry is in no list, and the
+// next pass drops it.
 func (c *cloner) of(e *entry) *entry {
 	switch {
 	case e == nil:
@@ -99,7 +101,7 @@ func (c *cloner) all(es []*entry) []*entry {
 	return out
 }
 
-// entry fills in the copy of an entry.
+// entry fills in to, the copy of e.
 func (c *cloner) entry(to, e *entry, q *Queue) {
 	*to = *e
 	to.of = q.namespaces[e.job.Tenant]
@@ -151,8 +153,8 @@ func (c *cloner) buckets(q *Queue) (all map[signature]*bucket, live []*bucket) {
 	return all, live
 }
 
-// attempt copies a failed attempt. If its turn is over, the attempt no longer counts and the copy
-// is empty.
+// attempt returns a copy of a failed attempt. If the attempt was made during a turn that is over,
+// it no longer counts, and the copy is empty.
 func (c *cloner) attempt(a attempt, now *turn) attempt {
 	if a.turn != nil && a.turn != now {
 		return attempt{}

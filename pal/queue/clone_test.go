@@ -27,7 +27,8 @@ func BenchmarkClone(b *testing.B) {
 	})
 }
 
-// crowd is a queue of a full cluster with nodes of 8 GPUs, and n waiting gangs.
+// crowd returns a queue with one running gang for each node of 8 GPUs and this number of waiting
+// gangs, and its cluster, which is full.
 func crowd(b *testing.B, nodes, waiting int) (*Queue, *pal.Cluster) {
 	var ns []pal.Node
 	for i := range nodes {

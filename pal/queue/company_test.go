@@ -12,8 +12,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// sharers is a queue over GPUs with three parts each, and the gangs that run
-// there.
+// sharers is a queue and a cluster of shared GPUs with three parts each, and the gangs that run on
+// the cluster.
 type sharers struct {
 	t   *testing.T
 	q   *Queue
@@ -42,7 +42,7 @@ func newSharersOn(t *testing.T, model string, gpus int) *sharers {
 	return s
 }
 
-// start runs a gang on one part of each of these GPUs.
+// start adds a running gang on one part of each of these GPUs.
 func (s *sharers) start(id, name string, class pal.AppClass, gpus ...int) {
 	s.t.Helper()
 	g := pal.SingleGPUs(id, class, len(gpus))
@@ -75,8 +75,8 @@ func (s *sharers) pass(minutes int) {
 	s.q.LookAround(s.now, s.c)
 }
 
-// run is a run with a name that takes these minutes, beside one neighbour all the
-// time.
+// run plays a run with this name that takes this many minutes. The whole time it has a neighbour of
+// the class beside; "": none.
 func (s *sharers) run(name string, minutes int, beside pal.AppClass) {
 	s.t.Helper()
 	if beside != "" {
@@ -90,15 +90,15 @@ func (s *sharers) run(name string, minutes int, beside pal.AppClass) {
 	}
 }
 
-// The run times of a name beside a class count once there are four runs of each kind,
-// alone and beside the class.
+// The run times of a name beside a class count after four runs alone and four runs beside the
+// class.
 func TestRunsBesideByHand(t *testing.T) {
 	s := newSharers(t, 1)
 	for n := range 6 {
 		s.run("n", 100, "")
 		s.run("n", 150, pal.ClassB)
 		if n < 4 {
-			s.run("n", 300, pal.ClassC) // but three of these runs have another size
+			s.run("n", 300, pal.ClassC) // three of these runs have another size, so they do not count
 			if n > 0 {
 				s.q.runTimes["n"].samples[len(s.q.samples("n"))-1].gpus = 2
 			}
@@ -152,8 +152,8 @@ func TestRunsBesideThatDiffer(t *testing.T) {
 	}
 }
 
-// A run's company is whatever it had for at least three quarters of its run time. Time in the queue
-// does not count.
+// A run's company is the company that it had for at least three quarters of its run time. Time in
+// the queue does not count.
 func TestCompanyOfARun(t *testing.T) {
 	const alone, besideA, besideD = int8(pal.Alone) + 1, 1, 4
 	for _, c := range []struct {
@@ -184,7 +184,7 @@ func TestCompanyOfARun(t *testing.T) {
 			s.end("d")
 			s.c.Take(s.of["it"], s.on["it"])
 			s.q.Started(s.now, "it", s.on["it"])
-			s.pass(10) // at this pass the Queue first sees it running again
+			s.pass(10) // at the end of these minutes the Queue first sees its company again
 			s.pass(40)
 		}},
 		{"it began before the queue", 0, func(s *sharers) { s.q.entries["it"].startedAt = -20 * time.Minute; s.pass(10) }},

@@ -7,28 +7,31 @@ import (
 	"time"
 )
 
-// A gang with a deadline keeps its place in the order until the deadline is in danger. Then it goes
-// before the other gangs of its tenant and priority, but after overdue gangs whose turn it is. Among
-// several such gangs, the one that must start first goes first. Once the deadline cannot be met, the
-// gang loses this advantage: going first would only make others late.
+// A gang with a deadline keeps its place in the order until the deadline is in danger. Then the
+// gang goes before the other gangs of its tenant and priority, but after overdue gangs whose turn
+// it is. Among several gangs whose deadlines are in danger, the gang that must start first goes
+// first. When its deadline can no longer be met, a gang loses this advantage, because going first
+// would only make others late.
 
-// inDanger × the gang's run time before the deadline, the deadline comes into danger. With 2, a
-// gang can then still wait for as long as it runs and be in time. The run time used here is one
-// that nine of ten similar gangs do not exceed.
+// inDanger says when a deadline comes into danger: at inDanger × the gang's run time before the
+// deadline. With 2, the gang can still wait for as long as it runs, and end in time. The run time
+// used here is one that nine of ten similar gangs do not exceed.
 const inDanger = 2
 
-// urgency is the span in which a waiting gang's deadline is in danger. Before from there is time
-// enough; after to the deadline cannot be met. hurry sets on while the span lasts.
+// urgency is the span of time in which a waiting gang's deadline is in danger. Before from, there
+// is enough time. After to, the deadline can no longer be met. hurry sets on to true during the
+// span.
 type urgency struct {
 	on       bool
 	from, to time.Duration
 }
 
-// urgencyRank comes before every rank of an order, even if any time in seconds is added to it.
+// urgencyRank is so low that urgencyRank plus any time in seconds comes before all ranks of an
+// order.
 const urgencyRank = -1e12
 
-// expectUrgency computes the span in which the gang's deadline is in danger, from its expected run
-// time.
+// expectUrgency sets the span in which the gang's deadline is in danger, from the gang's expected
+// run time.
 func (fs *foresight) expectUrgency(e *entry) {
 	if e.job.Deadline == 0 || !fs.opt.Deadlines {
 		return
@@ -38,7 +41,8 @@ func (fs *foresight) expectUrgency(e *entry) {
 	e.urgency.to = e.job.Deadline - min(long, e.expect)
 }
 
-// urgentKey puts a gang whose deadline is in danger first.
+// urgentKey returns the gang's key k. If the gang's deadline is in danger, the key it returns comes
+// first among gangs of its priority.
 func (e *entry) urgentKey(k key) key {
 	if e.urgency.on {
 		k.rank = urgencyRank + e.startBy().Seconds()
@@ -46,13 +50,14 @@ func (e *entry) urgentKey(k key) key {
 	return k
 }
 
-// startBy returns the latest start with which nine of ten similar gangs meet the deadline: one run
-// time (see inDanger) before it.
+// startBy returns the latest start at which nine of ten similar gangs meet the deadline: one run
+// time (see inDanger) before the deadline.
 func (e *entry) startBy() time.Duration {
 	return e.job.Deadline - (e.job.Deadline-e.urgency.from)/inDanger
 }
 
-// hurry updates for each deadline whether it is in danger now, and moves the gang to its new place.
+// hurry updates for each waiting gang whether its deadline is in danger now. It moves gangs for
+// which this has changed to their new places in the queue.
 func (q *Queue) hurry(now time.Duration) {
 	for _, e := range q.dated {
 		if on := e.urgency.from <= now && now <= e.urgency.to; on != e.urgency.on {
@@ -63,8 +68,8 @@ func (q *Queue) hurry(now time.Duration) {
 	}
 }
 
-// nextUrgency calls soon with each time at which a deadline comes into danger or is
-// lost.
+// nextUrgency calls soon with each time at which a deadline comes into danger or can no longer be
+// met.
 func (bk *book) nextUrgency(soon func(time.Duration)) {
 	for _, e := range bk.dated {
 		soon(e.urgency.from)
@@ -74,19 +79,20 @@ func (bk *book) nextUrgency(soon func(time.Duration)) {
 
 // Deadline describes whether a waiting gang can still meet its deadline.
 type Deadline struct {
-	// A gang that starts at StartBy is done in time in nine of ten cases. After LostAt it is
+	// Of ten gangs that start at StartBy, nine end in time. A gang that starts after LostAt is
 	// expected to be late.
 	StartBy, LostAt time.Duration
 	// Urgent means that the deadline is in danger, so the gang goes first among those of its
 	// tenant and priority. Lost means that the deadline can probably not be met.
 	Urgent, Lost bool
-	// Assumed is the run time used if there is neither an estimate nor a history, and the deadline
-	// has not passed. StartBy and LostAt are only as good as this assumption.
+	// Assumed is the run time that was assumed because there is neither an estimate nor a history.
+	// StartBy and LostAt are only as good as this assumption. Assumed is 0 if the deadline has
+	// passed.
 	Assumed time.Duration
 }
 
-// DeadlineOf describes whether a waiting job can meet its deadline. ok is false if it has none, or
-// if [Options.Deadlines] is off.
+// DeadlineOf returns whether a waiting job can still meet its deadline. ok is false if the job does
+// not wait or has no deadline, or if [Options.Deadlines] is off.
 func (q *Queue) DeadlineOf(now time.Duration, id string) (d Deadline, ok bool) {
 	e := q.entries[id]
 	if e == nil || e.state != waiting || e.job.Deadline == 0 || !q.opt.Deadlines {

@@ -14,27 +14,29 @@ import (
 // that undoes the change, or adds this function to undo. Changes must be undone in reverse order.
 type whatIf struct {
 	c         *pal.Cluster
-	exclusive bool // only the Queue takes GPUs on it
+	exclusive bool // see Options.Exclusive
 	undo      []func()
 	kept      []int // GPUs held until putBack
 	hidden    []int // GPUs kept for the overdue gang whose turn it is
-	// changed is the edited gang for which [Queue.RoomFor] looks for GPUs. own lists its GPUs while
-	// they are marked as taken, and is nil while they are free.
+	// changed is the edited gang for which [Queue.RoomFor] looks for GPUs. own lists the GPUs that
+	// this gang gives up (Change.Own) while they are marked as taken. own is nil while they are
+	// free.
 	changed *entry
 	own     []int
 }
 
-// finder finds GPUs for one gang: where it fits now, where it would fit after others have ended,
-// and whether it should wait for better GPUs. It ignores other waiting gangs, and starts none. In
-// the Queue it changes caches, the sizes of waiting elastic gangs until the end of the pass (see
-// during), the times of waits for better GPUs (see holdsOut), and what Trying returns.
+// finder finds GPUs for one gang: where the gang fits now, where it would fit after others have
+// ended, and whether it should wait for better GPUs. It ignores other waiting gangs, and starts
+// none. In the Queue, a finder changes only caches, the sizes of waiting elastic gangs until the
+// end of the pass (see during), the times of waits for better GPUs (see holdsOut), and what Trying
+// returns.
 type finder struct {
 	*Queue
 	whatIf
 	now     time.Duration
-	started []*entry // in this pass
-	// slack is set after a gang did not fit: a similar gang that runs at most this long, at cost 1,
-	// may fit. 0: a shorter run time would not help.
+	started []*entry // gangs whose start this pass has decided
+	// slack is set after a search for a gang has failed. A gang of the same signature that runs at
+	// most this long, at cost 1, may fit. 0: no gang of this signature fits, however short.
 	slack time.Duration
 	// startsAt is the time when the gang would start; 0: now.
 	startsAt   time.Duration
@@ -43,50 +45,52 @@ type finder struct {
 	alone      map[beside]*pal.Found // see aloneBesideWindows
 }
 
-// planner looks ahead: the head's reservation, the GPUs kept for a turn, and which gangs may be
-// stopped for which. The placements that it finds do not delay the head or the turn.
+// planner looks ahead. It computes the head's reservation, the GPUs kept for a turn, and which
+// gangs can be stopped for which. The placements that backfill returns do not delay the head or the
+// turn.
 type planner struct {
 	finder
-	head    *entry // the first that did not fit
+	head    *entry // the first gang that did not fit; nil: none
 	reserve *reservation
 }
 
-// pass is one run of Decide: it goes through the queue and decides.
+// pass is one run of Decide.
 type pass struct {
 	planner
 	actions []Action
 	decided int       // number of starts and claims
-	heads   []*tenant // tenants with gangs that the walk has yet to try, sorted
+	heads   []*tenant // tenants with gangs that the walk still has to try, sorted
 	sorted  int       // value of decided when heads was last sorted
 }
 
-// at builds a planner for the queue and the cluster at a time. The cluster is nil for questions
-// that need none.
+// at returns a planner for the queue and the cluster at the time now. The cluster can be nil if the
+// question needs none.
 func (q *Queue) at(now time.Duration, c *pal.Cluster) planner {
 	return planner{finder: finder{Queue: q, whatIf: whatIf{c: c, exclusive: q.opt.Exclusive}, now: now, rooms: map[*fitKind]*room{}, alone: map[beside]*pal.Found{}}}
 }
 
-// Decide returns what to do now. It leaves the cluster as it is. Its decisions stay in force until
-// the caller reports the outcome.
+// Decide returns what to do now. It leaves the cluster unchanged. Each of its decisions stays in
+// force until the caller reports the outcome.
 //
-// First it updates what the clock and finished runs have changed: overdue gangs, ended windows,
-// expected run times, deadlines in danger. Then each step uses the GPUs that the steps before it
-// left:
+// First, Decide updates what the clock and finished runs have changed: overdue gangs, ended
+// windows, expected run times, and deadlines in danger. Then it takes the following steps. Each
+// step uses the GPUs that the earlier steps left:
 //
-//  1. Earlier decisions. Their GPUs are held, and gangs whose victims have all stopped start. Other
-//     gangs with victims may still start elsewhere when the walk reaches them. GPUs are also held
-//     for members that Nomad is about to move off drained nodes (SetDrainedMembers).
-//  2. Overdue gangs have their turn. It comes before the queue, as an order that never reaches them
-//     could starve them.
-//  3. The queue, first to last.
-//  4. Running gangs: some move to better GPUs, elastic ones grow on what is left.
+//  1. Earlier decisions. Decide holds their GPUs, and starts gangs whose victims have all stopped.
+//     A gang whose victims are still stopping can start on other GPUs when the walk (step 3)
+//     reaches it. Decide also holds GPUs for members that Nomad is about to move off drained nodes
+//     (SetDrainedMembers).
+//  2. Overdue gangs have their turn. This step comes before the queue, because the order of the
+//     queue might never reach these gangs.
+//  3. The walk: the gangs of the queue, first to last.
+//  4. Running gangs. Some move to better GPUs. Elastic gangs grow on the GPUs that are left.
 //
-// Of waiting gangs that do not fit, a pass tries one of each kind (see signature), not each gang.
-// Reservations, preemption and moves need further searches.
+// If a waiting gang does not fit, the pass tries no other gang of the same signature, unless a
+// shorter one might fit. Reservations, preemption and moves need further searches.
 func (q *Queue) Decide(now time.Duration, c *pal.Cluster) []Action {
 	q.age(now)
 	if q.windows.ended(now) {
-		q.version++ // their GPUs count as newly free
+		q.version++ // the windows' GPUs count as newly free
 	}
 	q.resort()
 	q.hurry(now)
@@ -118,7 +122,7 @@ func (p *whatIf) putBack() {
 
 // take marks a placement as used for the rest of the pass.
 func (p *finder) take(g pal.Gang, pl pal.Placement) {
-	if len(p.hidden) > 0 { // the gang may use hidden GPUs (onKept), and only a free GPU can be taken
+	if len(p.hidden) > 0 { // the placement may contain hidden GPUs (see onKept), and Take accepts only free GPUs
 		p.show()
 		defer p.hide()
 	}
@@ -126,11 +130,11 @@ func (p *finder) take(g pal.Gang, pl pal.Placement) {
 	p.undo = append(p.undo, func() { p.c.Release(g, pl) })
 }
 
-// vacate frees the GPUs of a running gang in the what-if; back takes them again. It skips a member
-// whose GPUs the cluster does not show as taken. Such a member has ended, or its GPU failed, but
-// that has not been reported to the Queue yet.
+// vacate frees the GPUs of a running gang in the what-if; back takes them again. It skips members
+// whose GPUs the cluster does not show as taken. Such a member has ended, or its GPU has failed,
+// but the caller has not reported that to the Queue yet.
 func (p *whatIf) vacate(e *entry) (back func()) {
-	if p.changed != nil && e.seq == p.changed.seq { // e may be a copy with some of the members: see with
+	if p.changed != nil && e.seq == p.changed.seq { // compare seq, because e can be a copy with some of the members (see with)
 		on := setOf(e.placement.GPUs())
 		return p.unmark(slices.DeleteFunc(slices.Clone(p.own), func(u int) bool { return !on[u] }))
 	}
@@ -144,8 +148,8 @@ func (p *whatIf) vacate(e *entry) (back func()) {
 	return func() { p.c.Take(e.job.Gang, pl) }
 }
 
-// taken reports whether a GPU is in use, by a gang of the Queue or by another job. It is false for
-// a GPU that is out of service, whoever uses it.
+// taken reports whether a GPU is in use, by a gang of the Queue or by another job. It returns false
+// for a GPU that is out of service, even if a job uses it.
 func (p *whatIf) taken(u int) bool {
 	if p.c.Available(u) {
 		return false
@@ -154,8 +158,8 @@ func (p *whatIf) taken(u int) bool {
 	return !gpu.Unhealthy && !gpu.Quarantined && !gpu.Unavailable
 }
 
-// keep holds the free GPUs of a placement until the end of the pass. The other GPUs of the
-// placement are still in use, so no gang can get them anyway.
+// keep holds the free GPUs of a placement until the end of the pass, and returns them. The other
+// GPUs of the placement are not available, so no gang can get them anyway.
 func (p *whatIf) keep(pl pal.Placement) (held []int) {
 	held, free := p.hold(pl.GPUs())
 	p.kept = append(p.kept, held...)
@@ -163,7 +167,8 @@ func (p *whatIf) keep(pl pal.Placement) (held []int) {
 	return held
 }
 
-// hold marks those of the GPUs that are free as taken, so searches skip them; free undoes this.
+// hold marks those of the GPUs that are free as taken, so that searches skip them. It returns the
+// marked GPUs, and a function that frees them again.
 func (p *whatIf) hold(gpus []int) (held []int, free func()) {
 	for _, u := range gpus {
 		if u < p.c.NumGPUs() && p.c.Available(u) {
@@ -181,7 +186,7 @@ func (p *whatIf) mark(gpus []int, taken bool) {
 	}
 }
 
-// setOf turns a list of GPUs into a set.
+// setOf returns a list of GPUs as a set.
 func setOf(gpus []int) map[int]bool {
 	set := make(map[int]bool, len(gpus))
 	for _, u := range gpus {
@@ -190,17 +195,18 @@ func setOf(gpus []int) map[int]bool {
 	return set
 }
 
+// touches reports whether a member of the placement has a GPU of the set.
 func touches(pl pal.Placement, set map[int]bool) bool { return firstOn(pl, set) >= 0 }
 
-// firstOn returns the first member that has a GPU of the set, or -1.
+// firstOn returns the index of the first member that has a GPU of the set, or -1.
 func firstOn(pl pal.Placement, set map[int]bool) int {
 	return slices.IndexFunc(pl.Members, func(m pal.Member) bool {
 		return slices.ContainsFunc(m.GPUs, func(u int) bool { return set[u] })
 	})
 }
 
-// holdPending holds the GPUs of starts and moves that were decided earlier and are not reported
-// yet.
+// holdPending holds the GPUs of starts and moves that earlier passes decided and the caller has not
+// reported yet.
 func (p *finder) holdPending() {
 	for _, e := range p.pending {
 		if e.state == moving {
@@ -211,9 +217,9 @@ func (p *finder) holdPending() {
 	}
 }
 
-// keepForMoving holds GPUs for members that Nomad is about to move off drained nodes. The cluster
-// shows these GPUs as free until Nomad has moved the members. keepForMoving takes no GPU that is
-// already promised to a gang.
+// keepForMoving holds GPUs for members that Nomad is about to move off drained nodes, because the
+// cluster shows these GPUs as free until Nomad has moved the members. It uses no GPU that is
+// already held for a gang.
 func (p *finder) keepForMoving() {
 	by := p.opt.Placement
 	by.RefuseBad = false // they have to go somewhere
@@ -227,9 +233,9 @@ func (p *finder) keepForMoving() {
 	}
 }
 
-// start decides that a waiting gang starts on the placement. From now on its GPUs count for its
-// tenant. The head's reservation becomes stale; it is computed again when it is needed, not after
-// each start.
+// start decides that a waiting gang starts on the placement. From now on the gang's GPUs count for
+// its tenant. start marks the head's reservation as stale, so that it is computed again when it is
+// next needed.
 func (p *pass) start(e *entry, f pal.Found) {
 	if e.claim != nil {
 		p.letGo(e.claim)
@@ -253,18 +259,18 @@ func (p *pass) start(e *entry, f pal.Found) {
 	p.actions = append(p.actions, Action{Kind: Start, Job: e.job.ID, Found: f})
 }
 
-// walk goes through the queue, first to last. It tries these in order for each gang:
+// walk goes through the queue, first to last. For each gang it tries the following, in this order:
 //
 //   - start it, if it fits
-//   - give it GPUs that stopping gangs free for no other gang
-//   - shrink elastic gangs for it
+//   - give it GPUs of gangs that are already stopping, but for no other gang
+//   - make elastic gangs give back members for it
 //   - stop gangs for it
 //
-// Otherwise the gang waits. The first gang that waits is the head, which those behind it must not
-// delay. A gang with a claim starts when the walk reaches it, if it now fits elsewhere; it is never
-// the head. If a gang neither fits nor finds victims, the pass is done with its bucket, since the
-// others would fail too. One exception: if a shorter gang of the bucket may fit, the walk tries
-// that one.
+// If none of these succeeds, the gang waits. The first gang that waits for GPUs is the head, which
+// the gangs behind it must not delay. A gang with a claim starts when the walk reaches it, if it
+// now fits on other GPUs; it is never the head. If a gang must wait, the walk tries no other gang
+// of its bucket, because they would fail too. But if a shorter gang of the bucket may fit, the walk
+// tries the shorter gang.
 func (p *pass) walk() {
 	p.retries()
 	for {
@@ -306,8 +312,8 @@ func (p *pass) walk() {
 	}
 }
 
-// next returns the gang of the bucket that the pass tries next: the first, or the one that goOn
-// chose.
+// next returns the gang of the bucket that the pass tries next: the first gang, or the gang that
+// goOn chose.
 func (p *pass) next(b *bucket) *entry {
 	switch {
 	case b.sig.claimed:
@@ -319,14 +325,15 @@ func (p *pass) next(b *bucket) *entry {
 }
 
 // goOn chooses the gang of the bucket to try after e. If there is none, the pass is done with the
-// bucket. If e would end too late, the next gang is the first one behind e whose expected run time
-// is within the slack. Finding it scans the bucket, because the heap is sorted by key, not by run
-// time. If e has left the bucket, because it starts or gets a claim, the next gang is the new first
-// one; but if the pass has skipped gangs of the bucket before, it is the next one within the slack.
+// bucket. If e would end too late, the next gang is the first gang behind e whose expected run time
+// is within the slack. To find it, goOn scans the bucket, because the heap is sorted by key, not by
+// run time. If e has left the bucket, because it starts or gets a claim, the next gang is the
+// bucket's new first gang. But if this pass has already skipped gangs of the bucket, the next gang
+// is the next one within the slack.
 func (p *pass) goOn(b *bucket, e *entry) {
 	first := b.passes != p.passes
 	switch {
-	case e.bucket != b: // it starts, or others are stopped for it
+	case e.bucket != b: // e starts, or others are stopped for e
 		if first {
 			return
 		}
@@ -345,20 +352,20 @@ func (p *pass) goOn(b *bucket, e *entry) {
 // full reports whether the pass has reached its limit of actions.
 func (p *pass) full() bool { return p.opt.Starts > 0 && len(p.actions) >= p.opt.Starts }
 
-// possible reports whether the gang could run, on the GPUs that are healthy now, if none of the
-// Queue's gangs ran. On an exclusive cluster the answer holds until Changed.
+// possible reports whether the gang could run on the GPUs that are healthy now, if none of the
+// Queue's gangs ran. On an exclusive cluster the answer is cached until Changed.
 func (p *finder) possible(e *entry) bool {
 	return p.roomOf(e).ever.of(func() bool { return p.fitsWithout(e, p.withoutRunning) })
 }
 
-// awaits reports whether enough GPUs for the gang will come free eventually. A gang that fits only
-// if services stop gets no GPUs kept for it, and holds up nobody.
+// awaits reports whether the gang will fit at some time without the stop of a service. If it
+// returns false, no GPUs are kept for the gang, and the gang delays no other gang.
 func (p *finder) awaits(e *entry) bool {
 	return p.possible(e) && p.roomOf(e).onceEnded.of(func() bool { return p.endless == 0 || p.fitsWithout(e, p.withoutEnding) })
 }
 
 // roomOf returns the cached answers about room for gangs of this kind. On a cluster that is not
-// exclusive they are valid for this pass only.
+// exclusive, the answers are valid for this pass only.
 func (p *finder) roomOf(e *entry) *room {
 	k := p.kindOf(e)
 	if p.opt.Exclusive {
@@ -370,13 +377,13 @@ func (p *finder) roomOf(e *entry) *room {
 	return p.rooms[k]
 }
 
-// doneWith reports whether the pass has no more gangs of the bucket to try.
+// doneWith reports whether the pass has tried all gangs of the bucket that it must try.
 func (p *pass) doneWith(b *bucket) bool {
 	return b.done == p.passes || b.sig.claimed && len(b.tries) == 0
 }
 
 // first returns the bucket whose next gang comes first in the order; nil if no gang is left to try.
-// If the order does not depend on tenants, each call visits all buckets.
+// If the order does not depend on tenants, first visits all buckets.
 func (p *pass) first() *bucket {
 	if p.byTenant() {
 		return p.firstByTenant()
@@ -390,17 +397,18 @@ func (p *pass) first() *bucket {
 	return best
 }
 
-// fits looks for a placement now. If a gang ahead waits for GPUs, the rules of backfilling apply.
-// On an exclusive cluster, a failed attempt is not repeated before GPUs come free. An elastic gang
-// that does not fit is left at its least size; the caller then tries to free GPUs for that size.
+// fits returns a placement on which the gang can start now; false if there is none. If there is a
+// head, the rules of backfilling apply. On an exclusive cluster, fits does not repeat a failed
+// attempt before GPUs have come free. An elastic gang that does not fit keeps its least size for
+// the rest of the pass, so that the caller can try to free GPUs for this size.
 func (p *pass) fits(b *bucket, e *entry) (pal.Found, bool) {
 	p.slack = 0
 	try := attempt{version: p.version, head: p.head, turn: p.turn}
 	if p.head != nil || p.turn != nil || e.claim != nil || len(p.windows.list) > 0 {
-		try.first, try.starts = e, p.starts // the result also depends on this gang, and on who has started
+		try.first, try.starts = e, p.starts // the result also depends on this gang, and on which gangs have started
 	}
 	if e.job.Gang.Sharing != nil {
-		try.starts = p.starts // who starts on a shared GPU decides who may join
+		try.starts = p.starts // the gangs on a shared GPU decide which other gangs can join them
 	}
 	if e.least() > p.c.FreeGPUs()+len(p.hidden) {
 		p.toLeast(e)
@@ -417,7 +425,7 @@ func (p *pass) fits(b *bucket, e *entry) (pal.Found, bool) {
 	}
 	if !ok && p.mayUseOutlier(e) {
 		if f, ok = p.onOutlier(e); !ok {
-			return f, false // it may fit soon without GPUs coming free
+			return f, false // record no failed attempt: the gang may soon accept an outlier that is free now
 		}
 	}
 	if !ok {

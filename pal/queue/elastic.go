@@ -13,32 +13,33 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// An elastic gang runs with at least Job.Least members and at most all members of its Gang, as many
-// as there is room for. The GPUs of members beyond the least are lent to it, as in Volcano and KAI:
+// An elastic gang runs with as many members as fit: at least Job.Least, and at most all members of
+// its Gang. The GPUs of members beyond the least are lent to the gang, as in Volcano and KAI:
 //
-//   - It starts with as many members as fit, and does not wait for room for the rest. It starts
-//     with fewer if it then ends sooner, because they are closer together or avoid an outlier.
-//   - It grows on GPUs that no waiting gang can use, if that saves more than twice what the
-//     restarts cost. The saving is computed for the length of recent loans only: under load, other
-//     gangs soon want the GPUs back, and then the members restart again.
-//   - It shrinks, its last members first, if that lets a waiting gang of its level or a better one
-//     start. The Queue tries this before it stops any gang; if neither is enough alone, it does
-//     both. For a gang whose tenant would borrow GPUs, it gives back only GPUs that its own tenant
-//     borrows.
+//   - It starts with as many members as fit, and does not wait until more fit. It starts with fewer
+//     if it then ends sooner, because the fewer GPUs are closer together or include no outlier.
+//   - It grows on GPUs that no waiting gang can use, if that saves more than twice the cost of the
+//     restarts. The saving is computed only for as long as recent loans lasted. Under load, other
+//     gangs soon need the GPUs, and then the members restart once more.
+//   - It shrinks if a waiting gang of its level or a better one can then start. Its last members
+//     end first. The Queue tries shrinking before it stops any gang; if neither is enough alone, it
+//     does both. If the waiting gang's tenant would exceed its quota, the elastic gang gives back
+//     only GPUs that its own tenant holds beyond its quota.
 //
-// After each start and each change of size, the size stays the same for twice the restart cost.
-// While the gang waits it counts with all its members; a pass also tries it with fewer.
+// After each start and each change of size, the gang keeps its size for twice the restart cost. A
+// waiting gang counts with all its members, but a pass also tries it with fewer.
 
 // elastic is the state that only elastic gangs have.
 type elastic struct {
 	full pal.Gang // the gang with all members; Job.Gang has the current size
-	lent float64  // GPUs of a decided growth that is not reported yet, as they count towards limits
-	at   int      // position in runners.elastics, while it runs
-	// grownAt is the time of its first growth since it started or last shrank; 0: it has not grown.
+	lent float64  // whole GPUs of a growth that is decided but not reported yet; they count towards limits
+	at   int      // index in runners.elastics, while the gang runs
+	// grownAt is the time of the gang's first growth since its start or since it last shrank; 0: it
+	// has not grown since.
 	grownAt time.Duration
 }
 
-// checkElastic returns an error if the sizes of a gang are invalid.
+// checkElastic returns an error if the gang is elastic and its sizes or its efficiency are invalid.
 func (j Job) checkElastic() error {
 	switch sets := j.Gang.MemberSets; {
 	case j.Least == 0:
@@ -53,14 +54,14 @@ func (j Job) checkElastic() error {
 	return nil
 }
 
-// Slower returns the run time with n members relative to that with all members. Each doubling of
-// the members keeps the part Efficiency of a linear speed-up (0 counts as 1), so it multiplies the
-// gang's speed by 2×Efficiency.
+// Slower returns the run time with n members relative to the run time with all members. Each
+// doubling of the members multiplies the gang's speed by 2×Efficiency; an Efficiency of 0 counts as
+// 1.
 func (j Job) Slower(n, all int) float64 {
 	return math.Pow(float64(all)/float64(max(1, n)), 1+math.Log2(cmp.Or(j.Efficiency, 1)))
 }
 
-// whole is the number of GPUs of the gang with all its members.
+// whole returns the number of GPUs that the gang requests with all its members.
 func (e *entry) whole() int {
 	if e.elastic == nil {
 		return e.gpus
@@ -68,7 +69,7 @@ func (e *entry) whole() int {
 	return e.full.GPUs()
 }
 
-// least is the number of GPUs that the gang needs at least.
+// least returns the smallest number of GPUs with which the gang can run.
 func (e *entry) least() int {
 	if e.elastic == nil {
 		return e.gpus
@@ -76,7 +77,7 @@ func (e *entry) least() int {
 	return e.job.Least * e.full.MemberSets[0].GPUs
 }
 
-// most is the number of GPUs that an elastic gang could use; 0 for any other gang.
+// most returns the largest number of GPUs that an elastic gang can use; 0 for any other gang.
 func (e *entry) most() int {
 	if e.elastic == nil {
 		return 0
@@ -92,8 +93,8 @@ func (el *elastic) sized(n int) pal.Gang {
 	return g
 }
 
-// resize sets the number of members of an elastic gang. Meanwhile the gang must not be counted as
-// holding GPUs: countHeld must later subtract the same number that it added.
+// resize sets the number of members of an elastic gang. Do not call resize while the gang is
+// counted as holding GPUs, because countHeld must subtract the same number of GPUs that it added.
 func (q *Queue) resize(e *entry, n int) {
 	if e.elastic == nil || n == e.job.Gang.MemberSets[0].Members {
 		return
@@ -103,7 +104,8 @@ func (q *Queue) resize(e *entry, n int) {
 	q.sign(e)
 }
 
-// regang replaces the gang of an entry. f gets and returns the gang with all its members.
+// regang replaces the pal.Gang of an entry by the result of f. f gets and returns the gang with all
+// its members.
 func (e *entry) regang(f func(pal.Gang) pal.Gang) {
 	if e.elastic == nil {
 		e.job.Gang = f(e.job.Gang)
@@ -113,7 +115,8 @@ func (e *entry) regang(f func(pal.Gang) pal.Gang) {
 	e.job.Gang = e.sized(e.job.Gang.MemberSets[0].Members)
 }
 
-// during resizes a waiting elastic gang to n members for the rest of the pass.
+// during resizes a waiting elastic gang to n members for the rest of the pass. It does nothing for
+// other gangs.
 func (p *finder) during(e *entry, n int) {
 	if e.elastic == nil || e.state != waiting {
 		return
@@ -126,15 +129,16 @@ func (p *finder) during(e *entry, n int) {
 	})
 }
 
-// toLeast resizes the gang to its least size for the rest of the pass.
+// toLeast resizes a waiting elastic gang to its least size for the rest of the pass.
 func (p *finder) toLeast(e *entry) { p.during(e, e.job.Least) }
 
-// asManyAsFit looks for a placement of the gang. For an elastic gang it uses as many members as
-// there is room for, but fewer if the gang would otherwise wait for closer GPUs, or end later
-// because of an outlier. An elastic gang that does not fit is left at its least size. The sizes
-// tried are all members, as many as there are free GPUs for, and as many as there are free GPUs
-// that are not outliers. Then sizes are halved. That bounds the number of searches by the logarithm
-// of the members; a gang that starts smaller than it could grows later.
+// asManyAsFit returns a placement for the gang, found with find; ok is false if there is none. It
+// places an elastic gang with as many members as fit. It uses fewer if the gang would otherwise
+// wait for closer GPUs, or would end later because of an outlier. An elastic gang that does not fit
+// keeps its least size. asManyAsFit first tries all members, then as many as there are free GPUs
+// for, then as many as there are free GPUs that are not outliers. After that it halves the size,
+// which bounds the number of searches by the logarithm of the members. A gang that starts smaller
+// than it could grows later.
 func (p *finder) asManyAsFit(e *entry, find func(*entry) (pal.Found, bool)) (best pal.Found, ok bool) {
 	if e.elastic == nil {
 		return find(e)
@@ -182,9 +186,9 @@ func (p *finder) asManyAsFit(e *entry, find func(*entry) (pal.Found, bool)) (bes
 	return best, true
 }
 
-// closer returns a placement of an elastic gang with fewer members that lie closer together, if the
-// gang ends sooner there than on best. It tries as many members as fit within one domain of a
-// closer tier.
+// closer returns a placement of an elastic gang with fewer members than best, which are closer
+// together, if the gang ends sooner on it than on best. Otherwise it returns best. For each closer
+// tier, it tries as many members as fit within one domain of the tier.
 func (p *finder) closer(e *entry, best pal.Found, find func(*entry) (pal.Found, bool)) pal.Found {
 	all := e.full.MemberSets[0].Members
 	ends := best.Cost() * e.job.Slower(len(best.Members), all)
@@ -207,10 +211,10 @@ func (p *finder) slowed(pl pal.Placement) bool {
 	return p.opt.OutlierThreshold > 0 && float64(pl.PMScore) > p.opt.OutlierThreshold
 }
 
-// shrinkFor takes lent members from elastic gangs of this level or worse so that a waiting gang can
-// start. It takes none if that is not enough, and no more than needed. Gangs with the most expected
-// GPU time left give first. If the freed GPUs are too scattered, each further search takes twice as
-// many members from a gang.
+// shrinkFor makes elastic gangs of this level or worse give back members so that a waiting gang can
+// start, and reports whether it did. It takes no more members than needed, and none if the gang
+// still could not start. The gangs with the most expected GPU time left give first. If the freed
+// GPUs are too scattered, each further search takes twice as many members from a gang.
 func (p *pass) shrinkFor(e *entry, level int) bool {
 	if len(p.elastics) == 0 || p.barring(e) != nil {
 		return false
@@ -245,8 +249,8 @@ func (p *pass) shrinkFor(e *entry, level int) bool {
 	return false
 }
 
-// lenders returns the elastic gangs that may give members back for a waiting gang of this level,
-// and the largest number of GPUs that they can give.
+// lenders returns the elastic gangs that can give members back for the waiting gang e of this
+// level, and the largest number of GPUs that they can give back together.
 func (p *planner) lenders(e *entry, level int) (from []*entry, lent int) {
 	for _, v := range p.elastics {
 		if p.ranLongEnough(v) && p.lends(v, e, level, nil) {
@@ -257,24 +261,24 @@ func (p *planner) lenders(e *entry, level int) (from []*entry, lent int) {
 	return from, lent
 }
 
-// longestFirst sorts gangs by their expected remaining GPU time (see area), the longest first.
+// longestFirst sorts gangs by area, the largest first.
 func (p *planner) longestFirst(es []*entry) {
 	slices.SortFunc(es, func(a, b *entry) int { return p.byArea(b, a) })
 }
 
-// byArea compares gangs by their expected remaining GPU time.
+// byArea compares gangs by area, which is about their expected remaining GPU time.
 func (p *planner) byArea(a, b *entry) int {
 	return cmp.Or(cmp.Compare(p.area(a, p.now), p.area(b, p.now)), cmp.Compare(a.seq, b.seq))
 }
 
-// hasLent reports whether a running gang has members that it could give back.
+// hasLent reports whether a gang is an elastic one that runs and could give back members.
 func (e *entry) hasLent() bool {
 	return e.elastic != nil && e.state == running && !e.settled && len(e.placement.Members) > e.job.Least
 }
 
 // lends reports whether a running gang v would give back a member for a waiting gang e, whose level
-// is level. A turn outranks levels and quotas. Otherwise two of three conditions must hold: v's
-// level is no better, e's tenant stays within its quota, v's tenant is above its quota.
+// is level. It always does for a turn (math.MinInt). Otherwise two of three conditions must hold:
+// v's level is no better, e's tenant stays within its quota, v's tenant is above its quota.
 func (p *planner) lends(v, e *entry, level int, freed freedGPUs) bool {
 	if !v.hasLent() {
 		return false
@@ -282,8 +286,8 @@ func (p *planner) lends(v, e *entry, level int, freed freedGPUs) bool {
 	return level == math.MinInt || p.outranks(p.levelFor(e, v, p.level(v, p.now)) >= level, v, e, freed)
 }
 
-// keeps returns the number of members that the running gang v would keep for the waiting gang e. It
-// adds the GPUs of the other members to freed.
+// keeps returns the number of members that the running gang v would keep if it gave back as many as
+// it can for the waiting gang e. It adds the GPUs of the members that v gives back to freed.
 func (p *planner) keeps(v, e *entry, level int, freed freedGPUs) (members int) {
 	members = len(v.placement.Members)
 	for ; members > v.job.Least && p.lends(v, e, level, freed); members-- {
@@ -292,9 +296,9 @@ func (p *planner) keeps(v, e *entry, level int, freed freedGPUs) (members int) {
 	return members
 }
 
-// MayGive returns how many GPUs the running elastic gang id would give back if that let the waiting
-// gang to start. It counts only GPUs for which ofUse is true. from is the earliest time at which
-// the gang would give them back, since the caller's epoch.
+// MayGive returns how many GPUs the elastic gang with the ID id would give back if the waiting gang
+// with the ID to could then start. It counts only GPUs for which ofUse returns true. from is the
+// earliest time at which the gang gives GPUs back, since the caller's epoch.
 func (q *Queue) MayGive(now time.Duration, id, to string, ofUse func(gpu int) bool) (gpus int, from time.Duration) {
 	v, e := q.entries[id], q.entries[to]
 	p := q.at(now, nil)
@@ -311,20 +315,21 @@ func (q *Queue) MayGive(now time.Duration, id, to string, ofUse func(gpu int) bo
 	return gpus, v.safeUntil
 }
 
-// with is the gang reduced to the members from…to-1.
+// with returns a copy of the gang that has only the members from…to-1.
 func (e *entry) with(from, to int) *entry {
 	some := *e
 	some.placement.Members = e.placement.Members[from:to]
 	return &some
 }
 
-// vacateMembers frees the GPUs of the members from…to-1 in the what-if; back takes them again.
+// vacateMembers frees the GPUs of the members from…to-1 of the gang in the what-if; back takes them
+// again.
 func (p *whatIf) vacateMembers(v *entry, from, to int) (back func()) {
 	return p.vacate(v.with(from, to))
 }
 
-// giveBack ends the gang's first member with a wanted GPU, and all members after it, because Nomad
-// ends the last ones first. ok is false if no member has one.
+// giveBack returns an action that ends the gang's first member with a wanted GPU and all members
+// after it, because Nomad ends the last members first. ok is false if no member has a wanted GPU.
 func (p *pass) giveBack(v *entry, wanted map[int]bool) (a Action, ok bool) {
 	n := firstOn(v.placement, wanted)
 	if n < 0 {
@@ -335,12 +340,12 @@ func (p *pass) giveBack(v *entry, wanted map[int]bool) (a Action, ok bool) {
 	return Action{Kind: Resize, Found: pal.Found{Placement: v.target}}, true
 }
 
-// grow gives elastic gangs the free GPUs that no waiting gang can use. Gangs with the least
-// expected GPU time left come first, because then most jobs end soonest. grow is the last step of a
-// pass, so all waiting gangs have had their choice. No gang grows in a pass that reached its limit
-// of actions, because such a pass may not have tried all waiting gangs.
+// grow gives free GPUs to elastic gangs. It is the last step of a pass, so these are GPUs that no
+// waiting gang can use. Gangs with the least expected GPU time left come first, because then most
+// jobs end soonest. No gang grows in a pass that has reached its limit of actions, because such a
+// pass may not have tried all waiting gangs.
 func (p *pass) grow() {
-	p.wanted = len(p.live) > 0 && (p.lentFor == 0 || p.isWanted()) // isWanted is expensive, and not needed while lentFor is unknown
+	p.wanted = len(p.live) > 0 && (p.lentFor == 0 || p.isWanted()) // isWanted is expensive, and its result is not needed while lentFor is unknown
 	if p.wanted {
 		p.wantedAt = p.now
 	}
@@ -361,8 +366,8 @@ func (p *pass) grow() {
 	}
 }
 
-// isWanted reports whether at least one waiting gang could start at some time, so that it may need
-// GPUs that are lent now.
+// isWanted reports whether a waiting gang may need GPUs that are lent now: at least one waiting
+// gang could start at some time.
 func (p *pass) isWanted() bool {
 	for e := range p.all() {
 		if e.tooLargeFor(0) == nil && p.awaits(e) {
@@ -372,10 +377,10 @@ func (p *pass) isWanted() bool {
 	return false
 }
 
-// larger returns the placement with more members on which a running gang ends soonest, if growing
-// pays. A new GPU may be an outlier only if it is no slower than the gang's slowest GPU, which sets
-// the pace. Growing must not delay the head. larger tries the largest size, then half of the
-// additional members, and so on.
+// larger returns the placement with more members on which a running gang ends soonest; ok is false
+// if growing does not pay or would delay the head. A new GPU can be an outlier only if it is no
+// slower than the gang's slowest GPU, which sets the pace. larger tries the largest size, then half
+// of the additional members, and so on.
 func (p *pass) larger(e *entry) (best pal.Placement, ok bool) {
 	now, set := len(e.placement.Members), e.full.MemberSets[0]
 	left := float64(p.remaining(e, p.now))
@@ -405,8 +410,9 @@ func (p *pass) larger(e *entry) (best pal.Placement, ok bool) {
 	return best, ok
 }
 
-// enlarged returns the placement of a running gang with the members of more added. It returns
-// false if they do not fit, or would be too far apart.
+// enlarged returns the placement of the running gang e after it got the members of more in
+// addition. It returns false if these members do not fit, or if all members would then be too far
+// apart.
 func (p *pass) enlarged(e, more *entry) (pal.Placement, bool) {
 	f, ok := p.find(more)
 	if !ok {
@@ -417,11 +423,11 @@ func (p *pass) enlarged(e, more *entry) (pal.Placement, bool) {
 	return to, e.full.MaxTier == 0 || to.Tier <= e.full.MaxTier
 }
 
-// pays reports whether growing pays for a gang. was and takes are its remaining run times without
-// and with the growth. The saving while the GPUs are lent must exceed twice the cost of the
-// restarts. There is a second restart if the gang is expected to give the GPUs back before it ends.
-// The loan is expected to last as long as recent loans, or as long as no gang has wanted lent GPUs
-// so far, if that is longer.
+// pays reports whether growing pays for a gang. was and takes are the gang's remaining run times
+// without and with the growth. Growing pays if it saves more than twice the cost of the restarts
+// while the GPUs are lent. There is a second restart if the gang is expected to give the GPUs back
+// before it ends. A loan is expected to last as long as recent loans, or as long as no gang has now
+// wanted lent GPUs, whichever is longer.
 func (p *pass) pays(e *entry, was, takes float64) bool {
 	lasts, restarts := takes, 1.0
 	if l := float64(max(p.lentFor, p.now-p.wantedAt)); p.lentFor > 0 && l < takes {
@@ -430,15 +436,15 @@ func (p *pass) pays(e *entry, was, takes float64) bool {
 	return lasts*(was/takes-1) > 2*restarts*float64(e.job.RestartCost)
 }
 
-// lending tracks for how long GPUs can be lent to elastic gangs.
+// lending records for how long GPUs can be lent to elastic gangs.
 type lending struct {
 	lentFor  time.Duration // average duration of recent loans; 0: unknown
-	wantedAt time.Duration // the last pass after which a gang waited that could ever use lent GPUs
-	wanted   bool          // such a gang waited after the last pass
+	wantedAt time.Duration // time of the last pass with wanted set
+	wanted   bool          // gangs that may need lent GPUs waited after the last pass; see grow
 }
 
-// learnLent records for how long a gang kept the GPUs that it grew by. lentFor is an average over
-// about the last sixteen growths.
+// learnLent records for how long a gang has kept the GPUs that it grew by. It updates lentFor, an
+// average over about the last sixteen loans.
 func (l *lending) learnLent(now time.Duration, e *entry) {
 	if e.elastic == nil || e.grownAt == 0 {
 		return
@@ -458,16 +464,17 @@ func (p *pass) growTo(e *entry, to pal.Placement) {
 	p.moveTo(e, Resize, to)
 }
 
-// Settled reports that some of a gang's members have done their work. Until the gang starts again
-// it is not moved, because these members would have to repeat their work. An elastic gang keeps its
-// size.
+// Settled reports that some of a gang's members have finished their work. From now until its next
+// start, the gang is not moved, because these members would have to repeat their work. An elastic
+// gang keeps its size.
 func (q *Queue) Settled(id string) {
 	if e := q.entries[id]; e != nil {
 		e.settled = true
 	}
 }
 
-// resizesFrom calls soon with each time from which an elastic gang may change its size again.
+// resizesFrom calls soon with each time at which an elastic gang may begin to shrink or grow.
+// waiting is true if gangs wait.
 func (l *lending) resizesFrom(elastics []*entry, waiting bool, now time.Duration, soon func(time.Duration)) {
 	for _, e := range elastics {
 		n := len(e.placement.Members)
@@ -475,12 +482,12 @@ func (l *lending) resizesFrom(elastics []*entry, waiting bool, now time.Duration
 			soon(e.safeUntil)
 		}
 		if n < e.full.MemberSets[0].Members && (!waiting || !l.wanted) && l.lentFor > 0 {
-			soon(now + max(minRuns*e.job.RestartCost, now-l.wantedAt)) // by then growing may pay: see pays
+			soon(now + max(minRuns*e.job.RestartCost, now-l.wantedAt)) // from then on growing may pay: see pays
 		}
 	}
 }
 
-// Size is the number of members of an elastic gang, and its bounds.
+// Size is the number of members of an elastic gang, with its bounds.
 type Size struct {
 	Members int `json:"members"` // current members; 0 while it waits
 	Least   int `json:"least"`   // members that it needs

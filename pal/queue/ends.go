@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// Ends returns the range of times in which a running gang ends, since the caller's epoch: see
-// [finder.remainingRange]. ok is false if the gang does not run, if its run time can only be
-// guessed, or if it is a service.
+// Ends returns the range of times in which a running gang is expected to end, since the caller's
+// epoch: see [finder.remainingRange]. ok is false if the gang does not run, if its run time can
+// only be guessed, or if it is a service.
 func (q *Queue) Ends(now time.Duration, id string) (from, to time.Duration, ok bool) {
 	e := q.entries[id]
 	if e == nil || e.state == waiting || e.state == starting || e.job.Endless {
@@ -24,13 +24,14 @@ func (q *Queue) Ends(now time.Duration, id string) (from, to time.Duration, ok b
 	return e.endsAt(now, least), e.endsAt(now, most), true
 }
 
-// endsAt returns when a gang that has its GPUs ends if it does that much more work, at cost 1.
+// endsAt returns when a running gang ends if it has this much work left, in time at cost 1.
 func (e *entry) endsAt(now, work time.Duration) time.Duration {
 	return now + stretched(e.bounded(now, work), e.cost(e.placement))
 }
 
-// EarlierRuns returns how many earlier runs of a job's name are known, and their range, at cost 1.
-// [Queue.Ends] uses them if the job has no estimate.
+// EarlierRuns returns the number of known earlier runs of a job's name, and the shortest and the
+// longest of their run times, at cost 1. It returns zeros for a job with an estimate, because
+// [Queue.Ends] then does not use earlier runs.
 func (q *Queue) EarlierRuns(id string) (runs int, shortest, longest time.Duration) {
 	e := q.entries[id]
 	if e == nil || e.job.Estimate > 0 {
@@ -43,15 +44,16 @@ func (q *Queue) EarlierRuns(id string) (runs int, shortest, longest time.Duratio
 	return len(known), known[0].work, known[len(known)-1].work
 }
 
-// remainingRange returns the range of how much longer a gang runs, at cost 1; ok is false if the
-// range is only a guess. It uses the first of these that is known:
+// remainingRange returns the range in which a gang's remaining run time is expected to lie, at cost
+// 1. ok is false if the range is only a guess. remainingRange uses the first of these sources that
+// is known:
 //
 //   - the gang's own reports
 //   - its user's estimate: the range spans from the expected time to twice that
-//   - earlier runs of its name: the range spans from their first to their ninth decile; the upper
-//     end is then raised, to twice as long with one run, by a tenth with ten runs
+//   - earlier runs of its name: the range spans from their first to their ninth decile. The upper
+//     end is then multiplied by 1 + 1/n, where n is the number of runs
 //
-// If none is known, the range spans from the expected time to twice that.
+// If none of them is known, the range spans from the expected time to twice that.
 func (p *finder) remainingRange(e *entry) (least, most time.Duration, ok bool) {
 	if least, most, ok = remainingByReports(e, p.now); ok {
 		return least, most, true
@@ -70,8 +72,8 @@ func (p *finder) remainingRange(e *entry) (least, most time.Duration, ok bool) {
 	return least, e.bounded(p.now, most), ok
 }
 
-// quantile returns the remaining time, in seconds, that the given part of the chances does not
-// exceed. The chances must be sorted, the shortest first.
+// quantile returns the remaining time, in seconds, that the given part of the chances, by weight,
+// does not exceed. The chances must be sorted, the shortest time first.
 func quantile(of []chance, part float64) float64 {
 	all := 0.0
 	for _, c := range of {

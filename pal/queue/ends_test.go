@@ -10,8 +10,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// The end of a running gang is predicted if its run time is known, and not guessed
-// otherwise.
+// Ends predicts the end of a running gang if its run time is known. Otherwise it returns no guess.
 func TestEnds(t *testing.T) {
 	w := &world{gangs: map[string]pal.Gang{}, places: map[string]pal.Placement{}}
 	var err error
@@ -41,8 +40,8 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// One run of a name predicts that the next takes up to twice as long; more runs give a narrower
-// range. A gang that has outlasted all of them is expected to run as long again.
+// One run of a name predicts that the next run takes up to twice as long. More runs give a narrower
+// range. A gang that has run much longer than all of them is expected to run as long again.
 func TestEndsByEarlierRuns(t *testing.T) {
 	for _, c := range []struct {
 		runs        []time.Duration

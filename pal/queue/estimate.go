@@ -8,25 +8,28 @@ import (
 	"time"
 )
 
-// Short jobs go first, so users gain if their estimates are too short. Therefore the Queue
-// multiplies a tenant's estimates by the factor by which the tenant's runs outlast them: the median
-// of its last runs, once there are a few. It never makes estimates shorter.
+// Short jobs go first, so users would gain from estimates that are too short. Therefore the Queue
+// multiplies a tenant's estimates by a factor: the median, over the tenant's last runs, of run time
+// divided by estimate. The factor is 1 until there are a few runs (judgedRuns), and never less than
+// 1.
 const (
-	// judgedRuns is how many runs with an estimate are needed before the factor counts, and how
-	// many without one before their mean counts (see takeSilent).
+	// judgedRuns is the number of runs with an estimate that are needed before the factor is used.
+	// It is also the number of runs without an estimate that are needed before their mean is used
+	// (see takeSilent).
 	judgedRuns = 4
-	// mostStretch bounds that factor.
+	// mostStretch is the largest value of run time divided by estimate that is stored.
 	mostStretch = 1000
 )
 
-// estimatesOf returns the name under which a tenant's runs are stored as multiples of their
-// estimates, in seconds: 1 s for a run that was as long as estimated. No job has such a name.
+// estimatesOf returns the name under which the history stores a tenant's runs as multiples of their
+// estimates. A stored run of 1 s stands for a run that was as long as estimated. No job has such a
+// name.
 func estimatesOf(tenant string) string { return "\x00estimates of " + tenant }
 
-// judgeStopped counts a gang that is stopped before its end if it has already outlasted its
-// estimate by far. If only finished gangs counted, a tenant's gangs with estimates that are too
-// short could stop each other forever: each estimate would be believed until its gang had outlasted
-// it, and no gang would end.
+// judgeStopped judges a gang that is stopped before its end, if it has already run much longer than
+// estimated. If only finished gangs were judged, a tenant's gangs whose estimates are too short
+// could stop each other forever. Each estimate would be believed until its gang had run longer, and
+// no gang would end.
 func (fs *foresight) judgeStopped(e *entry, now time.Duration) {
 	if !e.judged && e.work(now) > stretched(e.job.Estimate, 1+beyond) {
 		fs.judge(e, now)
@@ -34,8 +37,8 @@ func (fs *foresight) judgeStopped(e *entry, now time.Duration) {
 	}
 }
 
-// judge records by which factor a finished or stopped gang outlasted its estimate. If that changes
-// how its tenant's estimates are scaled, the tenant's waiting gangs are sorted again.
+// judge records the run time of a finished or stopped gang divided by its estimate. If that changes
+// the factor of its tenant's estimates, the next pass sorts the tenant's waiting gangs again.
 func (fs *foresight) judge(e *entry, now time.Duration) {
 	if e.job.Estimate <= 0 {
 		return
@@ -49,8 +52,8 @@ func (fs *foresight) judge(e *entry, now time.Duration) {
 	}
 }
 
-// stretch returns the factor by which a tenant's runs outlast their estimates. It is 1 if the
-// excess is within [beyond], or unknown.
+// stretch returns the factor by which a tenant's estimates are multiplied. It is 1 if the factor is
+// unknown, or at most 1 + [beyond].
 func (fs *foresight) stretch(tenant string) float64 {
 	runs := fs.sortedSamples(estimatesOf(tenant))
 	if len(runs) < judgedRuns {
@@ -63,19 +66,22 @@ func (fs *foresight) stretch(tenant string) float64 {
 	return median
 }
 
-// silent is the name under which runs without an estimate are stored. No job has such a name.
+// silent is the name under which the history stores runs without an estimate. No job has such a
+// name.
 const silent = "\x00silent"
 
 // silenceCounts × the mean of runs without an estimate is the expected run time of a gang without
-// one, if other users estimate. With 1, giving an estimate that is off by up to five times harmed
-// the job in more than a quarter of the cells of docs/results/sim-users.md. The mean is probably
-// too low at first, because the longest of these runs end last.
+// an estimate, if other users give estimates. With a value of 1, jobs with an estimate that was
+// wrong by a factor of up to five did worse than without it in more than a quarter of the cells of
+// docs/results/sim-users.md. At first the mean is probably too low, because the longest of these
+// runs end last.
 const silenceCounts = 2
 
-// learnSilent records a run without an estimate. If other users estimate, a gang without an
-// estimate and without a history is expected to run for twice the mean of such runs. Otherwise it
-// would go before all gangs with honest estimates, because nothing shows that it is long. A gang
-// that may be stopped is exempt (see unknown): it gets a chance to show that it is short.
+// learnSilent records a finished run if its gang had no estimate. If other users give estimates, a
+// gang without an estimate and without a history is expected to run for twice the mean of such
+// runs. Otherwise it would go before all gangs with honest estimates, because nothing shows that it
+// is long. Gangs that can be stopped are exempt (see unknown), because they can be stopped if they
+// turn out to be long.
 func (fs *foresight) learnSilent(e *entry, now time.Duration) {
 	if e.job.Estimate == 0 {
 		fs.note("", silent, sample{work: e.work(now), gpus: 1})
@@ -83,9 +89,9 @@ func (fs *foresight) learnSilent(e *entry, now time.Duration) {
 	fs.takeSilent()
 }
 
-// takeSilent computes the run time that is assumed for gangs without an estimate. It is
-// DefaultRuntime times a power of two, so that it seldom changes: each change sorts all waiting
-// gangs again.
+// takeSilent sets usual, the run time that is assumed for gangs without an estimate. It is
+// DefaultRuntime times a power of two, so that it seldom changes, because each change sorts all
+// waiting gangs again.
 func (fs *foresight) takeSilent() {
 	runs := fs.samples(silent)
 	usual := fs.opt.DefaultRuntime
@@ -100,7 +106,7 @@ func (fs *foresight) takeSilent() {
 	if usual != fs.usual {
 		fs.usual = usual
 		for _, h := range fs.runTimes {
-			h.fresh = nil // computed with the old value
+			h.fresh = nil // these forecasts used the old value
 		}
 		for name := range fs.named {
 			fs.learned[name] = struct{}{}
@@ -108,7 +114,8 @@ func (fs *foresight) takeSilent() {
 	}
 }
 
-// unknown returns the run time that is assumed for a gang about which nothing is known.
+// unknown returns the run time that is assumed for a gang without an estimate and a history:
+// DefaultRuntime if the gang can be stopped, otherwise usual.
 func (fs *foresight) unknown(e *entry) time.Duration {
 	if fs.mayStop(e) {
 		return fs.opt.DefaultRuntime
@@ -116,7 +123,8 @@ func (fs *foresight) unknown(e *entry) time.Duration {
 	return fs.usual
 }
 
-// Estimate returns the scaled estimate of a job.
+// Estimate returns the user's estimate of a job, multiplied by the factor of its tenant (see
+// stretch); 0 without an estimate.
 func (fs *foresight) Estimate(j Job) time.Duration {
 	return stretched(j.Estimate, fs.stretch(j.Tenant))
 }

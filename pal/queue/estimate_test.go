@@ -12,9 +12,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// A tenant whose jobs run five times as long as estimated goes behind one with
-// correct estimates, as soon as that is known. The next Queue knows it, too.
-// Estimates that are correct, too long, or missing are not corrected.
+// As soon as a few jobs of a tenant have run five times as long as estimated, the tenant's jobs go
+// behind those of a tenant with correct estimates. The next Queue knows this, too. Estimates that
+// are correct, too long, or missing are not corrected.
 func TestEstimatesThatProveWrong(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -77,9 +77,9 @@ func TestEstimatesThatProveWrong(t *testing.T) {
 	}
 }
 
-// TestEstimatesOfAllAreComputedAgain: a change in what the queue knows about a tenant's estimates
-// changes the expected run times of all its waiting gangs, also of those without a name and of
-// those that share their name with another tenant's.
+// TestEstimatesOfAllAreComputedAgain: if the factor of a tenant's estimates changes, so do the
+// expected run times of all its waiting gangs, also of gangs without a name and of gangs whose name
+// another tenant uses, too.
 func TestEstimatesOfAllAreComputedAgain(t *testing.T) {
 	q := newTestLine(t, Options{Order: SRTF, Placement: pal.Policy{Name: pal.PAL}})
 	job := func(id, name, tenant string) Job {
@@ -104,8 +104,8 @@ func TestEstimatesOfAllAreComputedAgain(t *testing.T) {
 	}
 }
 
-// Whatever a job's estimate, and however slow the job is, its expected end is not in the past:
-// otherwise a pass would predict it again and again.
+// The expected end of a job is not in the past, whatever its estimate is and however slow it runs.
+// Otherwise a pass would predict the end again and again.
 func TestEndsAreNotInThePast(t *testing.T) {
 	now := time.Duration(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano())
 	for name, j := range map[string]Job{
@@ -140,8 +140,8 @@ func TestEndsAreNotInThePast(t *testing.T) {
 	}
 }
 
-// An expected run time follows the factor for gangs without an estimate, even if the queue has
-// already computed it.
+// If the assumed run time of gangs without an estimate changes, their expected run times change,
+// too, even if the queue has already computed them.
 func TestSilenceIsComputedAgain(t *testing.T) {
 	q, err := New(Default())
 	if err != nil {
@@ -175,9 +175,9 @@ func TestSilenceIsComputedAgain(t *testing.T) {
 	}
 }
 
-// If other gangs have estimates, a gang without one goes behind a gang whose estimate is a little
-// longer than the mean run time without estimates: this mean is mostly too low, and a correct
-// estimate must not cost a job its place.
+// If other gangs have estimates, a gang without an estimate goes behind a gang whose estimate is a
+// little longer than the mean run time of gangs without an estimate. This mean is mostly too low,
+// and a correct estimate must not cost a job its place.
 func TestSilenceCountsMoreThanTheMean(t *testing.T) {
 	q, err := New(Default())
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 )
 
-// Two gangs of three GPUs each want a node with four: one runs, the other waits.
+// Two gangs of three GPUs each request GPUs of a node with four, so one runs and the other waits.
 func Example() {
 	node := pal.Node{ID: "node0", Groups: []pal.DeviceGroup{{
 		Name: "nvidia/gpu/H200", GPUs: []pal.GPU{{ID: "gpu0"}, {ID: "gpu1"}, {ID: "gpu2"}, {ID: "gpu3"}},
@@ -31,8 +31,8 @@ func Example() {
 		}
 	}
 
-	// The caller carries out what Decide returns, and then reports it: the queue relies on
-	// reports alone.
+	// The caller carries out what Decide returns, and then reports the outcome, because the queue
+	// relies on reports alone.
 	a := q.Decide(0, c)[0]
 	fmt.Printf("%s %s on GPUs %v\n", a.Kind, a.Job, a.GPUs())
 	c.Take(first, a.Placement)

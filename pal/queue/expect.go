@@ -12,18 +12,19 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
-// expect predicts when waiting gangs start. Once enough waits are known, it uses the waits of
-// similar gangs ([forecasts.predictStart]).
+// expect sets From and To of ws: the range in which each gang of the queue is expected to start.
+// When enough waits are known, it uses the waits of similar gangs ([forecasts.predictStart]).
 //
-// Until then, it simulates the queue by counting GPUs, in two cases. In the early case every gang
-// ends at the start of its predicted range, and small gangs pass large ones. In the late case every
-// gang ends at the end of its range, and no gang passes another. A gang that cannot use every GPU
-// also waits until it fits (see openings). The simulation stops behind a gang whose run time is
-// unknown. GPUs of running gangs whose end is unknown are left out: a service may never release
-// them. A gang that waits for a window has no expected start in this simulation.
+// Until then, it simulates the queue twice, and only counts GPUs. In the early simulation, every
+// gang ends at the start of its predicted range, and small gangs can pass large ones. In the late
+// simulation, every gang ends at the end of its range, and no gang passes another. A gang that
+// cannot use every GPU also waits until it fits (see openings). The simulation ends after the first
+// gang whose run time is unknown. It does not use GPUs of running gangs whose end is unknown,
+// because a service may never release them. A gang that waits for a window has no expected start in
+// this simulation.
 //
-// In both ways, a gang that waits until services are stopped has no expected start. A gang that
-// waits for a limit starts when enough gangs that count towards it have ended
+// With both methods, a gang that waits until services are stopped has no expected start. A gang
+// that waits for a limit starts when enough of the gangs that count towards the limit have ended
 // ([asker.underLimits]).
 func (p *asker) expect(queue []*entry, ws []Wait) {
 	limits := p.underLimits(queue, ws)
@@ -33,7 +34,7 @@ func (p *asker) expect(queue []*entry, ws []Wait) {
 			limit := limits[i]
 			switch {
 			case e.state != waiting:
-			case limit.to > 0: // more exact than others' waits
+			case limit.to > 0: // more exact than a prediction from the waits of other gangs
 				from := max(limit.from, soonest(e))
 				ws[i].From, ws[i].To = from, max(from, limit.to)
 			case ws[i].likeOthers():
@@ -52,15 +53,15 @@ func (p *asker) expect(queue []*entry, ws []Wait) {
 		if limit, ok := limits[i]; ok {
 			ws[i].From, ws[i].To = p.afterLimit(e, limit, early, late)
 		}
-		if e.state != waiting || !forGPUs(ws[i].Reason) || ws[i].spares { // it does not wait for GPUs alone
+		if e.state != waiting || !forGPUs(ws[i].Reason) || ws[i].spares { // it waits for something other than GPUs
 			continue
 		}
 		run, longest, ok := p.remainingRange(e)
 		soonest, latest := p.now, order
-		if r := ws[i].Reason; r == reason.Scattered || r == reason.Refused || r == reason.GPUs && (e.gpus <= p.c.FreeGPUs() || p.picky(e)) { // it needs certain GPUs, not just enough free ones
+		if r := ws[i].Reason; r == reason.Scattered || r == reason.Refused || r == reason.GPUs && (e.gpus <= p.c.FreeGPUs() || p.picky(e)) { // it needs certain GPUs, not only enough free ones
 			var fits bool
 			if soonest, latest, fits = opens.next(e); !fits {
-				return // its start is unknown, and so are those of the gangs behind it
+				return // the starts of this gang and of those behind it are unknown
 			}
 			latest = max(order, latest)
 		}
@@ -77,9 +78,10 @@ func (p *asker) expect(queue []*entry, ws []Wait) {
 	}
 }
 
-// openings predicts when gangs fit that cannot use every GPU, or not beside every neighbour. For
-// each gang it finds the end of a running gang after which the waiting gang fits. In the late case,
-// each further gang of a kind uses only ends after those that made room for the previous one.
+// openings predicts when picky gangs fit: gangs that cannot use every GPU, or not beside every
+// neighbour. For each gang it finds the end of a running gang after which the waiting gang fits. In
+// the late simulation, each further gang of a kind uses only the ends after those that made room
+// for the previous gang of the kind.
 type openings struct {
 	p           *asker
 	early, late []ending
@@ -87,12 +89,14 @@ type openings struct {
 	tries       int
 }
 
+// openingOfKind is the state of openings for one kind of gang.
 type openingOfKind struct {
 	soonest time.Duration
-	used    int // number of ends in late that are used up
+	used    int // number of endings at the beginning of late that earlier gangs of the kind used
 	never   bool
 }
 
+// openings returns an openings for the gangs that run now.
 func (p *asker) openings() *openings {
 	r := &openings{p: p, early: p.knownEnds(false), late: p.knownEnds(true)}
 	r.kind = oncePerKind(p.Queue, func(e *entry) *openingOfKind {
@@ -105,12 +109,12 @@ func (p *asker) openings() *openings {
 	return r
 }
 
-// mostOpenings limits the number of gangs for which one call of expect searches. The gangs behind
-// these have no expected start.
+// mostOpenings is the maximum number of gangs for which one call of expect searches. The gangs
+// behind them have no expected start.
 const mostOpenings = 100
 
-// next predicts when the gang, as the next one of its kind, fits in the early and in the late case;
-// ok is false if that is unknown.
+// next returns when the gang fits in the early and in the late simulation; ok is false if that is
+// unknown. Call it for the gangs of a kind in the order of the queue.
 func (r *openings) next(e *entry) (soonest, latest time.Duration, ok bool) {
 	k := r.kind(e)
 	if r.tries++; k.never || r.tries > mostOpenings {
@@ -124,7 +128,7 @@ func (r *openings) next(e *entry) (soonest, latest time.Duration, ok bool) {
 	return k.soonest, max(k.soonest, endOf(r.late, min(k.used, len(r.late)), r.p.now)), true
 }
 
-// endOf returns the time of the n-th end.
+// endOf returns the time of the n-th end, counted from 1, or now if n is 0.
 func endOf(ends []ending, n int, now time.Duration) time.Duration {
 	if n == 0 {
 		return now
@@ -132,8 +136,9 @@ func endOf(ends []ending, n int, now time.Duration) time.Duration {
 	return ends[n-1].at
 }
 
-// fitsAfter returns after how many of the ends, in order, the gang fits. It doubles this number
-// until the gang fits, and then bisects, which takes few searches.
+// fitsAfter returns the number n of ends after which the gang fits: the first n of the given ends.
+// ok is false if it does not fit even after all of them. To need few searches, fitsAfter doubles n
+// until the gang fits, and then bisects.
 func (p *planner) fitsAfter(e *entry, ends []ending) (n int, ok bool) {
 	var gone []func()
 	defer func() { undoAll(gone) }()
@@ -167,7 +172,8 @@ func (p *finder) picky(e *entry) bool {
 	})
 }
 
-// afterLimit returns when enough GPUs are free for a gang once its limit lets it start; 0 if never.
+// afterLimit returns the range in which a gang starts that its limit lets start within the span
+// limit: when enough GPUs are then free. It returns 0, 0 if that is unknown.
 func (p *asker) afterLimit(e *entry, limit span, early, late *timeline) (from, to time.Duration) {
 	run, longest, _ := p.remainingRange(e)
 	from, enough := early.first(limit.from, e.gpus, run)
@@ -179,9 +185,9 @@ func (p *asker) afterLimit(e *entry, limit span, early, late *timeline) (from, t
 }
 
 // soonest returns the earliest time when enough GPUs for the gang are expected to be free, or now
-// if that is unknown. It only counts GPUs, in the order in which running gangs are expected to end,
-// and each ends at the start of its predicted range. So it visits few gangs, however many run. Only
-// for a gang that shares GPUs does it search for a placement.
+// if that is unknown. It assumes that each running gang ends at the start of its predicted range.
+// It only counts GPUs, in the order of the gangs' expected ends, and so visits few gangs even if
+// many run. It searches for a placement only if the gang shares GPUs.
 func (p *planner) soonest(e *entry) time.Duration {
 	free, has := p.c.FreeGPUs()+len(p.hidden), func(v *entry) int { return v.gpus }
 	if p.picky(e) {
@@ -208,7 +214,7 @@ func (p *planner) soonest(e *entry) time.Duration {
 	return at
 }
 
-// usable counts the GPUs of a placement that the gang may use.
+// usable returns how many GPUs of a placement the gang can use.
 func (p *planner) usable(e *entry, pl pal.Placement) (n int) {
 	for _, m := range pl.Members {
 		if e.job.Gang.MayUse(m.Group) {
@@ -218,7 +224,7 @@ func (p *planner) usable(e *entry, pl pal.Placement) (n int) {
 	return n
 }
 
-// soonestOpening computes soonest by searches.
+// soonestOpening returns the same time as soonest, but found by searches for a placement.
 func (p *planner) soonestOpening(e *entry) time.Duration {
 	ends := make([]ending, 0, len(p.byEnd))
 	for _, v := range p.byEnd {
@@ -231,9 +237,9 @@ func (p *planner) soonestOpening(e *entry) time.Duration {
 	return endOf(ends, n, p.now)
 }
 
-// letsGo returns the earliest time when a gang may free GPUs; ok is false if it never does. The
-// time is now if the gang may be stopped, is already stopping or moving, can give members back, or
-// may end at any moment.
+// letsGo returns the earliest time when a gang can free GPUs; ok is false if it never does. The
+// time is now if the gang can be stopped, is already stopping or moving, can give members back, or
+// has an unknown end.
 func (p *planner) letsGo(v *entry) (at time.Duration, ok bool) {
 	if p.stoppable(v) || v.hasLent() || v.state != running {
 		return p.now, true
@@ -245,7 +251,7 @@ func (p *planner) letsGo(v *entry) (at time.Duration, ok bool) {
 	return v.endsAt(p.now, least), true
 }
 
-// windowEnds returns the end of the window that keeps the gang from starting; 0 if there is none.
+// windowEnds returns the end of the window that keeps the gang from starting; 0 if no window does.
 func (w *Wait) windowEnds() time.Duration {
 	if w.Reason != reason.InWindow {
 		return 0
@@ -253,7 +259,7 @@ func (w *Wait) windowEnds() time.Duration {
 	return w.Until
 }
 
-// likeOthers reports whether the waits of other gangs can predict this wait.
+// likeOthers reports whether waits of other gangs can predict this wait.
 func (w *Wait) likeOthers() bool {
 	switch w.Reason {
 	case reason.TooLarge, reason.Limit, reason.Services:
@@ -264,9 +270,10 @@ func (w *Wait) likeOthers() bool {
 	return !w.spares
 }
 
-// inLine ensures that no gang is expected to start before a gang ahead that fits wherever this gang
-// fits. The gang ahead is then of the same kind and no larger; under strict order, any gang ahead
-// counts. The correction is needed because waits of similar gangs do not show who is ahead now.
+// inLine corrects the predicted ranges: no gang is expected to start before a gang ahead of it that
+// fits wherever this gang fits. Such a gang ahead is of the same kind and no larger; under strict
+// order, every gang ahead counts. The correction is needed because the waits of similar gangs do
+// not show which gangs are ahead now.
 func (p *asker) inLine(queue []*entry, ws []Wait) {
 	lines, lineOf := map[signature]map[int]span{}, p.lines()
 	for i := range ws {
@@ -289,9 +296,9 @@ func (p *asker) inLine(queue []*entry, ws []Wait) {
 	}
 }
 
-// lines returns a function that maps a gang to its line and its number of GPUs. Of two gangs in one
-// line, the smaller one fits wherever the larger one does. Under strict order, all gangs are in one
-// line and count as equally large.
+// lines returns a function that returns the line of a gang, as a signature, and its number of GPUs.
+// Of two gangs in one line, the smaller gang fits wherever the larger one fits. Under strict order,
+// all gangs are in one line and count as equally large.
 func (p *asker) lines() func(*entry) (signature, int) {
 	if p.opt.Backfill == BackfillNone {
 		return func(*entry) (signature, int) { return signature{}, 0 }
@@ -312,7 +319,7 @@ func (p *asker) lines() func(*entry) (signature, int) {
 	}
 }
 
-// timeline is a step function of free GPUs over time, ascending in time.
+// timeline is the number of free GPUs over time, as a step function. Its steps are sorted by time.
 type timeline struct{ steps []step }
 
 // step is the number of free GPUs from a time until the next step.
@@ -321,7 +328,8 @@ type step struct {
 	free int
 }
 
-// timeline returns the number of free GPUs over time, if only these gangs end, at the given times.
+// timeline returns the number of free GPUs over time if only these gangs end, at the given times,
+// and none starts.
 func (p *asker) timeline(ends []ending) *timeline {
 	t := &timeline{steps: []step{{p.now, p.c.FreeGPUs()}}}
 	for _, e := range ends {
@@ -330,8 +338,9 @@ func (p *asker) timeline(ends []ending) *timeline {
 	return t
 }
 
-// knownEnds lists the running gangs by the start (or the end, if late) of the ranges in which they
-// are expected to end, without services and gangs whose end can only be guessed.
+// knownEnds returns the expected ends of the running gangs, the earliest first: for each gang the
+// start of its predicted range or, if late is set, the end of the range. It omits services and
+// gangs whose end can only be guessed.
 func (p *asker) knownEnds(late bool) (ends []ending) {
 	for _, e := range p.running {
 		left, longest, ok := p.remainingRange(e)
@@ -347,8 +356,9 @@ func (p *asker) knownEnds(late bool) (ends []ending) {
 	return ends
 }
 
-// start returns the first time, not before from, at which n GPUs are free for the duration run, and
-// books them; ok is false if there is none. It only counts GPUs, wherever they are.
+// start returns the first time, not before from, at which n GPUs are free for the duration run. It
+// books these GPUs; ok is false if there is no such time. start only counts GPUs, and ignores where
+// they are.
 func (t *timeline) start(from time.Duration, n int, run time.Duration) (at time.Duration, ok bool) {
 	if at, ok = t.first(from, n, run); ok {
 		t.book(at, later(at, run), n)
@@ -356,7 +366,7 @@ func (t *timeline) start(from time.Duration, n int, run time.Duration) (at time.
 	return at, ok
 }
 
-// first is like start, but books nothing.
+// first is start without booking.
 func (t *timeline) first(from time.Duration, n int, run time.Duration) (at time.Duration, ok bool) {
 	at = from
 	for i, s := range t.steps {
@@ -374,7 +384,7 @@ func (t *timeline) first(from time.Duration, n int, run time.Duration) (at time.
 	return at, true
 }
 
-// book takes n GPUs between two times.
+// book subtracts n GPUs from all steps between two times.
 func (t *timeline) book(from, to time.Duration, n int) {
 	t.cut(from)
 	t.cut(to)
@@ -385,7 +395,7 @@ func (t *timeline) book(from, to time.Duration, n int) {
 	}
 }
 
-// cut splits a step at the time.
+// cut splits the step that contains the time, so that a step begins at this time.
 func (t *timeline) cut(at time.Duration) {
 	for i := len(t.steps) - 1; i >= 0; i-- {
 		if t.steps[i].at == at {

@@ -11,8 +11,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
-// scattered are gangs that wait while one GPU is free on each of two nodes: the first needs two
-// GPUs on one node, the second needs one. All run for the estimate.
+// scattered returns the Waits of two gangs while one GPU is free on each of two nodes. The first
+// gang needs two GPUs on one node, and the second needs one. All gangs run for the estimate.
 func scattered(t *testing.T, estimate time.Duration) []Wait {
 	t.Helper()
 	c, err := pal.NewCluster(testNodes(2, ""), pal.TwoTier(1.7))
@@ -44,24 +44,24 @@ func scattered(t *testing.T, estimate time.Duration) []Wait {
 	return ws
 }
 
-// Enough GPUs are free for a gang, but not on one node. It is not expected to start before some
-// run ends.
+// Enough GPUs are free for a gang, but not on one node. The gang is not expected to start before
+// another gang ends.
 func TestExpectScattered(t *testing.T) {
 	if ws := scattered(t, time.Hour); ws[0].From < 59*time.Minute || ws[0].To < ws[0].From {
 		t.Errorf("%+v", ws)
 	}
 }
 
-// If no end is known, a gang that cannot use the free GPUs together has no expected start.
-// Neither has the gang behind it, because those GPUs are kept for the first one.
+// If no end is known, a gang that cannot use the free GPUs together has no expected start. The gang
+// behind it has none either, because the free GPUs are kept for the first gang.
 func TestExpectBehindScattered(t *testing.T) {
 	if ws := scattered(t, 0); ws[0].To != 0 || ws[1].To != 0 {
 		t.Errorf("%+v", ws)
 	}
 }
 
-// The ends of some gangs, such as services, are unknown. Waiting gangs do not count on their
-// GPUs, but have an expected start if the ends of the others suffice.
+// Waiting gangs do not count on the GPUs of running gangs whose ends are unknown, such as services.
+// If the known ends free enough GPUs, waiting gangs have an expected start.
 func TestExpectBesideService(t *testing.T) {
 	c, err := pal.NewCluster(testNodes(2, ""), pal.TwoTier(1.7))
 	if err != nil {
@@ -129,8 +129,8 @@ func TestExpectBehindServices(t *testing.T) {
 	}
 }
 
-// After many short waits, a gang that cannot start before a run of ten hours ends is not expected
-// to start within minutes: the expected end of that run counts, too.
+// After many short waits, a gang that cannot start before the end of a run of ten hours is not
+// expected to start within minutes, because the expected end of that run counts, too.
 func TestExpectInJamAfterShortWaits(t *testing.T) {
 	c, err := pal.NewCluster(testNodes(1, ""), pal.TwoTier(1.7))
 	if err != nil {
@@ -160,8 +160,8 @@ func TestExpectInJamAfterShortWaits(t *testing.T) {
 	}
 }
 
-// However long a gang waits, its own wait does not change its prediction: while no gang ends, its
-// range stays within the first one.
+// A gang's own wait does not change the prediction of its start, however long it waits. While no
+// gang ends, its predicted range stays within the first range.
 func TestExpectAloneInJam(t *testing.T) {
 	c, err := pal.NewCluster(testNodes(1, ""), pal.TwoTier(1.7))
 	if err != nil {
@@ -191,8 +191,8 @@ func TestExpectAloneInJam(t *testing.T) {
 	}
 }
 
-// A gang that fits only where one ahead of it would also fit is not expected to start before that
-// one, however few waits of others are known, and however long they were.
+// If a gang fits only where a gang ahead would also fit, it is not expected to start before the
+// gang ahead, however many waits of others are known and however long they were.
 func TestExpectInLine(t *testing.T) {
 	for _, known := range []int{0, fewestWaits} {
 		c, err := pal.NewCluster(testNodes(2, ""), pal.TwoTier(1.7))
@@ -216,7 +216,7 @@ func TestExpectInLine(t *testing.T) {
 		}
 		submit(0, "first", 1, 4)
 		submit(0, "second", 1, 4)
-		now := time.Duration(30+4*known) * time.Minute // with known waits, the run is overdue
+		now := time.Duration(30+4*known) * time.Minute // with known waits, the run should already have ended
 		submit(now, "huge", 2, 4)
 		submit(now, "small", 1, 1)
 		for i := range known { // newcomers wait for seconds
@@ -242,7 +242,7 @@ func TestExpectInLine(t *testing.T) {
 }
 
 // A gang that a window keeps from starting is not expected to start before the window ends, however
-// short others waited. Its reason tells an open window from one that will open.
+// short the waits of others were. The reason says whether the window has begun.
 func TestExpectBehindWindow(t *testing.T) {
 	c, err := pal.NewCluster(testNodes(1, ""), pal.TwoTier(1.7))
 	if err != nil {
@@ -305,8 +305,8 @@ func TestExpectBeyondLimitOfUser(t *testing.T) {
 	}
 }
 
-// Free GPUs do not help a gang whose tenant is at its limit: it starts when other gangs of the
-// tenant end. A gang larger than the limit never starts. Neither delays others.
+// A gang whose tenant is at its limit starts when other gangs of the tenant end, even if GPUs are
+// free now. A gang larger than the limit never starts. Neither gang delays others.
 func TestExpectBeyondLimit(t *testing.T) {
 	c, err := pal.NewCluster(testNodes(2, ""), pal.TwoTier(1.7))
 	if err != nil {
@@ -346,7 +346,7 @@ func TestExpectBeyondLimit(t *testing.T) {
 	}
 }
 
-// models is a queue over two nodes, with four GPUs each of different models.
+// models is a queue, and a cluster of two nodes with four GPUs each, of different models.
 type models struct {
 	t *testing.T
 	q *Queue
@@ -369,7 +369,7 @@ func newModels(t *testing.T) *models {
 	return &models{t, q, c}
 }
 
-// on is a gang with one member that wants GPUs of this model.
+// on returns a gang with one member that requests GPUs of this model.
 func (m *models) on(id string, model, gpus int) pal.Gang {
 	g := pal.Gang{ID: id, Class: pal.ClassA, MemberSets: []pal.MemberSet{{Members: 1, GPUs: gpus, Eligible: make([]bool, 2)}}}
 	g.MemberSets[0].Eligible[model] = true
@@ -418,9 +418,9 @@ func TestExpectOnAnotherModel(t *testing.T) {
 	}
 }
 
-// A gang that is refused the free parts is expected to start when a bad neighbour ends, and not
-// when another gang ends. Of two such gangs, the second may have to wait for the next bad
-// neighbour.
+// A gang that is refused the free parts of GPUs is expected to start when a bad neighbour ends, and
+// not when another gang ends. Of two such gangs, the second may have to wait until the next bad
+// neighbour ends.
 func TestExpectRefused(t *testing.T) {
 	s := newSharersOn(t, "V100", 2)
 	s.submitted("a1", pal.ClassA, func(j *Job) { j.Estimate = 3 * time.Hour })

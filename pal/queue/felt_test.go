@@ -12,7 +12,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
-// Runs that were submitted shortly before a gang count more for it than older ones.
+// Runs that were submitted shortly before a gang count more in its expected run time than older
+// runs.
 func TestNearestSubmissionsTell(t *testing.T) {
 	q := newQueue(t)
 	run := func(id string, ran time.Duration) {
@@ -34,7 +35,7 @@ func TestNearestSubmissionsTell(t *testing.T) {
 	if got := q.entries["next"].expect; got > 5*time.Hour {
 		t.Errorf("20 runs of 10 h, then 4 of a minute: the next is expected to run for %v", got)
 	}
-	for range 100 { // many submissions later, all 24 are equally far away
+	for range 100 { // many submissions later, all 24 runs are equally far away
 		next.ID += "-"
 		if err := q.Submit(0, next); err != nil {
 			t.Fatal(err)
@@ -45,8 +46,8 @@ func TestNearestSubmissionsTell(t *testing.T) {
 	}
 }
 
-// If the runs of a name are long, the queue expects a gang of the name that cannot be stopped to
-// run long.
+// If all runs of a name were long, a gang of this name that cannot be stopped is expected to run
+// long.
 func TestUnknownOfGangsThatAreNotStopped(t *testing.T) {
 	q := newTestLine(t, Default())
 	q.learn("", "n", sample{work: 10 * time.Hour, gpus: 1, nth: 1})
@@ -78,8 +79,8 @@ func TestPatience(t *testing.T) {
 	}
 }
 
-// A gang as wide as the cluster, with an estimate, starts soon after its patience ends, behind a
-// stream of small gangs that all go first.
+// A gang with an estimate that needs the whole cluster starts soon after its patience ends, even if
+// small gangs that go before it keep coming.
 func TestWideGangBehindStream(t *testing.T) {
 	q := newTestLine(t, Default())
 	c, err := pal.NewCluster(testNodes(2, ""), pal.TwoTier(1.7))
@@ -122,9 +123,9 @@ func TestWideGangBehindStream(t *testing.T) {
 
 func secondsOf(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// A gang that outlasts its estimate and is stopped for another of its tenant counts as evidence
-// that the tenant's gangs run long. Otherwise each would be stopped for the next, and none would
-// end.
+// A gang that has run longer than its estimate and is stopped for another gang of its tenant shows
+// that the tenant's estimates are too short. Otherwise each gang of the tenant would be stopped for
+// the next, and none would end.
 func TestStoppedGangsTeach(t *testing.T) {
 	q := newTestLine(t, Default())
 	for i := range judgedRuns {
@@ -135,7 +136,7 @@ func TestStoppedGangsTeach(t *testing.T) {
 		}
 		q.Stopped(3*time.Hour, id)
 		q.Started(3*time.Hour, id, pal.Placement{PMScore: 1, Penalty: 1})
-		q.Stopped(4*time.Hour, id) // a gang counts once
+		q.Stopped(4*time.Hour, id) // the second stop does not count
 	}
 	if got := q.Estimate(Job{Tenant: "bold", Estimate: time.Hour}); got != 3*time.Hour {
 		t.Errorf("an estimate of an hour counts as %v", got)
@@ -145,8 +146,8 @@ func TestStoppedGangsTeach(t *testing.T) {
 	}
 }
 
-// A gang of one GPU waits for a GPU that is not an outlier as long as waiting saves time, and
-// then takes the outlier. A wider gang and a service keep waiting.
+// A gang of one GPU waits for a GPU that is not an outlier for as long as the wait can save time,
+// and then uses the outlier. A wider gang and a service keep waiting.
 func TestOutlierAfterAWhile(t *testing.T) {
 	for _, c := range []struct {
 		what  string
@@ -154,7 +155,7 @@ func TestOutlierAfterAWhile(t *testing.T) {
 		gpus  int
 		after time.Duration // 0: it keeps waiting
 	}{
-		{"one GPU", Job{Estimate: time.Hour}, 1, time.Hour}, // on a GPU with half the speed
+		{"one GPU", Job{Estimate: time.Hour}, 1, time.Hour}, // the outlier has half the speed
 		{"one that may be moved", Job{Estimate: time.Hour, Migratable: true}, 1, 15 * time.Minute},
 		{"two GPUs", Job{Estimate: time.Hour}, 2, 0},
 		{"a service", Job{Endless: true, Anywhere: true}, 1, 0},
@@ -199,7 +200,7 @@ func TestOutlierAfterAWhile(t *testing.T) {
 	}
 }
 
-// Asking what a gang waits for does not make the queue look at it sooner.
+// A question about what a gang waits for does not change what Wake returns.
 func TestAskingChangesNothing(t *testing.T) {
 	q := newTestLine(t, Default())
 	cl, err := pal.NewCluster(testNodes(2, "0"), pal.TwoTier(1.7))
@@ -244,7 +245,8 @@ func TestStopsAtCheckpoints(t *testing.T) {
 	}
 }
 
-// A victim with checkpoints is stopped right after one, and the queue wakes up for that.
+// A victim with checkpoints is stopped right after a checkpoint, and Wake returns the time of the
+// checkpoint.
 func TestPreemptsAfterCheckpoint(t *testing.T) {
 	q := newTestLine(t, Default())
 	c, err := pal.NewCluster(testNodes(1, ""), pal.TwoTier(1.7))
@@ -272,8 +274,8 @@ func TestPreemptsAfterCheckpoint(t *testing.T) {
 	}
 }
 
-// No gang is stopped more than 40 times, whatever its restart cost. Without the bound, as in
-// simulations of other schedulers, a gang may be stopped forever.
+// No gang is stopped more than 40 times, whatever its restart cost is. With FreeStops 0, as in
+// simulations of other schedulers, there is no such bound.
 func TestStopsAreBounded(t *testing.T) {
 	bound := Default().FreeStops
 	for _, cost := range []time.Duration{0, time.Second, time.Minute, time.Hour} {

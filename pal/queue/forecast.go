@@ -10,30 +10,32 @@ import (
 	"time"
 )
 
-// The start of a waiting gang is predicted from the waits of similar gangs. Similarity counts size,
-// expected GPU time, the wait so far, and the GPUs that gangs ahead requested. Every few passes,
-// one waiting gang is sampled, and how long it waits from then on is stored; until it starts, it is
-// expected to wait as long again. The predicted range covers eight in ten of these waits, weighted
-// by similarity.
+// The start of a waiting gang is predicted from the waits of similar gangs. Two gangs are similar
+// if their size, expected GPU time, wait so far, and number of GPUs that gangs ahead request are
+// similar. Every few passes, the Queue samples one waiting gang and stores how long the gang waits
+// after that pass. A sampled gang that has not started yet counts with twice its wait after the
+// pass. The predicted range covers eight of ten stored waits, weighted by similarity.
 //
 // Waits differ from day to day, so these ranges alone would be wrong too often. Therefore each
-// missed range widens the next ones, and each hit narrows them (adaptive conformal inference, Gibbs
-// and Candès 2021). In the long run eight in ten ranges then hold, however the waits change. While
-// few gangs have waited, fewer may hold.
+// missed range widens the following ranges, and each hit narrows them (adaptive conformal
+// inference, Gibbs and Candès 2021). In the long run, eight of ten ranges are then right, however
+// the waits change. Fewer may be right while few waits are stored.
 
 const (
-	// rangeMisses is how often a range may be wrong at either end.
+	// rangeMisses is the part of all ranges that may be missed at the lower end, and again at the
+	// upper end.
 	rangeMisses = 0.1
-	// maxWaits is how many waits are stored. fewestWaits is how many of them must have ended in a
-	// start before they are used.
+	// maxWaits is the maximum number of stored waits. The stored waits are used only if at least
+	// fewestWaits of them have ended in a start.
 	maxWaits, fewestWaits = 256, 20
-	// rangeStep is how fast ranges are widened and narrowed, as a natural logarithm.
+	// rangeStep is the step by which ranges are widened and narrowed, as a natural logarithm; see
+	// adapt.
 	rangeStep = 0.05
-	// firstWider is the initial widening of ranges, mostWider its limit; both are natural
+	// firstWider is the initial widening of ranges, and mostWider is its maximum. Both are natural
 	// logarithms.
 	firstWider, mostWider = 1.5, 3
-	// Every checkEvery passes, the start of one gang is predicted, to check the prediction later.
-	// maxChecks bounds the checks of one gang.
+	// Every checkEvery passes, the start of one gang is predicted, and the prediction is checked
+	// later. maxChecks is the maximum number of such predictions for one gang.
 	checkEvery, maxChecks = 4, 32
 	// leastRange is the shortest range, before it is widened.
 	leastRange = 30 * time.Second
@@ -43,7 +45,7 @@ const (
 // a factor of two counts the same at any size.
 type waitFeatures struct {
 	gpus, area   float64 // requested GPUs; expected GPU time
-	ahead, since float64 // GPUs requested by gangs ahead; minutes waited so far
+	ahead, since float64 // GPUs that gangs ahead request; minutes waited so far
 	again        bool    // the gang has run before
 }
 
@@ -51,10 +53,10 @@ type waitFeatures struct {
 type prediction struct {
 	waitFeatures
 	at       time.Duration
-	from, to time.Duration // when the gang starts, since the caller's epoch
-	low      bool          // the range does not begin at once, so a start before it is possible
+	from, to time.Duration // the range, since the caller's epoch
+	low      bool          // the range began after at, so the gang could start before it
 	known    bool          // enough waits were known to predict a range
-	judged   bool          // its outcome has changed the widths of later ranges
+	judged   bool          // the outcome has already changed the widths of later ranges
 	// The outcome is how long the gang waited after the prediction.
 	started bool
 	waited  time.Duration
@@ -63,20 +65,22 @@ type prediction struct {
 // forecasts contains what the Queue has learned about waits.
 type forecasts struct {
 	waits []*prediction // the latest, as a ring buffer
-	next  int           // index in waits of the oldest one, which is replaced next; 0 until waits is full
-	// Ranges are extended by these factors, as logarithms, at the lower and the upper end.
+	next  int           // index of the oldest element of waits, which is replaced next; 0 until waits is full
+	// from and until are the factors by which ranges are extended at the lower and at the upper
+	// end, as natural logarithms.
 	from, until float64
 }
 
-// alike returns the properties of a waiting gang.
+// alike returns the properties of a waiting gang; ahead is the number of GPUs that gangs ahead
+// request.
 func alike(now time.Duration, e *entry, ahead int) waitFeatures {
 	return waitFeatures{gpus: math.Log2(float64(e.gpus)), area: math.Log2(1 + e.expect.Seconds()*float64(e.gpus)),
 		ahead: math.Log2(1 + float64(ahead)), since: math.Log2(1 + (now - e.waitingSince).Minutes()), again: e.before > 0}
 }
 
-// likeness weighs a wait by how similar two gangs are. It halves when one has twice the GPUs of the
-// other, twice the GPUs ahead of it, or twice the minutes waited. GPU time is only a guess, so it
-// takes a factor of four to halve the weight.
+// likeness returns how similar two waits are, as a weight of at most 1. The weight halves for each
+// factor of two between their numbers of GPUs, their GPUs ahead, or their minutes waited. GPU time
+// is only a guess, so the weight halves only for a factor of four between their GPU times.
 func (a waitFeatures) likeness(b waitFeatures) float64 {
 	d := math.Abs(a.gpus-b.gpus) + math.Abs(a.area-b.area)/2 + math.Abs(a.ahead-b.ahead) + math.Abs(a.since-b.since)
 	if a.again != b.again {
@@ -85,7 +89,8 @@ func (a waitFeatures) likeness(b waitFeatures) float64 {
 	return math.Exp2(-d)
 }
 
-// learnWait records the wait of a gang that starts now, and checks its predictions.
+// learnWait checks the predictions for a gang that starts now, and records in each how long the
+// gang waited after it.
 func (f *forecasts) learnWait(now time.Duration, e *entry) {
 	for _, r := range e.predictions {
 		f.judge(r, now)
@@ -94,8 +99,8 @@ func (f *forecasts) learnWait(now time.Duration, e *entry) {
 	e.predictions = nil
 }
 
-// forget drops the predictions for a gang that leaves without a start, because its full wait is
-// unknown.
+// forget deletes the predictions for a gang that leaves the Queue before it started, because its
+// full wait is unknown.
 func (f *forecasts) forget(e *entry) {
 	if len(e.predictions) == 0 {
 		return
@@ -105,7 +110,7 @@ func (f *forecasts) forget(e *entry) {
 	f.next, e.predictions = 0, nil
 }
 
-// remember stores a prediction, at the place of an older one if there are already maxWaits.
+// remember stores a prediction. If there are already maxWaits, the new one replaces the oldest.
 func (f *forecasts) remember(r *prediction) {
 	if len(f.waits) < maxWaits {
 		f.waits = append(f.waits, r)
@@ -115,8 +120,8 @@ func (f *forecasts) remember(r *prediction) {
 	f.next = (f.next + 1) % maxWaits
 }
 
-// so returns how long the gang waited after the prediction. A gang that still waits is expected to
-// wait as long again.
+// so returns how long the gang waited after the prediction. If the gang still waits, so returns
+// twice its wait since the prediction.
 func (r *prediction) so(now time.Duration) time.Duration {
 	if r.started {
 		return r.waited
@@ -124,9 +129,9 @@ func (r *prediction) so(now time.Duration) time.Duration {
 	return 2 * (now - r.at)
 }
 
-// judge learns from the outcome of a range: the gang started in it or missed it. A range without a
-// lower end may be missed at its upper end twice as often, so eight in ten of such ranges hold,
-// too.
+// judge widens or narrows later ranges, depending on whether the gang started within the range. A
+// range without a lower end may be missed at its upper end twice as often, so that eight of ten
+// such ranges are right, too.
 func (f *forecasts) judge(r *prediction, now time.Duration) {
 	if !r.known || r.judged {
 		return
@@ -140,8 +145,9 @@ func (f *forecasts) judge(r *prediction, now time.Duration) {
 	f.until = adapt(f.until, now > r.to, most)
 }
 
-// adapt widens ranges by rangeStep × (1 - most) after a miss, and narrows them by rangeStep × most
-// after a hit. Both balance when the fraction most of all ranges is missed.
+// adapt returns the new widening, given the old one. It adds rangeStep × (1 - most) after a miss,
+// and subtracts rangeStep × most after a hit. Both balance when the fraction most of all ranges is
+// missed.
 func adapt(wider float64, missed bool, most float64) float64 {
 	step := -rangeStep * most
 	if missed {
@@ -150,14 +156,14 @@ func adapt(wider float64, missed bool, most float64) float64 {
 	return min(mostWider, max(-mostWider, wider+step))
 }
 
-// length is a stored wait, by its index, and its length in seconds.
+// length is the length of a stored wait in seconds, with the index of the wait.
 type length struct {
 	secs float64
 	wait int
 }
 
-// byLength returns the stored waits, shortest first; none until enough of them have ended in a
-// start. The order is the same for all predictions made at one time.
+// byLength returns the lengths of the stored waits, shortest first; none if fewer than fewestWaits
+// have ended in a start. The result is the same for all predictions made at one time.
 func (f *forecasts) byLength(now time.Duration) []length {
 	ls, started := make([]length, len(f.waits)), 0
 	for i, w := range f.waits {
@@ -173,11 +179,11 @@ func (f *forecasts) byLength(now time.Duration) []length {
 	return ls
 }
 
-// predictStart returns the range in which a waiting gang will start, eight times in ten. ahead is
-// the number of GPUs that gangs ahead request. Without waits the range is unknown. The range spans
-// from one tenth to nine tenths of the weight of the stored waits, which are sorted by length, but
-// begins no earlier than enough GPUs come free (see soonest), because short waits do not predict a
-// jam. Then the outcomes of earlier ranges widen or narrow it at both ends.
+// predictStart returns the range in which eight of ten such waiting gangs start. The range is
+// unknown if waits is empty. ahead is the number of GPUs that gangs ahead request. The range spans
+// from the first to the ninth decile of the stored waits, weighted by likeness. It begins no
+// earlier than enough GPUs come free (soonest), because short waits do not predict a jam. Then it
+// is widened or narrowed at both ends, as the outcomes of earlier ranges require.
 func (f *forecasts) predictStart(now time.Duration, e *entry, ahead int, soonest time.Duration, waits []length) prediction {
 	r := prediction{waitFeatures: alike(now, e, ahead), at: now}
 	if len(waits) == 0 {
@@ -205,16 +211,17 @@ func (f *forecasts) predictStart(now time.Duration, e *entry, ahead int, soonest
 	return r
 }
 
-// checkForecast predicts the start of one waiting gang, to learn from the outcome. The number of
-// the pass selects the gang, so the same passes make the same forecasts. The gangs come from all
-// parts of the queue alike: those in front wait less than those behind.
+// checkForecast predicts the start of one waiting gang in every checkEvery-th pass, to learn from
+// the outcome. The number of the pass selects the gang, so the same passes make the same forecasts.
+// All parts of the queue are selected equally often, because gangs in front wait less than gangs at
+// the end.
 func (p *pass) checkForecast() {
 	n := len(p.ages.es) + len(p.overdue.es)
 	if n == 0 || p.passes%checkEvery != 0 {
 		return
 	}
-	// The fractional parts of multiples of the golden ratio fill 0…1 evenly, however many are
-	// taken.
+	// The fractional parts of the first n multiples of the golden ratio are spread evenly over 0…1,
+	// for every n.
 	_, part := math.Modf(float64(p.passes/checkEvery) * math.Phi)
 	n = int(part * float64(n))
 	for _, b := range p.live {
@@ -237,12 +244,13 @@ func (p *pass) checkForecast() {
 	}
 }
 
-// byKey returns the waiting gangs in the order of the queue, ignoring turns of the overdue.
+// byKey returns the waiting gangs sorted by key. This is the order of the queue without turns of
+// overdue gangs.
 func (bk *book) byKey() []*entry {
 	return slices.SortedFunc(bk.all(), func(a, b *entry) int { return a.key.compare(b.key) })
 }
 
-// aheadOfAll is [book.ahead] for each waiting gang.
+// aheadOfAll returns [book.ahead] of each waiting gang.
 func (bk *book) aheadOfAll() map[*entry]int {
 	ahead, n := map[*entry]int{}, 0
 	for _, e := range bk.byKey() {
@@ -252,8 +260,9 @@ func (bk *book) aheadOfAll() map[*entry]int {
 	return ahead
 }
 
-// ahead returns how many GPUs the gangs before one in the queue request. It ignores turns of the
-// overdue, as the stored waits do. It scans all waiting gangs, which is why checkEvery exists.
+// ahead returns the number of GPUs that the gangs ahead of e in the queue request. It ignores turns
+// of overdue gangs, as the stored waits do. It scans all waiting gangs. Therefore checkForecast
+// predicts only once in checkEvery passes.
 func (bk *book) ahead(e *entry) int {
 	n := 0
 	for _, b := range bk.live {

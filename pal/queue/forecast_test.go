@@ -13,8 +13,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// TestRangesHold: eight of ten ranges hold, whatever the waits are: proportional to
-// the queue ahead, random, or ten times as long from some day on.
+// TestRangesHold: eight of ten ranges are right, whether the waits are proportional to the queue
+// ahead, random, or longer and longer.
 func TestRangesHold(t *testing.T) {
 	for name, wait := range map[string]func(r *rand.Rand, i, ahead int) float64{
 		"by the queue": func(r *rand.Rand, _, ahead int) float64 { return float64(ahead) * 60 * math.Exp(0.3*r.NormFloat64()) },
@@ -49,8 +49,8 @@ func TestRangesHold(t *testing.T) {
 	}
 }
 
-// TestRangeFollowsTheLine: if waits are as long as the queue ahead, a gang behind a long queue has
-// a later expected start than one at its head.
+// TestRangeFollowsTheLine: if waits are proportional to the queue ahead, a gang at the end of a
+// long queue has a later expected start than a gang at its head.
 func TestRangeFollowsTheLine(t *testing.T) {
 	q := newQueue(t)
 	e := &entry{gpus: 1, expect: time.Hour}
@@ -70,8 +70,8 @@ func TestRangeFollowsTheLine(t *testing.T) {
 	}
 }
 
-// TestForgottenGangTeachesNothing: the wait of a gang that was removed while it
-// waited does not count.
+// TestForgottenGangTeachesNothing: the wait of a gang that leaves the Queue before it starts does
+// not count.
 func TestForgottenGangTeachesNothing(t *testing.T) {
 	q := newQueue(t)
 	e := &entry{gpus: 1, expect: time.Hour}
@@ -84,8 +84,8 @@ func TestForgottenGangTeachesNothing(t *testing.T) {
 	}
 }
 
-// TestOldestWaitIsReplaced: a new wait replaces the oldest one, whichever gangs have left the queue
-// meanwhile.
+// TestOldestWaitIsReplaced: a new wait replaces the oldest stored wait, even if gangs have left the
+// queue before.
 func TestOldestWaitIsReplaced(t *testing.T) {
 	q := newQueue(t)
 	waits := func(ats ...int) (es []*entry) {
@@ -121,9 +121,9 @@ func TestOldestWaitIsReplaced(t *testing.T) {
 	}
 }
 
-// TestChecksComeFromAllOfTheQueue: gangs in front wait less than those behind. So the queue learns
-// from expected starts at all places of the queue alike, however long it is, and uses what it
-// learned for all.
+// TestChecksComeFromAllOfTheQueue: gangs in front wait less than gangs at the end. So the queue
+// learns equally often from all its parts, however long it is, and uses what it learned for all
+// gangs.
 func TestChecksComeFromAllOfTheQueue(t *testing.T) {
 	q := newQueue(t)
 	const gangs = 400

@@ -11,9 +11,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// TestHoldsWhileItStops: a gang that is stopped for another one loses its members one by
-// one. The other one starts only when all have ended. The work of each period counts at
-// the cost that the gang had then.
+// TestHoldsWhileItStops: a gang that is stopped for another gang loses its members one by one. The
+// other gang starts only when all members have ended. The work between two ends counts at the cost
+// that the gang had at that time.
 func TestHoldsWhileItStops(t *testing.T) {
 	c, err := pal.NewCluster(testNodes(1, "0"), pal.TwoTier(1.7))
 	if err != nil {
@@ -36,7 +36,7 @@ func TestHoldsWhileItStops(t *testing.T) {
 	if got := q.Decide(now, c); len(got) != 1 || got[0].Kind != Preempt {
 		t.Fatalf("%v, want a preemption", got)
 	}
-	for left := 3; left >= 0; left-- { // the slow GPU becomes free first
+	for left := 3; left >= 0; left-- { // the member on the slow GPU ends first
 		now += time.Minute
 		part := pal.Placement{PMScore: 1, Penalty: 1, Members: all.Members[4-left:]}
 		c.Release(g, pal.Placement{Members: all.Members[3-left : 4-left]})
@@ -52,14 +52,13 @@ func TestHoldsWhileItStops(t *testing.T) {
 	if got := q.Decide(now, c); len(got) != 1 || got[0].Kind != Start || got[0].Job != "urgent" {
 		t.Errorf("all have ended: %v", got)
 	}
-	// Two hours and a minute at cost 2, three minutes at cost 1.
+	// It ran for two hours and a minute at cost 2, and for three minutes at cost 1.
 	if got, want := q.entries["victim"].doneBefore, (121*time.Minute)/2+3*time.Minute; got != want {
 		t.Errorf("it has done %v, want %v", got, want)
 	}
 }
 
-// TestHoldsWhileItShrinks: an elastic gang has shrunk once only the target number of
-// members is left.
+// TestHoldsWhileItShrinks: an elastic gang shrinks until only the target number of members is left.
 func TestHoldsWhileItShrinks(t *testing.T) {
 	c, err := pal.NewCluster(testNodes(1, ""), pal.TwoTier(1.7))
 	if err != nil {
@@ -96,8 +95,8 @@ func TestHoldsWhileItShrinks(t *testing.T) {
 	}
 }
 
-// TestHoldsOfOneThatMoved: a gang that was moved before, and is now stopped, loses all
-// its members before the other gang starts.
+// TestHoldsOfOneThatMoved: if a gang that was once moved is stopped for another gang, the other
+// gang starts only when all members have ended.
 func TestHoldsOfOneThatMoved(t *testing.T) {
 	c, err := pal.NewCluster(testNodes(1, "0"), pal.TwoTier(1.7))
 	if err != nil {
@@ -131,7 +130,7 @@ func TestHoldsOfOneThatMoved(t *testing.T) {
 	}
 }
 
-// TestSetPlacementAgain: reporting the same placement of a gang again changes nothing.
+// TestSetPlacementAgain: a second report of the same placement changes nothing.
 func TestSetPlacementAgain(t *testing.T) {
 	q := newTestLine(t, Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}})
 	g := pal.SingleGPUs("runs", pal.ClassA, 2)

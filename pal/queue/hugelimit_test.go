@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// A limit so large that it means "no limit" does not overflow: the tenant may start any gang that
-// fits.
+// A limit so large that it means "no limit" does not overflow, so the tenant can start any gang
+// that fits.
 func TestHugeLimit(t *testing.T) {
 	most := math.MaxInt
 	o := Default()

@@ -11,73 +11,80 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Job is a gang with the properties that the Queue needs.
+// Job is a gang and the properties of its job that the Queue needs.
 type Job struct {
 	ID   string
 	Name string // key of its run history; "": none
-	// Tenant is the namespace that pays for it in quotas and fair shares.
+	// Tenant is the job's namespace. Its GPUs count in the quota and the fair share of this
+	// namespace's tenant.
 	Tenant string
-	// User owns the job, for limits of users; "": nobody.
+	// User is the owner of the job, for limits of users; "": none.
 	User     string
 	Gang     pal.Gang
-	Priority int // higher goes first under [Priority]
+	Priority int // a higher number goes first; see Options.ByPriority
 	// Submitted is the time of submission, since the caller's epoch.
 	Submitted time.Duration
-	// Estimate is the user's estimate of its run time at cost 1; 0: the user gave none.
+	// Estimate is the user's estimate of the job's run time at cost 1; 0: the user gave none.
 	Estimate time.Duration
-	// Limit is the run time after which Nomad ends a run (max_run_duration); 0: no limit. It caps
-	// the expected run time, and is the expected run time if nothing else is known.
+	// Limit is the run time after which Nomad ends a run (max_run_duration); 0: no limit. The
+	// expected run time is at most Limit, and equal to Limit if nothing else is known.
 	Limit time.Duration
-	// Attained is how long it ran before it was submitted or restored here. Waited is how long it
-	// waited before and between those runs.
+	// Attained is how long the job ran before it was submitted to or restored in this Queue. Waited
+	// is how long it waited before and between those runs.
 	Attained, Waited time.Duration
-	// Booked is set for a restored gang: the time up to which its usage was already counted; 0:
-	// never.
+	// Booked is set for a restored gang: its usage up to this time is already counted. 0: no usage
+	// of its run is counted yet.
 	Booked time.Duration
-	// Done is the work that it did during Attained, in time at cost 1; 0: the same as Attained.
+	// Done is the work that the job did during Attained, in time at cost 1; 0: the same as
+	// Attained.
 	Done time.Duration
-	// Preemptible gangs may be stopped and started again later, Migratable ones may be moved.
-	// RestartCost is the run time lost each time.
+	// If Preemptible is set, the gang may be stopped and started again later. If Migratable is set,
+	// it may be moved. RestartCost is the run time that each stop or move loses.
 	Preemptible, Migratable bool
 	RestartCost             time.Duration
 	// Checkpoint is the time between checkpoints; the first interval begins RestartCost after the
 	// gang's start. A stop loses the work since the last checkpoint. 0: nothing is lost, or the
 	// interval is unknown.
 	Checkpoint time.Duration
-	// Deadline is the time by which it should have ended, since the caller's epoch; 0: none.
+	// Deadline is the time by which the job should have ended, since the caller's epoch; 0: none.
 	Deadline time.Duration
-	// Array groups jobs. At most ArrayParallel of a group run at a time; 0: no bound.
+	// Array names the array to which the job belongs. At most ArrayParallel jobs of an array run at
+	// a time; 0: no limit.
 	Array         string
 	ArrayParallel int
-	// Least makes the gang elastic: it runs with any number of members from Least to all. Its Gang
-	// has a single member set. 0: the gang is not elastic. Estimate and Done are for all members.
+	// Least makes the gang elastic: the gang can run with any number of members from Least to all.
+	// Its Gang then has a single member set, and Estimate and Done apply to a run with all members.
+	// 0: the gang is not elastic.
 	Least int
 	// Efficiency is the part of a linear speed-up that each doubling of the members keeps, from 0.5
 	// (twice the members are no faster) to 1; 0: 1.
 	Efficiency float64
-	// LocalityWait is how long it waits for GPUs closer together; 0: see [Options.LocalityWait].
+	// LocalityWait is the maximum time for which the gang waits for GPUs that are closer together;
+	// 0: see [Options.LocalityWait].
 	LocalityWait time.Duration
-	// Anywhere gangs do not wait for closer GPUs.
+	// Anywhere is set if the gang does not wait for GPUs that are closer together.
 	Anywhere bool
-	// Endless gangs are services: they run until somebody stops them. So no gang waits for their
-	// GPUs, unless they may be stopped for others.
+	// Endless is set for a service, which runs until somebody stops it. No gang waits for a
+	// service's GPUs, unless the service is preemptible.
 	Endless bool
 }
 
-// Order sorts the queue.
+// Order is the name of an order of the queue.
 type Order string
 
-// The orders. All break ties by the time of submission.
+// The orders. In all of them except RoundRobin, gangs of equal rank are sorted by the time of
+// submission.
 const (
-	FIFO     Order = "fifo"     // by submission
-	Priority Order = "priority" // by Nomad's job priority, then age
+	FIFO     Order = "fifo"     // by the time of submission
+	Priority Order = "priority" // by Nomad's job priority, highest first
 	LAS      Order = "las"      // least attained GPU time first, in levels (Tiresias)
 	SRTF     Order = "srtf"     // shortest expected remaining time first
-	// Adaptive sorts by least expected remaining GPU time, from estimates, the history of names,
-	// the gangs' reports and limits. Without these, a gang is expected to run as long again as it
-	// has run so far, but at least for DefaultRuntime.
+	// Adaptive puts the gang with the least expected remaining GPU time first. The expectation uses
+	// estimates, earlier runs of the same name, the gangs' own reports, and limits. Without these,
+	// a gang is expected to run as long again as it has run so far, but at least for
+	// DefaultRuntime.
 	Adaptive Order = "adaptive"
-	// RoundRobin gives each gang a time slice of one quantum in turn (Gandiva).
+	// RoundRobin gives each gang, in turn, a time slice of one quantum (Gandiva).
 	RoundRobin Order = "round-robin"
 )
 
@@ -93,83 +100,86 @@ func ParseOrder(s string) (Order, error) {
 type Options struct {
 	Order     Order
 	Placement pal.Policy
-	// Backfill says which gangs may pass a head that does not fit; "":
-	// [BackfillNone].
+	// Backfill says which gangs may start before the head; "": [BackfillNone].
 	Backfill Backfill
 	// MaxWait is the total wait after which a gang is overdue if it has neither an estimate nor a
 	// limit; 0: [DefaultMaxWait].
 	MaxWait time.Duration
-	// Patience says when other gangs are overdue: after waiting for this many times the estimate or
-	// the limit, whichever is shorter, but at least [leastPatience]; 0: after MaxWait.
+	// Patience says when gangs with an estimate or a limit are overdue: after waiting for Patience
+	// times the estimate or the limit, whichever is shorter, but at least for an hour. 0: they too
+	// are overdue after MaxWait.
 	Patience float64
-	// FreeStops is the number of stops and moves without a penalty. Each further one doubles the
-	// time for which the gang then runs undisturbed. 0: that time never grows.
+	// FreeStops is the number of stops and moves of a gang after which its protection grows. Each
+	// further stop or move doubles the time after a start in which the gang is not stopped or
+	// moved. 0: that time never grows.
 	FreeStops int
-	// Credit discounts preemptible gangs under Adaptive: only this part of their GPU time counts
-	// for their place in the queue. Without the discount, preemptible gangs would gain less than
-	// the gangs that they make room for. The discount also protects them from gangs that are not
-	// preemptible and look for victims. It does not protect them from gangs shorter than
-	// DefaultRuntime, because these would then wait longer than they run. 0: no discount.
+	// Credit is the part of a preemptible gang's GPU time that counts for its place in the queue
+	// under Adaptive. Without this discount, preemptible gangs would gain less than the gangs that
+	// they make room for. The discount also makes it harder for gangs that are not preemptible to
+	// stop preemptible ones. Gangs shorter than DefaultRuntime stop them as before, because they
+	// would otherwise wait longer than they run. 0: no discount.
 	Credit float64
-	// OverdueShare is the long-run part of the cluster's GPU time that serves overdue gangs in
-	// order of submission; 0: [DefaultOverdueShare].
+	// OverdueShare is the part of the cluster's GPU time that, in the long run, serves overdue
+	// gangs in order of submission; 0: [DefaultOverdueShare].
 	OverdueShare float64
-	// Preempt stops preemptible gangs of worse levels for gangs of better ones.
+	// Preempt lets waiting gangs stop preemptible gangs of worse levels.
 	Preempt bool
-	// Migrate moves migratable gangs if that saves more than it costs.
+	// Migrate lets the Queue move migratable gangs if that saves more than twice what it costs.
 	Migrate bool
-	// LocalityWait lets a gang wait for GPUs closer together if the free ones would make it much
-	// slower. It waits at most as long as the wait is expected to save, or a quarter of that if it
-	// may be moved later. LocalityWait also lets gangs move closer together while others wait.
+	// LocalityWait lets a gang wait for GPUs that are closer together if the gang would be much
+	// slower on the free GPUs. The gang waits at most as long as the wait is expected to save, or a
+	// quarter of that if the gang can be moved later. LocalityWait also lets gangs move while
+	// others wait.
 	LocalityWait bool
-	// OutlierThreshold keeps gangs off GPUs whose PM score for their class is above it, unless they
-	// could never run on the others. With LocalityWait, a gang of one GPU may use such a GPU after
-	// it has waited for a better one. 0: no GPU is avoided.
+	// OutlierThreshold is the PM score above which a GPU is an outlier for a class. A gang does not
+	// use outliers, unless it could never run without them. With LocalityWait, a gang of one GPU
+	// can use an outlier after it has waited for a better GPU. 0: no GPU is an outlier.
 	OutlierThreshold float64
-	// Quantum is the attained GPU time of the first level of LAS and the time slice of RoundRobin;
-	// 0: [DefaultQuantum].
+	// Quantum is the attained GPU time at which the first level of LAS ends, and the time slice of
+	// RoundRobin; 0: [DefaultQuantum].
 	Quantum time.Duration
 	// DefaultRuntime is the expected run time of a new gang about which nothing is known; 0:
-	// [DefaultRuntime]. It is the scale of the levels of SRTF and Adaptive.
+	// [DefaultRuntime]. The levels of SRTF and Adaptive are in proportion to it.
 	DefaultRuntime time.Duration
-	// Tenants gives tenants quotas and weights, by path; those not listed have no
-	// quota and weight 1.
+	// Tenants is the configuration of tenants, by path. A namespace that belongs to no tenant has
+	// no quota and the weight 1.
 	Tenants map[string]Tenant
-	// FairShare lets the tenant go first that has used the least GPU time for its weight, before
-	// Order counts.
+	// FairShare puts the gangs of the tenant first that has used the least GPU time for its weight.
+	// Order then sorts the gangs of one tenant.
 	FairShare bool
-	// HalfLife is the time after which used GPU time counts half; 0: only current use counts.
+	// HalfLife is the time after which used GPU time counts half; 0: only GPUs in use count.
 	HalfLife time.Duration
 	// Usage selects how GPU hours are weighted; "": [UsageGPUTime].
 	Usage UsageBy
 	// JobPriority puts gangs of a higher [Job.Priority] first, and lets them stop preemptible gangs
-	// of a lower one. It counts before Deadlines and Order; with FairShare, only among gangs of one
-	// tenant. The order [Priority] does the same, and breaks ties by the time of submission.
+	// of a lower one. It counts before Deadlines and Order. With FairShare, it counts only among
+	// gangs of one tenant. The order [Priority] does the same, and sorts gangs of equal priority by
+	// the time of submission.
 	JobPriority bool
-	// Deadlines lets gangs whose deadline is in danger go first, among those of one priority.
+	// Deadlines puts gangs whose deadline is in danger first among the gangs of their priority.
 	Deadlines bool
 	// Starts is the number of actions after which a pass ends; 0: no limit. The next pass continues
 	// with the remaining gangs.
 	Starts int
-	// Exclusive promises that GPUs of the cluster come free only through calls to this Queue. Then
-	// a gang that did not fit is not tried again before such a call. The simulator's clusters are
-	// exclusive, a daemon's never.
+	// Exclusive is the caller's promise that GPUs of the cluster come free only through calls to
+	// this Queue. Then a gang that did not fit is not tried again before such a call. The
+	// simulator's clusters are exclusive. A daemon's cluster is never exclusive.
 	Exclusive bool
 }
 
-// ByPriority reports whether gangs of a higher priority go first.
+// ByPriority reports whether gangs of a higher [Job.Priority] go first.
 func (o Options) ByPriority() bool { return o.JobPriority || o.Order == Priority }
 
-// Backfill selects which gangs may start while the head of the queue waits for GPUs. The head is
-// the first gang that does not fit.
+// Backfill says which gangs may start while the head of the queue waits for GPUs. The head is the
+// first gang that does not fit.
 type Backfill string
 
 // The kinds of backfill.
 const (
 	BackfillNone     Backfill = "none"     // no gang: strict order
-	BackfillReserved Backfill = "reserved" // gangs that do not delay the head's expected start (EASY)
-	// BackfillBestEffort lets all gangs start that fit, however long the head then waits. It needs
-	// no run-time estimates (Kueue's BestEffortFIFO).
+	BackfillReserved Backfill = "reserved" // gangs that do not delay the predicted start of the head (EASY)
+	// BackfillBestEffort lets all gangs start that fit, however long the head then waits, as
+	// Kueue's BestEffortFIFO does. It needs no run-time estimates.
 	BackfillBestEffort Backfill = "best-effort"
 )
 
@@ -182,22 +192,22 @@ func ParseBackfill(s string) (Backfill, error) {
 const (
 	DefaultMaxWait      = 36 * time.Hour
 	DefaultOverdueShare = 0.05
-	// DefaultPatience: a gang with an estimate of two hours has its turn after waiting four. See
-	// docs/results/sim-users.md.
+	// DefaultPatience means that a gang with an estimate of two hours is overdue after it has
+	// waited for four. See docs/results/sim-users.md.
 	DefaultPatience = 2
-	// DefaultFreeStops: no gang is stopped more than 40 times, as the last run would be longer than
-	// 100 years.
+	// DefaultFreeStops means that no gang is stopped more than 40 times, because the protected time
+	// of its next run would be longer than 100 years.
 	DefaultFreeStops = 12
 	DefaultQuantum   = time.Hour
-	// DefaultCredit gives preemptible gangs the same gain as the others. See
+	// DefaultCredit is the value with which preemptible gangs gain as much as other gangs. See
 	// docs/results/sim-users.md.
 	DefaultCredit = 0.4
-	// DefaultRuntime only matters if other gangs are known to run shorter or longer.
+	// DefaultRuntime matters only if other gangs are known to run for a shorter or a longer time.
 	DefaultRuntime = 10 * time.Minute
 	// DefaultOutlierThreshold is the PM score above which a GPU is an outlier.
 	DefaultOutlierThreshold = 1.5
-	// DefaultRoomForWide lets gangs leave room for wide ones among GPUs that differ by at most 10
-	// %, as GPUs without outliers do. See [pal.Policy].
+	// DefaultRoomForWide lets gangs leave room for wide gangs among GPUs whose speeds differ by at
+	// most 10 %. GPUs that are no outliers differ by about that much. See [pal.Policy].
 	DefaultRoomForWide = 0.1
 )
 
@@ -211,7 +221,7 @@ func Default() Options {
 		MaxWait: DefaultMaxWait, Patience: DefaultPatience, FreeStops: DefaultFreeStops, Credit: DefaultCredit, OverdueShare: DefaultOverdueShare, Quantum: DefaultQuantum, DefaultRuntime: DefaultRuntime, HalfLife: DefaultHalfLife, Usage: UsageGPUTime}
 }
 
-// Placement returns the placement policy of that name with the agent's defaults: under PAL,
+// Placement returns the placement policy of that name, with the agent's defaults. Only PAL has one:
 // [DefaultRoomForWide].
 func Placement(name pal.PolicyName) pal.Policy {
 	p := pal.Policy{Name: name}
@@ -221,6 +231,7 @@ func Placement(name pal.PolicyName) pal.Policy {
 	return p
 }
 
+// withDefaults returns the options with the defaults filled in, or an error if they are invalid.
 func (o Options) withDefaults() (Options, error) {
 	if _, err := ParseOrder(string(o.Order)); err != nil {
 		return o, err
@@ -278,12 +289,12 @@ type Action struct {
 	Kind Kind
 	Job  string
 	For  string // the gang that needs the GPUs; set for Preempt, and for Resize to fewer members
-	// Found has the GPUs to start on, for Start and Migrate. For Resize it holds all members
-	// afterwards; those that stay come first.
+	// For Start and Migrate, Found contains the GPUs to start on. For Resize, it contains all
+	// members that the gang has after the change, and the members that keep running come first.
 	pal.Found
 }
 
-// String returns the action on one line, for logs and tests.
+// String returns the action as one line, for logs and tests.
 func (a Action) String() string {
 	if a.Kind == Preempt {
 		return fmt.Sprintf("%s %s for %s", a.Kind, a.Job, a.For)

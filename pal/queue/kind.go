@@ -3,20 +3,20 @@
 
 package queue
 
-// fitKind caches properties shared by all gangs that fit an empty cluster in the same way, until
-// [Queue.Changed].
+// fitKind caches properties that all gangs of one kind share: the gangs that fit an empty cluster
+// in the same way. The properties are valid until [Queue.Changed].
 type fitKind struct {
 	changes       uint64 // gangKinds.changes when it was created
 	room          room
-	needsOutliers answer  // it would not fit without outliers
+	needsOutliers answer  // the gang would not fit without outliers; see [finder.needsOutliers]
 	picky         answer  // see [finder.picky]
 	leastCost     float64 // see [finder.leastCost]; 0: not known
 	models        []atBest
 	usable        map[string]int // see [pal.Cluster.Usable]; nil: not known
 }
 
-// room answers whether a kind of gang would fit: ever, if none of the Queue's gangs ran; onceEnded,
-// after all gangs that end have ended.
+// room contains two cached answers for one kind of gang. ever: would it fit if none of the Queue's
+// gangs ran? onceEnded: would it fit after all gangs that end have ended?
 type room struct{ ever, onceEnded answer }
 
 // answer is yes, no, or not known yet.
@@ -28,7 +28,7 @@ const (
 	yes
 )
 
-// of returns the answer, and calls ask the first time.
+// of returns the answer. If it is not known yet, of calls ask and stores the result.
 func (a *answer) of(ask func() bool) bool {
 	if *a == unknown {
 		if ask() {
@@ -44,11 +44,11 @@ func (a *answer) of(ask func() bool) bool {
 type gangKinds struct {
 	opt     *Options
 	kinds   map[signature]*fitKind
-	changes uint64             // how often the caches were dropped
+	changes uint64             // number of calls of Changed
 	crowds  map[string]float64 // congestion by GPU model; see crowd
 }
 
-// kindOf returns the gang's kind. The look-up by signature is slow, so an entry keeps its kind
+// kindOf returns the gang's kind. The look-up by signature is slow, so each entry stores its kind
 // until it is signed again or the cluster changes.
 func (ks *gangKinds) kindOf(e *entry) *fitKind {
 	if e.kind == nil || e.kind.changes != ks.changes {
@@ -63,7 +63,8 @@ func (ks *gangKinds) kindOf(e *entry) *fitKind {
 	return e.kind
 }
 
-// oncePerKind returns the function with a cache: it computes once for all gangs of a kind.
+// oncePerKind returns a function that calls compute once for each kind of gang, and returns the
+// stored result for the other gangs of the kind.
 func oncePerKind[T any](q *Queue, compute func(*entry) T) func(*entry) T {
 	known := map[*fitKind]T{}
 	return func(e *entry) T {
@@ -78,7 +79,7 @@ func oncePerKind[T any](q *Queue, compute func(*entry) T) func(*entry) T {
 }
 
 // empty returns the gang's signature without the parts that do not matter on an empty cluster, such
-// as the owner and the permissions. It is the key of the cache of kinds.
+// as the tenant, the user and whether the gang can be stopped. It is the key of the cache of kinds.
 func (e *entry) empty() signature {
 	k := e.sig
 	k.tenant, k.user, k.localityWait, k.anywhere, k.preemptible, k.migratable, k.admitted, k.array = "", "", 0, false, false, false, 0, ""

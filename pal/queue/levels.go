@@ -10,24 +10,25 @@ import (
 	"time"
 )
 
-// levels keeps the running preemptible gangs by level, so that a pass need not sort all running
-// gangs. A gang's level is computed again only when it may have changed. Victims are taken worst
-// level first, and latest start first within a level; the lists are in that order.
+// levels holds the running preemptible gangs by level, so that a pass need not sort all running
+// gangs. A gang's level is computed again only when it may have changed. The lists are sorted for
+// the choice of victims: worst level first, and latest start first within a level.
 type levels struct {
 	of   []*level // worst first; some may be empty
 	due  heap     // the gangs, by the time when their levels must be computed again
-	safe []*entry // gangs that may have run too short a time to be stopped
+	safe []*entry // gangs that may not have run long enough to be stopped
 }
 
-// level holds the gangs of one level. Levels are powers or job priorities, so there are few, and
-// empty ones may stay.
+// level holds the running preemptible gangs of one level. An empty level is not deleted, because
+// there are few levels: one for each job priority and power of 4.
 type level struct {
 	level int
 	gpus  int
-	es    []*entry // in order of start
+	es    []*entry // by the time of start, earliest first
 }
 
-// byStart sorts gangs of a level. Its keys do not change while a gang runs; drop relies on that.
+// byStart compares gangs of a level by the time of start. That time does not change while a gang
+// runs, so drop can find a gang by binary search.
 func byStart(a, b *entry) int {
 	return cmp.Or(cmp.Compare(a.startedAt, b.startedAt), cmp.Compare(a.seq, b.seq))
 }
@@ -39,7 +40,7 @@ func newLevels() levels {
 	}}
 }
 
-// add adds a preemptible gang that has begun to run at the time. Its level is computed when a pass
+// add adds a preemptible gang that began to run at the time at. Its level is computed when a pass
 // needs victims.
 func (ls *levels) add(e *entry, at time.Duration) {
 	e.levelDue = at
@@ -60,7 +61,7 @@ func (ls *levels) remove(e *entry) {
 	e.rated = false
 }
 
-// drop takes a gang out of its level.
+// drop removes a gang from the list of its level.
 func (ls *levels) drop(e *entry) {
 	if e.level == nil {
 		return
@@ -71,7 +72,7 @@ func (ls *levels) drop(e *entry) {
 	e.level = nil
 }
 
-// put moves a gang to a level.
+// put moves a gang to the level n.
 func (ls *levels) put(e *entry, n int) {
 	if e.level != nil && e.level.level == n {
 		return
@@ -87,8 +88,8 @@ func (ls *levels) put(e *entry, n int) {
 	e.level.gpus += e.gpus
 }
 
-// relevel computes the levels that may have changed by now. Calls with the same time compute a
-// level at most once.
+// relevel computes the levels of gangs whose level may have changed by now. Several calls with the
+// same time compute each level at most once.
 func (ls *levels) relevel(fs *foresight, now time.Duration) {
 	for len(ls.due.es) > 0 && ls.due.es[0].levelDue <= now {
 		e := ls.due.es[0]
@@ -98,15 +99,16 @@ func (ls *levels) relevel(fs *foresight, now time.Duration) {
 	}
 }
 
-// looks sets how often a level under SRTF or Adaptive is computed again: whenever the gang has done
-// another sixteenth of its work so far, or of DefaultRuntime if that is more. Levels are powers of
-// 4, so in between they are seldom wrong.
+// looks sets how often a level under SRTF or Adaptive is computed again: after the gang has done
+// another 1/looks of its work so far, or of DefaultRuntime if that is longer. The bounds between
+// levels are powers of 4, so a level is seldom wrong before it is computed again.
 const looks = 16
 
-// nextLevel returns when a running gang's level may next change. That is exact under LAS (when its
-// attained GPU time reaches the next power of 4 of the quantum) and RoundRobin. Under FIFO and
-// Priority levels never change. Under SRTF and Adaptive the expected remaining time rises and falls
-// at unknown times, so the result is only a time to compute the level again.
+// nextLevel returns when a running gang's level must be computed again. Under LAS and RoundRobin,
+// this is exactly when the level changes; under LAS, when the attained GPU time reaches the next
+// power of 4 times the quantum. Under FIFO and Priority, levels never change. Under SRTF and
+// Adaptive, the expected remaining time rises and falls at unknown times, so the level may change
+// earlier or later than the result.
 func (fs *foresight) nextLevel(e *entry, now time.Duration) time.Duration {
 	switch fs.opt.Order {
 	case LAS:
@@ -122,7 +124,7 @@ func (fs *foresight) nextLevel(e *entry, now time.Duration) time.Duration {
 			edge *= 4
 		}
 		due := later(now, (time.Duration(math.Ceil(edge))-had)/time.Duration(e.gpus))
-		if e.elastic != nil { // rounding down lost part of its attained time
+		if e.elastic != nil { // rounding down may have lost a part of its attained time
 			due -= time.Duration(e.whole()/e.gpus + 1)
 		}
 		return due
@@ -137,9 +139,10 @@ func (fs *foresight) nextLevel(e *entry, now time.Duration) time.Duration {
 	return math.MaxInt64
 }
 
-// stopsFrom calls soon with each time at which another gang may become a victim: it has then run
-// long enough, has written a checkpoint, or reaches a worse level. Under SRTF and Adaptive the time
-// of a worse level is unknown; then stopsFrom uses a quarter of a quantum from now.
+// stopsFrom calls soon with each time at which a running gang may become a victim, because it has
+// then run long enough, has written a checkpoint, or reaches a worse level. Under SRTF and
+// Adaptive, the time of a worse level is unknown, so stopsFrom uses a quarter of a quantum from
+// now.
 func (ls *levels) stopsFrom(fs *foresight, now time.Duration, soon func(time.Duration)) {
 	ls.safe = slices.DeleteFunc(ls.safe, func(e *entry) bool {
 		if !e.rated || e.safeUntil <= now {
@@ -163,30 +166,31 @@ func (ls *levels) stopsFrom(fs *foresight, now time.Duration, soon func(time.Dur
 		if len(ls.due.es) > 0 && ls.due.es[0].levelDue < math.MaxInt64 {
 			at := ls.due.es[0].levelDue
 			if fs.opt.Order == LAS {
-				at++ // it was rounded down
+				at++ // levelDue was rounded down
 			}
 			soon(at)
 		}
 	}
 }
 
-// victims iterates over the gangs that may be stopped for a waiting gang: worst level first, and
-// latest start first within a level. Callers mostly need only a few. It reads the lists of levels,
-// so no gang may change its level meanwhile.
+// victims is an iterator over the running gangs that can be stopped for a waiting gang: worst level
+// first, and latest start first within a level. It is an iterator because most callers need only a
+// few victims. It reads the lists of levels, so no gang must change its level before the iteration
+// ends.
 type victims struct {
 	p    *planner
 	of   []*level // levels not visited yet
 	left []*entry // remaining gangs of the current level; victims come from the end
-	// spare reports which gangs must not be stopped; nil: any may be.
+	// spare reports whether a gang must not be stopped; nil: all gangs can be stopped.
 	spare func(*entry) bool
 	freed freedGPUs // GPUs freed so far, for spare
-	// lenders are elastic gangs that give members back first; keep contains the number of members
-	// that each keeps.
+	// lenders are elastic gangs that give members back before any gang is stopped; keep contains
+	// the number of members that each of them keeps.
 	lenders []*entry
 	keep    map[*entry]int
 }
 
-// rest returns the gang without the members that it gives back first.
+// rest returns the gang without the members that it gives back as a lender.
 func (v *victims) rest(e *entry) *entry {
 	if n, gives := v.keep[e]; gives {
 		return e.with(0, n)
@@ -194,7 +198,7 @@ func (v *victims) rest(e *entry) *entry {
 	return e
 }
 
-// gives returns how many GPUs the gang gives back.
+// gives returns how many GPUs the gang gives back as a lender.
 func (v *victims) gives(e *entry) int {
 	if n, gives := v.keep[e]; gives {
 		return e.gpus - n*e.full.MemberSets[0].GPUs
@@ -202,7 +206,7 @@ func (v *victims) gives(e *entry) int {
 	return 0
 }
 
-// above returns the gangs of levels worse (greater) than n.
+// above returns an iterator over the gangs of levels worse (greater) than n.
 func (p *planner) above(n int) *victims {
 	p.levels.relevel(&p.foresight, p.now)
 	of := p.levels.of
@@ -210,8 +214,9 @@ func (p *planner) above(n int) *victims {
 	return &victims{p: p, of: of[:i]}
 }
 
-// atMost returns an upper bound of the GPUs that the victims free. It also counts gangs that next
-// would skip. If even this bound is too low, the caller need not check any gang.
+// atMost returns an upper bound of the number of GPUs that all lenders and victims free. The bound
+// includes gangs that next would skip. If even the bound is too low, the caller need not check any
+// gang.
 func (v *victims) atMost() int {
 	n := 0
 	for _, e := range v.lenders {

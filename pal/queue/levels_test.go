@@ -15,9 +15,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// TestVictims: at any time, the victims for a level are those that one gets by computing and
-// sorting the levels of all running gangs. A level by expected time is computed again only
-// after the gang has done a part of its work.
+// TestVictims: at any time, the victims for a level are the same as if the levels of all running
+// gangs were computed and sorted. But under SRTF and Adaptive, a level is computed again only after
+// the gang has done a part of its work.
 func TestVictims(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := newPlayer(t)
@@ -86,7 +86,7 @@ func checkVictims(t *rapid.T, p *player) {
 	}
 }
 
-// TestNoMovesBefore: nothing is moved before the caller allows moves; then it is.
+// TestNoMovesBefore: no gang is moved before the time from which the caller allows moves.
 func TestNoMovesBefore(t *testing.T) {
 	q, err := New(Options{Order: FIFO, Migrate: true, Placement: pal.Policy{Name: pal.PAL}})
 	if err != nil {
@@ -111,7 +111,8 @@ func TestNoMovesBefore(t *testing.T) {
 	}
 }
 
-// TestRebaseToAnotherSize: all counts that include a gang follow its size.
+// TestRebaseToAnotherSize: if a gang has another size in the new cluster, all counts that include
+// the gang change.
 func TestRebaseToAnotherSize(t *testing.T) {
 	q := newTestLine(t, Options{Order: FIFO, Preempt: true, Placement: pal.Policy{Name: pal.PAL}})
 	run := func(id string, gpus int) {
@@ -138,8 +139,8 @@ func TestRebaseToAnotherSize(t *testing.T) {
 	}
 }
 
-// TestRebaseWhileMoving: in another cluster, the target GPUs of a moving gang have other numbers,
-// or do not exist.
+// TestRebaseWhileMoving: Rebase works while a gang moves, although its target GPUs have other
+// numbers in the new cluster, or do not exist there.
 func TestRebaseWhileMoving(t *testing.T) {
 	q := newTestLine(t, Options{Order: FIFO, Migrate: true, Placement: pal.Policy{Name: pal.PAL}})
 	c, err := pal.NewCluster(testNodes(1, "0"), pal.TwoTier(1.7))
@@ -165,14 +166,14 @@ func TestRebaseWhileMoving(t *testing.T) {
 	if got := q.Decide(time.Minute, c); len(got) > 0 {
 		t.Errorf("decided %v", got)
 	}
-	q.NotStopped("slow") // nothing was stopped
+	q.NotStopped("slow") // the move failed: the gang was not stopped
 	if got := q.Decide(2*time.Minute, c); len(got) > 0 || len(q.entries["slow"].placement.GPUs()) != 1 {
 		t.Errorf("decided %v; it runs on %v", got, q.entries["slow"].placement)
 	}
 }
 
-// TestRebaseWhileStopping: a gang that is being stopped for another one is still stopped for it
-// in another cluster.
+// TestRebaseWhileStopping: after Rebase, a gang that was being stopped for another gang is still
+// being stopped for it.
 func TestRebaseWhileStopping(t *testing.T) {
 	q := newTestLine(t, Options{Order: Priority, Preempt: true, Placement: pal.Policy{Name: pal.PAL}})
 	c, err := pal.NewCluster(testNodes(2, ""), pal.TwoTier(1.7))
@@ -205,8 +206,8 @@ func TestRebaseWhileStopping(t *testing.T) {
 	}
 }
 
-// TestLevelsOfAHugeGang: if a gang's GPU time does not fit into 64 bits, there is no next
-// level. The search once did not end, or found a time in the past.
+// TestLevelsOfAHugeGang: if a gang's GPU time does not fit into 64 bits, its level does not change
+// any more. The search for the next level once did not end, or found a time in the past.
 func TestLevelsOfAHugeGang(t *testing.T) {
 	for days, more := range map[int]bool{1: true, 20: true, 22: false, 41: false, 300: false, 3000: false} {
 		q := newTestLine(t, Options{Order: LAS, Preempt: true, Placement: pal.Policy{Name: pal.PAL}})
@@ -222,8 +223,8 @@ func TestLevelsOfAHugeGang(t *testing.T) {
 	}
 }
 
-// TestRebaseForgetsMoving: after Rebase, the caller reports again which members are moving,
-// with the GPU numbers of the new cluster.
+// TestRebaseForgetsMoving: Rebase forgets the members on drained nodes. The caller sets them again
+// with the numbers of the new cluster.
 func TestRebaseForgetsMoving(t *testing.T) {
 	q := newTestLine(t, Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}})
 	q.SetDrainedMembers([][]pal.Gang{{pal.SingleGPUs("moves", pal.ClassA, 1)}})

@@ -10,20 +10,21 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// muchFarther is a factor: a gang waits for a better placement only if the one that it can have now
-// costs at least this factor times the least possible cost.
+// muchFarther says when a placement is bad enough to wait for a better one: if it costs at least
+// muchFarther times the gang's least possible cost.
 const muchFarther = 1.2
 
-// waitsForBetterGPUs returns until when the gang should wait for GPUs that are closer together or
-// faster instead of starting on the placement, and whether that time lies ahead (delay scheduling,
-// Zaharia 2010). An overdue gang in its turn does not wait.
+// waitsForBetterGPUs reports whether the gang should wait for GPUs that are faster or closer
+// together, and until when, instead of starting on the placement now (delay scheduling, Zaharia
+// 2010). An overdue gang in its turn does not wait, because serveOne does not ask.
 //
-// The wait begins when the gang was put into the queue, and lasts at most as long as the run is
-// expected to be shorter on the best GPUs, unless [Job.LocalityWait] is set. So even a wait in vain
-// costs at most twice what an immediate start could lose. If the gang's speeds on GPU models are
-// known, the time for which it keeps GPUs from others counts too (see [pal.Market]), and the wait
-// begins when the gang first declined GPUs. A gang that may move waits a quarter of that, because
-// it can start now and move when better GPUs come free.
+// The wait begins when the gang was put into the queue, and lasts at most as long as
+// [Job.LocalityWait]. If that is not set, it lasts at most for the time that the best GPUs are
+// expected to save. So even a wait in vain costs at most twice what an immediate start could lose.
+// If the gang's speeds on GPU models are known, the time for which it keeps GPUs from other gangs
+// counts too (see [pal.Market]), and the wait begins when the gang first declined GPUs. If the gang
+// can be moved, it waits a quarter of the time that it would save, because it can start now and
+// move later.
 func (p *finder) waitsForBetterGPUs(e *entry, pl pal.Placement) (until time.Duration, waits bool) {
 	if !e.waitsForCloser(p.opt) {
 		return 0, false
@@ -47,9 +48,10 @@ func (p *finder) waitsForBetterGPUs(e *entry, pl pal.Placement) (until time.Dura
 	return until, until > p.now
 }
 
-// offeredFrom returns the beginning of a gang's wait for better GPUs: the time when it was queued
-// or, if its speeds on GPU models are known, when it first declined GPUs. In a long queue a wait
-// from submission would soon be over, and it would accept any model.
+// offeredFrom returns when a gang's wait for better GPUs began. This is when the gang was queued
+// or, if its speeds on GPU models are known, when it first declined GPUs. In a long queue, a wait
+// since submission would often be over before GPUs are free for the gang, and the gang would then
+// accept any model.
 func (e *entry) offeredFrom(now time.Duration) time.Duration {
 	switch {
 	case len(e.job.Gang.Speeds) == 0:
@@ -60,8 +62,8 @@ func (e *entry) offeredFrom(now time.Duration) time.Duration {
 	return e.offered
 }
 
-// holdsOut is waitsForBetterGPUs, but also records the end of the wait, so that [Queue.Wake]
-// requests a pass when the first such wait ends.
+// holdsOut reports whether the gang waits (see waitsForBetterGPUs). If it does, holdsOut also
+// records the wait, so that [Queue.Wake] returns the time when the first such wait ends.
 func (p *finder) holdsOut(e *entry, pl pal.Placement) bool {
 	until, waits := p.waitsForBetterGPUs(e, pl)
 	if waits {
@@ -73,36 +75,37 @@ func (p *finder) holdsOut(e *entry, pl pal.Placement) bool {
 	return waits
 }
 
-// waitsForCloser reports whether the gang ever waits for GPUs that are closer together, or faster.
+// waitsForCloser reports whether the gang is allowed to wait for GPUs that are faster or closer
+// together.
 func (e *entry) waitsForCloser(opt *Options) bool {
 	return !e.job.Anywhere && (e.job.LocalityWait > 0 || opt.LocalityWait)
 }
 
-// mayUseOutlier reports whether the gang may run on an outlier after it has waited in vain for
-// another GPU. Only gangs of one GPU may: in a wider gang all other members would wait for the
-// outlier.
+// mayUseOutlier reports whether the gang can run on an outlier after it has waited in vain for
+// another GPU. Only gangs of one GPU can, because in a wider gang all other members would wait for
+// the member on the outlier.
 func (p *finder) mayUseOutlier(e *entry) bool {
 	return e.gpus == 1 && e.elastic == nil && !e.job.Endless && p.opt.OutlierThreshold > 0 && p.opt.LocalityWait && !e.job.Anywhere
 }
 
-// onOutlier includes outliers in the search after the gang has waited for as long as a better GPU
-// would save.
+// onOutlier is backfill with outliers included. It returns false as long as the gang should wait
+// for a better GPU (see holdsOut).
 func (p *planner) onOutlier(e *entry) (pal.Found, bool) {
 	defer p.anyGPU(e)()
 	f, ok := p.backfill(e)
 	return f, ok && !p.holdsOut(e, f.Placement)
 }
 
-// anyGPU lets searches for the gang include outliers until back is called.
+// anyGPU makes searches for the gang include outliers until back is called.
 func (p *finder) anyGPU(e *entry) (back func()) {
 	e.within = pal.PMScore(math.Inf(1))
 	return func() { e.within = 0 }
 }
 
-// leastCost returns the gang's lowest possible cost after all gangs that end have ended. For a
-// service it assumes that none of the Queue's gangs runs. It is computed once per kind of gang. If
-// the gang would not fit even then, for example while nodes are away, the cost is infinite and is
-// not cached.
+// leastCost returns the gang's lowest possible cost: its cost after all gangs that end have ended.
+// For a service, it is the cost if none of the Queue's gangs ran. The cost is computed once per
+// kind of gang. If the gang would not fit even then, for example while nodes are down, the cost is
+// infinite and is not cached.
 func (p *finder) leastCost(e *entry) float64 {
 	if len(e.job.Gang.Speeds) > 0 {
 		_, c := p.bestModel(e)

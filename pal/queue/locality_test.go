@@ -10,8 +10,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// While its nodes are unavailable, a gang's cost on an empty cluster is unknown. It must not count
-// as zero later: the gang would wait for GPUs that never come.
+// While its nodes are unavailable, a gang's least cost is unknown. When the nodes are back, the
+// unknown cost must not count as zero, because the gang would then wait for GPUs that never come.
 func TestLeastCostWhileItDoesNotFit(t *testing.T) {
 	c, err := pal.NewCluster(testNodes(2, ""), pal.TwoTier(1.7))
 	if err != nil {
@@ -41,8 +41,8 @@ func TestLeastCostWhileItDoesNotFit(t *testing.T) {
 	}
 }
 
-// No gang waits for GPUs that jobs outside the queue hold: it takes an outlier instead. After those
-// jobs have released the GPUs, gangs wait for them again.
+// A gang does not wait for GPUs that jobs outside the queue hold, but uses an outlier instead. When
+// these jobs have released the GPUs, gangs wait for them again.
 func TestOthersTakeGPUs(t *testing.T) {
 	w := &world{gangs: map[string]pal.Gang{}, places: map[string]pal.Placement{}}
 	var err error

@@ -10,20 +10,22 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// marketMemory is the number of recently requested GPUs over which the prices of GPU models are
-// averaged, roughly.
+// marketMemory is roughly the number of most recently requested GPUs over which the price of a GPU
+// model is averaged.
 const marketMemory = 256
 
-// crowding weighs the queue in the choice of a GPU model: if waiting gangs request as many GPUs as
-// the cluster has, the queue counts this many times the gang's own time. Of 0.5, 1, 2 and 4, 4 gave
-// the least average JCT on two of Gavel's virtual clusters at 85 % load if nobody is stopped: 2.81,
-// 2.72, 2.62 and 2.61 times a lower bound. docs/results/models.md has all clusters.
+// crowding is the weight of the queue in the choice of a GPU model. If waiting gangs request as
+// many GPUs as the cluster has, the queue counts crowding times as much as the gang's own time. The
+// value was chosen on two of Gavel's virtual clusters at 85 % load without preemption. There, the
+// average JCT with 0.5, 1, 2 and 4 was 2.81, 2.72, 2.62 and 2.61 times a lower bound.
+// docs/results/models.md has all clusters.
 const crowding = 4
 
-// price updates the prices of GPU models with a new gang. The price of a model is the mean speed
-// that recent gangs have on it, weighted by the GPUs that they request; older gangs fade. A gang
-// counts only for the models for which it has a speed. Prices are not saved: after a restart of the
-// placer, they come from the gangs that are submitted or restored again.
+// price updates the prices of GPU models with a new gang. The price of a model is the mean speed of
+// recent gangs on the model, weighted by the GPUs that they request. The older a gang, the smaller
+// its weight. A gang counts only for the models for which it has a speed. Prices are not saved.
+// After a restart of the placer, they are computed from the gangs that are submitted or restored
+// again.
 func (ks *gangKinds) price(g pal.Gang) {
 	if len(g.Speeds) == 0 {
 		return
@@ -41,12 +43,13 @@ func (ks *gangKinds) price(g pal.Gang) {
 	ks.opt.Placement.Market.Prices = now
 }
 
-// crowd computes the congestion of each GPU model. Each waiting gang that could use the model adds
-// crowding × the GPUs that the gang requests, divided by the GPUs of all models that it could use.
-// So gangs without a choice only crowd their own model.
+// crowd computes the congestion of each GPU model. Each waiting gang that can use the model adds
+// crowding × R / U, where R is the number of GPUs that the gang requests, and U is the number of
+// GPUs of all models that it can use. So a gang that can use only one model adds nothing to other
+// models.
 func (ks *gangKinds) crowd(live []*bucket, c *pal.Cluster) {
 	ks.crowds = nil
-	if len(ks.opt.Placement.Market.Prices) == 0 { // nobody uses prices
+	if len(ks.opt.Placement.Market.Prices) == 0 { // no gang has speeds, so no gang uses prices
 		return
 	}
 	ks.crowds = map[string]float64{}
@@ -58,7 +61,8 @@ func (ks *gangKinds) crowd(live []*bucket, c *pal.Cluster) {
 	}
 }
 
-// crowdOf returns what a waiting gang adds to the congestion of each model that it could use.
+// crowdOf returns what a waiting gang adds to the congestion of each model that it can use (share),
+// and the number of usable GPUs of each such model.
 func (ks *gangKinds) crowdOf(e *entry, c *pal.Cluster) (share float64, usable map[string]int) {
 	k := ks.kindOf(e)
 	if k.usable == nil {
@@ -71,8 +75,8 @@ func (ks *gangKinds) crowdOf(e *entry, c *pal.Cluster) (share float64, usable ma
 	return crowding * float64(e.whole()) / float64(max(1, all)), k.usable
 }
 
-// market returns the market in which a gang chooses among GPU models. Only for a waiting gang it
-// sets Own; e may be nil.
+// market returns the market in which a gang chooses among GPU models. It sets Own only for a
+// waiting gang. e can be nil.
 func (ks *gangKinds) market(e *entry, c *pal.Cluster) pal.Market {
 	m := ks.opt.Placement.Market
 	m.Congestion = ks.crowds
@@ -82,15 +86,15 @@ func (ks *gangKinds) market(e *entry, c *pal.Cluster) pal.Market {
 	return m
 }
 
-// atBest is the least cost of a kind of gang on a model; see bestModel.
+// atBest is the least cost of a kind of gang on one GPU model; see bestModel.
 type atBest struct {
 	model string
 	cost  float64
 }
 
-// bestModel returns the gang's least total (see [pal.Market]) over all models, and its least cost,
-// after all gangs that end have ended; for a service, if none of the Queue's gangs runs. The two
-// may be on different models. Both are infinite if the gang would not fit.
+// bestModel returns the gang's least total (see [pal.Market]) over all models, and its least cost
+// over all models, which may be on another model. Both apply after all gangs that end have ended;
+// for a service, if none of the Queue's gangs ran. Both are infinite if the gang would not fit.
 func (p *finder) bestModel(e *entry) (total, cost float64) {
 	k, without := p.kindOf(e), p.withoutEnding
 	if e.job.Endless {
@@ -119,7 +123,7 @@ func (p *finder) bestModel(e *entry) (total, cost float64) {
 	return total, cost
 }
 
-// total is [pal.Market.Total] of a placement of the gang.
+// total returns [pal.Market.Total] of a placement of the gang.
 func (p *finder) total(e *entry, pl pal.Placement) float64 {
 	return p.market(e, p.c).Total(pl.Model, pl.Cost())
 }

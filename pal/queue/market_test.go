@@ -15,8 +15,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// marketWorld is a Queue on a cluster with two GPUs: a fast one, a, and a slow
-// one, b.
+// marketWorld returns a Queue and a cluster with two GPUs: one of the fast model a, and one of the
+// slow model b.
 func marketWorld(t *testing.T) *world {
 	w := &world{gangs: map[string]pal.Gang{}, places: map[string]pal.Placement{}}
 	o := Default()
@@ -45,8 +45,8 @@ func (w *world) submitAt(t *testing.T, id string, slow float64, estimate time.Du
 	}
 }
 
-// Prices follow the gangs that are submitted: if all gain by the fast model, its
-// price is high.
+// Prices depend on the submitted gangs. If all gangs are much faster on the fast model, its price
+// is high.
 func TestPrices(t *testing.T) {
 	w := marketWorld(t)
 	price := func(model string) float64 { return w.queue.opt.Placement.Market.Prices[model] }
@@ -67,8 +67,9 @@ func TestPrices(t *testing.T) {
 	}
 }
 
-// A gang waits for the fast model as long as it gains by that, and then takes the slow one. A gang
-// that is equally fast on both takes the slow one at once, which leaves the fast one to others.
+// A gang waits for the fast model as long as that can save time, and then uses the slow model. A
+// gang that is equally fast on both models uses the slow one at once, and leaves the fast one to
+// others.
 func TestWaitsForTheFasterModel(t *testing.T) {
 	w := marketWorld(t)
 	w.submitAt(t, "runs", 0.1, time.Hour)
@@ -95,7 +96,8 @@ func TestWaitsForTheFasterModel(t *testing.T) {
 	}
 }
 
-// A run on a slow model teaches how long the job would have taken on the fast one.
+// From a run on a slow model, the history knows how long the job would have taken on the fast
+// model.
 func TestHistoryAcrossModels(t *testing.T) {
 	w := marketWorld(t)
 	for _, model := range []string{"a", "b"} {
@@ -128,7 +130,7 @@ func TestHistoryAcrossModels(t *testing.T) {
 	if diff := cmp.Diff(map[string]ModelRuns{"a": {1, time.Hour}, "b": {1, 4 * time.Hour}}, w.queue.RunsByModel("n", 1)); diff != "" {
 		t.Error(diff)
 	}
-	// The slow model turns out to be faster than assumed: its runs did less work.
+	// The slow model turns out to be faster than assumed, so the run on it did more work.
 	next, err := New(Default())
 	if err != nil {
 		t.Fatal(err)
@@ -146,8 +148,8 @@ func TestHistoryAcrossModels(t *testing.T) {
 	}
 }
 
-// A run counts for no model if it was on two models, if it began before the Queue knew of it, or
-// if its GPUs are unknown.
+// A run counts for no model if it was on two models, if it began before the job came to the Queue,
+// or if its GPUs are unknown.
 func TestRunsOnSeveralModels(t *testing.T) {
 	on := func(model string) pal.Placement {
 		return pal.Placement{PMScore: 1, Penalty: 1, Model: model, Speed: map[string]float64{"a": 1, "b": 0.5}[model], Members: []pal.Member{{GPUs: []int{0}}}}
@@ -180,14 +182,14 @@ func TestRunsOnSeveralModels(t *testing.T) {
 	}
 }
 
-// Waiting gangs add demand only for models that they could use: not for excluded models, and
-// not for those with too few GPUs.
+// Waiting gangs add demand only for models that they can use: not for excluded models, and not for
+// models with too few GPUs.
 func TestCrowdsWhereItMayRun(t *testing.T) {
 	for _, tc := range []struct {
 		waits    string
 		gpus     int
 		eligible []bool // b, a
-		want     string // the model that a gang takes which is twice as fast on a
+		want     string // the model on which a gang starts that is twice as fast on a
 	}{
 		{"nobody", 0, nil, "a"},
 		{"for any", 2, nil, "a"},
@@ -213,7 +215,7 @@ func TestCrowdsWhereItMayRun(t *testing.T) {
 			w.cluster.SetTaken(u, true)
 		}
 		w.submitAt(t, "ran", 0.5, time.Hour)
-		w.queue.Removed(0, "ran") // it has changed the prices
+		w.queue.Removed(0, "ran") // it was only needed to change the prices
 		if tc.gpus > 0 {
 			for _, id := range []string{"w1", "w2"} {
 				g := pal.SingleGPUs(id, pal.ClassA, tc.gpus)
@@ -237,8 +239,9 @@ func TestCrowdsWhereItMayRun(t *testing.T) {
 	}
 }
 
-// A gang on a model that is absurdly slow, according to its author, moves to the fast one when that
-// becomes free, although its gain exceeds what a Duration can hold.
+// If a gang is absurdly slow on its model, according to its author, the gang moves to the fast
+// model when a GPU of this model becomes free. It moves although its gain is more than a Duration
+// can hold.
 func TestMovesFromAnAbsurdlySlowModel(t *testing.T) {
 	for _, slow := range []float64{0.5, 1e-6, 1e-12} {
 		w := marketWorld(t)
@@ -257,8 +260,8 @@ func TestMovesFromAnAbsurdlySlowModel(t *testing.T) {
 	}
 }
 
-// Whatever speeds authors state, no time runs backwards and no gang is forgotten: once no gangs are
-// submitted, all run and end.
+// Whatever speeds authors state, expected ends are not in the past, and every gang runs and ends
+// after the last gang was submitted.
 func TestAbsurdSpeeds(t *testing.T) {
 	speed := rapid.SampledFrom([]float64{1, 0.5, 1e-3, 1e-6, 1e-12})
 	rapid.Check(t, func(rt *rapid.T) {
@@ -314,9 +317,9 @@ func TestAbsurdSpeeds(t *testing.T) {
 	})
 }
 
-// No gang waits for a model whose GPUs are all out of use, neither new gangs nor those that
-// already waited for it, and none adds demand for another model by that. When the model is back,
-// gangs wait for it again.
+// No gang waits for a model whose GPUs are all out of service. This holds for new gangs and for
+// gangs that already waited for the model. When a GPU of the model is back, gangs wait for it
+// again.
 func TestModelOutOfUse(t *testing.T) {
 	w := marketWorld(t)
 	w.submitAt(t, "runs", 0.1, time.Hour)

@@ -18,8 +18,8 @@ import (
 // modelJob is a job on a cluster of equal GPUs; times are in minutes.
 type modelJob struct{ submit, gpus, run int }
 
-// model is the textbook version of FIFO, shortest job first and EASY, on numbers
-// alone: it returns when each job starts. No job is stopped; run times are known.
+// model returns when each job starts under FIFO, shortest job first or EASY, as textbooks describe
+// them. It only counts GPUs. No job is stopped, and all run times are known.
 func model(jobs []modelJob, gpus int, shortest, easy bool) []int {
 	starts := make([]int, len(jobs))
 	var waiting, running []int
@@ -52,7 +52,7 @@ func model(jobs []modelJob, gpus int, shortest, easy bool) []int {
 			continue
 		}
 		slices.SortFunc(running, func(a, b int) int { return end(a) - end(b) })
-		shadow, extra := 0, free-jobs[waiting[0]].gpus // when the head starts, and how many GPUs it leaves free then
+		shadow, extra := 0, free-jobs[waiting[0]].gpus // when the head starts, and how many GPUs are then still free
 		for _, i := range running {
 			if extra < 0 || end(i) == shadow {
 				shadow, extra = end(i), extra+jobs[i].gpus
@@ -72,7 +72,7 @@ func model(jobs []modelJob, gpus int, shortest, easy bool) []int {
 	return starts
 }
 
-// playedBy returns when the Queue starts each job.
+// playedBy returns the time at which the Queue starts each job.
 func playedBy(t *rapid.T, jobs []modelJob, gpus int, o Options) []int {
 	o.Placement, o.MaxWait, o.Exclusive = pal.Policy{Name: pal.PAL}, 1e6*time.Hour, rapid.Bool().Draw(t, "exclusive")
 	q, err := New(o)
@@ -115,8 +115,8 @@ func playedBy(t *rapid.T, jobs []modelJob, gpus int, o Options) []int {
 	return starts
 }
 
-// TestModel: with exact estimates and equal GPUs, the Queue starts every gang
-// when textbook FIFO, shortest job first and EASY do.
+// TestModel: with exact estimates and equal GPUs, the Queue starts each gang at the same time as
+// textbook FIFO, shortest job first and EASY.
 func TestModel(t *testing.T) {
 	for name, o := range map[string]Options{"FIFO": {Order: FIFO}, "SRTF": {Order: SRTF}, "EASY": {Order: FIFO, Backfill: BackfillReserved},
 		"SRTF with EASY": {Order: SRTF, Backfill: BackfillReserved}} {

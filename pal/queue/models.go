@@ -11,11 +11,11 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// severalModels stands for several GPU models, or an unknown one.
+// severalModels is the name for several GPU models, or for an unknown one.
 const severalModels = "\x00several"
 
-// ran returns the GPU model of all runs of a gang, given that of its earlier runs ("": none) and
-// that of its current run.
+// ran returns the GPU model of all runs of a gang, or severalModels. before is the model of its
+// earlier runs ("": it has not run before), and now is the model of its current run.
 func ran(before, now string) string {
 	if now == "" || before != "" && before != now {
 		return severalModels
@@ -23,7 +23,7 @@ func ran(before, now string) string {
 	return now
 }
 
-// sampleOf returns the run of a gang that ends now, as a sample for the history.
+// sampleOf returns the whole run of a gang that ends now, as a sample for the history.
 func (e *entry) sampleOf(now time.Duration) sample {
 	s := sample{work: e.work(now), gpus: e.whole(), nth: e.nth, beside: e.company.mostly(now, e.attained(now))}
 	if model := ran(e.ranOn, e.placement.Model); e.state >= running && model != severalModels {
@@ -35,7 +35,8 @@ func (e *entry) sampleOf(now time.Duration) sample {
 	return s
 }
 
-// at returns the sample with its work computed again, from these speeds.
+// at returns the sample with its work computed again from these speeds. It leaves the work
+// unchanged if the speed on the sample's model is unknown.
 func (s sample) at(speeds pal.Speeds) sample {
 	if speed := speeds.On(s.model); s.model != "" && speed > 0 {
 		s.work = time.Duration(float64(s.time) * speed)
@@ -43,8 +44,8 @@ func (s sample) at(speeds pal.Speeds) sample {
 	return s
 }
 
-// rate recomputes the work of a name's runs with the speeds of its newest gang. Speeds may have
-// been less well known, or unknown, when earlier gangs ran.
+// rate computes the work of a name's runs again, with the speeds of the name's newest gang. When
+// earlier gangs ran, their speeds may have been unknown or less exact.
 func (fs *foresight) rate(name string, speeds pal.Speeds) {
 	h := fs.runTimes[name]
 	if h == nil || len(speeds) == 0 || maps.Equal(h.speeds, speeds) {
@@ -61,15 +62,15 @@ func (fs *foresight) rate(name string, speeds pal.Speeds) {
 	}
 }
 
-// ModelRuns are runs of a name on one GPU model.
+// ModelRuns summarizes the runs of a name on one GPU model: their number (Runs) and Time.
 type ModelRuns struct {
 	Runs int
-	// Time is their median, on the median GPUs of the model on one node.
+	// Time is the median of their run times, converted to the median GPUs of the model on one node.
 	Time time.Duration
 }
 
-// RunsByModel returns the finished runs of a name with that many GPUs, by GPU model. The map is
-// replaced, never changed.
+// RunsByModel returns a summary of the finished runs of a name with this number of GPUs, by GPU
+// model. The Queue never changes a map that it has returned.
 func (fs *foresight) RunsByModel(name string, gpus int) map[string]ModelRuns {
 	h := fs.runTimes[name]
 	if h == nil {

@@ -9,10 +9,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// migrate moves gangs whose expected gain is more than twice the cost of the move, while GPUs are
-// free. The factor of two is there because the gain is a guess and the cost is not. A move frees as
-// many GPUs as it takes, so waiting gangs do not lose GPUs; but the freed ones may be worse.
-// Therefore gangs move while a head waits only under LocalityWait.
+// migrate moves gangs to free GPUs if the expected gain is more than twice the cost of the move.
+// The factor is two because the gain is a guess, and the cost is not. A move frees as many GPUs as
+// it takes, so waiting gangs do not lose GPUs, but the freed GPUs may be worse. Therefore, while a
+// head waits, gangs move only if LocalityWait is set.
 func (p *pass) migrate() {
 	if p.head != nil && !p.opt.LocalityWait || p.c.FreeGPUs() == 0 {
 		return
@@ -31,9 +31,9 @@ func (p *pass) migrate() {
 	}
 }
 
-// hopeless reports whether a move would not pay even to the best GPUs of an empty cluster. Then
-// migrate need not call better, which searches. If a gang could not run better anywhere, hopeless
-// does not even compute its remaining run time.
+// hopeless reports whether not even a move to the best GPUs of an empty cluster would pay. Then
+// migrate need not call better, which searches. For a gang that already has the best GPUs, hopeless
+// does not even compute the remaining run time.
 func (p *pass) hopeless(e *entry) bool {
 	worse := e.placement.Cost() - p.leastCost(e)
 	if worse <= 0 {
@@ -43,7 +43,8 @@ func (p *pass) hopeless(e *entry) bool {
 	return left*e.slower*worse <= 2*float64(e.job.RestartCost)
 }
 
-// better looks for a placement that pays for the move, with the gang's own GPUs free.
+// better returns a placement to which a move of the gang pays; false if it finds none. The gang's
+// own GPUs count as free.
 func (p *pass) better(e *entry) (pal.Placement, bool) {
 	back := p.vacate(e)
 	pl, ok := p.place(e)
@@ -55,8 +56,8 @@ func (p *pass) better(e *entry) (pal.Placement, bool) {
 	return pl, gain > 2*e.job.RestartCost
 }
 
-// moveTo decides that a gang moves or grows. Until the caller reports the outcome, the gang holds
-// its old and its new GPUs.
+// moveTo decides that a gang moves or grows to the placement. Until the caller reports the outcome,
+// the gang holds both its old and its new GPUs.
 func (p *pass) moveTo(e *entry, kind Kind, pl pal.Placement) {
 	e.state, e.target = moving, pl
 	if kind == Migrate {

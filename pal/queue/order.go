@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// key sorts waiting gangs: smaller first.
+// key is the sort key of a waiting gang: the gang with the smaller key goes first.
 type key struct {
 	behind int // smaller for a higher priority; 0 if priorities do not count
 	rank   float64
-	since  time.Duration // submission; under RoundRobin, when it began to wait
+	since  time.Duration // time of submission; under RoundRobin, when the gang began to wait
 	seq    int64
 }
 
@@ -39,7 +39,8 @@ func (fs *foresight) keyOf(e *entry) key {
 	return e.urgentKey(key{behind: fs.behind(e), rank: e.rank * fs.credit(e), since: e.job.Submitted, seq: e.seq})
 }
 
-// credit returns the part of the gang's rank that counts for its place. See [Options.Credit].
+// credit returns the part of the gang's rank that counts for its place in the queue. See
+// [Options.Credit].
 func (fs *foresight) credit(e *entry) float64 {
 	if fs.opt.Order == Adaptive && fs.mayStop(e) {
 		return cmp.Or(fs.opt.Credit, 1)
@@ -50,9 +51,9 @@ func (fs *foresight) credit(e *entry) float64 {
 // mayStop reports whether the gang may be stopped for others.
 func (fs *foresight) mayStop(e *entry) bool { return fs.opt.Preempt && e.job.Preemptible }
 
-// rank returns the value by which the order sorts, smaller first. While a gang waits, its rank
-// changes only with new history of its name. The unit depends on the order: a level, seconds or GPU
-// seconds.
+// rank returns the value by which the order sorts gangs, smallest first. While a gang waits, its
+// rank changes only if its name has new history. The unit depends on the order: a level (LAS),
+// seconds (SRTF) or GPU seconds (Adaptive). The other orders do not use the rank.
 func (fs *foresight) rank(e *entry, now time.Duration) float64 {
 	switch fs.opt.Order {
 	case LAS:
@@ -65,11 +66,11 @@ func (fs *foresight) rank(e *entry, now time.Duration) float64 {
 	return 0
 }
 
-// area returns the GPU time by which Adaptive sorts, in GPU seconds. For a gang that may not be
-// stopped it is the GPU time that the gang is still expected to use. For a preemptible gang it is
-// based on the Gittins index ([remainingRunTime.index]). Both are in clock time at the gang's pace
-// so far, because on slow GPUs a gang takes longer for the same work. With times at cost 1 the
-// results were worse than LAS.
+// area returns the GPU time by which Adaptive sorts gangs, in GPU seconds. For a gang that must not
+// be stopped, it is the GPU time that the gang is still expected to use. For a preemptible gang, it
+// is the Gittins index ([remainingRunTime.index]) times the gang's GPUs. Both are in clock time at
+// the gang's pace so far, because on slow GPUs a gang takes longer for the same work. With times at
+// cost 1, the results in the simulator were worse than those of LAS.
 func (fs *foresight) area(e *entry, now time.Duration) float64 {
 	left := fs.remaining
 	if fs.mayStop(e) {
@@ -78,7 +79,8 @@ func (fs *foresight) area(e *entry, now time.Duration) float64 {
 	return left(e, now).Seconds() * e.pace(now) * e.amount(e.whole())
 }
 
-// pace returns the gang's clock time so far divided by its work at cost 1; 1 before it ran.
+// pace returns the gang's run time so far in clock time, divided by its work at cost 1. It returns
+// 1 if the gang has not run.
 func (e *entry) pace(now time.Duration) float64 {
 	if work := e.work(now); work > 0 {
 		return e.attained(now).Seconds() / work.Seconds()
@@ -86,14 +88,16 @@ func (e *entry) pace(now time.Duration) float64 {
 	return 1
 }
 
-// finest × DefaultRuntime is the rank at which the first level ends: seconds under SRTF, GPU
-// seconds under Adaptive.
+// finest × DefaultRuntime is the rank at which the first level ends, in seconds under SRTF and in
+// GPU seconds under Adaptive.
 const finest = 1. / 600
 
-// highestPriority bounds priorities, up and down. Nomad has none above 32,766.
+// highestPriority is the bound to which behind limits priorities, positive and negative. Nomad's
+// priorities are at most 32,766.
 const highestPriority = 1 << 20
 
-// behind returns a number that is smaller for a higher priority.
+// behind returns the negative priority of the gang, so a smaller number goes first; 0 if priorities
+// do not count.
 func (fs *foresight) behind(e *entry) int {
 	if !fs.opt.ByPriority() {
 		return 0
@@ -101,20 +105,22 @@ func (fs *foresight) behind(e *entry) int {
 	return -min(max(e.job.Priority, -highestPriority), highestPriority)
 }
 
-// orderLevels exceeds the number of levels of an order: powers of 4 within a float64.
+// orderLevels is more than the number of levels that an order can have, because a float64 has fewer
+// powers of 4.
 const orderLevels = 1024
 
-// level is the gang's rank in preemption: it may stop gangs of a greater level. Priority counts
-// first.
+// level returns the gang's level for preemption: a gang can stop gangs whose level is greater. The
+// priority counts first, then the level in the order.
 func (fs *foresight) level(e *entry, now time.Duration) int {
 	return fs.behind(e)*orderLevels + fs.levelInOrder(e, now)
 }
 
-// levelInOrder is the gang's level among gangs of its priority. Under LAS, levels are powers of 4
-// of attained GPU time over the quantum. Under SRTF they are powers of 4 of expected remaining
-// time, under Adaptive of the GPU time that area returns, so a gang is only stopped for a much
-// shorter one. Under RoundRobin a gang whose time slice is over is one level worse than all others.
-// Under FIFO and Priority all are equal.
+// levelInOrder returns the gang's level among gangs of its priority. The levels are powers of 4 of
+// a quantity that depends on the order, so a gang is stopped only for a gang with much less of it.
+// Under LAS, the quantity is the attained GPU time over the quantum; under SRTF, the expected
+// remaining time; under Adaptive, the GPU time that area returns. Under RoundRobin, a gang whose
+// time slice is over is one level worse than all others. Under FIFO and Priority, all gangs have
+// the same level.
 func (fs *foresight) levelInOrder(e *entry, now time.Duration) int {
 	switch fs.opt.Order {
 	case LAS:
@@ -136,6 +142,7 @@ func (fs *foresight) levelInOrder(e *entry, now time.Duration) int {
 	return 0
 }
 
+// finest returns the rank at which the first level ends: see the constant.
 func (fs *foresight) finest() float64 { return finest * fs.opt.DefaultRuntime.Seconds() }
 
 // powerOf4 returns the level of x on a scale of powers of 4: 0 below 1, 1 from 1 to below 4, 2 from

@@ -11,7 +11,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Each order sorts as its name says. The order of these three gangs differs in each.
+// Each order sorts as its name says. The three gangs are such that all orders sort them
+// differently.
 func TestOrders(t *testing.T) {
 	t.Parallel()
 	const h = time.Hour
@@ -64,8 +65,8 @@ func testOrders(t *testing.T, jobs []Job, prioritized bool, want map[Order]strin
 	}
 }
 
-// Whatever priorities authors set, the higher one goes first and has the better level: no sum
-// overflows.
+// Whatever priorities authors set, the gang with the higher priority goes first and has the better
+// level, because no sum overflows.
 func TestAbsurdPriorities(t *testing.T) {
 	t.Parallel()
 	q, err := New(Default())

@@ -10,8 +10,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// If runs of a name are mostly short and sometimes very long, a new gang counts as
-// short until it has outlasted the short ones. The mean would count it as long.
+// If runs of a name are mostly short and sometimes very long, a new gang counts as short until it
+// has run longer than the short runs. By the mean, it would count as long.
 func TestIndexOfHeavyTail(t *testing.T) {
 	q := newQueue(t)
 	for i := range 40 {
@@ -31,9 +31,8 @@ func TestIndexOfHeavyTail(t *testing.T) {
 	}
 }
 
-// If the last runs of a name were all very long, a new gang does not count as
-// equally long: it may be short all the same, and would wait behind the others
-// until it is overdue.
+// If the last runs of a name were all very long, a new gang does not count as equally long, because
+// it can be short nevertheless. Otherwise it would wait behind all other gangs until it is overdue.
 func TestIndexDoubts(t *testing.T) {
 	q := newQueue(t)
 	for range maxSamples {
@@ -49,8 +48,8 @@ func TestIndexDoubts(t *testing.T) {
 	}
 }
 
-// A gang that has just outlasted a run of its name does not count as about to end:
-// otherwise no gang could ever stop it.
+// A gang that has just run longer than an earlier run of its name does not count as about to end.
+// Otherwise no gang could ever stop it.
 func TestIndexOfOutlasted(t *testing.T) {
 	q := newQueue(t)
 	for range 10 {
@@ -63,8 +62,8 @@ func TestIndexOfOutlasted(t *testing.T) {
 	}
 }
 
-// A gang that runs longer than expected gets a later expected end: otherwise no
-// gang would backfill beside a head that waits for it.
+// A gang that runs longer than expected gets a later expected end. Otherwise no gang could be
+// backfilled while the head waits for this gang.
 func TestOverrun(t *testing.T) {
 	w := &world{gangs: map[string]pal.Gang{}, places: map[string]pal.Placement{}}
 	var err error
@@ -80,7 +79,7 @@ func TestOverrun(t *testing.T) {
 		}
 		w.decide()
 	}
-	w.now = 3 * time.Hour // long should have ended 2 h ago: it is now expected to run as long again
+	w.now = 3 * time.Hour // "long" should have ended 2 h ago, so it is now expected to run as long again
 	if err := w.submit("short 1 est=30"); err != nil {
 		t.Fatal(err)
 	}

@@ -12,22 +12,23 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Overdue gangs are served beside the queue, in order of submission, with a bounded share of the
-// GPUs. The package comment explains what that guarantees.
+// Overdue gangs are served in addition to the queue, in order of submission, with a bounded share
+// of the GPU time. The package comment says what this guarantees.
 
-// account meters the GPU time of overdue gangs. The debt may grow without bound while a large gang
-// runs because of its turn; that only delays the next turn.
+// account meters the GPU time of overdue gangs. While a large gang that started in its turn runs,
+// the debt can grow without bound. A larger debt only delays the next turn.
 type account struct {
 	at    time.Duration // the time of the last update
 	gpus  float64       // GPUs of the cluster; a part of a GPU counts for its share
-	used  float64       // GPUs held by gangs that run because they were overdue
-	idle  float64       // GPUs that stay free for the turn
-	share float64       // long-run part of the GPUs for overdue gangs
+	used  float64       // GPUs of running gangs that started in their turn
+	idle  float64       // free GPUs that are kept for the turn
+	share float64       // see Options.OverdueShare
 	debt  float64       // GPU seconds used beyond the share and not paid off yet
 }
 
-// update brings the account to now: usage adds to the debt, the share pays it off. It must be
-// called before used, idle or gpus change. An unused share is not saved up.
+// update computes the debt at the time now: used GPU time adds to it, and the share pays it off.
+// The debt is never negative, so an unused share is not saved. Call update before used, idle or
+// gpus change.
 func (a *account) update(now time.Duration) {
 	if now > a.at {
 		a.debt = max(0, a.debt+(now-a.at).Seconds()*(a.used+a.idle-a.allowance()))
@@ -35,18 +36,19 @@ func (a *account) update(now time.Duration) {
 	}
 }
 
-// allowance is how many GPUs the overdue may have in the long run.
+// allowance returns the number of GPUs that overdue gangs can use in the long run.
 func (a *account) allowance() float64 { return a.share * a.gpus }
 
-// grant records that an overdue gang has begun to run on that many GPUs, or (negative) has stopped.
+// grant records that an overdue gang has begun to run on that many GPUs in its turn or, if the
+// number is negative, that it has stopped.
 func (a *account) grant(now time.Duration, gpus float64) {
 	a.update(now)
 	a.used += gpus
 }
 
-// due reports whether an overdue gang may have its turn: there is no debt, and less than the share
-// is in use. Starts that are decided but not reported count too; otherwise one pass would begin a
-// turn for every gang.
+// due reports whether a new turn can begin: there is no debt, and overdue gangs use less than the
+// share. Starts and claims that are decided but not reported count too. Otherwise one pass would
+// begin a turn for every overdue gang.
 func (a *account) due(pending []*entry, claims []*claim) bool {
 	used := a.used
 	for _, e := range pending {
@@ -63,23 +65,23 @@ func (a *account) due(pending []*entry, claims []*claim) bool {
 }
 
 // turn keeps GPUs for an overdue gang until all of them are free. The kept GPUs do not change
-// during a turn, so the gang waits no longer than the gangs on them run. It takes other GPUs only
-// if it can start on these at once.
+// during a turn, so the gang waits no longer than the gangs on these GPUs run. The gang uses other
+// GPUs only if it can start on them at once.
 type turn struct {
 	by        *entry
 	placement pal.Placement
-	last      time.Duration // MaxWait after the turn began; no other gang may use the kept GPUs longer
-	// until is the time by which another gang must be expected to end in order to use kept GPUs
-	// meanwhile. It is the expected end of the last holder that may not be stopped, but at most
-	// last.
+	last      time.Duration // MaxWait after the beginning of the turn; bounds until
+	// until is the time by which another gang must be expected to end if it starts on kept GPUs. It
+	// is the latest expected end of the gangs that hold kept GPUs and must not be stopped, but at
+	// most last.
 	until time.Duration
-	// begins is the time when the gang is expected to start: by then, all holders of kept GPUs have
-	// ended or may be stopped.
+	// begins is the time when the gang is expected to start, because all gangs on the kept GPUs
+	// have then ended or can be stopped.
 	begins time.Duration
 }
 
-// foreseeTurn computes until and begins. until is the last expected end of gangs that may not be
-// stopped and that hold, or are about to get, kept GPUs.
+// foreseeTurn computes until and begins of the turn. It takes into account the gangs that hold kept
+// GPUs, and those that are about to get some.
 func (p *planner) foreseeTurn() {
 	t, on := p.turn, setOf(p.turn.placement.GPUs())
 	ends, back := p.endings(&reservation{head: t.by, stops: math.MinInt})
@@ -96,13 +98,14 @@ func (p *planner) foreseeTurn() {
 	}
 }
 
-// bySubmission compares by the time of submission.
+// bySubmission compares two gangs by the time of submission.
 func (e *entry) bySubmission(o *entry) int {
 	return cmp.Or(cmp.Compare(e.job.Submitted, o.job.Submitted), cmp.Compare(e.seq, o.seq))
 }
 
-// serve gives overdue gangs their turn: each starts, stops others, or gets GPUs kept for it. One
-// turn keeps GPUs at a time, and ends before the next gang's begins: first come, first served.
+// serve gives overdue gangs their turns, first come, first served. Each of them starts, stops
+// others, or has GPUs kept for it. Only one turn keeps GPUs at a time, and it ends before the turn
+// of the next gang begins.
 func (p *pass) serve() {
 	p.account.update(p.now)
 	p.account.gpus = p.c.AllAmount()
@@ -124,7 +127,7 @@ func (p *pass) serve() {
 	}
 }
 
-// serveClaims starts gangs whose turn it was and that have claims, if they fit elsewhere. It does
+// serveClaims starts gangs that got a claim in their turn, if they now fit on other GPUs. It does
 // not use GPUs that are kept for the next turn.
 func (p *pass) serveClaims() {
 	for _, c := range slices.Clone(p.Queue.claims) {
@@ -143,12 +146,12 @@ func (p *pass) serveClaims() {
 	}
 }
 
-// longestOverdue returns the overdue gang that was submitted first, among those that may have a
-// turn now; nil if there is none. A gang may not if a limit or a window keeps it waiting, if others
-// are already being stopped for it, or if not enough GPUs will ever come free for it.
+// longestOverdue returns the overdue gang that was submitted first, among those that can have a
+// turn now; nil if there is none. A gang can have no turn if a limit or a window keeps it waiting,
+// if others are already being stopped for it, or if enough GPUs will never come free for it.
 func (p *pass) longestOverdue() *entry {
 	var first *entry
-	for _, e := range p.overdue.es { // a heap: only its first element is in order
+	for _, e := range p.overdue.es { // es is a heap, so only its first element is in order
 		p.toLeast(e)
 		if (first == nil || e.bySubmission(first) < 0) && !p.overQuota(e) && e.claim == nil && p.awaits(e) && p.barring(e) == nil {
 			if first = e; e == p.overdue.es[0] {
@@ -159,10 +162,10 @@ func (p *pass) longestOverdue() *entry {
 	return first
 }
 
-// serveOne starts the gang, decides who is stopped for it, or keeps GPUs for it. It returns true if
-// the gang starts or others are stopped for it: then the next overdue gang may have its turn in
-// this pass. A turn outranks levels and quotas: every gang that may be stopped at all may be
-// stopped for it.
+// serveOne gives one gang its turn: it starts the gang, stops others for the gang, or keeps GPUs
+// for it. It returns true if the gang starts or others are stopped for it. Then the next overdue
+// gang can have its turn in this pass. Levels and the quotas of other tenants do not count: every
+// preemptible gang can be stopped for a turn.
 func (p *pass) serveOne(e *entry) bool {
 	e.anyNeighbour = true
 	defer func() { e.anyNeighbour = false }()
@@ -188,9 +191,9 @@ func (p *pass) serveOne(e *entry) bool {
 	return false
 }
 
-// valid reports whether the turn's gang still waits and its GPUs will come free. Each GPU must be
-// free, held by a gang of the Queue, or held for one: on a shared cluster nobody knows when others
-// give GPUs back. Also, no new window may cover the GPUs.
+// valid reports whether the turn's gang still waits and the kept GPUs will come free. Each of these
+// GPUs must be free, or held by or for a gang of the Queue, because nobody knows when others free
+// GPUs. valid also returns false if the gang may run into a window on these GPUs.
 func (p *pass) valid(t *turn) bool {
 	if t.by.state != waiting || p.entries[t.by.job.ID] != t.by || p.crosses(t.by, t.placement) {
 		return false
@@ -225,7 +228,7 @@ func (p *pass) valid(t *turn) bool {
 	return len(busy) == 0
 }
 
-// hide excludes the turn's free GPUs from searches; show includes them again.
+// hide excludes the free GPUs that are kept for the turn from searches; show includes them again.
 func (p *finder) hide() { p.hidden, _ = p.hold(p.turn.placement.GPUs()) }
 
 func (p *whatIf) show() {
@@ -233,9 +236,10 @@ func (p *whatIf) show() {
 	p.hidden = nil
 }
 
-// onKept looks for a placement that may use GPUs kept for the overdue. The gang must be stoppable
-// by the time of the turn, or expected to end in time. A gang that has just started cannot be
-// stopped. If any gang could start here, new gangs would hold the GPUs forever.
+// onKept returns a placement that can contain GPUs kept for the turn; false if there is none. The
+// gang must be expected to end by the time until of the turn, or it must be possible to stop it
+// then. A gang that has just started cannot be stopped for a while. Without these conditions, new
+// gangs could hold the kept GPUs forever.
 func (p *planner) onKept(e *entry) (pal.Found, bool) {
 	if p.turn == nil || len(p.hidden) == 0 {
 		return pal.Found{}, false
@@ -256,17 +260,19 @@ func (p *planner) onKept(e *entry) (pal.Found, bool) {
 }
 
 // delaysTurn reports whether a gang on that placement could delay the turn. Free GPUs of the turn
-// are hidden, so this is about GPUs of other gangs that would be stopped for the gang.
+// are hidden from searches. So a placement contains GPUs of the turn only if other gangs would be
+// stopped for the gang.
 func (p *planner) delaysTurn(e *entry, f pal.Found) bool {
 	t := p.turn
 	return t != nil && e != t.by && !p.stoppable(e) && touches(f.Placement, setOf(t.placement.GPUs())) && !p.endsBy(e, f, t.until)
 }
 
-// stoppable reports whether the gang can be stopped for another one.
+// stoppable reports whether the gang can be stopped for another one. A gang that started in its
+// turn cannot.
 func (p *finder) stoppable(e *entry) bool { return p.mayStop(e) && !e.granted }
 
-// stoppableBy reports whether a gang that starts now can be stopped at the time at. A gang must run
-// for a while first (minRuns).
+// stoppableBy reports whether a gang that starts now can be stopped at the time at. It must run for
+// minRuns × its restart cost before that.
 func (p *finder) stoppableBy(e *entry, at time.Duration) bool {
 	return p.stoppable(e) && p.now+minRuns*e.job.RestartCost <= at
 }
@@ -275,12 +281,13 @@ func (p *finder) stoppableBy(e *entry, at time.Duration) bool {
 // members.
 func (e *entry) cost(pl pal.Placement) float64 { return pl.Cost() * e.slower }
 
-// longestRun is more than any gang runs: 100 years. Twice that fits into an int64 of nanoseconds,
-// three times that does not.
+// longestRun is longer than any gang runs: 100 years. Twice this duration fits into a
+// time.Duration; three times does not.
 const longestRun = 100 * 365 * 24 * time.Hour
 
-// atMostLongest converts nanoseconds to a time, up to longestRun. Use it for all computed run times
-// and waits: a cost may be infinite, and users' estimates may be arbitrarily long.
+// atMostLongest returns a number of nanoseconds as a duration, but at most longestRun. Use it for
+// all computed run times and waits, because a cost can be infinite, and users' estimates can be
+// arbitrarily long.
 func atMostLongest(ns float64) time.Duration {
 	if ns < float64(longestRun) {
 		return time.Duration(ns)
@@ -288,13 +295,13 @@ func atMostLongest(ns float64) time.Duration {
 	return longestRun
 }
 
-// stretched multiplies a time by a cost, up to longestRun.
+// stretched returns a duration multiplied by a cost, but at most longestRun.
 func stretched(d time.Duration, cost float64) time.Duration {
 	return atMostLongest(float64(d) * cost)
 }
 
-// later returns the time d after at. If gangs run one after the other for centuries, this is at
-// most the last time that a Duration can hold.
+// later returns the time d after at, but at most the last time that a time.Duration can hold.
+// Without this bound, the sum could overflow if gangs run one after the other for centuries.
 func later(at, d time.Duration) time.Duration {
 	if d > math.MaxInt64-at {
 		return math.MaxInt64
@@ -302,12 +309,13 @@ func later(at, d time.Duration) time.Duration {
 	return at + d
 }
 
-// does returns how much work the gang does on the placement in the time d.
+// does returns how much work, in time at cost 1, the gang does on the placement in the time d.
 func (e *entry) does(d time.Duration, f pal.Found) time.Duration {
 	return atMostLongest(float64(d) / e.cost(f.Placement))
 }
 
-// takes returns the time that the gang needs for the work on the placement.
+// takes returns the time that the gang needs on the placement for this work, which is in time at
+// cost 1.
 func (e *entry) takes(work time.Duration, f pal.Found) time.Duration {
 	return stretched(work, e.cost(f.Placement))
 }

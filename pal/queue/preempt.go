@@ -10,10 +10,11 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// preemptFor stops running gangs of worse levels so that a waiting one can start. It stops none if
-// that is not enough. The worst level goes first; within a level, the gang that started last. Gangs
-// whose GPUs are not needed keep running. If stopping worse levels is not enough, preemptFor tries
-// to reclaim the tenant's quota, and last a combination of both with what elastic gangs give back.
+// preemptFor stops running gangs so that a waiting gang can start, and reports whether it did. If
+// no choice of victims is enough, it stops none. First it tries gangs of worse levels: the worst
+// level first and, within a level, the gang that started last. If that is not enough, it tries to
+// reclaim the tenant's quota (see reclaim). Last, it combines both, and makes elastic gangs give
+// back members. Gangs whose GPUs are not needed keep running.
 func (p *pass) preemptFor(e *entry) bool {
 	if !p.opt.Preempt || p.barring(e) != nil {
 		return false
@@ -22,7 +23,7 @@ func (p *pass) preemptFor(e *entry) bool {
 	return p.stopEnough(e, p.victimsFor(e, level, level)) || p.reclaim(e) || p.stopAndShrink(e, level)
 }
 
-// victimsFor returns the running gangs of levels worse than above that may be stopped for the
+// victimsFor returns the running gangs of levels worse than above that can be stopped for the
 // waiting gang e, whose level is level.
 func (p *planner) victimsFor(e *entry, level, above int) *victims {
 	vs := p.above(above)
@@ -39,9 +40,10 @@ func (p *planner) victimsFor(e *entry, level, above int) *victims {
 	return vs
 }
 
-// levelFor returns the level of the running gang v for comparison with the waiting gang e; its is
-// v's own level. Under fair share, a tenant must not get more GPUs by setting high priorities. So
-// between gangs of two tenants the priority does not count, unless the order is by priority.
+// levelFor returns the level of the running gang v for comparison with the level of the waiting
+// gang e; its is v's own level. Under fair share, a tenant must not get more GPUs because it sets
+// high priorities. So the priority does not count between gangs of two tenants, unless the order is
+// Priority.
 func (p *planner) levelFor(e, v *entry, its int) int {
 	if p.tenantsFirst() && v.of.tenant != e.of.tenant {
 		its += (p.behind(e) - p.behind(v)) * orderLevels
@@ -49,24 +51,26 @@ func (p *planner) levelFor(e, v *entry, its int) int {
 	return its
 }
 
-// mayPreempt reports whether the running gang v may be stopped for the waiting gang e, whose level
-// is level. A turn outranks levels and quotas. Otherwise two of three conditions must hold: e's
-// level is better, e's tenant stays within its quota, v's tenant is above its quota.
+// mayPreempt reports whether the running gang v can be stopped for the waiting gang e, whose level
+// is level. For a turn (math.MinInt) it always can. Otherwise two of three conditions must hold:
+// e's level is better, e's tenant stays within its quota, v's tenant is above its quota.
 func (p *planner) mayPreempt(v, e *entry, level int, freed freedGPUs) bool {
 	return level == math.MinInt || p.outranks(p.levelFor(e, v, v.level.level) > level, v, e, freed)
 }
 
+// tenantsFirst reports whether fair shares count before priorities.
 func (ts *tenancy) tenantsFirst() bool { return ts.opt.FairShare && ts.opt.Order != Priority }
 
-// stopAndShrink stops gangs when one criterion alone frees too little. It combines what elastic
-// gangs give back, gangs of worse levels, and gangs of tenants above their quotas.
+// stopAndShrink combines all ways to free GPUs, for the case that each of them alone frees too
+// little: elastic gangs give back members, and gangs of worse levels or of tenants above their
+// quotas are stopped. It reports whether the waiting gang gets its GPUs.
 func (p *pass) stopAndShrink(e *entry, level int) bool {
 	vs := p.together(e, level)
 	return (len(vs.lenders) > 0 || p.claimOf(e) > 0) && p.stopEnough(e, vs)
 }
 
-// together returns all gangs that may be stopped for a gang of the level, and those that give
-// members back first.
+// together returns all gangs that can be stopped for the waiting gang e of this level, and the
+// lenders that give members back first.
 func (p *planner) together(e *entry, level int) *victims {
 	above := level
 	if p.claimOf(e) > 0 { // it may reclaim its tenant's quota
@@ -83,9 +87,10 @@ func (p *planner) together(e *entry, level int) *victims {
 }
 
 // stopEnough stops as many of the victims, first to last, as the gang needs to start without
-// delaying the head. If all of them are not enough, it stops none. In the what-if, it stops victims
-// until enough GPUs are free. While these are too scattered, it stops a quarter more at a time,
-// because a search after each victim would be too expensive.
+// delaying the head, and reports whether it did. If all of them are not enough, it stops none. In
+// the what-if, it first stops victims until enough GPUs are free. As long as these GPUs are too
+// scattered, it then stops a quarter more victims before each further search, because a search
+// after each victim would be too expensive.
 func (p *pass) stopEnough(e *entry, vs *victims) bool {
 	back := p.vacateLeaving(e)
 	defer func() { undoAll(back) }()
@@ -117,8 +122,9 @@ func (p *pass) stopEnough(e *entry, vs *victims) bool {
 	return p.claim(e, f.Placement, vs, gone)
 }
 
-// takeOver gives a waiting gang the GPUs of gangs in leaving. These are being stopped or shrunk,
-// but not, or no longer, for another gang: see [Queue.Stopping] and drop.
+// takeOver gives a waiting gang a claim to GPUs of gangs in leaving, and reports whether it did.
+// Gangs in leaving are being stopped or shrunk, but for no other gang: see [Queue.Stopping] and
+// drop.
 func (p *pass) takeOver(e *entry) bool {
 	if len(p.leaving) == 0 {
 		return false
@@ -129,7 +135,8 @@ func (p *pass) takeOver(e *entry) bool {
 	return ok && p.claim(e, f.Placement, &victims{}, nil)
 }
 
-// vacateLeaving frees the GPUs of gangs in leaving in the what-if; back takes them again.
+// vacateLeaving frees, in the what-if, the GPUs that gangs in leaving give up; back takes them
+// again.
 func (p *planner) vacateLeaving(e *entry) (back []func()) {
 	if len(p.leaving) > 0 {
 		p.foreseeHead(e)
@@ -140,20 +147,20 @@ func (p *planner) vacateLeaving(e *entry) (back []func()) {
 	return back
 }
 
-// ranLongEnough reports whether a running gang may be stopped or moved at the start time
-// (startTime): by then it has run long enough, is at a checkpoint, and is not expected to have
-// ended.
+// ranLongEnough reports whether a running gang can be stopped or moved at the start time
+// (startTime). By then it must have run long enough, be at a checkpoint, and not be expected to
+// have ended.
 func (p *finder) ranLongEnough(v *entry) bool {
 	at := p.startTime()
 	return at >= v.safeUntil && v.atCheckpoint(at) && (at == p.now || v.expectedEnd > at)
 }
 
-// minRuns × its restart cost is how long a gang runs before it may be stopped or moved. So restarts
-// cost at most half of its run time.
+// minRuns × its restart cost is the time that a gang runs before it can be stopped or moved. So
+// restarts cost at most half of its run time.
 const minRuns = 2
 
-// claim decides the preemption. Gangs whose GPUs are needed stop; elastic gangs only end the
-// members that they must, if that is enough.
+// claim decides the preemption: it records the claim of e, and stops the gangs on the placement. If
+// a lender has enough members to give back, only these members end.
 func (p *pass) claim(e *entry, pl pal.Placement, vs *victims, gone []*entry) bool {
 	from := slices.Clone(gone)
 	for _, v := range vs.lenders {
@@ -169,10 +176,11 @@ func (p *pass) claim(e *entry, pl pal.Placement, vs *victims, gone []*entry) boo
 	})
 }
 
-// takeFrom records a claim; ask decides for each victim whether it stops, shrinks or stays. No
-// other gang gets the freed GPUs, nor those of gangs in leaving on the placement. If neither a
-// victim nor a gang in leaving holds a GPU of the placement, takeFrom returns false and stops no
-// gang: the GPUs are then free, but kept for the head.
+// takeFrom records a claim, and returns true. For each possible victim, ask returns an action, and
+// whether the gang must stop or shrink at all. No other gang gets the GPUs of the claim, which can
+// include GPUs of gangs in leaving. If neither a victim nor a gang in leaving holds a GPU of the
+// placement, takeFrom returns false and stops no gang, because the GPUs are then free, but kept for
+// the head.
 func (p *pass) takeFrom(c *claim, victims []*entry, ask func(v *entry, wanted map[int]bool) (Action, bool)) bool {
 	wanted := setOf(c.placement.GPUs())
 	p.leaving = slices.DeleteFunc(p.leaving, func(v *entry) bool {

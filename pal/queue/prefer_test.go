@@ -11,8 +11,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// A gang that prefers slow GPUs does not wait for the fast ones that similar gangs would take, and
-// those do not wait for the slow ones.
+// A gang that prefers slow GPUs does not wait for fast ones. An otherwise equal gang without a
+// preference waits for fast GPUs.
 func TestPreferenceIsAKindOfItsOwn(t *testing.T) {
 	q, err := New(Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}, LocalityWait: true, Backfill: BackfillReserved})
 	if err != nil {
@@ -41,7 +41,7 @@ func TestPreferenceIsAKindOfItsOwn(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// While the first gang runs, the second waits: the queue knows its best cost.
+	// While the first gang runs, the second waits, because the queue knows its least cost.
 	submit(gang("first"))
 	first := q.Decide(0, c)
 	if len(first) != 1 {

@@ -10,77 +10,84 @@ import (
 	"time"
 )
 
-// A running gang may report how much of its work it has done. Its pace since the first report
-// predicts the length of its whole run, like an estimate that gets better while the gang runs:
+// A running gang can report how much of its work it has done. The gang's pace since the first
+// report predicts the length of its whole run, like an estimate that gets better while the gang
+// runs:
 //
-//   - Only the pace counts, not the first number: a run that goes on from a checkpoint begins at
-//     more than 0.
-//   - The prediction stays the same between two reports. A gang that reports once per epoch does
-//     not look slower in between.
-//   - The prediction is weighed against other knowledge. Its weight is one half after one step,
-//     three quarters after two, and less if the pace changes.
-//   - A gang that outlasts its reports by far, or takes a step back, was wrong. Its reports start
-//     over, and from then on count half as much. So false reports soon count for nothing.
+//   - Only the pace counts, not the first number, because a run that continues from a checkpoint
+//     begins with a number above 0.
+//   - The prediction does not change between two reports, so a gang that reports once per epoch
+//     does not look slower before its next report.
+//   - The prediction is combined with estimates and earlier runs. Its weight is one half after one
+//     step, three quarters after two steps, and so on; it is less if the pace changes. A step is a
+//     report with a higher number than the report before.
+//   - The reports were wrong if the gang runs much longer than they predicted, or reports a lower
+//     number than before. Then the old reports are dropped, and new reports count half as much. So
+//     a gang's false reports soon count for almost nothing.
 
-// reports are what a gang has reported.
+// reports contains what a gang has reported about its progress.
 type reports struct {
 	heard bool
-	// first and last are its first and latest report. middle lies between them: the latest whose
-	// number is a power of two and at most half of last's. next will replace middle.
+	// first and last are the first and the latest report. middle is a report between them: if the
+	// steps are numbered from 1, the latest step whose number is a power of two and at most half of
+	// last's number. next will replace middle.
 	first, middle, next, last point
-	steps                     int           // since the first report
-	due                       time.Duration // work after which the reports are proved wrong if it still runs; 0: unknown
+	steps                     int           // number of steps since the first report
+	due                       time.Duration // if the gang has done more work than this, its reports were wrong; 0: unknown
 	wrong                     int           // how often its reports were wrong
-	// before is the work of the whole run as predicted by reports before the last restart;
+	// before is the work of the whole run that the reports before the last restart predicted.
 	// beforeSure is the weight of that prediction.
 	before     time.Duration
 	beforeSure float64
 }
 
-// point is a report: the part of the work that is done, and the work at cost 1 that it took.
+// point is one report: the part of its work that the gang said it had done (0 to 1), and the work
+// that it had really done by then, in time at cost 1.
 type point struct {
 	done float64
 	work time.Duration
 }
 
-// paceTo returns the gang's speed between two reports, as a part of its work per nanosecond.
+// paceTo returns the gang's pace between two reports: the part of its work that it did per
+// nanosecond.
 func (a point) paceTo(b point) float64 { return (b.done - a.done) / float64(b.work-a.work) }
 
-// steady rates how steady the pace is, from 0 to 1: the ratio of the slower to the faster half of
-// the reports, squared.
+// steady returns how steady the pace is, from 0 to 1: the ratio of the paces of the slower and the
+// faster half of the reports (before and after middle), squared.
 func (r *reports) steady() float64 {
 	if r.middle == r.first {
 		return 1
 	}
 	ratio := r.first.paceTo(r.middle) / r.middle.paceTo(r.last)
-	if ratio = min(ratio, 1/ratio); !(ratio > 0) { // steps that are too small for a float64
+	if ratio = min(ratio, 1/ratio); !(ratio > 0) { // the steps are too small for a float64
 		return 0
 	}
 	return ratio * ratio
 }
 
-// tellsFrom is the part of the work after the first report that a gang must do before its reports
-// can be proved wrong. Until then its pace may be that of a start-up phase.
+// tellsFrom is the part of the work left at the first report that a gang must do before its reports
+// can count as wrong. Until then, its pace can be that of a start-up phase.
 const tellsFrom = 0.1
 
-// tells is the least weight at which reports outweigh all other knowledge.
+// tells is the least weight with which reports count more than estimates and earlier runs together.
 const tells = 0.5
 
-// Progress is what a gang has reported.
+// Progress describes what a gang has reported.
 type Progress struct {
-	// Done is the part of its work that it has done.
+	// Done is the part of its work that the gang has done, from 0 to 1.
 	Done float64
-	// Steps counts reports since the first one, or since the reports were last wrong. With 0, they
-	// predict nothing.
+	// Steps is the number of reports of new progress since the first report, or since the reports
+	// were last wrong. With 0 steps, the reports predict nothing.
 	Steps int
-	// Wrong is how often its reports were wrong.
+	// Wrong is how often the gang's reports were wrong.
 	Wrong int
-	// Tells is set if the reports outweigh all other knowledge of the gang's end.
+	// Tells is set if the reports count more in the prediction of the gang's end than estimates and
+	// earlier runs together.
 	Tells bool
 }
 
 // Reported records that a running gang has done the part done of its work, from 0 to 1. It ignores
-// other numbers, and reports of gangs that do not run or never end.
+// numbers out of this range, and reports of gangs that do not run or are services.
 func (q *Queue) Reported(now time.Duration, id string, done float64) {
 	e := q.entries[id]
 	if e == nil || e.state < running || e.job.Endless || !(done >= 0 && done <= 1) {
@@ -93,13 +100,14 @@ func (q *Queue) Reported(now time.Duration, id string, done float64) {
 	}
 }
 
-// NextReport returns when to ask a gang for its progress again, given how long it has run: often
-// right after its start, when little is known, and a few times an hour later.
+// NextReport returns after how much time to ask a gang for its progress again, given how long the
+// gang has run. At first, when little is known, this is half a minute; later it is up to ten
+// minutes.
 func NextReport(ran time.Duration) time.Duration {
 	return min(10*time.Minute, max(30*time.Second, ran/30))
 }
 
-// hear adds a report.
+// hear adds a report: the part of the work that is done, and the gang's work at that time.
 func (r *reports) hear(done float64, work time.Duration) {
 	is := point{done, work}
 	switch late := r.due > 0 && work > r.due; {
@@ -120,12 +128,13 @@ func (r *reports) hear(done float64, work time.Duration) {
 	}
 }
 
-// length returns the work of the whole run, predicted from the pace since the first report.
+// length returns the work of the whole run that the pace since the first report predicts.
 func (r *reports) length() time.Duration {
 	return r.last.work + stretched(r.last.work-r.first.work, (1-r.last.done)/(r.last.done-r.first.done))
 }
 
-// again returns the part of the reports that is still valid after a restart of the gang.
+// again returns the reports that a gang keeps when it restarts: the prediction so far, and how
+// often its reports were wrong.
 func (e *entry) again(now time.Duration) reports {
 	r := reports{before: e.reports.before, beforeSure: e.reports.beforeSure, wrong: e.reports.wrong}
 	if length, _, sure := e.reported(e.work(now)); sure > 0 {
@@ -134,10 +143,10 @@ func (e *entry) again(now time.Duration) reports {
 	return r
 }
 
-// reported combines all reports of a gang that has done this work. It returns the work of the whole
-// run, the work that is left, and the weight of this prediction, from 0 to 1. Reports of earlier
-// runs count until those of this run weigh more. A late gang is expected to run on for as long as
-// it has reported nothing new.
+// reported returns what the reports of a gang that has done this much work predict: the work of the
+// whole run, the work that is left, and the weight of this prediction, from 0 to 1. It uses the
+// reports from before the last restart until those since then have more weight. If a gang has run
+// longer than predicted, the work left is the work since its latest report.
 func (e *entry) reported(done time.Duration) (length, left time.Duration, sure float64) {
 	r := &e.reports
 	sure = (1 - math.Exp2(-float64(r.steps))) * math.Exp2(-float64(r.wrong)) * r.steady()
@@ -152,13 +161,13 @@ func (e *entry) reported(done time.Duration) (length, left time.Duration, sure f
 	return length, left, sure * possible
 }
 
-// tells reports whether the gang's reports predict its run time.
+// tells reports whether the gang's reports predict its run time at all: their weight is above 0.
 func (e *entry) tells(now time.Duration) bool {
 	_, _, sure := e.reported(e.work(now))
 	return sure > 0
 }
 
-// withReports adds the gang's reports to the distribution.
+// withReports returns the distribution with the prediction of the gang's reports added.
 func (o remainingRunTime) withReports(e *entry, done time.Duration) remainingRunTime {
 	_, d, sure := e.reported(done)
 	if sure <= 0 {
@@ -174,8 +183,8 @@ func (o remainingRunTime) withReports(e *entry, done time.Duration) remainingRun
 	return o
 }
 
-// remainingByReports is [finder.remainingRange] from the gang's reports, if they outweigh all other
-// knowledge. The range narrows with the number of reports.
+// remainingByReports returns the range for [finder.remainingRange] that the gang's reports predict.
+// ok is false if their weight is less than tells. The more steps, the narrower the range.
 func remainingByReports(e *entry, now time.Duration) (least, most time.Duration, ok bool) {
 	_, left, sure := e.reported(e.work(now))
 	if sure < tells {
@@ -185,8 +194,8 @@ func remainingByReports(e *entry, now time.Duration) (least, most time.Duration,
 	return e.bounded(now, left), e.bounded(now, most), true
 }
 
-// expectAgain updates a running gang after a report: its level, and its expected end if that
-// changed noticeably.
+// expectAgain updates a running gang after a report. Its level will be computed again, and its
+// expected end changes if the difference is large enough.
 func (q *Queue) expectAgain(now time.Duration, e *entry) {
 	if e.rated {
 		e.levelDue = now
@@ -195,11 +204,12 @@ func (q *Queue) expectAgain(now time.Duration, e *entry) {
 	left := max(time.Second, stretched(q.remaining(e, now), e.cost(e.placement)))
 	if end := now + left; (end - e.expectedEnd).Abs() > left/looks {
 		q.expectEnd(e, end)
-		q.version++ // backfilling gangs may now end in time for the head, or no longer do
+		q.version++ // the head's expected start may have changed, and with it which gangs can be backfilled
 	}
 }
 
-// ProgressOf returns what a gang has reported since it started; ok is false if that is nothing.
+// ProgressOf returns what a gang has reported since its last start; ok is false if it has reported
+// nothing.
 func (q *Queue) ProgressOf(now time.Duration, id string) (p Progress, ok bool) {
 	e := q.entries[id]
 	if e == nil || !e.reports.heard {

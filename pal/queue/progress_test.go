@@ -13,7 +13,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// reporting is a queue with one running gang of cost 1, about which nothing else is
+// reporting returns a queue with one running gang at cost 1, about which only the fields of j are
 // known.
 func reporting(t interface{ Fatal(...any) }, j Job) *Queue {
 	q := newQueue(t)
@@ -24,13 +24,14 @@ func reporting(t interface{ Fatal(...any) }, j Job) *Queue {
 	return q
 }
 
-// told is a progress report at a minute.
+// told is a progress report in a minute of the run.
 type told struct {
 	at   int
 	done float64
 }
 
-// Expected run times and expected ends of gangs that report progress, in minutes.
+// The expected remaining run times and the expected ends of gangs that report progress are right,
+// in minutes.
 func TestReported(t *testing.T) {
 	for name, c := range map[string]struct {
 		reports     []told
@@ -70,8 +71,8 @@ func TestReported(t *testing.T) {
 	}
 }
 
-// A gang that was stopped and waits has the remaining time that it reported. Reports of its next
-// run count once they are more informative.
+// A gang that was stopped and waits has the remaining time that its reports predicted. Reports
+// after its next start count when they have more weight.
 func TestReportedBeforeItStopped(t *testing.T) {
 	q := reporting(t, Job{})
 	for i := range 5 {
@@ -83,13 +84,13 @@ func TestReportedBeforeItStopped(t *testing.T) {
 	if got := left(); got < 5*time.Minute || got > 7*time.Minute {
 		t.Errorf("it waits, with %v remaining", got)
 	}
-	q.Reported(now, "x", 0.99) // it does not run, so this does not count
+	q.Reported(now, "x", 0.99) // the gang does not run, so this report does not count
 	now = time.Hour
 	q.Started(now, "x", pal.Placement{Members: []pal.Member{{GPUs: []int{0}}}, PMScore: 1, Penalty: 1})
 	if got := left(); got < 5*time.Minute || got > 7*time.Minute {
 		t.Errorf("it runs again, with %v remaining", got)
 	}
-	for i := range 8 { // slower than before
+	for i := range 8 { // the gang is slower than before
 		q.Reported(now, "x", 0.4+0.01*float64(i))
 		now += time.Minute
 	}
@@ -98,8 +99,8 @@ func TestReportedBeforeItStopped(t *testing.T) {
 	}
 }
 
-// A name's history and a gang's reports are combined. Whatever was reported, weights and remaining
-// times are valid.
+// A name's history and a gang's reports are combined. The weights and remaining times are valid,
+// whatever the gang reported.
 func TestReportsBesideHistory(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		q := reporting(t, Job{Name: "n", Estimate: time.Duration(rapid.IntRange(0, 1).Draw(t, "estimates")) * time.Hour})

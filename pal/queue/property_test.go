@@ -16,8 +16,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
-// player drives a Queue at random and checks its invariants: cluster.Take panics
-// if a GPU is given twice.
+// player drives a Queue at random, and checks its invariants. cluster.Take panics if the Queue
+// allocates a GPU twice.
 type player struct {
 	t       *rapid.T
 	queue   *Queue
@@ -31,10 +31,10 @@ type player struct {
 	n       int
 	longest time.Duration            // longest possible run
 	stopped map[string]bool          // gangs that were stopped at least once
-	changed map[string]time.Duration // when the size of each gang last changed
-	parts   bool                     // the GPUs are parts; each node has one GPU
+	changed map[string]time.Duration // when the size of each gang changed last
+	parts   bool                     // the cluster's GPUs are parts of shared GPUs; each node has one GPU
 	slow    bool                     // stopped gangs take a while to end
-	leaving map[string]bool          // gangs that take a while to end now
+	leaving map[string]bool          // gangs that are being stopped
 	clone   struct {
 		queue *Queue
 		c     *pal.Cluster
@@ -67,7 +67,7 @@ func newPlayer(t *rapid.T) *player {
 	if rapid.Bool().Draw(t, "quotas") {
 		p.opt.Tenants = map[string]Tenant{"x": {Quota: quotas[0]}, "y": {Quota: quotas[1]}}
 	}
-	if rapid.Bool().Draw(t, "users") { // users with requests of up to all GPUs
+	if rapid.Bool().Draw(t, "users") { // users have limits; the largest request is within them
 		p.opt.Tenants = map[string]Tenant{"all/x": p.opt.Tenants["x"], "all/y": p.opt.Tenants["y"], "all": {MaxGPUsPerUser: most, MaxJobsPerUser: 3}}
 	}
 	q, err := New(p.opt)
@@ -82,7 +82,7 @@ func newPlayer(t *rapid.T) *player {
 	return p
 }
 
-// asked is the gang with requests for parts, if the GPUs are parts.
+// asked returns the gang; if the cluster's GPUs are parts, the gang requests parts.
 func (p *player) asked(g pal.Gang) pal.Gang {
 	if p.parts {
 		g.Sharing, g.Share = &pal.Sharing{Beside: pal.AnyClass, Self: true}, p.c.LargestShare(nil)
@@ -109,8 +109,8 @@ func (p *player) submit() {
 	p.jobs[id], p.waiting[id] = j, p.now
 }
 
-// act carries out the Queue's decisions until there are none; a Queue that
-// never stops deciding is broken.
+// act carries out the Queue's decisions until Decide returns none. It fails if the Queue does not
+// stop deciding.
 func (p *player) act() {
 	for range 1000 {
 		free := p.c.FreeGPUs()
@@ -135,8 +135,8 @@ func (p *player) act() {
 	p.t.Fatal("Decide never ends")
 }
 
-// checkClone checks that a clone answers like the queue, and that its answers do not change when
-// the queue changes.
+// checkClone checks that a clone gives the same answers as the queue, and that the clone's answers
+// do not change when the queue changes.
 func (p *player) checkClone() {
 	if p.clone.queue != nil {
 		if now := p.clone.queue.Waiting(p.clone.at, p.clone.c); !reflect.DeepEqual(now, p.clone.waits) {
@@ -150,8 +150,8 @@ func (p *player) checkClone() {
 	}
 }
 
-// checkWaiting checks that each waiting gang is at its place, by current knowledge, and that
-// questions about a few gangs get the same answers as one about all.
+// checkWaiting checks that the sort key and the expected run time of each waiting gang are up to
+// date. It also checks that WaitingAt gives the same answers as Waiting.
 func (p *player) checkWaiting() {
 	for id := range p.waiting {
 		e := p.queue.entries[id]
@@ -176,8 +176,8 @@ func (p *player) checkWaiting() {
 	}
 }
 
-// checkWaitsIf checks that the answer for a hypothetical estimate equals that of a queue in which
-// the gang has the estimate.
+// checkWaitsIf checks that the answer for a hypothetical estimate is the same as the answer of a
+// queue in which the gang has this estimate.
 func (p *player) checkWaitsIf(id string) {
 	said := []time.Duration{time.Minute, 5 * time.Hour}
 	got := p.queue.WaitsIf(p.now, p.c, id, said...)
@@ -194,8 +194,9 @@ func (p *player) checkWaitsIf(id string) {
 	}
 }
 
-// checkCounts checks the queue's counts against a recount: what is promised to tenants, what their
-// gangs give up, and what users hold, which is within their limits.
+// checkCounts counts again, and compares with the queue's counts: the GPUs promised to tenants, the
+// GPUs that their gangs give up, and what users hold. It also checks that users are within their
+// limits.
 func (p *player) checkCounts() {
 	promised, freeing, users := map[*tenant]float64{}, map[*tenant]float64{}, map[string]UserUse{}
 	all := p.queue.tree.byName["all"]
@@ -282,8 +283,8 @@ func (p *player) carryOut(a Action) {
 	p.queue.Started(p.now, a.Job, a.Placement)
 }
 
-// checkResize checks the rules of a change of size: the members that started first stay,
-// members leave only for a waiting gang, and new members are not on outliers.
+// checkResize checks the rules of a change of size. The first members stay, members leave only for
+// a waiting gang, and new members are not on outliers.
 func (p *player) checkResize(j Job, a Action) {
 	was, is := p.places[a.Job], a.Placement
 	stay := min(len(was.Members), len(is.Members))
@@ -303,7 +304,7 @@ func (p *player) checkResize(j Job, a Action) {
 	p.changed[a.Job] = p.now
 }
 
-// until lets time pass, with all ends and wake-ups in between.
+// until lets time pass until at, and carries out all ends and wake-ups before.
 func (p *player) until(at time.Duration) {
 	for {
 		next, id := at, ""
@@ -344,8 +345,8 @@ func sortedKeys(m map[string]pal.Placement) []string {
 	return ks
 }
 
-// TestNobodyStarves: under an endless stream of small gangs, whatever the order, a
-// gang as large as the cluster starts within the bound of the package comment.
+// TestNobodyStarves: under every order, a gang as large as the cluster starts within the bound of
+// the package comment, although small gangs keep coming.
 func TestNobodyStarves(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := newPlayer(t)
@@ -358,8 +359,8 @@ func TestNobodyStarves(t *testing.T) {
 		p.jobs["big"], p.waiting["big"] = big, p.now
 		const longest = 200 * time.Minute // no random run is longer
 		turn := p.opt.MaxWait + longest
-		// One small gang began to wait earlier. Another one, with an estimate, may have its turn
-		// when the big one is overdue.
+		// Two turns can come before that of the big gang: the turn of a small gang that began to
+		// wait earlier, and the turn of a gang with an estimate that was overdue earlier.
 		bound := p.queue.patience(big) + turn + 2*(turn+time.Duration(float64(turn+longest)/p.opt.OverdueShare))
 		for p.now < bound {
 			p.submit()
@@ -373,9 +374,8 @@ func TestNobodyStarves(t *testing.T) {
 	})
 }
 
-// TestEverybodyEnds: once no more jobs are submitted, all run to their end, even if stopped
-// gangs take a while to end, and the cluster is rebuilt or the waiting gang is removed
-// meanwhile.
+// TestEverybodyEnds: when no more jobs are submitted, all jobs run to their end. This holds even if
+// stopped gangs take a while to end, if the cluster is rebuilt, and if waiting gangs are removed.
 func TestEverybodyEnds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := newPlayer(t)
@@ -509,8 +509,8 @@ func BenchmarkDecide(b *testing.B) {
 	}
 }
 
-// BenchmarkDecideOneName measures the end of a run and a pass while 5,000 gangs of its name wait:
-// all of them are predicted and sorted again.
+// BenchmarkDecideOneName measures the end of a run and the next pass while 5,000 gangs of the run's
+// name wait. The pass predicts and sorts all of these gangs again.
 func BenchmarkDecideOneName(b *testing.B) {
 	c, err := pal.NewCluster(testNodes(16, ""), pal.TwoTier(1.7))
 	if err != nil {

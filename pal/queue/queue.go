@@ -13,23 +13,24 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// state is the state of a gang between submission and end. In running and all later states the gang
-// holds GPUs on the cluster. The code relies on this order.
+// state is the state of a gang between submission and end. A gang in the state running, or in one
+// after it in this list, holds GPUs on the cluster. The code relies on this order.
 type state uint8
 
 const (
 	waiting  state = iota
-	starting       // decided, not yet reported
+	starting       // its start is decided, but not reported yet
 	running
-	stopping // it stops or shrinks; the end of that is not yet reported
-	moving   // Decide migrates it or lets it grow; not yet reported
+	stopping // it is being stopped or shrunk
+	moving   // its migration or growth is decided, but not reported yet
 )
 
-// entry is a job in the queue. Placement cost × slower converts time at cost 1 to clock time.
+// entry is a job in the Queue. The cost of its placement, times slower, converts time at cost 1 to
+// clock time.
 type entry struct {
 	job     Job
 	of      *namespace
-	gpus    int     // in job.Gang: GPUs that it holds, or would start with
+	gpus    int     // of job.Gang: the number of GPUs that it holds, or would start with
 	counted float64 // GPUs added to its tenants' counts; see countHeld
 	nth     int64   // number among the submissions of its name, from 1
 	seq     int64   // order of arrival in this Queue; the last tie-breaker
@@ -39,45 +40,45 @@ type entry struct {
 	sig     signature // see sign
 	kind    *fitKind  // see kindOf
 	pos     int       // in bucket
-	agePos  int       // in Queue.ages or Queue.overdue, while waiting
-	namePos int       // in Queue.named, while waiting
+	agePos  int       // in book.ages or book.overdue, while waiting
+	namePos int       // in foresight.named, while waiting
 	key     key
-	rank    float64       // see Queue.rank, while waiting
+	rank    float64       // see foresight.rank; while waiting
 	urgency urgency       // while waiting
 	expect  time.Duration // expected remaining run time at cost 1, while waiting
 	overdue bool          // its total wait exceeds its patience
-	granted bool          // it runs, or will start, because it was overdue
+	granted bool          // it started, or will start, in its turn
 	served  float64       // GPUs charged to it in Queue.account
 
-	patience     time.Duration // while waiting: see Queue.patience
+	patience     time.Duration // see foresight.patience; while waiting
 	waitingSince time.Duration // while waiting
 	offered      time.Duration // while waiting: when it first declined GPUs; -1: not yet; see offeredFrom
 	waited       time.Duration // total wait before waitingSince
-	safeUntil    time.Duration // it is not stopped before this time
+	safeUntil    time.Duration // it is not stopped or moved before this time
 	stops        int           // how often it was stopped for others, or moved
 	sums         Stops         // see StopsOf
 	judged       bool          // see judgeStopped
 	startedAt    time.Duration
 	booked       float64       // GPUs counted as used since startedAt, weighted by worth
-	saved        float64       // discount for GPUs that cost less than price 1
-	before       time.Duration // attained before startedAt
+	saved        float64       // whole GPUs that do not count in fair shares because of their price; see countHeld
+	before       time.Duration // run time before startedAt; see attained
 	doneBefore   time.Duration // work done before startedAt, at cost 1
-	ranOn        string        // GPU model of that work; see ran
+	ranOn        string        // GPU model of the runs before startedAt; see ran
 	slower       float64       // see Job.Slower; 1 for a gang with all its members
 	claim        *claim        // set while others are being stopped for it
 	stopsFor     *claim        // the claim for which it is being stopped; nil: none
 	freeing      float64       // GPUs that its tenants count as being freed, see countFreeing
-	within       pal.PMScore   // highest PM score of GPUs that it may use; 0: no bound of its own, see search
-	anyNeighbour bool          // lifts Policy.RefuseBad for this gang; see placementOf
+	within       pal.PMScore   // highest PM score of GPUs that it may use; 0: that of the options; see search
+	anyNeighbour bool          // Policy.RefuseBad does not apply to this gang; see placementOf
 	placement    pal.Placement // where it runs, or will start
-	target       pal.Placement // placement after a decided move, or after a decided change of size
-	expectedEnd  time.Duration // computed at its start; again if it outlasts this, or after a report
+	target       pal.Placement // placement after the decided move or change of size
+	expectedEnd  time.Duration // computed at its start, after this time has passed, and after reports
 	stayed       uint64        // Queue.version when it was last considered for a move
 	runPos       int           // in runners.running
 	settled      bool          // see Queue.Settled
 	reports      reports       // see Queue.Reported
-	predictions  []*prediction // forecasts of its start, to be checked
-	rated        bool          // it is in Queue.levels; the next three fields are then valid
+	predictions  []*prediction // predictions of its start that are still to be checked
+	rated        bool          // it is in Queue.levels, and the next three fields are valid
 	level        *level        // nil: not computed yet
 	levelDue     time.Duration // when its level must be computed again
 	duePos       int           // in levels.due
@@ -86,8 +87,8 @@ type entry struct {
 	*elastic         // nil unless the gang is elastic
 }
 
-// attained returns the gang's total run time so far, in clock time. Time with fewer members is
-// scaled down: it counts as the time in which all members would use the same GPU seconds.
+// attained returns the gang's total run time so far, in clock time. Time with fewer than all
+// members counts less: as the time in which all members would use the same GPU seconds.
 func (e *entry) attained(now time.Duration) time.Duration {
 	if e.state == waiting || e.state == starting {
 		return e.before
@@ -99,8 +100,8 @@ func (e *entry) attained(now time.Duration) time.Duration {
 	return e.before + run
 }
 
-// work returns how much the gang has done, in time at cost 1. Runs of a name are compared by work,
-// not by clock time, because the same job takes longer on slow GPUs.
+// work returns how much work the gang has done so far, in time at cost 1. Runs of a name are
+// compared by work, not by clock time, because the same job takes longer on slow GPUs.
 func (e *entry) work(now time.Duration) time.Duration {
 	if e.state == waiting || e.state == starting {
 		return e.doneBefore
@@ -108,8 +109,8 @@ func (e *entry) work(now time.Duration) time.Duration {
 	return e.doneBefore + time.Duration(float64(max(0, now-e.startedAt))/e.cost(e.placement))
 }
 
-// Queue holds the waiting gangs, in order, and the running ones. It is not safe for concurrent use,
-// not even by two questions: see the package comment.
+// Queue holds the waiting gangs, in order, and the running gangs. It is not safe for concurrent
+// use. Not even two questions can run at the same time: see the package comment.
 type Queue struct {
 	opt       *Options // shared with the parts below
 	entries   map[string]*entry
@@ -119,21 +120,21 @@ type Queue struct {
 	turn      *turn   // the overdue gang for which GPUs are kept; nil: none
 	account   account // GPU time of overdue gangs
 	runners
-	levels  levels   // running gangs that may be stopped, by level
-	claims  []*claim // gangs for which others are being stopped
-	leaving []*entry // gangs that are being stopped or shrunk, but not, or no longer, for another gang
-	pending []*entry // starting or moving gangs: decided, not yet reported
+	levels  levels   // running gangs that can be stopped, by level
+	claims  []*claim // one for each gang for which others are being stopped
+	leaving []*entry // gangs that are being stopped or shrunk, but for no other gang
+	pending []*entry // gangs that are starting or moving
 	tenancy
 	gangKinds
 	lending
 	windows       windows
-	version       uint64        // grows when GPUs may have come free
+	version       uint64        // grows whenever a GPU may have come free
 	passes        uint64        // number of calls of Decide
 	trying        string        // see Trying
-	starts        uint64        // number of starts decided so far
-	localityUntil time.Duration // when the first gang stops waiting for GPUs closer together
+	starts        uint64        // number of starts that Decide has decided so far
+	localityUntil time.Duration // when the first wait for better GPUs ends; see holdsOut
 	movesFrom     time.Duration // see NoMovesBefore
-	forecasts     forecasts     // predicted starts
+	forecasts     forecasts     // predicts when waiting gangs start
 	drained       [][]pal.Gang  // see SetDrainedMembers
 }
 
@@ -148,8 +149,8 @@ func New(o Options) (*Queue, error) {
 		forecasts: forecasts{from: firstWider, until: firstWider}, version: 1}, nil
 }
 
-// Submit adds a job to the queue; now is the time when it began to wait. A job that never ran has
-// waited since its submission, even if the placer has restarted since.
+// Submit adds a waiting job to the Queue. now is the time when it began to wait. But a job that has
+// never run counts as waiting since its submission, even if the placer has restarted since.
 func (q *Queue) Submit(now time.Duration, j Job) error {
 	e, err := q.newEntry(j)
 	if err != nil {
@@ -163,7 +164,7 @@ func (q *Queue) Submit(now time.Duration, j Job) error {
 	return nil
 }
 
-// Restore adds a gang that has been running on the placement since the time started.
+// Restore adds a job that has been running on the placement since the time started.
 func (q *Queue) Restore(j Job, p pal.Placement, started time.Duration) error {
 	e, err := q.newEntry(j)
 	if err != nil {
@@ -173,8 +174,9 @@ func (q *Queue) Restore(j Job, p pal.Placement, started time.Duration) error {
 	return nil
 }
 
-// Stopping reports that a running gang is being stopped, but not by a decision of this Queue.
-// Waiting gangs may then plan with its GPUs. Report its end with [Queue.Stopped].
+// Stopping reports that a running gang is being stopped, although this Queue did not decide that.
+// Waiting gangs can then get a claim to its GPUs. When the gang has stopped, report that with
+// [Queue.Stopped].
 func (q *Queue) Stopping(id string) {
 	if e := q.entries[id]; e != nil && e.state == running {
 		e.state = stopping
@@ -183,7 +185,7 @@ func (q *Queue) Stopping(id string) {
 	}
 }
 
-// newEntry checks a job and creates its entry; the caller enqueues or runs it.
+// newEntry checks a job, and returns a new entry for it. The caller enqueues or runs the entry.
 func (q *Queue) newEntry(j Job) (*entry, error) {
 	e := &entry{job: j, of: q.namespace(j.Tenant), gpus: j.Gang.GPUs(), slower: 1, seq: q.seq, before: j.Attained, doneBefore: j.Done, waited: j.Waited}
 	if j.Least > 0 {
@@ -215,8 +217,9 @@ func (q *Queue) newEntry(j Job) (*entry, error) {
 	return e, nil
 }
 
-// Started reports that a gang runs on the placement. Decide started, migrated or resized it, or
-// something else started it while it waited.
+// Started reports that a gang now runs on the placement, because the caller has carried out a
+// start, migration or resize that Decide returned. It also works for a waiting gang that something
+// else has started.
 func (q *Queue) Started(now time.Duration, id string, p pal.Placement) {
 	e := q.entries[id]
 	if e == nil {
@@ -228,11 +231,12 @@ func (q *Queue) Started(now time.Duration, id string, p pal.Placement) {
 	q.run(e, p, now)
 }
 
-// SetPlacement reports the GPUs of a gang that runs or is being stopped. They may change without
-// the Queue: members end one by one, or Nomad places one elsewhere. The caller owns the ledger of
-// GPUs; the Queue never derives a placement itself. Reporting the same placement again changes
-// nothing, so the caller need not compare. A gang that is being stopped stays in that state until
-// its last member has ended ([Queue.Stopped]); one that shrinks, until few enough members are left.
+// SetPlacement reports the GPUs of a gang that runs or is being stopped. They can change without a
+// decision of the Queue, because members end one by one, or because Nomad moves a member. The
+// caller keeps the ledger of GPUs, and the Queue never derives a placement itself. Reporting the
+// same placement again changes nothing, so the caller need not compare placements. A gang that is
+// being stopped keeps that state until [Queue.Stopped]. A gang that shrinks keeps it until few
+// enough members are left.
 func (q *Queue) SetPlacement(now time.Duration, id string, p pal.Placement) {
 	e := q.entries[id]
 	if e == nil || e.state < running || e.isOn(p) {
@@ -247,11 +251,11 @@ func (q *Queue) SetPlacement(now time.Duration, id string, p pal.Placement) {
 	q.countHeld(e, -1)
 	e.placement = p
 	q.countHeld(e, 1)
-	e.doneBefore += done - e.work(now) // that work was done on the previous GPUs
+	e.doneBefore += done - e.work(now) // the work so far was done on the previous GPUs
 }
 
-// isOn reports whether the gang is on the GPUs of a placement. For an elastic gang the order of
-// members counts, as the last ones end first.
+// isOn reports whether the gang's placement has the same GPUs as p. For an elastic gang, the
+// members must also be in the same order, because the last members end first.
 func (e *entry) isOn(p pal.Placement) bool {
 	if e.elastic == nil {
 		return e.placement.SameGPUs(p)
@@ -260,8 +264,8 @@ func (e *entry) isOn(p pal.Placement) bool {
 }
 
 // run records that an entry has been running on the placement since the time at. The entry must be
-// in no list. run sets the size first, because all counts depend on it. It adds the gang to levels
-// last, because levels.add reads when the gang may be stopped.
+// in no list. run sets the size of the gang first, because all counts depend on the size. It adds
+// the gang to levels last, because levels.add reads safeUntil.
 func (q *Queue) run(e *entry, p pal.Placement, at time.Duration) {
 	q.resize(e, max(1, len(p.Members)))
 	if e.granted {
@@ -275,14 +279,15 @@ func (q *Queue) run(e *entry, p pal.Placement, at time.Duration) {
 	e.booked = e.counted * q.worth(p)
 	q.bookUsage(e, max(at, e.job.Booked), e.booked)
 	if q.join(e); e.job.Endless {
-		q.Changed() // its GPUs will not come free: forget the plans that count on them
+		q.Changed() // its GPUs will not come free, so drop cached answers that count on them
 	}
-	if q.mayStop(e) && !e.granted { // an overdue gang has had its turn
+	if q.mayStop(e) && !e.granted { // a gang that started in its turn is not stopped
 		q.levels.add(e, at)
 	}
 }
 
-// Requeue reports that a decided start failed: the gang keeps waiting, in its place.
+// Requeue reports that a start that Decide returned has failed. The gang waits again, in its old
+// place.
 func (q *Queue) Requeue(now time.Duration, id string) {
 	if e := q.entries[id]; e != nil && e.state == starting {
 		q.leave(now, e)
@@ -290,8 +295,8 @@ func (q *Queue) Requeue(now time.Duration, id string) {
 	}
 }
 
-// Stopped reports that a running gang has stopped and will start again: its GPUs are free, and it
-// waits.
+// Stopped reports that a running gang has stopped, but not finished. Its GPUs are free, and the
+// gang waits again.
 func (q *Queue) Stopped(now time.Duration, id string) {
 	if e := q.entries[id]; e != nil && e.state >= running {
 		e.countStop(now)
@@ -303,8 +308,8 @@ func (q *Queue) Stopped(now time.Duration, id string) {
 	}
 }
 
-// NotStopped reports that a gang keeps running unchanged, although the Queue decided to preempt,
-// migrate or resize it.
+// NotStopped reports that a preemption, migration or resize that Decide returned has failed, and
+// that the gang keeps running unchanged.
 func (q *Queue) NotStopped(id string) {
 	e := q.entries[id]
 	if e == nil || e.state != stopping && e.state != moving {
@@ -321,17 +326,18 @@ func (q *Queue) NotStopped(id string) {
 	}
 }
 
-// SetDrainedMembers sets the members of running gangs that are about to be moved off drained nodes.
-// The alternatives for each member are gangs of one member, best first. The Queue keeps the GPUs
-// that these members need until the next call, or until Rebase.
+// SetDrainedMembers sets the members of running gangs that Nomad is about to move off drained
+// nodes. Each element stands for one member. It lists the alternatives for the member, best first,
+// as gangs of one member. The Queue keeps GPUs for these members until the next call of
+// SetDrainedMembers or Rebase.
 func (q *Queue) SetDrainedMembers(members [][]pal.Gang) { q.drained = members }
 
-// NoMovesBefore forbids moves before the given time. So a caller that limits moves per hour avoids
-// searches for moves that it would not make.
+// NoMovesBefore makes Decide return no moves before the given time. A caller that limits moves per
+// hour thereby avoids searches for moves that it would not carry out.
 func (q *Queue) NoMovesBefore(until time.Duration) { q.movesFrom = until }
 
-// Finished reports that a job has ended by itself. Only such runs enter the run-time history,
-// because a run that was stopped or failed has no known length.
+// Finished reports that a job has ended by itself, and removes it. Only finished runs enter the
+// run-time history, because the length of a run that was stopped or failed is not known.
 func (q *Queue) Finished(now time.Duration, id string) {
 	if e := q.entries[id]; e != nil {
 		q.learn(e.job.Tenant, e.job.Name, e.sampleOf(now))
@@ -342,7 +348,7 @@ func (q *Queue) Finished(now time.Duration, id string) {
 	}
 }
 
-// Removed reports that a job is gone for another reason.
+// Removed reports that a job is gone for another reason, and removes it from the Queue.
 func (q *Queue) Removed(now time.Duration, id string) {
 	e := q.entries[id]
 	if e == nil {
@@ -354,8 +360,9 @@ func (q *Queue) Removed(now time.Duration, id string) {
 	delete(q.entries, id)
 }
 
-// leave takes the entry out of all lists. Afterwards its state is waiting but it is in no bucket,
-// and its attained and waited times are up to date. The caller enqueues, runs or drops it.
+// leave removes the entry from all lists of waiting, starting or running gangs. Afterwards the
+// entry's state is waiting, but it is in no bucket. Its times (before, doneBefore, waited) include
+// the span that has just ended. The caller then enqueues, runs or drops the entry.
 func (q *Queue) leave(now time.Duration, e *entry) {
 	switch e.state {
 	case waiting:
@@ -376,9 +383,9 @@ func (q *Queue) leave(now time.Duration, e *entry) {
 	e.countFreeing()
 }
 
-// stop removes an entry that has stopped from the lists that run added it to, from the victims of
-// claims and from leaving. Its fields must be as run left them, because sorted lists find the entry
-// by them.
+// stop removes an entry that has stopped from the lists to which run added it, from the victims of
+// its claim, and from leaving. The fields of the entry must still be as run left them, because
+// sorted lists find the entry by these fields.
 func (q *Queue) stop(now time.Duration, e *entry) {
 	q.version++
 	if e.granted {
@@ -397,7 +404,8 @@ func (q *Queue) stop(now time.Duration, e *entry) {
 	q.leaving = without(q.leaving, e)
 }
 
-// forget drops a decided start, move or growth of the entry that is not reported yet.
+// forget drops a start, move or growth of the entry that is decided but not reported yet; it does
+// nothing if there is none.
 func (q *Queue) forget(e *entry) {
 	if e.state != starting && e.state != moving {
 		return
@@ -412,11 +420,12 @@ func (q *Queue) forget(e *entry) {
 	q.pending = without(q.pending, e)
 }
 
-// Rebase converts all placements after the cluster was rebuilt. f gets each job's gang, with all
-// its members, and its placement. f returns both with the GPU and group numbers of the new cluster.
-// The placement of a waiting gang does not matter. Running gangs keep running.
+// Rebase converts all gangs and placements after the caller has built a new cluster. f gets each
+// job's gang, with all its members, and its placement. f returns both with the GPU and group
+// numbers of the new cluster. The placement of a waiting gang does not matter. Running gangs keep
+// running.
 func (q *Queue) Rebase(f func(id string, g pal.Gang, p pal.Placement) (pal.Gang, pal.Placement)) {
-	q.drained = nil // in numbers of the old cluster
+	q.drained = nil // it contains group numbers of the old cluster
 	q.changeEach(func(e *entry) {
 		e.regang(func(g pal.Gang) (out pal.Gang) {
 			out, e.placement = f(e.job.ID, g, e.placement)
@@ -436,28 +445,31 @@ func (q *Queue) Rebase(f func(id string, g pal.Gang, p pal.Placement) (pal.Gang,
 			q.account.used += e.amount(e.gpus) - e.served
 			e.served = e.amount(e.gpus)
 		}
-		// Targets have old GPU numbers. The target of a gang that shrinks is its first members.
-		// That of a gang that moves or grows becomes the members that it has now, so the Queue
-		// holds no new GPUs for it.
+		// Targets have GPU numbers of the old cluster. The target of a gang that shrinks becomes
+		// its first members. The target of a gang that moves or grows becomes its current members,
+		// so the Queue holds no new GPUs for it.
 		e.target.Members = e.placement.Members[:min(len(e.target.Members), len(e.placement.Members))]
 		e.countFreeing()
 	})
-	// These have old GPU numbers, too. The next pass decides again.
+	// The turn and the claims have GPU numbers of the old cluster, too. The next pass decides
+	// again.
 	q.turn = nil
 	for _, c := range slices.Clone(q.claims) {
 		q.drop(c)
 	}
 }
 
-// Reconsider replaces all gangs after the set of nodes that may serve them has changed. f gets each
-// job's gang, with all its members, and returns it with the same number of members.
+// Reconsider replaces all gangs after the set of nodes that they can use has changed. f gets each
+// job's gang, with all its members, and returns the new gang, which must have the same number of
+// members.
 func (q *Queue) Reconsider(f func(id string, g pal.Gang) pal.Gang) {
 	q.changeEach(func(e *entry) {
 		e.regang(func(g pal.Gang) pal.Gang { return f(e.job.ID, g) })
 	})
 }
 
-// changeEach calls change for every entry. Meanwhile waiting entries are in no bucket.
+// changeEach calls change for every entry, and then Changed. When change is called for a waiting
+// entry, the entry is in no bucket.
 func (q *Queue) changeEach(change func(*entry)) {
 	var queued []*entry
 	for _, e := range sorted(q.entries) {
@@ -475,15 +487,15 @@ func (q *Queue) changeEach(change func(*entry)) {
 	q.Changed()
 }
 
-// sorted lists all entries in order of submission to the queue. Maps have no order, and decisions
-// must not depend on one.
+// sorted returns all entries in the order in which they came to the Queue. Without sorting,
+// decisions could depend on the order of the map.
 func sorted(entries map[string]*entry) []*entry {
 	return slices.SortedFunc(maps.Values(entries), func(a, b *entry) int { return cmp.Compare(a.seq, b.seq) })
 }
 
-// Changed reports that the set of usable GPUs changed without another call to this Queue. For
-// example, a GPU failed or was repaired, a node joined, or other jobs took or freed GPUs. The Queue
-// then forgets what it has cached about the cluster.
+// Changed reports that the set of usable GPUs has changed for a reason that no other call reports.
+// For example, a GPU failed or was repaired, a node joined, or other jobs took or freed GPUs. The
+// Queue then drops what it has cached about the cluster.
 func (q *Queue) Changed() {
 	q.version++
 	q.changes++

@@ -15,7 +15,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
-// world drives a Queue from a story and carries out its decisions.
+// world is a Queue and a cluster. It carries out the commands of a story, and the decisions of the
+// Queue.
 type world struct {
 	queue   *Queue
 	cluster *pal.Cluster
@@ -25,8 +26,7 @@ type world struct {
 	manual  bool // actions are not reported automatically
 }
 
-// TestStories runs the stories in testdata: one file for each rule of the
-// queue.
+// TestStories runs the stories in testdata, one file for each rule of the queue.
 func TestStories(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		w := &world{}
@@ -61,7 +61,7 @@ func (w *world) do(t *testing.T, d *datadriven.TestData) (string, error) {
 			w.report(d.Cmd, id)
 		}
 		return w.decide(), nil
-	case "progress": // of running gangs, in percent
+	case "progress": // progress reports of running gangs, in percent
 		for _, s := range strings.Split(strings.TrimSpace(d.Input), "\n") {
 			var id string
 			var percent float64
@@ -102,8 +102,8 @@ func (w *world) do(t *testing.T, d *datadriven.TestData) (string, error) {
 	return "", fmt.Errorf("command %q", d.Cmd)
 }
 
-// open makes a queue, and a cluster of nodes with four GPUs, whose first GPU
-// has the given class-A score.
+// open creates a queue, and a cluster of nodes with four GPUs. The GPU slow has a PM score of 2 for
+// class A.
 func (w *world) open(t *testing.T, d *datadriven.TestData) error {
 	nodes, order, maxWait, slow := 2, "fifo", 720, ""
 	o := Options{Placement: pal.Policy{Name: pal.PAL}}
@@ -181,7 +181,7 @@ func testNodes(n int, slow string) []pal.Node {
 	return nodes
 }
 
-// submit reads "id gpus [key=value …]".
+// submit submits the job of a line "id gpus [key=value …]".
 func (w *world) submit(s string) error {
 	f := strings.Fields(s)
 	var gpus int
@@ -226,8 +226,8 @@ func (w *world) submit(s string) error {
 	return w.queue.Submit(w.now, j)
 }
 
-// moving reads the GPUs of members that will be moved, one "gpus [node]" per line, with the
-// preferred node.
+// moving returns the members for SetDrainedMembers. Each line "gpus [node]" stands for a member,
+// with its preferred node.
 func (w *world) moving(lines string) (members [][]pal.Gang) {
 	for _, s := range strings.Split(strings.TrimSpace(lines), "\n") {
 		gpus, node := 0, -1
@@ -245,8 +245,8 @@ func (w *world) moving(lines string) (members [][]pal.Gang) {
 	return members
 }
 
-// change takes lines "id gpus [tenant [user]]". For each running gang it asks where the gang could
-// run with that many GPUs instead.
+// change takes lines "id gpus [tenant [user]]", and asks where each of these running gangs could
+// run with this number of GPUs instead.
 func (w *world) change(lines string) string {
 	var b strings.Builder
 	for _, s := range strings.Split(strings.TrimSpace(lines), "\n") {
@@ -303,7 +303,7 @@ func (w *world) report(what, id string) {
 	}
 }
 
-// decide calls Decide until it returns nothing, and carries out the decisions.
+// decide calls Decide and carries out the decisions, until Decide returns none.
 func (w *world) decide() string {
 	var b strings.Builder
 	for {
@@ -356,8 +356,8 @@ func (w *world) names(p pal.Placement) string {
 	return strings.Join(ids, ",")
 }
 
-// TestStaleCluster: decisions stay valid if the cluster knows of an end, or of
-// a failed GPU, before the Queue does.
+// TestStaleCluster: the Queue decides correctly if the cluster shows that a member has ended or a
+// GPU has failed before that is reported to the Queue.
 func TestStaleCluster(t *testing.T) {
 	for _, what := range []string{"ended", "failed"} {
 		w := &world{gangs: map[string]pal.Gang{}, places: map[string]pal.Placement{}}
@@ -393,7 +393,7 @@ func TestStaleCluster(t *testing.T) {
 	}
 }
 
-// TestWaitingSurvivesRestart: a restarted placer knows which gangs are overdue.
+// TestWaitingSurvivesRestart: after a restart, the placer still knows which gangs are overdue.
 func TestWaitingSurvivesRestart(t *testing.T) {
 	q, err := New(Options{Order: SRTF, Backfill: BackfillBestEffort, MaxWait: time.Hour, Placement: pal.Policy{Name: pal.PAL}})
 	if err != nil {
@@ -422,8 +422,8 @@ func TestWaitingSurvivesRestart(t *testing.T) {
 	}
 }
 
-// TestRoomForWhatTheQueueHasNotHeard: members of a gang that shrinks for another one have ended,
-// but the queue does not know yet.
+// TestRoomForWhatTheQueueHasNotHeard: RoomFor works if members of a shrinking gang have ended, but
+// the queue does not know that yet.
 func TestRoomForWhatTheQueueHasNotHeard(t *testing.T) {
 	w := &world{gangs: map[string]pal.Gang{}, places: map[string]pal.Placement{}}
 	q, err := New(Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}})
@@ -455,8 +455,8 @@ func TestRoomForWhatTheQueueHasNotHeard(t *testing.T) {
 	}
 }
 
-// TestRoomForCountsItsOwn: free GPUs that an edited gang cannot use are told apart, as they are for
-// a waiting gang.
+// TestRoomForCountsItsOwn: RoomFor returns the number of free GPUs that an edited gang cannot use,
+// as Waiting does for a waiting gang.
 func TestRoomForCountsItsOwn(t *testing.T) {
 	c, err := pal.NewCluster(testNodes(2, ""), pal.TwoTier(1.7))
 	if err != nil {
@@ -473,9 +473,9 @@ func TestRoomForCountsItsOwn(t *testing.T) {
 	}
 }
 
-// TestRoomForShrinkingGang: a gang that its author changes while it shrinks has nothing on the
-// cluster: neither its leaving members nor its others free CPU when they end. It does not get back
-// the GPUs that leaving members free for another gang.
+// TestRoomForShrinkingGang: if a gang is edited while it shrinks, its GPUs and CPU are already free
+// in the cluster. So no end of a member frees its CPU once more. The gang does not get back the
+// GPUs that its leaving members free for another gang.
 func TestRoomForShrinkingGang(t *testing.T) {
 	nodes := testNodes(2, "")
 	nodes[0].Free, nodes[1].Free = pal.Resources{CPU: 6}, pal.Resources{CPU: 4}

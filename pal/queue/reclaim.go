@@ -8,14 +8,15 @@ import (
 	"slices"
 )
 
-// reclaim stops gangs of tenants that borrow GPUs, worst level first, for a gang whose tenant stays
-// within its quota. A tenant has a right to its quota, whatever the level of the other gangs
-// (Kueue's reclaimWithinCohort). Only preemptible gangs are stopped.
+// reclaim stops gangs of tenants that borrow GPUs so that a gang whose tenant stays within its
+// quota can start, and reports whether it did. It stops only preemptible gangs, the worst level
+// first. A tenant has a right to its quota, even against gangs of better levels (Kueue's
+// reclaimWithinCohort).
 //
-// Two tenants are compared below their common parent. The branch with the waiting gang must be
-// within its quota, and the branch with the victim above its own, not counting gangs that are being
-// stopped already. A gang stops as a whole, so the last victim may take its tenant below its quota,
-// by less than the gang's size.
+// Two tenants are compared below their common parent. The branch with the waiting gang must stay
+// within its quota, and the branch with the victim must be above its quota, not counting gangs that
+// are already being stopped. A gang stops as a whole, so the last victim can take its tenant below
+// its quota, by less than the gang's size.
 func (p *pass) reclaim(e *entry) bool {
 	if !p.tree.quotas || p.claimOf(e) == 0 {
 		return false
@@ -33,8 +34,8 @@ func (p *pass) reclaim(e *entry) bool {
 	return len(vs) > 0 && p.stopEnough(e, &victims{p: &p.planner, left: vs})
 }
 
-// freedGPUs counts, by tenant, the GPUs that would be freed for a gang, in addition to those that
-// are being freed already.
+// freedGPUs is the number of GPUs, by tenant, that would be freed for a gang, without the GPUs that
+// are already being freed.
 type freedGPUs map[*tenant]float64
 
 func (f freedGPUs) add(v *entry, gpus float64) {
@@ -43,8 +44,8 @@ func (f freedGPUs) add(v *entry, gpus float64) {
 	}
 }
 
-// countFreeing updates how many GPUs the gang's tenants count as being freed: those that the gang
-// gives up while it is being stopped or shrunk, otherwise none.
+// countFreeing updates how many GPUs of the gang its tenants count as being freed. While the gang
+// is being stopped or shrunk, these are the GPUs that it gives up; otherwise there are none.
 func (v *entry) countFreeing() {
 	gpus := 0.0
 	if v.state == stopping {
@@ -56,10 +57,9 @@ func (v *entry) countFreeing() {
 	v.freeing = gpus
 }
 
-// quotas compares the tenants of a waiting and a running gang below their common parent. within
-// reports whether the waiting gang's branch stays within its quota with the gang. over reports
-// whether the running gang's branch is above its quota, not counting GPUs that are or would be
-// freed.
+// quotas compares the tenants of a waiting gang e and a running gang v below their common parent.
+// within reports whether e's branch stays within its quota if e starts. over reports whether v's
+// branch is above its quota, not counting GPUs that are being freed or would be freed.
 func (ts *tenancy) quotas(e, v *entry, freed freedGPUs) (within, over bool) {
 	if !ts.tree.quotas {
 		return false, true
@@ -69,18 +69,19 @@ func (ts *tenancy) quotas(e, v *entry, freed freedGPUs) (within, over bool) {
 	return within, others == nil || others.gpus-others.freeing-freed[others] > float64(others.Quota)
 }
 
-// outranks reports whether a waiting gang e may take the GPUs of a running gang v. Two of three
-// must hold: e's level is better (given as better), e's tenant stays within its quota, v's tenant
-// is above its own. If a better level were enough, v's tenant would reclaim the GPUs at once.
+// outranks reports whether a waiting gang e can take the GPUs of a running gang v. Two of three
+// conditions must hold: e's level is better (passed as better), e's tenant stays within its quota,
+// v's tenant is above its quota. If a better level alone were enough, v's tenant would reclaim the
+// GPUs at once.
 func (ts *tenancy) outranks(better bool, v, e *entry, freed freedGPUs) bool {
 	within, over := ts.quotas(e, v, freed)
 	return better && (within || over) || within && over
 }
 
-// apart returns the branches in which two tenants' paths in the tree first differ. For
-// research/vision and research/speech these are the two tenants; for research/vision and sales/web
-// they are research and sales. A tenant that contains the other gets nil; equal tenants both get
-// nil.
+// apart returns the two branches at which the paths of two tenants in the tree first differ. For
+// research/vision and research/speech, these are the two tenants. For research/vision and
+// sales/web, they are research and sales. If one tenant contains the other, the branch of the
+// containing tenant is nil. For equal tenants, both are nil.
 func apart(a, b *tenant) (ofA, ofB *tenant) {
 	i := 0
 	for i < min(len(a.chain), len(b.chain)) && a.chain[i] == b.chain[i] {

@@ -9,8 +9,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// A waiting gang starts where it may run now, not where it might have run at its
-// submission.
+// A waiting gang starts on a node that it can use now, even if it could not use the node when it
+// was submitted.
 func TestReconsider(t *testing.T) {
 	q, err := New(Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}})
 	if err != nil {

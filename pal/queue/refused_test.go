@@ -12,7 +12,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
-// submit submits a job on one part.
+// submit submits a job that requests one part of a GPU.
 func (s *sharers) submit(id string, class pal.AppClass) {
 	s.t.Helper()
 	s.submitted(id, class, func(*Job) {})
@@ -30,7 +30,7 @@ func (s *sharers) submitted(id string, class pal.AppClass, but func(*Job)) {
 	s.of[id] = g
 }
 
-// starts carries out the queue's decisions, and returns which gangs start.
+// starts carries out the queue's decisions, and returns the gangs that start.
 func (s *sharers) starts() (ids []string) {
 	s.t.Helper()
 	for _, a := range s.q.Decide(s.now, s.c) {
@@ -52,7 +52,7 @@ func (s *sharers) wants(what string, ids ...string) {
 	}
 }
 
-// waits checks what a gang waits for.
+// waits checks the reason for which a gang waits, and the number of free parts in it.
 func (s *sharers) waits(id string, want reason.Kind, free int) {
 	s.t.Helper()
 	for _, w := range s.q.Waiting(s.now, s.c) {
@@ -66,8 +66,8 @@ func (s *sharers) waits(id string, want reason.Kind, free int) {
 	s.t.Errorf("%s does not wait", id)
 }
 
-// A gang whose only possible neighbours are bad waits for better ones, and others pass it. Once it
-// is overdue, it takes any part.
+// A gang whose only possible neighbours are bad waits for better ones, and gangs behind it can
+// start before it. When it is overdue, it takes any part.
 func TestRefusedGang(t *testing.T) {
 	s := newSharersOn(t, "V100", 1)
 	s.submit("there", pal.ClassA)
@@ -89,7 +89,7 @@ func TestRefusedGang(t *testing.T) {
 	s.wants("it is overdue", "late")
 }
 
-// If nobody is refused, the same gang starts at once.
+// Without RefuseBad, the same gang starts at once.
 func TestRefusingNobody(t *testing.T) {
 	s := newSharersOn(t, "V100", 1)
 	s.q.opt.Placement.RefuseBad = false
@@ -98,8 +98,7 @@ func TestRefusingNobody(t *testing.T) {
 	s.wants("A beside A", "there", "next")
 }
 
-// An overdue gang that waits for its turn keeps the part reserved for it, whoever the
-// neighbours are.
+// An overdue gang in its turn uses the part that is kept for it, whatever its neighbours are.
 func TestOverdueKeepsAnyPart(t *testing.T) {
 	s := newSharersOn(t, "V100", 1)
 	for _, id := range []string{"a", "b", "c"} {
@@ -112,15 +111,14 @@ func TestOverdueKeepsAnyPart(t *testing.T) {
 	s.waits("late", reason.GPUs, 0)
 	s.submit("other", pal.ClassB)
 	s.end("a")
-	s.waits("late", reason.Next, 0) // even if asked before the queue decides
+	s.waits("late", reason.Next, 0) // the answer is right even before the next Decide
 	if _, by, ok := s.q.Look(s.c, s.of["late"]); !ok || by.RefuseBad {
 		t.Errorf("search for the gang whose turn it is: fits %v, parts refused %v", ok, by.RefuseBad)
 	}
 	s.wants("it is overdue", "late")
 }
 
-// stops checks that the queue decides to stop one gang for another, and reports
-// the stop.
+// stops checks that the queue decides to stop one gang for another, and nothing else.
 func (s *sharers) stops(what, victim, by string) {
 	s.t.Helper()
 	as := s.q.Decide(s.now, s.c)
@@ -129,8 +127,7 @@ func (s *sharers) stops(what, victim, by string) {
 	}
 }
 
-// An overdue gang for which others are being stopped takes any part that becomes free
-// earlier.
+// An overdue gang for which another gang is being stopped takes any part that becomes free earlier.
 func TestOverdueWithAClaimTakesAnyPart(t *testing.T) {
 	s := newSharersOn(t, "V100", 1)
 	for _, id := range []string{"a", "b", "c"} {
@@ -140,12 +137,12 @@ func TestOverdueWithAClaimTakesAnyPart(t *testing.T) {
 	s.submit("late", pal.ClassA)
 	s.pass(int(DefaultMaxWait / time.Minute))
 	s.stops("it is overdue", "a", "late")
-	s.end("b") // while a takes its time to end
+	s.end("b") // a has not ended yet
 	s.wants("another part is free", "late")
 }
 
-// A gang for which others are stopped out of turn does not start beside those that are about to
-// leave.
+// If others are being stopped for a gang because of its priority, not in its turn, the gang does
+// not start beside them before they have left.
 func TestClaimKeepsNoBadNeighbour(t *testing.T) {
 	s := newSharersOn(t, "V100", 1)
 	s.submitted("a", pal.ClassA, func(j *Job) { j.Preemptible = true })

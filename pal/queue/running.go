@@ -12,12 +12,12 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// runners are the running gangs, including those that are being stopped or moved.
+// runners holds the running gangs, including those that are being stopped or moved.
 type runners struct {
 	running  []*entry // in no order
-	byEnd    []*entry // by expected end
-	elastics []*entry // those that are elastic
-	endless  int      // number of gangs that never end
+	byEnd    []*entry // by expected end, earliest first
+	elastics []*entry // the elastic ones among them
+	endless  int      // number of services among them
 }
 
 // join adds a gang that has begun to run.
@@ -35,7 +35,7 @@ func (rs *runners) join(e *entry) {
 	}
 }
 
-// part removes a gang that no longer runs.
+// part removes from the lists a gang that no longer runs.
 func (rs *runners) part(e *entry) {
 	last := rs.running[len(rs.running)-1]
 	rs.running[e.runPos], last.runPos = last, e.runPos
@@ -53,14 +53,14 @@ func (rs *runners) part(e *entry) {
 	}
 }
 
-// byEnd sorts running gangs by expected end. Remove a gang from runners.byEnd before its expected
-// end changes, because binary search finds it by that.
+// byEnd compares running gangs by expected end. Remove a gang from runners.byEnd before its
+// expected end changes, because a binary search by expected end finds it.
 func byEnd(a, b *entry) int {
 	return cmp.Or(cmp.Compare(a.expectedEnd, b.expectedEnd), cmp.Compare(a.seq, b.seq))
 }
 
-// foreseeEnds moves the expected end of gangs that should have ended by now into the future, by at
-// least a second. The other gangs keep their expected ends, so a reservation does not move while
+// foreseeEnds gives each gang that should have ended by now a new expected end, at least a second
+// in the future. The other gangs keep their expected ends, so a reservation does not move while
 // gangs end as expected.
 func (rs *runners) foreseeEnds(fs *foresight, now time.Duration) {
 	for len(rs.byEnd) > 0 && rs.byEnd[0].expectedEnd < now {
@@ -80,8 +80,8 @@ func (rs *runners) expectEnd(e *entry, at time.Duration) {
 	rs.byEnd = slices.Insert(rs.byEnd, i, e)
 }
 
-// Running returns the running gangs, including those that are being stopped, with their placements,
-// in no order.
+// Running returns the IDs and placements of the running gangs, including those that are being
+// stopped or moved, in no order.
 func (rs *runners) Running() iter.Seq2[string, pal.Placement] {
 	return func(yield func(string, pal.Placement) bool) {
 		for _, e := range rs.running {

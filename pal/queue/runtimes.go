@@ -15,39 +15,39 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// maxSamples bounds the stored runs of a name; the oldest run is dropped first. maxNames bounds the
-// stored names; see makeRoom.
+// maxSamples is the maximum number of stored runs of a name; the oldest run is dropped first.
+// maxNames is the maximum number of stored names; see makeRoom.
 const (
 	maxSamples = 64
 	maxNames   = 200
 )
 
-// beyond is a relative difference of run times. An earlier run, or an estimate, no longer predicts
-// a gang that has outlasted it by more than this part.
+// beyond is a relative difference of run times. An earlier run or an estimate no longer predicts a
+// gang whose work is more than 1 + beyond times as long.
 const beyond = 0.4
 
 // sample is one finished run: its work at cost 1, its number of GPUs, and its number among the
-// submissions of its name.
+// submissions of its name (nth).
 type sample struct {
 	work time.Duration
 	gpus int
 	nth  int64
-	// model is set if the run was on one known GPU model; time is then how long it would take on
-	// the median GPUs of that model. The speeds of its name convert time into work.
+	// model is set if the whole run was on one known GPU model. time is then how long the run would
+	// take on the median GPUs of this model. The speeds of the run's name convert time into work.
 	model string
 	time  time.Duration
 	// beside encodes which neighbours shared GPUs with the run; see [company.mostly].
 	beside int8
 }
 
-// submissions counts the submissions of a name. It is kept while gangs of the name exist or runs of
-// the name are stored.
+// submissions counts the submissions of one name. It is kept as long as the Queue has gangs of the
+// name or stores runs of the name.
 type submissions struct {
 	count int64
 	live  int // gangs of the name in the Queue
 }
 
-// submitted numbers a gang among the submissions of its name, from 1.
+// submitted gives a gang its number among the submissions of its name, from 1.
 func (fs *foresight) submitted(e *entry) {
 	s := fs.submissions[e.job.Name]
 	if s == nil {
@@ -59,42 +59,43 @@ func (fs *foresight) submitted(e *entry) {
 	e.nth = s.count
 }
 
-// gone removes a gang from the count of its name.
+// gone records that a gang has left the Queue.
 func (fs *foresight) gone(e *entry) {
 	fs.submissions[e.job.Name].live--
 	fs.forgetSubmissions(e.job.Name)
 }
 
+// forgetSubmissions deletes the count of a name without gangs in the Queue and without stored runs.
 func (fs *foresight) forgetSubmissions(name string) {
 	if s := fs.submissions[name]; s != nil && s.live == 0 && fs.runTimes[name] == nil {
 		delete(fs.submissions, name)
 	}
 }
 
-// runTimes is what is stored for a name.
+// runTimes is the history of one name.
 type runTimes struct {
 	tenant  string
 	samples []sample                     // oldest first
-	sorted  []sample                     // the same, shortest first; nil: to be sorted
-	nths    []int64                      // of the samples, ascending; nil: to be sorted
-	fresh   map[nearKind]*foreseen       // forecasts for gangs that have not run
-	last    int64                        // value of lessons when the last run was added
+	sorted  []sample                     // samples, shortest first; nil: not sorted yet
+	nths    []int64                      // nth of all samples, ascending; nil: not sorted yet
+	fresh   map[nearKind]*foreseen       // predictions for gangs that have not run yet
+	last    int64                        // value of foresight.lessons when the last run was added
 	speeds  pal.Speeds                   // used to compute the samples' work; see [foresight.rate]
 	byModel map[int]map[string]ModelRuns // by number of GPUs; see [foresight.RunsByModel]
 }
 
 // foresight predicts how long gangs run, from estimates, earlier runs and the gangs' own reports.
-// It also computes the order of the queue from that.
+// From these predictions it also computes the order of the queue.
 type foresight struct {
 	opt         *Options
 	runTimes    map[string]*runTimes
 	submissions map[string]*submissions // by name
-	estimated   bool                    // some run with an estimate is stored; see judge
-	usual       time.Duration           // expected run time without an estimate; see learnSilent
+	estimated   bool                    // a run with an estimate has been stored; see judge
+	usual       time.Duration           // assumed run time without an estimate; see takeSilent
 	lessons     int64                   // number of runs learned so far
-	learned     map[string]struct{}     // names whose gangs must be sorted again
+	learned     map[string]struct{}     // names whose waiting gangs must be sorted again; see resort
 	named       map[string][]*entry     // waiting gangs by the name that predicts their run time; see toldBy
-	chances     []chance                // buffer of [remainingRunTime]
+	chances     []chance                // memory that remainingRunTime reuses
 }
 
 func newForesight(o *Options) foresight {
@@ -102,7 +103,8 @@ func newForesight(o *Options) foresight {
 		learned: map[string]struct{}{}, named: map[string][]*entry{}}
 }
 
-// learn stores a finished run. Waiting gangs that depend on this name are sorted again.
+// learn stores a finished run. The next pass sorts the waiting gangs that depend on this name
+// again.
 func (fs *foresight) learn(tenant, name string, s sample) {
 	if name == "" || s.work <= 0 {
 		return
@@ -111,7 +113,7 @@ func (fs *foresight) learn(tenant, name string, s sample) {
 	fs.learned[name] = struct{}{}
 }
 
-// note adds a finished run to the history.
+// note adds a run to the history of a name.
 func (fs *foresight) note(tenant, name string, s sample) {
 	fs.lessons++
 	h := fs.runTimes[name]
@@ -121,12 +123,12 @@ func (fs *foresight) note(tenant, name string, s sample) {
 		fs.runTimes[name] = h
 	}
 	h.last, h.sorted, h.nths, h.fresh, h.byModel = fs.lessons, nil, nil, nil, nil
-	h.samples = append(slices.Clone(h.samples[max(0, len(h.samples)-maxSamples+1):]), s.at(h.speeds)) // clones share the old slice
+	h.samples = append(slices.Clone(h.samples[max(0, len(h.samples)-maxSamples+1):]), s.at(h.speeds)) // copied, because clones share the old slice
 }
 
-// makeRoom forgets one name if there are too many: among the names of the tenant that has most
-// names, the one whose last run is the oldest. So a user who gives each job its own name only
-// pushes out names of the same tenant.
+// makeRoom deletes the history of one name if there are already maxNames. It chooses the tenant
+// with the most names and, among that tenant's names, the name whose last run is the oldest. So a
+// user who gives each job another name removes only names of the same tenant.
 func (fs *foresight) makeRoom() {
 	if len(fs.runTimes) < maxNames {
 		return
@@ -151,7 +153,7 @@ func (fs *foresight) makeRoom() {
 	fs.learned[oldest] = struct{}{}
 }
 
-// RunTimes is the history of a name in the form in which it is saved.
+// RunTimes is the history of one name, in the form in which it is saved.
 type RunTimes struct {
 	Name   string `json:"name"`
 	Tenant string `json:"tenant,omitempty"`
@@ -160,16 +162,17 @@ type RunTimes struct {
 	Last int64 `json:"last"`
 	// Models are the GPU models of the runs.
 	Models []string `json:"models,omitempty"`
-	// Runs are the finished ones, oldest first.
+	// Runs are the finished runs, oldest first.
 	Runs []Run `json:"runs"`
 }
 
-// Run is a finished run: the time on the median GPUs of its model, in nanoseconds; its GPUs; the
-// index of its model in Models, from 1; and its company, see [company.mostly]. Index 0 means
-// several models, or an unknown one; then the time is at cost 1.
+// Run is a finished run. Its elements are the run time on the median GPUs of its model, in
+// nanoseconds; its number of GPUs; the index of its model in Models, from 1; and its company (see
+// [company.mostly]). Index 0 means several models, or an unknown one; then the run time is at cost
+// 1.
 type Run [4]int64
 
-// RunTimes returns the whole history, sorted by name.
+// RunTimes returns the history of all names, sorted by name.
 func (fs *foresight) RunTimes() []RunTimes {
 	out := make([]RunTimes, 0, len(fs.runTimes))
 	for name, h := range fs.runTimes {
@@ -189,11 +192,13 @@ func (fs *foresight) RunTimes() []RunTimes {
 	return out
 }
 
-// Lessons counts the runs learned so far. While it is unchanged, so is the history.
+// Lessons returns the number of runs learned so far. The history changes only if this number
+// changes.
 func (fs *foresight) Lessons() int64 { return fs.lessons }
 
-// Remember replaces the history with that of an earlier Queue, leaving out invalid runs. The
-// remembered runs count as the last submissions before those to this Queue.
+// Remember replaces the history with the history that an earlier Queue returned (RunTimes). It
+// leaves out invalid runs. The remembered runs of a name count as the last submissions of the name
+// before those to this Queue.
 func (fs *foresight) Remember(stored []RunTimes) {
 	before := fs.runTimes
 	fs.runTimes, fs.lessons = map[string]*runTimes{}, 0
@@ -229,9 +234,9 @@ func (fs *foresight) Remember(stored []RunTimes) {
 }
 
 // remaining returns how much longer a gang is expected to run, at cost 1. It uses the user's
-// estimate, else the history of its name, else its run time so far, each combined with the gang's
-// reports. The limit caps the result. Without an estimate, a history and reports, the limit itself
-// is expected.
+// estimate, else the history of the gang's name, else the gang's run time so far. It combines each
+// of them with the gang's reports. The result is at most the gang's limit. Without an estimate, a
+// history and reports, the result is the limit itself.
 func (fs *foresight) remaining(e *entry, now time.Duration) time.Duration {
 	if left := e.limit(now); left > 0 && !fs.knowsRunTime(e) && !e.tells(now) {
 		return left
@@ -244,16 +249,17 @@ func (fs *foresight) knowsRunTime(e *entry) bool {
 	return e.job.Estimate > 0 || len(fs.samples(e.job.Name)) > 0
 }
 
-// bounded caps a run time at the gang's limit.
+// bounded returns d, but at most the run time that the gang's limit leaves.
 func (e *entry) bounded(now, d time.Duration) time.Duration {
 	if left := e.limit(now); left > 0 {
 		return min(left, d)
 	}
-	return d // no limit, or Nomad is ending it
+	return d // no limit, or Nomad is ending the gang
 }
 
-// limit returns how long the gang may still run, at cost 1. It is 0 or less if there is no limit,
-// or the gang should have ended. The limit applies to each run separately.
+// limit returns how long the gang can still run before Nomad ends it, at cost 1. The result is 0 or
+// less if there is no limit, or if the gang should already have ended. The limit applies to each
+// run separately.
 func (e *entry) limit(now time.Duration) time.Duration {
 	if e.state == waiting || e.state == starting {
 		return e.job.Limit
@@ -261,29 +267,30 @@ func (e *entry) limit(now time.Duration) time.Duration {
 	return atMostLongest(float64(e.job.Limit-max(0, now-e.startedAt)) / e.cost(e.placement))
 }
 
-// expected is [foresight.remaining] without the limit. A gang that outlasts everything known is
-// expected to run as long again.
+// expected returns [foresight.remaining] without the limit. A gang that has run much longer than
+// everything known predicts is expected to run as long again as it has run so far.
 func (fs *foresight) expected(e *entry, now time.Duration) time.Duration {
 	return fs.foresee(e, now, func(f *foreseen) *time.Duration { return &f.mean }, remainingRunTime.mean)
 }
 
-// index is [remainingRunTime.index] of the gang, capped at its limit.
+// index returns [remainingRunTime.index] of the gang, but at most its limit.
 func (fs *foresight) index(e *entry, now time.Duration) time.Duration {
 	return e.bounded(now, fs.foresee(e, now, func(f *foreseen) *time.Duration { return &f.index }, remainingRunTime.index))
 }
 
-// foreseen caches forecasts for gangs that have not run; 0: not computed yet.
+// foreseen caches predictions for gangs that have not run yet; 0: not computed yet.
 type foreseen struct{ mean, index time.Duration }
 
-// nearKind is the key of that cache: gangs of a name with equal keys have the same forecast.
+// nearKind is the key of the cache runTimes.fresh. Gangs of one name with equal keys have the same
+// prediction.
 type nearKind struct {
 	gpus  int
 	near  int64 // see runTimes.near
 	stops bool
 }
 
-// foresee calls ask with the gang's remaining run time. For gangs that have not run yet it calls
-// ask once per kind and caches the result.
+// foresee returns the result of ask for the gang's remaining run time. For gangs that have not run
+// yet, it calls ask once per nearKind, and caches the result in the field that kept returns.
 func (fs *foresight) foresee(e *entry, now time.Duration, kept func(*foreseen) *time.Duration, ask func(remainingRunTime) time.Duration) time.Duration {
 	h := fs.runTimes[e.job.Name]
 	if h == nil || e.job.Estimate > 0 || e.work(now) > 0 {
@@ -305,9 +312,9 @@ func (fs *foresight) foresee(e *entry, now time.Duration, kept func(*foreseen) *
 	return *d
 }
 
-// near rounds the submission number of a gang, so that thousands of waiting gangs have few
-// different numbers. It returns the nearest stored submission. Before the first and after the last
-// stored submission, it rounds the distance to a power of two.
+// near returns the submission number of a gang, rounded so that thousands of waiting gangs have few
+// different numbers. The result is the number of the nearest stored run. Before the first and after
+// the last stored run, it is at a distance of a power of two.
 func (h *runTimes) near(nth int64) int64 {
 	if h.nths == nil {
 		for _, s := range h.samples {
@@ -329,14 +336,15 @@ func (h *runTimes) near(nth int64) int64 {
 	return h.nths[i]
 }
 
-// powerOf2 is the greatest power of two that is at most n.
+// powerOf2 returns the greatest power of two that is at most n.
 func powerOf2(n int64) int64 { return 1 << (bits.Len64(uint64(n)) - 1) }
 
-// remainingRunTime is the distribution of how much longer a gang runs, at cost 1. It combines known
-// runs with an unknown part, for the case that no known run predicts the gang. With a history, the
-// unknown part weighs as much as the last run of the gang's size. If the gang cannot be stopped, it
-// weighs [doubtOfMean] of that. With an estimate it weighs nothing at first. Known runs that the
-// gang has outlasted lose weight, so the unknown part gains.
+// remainingRunTime is the predicted distribution of how much longer a gang runs, at cost 1. It
+// combines known runs with an unknown part, for the case that no known run predicts the gang. With
+// a history, the unknown part has the weight of the last run with the gang's number of GPUs; if the
+// gang cannot be stopped, only [doubtOfMean] of that weight. With an estimate, it has no weight at
+// first. Known runs lose weight when the gang has run longer than they did, so the share of the
+// unknown part grows.
 type remainingRunTime struct {
 	of    []chance // the known runs, shortest first
 	again float64  // median remaining time of the unknown part, in seconds
@@ -346,9 +354,9 @@ type remainingRunTime struct {
 // chance is one possible remaining run time, in seconds. Weights need not add up to 1.
 type chance struct{ left, weight float64 }
 
-// remainingRunTime computes the distribution for a gang, from the estimate alone if its user gave
-// one. Its list is valid until the next call, which reuses the memory: a pass may call it thousands
-// of times.
+// remainingRunTime returns the distribution for a gang. If the gang's user gave an estimate, the
+// earlier runs of the gang's name are not used. The list of the result is valid until the next
+// call. That call reuses the memory, because a pass may call remainingRunTime thousands of times.
 func (fs *foresight) remainingRunTime(e *entry, now time.Duration) remainingRunTime {
 	done := e.work(now)
 	o := remainingRunTime{again: max(done, fs.unknown(e)).Seconds(), of: fs.chances[:0]}
@@ -386,8 +394,8 @@ func (o remainingRunTime) weight() float64 {
 	return all
 }
 
-// mean returns the expected remaining time. For the unknown part, which has no finite mean, it uses
-// the median (the field again).
+// mean returns the expected remaining time. The unknown part has no finite mean, so mean uses its
+// median (the field again) instead.
 func (o remainingRunTime) mean() time.Duration {
 	weight, sum := o.rest, o.rest*o.again
 	for _, c := range o.of {
@@ -396,32 +404,32 @@ func (o remainingRunTime) mean() time.Duration {
 	return seconds(sum / weight)
 }
 
-// seconds converts seconds to a time, up to longestRun.
+// seconds returns a number of seconds as a duration, but at most longestRun.
 func seconds(s float64) time.Duration { return atMostLongest(s * float64(time.Second)) }
 
-// doubt bounds the index of a gang with a history: it is at most doubt × the index that the gang
-// would have without one. A gang whose earlier runs were long may itself be short, and must get a
-// chance to show it. The value was chosen on virtual clusters of the Philly trace. With 1, 2, 4, 8
-// and 16 the average JCT was 1.013, 0.993, 0.974, 0.963 and 0.960 times that of the best other
-// policy with the same knowledge. The p99 of the slowdown was at worst 1.4, 2.1, 1.7, 2.4 and 6.4
-// times the least; without a bound, 37 times.
+// doubt bounds the index of a gang with a history: the index is at most doubt × the index that the
+// gang would have without a history. The bound exists because a gang whose earlier runs were long
+// can itself be short, and must get a chance to show it. The value was chosen on virtual clusters
+// of the Philly trace. With 1, 2, 4, 8 and 16, the average JCT was 1.013, 0.993, 0.974, 0.963 and
+// 0.960 times that of the best other policy with the same knowledge. The p99 of the slowdown was at
+// worst 1.4, 2.1, 1.7, 2.4 and 6.4 times the least p99; without a bound, it was 37 times.
 const doubt = 8
 
-// index returns the Gittins index as a time: at best, how much run time is spent per gang of this
-// kind that ends. When some runs of a name are short and some very long, the index is short until
-// the gang has outlasted the short ones; the mean would make all of them look long. (Tiresias's
-// 2D-Gittins index uses GPU time.)
+// index returns the Gittins index as a time: the run time that is spent, at best, for each gang of
+// this kind that ends. If some runs of a name are short and some very long, the index is short
+// until the gang has run longer than the short ones. The mean would make all of them look long.
+// (Tiresias's 2D-Gittins index uses GPU time.)
 //
-// "At best" means the minimum over all times at which one could give up on the gang. It is enough
-// to try the known ends, and a moment after the start, when only the unknown part can end. For
-// each, the value is the expected run time until then, divided by the chance that the gang has
-// ended.
+// "At best" means the minimum over all times at which the Queue could give up on the gang. For each
+// such time, the value is the expected run time until then, divided by the chance that the gang has
+// ended by then. index tries only the ends of the known runs, and the moment after now, when only
+// the unknown part can end; the minimum is always at one of them.
 func (o remainingRunTime) index() time.Duration {
 	weight, best := o.weight(), math.Inf(1)
 	if o.rest > 0 {
 		best = o.again * weight / o.rest
 	}
-	ended, spent := 0.0, 0.0 // weight of runs that end by then, and their weighted run time
+	ended, spent := 0.0, 0.0 // weight of the runs that end by c.left, and their weighted run time
 	for _, c := range o.of {
 		ended, spent, weight = ended+c.weight, spent+c.weight*c.left, weight-c.weight
 		run := spent + (weight-o.rest)*c.left + o.rest*o.again*math.Log1p(c.left/o.again)
@@ -437,8 +445,9 @@ func (o remainingRunTime) index() time.Duration {
 }
 
 // outlasting returns how well a run of the given length still predicts a gang that has done this
-// work, from 1 down to 0. It also returns the remaining seconds that it predicts. No two runs of a
-// name are equally long, so a gang that is about to end must not look as if it had only begun.
+// work, from 1 down to 0. It also returns the remaining time that the run predicts, in seconds.
+// This time is not 0 at the length of the run, but only at 1 + beyond times the length, because no
+// two runs of a name are equally long.
 func outlasting(length, done time.Duration) (possible, left float64) {
 	possible = 1
 	if done > length {
@@ -448,7 +457,7 @@ func outlasting(length, done time.Duration) (possible, left float64) {
 	return possible, max(0, length-done, window/2).Seconds()
 }
 
-// samples returns the stored runs of a name, oldest first; nil if there are none.
+// samples returns the stored runs of a name, oldest first; nil if none are stored.
 func (fs *foresight) samples(name string) []sample {
 	if h := fs.runTimes[name]; h != nil {
 		return h.samples
@@ -468,18 +477,18 @@ func (fs *foresight) sortedSamples(name string) []sample {
 	return h.sorted
 }
 
-// nearness weighs a run by its distance from the gang in submissions of the name, because users
-// submit similar jobs one after the other. Adjacent submissions weigh 1, the next ones 1/2, then
-// 1/3.
+// nearness returns the weight of a run by its distance from the gang, counted in submissions of the
+// name, because users submit similar jobs one after the other. The weight is 1 for adjacent
+// submissions, 1/2 for the next ones, then 1/3, and so on.
 func nearness(a, b int64) float64 { return 1 / float64(max(1, a-b, b-a)) }
 
 // doubtOfMean is the weight of the unknown part for a gang that cannot be stopped. The unknown part
-// is short, so with full weight the mean of a name with long runs would be far too short. A gang
-// that started because of that error could not be stopped again.
+// is short, so with the full weight 1, the mean of a name with long runs would be far too short. A
+// gang that started too early because of this error could not be stopped again.
 const doubtOfMean = 0.1
 
-// likeness weighs a run by its number of GPUs: 1 for the same number, 1/2 if one is twice the
-// other.
+// likeness returns the weight of a run by its number of GPUs: the smaller of the two numbers
+// divided by the larger one.
 func likeness(a, b int) float64 {
 	if a > b {
 		a, b = b, a

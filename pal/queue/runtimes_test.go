@@ -25,7 +25,7 @@ func newQueue(t interface{ Fatal(...any) }) *Queue {
 }
 
 // A queue that gets another queue's run-time history as JSON expects the same run times, and
-// forgets at the same pace.
+// forgets the same names next.
 func TestHistoryIsKept(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		name := rapid.Custom(func(t *rapid.T) string { return fmt.Sprint(rapid.IntRange(0, 2*maxNames).Draw(t, "name")) })
@@ -72,8 +72,8 @@ func TestHistoryIsKept(t *testing.T) {
 	})
 }
 
-// The gang that is known to be short goes first, in the next queue, too. If that queue gets the
-// history late, it sorts the waiting gangs again.
+// A gang that is known to be short goes first, also in the next queue. If that queue gets the
+// history only after gangs were submitted, it sorts the waiting gangs again.
 func TestRememberedOrder(t *testing.T) {
 	q := newQueue(t)
 	for range 3 {
@@ -99,7 +99,7 @@ func TestRememberedOrder(t *testing.T) {
 	}
 }
 
-// The JSON of a Wait has all fields except the times, which the caller writes.
+// The JSON form of a Wait has all fields except the times, which the caller adds.
 func TestWaitJSON(t *testing.T) {
 	b, err := json.Marshal(Wait{Job: "ns/j", Position: 1, Reason: reason.GPUs, GPUs: 4, Free: 2, Ahead: "ns/k", AheadGPUs: 8, From: 1, To: 2})
 	if err != nil {
@@ -110,8 +110,8 @@ func TestWaitJSON(t *testing.T) {
 	}
 }
 
-// A tenant whose jobs all have different names does not displace what is known about
-// another tenant's.
+// If all jobs of a tenant have different names, their histories do not displace those of another
+// tenant's jobs.
 func TestNamesOfOthersAreKept(t *testing.T) {
 	q := newQueue(t)
 	q.learn("steady", "train", sample{work: time.Hour, gpus: 8})

@@ -9,16 +9,16 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// place is find for callers that need only the placement, not the details of its search. Both leave
-// out GPUs that are outliers for the gang's class, unless the gang could never run without them.
+// place returns the placement that find returns, without the details of the search. Both leave out
+// GPUs that are outliers for the gang's class, unless the gang could never run without them.
 func (p *finder) place(e *entry) (pal.Placement, bool) {
 	f, ok := p.find(e)
 	return f.Placement, ok
 }
 
-// search is find without windows: one search of package pal, or a second one with outliers for a
-// gang that needs them. Some gangs have their own bound on PM scores (within): elastic gangs that
-// grow, and gangs that may use an outlier now (anyGPU). For these the first search decides.
+// search is find without windows. It calls package pal once, or a second time with outliers if the
+// gang needs them. Some gangs have their own bound on PM scores (within): elastic gangs that grow,
+// and gangs that can use an outlier now (anyGPU). For them, search calls package pal only once.
 func (p *finder) search(e *entry) (pal.Found, bool) {
 	p.trying = e.job.ID
 	if e.within > 0 {
@@ -34,12 +34,14 @@ func (p *finder) search(e *entry) (pal.Found, bool) {
 	return f, ok
 }
 
-// placementOf returns the policy for a gang. Normally RefuseBad keeps gangs off parts of shared
-// GPUs where the neighbours would slow each other too much. It does not apply in three cases:
+// placementOf returns the placement policy for a gang. Normally its RefuseBad keeps gangs off parts
+// of shared GPUs where neighbours would slow each other too much. RefuseBad does not apply in three
+// cases:
 //
 //   - the gang is overdue and has its turn, or a claim that it got in its turn
 //   - other members of the gang already run (anyNeighbour, set by RoomFor)
-//   - the asker tests whether RefuseBad is why the gang does not fit (anyNeighbour, set by refused)
+//   - the asker tests whether the gang does not fit because of RefuseBad (anyNeighbour, set by
+//     refused)
 func placementOf(q *Queue, e *entry) pal.Policy {
 	by := q.opt.Placement
 	if e != nil && (e.anyNeighbour || q.turn != nil && q.turn.by == e || e.claim != nil && e.claim.granted) {
@@ -48,15 +50,17 @@ func placementOf(q *Queue, e *entry) pal.Policy {
 	return by
 }
 
-// Look returns the placement that the Queue would find for a gang on the cluster now, and the
-// policy used. It ignores waiting gangs and windows. It leaves out outliers unless the gang could
-// never run without them.
+// Look returns the placement that the Queue would find now for a gang on the cluster, and the
+// policy that it used. ok is false if the gang does not fit. Look ignores waiting gangs and
+// windows. It leaves out outliers unless the gang could never run without them.
 func (q *Queue) Look(c *pal.Cluster, g pal.Gang) (f pal.Found, by pal.Policy, ok bool) {
 	p := q.at(0, c)
 	return q.opt.avoiding(c, g, placementOf(q, q.entries[g.ID]), q.market(q.entries[g.ID], c), func(by pal.Policy) bool { return !p.fitsLater(g, by) })
 }
 
-// avoiding looks for GPUs that are not outliers, or for any GPUs if the gang needs outliers.
+// avoiding returns a placement without outliers or, if there is none and the gang needs outliers, a
+// placement on any GPUs. It also returns the policy that it used; ok is false if the gang does not
+// fit.
 func (o *Options) avoiding(c *pal.Cluster, g pal.Gang, by pal.Policy, m pal.Market, needs func(pal.Policy) bool) (f pal.Found, used pal.Policy, ok bool) {
 	by.Market = m
 	if o.OutlierThreshold > 0 {
@@ -72,7 +76,7 @@ func (o *Options) avoiding(c *pal.Cluster, g pal.Gang, by pal.Policy, m pal.Mark
 	return f, by, ok
 }
 
-// avoided counts the free GPUs that the gang does not use because they are outliers.
+// avoided returns the number of free GPUs that the gang does not use because they are outliers.
 func (p *finder) avoided(e *entry) int {
 	by, threshold := placementOf(p.Queue, e), p.opt.OutlierThreshold
 	if threshold <= 0 {
@@ -89,14 +93,14 @@ func (p *finder) avoided(e *entry) int {
 }
 
 // fitsLater reports whether the gang would fit after all gangs that end have ended. GPUs that the
-// pass keeps for other gangs count as free, too.
+// pass holds for other gangs count as free, too.
 func (p *finder) fitsLater(g pal.Gang, policy pal.Policy) bool {
 	defer p.unmark(slices.Concat(p.thoseThatEnd(), p.kept, p.hidden))()
 	_, fits := pal.Find(p.c, g, policy)
 	return fits
 }
 
-// thoseThatEnd lists the GPUs of gangs that end: see [finder.ends].
+// thoseThatEnd returns the GPUs of all gangs that end: see [finder.ends].
 func (p *finder) thoseThatEnd() (gpus []int) {
 	for _, es := range [][]*entry{p.running, p.started} {
 		for _, e := range es {
@@ -108,28 +112,31 @@ func (p *finder) thoseThatEnd() (gpus []int) {
 	return gpus
 }
 
-// ends reports whether the gang ends at some time, or may be stopped. No gang waits for GPUs of
-// services, which may never come free. The same holds for GPUs that outsiders have taken.
+// ends reports whether the gang ends at some time or can be stopped. It returns false for a service
+// that must not be stopped. No gang waits for GPUs of such a service, because they may never come
+// free. For the same reason, no gang waits for GPUs of jobs outside the Queue.
 func (p *finder) ends(e *entry) bool { return !e.job.Endless || p.mayStop(e) }
 
 // needsOutliers reports whether the gang would need outliers even after all gangs that end have
-// ended. There may be enough other GPUs, but not where the gang could use them. It is computed once
-// per kind of gang, until [Queue.Changed] or [Queue.Rebase].
+// ended. Even if the cluster has enough other GPUs, the gang may need outliers because it could not
+// use the others together. The answer is computed once per kind of gang, and cached until
+// [Queue.Changed] or [Queue.Rebase].
 func (p *finder) needsOutliers(e *entry, policy pal.Policy) bool {
 	return p.kindOf(e).needsOutliers.of(func() bool { return !p.fitsLater(e.job.Gang, policy) })
 }
 
-// Trying is the job for which the Queue is looking for GPUs; "" for none. After a panic it names
-// the job.
+// Trying returns the ID of the job for which the Queue is looking for GPUs; "" for none. After a
+// panic during a search, it returns the job that was searched for.
 func (q *Queue) Trying() string { return q.trying }
 
-// withoutRunning calls f while the GPUs of all running gangs and of decided starts are free, and
-// those that the pass keeps.
+// withoutRunning calls f while the GPUs of all running gangs, of the starts that this pass has
+// decided, and those that the pass holds are free.
 func (p *finder) withoutRunning(f func()) { p.without(func(*entry) bool { return true }, f) }
 
-// withoutEnding does the same, except that gangs that never end keep their GPUs.
+// withoutEnding is withoutRunning, but gangs that never end (see ends) keep their GPUs.
 func (p *finder) withoutEnding(f func()) { p.without(p.ends, f) }
 
+// without calls f while the GPUs of these gangs, and those that the pass holds, are free.
 func (p *finder) without(which func(*entry) bool, f func()) {
 	for _, es := range [][]*entry{p.running, p.started} {
 		for _, e := range es {

@@ -11,8 +11,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// TestStarts: a limit on the starts of a pass only changes how many passes are
-// needed.
+// TestStarts: a limit on the starts of a pass changes only the number of passes.
 func TestStarts(t *testing.T) {
 	decide := func(starts, passes int) (per []int, all string) {
 		w := &world{gangs: map[string]pal.Gang{}, places: map[string]pal.Placement{}}
@@ -47,8 +46,8 @@ func TestStarts(t *testing.T) {
 	}
 }
 
-// TestNoGrowthBeforeAllWereTried: a pass that reaches its limit of starts has not tried all waiting
-// gangs, so elastic gangs do not get the GPUs that are still free.
+// TestNoGrowthBeforeAllWereTried: elastic gangs do not get the GPUs that are still free in a pass
+// that reaches its limit of starts, because the pass has not tried all waiting gangs.
 func TestNoGrowthBeforeAllWereTried(t *testing.T) {
 	w := &world{queue: newTestLine(t, Options{Order: FIFO, Starts: 1, Placement: pal.Policy{Name: pal.PAL}}),
 		gangs: map[string]pal.Gang{}, places: map[string]pal.Placement{}}
@@ -74,8 +73,8 @@ func TestNoGrowthBeforeAllWereTried(t *testing.T) {
 	}
 }
 
-// TestStartsBoundsStops: a pass stops no more gangs than it may start, apart from those of its
-// last decision: each stop is a write to Nomad.
+// TestStartsBoundsStops: the limit on the starts of a pass also limits the gangs that it stops,
+// because each stop is a write to Nomad. Only the last decision of a pass can exceed the limit.
 func TestStartsBoundsStops(t *testing.T) {
 	w := &world{queue: newTestLine(t, Options{Order: Priority, Preempt: true, Starts: 2, Placement: pal.Policy{Name: pal.PAL}}),
 		gangs: map[string]pal.Gang{}, places: map[string]pal.Placement{}}

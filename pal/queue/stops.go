@@ -5,7 +5,7 @@ package queue
 
 import "time"
 
-// Stops sums up gangs stopped for others, and what that cost and saved.
+// Stops sums up stops of gangs for others, and what these stops cost and saved.
 type Stops struct {
 	// Stops is how often gangs were stopped for others.
 	Stops int `json:"stops,omitempty"`
@@ -23,8 +23,8 @@ func (s *Stops) add(o Stops) {
 	s.SavedSeconds += o.SavedSeconds
 }
 
-// countStop records that a gang has stopped for another one. If several stop for one gang, the
-// saved wait is that of the victim that would have ended last.
+// countStop records that a gang has stopped for another one. If several gangs stop for one gang,
+// the saved wait is counted once, for the victim that would have ended last.
 func (e *entry) countStop(now time.Duration) {
 	c := e.stopsFor
 	if c == nil || e.state != stopping || len(e.target.Members) > 0 {
@@ -46,8 +46,8 @@ func (e *entry) addStops(s Stops) {
 	e.of.stops.add(s)
 }
 
-// StopsOf sums up the stops of a gang, and the stops of other gangs for it, since it was submitted
-// to the Queue.
+// StopsOf returns the sum of the stops of a gang and of the time that stops of other gangs saved
+// it, since the gang was submitted to the Queue.
 func StopsOf(q *Queue, id string) Stops {
 	if e := q.entries[id]; e != nil {
 		return e.sums
@@ -55,7 +55,8 @@ func StopsOf(q *Queue, id string) Stops {
 	return Stops{}
 }
 
-// Stops sums up all stops that the Queue has seen, or was told about by [Queue.RememberUsage].
+// Stops returns the sum of all stops: those that the Queue has seen, and those that
+// [Queue.RememberUsage] added.
 func (ts *tenancy) Stops() (all Stops) {
 	for _, n := range ts.sortedNamespaces() {
 		all.add(n.stops)

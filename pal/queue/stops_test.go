@@ -11,8 +11,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// The queue counts by tenant what stops cost and gained, and hands the counts to the next
-// queue.
+// The queue counts by tenant what stops cost and saved. The next queue gets these counts.
 func TestStopsAreCounted(t *testing.T) {
 	q := newTestLine(t, Default())
 	c, err := pal.NewCluster(testNodes(1, ""), pal.TwoTier(1.7))
@@ -35,7 +34,7 @@ func TestStopsAreCounted(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	now := 61 * time.Minute // a run counts from its first minute on, so the checkpoint is written after 61 minutes
+	now := 61 * time.Minute // the first interval begins one minute after the start, so the checkpoint is written after 61 minutes
 	if err := q.Submit(now, Job{ID: "short", Tenant: "quick", Gang: pal.SingleGPUs("short", pal.ClassA, 4), Submitted: now, Estimate: time.Minute}); err != nil {
 		t.Fatal(err)
 	}
@@ -48,8 +47,9 @@ func TestStopsAreCounted(t *testing.T) {
 	for _, id := range []string{"a", "b"} {
 		q.Stopped(now+10*time.Minute, id)
 	}
-	// The gang with the checkpoint lost one minute of 2 GPUs, the other one 11. The later one
-	// would have ended at 5 h.
+	// Each gang has 2 GPUs. The gang with checkpoints lost 11 minutes: the restart, and 10 minutes
+	// since its checkpoint. The other gang lost only the restart, one minute. The gang that would
+	// have ended last would have ended at 5 h.
 	want := Stops{Stops: 2, LostGPUSeconds: 2*60 + 2*11*60, SavedSeconds: (5*time.Hour - now - 10*time.Minute).Seconds()}
 	if got := q.Stops(); got != want {
 		t.Errorf("stops %+v, want %+v", got, want)
@@ -59,7 +59,7 @@ func TestStopsAreCounted(t *testing.T) {
 			t.Errorf("stops of %s: %+v, want %+v", id, got, want)
 		}
 	}
-	q.Stopped(now+11*time.Minute, "a") // it already waits: that is not a stop
+	q.Stopped(now+11*time.Minute, "a") // the gang already waits, so this is no stop
 	for _, u := range q.Tenants(now) {
 		if (u.Stops.Stops == 2) != (u.Tenant == "long") || (u.Stops.SavedSeconds > 0) != (u.Tenant == "quick") {
 			t.Errorf("tenant %s: %+v", u.Tenant, u.Stops)
@@ -76,7 +76,7 @@ func TestStopsAreCounted(t *testing.T) {
 	}
 }
 
-// For the place of a preemptible gang in the queue, only a part of its GPU time counts
+// Only a part of a preemptible gang's GPU time counts for its place in the queue
 // ([Options.Credit]).
 func TestCredit(t *testing.T) {
 	for credit, want := range map[float64]string{0: "shorter", 0.9: "shorter", DefaultCredit: "stoppable"} {
@@ -107,8 +107,9 @@ func TestCredit(t *testing.T) {
 	}
 }
 
-// If a gang that is not preemptible looks for victims, only a part of the GPU time of a running
-// preemptible gang counts, unless the gang that looks for victims is short.
+// If a gang that is not preemptible looks for victims, only a part of the GPU time of running
+// preemptible gangs counts. But if the gang that looks for victims is short, all of their GPU time
+// counts.
 func TestCreditOfWhoIsStopped(t *testing.T) {
 	for _, c := range []struct {
 		what   string
@@ -150,7 +151,7 @@ func TestCreditOfWhoIsStopped(t *testing.T) {
 	}
 }
 
-// A part of a shared GPU loses its part of the GPU's time.
+// If a gang on a part of a shared GPU is stopped, it loses this part of the GPU's time.
 func TestStopsOfParts(t *testing.T) {
 	e := &entry{job: Job{Gang: pal.Gang{Share: 0.5}, RestartCost: time.Minute}, state: stopping, gpus: 2, of: &namespace{}, stopsFor: &claim{by: &entry{of: &namespace{}}}}
 	if e.countStop(0); e.sums.LostGPUSeconds != 60 {

@@ -11,9 +11,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Short preemptible gangs come in an endless stream, but run for less than twice their restart
-// cost, so none is ever stopped. A wider gang starts all the same: at once if its priority is
-// higher; otherwise once it is overdue, because the short ones are ahead of it in the order.
+// Short preemptible gangs keep coming. They run for less than twice their restart cost, so they are
+// never stopped. A wider gang starts nevertheless: at once if its priority is higher. Otherwise the
+// short gangs are ahead of it in the order, and it starts when it is overdue.
 func TestStreamOfShortGangs(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -50,8 +50,8 @@ func (s *stream) submit(id string, gpus, priority int, preemptible bool) {
 	}
 }
 
-// waits is how long a gang of all GPUs waits that comes after an hour; 100 hours means
-// forever.
+// waits submits a gang that needs all GPUs after an hour, and returns how long it waits; 100 hours
+// mean that it never starts.
 func (s *stream) waits(preemptible bool) time.Duration {
 	for n := 0; s.now < 100*time.Hour; s.now += 15 * time.Second {
 		for id, end := range s.ends {

@@ -17,60 +17,65 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
-// Tenant is the configuration of a tenant. Tenants form a tree: "research/vision" is a part of
+// Tenant is the configuration of a tenant. Tenants form a tree: "research/vision" is a child of
 // "research". The terms are Kueue's.
 type Tenant struct {
-	// Namespaces belong to it: names, or patterns with * and ?. If empty, the namespace with the
-	// last part of the tenant's name.
+	// Namespaces are the namespaces that belong to the tenant: names, or patterns with * and ?. If
+	// empty, it is the namespace named like the last part of the tenant's name.
 	Namespaces []string `json:"namespaces,omitempty" hcl:"namespaces,optional"`
-	// Weight is its weight in fair share among the children of its parent; 0: 1.
+	// Weight is the tenant's weight in fair share, relative to the other children of its parent; 0:
+	// 1.
 	Weight float64 `json:"weight,omitempty" hcl:"weight,optional"`
-	// Quota is its nominal quota in GPUs. Other tenants may borrow these GPUs while they are idle.
-	// With 0, a tenant with children has the sum of their quotas. A tenant without children then
-	// has no quota, and all GPUs that it holds are borrowed.
+	// Quota is the tenant's nominal quota in GPUs. Other tenants can borrow these GPUs while they
+	// are idle. If it is 0, a tenant with children has the sum of their quotas. A tenant without
+	// children then has no quota, and all GPUs that it holds are borrowed.
 	Quota int `json:"quota,omitempty" hcl:"quota,optional"`
-	// BorrowingLimit is how many GPUs beyond Quota it holds at most; nil: as many as are idle.
+	// BorrowingLimit is the maximum number of GPUs beyond Quota that the tenant can hold; nil: no
+	// maximum.
 	BorrowingLimit *int `json:"borrowing_limit,omitempty" hcl:"borrowing_limit,optional"`
-	// MaxGPUsPerUser is how many GPUs each user holds at most, MaxJobsPerUser how many jobs of each
-	// user run at a time at most; 0: as many as the tenant may.
+	// MaxGPUsPerUser is the maximum number of GPUs of each user, and MaxJobsPerUser the maximum
+	// number of running jobs of each user; 0: no maximum.
 	MaxGPUsPerUser int `json:"max_gpus_per_user,omitempty" hcl:"max_gpus_per_user,optional"`
 	MaxJobsPerUser int `json:"max_jobs_per_user,omitempty" hcl:"max_jobs_per_user,optional"`
-	// DefaultPreempt is the default for batch jobs: whether they may be stopped; nil: the parent's
-	// default.
+	// DefaultPreempt is true if the tenant's batch jobs can be stopped for others by default; nil:
+	// the parent's default.
 	DefaultPreempt *bool `json:"default_preempt,omitempty" hcl:"default_preempt,optional"`
 }
 
-// tenant is a node of the tree, except for the root.
+// tenant is one node of the tree: a configured tenant, or a namespace that belongs to none.
 type tenant struct {
 	Tenant
 	name   string
 	parent *tenant   // nil at the top
 	chain  []*tenant // its ancestors and itself, the top first
-	gpus   float64   // held by gangs that run or are about to, and by jobs outside the Queue
-	// promised are GPUs of claims of its gangs. They count towards quotas and limits.
+	gpus   float64   // held by gangs that run or are about to run, and by jobs outside the Queue
+	// promised is the number of GPUs of claims of the tenant's gangs. They count towards quotas and
+	// limits.
 	promised float64
-	users    map[string]UserUse // use of each user, including promised GPUs; kept if users have limits
+	users    map[string]UserUse // use of each user, with promised GPUs; only if users have limits
 	freeing  float64            // GPUs of gangs that are being stopped or shrunk
 	usage    usage
-	// saved is the discount in fair shares for its running GPUs that cost less than price 1.
+	// saved is the number of whole GPUs that fair share does not count, because the price of their
+	// model is below 1.
 	saved float64
 	turn  tenantTurn
 }
 
-// tenantTurn is the state of a tenant in a walk, to choose whose gang goes first.
+// tenantTurn is the state of a tenant during a walk. firstByTenant uses it to choose the tenant
+// whose gang goes first.
 type tenantTurn struct {
 	pass    uint64    // number of the pass
-	buckets []*bucket // buckets with its waiting gangs that have yet to be tried
+	buckets []*bucket // buckets with waiting gangs of the tenant that are still to be tried
 	first   *entry    // the first gang in buckets
 	claim   uint8     // claim of first; see claimOf
 }
 
-// tenancy contains the Queue's state of tenants.
+// tenancy holds the tenants, their namespaces, and the counts for limits.
 type tenancy struct {
 	opt        *Options
 	tree       tree
 	namespaces map[string]*namespace
-	usageFrom  time.Duration     // earlier usage comes from an earlier Queue
+	usageFrom  time.Duration     // usage before this time was counted by an earlier Queue
 	arrays     map[string]int    // jobs that count towards each array's limit; see countJob
 	outside    map[Payer]float64 // see Outside; replaced, never changed
 }
@@ -79,16 +84,16 @@ func newTenancy(o *Options) tenancy {
 	return tenancy{opt: o, tree: newTree(o.Tenants), namespaces: map[string]*namespace{}, arrays: map[string]int{}}
 }
 
-// namespace is a Nomad namespace that has or had jobs. Usage is kept per namespace as well as per
-// tenant, because a later configuration may assign the namespace to another tenant.
+// namespace is a Nomad namespace that has or had jobs. Usage is counted per namespace as well as
+// per tenant, because a later configuration can assign the namespace to another tenant.
 type namespace struct {
 	tenant *tenant
 	usage  usage
 	stops  Stops
 }
 
-// count adds GPUs to the counts of the tenant, its parents and one of its users; negative numbers
-// subtract. As in all limits, a part of a shared GPU counts for its share of it.
+// count adds GPUs to the counts of the tenant, its parents and one of its users; a negative number
+// subtracts. As in all limits, a part of a shared GPU counts as this part of one GPU.
 func (t *tenant) count(user string, gpus float64) {
 	t.countUser(user, gpus, 0)
 	for ; t != nil; t = t.parent {
@@ -96,9 +101,9 @@ func (t *tenant) count(user string, gpus float64) {
 	}
 }
 
-// Outside sets how many GPUs each tenant and user holds in jobs that are not in the Queue, because
-// the placer cannot read them or can no longer serve them as written. These GPUs count towards the
-// limits.
+// Outside sets how many GPUs each tenant and user holds in jobs that are not in the Queue. These
+// are jobs that the placer cannot read, or can no longer serve as written. Their GPUs count towards
+// the limits.
 func (ts *tenancy) Outside(gpus map[Payer]float64) {
 	for by, held := range ts.outside {
 		ts.namespace(by.Tenant).tenant.count(by.User, -held)
@@ -109,18 +114,20 @@ func (ts *tenancy) Outside(gpus map[Payer]float64) {
 	ts.outside = gpus
 }
 
-// Counts reports whether the GPUs of a gang are counted: the gang runs, is about to run, or is
-// being stopped.
+// Counts reports whether the GPUs of a gang count towards its tenant's limits, because the gang
+// runs, is about to run, or is being stopped.
 func (q *Queue) Counts(id string) bool {
 	e := q.entries[id]
 	return e != nil && e.state != waiting
 }
 
+// weight returns the weight in fair share, which is 1 by default.
 func (t *tenant) weight() float64 {
 	return cmp.Or(t.Weight, 1)
 }
 
-// limit returns how many GPUs the tenant may hold; ok is false if there is no bound.
+// limit returns the maximum number of GPUs that the tenant can hold; ok is false if there is no
+// maximum.
 func (t *tenant) limit() (gpus int, ok bool) {
 	if t.BorrowingLimit == nil {
 		return 0, false
@@ -128,17 +135,17 @@ func (t *tenant) limit() (gpus int, ok bool) {
 	return t.Quota + min(*t.BorrowingLimit, math.MaxInt-t.Quota), true
 }
 
-// tree holds the configured tenants, and one for each namespace that belongs to none of them.
+// tree holds the configured tenants, and a tenant for each namespace that belongs to none of them.
 type tree struct {
 	byName map[string]*tenant
-	quotas bool // some tenant has a quota
-	users  bool // some tenant has limits for users
-	deep   bool // some tenant has children
+	quotas bool // at least one tenant has a quota
+	users  bool // at least one tenant has limits for users
+	deep   bool // at least one tenant has children
 }
 
-// newTree builds the tree of valid tenants. A name sorts before all names that begin with it, so
-// parents come before their children. In reverse order children come first; then a parent without a
-// quota gets the sum of theirs.
+// newTree returns the tree of the tenants, which must be valid. A name sorts before all longer
+// names that begin with it, so parents come before their children. newTree then goes through the
+// names in reverse order, so that a parent without a quota gets the sum of its children's quotas.
 func newTree(tenants map[string]Tenant) tree {
 	t := tree{byName: map[string]*tenant{}}
 	for _, name := range slices.Sorted(maps.Keys(tenants)) { // parents before children
@@ -158,7 +165,7 @@ func newTree(tenants map[string]Tenant) tree {
 	return t
 }
 
-// single adds a tenant without parents.
+// single adds a tenant without a parent, and returns it.
 func (t *tree) single(name string) *tenant {
 	n := &tenant{name: name, users: map[string]UserUse{}}
 	n.chain = []*tenant{n}
@@ -166,7 +173,7 @@ func (t *tree) single(name string) *tenant {
 	return n
 }
 
-// add adds a tenant and its parents.
+// add returns the tenant of that name. If the tree does not have it, add adds it and its parents.
 func (t *tree) add(name string) *tenant {
 	if n := t.byName[name]; n != nil {
 		return n
@@ -179,8 +186,8 @@ func (t *tree) add(name string) *tenant {
 	return n
 }
 
-// namespace returns the namespace of that name. One that belongs to no tenant is its own tenant,
-// without a quota.
+// namespace returns the namespace of that name, and adds it if it is new. A namespace that belongs
+// to no tenant gets a tenant of its own, without a quota.
 func (ts *tenancy) namespace(name string) *namespace {
 	n := ts.namespaces[name]
 	if n == nil {
@@ -194,7 +201,7 @@ func (ts *tenancy) namespace(name string) *namespace {
 	return n
 }
 
-// sortedNamespaces returns the namespaces of the jobs that the Queue has seen, by name.
+// sortedNamespaces returns all namespaces that the Queue has seen, sorted by name.
 func (ts *tenancy) sortedNamespaces() (all []*namespace) {
 	for _, name := range slices.Sorted(maps.Keys(ts.namespaces)) {
 		all = append(all, ts.namespaces[name])
@@ -202,8 +209,9 @@ func (ts *tenancy) sortedNamespaces() (all []*namespace) {
 	return all
 }
 
-// TenantOf returns the tenant of a namespace: one that names it, else the one with the longest
-// pattern that matches it; "" if there is none.
+// TenantOf returns the name of the tenant to which a namespace belongs: the tenant that names the
+// namespace or, if there is none, the tenant with the longest matching pattern. It returns "" if no
+// tenant matches.
 func (o Options) TenantOf(namespace string) string {
 	owner, longest := "", -1
 	for _, name := range slices.Sorted(maps.Keys(o.Tenants)) {
@@ -219,6 +227,7 @@ func (o Options) TenantOf(namespace string) string {
 	return owner
 }
 
+// patterns returns the names and patterns of the namespaces of the tenant with this name.
 func (t Tenant) patterns(name string) []string {
 	if len(t.Namespaces) == 0 {
 		return []string{name[strings.LastIndexByte(name, '/')+1:]}
@@ -273,10 +282,11 @@ func (o Options) checkQuotas() error {
 	return nil
 }
 
-// countHeld adds (sign 1) or subtracts (-1) an entry and its GPUs from the counts of its tenants.
-// Each entry that does not wait is counted once. The count is the larger of the GPUs that it
-// requests and those that its placement has. A placement may have more for a moment: before Nomad
-// has reported all new members on a node, a gang may seem to hold a GPU of another gang.
+// countHeld adds an entry and its GPUs to the counts of its tenants (sign 1), or subtracts them
+// (-1). Each entry that does not wait is counted once. It counts with the larger of two numbers:
+// the GPUs that it requests, and those of its placement. The placement can briefly have more GPUs
+// than requested. Before Nomad has reported all new members on a node, a gang can seem to hold a
+// GPU of another gang.
 func (ts *tenancy) countHeld(e *entry, sign int) {
 	if sign > 0 {
 		if e.counted = e.amount(e.gpus); e.state != waiting {
@@ -300,10 +310,11 @@ func (ts *tenancy) countHeld(e *entry, sign int) {
 	ts.countJob(e, sign)
 }
 
-// amount converts a number of requested GPUs, which may be parts, to whole GPUs.
+// amount returns a number of requested GPUs as whole GPUs. The two differ if the gang requests
+// parts of shared GPUs.
 func (e *entry) amount(gpus int) float64 { return e.job.Gang.Amount(gpus) }
 
-// has returns how many whole GPUs a placement of the gang counts for.
+// has returns the number of whole GPUs for which a placement of the gang counts.
 func (e *entry) has(p pal.Placement) float64 {
 	if p.Amount == 0 {
 		return e.amount(len(p.GPUs()))
@@ -311,19 +322,22 @@ func (e *entry) has(p pal.Placement) float64 {
 	return p.Amount
 }
 
-// overQuota reports whether the gang would take a tenant, its user, or its array, above a limit.
+// overQuota reports whether the gang would exceed a limit of one of its tenants, its user or its
+// array if it started now.
 func (ts *tenancy) overQuota(e *entry) bool {
 	return ts.overArray(e) || e.overJobs() != nil || e.limiting(e.least()) != nil
 }
 
-// limiting returns the limit that the gang would break with that many more GPUs; nil for none.
+// limiting returns the limit that the gang would exceed if it got this many more GPUs now; nil for
+// none.
 func (e *entry) limiting(gpus int) *brokenLimit { return e.gpuBound(e.amount(gpus), false) }
 
-// tooLargeFor returns the limit that is smaller than the gang's need plus the GPUs it has; nil for
-// none.
+// tooLargeFor returns a limit that the gang exceeds by itself, so that waiting does not help; nil
+// for none. has is the number of GPUs that count in addition to the gang's least size.
 func (e *entry) tooLargeFor(has int) *brokenLimit { return e.gpuBound(e.amount(has+e.least()), true) }
 
-// gpuBound returns the first broken limit on the way up the tree, see [tenant.gpuBound].
+// gpuBound returns the first result of [tenant.gpuBound] that is not nil, from the gang's tenant up
+// the tree.
 func (e *entry) gpuBound(gpus float64, never bool) *brokenLimit {
 	for t := e.of.tenant; t != nil; t = t.parent {
 		if b := t.gpuBound(e.job.User, gpus, never); b != nil {
@@ -333,13 +347,14 @@ func (e *entry) gpuBound(gpus float64, never bool) *brokenLimit {
 	return nil
 }
 
-// byTenant reports whether the order depends on the gangs' tenants.
+// byTenant reports whether the order of the queue depends on the gangs' tenants.
 func (ts *tenancy) byTenant() bool { return ts.opt.FairShare || ts.tree.quotas }
 
-// firstByTenant returns the bucket that goes first. Within a tenant the order decides; among
-// tenants, compare decides. A step of the walk changes one bucket, that of the first tenant, and a
-// decision changes whose quota is used. So tenants are sorted once, and again after each decision.
-// In between, only the first one moves back.
+// firstByTenant returns the bucket whose next gang goes first; nil if no gang is left to try.
+// Within a tenant, the order decides; among tenants, compare decides. A step of the walk that
+// decides nothing changes only a bucket of the first tenant, so firstByTenant then only moves this
+// tenant back. After each decision it sorts all tenants again, because the decision changed what
+// tenants use.
 func (p *pass) firstByTenant() *bucket {
 	compare := func(a, b *tenant) int {
 		return p.compare(p.now, a.turn.first, b.turn.first, a.turn.claim, b.turn.claim)
@@ -379,8 +394,8 @@ func (p *pass) firstByTenant() *bucket {
 	return p.heads[0].turn.first.bucket
 }
 
-// renew computes which of the tenant's gangs goes first, and its claim (see claimOf). It returns
-// false if no gang of the tenant is left to try.
+// renew sets which of the tenant's gangs goes first, and the result of claimOf for this gang. It
+// returns false if no gang of the tenant is left to try.
 func (p *pass) renew(t *tenant) bool {
 	r := &t.turn
 	r.first = nil
@@ -400,9 +415,9 @@ func (p *pass) renew(t *tenant) bool {
 	return true
 }
 
-// compare compares the first gangs of two tenants, with their claims. A gang that stays within its
-// tenant's quota goes before one that would borrow; then the tenant with the lower usage for its
-// weight goes first.
+// compare compares the first gangs of two tenants, given their results of claimOf. A gang that
+// stays within its tenant's quota goes before a gang that would borrow. Between equals, FairShare
+// puts the gang first whose tenant has the lower usage for its weight. Last, the keys decide.
 func (ts *tenancy) compare(now time.Duration, a, b *entry, claimA, claimB uint8) int {
 	if c := cmp.Compare(claimB, claimA); c != 0 {
 		return c
@@ -415,25 +430,26 @@ func (ts *tenancy) compare(now time.Duration, a, b *entry, claimA, claimB uint8)
 	return a.key.compare(b.key)
 }
 
-// compareShares compares two tenants below their common parent, as Slurm's Fair Tree does. The
-// usage of research counts against sales, but not between research/vision and research/speech.
+// compareShares compares the usage of two tenants below their common parent, as Slurm's Fair Tree
+// does. For example, the usage of research counts against sales, but not between research/vision
+// and research/speech.
 func (ts *tenancy) compareShares(now time.Duration, a, b *tenant) int {
 	a, b = apart(a, b)
-	if a == nil || b == nil { // one is a part of the other
+	if a == nil || b == nil { // the tenants are equal, or one contains the other
 		return 0
 	}
 	if c := cmp.Compare(ts.fair(a, now), ts.fair(b, now)); c != 0 || !ts.tree.deep {
 		return c
 	}
-	// Equal parts compare by name. If their gangs were compared, two tenants of one part and one of
-	// another could form a cycle.
+	// Branches with equal usage are compared by name. If the keys of their gangs were compared, the
+	// order of three tenants in two branches could be a cycle.
 	return cmp.Compare(a.name, b.name)
 }
 
-// claimOf returns at which levels of the tree the gang stays within quota, one bit each, the top in
-// the highest bit. The greater number has the better claim, so the top decides first. A level
-// without a quota, or below the gang's tenant, repeats the bit above it. Levels beyond the eighth
-// do not count.
+// claimOf returns at which levels of the tree the gang stays within its tenants' quotas, one bit
+// for each level. The top of the tree has the highest bit. The gang with the greater number goes
+// first, so the top decides first. A level without a quota, or below the gang's tenant, has the
+// same bit as the level above it. Levels below the eighth do not count.
 func (ts *tenancy) claimOf(e *entry) uint8 {
 	if !ts.tree.quotas {
 		return 0
@@ -457,9 +473,10 @@ func (ts *tenancy) claimOf(e *entry) uint8 {
 	return claim
 }
 
-// inTurns sorts waiting gangs, given in order of their keys, in the order in which tenants take
-// turns. Each gang counts as running when the next one is chosen, as it will in reality. inTurns is
-// for lists, which show the whole queue; a pass calls firstByTenant step by step.
+// inTurns sorts waiting gangs, which are given in the order of their keys, in the order in which
+// the Queue would start them if the order depends on tenants. When inTurns chooses the next gang,
+// the gangs before it count as running. inTurns is for lists of the whole queue; a pass calls
+// firstByTenant for each step.
 func (ts *tenancy) inTurns(now time.Duration, es []*entry) {
 	if !ts.byTenant() {
 		return
@@ -495,15 +512,17 @@ func (ts *tenancy) inTurns(now time.Duration, es []*entry) {
 
 // TenantUse describes a tenant's limits, its current GPUs and its usage.
 type TenantUse struct {
-	Tenant string `json:"tenant"` // its name; without a tenant, the namespace
-	// Namespaces are those of the tenant and its children that have jobs or have used GPUs.
+	Tenant string `json:"tenant"` // the tenant's name; for a namespace without a tenant, the namespace
+	// Namespaces are the namespaces of the tenant and its children that have jobs or have used
+	// GPUs.
 	Namespaces []string `json:"namespaces"`
-	// GPUs counts the GPUs of gangs that run or are about to, whether they can be served or not. A
-	// part of a shared GPU counts as its share, as in all comparisons with Quota and Limit.
+	// GPUs is the number of GPUs of gangs that run or are about to run, also of gangs that the
+	// placer cannot serve. A part of a shared GPU counts as this part of one GPU, as in all
+	// comparisons with Quota and Limit.
 	GPUs   float64 `json:"gpus"`
-	Weight float64 `json:"weight"` // its weight in fair share among its parent's children
-	// Awaited counts GPUs that members of its running jobs still wait for. They count towards
-	// limits, but are not part of GPUs.
+	Weight float64 `json:"weight"` // the tenant's weight in fair share, relative to the other children of its parent
+	// Awaited is the number of GPUs that members of the tenant's running jobs still wait for. These
+	// GPUs count towards limits, but are not included in GPUs.
 	Awaited float64 `json:"awaited,omitempty"`
 	Quota   int     `json:"quota,omitempty"` // in GPUs; 0: none
 	Limit   *int    `json:"limit,omitempty"` // in GPUs; nil: none
@@ -512,25 +531,27 @@ type TenantUse struct {
 	MaxGPUsPerUser int       `json:"max_gpus_per_user,omitempty"`
 	MaxJobsPerUser int       `json:"max_jobs_per_user,omitempty"`
 	Users          []UserUse `json:"users,omitempty"`
-	// GPUHours is its decayed usage; 0 if usage is not kept.
+	// GPUHours is the tenant's decayed usage; 0 if usage is not kept.
 	GPUHours float64 `json:"gpu_hours"`
 	// HalfLifeSeconds is the time after which used GPU hours count half.
 	HalfLifeSeconds float64 `json:"half_life_seconds,omitempty"`
-	// Priced is set if GPU hours are weighted by the price of their model.
+	// Priced is set if GPU hours are weighted by the price of the GPU model.
 	Priced bool `json:"priced,omitempty"`
-	// Share is its part of all GPU time by weight, among the tenants that have used or want any.
-	// Times is its usage over its share; 0: nobody has used any.
+	// Share is the tenant's part of all GPU time by weight, among the tenants that have jobs or
+	// have used GPU time. Times is the tenant's part of the used GPU time divided by Share; 0 if no
+	// tenant has used any.
 	Share float64 `json:"share"`
 	Times float64 `json:"times"`
-	// Stops sums up stops of its gangs, and stops of others for its gangs.
+	// Stops sums up the stops of the tenant's gangs, and the time that stops of other gangs saved
+	// its gangs.
 	Stops Stops `json:"stopped"`
 }
 
-// Borrowed returns how many of its GPUs are beyond its quota.
+// Borrowed returns how many of the tenant's GPUs are beyond its quota.
 func (u TenantUse) Borrowed() float64 { return max(0, u.GPUs-float64(u.Quota)) }
 
-// shown returns the displayed name of a tenant. For a namespace without a tenant that is the
-// namespace, unless a tenant has that name.
+// shown returns the displayed name of a tenant. For a namespace without a tenant, this is the
+// namespace, with the addition "(namespace)" if a tenant has the same name.
 func (t tree) shown(name string) string {
 	namespace, own := strings.CutPrefix(name, " ")
 	if own && t.byName[namespace] != nil {
@@ -539,8 +560,9 @@ func (t tree) shown(name string) string {
 	return namespace
 }
 
-// Tenants returns all configured tenants, and one for each other namespace that the Queue has seen,
-// by name. A tenant that neither has jobs nor has used GPUs leaves its share to its siblings.
+// Tenants returns all configured tenants, and a tenant for each namespace without one that the
+// Queue has seen, sorted by name. A tenant that neither has jobs nor has used GPUs leaves its share
+// to its siblings.
 func (q *Queue) Tenants(now time.Duration) []TenantUse {
 	wants := map[*tenant]bool{}
 	for _, e := range q.entries {
@@ -548,7 +570,7 @@ func (q *Queue) Tenants(now time.Duration) []TenantUse {
 			wants[t] = true
 		}
 	}
-	weights, total := map[*tenant]float64{}, 0.0 // total weight of the children of each parent that take part
+	weights, total := map[*tenant]float64{}, 0.0 // for each parent, the total weight of its children that take part
 	for _, name := range slices.Sorted(maps.Keys(q.tree.byName)) {
 		t := q.tree.byName[name]
 		used := t.usage.value(q.decay(), now)
@@ -595,5 +617,5 @@ func (q *Queue) Tenants(now time.Duration) []TenantUse {
 func (q *Queue) TenantUse(namespace string, now time.Duration) TenantUse {
 	t := q.namespace(namespace).tenant // adds a tenant for a namespace that the Queue has not seen
 	i, _ := slices.BinarySearch(slices.Sorted(maps.Keys(q.tree.byName)), t.name)
-	return q.Tenants(now)[i] // tree names are unique; shown names may not be
+	return q.Tenants(now)[i] // look it up by its name in the tree, which is unique; shown names may not be
 }

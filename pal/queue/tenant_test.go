@@ -84,8 +84,8 @@ func TestTenantOf(t *testing.T) {
 	}
 }
 
-// A namespace that belongs to no tenant is its own tenant, beside a tenant that has its name
-// and other namespaces.
+// A namespace that belongs to no tenant is a tenant of its own, even if a tenant with other
+// namespaces has the same name.
 func TestTenantNamedLikeANamespace(t *testing.T) {
 	q := newTestLine(t, Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}, Tenants: map[string]Tenant{"ml": {Namespaces: []string{"ml-*"}, Quota: 8}}})
 	for _, namespace := range []string{"ml", "ml-vision"} { // both have jobs
@@ -98,9 +98,9 @@ func TestTenantNamedLikeANamespace(t *testing.T) {
 	}
 }
 
-// TestUsageSurvivesRestart: a Queue that gets another queue's state knows the same usage,
-// whether it learns of running gangs before or after that, and whenever the caller asks in
-// between.
+// TestUsageSurvivesRestart: a Queue that gets another queue's usage returns the same usage later.
+// It does not matter whether running gangs are restored before or after that, and whether the
+// caller asks for the usage before it is complete.
 func TestUsageSurvivesRestart(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}, FairShare: true, HalfLife: time.Duration(rapid.IntRange(1, 300).Draw(t, "half")) * time.Hour,
@@ -137,7 +137,7 @@ func TestUsageSurvivesRestart(t *testing.T) {
 				t.Errorf("tenant %s: %v GPU hours, the first queue says %v", want[i].Tenant, got[i].GPUHours, want[i].GPUHours)
 			}
 		}
-		// By hand: each GPU hour is halved every half-life.
+		// Computed by hand: each GPU hour is halved every half-life.
 		half := func(h float64) float64 { return math.Exp2(-h / o.HalfLife.Hours()) }
 		tau := o.HalfLife.Hours() / math.Ln2
 		byHand := 3 * tau * (half(end.Hours()-float64(ended)) - half(end.Hours()-10))
@@ -147,8 +147,8 @@ func TestUsageSurvivesRestart(t *testing.T) {
 	})
 }
 
-// TestUsageIsBookedOnce: the usage of a gang that leaves the Queue while it runs (because its
-// author changes it) and is restored is that of a gang that stayed.
+// TestUsageIsBookedOnce: if a running gang leaves the Queue because its author edits it, and is
+// then restored, its usage is the same as that of a gang that stayed.
 func TestUsageIsBookedOnce(t *testing.T) {
 	o := Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}, HalfLife: 7 * 24 * time.Hour}
 	stays, leaves := newTestLine(t, o), newTestLine(t, o)
@@ -161,7 +161,7 @@ func TestUsageIsBookedOnce(t *testing.T) {
 	}
 	leaves.Removed(10*time.Hour, "j")
 	j.Booked = 10 * time.Hour
-	if err := leaves.Restore(j, p, time.Hour); err != nil { // time from here on counts
+	if err := leaves.Restore(j, p, time.Hour); err != nil { // its run time counts from here on
 		t.Fatal(err)
 	}
 	for _, at := range []time.Duration{11 * time.Hour, 20 * time.Hour} {
@@ -179,7 +179,7 @@ func newTestLine(t interface{ Fatal(...any) }, o Options) *Queue {
 	return q
 }
 
-// TestUsageMakesSense: impossible values in the stored usage do no harm.
+// TestUsageMakesSense: RememberUsage ignores impossible values.
 func TestUsageMakesSense(t *testing.T) {
 	q := newTestLine(t, Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}, FairShare: true, HalfLife: time.Hour})
 	q.RememberUsage(time.Hour, []Usage{{Tenant: "a", GPUSeconds: math.NaN()}, {Tenant: "b", GPUSeconds: -5}, {Tenant: "c", GPUSeconds: math.Inf(1)}, {Tenant: "d", GPUSeconds: 7200}})
@@ -188,8 +188,8 @@ func TestUsageMakesSense(t *testing.T) {
 	}
 }
 
-// TestResizedGang: a gang with another size in a new cluster counts with that
-// size, also when it ends.
+// TestResizedGang: a gang that has another size in a new cluster counts with this size, also when
+// it ends.
 func TestResizedGang(t *testing.T) {
 	q := newTestLine(t, Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}, HalfLife: time.Hour})
 	p := pal.Placement{Members: []pal.Member{{GPUs: make([]int, 4)}}, PMScore: 1, Penalty: 1}
@@ -206,9 +206,9 @@ func TestResizedGang(t *testing.T) {
 	}
 }
 
-// TestMoreThanAsked: GPUs beyond a gang's request count, whether it runs or is being stopped. For a
-// moment, Nomad may have reported only some of the members on a node: one gang then seems to have a
-// GPU of another gang, which seems smaller (walk 9002209).
+// TestMoreThanAsked: GPUs beyond a gang's request count, whether the gang runs or is being stopped.
+// Nomad may have reported only some of the members on a node. Then one gang seems to have a GPU of
+// another gang, and the other gang seems smaller (walk 9002209).
 func TestMoreThanAsked(t *testing.T) {
 	q := newTestLine(t, Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}, HalfLife: time.Hour})
 	on := func(gpus ...int) pal.Placement {
@@ -240,8 +240,8 @@ func TestMoreThanAsked(t *testing.T) {
 	}
 }
 
-// TestQuotasHold: at all times, no tenant exceeds its limit, and no gang within quota
-// is stopped for one that would borrow.
+// TestQuotasHold: no tenant ever exceeds its limit, and no gang within its quota is stopped for a
+// gang that would borrow.
 func TestQuotasHold(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limit := rapid.IntRange(0, 8).Draw(t, "limit")
@@ -268,7 +268,7 @@ func TestQuotasHold(t *testing.T) {
 				ids = append(ids, id)
 			}
 			for more := true; more; {
-				held := map[*tenant]float64{} // at the time of each action
+				held := map[*tenant]float64{} // GPUs of each tenant at the time of the action
 				for _, n := range w.queue.tree.byName {
 					held[n] = n.gpus
 				}
@@ -312,7 +312,7 @@ func TestTenantsHaveNamesOfTheirOwn(t *testing.T) {
 	}
 }
 
-// TestOutside: GPUs that a tenant holds outside the queue count towards its limits.
+// TestOutside: GPUs that a tenant holds in jobs outside the queue count towards its limits.
 func TestOutside(t *testing.T) {
 	none := 0
 	o := Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}, Tenants: map[string]Tenant{"r": {Quota: 5, BorrowingLimit: &none}, "r/a": {}, "r/b": {}}}
@@ -329,9 +329,9 @@ func TestOutside(t *testing.T) {
 		reason  reason.Kind
 	}{
 		{map[Payer]float64{{Tenant: "a"}: 3}, reason.Quota},
-		{map[Payer]float64{{Tenant: "b"}: 3}, reason.Quota}, // for another part of the same tenant
+		{map[Payer]float64{{Tenant: "b"}: 3}, reason.Quota}, // held by another child of the same tenant
 		{map[Payer]float64{{Tenant: "b"}: 2, {Tenant: "a"}: 1}, reason.Quota},
-		{map[Payer]float64{{Tenant: "c"}: 9}, reason.Next}, // for another tenant
+		{map[Payer]float64{{Tenant: "c"}: 9}, reason.Next}, // held by another tenant
 		{map[Payer]float64{{Tenant: "b"}: 2}, reason.Next},
 		{nil, reason.Next},
 	} {
@@ -354,13 +354,13 @@ func TestOutside(t *testing.T) {
 	}
 }
 
-// In quotas and limits, a part of a shared GPU counts as its fraction.
+// In quotas and limits, a part of a shared GPU counts as this part of one GPU.
 func TestPartsInLimits(t *testing.T) {
 	none := 0
 	for name, c := range map[string]struct {
 		tenants map[string]Tenant
 		parts   int // of a GPU
-		starts  int // how many jobs of one part start
+		starts  int // how many jobs that request one part start
 		why     string
 	}{
 		"quota":         {map[string]Tenant{"t": {Quota: 1, BorrowingLimit: &none}}, 4, 4, "needs 0.25 GPUs; tenant t holds 1 and may hold at most 1 (quota and borrowing_limit)"},
@@ -408,8 +408,8 @@ func TestPartsInLimits(t *testing.T) {
 	}
 }
 
-// A limit now keeps the gang waiting whose turn it was. In the same pass the next overdue gang has
-// its turn; otherwise the kept GPUs would go to gangs that are not overdue.
+// If a limit begins to keep the gang waiting whose turn it was, the next overdue gang has its turn
+// in the same pass. Otherwise gangs that are not overdue would get the kept GPUs.
 func TestNextTurnAtLimit(t *testing.T) {
 	c, err := pal.NewCluster(testNodes(3, ""), pal.TwoTier(1.7))
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// After a panic, Trying names the gang that the queue was considering.
+// After a panic during a search, Trying returns the gang for which the queue searched.
 func TestTrying(t *testing.T) {
 	q, err := New(Default())
 	if err != nil {

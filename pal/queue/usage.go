@@ -13,27 +13,29 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// DefaultHalfLife is Slurm's default too (PriorityDecayHalfLife).
+// DefaultHalfLife is the default of [Options.HalfLife], as in Slurm (PriorityDecayHalfLife).
 const DefaultHalfLife = 7 * 24 * time.Hour
 
-// entryCharge is added to the usage for each running GPU. Without it, all free GPUs would go to a
-// tenant that is a single GPU second behind (Kueue charges an entry penalty for the same reason).
+// entryCharge is the GPU time that is added to a tenant's usage for each GPU in use. Without it, a
+// tenant whose usage is a single GPU second lower would get all free GPUs. Kueue charges an entry
+// penalty for the same reason.
 const entryCharge = time.Hour
 
-// usage is the GPU time of a tenant, decayed: half of it remains after each half-life.
+// usage is the decayed GPU time of a tenant or a namespace: half of it remains after each
+// half-life.
 type usage struct {
 	gpuS float64       // decayed GPU seconds at the time at
 	at   time.Duration // the time of the last update
-	rate float64       // weighted GPUs in use since then
+	rate float64       // GPUs in use since the time at, weighted by worth
 }
 
 // decay is the half-life of usage; 0: nothing is kept.
 type decay time.Duration
 
-// tau is the time constant in seconds, after which 1/e is left.
+// tau returns the time constant in seconds, after which 1/e of the usage is left.
 func (d decay) tau() float64 { return time.Duration(d).Seconds() / math.Ln2 }
 
-// of returns the decayed GPU time, in seconds, at the end of a span during which one GPU worked.
+// of returns the decayed GPU time, in seconds, of one GPU that worked for the span that ends now.
 func (d decay) of(span time.Duration) float64 {
 	if d == 0 {
 		return 0
@@ -41,7 +43,7 @@ func (d decay) of(span time.Duration) float64 {
 	return -d.tau() * math.Expm1(-span.Seconds()/d.tau())
 }
 
-// left returns the part of earlier usage that still counts after the span.
+// left returns the part of usage that still counts after the span, from 0 to 1.
 func (d decay) left(span time.Duration) float64 {
 	if d == 0 {
 		return 0
@@ -49,14 +51,14 @@ func (d decay) left(span time.Duration) float64 {
 	return math.Exp(-span.Seconds() / d.tau())
 }
 
-// value returns the usage now, in GPU seconds. now must not be before at.
+// value returns the usage now, in GPU seconds. now must not be before u.at.
 func (u *usage) value(d decay, now time.Duration) float64 {
 	span := max(0, now-u.at)
 	return max(0, u.gpuS*d.left(span)+u.rate*d.of(span))
 }
 
-// book records that GPUs began to work (negative: stopped) at the given time, which may be before
-// u.at.
+// book records that this many GPUs began to work at the given time or, if the number is negative,
+// stopped. The time can be before u.at.
 func (u *usage) book(d decay, at time.Duration, gpus float64) {
 	if at >= u.at {
 		u.gpuS, u.at = u.value(d, at), at
@@ -66,18 +68,18 @@ func (u *usage) book(d decay, at time.Duration, gpus float64) {
 	u.rate += gpus
 }
 
-// Usage is the decayed GPU time of the jobs of a namespace, and their stops.
+// Usage is the decayed GPU time of the jobs of one namespace, and their stops.
 type Usage struct {
 	Tenant     string  `json:"tenant"` // the namespace
 	GPUSeconds float64 `json:"gpu_seconds"`
 	Stops
 }
 
-// leastUsage is the least usage worth keeping, in GPU seconds.
+// leastUsage is the usage, in GPU seconds, below which usage counts as none.
 const leastUsage = 1
 
-// Usage returns the usage of each namespace now, by name, for [Queue.RememberUsage] of a later
-// Queue.
+// Usage returns the usage of each namespace now, sorted by name, for [Queue.RememberUsage] of a
+// later Queue.
 func (ts *tenancy) Usage(now time.Duration) []Usage {
 	var out []Usage
 	for _, name := range slices.Sorted(maps.Keys(ts.namespaces)) {
@@ -89,8 +91,8 @@ func (ts *tenancy) Usage(now time.Duration) []Usage {
 	return out
 }
 
-// RememberUsage replaces all usage by the usage that an earlier Queue returned at the time at. For
-// gangs that already ran at that time, it counts the time since then. It ignores invalid numbers.
+// RememberUsage replaces all usage with the usage that an earlier Queue returned at the time at. To
+// this it adds the usage of running gangs since that time. It ignores invalid numbers.
 func (q *Queue) RememberUsage(at time.Duration, kept []Usage) {
 	q.usageFrom = at
 	for _, n := range q.namespaces {
@@ -119,13 +121,13 @@ func (q *Queue) RememberUsage(at time.Duration, kept []Usage) {
 	}
 }
 
-// add adds GPU seconds, decayed to the time at, which must not be before u.at.
+// add adds GPU seconds, which are decayed to the time at. at must not be before u.at.
 func (u *usage) add(d decay, at time.Duration, gpuS float64) {
 	u.gpuS, u.at = u.value(d, at)+gpuS, at
 }
 
-// bookUsage records that an entry works on that many more GPUs since the time at, in the usage of
-// its namespace and its tenants. Negative numbers record that it stopped.
+// bookUsage records, in the usage of the entry's namespace and tenants, that the entry works on
+// this many more GPUs since the time at. A negative number records that it stopped.
 func (ts *tenancy) bookUsage(e *entry, at time.Duration, gpus float64) {
 	at = max(at, ts.usageFrom)
 	e.of.usage.book(ts.decay(), at, gpus)
@@ -134,12 +136,12 @@ func (ts *tenancy) bookUsage(e *entry, at time.Duration, gpus float64) {
 	}
 }
 
-// UsageBy selects how GPU hours are weighted.
+// UsageBy says how GPU hours are weighted.
 type UsageBy string
 
 // The ways to weight GPU hours.
 const (
-	UsageGPUTime UsageBy = "gpu-time" // each GPU hour counts 1; for a part of a GPU, its share
+	UsageGPUTime UsageBy = "gpu-time" // each GPU hour counts 1; a part of a GPU counts as this part
 	UsagePriced  UsageBy = "priced"   // each GPU hour counts the price of its model; see [pal.Market]
 )
 
@@ -148,8 +150,8 @@ func ParseUsageBy(s string) (UsageBy, error) {
 	return pal.ParseName("usage", s, UsageGPUTime, UsagePriced)
 }
 
-// worth returns the weight of a GPU of the placement. Call it only when the gang gets the GPUs, so
-// that later prices do not change the usage of its run.
+// worth returns the weight of one GPU of the placement in the usage. Call it only when the gang
+// gets the GPUs, so that later changes of prices do not change the usage of the run.
 func (ts *tenancy) worth(p pal.Placement) float64 {
 	if price, ok := ts.opt.Placement.Market.Prices[p.Model]; ok && ts.opt.Usage == UsagePriced {
 		return price
@@ -157,10 +159,11 @@ func (ts *tenancy) worth(p pal.Placement) float64 {
 	return 1
 }
 
+// decay returns the half-life of usage that the options set.
 func (ts *tenancy) decay() decay { return decay(ts.opt.HalfLife) }
 
-// fair returns the value by which siblings are compared under [Options.FairShare]: their usage over
-// their weight.
+// fair returns the value by which siblings are compared under [Options.FairShare]: the tenant's
+// usage divided by its weight.
 func (ts *tenancy) fair(t *tenant, now time.Duration) float64 {
 	used := t.gpus - t.saved
 	if ts.opt.HalfLife > 0 {

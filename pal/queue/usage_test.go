@@ -11,9 +11,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Two tenants have used as many GPUs for as long, one of them on a slow model. By GPU time they
-// are equal, and the first submission goes first. By price, the tenant on the slow model has used
-// less and goes first, even while it runs. Prices of later jobs do not change past usage.
+// Two tenants have used the same number of GPUs for the same time, one of them on a slow model. By
+// GPU time they are equal, so the first submission goes first. By price, the tenant on the slow
+// model has used less and goes first, even while its gang runs. Later changes of prices do not
+// change earlier usage.
 func TestPricedUsage(t *testing.T) {
 	for usage, want := range map[UsageBy]struct {
 		slow  float64 // GPU hours of the tenant on the slow model
@@ -44,7 +45,7 @@ func TestPricedUsage(t *testing.T) {
 			w.release(id)
 			w.queue.Finished(w.now, id)
 		}
-		for range 100 { // later jobs are very slow on b, so its price falls
+		for range 100 { // later jobs are very slow on b, so the price of b falls
 			g := pal.SingleGPUs("other", pal.ClassA, 1)
 			g.Speeds = pal.Speeds{"a": 1, "b": 0.01}
 			if err := w.queue.Submit(w.now, Job{ID: "other", Gang: g}); err != nil {
@@ -66,7 +67,8 @@ func TestPricedUsage(t *testing.T) {
 	}
 }
 
-// Each GPU in use counts as one more hour, weighted by its price, until it is released.
+// Each GPU in use adds an hour to the tenant's usage, weighted by the GPU's price, until it is
+// released.
 func TestPricedCharge(t *testing.T) {
 	w := marketWorld(t)
 	w.queue.opt.Usage, w.queue.opt.FairShare = UsagePriced, true
@@ -87,7 +89,7 @@ func TestPricedCharge(t *testing.T) {
 	}
 }
 
-// One of four parts of a GPU counts as a quarter of it, while it is held and afterwards.
+// One of four parts of a GPU counts as a quarter of a GPU, while a gang holds it and afterwards.
 func TestUsageOfParts(t *testing.T) {
 	w := marketWorld(t)
 	parts := pal.DeviceGroup{Name: "s", Shared: true, GPUs: []pal.GPU{{ID: "s::0"}, {ID: "s::1"}, {ID: "s::2"}, {ID: "s::3"}}}
@@ -114,7 +116,8 @@ func TestUsageOfParts(t *testing.T) {
 	}
 }
 
-// Parts count as fractions in a gang's attained GPU time, in its rank, and in the overdue share.
+// Parts of a GPU count as fractions in a gang's attained GPU time, in its rank, and in the overdue
+// share.
 func TestPartsCountForTheirShareInTheQueue(t *testing.T) {
 	opt := Default()
 	opt.Order, opt.Preempt, opt.Quantum = LAS, true, time.Hour
@@ -131,8 +134,8 @@ func TestPartsCountForTheirShareInTheQueue(t *testing.T) {
 		return q.entries[id]
 	}
 	whole, part := run("whole", 0), run("part", 0.25)
-	// Levels begin at 1, 4 and 16 GPU hours: two GPUs reach them after 0.5, 2 and 8 hours, two
-	// quarters of a GPU after 2, 8 and 32.
+	// Levels begin at 1, 4 and 16 GPU hours. A gang on two GPUs reaches them after 0.5, 2 and 8
+	// hours, and a gang on two quarters of a GPU after 2, 8 and 32 hours.
 	for _, c := range []struct {
 		e     *entry
 		hours float64
@@ -153,7 +156,7 @@ func TestPartsCountForTheirShareInTheQueue(t *testing.T) {
 	}
 }
 
-// An overdue gang on parts of GPUs uses up the overdue share by these fractions.
+// If an overdue gang runs on parts of GPUs, only these fractions count in the overdue share.
 func TestOverdueParts(t *testing.T) {
 	c, err := pal.NewCluster([]pal.Node{{ID: "n", Name: "n", Groups: []pal.DeviceGroup{{Name: "s", Shared: true, GPUs: []pal.GPU{{ID: "s::0"}, {ID: "s::1"}, {ID: "s::2"}, {ID: "s::3"}}}}}}, pal.TwoTier(1))
 	if err != nil {

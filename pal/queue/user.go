@@ -12,31 +12,32 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
-// A tenant's configuration also limits each of its users. The terms are Slurm's.
+// A tenant's configuration can also limit each of its users. The terms are Slurm's.
 
-// Payer identifies the limits that GPUs count towards: those of a tenant, by its namespace, and
-// those of one user.
+// Payer says whose limits GPUs count towards: those of the tenant of a namespace, and those of a
+// user.
 type Payer struct {
 	Tenant string // the namespace
-	User   string // "": jobs without a user
+	User   string // "": the jobs have no user
 }
 
-// UserUse is what one user of a tenant holds, if users have limits.
+// UserUse is what one user of a tenant holds. It is counted only if users have limits.
 type UserUse struct {
-	User string `json:"user"` // "(none)": jobs without a user
-	// GPUs and Jobs count the GPUs and the number of the user's jobs that run or are about to run.
+	User string `json:"user"` // "(none)" stands for jobs without a user
+	// GPUs is the number of GPUs of the user's jobs that run or are about to run. Jobs is the
+	// number of the user's jobs that run or are about to run.
 	GPUs float64 `json:"gpus"`
 	Jobs int     `json:"jobs"`
 }
 
-// noUser is the displayed user of jobs without one. These jobs share the limits of one user.
+// noUser is the displayed user of jobs without a user. All these jobs count as those of one user.
 const noUser = "(none)"
 
-// ShownUser returns the displayed name of a user.
+// ShownUser returns the displayed name of a user: the user, or noUser for "".
 func ShownUser(user string) string { return cmp.Or(user, noUser) }
 
-// LimitsUsers reports whether users have limits in the tenant of a namespace, or in one of its
-// parents.
+// LimitsUsers reports whether users have limits in the tenant of a namespace, or in a parent of
+// this tenant.
 func (o Options) LimitsUsers(namespace string) bool {
 	for name := o.TenantOf(namespace); name != ""; name = name[:max(0, strings.LastIndexByte(name, '/'))] {
 		if t := o.Tenants[name]; t.MaxGPUsPerUser > 0 || t.MaxJobsPerUser > 0 {
@@ -46,8 +47,8 @@ func (o Options) LimitsUsers(namespace string) bool {
 	return false
 }
 
-// countUser adds GPUs and jobs of a user to the tenant and its parents; negative ones are
-// subtracted.
+// countUser adds GPUs and jobs to the counts of a user in the tenant and its parents. Negative
+// numbers subtract.
 func (t *tenant) countUser(user string, gpus float64, jobs int) {
 	user = ShownUser(user)
 	for ; t != nil; t = t.parent {
@@ -62,8 +63,8 @@ func (t *tenant) countUser(user string, gpus float64, jobs int) {
 	}
 }
 
-// sortedUsers returns the tenant's users that hold something, by name; nil without limits for
-// users.
+// sortedUsers returns the tenant's users that hold GPUs or have jobs, sorted by name; nil if users
+// have no limits.
 func (t *tenant) sortedUsers() (all []UserUse) {
 	for _, name := range slices.Sorted(maps.Keys(t.users)) {
 		u := t.users[name]
@@ -73,7 +74,7 @@ func (t *tenant) sortedUsers() (all []UserUse) {
 	return all
 }
 
-// brokenLimit is a limit of a tenant, or of one of its users, that a gang would break.
+// brokenLimit is a limit of a tenant, or of one of its users, that a gang would exceed.
 type brokenLimit struct {
 	tenant *tenant
 	user   string // "": the tenant's own limit
@@ -82,9 +83,9 @@ type brokenLimit struct {
 	most   int
 }
 
-// gpuBound returns the limit of the tenant or its user that the additional GPUs would break; nil
-// for none. With never, GPUs that are already held do not count: it then returns a limit that the
-// request alone exceeds, so that waiting would not help.
+// gpuBound returns the limit of the tenant, or of its user, that the additional GPUs would exceed;
+// nil for none. If never is set, GPUs that are already held do not count. gpuBound then returns a
+// limit that the request alone exceeds, so that waiting does not help.
 func (t *tenant) gpuBound(user string, gpus float64, never bool) *brokenLimit {
 	user = ShownUser(user)
 	held, his := t.gpus+t.promised, t.users[user].GPUs
@@ -100,7 +101,7 @@ func (t *tenant) gpuBound(user string, gpus float64, never bool) *brokenLimit {
 	return nil
 }
 
-// overJobs returns the limit on the jobs of the gang's user that one more job would break; nil for
+// overJobs returns the limit on the jobs of the gang's user that one more job would exceed; nil for
 // none.
 func (e *entry) overJobs() *brokenLimit {
 	user := ShownUser(e.job.User)

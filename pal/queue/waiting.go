@@ -13,78 +13,84 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
-// Reasons lists the kinds of reason for which the queue lets a gang wait.
+// Reasons lists all reasons for which a gang can wait in the Queue.
 var Reasons = []reason.Kind{reason.Starting, reason.Stopping, reason.Shrinking, reason.TooLarge, reason.Limit, reason.Quota, reason.Array,
 	reason.GPUs, reason.Scattered, reason.Refused, reason.Services, reason.Reserved, reason.Order, reason.InWindow, reason.Locality, reason.Next}
 
 // Wait describes a waiting gang and why it waits.
 type Wait struct {
 	Job      string `json:"job"`      // the job, as namespace/id
-	Position int    `json:"position"` // in the queue, from 1
-	// Reason is one of the following. "starting": it starts. "stopping": gangs are stopping for it.
-	// "shrinking": elastic gangs give members back for it. "too-large": it could not run on an
-	// empty cluster. "limit": it needs more GPUs than its tenant or user may ever hold. "quota": it
-	// would exceed a limit of its tenant or user now. "array": its array runs as many jobs as it
-	// may. "gpus": too few GPUs are free. "scattered": enough are free, but not where it could use
-	// them. "refused": the free ones are parts of shared GPUs whose other users would slow it too
-	// much. "services": services hold too many GPUs and do not end. "reserved": free GPUs are
-	// reserved for a gang ahead. "window": free GPUs are kept for maintenance or for others.
-	// "order": under strict order no gang passes the one ahead. "locality": it waits for GPUs
-	// closer together. "next-round": it starts in the next round.
+	Position int    `json:"position"` // the gang's position in the queue, from 1
+	// Reason is one of the following. "starting": the gang is about to start. "stopping": other
+	// gangs are being stopped for it. "shrinking": elastic gangs give members back for it.
+	// "too-large": it could not run on an empty cluster. "limit": it needs more GPUs than its
+	// tenant or user may ever hold. "quota": it would exceed a limit of its tenant or user now.
+	// "array": its array already runs its maximum number of jobs. "gpus": too few GPUs are free.
+	// "scattered": enough GPUs are free, but not where the gang can use them. "refused": the free
+	// GPUs are parts of shared GPUs, on which the gang and its neighbours would slow each other too
+	// much. "services": services hold too many GPUs and do not end. "reserved": the free GPUs are
+	// reserved for another gang. "window": the free GPUs are kept for maintenance or for other
+	// jobs. "order": under strict order, the gang cannot start before the gang ahead. "locality":
+	// it waits for GPUs that are closer together. "next-round": it starts in the next round.
 	Reason  reason.Kind `json:"reason"`
-	Overdue bool        `json:"overdue,omitempty"` // its total wait exceeds twice its estimate or limit, and an hour; without either, max_wait
-	GPUs    int         `json:"gpus"`              // GPUs that it needs; for an elastic gang, the minimum
-	// Counts is the number of GPUs that count towards limits, if GPUs are parts of shared ones.
+	Overdue bool        `json:"overdue,omitempty"` // the gang has waited, in total, for twice its estimate or limit, but at least an hour; with neither, for max_wait
+	GPUs    int         `json:"gpus"`              // GPUs that the gang requests; for an elastic gang, the minimum
+	// Counts is set if the gang requests parts of shared GPUs: the number of whole GPUs that count
+	// towards limits.
 	Counts float64 `json:"counts,omitempty"`
 	Most   int     `json:"most,omitempty"` // GPUs that an elastic gang could use
-	Free   int     `json:"free"`           // GPUs that are free now and that it could use
-	// FreeOthers is the number of free GPUs that it could not use.
+	Free   int     `json:"free"`           // GPUs that are free now and that the gang can use
+	// FreeOthers is the number of free GPUs that the gang cannot use.
 	FreeOthers int `json:"free_others,omitempty"`
-	// Outliers is the number of free GPUs that are too slow for it, if Reason is "gpus" or
-	// "scattered".
+	// Outliers is set if Reason is "gpus" or "scattered": the number of free GPUs that are too slow
+	// for the gang (outliers).
 	Outliers int `json:"outliers,omitempty"`
-	// If Reason is "limit" or "quota", Limit is the number of GPUs that its tenant may hold. For
-	// "quota", Tenant is that tenant, and Held the number that it holds. If User is set, both
-	// numbers are that user's in the tenant, and count running jobs if LimitsJobs is set. If Reason
-	// is "array", Limit is how many jobs of its array may run at a time, and Running how many do.
+	// If Reason is "limit" or "quota", Limit is the maximum number of GPUs of the gang's tenant.
+	// For "quota", Tenant is the name of this tenant, and Held the number of GPUs that it holds. If
+	// User is set, Limit and Held apply to this user's GPUs in the tenant; if LimitsJobs is set, to
+	// the user's running jobs. If Reason is "array", Limit is the maximum number of running jobs of
+	// the array, and Running the number that run.
 	Limit   int     `json:"limit,omitempty"`
 	Running int     `json:"running,omitempty"`
 	Tenant  string  `json:"tenant,omitempty"`
 	Held    float64 `json:"held,omitempty"`
 	User    string  `json:"user,omitempty"`
-	// LimitsJobs is set if Limit bounds the running jobs of User, not their GPUs.
+	// LimitsJobs is set if Limit is a number of running jobs of User, not of GPUs.
 	LimitsJobs bool   `json:"limits_jobs,omitempty"`
-	Ahead      string `json:"ahead,omitempty"` // the gang that goes first; "" for none
-	// AheadGPUs is how many GPUs the gangs ahead need, counting only gangs that wait for GPUs
-	// alone.
+	Ahead      string `json:"ahead,omitempty"` // the first gang ahead that waits for GPUs; "" for none
+	// AheadGPUs is the number of GPUs that the gangs ahead in the queue request, counting only
+	// gangs that wait for nothing but GPUs.
 	AheadGPUs float64  `json:"ahead_gpus,omitempty"`
-	Stopping  []string `json:"stopping,omitempty"`  // gangs being stopped for it
-	Shrinking []string `json:"shrinking,omitempty"` // elastic gangs giving members back for it
-	// From and To are the range in which it is expected to start, eight times in ten, since the
-	// caller's epoch. Both are 0 if that is unknown, for example because too few gangs have waited
-	// yet and the run time of a gang that runs or is ahead is unknown.
+	Stopping  []string `json:"stopping,omitempty"`  // gangs that are being stopped for this one
+	Shrinking []string `json:"shrinking,omitempty"` // elastic gangs that give members back for this one
+	// From and To are the range in which the gang is expected to start, since the caller's epoch.
+	// Eight of ten gangs should start in their range. Both are 0 if the range is unknown: for
+	// example, because too few gangs have waited so far, and the run time of a running gang or of a
+	// gang ahead is unknown.
 	From, To time.Duration `json:"-"`
-	// Until is the time when the wait ends at the latest. For reason.Locality, the gang then starts
-	// on free GPUs. For reason.InWindow, the window then ends.
+	// Until is set for reason.Locality and reason.InWindow. For reason.Locality, it is the time at
+	// which the gang stops waiting for better GPUs. For reason.InWindow, it is the end of the
+	// window.
 	Until time.Duration `json:"-"`
-	// spares is set for a service that waits until Ahead, a gang behind it, has run.
+	// spares is set for a service that waits until Ahead has run; Ahead can then be a gang behind
+	// it.
 	spares bool
-	// begins is set if the window of reason.InWindow has not begun yet.
+	// begins is set for reason.InWindow if the window has not begun yet.
 	begins bool
 }
 
-// barredBy records the window that keeps the gang from starting.
+// barredBy sets Until and begins, given the window that keeps the gang from starting.
 func (w *Wait) barredBy(window *indexedWindow, now time.Duration) {
 	w.Until, w.begins = window.To, window.From > now
 }
 
-// String returns the wait as one line for people.
+// String returns position, job and reason as one line for people.
 func (w Wait) String() string {
 	return fmt.Sprintf("#%d %s: %s", w.Position, w.Job, w.Why())
 }
 
 // Why returns what the gang waits for. It omits the end of a window, because only the caller can
-// convert times since its epoch.
+// convert times since the caller's epoch.
 func (w Wait) Why() reason.Reason {
 	r := reason.Reason{Kind: w.Reason}
 	switch w.Reason {
@@ -121,9 +127,9 @@ func (w Wait) Why() reason.Reason {
 	return r
 }
 
-// Waiting lists the waiting gangs in order, each with what it waits for. It decides nothing and
-// leaves the cluster as it is. Without windows it searches once for each kind of gang. With windows
-// it searches once for each gang for which enough GPUs are free.
+// Waiting returns one Wait for each waiting gang, in the order of the queue. It decides nothing,
+// and leaves the cluster unchanged. Without windows, it searches once for each kind of gang. With
+// windows, it searches once for each gang for which enough GPUs are free.
 func (q *Queue) Waiting(now time.Duration, c *pal.Cluster) []Wait {
 	p := asking(q, now, c)
 	defer p.putBack()
@@ -133,16 +139,17 @@ func (q *Queue) Waiting(now time.Duration, c *pal.Cluster) []Wait {
 	return ws
 }
 
-// WaitingAt is Waiting for some gangs of a long queue: those at the given fractions of its length,
-// from 0 to 1, not counting gangs that are starting. Waiting spends most of its time on forecasts.
-// WaitingAt is cheaper, because it makes none for gangs behind the last selected one.
+// WaitingAt returns some elements of the result of Waiting, for a long queue: those at the given
+// fractions of its length, from 0 to below 1. Gangs that are starting do not count in the length.
+// Waiting spends most of its time on predictions of starts. WaitingAt is cheaper, because it makes
+// no predictions for gangs behind the last selected one.
 func (q *Queue) WaitingAt(now time.Duration, c *pal.Cluster, parts []float64) (ws []Wait) {
 	p := asking(q, now, c)
 	defer p.putBack()
 	queue := p.holdThenOrder()
 	all := p.whys(queue)
 	first := 0
-	for first < len(all) && all[first].Reason == reason.Starting { // they come before all others
+	for first < len(all) && all[first].Reason == reason.Starting { // starting gangs come before all others
 		first++
 	}
 	var selected []int
@@ -164,18 +171,21 @@ type asker struct {
 	found map[signature]foundNow
 }
 
+// asking returns an asker for questions about the Queue and the cluster at the time now.
 func asking(q *Queue, now time.Duration, c *pal.Cluster) *asker {
 	return &asker{q.at(now, c), map[signature]foundNow{}}
 }
 
-// holdThenOrder holds promised GPUs and returns the waiting gangs in order.
+// holdThenOrder holds the promised GPUs (holdPromised), and returns the waiting gangs in the order
+// of the queue (inOrder).
 func (p *asker) holdThenOrder() []*entry {
 	p.hurry(p.now)
 	p.holdPromised()
 	return p.inOrder()
 }
 
-// holdPromised holds the GPUs that Decide holds before its walk, except those of a turn.
+// holdPromised holds the GPUs that Decide holds before its walk, except those that are kept for a
+// turn.
 func (p *asker) holdPromised() {
 	p.holdPending()
 	for _, cl := range p.Queue.claims {
@@ -184,7 +194,7 @@ func (p *asker) holdPromised() {
 	p.keepForMoving()
 }
 
-// waitOf returns what a gang waits for, ignoring the gangs behind it.
+// waitOf returns the Wait of one waiting gang, without predictions for the gangs behind it.
 func (p *asker) waitOf(e *entry) Wait {
 	defer p.putBack()
 	queue := p.holdThenOrder()
@@ -197,7 +207,7 @@ func (p *asker) waitOf(e *entry) Wait {
 	return ws[at]
 }
 
-// whys returns what each gang of the queue waits for.
+// whys returns the Wait of each gang of the queue, without the expected starts.
 func (p *asker) whys(queue []*entry) []Wait {
 	ws := make([]Wait, 0, len(queue))
 	var head *entry
@@ -247,8 +257,8 @@ func (p *asker) whys(queue []*entry) []Wait {
 	return ws
 }
 
-// say fills in the limit that the gang would break and, if the gang waits for others under that
-// limit, how much they hold.
+// say sets the reason r and the fields about the limit b that the gang would exceed. For
+// reason.Quota, these include the tenant and what it holds.
 func (w *Wait) say(r reason.Kind, t tree, b *brokenLimit) {
 	w.Reason, w.Limit, w.User, w.LimitsJobs = r, b.most, b.user, b.jobs
 	if r == reason.Quota {
@@ -256,20 +266,21 @@ func (w *Wait) say(r reason.Kind, t tree, b *brokenLimit) {
 	}
 }
 
-// count sets Counts for a gang that requests parts of shared GPUs.
+// count sets Counts if the gang requests parts of shared GPUs.
 func (w *Wait) count(e *entry, gpus int) {
 	if n := e.amount(gpus); n != float64(gpus) {
 		w.Counts = reason.Rounded(n)
 	}
 }
 
-// holdsUp reports whether a gang with this reason holds up the gangs behind it. It does not if it
-// could not use the GPUs, declines the free ones, or has others stopped for it.
+// holdsUp reports whether a gang with this reason to wait delays the gangs behind it. It does not
+// if it could not use the GPUs, if it declines the free ones, or if others are being stopped or
+// shrunk for it.
 func holdsUp(r reason.Kind) bool {
 	return forGPUs(r) && r != reason.Locality && r != reason.Stopping && r != reason.Shrinking
 }
 
-// forGPUs reports whether a gang with this reason waits for nothing but GPUs.
+// forGPUs reports whether a gang with this reason to wait waits for nothing but GPUs.
 func forGPUs(r reason.Kind) bool {
 	switch r {
 	case reason.TooLarge, reason.Limit, reason.Quota, reason.Array, reason.InWindow, reason.Services:
@@ -278,7 +289,8 @@ func forGPUs(r reason.Kind) bool {
 	return true
 }
 
-// inOrder lists starting gangs, then the overdue one whose turn it is, then the others in order.
+// inOrder returns the starting gangs, then the overdue gang whose turn it is, then the other
+// waiting gangs in the order of the queue.
 func (p *asker) inOrder() []*entry {
 	var es []*entry
 	for _, e := range p.pending {
@@ -304,11 +316,12 @@ func (p *asker) inOrder() []*entry {
 	return es
 }
 
-// reason returns the first reason to wait that applies to a gang without a claim. A decision that
-// is not reported yet comes first. Next come reasons that do not depend on free GPUs (cluster,
-// limits, array, window), and last the free GPUs. free is the number of free GPUs that the gang
-// could use. head is the first gang ahead that waits for GPUs, nil for none; it may keep a gang
-// that fits from starting. spares is set for a service that fits but waits until this gang has run.
+// reason returns the first reason to wait that applies to a gang without a claim. It first checks
+// whether a start is decided but not reported yet, then the reasons that do not depend on free GPUs
+// (cluster, limits, array, window), and last the free GPUs. free is the number of free GPUs that
+// the gang can use. head is the first gang ahead that waits for GPUs, or nil; it can keep a gang
+// that fits from starting. If the gang is a service that fits but must wait until another gang has
+// run, spares is that other gang.
 func (p *asker) reason(e, head *entry, free int) (r reason.Kind, spares *entry) {
 	if e.state == starting {
 		return reason.Starting, nil
@@ -352,7 +365,7 @@ func (p *asker) reason(e, head *entry, free int) (r reason.Kind, spares *entry) 
 	return reason.Next, nil
 }
 
-// refused reports whether a gang that does not fit would fit if it accepted any neighbours on
+// refused reports whether a gang that does not fit would fit if it accepted all neighbours on
 // shared GPUs.
 func (p *asker) refused(e *entry) bool {
 	if !placementOf(p.Queue, e).RefuseBad || e.job.Gang.Sharing == nil {
@@ -364,7 +377,7 @@ func (p *asker) refused(e *entry) bool {
 	return ok
 }
 
-// unless returns r, or the reason "services" if the gang would fit only without services.
+// unless returns r, or reason.Services if the gang would fit only after services have ended.
 func (p *asker) unless(e *entry, r reason.Kind) reason.Kind {
 	if !p.awaits(e) {
 		return reason.Services
@@ -372,16 +385,17 @@ func (p *asker) unless(e *entry, r reason.Kind) reason.Kind {
 	return r
 }
 
-// foundNow caches the result of place for a kind of gang while the cluster is unchanged.
+// foundNow is a cached result of place for all gangs of one signature. It is valid while the
+// cluster is unchanged.
 type foundNow struct {
 	pl pal.Placement
 	ok bool
 }
 
-// placeNow is place with a cache by signature. With windows it uses no cache, because the result
-// then depends on the gang's run time, which is not in the signature.
+// placeNow is place with a cache by signature. If there are windows, it does not use the cache,
+// because the result then depends on the gang's run time, which is not in the signature.
 func (p *asker) placeNow(e *entry) (pal.Placement, bool) {
-	if p.turn != nil && p.turn.by == e { // in its turn it accepts any shared GPU, unlike others of its kind
+	if p.turn != nil && p.turn.by == e { // in its turn, a gang accepts all neighbours, unlike others of its signature
 		return p.place(e)
 	}
 	if f, known := p.found[e.sig]; known && len(p.windows.list) == 0 {
@@ -392,9 +406,9 @@ func (p *asker) placeNow(e *entry) (pal.Placement, bool) {
 	return pl, ok
 }
 
-// fitsWithout reports whether the gang would fit if some running gangs had left; without calls its
-// argument while their GPUs are free. It first checks whether the gang fits now, because that is
-// cheaper and a gang that fits now would fit then, too.
+// fitsWithout reports whether the gang would fit if some running gangs had left. without must call
+// its argument while the GPUs of these gangs are free. fitsWithout first checks whether the gang
+// fits now, because that is cheaper, and a gang that fits now would also fit then.
 func (p *finder) fitsWithout(e *entry, without func(func())) (fits bool) {
 	defer p.withoutWindows()()
 	if e.gpus <= p.c.FreeGPUs() {

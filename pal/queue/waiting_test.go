@@ -12,8 +12,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
-// Each reason has its own words; otherwise a forgotten reason would read as too
-// few GPUs.
+// Each reason has its own text. Otherwise a forgotten reason would have the text of "too few GPUs".
 func TestReasonsHaveWords(t *testing.T) {
 	t.Parallel()
 	said := map[string]reason.Kind{}
@@ -26,8 +25,8 @@ func TestReasonsHaveWords(t *testing.T) {
 	}
 }
 
-// A gang for which others are being stopped keeps no free GPUs from anybody: it will get
-// theirs.
+// A gang for which others are being stopped keeps no free GPUs from other gangs, because it will
+// get the GPUs of its victims.
 func TestNotKeptForWhoHasGPUs(t *testing.T) {
 	c, err := pal.NewCluster(testNodes(2, ""), pal.TwoTier(1.7))
 	if err != nil {
@@ -55,9 +54,9 @@ func TestNotKeptForWhoHasGPUs(t *testing.T) {
 	}
 }
 
-// A gang's reason for waiting counts only GPUs that it could use: GPUs of other models do not
-// count, and are kept for nobody. In strict order, no gang is expected to start before those
-// ahead.
+// A gang's reason for waiting counts only the GPUs that the gang can use. GPUs of other models do
+// not count, and are not kept for it. In strict order, no gang is expected to start before the
+// gangs ahead.
 func TestReasonsAreOfItsOwnModel(t *testing.T) {
 	t.Parallel()
 	var nodes []pal.Node

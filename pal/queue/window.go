@@ -15,25 +15,26 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Window keeps GPUs free for a time: for maintenance, or for some jobs (a reservation). No other
-// gang that may run into the window starts on these GPUs; gangs that run there already continue.
-// Slurm's reservations are similar, but a job must ask for them.
+// Window keeps GPUs free for a time, for maintenance or for some jobs (a reservation). No other
+// gang starts on these GPUs if it may still run when the window begins. Gangs that already run on
+// these GPUs continue. Slurm's reservations are similar, but there a job must ask for its
+// reservation.
 type Window struct {
 	Name string
-	// From and To are since the caller's epoch.
+	// From and To are the beginning and the end of the window, since the caller's epoch.
 	From, To time.Duration
-	// GPUs contains the numbers of the GPUs in the cluster.
+	// GPUs are the numbers of the window's GPUs in the cluster.
 	GPUs []int
-	// For lists the namespaces and jobs (namespace/job) that may use the GPUs during the window, as
-	// patterns with * and ?.
+	// For lists the namespaces, and the jobs in the form namespace/job, that can use the GPUs
+	// during the window. Its elements can be patterns with * and ?.
 	For []string
 }
 
-// WindowChance is the least probability of ending before a window begins with which a gang may
-// start on the window's GPUs.
+// WindowChance is the least probability with which a gang must end before a window begins, so that
+// it can start on the window's GPUs.
 const WindowChance = 0.9
 
-// admits reports whether the job may use the window's GPUs.
+// admits reports whether the job can use the window's GPUs during the window.
 func (w *Window) admits(j Job) bool {
 	_, id, _ := strings.Cut(j.ID, "/")
 	return slices.ContainsFunc(w.For, func(pattern string) bool {
@@ -46,10 +47,11 @@ func (w *Window) admits(j Job) bool {
 	})
 }
 
-// flat replaces slashes, which * of [path.Match] does not match: job IDs may contain some.
+// flat returns the string with its slashes replaced, because job IDs can contain slashes, and the *
+// of [path.Match] does not match them.
 func flat(s string) string { return strings.ReplaceAll(s, "/", "\x01") }
 
-// CheckFor returns an error if the text is not a valid pattern for [Window.For].
+// CheckFor returns an error if the pattern is not valid in [Window.For].
 func CheckFor(pattern string) error {
 	if _, err := path.Match(flat(pattern), ""); err != nil || pattern == "" || strings.HasPrefix(pattern, "/") {
 		return fmt.Errorf("%q is neither a namespace nor namespace/job", pattern)
@@ -60,23 +62,24 @@ func CheckFor(pattern string) error {
 // windows are the windows of a Queue.
 type windows struct {
 	list   []*indexedWindow
-	nextTo time.Duration         // when the first of them ends
-	alone  map[beside]*pal.Found // see aloneBesideWindows; nil: it does not fit
+	nextTo time.Duration         // when the next window ends
+	alone  map[beside]*pal.Found // see aloneBesideWindows; a nil value: the gang does not fit
 }
 
-// indexedWindow is a window with precomputed fields. Its bit stands for it in sets of windows.
+// indexedWindow is a window with two precomputed fields. bit stands for the window in sets of
+// windows.
 type indexedWindow struct {
 	Window
 	bit uint64
 	on  map[int]bool // its GPUs
 }
 
-// MaxWindows is the number of windows that the bits of a set allow.
+// MaxWindows is the maximum number of windows. A set of windows is a uint64, with one bit for each.
 const MaxWindows = 64
 
-// SetWindows replaces the windows. Call it again after the cluster was rebuilt, because GPU numbers
-// change, and after a window has ended. Waiting gangs move to other buckets only if Window.For of
-// some window has changed.
+// SetWindows replaces the windows. If there are more than MaxWindows, it uses those that begin
+// first. Call SetWindows again after a window has ended, and after the cluster was rebuilt, because
+// GPU numbers then change.
 func (q *Queue) SetWindows(ws []Window) {
 	ws = slices.Clone(ws)
 	slices.SortStableFunc(ws, func(a, b Window) int { return cmp.Compare(a.From, b.From) })
@@ -89,11 +92,11 @@ func (q *Queue) SetWindows(ws []Window) {
 	}
 	q.version++
 	if !slices.EqualFunc(before, q.windows.list, func(a, b *indexedWindow) bool { return slices.Equal(a.For, b.For) }) {
-		q.Reconsider(func(_ string, g pal.Gang) pal.Gang { return g }) // gangs may belong to other buckets now
+		q.Reconsider(func(_ string, g pal.Gang) pal.Gang { return g }) // signatures may have changed, and with them the buckets of gangs
 	}
 }
 
-// admitted returns the set of windows whose GPUs the job may use.
+// admitted returns the set of windows whose GPUs the job can use.
 func (ws *windows) admitted(j Job) uint64 {
 	var bits uint64
 	for _, w := range ws.list {
@@ -104,8 +107,8 @@ func (ws *windows) admitted(j Job) uint64 {
 	return bits
 }
 
-// longest returns a run time, at cost 1, that the gang does not exceed with probability
-// [WindowChance]. If only a limit is known, it is the limit.
+// longest returns a remaining run time, at cost 1, that the gang does not exceed with probability
+// [WindowChance]. If only a limit is known, longest returns what the limit leaves.
 func (fs *foresight) longest(e *entry, now time.Duration) time.Duration {
 	if left := e.limit(now); left > 0 && !fs.knowsRunTime(e) && !e.tells(now) {
 		return left
@@ -113,10 +116,10 @@ func (fs *foresight) longest(e *entry, now time.Duration) time.Duration {
 	return fs.remainingRunTime(e, now).quantile(WindowChance)
 }
 
-// quantile returns a run time, at cost 1, that the gang does not exceed with the given probability.
-// Known runs end at known times. Of the unknown part, the fraction x / (again + x) has ended after
-// the time x, so half of it has ended after again. Between two known ends, quantile solves this for
-// x.
+// quantile returns a remaining run time, at cost 1, that the gang does not exceed with the given
+// probability. Each known run ends at a known time. Of the unknown part, the fraction x / (again +
+// x) has ended after the time x, so half of it has ended after the time again. Between the ends of
+// two known runs, quantile solves for x.
 func (o remainingRunTime) quantile(chance float64) time.Duration {
 	need, ended, at := chance*o.weight(), 0.0, 0.0
 	for i := 0; ; i++ {
@@ -134,11 +137,11 @@ func (o remainingRunTime) quantile(chance float64) time.Duration {
 	}
 }
 
-// reach returns when a gang that starts at the time at ends, if it runs for the time long at cost
-// 1. Its limit applies, too.
+// reach returns when a gang ends if it starts at the time at, on GPUs of this cost. long is its run
+// time at cost 1. The gang's limit can end it earlier.
 func (p *finder) reach(e *entry, at, long time.Duration, cost float64) time.Duration {
 	d := stretched(long, cost)
-	if e.job.Limit > 0 { // Nomad ends it, however slow it is
+	if e.job.Limit > 0 { // Nomad ends the gang after the limit, however slow the gang is
 		left := e.job.Limit
 		if e.state >= running {
 			left = max(0, left-(p.now-e.startedAt))
@@ -148,11 +151,12 @@ func (p *finder) reach(e *entry, at, long time.Duration, cost float64) time.Dura
 	return later(at, d)
 }
 
-// startTime returns the time at which the gang in question would start.
+// startTime returns the time at which searches assume that a gang starts: now, or the time set by
+// startingAt.
 func (p *finder) startTime() time.Duration { return max(p.now, p.startsAt) }
 
-// closed returns the windows that do not admit the gang and that it may run into if it starts at
-// the start time and ends at the time until.
+// closed returns the windows that do not admit the gang and that overlap with its run, if it starts
+// at the start time and ends at the time until.
 func (p *finder) closed(e *entry, until time.Duration) []*indexedWindow {
 	var ws []*indexedWindow
 	at := p.startTime()
@@ -164,7 +168,8 @@ func (p *finder) closed(e *entry, until time.Duration) []*indexedWindow {
 	return ws
 }
 
-// find is search, excluding the GPUs of windows that the gang may run into.
+// find returns a placement for the gang at the start time; false if there is none. It leaves out
+// the GPUs of windows that the gang may run into.
 func (p *finder) find(e *entry) (pal.Found, bool) {
 	if len(p.windows.list) == 0 || p.windowless {
 		return p.search(e)
@@ -173,16 +178,17 @@ func (p *finder) find(e *entry) (pal.Found, bool) {
 	return p.offWindows(e, long, p.closed(e, p.reach(e, p.startTime(), long, e.slower)), p.besideWindows)
 }
 
-// offWindows keeps a search off the windows that the gang may run into. Which windows these are
-// depends on how long it runs, and so on its GPUs. It begins with the given windows, which the gang
-// may run into even on the fastest GPUs. Then it repeatedly adds those that the gang may run into
-// on the GPUs found, until there is no new window. So it needs at most one more search per window.
+// offWindows returns the result of a search that leaves out the windows that the gang may run into.
+// Which windows these are depends on how long the gang runs, and so on its GPUs. The first search
+// leaves out the given windows (closed), which the gang may run into even on the fastest GPUs. If
+// the gang may run into further windows on the GPUs found, offWindows adds these windows and
+// searches again. So it needs at most one more search per window.
 func (p *finder) offWindows(e *entry, long time.Duration, closed []*indexedWindow, search func(*entry, []*indexedWindow) (pal.Found, bool)) (pal.Found, bool) {
 	at := p.startTime()
 	for {
 		f, ok := search(e, closed)
 		if !ok {
-			for _, w := range closed { // gangs that end before the window may start
+			for _, w := range closed { // a gang that ends before the window could start
 				p.slack = max(p.slack, w.From-at)
 			}
 			return f, false
@@ -199,7 +205,7 @@ func (p *finder) offWindows(e *entry, long time.Duration, closed []*indexedWindo
 	}
 }
 
-// besideWindows is search, excluding the GPUs of the windows.
+// besideWindows is search without the GPUs of the closed windows.
 func (p *finder) besideWindows(e *entry, closed []*indexedWindow) (pal.Found, bool) {
 	for _, w := range closed {
 		if len(w.on) >= p.c.NumGPUs() {
@@ -214,21 +220,22 @@ func (p *finder) besideWindows(e *entry, closed []*indexedWindow) (pal.Found, bo
 	return p.search(e)
 }
 
-// withoutWindows makes searches ignore windows until back is called. It is for questions that do
-// not depend on time, such as whether a gang could ever run.
+// withoutWindows makes searches ignore windows until back is called. Use it for questions that do
+// not depend on the time, such as whether a gang could ever run.
 func (p *finder) withoutWindows() (back func()) {
 	was := p.windowless
 	p.windowless = true
 	return func() { p.windowless = was }
 }
 
-// startingAt sets the start time of the gang in question until back is called.
+// startingAt sets the start time (startTime) until back is called.
 func (p *finder) startingAt(at time.Duration) (back func()) {
 	p.startsAt = at
 	return func() { p.startsAt = 0 }
 }
 
-// crosses reports whether a gang may run into a window on the GPUs.
+// crosses reports whether a gang that starts on the placement may run into a window that covers one
+// of its GPUs.
 func (p *finder) crosses(e *entry, pl pal.Placement) bool {
 	if len(p.windows.list) == 0 {
 		return false
@@ -237,8 +244,9 @@ func (p *finder) crosses(e *entry, pl pal.Placement) bool {
 	return slices.ContainsFunc(closed, func(w *indexedWindow) bool { return touches(pl, w.on) })
 }
 
-// barring returns the window that keeps a gang from starting even on an empty cluster; of several,
-// the one that ends last; nil for none. Such a gang is not the head and has no turn.
+// barring returns the window that keeps a gang from starting even on an empty cluster; nil if there
+// is none. If several windows do, it returns the one that ends last. Such a gang does not become
+// the head, and gets no turn.
 func (p *finder) barring(e *entry) *indexedWindow {
 	if len(p.windows.list) == 0 || p.windowless {
 		return nil
@@ -254,9 +262,9 @@ func (p *finder) barring(e *entry) *indexedWindow {
 	return slices.MaxFunc(closed, func(a, b *indexedWindow) int { return cmp.Compare(a.To, b.To) })
 }
 
-// aloneBesideWindows is besideWindows on a cluster where nothing runs. Freeing the GPUs of all
-// running gangs is expensive, and the answer is the same for all gangs of a kind. So it is cached
-// for the pass or, on an exclusive cluster, until Changed or SetWindows.
+// aloneBesideWindows is besideWindows on a cluster on which none of the Queue's gangs runs. Freeing
+// the GPUs of all running gangs is expensive, and the result is the same for all gangs of a kind.
+// So the result is cached for the pass or, on an exclusive cluster, until Changed or SetWindows.
 func (p *finder) aloneBesideWindows(e *entry, closed []*indexedWindow) (pal.Found, bool) {
 	key := beside{kind: e.empty()}
 	for _, w := range closed {
@@ -281,7 +289,7 @@ func (p *finder) aloneBesideWindows(e *entry, closed []*indexedWindow) (pal.Foun
 	return *f, true
 }
 
-// beside is the key of that cache.
+// beside is the key of the cache of aloneBesideWindows.
 type beside struct {
 	kind   signature
 	closed uint64
@@ -301,18 +309,19 @@ func (ws *windows) ended(now time.Duration) bool {
 	return true
 }
 
-// WindowConflict is a window that a waiting gang avoids, or that a running one may run into.
+// WindowConflict is a window that a waiting gang avoids, or that a running gang may run into.
 type WindowConflict struct {
 	Window string
-	// GPUs is the number of the window's GPUs; for a running gang, of those that the gang holds.
+	// GPUs is the number of the window's GPUs; for a running gang, the number of them that the gang
+	// holds.
 	GPUs int
-	// From and To are those of the window. Until is the time by which the gang, if it runs or
-	// started now, has ended with a chance of [WindowChance].
+	// From and To are the beginning and the end of the window. Until is the time by which the gang
+	// has ended with probability [WindowChance]; a waiting gang is assumed to start now.
 	From, To, Until time.Duration
 }
 
-// KeptFrom returns the windows whose GPUs a waiting job does not get now, because they do not admit
-// it and it might not end in time.
+// KeptFrom returns the windows whose GPUs a waiting job cannot get now, because the windows do not
+// admit the job, and the job may not end before they begin.
 func (q *Queue) KeptFrom(now time.Duration, id string) []WindowConflict {
 	e := q.entries[id]
 	if e == nil {
@@ -327,8 +336,8 @@ func (q *Queue) KeptFrom(now time.Duration, id string) []WindowConflict {
 	return out
 }
 
-// RunsInto returns the windows that a running job may run into, with the number of its GPUs in
-// each. It considers windows that are active or begin by the time begin. For a service, Until in
+// RunsInto returns the windows that a running job may run into, with the number of the job's GPUs
+// in each of them. It leaves out windows that begin after the time begin. For a service, Until in
 // the results is the latest possible time.
 func (q *Queue) RunsInto(now, begin time.Duration, id string) (out []WindowConflict) {
 	e := q.entries[id]
@@ -354,8 +363,8 @@ func (q *Queue) RunsInto(now, begin time.Duration, id string) (out []WindowConfl
 	return out
 }
 
-// Beside marks as taken the GPUs of the windows that a waiting job may run into if it starts now,
-// until back is called.
+// Beside marks the GPUs of the windows that a waiting job may run into if it starts now as taken.
+// back marks them as free again.
 func (q *Queue) Beside(now time.Duration, id string, c *pal.Cluster, g pal.Gang) (back func()) {
 	back = func() {}
 	e := q.entries[id]

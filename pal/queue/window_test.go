@@ -17,7 +17,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
-// windows reads lines "name from=minute to=minute gpus=first-last [for=a,b]".
+// windows returns the windows of lines "name from=minute to=minute gpus=first-last [for=a,b]".
 func (w *world) windows(input string) error {
 	var ws []Window
 	for _, line := range strings.Split(strings.TrimSpace(input), "\n") {
@@ -51,8 +51,7 @@ func (w *world) windows(input string) error {
 	return nil
 }
 
-// TestQuantile compares with values computed by hand, and with the distribution
-// itself.
+// TestQuantile compares quantile with values computed by hand, and with the distribution itself.
 func TestQuantile(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -91,7 +90,7 @@ func TestQuantile(t *testing.T) {
 	})
 }
 
-// TestWindowFor: who may use a reservation.
+// TestWindowFor: only the jobs and namespaces in Window.For can use a reservation.
 func TestWindowFor(t *testing.T) {
 	j := Job{ID: "ml/train/dispatch-1", Tenant: "ml"}
 	for pattern, want := range map[string]bool{"ml": true, "m*": true, "ops": false, "ml/train*": true, "ml/train": false, "ml/*": true, "ops/*": false, "*/train*": true} {
@@ -107,7 +106,7 @@ func TestWindowFor(t *testing.T) {
 	}
 }
 
-// TestKeptFrom: what explain says about windows.
+// TestKeptFrom tests the windows that the command explain shows.
 func TestKeptFrom(t *testing.T) {
 	q := newTestLine(t, Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}})
 	j := Job{ID: "a/j", Tenant: "a", Gang: pal.SingleGPUs("j", pal.ClassA, 1), Estimate: 3 * time.Hour}
@@ -123,7 +122,7 @@ func TestKeptFrom(t *testing.T) {
 }
 
 // TestSlowGangRunsIntoWindow: a gang on slow GPUs runs longer than its estimate, so it runs into a
-// window that begins later.
+// window that begins after the estimated end.
 func TestSlowGangRunsIntoWindow(t *testing.T) {
 	for cost, want := range map[float64]int{1: 0, 2: 1} {
 		q := newTestLine(t, Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}})
@@ -138,9 +137,8 @@ func TestSlowGangRunsIntoWindow(t *testing.T) {
 	}
 }
 
-// TestNothingRunsIntoWindows: a gang whose run time is known is never on the GPUs of
-// an open window, unless the window admits it. Every gang that could run does so in
-// the end.
+// TestNothingRunsIntoWindows: a gang whose run time is known is never on the GPUs of a window that
+// has begun, unless the window admits it. Every gang that can run does run at some time.
 func TestNothingRunsIntoWindows(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := Options{Order: rapid.SampledFrom([]Order{FIFO, Adaptive}).Draw(t, "order"), Backfill: rapid.SampledFrom([]Backfill{BackfillNone, BackfillReserved}).Draw(t, "backfill"), Preempt: true, Migrate: true, LocalityWait: true,
@@ -200,7 +198,7 @@ func TestNothingRunsIntoWindows(t *testing.T) {
 	})
 }
 
-// TestDeadlineOf: what explain says about deadlines.
+// TestDeadlineOf tests what the command explain shows about deadlines.
 func TestDeadlineOf(t *testing.T) {
 	q := newTestLine(t, Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}, Deadlines: true})
 	submit := func(id string, by time.Duration) {
@@ -233,8 +231,8 @@ func TestDeadlineOf(t *testing.T) {
 	}
 }
 
-// TestEndlessRunKeepsOutOfWindows: a run whose end does not fit into a Duration still
-// counts as running into a window, and so does one that fits nowhere.
+// TestEndlessRunKeepsOutOfWindows: a run whose end does not fit into a Duration still counts as
+// running into a window. So does a run at an infinite cost.
 func TestEndlessRunKeepsOutOfWindows(t *testing.T) {
 	now := 56 * 365 * 24 * time.Hour // since 1970
 	nodes := []pal.Node{{ID: "n", Groups: []pal.DeviceGroup{{Name: "g", GPUs: []pal.GPU{{ID: "slow"}}}}}}

@@ -15,9 +15,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// Filter selects runs or GPU time. The zero value selects all.
+// Filter selects runs or GPU time. The zero value selects everything.
 type Filter struct {
-	// Namespaces are those that the caller may see; nil: all.
+	// Namespaces are the namespaces that the caller may see. nil means all namespaces.
 	Namespaces []string
 	User       string
 	Class      string
@@ -25,10 +25,10 @@ type Filter struct {
 	States     []State
 	// Job is a prefix of job ids.
 	Job string
-	// Since and Until bound the time; zero: no bound. [DB.Runs] selects the runs of which a part
-	// lies between them. [DB.Usage] takes whole days.
+	// Since and Until bound the time. Zero means no bound. [DB.Runs] selects the runs that overlap
+	// the time between them. [DB.Usage] counts whole days.
 	Since, Until time.Time
-	// Most is the largest number of runs to return, the last submitted first; 0: all.
+	// Most is the maximum number of runs to return, the last submitted first. 0 means all runs.
 	Most int
 }
 
@@ -77,8 +77,8 @@ const (
 )
 
 // Runs returns the runs that a filter selects, the last submitted first. It queries each namespace
-// and state separately, because an index then has the rows in the order of the list. So it reads
-// few other rows, however many runs are stored.
+// and state separately, because an index has the rows of one namespace and state in the order of
+// submission. So it reads few rows that it does not return, however many runs are stored.
 func (db *DB) Runs(ctx context.Context, f Filter) (out []Run, err error) {
 	namespaces := f.Namespaces
 	if namespaces == nil && f.Job != "" { // the index of job names is by namespace
@@ -109,8 +109,8 @@ func (db *DB) Runs(ctx context.Context, f Filter) (out []Run, err error) {
 	return f.first(append(out, there...)), err
 }
 
-// each returns a list of one element for each value. For nil, which means no restriction, it
-// returns a single nil.
+// each splits a list into lists of one element. nil means no restriction, so for nil it returns a
+// single nil.
 func each[T any](of []T) [][]T {
 	if of == nil {
 		return [][]T{nil}
@@ -118,7 +118,7 @@ func each[T any](of []T) [][]T {
 	return slices.Collect(slices.Chunk(of, 1))
 }
 
-// first sorts runs, the last submitted first, and keeps as many as the filter allows.
+// first sorts runs, the last submitted first, and returns at most the filter's number of runs.
 func (f Filter) first(runs []Run) []Run {
 	slices.SortFunc(runs, func(a, b Run) int {
 		return cmp.Or(b.Submitted.Compare(a.Submitted), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Job, b.Job))
@@ -141,7 +141,7 @@ func (f Filter) ofRuns() where {
 	return w
 }
 
-// submittedIn selects the runs submitted between since and until.
+// submittedIn returns a statement that selects the runs submitted between f.Since and f.Until.
 func (f Filter) submittedIn() (statement string, args []any) {
 	w := f.ofRuns()
 	if !f.Since.IsZero() {
@@ -160,10 +160,10 @@ func (f Filter) limit() string {
 	return ""
 }
 
-// thereAtSince selects the runs that were submitted before since and had not ended then. For each
-// length class it reads a part of the index on length and submission: a run of a class ends less
-// than 1<<length ms after its submission. So the runs of this class that still ran at since were
-// submitted less than 1<<length ms before since.
+// thereAtSince returns a statement that selects the runs that were submitted before f.Since and had
+// not ended at f.Since. The statement reads a part of the index on length and submission for each
+// length. A run with this length ends less than 1<<length ms after its submission. So the runs with
+// this length that had not ended at f.Since were submitted less than 1<<length ms before f.Since.
 func (f Filter) thereAtSince() (statement string, args []any) {
 	since := stored(f.Since)
 	ranges := make([]string, 0, openLength)
@@ -237,7 +237,7 @@ func (db *DB) LastRuns(ctx context.Context, jobs []cluster.JobKey) (last []Run, 
 	return last, nil
 }
 
-// allocs returns the allocations of a filter that have not ended.
+// allocs returns the allocations that the filter selects and that have not ended.
 func (db *DB) allocs(ctx context.Context, f Filter) (out []Alloc, err error) {
 	w := f.where()
 	w.add("ended = 0")
@@ -257,45 +257,46 @@ func (db *DB) allocs(ctx context.Context, f Filter) (out []Alloc, err error) {
 type Usage struct {
 	// Of are the values that identify the line, in the order of the report's columns.
 	Of []string `json:"of"`
-	// GPUHours are the GPU hours that allocations held; a part of a shared GPU counts as a
+	// GPUHours are the GPU hours that allocations held. A part of a shared GPU counts as a
 	// fraction.
 	GPUHours float64 `json:"gpu_hours"`
-	// FailedGPUHours are GPU hours of allocations that failed or were lost. HeldInVainGPUHours were
-	// held while other members were missing. IdleGPUHours are those in which the GPUs are known to
-	// have computed nothing.
+	// FailedGPUHours are GPU hours of allocations that failed or were lost. HeldInVainGPUHours are
+	// GPU hours that members held while other members of their gang were missing. IdleGPUHours are
+	// GPU hours in which the GPUs are known to have computed nothing.
 	FailedGPUHours     float64 `json:"failed_gpu_hours"`
 	HeldInVainGPUHours float64 `json:"held_in_vain_gpu_hours"`
 	IdleGPUHours       float64 `json:"idle_gpu_hours"`
 	// SavedGPUHours are the additional GPU hours that packing would have taken, as predicted when
-	// the jobs were placed. SavedAnyGPUHours is the same for the mean over any GPUs of the model.
+	// the jobs were placed. SavedAnyGPUHours are the additional GPU hours that any GPUs of the
+	// model would have taken on average.
 	SavedGPUHours    float64 `json:"saved_gpu_hours"`
 	SavedAnyGPUHours float64 `json:"saved_any_gpu_hours"`
 	Runs             int64   `json:"runs"`     // number of runs that ended
 	Complete         int64   `json:"complete"` // how many of these runs completed
 	Failed           int64   `json:"failed"`   // how many of these runs failed
 	Stopped          int64   `json:"stopped"`  // how many of these runs somebody stopped
-	// Stops is how often these runs were stopped for others. StopsLostGPUHours is what these stops
-	// cost: restarts, and work since the last checkpoint. StopsSavedHours is how many hours sooner
-	// these runs got GPUs because others were stopped for them.
+	// Stops is how often these runs were stopped for other jobs. StopsLostGPUHours is the cost of
+	// these stops: restarts, and work since the last checkpoint. StopsSavedHours is how many hours
+	// sooner these runs got GPUs because other jobs were stopped for them.
 	Stops             int64   `json:"stops"`
 	StopsLostGPUHours float64 `json:"stops_lost_gpu_hours"`
 	StopsSavedHours   float64 `json:"stops_saved_wait_hours"`
-	// WaitedHours is the total waiting time of these runs. Waits counts the runs that started, by
-	// waiting time: below 1 minute, 10 minutes, 1 hour, 6 hours, 1 day, and longer.
+	// WaitedHours is the total waiting time of these runs. Waits counts the started runs that
+	// waited below 1 minute, 10 minutes, 1 hour, 6 hours, 1 day, and longer.
 	WaitedHours float64         `json:"waited_hours"`
 	Waits       [6]int64        `json:"waits"`
-	Seen        Seen            `json:"seen"`      // those of these runs whose slowdown was measured
+	Seen        Seen            `json:"seen"`      // the runs whose slowdown was measured
 	Starts      PredictedRanges `json:"starts"`    // counts predicted ranges of start times
 	RunTimes    PredictedRanges `json:"run_times"` // counts predicted ranges of run times
 }
 
-// Seen sums up the runs whose slowdown was measured: see [Run.Seen]. Slowdowns are means, weighted
-// by the GPU time that each run would take at slowdown 1.
+// Seen sums up the runs whose slowdown was measured (see [Run.Seen]). Slowdowns are means over
+// these runs, weighted by the GPU time that each run would take at slowdown 1.
 type Seen struct {
 	Runs int64 `json:"runs"` // number of these runs
-	// GPUHours is their GPU time from when all members ran to the end.
+	// GPUHours is the GPU time of these runs from when all members ran until the end.
 	GPUHours float64 `json:"gpu_hours"`
-	// Slowdown is the measured slowdown. Without such runs, it and the three below are missing.
+	// Slowdown is the measured slowdown. If there are no such runs, all four slowdowns are missing.
 	Slowdown float64 `json:"slowdown,omitempty"`
 	// PredictedSlowdown is the prediction for the chosen GPUs.
 	PredictedSlowdown float64 `json:"predicted_slowdown,omitempty"`
@@ -303,14 +304,14 @@ type Seen struct {
 	PackedSlowdown float64 `json:"packed_slowdown,omitempty"`
 	// AnySlowdown is the mean prediction over any GPUs of the model.
 	AnySlowdown float64 `json:"any_slowdown,omitempty"`
-	// SavedGPUHours are the additional GPU hours that packing would have taken. SavedAnyGPUHours is
-	// the same for the mean over any GPUs of the model.
+	// SavedGPUHours are the additional GPU hours that packing would have taken. SavedAnyGPUHours
+	// are the additional GPU hours that any GPUs of the model would have taken on average.
 	SavedGPUHours    float64 `json:"saved_gpu_hours"`
 	SavedAnyGPUHours float64 `json:"saved_any_gpu_hours"`
 }
 
-// PredictedRanges counts predicted ranges: all of them (Told), those that contained the actual
-// value (Held), and those with an actual value below the range (Early).
+// PredictedRanges counts predicted ranges, and how many of them contained the actual value or were
+// above it.
 type PredictedRanges struct {
 	Told  int64 `json:"told"`  // number of predicted ranges
 	Held  int64 `json:"held"`  // how many contained the actual value
@@ -336,10 +337,11 @@ func usageOf(of []string, s sums) Usage {
 	return u
 }
 
-// Columns are the columns by which usage can be listed.
+// Columns returns the columns by which usage can be listed.
 func Columns() []string { return []string{"namespace", "user", "class", "model", "day", "month"} }
 
-// groupings has, for each of [Columns], the column of the stored sums, and a day's value.
+// groupings maps each of [Columns] to the column of the stored sums, and to a function that returns
+// a day's value in it.
 var groupings = map[string]struct {
 	stored string
 	of     func(dayKey) string
@@ -352,8 +354,9 @@ var groupings = map[string]struct {
 	"month":     {"day", func(k dayKey) string { return startOf(k.day).Format("2006-01") }},
 }
 
-// Usage adds up the GPU time and the runs of a filter by columns, in whole days of UTC. Running
-// allocations count until now. The lines are sorted by their values.
+// Usage adds up the GPU time and the runs that the filter selects, in whole days of UTC. It returns
+// one line for each combination of values in the columns by, sorted by these values. Running
+// allocations count until now.
 func (db *DB) Usage(ctx context.Context, f Filter, by []string, now time.Time) ([]Usage, error) {
 	since, until := f.days()
 	days, err := db.sums(ctx, f, since, until, by)
@@ -370,7 +373,7 @@ func (db *DB) Usage(ctx context.Context, f Filter, by []string, now time.Time) (
 	return lines(days, by), nil
 }
 
-// days returns the first day of a filter, and the day after its last.
+// days returns the first day that the filter selects, and the day after the last one.
 func (f Filter) days() (since, until int64) {
 	until = dayOf(time.Date(3000, 1, 1, 0, 0, 0, 0, time.UTC))
 	if !f.Until.IsZero() {
@@ -383,7 +386,8 @@ func (f Filter) days() (since, until int64) {
 }
 
 // sums returns the stored sums from the day since to before the day until, grouped by these
-// columns. It reads the sums of months if the columns and the two days allow that.
+// columns. It reads the sums of months if both days begin a month and the columns do not include
+// the day.
 func (db *DB) sums(ctx context.Context, f Filter, since, until int64, by []string) (map[dayKey]sums, error) {
 	table := "day"
 	if !slices.Contains(by, "day") && monthOf(since) == since && monthOf(until) == until {

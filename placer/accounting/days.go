@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// dayKey is a UTC day, as the number of days since 1970, and the values by which its sums are
-// grouped.
+// dayKey is a UTC day, as the number of days since 1970, with the values by which sums are grouped.
 type dayKey struct {
 	day                           int64
 	namespace, user, class, model string
@@ -36,45 +35,46 @@ const (
 	vainTime                // GPU time held while other members were missing
 	idleTime                // GPU time in which GPUs are known to have computed nothing
 	savedTime               // additional GPU time that packing would have taken, as predicted
-	savedAnyTime            // the same for the mean over any GPUs of the model
+	savedAnyTime            // additional GPU time of any GPUs of the model, on average
 	// Runs that ended on the day, and their total waiting time.
 	runsEnded
 	runsComplete
 	runsFailed
 	runsStopped
 	waitedTime
-	// Ended runs that had started, by their waiting time: see [WaitedBelow].
+	// Ended runs that had started, by their waiting time (see [WaitedBelow]).
 	wait1m
 	wait10m
 	wait1h
 	wait6h
 	wait1d
 	waitMore
-	// Runs with a measured slowdown: their number, GPU time, and GPU time at slowdown 1, as
-	// predicted, as predicted for packing, and for any GPUs.
+	// Runs with a measured slowdown: their number, their GPU time, and what this time would be at
+	// slowdown 1, at the predicted slowdown, at the slowdown predicted for packing, and at that for
+	// any GPUs.
 	seenRuns
 	seenTime
 	seenWork
 	seenPredicted
 	seenPacked
 	seenAny
-	// Runs with a predicted start, and runs with a predicted run time: their number, how many were
-	// within the predicted range, and how many below it.
+	// Runs with a predicted start, and runs with a predicted run time. Each has the number of runs,
+	// how many were within the predicted range, and how many were below it.
 	startsTold
 	startsHeld
 	startsEarly
 	takesTold
 	takesHeld
 	takesEarly
-	// How often ended runs were stopped for others, the GPU time this cost, and how much earlier
-	// ended runs got GPUs because others were stopped for them.
+	// How often ended runs were stopped for other jobs, the GPU time that these stops cost, and how
+	// much earlier ended runs got GPUs because other jobs were stopped for them.
 	stops
 	stopsLost
 	stopsWon
 	numSums
 )
 
-// sumColumns are the sums' columns in the database.
+// sumColumns are the columns of the sums in the database.
 var sumColumns = [numSums]string{
 	"gpu_ms", "failed_ms", "vain_ms", "idle_ms", "saved_ms", "saved_any_ms",
 	"runs", "complete", "failed", "stopped", "waited_ms",
@@ -84,7 +84,8 @@ var sumColumns = [numSums]string{
 	"stops", "stops_lost_ms", "stops_won_ms",
 }
 
-// sumTypes lists the columns of the sums up to last, including it, with their SQL types.
+// sumTypes returns the columns of the sums from the first up to and including last, with their SQL
+// types.
 func sumTypes(last sum) string {
 	return "\n\t" + strings.Join(sumColumns[:last+1], " BIGINT NOT NULL,\n\t") + " BIGINT NOT NULL"
 }
@@ -144,8 +145,8 @@ func (r Run) sums() (s sums) {
 	return s
 }
 
-// inRange returns what a predicted range adds to the sums: 1, whether actual lies within it, and
-// whether actual lies below it.
+// inRange returns what a predicted range adds to the sums: one is 1, held is 1 if actual lies
+// within the range, and early is 1 if actual lies below the range.
 func inRange(actual, from, to int64) (one, held, early int64) {
 	switch {
 	case actual < from:
@@ -156,7 +157,7 @@ func inRange(actual, from, to int64) (one, held, early int64) {
 	return 1, 1, 0
 }
 
-// addTo adds the GPU time of an allocation between two times to its days.
+// addTo adds the allocation's GPU time between since and until to the sums of the days.
 func (a Alloc) addTo(days map[dayKey]sums, since, until time.Time) {
 	byDay(later(a.From, since), until, func(day int64, from, to time.Time) {
 		var s sums
@@ -175,8 +176,7 @@ func (a Alloc) addTo(days map[dayKey]sums, since, until time.Time) {
 	})
 }
 
-// more returns the additional time of a run that would take this many times as long; 0 if that is
-// unknown.
+// more returns the additional time if something took times as long, or 0 if times is unknown.
 func more(ms int64, times float64) int64 {
 	if times == 0 {
 		return 0
@@ -192,7 +192,7 @@ func (a Alloc) gpuTime(from, to time.Time) int64 {
 	return int64(float64(to.Sub(from).Milliseconds()) * a.Held)
 }
 
-// byDay splits a period into days.
+// byDay calls each for the part of the period in each day.
 func byDay(from, until time.Time, each func(day int64, from, to time.Time)) {
 	for from.Before(until) {
 		day := dayOf(from)

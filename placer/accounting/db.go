@@ -27,7 +27,7 @@ import (
 // share a PostgreSQL database, but not an SQLite file.
 type DB struct {
 	sql      *sql.DB
-	name     string // for messages: the file, or "PostgreSQL": an address may contain a password
+	name     string // for messages: the file or "PostgreSQL"; addresses can contain passwords
 	postgres bool
 }
 
@@ -37,8 +37,8 @@ func IsPostgres(database string) bool {
 }
 
 // Open opens a database, creates it if it is missing, and migrates it to the current schema.
-// database is a file for SQLite or an address postgres://… Open renames a file that SQLite finds
-// corrupt and starts with an empty database; aside is then the new name of the corrupt file.
+// database is a file for SQLite or an address postgres://… If SQLite finds the file corrupt, Open
+// renames it and starts with an empty database. aside is then the new name of the corrupt file.
 func Open(ctx context.Context, database string) (db *DB, aside string, err error) {
 	if IsPostgres(database) {
 		db, err = open(ctx, "pgx", "PostgreSQL", database)
@@ -77,7 +77,7 @@ func openFile(ctx context.Context, file string) (*DB, error) {
 	return db, nil
 }
 
-// errCorrupt is what SQLite's check found.
+// errCorrupt means that SQLite's check found a fault in the file.
 type errCorrupt struct{ found string }
 
 func (e errCorrupt) Error() string { return "the file is corrupt: " + e.found }
@@ -112,7 +112,7 @@ func (db *DB) migrate(ctx context.Context) error {
 		if err := tx.exec("CREATE TABLE IF NOT EXISTS version (applied BIGINT NOT NULL)"); err != nil {
 			return err
 		}
-		if db.postgres { // several agents may start together
+		if db.postgres { // several agents can start at the same time
 			if err := tx.exec("LOCK TABLE version IN EXCLUSIVE MODE"); err != nil {
 				return err
 			}
@@ -155,7 +155,7 @@ func (t tx) exec(statement string, args ...any) error {
 	return err
 }
 
-// prepare returns a statement for repeated use. It closes with the transaction.
+// prepare returns a statement for repeated use. The statement is closed when the transaction ends.
 func (t tx) prepare(statement string) (*sql.Stmt, error) {
 	if s := t.prepared[statement]; s != nil {
 		return s, nil
@@ -204,14 +204,14 @@ func (db *DB) transact(ctx context.Context, do func(tx) error) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = t.Rollback() }() // does nothing after a commit; otherwise the first error counts
+	defer func() { _ = t.Rollback() }() // does nothing after a commit
 	if err := do(tx{t, ctx, db.postgres, map[string]*sql.Stmt{}}); err != nil {
 		return err
 	}
 	return t.Commit()
 }
 
-// Write stores a batch, all of it or nothing.
+// Write stores the whole batch or nothing.
 func (db *DB) Write(ctx context.Context, b Batch) error {
 	err := db.transact(ctx, func(tx tx) error {
 		days := map[dayKey]sums{}
@@ -238,12 +238,12 @@ func (db *DB) Write(ctx context.Context, b Batch) error {
 	return nil
 }
 
-// table describes a table for a statement: its key, its columns, and the columns that keep their
-// first value. Columns are separated by ", ".
+// table describes a table: its name, the columns of its key, all columns to write, and the columns
+// that keep their first value. Columns are separated by ", ".
 type table struct{ name, key, columns, kept string }
 
-// upsert returns a statement that stores a row. It changes nothing if a row with the same key is
-// stored and has ended.
+// upsert returns a statement that stores a row. If the stored row with the same key has ended, the
+// statement changes nothing.
 func (t table) upsert() string {
 	names, keep := strings.Split(t.columns, ", "), strings.Split(t.key+", "+t.kept, ", ")
 	var sets []string
@@ -268,8 +268,8 @@ var (
 // openLength is the value of the column length for a run that has not ended.
 const openLength = 64
 
-// length returns the number of bits of the time from submission to end in milliseconds;
-// [openLength] if the run has not ended.
+// length returns the number of bits of the milliseconds between submission and end, or [openLength]
+// if the run has not ended.
 func (r Run) length() int {
 	if r.Ended.IsZero() {
 		return openLength
@@ -277,7 +277,7 @@ func (r Run) length() int {
 	return bits.Len64(uint64(r.Ended.Sub(r.Submitted).Milliseconds()))
 }
 
-// run stores a run, and counts it in its day once it has ended.
+// run stores a run. If the run has ended, it adds the run to the sums of its day.
 func (t tx) run(r Run, days map[dayKey]sums) (err error) {
 	if r.Took > 0 {
 		if r.Seen, err = t.seen(r); err != nil {
@@ -296,7 +296,7 @@ func (t tx) run(r Run, days map[dayKey]sums) (err error) {
 	return err
 }
 
-// seen returns the measured slowdown of a run: see [Run.Seen].
+// seen returns the measured slowdown of a run (see [Run.Seen]).
 func (t tx) seen(r Run) (float64, error) {
 	s, err := t.prepare(`SELECT took / predicted FROM run WHERE namespace = ? AND family = ? AND submitted < ? AND took > 0
 		AND predicted > 0 AND gpus = ? AND model = ? ORDER BY submitted DESC LIMIT ` + strconv.Itoa(kin))
@@ -324,7 +324,8 @@ func (t tx) seen(r Run) (float64, error) {
 	return float64(millis(r.Took)) / middle, nil
 }
 
-// alloc stores an allocation, and adds its GPU time to its days once it has ended.
+// alloc stores an allocation. If the allocation has ended, it adds its GPU time to the sums of its
+// days.
 func (t tx) alloc(a Alloc, days map[dayKey]sums) error {
 	changed, err := t.change(upsertAlloc,
 		a.ID, a.Namespace, a.Job, stored(a.Submitted), a.User, a.Class, a.Node, a.Model, strings.Join(a.GPUs, ","), a.Held,
@@ -335,8 +336,8 @@ func (t tx) alloc(a Alloc, days map[dayKey]sums) error {
 	return err
 }
 
-// idle adds idle time of an allocation's GPUs to its run and its days. If the allocation ended too
-// long ago to be stored, the time is dropped.
+// idle adds the idle time of an allocation's GPUs to the allocation's run and to the sums of the
+// days. It drops the time if the allocation is not stored.
 func (t tx) idle(i Idle, days map[dayKey]sums) error {
 	of, err := t.prepare("SELECT namespace, job, submitted, username, class, model FROM alloc WHERE id = ?")
 	if err != nil {
@@ -372,7 +373,7 @@ func upsertSumsOf(table string) string {
 		strings.Join(sumColumns[:], ", "), marks(5+len(sumColumns)), dayColumns, strings.Join(sets, ", "))
 }
 
-// days adds to the stored sums of each day and of its month. All agents write rows in the
+// days adds the sums to the stored sums of each day and of its month. All agents write rows in the
 // same order, so that they cannot deadlock.
 func (t tx) days(days map[dayKey]sums) error {
 	months := map[dayKey]sums{}
@@ -411,7 +412,7 @@ func (db *DB) Prune(ctx context.Context, before time.Time) error {
 		}
 		return tx.exec("DELETE FROM alloc WHERE ended > 0 AND ended < ?", at)
 	})
-	if err == nil && !db.postgres { // updates SQLite's statistics; PostgreSQL does that by itself
+	if err == nil && !db.postgres { // updates SQLite's statistics; PostgreSQL updates its own
 		_, err = db.sql.ExecContext(ctx, "PRAGMA optimize(0x10002)")
 	}
 	if err != nil {

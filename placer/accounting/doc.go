@@ -2,19 +2,19 @@
 // SPDX-License-Identifier: MPL-2.0
 
 // Package accounting records what ran: each run of a job, each of its allocations with GPUs, and
-// the GPU time by day. It stores them in a SQL database (SQLite in a file, or PostgreSQL), because
-// Nomad forgets jobs and allocations hours after their end.
+// the GPU time by day. It stores these data in an SQL database (SQLite in a file, or PostgreSQL),
+// because Nomad forgets jobs and allocations hours after their end.
 //
 // A [Recorder] compares the placer's snapshots with what is stored, and returns a [Batch] of
 // differences. It does no input or output. A [DB] writes a batch in one transaction, and answers
 // queries.
 //
-// A change must keep these rules. Nothing counts twice: the keys of runs and allocations come from
-// Nomad, and the transaction that stores an end also adds it to the sums of its day and month. A
-// stored end never changes. Nothing is lost as long as Nomad remembers it: after a failed write,
-// the recorder is unchanged, so the next batch contains the same differences. Times are stored in
-// milliseconds, so the recorder truncates them before it compares. The schema changes only by a new
-// entry in migrations.
+// A change must keep these rules. Nothing counts twice, because the keys of runs and allocations
+// come from Nomad, and the transaction that stores the end of a run or allocation also adds to the
+// sums of the day and month. A stored end never changes. Nothing that Nomad still has is lost,
+// because a failed write leaves the recorder unchanged, so the next batch contains the same
+// differences. Times are stored in milliseconds, so the recorder truncates them before it compares.
+// The schema changes only by a new entry in migrations.
 package accounting
 
 import (
@@ -26,65 +26,68 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// Run is one run of a job, from its submission to its end. An edit of a waiting or running job
-// does not start another run. A submission after its end does.
+// Run is one run of a job, from its submission to its end. An edit of a waiting or running job does
+// not begin another run. A submission after the run's end does.
 type Run struct {
 	Namespace string `json:"namespace"`       // the job's namespace
 	Job       string `json:"job"`             // the job's id
-	User      string `json:"user,omitempty"`  // its pal_user; "" if it has none
+	User      string `json:"user,omitempty"`  // the job's pal_user; "" if it has none
 	Class     string `json:"class,omitempty"` // application class; "" if unknown
-	Model     string `json:"model,omitempty"` // the GPU model; "" before the run starts
+	Model     string `json:"model,omitempty"` // GPU model; "" before the run starts
 	GPUs      int    `json:"gpus"`            // requested
-	// MemberGPUs is how many GPUs each member requests; 0: unknown, or members differ.
+	// MemberGPUs is how many GPUs each member requests; 0 if unknown, or if members differ.
 	MemberGPUs int `json:"member_gpus,omitempty"`
-	// Preemptible reports whether the placer may stop the job for others.
+	// Preemptible is true if the placer may stop the job for other jobs.
 	Preemptible bool `json:"preemptible,omitempty"`
-	// State is the run's state; unknown: Nomad forgot the job before the agent saw its end.
+	// State is the run's state. It is unknown if Nomad forgot the job before the agent saw its end.
 	State     State     `json:"state"`
-	Reason    string    `json:"reason,omitempty"` // why it ended, in words
+	Reason    string    `json:"reason,omitempty"` // why the run ended, in words
 	Submitted time.Time `json:"submitted"`
-	// Started is when its first member got its GPUs; zero: not yet.
+	// Started is when the first member got its GPUs; zero if none has.
 	Started time.Time `json:"started,omitzero"`
-	// Whole is when all members ran for the first time; zero: not yet.
+	// Whole is when all members ran for the first time; zero if they have not.
 	Whole time.Time `json:"whole,omitzero"`
-	// Ended is when the last member ended; zero: not yet.
+	// Ended is when the last member ended; zero if the run has not ended.
 	Ended time.Time `json:"ended,omitzero"`
-	// Waited is its total waiting time, including the time after each stop.
+	// Waited is the run's total waiting time, including the time after each stop.
 	Waited Seconds `json:"waited_seconds"`
-	// Predicted is the predicted slowdown on the chosen GPUs; 0: unknown.
+	// Predicted is the predicted slowdown on the chosen GPUs; 0 if unknown.
 	Predicted float64 `json:"predicted_slowdown,omitempty"`
-	// Packed is the predicted slowdown on the GPUs that packing would have chosen; 0: unknown.
+	// Packed is the predicted slowdown on the GPUs that packing would have chosen; 0 if unknown.
 	Packed float64 `json:"packed_slowdown,omitempty"`
-	// Any is the mean predicted slowdown over all choices of as many GPUs of the model, with the same
-	// locality penalty; 0: unknown.
+	// Any is the mean predicted slowdown over all choices of as many GPUs of the model, with the
+	// same locality penalty; 0 if unknown.
 	Any float64 `json:"any_slowdown,omitempty"`
-	// Family is the name under which the queue learns run times: the job's, or that of its parent.
+	// Family is the name under which the queue learns run times: the name of the job or of its
+	// parent.
 	Family string `json:"family,omitempty"`
-	// Took is how long all members ran together, for a complete run that was never stopped, moved,
-	// resized or restarted; 0: unknown.
+	// Took is how long all members ran together. It is 0 if unknown, or if the run did not complete
+	// or was ever stopped, moved, resized or restarted.
 	Took Seconds `json:"took_seconds,omitempty"`
-	// Seen is its measured slowdown: Took divided by the run time of its family at slowdown 1. That
-	// run time is the median over the last 16 complete runs on the same number of GPUs of the same
-	// model, each divided by its predicted slowdown; 0 with fewer than three such runs.
+	// Seen is the run's measured slowdown: Took divided by the run time of its family at slowdown 1.
+	// The family's run time is the median of Took divided by Predicted, over its last 16 complete
+	// runs on as many GPUs of the same model. Seen is 0 if there are fewer than three such runs.
 	Seen float64 `json:"seen_slowdown,omitempty"`
-	// StartFrom and StartTo are the first predicted range of its start; zero if there was none.
+	// StartFrom and StartTo are the range first predicted for the run's start; zero if there was
+	// none.
 	StartFrom time.Time `json:"expected_start_from,omitzero"`
 	StartTo   time.Time `json:"expected_start_to,omitzero"`
-	// TakesFrom and TakesTo are the range of its run time, predicted at its start; 0: unknown.
+	// TakesFrom and TakesTo are the range of the run time that was predicted at the start; 0 if
+	// unknown.
 	TakesFrom Seconds `json:"expected_least_seconds,omitempty"`
 	TakesTo   Seconds `json:"expected_most_seconds,omitempty"`
-	// Idle is the GPU time in which its GPUs are known to have computed nothing.
+	// Idle is the GPU time in which the run's GPUs are known to have computed nothing.
 	Idle Seconds `json:"idle_gpu_seconds,omitempty"`
-	// Stops has how often the run was stopped for others, the GPU time that this cost, and how much
-	// sooner it got GPUs because others were stopped for it.
+	// Stops has how often the run was stopped for other jobs, the GPU time that these stops cost,
+	// and how much sooner the run got GPUs because other jobs were stopped for it.
 	queue.Stops
 }
 
-// The expected run time of a family of jobs is based on its last kin complete runs, and needs at
-// least fewestKin of them: see [Run.Took].
+// The run time of a family at slowdown 1 is based on its last kin complete runs, and needs at least
+// fewestKin of them (see [Run.Seen]).
 const fewestKin, kin = 3, 16
 
-// Seconds is a duration; in JSON a number of seconds.
+// Seconds is a duration that JSON shows as a number of seconds.
 type Seconds time.Duration
 
 // MarshalJSON writes the number of seconds.
@@ -101,7 +104,8 @@ func (s *Seconds) UnmarshalJSON(text []byte) error {
 // State is the state of a run.
 type State string
 
-// The states, in Nomad's words. Unknown: Nomad forgot the job before the agent saw its end.
+// The states, in Nomad's words. Unknown means that Nomad forgot the job before the agent saw its
+// end.
 const (
 	Pending  State = "pending"
 	Running  State = "running"
@@ -121,13 +125,13 @@ type Alloc struct {
 	ID        string
 	Namespace string
 	Job       string
-	Submitted time.Time // submission of its run; zero: the run is unknown
+	Submitted time.Time // submission of its run; zero if the run is unknown
 	User      string
 	Class     string
 	Node      string // the node's name
 	Model     string
 	GPUs      []string
-	// Held is the number of GPUs; a part of a shared GPU counts as a fraction.
+	// Held is the number of GPUs. A part of a shared GPU counts as a fraction.
 	Held     float64
 	From, To time.Time
 	Status   string // Nomad's client status
@@ -151,9 +155,9 @@ type Idle struct {
 type Batch struct {
 	Runs   []Run
 	Allocs []Alloc
-	Idle   []Idle                         // [DB.Write] drops that of unknown allocations
+	Idle   []Idle                         // [DB.Write] drops idle times of unknown allocations
 	seen   map[string]uint64              // ModifyIndex of each allocation of the batch
-	stops  map[cluster.JobKey]queue.Stops // of each run, as the queue counts them
+	stops  map[cluster.JobKey]queue.Stops // the queue's counts for each run
 }
 
 // Empty reports whether there is nothing to write.

@@ -26,7 +26,7 @@ import (
 // Recorder tracks what is stored about the jobs and allocations that Nomad still has. It is not
 // safe for concurrent use.
 type Recorder struct {
-	keep   time.Duration                  // see [DB.Prune]; 0: forever
+	keep   time.Duration                  // how long runs are kept, see [DB.Prune]; 0 means forever
 	runs   map[cluster.JobKey]Run         // the last run of each job
 	looked map[cluster.JobKey]bool        // jobs whose last run was looked up
 	live   map[string]Alloc               // stored allocations that have not ended
@@ -34,8 +34,8 @@ type Recorder struct {
 	stops  map[cluster.JobKey]queue.Stops // the queue's counts when they were last written
 }
 
-// NewRecorder starts with the stored runs and allocations that have not ended. The recorder ignores
-// runs that ended more than keep ago; with keep = 0, it ignores none.
+// NewRecorder returns a recorder that starts with the stored runs and allocations that have not
+// ended. The recorder ignores runs that ended more than keep ago, unless keep is 0.
 func NewRecorder(open []Run, live []Alloc, keep time.Duration) *Recorder {
 	r := &Recorder{keep: keep, runs: map[cluster.JobKey]Run{}, looked: map[cluster.JobKey]bool{}, live: map[string]Alloc{}, stored: map[string]uint64{}}
 	r.know(open)
@@ -45,8 +45,8 @@ func NewRecorder(open []Run, live []Alloc, keep time.Duration) *Recorder {
 	return r
 }
 
-// Continue takes over the counts of an earlier recorder of the same queue. was is nil if there was
-// no earlier recorder.
+// Continue takes over the queue's counts from an earlier recorder of the same queue. was is nil if
+// there was none.
 func (r *Recorder) Continue(was *Recorder) {
 	if was != nil {
 		r.stops = was.stops
@@ -94,8 +94,8 @@ type picture struct {
 }
 
 // Look compares a snapshot with what is stored, and returns the differences and the idle times.
-// waits returns what each waiting job waits for. Look does not change the recorder: see
-// [Recorder.Written].
+// waits returns what each waiting job waits for. Look does not change the recorder;
+// [Recorder.Written] does.
 func (r *Recorder) Look(of *model.Model, waits func() map[string]*model.Wait, idle []IdleGPU) Batch {
 	m := &picture{of, waits, map[string][]float64{}}
 	b := Batch{seen: map[string]uint64{}, stops: map[cluster.JobKey]queue.Stops{}}
@@ -141,7 +141,7 @@ func (r *Recorder) Look(of *model.Model, waits func() map[string]*model.Wait, id
 	return b
 }
 
-// run returns the run of a job as it is now; ok is false if there is nothing to record.
+// run returns the current form of a job's run. ok is false if there is nothing to record.
 func (r *Recorder) run(m *picture, st gang.Observed, was Run, known bool) (now Run, ok bool) {
 	if known && !was.Ended.IsZero() && st.Nomad == gang.Ended && !ranSince(m.State, st.Key, was.Ended) {
 		return was, true // the usual case: the job has ended, and its end is stored
@@ -157,7 +157,7 @@ func (r *Recorder) run(m *picture, st gang.Observed, was Run, known bool) (now R
 		return now, false
 	default:
 		now = Run{Namespace: st.Key.Namespace, Job: st.Key.ID, Submitted: submitted(m, st, was.Ended)}
-		if known && !now.Submitted.After(was.Ended) { // the run needs a key of its own
+		if known && !now.Submitted.After(was.Ended) { // the new run needs another key than was
 			now.Submitted = was.Ended.Add(time.Millisecond)
 		}
 		if w := m.waits()[st.Key.String()]; w != nil && w.To > 0 {
@@ -187,7 +187,7 @@ func (now *Run) end(m *picture, st gang.Observed, o *query.Outcome) {
 	}
 	switch at := lastEnd(m.State, st.Key, now.Submitted); {
 	case now.State == Stopped:
-		now.Ended = later(now.Ended, at) // members end after their author stops them; a waiting job has no members
+		now.Ended = later(now.Ended, at) // if it had members, they ended last
 	case !at.IsZero():
 		now.Ended = at
 	}
@@ -200,8 +200,9 @@ func (now *Run) end(m *picture, st gang.Observed, o *query.Outcome) {
 	}
 }
 
-// count adds what the queue has counted since the last write: is minus was. The queue's counts
-// restart at 0 when the queue restarts, and when the job leaves it.
+// count adds to the run what the queue has counted since the last write, which is the difference
+// between is and was. The queue's counts start again at 0 when the queue restarts, and when the job
+// leaves the queue.
 func (now *Run) count(is, was queue.Stops) {
 	if is.Stops < was.Stops || is.LostGPUSeconds < was.LostGPUSeconds || is.SavedSeconds < was.SavedSeconds {
 		was = queue.Stops{}
@@ -223,7 +224,7 @@ func inOnePiece(s *cluster.State, r Run) bool {
 	})
 }
 
-// outcome returns how a run ended; nil if it has not ended, or may be retried.
+// outcome returns how a run ended, or nil if the run has not ended or may be retried.
 func outcome(m *model.Model, st gang.Observed) *query.Outcome {
 	t := m.Jobs[st.Key]
 	givenUp := t != nil && !t.GaveUp().IsZero()
@@ -240,7 +241,7 @@ func outcome(m *model.Model, st gang.Observed) *query.Outcome {
 	return o
 }
 
-// describe records what the members and the placer's record of the job show.
+// describe fills in what the job's members and the placer's record show.
 func (now *Run) describe(m *picture, st gang.Observed) {
 	for _, a := range m.State.AllocsOf(st.Key) {
 		at := ms(time.Unix(0, a.CreateTime))
@@ -257,7 +258,7 @@ func (now *Run) describe(m *picture, st gang.Observed) {
 	}
 	t := m.Jobs[st.Key]
 	if t == nil {
-		if r, err := m.View.Request(rewrite.Author(st.Job)); err == nil { // it started and ended between two snapshots
+		if r, err := m.View.Request(rewrite.Author(st.Job)); err == nil { // it ran between two snapshots
 			now.requests(m.State, r)
 		}
 		return
@@ -290,8 +291,8 @@ func (now *Run) describe(m *picture, st gang.Observed) {
 	}
 }
 
-// requests records what the job requests. A request does not include members that have completed,
-// so their GPUs are added.
+// requests fills in what the job requests. It adds the GPUs of completed members, because a request
+// does not include them.
 func (now *Run) requests(s *cluster.State, r request.Request) {
 	now.Class, now.Preemptible = string(r.Gang.Class), r.Hints.Preempt
 	if done := finishedGPUs(s, r.Job); done == 0 || now.GPUs == 0 {
@@ -318,7 +319,7 @@ func finishedGPUs(s *cluster.State, job *api.Job) (n int) {
 }
 
 // anyCost returns the mean cost over all choices of as many usable GPUs of the model, with the
-// locality penalty of the chosen GPUs; 0 if unknown.
+// locality penalty of the chosen GPUs. It returns 0 if the mean is unknown.
 func (m *picture) anyCost(d pal.Decision) float64 {
 	gpus := d.Chosen.GPUIDs()
 	if d.Chosen.PMScore <= 0 || len(gpus) == 0 {
@@ -335,9 +336,9 @@ func (m *picture) anyCost(d pal.Decision) float64 {
 	return meanSlowest(all, n) * d.Chosen.Cost / float64(d.Chosen.PMScore)
 }
 
-// meanSlowest returns the mean, over all choices of n scores, of the largest chosen score. The
-// scores are sorted. The i-th score (from 1) is the largest with probability below × n/i, where
-// below is the probability that no later score is chosen.
+// meanSlowest returns the largest of n chosen scores, as a mean over all choices. The scores are
+// sorted. The i-th score (counted from 1) is the largest chosen one with probability below × n/i.
+// Here below is the probability that no later score is chosen.
 func meanSlowest(scores []float64, n int) (mean float64) {
 	below := 1.0
 	for i := len(scores); i >= n; i-- {
@@ -370,7 +371,7 @@ func (m *picture) scoresOf(model string, class pal.AppClass) []float64 {
 	return all
 }
 
-// allocs adds the allocations that changed.
+// allocs adds to the batch the allocations that have changed.
 func (r *Recorder) allocs(m *model.Model, runs map[cluster.JobKey]Run, b *Batch) {
 	var changed []string
 	for id, a := range m.State.Allocs {
@@ -413,7 +414,7 @@ func (r *Recorder) alloc(m *model.Model, a *cluster.Alloc, runs map[cluster.JobK
 	if now.Status = a.Client; !a.Live() {
 		now.To = later(now.From, ms(a.End())) // in case a clock was set back
 		if run := runs[a.Job]; run.Whole.IsZero() && m.Jobs[a.Job] != nil && run.GPUs > len(a.GPUs) {
-			now.Vain = now.To // its gang was never whole
+			now.Vain = now.To // not all members of its gang ever ran together
 		}
 	}
 	return now
@@ -440,7 +441,8 @@ func (r *Recorder) Written(b Batch, m *model.Model) {
 	maps.DeleteFunc(r.looked, func(k cluster.JobKey, _ bool) bool { return m.State.Jobs[k] == nil })
 }
 
-// UserOf returns the user to whom a job is charged, as its author wrote it; "" if there is none.
+// UserOf returns the user to whom a job is charged, as its author wrote the name, or "" if there is
+// none.
 func UserOf(job *api.Job) string { return strings.TrimSpace(job.Meta[rewrite.UserHint]) }
 
 func anyLive(s *cluster.State, k cluster.JobKey) bool {
@@ -463,8 +465,8 @@ func lastBegin(s *cluster.State, k cluster.JobKey) (at time.Time) {
 	return at
 }
 
-// lastEnd returns the latest end of an allocation of the run with this submission; zero if there is
-// none.
+// lastEnd returns the latest end of the allocations of the run with this submission, or zero if
+// there are none.
 func lastEnd(s *cluster.State, k cluster.JobKey, submitted time.Time) (at time.Time) {
 	for _, a := range s.AllocsOf(k) {
 		if len(a.GPUs) > 0 && !ms(time.Unix(0, a.CreateTime)).Before(submitted) {
@@ -475,8 +477,8 @@ func lastEnd(s *cluster.State, k cluster.JobKey, submitted time.Time) (at time.T
 }
 
 // submitted returns the submission time of a job whose submission the recorder did not see. Nomad's
-// SubmitTime may be the time of the last edit or of the stop. An allocation that was placed between
-// since and SubmitTime shows that the job was submitted earlier.
+// SubmitTime can be the time of the last edit or of the stop. If an allocation was placed between
+// since and SubmitTime, the job was submitted before SubmitTime.
 func submitted(m *picture, st gang.Observed, since time.Time) time.Time {
 	at := time.Unix(0, *st.Job.SubmitTime)
 	if t := m.Jobs[st.Key]; t != nil && t.Submitted().Before(at) {
@@ -490,7 +492,7 @@ func submitted(m *picture, st gang.Observed, since time.Time) time.Time {
 	return ms(at)
 }
 
-// modelOf returns a GPU's model as Nomad names it; "" if no node has the GPU now.
+// modelOf returns a GPU's model as Nomad names it, or "" if no node has the GPU now.
 func modelOf(m *model.Model, gpu string) string {
 	c := m.View.Cluster
 	i := c.Find(gpu)
@@ -505,7 +507,7 @@ func modelAt(m *model.Model, i int) string {
 	return group[strings.LastIndex(group, "/")+1:]
 }
 
-// held returns the number of GPUs of these instances; a part of a shared GPU counts as a fraction.
+// held returns the number of GPUs of these instances. A part of a shared GPU counts as a fraction.
 func held(m *model.Model, gpus ...string) (n float64) {
 	for _, id := range gpus {
 		if i := m.View.Cluster.Find(id); i >= 0 {
@@ -517,7 +519,7 @@ func held(m *model.Model, gpus ...string) (n float64) {
 	return n
 }
 
-// ms truncates a time to milliseconds, as it is stored.
+// ms truncates a time to milliseconds, because times are stored in milliseconds.
 func ms(t time.Time) time.Time {
 	if t.IsZero() {
 		return time.Time{}

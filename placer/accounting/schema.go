@@ -4,13 +4,14 @@
 package accounting
 
 // migrations bring the database to the current schema, one after the other. The table version has
-// the number of migrations that were applied. Never change a released migration: add another. Each
-// runs on both SQLite and PostgreSQL. Times are Unix milliseconds, 0 for none; durations are
-// milliseconds. In the table run, stops_lost is in GPU seconds and stops_won in seconds.
+// the number of migrations that were applied. Never change a released migration, but add another
+// one. Each migration runs on both SQLite and PostgreSQL. Times are Unix milliseconds; 0 means that
+// there is no time. Durations are milliseconds. In the table run, stops_lost is in GPU seconds and
+// stops_won in seconds.
 //
-// Lists of runs are sorted by submission, so the index for each filter has that order. length is
-// the number of bits of a run's time from submission to end: see [Run.length] and
-// [Filter.thereAtSince]. The tables day and month have sums: see [sum].
+// Lists of runs are sorted by submission, so the index for each filter is sorted by submission,
+// too. The column length is explained at [Run.length] and [Filter.thereAtSince]. The tables day and
+// month have the sums of [sum].
 var migrations = []string{`
 CREATE TABLE run (
 	namespace TEXT NOT NULL, job TEXT NOT NULL, submitted BIGINT NOT NULL,

@@ -16,9 +16,9 @@ func (a *Alloc) Failed() bool {
 }
 
 // End returns when the allocation's last task ended, according to its client's events. If there is
-// no such event, because the allocation is lost or its machine crashed, it returns when Nomad
-// learned of the end. For an allocation that has not ended, it returns a time at which it still
-// ran.
+// no such event, because the allocation is lost or its machine crashed, End returns when Nomad
+// learned of the end. For an allocation that has not ended, End returns a time at which the
+// allocation still ran.
 func (a *Alloc) End() time.Time {
 	heard, last := time.Unix(0, a.ModifyTime), int64(0)
 	for _, t := range a.Tasks {
@@ -42,13 +42,13 @@ func (a *Alloc) Restarts() (n uint64) {
 	return n
 }
 
-// OfPurged reports whether the allocation belongs to a purged job of the same name.
+// OfPurged reports whether the allocation belongs to a purged job that had the same name as job.
 func (a *Alloc) OfPurged(job *api.Job) bool {
 	return job.CreateIndex != nil && a.CreateIndex < *job.CreateIndex
 }
 
-// taskEnd returns when a task ended, according to its events; 0 if they do not show an end. began
-// reports whether the task had started.
+// taskEnd returns when a task ended, according to its events, or 0 if the events do not show an
+// end. began reports whether the task had started.
 func taskEnd(t *api.TaskState) (at int64, began bool) {
 	for _, e := range slices.Backward(t.Events) {
 		switch e.Type {

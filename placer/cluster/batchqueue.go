@@ -11,12 +11,13 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// BatchQueues are the node pools for which Nomad itself queues batch jobs: pool to the queue's type
-// ("fifo", "dynamic_priority"). Nomad has such queues after 2.0.6. It then sends one batch job
-// at a time to its scheduler, and waits until the whole job is placed.
+// BatchQueues maps each node pool for which Nomad itself queues batch jobs to the type of its queue
+// ("fifo", "dynamic_priority"). Versions of Nomad after 2.0.6 have such queues. With a queue, Nomad
+// sends one batch job at a time to its scheduler, and waits until the whole job is placed.
 type BatchQueues map[string]string
 
-// Warnings lists, by pool, what each queue means for gated jobs.
+// Warnings returns one warning per queue, in the order of the pools. It says what the queue does to
+// gated jobs.
 func (q BatchQueues) Warnings() []string {
 	var out []string
 	for _, pool := range slices.Sorted(maps.Keys(q)) {
@@ -25,8 +26,8 @@ func (q BatchQueues) Warnings() []string {
 	return out
 }
 
-// Refusal returns why a queue keeps a job from being served; nil if none does. The job's type must
-// be set.
+// Refusal returns why the placer cannot serve a job because of a queue, or nil if no queue is in
+// the way. The job's type must be set.
 func (q BatchQueues) Refusal(job *api.Job) error {
 	kind := q[PoolOf(job)]
 	if kind == "" || *job.Type != api.JobTypeBatch {

@@ -7,8 +7,8 @@ import (
 	"maps"
 )
 
-// Clone returns a copy of the State. The copy shares Nomad's objects, which are replaced and never
-// changed. It is for queries, and must not get events.
+// Clone returns a copy of the State for queries. The copy shares Nomad's objects with s, which is
+// safe because these objects are replaced and never changed. The copy must not get events.
 func (s *State) Clone() *State {
 	o := *s
 	o.Nodes, o.Allocs, o.Jobs, o.Unread = maps.Clone(s.Nodes), maps.Clone(s.Allocs), maps.Clone(s.Jobs), maps.Clone(s.Unread)

@@ -2,15 +2,16 @@
 // SPDX-License-Identifier: MPL-2.0
 
 // Package cluster reads Nomad's objects. It keeps a copy ([State]) of the nodes, allocations and
-// jobs that matter for GPUs, filled from full lists and updated by events. It drops invalid data
-// that nodes and jobs publish, and warns about it. It decides which node owns a GPU that several
-// nodes name, which GPUs are unusable although Nomad counts them as free, and which jobs' pins hold
-// GPUs. It uses placer/rewrite to recognize what the placer wrote into jobs, and makes no requests.
+// jobs that matter for GPUs, filled from full lists and updated by events. The package drops
+// invalid data that nodes and jobs publish, and warns about it. It decides which node owns a GPU
+// that several nodes name, which GPUs are unusable although Nomad counts them as free, and which
+// jobs' pins hold GPUs. It uses placer/rewrite to recognize what the placer wrote into jobs. It
+// sends no requests to Nomad.
 //
 // What must stay true when you change it: Objects in a State are replaced, never changed, because
-// clones share them. Maps are changed in place, so [State.Clone] copies each of them; it lets the
-// inner maps of ByJob be copied before their next change. Each node passes through sanitize before
-// it enters a State. Each change of a job or of its allocations calls touch; otherwise the placer
-// looks at the job only when it next updates all jobs. A new field that Nomad's lists do not
-// contain must be carried over a full read by [State.Next] or [State.Follow].
+// clones share them. Maps are changed in place, so [State.Clone] copies each map, except the inner
+// maps of ByJob, which are copied before their next change. Each node passes through sanitize
+// before it enters a State. Each change of a job or of its allocations calls touch. Otherwise the
+// placer looks at the job only when it next updates all jobs. At a full read, [State.Next] or
+// [State.Follow] must copy each field that Nomad's lists do not contain.
 package cluster

@@ -8,19 +8,19 @@ import (
 	"time"
 )
 
-// endWithin bounds how long the GPUs of a gang's first ended members are held back while the rest
-// of the gang is ending.
+// endWithin bounds how long the GPUs of a gang's members that have ended are held back while the
+// gang's other members are ending.
 const endWithin = 2 * time.Second
 
-// ending are the GPUs of a gang whose members have begun to end.
+// ending holds the GPUs of a gang whose members have begun to end.
 type ending struct {
 	since time.Time // zero until [State.Elapse] sets it
 	gpus  []string
 }
 
-// noteEnd notes that a member has succeeded while others of its gang keep running. The time counts
-// from the first member's end. So members that end one by one, like those of an array, do not wait
-// for each other.
+// noteEnd notes that a member has succeeded while other members of its gang still run. [endWithin]
+// counts from the end of the first member. So if members end one by one, like those of an array,
+// their GPUs are not held back until the last one ends.
 func (s *State) noteEnd(a *Alloc) {
 	job := s.Jobs[a.Job]
 	if job == nil || !a.endedSince(job) || len(a.GPUs) == 0 {
@@ -39,10 +39,10 @@ func (s *State) noteEnd(a *Alloc) {
 	e.gpus = append(e.gpus, a.GPUs...)
 }
 
-// Ending returns, by job, the GPUs of gangs that are about to end: those of members that have
-// succeeded, until all members have, or for [endWithin]. A gang's members end together, but Nomad
-// learns it node by node. A gang that chose among the first GPUs to come free would get worse ones
-// than a moment later, and keep them for its whole run.
+// Ending returns, by job, the GPUs of gangs that are about to end. A gang's members end together,
+// but Nomad learns of the ends node by node. A waiting gang that chose among the first free GPUs
+// would get worse GPUs than a moment later, and keep them for its whole run. So Ending lists the
+// GPUs of members that have succeeded until all members have succeeded, or for [endWithin].
 func (s *State) Ending(now time.Time) map[JobKey][]string {
 	held := map[JobKey][]string{}
 	for k, e := range s.ending {
@@ -63,9 +63,10 @@ func (s *State) ends(k JobKey, e *ending, now time.Time) bool {
 	return false
 }
 
-// Elapse gives the present time to all gangs, nodes and allocations that were noted since its last
-// call, and forgets those whose time is over. [State.Ending], [State.Reconnecting] and
-// [State.Purged] count from that time. Until an entry has one, it counts as just seen.
+// Elapse records now as the time of the gangs, nodes and allocations that were noted since its last
+// call. It forgets the entries whose time is over. [State.Ending], [State.Reconnecting] and
+// [State.Purged] count from the recorded time. An entry without a recorded time counts as just
+// noted.
 func (s *State) Elapse(now time.Time) {
 	for k, e := range s.ending {
 		stamp(&e.since, now)
@@ -93,8 +94,8 @@ func stamp(since *time.Time, now time.Time) {
 	}
 }
 
-// over reports whether the duration has passed since a time. Zero means that [State.Elapse] has not
-// set the time yet.
+// over reports whether the duration within has passed since a time. It returns false if the time is
+// zero, because [State.Elapse] has not set it yet.
 func over(since time.Time, within time.Duration, now time.Time) bool {
 	return !since.IsZero() && now.Sub(since) >= within
 }

@@ -16,8 +16,8 @@ type Event struct {
 	Key         string
 	Namespace   string
 	Payload     Payload
-	// Unread is why the change could not be parsed; nil if it could. If it could not, the object
-	// must be read from Nomad.
+	// Unread is why the change could not be parsed, or nil. If it is set, the object must be read
+	// from Nomad.
 	Unread error `json:"-"`
 }
 
@@ -29,7 +29,7 @@ type Payload struct {
 	Allocation *AllocPayload
 }
 
-// About returns the job of the event; the zero key if it has none.
+// About returns the job of the event, or the zero key if the event has no job.
 func (e Event) About() JobKey {
 	switch p := e.Payload; {
 	case p.Allocation != nil:
@@ -68,9 +68,9 @@ func (e Event) Progress() bool {
 	return false
 }
 
-// Purged reports whether the event's job was purged. Nomad 1.11 and later reports that in the
-// event. With older versions, the job's ModifyIndex shows it: a stop changes the job, a purge does
-// not.
+// Purged reports whether the event's job was purged. Nomad 1.11 and later reports a purge in the
+// event. With older versions, the job's ModifyIndex shows a purge, because a stop changes the job
+// and a purge does not.
 func (e Event) Purged() bool {
 	p := e.Payload
 	return p.Deleted || e.Type == "JobDeregistered" && p.Job.ModifyIndex != nil && *p.Job.ModifyIndex < e.Index
@@ -99,7 +99,7 @@ func (s *State) Apply(e Event) bool {
 			return vanished
 		}
 		if now := s.Jobs[KeyOf(p.Job)]; now != nil && *now.ModifyIndex > e.Index {
-			return false // registered again since
+			return false // the job was registered again after this purge
 		}
 		s.DropJob(KeyOf(p.Job))
 	case e.Topic == "Job" && e.Index > s.jobsAt && p.Job != nil:

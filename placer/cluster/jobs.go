@@ -25,17 +25,17 @@ var ErrPayloadRequired = errors.New("the job requires a payload, which Nomad wou
 var ErrNoRPC = errors.New("dispatched and periodic jobs can be placed through the servers' RPC port only: " +
 	"set nomad { rpc_address } in the configuration of the agent")
 
-// Child reports whether the job was made by a parameterized or periodic one.
+// Child reports whether Nomad made the job from a parameterized or periodic job.
 func Child(job *api.Job) bool { return job.ParentID != nil && *job.ParentID != "" }
 
-// HasPayload reports whether the job carries a payload. Events contain payloads compressed, as
-// servers store them: an empty payload is then one zero byte.
+// HasPayload reports whether the job carries a payload. Events contain payloads in the compressed
+// form that servers store. In this form an empty payload is one zero byte.
 func HasPayload(job *api.Job) bool {
 	return len(job.Payload) > 1 || len(job.Payload) == 1 && job.Payload[0] != 0
 }
 
-// Canonicalize fills in Nomad's defaults: those of its API package, and one that only its servers
-// fill in.
+// Canonicalize fills in the defaults of Nomad's API package, and one default that only Nomad's
+// servers fill in.
 func Canonicalize(job *api.Job) {
 	job.Canonicalize()
 	if len(job.Datacenters) == 0 {
@@ -46,7 +46,7 @@ func Canonicalize(job *api.Job) {
 // PoolAll is the built-in node pool that every node is in.
 const PoolAll = "all"
 
-// PoolOf is the node pool that the job is for.
+// PoolOf returns the node pool of the job.
 func PoolOf(job *api.Job) string {
 	if job.NodePool == nil || *job.NodePool == "" {
 		return "default"
@@ -59,12 +59,12 @@ func Ended(job *api.Job) bool {
 	return rewrite.Stopped(job) || (job.Status != nil && *job.Status == "dead")
 }
 
-// Template reports whether the job is parameterized or periodic: it never runs itself, but Nomad
-// makes jobs from it that do.
+// Template reports whether the job is parameterized or periodic. Such a job never runs, but Nomad
+// makes jobs from it that run.
 func Template(job *api.Job) bool { return job.IsParameterized() || job.IsPeriodic() }
 
-// Need is what one allocation of the group needs besides GPUs: the sum over the prestart tasks that
-// are no sidecars, or the sum over all other tasks, whichever is larger.
+// Need returns what one allocation of the group needs besides GPUs. It is the larger of two sums:
+// over the prestart tasks that are no sidecars, and over all other tasks.
 func Need(g *api.TaskGroup) pal.Resources {
 	var main, before pal.Resources
 	for _, t := range g.Tasks {
@@ -84,7 +84,7 @@ func Need(g *api.TaskGroup) pal.Resources {
 	return need
 }
 
-// ValueOf returns the amount that a job requests; 0 if unset.
+// ValueOf returns the amount that a job requests, or 0 if it is unset.
 func ValueOf(i *int) int {
 	if i == nil {
 		return 0
@@ -92,12 +92,13 @@ func ValueOf(i *int) int {
 	return *i
 }
 
-// Amount is a quantity that a job requests, bounded. No real machine reaches the bound, and sums of
-// bounded amounts do not overflow.
+// Amount returns the amount that a job requests, bounded. No real machine reaches the bound, and
+// sums of bounded amounts do not overflow.
 func Amount(i *int) int { return max(0, min(ValueOf(i), 1<<40)) }
 
-// NeverFinishes returns why it is useless to wait until this job finishes: Nomad does not have it
-// (nil), or its type never finishes. It returns no reason if the job may finish.
+// NeverFinishes returns why it is useless to wait until this job finishes: Nomad does not have the
+// job (job is nil), or jobs of its type never finish. It returns the zero reason if the job can
+// finish.
 func NeverFinishes(job *api.Job) reason.Reason {
 	switch {
 	case job == nil:

@@ -10,8 +10,8 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// Next returns an empty state to fill from full lists. It keeps the old state's counters, and what
-// it knows about nodes besides their objects. Call [State.Follow] when the lists are complete.
+// Next returns an empty state to fill from full lists. The new state keeps the counters of s, and
+// what s knows about nodes besides their objects. Call [State.Follow] when the lists are complete.
 func (s *State) Next() *State {
 	n := NewState()
 	n.nodeGeneration, n.back = s.nodeGeneration, maps.Clone(s.back)
@@ -19,7 +19,7 @@ func (s *State) Next() *State {
 	return n
 }
 
-// Follow copies data from the earlier state that lists do not contain.
+// Follow copies from the earlier state the data that lists do not contain.
 func (s *State) Follow(old *State) {
 	s.owners = old.owners.after(s.Nodes)
 	s.keepOwnPins(old)
@@ -27,8 +27,8 @@ func (s *State) Follow(old *State) {
 	s.lostAfter(old)
 }
 
-// TakeNodes adds the nodes of a list as of the index. A node that could not be read keeps its last
-// known form.
+// TakeNodes adds the nodes of a list that Nomad returned at this index. A node that could not be
+// read keeps its last known form.
 func (s *State) TakeNodes(old *State, index uint64, stubs []*NodeStub, nodes []*api.Node, errs []error) {
 	s.nodesAt = index
 	for i, n := range nodes {
@@ -67,21 +67,22 @@ func (s *State) readNode(n *api.Node, old *State) {
 	}
 }
 
-// KnownJob is the job in the state. current reports whether the list has the same version of it.
+// KnownJob returns the job from the state. current reports whether the list has the same version of
+// the job.
 func (s *State) KnownJob(stub *JobStub) (job *api.Job, current bool) {
 	j := s.Jobs[stub.Key()]
 	return j, j != nil && *j.ModifyIndex == stub.ModifyIndex && !s.assumed[stub.Key()]
 }
 
-// TakeJobs adds the jobs of a list as of the index. A job that could not be read keeps its last
-// known form, if there is one.
+// TakeJobs adds the jobs of a list that Nomad returned at this index. A job that could not be read
+// keeps its last known form, if there is one.
 func (s *State) TakeJobs(old *State, index uint64, stubs []*JobStub, jobs []*api.Job, errs []error) {
 	s.jobsAt = index
 	for i, j := range jobs {
 		k := stubs[i].Key()
 		switch {
 		case j != nil && errs[i] != nil && old.assumed[k]:
-			s.Assume(j) // it is still an assumption
+			s.Assume(j) // this form of the job is still assumed
 		case j != nil:
 			s.PutJob(j)
 		}
@@ -91,7 +92,7 @@ func (s *State) TakeJobs(old *State, index uint64, stubs []*JobStub, jobs []*api
 	}
 }
 
-// TakeAllocs adds the allocations of a list as of the index.
+// TakeAllocs adds the allocations of a list that Nomad returned at this index.
 func (s *State) TakeAllocs(index uint64, as []*Alloc) {
 	s.allocsAt = index
 	for _, a := range as {
@@ -99,7 +100,7 @@ func (s *State) TakeAllocs(index uint64, as []*Alloc) {
 	}
 }
 
-// Outrun returns the jobs that have allocations of a later version than the job in the state.
+// Outrun returns the jobs with allocations of a later version than the version in the state.
 func (s *State) Outrun() (keys []JobKey) {
 	for k, job := range s.Jobs {
 		for _, a := range s.ByJob[k] {
@@ -112,8 +113,8 @@ func (s *State) Outrun() (keys []JobKey) {
 	return keys
 }
 
-// Vanished drops an allocation that Nomad no longer has. If it was live, its
-// tasks may still be ending.
+// Vanished drops an allocation that Nomad no longer has. If the allocation was live, its tasks may
+// still be ending.
 func (s *State) Vanished(a *Alloc) {
 	s.noteVanished(a)
 	s.dropAlloc(a)

@@ -13,9 +13,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
-// Measurements returns the raw measurements that the nodes publish, and all GPUs, measured or not,
-// as id to model. A node counts only for its own GPUs (see owner.go). It leaves out unreadable
-// attributes and impossible values, and names them in the error.
+// Measurements returns the raw measurements that the nodes publish. known maps the ids of all GPUs,
+// measured or not, to their models. Only the measurements of the node that owns a GPU count (see
+// owner.go). Measurements leaves out unreadable attributes and impossible values, and names them in
+// the error.
 func (s *State) Measurements() (samples []profile.Sample, known map[string]string, err error) {
 	known = map[string]string{}
 	var problems []error
@@ -33,7 +34,7 @@ func (s *State) Measurements() (samples []profile.Sample, known map[string]strin
 			}
 			others := len(ms)
 			ms = slices.DeleteFunc(ms, func(m attr.Measurement) bool { return !own[m.GPU] })
-			if others -= len(ms); others > 0 && d.Type != attr.SharedType { // each shared GPU is a group of its own
+			if others -= len(ms); others > 0 && d.Type != attr.SharedType { // each shared GPU has its own group
 				problems = append(problems, fmt.Errorf("node %q: left out %d measurements of GPUs of model %q that the node does not have", n.Name, others, d.Name))
 			}
 			rates, err := attr.ParseMeasurements(TextOf(d, attr.Rates))
@@ -70,9 +71,10 @@ func atMost(n int, errs []error) error {
 	return errors.Join(errs...)
 }
 
-// MergeSamples combines imported with published measurements. An import replaces the published
-// measurement of that GPU and application; if the import has no rate, the published rate stays.
-// known are the cluster's GPUs, id to model; its models override those of samples.
+// MergeSamples combines imported with published measurements. An imported measurement replaces the
+// published measurement of the same GPU and application. If the imported measurement has no rate,
+// the published rate stays. known maps the ids of the cluster's GPUs to their models, which
+// override the models in the samples.
 func MergeSamples(published, imported []profile.Sample, known map[string]string) []profile.Sample {
 	type gpuApp struct{ gpu, app string }
 	over := map[gpuApp]bool{}

@@ -15,8 +15,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
-// Capacity is a node's processor time, memory and disk for allocations, bounded so that sums do not
-// overflow.
+// Capacity returns a node's processor time, memory and disk for allocations, bounded so that sums
+// do not overflow.
 func Capacity(n *api.Node) pal.Resources {
 	r := n.NodeResources
 	t := pal.Resources{CPU: clamp(r.Cpu.CpuShares), MemoryMB: clamp(r.Memory.MemoryMB), DiskMB: clamp(r.Disk.DiskMB)}
@@ -28,7 +28,7 @@ func Capacity(n *api.Node) pal.Resources {
 	return t
 }
 
-// DevicesOf are the node's groups of devices.
+// DevicesOf returns the node's groups of devices.
 func DevicesOf(n *api.Node) []*api.NodeDeviceResource {
 	if n.NodeResources == nil {
 		return nil
@@ -36,7 +36,8 @@ func DevicesOf(n *api.Node) []*api.NodeDeviceResource {
 	return n.NodeResources.Devices
 }
 
-// NotReady returns why Nomad places nothing new on a node; "" if it may.
+// NotReady returns why Nomad places nothing new on a node, or "" if Nomad can place allocations on
+// it.
 func NotReady(n *api.Node) string {
 	switch {
 	case n.Status != api.NodeStatusReady:
@@ -49,7 +50,7 @@ func NotReady(n *api.Node) string {
 	return ""
 }
 
-// TextOf returns a text attribute of a device group; "" if it has none.
+// TextOf returns a text attribute of a device group, or "" if the group has no such attribute.
 func TextOf(d *api.NodeDeviceResource, name string) string {
 	if a := d.Attributes[name]; a != nil && a.StringVal != nil {
 		return *a.StringVal
@@ -57,7 +58,8 @@ func TextOf(d *api.NodeDeviceResource, name string) string {
 	return ""
 }
 
-// GPUNodes are the nodes that own GPUs, in the view's order, each with only its own GPUs.
+// GPUNodes returns the nodes that own GPUs, in the view's order. Each node has only the GPUs that
+// it owns.
 func (s *State) GPUNodes() []*api.Node {
 	if s.sorted != nil {
 		return s.sorted
@@ -85,8 +87,8 @@ func isGPU(d *api.NodeDeviceResource) bool {
 	return d != nil && attr.IsGPU(d.Vendor, d.Type)
 }
 
-// GPUDevices returns the node's groups of GPUs, by name. The parts of each shared GPU form a group
-// of their own, because a member gets its parts from one GPU.
+// GPUDevices returns the node's groups of GPUs, by name. The parts of each shared GPU form a
+// separate group, because all parts that a member gets are of one GPU.
 func GPUDevices(n *api.Node) []*api.NodeDeviceResource {
 	if n.NodeResources == nil {
 		return nil
@@ -103,8 +105,8 @@ func GPUDevices(n *api.Node) []*api.NodeDeviceResource {
 	return out
 }
 
-// eachGPU splits a group of parts of shared GPUs into one group per GPU, ordered by GPU id. It does
-// not split other groups.
+// eachGPU splits a group with the parts of shared GPUs into one group per GPU, ordered by GPU id.
+// It does not split other groups.
 func eachGPU(d *api.NodeDeviceResource) (groups []*api.NodeDeviceResource) {
 	if d.Type != attr.SharedType {
 		return []*api.NodeDeviceResource{d}

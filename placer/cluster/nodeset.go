@@ -14,10 +14,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Nodes are nodes by id.
+// Nodes maps ids to nodes.
 type Nodes map[string]*api.Node
 
-// Name is the name of a node, or its id if unknown.
+// Name returns the name of a node, or its id if the node is unknown.
 func (ns Nodes) Name(id string) string {
 	if n := ns[id]; n != nil {
 		return n.Name
@@ -25,7 +25,7 @@ func (ns Nodes) Name(id string) string {
 	return id
 }
 
-// describe names a node so that an operator can find it.
+// describe returns a text by which an operator can find the node.
 func (ns Nodes) describe(id string) string {
 	if n := ns[id]; n != nil {
 		return fmt.Sprintf("%.80q (%s, %.20s)", n.Name, shortID(id), n.Status)
@@ -40,7 +40,7 @@ func (ns Nodes) GateOpen(id string) bool {
 	return n != nil && n.Meta[rewrite.GateMeta] != ""
 }
 
-// Pools are the node pools of the nodes, sorted.
+// Pools returns the node pools of the nodes, sorted.
 func (ns Nodes) Pools() []string {
 	seen := map[string]bool{}
 	for _, n := range ns {
@@ -53,7 +53,8 @@ func (ns Nodes) Pools() []string {
 // requests when the request names instances (hashicorp/nomad#18364).
 const ExactPins = "1.11.1"
 
-// OldestNomad is the lowest Nomad version among the nodes; nil if no node reports one.
+// OldestNomad returns the lowest Nomad version among the nodes, or nil if no node reports its
+// version.
 func (ns Nodes) OldestNomad() *version.Version {
 	var low *version.Version
 	for _, n := range ns {

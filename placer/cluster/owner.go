@@ -15,21 +15,23 @@ import (
 
 // Several nodes may name the same GPU id. For example, a client was reinstalled and has a new node
 // id, while Nomad keeps the old node for a day; a card was moved to another machine; or a node
-// lies. A GPU counts once, for one owner. A ready node wins over one that is not ready. Among ready
-// nodes, the one that named the GPU first wins; if several named it when the placer started, the
-// one that joined the cluster first. If no node is ready, the newest wins.
+// names GPUs that it does not have. Each GPU counts once, for one owner. A ready node wins over a
+// node that is not ready. Among ready nodes, the node that named the GPU first wins. Among nodes
+// that already named it when the placer started, the node that joined the cluster first wins. If no
+// node is ready, the newest node wins.
 //
-// The placer removes the GPU from the other nodes, and warns about it. An allocation holds a GPU
-// that belongs to another node only if its own node named the GPU first. Otherwise a node could
-// keep a GPU busy that it does not have.
+// The placer removes the GPU from the other nodes, and warns about the conflict. If an allocation
+// names a GPU that another node owns, it holds the GPU only if the allocation's node named the GPU
+// before the owner did. Otherwise a node could keep a GPU busy that it does not have.
 
 // owners records which nodes name which GPUs. The zero value is empty.
 type owners struct {
-	naming map[string][]string // by GPU, ids of nodes in the order in which they named it; slices are replaced, never changed
+	naming map[string][]string // by GPU, the nodes' ids in the order in which they named it; slices are never changed
 	shared map[string]struct{} // GPUs that several nodes name
 }
 
-// look records which GPUs a node names now; before is the node's former state, nil if it is new.
+// look records which GPUs a node names now. before is the node's former state, or nil if the node
+// is new.
 func (o *owners) look(n, before *api.Node) {
 	named := namedBy(n)
 	for gpu := range named {
@@ -42,7 +44,7 @@ func (o *owners) look(n, before *api.Node) {
 	}
 }
 
-// leave records that a node no longer names its GPUs, except those in kept.
+// leave records that a node no longer names its GPUs, except the GPUs in kept.
 func (o *owners) leave(n *api.Node, kept map[string]bool) {
 	for gpu := range namedBy(n) {
 		if !kept[gpu] {
@@ -63,8 +65,8 @@ func (o *owners) put(gpu string, nodes []string) {
 	}
 }
 
-// after returns the owners after a full read: nodes that had named a GPU before the read come
-// first.
+// after returns the owners after a full read. For each GPU, the nodes that named it before the read
+// come first.
 func (o *owners) after(nodes map[string]*api.Node) owners {
 	var next owners
 	for _, n := range slices.SortedFunc(maps.Values(nodes), byAge) {
@@ -73,7 +75,7 @@ func (o *owners) after(nodes map[string]*api.Node) owners {
 	for gpu := range next.shared {
 		known := o.naming[gpu]
 		slices.SortStableFunc(next.naming[gpu], func(a, b string) int {
-			return cmp.Compare(uint(slices.Index(known, a)), uint(slices.Index(known, b))) // a new node has -1, which is the largest uint
+			return cmp.Compare(uint(slices.Index(known, a)), uint(slices.Index(known, b))) // -1, for a new node, is the largest uint
 		})
 	}
 	return next
@@ -102,7 +104,7 @@ func (o *owners) owner(gpu string, nodes map[string]*api.Node) (owner *api.Node,
 	return ready[0], "which named it first"
 }
 
-// namedBy are the ids of the GPUs that a node names.
+// namedBy returns the ids of the GPUs that a node names.
 func namedBy(n *api.Node) map[string]bool {
 	ids := map[string]bool{}
 	for _, d := range GPUDevices(n) {
@@ -113,13 +115,13 @@ func namedBy(n *api.Node) map[string]bool {
 	return ids
 }
 
-// trimmed is a node without the GPUs that other nodes own.
+// trimmed holds a node without the GPUs that other nodes own.
 type trimmed struct {
 	from, node *api.Node
-	left       []string // the ids left out, sorted
+	left       []string // the ids of the removed GPUs, sorted
 }
 
-// owned returns the node with only the GPUs that it owns; nil if it has none.
+// owned returns the node with only the GPUs that it owns, or nil if it owns no GPU.
 func (s *State) owned(n *api.Node, conflicts map[conflict][]string) *api.Node {
 	if len(s.owners.shared) == 0 {
 		return n
@@ -148,7 +150,7 @@ func (s *State) owned(n *api.Node, conflicts map[conflict][]string) *api.Node {
 	return t.node
 }
 
-// without returns the node without some of its GPUs; nil if none is left.
+// without returns the node without the GPUs in ids, or nil if no GPU is left.
 func without(n *api.Node, ids []string) *api.Node {
 	out, r, left := *n, *n.NodeResources, 0
 	r.Devices = nil
@@ -173,7 +175,7 @@ func without(n *api.Node, ids []string) *api.Node {
 	return &out
 }
 
-// conflict: a node names GPUs that another node owns.
+// conflict means that a node names GPUs that another node owns.
 type conflict struct{ node, owner, why string }
 
 func (c conflict) compare(o conflict) int {
@@ -209,8 +211,8 @@ func (s *State) warn(conflicts map[conflict][]string) {
 	s.warnings = out
 }
 
-// OwnGPUs are the GPUs of an allocation that its node owns, or owned before
-// another node named them.
+// OwnGPUs returns the GPUs of an allocation that it can hold: its node owns them, or named them
+// before their owner did.
 func (s *State) OwnGPUs(a *Alloc) []string {
 	foreign := func(id string) bool { return !s.mayHold(a.Node, id) }
 	if !slices.ContainsFunc(a.GPUs, foreign) {
@@ -219,8 +221,9 @@ func (s *State) OwnGPUs(a *Alloc) []string {
 	return slices.DeleteFunc(slices.Clone(a.GPUs), foreign)
 }
 
-// mayHold reports whether an allocation on the node can hold the GPU: the node owns it, or named it
-// before the owner did. If no node names the GPU, it returns true, because Nomad says so.
+// mayHold reports whether an allocation on the node can hold the GPU: the node owns the GPU, or
+// named it before the owner did. If no node names the GPU, mayHold returns true, because then only
+// Nomad knows.
 func (s *State) mayHold(node, gpu string) bool {
 	naming := s.owners.naming[gpu]
 	if len(naming) == 0 {

@@ -24,7 +24,7 @@ type ignored struct{}
 
 func (*ignored) UnmarshalJSON([]byte) error { return nil }
 
-// NodeStub has the fields of a node in a list that the placer reads.
+// NodeStub has the fields that the placer reads of a node in a list.
 type NodeStub struct {
 	ID, Name      string
 	ModifyIndex   uint64
@@ -33,20 +33,20 @@ type NodeStub struct {
 	}
 }
 
-// HasGPUs reports whether the list names GPUs of the node.
+// HasGPUs reports whether the list shows GPUs of the node.
 func (n *NodeStub) HasGPUs() bool {
 	return n != nil && n.NodeResources != nil && slices.ContainsFunc(n.NodeResources.Devices, func(d *struct{ Vendor, Type string }) bool {
 		return d != nil && attr.IsGPU(d.Vendor, d.Type)
 	})
 }
 
-// JobStub has the fields of a job that the placer reads from a list.
+// JobStub has the fields that the placer reads of a job in a list.
 type JobStub struct {
 	ID, Namespace string
 	ModifyIndex   uint64
 }
 
-// Key is the key of the job.
+// Key returns the key of the job.
 func (j *JobStub) Key() JobKey { return JobKey{j.Namespace, j.ID} }
 
 // NodePayload is a node from a single read or from an event.
@@ -66,7 +66,7 @@ type drainPayload struct {
 	ForceDeadline readableTime
 }
 
-// readableTime is a time; zero if it cannot be parsed.
+// readableTime is a time that becomes zero if it cannot be parsed.
 type readableTime struct{ time.Time }
 
 func (t *readableTime) UnmarshalJSON(text []byte) error {
@@ -86,7 +86,7 @@ type csiPayload struct {
 	UpdateTime ignored
 }
 
-// AsNode returns the node; nil if there is none.
+// AsNode returns the node, or nil if there is none.
 func (p *NodePayload) AsNode() *api.Node {
 	if p == nil {
 		return nil
@@ -116,8 +116,8 @@ type taskPayload struct {
 	LastRestart, StartedAt, FinishedAt ignored
 }
 
-// Unreadable reports whether an answer arrived but could not be parsed. Then its content is the
-// cause, not an outage of Nomad.
+// Unreadable reports whether an answer of Nomad arrived but could not be parsed. In this case the
+// answer's content caused the error, and Nomad works.
 func Unreadable(err error) bool {
 	var kind *json.UnmarshalTypeError
 	var at *time.ParseError
@@ -138,13 +138,14 @@ type AllocPayload struct {
 }
 
 // lostWithNode is Nomad's description of an allocation that it stopped as lost. Nomad has replaced
-// it, or will. So the placer does not count it as finished, even if the client comes back and
-// reports success (scenarios "lost and finished" and "lost and failed").
+// the allocation or will replace it. So the placer does not count the allocation as finished, even
+// if the client comes back and reports success (scenarios "lost and finished" and "lost and
+// failed").
 const lostWithNode = "alloc is lost since its node is down"
 
-// AsAlloc returns the allocation with bounded amounts and sorted GPUs. Its version is JobVersion in
-// lists, and that of Job after a single read. A lost allocation stays lost, whatever its client
-// reports later.
+// AsAlloc returns the allocation with bounded amounts and sorted GPUs. The allocation's version
+// comes from JobVersion in a list, and from Job in a single read. An allocation that was lost with
+// its node stays lost, whatever its client reports later.
 func (p *AllocPayload) AsAlloc() *Alloc {
 	a := &Alloc{
 		ID: p.ID, Job: JobKey{p.Namespace, p.JobID}, Group: p.TaskGroup, Name: p.Name, Node: p.NodeID,

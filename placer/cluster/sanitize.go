@@ -17,21 +17,21 @@ import (
 )
 
 // Whoever runs a Nomad client writes its node's data. Bad data of one node must not keep the placer
-// from serving the others. So each node passes through [sanitize] before it enters a [State]. After
-// that, no driver, device group or GPU is nil, and the ids of nodes and GPUs can be listed in
-// constraints. A warning lists what was removed, and the amounts that [clamp] will bound when they
-// are read. owner.go decides which node owns a GPU id that several nodes name.
+// from serving jobs on other nodes. So each node passes through [sanitize] before it enters a
+// [State]. After [sanitize], no driver, device group or GPU is nil, and the ids of nodes and GPUs
+// can be listed in constraints. Warnings list the removed data, and the amounts that [clamp] will
+// bound when they are read. owner.go decides which node owns a GPU id that several nodes name.
 
 const (
 	// maxDevices bounds the GPU models of one node.
 	maxDevices = 64
-	// maxAmount bounds a node's CPU in MHz, and its memory and disk in MB. No machine reaches it,
-	// and sums over a cluster do not overflow.
+	// maxAmount bounds a node's CPU in MHz, and its memory and disk in MB. No machine reaches this
+	// bound, and sums over a cluster do not overflow.
 	maxAmount = 1 << 40
 )
 
-// sanitize returns the node as the placer reads it, and a list of its faults. The node is nil if it
-// cannot be used.
+// sanitize returns the node without unusable data, and a list of the node's faults. It returns nil
+// if the node cannot be used.
 func sanitize(n *api.Node) (*api.Node, []string) {
 	if n == nil {
 		return nil, nil
@@ -88,8 +88,8 @@ func usableDevices(all []*api.NodeDeviceResource, report func(string, ...any)) (
 	return kept
 }
 
-// usableInstances returns a group's usable GPUs. seen are the GPU ids of the node that were already
-// accepted.
+// usableInstances returns a group's usable GPUs. seen holds the GPU ids of the node that were
+// already accepted.
 func usableInstances(d *api.NodeDeviceResource, seen map[string]bool, report func(string, ...any)) (kept []*api.NodeDevice) {
 	var wrong []string
 	for _, in := range d.Instances {
@@ -116,7 +116,7 @@ func usableInstances(d *api.NodeDeviceResource, seen map[string]bool, report fun
 	return kept
 }
 
-// badID returns why an id cannot be part of a list; "" if it can. Constraints separate ids by
+// badID returns why an id cannot be part of a list, or "" if it can. Constraints separate ids by
 // commas, attributes by ';' and spaces.
 func badID(id string) string {
 	switch {
@@ -144,7 +144,7 @@ func badName(name string) string {
 	return ""
 }
 
-// shortID is an id as `nomad node status` shows it.
+// shortID returns an id in the short form that `nomad node status` shows.
 func shortID(id string) string {
 	return id[:min(8, len(id))]
 }

@@ -38,24 +38,25 @@ type Alloc struct {
 	Node    string // id
 	Desired string // run, stop, evict
 	Client  string // pending, running, complete, failed, lost, unknown
-	// Reported: Nomad counted it as lost with its node, and its client has since reported its end.
+	// Reported is set if Nomad counted the allocation as lost with its node, and the client has
+	// since reported the allocation's end.
 	Reported bool
 	GPUs     []string
 	Used     pal.Resources
 	Ports    []int // host ports, static and dynamic
 	Tasks    map[string]*api.TaskState
-	Next     string // id of the allocation that replaces it, if any
-	Later    bool   // Nomad will replace it later
-	// Version is the job version that it runs or ran; nil if the allocation came in an event, which
-	// has no version. See StaleVersions.
+	Next     string // id of the allocation that replaces this one, if any
+	Later    bool   // Nomad will replace the allocation later
+	// Version is the job version that the allocation runs or ran. It is nil if the allocation came
+	// in an event, because events have no version. See StaleVersions.
 	Version *uint64
 	// CreateTime and ModifyTime are Unix nanoseconds.
 	CreateTime, ModifyTime   int64
 	CreateIndex, ModifyIndex uint64
 }
 
-// Live reports whether the allocation holds its resources. It holds them until its client reports
-// that its tasks have ended, whatever its desired status.
+// Live reports whether the allocation holds its resources. Whatever its desired status, an
+// allocation holds its resources until its client reports that its tasks have ended.
 func (a *Alloc) Live() bool {
 	switch a.Client {
 	case api.AllocClientStatusComplete, api.AllocClientStatusFailed, api.AllocClientStatusLost:
@@ -64,7 +65,7 @@ func (a *Alloc) Live() bool {
 	return true
 }
 
-// Member reports whether the allocation runs or is about to run, and is meant to keep running.
+// Member reports whether the allocation runs or will run soon, and Nomad does not want to stop it.
 func (a *Alloc) Member() bool { return a.Live() && a.Desired == api.AllocDesiredStatusRun }
 
 // Preempted reports whether Nomad has stopped the allocation for a job with a
@@ -75,9 +76,9 @@ func (a *Alloc) Preempted(job *api.Job) bool {
 }
 
 // LeftBehind reports whether the allocation is on a disconnected node while its gang is being
-// stopped or was started elsewhere. Its disconnect block lets it keep running there for a while.
-// Nomad can neither see nor stop it until the node is back, and then stops it (seen on 1.11.3). No
-// job waits for it, and no job gets its GPUs.
+// stopped or was started on other GPUs. The job's disconnect block lets the allocation run on for a
+// while. Nomad can neither see nor stop the allocation until the node is back, and then stops it
+// (seen on 1.11.3). No job waits for the allocation, and no job gets its GPUs.
 func (a *Alloc) LeftBehind(job *api.Job) bool {
 	if a.Client != api.AllocClientStatusUnknown {
 		return false
@@ -91,16 +92,16 @@ func (a *Alloc) LeftBehind(job *api.Job) bool {
 	return pinned && (rewrite.Gated(job) || elsewhere && pins.Mode != rewrite.ModePrefer)
 }
 
-// LeftBehind is [Alloc.LeftBehind] with the job looked up.
+// LeftBehind is [Alloc.LeftBehind] with the job from the state.
 func (s *State) LeftBehind(a *Alloc) bool {
 	job := s.Jobs[a.Job]
 	return job != nil && a.LeftBehind(job)
 }
 
-// FinishedIn reports whether the allocation succeeded for the job's present version. Nomad reruns
-// members of a batch job that succeeded in an older version, even if the client reported the end
-// after the newer one was registered. An allocation of unknown version counts if it was created
-// after the registration.
+// FinishedIn reports whether the allocation succeeded for the job's current version. If a member of
+// a batch job succeeded in an older version, Nomad runs it again, even if the client reported the
+// end after the newer version was registered. An allocation of unknown version counts as finished
+// if it was created after the last registration.
 func (a *Alloc) FinishedIn(job *api.Job) bool {
 	if a.Version != nil {
 		return a.endedSince(job) && *a.Version == *job.Version
@@ -115,12 +116,11 @@ func (a *Alloc) endedSince(job *api.Job) bool {
 		*job.Type == api.JobTypeBatch && a.ModifyIndex > *job.JobModifyIndex
 }
 
-// FinishedUnheard reports whether the allocation succeeded since the job's last registration, but
-// it is not known yet for which version. See StaleVersions.
+// FinishedUnheard reports whether the allocation has succeeded since the job's last registration,
+// but its version is not known yet. See StaleVersions.
 func (a *Alloc) FinishedUnheard(job *api.Job) bool { return a.Version == nil && a.endedSince(job) }
 
-// PlacedFor reports whether the allocation was made for the job's present
-// version.
+// PlacedFor reports whether Nomad created the allocation after the job's last registration.
 func (a *Alloc) PlacedFor(job *api.Job) bool { return a.CreateIndex > *job.JobModifyIndex }
 
 // State is the placer's copy of the nodes, the allocations and the jobs with
@@ -130,28 +130,29 @@ type State struct {
 	Nodes  Nodes // with GPUs
 	Allocs map[string]*Alloc
 	Jobs   map[JobKey]*api.Job
-	// Queues are Nomad's own batch queues; the placer leaves their jobs alone.
+	// Queues are Nomad's own batch queues. The placer leaves the jobs of these queues alone.
 	Queues BatchQueues
-	// Unread are jobs that Nomad lists but does not return, or returns malformed, with the error.
-	// Jobs may hold an older form of a job that Nomad does not return.
+	// Unread holds the jobs that Nomad lists but does not return, or returns malformed, with the
+	// error. Jobs may hold an older form of a job that Nomad does not return.
 	Unread map[JobKey]error
 
 	ByJob map[JobKey]map[string]*Alloc
-	mine  map[JobKey]bool // jobs whose map no clone shares
+	mine  map[JobKey]bool // jobs whose map in ByJob no clone shares
 	noted
-	// back are nodes that have become ready, and since when; zero until [State.Elapse] sets the
-	// time. See [State.Reconnecting].
+	// back holds nodes that have become ready, with the time. The time is zero until [State.Elapse]
+	// sets it. See [State.Reconnecting].
 	back map[string]time.Time
-	// purged are allocations that vanished while they were live. kills are the
-	// kill_timeouts of purged jobs with allocations left. See [State.Purged].
+	// purged holds allocations that vanished while they were live. kills holds the kill_timeouts of
+	// purged jobs that still have allocations. See [State.Purged].
 	purged map[string]*purged
 	kills  map[JobKey]time.Duration
-	// assumed are jobs that the state has as our registration should have left them. A full read
-	// reads them again, whatever their index.
+	// assumed holds jobs that the placer has registered but whose new form Nomad has not shown yet.
+	// The state has the form that the registration should have made. A full read reads these jobs
+	// again, whatever their index.
 	assumed map[JobKey]bool
-	// earlier are allocations that were live before the lists were read and are not in them.
+	// earlier holds allocations that were live before the lists were read but are in no list.
 	earlier map[string]*Alloc
-	// ending are gangs with members that have just ended.
+	// ending holds gangs with members that have just ended.
 	ending map[JobKey]*ending
 	// The lists include all events up to these indexes.
 	nodesAt, allocsAt, jobsAt uint64
@@ -161,18 +162,19 @@ type State struct {
 	// begun is the index of the last change to jobs before the subscription.
 	begun uint64
 	changes
-	// sorted are the nodes that own GPUs, in the view's order; nil after a change. trimmed are
-	// those from which GPUs of other nodes were removed.
+	// sorted holds the nodes that own GPUs, in the view's order; it is nil after a change. trimmed
+	// holds the nodes from which GPUs of other nodes were removed.
 	sorted  []*api.Node
 	trimmed map[string]trimmed
-	// own are the GPUs that our own pins name, sorted. If onlyOwn is set, no other pins count.
+	// own holds, by job, the sorted GPUs in pins that the placer wrote. If onlyOwn is set, no other
+	// pins count.
 	own     map[JobKey][]string
 	onlyOwn bool
 	owners  owners
 	// odd lists, by node id, which parts of a node's data are ignored. warnings are all warnings
 	// about nodes.
 	odd map[string][]string
-	// purgeLikely: see PurgeLikely.
+	// purgeLikely is the answer of PurgeLikely.
 	purgeLikely bool
 	warnings    []string
 	touched
@@ -180,31 +182,31 @@ type State struct {
 
 // noted holds allocations that are looked up often.
 type noted struct {
-	bad map[string]*Alloc // with GPUs, failed or lost
-	// away are allocations with GPUs on disconnected nodes.
+	bad map[string]*Alloc // allocations with GPUs that failed or were lost
+	// away holds allocations with GPUs on disconnected nodes.
 	away map[string]*Alloc
-	// orphans are live allocations with GPUs whose job is gone, and all live ones whose job was
-	// replaced by a new job of that name.
+	// orphans holds live allocations with GPUs whose job is gone, and all live allocations whose
+	// job was purged and replaced by a new job of the same name.
 	orphans map[string]*Alloc
-	// staleVersions are allocations that succeeded since their job's last registration and may
-	// belong to an earlier version.
+	// staleVersions holds allocations that have succeeded since their job's last registration but
+	// may belong to an earlier version.
 	staleVersions map[string]*Alloc
 }
 
 // changes counts changes of nodes.
 type changes struct {
-	// nodeChanges grows with each change of a node, also of a node without GPUs that an event
-	// reports. plain are the last known states of nodes without GPUs.
+	// nodeChanges grows with each change of a node. For nodes without GPUs, it grows with the
+	// changes that events report. plain holds the last known states of nodes without GPUs.
 	nodeChanges uint64
 	plain       map[string]string
-	// nodeGeneration grows with each change of the GPUs or their measurements.
+	// nodeGeneration grows with each change of GPUs or their measurements.
 	nodeGeneration uint64
 }
 
 // touched records which jobs changed, in order.
 type touched struct {
-	// jobs are the changed jobs, in the order in which they or their allocations changed. before
-	// counts those dropped from the beginning.
+	// jobs holds the changed jobs, in the order in which they or their allocations changed. before
+	// counts the entries that were dropped from the beginning of jobs.
 	jobs    []JobKey
 	before  int
 	touches uint64 // number of changes, repeated ones included
@@ -232,8 +234,8 @@ func (s *touched) touch(k JobKey) {
 	s.jobs = append(s.jobs, k)
 }
 
-// Touched returns the jobs that changed, or whose allocations changed, since the mark, and a mark
-// for now. known is false if the mark comes from another State or is too old.
+// Touched returns the jobs that have changed since the mark, or whose allocations have, and a mark
+// of the current position. known is false if the mark comes from another State or is too old.
 func (s *touched) Touched(since Mark) (keys []JobKey, now Mark, known bool) {
 	now = Mark{s, s.before + len(s.jobs), s.touches}
 	if since.of != s || since.at < s.before {
@@ -242,7 +244,8 @@ func (s *touched) Touched(since Mark) (keys []JobKey, now Mark, known bool) {
 	if since.touches == s.touches {
 		return nil, now, true
 	}
-	// The job before the mark may have changed again since: touch does not repeat it.
+	// Include the job before the mark, because it may have changed again, which touch does not
+	// repeat.
 	keys = slices.Clone(s.jobs[max(0, since.at-s.before-1):])
 	slices.SortFunc(keys, JobKey.Compare)
 	return slices.Compact(keys), now, true
@@ -258,7 +261,7 @@ func NewState() *State {
 	}
 }
 
-// AllocsOf are the job's allocations, oldest first.
+// AllocsOf returns the job's allocations, oldest first.
 func (s *State) AllocsOf(k JobKey) []*Alloc {
 	as := slices.Collect(maps.Values(s.ByJob[k]))
 	slices.SortFunc(as, func(a, b *Alloc) int {
@@ -267,14 +270,14 @@ func (s *State) AllocsOf(k JobKey) []*Alloc {
 	return as
 }
 
-// SortedJobs are the keys of the jobs in order.
+// SortedJobs returns the keys of the jobs, sorted.
 func (s *State) SortedJobs() []JobKey {
 	return slices.SortedFunc(maps.Keys(s.Jobs), JobKey.Compare)
 }
 
-// PutJob stores a job unless a newer form is known. It drops a job without GPUs, unless the job has
-// a gate and requests devices. The device names may be misspelled, and then the placer must explain
-// why the job waits.
+// PutJob stores a job unless the state has a newer form of the job. It drops a job without GPUs,
+// unless the job has a gate and requests devices. If the device names of such a job are misspelled,
+// the placer must explain why the job waits.
 func (s *State) PutJob(job *api.Job) {
 	k := KeyOf(job)
 	if old, ok := s.Jobs[k]; ok && *old.ModifyIndex > *job.ModifyIndex {
@@ -290,9 +293,10 @@ func (s *State) PutJob(job *api.Job) {
 	s.noteStale(k)
 }
 
-// evaluated returns the job as it will be when Nomad has also written its evaluation. Nomad writes
-// the job first. Until it has written the evaluation, it reports the job as dead if all earlier
-// evaluations under its name are complete, even those of a purged job (seen on 1.11.3).
+// evaluated returns the job in the form that it will have once Nomad has written its evaluation.
+// Nomad writes a job before its evaluation. In between, Nomad reports the job as dead if all
+// earlier evaluations under its name are complete, even evaluations of a purged job (seen on
+// 1.11.3).
 func evaluated(job *api.Job) *api.Job {
 	if rewrite.Stopped(job) || job.Status == nil || *job.Status != "dead" || *job.ModifyIndex != *job.JobModifyIndex {
 		return job
@@ -302,7 +306,8 @@ func evaluated(job *api.Job) *api.Job {
 	return &out
 }
 
-// Assume stores a job as our registration should have left it, until Nomad shows the real one.
+// Assume stores the form of a job that the placer's registration should have made, until Nomad
+// shows the real form.
 func (s *State) Assume(job *api.Job) {
 	s.PutJob(job)
 	s.assumed[KeyOf(job)] = true
@@ -320,11 +325,12 @@ func (s *State) DropJob(k JobKey) {
 	}
 }
 
-// NodeChanges grows with each change of a node that may serve a group of some
-// job.
+// NodeChanges returns a number that grows with each change of a node on which some job's group
+// could run.
 func (c *changes) NodeChanges() uint64 { return c.nodeChanges }
 
-// notePlain counts a change of a node without GPUs, because groups without GPUs may run there.
+// notePlain counts a change of a node without GPUs, because groups without GPUs can run on the
+// node.
 func (c *changes) notePlain(n *api.Node) {
 	what := fmt.Sprint(n.Status, n.SchedulingEligibility, n.Drain, n.Datacenter, n.NodePool, n.NodeClass, n.Attributes, n.Meta)
 	for _, name := range slices.Sorted(maps.Keys(n.Drivers)) {
@@ -343,10 +349,10 @@ func (c *changes) notePlain(n *api.Node) {
 	}
 }
 
-// NodeGeneration grows with each change of the GPUs and their measurements.
+// NodeGeneration returns a number that grows with each change of GPUs or their measurements.
 func (c *changes) NodeGeneration() uint64 { return c.nodeGeneration }
 
-// KeyOf is the key of a job as Nomad returns it.
+// KeyOf returns the key of a job that Nomad returned.
 func KeyOf(job *api.Job) JobKey { return JobKey{*job.Namespace, *job.ID} }
 
 // PutAlloc stores an allocation unless a newer form of it is known.
@@ -367,9 +373,9 @@ func (s *State) PutAlloc(a *Alloc) {
 	}
 }
 
-// PutNode stores a node unless a newer form is known, and reports whether anything relevant
-// changed. Nomad sends a node again whenever one of its allocations changes: then PutNode keeps the
-// old form.
+// PutNode stores a node unless the state has a newer form, and reports whether anything relevant
+// has changed. Nomad sends a node again whenever one of its allocations changes. If nothing
+// relevant has changed, PutNode keeps the old form.
 func (s *State) PutNode(n *api.Node) bool {
 	id, index := n.ID, n.ModifyIndex
 	old := s.Nodes[id]
@@ -396,7 +402,7 @@ func (s *State) PutNode(n *api.Node) bool {
 		s.purgeLikely = s.purgeLikely || len(s.owners.shared) > shared
 	}
 	if old != nil && old.Status != n.Status && len(s.owners.shared) > 0 {
-		s.nodeGeneration++ // it may now own other GPUs
+		s.nodeGeneration++ // the node may now own other GPUs
 	}
 	s.Nodes[id], s.sorted = n, nil
 	s.nodeChanges++
@@ -431,7 +437,7 @@ func sameNode(a, b *api.Node) bool {
 		reflect.DeepEqual(otherDevices(a), otherDevices(b))
 }
 
-// otherDevices are the node's devices that the placer does not count as GPUs.
+// otherDevices returns the node's devices that the placer does not count as GPUs.
 func otherDevices(n *api.Node) []*api.NodeDeviceResource {
 	return slices.DeleteFunc(slices.Clone(DevicesOf(n)), isGPU)
 }
@@ -444,7 +450,8 @@ func KeptPorts(n *api.Node) string {
 	return n.ReservedResources.Networks.ReservedHostPorts
 }
 
-// sameDrain reports whether two drains, nil for none, have the same deadline.
+// sameDrain reports whether two drains have the same deadline. nil means that a node is not
+// drained.
 func sameDrain(a, b *api.DrainStrategy) bool {
 	if a == nil || b == nil {
 		return a == b
@@ -458,9 +465,8 @@ func sameDevice(a, b *api.NodeDeviceResource) bool {
 	}) && maps.EqualFunc(a.Attributes, b.Attributes, func(x, y *api.Attribute) bool { return reflect.DeepEqual(x, y) })
 }
 
-// sameMeasurements reports whether two forms of a node have the same GPUs with
-// the same raw measurements; a may be nil. Nomad sends a node again whenever
-// one of its allocations changes.
+// sameMeasurements reports whether two forms of a node have the same GPUs with the same raw
+// measurements. a is nil if the node is new.
 func sameMeasurements(a, b *api.Node) bool {
 	if a == nil {
 		return len(GPUDevices(b)) == 0
@@ -470,7 +476,7 @@ func sameMeasurements(a, b *api.Node) bool {
 	})
 }
 
-// InstanceIDs are the sorted ids of a device group.
+// InstanceIDs returns the sorted ids of the instances in a device group.
 func InstanceIDs(d *api.NodeDeviceResource) []string {
 	ids := make([]string, len(d.Instances))
 	for i, in := range d.Instances {
@@ -480,16 +486,16 @@ func InstanceIDs(d *api.NodeDeviceResource) []string {
 	return ids
 }
 
-// Orphans returns live allocations whose job is gone: those with GPUs, and those whose job's name a
-// new job uses, because that job would count them as members. Nomad sends no events for the
-// allocations of a purged job (seen on 1.11.3), so they must be read one by one: see
-// Client.ReadStale in placer/nomad.
+// Orphans returns live allocations whose job is gone, if they have GPUs or if a new job uses the
+// same name. The new job would otherwise count them as members. Nomad sends no events for the
+// allocations of a purged job (seen on 1.11.3), so Client.ReadStale of placer/nomad reads the
+// orphans one by one.
 func (n *noted) Orphans() []*Alloc { return byID(n.orphans) }
 
 // StaleVersions returns allocations whose version must be read. They have succeeded since their
-// job's last registration, and either were created before it, or the job is gated. Nomad may have
-// updated them in place. Only their version, which events lack, shows whether they succeeded for
-// the present job.
+// job's last registration. They were created before this registration, or the job is gated. Nomad
+// may have updated them in place. Only their version, which events lack, shows whether they
+// succeeded for the job's current version.
 func (n *noted) StaleVersions() []*Alloc { return byID(n.staleVersions) }
 
 // noteStale updates orphans and staleVersions for the allocations of a job that has changed.
@@ -512,7 +518,7 @@ func byID(m map[string]*Alloc) []*Alloc {
 	return as
 }
 
-// Failed are the allocations with GPUs that failed or were lost, by id.
+// Failed returns the allocations with GPUs that failed or were lost, sorted by id.
 func (n *noted) Failed() []*Alloc { return byID(n.bad) }
 
 // Success is an allocation that succeeded, and when.
@@ -522,7 +528,7 @@ type Success struct {
 	GPUs []string
 }
 
-// Successes are the allocations with GPUs that succeeded, in no order.
+// Successes returns the allocations with GPUs that succeeded, in no particular order.
 func (s *State) Successes() []Success {
 	var out []Success
 	for _, a := range s.Allocs {
@@ -533,7 +539,7 @@ func (s *State) Successes() []Success {
 	return out
 }
 
-// GPUModels are the GPUs' models by id.
+// GPUModels maps the ids of the GPUs to their models.
 func (s *State) GPUModels() map[string]string {
 	models := map[string]string{}
 	for _, n := range s.GPUNodes() {
@@ -546,7 +552,8 @@ func (s *State) GPUModels() map[string]string {
 	return models
 }
 
-// Unhealthy returns which of these GPUs are unhealthy: instance id to the plugin's description.
+// Unhealthy returns which of these GPUs are unhealthy. It maps their instance ids to the plugin's
+// description of the fault.
 func (s *State) Unhealthy(gpus []string) map[string]string {
 	unhealthy := map[string]string{}
 	for _, id := range gpus {
@@ -584,7 +591,7 @@ func (s *State) dropAlloc(a *Alloc) {
 	delete(s.staleVersions, a.ID)
 }
 
-// keep adds the allocation to m or removes it.
+// keep adds the allocation to m if in is set, and otherwise removes it.
 func keep(m map[string]*Alloc, a *Alloc, in bool) {
 	if in {
 		m[a.ID] = a
@@ -593,9 +600,9 @@ func keep(m map[string]*Alloc, a *Alloc, in bool) {
 	}
 }
 
-// PurgeLikely reports whether events suggest that a node was purged: an allocation was lost on a
-// ready node, or another node has its GPUs. Nomad sends no event for the purge itself (seen on
-// 1.11.3).
+// PurgeLikely reports whether events suggest that a node was purged, because an allocation was lost
+// on a ready node, or another node now has its GPUs. Nomad sends no event for the purge itself
+// (seen on 1.11.3).
 func (s *State) PurgeLikely() bool { return s.purgeLikely }
 
 // DropNode forgets a node that is gone.

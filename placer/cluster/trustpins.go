@@ -11,16 +11,16 @@ import (
 )
 
 // Between the commit of a gang and the start of its last member, only the job's pins show which
-// GPUs belong to it. Everybody who may register a job can write pins, so pins hold GPUs only if the
-// placer wrote them:
+// GPUs belong to it. Everybody who may register a job can write pins. So pins hold GPUs only if the
+// placer wrote these pins:
 //
-//   - The placer calls [State.Own] with the GPUs that it pinned or finds recorded. Pins that
-//     name any other GPU hold none, however often the job is registered.
-//   - A placer that has just started does not know yet which pins its predecessor wrote
-//     without recording them. So all pins count until [State.OnlyOwnPins] is called, a
-//     moment after the placer's start.
-//   - A group's pins hold no more GPUs than its members need, on the nodes that the pins
-//     name. A GPU that another job holds belongs to that job.
+//   - The placer calls [State.Own] with the GPUs that it pinned or finds recorded. Pins that name
+//     any other GPU hold no GPUs, however often the job is registered.
+//   - A placer that has just started does not know yet which pins the placer before it wrote but
+//     did not record. So all pins count until the placer calls [State.OnlyOwnPins], a moment after
+//     its start.
+//   - A group's pins hold no more GPUs than its members need, and only GPUs on the nodes that the
+//     pins name. They do not hold a GPU that another job holds.
 
 // Own records the GPUs to which the placer pinned a job.
 func (s *State) Own(k JobKey, gpus []string) {
@@ -53,7 +53,7 @@ func (s *State) TrustsPins(k JobKey, pins rewrite.Pins) bool {
 	})
 }
 
-// keepOwnPins copies from the old state, at a full read, which pins are ours.
+// keepOwnPins copies from the old state, at a full read, which pins the placer wrote.
 func (s *State) keepOwnPins(old *State) {
 	s.onlyOwn, s.own = old.onlyOwn, maps.Clone(old.own)
 	maps.DeleteFunc(s.own, func(k JobKey, _ []string) bool { return s.Jobs[k] == nil })

@@ -15,11 +15,11 @@ const reconnectWithin = 30 * time.Second
 
 // Reconnecting returns the GPUs, by instance id, of lost allocations on nodes that have just come
 // back. After a hang, for example, such a node keeps running its tasks until Nomad tells its client
-// to stop them. Meanwhile Nomad counts its GPUs as free as soon as the node is ready. Once the
-// client reports, the allocation is live or has ended, and its GPUs are no longer listed. A client
+// to stop them. But Nomad counts the node's GPUs as free as soon as the node is ready. Once the
+// client reports whether the allocation runs or has ended, its GPUs are no longer listed. A client
 // that has forgotten the allocation never reports, so a GPU is listed for [reconnectWithin] at
-// most. That time counts from the first [State.Elapse] after the node came back, because the clocks
-// of servers and caller may differ.
+// most. This time counts from the first [State.Elapse] after the node came back, because the clocks
+// of the servers and of the caller can differ.
 func (s *State) Reconnecting(now time.Time) map[string]bool {
 	gpus := map[string]bool{}
 	for _, a := range s.bad {
@@ -36,8 +36,9 @@ func (s *State) Reconnecting(now time.Time) map[string]bool {
 	return gpus
 }
 
-// Unavailable returns, by instance id, why no job may have a GPU yet although Nomad counts it as
-// free, or soon will: see [State.Reconnecting], [State.Purged] and [Alloc.LeftBehind].
+// Unavailable returns, by instance id, why no job must get a GPU yet although Nomad counts the GPU
+// as free, or soon will. The reasons are in [State.Reconnecting], [State.Purged] and
+// [Alloc.LeftBehind].
 func (s *State) Unavailable(now time.Time) map[string]string {
 	why := map[string]string{}
 	for id := range s.Reconnecting(now) {
@@ -56,9 +57,9 @@ func (s *State) Unavailable(now time.Time) map[string]string {
 	return why
 }
 
-// noteLost records an allocation that was lost on a node that the state has as ready. Nomad reports
-// a node before its allocations. So either the node has come back, or it was lost after the nodes
-// were listed and before the allocations were.
+// noteLost records an allocation that was lost on a node that is ready according to the state.
+// Nomad reports a lost node before its lost allocations. So either the node has come back, or it
+// was lost after the list of nodes was read and before the list of allocations was read.
 func (s *State) noteLost(a *Alloc) {
 	if n := s.Nodes[a.Node]; a.Client == api.AllocClientStatusLost && n != nil && n.Status == api.NodeStatusReady {
 		s.back[n.ID], s.purgeLikely = time.Time{}, true
@@ -74,7 +75,8 @@ func (s *State) lostAfter(old *State) {
 	}
 }
 
-// noteBack records a node that has become ready; was is nil if the node was unknown.
+// noteBack records a node that has become ready. was is the node's former state, or nil if the node
+// was unknown.
 func (s *State) noteBack(was, n *api.Node) {
 	if n.Status == api.NodeStatusReady && (was == nil || was.Status != n.Status || was.StatusUpdatedAt != n.StatusUpdatedAt) {
 		s.back[n.ID] = time.Time{}
@@ -86,11 +88,11 @@ const (
 	// max_kill_timeout, which caps kill_timeout.
 	killDefault = 5 * time.Second
 	killMost    = 30 * time.Second
-	// killLate is how long a client takes to learn that it must end tasks.
+	// killLate is how long it takes until a client learns that it must end tasks.
 	killLate = time.Second
 )
 
-// purged are the GPUs of an allocation that vanished while it was live.
+// purged holds the GPUs of an allocation that vanished while it was live.
 type purged struct {
 	since time.Time // zero until [State.Elapse] sets it
 	kill  time.Duration
@@ -99,8 +101,8 @@ type purged struct {
 
 // Purged returns the GPUs, by instance id, on which tasks of vanished allocations may still be
 // ending. Nomad forgets the allocations of a purged job at once and counts their GPUs as free, but
-// its clients end the tasks within their kill_timeout (seen on 1.11.3). Nomad does not report it if
-// they end earlier.
+// its clients can take up to the tasks' kill_timeout to end the tasks (seen on 1.11.3). If the
+// tasks end earlier, Nomad does not report the end.
 func (s *State) Purged(now time.Time) map[string]bool {
 	gpus := map[string]bool{}
 	for _, p := range s.purged {
@@ -123,16 +125,16 @@ func (s *State) noteVanished(a *Alloc) {
 	s.noteVanishedIn(a, kill)
 }
 
-// noteVanishedIn is noteVanished with the time that the allocation's tasks may take to end.
+// noteVanishedIn is noteVanished with kill as the time that the allocation's tasks can take to end.
 func (s *State) noteVanishedIn(a *Alloc, kill time.Duration) {
 	if a.Live() && len(a.GPUs) > 0 {
 		s.purged[a.ID] = &purged{kill: kill, gpus: s.OwnGPUs(a)}
 	}
 }
 
-// applyOld applies an allocation event that is older than the list. If the allocation was live at
-// the event and is not in the list, it has ended, or vanished with its job. Later events show
-// which; see [State.vanishedWith].
+// applyOld applies an allocation event that is older than the list. If the allocation is live in
+// the event but not in the list, it has ended since the event, or vanished with its job. Later
+// events show which of the two happened (see [State.vanishedWith]).
 func (s *State) applyOld(a *Alloc, index uint64) {
 	switch {
 	case s.Allocs[a.ID] != nil, index <= s.knownTo:
@@ -144,13 +146,13 @@ func (s *State) applyOld(a *Alloc, index uint64) {
 	}
 }
 
-// Begun stores the index of jobs at which the placer subscribed, because Nomad's stream starts with
-// older events from its buffer.
+// Begun stores the jobs' index at the time when the placer subscribed to events. The index is
+// needed because Nomad's stream starts with older events from its buffer.
 func (s *State) Begun(since uint64) { s.begun = since }
 
-// vanishedWith records a job that was purged since the placer subscribed, and reports whether it
-// had live allocations that are in no list. If it was purged before that, the time of the purge is
-// unknown, so its GPUs count as free.
+// vanishedWith records a job that was purged after the placer had subscribed, and reports whether
+// the job had live allocations that are in no list. If a job was purged earlier, the time of the
+// purge is unknown, so its GPUs count as free.
 func (s *State) vanishedWith(job *api.Job) bool {
 	k, before, kill := KeyOf(job), len(s.purged), killDefault
 	if len(job.TaskGroups) > 0 {
@@ -165,9 +167,9 @@ func (s *State) vanishedWith(job *api.Job) bool {
 	return len(s.purged) > before
 }
 
-// MissedPurge reports whether pending events show a purged job with live members that the state
-// does not know. Their tasks keep running for a while on GPUs that look free to Nomad and to the
-// placer.
+// MissedPurge reports whether pending events show a purged job with allocations that the state does
+// not know. The tasks of these allocations can keep running for a while on GPUs that look free to
+// Nomad and to the placer.
 func (s *State) MissedPurge(es []Event) bool {
 	unknown := map[JobKey]bool{}
 	for _, e := range es {
@@ -181,8 +183,8 @@ func (s *State) MissedPurge(es []Event) bool {
 	return false
 }
 
-// NoteTaken updates taken, which job holds which GPU, from a pending event: an allocation got its
-// GPUs, or has ended.
+// NoteTaken updates taken, which maps GPUs to the jobs that hold them, from a pending event in
+// which an allocation got its GPUs or has ended.
 func (s *State) NoteTaken(e Event, taken map[string]JobKey) {
 	p := e.Payload.Allocation
 	if p == nil {
@@ -201,8 +203,8 @@ func (s *State) NoteTaken(e Event, taken map[string]JobKey) {
 	}
 }
 
-// purgedAfter copies allocations that had vanished before a full read, and records those that
-// vanished with it.
+// purgedAfter copies the allocations that had vanished before a full read, and records the
+// allocations that the full read no longer shows.
 func (s *State) purgedAfter(old *State) {
 	s.knownTo, s.begun = max(old.allocsAt, old.heardAt), old.begun
 	maps.Copy(s.purged, old.purged)
@@ -221,7 +223,7 @@ func (s *State) purgedAfter(old *State) {
 	maps.DeleteFunc(s.kills, func(k JobKey, _ time.Duration) bool { return len(s.ByJob[k]) == 0 })
 }
 
-// killTimeout is how long the job's tasks may take to end.
+// killTimeout returns how long the job's tasks can take to end.
 func killTimeout(job *api.Job) time.Duration {
 	most := time.Duration(0)
 	for _, g := range job.TaskGroups {

@@ -13,15 +13,15 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// ErrMalformed marks a job that no jobspec can produce: it has null where Nomad's code and ours
-// expect a value.
+// ErrMalformed marks a job that no jobspec can produce, because it has null where Nomad's code and
+// the placer's code expect a value.
 var ErrMalformed = errors.New("malformed job")
 
 // Wellformed checks a decoded job before Canonicalize or anything else reads it. The job must have
 // an ID, its groups must have names, and no list or map in it may have a null entry, at any depth.
-// Jobs that do not come from Nomad's own parser may have such entries: `"Constraints": [null]` is
-// JSON. Free-form values, such as a driver's config, may be null. Errors wrap [ErrMalformed] and
-// name the field.
+// Jobs that do not come from Nomad's own parser can have null entries, because `"Constraints":
+// [null]` is valid JSON. Free-form values, such as a driver's config, may be null. Errors wrap
+// [ErrMalformed] and name the field.
 func Wellformed(job *api.Job) error {
 	if job == nil {
 		return fmt.Errorf("%w: there is no job", ErrMalformed)
@@ -40,12 +40,12 @@ func Wellformed(job *api.Job) error {
 	return nil
 }
 
-// nullIn returns the path of a null entry in a value of known type, if it has one. It skips
-// interfaces, because only drivers read them.
+// nullIn returns the path of a null entry in a value, if there is one. It skips interfaces, because
+// only drivers read their values.
 func nullIn(v reflect.Value) (at string, null bool) {
 	switch v.Kind() {
 	case reflect.Pointer:
-		if !v.IsNil() { // an optional field; entries are checked by their list or map
+		if !v.IsNil() { // nil is an unset field; lists and maps check their entries
 			return nullIn(v.Elem())
 		}
 	case reflect.Struct:
@@ -80,8 +80,9 @@ func nullIn(v reflect.Value) (at string, null bool) {
 	return "", false
 }
 
-// scalar reports whether values of this kind are never null and contain nothing that may be null.
-// Skipping them saves time: such lists may have millions of entries.
+// scalar reports whether values of this kind need no check: they are never null and contain nothing
+// that can be null, or are skipped interfaces. Lists of such values can have millions of entries,
+// so skipping them saves time.
 func scalar(k reflect.Kind) bool {
 	return k > reflect.Invalid && k <= reflect.Complex128 || k == reflect.String || k == reflect.Interface
 }
@@ -118,8 +119,8 @@ func CheckStored(job *api.Job) error {
 	return nil
 }
 
-// takeJob stores a job that Nomad sent. A malformed job cannot be served, so takeJob drops its last
-// known form, too.
+// takeJob stores a job that Nomad sent. A malformed job cannot be served, so takeJob also drops the
+// last known form of this job.
 func (s *State) takeJob(job *api.Job) {
 	err := CheckStored(job)
 	if err == nil {
@@ -127,7 +128,7 @@ func (s *State) takeJob(job *api.Job) {
 		s.PutJob(job)
 		return
 	}
-	k := KeyOf(job) // callers have checked that it has one
+	k := KeyOf(job) // callers have checked that the job has a key
 	s.Unread[k] = fmt.Errorf("job %q in namespace %q: %w", k.ID, k.Namespace, err)
 	s.DropJob(k)
 }

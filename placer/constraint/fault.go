@@ -25,16 +25,16 @@ import (
 // the constraint with the nodes' attributes, by the rules of Nomad 1.11.3 (its package
 // scheduler/feasible, and Attribute in plugins/shared/structs).
 
-// FaultKind is why no node can meet a constraint.
+// FaultKind is a kind of reason why no node can meet a constraint.
 type FaultKind string
 
-// The kinds. If the fault differs between GPUs, the one nearest to a match counts: the last in
-// [FaultKinds].
+// The kinds. If the fault differs between GPUs, the fault nearest to a match counts, which is the
+// last one in [FaultKinds].
 const (
 	FaultOperator  FaultKind = "operator"  // there is no such operator
 	FaultWord      FaultKind = "word"      // neither side refers to anything
 	FaultPlace     FaultKind = "place"     // the reference is valid only in another block
-	FaultInstance  FaultKind = "instance"  // it names single GPUs
+	FaultInstance  FaultKind = "instance"  // the constraint names single GPUs
 	FaultAttribute FaultKind = "attribute" // no node publishes the attribute
 	FaultPattern   FaultKind = "pattern"   // the value is not a regular expression or version
 	FaultUnit      FaultKind = "unit"      // the value lacks a unit, or has another one
@@ -63,7 +63,7 @@ type Fault struct {
 	In string `json:"in,omitempty"`
 }
 
-// String is the fault in words.
+// String returns the fault in words.
 func (f *Fault) String() string {
 	switch f.Kind {
 	case FaultOperator:
@@ -96,7 +96,7 @@ func (f *Fault) String() string {
 	return "nodes have " + strings.Join(f.Have, ", ")
 }
 
-// Advice is a sentence that says what to do; "" if nothing is known.
+// Advice returns a sentence that says what to do; "" if nothing is known.
 func (f *Fault) Advice() string {
 	switch {
 	case f.Kind == FaultInstance:
@@ -118,12 +118,12 @@ type Condition struct {
 	Value     string `json:"value"`     // right side
 }
 
-// String is the condition as Nomad writes it.
+// String returns the condition as Nomad writes it.
 func (c Condition) String() string {
 	return fmt.Sprintf("%q", strings.TrimSpace(strings.Join([]string{c.Attribute, cmp.Or(c.Operator, "="), c.Value}, " ")))
 }
 
-// hcl is the condition in the form of a jobspec, on one line.
+// hcl returns the condition in the form of a jobspec, on one line.
 func (c Condition) hcl() string {
 	text := fmt.Sprintf("attribute = %q, ", c.Attribute)
 	if op := cmp.Or(c.Operator, "="); op != "=" {
@@ -148,8 +148,8 @@ var meantOperator = map[string]string{
 	"lt": "<", "lte": "<=", "le": "<=", "=<": "<=",
 }
 
-// operatorFault is the fault of a constraint whose operator Nomad does not have; nil if Nomad has
-// it.
+// operatorFault returns the fault of a constraint whose operator Nomad does not have; nil if Nomad
+// has it.
 func operatorFault(c *api.Constraint) *Fault {
 	op := strings.ToLower(c.Operand)
 	if c.Operand == "" || slices.Contains(operators, c.Operand) || c.Operand == api.ConstraintDistinctHosts || c.Operand == api.ConstraintDistinctProperty {
@@ -168,7 +168,7 @@ func operatorFault(c *api.Constraint) *Fault {
 	return f
 }
 
-// patternFault is the fault of an invalid regular expression or version condition; nil if it is
+// patternFault returns the fault of an invalid regular expression or version condition; nil if it is
 // valid.
 func patternFault(c *api.Constraint) *Fault {
 	if strings.HasPrefix(c.RTarget, "${") {
@@ -187,8 +187,8 @@ func patternFault(c *api.Constraint) *Fault {
 	return nil
 }
 
-// asPattern returns the regular expression in a form that Nomad reads as text. Nomad reads 4090 or
-// 80GB as numbers, which match nothing.
+// asPattern returns a regular expression that matches the same texts as p, and that Nomad reads as
+// text. Nomad reads 4090 or 80GB as numbers, and numbers match nothing.
 func asPattern(p string) string {
 	if _, text := structs.ParseAttribute(p).GetString(); text {
 		return p
@@ -209,14 +209,15 @@ var meantAttribute = map[string]string{
 // instanceNames are other tools' names for the ids of single GPUs.
 var instanceNames = []string{"uuid", "id", "ids", "gpu_uuid", "gpu_id", "index", "minor", "serial", "bus_id", "pci_bus_id"}
 
-// DeviceFault returns why no device group can meet a constraint of a device request; nil if one can
-// or there is no constraint. If the fault suggests another constraint, some group meets that one.
+// DeviceFault returns why no device group can meet a constraint of a device request; nil if a group
+// can, or if there are no groups. If the fault suggests another constraint, some group meets the
+// suggested one.
 func DeviceFault(c *api.Constraint, devices []*api.NodeDeviceResource) *Fault {
 	return unlessMet(c, devices, DeviceMeets, deviceFault)
 }
 
-// unlessMet returns the fault of a constraint that no device group, or no node, meets; nil if one
-// meets it or there is none. It drops useless advice.
+// unlessMet returns the fault of a constraint that no device group, or no node, meets; nil if all
+// is empty or contains one that meets it. unlessMet drops advice that would not help.
 func unlessMet[T any](c *api.Constraint, all []T, meets func(*api.Constraint, T) bool, fault func(*api.Constraint, []T) *Fault) *Fault {
 	met := func(c *api.Constraint) bool {
 		return slices.ContainsFunc(all, func(one T) bool { return meets(c, one) })
@@ -249,7 +250,7 @@ func deviceFault(c *api.Constraint, devices []*api.NodeDeviceResource) *Fault {
 	return nearer
 }
 
-// wordFault is the fault of a constraint with no reference on either side. meant is the reference
+// wordFault returns the fault of a constraint with no reference on either side. meant is the reference
 // that its left side probably means; "" if unknown.
 func wordFault(c *api.Constraint, meant string) *Fault {
 	f := &Fault{Kind: FaultWord, Subject: c.LTarget}
@@ -415,7 +416,7 @@ func typeFault(c *api.Constraint, is, given *structs.Attribute) *Fault {
 	return f
 }
 
-// textTypeFault is the fault of comparing a text with a value that Nomad reads as a number or
+// textTypeFault returns the fault of comparing a text with a value that Nomad reads as a number or
 // boolean.
 func textTypeFault(c *api.Constraint, is string) *Fault {
 	f := &Fault{Kind: FaultType, Subject: c.RTarget, Is: "text"}
@@ -443,9 +444,9 @@ func splitNumber(text string) (number, unit string) {
 	return strings.TrimSpace(text[:i]), strings.TrimSpace(text[i:])
 }
 
-// meantUnit guesses which unit the author means, if Nomad does not have the given one: "gb" means
-// GB; if the attribute is in MiB, "G" and "gigs" mean GiB. If no unit is similar, it returns the
-// attribute's own.
+// meantUnit guesses which unit the author means if Nomad does not have the given one. For example,
+// "gb" means GB, and if the attribute is in MiB, "G" and "gigs" mean GiB. If no unit is similar,
+// meantUnit returns the attribute's own unit.
 func meantUnit(unit, own string) string {
 	fits := func(name string) bool {
 		u, is := structs.UnitIndex[name], structs.UnitIndex[own]
@@ -478,10 +479,10 @@ func kindOf(a *structs.Attribute) string {
 	return "a number"
 }
 
-// mostValues is how many of the nodes' values a fault names.
+// mostValues is the maximum number of the nodes' values that a fault names.
 const mostValues = 4
 
-// valueFault is the fault of a constraint with a valid reference and a value that no device has.
+// valueFault returns the fault of a constraint with a valid reference and a value that no device has.
 func valueFault(c *api.Constraint, devices []*api.NodeDeviceResource) *Fault {
 	target := c.LTarget
 	if !strings.HasPrefix(target, "${") {
@@ -531,8 +532,8 @@ func (f *Fault) meant(c *api.Constraint, values map[string]bool) {
 	}
 }
 
-// NodeFault returns why no node can meet a constraint of a job, group or task; nil if one can or
-// there is no constraint.
+// NodeFault returns why no node can meet a constraint of a job, group or task; nil if a node can,
+// or if there are no nodes.
 func NodeFault(c *api.Constraint, nodes []*api.Node) *Fault {
 	return unlessMet(c, nodes, NodeMeets, nodeFault)
 }
@@ -562,7 +563,7 @@ func nodeFault(c *api.Constraint, nodes []*api.Node) *Fault {
 	return nodeValueFault(c, nodes)
 }
 
-// nodeValueFault is the fault of a constraint whose reference some node has, and whose value no
+// nodeValueFault returns the fault of a constraint whose reference some node has, and whose value no
 // node has.
 func nodeValueFault(c *api.Constraint, nodes []*api.Node) *Fault {
 	values := map[string]bool{}
@@ -620,8 +621,7 @@ func meantOfNodes(word string, targets []string) string {
 	return ""
 }
 
-// unlessVain drops useless advice: it removes the suggested constraint if nothing meets that one
-// either.
+// unlessVain drops useless advice: it removes the suggested constraint if nothing meets it either.
 func (f *Fault) unlessVain(met func(*api.Constraint) bool) *Fault {
 	if w := f.Write; w != nil && f.In == "" && f.Kind != FaultInstance && !met(&api.Constraint{LTarget: w.Attribute, Operand: w.Operator, RTarget: w.Value}) {
 		f.Write = nil

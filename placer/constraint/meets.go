@@ -1,15 +1,15 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package constraint evaluates constraints of jobs. It reports whether a node or a device group
-// meets a constraint, by the rules of Nomad's scheduler. It explains constraints that no node
+// Package constraint evaluates constraints of jobs. The package reports whether a node or a device
+// group meets a constraint, by the rules of Nomad's scheduler. It explains constraints that no node
 // meets, and limits how many constraints one job may have. It reads the nodes' attributes, and does
 // not know who holds which GPU.
 //
 // What must stay true when you change it: NodeMeets and DeviceMeets agree with Nomad's scheduler
 // (package scheduler/feasible, Nomad 1.11.3) about each operator and each missing attribute. If
-// they accept more, Nomad refuses the placer's choice; if they accept less, a job that could run
-// waits.
+// they accept a node or device that Nomad does not, Nomad refuses the placer's choice. If they
+// accept fewer, a job that could run waits.
 package constraint
 
 import (
@@ -61,7 +61,7 @@ func interpolation(s string) (string, bool) {
 }
 
 // NodeMeets reports whether the node meets a constraint of a job, group or task. distinct_hosts and
-// distinct_property apply to several allocations together, so any single node meets them.
+// distinct_property apply to several allocations together, so every single node meets them.
 func NodeMeets(c *api.Constraint, n *api.Node) bool {
 	if c.Operand == api.ConstraintDistinctHosts || c.Operand == api.ConstraintDistinctProperty {
 		return true
@@ -77,8 +77,8 @@ func NodeMeets(c *api.Constraint, n *api.Node) bool {
 }
 
 // holds reports whether an operator holds, by Nomad's rules. l and r report whether the two sides
-// exist: most operators need both, but "!=" also holds if one is missing. order compares the two
-// sides. texts returns them as strings; ok is false if they are not texts.
+// exist. Most operators need both sides, but "!=" also holds if one is missing. order compares the
+// two sides. texts returns them as strings; ok is false if they are not texts.
 func holds(operator string, l, r bool, order func() (int, bool), texts func() (l, r string, ok bool)) bool {
 	switch operator {
 	case api.ConstraintAttributeIsSet:
@@ -99,7 +99,7 @@ func holds(operator string, l, r bool, order func() (int, bool), texts func() (l
 }
 
 // matches evaluates the operators for texts only: version, semver, regexp and set_contains. [holds]
-// evaluates the others.
+// evaluates the other operators.
 func matches(operand, l, r string) bool {
 	switch operand {
 	case api.ConstraintVersion:
@@ -119,7 +119,7 @@ func matches(operand, l, r string) bool {
 	return false
 }
 
-// versionMatches follows go-version: a prerelease meets no constraint that names no prerelease.
+// versionMatches follows go-version: a prerelease meets only constraints that name a prerelease.
 func versionMatches(l, r string) bool {
 	v, err := version.NewVersion(l)
 	if err != nil {
@@ -230,12 +230,13 @@ func DeviceMeets(c *api.Constraint, d *api.NodeDeviceResource) bool {
 		if c.Operand == api.ConstraintVersion || c.Operand == api.ConstraintSemver {
 			left, ok1 = asText(l)
 		}
-		right, ok2 := r.GetString() // "4090" and "80GB" are numbers, and match nothing
+		right, ok2 := r.GetString() // "4090" and "80GB" are numbers, which match nothing
 		return left, right, ok1 && ok2
 	})
 }
 
-// asText is the text of an attribute that may be a version: a string, or an integer without a unit.
+// asText returns the text of an attribute that may be a version: a string, or an integer without a
+// unit.
 func asText(a *structs.Attribute) (string, bool) {
 	if s, ok := a.GetString(); ok {
 		return s, true

@@ -16,17 +16,18 @@ import (
 )
 
 // The placer checks a job against every node, and again when nodes change. These limits bound the
-// time for one author's job. Without them, a job with a hundred groups and a long regular
-// expression in each took 6 s on 200 nodes.
+// time that one author's job costs. Without the limits, a job with a hundred groups and a long
+// regular expression in each took 6 s on 200 nodes.
 const (
-	// maxGroups and maxConditions bound a job's task groups, and its constraints and
-	// affinities at all levels.
+	// maxGroups is the maximum number of a job's task groups. maxConditions is the maximum number
+	// of a job's constraints and affinities at all levels.
 	maxGroups     = 1000
 	maxConditions = 1000
-	// maxProgram bounds the steps of a regular expression's compiled program. Usual programs have
-	// tens.
+	// maxProgram is the maximum number of steps of a regular expression's compiled program. Usual
+	// programs have tens of steps.
 	maxProgram = 500
-	// patternsKept bounds the cache. It is larger than the number of conditions of one job.
+	// patternsKept is the maximum number of cached patterns. patternsKept is larger than the number
+	// of conditions of one job.
 	patternsKept = 2 * maxConditions
 )
 
@@ -38,13 +39,13 @@ type pattern struct {
 	err error
 }
 
-// patterns caches compiled expressions by their text. When it is full, it is emptied.
+// patterns caches compiled expressions by their text. A full cache is emptied.
 var patterns = struct {
 	sync.Mutex
 	known map[string]pattern
 }{known: map[string]pattern{}}
 
-// compiled is the regular expression, compiled once.
+// compiled returns the regular expression, compiled once.
 func compiled(text string) (*regexp.Regexp, error) {
 	patterns.Lock()
 	defer patterns.Unlock()
@@ -73,7 +74,8 @@ func compile(text string) (*regexp.Regexp, error) {
 	return regexp.Compile(text)
 }
 
-// size estimates the number of steps of the compiled program; it stops counting above maxProgram.
+// size returns an estimate of the number of steps of the compiled program; it stops counting above
+// maxProgram.
 func size(re *syntax.Regexp) int {
 	n := 1 + len(re.Rune)
 	for _, sub := range re.Sub {
@@ -86,7 +88,7 @@ func size(re *syntax.Regexp) int {
 }
 
 // Check returns an error if a job's constraints and affinities are too costly to check, or if Nomad
-// always refuses one of them; that error says what to write instead.
+// always refuses one of them; the error then says what to write instead.
 func Check(job *api.Job) error {
 	if n := len(job.TaskGroups); n > maxGroups {
 		return fmt.Errorf("it has %d task groups: the placer accepts %d at most", n, maxGroups)
@@ -113,7 +115,7 @@ func Check(job *api.Job) error {
 	return nil
 }
 
-// ofJob are a job's constraints and affinities at all levels.
+// ofJob returns a job's constraints and affinities at all levels.
 func ofJob(job *api.Job) (cs []*api.Constraint, as []*api.Affinity) {
 	cs, as = append(cs, job.Constraints...), append(as, job.Affinities...)
 	for _, g := range job.TaskGroups {

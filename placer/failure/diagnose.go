@@ -2,13 +2,15 @@
 // SPDX-License-Identifier: MPL-2.0
 
 // Package failure decides why an allocation failed, and which GPUs get no new placements because of
-// it. It is pure: it uses only its arguments, reads no clock, makes no requests and keeps no state.
+// the failure. It is pure: it uses only its arguments, reads no clock, makes no requests and keeps
+// no state.
 //
-// Two kinds of evidence count against a GPU. The first comes from the machine: the device plugin,
-// or Nomad's client quoting the plugin, reports the GPU as unhealthy. The placer trusts it. The
-// second comes from jobs: a program fails, or a driver cannot start it. But a typing error in a
-// sweep of jobs fails on every GPU of the cluster. So [Evidence.Judge] restricts which job failures
-// count, and [Cap] bounds how much of the cluster they can exclude.
+// Two kinds of evidence count against a GPU. The first kind comes from the machine: the device
+// plugin, or Nomad's client quoting the plugin, reports the GPU as unhealthy. The placer trusts
+// this evidence. The second kind comes from jobs: a program fails, or a driver cannot start it. But
+// if many jobs contain the same typing error, they fail on every GPU of the cluster. So
+// [Evidence.Judge] restricts which job failures count, and [Cap] bounds how much of the cluster
+// they can exclude.
 package failure
 
 import (
@@ -26,16 +28,16 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// Cause is what a failed allocation is blamed on.
+// Cause tells what made an allocation fail.
 type Cause string
 
 // The causes.
 const (
-	// Infrastructure: a GPU, a node or a driver. The placer tries the job elsewhere.
+	// Infrastructure means a GPU, a node or a driver. The placer tries the job on other GPUs.
 	Infrastructure Cause = "infrastructure"
-	// User: the program itself. Another try elsewhere seldom helps.
+	// User means the program itself. A try on other GPUs seldom helps.
 	User Cause = "user"
-	// Unknown: there is no evidence for either.
+	// Unknown means that there is evidence for neither of the two.
 	Unknown Cause = "unknown"
 )
 
@@ -44,39 +46,39 @@ type Failure struct {
 	At     time.Time `json:"at"`              // when the allocation last changed in Nomad
 	Index  uint64    `json:"index"`           // the allocation's ModifyIndex in Nomad
 	Placed time.Time `json:"placed,omitzero"` // when the allocation was made
-	// JobIndex is the job's JobModifyIndex when the allocation was made; 0 if the job has changed
-	// since.
+	// JobIndex is the job's JobModifyIndex if the job has not changed since the allocation was
+	// made; otherwise 0.
 	JobIndex  uint64   `json:"job_index,omitempty"`
 	Namespace string   `json:"namespace"` // the job's namespace
 	Job       string   `json:"job"`       // the job's id
 	Alloc     string   `json:"alloc"`     // the allocation's id
-	Node      string   `json:"node"`      // name of its node; the id if the node is unknown
-	GPUs      []string `json:"gpus"`      // ids of its GPUs
-	// Unhealthy are those of its GPUs that were unhealthy. If there are any, the others are not
+	Node      string   `json:"node"`      // the node's name, or its id if the node is unknown
+	GPUs      []string `json:"gpus"`      // ids of the allocation's GPUs
+	// Unhealthy are the allocation's unhealthy GPUs. If there are any, its other GPUs are not
 	// suspects.
 	Unhealthy []string `json:"unhealthy,omitempty"`
 	Cause     Cause    `json:"cause"`               // infrastructure, user or unknown
 	Reason    string   `json:"reason"`              // the cause in words
-	ExitCode  int      `json:"exit_code,omitempty"` // of the failed task; 0: not the cause
-	// Signal is the signal that ended the program, 0 for none.
+	ExitCode  int      `json:"exit_code,omitempty"` // of the failed task; 0 if not the cause
+	// Signal is the signal that ended the program; 0 if none did.
 	Signal int `json:"signal,omitempty"`
-	// Driver reports that the task driver could not start a task, and named none of its GPUs. The
-	// cause may be the image, the node or the GPUs, so the GPUs are suspects, as after a failing
-	// program.
+	// Driver is true if the task driver could not start a task and named none of its GPUs. The
+	// cause may be the image, the node or the GPUs. So the GPUs are suspects, as if the program had
+	// failed.
 	Driver bool `json:"driver,omitempty"`
-	// Named reports that Unhealthy comes from the task driver's message. A job's author can forge
-	// such a message, for example by the name of a command.
+	// Named is true if Unhealthy comes from the task driver's message. A job's author can forge
+	// such a message, for example with the name of a command.
 	Named bool `json:"named,omitempty"`
-	// GPUHours is the lost work: the time since the allocation was made, times its GPUs.
+	// GPUHours is the lost work: the allocation's age when it failed, times its number of GPUs.
 	GPUHours float64 `json:"gpu_hours"`
 }
 
 // NodeDown is the reason of a lost allocation.
 const NodeDown = "the node went down"
 
-// Diagnose finds the cause of a failed or lost allocation. gpus are those of the allocation's GPUs
-// that belong to its node, node is the node's name, and unhealthy are the GPUs that are unhealthy
-// now, with the plugin's description.
+// Diagnose returns the failure of a failed or lost allocation, with its cause. gpus holds the
+// allocation's GPUs that belong to its node. node is the node's name. unhealthy maps the GPUs that
+// are unhealthy now to the plugin's description.
 func Diagnose(a *cluster.Alloc, gpus []string, node string, unhealthy map[string]string) Failure {
 	f := Failure{
 		Index: a.ModifyIndex,
@@ -101,7 +103,7 @@ func Diagnose(a *cluster.Alloc, gpus []string, node string, unhealthy map[string
 		return f
 	}
 	for _, task := range suspects(a.Tasks) {
-		// The last failure counts: Nomad already retried the task after the earlier ones.
+		// The last failure counts, because Nomad retried the task after each earlier failure.
 		events := UntilKilled(a.Tasks[task].Events)
 		for _, e := range slices.Backward(events) {
 			if f.judge(task, e) {
@@ -119,8 +121,8 @@ func Diagnose(a *cluster.Alloc, gpus []string, node string, unhealthy map[string
 	return f
 }
 
-// endedWell describes a task that failed only because it ended: for example a service whose restart
-// block allows no further start. It returns "" for other tasks.
+// endedWell describes the end of a task that counts as failed only because it ended, for example in
+// a service whose restart block allows no further start. It returns "" for other tasks.
 func endedWell(events []*api.TaskEvent) string {
 	ended, why := false, ""
 	for _, e := range events {
@@ -137,8 +139,8 @@ func endedWell(events []*api.TaskEvent) string {
 	return "ended with exit code 0, and is not started again: " + why
 }
 
-// UntilKilled returns a task's events from before Nomad began to kill it. Later events, such as its
-// exit code or a failing start, do not show what went wrong.
+// UntilKilled returns a task's events from before Nomad began to kill the task. Later events, such
+// as an exit code or a failing start, do not show what went wrong.
 func UntilKilled(events []*api.TaskEvent) []*api.TaskEvent {
 	if i := slices.IndexFunc(events, func(e *api.TaskEvent) bool { return e.Type == api.TaskKilling }); i >= 0 {
 		return events[:i]
@@ -146,8 +148,8 @@ func UntilKilled(events []*api.TaskEvent) []*api.TaskEvent {
 	return events
 }
 
-// suspects returns the names of the tasks in the order in which to look for the cause: the tasks
-// that failed, then those that were killed with them, each sorted.
+// suspects returns the names of the tasks in the order in which to look for the cause: first the
+// tasks that failed, then the tasks that were killed with them. Both parts are sorted.
 func suspects(tasks map[string]*api.TaskState) []string {
 	after := func(task string) int {
 		if tasks[task].Failed {
@@ -165,8 +167,8 @@ const (
 	TaskMainDead      = "Main Tasks Dead"
 	// devicesHook begins the message of a hook that failed to reserve devices. If the message
 	// contains the word in unhealthy, the device plugin refused GPUs that had become unhealthy
-	// before Nomad knew. Without that word, the client or plugin may only have started too recently
-	// to know the GPUs; the message then names all requested GPUs.
+	// before Nomad knew. Without this word, the message names all requested GPUs, and the reason
+	// may only be that the client or the plugin has started too recently to know the GPUs.
 	devicesHook = "devices: "
 	unhealthy   = "unhealthy"
 )
@@ -221,7 +223,7 @@ func (f *Failure) named(message string) []string {
 	return out
 }
 
-// signalOf is the signal that ended a task, 0 for none.
+// signalOf returns the signal that ended a task, or 0 if none did.
 func signalOf(e *api.TaskEvent) int {
 	if signal, err := strconv.Atoi(e.Details["signal"]); err == nil {
 		return max(0, signal)
@@ -229,7 +231,7 @@ func signalOf(e *api.TaskEvent) int {
 	return max(0, e.Signal)
 }
 
-// ExitCode is the exit code in the event of a task's end.
+// ExitCode returns the exit code in the event of a task's end.
 func ExitCode(e *api.TaskEvent) int {
 	if code, err := strconv.Atoi(e.Details["exit_code"]); err == nil {
 		return code

@@ -17,16 +17,17 @@ import (
 
 // Quarantine keeps a GPU out of new placements for a while.
 type Quarantine struct {
-	Until time.Time `json:"until"` // when it ends, unless somebody lifts it before
-	// Strikes is the number of strikes that count; each doubles the time in quarantine, up to a
-	// day. 0 if an operator began it.
+	Until time.Time `json:"until"` // when the quarantine ends, unless somebody lifts it earlier
+	// Strikes is the number of strikes that count. Each further strike doubles the time in
+	// quarantine, up to a day. 0 if an operator began the quarantine.
 	Strikes int       `json:"strikes"`
-	Last    time.Time `json:"last"`   // when the last strike, or the operator, began it
-	Reason  string    `json:"reason"` // why, in words
-	// ByJobs reports that failures of jobs caused it, not a report of the machine. See [Cap].
+	Last    time.Time `json:"last"`   // when the last strike or an operator began the quarantine
+	Reason  string    `json:"reason"` // why the GPU is in quarantine, in words
+	// ByJobs is true if failures of jobs caused the quarantine, and not a report of the machine.
+	// See [Cap].
 	ByJobs bool `json:"by_jobs,omitempty"`
-	// Operator reports that an operator put the GPU in quarantine. Everybody who may see the GPU
-	// may then read the reason.
+	// Operator is true if an operator put the GPU in quarantine. In this case everybody who may see
+	// the GPU may read the reason.
 	Operator bool `json:"operator,omitempty"`
 	// Lifted is the time when an operator last lifted a quarantine of the GPU. Earlier failures no
 	// longer count against the GPU.
@@ -34,35 +35,36 @@ type Quarantine struct {
 }
 
 const (
-	// Base is how long the first strike excludes a GPU; each further strike doubles it.
+	// Base is how long the first strike excludes a GPU. Each further strike doubles the time.
 	Base = 10 * time.Minute
-	// Most is the longest quarantine by strikes. A GPU loses one strike for each such time without
-	// a new one.
+	// Most is the longest quarantine by strikes. A GPU loses one strike for each period of this
+	// length without a new strike.
 	Most = 24 * time.Hour
 	// CountsFor is how long a failure counts against a GPU.
 	CountsFor = 24 * time.Hour
 
 	// suspectFamilies is how many families of jobs must fail on one GPU in a row, apparently
-	// through faults of their own, before the GPU is suspect. A success in between interrupts the
-	// row: otherwise the best GPUs would become suspect, because they are chosen most often and so
-	// see most failures.
+	// through their own faults, before the GPU is suspect. A success interrupts the row. Otherwise
+	// the best GPUs would become suspect, because they are chosen most often and so see most
+	// failures.
 	suspectFamilies = 3
-	// oftener: the failures of a namespace's jobs count against a GPU only if these jobs fail there
-	// more than this many times as often as on the other GPUs that the namespace used.
+	// oftener limits which failures count against a GPU. Failures of a namespace's jobs count only
+	// if these jobs fail on this GPU more than oftener times as often as on the other GPUs that the
+	// namespace used.
 	oftener = 3
 	// capShare limits how many GPUs can be excluded because of job failures: at most 1/capShare of
-	// the cluster's GPUs, and of each model's.
+	// the cluster's GPUs, and at most 1/capShare of the GPUs of each model.
 	capShare = 8
-	// Longest is the length of a quarantine by an operator who gives no time. In practice it lasts
-	// until somebody lifts it.
+	// Longest is the length of a quarantine if the operator gives no time. In practice the
+	// quarantine lasts until somebody lifts it.
 	Longest = 100 * 365 * 24 * time.Hour
 
 	// sameTry is the longest time between the creation of two members of one gang.
 	sameTry = 2 * time.Second
 )
 
-// Cap is how many of n GPUs can be excluded because of job failures: an eighth of them, but at
-// least one. A single GPU cannot be excluded.
+// Cap returns how many of n GPUs can be excluded because of job failures: an eighth of the GPUs,
+// but at least one. A single GPU cannot be excluded.
 func Cap(n int) int {
 	if n < 2 {
 		return 0
@@ -70,7 +72,7 @@ func Cap(n int) int {
 	return max(1, n/capShare)
 }
 
-// QuarantinedGPUs are the GPUs that are in quarantine now.
+// QuarantinedGPUs returns the GPUs that are in quarantine now.
 func QuarantinedGPUs(qs map[string]Quarantine, now time.Time) map[string]bool {
 	out := map[string]bool{}
 	for id, q := range qs {
@@ -84,8 +86,8 @@ func QuarantinedGPUs(qs map[string]Quarantine, now time.Time) map[string]bool {
 // Ahead reports whether a clock that was ahead of now wrote the times of the quarantine.
 func (q Quarantine) Ahead(now time.Time) bool { return q.Last.After(now) || q.Lifted.After(now) }
 
-// NotAhead returns the quarantine. If a clock ahead of now wrote its times, it moves them back to
-// now.
+// NotAhead returns the quarantine. If a clock that was ahead of now wrote its times, NotAhead moves
+// the times back to now.
 func (q Quarantine) NotAhead(now time.Time) Quarantine {
 	if ahead := q.Last.Sub(now); ahead > 0 {
 		q.Last, q.Until = q.Last.Add(-ahead), q.Until.Add(-ahead)
@@ -105,10 +107,10 @@ type Strike struct {
 	ByJobs      bool
 }
 
-// Struck is the quarantine of a GPU after a strike.
+// Struck returns the quarantine of a GPU after a strike.
 func (q Quarantine) Struck(s Strike, now time.Time) Quarantine {
 	if now.Before(q.Until) {
-		return q // same incident: no job was placed on the GPU meanwhile
+		return q // the same incident, because no job was placed on the GPU since
 	}
 	if !q.Last.IsZero() {
 		q.Strikes = max(0, q.Strikes-int(now.Sub(q.Last)/Most))
@@ -125,27 +127,28 @@ type Evidence struct {
 	Failures []Failure
 	// Successes are the allocations that succeeded.
 	Successes []cluster.Success
-	// Models are the cluster's GPUs, id to model.
+	// Models maps the ids of the cluster's GPUs to their models.
 	Models map[string]string
 	// Quarantine is the quarantine in force.
 	Quarantine map[string]Quarantine
 }
 
-// Judge returns a strike for each GPU against which the failure counts. spared are the strikes that
-// do not count because the [Cap] is reached.
+// Judge returns a strike for each GPU against which the failure counts. spared holds the strikes
+// that do not count because the [Cap] is reached.
 //
 // A GPU that the machine reports as unhealthy gets a strike at once. So does a GPU that a task
-// driver names, within the [Cap]. If a node went down, a download failed, or a hook failed for
-// another reason, no GPU gets a strike. Any other failure is a strike against a GPU if, with it,
-// [suspectFamilies] families of jobs that count have failed on the GPU in a row:
+// driver names, within the [Cap]. If the cause is unknown, a node went down, a download failed, or
+// a hook failed for another reason, no GPU gets a strike. If a program failed, or a driver failed
+// and named no GPU, a GPU of the allocation gets a strike if [suspectFamilies] families of jobs
+// that count have now failed on it in a row:
 //
-//   - A family is the jobs of one namespace whose names differ only in numbers, or
-//     that come from one template. It counts if it failed nowhere else: a family that
-//     also fails elsewhere is its author's fault.
-//   - A namespace's families count only if its jobs fail on this GPU more than
-//     [oftener] times as often as on the other GPUs that it used. So a sweep of jobs
-//     with different names and the same mistake counts against no GPU, and neither
-//     does a namespace that used no other GPU.
+//   - A family is the jobs of one namespace whose names differ only in numbers, or that come from
+//     one template. It counts only if it failed on no other GPU, because jobs that also fail on
+//     other GPUs have a fault of their own.
+//   - A namespace's families count only if its jobs fail on this GPU more than [oftener] times as
+//     often as on the other GPUs that it used. So many jobs with different names and the same
+//     mistake count against no GPU. The jobs of a namespace that used no other GPU do not count,
+//     either.
 func (e Evidence) Judge(f Failure, now time.Time) (strikes, spared []Strike) {
 	for _, id := range f.Unhealthy {
 		strikes = append(strikes, Strike{GPU: id, Reason: f.Reason, ByJobs: f.Named})
@@ -162,9 +165,9 @@ func (e Evidence) Judge(f Failure, now time.Time) (strikes, spared []Strike) {
 	return e.withinCap(strikes, now)
 }
 
-// withinCap separates the strikes within the cap from those beyond it.
+// withinCap separates the strikes within the cap from the strikes beyond the cap.
 func (e Evidence) withinCap(strikes []Strike, now time.Time) (kept, spared []Strike) {
-	outside := map[string]int{} // by model; "" all
+	outside := map[string]int{} // by model; "" is all models
 	for id := range QuarantinedGPUs(e.Quarantine, now) {
 		if e.Quarantine[id].ByJobs {
 			outside[""]++
@@ -191,7 +194,7 @@ func (e Evidence) withinCap(strikes []Strike, now time.Time) (kept, spared []Str
 	return kept, spared
 }
 
-// unclear reports whether the GPUs may have caused a failure that looks like the job's own.
+// unclear reports whether the GPUs may have caused a failure that looks like the job's own fault.
 func (f *Failure) unclear() bool { return f.Cause == User || f.Driver }
 
 // try is one failed attempt of a job: for a gang, all members that failed.
@@ -233,7 +236,7 @@ func (e Evidence) tries(now time.Time) []*try {
 // against counts the families that count against a GPU.
 func (e Evidence) against(gpu string, tries []*try, now time.Time) int {
 	since := e.Quarantine[gpu].Lifted
-	used := map[string]map[string]bool{} // by namespace: the other GPUs that its jobs used
+	used := map[string]map[string]bool{} // by namespace: the GPUs except gpu that its jobs used
 	use := func(namespace, id string) {
 		if used[namespace] == nil {
 			used[namespace] = map[string]bool{}
@@ -280,15 +283,15 @@ func (e Evidence) against(gpu string, tries []*try, now time.Time) int {
 	return n
 }
 
-// ofTemplate matches the end of the names of a template's children. numbers matches the parts of a
-// name that differ within a sweep of jobs.
+// ofTemplate matches the end of the name of a job that Nomad made from a template. numbers matches
+// the parts in which the names of similar jobs differ.
 var (
 	ofTemplate = regexp.MustCompile(`/(dispatch|periodic)-[^/]*$`)
 	numbers    = regexp.MustCompile(`[0-9a-fA-F]*[0-9][0-9a-fA-F]*`)
 )
 
-// Family returns what the names of jobs have in common that one author submits together: the name
-// of their template, or their name without its numbers.
+// Family returns the part of a job's name that it shares with the other jobs of its family: the
+// name of the template, or the name without its numbers.
 func Family(job string) string {
 	if template := ofTemplate.ReplaceAllString(job, ""); template != job {
 		return template

@@ -15,8 +15,8 @@ import (
 )
 
 // makeCanaryRoom widens the pins of a service whose canaries do not fit beside the running version.
-// The new version has no members yet, so wider pins affect no running member. It acts only once a
-// blocked evaluation shows that the canaries do not fit.
+// The new version has no members yet, so wider pins affect no running member. makeCanaryRoom acts
+// only once a blocked evaluation shows that the canaries do not fit.
 func (g *Lifecycle) makeCanaryRoom(w World) ([]Effect, bool) {
 	now, index := w.Now(), *g.Job.JobModifyIndex
 	if g.Pins.Mode == rewrite.ModePrefer || g.canariesDone == index || !WantsCanaries(g.Observed) {

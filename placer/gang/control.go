@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// Control holds orders about a job from outside its jobspec: nomad-pal hold, priority and requeue.
-// It is stored under the job's name, so it survives a new registration of the job. The zero value
-// has no orders.
+// Control holds the orders about a job that people give with nomad-pal hold, priority and requeue,
+// not in the jobspec. The placer stores a Control under the job's name, so the orders survive a new
+// registration of the job. The zero value holds no orders.
 type Control struct {
 	// Held keeps the job from starting.
 	Held *Said `json:"held,omitempty"`
@@ -28,7 +28,7 @@ type Said struct {
 	Why string    `json:"why,omitempty"` // the reason given, if any
 }
 
-// Controlled sets the present orders.
+// Controlled replaces the job's orders with c.
 func (g *memory) Controlled(c Control) {
 	if c.Priority != g.Control.Priority {
 		g.edited = true // the queue must learn the new priority
@@ -36,7 +36,7 @@ func (g *memory) Controlled(c Control) {
 	g.Control = c
 }
 
-// priority is the gang's priority in the queue.
+// priority returns the gang's priority in the queue.
 func (g *known) priority() int {
 	return cmp.Or(g.Control.Priority, *g.Job.Priority)
 }

@@ -16,15 +16,16 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// await is the result of a duty that needs an answer first: the answer starts the duties again.
+// await returns the result of a duty that first needs the answer to e. After the answer, the gang
+// goes through its duties again.
 func await(e Effect) ([]Effect, bool) { return []Effect{e}, false }
 
-// nothing is the result of a duty that is not due.
+// nothing returns the result of a duty that is not due.
 func nothing() ([]Effect, bool) { return nil, true }
 
-// readRecord reads the record of a job that was placed before this placer started. It starts a new
-// record if there is none, if it cannot be read, or if it belongs to an earlier start. In doubt the
-// pins in Nomad count, not the record.
+// readRecord reads the record of a job that was placed before this placer started. readRecord
+// starts a new record if the job has none, or if the old one cannot be read or belongs to an
+// earlier start. If the record and the pins in Nomad contradict each other, the pins count.
 func (g *Lifecycle) readRecord(w World) ([]Effect, bool) {
 	if g.Record != nil || len(g.Pins.Groups) == 0 {
 		return nothing()
@@ -38,7 +39,7 @@ func (g *Lifecycle) readRecord(w World) ([]Effect, bool) {
 		return await(ReadVersions{})
 	}
 	var out []Effect
-	if r != nil && r.Note == NoteMoved && w.Now().Sub(r.Decided) < time.Hour { // an earlier placer moved it
+	if r != nil && r.Note == NoteMoved && w.Now().Sub(r.Decided) < time.Hour { // an earlier placer moved the gang
 		out = append(out, CountMove{r.Decided})
 	}
 	switch asked := askedBeforePins(g.Job, g.read.versions); {
@@ -58,14 +59,14 @@ func (g *Lifecycle) readRecord(w World) ([]Effect, bool) {
 	return out, true
 }
 
-// runAgain reports whether the record belongs to an earlier run of the job. That run had ended
-// before the author registered the job again, or the author had purged the job in between. An edit
-// of a running or waiting gang is not a new run: then allocations from before the edit are still
-// live, or ended after it. Services end by themselves only when they fail, so registering a service
-// again always counts as an edit.
+// runAgain reports whether the record belongs to an earlier run of the job. The earlier run had
+// ended before the author registered the job again, or the author had purged the job after that
+// run. An edit of a running or waiting gang is not a new run, because allocations from before the
+// edit are still live, or ended after the edit. Services end by themselves only when they fail, so
+// registering a service again always counts as an edit.
 func (g *Observed) runAgain(r *Record, asked ask, w World) bool {
 	switch {
-	case 0 < r.JobModifyIndex && r.JobModifyIndex < *g.Job.CreateIndex: // 0: not complete since the record was reconstructed
+	case 0 < r.JobModifyIndex && r.JobModifyIndex < *g.Job.CreateIndex: // 0: not complete since reconstruct
 		return true
 	case *g.Job.Type != api.JobTypeBatch, asked.requeued, asked.cut, !asked.since.After(r.Submitted):
 		return false
@@ -76,9 +77,9 @@ func (g *Observed) runAgain(r *Record, asked ask, w World) bool {
 	})
 }
 
-// startedSince reports whether the job's pins are newer than the record: the placer that chose them
-// crashed before it wrote the record. Then either the gang had been stopped and all its members are
-// newer than the record, or its pins name other GPUs than the record.
+// startedSince reports whether the job's pins are newer than the record, because the placer that
+// chose the pins crashed before it wrote the record. It returns true if the gang had been stopped
+// and all its members are newer than the record, or if the pins name other GPUs than the record.
 func (g *Observed) startedSince(r *Record) bool {
 	older := func(a *cluster.Alloc) bool { return a.CreateIndex <= r.Index }
 	if !r.Stopped.IsZero() && !r.Ready.After(r.Stopped) && len(g.Members) > 0 && !slices.ContainsFunc(g.Members, older) {
@@ -88,10 +89,11 @@ func (g *Observed) startedSince(r *Record) bool {
 }
 
 const (
-	// saveAfter is how long a decision may go unrecorded while its members start.
+	// saveAfter is how long the placer waits before it writes a decision whose members are still
+	// starting.
 	saveAfter = time.Second
-	// retryWithin bounds the time between a gang's failure and its next try if Nomad calls the job
-	// dead. A job that failed hours before a placer started is left alone.
+	// retryWithin is the maximum time between a gang's failure and its next try if Nomad calls the
+	// job dead. The placer leaves a job alone that failed hours before the placer started.
 	retryWithin = 10 * time.Minute
 )
 
@@ -103,14 +105,13 @@ func (g *known) saveSlow(w World) ([]Effect, bool) {
 	return []Effect{SaveRecord{*g.Record}}, true
 }
 
-// evaluateAgain is the shortest time between two evaluations of a job that the placer requests.
+// evaluateAgain is the minimum time between two requests of the placer to evaluate the same job.
 const evaluateAgain = time.Minute
 
-// keepPending asks Nomad to evaluate a waiting job that Nomad calls dead. Nomad
-// calls a gated batch job dead when members of an older version were drained:
-// it has no allocations left and no blocked evaluation. Garbage collection
-// would delete the job. The gate blocks the new evaluation, so the job becomes
-// pending again.
+// keepPending asks Nomad to evaluate a waiting job that Nomad calls dead. Nomad calls a gated batch
+// job dead when members of an older version were drained, because the job then has no allocations
+// left and no blocked evaluation. Garbage collection would delete the job. The gate blocks the new
+// evaluation, so the job becomes pending again.
 func (g *memory) keepPending(w World) ([]Effect, bool) {
 	dead := g.Job.Status != nil && *g.Job.Status == "dead" && !rewrite.Stopped(g.Job)
 	if !dead || g.evaluated == *g.Job.ModifyIndex || w.Now().Sub(g.evaluatedAt) < evaluateAgain {
@@ -121,11 +122,11 @@ func (g *memory) keepPending(w World) ([]Effect, bool) {
 
 // repairOrRequeue acts on a job that is still incomplete after the timeout while Nomad is doing
 // nothing for it. The cause may be an unforeseen constraint, a GPU that somebody else took or that
-// became unhealthy, or a node that went down. repairOrRequeue takes the first of these actions that
-// is possible: an elastic gang continues with fewer members; members that do not need the missing
-// ones keep running; pins that name a class get more nodes. If no more nodes fit, a gang with such
-// pins waits, unless it has lost members that the others need. In all other cases the whole gang is
-// requeued.
+// became unhealthy, or a node that went down. repairOrRequeue takes the first possible of three
+// actions. It lets an elastic gang continue with fewer members. It lets members keep running that
+// do not need the missing members. Or it adds nodes to pins that name a class. If no further nodes
+// fit, a gang with class pins waits, unless it has lost members that the other members need. In all
+// other cases, the whole gang is requeued.
 func (g *Lifecycle) repairOrRequeue(w World) ([]Effect, bool) {
 	now := w.Now()
 	if g.Age(now) < w.ReadyTimeout() {
@@ -179,11 +180,11 @@ func (g *Lifecycle) haveEvaluated(why reason.Reason, blocked bool, w World) (es 
 		g.SetTrouble(g.incomplete(reason.Deploying, why))
 		return nil, true
 	case !why.IsZero() && g.read.hasDeployment && g.evaluated != *g.Job.ModifyIndex:
-		// If a member fails during a deployment, Nomad forgets it when the deployment ends (seen on
-		// 1.11.3).
+		// If a member fails during a deployment, Nomad forgets the member when the deployment ends
+		// (seen on 1.11.3).
 		return []Effect{g.log(Info, "a member is missing and Nomad does not evaluate the job; asking it to", "reason", why), Evaluate{}}, true
 	case !why.IsZero() && g.read.hasDeployment && lately:
-		return nil, true // Nomad may still evaluate it
+		return nil, true // Nomad may still evaluate the job
 	case why.IsZero() && g.read.unevaluated(g.Job) && !lately:
 		return []Effect{g.log(Info, "Nomad does not evaluate the job; asking it to"), Evaluate{}}, true
 	case why.IsZero():
@@ -199,20 +200,20 @@ func (g *Lifecycle) haveEvaluated(why reason.Reason, blocked bool, w World) (es 
 	return nil, false
 }
 
-// unevaluated reports whether Nomad has made no evaluation since the job's last registration. It
-// makes none for a child whose parent was purged meanwhile (seen on 1.11.3).
+// unevaluated reports whether Nomad has made no evaluation since the job's last registration. Nomad
+// makes none for a child whose parent was purged (seen on 1.11.3).
 func (r *readings) unevaluated(job *api.Job) bool {
 	return !slices.ContainsFunc(r.evaluations, func(e *api.Evaluation) bool { return e.CreateIndex >= *job.JobModifyIndex })
 }
 
-// incomplete is the reason "members are missing", with its cause.
+// incomplete returns the reason "members are missing", with its cause.
 func (g *Observed) incomplete(kind reason.Kind, why reason.Reason) reason.Reason {
 	return reason.Reason{Kind: kind, Have: g.Have, Want: g.Want}.Over(why)
 }
 
-// stuck returns why the missing members do not start. It returns none if they may still start, or
-// if Nomad has not finished evaluating. A blocked evaluation from before the last registration does
-// not concern the present job.
+// stuck returns why the missing members do not start. It returns no reason if these members can
+// still start, or if Nomad has not finished evaluating. A blocked evaluation from before the last
+// registration does not concern the present job.
 func (g *Lifecycle) stuck(w World) reason.Reason {
 	e, settled := Blocked(g.Job, g.read.evaluations)
 	switch f := w.LastFailure(g.Job); {
@@ -224,7 +225,7 @@ func (g *Lifecycle) stuck(w World) reason.Reason {
 		return refusal(e)
 	case f != nil:
 		return reason.Reason{Kind: reason.MemberFailed, Cause: f.Reason}
-	case g.preempted(w): // no blocked evaluation: Nomad does not replace it
+	case g.preempted(w): // without a blocked evaluation, Nomad does not replace the member
 		return reason.Reason{Kind: reason.PreemptedOnce}
 	case g.CutShort:
 		return reason.Reason{Kind: reason.CutShort}
@@ -242,15 +243,14 @@ func (g *Observed) preempted(w World) bool {
 	})
 }
 
-// refusal is the reason that a blocked evaluation gives for the first of its groups in alphabetical
-// order.
+// refusal returns the reason that a blocked evaluation gives for its alphabetically first group.
 func refusal(e *api.Evaluation) reason.Reason {
 	group, why := request.NotPlaced(e.FailedTGAllocs)
 	return reason.Reason{Kind: reason.Blocked, Group: group, Cause: why}
 }
 
-// disconnectTimeout triggers an evaluation that waits until a member on a disconnected node counts
-// as lost. That can take hours. It delays nothing else of the job.
+// disconnectTimeout is the trigger of an evaluation that waits until a member on a disconnected
+// node counts as lost. This wait can take hours, but delays nothing else of the job.
 const disconnectTimeout = "max-disconnect-timeout"
 
 // Blocked returns the blocked evaluation of the job's last registration; nil if there is none.
@@ -277,10 +277,11 @@ func (g *Lifecycle) repin(why Purpose, pins rewrite.Pins, w World) ([]Effect, bo
 	return await(Register{Why: why, Job: job})
 }
 
-// requeueMisplaced requeues a gang that has run for some time on other GPUs than it was given. A
-// service's old members keep running while a deployment is active or after it failed. One case is
-// different: if the deployment finds no room for any member within the pins, it never ends, because
-// Nomad counts progress_deadline from the first placed member. Then the service is requeued, too.
+// requeueMisplaced requeues a gang that has run for some time on other GPUs than it was given.
+// requeueMisplaced does not requeue a service whose old members still run because a deployment is
+// active or has failed. The exception is a deployment that finds no room for any member within the
+// pins. Such a deployment never ends, because Nomad counts progress_deadline from the first placed
+// member.
 func (g *Lifecycle) requeueMisplaced(w World) ([]Effect, bool) {
 	now := w.Now()
 	if !g.Misplaced {
@@ -322,8 +323,8 @@ func (g *Observed) misplacedAgain() bool {
 	})
 }
 
-// recordReady records once that all members run where they should. It skips a gang that is scaled
-// to zero: its last members are still ending.
+// recordReady records, once for each version of the job, that all members run where they should. It
+// skips a gang that is scaled to zero, because its last members are still ending.
 func (g *memory) recordReady(w World) ([]Effect, bool) {
 	r := g.Record
 	if r == nil || g.Want == 0 || !r.Ready.IsZero() && r.JobModifyIndex == *g.Job.JobModifyIndex {
@@ -333,7 +334,7 @@ func (g *memory) recordReady(w World) ([]Effect, bool) {
 		return nothing() // some members are still ending
 	}
 	if w.Promised(g.Key) {
-		return []Effect{Again{}}, true // the view still counts the decision's GPUs besides those that Nomad chose
+		return []Effect{Again{}}, true // the view still counts both the decision's GPUs and those that Nomad chose
 	}
 	if r.Decision.Gang == "" {
 		g.reconstruct(w)
@@ -349,7 +350,7 @@ func (g *memory) recordReady(w World) ([]Effect, bool) {
 	return []Effect{SaveRecord{*r}}, true
 }
 
-// PlacedAgain is the time when the first member of the present version was placed; zero if there
+// PlacedAgain returns the time when the first member of the present version was placed; zero if there
 // are no members, or if some were placed for an earlier version.
 func (st Observed) PlacedAgain() (first time.Time) {
 	for _, a := range st.Members {
@@ -363,8 +364,8 @@ func (st Observed) PlacedAgain() (first time.Time) {
 	return first
 }
 
-// reconstruct makes a record for a gang whose placer crashed before it wrote
-// one. Nomad shows what was chosen. The reasons and the alternatives are lost.
+// reconstruct makes a record for a gang whose placer crashed before it wrote one. Nomad shows which
+// GPUs were chosen, but the reasons and the alternatives are lost.
 func (g *known) reconstruct(w World) {
 	m := g.Request.Gang
 	g.Record.Mode, g.Record.Decided = g.Pins.Mode, time.Unix(0, *g.Job.SubmitTime)

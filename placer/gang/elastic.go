@@ -14,9 +14,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// resize gives a running elastic gang more members, or fewer, by changing its
-// job's count. Nomad starts the missing members, or ends the last ones; the
-// others keep running.
+// resize gives a running elastic gang more members, or fewer, by changing its job's count. Nomad
+// starts the missing members, or ends the last ones. All other members keep running.
 func (g *Lifecycle) resize(e Event, w World) []Effect {
 	r := e.(Resize)
 	if g.MayHaveOverwritten() || g.Request.Elastic == nil || g.Have > g.Live || len(w.Holds(g.Key)) > g.Request.Gang.GPUs() {
@@ -38,8 +37,8 @@ type sizing struct {
 // beginResize begins to change the gang to the size of the placement.
 //
 // If the job is registered again, Nomad reruns its finished members. So the placer looks for
-// finished members as late as it can before it registers, and again right after. It stops a gang
-// that finished in between.
+// finished members as late as it can before it registers, and again right after. If the gang
+// finished in between, the placer stops the job.
 func (g *Lifecycle) beginResize(to pal.Placement, w World) ([]Effect, error) {
 	pins, err := w.Resized(g, to)
 	if err != nil {
@@ -54,7 +53,7 @@ func (g *Lifecycle) beginResize(to pal.Placement, w World) ([]Effect, error) {
 		why = ToShrink
 	}
 	g.sizing = &sizing{to, Register{Why: why, Job: job}}
-	return []Effect{ReadSource{}}, nil // read first, because it may take long
+	return []Effect{ReadSource{}}, nil // read first, because reading can take long
 }
 
 // goOnResizing continues the resize after an answer.
@@ -91,8 +90,8 @@ func (g *Lifecycle) lookAgain() Effect {
 	return ReadAllocs{}
 }
 
-// doWithout lets an elastic gang continue with its running members if they are enough and Nomad
-// cannot place the others. Otherwise it returns nil.
+// doWithout lets an elastic gang continue with its running members if these are enough and Nomad
+// cannot place the missing ones. Otherwise it returns nil.
 func (g *Lifecycle) doWithout(blocked bool, w World) []Effect {
 	e := g.Request.Elastic
 	if e == nil || !blocked || g.Have > g.Live || g.Have < e.Least {
@@ -116,7 +115,7 @@ func (g *Lifecycle) resizeDone(why Purpose, w World) []Effect {
 	g.sizing = nil
 	if g.Record != nil {
 		r := *g.Record
-		g.addRunTime(&r, reason.Reason{}, g.Live, w) // from now on it runs at another speed
+		g.addRunTime(&r, reason.Reason{}, g.Live, w) // the gang runs at another speed from now on
 		// The new GPUs are recorded once all members run. The decision at the gang's start does not
 		// explain them.
 		r.Ready, r.Predicted = time.Time{}, nil
@@ -125,13 +124,13 @@ func (g *Lifecycle) resizeDone(why Purpose, w World) []Effect {
 	}
 	if why == ToShrink {
 		g.Held = nil
-		return nil // the queue learns of it when the members have ended
+		return nil // the queue learns the new size when the members have ended
 	}
 	g.Held = w.GPUIDs(to.GPUs())
 	return []Effect{Keep{to}, QueueStarted{to}}
 }
 
-// slower is how many times longer the gang takes with this many members than with all of them.
+// slower returns how many times longer the gang takes with this many members than with all of them.
 func (g *known) slower(members int) float64 {
 	if g.Request.Elastic == nil {
 		return 1

@@ -48,7 +48,7 @@ type (
 		// job.
 		BroughtBack bool
 	}
-	// Reconcile comes once a cycle: the gang does whatever is due.
+	// Reconcile comes once a cycle, and makes the gang do whatever is due.
 	Reconcile struct {
 		// Last: no other reconcile follows because the placer ends, so nothing is put off.
 		Last bool
@@ -113,9 +113,9 @@ type (
 	// NotNow answers an effect that was not tried: a rate limit applies, a newer event
 	// rules it out, or the cycle ran out of time.
 	NotNow struct{ Of Effect }
-	// Failure answers an effect that could not be carried out. Err is
-	// [nomad.ErrConflict] if the job has changed, [nomad.ErrUnknownOutcome] if it may
-	// have been carried out, and a [*DryRunRefusal] if Nomad would not place the gang.
+	// Failure answers an effect that could not be carried out. Err is [nomad.ErrConflict] if the
+	// job has changed, [nomad.ErrUnknownOutcome] if the effect may have been carried out, and a
+	// [*DryRunRefusal] if Nomad would not place the gang.
 	Failure struct {
 		Of  Effect
 		Err error
@@ -133,7 +133,7 @@ func (Done) event() Kind            { return OnAnswer }
 func (NotNow) event() Kind          { return OnAnswer }
 func (Failure) event() Kind         { return OnAnswer }
 
-// Effect is something that the placer must do for a gang.
+// Effect is an action that the placer must carry out for a gang.
 type Effect interface{ awaits() (answer bool) }
 
 // Effects on Nomad. Each has an answer, and the gang waits for it.
@@ -148,8 +148,8 @@ type (
 	ReadEvaluations struct{ Limited bool }
 	// ReadDeployment reads whether a deployment of the job is active.
 	ReadDeployment struct{}
-	// Register registers the job by check-and-set over its observed index.
-	// Source is the job's source; if nil, it is read with the registration.
+	// Register registers the job by check-and-set over its observed index. Source is the job's
+	// source; if nil, the source is read with the registration.
 	Register struct {
 		Why    Purpose
 		Job    *api.Job
@@ -172,9 +172,9 @@ type (
 	WriteRecord struct{ Record Record }
 )
 
-// Effects within the placer. They have no answer.
+// Effects within the placer, which have no answer.
 type (
-	// SaveRecord writes the record soon, together with others.
+	// SaveRecord writes the record soon, together with other records.
 	SaveRecord struct{ Record Record }
 	// Own: the placer itself gave the job these GPUs, whatever its pins say.
 	Own struct{ GPUs []string }
@@ -188,8 +188,8 @@ type (
 		Gang      pal.Gang
 		Placement pal.Placement
 	}
-	// Keep takes those GPUs of a placement that are free in the cycle's view; the gang has the
-	// others already.
+	// Keep takes those GPUs of a placement that are free in the cycle's view; the gang already has
+	// the other GPUs.
 	Keep struct{ Placement pal.Placement }
 	// Again asks for another cycle at once.
 	Again struct{}
@@ -200,22 +200,22 @@ type (
 		Args  []any // keys and values
 	}
 
-	// Enqueue puts the gang into the queue; Since is the time when it began to wait. Dequeue takes
-	// it out. Finished: the gang has succeeded, and the queue learns from its run.
+	// Enqueue puts the gang into the queue; Since is the time when the gang began to wait. Dequeue
+	// takes the gang out. Finished: the gang has succeeded, and the queue learns from its run.
 	Enqueue struct {
 		Job   queue.Job
 		Since time.Time
 	}
 	Dequeue struct{ Finished bool }
 	// QueueStarted tells the queue where the gang runs. QueueRestored does so for a gang that the
-	// queue did not know. QueueStopped: it no longer runs. QueueRequeued: its start failed.
-	// QueueKept: it is not stopped after all.
+	// queue did not know. QueueStopped: the gang no longer runs. QueueRequeued: the gang's start
+	// failed. QueueKept: the gang is not stopped after all.
 	QueueStarted  struct{ Placement pal.Placement }
 	QueueRestored struct {
 		Job       queue.Job
 		Placement pal.Placement
 		Since     time.Time
-		Ends      bool // it is being stopped, and it is unknown for which gang
+		Ends      bool // the gang is being stopped, and it is unknown for which other gang
 	}
 	QueueStopped  struct{}
 	QueueRequeued struct{}
@@ -267,15 +267,15 @@ type Purpose string
 // The purposes.
 const (
 	ToStart   Purpose = "start"   // write the pins of a decision
-	ToStop    Purpose = "stop"    // gate it, to stop its members
-	ToGoOn    Purpose = "go-on"   // open its gate: it keeps running
-	ToAsk     Purpose = "ask"     // gate it, as its author would to request more members
-	ToRestore Purpose = "restore" // give it back the pins it had
-	ToResize  Purpose = "resize"  // place it again with its new size
+	ToStop    Purpose = "stop"    // gate the job, to stop its members
+	ToGoOn    Purpose = "go-on"   // open the job's gate, so that it keeps running
+	ToAsk     Purpose = "ask"     // gate the job, as its author would to request more members
+	ToRestore Purpose = "restore" // give the job its former pins
+	ToResize  Purpose = "resize"  // place the gang again with its new size
 	ToGrow    Purpose = "grow"    // add members to an elastic gang
-	ToShrink  Purpose = "shrink"  // remove members from it
-	ToExtend  Purpose = "extend"  // give its missing members more nodes
-	ToCanary  Purpose = "canary"  // make room for its canaries
+	ToShrink  Purpose = "shrink"  // remove members from an elastic gang
+	ToExtend  Purpose = "extend"  // give the missing members more nodes
+	ToCanary  Purpose = "canary"  // make room for the canaries
 	ToUndo    Purpose = "undo"    // undo a lost update: stop, purge or restore
 	ToFinish  Purpose = "finish"  // stop a job that has finished
 )
@@ -290,62 +290,63 @@ const (
 	Warn
 )
 
-// Book has the starts that Nomad has not answered. It outlives gangs: Nomad may
-// write a start after the job was purged.
+// Book has the starts that Nomad has not answered. It outlives gangs, because Nomad can write a
+// start even after the job was purged.
 type Book interface {
 	// Unanswered returns the starts over this version of a job that Nomad did not answer. Nomad may
-	// have written them, or may still do so. At most one of them succeeds.
+	// have written these starts, or may still write them. At most one of these starts succeeds.
 	Unanswered(version *api.Job) []Start
 }
 
-// World is what a gang may ask about the rest of the placer in this cycle. Its methods change
-// nothing and make no requests. Package model implements it.
+// World answers a gang's questions about the rest of the placer in this cycle. The methods of World
+// change nothing and make no requests. Package model implements it.
 type World interface {
 	Book
 	Now() time.Time
-	// ReadyTimeout is how long a gang may be incomplete. Retries is how often a gang is retried
-	// after its own failures. RestartCost is the run time that a restart loses.
+	// ReadyTimeout is how long a gang can be incomplete before the placer acts. Retries is how
+	// often a gang is retried after its own failures. RestartCost is the run time that a restart
+	// loses.
 	ReadyTimeout() time.Duration
 	Retries() int
 	RestartCost() time.Duration
-	// NodeChanges grows with each change of a node.
+	// NodeChanges returns a number that grows with each change of a node.
 	NodeChanges() uint64
-	// Allocs are all of a job's allocations that Nomad lists.
+	// Allocs returns all of a job's allocations that Nomad lists.
 	Allocs(cluster.JobKey) []*cluster.Alloc
-	// LastFailure is the last failure of the job's present version; nil for none.
+	// LastFailure returns the last failure of the job's present version; nil if there is none.
 	LastFailure(*api.Job) *failure.Failure
-	// Holds are the cluster's GPUs that the job holds; GPUIDs are their ids. Promised reports
-	// whether a decision holds some of them for the job.
+	// Holds returns the cluster's GPUs that the job holds, and GPUIDs the ids of GPUs. Promised
+	// reports whether a decision holds GPUs for the job.
 	Holds(cluster.JobKey) []int
 	GPUIDs([]int) []string
 	Promised(cluster.JobKey) bool
 	// OthersHold reports whether other jobs hold some of these GPUs, by id.
 	OthersHold(cluster.JobKey, []string) bool
-	// Forbids reports whether the job may not run where these members are.
+	// Forbids reports whether the job must not run where these members run.
 	Forbids(*api.Job, []*cluster.Alloc) bool
 	// Request returns what the job requests, or why it cannot be served.
 	Request(Observed) (request.Request, error)
-	// Running is the placement of a gang on these GPUs. Describe returns it in the form of a
-	// decision's choice.
+	// Running returns the placement of a gang on these GPUs. Describe returns a placement in the
+	// form of a decision's choice.
 	Running(request.Request, []int) pal.Placement
 	Describe(pal.Gang, pal.Placement) *pal.Choice
 	// Pin writes pins into a job.
 	Pin(*api.Job, rewrite.Pins) (*api.Job, error)
 	// Resized returns the pins of an elastic gang with the members of a placement.
 	Resized(*Lifecycle, pal.Placement) (rewrite.Pins, error)
-	// RoomForMissing is room for the missing members, RoomForCanaries for the
-	// canaries of a new version.
+	// RoomForMissing returns room for the missing members, RoomForCanaries for the canaries of a
+	// new version.
 	RoomForMissing(*Lifecycle) (Room, error)
 	RoomForCanaries(*Lifecycle) (Room, error)
-	// Policy is the name of the placement policy.
+	// Policy returns the name of the placement policy.
 	Policy() string
 }
 
-// Room is a placement that fits, or the reason that none does. As an event it is the queue's offer
-// to a running gang whose author now requests other GPUs ([Lifecycle.Asks]).
+// Room is a placement that fits, or the reason that none does. As an event, a Room is the queue's
+// offer to a running gang whose author now requests other GPUs ([Lifecycle.Asks]).
 type Room struct {
 	Fits      bool
-	Reason    reason.Reason // why it does not fit
+	Reason    reason.Reason // why no placement fits
 	Gang      pal.Gang
 	Placement pal.Placement
 	Pins      rewrite.Pins // all pins of the job

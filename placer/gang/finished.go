@@ -15,8 +15,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// lineage is a series of consecutive versions of a job, each our rewriting of the version before.
-// It starts with our rewriting of a version of the author's. The zero value means unknown.
+// lineage is a series of consecutive versions of a job. The placer wrote each of them by changing
+// only gate and pins of the version before. The series starts with the placer's rewriting of an
+// author's version. The zero value means unknown.
 type lineage struct {
 	// version is the first version of the lineage, index its JobModifyIndex.
 	version, index uint64
@@ -24,8 +25,9 @@ type lineage struct {
 
 func (l lineage) known() bool { return l != lineage{} }
 
-// rewrote returns the lineage after we registered a version. If it replaced another of ours, the
-// lineage continues; if it replaced the author's, a new one begins.
+// rewrote returns the lineage after a registration of ours that replaced version was by version
+// now. If the replaced version was ours, too, the lineage continues. If the replaced version was
+// the author's, a new lineage begins.
 func (l lineage) rewrote(was, now *api.Job) lineage {
 	if ours(was) {
 		return l
@@ -40,21 +42,21 @@ type finishCheck struct {
 	ended int
 }
 
-// stopFinished checks whether a gang that is to run or wait has already
-// succeeded in an earlier version that differs only by our gate and pins. If so
-// it stops the job: Nomad reruns batch jobs whose members finished in an older
-// version, and the work would be done twice.
+// stopFinished checks whether a gang that is to run or wait has already succeeded in an earlier
+// version that differs only by our gate and pins. If the gang has succeeded, stopFinished stops the
+// job, because Nomad reruns batch jobs whose members finished in an older version, and would do the
+// work twice.
 func (g *Lifecycle) stopFinished(w World) ([]Effect, bool) {
-	if !g.finishUnknown(w) && !(g.read.hasAllocs && g.finishUnknownBy(g.read.allocs)) { // earlier answers may be outdated
+	if !g.finishUnknown(w) && !(g.read.hasAllocs && g.finishUnknownBy(g.read.allocs)) { // earlier answers can be outdated
 		return nothing()
 	}
-	if g.stumbled != "" && w.Now().Before(g.RetryAt) { // it waits outside the queue until the placer asks Nomad again
+	if g.stumbled != "" && w.Now().Before(g.RetryAt) { // the gang waits outside the queue until the placer asks Nomad again
 		return nothing()
 	}
 	if !g.read.hasAllocs {
 		return await(ReadAllocs{})
 	}
-	if g.Request.Elastic != nil && !g.read.hasVersions { // its versions may differ in their number of members
+	if g.Request.Elastic != nil && !g.read.hasVersions { // the gang's versions may differ in their number of members
 		return await(ReadVersions{})
 	}
 	done := finishedVersions(g.Job, g.read.allocs, g.read.versions)
@@ -78,19 +80,19 @@ func (g *Lifecycle) stopFinished(w World) ([]Effect, bool) {
 	return nothing()
 }
 
-// finishUnknown reports whether the check of [Lifecycle.stopFinished] is still to be done. Before
-// that the gang must not start again.
+// finishUnknown reports whether [Lifecycle.stopFinished] has not made its check yet. Until then,
+// the gang must not start again.
 func (g *memory) finishUnknown(w World) bool { return g.finishUnknownBy(w.Allocs(g.Key)) }
 
 func (g *memory) finishUnknownBy(as []*cluster.Alloc) bool {
 	if len(g.Pins.Groups) == 0 || *g.Job.Type != api.JobTypeBatch {
 		return false
 	}
-	n := g.endedInEarlier(as) // if they are too few, Nomad need not be asked
+	n := g.endedInEarlier(as) // if too few have ended, Nomad need not be asked
 	return n >= g.fewest() && g.notFinished != finishCheck{*g.Job.JobModifyIndex, n}
 }
 
-// fewest is how many members must have ended, at least, if the gang has succeeded.
+// fewest returns the minimum number of members that have ended if the gang has succeeded.
 func (g *known) fewest() int {
 	if g.Request.Elastic != nil {
 		return g.Request.Elastic.Least
@@ -109,8 +111,8 @@ func (g *memory) endedInEarlier(as []*cluster.Alloc) int {
 	return n
 }
 
-// finish is the time when the last member of a version succeeded, and Nomad's index
-// then. The index orders events even if the clock is stepped.
+// finish is the time when the last member of a version succeeded, and Nomad's index at that time.
+// The index orders events even if the clock is stepped.
 type finish struct {
 	at    time.Time
 	index uint64
@@ -147,8 +149,8 @@ func finishedVersions(job *api.Job, as []*cluster.Alloc, versions map[uint64]*ap
 }
 
 // leadsTo reports whether only our rewritings lead from version v to the present one. If a person
-// reverts to a version with pins, the restored version must run. leadsTo recognizes it: it equals
-// an earlier version and was submitted after the members had finished.
+// reverts to a version with pins, the restored version must run. leadsTo recognizes the restored
+// version because it equals an earlier version and was submitted after the members had finished.
 func leadsTo(versions map[uint64]*api.Job, v uint64, last finish, job *api.Job) bool {
 	base, next := versions[v], versions[v+1]
 	if base == nil || next == nil {
@@ -170,8 +172,8 @@ func leadsTo(versions map[uint64]*api.Job, v uint64, last finish, job *api.Job) 
 	return true
 }
 
-// memberCount is how many members a version requests. [SpecText] does not show that for an elastic
-// gang.
+// memberCount returns how many members a version requests. [SpecText] does not show that number for
+// an elastic gang.
 func memberCount(job *api.Job) int {
 	n := 0
 	for _, g := range job.TaskGroups {
@@ -206,8 +208,8 @@ func wasKilled(tasks map[string]*api.TaskState) bool {
 }
 
 // endedLastWell reports whether a task succeeded and was not going to run again. A task that is
-// restarted in place (nomad alloc restart, a template) may exit with 0 because of that. It has not
-// succeeded then, although no event shows that it was killed (scenario "restarted").
+// restarted in place (nomad alloc restart, a template) can exit with 0 because of the restart. Such
+// a task has not succeeded, although no event shows that it was killed (scenario "restarted").
 func endedLastWell(events []*api.TaskEvent) bool {
 	for _, e := range slices.Backward(events) {
 		switch e.Type {
@@ -221,7 +223,7 @@ func endedLastWell(events []*api.TaskEvent) bool {
 }
 
 // FinishedWell reports whether all members of a dead batch job succeeded, and when the last did. A
-// stop makes a new version, so a stopped job finished in the one before.
+// stop makes a new version, so a stopped job finished in the version before.
 func FinishedWell(job *api.Job, as []*cluster.Alloc) (at time.Time, ok bool) {
 	version := *job.Version
 	if rewrite.Stopped(job) && version > 0 {
@@ -252,7 +254,7 @@ func finishedIn(job *api.Job, version uint64, as []*cluster.Alloc) (at time.Time
 			at = end
 		}
 	}
-	if everywhere { // only Nomad knows on how many nodes it had to run
+	if everywhere { // only Nomad knows on how many nodes the job had to run
 		return at, len(done) > 0
 	}
 	lacks := func(g *api.TaskGroup) bool { return len(done[*g.Name]) < rewrite.Members(g) }
@@ -263,8 +265,8 @@ func finishedIn(job *api.Job, version uint64, as []*cluster.Alloc) (at time.Time
 }
 
 // FinishedEarlier is [FinishedWell] for a job that was stopped because its members had succeeded in
-// an earlier version, or that was stopped several times: each stop makes a version (scenario
-// "stopped and started").
+// an earlier version, or that was stopped several times, because each stop makes a version
+// (scenario "stopped and started").
 func FinishedEarlier(job *api.Job, as []*cluster.Alloc, versions map[uint64]*api.Job) (at time.Time, ok bool) {
 	ran := *job.Version
 	for v := versions[ran]; v != nil && rewrite.Stopped(v) && ran > 0; v = versions[ran] {

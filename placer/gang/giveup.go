@@ -14,9 +14,8 @@ import (
 )
 
 const (
-	// maxInfraFailures is how often the infrastructure may fail a gang before
-	// the placer gives up. The count starts over once the gang has run for
-	// steadyAfter.
+	// maxInfraFailures is how often the placer retries a gang after failures of the infrastructure.
+	// The count starts over once the gang has run for steadyAfter.
 	maxInfraFailures = 5
 	steadyAfter      = time.Hour
 	// ownForgottenAfter: once a gang has run for this long, its own earlier failures no longer
@@ -24,8 +23,8 @@ const (
 	ownForgottenAfter = 24 * time.Hour
 )
 
-// ranFor reports whether the gang had run for this long at that time. It counts from the decision
-// to start it, because each resize and edit resets Ready.
+// ranFor reports whether the gang had run for d at the time until. The run time counts from the
+// decision to start the gang, because each resize and edit resets Ready.
 func (g *known) ranFor(d time.Duration, until time.Time) bool {
 	r := g.Record
 	return (!r.Ready.IsZero() || g.Request.Elastic != nil) && !r.Decided.IsZero() && until.Sub(r.Decided) >= d
@@ -36,10 +35,11 @@ func (g *Observed) giveUp(r *Record, why reason.Reason) {
 	r.GivenUp, r.JobModifyIndex = why, *g.Job.JobModifyIndex
 }
 
-// GaveUp is why the placer no longer tries the gang; none if it still does. The gang is tried again
-// when its author runs it again: without pins it is a new job ([Lifecycle.findPosition]); edited
-// behind its gate, or stopped and started ([memory.startOver]); or as another version that Nomad
-// runs at once ([known.forgive]).
+// GaveUp returns why the placer no longer tries the gang; no reason if it still tries. The placer
+// tries the gang again in three cases. The author registers the job without pins, as a new job
+// ([Lifecycle.findPosition]). The author edits the job behind its gate, or stops and starts it
+// ([memory.startOver]). Or the author registers another version that Nomad runs at once
+// ([known.forgive]).
 func (g *known) GaveUp() reason.Reason {
 	if (g.Nomad == Waiting || g.Nomad == Lost) && g.Record != nil && len(g.Pins.Groups) > 0 {
 		return g.Record.GivenUp
@@ -47,9 +47,9 @@ func (g *known) GaveUp() reason.Reason {
 	return reason.Reason{}
 }
 
-// forgive drops the verdict on an earlier version when the author runs another one, for example by
-// reverting to a version with pins or by scaling. The other version may fail before it is seen
-// running.
+// forgive drops the decision to give up an earlier version when the author runs another version,
+// for example by reverting to a version with pins or by scaling. The other version can fail before
+// the placer sees it running.
 func (g *known) forgive() {
 	r := g.Record
 	ran := g.Nomad == Starting || g.Nomad == Running || g.Nomad == Lost
@@ -61,7 +61,7 @@ func (g *known) forgive() {
 	g.Record = &own
 }
 
-// ownFailure is the gang's own failure that keeps it from running; nil if none.
+// ownFailure returns the gang's own failure that keeps it from running; nil if none.
 func (g *known) ownFailure(w World) *failure.Failure {
 	if f := w.LastFailure(g.Job); f != nil && f.Cause == failure.User && g.Record != nil {
 		return f
@@ -69,8 +69,8 @@ func (g *known) ownFailure(w World) *failure.Failure {
 	return nil
 }
 
-// countFailure returns the record with the gang's own failure counted, if it
-// failed. After too many failures the placer gives up. Each start counts once.
+// countFailure returns the record. If the gang failed through its own fault, the record counts the
+// failure, once for each start. After too many failures the placer gives up.
 func (g *memory) countFailure(w World) (*Record, []Effect) {
 	f := g.ownFailure(w)
 	if f == nil || g.Record.CountedFor == *g.Job.JobModifyIndex {
@@ -89,7 +89,7 @@ func (g *memory) countFailure(w World) (*Record, []Effect) {
 	return &r, []Effect{g.log(Warn, "giving up", "reason", r.GivenUp)}
 }
 
-// retries is how often the gang is tried on other GPUs after its own failures.
+// retries returns how often the gang is tried on other GPUs after its own failures.
 func retries(job *api.Job, most int) int {
 	h, err := rewrite.ParseHints(job)
 	if err != nil || h.OnFailure == rewrite.ReplaceNothing {

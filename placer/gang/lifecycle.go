@@ -7,14 +7,14 @@
 // [Lifecycle.Step] takes an [Event] and returns [Effect]s. It does no I/O, reads no clock and logs
 // nothing. The placer carries out the effects one after another, and delivers each answer as an
 // event. A gang that waits for an answer does nothing else. The table in table.go says what is due
-// in which state, and what each event does there; docs/design/gang-states.md is generated from it.
-// Read state.go first, then table.go, event.go and step.go; each other file has one handler or
-// rule, named after it.
+// in each state, and what each event does in that state. docs/design/gang-states.md is generated
+// from this table. Read state.go first, then table.go, event.go and step.go; each other file has
+// one handler or rule, named after it.
 //
 // # What must stay true
 //
 // Nomad is the only source of truth. [Observed] follows from Nomad's objects alone. So if a placer
-// crashes between any two effects, the next one finds the gang in a state from which it can
+// crashes between any two effects, the next placer finds the gang in a state from which it can
 // continue. The rest of a [Lifecycle] saves requests, or distinguishes cases that look the same in
 // Nomad: a gang that is stopped for another one looks like a gang whose placer crashed while
 // stopping it.
@@ -23,11 +23,13 @@
 // reconcile's answers), memory (what was done for the job), known (what else was read about the
 // job), and [Observed] (what Nomad's objects show). A method may change only the layer of its
 // receiver and the layers inside it. Give a new method the innermost receiver that has the fields
-// it changes. No method changes an Observed: an event replaces it, see there for the one exception.
+// it changes. No method changes an Observed. Events replace an Observed as a whole; the comment of
+// [Observed] names the one exception.
 //
-// [World] is what a gang may ask about the rest of the placer in this cycle. Its methods change
-// nothing and make no requests. Package model implements it; a handler that needs something new
-// from the model gets a method there and in fakeWorld (world_test.go).
+// [World] answers a gang's questions about the rest of the placer in this cycle. The methods of
+// World change nothing and make no requests. Package model implements it. If a handler needs
+// something new from the model, add a method to [World], to package model and to fakeWorld
+// (world_test.go).
 //
 // At most one effect of a step has an answer, and it is the last one. No other event comes before
 // the answer. After an answer the duties begin again with the first one, so each duty must find out
@@ -68,8 +70,8 @@
 //     in [Lifecycle.failed] and [Lifecycle.putOff].
 //   - The compiler does not notice an effect without a case: the placer would do nothing, and
 //     answer [Done] if it must answer. Package placer's TestEveryEffectIsCarriedOut notices it.
-//   - Describe it in told (stories_test.go), answer it in random_test.go, and add to check there
-//     what must always hold.
+//   - Describe it in told (stories_test.go) and answer it in random_test.go. Add to check, in
+//     random_test.go, what must always hold.
 //
 // After a change of the table, run TestDrawing with -rewrite-docs.
 package gang
@@ -87,14 +89,14 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/request"
 )
 
-// Lifecycle is the life of one job with GPUs. [Lifecycle.Step] changes it. Outside this package,
-// package model and the placer set only Control, Refused, Queued, Placed and Target, the Observed
-// of an isolated job, and the Job of a submitted one once it is registered. Package query changes
-// only copies.
+// Lifecycle is the life of one job with GPUs. [Lifecycle.Step] changes a Lifecycle. Outside this
+// package, package model and the placer set only Control, Refused, Queued, Placed and Target, the
+// Observed of an isolated job, and the Job of a submitted job once it is registered. Package query
+// changes only copies.
 type Lifecycle struct {
 	memory
 
-	// asks: see [Lifecycle.Asks]. runs is the version that its members run meanwhile.
+	// asks: see [Lifecycle.Asks]. runs is the version that the gang's members run meanwhile.
 	asks bool
 	runs runs
 
@@ -120,15 +122,15 @@ type known struct {
 	// Request is what the job requests, Refused why it cannot be served.
 	Request request.Request
 	Refused error
-	// Record is the last decision; nil if not known yet. Unsaved: it is to be written when the
-	// members have been seen.
+	// Record is the last decision; nil if not known yet. Unsaved: the record must be written when
+	// the members have been seen.
 	Record  *Record
 	Unsaved bool
 	// Since is the time when the placer first saw the present version.
 	Since time.Time
 
-	// Target has the GPUs on which the gang starts again after it has stopped; nil if it does not
-	// move.
+	// Target has the GPUs on which the gang starts again after it has stopped; nil if the gang does
+	// not move.
 	Target   *pal.Placement
 	position position
 
@@ -148,18 +150,19 @@ type memory struct {
 	Held []string
 
 	// Tries counts failures since the last success. Nothing is tried before RetryAt. trouble is the
-	// last failure, for people. It is a pointer, nil for most gangs, because a snapshot copies
+	// last failure, for people. trouble is a pointer, nil for most gangs, because a snapshot copies
 	// every gang.
 	Tries   int
 	RetryAt time.Time
 	trouble *reason.Reason
-	// Never is why Nomad can place the gang on no node. The gang is not tried again until that may
-	// have changed.
+	// Never is why Nomad can place the gang on no node. The gang is not tried again until the
+	// reason may have changed.
 	Never *Never
 	// stumbled is the type of the effect whose failure trouble describes.
 	stumbled string
 
-	// edited: the author changed the job while it was queued, and the queue does not know yet.
+	// edited: the author changed the job while it was queued, and the queue does not know the
+	// change yet.
 	edited bool
 	// assumed is the job as we registered it last, until Nomad shows the result. overwrote: that
 	// registration replaced a change that we had not seen. recreated: the job had been purged and
@@ -174,8 +177,8 @@ type memory struct {
 	lineage     lineage
 	notFinished finishCheck
 
-	// canariesLack is the JobModifyIndex for which the placer found that the canaries lack room,
-	// canariesDone the one for which they do not.
+	// canariesLack is the JobModifyIndex of a version whose canaries lack room, canariesDone that
+	// of a version whose canaries have room.
 	canariesLack, canariesDone uint64
 
 	// evaluated is the job's ModifyIndex when Nomad was asked to evaluate it
@@ -197,29 +200,28 @@ type readings struct {
 	hasDeployment                          bool
 	hasRecord                              bool
 	record                                 *Record
-	room                                   *Room // room for its new size, or for its missing members; a pointer because it is large
+	room                                   *Room // room for the new size, or for missing members; a pointer because a Room is large
 }
 
-// Age is how long the placer has known the present version, by its own clock:
-// the servers' clocks may differ.
+// Age returns how long the placer has known the present version. It uses the placer's own clock,
+// because the servers' clocks may differ.
 func (g *known) Age(now time.Time) time.Duration { return now.Sub(g.Since) }
 
-// Ours reports whether the placer has something to do or to remember for the
-// job. That includes an ended job if we overwrote its author's change.
+// Ours reports whether the placer has something to do or to remember for the job. An ended job is
+// ours, too, if we overwrote its author's change.
 func (g *memory) Ours() bool { return g.Observed.Ours() || g.Nomad == Ended && g.overwrote }
 
-// Overwrote reports whether our registration replaced a change that we had not
-// seen. It must be undone before anything else is decided about the job.
+// Overwrote reports whether our registration replaced a change that we had not seen. Such a
+// registration must be undone before anything else is decided about the job.
 func (g *memory) Overwrote() bool { return g.overwrote }
 
-// MayHaveOverwritten reports whether our last registration replaced an unseen
-// change, or may have: Nomad has not shown the result yet. Until that is known
-// and undone, nothing else is registered over the job. After two of our
-// registrations in a row, nobody could tell which of them replaced the author's
-// change.
+// MayHaveOverwritten reports whether our last registration replaced an unseen change, or may have
+// replaced one because Nomad has not shown the result yet. Until Nomad has shown the result, and a
+// replaced change is restored, nothing else is registered over the job. After two of our
+// registrations in a row, nobody could tell which of them replaced the author's change.
 func (g *memory) MayHaveOverwritten() bool { return g.unverified() || g.overwrote }
 
-// unverified reports whether Nomad has not shown the result yet.
+// unverified reports whether Nomad has not shown the result of our last registration yet.
 func (g *memory) unverified() bool { return g.assumed != nil && g.assumed == g.Job }
 
 // verifyLater remembers the job as Nomad should have it after a registration,
@@ -231,8 +233,8 @@ func (g *memory) verifyLater(job *api.Job) {
 }
 
 // PastKnown reports whether two things are known: the gang's place in the queue, and whether an
-// earlier registration of ours overwrote a change by its author. For that, the records of earlier
-// placers and the earlier versions must have been read.
+// earlier registration of ours overwrote a change by its author. To know both, the placer must have
+// read the records of earlier placers and the earlier versions.
 func (g *memory) PastKnown() bool {
 	if len(g.Pins.Groups) > 0 {
 		return g.Record != nil && g.positionKnown() && !g.mustLookBack()
@@ -241,8 +243,8 @@ func (g *memory) PastKnown() bool {
 }
 
 // Quiet reports whether the gang needs no attention until an event. Most gangs are quiet most of
-// the time: the gang runs as it should, the queue knows it and the record is written; or it waits,
-// and the queue knows its request.
+// the time. A running gang is quiet if it runs as it should, the queue knows it and its record is
+// written. A waiting gang is quiet if the queue knows its request.
 func (g *Lifecycle) Quiet(b Book) bool {
 	if g.Nomad == Waiting {
 		dead := g.Job.Status != nil && *g.Job.Status == "dead"
@@ -269,7 +271,7 @@ func (g *memory) Unsettled() bool {
 	return false
 }
 
-// Trouble is the last failure, for people; zero if there is none.
+// Trouble returns the last failure, for people; zero if there is none.
 func (g *memory) Trouble() reason.Reason {
 	if g.trouble == nil {
 		return reason.Reason{}
@@ -300,9 +302,9 @@ func (g *known) addRunTime(r *Record, why reason.Reason, members int, w World) {
 	r.stop(w.Now(), why, w.Now().Sub(g.startedAt(w.Now())), g.slower(members))
 }
 
-// startedAt is the time when the first member was placed. If the record counts the run up to a
-// later stop, it is the time of that stop: the members may have kept running while the gang was
-// being stopped.
+// startedAt returns the time when the first member was placed. If the record counts the run up to a
+// later stop, startedAt returns the time of that stop, because the members may have kept running
+// while the gang was being stopped.
 func (g *known) startedAt(now time.Time) time.Time {
 	at := now
 	for _, a := range g.Members {
@@ -316,8 +318,8 @@ func (g *known) startedAt(now time.Time) time.Time {
 	return at
 }
 
-// Detach makes the gang, a copy of another one, independent of the original. The copy is read-only
-// and must not receive events.
+// Detach makes the gang, which is a copy, independent of the original. The copy is read-only and
+// must not receive events.
 func (g *Lifecycle) Detach() {
 	if g.Record != nil {
 		r := *g.Record

@@ -15,9 +15,9 @@ import (
 )
 
 // WithLost returns the observation, changed to [Lost] if a gang of ours ended early and must start
-// again, as a whole or in part. That is so if Nomad will not retry it, and one of these holds: a
-// member failed for a known cause, and the job starts again as a whole ([Observed.startsAsAWhole]);
-// or members were stopped.
+// again, as a whole or in part. A gang must start again if Nomad will not retry it, and either
+// members were stopped, or a member failed for a known cause and the job starts again as a whole
+// ([Observed.startsAsAWhole]).
 func (st Observed) WithLost(w World) Observed {
 	if st.Nomad == Ended && st.lost(w) {
 		st.Nomad = Lost
@@ -25,8 +25,8 @@ func (st Observed) WithLost(w World) Observed {
 	return st
 }
 
-// lost decides [Observed.WithLost]. It ignores failures of unknown cause, but not members that a
-// drain stopped.
+// lost reports whether a gang must start again, as [Observed.WithLost] describes. lost ignores
+// failures of unknown cause, but not members that a drain stopped.
 func (st Observed) lost(w World) bool {
 	switch {
 	case rewrite.Stopped(st.Job) || len(st.Pins.Groups) == 0 || rewrite.Gated(st.Job):
@@ -34,10 +34,10 @@ func (st Observed) lost(w World) bool {
 	case st.Have >= st.Want || st.didItsWork(w):
 		return false
 	case slices.ContainsFunc(w.Allocs(st.Key), func(a *cluster.Alloc) bool { return a.Live() && a.Client != api.AllocClientStatusUnknown }):
-		return false // Nomad calls it dead while stopped tasks are still ending, and they may yet succeed
+		return false // Nomad calls the job dead while stopped tasks are still ending, and these tasks can still succeed
 	}
 	if f := w.LastFailure(st.Job); f != nil && f.Cause != failure.Unknown && st.startsAsAWhole() {
-		return true // even if it must not be retried: the record then says that it was given up
+		return true // even if the gang must not be retried, because then the record says that it was given up
 	}
 	if !st.NeedsAll() {
 		return st.LeftOut
@@ -47,17 +47,16 @@ func (st Observed) lost(w World) bool {
 	})
 }
 
-// startsAsAWhole reports whether a job with failed members starts again as a
-// whole: its members need each other, or it is a batch job of which no member
-// has succeeded. In other jobs the reschedule block decides how often a member
-// is retried.
+// startsAsAWhole reports whether a job with failed members starts again as a whole. A job does so
+// if its members need each other, or if it is a batch job of which no member has succeeded. In
+// other jobs the reschedule block decides how often a member is retried.
 func (st Observed) startsAsAWhole() bool {
 	return st.NeedsAll() || *st.Job.Type == api.JobTypeBatch && st.Have == 0
 }
 
-// didItsWork reports whether all members with GPUs have succeeded for the
-// present version. Members that had succeeded when a drain stopped them count.
-// So do members whose version could not be read.
+// didItsWork reports whether all members with GPUs have succeeded for the present version. Members
+// that had succeeded when a drain stopped them count as succeeded, and so do members whose version
+// could not be read.
 func (st Observed) didItsWork(w World) bool {
 	done := map[string]int{} // by group
 	for _, a := range w.Allocs(st.Key) {
@@ -75,7 +74,7 @@ func (st Observed) didItsWork(w World) bool {
 // the placer gives up; drains and other requests to stop members do not count. If the members do
 // not need each other and some have succeeded, Nomad places only the stopped ones again.
 func (g *Lifecycle) requeueLost(w World) ([]Effect, bool) {
-	if !g.GaveUp().IsZero() { // an earlier placer gave up: the record has just been read
+	if !g.GaveUp().IsZero() { // an earlier placer gave up, according to the record, which has just been read
 		return nothing()
 	}
 	if !g.NeedsAll() && g.Have > 0 { // finished members must not run again
@@ -84,7 +83,7 @@ func (g *Lifecycle) requeueLost(w World) ([]Effect, bool) {
 	why, infra, times := reason.Reason{Kind: reason.MembersStopped}, false, g.Record.InfraFailures
 	until := w.Now()
 	if f := w.LastFailure(g.Job); f != nil {
-		why, infra, until = reason.Unread(f.Reason), f.Cause == failure.Infrastructure, f.At // no placer may have run since
+		why, infra, until = reason.Unread(f.Reason), f.Cause == failure.Infrastructure, f.At // perhaps no placer has run since
 	}
 	if g.ranFor(steadyAfter, until) {
 		times = 0
@@ -109,13 +108,13 @@ func (g *Lifecycle) requeueLost(w World) ([]Effect, bool) {
 		r = &lost
 	}
 	out := []Effect{g.log(Warn, "gang was lost, requeueing it", "reason", why)}
-	out = append(out, g.dequeue()...) // it joins the queue again, to avoid the place where it failed
+	out = append(out, g.dequeue()...) // the gang joins the queue again, to avoid the place where it failed
 	return append(out, g.stopFor(stopping{why: Requeued}, r, w)...), false
 }
 
-// placeStopped asks Nomad to place the stopped members of a dead job again, at once: garbage
-// collection deletes dead jobs. The members' GPUs may bring the tenant above its limit; then the
-// tenant gets no others until it is below the limit again.
+// placeStopped asks Nomad to place the stopped members of a dead job again, at once, because
+// garbage collection deletes dead jobs. The members' GPUs can bring the tenant above its limit.
+// Then the tenant gets no other GPUs until it is below its limit again.
 func (g *memory) placeStopped(w World) ([]Effect, bool) {
 	if w.Now().Sub(g.evaluatedAt) < evaluateAgain {
 		return nothing()

@@ -15,11 +15,10 @@ import (
 )
 
 const (
-	// raceTime bounds the time between the author's change and our registration
-	// if one replaced the other: milliseconds, or more on a busy server.
+	// raceTime is the maximum time between the author's change and a registration of ours that
+	// replaced it. Usually milliseconds pass, on a busy server more.
 	raceTime = 5 * time.Second
-	// writeTime bounds how long Nomad takes to write a registration after it
-	// checked it.
+	// writeTime is the maximum time between Nomad's check of a registration and its write.
 	writeTime = time.Minute
 )
 
@@ -33,20 +32,21 @@ const (
 // Usually we rewrite the version right before ours. A person can also register the request of base
 // again, by reverting or starting the job. But then v equals an earlier version.
 //
-// Nomad sets the submit time of a version when it checks the registration, just before it writes it
-// (seen on 1.11.3). If v was submitted before one of the versions that it follows, it was written
-// late, over that version. Then nobody reverted the job, even if v equals an earlier version
-// because two placers decided the same. If the times are further apart than writeTime, somebody set
-// Nomad's clock in between, and they prove nothing.
+// Nomad sets the submit time of a version when it checks the registration, just before it writes
+// the version (seen on 1.11.3). If v was submitted before one of the versions that it follows, it
+// was written late, over that version. Then nobody reverted the job, even if v equals an earlier
+// version because two placers decided the same. If the times are further apart than writeTime,
+// somebody set Nomad's clock in between, and the times prove nothing.
 //
-// If a deployment fails, Nomad itself may restore an earlier version (auto_revert), including its
-// submit time (seen on 1.11.3). No other two versions share a submit time. While it restores the
-// version, Nomad may drop the original, if that is the oldest one. So v is also a restored version
-// if it is stable and was submitted before all versions with the same request.
+// If a deployment fails, Nomad itself can restore an earlier version (auto_revert), including its
+// submit time (seen on 1.11.3). No other two versions share a submit time. While Nomad restores a
+// version, it can drop the original, if the original is the oldest version. So v is also a restored
+// version if it is stable and was submitted before all versions with the same request.
 //
 // If our registration brings back a purged job, the job looks like a new one, because Nomad keeps
 // no earlier version of it, and isLostUpdate does not notice. The placer that made the registration
-// notices ([Observation]) and purges the job again; after an earlier placer, somebody has to.
+// notices ([Observation]) and purges the job again. If an earlier placer made the registration, a
+// person has to purge the job.
 func isLostUpdate(versions map[uint64]*api.Job, v uint64) bool {
 	now, last := versions[v], versions[v-1]
 	if now == nil || last == nil || rewrite.Stopped(now) {
@@ -98,9 +98,9 @@ func submittedAfter(a, b *api.Job) time.Duration {
 	return time.Duration(*a.SubmitTime - *b.SubmitTime)
 }
 
-// SpecText is the specification in a version as text, for comparisons. It omits the fields that
-// Nomad sets in each version, and the count of an elastic group, which the placer sets. It includes
-// gate and pins unless the caller removes them, see [rewrite.Author].
+// SpecText returns the specification in a version of a job as text, for comparisons. SpecText omits
+// the fields that Nomad sets in each version, and the count of an elastic group, which the placer
+// sets. SpecText includes gate and pins unless the caller removes them, see [rewrite.Author].
 func SpecText(job *api.Job) string {
 	text, err := json.Marshal(job)
 	fields := map[string]any{}
@@ -157,10 +157,10 @@ func bare(v any) any {
 }
 
 // overwroteWith reports whether our registration replaced a change that we had not seen. Nomad
-// checks the enforced index before it writes, not while it writes (seen on 1.11.3): if somebody
-// stops, purges or edits the job in the milliseconds between, our registration restores it. The
-// version shows it: each registration makes the next version, so a higher one than expected means
-// another registration in between.
+// checks the enforced index before it writes, not while it writes (seen on 1.11.3). If somebody
+// stops, purges or edits the job in the milliseconds between, our registration restores the job.
+// The version's number shows this. Each registration increments the number by one, so a higher
+// number than expected means that there was another registration in between.
 func (g *Observed) overwroteWith(now *api.Job) bool {
 	if g.Job == nil || *g.Job.JobModifyIndex != *now.JobModifyIndex {
 		return false
@@ -203,7 +203,8 @@ func (g *Lifecycle) undo(w World) ([]Effect, bool) {
 		return g.wrong(fmt.Errorf("version %d, which was replaced while the job was being placed: %w", *g.Job.Version-1, ErrNoVersion), w), false
 	case ours(lost) && !rewrite.Stopped(lost) && SpecText(rewrite.Author(lost)) == SpecText(rewrite.Author(g.Job)):
 		// Two placers registered the author's version, one after the other, so the author lost
-		// nothing. Restoring the first would rerun members that have finished since (walk 30592).
+		// nothing. Restoring the first version would rerun members that have finished since (walk
+		// 30592).
 		g.overwrote = false
 		return nothing()
 	case cluster.Ended(lost) && rewrite.Stopped(lost):
@@ -219,23 +220,23 @@ func first(job *api.Job) bool {
 	return *job.Version == 0 || job.CreateIndex != nil && *job.CreateIndex == *job.JobModifyIndex
 }
 
-// ours reports whether a version carries pins: only the placer writes them.
+// ours reports whether a version carries pins, because only the placer writes pins.
 func ours(job *api.Job) bool {
 	_, pinned := rewrite.Pinned(job)
 	return pinned
 }
 
 // mustLookBack reports whether a registration may have overwritten the author's change without this
-// placer's knowledge. It may be an earlier placer's, or its own that it did not recognize.
+// placer's knowledge. This registration can be an earlier placer's, or one of this placer that it
+// did not recognize.
 func (g *memory) mustLookBack() bool {
 	return !g.lookedBack && !g.overwrote && !g.unverified() && len(g.Pins.Groups) > 0 && *g.Job.Version >= 2 &&
 		(g.Record == nil || g.Record.JobModifyIndex != *g.Job.JobModifyIndex || g.Record.Unverified)
 }
 
-// findEarlierLostUpdate checks, once, a job that this placer did not register:
-// an earlier placer may have replaced the author's change and crashed before it
-// saw or undid that. A job whose last registration is recorded as verified
-// needs no check.
+// findEarlierLostUpdate checks, once, a job that this placer did not register, because an earlier
+// placer may have replaced the author's change, and crashed before it noticed or undid the
+// replacement. A job whose last registration is recorded as verified needs no check.
 func (g *Lifecycle) findEarlierLostUpdate(World) ([]Effect, bool) {
 	if g.Record == nil || !g.mustLookBack() {
 		return nothing()
@@ -247,7 +248,7 @@ func (g *Lifecycle) findEarlierLostUpdate(World) ([]Effect, bool) {
 	return nothing()
 }
 
-// stopBeforeRevert is the author's stop that our registration replaced, before
+// stopBeforeRevert returns the author's stop that our registration replaced, before
 // Nomad restored an earlier version (auto_revert); nil if none. Seen in walk
 // 8000063.
 func (g *Lifecycle) stopBeforeRevert() *api.Job {

@@ -13,8 +13,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// NeedsAll reports whether the members need each other. In a batch job they do unless its author
-// says otherwise; in a service they do only if its author says so.
+// NeedsAll reports whether the members need each other. Members of a batch job need each other
+// unless its author says otherwise. Members of a service need each other only if its author says
+// so.
 func (st Observed) NeedsAll() bool {
 	h, err := rewrite.ParseHints(st.Job)
 	if *st.Job.Type == api.JobTypeService {
@@ -24,10 +25,10 @@ func (st Observed) NeedsAll() bool {
 }
 
 // runsInPart returns why the missing members do not start while the others keep running and nothing
-// can be done; "" otherwise. It applies if the members do not need each other. Other GPUs in a
-// service's pins would restart all of it, and other nodes in a batch job's pins would rerun its
-// finished members. The reschedule block decides how often Nomad retries a failed member. A service
-// whose GPU pins never held the whole gang yields "", because it can be requeued.
+// can be done; "" otherwise. It returns a reason only if the members do not need each other. Other
+// GPUs in a service's pins would restart the whole service, and other nodes in a batch job's pins
+// would rerun its finished members. The reschedule block decides how often Nomad retries a failed
+// member. A service whose GPU pins never held the whole gang yields "", because it can be requeued.
 func (g *Lifecycle) runsInPart(blocked *api.Evaluation) reason.Kind {
 	rest := reason.OthersRun
 	if g.Live == 0 {
@@ -52,8 +53,8 @@ func (g *Lifecycle) runsInPart(blocked *api.Evaluation) reason.Kind {
 
 // someOver reports whether members of a batch job have succeeded for the present version, or have
 // failed and are not retried. If the job were registered again, Nomad would rerun them, whether or
-// not there is room, and against the reschedule limits (walk 693 with late writes). It reads the
-// current allocations. The blocked evaluation, nil if there is none, counts failed members that
+// not there is room, and against the reschedule limits (walk 693 with late writes). someOver reads
+// the current allocations. The blocked evaluation, nil if there is none, counts failed members that
 // wait for room.
 func (g *Lifecycle) someOver(blocked *api.Evaluation) bool {
 	if slices.ContainsFunc(g.read.allocs, func(a *cluster.Alloc) bool { return a.FinishedIn(g.Job) }) {
@@ -62,7 +63,7 @@ func (g *Lifecycle) someOver(blocked *api.Evaluation) bool {
 	return blocked != nil && *g.Job.Type == api.JobTypeBatch && g.Want-g.Have > g.lackRoom(blocked)
 }
 
-// lackRoom is the number of members with GPUs for which a blocked evaluation found no room.
+// lackRoom returns the number of members with GPUs for which a blocked evaluation found no room.
 func (g *Observed) lackRoom(blocked *api.Evaluation) (n int) {
 	for group, m := range blocked.FailedTGAllocs {
 		if tg := g.Job.LookupTaskGroup(group); tg != nil && rewrite.GPUsPerMember(tg) > 0 {
@@ -72,8 +73,8 @@ func (g *Observed) lackRoom(blocked *api.Evaluation) (n int) {
 	return n
 }
 
-// halfThere reports whether a gang has lost members that the others need and that do not fit.
-// Members that its author has just added (nomad job scale) do not count.
+// halfThere reports whether a gang has lost members that its other members need, and for which
+// there is no room. Members that its author has just added (nomad job scale) do not count.
 func (g *known) halfThere(w World) bool {
 	return g.NeedsAll() && g.Record != nil && len(w.Holds(g.Key)) < g.Record.Decision.Demand
 }
@@ -102,9 +103,9 @@ func (g *Lifecycle) extend(w World) ([]Effect, bool) {
 	return g.repin(ToExtend, room.Pins, w)
 }
 
-// placeLeftOut asks Nomad to evaluate a job in which it stopped members of
-// groups without GPUs, unless a blocked evaluation already waits for room for
-// them. Members with GPUs keep running.
+// placeLeftOut asks Nomad to evaluate a job in which Nomad stopped members of groups without GPUs,
+// unless a blocked evaluation already waits for room for these members. Members with GPUs keep
+// running.
 func (g *Lifecycle) placeLeftOut(w World) ([]Effect, bool) {
 	if !g.LeftOutBeside || w.Now().Sub(g.evaluatedAt) < evaluateAgain {
 		return nothing()

@@ -14,11 +14,11 @@ import (
 
 // A job's place in the queue is the time when its author first requested it.
 //
-// If the author registers it again while it waits, it keeps its place, unless it then requests more
-// GPUs: otherwise a small job could hold a place for a large one. Our own requeueing keeps the
-// place, too. If the author stops the job, it loses its place, even if the author starts it again:
-// otherwise a job that nobody wants could hold a place. Nomad keeps the versions of a job, so a
-// restarted agent computes the same place.
+// If the author registers a waiting job again, the job keeps its place, unless it now requests more
+// GPUs. Otherwise a small job could hold a place for a large one. Our own requeueing keeps the
+// place, too. If the author stops the job, the job loses its place, even if the author starts it
+// again. Otherwise a job that nobody wants could hold a place. Nomad keeps the versions of a job,
+// so a restarted agent computes the same place.
 
 // position is the place in the queue of a waiting job without pins. The record
 // of a job with pins holds its place.
@@ -63,7 +63,7 @@ func (g *Lifecycle) findPosition(World) ([]Effect, bool) {
 		if !g.read.hasRecord {
 			return await(ReadRecord{})
 		}
-		if r := g.read.record; r != nil && r.GivenUp.IsZero() { // an edit of a gang that was given up is a new try
+		if r := g.read.record; r != nil && r.GivenUp.IsZero() { // an edit of a gang that was given up begins a new try
 			found.since, found.record = r.Submitted, r
 		}
 	}
@@ -75,14 +75,14 @@ func (g *Lifecycle) findPosition(World) ([]Effect, bool) {
 	return nothing()
 }
 
-// positionKnown reports whether nothing is to be found out about the place now: it is known, a job
-// without pins does not wait, or the record of a job with pins has not been read yet or is up to
-// date.
+// positionKnown reports whether no search for the place is needed now. No search is needed if the
+// place is known, or if a job without pins does not wait. For a job with pins, no search is needed
+// if its record is up to date or has not been read yet.
 func (g *known) positionKnown() bool {
 	switch index := *g.Job.JobModifyIndex; {
 	case g.position.index == index:
 		return true
-	case len(g.Pins.Groups) > 0: // it cannot have been stopped before its second version
+	case len(g.Pins.Groups) > 0: // the job cannot have been stopped before its second version
 		return g.Record == nil || g.Record.JobModifyIndex == index || *g.Job.Version < 2
 	}
 	return g.Nomad != Waiting
@@ -96,9 +96,9 @@ type ask struct {
 	cut      bool      // the search ended at a version that Nomad no longer keeps
 }
 
-// firstAsked finds when the author first requested the job as it waits now. It goes back through
-// the versions as long as each one waited, too, and requested at least as many GPUs as the next
-// one.
+// firstAsked returns when the author first requested the job as it waits now. firstAsked goes back
+// through the job's versions as long as each version also waited, and requested at least as many
+// GPUs as the version after it.
 func firstAsked(job *api.Job, versions map[uint64]*api.Job) ask {
 	since, gpus := time.Unix(0, *job.SubmitTime), rewrite.AllGPUs(job)
 	for v := *job.Version; v > 0; v-- {
@@ -122,7 +122,7 @@ func firstAsked(job *api.Job, versions map[uint64]*api.Job) ask {
 }
 
 // putBack reports whether a version is our restoration of an author's edit: the edit is two
-// versions older, and the version between is our start, which had replaced it.
+// versions older, and the version between is our start, which had replaced the edit.
 func putBack(versions map[uint64]*api.Job, v uint64) bool {
 	if v < 3 || versions[v] == nil || versions[v-1] == nil || versions[v-2] == nil || versions[v-3] == nil {
 		return false
@@ -155,7 +155,7 @@ func askedAgain(job *api.Job, versions map[uint64]*api.Job) time.Time {
 	return time.Time{}
 }
 
-// askedBeforePins is when the author first requested the version that we pinned later.
+// askedBeforePins returns when the author first requested the version that we pinned later.
 func askedBeforePins(job *api.Job, versions map[uint64]*api.Job) ask {
 	for v := *job.Version; v > 0 && ours(job); v-- {
 		if versions[v-1] == nil {
@@ -168,7 +168,7 @@ func askedBeforePins(job *api.Job, versions map[uint64]*api.Job) ask {
 	return asked
 }
 
-// mendedAt is when the author edited the job while it waited again, and kept our gate and pins, as
+// mendedAt returns when the author edited the job while it waited again, and kept our gate and pins, as
 // an edit in Nomad's UI does; zero if there was no such edit.
 func mendedAt(job *api.Job, versions map[uint64]*api.Job) time.Time {
 	now := job
@@ -185,8 +185,8 @@ func mendedAt(job *api.Job, versions map[uint64]*api.Job) time.Time {
 	return time.Time{}
 }
 
-// startOver restarts the record at the time of the author's new request: earlier runs and failures
-// of the gang belong to another try.
+// startOver restarts the record at the time of the author's new request, because earlier runs and
+// failures of the gang belong to another try.
 func (g *memory) startOver(at time.Time) {
 	if !at.After(g.Record.Submitted) {
 		return

@@ -15,12 +15,12 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// earliest and latest bound the times in the queue. An author's deadline or an
-// operator's window may lie after 2262, beyond 64 bits of nanoseconds, and the
-// queue adds spans to times.
+// earliest and latest limit the times in the queue. An author's deadline or an operator's window
+// can lie after 2262, which 64 bits of nanoseconds cannot represent. latest is well before 2262
+// because the queue adds spans to times.
 var earliest, latest = time.Unix(0, 1), time.Date(2150, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// QueueTime converts a time to the queue's form, from 1970 to 2150.
+// QueueTime converts a time to the queue's form, and limits it to the years 1970 to 2150.
 func QueueTime(t time.Time) time.Duration {
 	switch {
 	case t.Before(earliest):
@@ -49,8 +49,8 @@ func (g *known) QueueJob(restart time.Duration) queue.Job {
 	}
 }
 
-// NameOf is the name under which a job's runs are remembered. It includes the namespace, so that
-// jobs with the same name in two namespaces stay separate.
+// NameOf returns the name under which a job's runs are remembered. The name includes the namespace,
+// so that jobs with the same name in two namespaces stay separate.
 func NameOf(job *api.Job) string {
 	name := *job.Name
 	if cluster.Child(job) {
@@ -59,7 +59,7 @@ func NameOf(job *api.Job) string {
 	return cluster.KeyOf(job).Namespace + "/" + name
 }
 
-// least is the smallest number of members of an elastic gang; 0 for others.
+// least returns the smallest number of members of an elastic gang; 0 for other gangs.
 func (g *known) least() int {
 	if g.Request.Elastic == nil {
 		return 0
@@ -72,8 +72,8 @@ func spreads(g pal.Gang) bool {
 	return slices.ContainsFunc(g.MemberSets, func(s pal.MemberSet) bool { return len(s.Spreads) > 0 })
 }
 
-// Submitted is the time when the author registered the job. Our own registrations, which
-// leave pins, do not count.
+// Submitted returns the time when the author registered the job. Our own registrations, which leave
+// pins, do not count.
 func (g *known) Submitted() time.Time {
 	if g.Record != nil && len(g.Pins.Groups) > 0 {
 		return g.Record.Submitted
@@ -84,8 +84,8 @@ func (g *known) Submitted() time.Time {
 	return time.Unix(0, *g.Job.SubmitTime)
 }
 
-// ran is the record with the gang's run and wait times so far; nil if it was
-// never placed.
+// ran returns the record with the gang's run and wait times so far; nil if the gang was never
+// placed.
 func (g *known) ran() *Record {
 	if len(g.Pins.Groups) > 0 || g.Target != nil { // a job with the author's own gate may have no pins
 		return g.Record
@@ -96,7 +96,7 @@ func (g *known) ran() *Record {
 	return nil
 }
 
-// WaitsSince is the time when the gang's present wait began.
+// WaitsSince returns the time when the gang's present wait began.
 func (g *known) WaitsSince() time.Time {
 	if r := g.ran(); r != nil && r.Attained > 0 && !r.Stopped.IsZero() {
 		return r.Stopped
@@ -126,7 +126,7 @@ func (g *Lifecycle) leaveQueue(_ Event, w World) []Effect {
 	return append(g.hasStopped(w), g.dequeue()...)
 }
 
-// dequeue removes the gang from the queue if it is there.
+// dequeue removes the gang from the queue if the queue knows it.
 func (g *memory) dequeue() []Effect {
 	g.edited = false
 	if !g.Queued {
@@ -137,8 +137,8 @@ func (g *memory) dequeue() []Effect {
 }
 
 // waitInQueue keeps the queue informed about a gang that is not running. A gang that must not start
-// now stays out of the queue meanwhile: it backs off after a failure, waits for its pal_after, or
-// may have finished already. In the queue it would block those behind it.
+// now stays out of the queue, because in the queue it would block the gangs behind it. Such a gang
+// backs off after a failure, waits for its pal_after, or may have finished already.
 func (g *Lifecycle) waitInQueue(e Event, w World) []Effect {
 	out := g.hasStopped(w)
 	sync := e.(Sync)
@@ -149,16 +149,16 @@ func (g *Lifecycle) waitInQueue(e Event, w World) []Effect {
 		return append(out, g.restored(true, w)...)
 	case g.Refused != nil, backsOff && g.Target == nil:
 		return append(out, g.dequeue()...)
-	case g.Target != nil: // it starts at its target, and counts as running; after that the queue learns what the author has changed
+	case g.Target != nil: // the gang counts as running; the queue learns the author's changes after its start
 		return out
 	case !g.Queued:
 		out = append(out, g.enqueue(w))
 	case g.Placed:
-		// The queue is told only when the gang's GPUs are free in the view.
-		// Otherwise it would find that the gang's successor does not fit and
-		// stop another gang for it.
+		// The queue is told only when the gang's GPUs are free in the view. Otherwise the queue
+		// would find that the gang's successor does not fit, and would stop another gang for the
+		// successor.
 		if g.dying(w) || len(w.Holds(g.Key)) > 0 {
-			return out // changes by its author are applied afterwards
+			return out // changes by the gang's author are applied afterwards
 		}
 		g.Placed = false
 		out = append(out, QueueStopped{})
@@ -172,9 +172,10 @@ func (g *Lifecycle) waitInQueue(e Event, w World) []Effect {
 	return out
 }
 
-// restored tells the queue about a gang that it does not know, with the gang's present members;
-// nothing if the gang has none. With ends, an earlier placer has stopped the gang, which will free
-// its GPUs soon. Otherwise the queue would stop another gang for the same successor.
+// restored tells the queue about a gang that the queue does not know, with the gang's present
+// members. It returns nothing if the gang has none. ends means that an earlier placer has stopped
+// the gang, so its GPUs will be free soon. Without ends, the queue would stop another gang for the
+// same successor.
 func (g *memory) restored(ends bool, w World) []Effect {
 	j, at := g.asItRuns(w)
 	if len(at.Members) == 0 {
@@ -184,8 +185,8 @@ func (g *memory) restored(ends bool, w World) []Effect {
 	return []Effect{QueueRestored{Job: j, Placement: at, Since: g.startedAt(w.Now()), Ends: ends}}
 }
 
-// asItRuns is the job in the queue's form, with its running members and their placement. The author
-// may have requested other members meanwhile.
+// asItRuns returns the job in the queue's form, with its running members and their placement. The
+// author may have requested other members since they started.
 func (g *known) asItRuns(w World) (queue.Job, pal.Placement) {
 	at := w.Running(g.Request, w.Holds(g.Key))
 	j := g.QueueJob(w.RestartCost())
@@ -202,14 +203,14 @@ func (g *known) asItRuns(w World) (queue.Job, pal.Placement) {
 	return j, at
 }
 
-// enqueue puts the gang into the queue, at its old place if it was there before.
+// enqueue puts the gang into the queue, at its old place if it was in the queue before.
 func (g *memory) enqueue(w World) Effect {
 	g.Queued, g.Placed = true, false
 	return Enqueue{Job: g.QueueJob(w.RestartCost()), Since: g.WaitsSince()}
 }
 
-// staysInQueue handles a gang that the queue knows everything about: it runs as
-// before, or is being stopped.
+// staysInQueue handles a gang about which the queue knows everything, because the gang runs as
+// before or is being stopped.
 func (g *memory) staysInQueue(Event, World) []Effect {
 	if g.Refused != nil {
 		return g.dequeue()
@@ -255,7 +256,7 @@ func (g *memory) settle() []Effect {
 	return []Effect{QueueSettled{}}
 }
 
-// AsksSince is when the job began to request GPUs: when its author registered it, or when its
+// AsksSince returns when the job began to request GPUs: when its author registered it, or when its
 // pal_after succeeded, whichever is later.
 func (g *known) AsksSince() time.Time {
 	if submitted := g.Submitted(); submitted.After(g.eligible) {
@@ -264,8 +265,9 @@ func (g *known) AsksSince() time.Time {
 	return g.eligible
 }
 
-// deadline is the time by which the gang must have ended, in the queue's time; 0 if it has no
-// deadline. It counts from the author's registration, not from when the placer saw it.
+// deadline returns the time by which the gang must have ended, in the queue's time; 0 if it has no
+// deadline. A deadline that is a duration counts from the author's registration, not from when the
+// placer saw the job.
 func (g *known) deadline() time.Duration {
 	at, ok := g.Request.Hints.DeadlineOf(g.Submitted())
 	if !ok {
@@ -274,7 +276,7 @@ func (g *known) deadline() time.Duration {
 	return QueueTime(at)
 }
 
-// array is the parameterized or periodic job that made this one; "" if none.
+// array returns the parameterized or periodic job that made this one; "" if none.
 func (g *Observed) array() string {
 	if !cluster.Child(g.Job) {
 		return ""

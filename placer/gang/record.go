@@ -15,12 +15,12 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Record describes the last decision on a job. It is stored in one Nomad variable.
+// Record describes the last decision on a job. A record is stored in one Nomad variable.
 type Record struct {
 	Namespace string `json:"namespace"`
 	Job       string `json:"job"`
-	// Submitted is the time when the author registered the job. It is the job's place in
-	// the queue; our own registrations must not change it.
+	// Submitted is the time when the author registered the job. This time is the job's place in the
+	// queue; our own registrations must not change it.
 	Submitted time.Time `json:"submitted"`
 	Decided   time.Time `json:"decided"`
 	// Ready is the time when all members were seen on their GPUs; zero before.
@@ -41,8 +41,7 @@ type Record struct {
 	// give the gang other GPUs.
 	Decision  pal.Decision `json:"decision"`
 	Predicted *pal.Choice  `json:"predicted,omitempty"`
-	// UserFailures counts the gang's own failures. GivenUp is why it is not
-	// retried.
+	// UserFailures counts the gang's own failures. GivenUp is why the gang is not retried.
 	UserFailures int           `json:"user_failures,omitempty"`
 	GivenUp      reason.Reason `json:"given_up,omitzero"`
 	// InfraFailures counts how often the infrastructure failed the gang and it
@@ -53,16 +52,16 @@ type Record struct {
 	// stopped the rest of the gang.
 	CountedFor uint64 `json:"counted_for,omitempty"`
 	// Attained is how long the gang ran before it was last stopped or resized; Done is the work
-	// done in that time, as run time at cost 1. Waited is how long it waited in all before its last
-	// start. Stopped is the time when it was stopped.
+	// done in that time, as run time at cost 1. Waited is how long the gang waited in all before
+	// its last start. Stopped is the time when the gang was stopped.
 	Attained time.Duration `json:"attained,omitempty"`
 	Done     time.Duration `json:"done,omitempty"`
 	Waited   time.Duration `json:"waited,omitempty"`
 	Stopped  time.Time     `json:"stopped,omitzero"`
-	// StoppedWhy is why it was stopped.
+	// StoppedWhy is why the gang was stopped.
 	StoppedWhy reason.Reason `json:"stopped_why,omitzero"`
-	// StoppedFor is the job that it made room for (namespace/id), if that is in the same namespace:
-	// readers of the record may not be allowed to know of other jobs.
+	// StoppedFor is the job (namespace/id) for which the gang made room, if it is in the same
+	// namespace. Readers of the record may not be allowed to know of other jobs.
 	StoppedFor string `json:"stopped_for,omitempty"`
 	// Note says what else happened.
 	Note Note `json:"note,omitempty"`
@@ -108,7 +107,7 @@ func (r *Record) startsAgain(job *api.Job) {
 }
 
 // chose reports whether the chosen GPUs are those of the pins. It returns true if the record does
-// not show that, because it has no choice or members were omitted for size.
+// not show this, because the record has no choice or members were omitted for size.
 func (r *Record) chose(pins rewrite.Pins) bool {
 	c := r.Decision.Chosen
 	if c == nil || r.MembersOmitted > 0 {
@@ -117,10 +116,10 @@ func (r *Record) chose(pins rewrite.Pins) bool {
 	return slices.Equal(slices.Sorted(slices.Values(c.GPUIDs())), slices.Sorted(slices.Values(pins.GPUs())))
 }
 
-// Got records which GPUs the gang got: its pins may allow others than the chosen ones. The
-// prediction for the chosen ones is kept. If the gang has fewer GPUs than the record, the others
-// belonged to finished members, and nothing changes. If the record has more than the gang
-// requested, some belonged to members that were ending.
+// Got records which GPUs the gang got, because its pins can allow other GPUs than the chosen ones.
+// The prediction for the chosen ones is kept. If the gang has fewer GPUs than the record, the
+// missing GPUs belonged to finished members, and nothing changes. If the record has more GPUs than
+// the gang requested, some of these belonged to members that were ending.
 func (r *Record) Got(is *pal.Choice) {
 	was, predicted := r.Decision.Chosen, cmp.Or(r.Predicted, r.Decision.Chosen)
 	switch {
@@ -132,8 +131,8 @@ func (r *Record) Got(is *pal.Choice) {
 	}
 }
 
-// Resized records that the gang is complete with another number of GPUs than it was given: its
-// author changed its size. The earlier search and prediction no longer apply.
+// Resized records that the gang is complete with another number of GPUs than it was given, because
+// its author changed its size. The earlier search and prediction no longer apply.
 func (r *Record) Resized(is *pal.Choice) {
 	d := &r.Decision
 	if n := len(is.GPUIDs()); n != d.Demand {

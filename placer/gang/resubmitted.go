@@ -33,8 +33,8 @@ func (g *Lifecycle) askAgain(w World) ([]Effect, bool) {
 	return []Effect{g.log(Info, "its author wants more members than its pins name GPUs for"), Register{Why: ToAsk, Job: rewrite.Gate(rewrite.Author(g.Job))}}, false
 }
 
-// runsOn reports whether the same members run as before the last registration: since then none was
-// placed, none failed, and none ended for an unknown version (walk 21853).
+// runsOn reports whether the same members run as before the last registration: since then, no
+// member was placed, failed, or ended for an unknown version (walk 21853).
 func (g *Observed) runsOn(w World) bool {
 	return !slices.ContainsFunc(w.Allocs(g.Key), func(a *cluster.Alloc) bool {
 		return a.PlacedFor(g.Job) || a.Failed() && a.ModifyIndex > *g.Job.JobModifyIndex || a.FinishedUnheard(g.Job)
@@ -51,7 +51,7 @@ func (g *Observed) notOthers(w World) rewrite.Pins {
 	return p
 }
 
-// roomFor is the number of the job's members for which the pins name GPUs.
+// roomFor returns the number of the job's members for which the pins name GPUs.
 func roomFor(job *api.Job, p rewrite.Pins) (n int) {
 	for _, tg := range job.TaskGroups {
 		if each := rewrite.GPUsPerMember(tg); each > 0 {
@@ -62,8 +62,8 @@ func roomFor(job *api.Job, p rewrite.Pins) (n int) {
 	return n
 }
 
-// broken reports whether a gang that keeps running until its new size fits has lost members
-// meanwhile: behind its gate Nomad replaces none. Members that its author no longer requests do not
+// broken reports whether a gang that keeps running until its new size fits has lost members. Behind
+// the gang's gate Nomad replaces no member. Members that its author no longer requests do not
 // count.
 func (g *Observed) broken(had *api.Job, pins rewrite.Pins, w World) bool {
 	return *g.Job.Type == api.JobTypeBatch && pins.Mode != rewrite.ModePrefer && g.NeedsAll() && g.lostOf(had, pins, w)
@@ -106,7 +106,7 @@ type runs struct {
 	newest uint64 // CreateIndex of the newest member
 }
 
-// newest is the CreateIndex of the newest member.
+// newest returns the CreateIndex of the newest member.
 func (g *Observed) newest() (n uint64) {
 	for _, a := range g.Members {
 		n = max(n, a.CreateIndex)
@@ -121,7 +121,7 @@ func (g *Lifecycle) restorePins(w World) ([]Effect, bool) {
 	if g.stop != nil {
 		return g.proceed(w), false
 	}
-	if g.runs.index != *g.Job.JobModifyIndex { // read once, because it may keep running like this for hours
+	if g.runs.index != *g.Job.JobModifyIndex { // read once, because the gang can keep running like this for hours
 		switch {
 		case !g.read.hasAllocs:
 			return await(ReadAllocs{})
@@ -140,7 +140,7 @@ func (g *Lifecycle) restorePins(w World) ([]Effect, bool) {
 	had := g.runs.job
 	pins, pinned := rewrite.Pinned(had)
 	pins = narrowed(g.Job, pins)
-	if !pinned && g.Live == 0 { // no member has a GPU: it starts as a whole, in its turn
+	if !pinned && g.Live == 0 { // no member has a GPU, so the gang starts as a whole, in its turn
 		return append([]Effect{g.log(Info, "gated while only groups without GPUs run: stopping them")}, g.stopFor(stopping{why: Requeued}, g.Record, w)...), false
 	}
 	if !pinned {
@@ -150,11 +150,10 @@ func (g *Lifecycle) restorePins(w World) ([]Effect, bool) {
 	// other's GPUs (walk 584).
 	oneByOne := g.lacksOneByOne(had, pins, w)
 	mixed := *g.Job.Type == api.JobTypeBatch && g.Live < g.Want && SpecText(rewrite.Author(had)) != SpecText(rewrite.Author(g.Job)) && !oneByOne
-	// A member stays on a node that its old version forbids, too, for example because a node
-	// attribute changed.
+	// If the old version forbids a member's node, too, for example because a node attribute
+	// changed, the member stays.
 	forbidden := w.Forbids(g.Job, g.Members) && !w.Forbids(had, g.Members)
-	// Others may hold the GPUs of succeeded members that the author runs again
-	// (walk 10005539).
+	// Other jobs may hold the GPUs of succeeded members that the author runs again (walk 10005539).
 	gone := pins.Mode == rewrite.ModeGPU && w.OthersHold(g.Key, pins.GPUs())
 	same := SameRequests(had, g.Job) && (pins.Mode != rewrite.ModeGPU || roomFor(had, pins) >= g.Want) || oneByOne
 	if same && fitsRange(g.Job, pins) && !mixed && !forbidden && !gone {
@@ -173,15 +172,15 @@ func (g *Lifecycle) restorePins(w World) ([]Effect, bool) {
 }
 
 // Asks reports whether the author of a running gang requests other GPUs than it has. The queue then
-// offers a place ([Room]). The gang keeps running until it can go there.
+// offers a place ([Room]). The gang keeps running until it can move to the offered place.
 func (g *Lifecycle) Asks() bool {
 	return g.asks && g.Nomad == Resubmitted && g.Refused == nil && g.stop == nil && g.pending == nil
 }
 
-// change moves a running gang to GPUs that fit its author's new request. Nomad does it as one
-// update: each new member waits for the member that it replaces, but for no other. So if the new
+// change moves a running gang to GPUs that fit its author's new request. Nomad moves the gang in
+// one update, in which each new member waits only for the member that it replaces. So if the new
 // place overlaps the present one, the gang is stopped first, because another member might still use
-// a new member's GPU. Services are not stopped: they are updated a few members at a time.
+// a new member's GPU. Services are not stopped, because they are updated a few members at a time.
 func (g *Lifecycle) change(e Event, w World) []Effect {
 	room := e.(Room)
 	switch {
@@ -192,7 +191,8 @@ func (g *Lifecycle) change(e Event, w World) []Effect {
 		return nil
 	}
 	g.asks, g.read.room = false, &room
-	// From here on the queue counts the new request, so others may use the quota that it frees.
+	// From here on, the queue counts the new request, so other jobs can use the quota that the
+	// change frees.
 	g.edited = true
 	es := g.runInQueue(nil, w)
 	held := w.Holds(g.Key)
@@ -204,8 +204,8 @@ func (g *Lifecycle) change(e Event, w World) []Effect {
 	return append(es, more...)
 }
 
-// preemptChanged stops a gang for another one while it waits for its new size
-// to fit. It then waits with the new request.
+// preemptChanged stops, for another gang, a running gang whose new size does not fit yet. The
+// stopped gang then waits with its new request.
 func (g *Lifecycle) preemptChanged(e Event, w World) []Effect {
 	if !g.Asks() {
 		return g.refuseStop(e, w)
@@ -221,7 +221,7 @@ func (g *Lifecycle) resized(w World) []Effect {
 		Namespace: g.Key.Namespace, Job: g.Key.ID, Submitted: g.Submitted(), Decided: w.Now(),
 		JobModifyIndex: *g.Job.JobModifyIndex, Mode: room.Mode, Decision: room.Decision, Note: NoteResized,
 	}
-	if g.Record != nil { // its earlier run time counts
+	if g.Record != nil { // the gang's earlier run time counts
 		had := *g.Record
 		g.addRunTime(&had, reason.Reason{}, g.Live, w)
 		r.Attained, r.Done, r.Waited = had.Attained, had.Done, had.Waited
@@ -230,7 +230,7 @@ func (g *Lifecycle) resized(w World) []Effect {
 	return []Effect{Own{room.Pins.GPUs()}, Keep{room.Placement}, SaveRecord{*g.Record}}
 }
 
-// newestRun is the version that the gang's newest member runs; nil if Nomad no
+// newestRun returns the version that the gang's newest member runs; nil if Nomad no
 // longer keeps it.
 func (g *Lifecycle) newestRun() (newest *api.Job) {
 	for _, a := range g.read.allocs {
@@ -253,7 +253,7 @@ func sameMembers(a, b *api.Job) bool {
 	return slices.Equal(requests(a, anyNumber), requests(b, anyNumber))
 }
 
-// members is how many members the author requests in a group. The placer sets the count of an
+// members returns how many members the author requests in a group. The placer sets the count of an
 // elastic gang.
 func members(job *api.Job, g *api.TaskGroup) string {
 	if e, ok := rewrite.ElasticOf(job); ok && e.Group == *g.Name {
@@ -264,9 +264,9 @@ func members(job *api.Job, g *api.TaskGroup) string {
 
 // lacksOneByOne reports whether a job has lost a member while its author's new count waits for
 // room, and its members do not need each other. Behind the gate Nomad would not replace the lost
-// member. With pins Nomad does, and repairOrRequeue adds nodes for the others when they fit. For a
-// batch job it returns true only if nothing else has changed and no member has succeeded, because
-// Nomad would rerun that member.
+// member. If the job has its pins, Nomad replaces the lost member, and repairOrRequeue adds nodes
+// for the other members when they fit. For a batch job, lacksOneByOne returns true only if nothing
+// else has changed and no member has succeeded, because Nomad would rerun a succeeded member.
 func (g *Observed) lacksOneByOne(had *api.Job, pins rewrite.Pins, w World) bool {
 	switch {
 	case g.NeedsAll() || pins.Mode != rewrite.ModeClass:
@@ -291,7 +291,7 @@ func sameButCounts(a, b *api.Job) bool {
 	return SpecText(rewrite.Author(a)) == SpecText(rewrite.Author(&like))
 }
 
-// withGPUs is how many members with GPUs a version requests.
+// withGPUs returns how many members with GPUs a version requests.
 func withGPUs(job *api.Job) (n int) {
 	for _, tg := range job.TaskGroups {
 		if rewrite.GPUsPerMember(tg) > 0 {
@@ -301,8 +301,8 @@ func withGPUs(job *api.Job) (n int) {
 	return n
 }
 
-// narrowed cuts the pins down to the largest allowed size of an elastic job:
-// Nomad ends the last members.
+// narrowed returns the pins, cut down to the largest allowed size of an elastic job. Nomad then
+// ends the last members.
 func narrowed(job *api.Job, p rewrite.Pins) rewrite.Pins {
 	e, ok := rewrite.ElasticOf(job)
 	if !ok {

@@ -23,7 +23,7 @@ import (
 // tried again later (notStarted). As long as Nomad may still write the job, package model reserves
 // the start's GPUs. A start that succeeded late shows in the job's pins (cameAbout).
 
-// commit registers the job with its pins. It asks Nomad for a dry run first if the job requests
+// commit registers the job with its pins. It first asks Nomad for a dry run if the job requests
 // something that only Nomad can check, or after a failure.
 func (g *memory) commit(e Event, w World) []Effect {
 	if g.finishUnknown(w) {
@@ -49,9 +49,8 @@ func (g *Lifecycle) started(o Observed, s Start, w World) []Effect {
 	}
 }
 
-// notStarted records that the job did not get its pins. If the outcome is
-// unknown, Nomad may have accepted the start: then a later observation shows
-// its pins.
+// notStarted records that the job did not get its pins. If the outcome is unknown, Nomad may have
+// accepted the start, and then a later observation shows the start's pins.
 func (g *memory) notStarted(s Start, err error, w World) []Effect {
 	out := []Effect{Release{g.Request.Gang, s.Placement}, g.requeue()}
 	if errors.Is(err, nomad.ErrConflict) {
@@ -80,9 +79,9 @@ func (g *memory) refuseStart(e Event, _ World) []Effect {
 	return []Effect{Release{g.Request.Gang, e.(Start).Placement}, g.requeue()}
 }
 
-// cameAbout records a start that succeeded although its registration was not answered: the job now
-// has its pins. Two decisions rarely choose the same GPUs; if they do, it does not matter which
-// start succeeded. ours reports whether a start by a placer changed the job.
+// cameAbout records a start that succeeded although its registration was not answered. The start
+// succeeded if the job now has its pins. Two decisions rarely choose the same GPUs; if they do, it
+// does not matter which start succeeded. ours reports whether a start by a placer changed the job.
 func (g *memory) cameAbout(o Observation, b Book) (out []Effect, ours bool) {
 	if g.Job == nil || o.BroughtBack || o.Nomad != Starting && o.Nomad != Running {
 		return nil, false
@@ -100,8 +99,8 @@ func (g *memory) cameAbout(o Observation, b Book) (out []Effect, ours bool) {
 	return []Effect{Own{s.Pins.GPUs()}, Placed{s.Record}, g.log(Info, "placed, though Nomad did not answer")}, true
 }
 
-// record makes the reasons of a successful start the gang's record. It is
-// written when the members are seen, with their GPUs.
+// record makes the reasons of a successful start the gang's record. The placer writes the record
+// when it sees the members with their GPUs.
 func (g *known) record(s Start, index uint64) {
 	s.Record.JobModifyIndex = index
 	g.Record, g.Unsaved = &s.Record, true
@@ -120,12 +119,12 @@ type DryRunRefusal struct {
 
 func (r *DryRunRefusal) Error() string { return r.Why.String() }
 
-// refusedAgain bounds the wait before a start that Nomad's dry run refused is tried again, because
-// no event reports that a port or a volume has become free.
+// refusedAgain is the maximum wait before the placer retries a start that Nomad's dry run refused.
+// No event reports that a port or a volume has become free.
 const refusedAgain = 30 * time.Second
 
-// retryRefused retries a gang whose start the dry run refused: almost at once if
-// there are now nodes to avoid.
+// retryRefused retries a gang whose start the dry run refused, and does so almost at once if the
+// refusal names nodes to avoid.
 func (g *memory) retryRefused(r *DryRunRefusal, w World) {
 	if len(r.Never) > 0 {
 		until := w.Now().Add(neverAgain)
@@ -155,7 +154,7 @@ type Never struct {
 // take, if no node has changed. No event reports that a volume was created.
 const neverAgain = 5 * time.Minute
 
-// couldNever reports whether no node can take the gang, as far as is known. If that may have
+// couldNever reports whether no node can take the gang, as far as is known. If the reason may have
 // changed, it clears Never, and the gang is tried at once.
 func (g *memory) couldNever(w World) bool {
 	switch n := g.Never; {

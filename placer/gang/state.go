@@ -48,16 +48,16 @@ var meanings = map[State]string{
 	Unschedulable: "The gang waits, but this cluster could not run it even if nothing else ran. It blocks no other gang. The queue finds this out; the state machine treats the gang as waiting.",
 	Native:        "Nomad alone places the job, because it has no gate, or because a node satisfies its gate.",
 	Template:      "The job is parameterized or periodic; the placer places its runs.",
-	// Nomad may still call a job pending whose members have all succeeded:
-	// after a node was disconnected, until an evaluation of type
-	// max-disconnect-timeout is due (seen on 1.11.3).
+	// After a node was disconnected, Nomad can call a job pending although all its members have
+	// succeeded. The job stays pending until an evaluation of type max-disconnect-timeout is due
+	// (seen on 1.11.3).
 	Ended: "The job is complete, failed or stopped; explain says which.",
 }
 
 // Meaning describes the state.
 func (s State) Meaning() string { return meanings[s] }
 
-// States are all states, in the order of a gang's life.
+// States returns all states, in the order of a gang's life.
 func States() []State {
 	return []State{Waiting, Committing, Starting, Running, Stopping, Completing, Resubmitted, Lost, Failed, Rejected, Unschedulable, Native, Template, Ended}
 }
@@ -65,9 +65,9 @@ func States() []State {
 // Ours reports whether the placer places a job in this state.
 func (s State) Ours() bool { return s != Native && s != Template && s != Ended }
 
-// State is the gang's state: what Nomad shows, refined by what the placer remembers. A placer that
-// has just started knows only the first part: a gang that is completing or committing then looks as
-// if it waited. Its GPUs count as taken as long as its members live.
+// State returns the gang's state: what Nomad shows, refined by what the placer remembers. A placer
+// that has just started knows only what Nomad shows, so a gang that is completing or committing
+// looks as if it waited. The gang's GPUs count as allocated as long as its members live.
 func (g *Lifecycle) State(b Book) State {
 	_, committing := g.pending.(Commit)
 	switch {
@@ -85,9 +85,10 @@ func (g *Lifecycle) State(b Book) State {
 	return Waiting
 }
 
-// Observed is what Nomad shows of a job, and the state that follows from that alone. It is computed
-// from Nomad's objects and then replaced as a whole, never changed. One exception: when the gate of
-// a stop has been registered, Members keeps the members from before, which must still be stopped.
+// Observed is what Nomad shows of a job, and the state that follows from that alone. An Observed is
+// computed from Nomad's objects and then replaced as a whole, never changed. One exception: when
+// the gate of a stop has been registered, Members keeps the members from before, which must still
+// be stopped.
 type Observed struct {
 	Key cluster.JobKey
 	Job *api.Job
@@ -96,35 +97,35 @@ type Observed struct {
 	// aside. [Lifecycle.State] refines it.
 	Nomad State
 	Pins  rewrite.Pins
-	// Members are live and meant to keep running. They do not include members left behind on a
-	// disconnected node ([cluster.Alloc.LeftBehind]), because nobody waits for their end. They do
-	// not include members of groups without a gate either, if other groups have one.
+	// Members are live and meant to keep running. Members does not include members left behind on a
+	// disconnected node ([cluster.Alloc.LeftBehind]), because nobody waits for their end. If only
+	// some groups have a gate, Members has no members of the other groups.
 	Members []*cluster.Alloc
 	// Want counts the job's members with GPUs. Of these, Have counts those that run or have
 	// succeeded, and Live those that run.
 	Want, Have, Live int
 	// Misplaced: a member runs on a GPU or node that the pins do not name, or on fewer GPUs than it
-	// requested (Nomad before 1.11.1, hashicorp/nomad#18364). It is also set if a member still runs
-	// where an earlier version's pins had it. Nomad has not replaced such a member yet, because a
-	// service's deployment is active, or because there is no room for the version that its author
-	// reverted to.
+	// requested (Nomad before 1.11.1, hashicorp/nomad#18364). Misplaced is also set if a member
+	// still runs where the pins of an earlier version had put it. Nomad has not replaced such a
+	// member yet, because a service's deployment is active, or because there is no room for the
+	// version that its author reverted to.
 	Misplaced bool
 	// LeftOut: Nomad has stopped a member of a batch job without a replacement; see [leftOut].
 	// LeftOutBeside is the same for groups without GPUs.
 	LeftOut, LeftOutBeside bool
-	// CutShort: a service lacks a member that was killed by its client and not
-	// replaced by Nomad: the node was purged and registered again before Nomad
-	// evaluated the job (seen on 1.11.3).
+	// CutShort: a service lacks a member that was killed by its client and not replaced by Nomad,
+	// because the node was purged and registered again before Nomad evaluated the job (seen on
+	// 1.11.3).
 	CutShort bool
 }
 
 // Observe reads what Nomad shows of a job: it counts the job's allocations and reads gate and pins.
-// A lost gang is [Ended] here; [Observed.WithLost] tells the two apart.
+// Observe reports a lost gang as [Ended]; [Observed.WithLost] tells the two states apart.
 func Observe(s *cluster.State, job *api.Job) Observed {
 	st := Observed{Key: cluster.KeyOf(job), Job: job}
 	pins, pinned := rewrite.Pinned(job)
 	st.Pins = pins
-	names, wanted, live := map[string][]string{}, gpusPerMember(job), false // of allocations, by group
+	names, wanted, live := map[string][]string{}, gpusPerMember(job), false // names are those of allocations, by group
 	gated, past, placed := rewrite.Gated(job), false, false
 	open, as := rewrite.OpenGroups(job), s.AllocsOf(st.Key)
 	for _, a := range as {
@@ -194,11 +195,11 @@ func misplaced(a *cluster.Alloc, mode rewrite.Mode, gp rewrite.GroupPins, wanted
 		return false
 	case mode == rewrite.ModeGPU && len(a.GPUs) != wanted:
 		return true
-	case mode == rewrite.ModeClass && gp.GPUs == nil: // any of its nodes
+	case mode == rewrite.ModeClass && gp.GPUs == nil: // any GPU of the pinned nodes
 		return !slices.Contains(gp.Nodes, a.Node)
 	}
 	return slices.ContainsFunc(a.GPUs, func(id string) bool {
-		_, found := slices.BinarySearch(gp.GPUs, id) // we sort them, others may not
+		_, found := slices.BinarySearch(gp.GPUs, id) // the placer sorts the GPUs, authors may not
 		return !found && !slices.Contains(gp.GPUs, id)
 	})
 }
@@ -212,8 +213,8 @@ func distinct(names []string) int {
 
 // stopped returns the members of a batch job that were stopped and that Nomad neither replaces nor
 // reports as unplaceable. After a drain Nomad replaces them only by chance, when it evaluates the
-// job for another reason. It omits members that the author no longer wants, or that failed and are
-// not retried.
+// job for another reason. stopped omits members that the author no longer wants, or that failed and
+// are not retried.
 func stopped(job *api.Job, as []*cluster.Alloc) (out []*cluster.Alloc) {
 	is := func(a *cluster.Alloc) bool {
 		return !a.Live() && a.Desired == api.AllocDesiredStatusStop && a.Next == "" && a.ModifyIndex > *job.JobModifyIndex
@@ -236,8 +237,8 @@ func stopped(job *api.Job, as []*cluster.Alloc) (out []*cluster.Alloc) {
 	})
 }
 
-// leftOut reports whether stopped members must be placed again, with GPUs and
-// without. A member that had succeeded by then needs no replacement.
+// leftOut reports whether stopped members with GPUs, and whether stopped members without GPUs, must
+// be placed again. A member that had succeeded before it was stopped needs no replacement.
 func leftOut(job *api.Job, as []*cluster.Alloc) (withGPUs, beside bool) {
 	for _, a := range stopped(job, as) {
 		gpus := rewrite.GPUsPerMember(job.LookupTaskGroup(a.Group)) > 0
@@ -247,7 +248,7 @@ func leftOut(job *api.Job, as []*cluster.Alloc) (withGPUs, beside bool) {
 	return withGPUs, beside
 }
 
-// gpusPerMember is how many GPUs one member of each group requests.
+// gpusPerMember returns how many GPUs one member of each group requests.
 func gpusPerMember(job *api.Job) map[string]int {
 	n := map[string]int{}
 	for _, g := range job.TaskGroups {
@@ -258,16 +259,15 @@ func gpusPerMember(job *api.Job) map[string]int {
 
 // state derives the state from the job's constraints and members.
 //
-// pastGate: Nomad has placed a member past the gate. If the job is pinned as
-// well, that counts only if an operator has opened the gate. Otherwise Nomad
-// was about to place the member when the gate came, and the member must be
-// stopped.
+// pastGate: Nomad has placed a member in spite of the gate. If the job also has pins, such a member
+// counts only if an operator has opened the gate. Otherwise Nomad was about to place the member
+// when the gate was registered, and the member must be stopped.
 //
 // dropped: no member of this gated version was placed that is meant to run, so the job cannot have
-// ended. Nomad calls it dead anyway if it dropped the blocked evaluation. It does so when the
-// members of a batch job are drained. It also does so for a service whose deployment waits for
-// promotion, when members that were placed just as the gate came are stopped. A service that is
-// [Observed.CutShort] has not ended either.
+// ended. Nomad calls the job dead anyway if Nomad dropped the blocked evaluation. Nomad drops it
+// when the members of a batch job are drained. Nomad also drops it for a service whose deployment
+// waits for promotion, when members that were placed just as the gate was registered are stopped. A
+// service that is [Observed.CutShort] has not ended either.
 func (st *Observed) state(pinned, gated, pastGate, dropped bool) State {
 	switch {
 	case cluster.Ended(st.Job) && !dropped:

@@ -17,10 +17,9 @@ import (
 // Step handles an event and returns what must be done, in this order. An effect
 // on Nomad is the last one; its answer is the next event.
 //
-// The caller must deliver events of one gang one after the other, deliver the
-// answer to an effect before any other event, and carry out every effect. If
-// the placer crashes in between, the next one begins with what Nomad shows and
-// with empty [Lifecycle]s.
+// The caller must deliver events of one gang one after the other, deliver the answer to an effect
+// before any other event, and carry out every effect. If the placer crashes in between, the next
+// placer begins with what Nomad shows and with empty [Lifecycle]s.
 func (g *Lifecycle) Step(e Event, w World) []Effect {
 	var todo []Effect
 	switch {
@@ -42,8 +41,8 @@ func (g *Lifecycle) Step(e Event, w World) []Effect {
 	return todo
 }
 
-// vouch notes in a record whether its registration was verified. If not, the next placer checks it
-// (walk 8502027).
+// vouch notes in a record whether its registration was verified. If not, the next placer checks the
+// registration (walk 8502027).
 func (g *memory) vouch(e Effect) Effect {
 	switch e := e.(type) {
 	case SaveRecord:
@@ -67,19 +66,19 @@ func ignore(*Lifecycle, Event, World) []Effect { return nil }
 //
 // A new JobModifyIndex means that somebody registered the job: we did, if an unanswered start
 // succeeded, else its author. The gang then forgets the earlier version, above all the delay after
-// failures: the author may have fixed the cause.
+// failures, because the author may have fixed the cause.
 func (g *Lifecycle) observe(e Event, w World) []Effect {
 	o, now := e.(Observation), w.Now()
 	changed := g.Job == nil || *g.Job.JobModifyIndex != *o.Job.JobModifyIndex
 	var out []Effect
 	if changed {
 		g.Tries, g.RetryAt, g.trouble, g.stumbled, g.lineage = 0, time.Time{}, nil, "", lineage{}
-		g.Target, g.asks = nil, false // it was computed for the earlier version
+		g.Target, g.asks = nil, false // the target was computed for the earlier version
 		es, ours := g.cameAbout(o, w)
 		out = append(out, es...)
 		g.edited = g.Queued && (g.edited || !ours)
 		g.Since, g.lookedBack = now, g.lookedBack && ours
-		g.overwrote, g.recreated = o.BroughtBack, o.BroughtBack // any other change ends a lost update: it is our undo, or a newer version
+		g.overwrote, g.recreated = o.BroughtBack, o.BroughtBack // our undo or a newer version ends a lost update
 	}
 	if g.overwroteWith(o.Job) {
 		g.overwrote, g.recreated = true, *o.Job.CreateIndex != *g.Job.CreateIndex
@@ -116,8 +115,8 @@ func (g *memory) becomes(o Observed) {
 // Ours reports whether the placer places the job.
 func (o Observed) Ours() bool { return o.Nomad.Ours() }
 
-// leave handles a gang that is no longer ours. An unwritten decision is written
-// now: people ask why a job ran where it did even after it ended.
+// leave handles a gang that is no longer ours. If a decision is unwritten, leave writes it now,
+// because people ask why a job ran where it did even after it ended.
 func (g *memory) leave() []Effect {
 	var out []Effect
 	if g.Unsaved && g.Record != nil {
@@ -137,11 +136,11 @@ func (g *Lifecycle) reconcile(e Event, w World) []Effect {
 	return g.doDuties(w)
 }
 
-// doDuties does whatever is due. After every answer it begins again with the
-// first duty: each duty checks what was read, so finished ones fall through and
-// no duty has to remember where it was interrupted.
+// doDuties does whatever is due. After every answer it begins again with the first duty. Each duty
+// checks what was read, so finished duties do nothing, and no duty has to remember where it was
+// interrupted.
 func (g *Lifecycle) doDuties(w World) []Effect {
-	if g.Nomad == Rejected { // set aside: it is not examined
+	if g.Nomad == Rejected { // the job is set aside and not examined
 		return nil
 	}
 	due := g.read.Last || !w.Now().Before(g.RetryAt)
@@ -161,7 +160,7 @@ func (g *Lifecycle) doDuties(w World) []Effect {
 // answer applies the answer to an effect and continues with the duties.
 func (g *Lifecycle) answer(e Event, of Effect, w World) []Effect {
 	if _, failed := e.(Failure); !failed && g.stumbled != "" && g.stumbled == fmt.Sprintf("%T", of) {
-		g.trouble, g.stumbled = nil, "" // it succeeded this time
+		g.trouble, g.stumbled = nil, "" // the effect succeeded this time
 	}
 	if _, registered := e.(Registered); g.sizing != nil && !registered {
 		return g.goOnResizing(e)
@@ -234,7 +233,7 @@ func (g *Lifecycle) registered(o Observed, of Effect, w World) []Effect {
 	}
 	switch r.Why {
 	case ToUndo:
-		g.overwrote, g.edited = false, g.Queued // it is the author's version again
+		g.overwrote, g.edited = false, g.Queued // the job is the author's version again
 	case ToResize:
 		return g.resized(w)
 	case ToGrow, ToShrink:
@@ -256,8 +255,8 @@ func (g *Lifecycle) registered(o Observed, of Effect, w World) []Effect {
 	return nil
 }
 
-// failed handles an effect that could not be carried out. A conflict is no failure: the job has
-// changed, and an observation of the change will follow.
+// failed handles an effect that could not be carried out. A conflict is no failure, because the job
+// has changed, and an observation of the change will follow.
 func (g *Lifecycle) failed(f Failure, w World) []Effect {
 	if c, ok := f.Of.(Commit); ok {
 		return g.notStarted(c.Start, f.Err, w)
@@ -282,8 +281,8 @@ func (g *Lifecycle) failed(f Failure, w World) []Effect {
 	return out
 }
 
-// putOff handles an effect that was not tried: the cycle ran out of time, or a
-// rate limit applies. It is no failure.
+// putOff handles an effect that was not tried: the cycle ran out of time, or a rate limit applies.
+// This is no failure of the effect.
 func (g *Lifecycle) putOff(n NotNow) []Effect {
 	if c, ok := n.Of.(Commit); ok {
 		return []Effect{Release{g.Request.Gang, c.Placement}, g.requeue()}
@@ -298,8 +297,8 @@ func (g *Lifecycle) wrong(err error, w World) []Effect {
 
 func (g *memory) log(l Level, text string, args ...any) Effect { return Log{l, text, args} }
 
-// RegisteredJob is the job as Nomad has it after it was registered over was.
-// job may be an earlier version.
+// RegisteredJob returns the job as Nomad has it after job was registered over was. job can be an
+// earlier version.
 func RegisteredJob(job, was *api.Job, index uint64, now time.Time) *api.Job {
 	if *was.JobModifyIndex == index {
 		return was // nothing changed

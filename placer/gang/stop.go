@@ -17,23 +17,24 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// How a gang is stopped, to make room, to move or to be requeued. Its record is written
-// ([WriteRecord]), its gate is registered, its members are told to stop, and
-// all of them end ([Lifecycle.hasStopped]). Until then it holds all its GPUs
-// (Held), also those of members that have ended: the queue waits for all of
-// them together.
+// How a gang is stopped, to make room, to move or to be requeued. The gang's record is written
+// ([WriteRecord]), the gate is registered, the members are told to stop, and all members end
+// ([Lifecycle.hasStopped]). Until its stop is complete, the gang holds all its GPUs (Held), also
+// those of members that have ended, because the queue waits for all of these GPUs together.
 //
-// If a node goes down meanwhile, Nomad reports its members as lost. They no longer count as dying,
-// so the gang has stopped as if they had ended. The ledger gives nobody the GPUs of a node that is
-// down. So the claim of the gang that was to get them lapses once the other members have ended, and
-// the queue decides again. Until then the claiming gang may start elsewhere. A member on a node
-// that has only lost touch with Nomad (status unknown) is left behind: nothing waits for it, and
-// nobody gets its GPUs until the node is back ([cluster.Alloc.LeftBehind]).
+// If a node goes down before the gang has stopped, Nomad reports the members on this node as lost.
+// Lost members no longer count as dying, so the gang has stopped as if they had ended. The ledger
+// gives nobody the GPUs of a node that is down. So the claim of the gang that was to get these GPUs
+// lapses once the other members have ended, and the queue decides again. Until then the claiming
+// gang can start elsewhere. A member on a node that has only lost touch with Nomad (status unknown)
+// is left behind. Nothing waits for such a member, and nobody gets its GPUs until the node is back
+// ([cluster.Alloc.LeftBehind]).
 
 // stopping is why and how far a gang is being stopped.
 type stopping struct {
 	why Reason
-	// forJob is the job that it makes room for; target has the GPUs on which it starts again.
+	// forJob is the job for which the gang makes room; target has the GPUs on which the gang starts
+	// again.
 	forJob string
 	target *pal.Placement
 	// before is the record before the stop. recorded: the stop is stored. gated: the gate is
@@ -41,8 +42,8 @@ type stopping struct {
 	before                     *Record
 	asked                      bool // by a person: see [Control]
 	recorded, gated, requested bool
-	// someDone: members had succeeded, and the queue may know only the others.
-	// All start again.
+	// someDone: members had succeeded, and the queue may know only the other members. All members
+	// start again.
 	someDone bool
 }
 
@@ -66,8 +67,8 @@ func (g *Lifecycle) Stopping() (why Reason, forJob string) {
 	return g.stop.why, g.stop.forJob
 }
 
-// WhyStopped is why the gang is being stopped; none if it is not. It does not name the job that
-// gets the room, because not everybody may see that job.
+// WhyStopped returns why the gang is being stopped; none if it is not. WhyStopped does not name the
+// job that gets the room, because not everybody may see that job.
 func (g *Lifecycle) WhyStopped() reason.Reason {
 	if g.stop == nil {
 		return reason.Reason{}
@@ -86,9 +87,9 @@ func (g *Lifecycle) WhyStopped() reason.Reason {
 	return reason.Reason{Kind: reason.NotWhole}.Over(g.Trouble())
 }
 
-// preempt stops the gang for another one. The other gang stays in the queue. The queue reserves the
-// GPUs for it until this gang has stopped, for whatever reason, or is not stopped after all
-// ([QueueKept]). Then the queue decides again.
+// preempt stops the gang to make room for another gang, which stays in the queue. The queue
+// reserves the GPUs for the other gang until this gang has stopped, for whatever reason, or is not
+// stopped after all ([QueueKept]). Then the queue decides again.
 func (g *Lifecycle) preempt(e Event, w World) []Effect {
 	if g.MayHaveOverwritten() {
 		return g.refuseStop(e, w)
@@ -131,8 +132,8 @@ func (g *Lifecycle) stopFor(s stopping, r *Record, w World) []Effect {
 	if !changed {
 		return g.proceed(w)
 	}
-	// Reserve the GPUs of the new size first: another gang could take them while the record is
-	// written.
+	// Reserve the GPUs of the new size first, because another gang could take them while the record
+	// is written.
 	if s.why == Resized {
 		return append(g.holdTarget(w), WriteRecord{out})
 	}
@@ -151,8 +152,8 @@ func (g *Lifecycle) proceed(w World) []Effect {
 }
 
 // closed records that the gate is registered. Until the whole gang has stopped, it keeps all its
-// GPUs: the queue waits for them together. It also keeps the GPUs for its new size. For a move, the
-// queue reserves the new GPUs.
+// GPUs, because the queue waits for all of them together. The gang also keeps the GPUs for its new
+// size. For a move, the queue reserves the new GPUs.
 func (g *Lifecycle) closed(w World) []Effect {
 	g.stop.gated, g.Target = true, g.stop.target
 	if g.stop.why == Resized {
@@ -200,7 +201,7 @@ func (g *Lifecycle) cancelStop(step Effect, err error) (out []Effect) {
 	case s.recorded && s.before != nil:
 		g.Record = s.before
 		out = append(out, SaveRecord{*g.Record})
-	case unwritten: // Nomad may have stored it anyway
+	case unwritten: // Nomad may have stored the record anyway
 		out = append(out, SaveRecord{*g.Record})
 	}
 	if s.why != Requeued {
@@ -209,9 +210,9 @@ func (g *Lifecycle) cancelStop(step Effect, err error) (out []Effect) {
 	return out
 }
 
-// stopOrGoOn continues an interrupted stop: the gate is registered and members still run. It keeps
-// a complete gang or a service running, unless this placer is stopping it or it was given up. It
-// stops an incomplete gang, which cannot work anyway.
+// stopOrGoOn continues an interrupted stop: the gate is registered and members still run.
+// stopOrGoOn keeps a complete gang or a service running, unless this placer is stopping it or has
+// given it up. It stops an incomplete gang, which cannot work anyway.
 func (g *Lifecycle) stopOrGoOn(World) ([]Effect, bool) {
 	whole := g.Have >= g.Want || *g.Job.Type == api.JobTypeService
 	if g.stop == nil && whole && (g.Record == nil || g.Record.GivenUp.IsZero()) {
@@ -223,8 +224,8 @@ func (g *Lifecycle) stopOrGoOn(World) ([]Effect, bool) {
 		case !g.allRun(g.read.allocs):
 			return nothing()
 		}
-		// A placer crashed between gate and stop. Nothing was lost: open the
-		// gate again.
+		// A placer crashed after it had gated the job and before it stopped the members. Nothing
+		// was lost, so open the gate again.
 		return []Effect{g.log(Info, "a placer crashed before it stopped the members: the gang keeps running"), Register{Why: ToGoOn, Job: rewrite.Open(g.Job)}}, false
 	}
 	return await(g.stopMembers())
@@ -241,7 +242,7 @@ func (g *Lifecycle) hasStopped(w World) []Effect {
 	if g.Nomad != Waiting || g.stop == nil || g.dying(w) {
 		return nil
 	}
-	g.edited = g.edited || g.Queued && (g.stop.someDone || g.stop.why == Requeued) // a requeued gang may avoid other nodes now
+	g.edited = g.edited || g.Queued && (g.stop.someDone || g.stop.why == Requeued) // a requeued gang may now avoid other nodes
 	out := []Effect{Again{}}
 	if g.Target != nil {
 		out = append(out, StartAtTarget{g.stop.why})

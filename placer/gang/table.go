@@ -3,26 +3,26 @@
 
 package gang
 
-// handler is how an event is handled in a state. to lists the other states that
-// the gang may be in after all answers.
+// handler is how an event is handled in a state. to lists the other states in which the gang can be
+// after all answers.
 type handler struct {
 	do  func(*Lifecycle, Event, World) []Effect
 	say string // what it does, for docs/design/gang-states.md; "" if it does nothing
 	to  []State
 }
 
-// duty is something that may be due in a reconcile. It returns what must be done, and whether the
+// duty is something that can be due in a reconcile. It returns what must be done, and whether the
 // reconcile continues. An effect with an answer ends the reconcile; the answer starts it again.
 type duty struct {
 	say string
 	do  func(*Lifecycle, World) (effects []Effect, on bool)
-	// always: due also while the gang backs off after a failure.
+	// always: the duty is also due while the gang backs off after a failure.
 	always bool
-	// registers: it changes the job. Such duties wait until Nomad has shown the result of our last
-	// registration, and until an overwritten change of the author's is restored.
+	// registers: the duty changes the job. Such duties wait until Nomad has shown the result of our
+	// last registration, and until an overwritten change of the author's is restored.
 	registers bool
 	to        []State
-	// common: it is due in nearly all states.
+	// common: the duty is due in nearly all states.
 	common bool
 }
 
@@ -39,8 +39,8 @@ var (
 	dutyUndo        = duty{say: "repeat a change of the author that was overwritten: stop or purge the job again, or restore the author's version", do: (*Lifecycle).undo, to: []State{Waiting, Starting, Running, Resubmitted, Ended}, common: true}
 )
 
-// duties are what may be due in each state, in this order. The records of earlier placers are read
-// first, since the other duties depend on them. Then overwritten changes are restored, before
+// duties lists what can be due in each state, in this order. The records of earlier placers are
+// read first, since the other duties depend on them. Next, overwritten changes are restored, before
 // anything else is registered.
 var duties = map[State][]duty{
 	Waiting:    {dutyRecord, dutyPosition, dutyOverwritten, dutyUndo, dutyFinished, dutyPending},
@@ -68,9 +68,9 @@ var duties = map[State][]duty{
 	Lost:        {dutyRecord, dutyPosition, dutyOverwritten, dutyUndo, {say: "requeue the gang, give it up, or ask Nomad to place the stopped members again", do: (*Lifecycle).requeueLost, registers: true, to: []State{Completing, Failed}}},
 }
 
-// elsewhere is how an event is handled in each state for which [own] has no handler for it. Events
-// that cannot happen in a state, or change nothing there, are handled too: the queue waits for an
-// answer to each of its decisions.
+// elsewhere says how an event is handled in each state for which [own] has no handler for the
+// event. Events that cannot happen in a state, or change nothing in it, are handled, too, because
+// the queue waits for an answer to each of its decisions.
 var elsewhere = map[Kind]handler{
 	OnObserve:   {do: (*Lifecycle).observe, say: "apply what Nomad shows"},
 	OnReconcile: {do: (*Lifecycle).reconcile, say: "do what is due"},

@@ -1,12 +1,13 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package heartbeat reports whether a placer is active: to its own agent by the [Vitals] of its
-// loop, and to everybody else by a heartbeat in one of Nomad's variables.
+// Package heartbeat reports whether a placer is active. Its own agent sees the [Vitals] of the
+// placer's loop. Everybody else sees a heartbeat in one of Nomad's variables.
 //
 // What must stay true when you change it: Only an agent that holds the lock writes the variable
-// ([Heart.Holds]). Commands and agents of other versions read it, and judge a heartbeat by its age,
-// so the interval may shrink but must not grow beyond what older readers accept (heartbeatLapses).
+// ([Heart.Holds]). Commands and agents of other versions read the variable, and judge a heartbeat
+// by its age. So the interval can shrink, but it must not grow beyond what older readers accept
+// (heartbeatLapses).
 package heartbeat
 
 import (
@@ -24,30 +25,32 @@ import (
 
 const (
 	// HeartbeatEvery is the time between two heartbeats. Each heartbeat adds about 300 bytes to
-	// Nomad's Raft log: 4,320 writes a day.
+	// Nomad's Raft log. There are 4,320 heartbeats a day.
 	HeartbeatEvery = 20 * time.Second
-	// heartbeatLapses is the age at which a heartbeat no longer counts: three beats were missed. A
-	// reader compares the servers' clock with its own.
+	// heartbeatLapses is the age beyond which a heartbeat no longer counts, because three
+	// heartbeats are missing. To get the age, a reader compares the servers' clock with its own
+	// clock.
 	heartbeatLapses = 3 * HeartbeatEvery
 	// retryEvery is the pause after a heartbeat that could not be written.
 	retryEvery = 5 * time.Second
 	// firstLook is how often the agent checks whether the placer has started to work.
 	firstLook = 100 * time.Millisecond
-	// handover is how long an agent may need to take over after another agent, or the same agent
-	// with its old configuration, has stopped cleanly.
+	// handover is how long it can take until an agent places jobs after another agent has stopped
+	// cleanly, or the same agent with its old configuration.
 	handover = 10 * time.Second
 )
 
 // Activity describes whether a placer is active, according to its heartbeat.
 type Activity struct {
-	// Unknown is why nobody can tell whether a placer is active; "" if it is known.
+	// Unknown is why nobody can tell whether a placer is active; "" if somebody can.
 	Unknown string `json:"unknown,omitempty"`
-	// Working reports whether a placer is active; it is also false while Unknown is set.
+	// Working is true if a placer is active. It is false while Unknown is set.
 	Working bool `json:"working"`
-	// Since is when the placer started to work, or when the last placer stopped; zero: there was
-	// none yet.
+	// Since is when the placer started to work, or when the last placer stopped; zero if there was
+	// none.
 	Since time.Time `json:"since,omitzero"`
-	// Trouble is why the agent did not place jobs when it wrote its last heartbeat; "" if it did.
+	// Trouble is why the agent did not place jobs when it wrote its last heartbeat; "" if it placed
+	// jobs.
 	Trouble string `json:"trouble,omitempty"`
 	// Agent is the agent that wrote the last heartbeat, as host/process id.
 	Agent   string `json:"agent,omitempty"`
@@ -55,17 +58,17 @@ type Activity struct {
 	Address string `json:"address,omitempty"` // URL of that agent's API, if it publishes one
 	// Warnings are for operators only, not for everybody who may query an agent.
 	Warnings []string `json:"-"`
-	// Beaten is when the heartbeat was written, as Nomad reports it; zero: there is none.
+	// Beaten is when the heartbeat was written, according to Nomad; zero if there is none.
 	Beaten time.Time `json:"-"`
 }
 
-// Fresh reports whether the heartbeat in Nomad is so recent that its agent should answer. The agent
-// may be in trouble, or have just started.
+// Fresh reports whether the heartbeat in Nomad is so recent that its agent should answer requests.
+// The agent may be in trouble, or may have just started.
 func (a Activity) Fresh(now time.Time) bool {
 	return (a.Working || a.Trouble != "" || a.Unknown != "") && now.Sub(a.Beaten) <= heartbeatLapses
 }
 
-// Host returns the machine of the agent, from the agent's name.
+// Host returns the agent's machine, which is a part of the agent's name.
 func (a Activity) Host() string {
 	host, _, _ := strings.Cut(a.Agent, "/")
 	return host
@@ -112,29 +115,29 @@ func ReadActivity(ctx context.Context, c *nomad.Client, now time.Time) (Activity
 type Heart struct {
 	Nomad *nomad.Client
 	Log   hclog.Logger
-	// Of is the heartbeat with the agent's identity. The Heart fills in times and trouble.
+	// Of is a heartbeat with the agent's identity. The Heart fills in times and trouble.
 	Of store.Heartbeat
-	// Elected: agents elect the placer, so another placer may have been active until this one
-	// started.
+	// Elected is set if agents elect the placer. In this case another placer may have been active
+	// until this one started.
 	Elected bool
-	// Holds reports whether this agent still holds the lock, so that no other agent can; nil: there
-	// is no lock. Without this check, an agent that hung would notice too late that it has lost the
-	// lock.
+	// Holds reports whether this agent still holds the lock, so that no other agent can hold it. It
+	// is nil if there is no lock. Without this check, an agent that hung would notice too late that
+	// it has lost the lock.
 	Holds func(now time.Time) bool
 	// Vitals returns the state of the placer's loop.
 	Vitals func() VitalSigns
 	// Warnings are written with the heartbeat.
 	Warnings *Warnings
 
-	last   store.Value[store.Heartbeat] // last written or read
+	last   store.Value[store.Heartbeat] // the value last written or read
 	at     time.Time
 	wrote  bool
-	failed string // the last error, logged once
+	failed string // the last error, which is logged once
 }
 
-// Run writes heartbeats until ctx ends: regularly, at the start, after the first cycle, and
-// whenever the placer gets into or out of trouble. The last heartbeat tells readers that the placer
-// stopped.
+// Run writes heartbeats until ctx ends. It writes them at regular intervals, at the start, after
+// the first cycle, and whenever the placer gets into or out of trouble. The last heartbeat tells
+// readers that the placer has stopped.
 func (h *Heart) Run(ctx context.Context) {
 	h.Of.Since = time.Now().UTC()
 	defer h.Warnings.rested()
@@ -180,10 +183,11 @@ func (h *Heart) beat(ctx context.Context, now time.Time) {
 	h.note(h.write(short, now), now)
 }
 
-// holds reports whether this agent may write, because no other agent can be the elected placer.
+// holds reports whether this agent may write heartbeats, because no other agent can be the elected
+// placer.
 func (h *Heart) holds(now time.Time) bool { return h.Holds == nil || h.Holds(now) }
 
-// errOther means that another agent has taken over the heartbeat, so ours must not be written.
+// errOther means that another agent now writes the heartbeat, so this agent must not write it.
 var errOther = errors.New("another placer is active")
 
 // write writes the heartbeat. It leaves another agent's heartbeat alone if this agent has stopped
@@ -195,7 +199,7 @@ func (h *Heart) write(ctx context.Context, now time.Time) (err error) {
 		case other && (h.Of.Stopped || !h.holds(time.Now())):
 			return h.Of, errOther
 		case other && !is.Of.Stopped && !(h.Elected && h.last.Written.IsZero()) && activityOf(is.Of, is.Written, now).Working:
-			if h.wrote { // both placers have written since this one started
+			if h.wrote { // both agents have written since this one started
 				h.Warnings.beside(h.Of.Agent, is.Of.Agent, now)
 			}
 			h.Log.Warn("another placer was active until now; two active placers disturb each other: see high_availability", "agent", is.Of.Agent, "since", is.Of.Since)

@@ -10,31 +10,34 @@ import (
 	"time"
 )
 
-// Vitals is the state of a placer's loop. The loop reports to it; the agent's health and metrics
-// read it. It is safe for concurrent use. The zero value describes a loop that has not started.
+// Vitals is the state of a placer's loop. The loop reports to Vitals, and the agent's health and
+// metrics read it. Vitals is safe for concurrent use. The zero value describes a loop that has not
+// started.
 type Vitals struct {
 	mu sync.Mutex
 	s  VitalSigns
-	// began is when the current stretch of work started: at the first report or the last restart.
+	// began is when the work since the last restart, or since the first report, started.
 	began time.Time
 }
 
-// VitalSigns are a snapshot of [Vitals].
+// VitalSigns is a snapshot of [Vitals].
 type VitalSigns struct {
-	// Alive is when the loop last reported that it works. It does so every second, even when idle.
+	// Alive is when the loop last reported that it works. The loop reports every second, even when
+	// it is idle.
 	Alive time.Time
-	// Cycle is the start of the current cycle, zero between cycles. LastCycle is the end of the
+	// Cycle is the start of the current cycle, or zero between cycles. LastCycle is the end of the
 	// last completed cycle.
 	Cycle, LastCycle time.Time
 	// Cycles counts completed cycles.
 	Cycles int
-	// Restarts counts restarts of the work; Lost counts those caused by the connection to Nomad or
-	// by a bad answer.
+	// Restarts counts restarts of the work. Lost counts the restarts that the connection to Nomad
+	// or a bad answer caused.
 	Restarts, Lost int
 	// Panics counts broken invariants.
 	Panics int
 	// InARow counts restarts with less than [steadyAfter] of work between them. Last is the time of
-	// the last one, LastError its cause, and LastOurs whether that was a broken invariant.
+	// the last restart, and LastError its cause. LastOurs is set if the cause was a broken
+	// invariant.
 	InARow    int
 	Last      time.Time
 	LastError string
@@ -42,11 +45,12 @@ type VitalSigns struct {
 }
 
 const (
-	// overdueAfter is how long the loop may make no progress, within a cycle or between cycles.
+	// overdueAfter is how long the loop can make no progress, within a cycle or between cycles,
+	// before it is in trouble.
 	overdueAfter = time.Minute
-	// restartsInARow is how many restarts in a row count as trouble, until the work has continued
-	// for steadyAfter; after a loss of the connection to Nomad, only until a cycle has completed.
-	// The pauses between restarts grow to 15 s.
+	// restartsInARow is how many restarts in a row count as trouble. The trouble ends when the work
+	// has continued for steadyAfter. After a loss of the connection to Nomad, it already ends when
+	// a cycle has completed. The pauses between restarts grow to 15 s.
 	restartsInARow = 3
 	steadyAfter    = 30 * time.Second
 )
@@ -86,13 +90,13 @@ func (v *Vitals) CycleEnded(now time.Time) {
 	v.s.Cycles++
 }
 
-// Restarted reports a restart of the work and its cause. An [ErrInvariant] is the placer's own
-// fault. Nomad or the network caused any other error.
+// Restarted reports a restart of the work and its cause. An [ErrInvariant] is a fault of the
+// placer. All other errors come from Nomad or the network.
 func (v *Vitals) Restarted(now time.Time, err error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if !v.began.IsZero() && now.Sub(v.began) >= steadyAfter && v.s.Cycle.IsZero() {
-		v.s.InARow = 0 // it had worked for a while
+		v.s.InARow = 0 // the work had continued for steadyAfter
 	}
 	v.s.Restarts++
 	v.s.InARow++
@@ -120,7 +124,8 @@ func (v *Vitals) Status() VitalSigns {
 // ErrInvariant is a broken invariant: a panic from which the placer recovered.
 var ErrInvariant = errors.New("broken invariant")
 
-// Age returns the time since the loop last reported that it works; ok is false if it never did.
+// Age returns the time since the loop last reported that it works. ok is false if the loop has
+// never reported.
 func (s VitalSigns) Age(now time.Time) (age time.Duration, ok bool) {
 	return max(0, now.Sub(s.Alive)), !s.Alive.IsZero()
 }
@@ -130,7 +135,7 @@ func (s VitalSigns) RestsFor(now time.Time, d time.Duration) bool {
 	return !s.LastCycle.IsZero() && s.Cycle.IsZero() && now.Sub(s.LastCycle) >= d
 }
 
-// Trouble returns why the placer does not work; "" if it does. The text names no job, because
+// Trouble returns why the placer does not work, or "" if it works. The text names no job, because
 // anybody who may query an agent's health can read it.
 func (s VitalSigns) Trouble(now time.Time) string {
 	if age, ok := s.Age(now); ok && age > overdueAfter {
@@ -153,12 +158,12 @@ func (s VitalSigns) why() string {
 	return "because it lost its connection to Nomad, or got no usable answer"
 }
 
-// recovers reports whether a cycle has completed since the connection was lost. After a fault of
-// the placer's own that would prove nothing, because the next cycle may hit the fault again.
+// recovers reports whether a cycle has completed since the connection to Nomad was lost. After a
+// fault of the placer it returns false, because the next cycle can hit the fault again.
 func (s VitalSigns) recovers() bool { return !s.LastOurs && s.LastCycle.After(s.Last) }
 
-// Recovers returns a text for a placer that has just recovered from repeated restarts; "" in all
-// other cases.
+// Recovers returns a text for a placer that has just recovered from repeated restarts, or "" for
+// all other placers.
 func (s VitalSigns) Recovers() string {
 	if s.InARow < restartsInARow || !s.recovers() {
 		return ""

@@ -9,18 +9,18 @@ import (
 	"time"
 )
 
-// Warnings are problems that operators should fix although the agent works. It is safe for
-// concurrent use.
+// Warnings holds problems that do not keep the agent from working, but that operators should fix.
+// It is safe for concurrent use.
 type Warnings struct {
 	mu     sync.Mutex
 	config string
-	// accounts is why the history is not written; "" if it is.
+	// accounts is why the history is not written, or "" if it is written.
 	accounts string
 	own      string    // this agent's name
-	other    string    // the name of an agent that was active beside it
-	seen     time.Time // when both were last active
-	// unwritten is why the last heartbeat could not be written, nil if it was. written is when the
-	// last successful write was.
+	other    string    // the name of another agent that was active at the same time
+	seen     time.Time // when both agents were last active
+	// unwritten is why the last heartbeat could not be written, or nil if it was written. written
+	// is the time of the last successful write.
 	unwritten error
 	written   time.Time
 }
@@ -41,15 +41,15 @@ func (w *Warnings) rested() {
 	w.unwritten, w.written = nil, time.Time{}
 }
 
-// Unwritten returns why the last heartbeat could not be written; nil if it was. silent reports
-// whether this has lasted so long that commands report no active placer.
+// Unwritten returns why the last heartbeat could not be written, or nil if it was written. silent
+// reports whether writes have failed for so long that commands report no active placer.
 func (w *Warnings) Unwritten(now time.Time) (silent bool, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.unwritten != nil && now.Sub(w.written) > heartbeatLapses, w.unwritten
 }
 
-// Configured records the error in the configuration on disk; nil if there is none.
+// Configured records the error in the configuration on disk. err is nil if there is none.
 func (w *Warnings) Configured(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -58,7 +58,7 @@ func (w *Warnings) Configured(err error) {
 	}
 }
 
-// Accounts records why the history is not written; nil if it is.
+// Accounts records why the history is not written. err is nil if it is written.
 func (w *Warnings) Accounts(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -67,7 +67,7 @@ func (w *Warnings) Accounts(err error) {
 	}
 }
 
-// beside records that another agent was active beside this one.
+// beside records that another agent was active at the same time as this agent.
 func (w *Warnings) beside(own, other string, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

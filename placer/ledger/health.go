@@ -25,16 +25,16 @@ func (v *Ledger) refreshHealth() {
 	}
 }
 
-// Unavailable returns why GPU u cannot be used now because of its node, or of tasks that may still
-// run on it, whether or not a job holds it; "" if it can.
+// Unavailable returns why GPU u cannot be used now, whether or not a job holds it. The reason can
+// be the GPU's node, or tasks that may still run on the GPU. It returns "" if the GPU can be used.
 func (v *Ledger) Unavailable(u int) string {
 	return v.unavailable(v.GPUNode(u), v.Cluster.GPU(u).ID)
 }
 
 // unavailable is [Ledger.Unavailable] for a GPU of a node. GPUs on a node that is disconnected,
-// drained or ineligible are not available, so that decisions that were made for them before wait.
-// An example is a preemption whose victims were lost with the node: otherwise Nomad would place the
-// new gang as soon as the node is back, while the victims' tasks still run there.
+// drained or ineligible are unavailable, so that earlier decisions to use these GPUs wait. For
+// example, if the victims of a preemption were lost with the node, Nomad would otherwise place the
+// new gang as soon as the node is back, while the victims' tasks still run on it.
 func (v *Ledger) unavailable(n *api.Node, gpu string) string {
 	return cmp.Or(cluster.NotReady(n), v.opts.Unavailable[gpu])
 }

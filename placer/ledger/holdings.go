@@ -16,9 +16,9 @@ import (
 
 // Each job that holds or is promised GPUs has a holding (Ledger.wants). If only one job wants a
 // GPU, that job owns it. If several jobs want it (Ledger.rivals), [Ledger.first] chooses the owner.
-// Ledger.holds is the part of a job's holding that the job owns. refresh derives all of this from
-// the state; refreshJobs updates it for jobs that changed. A test checks that both give the same
-// result.
+// Ledger.holds is the part of a job's holding that the job owns. refresh derives all holdings and
+// owners from the state; refreshJobs updates them for jobs that changed. A test checks that refresh
+// and refreshJobs give the same result.
 
 // holding is what one job has or is promised: GPUs, in ascending order, and resources of nodes.
 type holding struct {
@@ -28,8 +28,8 @@ type holding struct {
 	pinned []int
 }
 
-// strong reports whether the job has the GPU or was just given it, so that its claim does not rest
-// on pins alone.
+// strong reports whether the job has the GPU or was just given it, so that the job's claim does not
+// rest on pins alone.
 func (h *holding) strong(gpu int) bool {
 	_, weak := slices.BinarySearch(h.pinned, gpu)
 	return !weak
@@ -57,7 +57,7 @@ func (v *Ledger) refresh() {
 }
 
 // refreshJobs updates the holdings of jobs that have changed, and of jobs whose reserved GPUs
-// differ from those in the options before.
+// differ between the present options and those before.
 func (v *Ledger) refreshJobs(keys []cluster.JobKey, before Options) {
 	changed := make(map[cluster.JobKey]bool, len(keys))
 	for _, k := range keys {
@@ -95,7 +95,7 @@ func (v *Ledger) refreshJobs(keys []cluster.JobKey, before Options) {
 		for _, k := range v.rivals[u] {
 			changed[k] = true
 		}
-		changed[v.owner[u]] = true // the job that owns it now
+		changed[v.owner[u]] = true // the job that owns the GPU now
 		v.setTaken(u)
 	}
 	for k := range changed {
@@ -155,8 +155,8 @@ func (v *Ledger) replace(k cluster.JobKey, h holding) {
 	}
 }
 
-// enter adds a job to those that want a GPU. If several jobs want it, a job that has the GPU goes
-// before one whose pins only name it. Among equals, the lowest key goes first.
+// enter adds a job to those that want a GPU. If several jobs want the GPU, a job that has it goes
+// before a job that only has pins to it. Among equals, the lowest key goes first.
 func (v *Ledger) enter(u int, k cluster.JobKey) {
 	owner := v.owner[u]
 	if owner == (cluster.JobKey{}) {
@@ -196,9 +196,9 @@ func (v *Ledger) leave(u int, k cluster.JobKey) {
 	}
 }
 
-// holdingOf computes a job's holding: its live allocations, the unused part of its pins, and what
-// is reserved for it. A claim by pins alone is weaker, because pins may be stale, while an
-// allocation is a fact.
+// holdingOf computes a job's holding: its live allocations, the unused part of its pins, and the
+// GPUs that are reserved for it. A claim by pins alone is weaker, because pins may be stale, while
+// an allocation is a fact.
 func (v *Ledger) holdingOf(k cluster.JobKey) holding {
 	var h holding
 	if slices.Contains(v.without, k) {
@@ -232,8 +232,8 @@ func (v *Ledger) holdingOf(k cluster.JobKey) holding {
 	return h
 }
 
-// Without frees what a job holds, except GPUs that other jobs also want, until back is called.
-// Callers use it to find out where else the job could run. owned are the freed GPUs.
+// Without frees what a job holds, except GPUs that other jobs also want. back undoes this. Callers
+// use Without to find out where else the job could run. owned are the freed GPUs.
 func (v *Ledger) Without(k cluster.JobKey) (owned []int, back func()) {
 	owned = slices.DeleteFunc(slices.Clone(v.holds[k]), func(u int) bool { return len(v.rivals[u]) > 0 || !v.Cluster.Taken(u) })
 	for _, u := range owned {
@@ -253,8 +253,8 @@ func (v *Ledger) Without(k cluster.JobKey) (owned []int, back func()) {
 	}
 }
 
-// Take marks the GPUs of a placement as taken until the next [Ledger.Update], which derives them
-// from the state again. Release undoes it.
+// Take marks the GPUs of a placement as allocated until the next [Ledger.Update], which derives the
+// allocated GPUs from the state again. Release undoes Take.
 func (v *Ledger) Take(g pal.Gang, p pal.Placement) {
 	v.Cluster.Take(g, p)
 	v.moved = append(v.moved, p)
@@ -266,7 +266,7 @@ func (v *Ledger) Release(g pal.Gang, p pal.Placement) {
 	v.moved = append(v.moved, p)
 }
 
-// Keep marks the free GPUs of a placement as taken until the next [Ledger.Update].
+// Keep marks the free GPUs of a placement as allocated until the next [Ledger.Update].
 func (v *Ledger) Keep(p pal.Placement) {
 	for _, u := range p.GPUs() {
 		if v.Cluster.Available(u) {
@@ -283,7 +283,7 @@ func (v *Ledger) Epoch() uint64 { return v.epoch }
 // used. Temporary changes that test what would fit do not count.
 func (v *Ledger) Changes() uint64 { return v.changes }
 
-// hold adds GPUs by id. It skips GPUs that no node lists.
+// hold adds GPUs to a holding, by id. It skips GPUs that no node lists.
 func (v *Ledger) hold(h *holding, ids []string) {
 	for _, id := range ids {
 		if i := v.Cluster.Find(id); i >= 0 {
@@ -292,8 +292,8 @@ func (v *Ledger) hold(h *holding, ids []string) {
 	}
 }
 
-// holdPromised adds what a group's pins promise and what no allocation uses yet: GPUs on the pinned
-// nodes, and the CPU, memory and disk of the members that will use these GPUs.
+// holdPromised adds to a holding what a group's pins promise and no allocation uses yet: GPUs on
+// the pinned nodes, and the CPU, memory and disk of the members that will use these GPUs.
 func (v *Ledger) holdPromised(h *holding, c promise) {
 	perNode := map[int]int{}
 	for _, id := range c.gpus {
@@ -320,10 +320,10 @@ type promise struct {
 	per   int           // GPUs per member
 }
 
-// promises returns the promises of a job's pins. There are none if the pins name classes instead of
-// GPUs, if the job has ended, if all members have allocations, or if the placer may not have
-// written the pins. Nor are there any if the job has its gate: its pins then belong to a gang that
-// is being stopped.
+// promises returns the promises of a job's pins. It returns nothing if the pins name classes
+// instead of GPUs, if the job has ended, if all members have allocations, or if the placer may not
+// have written the pins. It also returns nothing if the job has its gate, because then the pins
+// belong to a gang that is being stopped.
 func promises(s *cluster.State, job *api.Job) []promise {
 	pins, ok := rewrite.Pinned(job)
 	if !ok || pins.Mode != rewrite.ModeGPU || rewrite.Gated(job) || cluster.Ended(job) || !s.TrustsPins(cluster.KeyOf(job), pins) {
@@ -360,8 +360,8 @@ func promises(s *cluster.State, job *api.Job) []promise {
 // Holds returns the GPUs that the job holds, in ascending order.
 func (v *Ledger) Holds(k cluster.JobKey) []int { return v.holds[k] }
 
-// TakeShifted returns the jobs that own other GPUs than at the last call. A job's GPUs may change
-// without a change of the job: because of what is reserved for it, or of what other jobs want.
+// TakeShifted returns the jobs that own other GPUs than at the last call. A job's GPUs can change
+// although the job does not, because GPUs are reserved for it, or because other jobs want its GPUs.
 func (v *Ledger) TakeShifted() []cluster.JobKey {
 	keys := v.shifted
 	v.shifted = nil

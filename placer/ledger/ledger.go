@@ -34,8 +34,8 @@ type Options struct {
 	Unavailable map[string]string
 	// Held are the GPUs that a current decision has given to jobs, by job.
 	Held map[cluster.JobKey][]string
-	// Ending are the GPUs of gangs that are about to end, by job. The ledger keeps them all for the
-	// gang until all can become free at once.
+	// Ending are the GPUs of gangs that are about to end, by job. The ledger counts all GPUs of
+	// such a gang as allocated until all of them can become free at once.
 	Ending map[cluster.JobKey][]string
 	// Occupant describes a job to the jobs that share a GPU with it; nil: jobs are not known.
 	Occupant func(cluster.JobKey) pal.Occupant
@@ -52,7 +52,7 @@ type Ledger struct {
 	Devices []*api.NodeDeviceResource  // in the order of Cluster's device groups
 	NodeOf  map[string]int             // node id → index
 	InRack  map[string]int             // rack → number of its nodes
-	owner   []cluster.JobKey           // per GPU: the job that holds it, or that it is promised to
+	owner   []cluster.JobKey           // per GPU: the job that holds it, or to which it is promised
 	holds   map[cluster.JobKey][]int   // owner, by job: GPUs in ascending order
 	wants   map[cluster.JobKey]holding // what each job holds or is promised
 	rivals  map[int][]cluster.JobKey   // for GPUs that several jobs want
@@ -68,9 +68,9 @@ type Ledger struct {
 }
 
 // New builds the cluster from the state: nodes by name, then id; instances by id. GPUs of live
-// allocations and of pins are taken. New ignores allocations and pins of the jobs in without. It
-// fails only if the options are invalid. Invalid data of a node only causes warnings: see
-// [cluster.State.NodeWarnings].
+// allocations and of pins count as allocated. New ignores allocations and pins of the jobs in
+// without. New fails only if the options are invalid. Invalid data of a node only causes warnings
+// (see [cluster.State.NodeWarnings]).
 func New(s *cluster.State, o Options, without ...cluster.JobKey) (*Ledger, error) {
 	v := &Ledger{opts: o, State: s, without: without, NodeOf: map[string]int{}, InRack: map[string]int{}, holds: map[cluster.JobKey][]int{}}
 	v.Nodes = slices.Clone(s.GPUNodes())
@@ -90,8 +90,9 @@ func New(s *cluster.State, o Options, without ...cluster.JobKey) (*Ledger, error
 	return v, nil
 }
 
-// Update updates the ledger from the state. It returns false if the caller needs a new ledger: the
-// GPUs, what nodes publish about them, the profile or the locality penalties have changed.
+// Update updates the ledger from the state. It returns false if the caller needs a new ledger,
+// because the GPUs, what nodes publish about them, the profile or the locality penalties have
+// changed.
 func (v *Ledger) Update(s *cluster.State, o Options) bool {
 	nodes := s.GPUNodes()
 	if len(nodes) != len(v.Nodes) || o.Profile != v.opts.Profile || o.Locality != v.opts.Locality {

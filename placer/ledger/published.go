@@ -24,7 +24,8 @@ type published struct {
 	last     [pal.NumClasses]pal.PMScore
 }
 
-// rating is a PM score and its class. value is the score that stands for all GPUs of the class.
+// rating is a GPU's PM score and its variability class. value is the score that represents all GPUs
+// of the class.
 type rating struct {
 	score, value pal.PMScore
 	class        int
@@ -84,7 +85,7 @@ func degradations(d *api.NodeDeviceResource) map[string]string {
 	return out
 }
 
-// givenText returns the scores that a plugin loaded from a profile file; "" if they come from
+// givenText returns the scores that a plugin loaded from a profile file; "" if the scores come from
 // elsewhere.
 func givenText(d *api.NodeDeviceResource) string {
 	if cluster.TextOf(d, attr.Reference) != attr.ReferenceFile {
@@ -93,8 +94,9 @@ func givenText(d *api.NodeDeviceResource) string {
 	return cluster.TextOf(d, attr.Scores)
 }
 
-// given parses the scores and classes that a plugin loaded from a profile file. It leaves the
-// values to bins. If the scores cannot be parsed, all GPUs of the group count as not measured.
+// given parses the scores and classes that a plugin loaded from a profile file. given does not set
+// the ratings' values, which [Ledger.bins] computes. If the scores cannot be parsed, all GPUs of
+// the group count as not measured.
 func given(d *api.NodeDeviceResource) map[string]map[int]rating {
 	ms, err := attr.ParseMeasurements(givenText(d))
 	if err != nil || len(ms) == 0 {
@@ -113,7 +115,7 @@ func given(d *api.NodeDeviceResource) map[string]map[int]rating {
 		}
 	}
 	for i, class := range pal.AppClasses() {
-		for k := profile.MaxClass - 1; k >= 1; k-- { // the shortest list with the GPU gives its class
+		for k := profile.MaxClass - 1; k >= 1; k-- { // the shortest list that contains the GPU gives its class
 			for _, id := range attr.SplitIDs(cluster.TextOf(d, attr.List(class, k))) {
 				if r, ok := out[attr.GPUOf(id)][i]; ok {
 					r.class = k
@@ -129,7 +131,7 @@ func given(d *api.NodeDeviceResource) map[string]map[int]rating {
 func (r rating) outlier() bool { return float64(r.score) >= profile.DefaultOptions().Outlier }
 
 // bins fills in the values of ratings: the mean score of all GPUs of one model and class in the
-// cluster. It relies on all nodes having the same profile file.
+// cluster. bins relies on all nodes having the same profile file.
 func (v *Ledger) bins(model string, gs map[string]map[int]rating) {
 	if v.givenBins == nil {
 		v.givenBins = map[binKey]pal.PMScore{}
@@ -166,8 +168,8 @@ type binKey struct {
 	app, class int
 }
 
-// lastBins returns, by application class, the value for the last variability class of a model: that
-// of the slowest known bin, but at least the lower edge of the last class.
+// lastBins returns, by application class, the value for the last variability class of a model. That
+// is the value of the slowest known bin, but at least the lower edge of the last class.
 func (v *Ledger) lastBins(model string) (last [pal.NumClasses]pal.PMScore) {
 	edges := profile.DefaultOptions().Edges
 	for k := range last {

@@ -16,12 +16,13 @@ type ModelSpeed struct {
 	// Device is the device group's name.
 	Device string       `json:"device"`
 	Class  pal.AppClass `json:"app_class"`
-	// Rate is the median of the measured rates of the model's GPUs, in Unit. GPUs is how many were
-	// measured.
+	// Rate is the median of the measured rates of the model's GPUs, in Unit. GPUs is how many GPUs
+	// were measured.
 	Rate float64 `json:"rate"`
 	Unit string  `json:"unit"`
 	GPUs int     `json:"gpus"`
-	// Speed is Rate divided by the rate of the cluster's fastest model: 0.5 takes twice as long.
+	// Speed is Rate divided by the rate of the cluster's fastest model. At 0.5, work takes twice as
+	// long.
 	Speed float64 `json:"speed"`
 }
 

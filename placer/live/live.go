@@ -2,10 +2,11 @@
 // SPDX-License-Identifier: MPL-2.0
 
 // Package live reads the current load of GPUs: utilization, memory, temperature and power. Device
-// plugins sample these on their nodes, and Nomad's client API serves them (GET
-// /v1/client/stats?node_id=, which needs node:read). Each node costs a Nomad server and a client
-// one request. A [Reader] therefore reads at most [MostNodes] nodes per call, and caches answers. A
-// node that does not answer must not delay the others, so each request has a time limit.
+// plugins sample these values on their nodes, and Nomad's client API serves them (GET
+// /v1/client/stats?node_id=, which needs node:read). To read a node, a Nomad server and a client
+// must answer one request. So a [Reader] reads at most [MostNodes] nodes per call, and caches
+// answers. Each request has a time limit, because a node that does not answer must not delay the
+// other nodes.
 package live
 
 import (
@@ -27,12 +28,12 @@ const (
 	MostNodes = 64
 	// Fresh is how long a node's answer, or its failure to answer, stays in the cache.
 	Fresh = 3 * time.Second
-	// atOnce is how many nodes are queried in parallel; within is the time limit for a node.
+	// atOnce is how many nodes are queried in parallel. within is the time limit for a node.
 	atOnce = 16
 	within = 3 * time.Second
 )
 
-// Use is the current load of a GPU. A nil value is unknown: the GPU does not report it.
+// Use is the current load of a GPU. A value is nil if the GPU does not report it.
 type Use struct {
 	// At is when the plugin read the values.
 	At time.Time `json:"at,omitzero"`
@@ -49,8 +50,9 @@ type Use struct {
 // unknown.
 func (u Use) Idle() bool { return u.Utilization != nil && *u.Utilization == 0 }
 
-// Of returns the use of each GPU from a node's statistics, by GPU id. nomad-device-nvidia uses the
-// same names for these values. The parts of a shared GPU count as one GPU.
+// Of returns the use of each GPU from a node's statistics, by GPU id. The plugin
+// nomad-device-nvidia uses the same names for these statistics. The parts of a shared GPU count as
+// one GPU.
 func Of(stats *api.HostStats) map[string]Use {
 	out := map[string]Use{}
 	for _, group := range stats.DeviceStats {
@@ -59,7 +61,7 @@ func Of(stats *api.HostStats) map[string]Use {
 		}
 		for id, s := range group.InstanceStats {
 			if s == nil || s.Stats == nil || s.Stats.Attributes[attr.StatUtilization] == nil {
-				continue // for a shared GPU, only the first part has the GPU's statistics
+				continue // of a shared GPU, only the first part has statistics
 			}
 			of := s.Stats.Attributes
 			u := Use{At: s.Timestamp, TemperatureC: number(of, attr.StatTemperature)}
@@ -91,14 +93,15 @@ func ratio(of map[string]*api.StatValue, name string) (n, all *int64) {
 	return v.IntNumeratorVal, all
 }
 
-// Reader reads nodes. Its zero value is ready to use; it is safe for concurrent use.
+// Reader reads the load of the GPUs on nodes. Its zero value is ready to use. It is safe for
+// concurrent use.
 type Reader struct {
 	mu    sync.Mutex
 	nodes map[string]*heard
 }
 
-// heard is a node's last answer. Its mutex is held during a request, so that simultaneous callers
-// for one node share one request.
+// heard is a node's last answer. Its mutex is held during a request, so that callers that read the
+// same node at the same time share one request.
 type heard struct {
 	mu  sync.Mutex
 	at  time.Time
@@ -106,8 +109,8 @@ type heard struct {
 	err error
 }
 
-// Nodes returns the load of the GPUs of some nodes, by GPU id. For nodes that did not answer it
-// returns the reason, by node id. It fails for more than [MostNodes] nodes.
+// Nodes returns the load of the GPUs of some nodes, by GPU id. For each node that did not answer,
+// silent has the reason, by node id. Nodes returns an error for more than [MostNodes] nodes.
 func (r *Reader) Nodes(ctx context.Context, c *api.Client, nodes []string) (use map[string]Use, silent map[string]error, err error) {
 	nodes = slices.Compact(slices.Sorted(slices.Values(nodes)))
 	if len(nodes) > MostNodes {
@@ -141,7 +144,7 @@ func (r *Reader) node(ctx context.Context, c *api.Client, id string) *heard {
 	brief, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	stats, err := c.Nodes().Stats(id, (&api.QueryOptions{}).WithContext(brief))
-	if ctx.Err() != nil { // the caller gave up, which is not the node's error
+	if ctx.Err() != nil { // the caller gave up; the node is not at fault
 		return &heard{err: ctx.Err()}
 	}
 	if h.at, h.use, h.err = time.Now(), nil, err; err == nil {
@@ -150,7 +153,7 @@ func (r *Reader) node(ctx context.Context, c *api.Client, id string) *heard {
 	return &heard{use: h.use, err: err}
 }
 
-// slot returns the cache entry of a node, and drops old entries of others.
+// slot returns the cache entry of a node, and drops old entries of other nodes.
 func (r *Reader) slot(id string) *heard {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -21,7 +21,7 @@ import (
 // Row is one measured time and its place in the file.
 type Row struct {
 	profile.Sample
-	// At is "file:line", or the closest to it that is known.
+	// At is "file:line", or as much of it as is known.
 	At string
 }
 
@@ -43,7 +43,7 @@ func columns() []string {
 	return []string{columnGPU, columnApp, columnTime, columnModel, columnKey, columnNoise, columnRate}
 }
 
-// ReadCSV reads a table with a header line. name is the file's name in errors.
+// ReadCSV reads a table with a header line. name is the file's name for error messages.
 func ReadCSV(name string, r io.Reader, d Defaults) ([]Row, error) {
 	in := csv.NewReader(r)
 	in.TrimLeadingSpace = true
@@ -99,7 +99,7 @@ func ReadCSV(name string, r io.Reader, d Defaults) ([]Row, error) {
 	return rows, nil
 }
 
-// csvError adds file and line to the parser's error.
+// csvError adds the file and the line to the parser's error.
 func csvError(name string, err error) error {
 	if p, ok := errors.AsType[*csv.ParseError](err); ok {
 		return fmt.Errorf("%s:%d: %w", name, p.Line, p.Err)

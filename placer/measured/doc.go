@@ -7,12 +7,12 @@
 //	gpu,app,time,model,key
 //	GPU-5f3a…,resnet50,12.81,NVIDIA H200,bs256
 //
-// A table needs the columns gpu, app and time, but not app if [Defaults] has it;
-// model, key, noise and rate may be missing. JSON is an array of objects with
-// these names, a report of the device plugin, or a profile. Errors name the file,
-// and the line or the element in it.
+// A table needs the columns gpu, app and time, except that app may be missing if [Defaults] has an
+// application. The columns model, key, noise and rate may be missing. A JSON file is an array of
+// objects with these names, a report of the device plugin, or a profile. Errors name the file, and
+// the line or element in the file.
 //
-// What [WriteCSV] writes, [ReadCSV] must read unchanged: measurements are stored
-// in this form in Nomad's variables. A new column must be optional, because
-// stored tables do not have it.
+// [ReadCSV] must read unchanged what [WriteCSV] writes, because measurements are stored in this
+// form in Nomad's variables. A new column must be optional, because stored tables do not have the
+// column.
 package measured

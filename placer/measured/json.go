@@ -21,7 +21,7 @@ import (
 const reportFormat = profile.MeasurementFormat
 
 // Read reads a file in any form: a table, an array, a report, or a profile. A profile contains the
-// times that it was built from.
+// times from which it was built.
 func Read(name string, data []byte, d Defaults) ([]Row, error) {
 	text := bytes.TrimSpace(data)
 	switch {
@@ -169,7 +169,7 @@ func jsonError(name string, data []byte, offset int64, err error) error {
 	return fmt.Errorf("%s:%d: %s", name, line(data, int(offset)), text)
 }
 
-// inJSON names the JSON value that a Go type is read from.
+// inJSON returns the name of the JSON value from which a Go type is read.
 func inJSON(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.String:

@@ -4,9 +4,10 @@
 // Package meter counts what the placer does, for Prometheus. Names and units follow Prometheus'
 // conventions: seconds, _total for counters.
 //
-// This must stay true: the metrics that /v1/metrics shows to everybody name no job, node, GPU or
-// namespace. Series that name namespaces are for operators only: [Meter.Gather] includes them if
-// its parameter "named" is true. Each other label must have few possible values.
+// What must stay true when you change it: The metrics that /v1/metrics shows to everybody name no
+// job, node, GPU or namespace. Series that name namespaces are for operators only. [Meter.Gather]
+// includes these series if its parameter "named" is true. Each other label must have few possible
+// values.
 package meter
 
 import (
@@ -26,13 +27,13 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 )
 
-// Meter holds the counters of one agent. They continue when another placer starts in it.
+// Meter holds the counters of one agent. If the agent starts another placer, the counters continue.
 type Meter struct {
 	public, named *prometheus.Registry
 	metrics       []Metric
 
-	// Registrations are by purpose and outcome, Stops by reason, Failures by cause,
-	// Notifications by outcome, and Accuracy by application class.
+	// The labels are purpose and outcome for Registrations, reason for Stops, cause for Failures,
+	// outcome for Notifications, and application class for Accuracy.
 	Registrations, Stops, Failures, Notifications *prometheus.CounterVec
 	Accuracy, Cycles                              *prometheus.HistogramVec
 
@@ -44,7 +45,7 @@ type Meter struct {
 type Metric struct {
 	Name, Kind, Help string
 	Labels           []string
-	// Named is true if the metric names namespaces, and is for operators only.
+	// Named is true if the metric names namespaces and therefore is for operators only.
 	Named bool
 }
 
@@ -56,9 +57,9 @@ const prefix = "nomad_pal_"
 // Gauge is a value that is read at each scrape.
 type Gauge struct {
 	Name, Help string
-	// Label is the name of the label; "" for a single value, which Read returns under the key "".
-	// Commas separate the names of several labels, and their values in the keys of Read. Only the
-	// first value may contain commas.
+	// Label is the name of the label. It is "" for a single value, which Read returns under the key
+	// "". Commas separate the names of several labels, and the labels' values in the keys of Read.
+	// Only the first value may contain commas.
 	Label string
 	// Counter is true if the value only grows.
 	Counter bool
@@ -110,7 +111,7 @@ func New(version, revision string, gauges []Gauge) *Meter {
 	return m
 }
 
-// begin exports most counters with the value 0, but not those of registrations. Without it,
+// begin exports, with the value 0, all counters except those of registrations. Otherwise
 // Prometheus's rate and increase would miss the first event, because they ignore the first value of
 // a series.
 func (m *Meter) begin() {
@@ -181,8 +182,8 @@ func (r reader) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// Gather returns all metrics as text in Prometheus' format. With named, it includes those that name
-// namespaces.
+// Gather returns the metrics as text in Prometheus' format. If named is set, it includes the
+// metrics that name namespaces.
 func (m *Meter) Gather(named bool) ([]byte, error) {
 	sources := prometheus.Gatherers{m.public}
 	if named {
@@ -201,8 +202,8 @@ func (m *Meter) Gather(named bool) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// Placed counts a gang that was placed after this wait. slowdown is the predicted slowdown on its
-// GPUs.
+// Placed counts a gang that was placed after it had waited this long. slowdown is the predicted
+// slowdown on the gang's GPUs.
 func (m *Meter) Placed(namespace, class string, waited time.Duration, slowdown float64) {
 	m.placements.WithLabelValues(class).Inc()
 	m.wait.WithLabelValues(class).Observe(waited.Seconds())
@@ -224,7 +225,7 @@ type transport struct {
 func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	began := time.Now()
 	resp, err := t.next.RoundTrip(r)
-	if path := strings.TrimPrefix(r.URL.Path, "/v1/"); path != "event/stream" { // the event stream answers only when something happens
+	if path := strings.TrimPrefix(r.URL.Path, "/v1/"); path != "event/stream" { // it answers only when events happen
 		code := "0"
 		if err == nil {
 			code = fmt.Sprint(resp.StatusCode)
@@ -241,8 +242,8 @@ func (t transport) CloseIdleConnections() {
 	}
 }
 
-// object returns the kind of object that a path below /v1/ names. There are few kinds, and none
-// contains a name.
+// object returns the kind of object to which a path below /v1/ leads. There are few kinds, and no
+// kind contains the name of an object.
 func object(path string) string {
 	kind, _, _ := strings.Cut(path, "/")
 	switch kind {

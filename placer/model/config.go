@@ -38,22 +38,23 @@ type Config struct {
 	Calibration profile.Options
 	// Children reports whether dispatched and periodic jobs can be registered.
 	Children bool
-	// GangReadyTimeout is how long a committed gang may be incomplete, without a pending evaluation
+	// GangReadyTimeout is how long a committed gang can be incomplete, without a pending evaluation
 	// in Nomad, before it is requeued.
 	GangReadyTimeout time.Duration
 	// Retries is how often a gang that fails through its own fault is retried on other GPUs.
 	Retries int
 	// RestartCost is the run time that a gang loses when it is stopped and restarted.
 	RestartCost time.Duration
-	// MovesPerHour is how many gangs may be moved to better GPUs within an hour.
+	// MovesPerHour is the maximum number of gangs that are moved to better GPUs within an hour.
 	MovesPerHour int
 	// Windows keep nodes free for maintenance, or for some jobs.
 	Windows []window.Window
-	// Resync is the time between full reads; in between, the placer follows Nomad's events.
+	// Resync is the time between full reads of Nomad's state. Between these reads, the placer
+	// follows Nomad's events.
 	Resync time.Duration
 }
 
-// DefaultConfig is the configuration of an agent whose files set nothing.
+// DefaultConfig returns the configuration of an agent whose files set nothing.
 func DefaultConfig() Config {
 	return Config{
 		Placement: pal.PAL,
@@ -77,7 +78,8 @@ func DefaultConfig() Config {
 }
 
 // MayStop reports whether batch jobs of a namespace and class may be stopped, unless the job itself
-// decides. from is the configuration key that allows it; "" if they may not.
+// decides. from is the configuration key that allows the placer to stop them; "" if it must not
+// stop them.
 func (c Config) MayStop(namespace string, class pal.AppClass) (may bool, from string) {
 	may, from = slices.Contains(c.DefaultPreempt, class), "default_preempt"
 	for name := c.Queue.TenantOf(namespace); name != ""; name = name[:max(0, strings.LastIndexByte(name, '/'))] {
@@ -102,7 +104,8 @@ func (c Config) Warnings(now time.Time) (out []string) {
 	return out
 }
 
-// Validate checks values that the parser does not check key by key.
+// Validate returns an error for invalid values that the parser, which checks one key at a time,
+// does not find.
 func (c Config) Validate() error {
 	if err := c.Locality.Validate(); err != nil {
 		return err

@@ -12,12 +12,12 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/failure"
 )
 
-// AvoidFor is how long a gang avoids a node, if it can, after it failed there.
+// AvoidFor is how long a gang avoids a node, if it can, after it failed on this node.
 const AvoidFor = time.Hour
 
-// FailedOn returns the names of nodes on which members of a job failed recently. It leaves out
-// failures of an unhealthy GPU, which is excluded anyway, and failures because a node went down:
-// such a node is as good as any other once it is back.
+// FailedOn returns the names of nodes on which members of a job failed recently. FailedOn leaves
+// out failures of an unhealthy GPU, which is excluded anyway. It also leaves out failures that came
+// from a node's going down, because such a node is as good as any other once it is back.
 func (m *Model) FailedOn(k cluster.JobKey, now time.Time) map[string]bool {
 	nodes := map[string]bool{}
 	for _, f := range m.failuresOf(k) {
@@ -28,9 +28,9 @@ func (m *Model) FailedOn(k cluster.JobKey, now time.Time) map[string]bool {
 	return nodes
 }
 
-// failuresOf returns the failures of a job's members with GPUs: the recorded ones, and for other
-// failed allocations what Nomad still shows. The record is limited, and a mass failure can exceed
-// it.
+// failuresOf returns the recorded failures of a job's members with GPUs. For failed allocations
+// without a recorded failure, it returns what Nomad still shows, because a mass failure can exceed
+// the limit of the record.
 func (m *Model) failuresOf(k cluster.JobKey) (found []failure.Failure) {
 	noted := map[string]bool{}
 	for _, f := range m.Failures {

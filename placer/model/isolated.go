@@ -23,7 +23,7 @@ type IsolatedJob struct {
 }
 
 // IsolateFor is how long a job stays isolated after its second panic, even if it changes. Each
-// further panic doubles the time, up to isolateMost. An unchanged job stays isolated in any case,
+// further panic doubles the time, up to isolateMost. A job that does not change stays isolated,
 // even after its first panic.
 const (
 	IsolateFor  = 10 * time.Second
@@ -71,8 +71,8 @@ func (m *Model) Isolated(job *api.Job, now time.Time) (why reason.Reason, ok boo
 
 // IsolatePanics calls do, and reports whether do returned normally. do may change the queue and the
 // view only temporarily, to find out what would happen. If a job makes do panic, that job is
-// isolated, and the caller must call IsolatePanics again. A panic is passed on if no job is known
-// to have caused it, or if that job is isolated already.
+// isolated, and the caller must call IsolatePanics again. IsolatePanics passes a panic on if no job
+// is known to have caused it, or if the job that caused it is isolated already.
 func (m *Model) IsolatePanics(do func()) (done bool) {
 	defer func() {
 		r := recover()
@@ -93,7 +93,7 @@ func (m *Model) IsolatePanics(do func()) (done bool) {
 	return true
 }
 
-// TrackIsolated keeps an isolated job in the lists.
+// TrackIsolated keeps an isolated job in the lists of jobs.
 func (m *Model) TrackIsolated(k cluster.JobKey, job *api.Job, why reason.Reason) {
 	t := m.Jobs[k]
 	if t == nil {

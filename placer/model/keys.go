@@ -24,10 +24,10 @@ type Key struct {
 	// Doc describes what the key does, and what it costs, in Markdown.
 	Doc string
 	// field returns a pointer to the value in a Config: *bool, *int, *float64, *time.Duration or
-	// *string. It is nil if the key has text.
+	// *string. field is nil if text is set.
 	field func(*Config) any
 	text  *text
-	// zero: a float64 or a duration may be 0. An int may always be 0.
+	// zero: 0 is allowed as the value of a float64 or a duration. For an int, 0 is always allowed.
 	zero bool
 }
 
@@ -119,8 +119,8 @@ func (k Key) Get(c Config) string {
 	return ""
 }
 
-// Literal returns the value as it is written in a file: with quotes, unless it is a boolean or a
-// number.
+// Literal returns the value as it is written in a file, which is with quotes unless it is a boolean
+// or a number.
 func (k Key) Literal(c Config) string {
 	if k.text == nil {
 		switch k.field(&c).(type) {
@@ -131,7 +131,7 @@ func (k Key) Literal(c Config) string {
 	return strconv.Quote(k.Get(c))
 }
 
-// ShortDuration omits zero parts: 36h instead of 36h0m0s.
+// ShortDuration formats a duration without zero parts, for example as 36h instead of 36h0m0s.
 func ShortDuration(d time.Duration) string {
 	s := d.String()
 	if strings.HasSuffix(s, "m0s") {
@@ -167,7 +167,7 @@ func topKeys() []Key {
 	}
 }
 
-// queueKey returns a key of the block queue whose value is a field.
+// queueKey returns a key of the block queue. field returns a pointer to the key's value.
 func queueKey[T any](name string, field func(*Config) *T, doc string) Key {
 	return Key{Block: "queue", Name: name, field: func(c *Config) any { return field(c) }, Doc: doc}
 }

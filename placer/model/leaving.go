@@ -23,8 +23,8 @@ import (
 const mostLeaving = 3
 
 // Leaving describes problems of the job's nodes and GPUs: drained nodes, disconnected nodes, and
-// unhealthy GPUs. Each sentence says what happens to the members there, and when. Nodes with the
-// same problem share a sentence.
+// unhealthy GPUs. Each sentence says what happens to the members on these nodes, and when. Nodes
+// with the same problem share a sentence.
 func (m *Model) Leaving(st gang.Observed) (said []reason.Reason) {
 	type sentence struct{ is, what string }
 	nodes := map[sentence][]string{}
@@ -73,7 +73,7 @@ func (m *Model) Leaving(st gang.Observed) (said []reason.Reason) {
 }
 
 // Ending returns, as a reason, that members of a waiting gang were stopped and have not ended yet;
-// zero if all have ended.
+// no reason if all have ended.
 func (m *Model) Ending(o gang.Observed) reason.Reason {
 	if o.Nomad != gang.Waiting {
 		return reason.Reason{}
@@ -93,8 +93,8 @@ func (m *Model) Ending(o gang.Observed) reason.Reason {
 // fault is a node's report about GPUs of members.
 type fault struct{ node, is, so string }
 
-// failing describes the fault of a member's GPU: its node reports it as unhealthy, or no longer
-// lists it. In both cases Nomad lets the member run.
+// failing describes the fault of a member's GPU: its node reports the GPU as unhealthy, or no
+// longer lists it. In both cases Nomad lets the member run.
 func failing(n *api.Node, id string) fault {
 	switch gpu := instance(n, id); {
 	case gpu == nil:
@@ -132,7 +132,7 @@ func instance(n *api.Node, id string) *api.NodeDevice {
 const elsewhere = "to get other GPUs for the job, stop it and run it again"
 
 // drained describes what happens to members on a node that is being drained. Nomad lets members of
-// batch jobs run until the deadline. It replaces those of services at once, a few at a time. A
+// batch jobs run until the deadline. Nomad replaces members of services at once, a few at a time. A
 // member that Nomad cannot place elsewhere, because the job is pinned to its GPUs, runs until the
 // deadline.
 func drained(n *api.Node, service, pinned bool, now time.Time) string {
@@ -157,9 +157,9 @@ func drained(n *api.Node, service, pinned bool, now time.Time) string {
 	return "Nomad stops the members there at " + reason.Second(by) + " unless they have ended by then"
 }
 
-// disconnected describes what happens to a member on a disconnected node. It takes the time of the
-// member's last change as the time of the disconnection. That is too late if the job was changed
-// since.
+// disconnected describes what happens to a member on a disconnected node. disconnected takes the
+// time of the member's last change as the time of the disconnection. This time is too late if the
+// job was changed after the disconnection.
 func disconnected(a *cluster.Alloc, job *api.Job) string {
 	is := "the members there count as running"
 	if after := lostAfter(job, a.Group); after > 0 {
@@ -168,8 +168,8 @@ func disconnected(a *cluster.Alloc, job *api.Job) string {
 	return is
 }
 
-// lostAfter returns how long members of a group may stay on a disconnected node; 0 if the job sets
-// no limit.
+// lostAfter returns how long members of a group can stay on a disconnected node before Nomad counts
+// them as lost; 0 if the job sets no limit.
 func lostAfter(job *api.Job, group string) time.Duration {
 	tg := job.LookupTaskGroup(group)
 	if tg == nil || tg.Disconnect == nil || tg.Disconnect.LostAfter == nil {

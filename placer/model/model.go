@@ -2,16 +2,17 @@
 // SPDX-License-Identifier: MPL-2.0
 
 // Package model holds the placer's knowledge at one moment: Nomad's state, who holds which GPU, the
-// gangs and their queue, and the configuration. It is pure: it makes no requests, reads no clock
-// and logs nothing. The placer acts on a [Model]; package query answers questions from one.
+// gangs and their queue, and the configuration. The package is pure, which means that it makes no
+// requests, reads no clock and logs nothing. The placer acts on a [Model]; package query answers
+// questions from one.
 //
-// It builds on Nomad's state (placer/cluster), the view of GPUs (placer/request), the life of one
-// gang (placer/gang) and the queue (pal/queue).
+// The package builds on Nomad's state (placer/cluster), the view of GPUs (placer/request), the life
+// of one gang (placer/gang) and the queue (pal/queue).
 //
-// Snapshots are clones of the model, and others read them while the placer changes the original. So
-// a new field that is changed in place must be copied in [Model.Clone]; a field that is only
-// replaced as a whole may be shared. [Model.Reset] must forget each field that is derived from
-// Nomad's state, because the placer calls it after a panic.
+// Snapshots are clones of the model, and other goroutines read them while the placer changes the
+// original. So a new field that is changed in place must be copied in [Model.Clone]; a clone may
+// share a field that is only replaced as a whole. [Model.Reset] must forget each field that is
+// derived from Nomad's state, because the placer calls it after a panic.
 package model
 
 import (
@@ -128,7 +129,8 @@ func (m *Model) leaveQueue(t *Tracked) {
 	m.Queue.Removed(now, id)
 }
 
-// At returns where the gang is, according to the ledger. Each cycle passes it to the queue.
+// At returns where the gang is, according to the ledger. Each cycle passes this placement to the
+// queue.
 func (m *Model) At(t *Tracked) pal.Placement {
 	return m.View.Running(t.Request, m.View.Holds(t.Key))
 }
@@ -163,8 +165,8 @@ func (m *Model) HeldByNamespace() map[string]float64 {
 	return gpus
 }
 
-// heldBy counts held GPUs by namespace and user. It counts all jobs that cannot be read, and those
-// of our jobs that chosen selects.
+// heldBy counts held GPUs by namespace and user. heldBy counts all jobs that cannot be read, and
+// those of the placer's jobs that chosen selects.
 func (m *Model) heldBy(chosen func(*Tracked) bool) map[queue.Payer]float64 {
 	gpus := map[queue.Payer]float64{}
 	for _, t := range m.Sorted() {
@@ -184,8 +186,8 @@ func (m *Model) heldBy(chosen func(*Tracked) bool) map[queue.Payer]float64 {
 func (m *Model) amount(k cluster.JobKey) float64 { return m.View.Cluster.Amount(m.View.Holds(k)...) }
 
 // Sorted returns the jobs in order of their keys; callers must not change the list. The list is
-// kept from cycle to cycle, so that thousands of jobs need not be sorted each time. It is valid if
-// it is as long as the map, because [Model.Add] and [Model.Forget] update or drop it.
+// kept from cycle to cycle, so that thousands of jobs need not be sorted each time. The list is
+// valid if it is as long as the map, because [Model.Add] and [Model.Forget] update or drop it.
 func (m *Model) Sorted() []*Tracked {
 	if len(m.order) != len(m.Jobs) {
 		m.order = make([]*Tracked, 0, len(m.Jobs))
@@ -222,7 +224,7 @@ func (m *Model) Forget(k cluster.JobKey) {
 	delete(m.Jobs, k)
 }
 
-// ByID returns the job with that id in the queue; nil if it is not tracked.
+// ByID returns the job with this id in the queue; nil if the model does not track it.
 func (m *Model) ByID(id string) *Tracked { return m.Jobs[KeyOf(id)] }
 
 // KeyOf returns the key of the job with that id in the queue.
@@ -237,9 +239,9 @@ func (m *Model) Unregistered(id string) bool {
 	return t != nil && t.Unregistered
 }
 
-// Observed returns the state of a job. It does not examine isolated jobs. For a tracked gang it
-// returns the state that the placer last saw, so decisions and answers agree; later changes count
-// from the next cycle on.
+// Observed returns the state of a job. Observed does not examine isolated jobs. For a tracked gang,
+// it returns the state that the placer last saw, so decisions and answers agree; later changes
+// count from the next cycle on.
 func (m *Model) Observed(job *api.Job) gang.Observed {
 	if _, ok := m.Isolated(job, m.Time); ok {
 		return isolatedObserved(job)
@@ -276,12 +278,12 @@ type Dependency struct {
 	// Due is when to read the job from Nomad again; zero: at once.
 	Due time.Time
 	// Heard is the index of the last change that an event reported; zero: no event. Nomad sends an
-	// event before it makes the change (seen on 1.11.3). Until Nomad returns the job with that
-	// index, its answer is outdated. So is the answer that there is no such job, unless the job was
-	// Purged.
+	// event before it makes the change (seen on 1.11.3). Until Nomad returns the job with this
+	// index, Nomad's answers are outdated. The answer that there is no such job is outdated, too,
+	// unless the job was Purged.
 	Heard  uint64
 	Purged bool
-	// Finished is when the job succeeded; zero: it has not, and Why describes its state.
+	// Finished is when the job succeeded; zero: it has not succeeded, and Why describes its state.
 	Finished time.Time
 	Why      reason.Reason
 }
@@ -333,7 +335,7 @@ type Tracked struct {
 	PassedOver        bool
 	EvaluationQueries EvaluationQueries
 	// After names an unfinished job from the job's pal_after; nil if all have finished. Eligible is
-	// when the last of them finished.
+	// when the last of these jobs finished.
 	After    *reason.Reason
 	Eligible time.Time
 	// ProgressTrouble is why the job's progress is unknown although the job should report it.
@@ -344,8 +346,8 @@ type Tracked struct {
 	unfit map[unfitNode]time.Time
 	// runs are the finished runs of the job's name, see [Model.runsOf].
 	runs queue.PastRuns
-	// booked is the time up to which the queue has counted the job's usage. It is set when the job
-	// leaves the queue while it runs.
+	// booked is the time up to which the queue has counted the job's usage. booked is set when the
+	// job leaves the queue while the job runs.
 	booked time.Duration
 }
 
@@ -402,8 +404,8 @@ func (t *Tracked) Unfit(job *api.Job, now time.Time) map[string]bool {
 	return nodes
 }
 
-// EvaluationQueries counts how often the evaluations of one job were queried since it was last
-// registered. Index is the job's JobModifyIndex then.
+// EvaluationQueries counts how often the evaluations of one job were queried since the job was last
+// registered. Index is the job's JobModifyIndex at this registration.
 type EvaluationQueries struct {
 	Index uint64
 	Last  time.Time
@@ -419,7 +421,7 @@ func (t *Tracked) Dependencies() (keys []cluster.JobKey) {
 }
 
 // WaitsForOthers reports whether a job waits for the jobs in its pal_after, if it names any. A job
-// that has already run no longer waits for them, unless its author edits it.
+// that has already run no longer waits for these jobs, unless its author edits it.
 func (t *Tracked) WaitsForOthers() bool {
 	return t.Nomad == gang.Waiting && t.Refused == nil && len(t.Pins.Groups) == 0
 }
@@ -449,7 +451,7 @@ func (m *Model) statusOf(t *Tracked, w *Wait) JobStatus {
 	if s := t.Request.Gang.Share; s < 1 {
 		j.Share = s
 	}
-	if t.Refused != nil && len(t.Members) > 0 { // its current request cannot be read, so show the GPUs that it holds
+	if t.Refused != nil && len(t.Members) > 0 { // the job's current request cannot be read, so show the GPUs that the job holds
 		j.GPUs = t.Holds()
 		if t.Record != nil {
 			j.Class = string(t.Record.Decision.Class)
@@ -463,7 +465,7 @@ func (m *Model) statusOf(t *Tracked, w *Wait) JobStatus {
 // job, the reason includes why it was requeued.
 func (t *Tracked) WhyWaits(b gang.Book, w *Wait, queued reason.Reason) reason.Reason {
 	switch {
-	case t.Refused != nil: // its job is being stopped because its members had completed
+	case t.Refused != nil: // the job is being stopped because its members had completed
 		return Refused(t.Refused)
 	case t.After != nil:
 		return *t.After

@@ -16,9 +16,9 @@ import (
 // Runs counts the jobs that a parameterized or periodic job has created and that Nomad still has:
 // the runs of an array.
 type Runs struct {
-	// Running counts jobs that start, run or are being stopped, and jobs that Nomad places alone.
-	// Waiting counts jobs that wait (also while their stopped members are ending), that cannot be
-	// served, or that have lost members.
+	// Running counts jobs that start, run or are being stopped, and jobs that Nomad places by
+	// itself. Waiting counts jobs that wait (also while their stopped members are ending), that
+	// cannot be served, or that have lost members.
 	Running int `json:"running"`
 	Waiting int `json:"waiting"`
 	// Complete, Failed and Stopped count jobs that have ended or will not be retried.
@@ -30,7 +30,7 @@ type Runs struct {
 // Total returns the number of jobs.
 func (r Runs) Total() int { return r.Running + r.Waiting + r.Complete + r.Failed + r.Stopped }
 
-// GoOn reports whether some of the jobs have not ended; r may be nil.
+// GoOn reports whether some of the jobs have not ended; r can be nil.
 func (r *Runs) GoOn() bool { return r != nil && r.Running+r.Waiting > 0 }
 
 // String formats the counts: "4 running, 90 waiting, 6 complete, of 100".
@@ -66,9 +66,10 @@ func (r *Runs) Count(state gang.State, outcome string) {
 
 // ByArray replaces the elements of each array by one entry, at the place of the first element. The
 // entry has the name of the parameterized or periodic job, the sums of the elements' GPUs and
-// nodes, the earliest times of submission and start, and the latest expected end, if each element
-// has one. It has neither size nor progress; its other values are those of the first element. An
-// array with only one element is not replaced. listed is a part of all.
+// nodes, and the earliest times of submission and start. If each element has an expected end, the
+// entry has the latest of these. The entry has neither size nor progress; its other values are
+// those of the first element. An array with only one element is not replaced. listed is a subset of
+// all.
 func ByArray(listed, all []JobStatus) []JobStatus {
 	key := func(j JobStatus) cluster.JobKey { return cluster.JobKey{Namespace: j.Namespace, ID: j.Job} }
 	runs := map[cluster.JobKey]*Runs{}
@@ -90,7 +91,7 @@ func ByArray(listed, all []JobStatus) []JobStatus {
 			at[k] = len(out)
 			j.Job, j.Parent, j.Runs = j.Parent, "", runs[k]
 			out = append(out, j)
-		case !listed: // the array itself; its elements may come later
+		case !listed: // the array itself; its elements can follow later
 			at[k] = len(out)
 			out = append(out, j)
 		}
@@ -98,8 +99,8 @@ func ByArray(listed, all []JobStatus) []JobStatus {
 	return out
 }
 
-// absorb adds a further element to the entry. If the entry is still the array's own, it first takes
-// the element's values.
+// absorb adds a further element to the entry. If the entry still has only the array's own values,
+// it first takes the element's values.
 func (j *JobStatus) absorb(o JobStatus) {
 	if j.State == gang.Template || j.State == gang.Ended {
 		o.Job, o.Parent, o.Runs = j.Job, "", j.Runs

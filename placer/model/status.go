@@ -50,49 +50,50 @@ type JobStatus struct {
 	Namespace string     `json:"namespace"` // the job's namespace
 	Job       string     `json:"job"`       // the job's id
 	State     gang.State `json:"state"`     // the job's state
-	// Position is the job's position in the queue, from 1; 0 if it has none: it does not wait, it
-	// waits outside the queue (for its pal_after, for example), or it could never run.
+	// Position is the job's position in the queue, from 1; 0 if the job does not wait, waits
+	// outside the queue (for its pal_after, for example), or could never run.
 	Position int `json:"position,omitempty"`
-	// User is its owner, from pal_user.
+	// User is the job's owner, from pal_user.
 	User string `json:"user,omitempty"`
-	// Held reports whether somebody holds it.
+	// Held reports whether somebody holds the job.
 	Held bool `json:"held,omitempty"`
 	// Priority is the job's priority in the queue: that of its jobspec, unless somebody has set
-	// another.
+	// another priority.
 	Priority int `json:"priority"`
-	// GPUs is how many GPUs the job has or requests. If these are parts of shared GPUs, Share is
-	// how much of a whole GPU each counts for.
+	// GPUs is how many GPUs the job has or requests. If these are parts of shared GPUs, each part
+	// counts as Share of a whole GPU.
 	GPUs  int     `json:"gpus"`
 	Share float64 `json:"share,omitempty"`
 	Class string  `json:"class,omitempty"` // application class; "" if the placer does not know it
-	// Reason is why it waits, or cannot be served. For a running job it names drained or
+	// Reason is why the job waits, or cannot be served. For a running job it names drained or
 	// disconnected nodes and unhealthy GPUs of its members, and canaries that run beside the old
 	// version.
 	Reason reason.Reason `json:"reason,omitzero"`
-	// Submitted is when its author submitted it; zero if the placer has set the job aside after an
-	// internal error.
+	// Submitted is when the job's author submitted it; zero if the placer has set the job aside
+	// after an internal error.
 	Submitted time.Time `json:"submitted"`
-	// StartFrom and StartTo are the range of its expected start, if there is a forecast.
+	// StartFrom and StartTo are the range of the job's expected start, if there is a forecast.
 	StartFrom time.Time `json:"start_from,omitzero"`
 	StartTo   time.Time `json:"start_to,omitzero"`
 	// Elastic is the size of an elastic gang.
 	Elastic *queue.Size `json:"elastic,omitempty"`
-	// Nodes is how many nodes its members are on. Started is when the first member was placed.
+	// Nodes is on how many nodes the job's members are. Started is when the first member was
+	// placed.
 	Nodes   int       `json:"nodes,omitempty"`
 	Started time.Time `json:"started,omitzero"`
-	// EndFrom and EndTo are the range of its expected end, if there is a forecast.
+	// EndFrom and EndTo are the range of the job's expected end, if there is a forecast.
 	EndFrom time.Time `json:"end_from,omitzero"`
 	EndTo   time.Time `json:"end_to,omitzero"`
-	// Progress is how much of its work it reports as done, from 0 to 1.
+	// Progress is how much of its work the job reports as done, from 0 to 1.
 	Progress *float64 `json:"progress,omitempty"`
-	// Parent is the parameterized or periodic job that created it. Runs counts the jobs that a
-	// parameterized or periodic job has created: the runs of an array.
+	// Parent is the parameterized or periodic job that created this job. Runs counts the jobs that
+	// a parameterized or periodic job has created: the runs of an array.
 	Parent string `json:"parent,omitempty"`
 	Runs   *Runs  `json:"runs,omitempty"`
 }
 
-// GPUsInTrouble counts GPUs by trouble: unhealthy and quarantined ones are not chosen, degraded
-// ones are chosen last.
+// GPUsInTrouble counts GPUs by trouble. Unhealthy and quarantined GPUs are not chosen; degraded
+// GPUs are chosen last.
 type GPUsInTrouble struct {
 	Unhealthy   float64 `json:"unhealthy"`
 	Quarantined float64 `json:"quarantined"`
@@ -100,14 +101,14 @@ type GPUsInTrouble struct {
 }
 
 // Slowdown is the predicted slowdown of gangs, a mean over their GPUs. Chosen is the slowdown as
-// placed; Packed is what packing would have given at that moment. Gangs for which either is unknown
-// do not count.
+// placed; Packed is what packing would have given at that moment. Gangs for which one of the two is
+// unknown do not count.
 type Slowdown struct {
 	GPUs           int
 	Chosen, Packed float64
 }
 
-// add adds a gang.
+// add counts a gang with the decision d.
 func (s *Slowdown) add(d pal.Decision) {
 	if d.Chosen == nil || d.Packed == nil || d.Chosen.Cost <= 0 || d.Packed.Cost <= 0 || d.Demand <= 0 {
 		return
@@ -133,7 +134,7 @@ func (j JobStatus) LeastGPUs() int {
 	return j.GPUs
 }
 
-// Amount returns how many whole GPUs this many of the job's GPUs count for.
+// Amount returns as how many whole GPUs this many of the job's GPUs count.
 func (j JobStatus) Amount(gpus int) float64 { return float64(gpus) * cmp.Or(j.Share, 1) }
 
 // InRange formats a range: "2–8", or "8" if both ends are equal.
@@ -166,7 +167,7 @@ func (m *Model) StatusOf(t *Tracked, waits map[string]*Wait) JobStatus {
 }
 
 // CanariesRun returns, as a reason, that canaries of a service's new version run beside the old
-// version; zero if none do.
+// version; no reason if none do.
 func CanariesRun(st gang.Observed) reason.Reason {
 	if !gang.HasCanaries(st.Job) {
 		return reason.Reason{}
@@ -185,7 +186,7 @@ func CanariesRun(st gang.Observed) reason.Reason {
 	return r
 }
 
-// Wait fills in position, reason and forecast of a waiting job; w may be nil.
+// Wait fills in the position, reason and forecast of a waiting job; w can be nil.
 func (j *JobStatus) Wait(w *Wait) {
 	if w == nil {
 		return
@@ -219,7 +220,7 @@ func (m *Model) Status(waits map[string]*Wait) Status {
 }
 
 // CountGPUs counts all GPUs, and the GPUs in each state. An unhealthy or quarantined GPU that a job
-// holds does not count as allocated: see [GPUState]. A degraded GPU may also count as free or
+// holds does not count as allocated: see [GPUState]. A degraded GPU can also count as free or
 // allocated.
 func (s *Status) CountGPUs(m *Model) {
 	c := m.View.Cluster
@@ -255,8 +256,8 @@ func (s *Status) CountGPUs(m *Model) {
 	}
 }
 
-// OutlierFor returns the application classes for which the cluster's GPU i is an outlier: its PM
-// score is above the threshold.
+// OutlierFor returns the application classes for which the cluster's GPU i is an outlier, because
+// its PM score is above the threshold.
 func (m *Model) OutlierFor(i int) (classes []pal.AppClass) {
 	above := cmp.Or(m.Cfg.Queue.OutlierThreshold, queue.DefaultOutlierThreshold)
 	scores := m.View.Cluster.GPU(i).Scores
@@ -285,12 +286,12 @@ func (m *Model) GPUState(i int, now time.Time) GPUState {
 	return GPUFree
 }
 
-// GPUState is the state of a GPU. If several apply, the first constant in their order below counts:
-// an unhealthy GPU may also be allocated.
+// GPUState is the state of a GPU. If several states apply, the first one in the order of the
+// constants below counts. For example, an unhealthy GPU that is allocated counts as unhealthy.
 type GPUState string
 
-// RedactedFor returns the status for a user who may see this job. It hides the names of jobs in
-// namespaces that the user may not see.
+// RedactedFor returns the status for a user who may see this job. RedactedFor hides the names of
+// jobs in namespaces that the user may not see.
 func (j JobStatus) RedactedFor(sees Sees) JobStatus {
 	j.Reason = j.Reason.RedactedFor(sees.Name)
 	return j
@@ -325,8 +326,8 @@ func (sees Sees) names(jobs []string) (names []string) {
 	return names
 }
 
-// The states of a GPU. Unavailable: its node accepts no jobs or has just come back, or tasks of a
-// purged job may still run on it.
+// The states of a GPU. Unavailable: the GPU's node accepts no jobs or has just come back, or tasks
+// of a purged job may still run on the GPU.
 const (
 	GPUUnhealthy   GPUState = "unhealthy"
 	GPUQuarantined GPUState = "quarantined"

@@ -14,25 +14,25 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// unanswered is a registration by the placer that Nomad has not answered and may still write. Nomad
+// unanswered is a registration by the placer that Nomad has not answered and can still write. Nomad
 // compares the index before it writes, not in the same step, so a late write can overwrite a newer
 // job.
 type unanswered struct {
 	over    uint64      // the JobModifyIndex of the job that the registration was to replace
-	created uint64      // its CreateIndex; 0 if it had none
+	created uint64      // the CreateIndex of that job; 0 if it had none
 	spec    string      // [gang.SpecText] of the job that was sent
 	start   *gang.Start // nil if the registration starts nothing
-	gpus    []string    // that the start uses
-	until   time.Time   // after that, Nomad no longer writes it
+	gpus    []string    // the GPUs that the start uses
+	until   time.Time   // after this time, Nomad no longer writes the registration
 }
 
-// UnansweredFor is how long Nomad may still write an unanswered registration. Its GPUs are reserved
-// for that time. Nomad's servers work on no request for longer.
+// UnansweredFor is how long Nomad can still write an unanswered registration, because Nomad's
+// servers work on no request for longer. The registration's GPUs are reserved for this time.
 const UnansweredFor = time.Minute
 
-// NoteUnanswered records that the job sent was to replace the job was, and that Nomad has not
-// answered. It skips registrations without pins, because nothing distinguishes them from the
-// author's own.
+// NoteUnanswered records that Nomad has not answered the registration of sent over was.
+// NoteUnanswered skips registrations without pins, because nothing distinguishes them from the
+// author's own registrations.
 func (m *Model) NoteUnanswered(sent, was *api.Job, start *gang.Start) {
 	if _, pinned := rewrite.Pinned(sent); !pinned || was == nil {
 		return
@@ -71,8 +71,8 @@ func (m *Model) Unanswered(version *api.Job) (starts []gang.Start) {
 }
 
 // forgetUnanswered forgets registrations that Nomad can no longer write. If the job looks
-// unchanged, Nomad may have written one without showing it yet. Such a registration is kept until
-// the next full read.
+// unchanged, Nomad may have written a registration without showing the result yet. Such a
+// registration is kept until the next full read.
 func (m *Model) forgetUnanswered(now time.Time) {
 	for k, us := range m.unanswered {
 		us = slices.DeleteFunc(slices.Clone(us), func(u unanswered) bool {
@@ -88,8 +88,8 @@ func (m *Model) forgetUnanswered(now time.Time) {
 	}
 }
 
-// HeldGPUs returns, by job, the GPUs that a decision or an unanswered start reserves for a job,
-// whether or not allocations or pins hold them, too.
+// HeldGPUs returns, by job, the GPUs that a decision or an unanswered start reserves for the job,
+// whether or not allocations or pins also hold these GPUs.
 func (m *Model) HeldGPUs(now time.Time) map[cluster.JobKey][]string {
 	held := map[cluster.JobKey][]string{}
 	for _, t := range m.Sorted() {

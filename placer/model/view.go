@@ -55,8 +55,8 @@ func (m *Model) slowerBeside(k cluster.JobKey) (slower [pal.NumClasses]float64) 
 	return slower
 }
 
-// UpdateView updates the view. If that is impossible, it builds a new view and adapts the queue to
-// it.
+// UpdateView updates the view. If an update is impossible, it builds a new view and adapts the
+// queue to the new view.
 func (m *Model) UpdateView(now time.Time) error {
 	m.State.Elapse(now)
 	m.forgetUnanswered(now)
@@ -75,7 +75,7 @@ func (m *Model) UpdateView(now time.Time) error {
 // rebase converts the queue to the GPU numbers of a new cluster.
 func (m *Model) rebase() {
 	for _, t := range m.Jobs {
-		t.Target = nil // its GPU numbers are invalid now
+		t.Target = nil // the target's GPU numbers are invalid now
 	}
 	m.Queue.Rebase(func(id string, g pal.Gang, pl pal.Placement) (pal.Gang, pal.Placement) {
 		unknown := pal.Placement{Penalty: 1, PMScore: 1}
@@ -101,7 +101,7 @@ func (m *Model) Reconsider() {
 		}
 		now := t.Request.Gang
 		now.MemberSets = slices.Clone(now.MemberSets)
-		for i := range now.MemberSets { // keep the counts: members that have finished since still count
+		for i := range now.MemberSets { // keep the counts, because members that have finished since still count
 			now.MemberSets[i].Members = g.MemberSets[i].Members
 		}
 		return now
@@ -109,7 +109,7 @@ func (m *Model) Reconsider() {
 }
 
 // RequestOf returns what a job requests. A waiting gang also avoids nodes on which Nomad's dry run
-// refused it, and a requeued one the nodes where it failed.
+// refused it, and a requeued gang also avoids the nodes where it failed.
 func (m *Model) RequestOf(st gang.Observed) (request.Request, error) {
 	r, err := m.View.Request(st.Job)
 	if err != nil {
@@ -134,7 +134,7 @@ func (m *Model) Avoids(st gang.Observed, now time.Time) map[string]bool {
 	return m.FailedOn(st.Key, now)
 }
 
-// BuildProfile returns a new profile, or the one in force if nothing changed.
+// BuildProfile returns a new profile, or the present one if nothing changed.
 func (m *Model) BuildProfile() (*profile.Profile, error) {
 	if m.View != nil && m.BuiltFrom == m.State.NodeGeneration() {
 		return m.Profile, nil
@@ -176,6 +176,6 @@ func (c Config) QueueOptions() queue.Options {
 // events must not wait until thousands of gangs are committed or stopped.
 const StartsPerCycle = 256
 
-// Policy returns the placement policy for members of running jobs: they accept any neighbours,
-// because the rest of their job waits for them.
+// Policy returns the placement policy for members of running jobs. These members accept any
+// neighbours, because the rest of their job waits for them.
 func (c Config) Policy() pal.Policy { return queue.Placement(c.Placement) }

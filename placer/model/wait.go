@@ -39,8 +39,8 @@ func (w *Wait) Why() reason.Reason {
 // at converts a time of the queue.
 func at(d time.Duration) time.Time { return time.Unix(0, int64(d)).UTC() }
 
-// Idle adapts the wait for the case that no placer is active. Then there is no forecast, and a job
-// that only needs a decision waits for a placer.
+// Idle adapts the wait for the case that no placer is active. Without an active placer, there is no
+// forecast, and a job that only needs a decision waits for a placer.
 func (w *Wait) Idle() {
 	w.From, w.To = 0, 0
 	switch w.Reason {
@@ -50,8 +50,8 @@ func (w *Wait) Idle() {
 	}
 }
 
-// Barred names a group that no node could run, even an idle one. It returns no reason if each group
-// has such a node.
+// Barred returns, as a reason, a group that no node could run even if the node were idle. It
+// returns no reason if there is no such group.
 func Barred(found []request.Obstacle) reason.Reason {
 	lasting := map[string]int{}
 	for _, o := range found {
@@ -75,7 +75,7 @@ func Obstruct(d *pal.Decision, found []request.Obstacle) {
 }
 
 // away returns the reason that a job waits for nodes that may come back; zero if no such node could
-// serve it.
+// serve the job.
 func away(found []request.Obstacle) reason.Reason {
 	r := withObstacles(reason.Reason{Kind: reason.Away}, func(o request.Obstacle) bool { return o.Away }, found)
 	if len(r.Because) == 0 {
@@ -91,7 +91,7 @@ const mostObstacles = 3
 func withObstacles(r reason.Reason, counts func(request.Obstacle) bool, found []request.Obstacle) reason.Reason {
 	var lacks []reason.Reason
 	for _, o := range found {
-		// Several groups may lack the same.
+		// Several groups can lack the same thing.
 		if lack := o.Reason(); counts(o) && !slices.ContainsFunc(lacks, lack.Same) {
 			lacks = append(lacks, lack)
 		}
@@ -106,8 +106,8 @@ func withObstacles(r reason.Reason, counts func(request.Obstacle) bool, found []
 func lasting(o request.Obstacle) bool { return !o.Now || o.Away }
 
 // WaitsOf returns what each waiting job waits for, by its id in the queue. Jobs that could never
-// run get no position. To the queue, GPUs that jobs outside of it hold look like missing GPUs, so
-// WaitsOf corrects its reasons.
+// run get no position. If jobs outside the queue hold GPUs, these GPUs look to the queue as if they
+// were missing, so WaitsOf corrects the queue's reasons.
 func (m *Model) WaitsOf(ws []queue.Wait, c *pal.Cluster) map[string]*Wait {
 	out := map[string]*Wait{}
 	whyNot := whyNotOnce(c)
@@ -116,7 +116,7 @@ func (m *Model) WaitsOf(ws []queue.Wait, c *pal.Cluster) map[string]*Wait {
 		shown := &Wait{Wait: w, never: w.Reason == reason.Limit}
 		if t := m.ByID(w.Job); t != nil && w.Reason == reason.TooLarge {
 			shown.never, shown.why = whyNot(m.View.Ever(t.Request))
-			shown.Reason = reason.GPUs // other jobs hold them, unless the gang can never run
+			shown.Reason = reason.GPUs // other jobs hold the GPUs, unless the gang can never run
 			found := m.View.LastingObstacles(t.Job)
 			if why := Barred(found); !shown.never && !why.IsZero() {
 				shown.never, shown.why = true, why
@@ -134,7 +134,7 @@ func (m *Model) WaitsOf(ws []queue.Wait, c *pal.Cluster) map[string]*Wait {
 		if t := m.ByID(w.Job); t != nil && w.Reason == reason.Next && !t.Trouble().IsZero() {
 			shown.why, shown.From, shown.To = t.Trouble(), 0, 0 // the job has been tried
 		}
-		if w.Reason == reason.Locality { // it does not take the GPUs that are free now
+		if w.Reason == reason.Locality { // the job does not take the GPUs that are free now
 			now := gang.QueueTime(m.Time)
 			shown.To = max(now, w.Until)
 			shown.From = min(max(shown.From, now), shown.To) // 0 if there is no forecast

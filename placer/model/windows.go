@@ -23,7 +23,7 @@ type windowsInForce struct {
 }
 
 // SyncWindows passes the windows to the queue if they may have changed: the cluster was rebuilt,
-// nodes were added, or a window has ended and its next occurrence counts.
+// nodes were added, or a window has ended, so that its next occurrence counts.
 func (m *Model) SyncWindows(now time.Time) {
 	w := &m.Windows
 	known := w.view == m.View && w.epoch == m.View.Epoch() && (w.next.IsZero() || now.Before(w.next))
@@ -41,7 +41,7 @@ type OpenWindow struct {
 	Name string
 	To   time.Time
 	GPUs []int
-	For  []string // who may use them: see [window.Window]
+	For  []string // who may use these GPUs: see [window.Window]
 }
 
 // OpenWindows returns the windows that are open now.

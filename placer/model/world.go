@@ -49,9 +49,9 @@ func (w world) OthersHold(k cluster.JobKey, gpus []string) bool {
 	})
 }
 
-// LastFailure returns the newest failure of a member that Nomad has not replaced; nil for none. The
-// member must have run this version of the job or a later one. A failed member of a service counts
-// until Nomad replaces it, even if the job changes.
+// LastFailure returns the newest failure of a member that Nomad has not replaced; nil if there is
+// none. The member must have run this version of the job or a later one. A failed member of a
+// service counts until Nomad replaces it, even if the job changes.
 func (w world) LastFailure(job *api.Job) (last *failure.Failure) {
 	for _, f := range w.failuresOf(cluster.KeyOf(job)) {
 		if a := w.State.Allocs[f.Alloc]; a == nil || !failedAsItIs(job, a) {
@@ -92,8 +92,8 @@ func (w world) Resized(g *gang.Lifecycle, to pal.Placement) (rewrite.Pins, error
 
 // RoomForMissing returns where the missing members of a running gang fit. The gang's pins are
 // widened, never replaced, because running members must stay where they are. Lost members get GPUs
-// before other gangs start; if the members do not need each other, as many of the lost ones as fit
-// may start. Members that the author has added (nomad job scale) get GPUs as in
+// before other gangs start. If the members do not need each other, as many of the lost members as
+// fit can start. Members that the author has added (nomad job scale) get GPUs as in
 // [queue.Queue.RoomFor].
 func (w world) RoomForMissing(g *gang.Lifecycle) (gang.Room, error) {
 	r, err := w.View.Missing(g.Job)
@@ -140,9 +140,10 @@ func fewer(r request.Request, members int) request.Request {
 	return r
 }
 
-// RoomForCanaries returns where the canaries of a new version fit, beside the old members. They
-// soon replace the old members, so they wait for no other job, but the tenant's limits apply. Pins
-// to GPUs name all GPUs that the old version may use; they are first reduced to the GPUs in use.
+// RoomForCanaries returns where the canaries of a new version fit, beside the old members. The
+// canaries soon replace the old members, so they wait for no other job, but the tenant's limits
+// apply. Pins to GPUs name all GPUs that the old version may use, so RoomForCanaries first reduces
+// these pins to the GPUs in use.
 func (w world) RoomForCanaries(g *gang.Lifecycle) (gang.Room, error) {
 	r, err := w.View.Canaries(g.Job)
 	if err != nil || r.Gang.GPUs() == 0 {
@@ -161,7 +162,7 @@ func (w world) RoomForCanaries(g *gang.Lifecycle) (gang.Room, error) {
 }
 
 // CanariesBarred returns the tenant's limit that forbids the canaries in r on top of the GPUs that
-// the gang holds; zero if no limit does.
+// the gang holds; no reason if no limit does.
 func (m *Model) CanariesBarred(g *gang.Lifecycle, r request.Request) (wait queue.Wait, why reason.Reason) {
 	job := g.QueueJob(m.Cfg.RestartCost)
 	job.Gang, job.Least = r.Gang, 0
@@ -200,7 +201,7 @@ func (m *Model) roomFor(g *gang.Lifecycle, r request.Request, v *request.View, c
 		room.Decision = pal.Explain(v.Cluster, r.Gang, m.Cfg.Policy())
 		room.Reason = room.Decision.Reason
 	default:
-		wait.Ahead = "a waiting job" // not every user may see its name
+		wait.Ahead = "a waiting job" // not every user may see the job's name
 		room.Reason = wait.Why()
 	}
 	return room

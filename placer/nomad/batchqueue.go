@@ -13,7 +13,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// passthrough is the queue type that means no queue.
+// passthrough is the queue type that means that there is no queue.
 const passthrough = "passthrough"
 
 // queueConfig is the batch queue in a scheduler's configuration or in a node pool. The names, and a
@@ -31,9 +31,9 @@ func (q queueConfig) kind() string {
 	return ""
 }
 
-// BatchQueues finds the queues of the given node pools: in the scheduler's configuration, in the
-// pools and, if the token may not see one of these, by querying the queues themselves. Nomad's API
-// module does not know them yet.
+// BatchQueues returns the queues of the given node pools. It reads the scheduler's configuration
+// and the pools. If the token may not read both, it queries the queues themselves. Nomad's API
+// module does not know these queues yet.
 func (c *Client) BatchQueues(ctx context.Context, pools []string) (cluster.BatchQueues, error) {
 	out := cluster.BatchQueues{}
 	q := (&api.QueryOptions{}).WithContext(ctx)
@@ -70,8 +70,8 @@ func (c *Client) BatchQueues(ctx context.Context, pools []string) (cluster.Batch
 	return out, c.queryBatchQueues(ctx, pools, out)
 }
 
-// queryBatchQueues queries the queue of each pool. A Nomad without queues does not know this
-// request.
+// queryBatchQueues queries the queue of each pool. A version of Nomad without queues does not know
+// this request.
 func (c *Client) queryBatchQueues(ctx context.Context, pools []string, out cluster.BatchQueues) error {
 	for _, pool := range pools {
 		q := everywhere(ctx)
@@ -90,7 +90,7 @@ func (c *Client) queryBatchQueues(ctx context.Context, pools []string, out clust
 	return nil
 }
 
-// QueueFor finds the queue that would hold up a job.
+// QueueFor returns the queue of the job's node pool, if there is one.
 func (c *Client) QueueFor(ctx context.Context, job *api.Job) (cluster.BatchQueues, error) {
 	return c.BatchQueues(ctx, []string{cluster.PoolOf(job)})
 }

@@ -13,14 +13,14 @@ import (
 
 // Children registers and plans dispatched and periodic jobs.
 type Children struct {
-	// Register registers a job that was read with the given index and returns the new index.
+	// Register registers a job that was read at the given index, and returns the new index.
 	Register func(ctx context.Context, job *api.Job, index uint64) (uint64, error)
-	// Plan is a dry run of a job.
+	// Plan makes a dry run of a job.
 	Plan func(ctx context.Context, job *api.Job) (*api.JobPlanResponse, error)
 }
 
 // ServeChildren makes the client register and plan dispatched and periodic jobs through way. Call
-// it before the client is used.
+// ServeChildren before the client is used.
 func (c *Client) ServeChildren(way Children) { c.children = &way }
 
 // registerChild registers a job that Nomad's HTTP API cannot update.

@@ -27,7 +27,8 @@ type Client struct {
 	api *api.Client
 	// namespace is the namespace of the placer's variables.
 	namespace string
-	// children registers jobs that HTTP cannot update; nil: they are not updated.
+	// children registers jobs that Nomad's HTTP API cannot update. If it is nil, they are not
+	// updated.
 	children *Children
 }
 
@@ -59,8 +60,9 @@ func NewClient(cfg *api.Config, namespace string, through ...func(http.RoundTrip
 	return &Client{api: c, namespace: cmp.Or(namespace, "default")}, nil
 }
 
-// Config returns the configuration of a connection to Nomad. Nomad's environment variables replace
-// values that over omits. The configuration has no namespace, because every request names its own.
+// Config returns the configuration of a connection to Nomad. Values that over omits come from
+// Nomad's environment variables. The configuration has no namespace, because every request names
+// its own.
 func Config(over api.Config) *api.Config {
 	cfg := api.DefaultConfig()
 	cfg.Address, cfg.Region = cmp.Or(over.Address, cfg.Address), cmp.Or(over.Region, cfg.Region)
@@ -75,12 +77,12 @@ func Config(over api.Config) *api.Config {
 // API returns Nomad's own client.
 func (c *Client) API() *api.Client { return c.api }
 
-// ErrConflict means that somebody else changed the job first.
+// ErrConflict means that somebody else has changed the job since it was read.
 var ErrConflict = errors.New("the job changed meanwhile")
 
-// Register writes a job that was read with the given JobModifyIndex, or fails with [ErrConflict].
-// [ErrUnknownOutcome] means that the job may have been written, or may still be. Register keeps the
-// author's source, if Nomad has it.
+// Register writes a job that was read at the given JobModifyIndex. It fails with [ErrConflict] if
+// the job has changed. [ErrUnknownOutcome] means that Nomad may have written the job, or may still
+// write it. Register keeps the author's source, if Nomad has it.
 func (c *Client) Register(ctx context.Context, job *api.Job, index uint64) (*api.JobRegisterResponse, error) {
 	return c.RegisterWith(ctx, job, c.Source(ctx, job), index)
 }
@@ -103,10 +105,11 @@ func (c *Client) RegisterWith(ctx context.Context, job *api.Job, source *api.Job
 }
 
 // sourceWithin is how long a registration waits for the job's source. It is short, because a gang's
-// start must not wait long for it.
+// start must not wait long for the source.
 const sourceWithin = 2 * time.Second
 
-// Source returns the source that the author submitted for the job's version; nil if Nomad has none.
+// Source returns the source that the author submitted for the job's version, or nil if Nomad has
+// none.
 func (c *Client) Source(ctx context.Context, job *api.Job) *api.JobSubmission {
 	if job.Version == nil || cluster.Child(job) {
 		return nil
@@ -116,12 +119,12 @@ func (c *Client) Source(ctx context.Context, job *api.Job) *api.JobSubmission {
 	q := (&api.QueryOptions{Namespace: *job.Namespace}).WithContext(ctx)
 	s, _, err := c.api.Jobs().Submission(*job.ID, int(*job.Version), q)
 	if err != nil {
-		return nil // Nomad has none or does not answer; do without, because placing matters more
+		return nil // none, or no answer: placing matters more
 	}
 	return s
 }
 
-// Job reads a job; nil if there is none.
+// Job reads a job. It returns nil if Nomad does not have the job.
 func (c *Client) Job(ctx context.Context, k cluster.JobKey) (*api.Job, error) {
 	job := &api.Job{}
 	err := c.read("/v1/job/"+url.PathEscape(k.ID), job, (&api.QueryOptions{Namespace: k.Namespace}).WithContext(ctx))
@@ -140,7 +143,7 @@ func (c *Client) Job(ctx context.Context, k cluster.JobKey) (*api.Job, error) {
 // answers is a pool of buffers, because thousands of jobs are read in a row.
 var answers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
-// read reads one object. Nomad's own client would allocate a buffer for each.
+// read reads one object. Nomad's own client would allocate a buffer for each object.
 func (c *Client) read(path string, object any, q *api.QueryOptions) error {
 	body, err := c.api.Raw().Response(path, q)
 	if err != nil {
@@ -171,8 +174,8 @@ func (c *Client) Versions(ctx context.Context, k cluster.JobKey) (map[uint64]*ap
 	return out, nil
 }
 
-// AddVersionOf adds the version that an allocation runs if Nomad no longer keeps it. The allocation
-// still contains it.
+// AddVersionOf adds the job version that an allocation runs to versions, if Nomad no longer keeps
+// this version. It reads the version from the allocation, which contains it.
 func (c *Client) AddVersionOf(ctx context.Context, versions map[uint64]*api.Job, a *cluster.Alloc) error {
 	if a.Version != nil && versions[*a.Version] != nil {
 		return nil
@@ -229,7 +232,7 @@ func (c *Client) Allocs(ctx context.Context, q *api.QueryOptions) ([]*cluster.Al
 	return as, meta.LastIndex, nil
 }
 
-// StopAlloc stops an allocation; Nomad then tries to replace it.
+// StopAlloc stops an allocation. Nomad then tries to replace the allocation.
 func (c *Client) StopAlloc(ctx context.Context, k cluster.JobKey, id string) error {
 	q := (&api.QueryOptions{Namespace: k.Namespace}).WithContext(ctx)
 	_, err := c.api.Allocations().Stop(&api.Allocation{ID: id, Namespace: k.Namespace}, q)
@@ -266,9 +269,9 @@ func (c *Client) DryRun(ctx context.Context, job *api.Job) (*api.JobPlanResponse
 // is a workload identity.
 var ErrNoDryRun = errors.New("workload identities get no dry runs from Nomad")
 
-// NoDryRun returns ErrNoDryRun if that is why Nomad refused a dry run, and other errors unchanged.
-// Nomad 1.11.3 first checks the job and the right to plan it, and then fails because it looks the
-// token up as an ACL token, which a workload identity is not.
+// NoDryRun returns ErrNoDryRun if Nomad refused a dry run because the token is a workload identity.
+// It returns other errors unchanged. Nomad 1.11.3 first checks the job and the right to plan it.
+// Then it fails because it looks up the token as an ACL token, which a workload identity is not.
 func NoDryRun(err error) error {
 	if err != nil && strings.Contains(err.Error(), "acl token lookup failed") {
 		return ErrNoDryRun
@@ -286,7 +289,7 @@ func NoJob(k cluster.JobKey) error {
 	return fmt.Errorf("%w %q in namespace %q", ErrNoJob, k.ID, k.Namespace)
 }
 
-// StatusOf returns the HTTP status with which Nomad or an agent refused a request; 0 for other
+// StatusOf returns the HTTP status with which Nomad or an agent refused a request, or 0 for other
 // errors.
 func StatusOf(err error) int {
 	if unexpected, ok := errors.AsType[api.UnexpectedResponseError](err); ok {
@@ -318,7 +321,8 @@ func Deploying(d *api.Deployment) bool {
 	return d != nil && !slices.Contains([]string{api.DeploymentStatusSuccessful, api.DeploymentStatusFailed, api.DeploymentStatusCancelled}, d.Status)
 }
 
-// VersionsOfAllocs returns the job versions that the job's allocations run, by id.
+// VersionsOfAllocs returns the job versions that the job's allocations run, by the allocations'
+// ids.
 func (c *Client) VersionsOfAllocs(ctx context.Context, k cluster.JobKey) (map[string]uint64, error) {
 	all, err := c.JobAllocs(ctx, k)
 	if err != nil {
@@ -333,7 +337,7 @@ func (c *Client) VersionsOfAllocs(ctx context.Context, k cluster.JobKey) (map[st
 	return versions, nil
 }
 
-// Deployment returns the newest deployment of a job; nil if it has none.
+// Deployment returns the newest deployment of a job, or nil if the job has none.
 func (c *Client) Deployment(ctx context.Context, k cluster.JobKey) (*api.Deployment, error) {
 	var d *api.Deployment
 	_, err := c.api.Raw().Query("/v1/job/"+url.PathEscape(k.ID)+"/deployment", &d, (&api.QueryOptions{Namespace: k.Namespace}).WithContext(ctx))
@@ -355,9 +359,9 @@ func (c *Client) ReadNodes(ctx context.Context) (*cluster.State, error) {
 	return s, nil
 }
 
-// Deregister stops a job; with purge, Nomad also forgets it. It succeeds if there is no such job.
-// For a job that is purged at the same time, Nomad's state store says "job not found" (1.11.3: an
-// error 500).
+// Deregister stops a job. With purge, Nomad also forgets the job. Deregister succeeds if there is
+// no such job. If somebody else purges the job at the same time, Nomad's state store returns "job
+// not found" (an error 500 on 1.11.3).
 func (c *Client) Deregister(ctx context.Context, k cluster.JobKey, purge bool) error {
 	w := (&api.WriteOptions{Namespace: k.Namespace}).WithContext(ctx)
 	_, _, err := c.api.Jobs().Deregister(k.ID, purge, w)

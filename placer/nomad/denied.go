@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Right is the permission that a request needs, as in an ACL policy.
+// Right is a permission that a request needs, as an ACL policy would name it.
 type Right string
 
 // The rights that the placer and its commands need.
@@ -52,9 +52,9 @@ func Denied(err error, right Right) error {
 	return &deniedError{err, right}
 }
 
-// Refused reports whether Nomad refused a request for lack of permission. Nomad's clients, which
-// have logs and files, refuse with 500 (seen on 1.11.3), and close a session in a task with only
-// these words.
+// Refused reports whether Nomad refused a request for lack of permission. For logs and files,
+// Nomad's clients refuse with status 500 (seen on 1.11.3). They close a session in a task with only
+// the words "Permission denied".
 func Refused(err error) bool {
 	switch StatusOf(err) {
 	case 0:

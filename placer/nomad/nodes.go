@@ -12,15 +12,15 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// notWell is a filter for nodes on which Nomad places nothing now, or nothing that needs some
+// notWell is a filter for nodes on which Nomad now places nothing, or nothing that needs a certain
 // driver.
 const notWell = `Status != "ready" or SchedulingEligibility != "eligible" or any Drivers as _, d { d.Detected == true and d.Healthy == false }`
 
-// mostAway is how many such nodes are read. If there are more, the answer is incomplete.
+// mostAway is the maximum number of nodes that AwayNodes reads.
 const mostAway = 64
 
-// AwayNodes returns nodes that are not ready, are not eligible, or have an unhealthy driver; all is
-// false if there are more than mostAway.
+// AwayNodes returns nodes that are not ready, are not eligible, or have an unhealthy driver. all is
+// false if there are more than mostAway, so that some are missing.
 func (c *Client) AwayNodes(ctx context.Context) (away []*api.Node, all bool, err error) {
 	var stubs []*cluster.NodeStub
 	if _, err := c.api.Raw().Query("/v1/nodes", &stubs, (&api.QueryOptions{Filter: notWell}).WithContext(ctx)); err != nil {

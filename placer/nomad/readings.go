@@ -17,7 +17,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// JobGPUs returns the GPUs of a job's running allocations, by node id; ids are sorted.
+// JobGPUs returns the sorted ids of the GPUs of a job's running allocations, by node id.
 func (c *Client) JobGPUs(ctx context.Context, k cluster.JobKey) (map[string][]string, error) {
 	as, err := c.JobAllocs(ctx, k)
 	if err != nil {
@@ -70,7 +70,7 @@ func (c *Client) GPUReadings(ctx context.Context, node string, gpus []string) ([
 	return out, nil
 }
 
-// readingOf reads the plugin's statistics by name. A missing one, or "N/A", is unknown.
+// readingOf reads the plugin's statistics by name. A statistic that is missing or "N/A" is unknown.
 func readingOf(attributes map[string]*api.StatValue) classify.Reading {
 	percent := func(name string) *float64 { return scaled(attributes[name], 100) }
 	r := classify.Reading{
@@ -85,10 +85,12 @@ func readingOf(attributes map[string]*api.StatValue) classify.Reading {
 	return r
 }
 
-// mostReading limits a share. Power may exceed its limit a little, but a share above 2 is an error.
+// mostReading limits a share. The power of a GPU can exceed its limit a little, but a share above 2
+// is an error.
 const mostReading = 2
 
-// scaled returns a statistic divided by scale; nil if it is missing or is not a valid share.
+// scaled returns a statistic divided by scale, or nil if the statistic is missing or not a valid
+// share.
 func scaled(v *api.StatValue, scale float64) *float64 {
 	var x float64
 	switch {

@@ -28,9 +28,9 @@ const parallelReads = 16
 // be nil.
 //
 // Nomad has no snapshot over several lists, so the order matters. Jobs come before allocations. If
-// a gang is placed in between, its allocations have a version that is not known yet; readOutrun
-// notices that and reads the job again. In the other order, the gang would seem to have no
-// allocations, and its GPUs would seem free.
+// a gang is placed between the two lists, its allocations have a job version that is not known yet.
+// readOutrun notices the unknown version and reads the job again. In the other order, the gang
+// would seem to have no allocations, and its GPUs would seem free.
 func (c *Client) Resync(ctx context.Context, old *cluster.State) (*cluster.State, error) {
 	old = cmp.Or(old, cluster.NewState())
 	s := old.Next()
@@ -55,7 +55,7 @@ func (c *Client) Resync(ctx context.Context, old *cluster.State) (*cluster.State
 	return s, nil
 }
 
-// everywhere is the query for all namespaces.
+// everywhere returns the options of a query for all namespaces.
 func everywhere(ctx context.Context) *api.QueryOptions {
 	return (&api.QueryOptions{Namespace: api.AllNamespacesNamespace}).WithContext(ctx)
 }
@@ -69,7 +69,7 @@ func (c *Client) readNodes(ctx context.Context, s, old *cluster.State) error {
 		return err
 	}
 	nodes, errs, err := readEach(ctx, len(stubs), func(i int) (*api.Node, bool) {
-		n := old.Nodes[stubs[i].ID] // sanitized already
+		n := old.Nodes[stubs[i].ID] // already sanitized
 		return n, n != nil && n.ModifyIndex == stubs[i].ModifyIndex
 	}, func(ctx context.Context, i int) (*api.Node, error) { return c.node(ctx, stubs[i].ID) })
 	s.TakeNodes(old, meta.LastIndex, stubs, nodes, errs)
@@ -80,8 +80,8 @@ func (c *Client) readNodes(ctx context.Context, s, old *cluster.State) error {
 const withGPUs = `any NodeResources.Devices as d { d.Vendor == "` + attr.Vendor + `" and (d.Type == "` + attr.Type + `" or d.Type == "` + attr.SharedType + `") }`
 
 // listNodes lists the nodes with GPUs, but without their resources, which are 10 kB per node. If a
-// node has no resources, Nomad's filter fails for the whole list. Then listNodes lists all nodes,
-// with resources.
+// node has no resources, Nomad's filter fails for the whole list. listNodes then lists all nodes,
+// with their resources.
 func (c *Client) listNodes(ctx context.Context) (stubs []*cluster.NodeStub, meta *api.QueryMeta, err error) {
 	q := (&api.QueryOptions{Filter: withGPUs}).WithContext(ctx)
 	if meta, err = c.api.Raw().Query("/v1/nodes", &stubs, q); StatusOf(err) != http.StatusBadRequest {
@@ -92,7 +92,7 @@ func (c *Client) listNodes(ctx context.Context) (stubs []*cluster.NodeStub, meta
 	return slices.DeleteFunc(stubs, func(n *cluster.NodeStub) bool { return !n.HasGPUs() }), meta, err
 }
 
-// node reads a node; nil if there is none.
+// node reads a node. It returns nil if Nomad does not have the node.
 func (c *Client) node(ctx context.Context, id string) (*api.Node, error) {
 	var p *cluster.NodePayload
 	err := c.read("/v1/node/"+url.PathEscape(id), &p, (&api.QueryOptions{}).WithContext(ctx))
@@ -105,8 +105,8 @@ func (c *Client) node(ctx context.Context, id string) (*api.Node, error) {
 // withDevices is a filter for jobs that request devices.
 const withDevices = `any TaskGroups as g { any g.Tasks as t { t.Resources.Devices is not empty } }`
 
-// listJobs lists the jobs that request devices. If Nomad's filter cannot handle some job, it fails
-// for the whole list. Then listJobs lists all jobs, and every job is read.
+// listJobs lists the jobs that request devices. If Nomad's filter cannot handle one of the jobs, it
+// fails for the whole list. listJobs then lists all jobs, and every job is read.
 func (c *Client) listJobs(ctx context.Context) (stubs []*cluster.JobStub, meta *api.QueryMeta, err error) {
 	q := everywhere(ctx)
 	q.Filter = withDevices
@@ -117,8 +117,8 @@ func (c *Client) listJobs(ctx context.Context) (stubs []*cluster.JobStub, meta *
 	return slices.DeleteFunc(stubs, func(j *cluster.JobStub) bool { return j == nil }), meta, err
 }
 
-// readJobs reads the jobs that request devices, as readNodes reads nodes. It always reads a job
-// whose state the placer only assumes (State.Assume).
+// readJobs reads the jobs that request devices in the way in which readNodes reads nodes. It always
+// reads a job whose form the placer only assumes (State.Assume).
 func (c *Client) readJobs(ctx context.Context, s, old *cluster.State) error {
 	stubs, meta, err := c.listJobs(ctx)
 	if err != nil {
@@ -133,13 +133,14 @@ func (c *Client) readJobs(ctx context.Context, s, old *cluster.State) error {
 const (
 	// jobTries is how often readEach tries to read a job or node.
 	jobTries = 2
-	// unreadShare: if at most one in this many jobs or nodes cannot be read, or only one, readEach
-	// keeps the old state of these. If more cannot be read, Nomad itself is at fault.
+	// unreadShare bounds how many jobs or nodes can be unreadable. If only one cannot be read, or
+	// at most one in unreadShare, readEach keeps the old state of the unreadable ones. If more
+	// cannot be read, Nomad itself is at fault.
 	unreadShare = 20
 )
 
-// readEach reads n objects one by one, except unchanged ones. An object that cannot be read keeps
-// its old state. If too many cannot be read, readEach returns an error.
+// readEach reads n objects one by one, except those that have not changed. An object that cannot be
+// read keeps its old state. If too many cannot be read, readEach returns an error.
 func readEach[T any](
 	ctx context.Context, n int, known func(int) (was *T, current bool), read func(context.Context, int) (*T, error),
 ) (objects []*T, errs []error, err error) {
@@ -170,9 +171,9 @@ func (c *Client) readAllocs(ctx context.Context, s *cluster.State) error {
 	return nil
 }
 
-// readOutrun reads jobs again if they have allocations of a newer version than the one in the list
-// of jobs. With the old version, it would look as if Nomad alone had placed a gang that the placer
-// started in between.
+// readOutrun reads jobs again if they have allocations of a newer version than the version in the
+// list of jobs. If the placer starts a gang between the two lists, the old version would make it
+// look as if Nomad alone had placed the gang.
 func (c *Client) readOutrun(ctx context.Context, s *cluster.State) error {
 	outrun := s.Outrun()
 	jobs, errs := make([]*api.Job, len(outrun)), make([]error, len(outrun))
@@ -191,9 +192,9 @@ func (c *Client) readOutrun(ctx context.Context, s *cluster.State) error {
 	return err
 }
 
-// ReadStale reads allocations for which events are incomplete: those of jobs that no longer exist,
-// and those that have succeeded, but perhaps under an older version of their job. If Nomad refuses
-// one, the others are still read.
+// ReadStale reads the allocations for which events are incomplete: allocations of jobs that no
+// longer exist, and allocations that have succeeded, but perhaps for an older version of their job.
+// If Nomad refuses to return an allocation, ReadStale still reads the others.
 func (c *Client) ReadStale(ctx context.Context, s *cluster.State) error {
 	var errs []error
 	for _, a := range slices.Concat(s.Orphans(), s.StaleVersions()) {
@@ -214,10 +215,10 @@ func (c *Client) ReadStale(ctx context.Context, s *cluster.State) error {
 	return errors.Join(errs...)
 }
 
-// parallel calls f for 0…n-1, at most parallelReads at once, until one fails. If a call panics,
-// parallel panics too, after the running calls have returned, so that the caller can recover. Each
-// goroutine makes many calls, because a new goroutine is slow: its stack grows with the first
-// answer.
+// parallel calls f for 0…n-1, at most parallelReads at once, until a call fails. If a call panics,
+// parallel also panics, after the running calls have returned, so that the caller can recover. Each
+// goroutine makes many calls, because a new goroutine is slow until its stack has grown with the
+// first answer.
 func parallel(ctx context.Context, n int, f func(ctx context.Context, i int) error) error {
 	workers, running := errgroup.WithContext(ctx)
 	var next atomic.Int64

@@ -20,9 +20,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// eventsIn parses a line of the stream; a heartbeat has no events. An event that cannot be parsed
-// does not end the stream. With every change of an allocation, Nomad sends the whole node again:
-// tens of kB that are useless for placement (seen on 1.11.3). Such an event is skipped unparsed.
+// eventsIn returns the events in a line of the stream. A heartbeat has no events. An event that
+// cannot be parsed does not end the stream. With every change of an allocation, Nomad sends the
+// whole node again, which is tens of kB that are useless for placement (seen on 1.11.3). eventsIn
+// skips such an event without parsing it.
 func eventsIn(line []byte) (es []cluster.Event, err error) {
 	batch := gjson.ParseBytes(line)
 	if !batch.IsObject() {
@@ -64,8 +65,8 @@ type Stream struct {
 }
 
 // Subscribe opens the event stream. The stream contains all events from now on, and perhaps some
-// earlier ones. If the caller reads the lists after Subscribe has returned, no change is missed:
-// see [cluster.State.Apply].
+// earlier events. If the caller reads the lists after Subscribe has returned, the caller misses no
+// change (see [cluster.State.Apply]).
 func (c *Client) Subscribe(ctx context.Context) (*Stream, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	q := everywhere(ctx)
@@ -104,7 +105,7 @@ func (c *Client) Namespaces(ctx context.Context) (map[string]bool, error) {
 	return names, nil
 }
 
-// Close ends the subscription; Run then returns.
+// Close ends the subscription, so that Run returns.
 func (s *Stream) Close() {
 	s.cancel()
 	s.body.Close()
@@ -133,7 +134,7 @@ func (s *Stream) Run(f func([]cluster.Event) error) error {
 			return fmt.Errorf("reading Nomad's events: %w", err)
 		}
 		if len(es) > 0 {
-			watch.Stop() // the heartbeat timeout does not run while f does
+			watch.Stop() // no heartbeat timeout while f runs
 			if err := f(es); err != nil {
 				return err
 			}

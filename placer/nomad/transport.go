@@ -61,8 +61,8 @@ func (u uncompressed) RoundTrip(r *http.Request) (*http.Response, error) {
 	return withoutNaN(resp), nil
 }
 
-// Time limits for a whole request: a server that accepts requests and never answers must not block
-// everything else. Lists of a large cluster are tens of MB.
+// Time limits for a whole request, because a server that accepts requests and never answers must
+// not block everything else. Lists of a large cluster are tens of MB.
 const (
 	requestTimeout = 15 * time.Second
 	listTimeout    = 90 * time.Second
@@ -70,14 +70,14 @@ const (
 	streamTimeout = 30 * time.Second
 )
 
-// ErrNoAnswer means that Nomad did not answer in time, or not completely.
+// ErrNoAnswer means that Nomad sent no answer, or only a part of it, in time.
 var ErrNoAnswer = errors.New("no answer from Nomad in time")
 
-// deadlines limits the time of requests to Nomad.
+// deadlines limits how long requests to Nomad can take.
 type deadlines struct{ next http.RoundTripper }
 
-// timeoutOf returns how long a request may take. For a stream, the limit ends when the answer
-// begins.
+// timeoutOf returns how long a request may take. For a stream, the limit applies only until the
+// answer begins.
 func timeoutOf(r *http.Request) (limit time.Duration, stream bool) {
 	switch path := strings.TrimSuffix(r.URL.Path, "/"); {
 	case strings.HasSuffix(path, "/v1/event/stream"):
@@ -142,8 +142,8 @@ func (b *body) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// ErrUnknownOutcome means that a write may or may not have happened: it was sent, but its answer
-// was lost, late, or a server error.
+// ErrUnknownOutcome means that a write was sent and may have happened, but its answer was lost,
+// late, or a server error.
 var ErrUnknownOutcome = errors.New("no answer from Nomad: the outcome is unknown")
 
 // Outcome adds [ErrUnknownOutcome] to the error of a write whose outcome is unknown.
@@ -154,7 +154,7 @@ func Outcome(err error) error {
 	return fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
 }
 
-// A device plugin may report NaN or an infinity in an attribute. Nomad's encoder (1.11.3) writes
+// A device plugin can report NaN or an infinity in an attribute. Nomad's encoder (1.11.3) writes
 // these as NaN, +Inf or -Inf, which is not JSON. One such node would make the list of nodes, and
 // each event about it, unreadable. numbers replaces such values by 0 while an answer is read.
 type numbers struct {
@@ -168,8 +168,8 @@ func (n *numbers) Read(p []byte) (int, error) {
 	return got, err
 }
 
-// numberScan turns an answer into JSON in place, piece by piece. It relies on this: outside
-// strings, 'N', 'I' and a '+' that follows no 'e' occur only at the beginning of NaN or an
+// numberScan turns an answer into JSON in place, piece by piece. It relies on the fact that outside
+// strings, 'N', 'I' and a '+' that does not follow an 'e' occur only at the beginning of NaN or an
 // infinity.
 type numberScan struct {
 	inString, escaped bool

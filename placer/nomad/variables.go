@@ -12,10 +12,10 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// ErrChanged means that somebody else changed the variable first.
+// ErrChanged means that somebody else has changed the variable since it was read.
 var ErrChanged = errors.New("the variable changed meanwhile")
 
-// ListVariables lists the placer's variables under a prefix, by path.
+// ListVariables lists the placer's variables under a prefix, ordered by path.
 func (c *Client) ListVariables(ctx context.Context, prefix string) ([]*api.VariableMetadata, error) {
 	q := (&api.QueryOptions{Namespace: c.namespace, Prefix: prefix}).WithContext(ctx)
 	vars, _, err := c.api.Variables().List(q)
@@ -25,7 +25,7 @@ func (c *Client) ListVariables(ctx context.Context, prefix string) ([]*api.Varia
 	return slices.DeleteFunc(vars, func(v *api.VariableMetadata) bool { return v == nil }), nil
 }
 
-// ReadVariable reads a variable; nil if there is none.
+// ReadVariable reads a variable. It returns nil if there is no such variable.
 func (c *Client) ReadVariable(ctx context.Context, path string) (*api.Variable, error) {
 	v, _, err := c.api.Variables().Peek(path, (&api.QueryOptions{Namespace: c.namespace}).WithContext(ctx))
 	if err != nil {
@@ -44,8 +44,8 @@ func (c *Client) WriteVariable(ctx context.Context, path string, items map[strin
 	return nil
 }
 
-// WriteChecked replaces a variable's items if its index is still the given one (0: it does not
-// exist). Otherwise it fails with [ErrChanged]. It returns the new index.
+// WriteChecked replaces a variable's items if the variable still has the given index; 0 means that
+// it does not exist. Otherwise WriteChecked fails with [ErrChanged]. It returns the new index.
 func (c *Client) WriteChecked(ctx context.Context, path string, items map[string]string, index uint64) (uint64, error) {
 	v := &api.Variable{Namespace: c.namespace, Path: path, Items: items, ModifyIndex: index}
 	written, _, err := c.api.Variables().CheckedUpdate(v, (&api.WriteOptions{Namespace: c.namespace}).WithContext(ctx))

@@ -23,17 +23,17 @@ const (
 	readVars   capability = "read-variables"
 )
 
-// Token is the rights of a secret. A management token may do everything.
+// Token holds the rights of a secret. A management token may do everything.
 type Token struct {
 	Management bool
-	// Nodes: it may read nodes.
+	// Nodes is set if the token may read nodes.
 	Nodes bool
 	// Namespaces maps namespaces, or "*" for all, to capabilities: list-jobs, read-job, submit-job,
 	// alloc-lifecycle, read-fs, variables, read-variables.
 	Namespaces map[string][]string
 }
 
-// SetTokens enables ACLs with these secrets. Requests with an unknown token are refused; requests
+// SetTokens enables ACLs with these secrets. Requests with an unknown token are refused. Requests
 // without a token have the rights of the secret "".
 func (s *Server) SetTokens(tokens map[string]Token) {
 	s.mu.Lock()
@@ -44,8 +44,8 @@ func (s *Server) SetTokens(tokens map[string]Token) {
 // errNoToken is the answer to an unknown token.
 var errNoToken = httpError(http.StatusForbidden, "ACL token not found")
 
-// authorize returns an error unless the request's token has a right. For namespace "*", any
-// namespace suffices.
+// authorize returns an error unless the request's token has a right in a namespace. For namespace
+// "*", the right in any namespace suffices.
 func (s *Server) authorize(r *http.Request, namespace string, what capability) error {
 	if s.acl == nil {
 		return nil

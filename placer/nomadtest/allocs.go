@@ -26,51 +26,51 @@ type alloc struct {
 	number   int // the member's index in its group
 	node     string
 	eval     string
-	job      *api.Job // the job version that it runs
-	placedBy *api.Job // the job version that it was placed for
+	job      *api.Job // the job version that the allocation runs
+	placedBy *api.Job // the job version for which it was placed
 	desired  string
 	client   string
 	gpus     map[string][]string // by task
-	model    string              // of the GPUs
+	model    string              // model of the GPUs
 	tasks    map[string]*api.TaskState
-	// migrate: it must be stopped and replaced. drained: a batch job's member is not replaced at
-	// once.
+	// migrate is set if the allocation must be stopped and replaced. drained is set for a batch
+	// job's member that is not replaced at once.
 	migrate, drained bool
 	next, previous   string
 	preemptedBy      string
 	preempts         []string
-	// reschedules are the times at which it, and the allocations before it, failed and were
-	// rescheduled.
+	// reschedules are the times at which this allocation, and those that it replaced, failed and
+	// were rescheduled.
 	reschedules []time.Time
-	followUp    string // the evaluation that reschedules it
-	// deployment is the JobModifyIndex of the version in whose deployment it was placed or updated;
-	// 0 for none. healthy and unhealthy are its state in that deployment. mayReplace: Nomad may
-	// replace it even during the deployment.
+	followUp    string // the evaluation that reschedules the allocation
+	// deployment is the JobModifyIndex of the version in whose deployment the allocation was placed
+	// or updated, or 0. healthy and unhealthy are the allocation's state in this deployment.
+	// mayReplace is set if Nomad may replace the allocation even during the deployment.
 	deployment                     uint64
 	healthy, unhealthy, mayReplace bool
 	canary, promoted               bool
 	failedAt                       time.Time
 	restarts                       int
-	// run is incremented whenever the client starts or ends its tasks, so that actions scheduled
-	// for an earlier run are dropped.
+	// run is incremented whenever the client starts or ends the tasks, so that actions that were
+	// scheduled for an earlier run are dropped.
 	run int
-	// killing: it is being stopped. signalled: its tasks were asked to end.
+	// killing is set if the allocation is being stopped, signalled if its tasks were asked to end.
 	killing, signalled bool
-	// unreported is the status with which it ended while its client was cut off; "" if it did not.
+	// unreported is the status with which the allocation ended while its client was cut off, or "".
 	unreported string
-	// untold are the task events that its client could not report since it was cut off.
+	// untold are the task events that the client could not report because it is cut off.
 	untold []*api.TaskEvent
-	// unknownSince is when Nomad last lost contact with it. toReconnect: Nomad has not yet recorded
-	// whether it survived.
+	// unknownSince is when Nomad last lost contact with the allocation. toReconnect is set if Nomad
+	// has not yet recorded whether the allocation survived.
 	unknownSince time.Time
 	toReconnect  bool
-	began        time.Time // when its tasks last began
-	terminated   time.Time // when its tasks ended, unless they have begun again
-	score        int       // score of its placement
-	// purged is when its job was purged.
+	began        time.Time // when the tasks last began
+	terminated   time.Time // when the tasks ended, unless they have begun again
+	score        int       // score of the placement
+	// purged is when the job was purged.
 	purged      time.Time
 	purgedIndex uint64
-	lostIndex   uint64 // the index at which Nomad counted it as lost
+	lostIndex   uint64 // the index at which Nomad counted the allocation as lost
 	disk        int
 	created     time.Time
 	modified    time.Time
@@ -80,14 +80,15 @@ type alloc struct {
 
 func (a *alloc) clientTerminal() bool { return Ended(a.client) }
 
-// ended reports whether its client has ended it: an allocation that Nomad counts as lost may still
-// run.
+// ended reports whether the client has ended the allocation. An allocation that Nomad counts as
+// lost can still run.
 func (a *alloc) ended() bool { return a.clientTerminal() && a.client != api.AllocClientStatusLost }
 
-// LostWithNode is Nomad's description of an allocation that it stopped because it counts as lost.
+// LostWithNode is Nomad's description of an allocation that was lost with its node.
 const LostWithNode = "alloc is lost since its node is down"
 
-// wasLost reports whether Nomad has counted it as lost, whatever its client has reported since.
+// wasLost reports whether Nomad has counted the allocation as lost, whatever its client has
+// reported since.
 func (a *alloc) wasLost() bool { return a.lostIndex > 0 }
 
 // Ended reports whether a client status is terminal.
@@ -120,8 +121,8 @@ func compareAllocs(a, b *alloc) int {
 	return cmp.Or(cmp.Compare(a.createIndex, b.createIndex), a.key.Compare(b.key), cmp.Compare(a.name, b.name), cmp.Compare(a.id, b.id))
 }
 
-// updateAlloc records a change of an allocation at the current index, and publishes it. Nomad
-// publishes no client updates for purged jobs (seen on 1.11.3).
+// updateAlloc records a change of an allocation at the current index, and publishes the change.
+// Nomad publishes no client updates for purged jobs (seen on 1.11.3).
 func (s *Server) updateAlloc(a *alloc, event string) {
 	a.modifyIndex, a.modified = s.index, s.now()
 	s.tables["allocs"] = s.index
@@ -133,12 +134,12 @@ func (s *Server) updateAlloc(a *alloc, event string) {
 	s.publish(event, "Allocation", a.id, a.key.Namespace, map[string]any{"Allocation": out})
 }
 
-// behaviour is how a task behaves, read from its command line: "sleep 30; exit 1".
+// behaviour is how a task behaves, read from a command line such as "sleep 30; exit 1".
 type behaviour struct {
 	runs time.Duration
 	ever bool
 	exit int
-	// endsWell: it exits with 0 when it is asked to end ("trap 'exit 0' INT").
+	// endsWell is set if the task exits with 0 when it is asked to end ("trap 'exit 0' INT").
 	endsWell bool
 }
 
@@ -217,8 +218,8 @@ func (s *Server) startAlloc(a *alloc) {
 	})
 }
 
-// client returns a node, even one that Nomad has forgotten. Its client still starts what it was
-// told to start, unless the node is cut off.
+// client returns a node, even if Nomad has forgotten the node. The client of a forgotten node still
+// starts the allocations that it was told to start, unless the node is cut off.
 func (s *Server) client(id string) *node { return cmp.Or(s.nodes[id], s.forgotten[id]) }
 
 // tellRunning makes the client report that an allocation runs.
@@ -232,11 +233,12 @@ func (s *Server) tellRunning(a *alloc) {
 	s.jobChanged(a.key, "AllocationUpdated")
 }
 
-// previousStillRuns reports whether an allocation must wait on its client: for the one that it
-// replaces, or for those preempted for it (scenarios "destructive" and "preempted"). It does not
-// wait for other allocations, which may still use its GPUs. It also does not wait for one that was
-// lost, which its client still ends when the node is back. Both were seen on 1.11.3, the second in
-// scenario "node down"; a client that only hung did wait for such an allocation.
+// previousStillRuns reports whether an allocation must wait on its client for the end of the
+// allocation that it replaces, or of allocations that were preempted for it (scenarios
+// "destructive" and "preempted"). It does not wait for other allocations, although they may still
+// use its GPUs. It also does not wait for a lost allocation that the client still has to end after
+// the node is back (scenario "node down"). Both were seen on 1.11.3. But a client that only hung
+// did wait for a lost allocation.
 func (s *Server) previousStillRuns(a *alloc) bool {
 	for _, id := range a.preempts {
 		if o := s.allocs[id]; o != nil && !o.clientTerminal() {
@@ -247,8 +249,8 @@ func (s *Server) previousStillRuns(a *alloc) bool {
 	return o != nil && o.node == a.node && o.desired != api.AllocDesiredStatusRun && !o.clientTerminal()
 }
 
-// reserveError returns the device plugin's error if a GPU became unhealthy before the task was
-// started.
+// reserveError returns the device plugin's error if a GPU of the allocation is unhealthy when the
+// task starts.
 func (s *Server) reserveError(a *alloc) string {
 	for _, d := range s.client(a.node).NodeResources.Devices {
 		for _, in := range d.Instances {
@@ -260,7 +262,7 @@ func (s *Server) reserveError(a *alloc) string {
 	return ""
 }
 
-// runTasks lets the tasks run for their time, and then end.
+// runTasks lets the tasks run for their time, and ends them.
 func (s *Server) runTasks(a *alloc) {
 	g := a.taskGroup()
 	if g == nil {
@@ -324,7 +326,7 @@ func (s *Server) allocEnded(a *alloc, status string) {
 	s.releaseGPUs(a)
 	n := s.nodes[a.node]
 	if n == nil || n.cut {
-		a.unreported = status // reported when the node is back
+		a.unreported = status // will be reported when the node is back
 		return
 	}
 	for _, t := range a.tasks {
@@ -345,7 +347,7 @@ func (s *Server) allocEnded(a *alloc, status string) {
 		}
 		s.evaluate(a.key, "reconnect")
 	} else if s.reportUnhealthy(a) {
-		// the deployment watcher handles it
+		// the deployment watcher handles the failure
 	} else if _, again := s.rescheduleTime(a); again && status == api.AllocClientStatusFailed && a.followUp == "" {
 		s.evaluate(a.key, "alloc-failure")
 	}
@@ -393,7 +395,7 @@ func (s *Server) tellEvent(a *alloc, e *api.TaskEvent) {
 }
 
 // stopTasks makes the client end an allocation that the servers have stopped. The client learns of
-// it a moment later, reports it, and asks the tasks to end.
+// the stop a moment later, reports that it ends the allocation, and asks the tasks to end.
 func (s *Server) stopTasks(a *alloc) {
 	if a.killing || a.clientTerminal() {
 		return
@@ -401,7 +403,7 @@ func (s *Server) stopTasks(a *alloc) {
 	a.killing = true
 	reach := func() bool {
 		n := s.nodes[a.node]
-		a.killing = n != nil && !n.cut // otherwise it learns of it when it is back
+		a.killing = n != nil && !n.cut // otherwise the client learns of it when it is back
 		return a.killing && !a.clientTerminal() && a.unreported == ""
 	}
 	s.afterJitter(s.opts.Client/4, "client is to end "+a.id, func() {
@@ -426,8 +428,8 @@ func (s *Server) stopTasks(a *alloc) {
 	})
 }
 
-// killTime returns the minimum time that the tasks take to end, at most half of kill_timeout:
-// nothing runs beyond kill_timeout.
+// killTime returns the minimum time that the tasks take to end. It is at most half of kill_timeout,
+// because tasks take up to twice this time and must not run beyond kill_timeout.
 func (s *Server) killTime(a *alloc) time.Duration {
 	d := s.opts.Kill
 	for _, t := range a.taskGroup().Tasks {
@@ -439,8 +441,8 @@ func (s *Server) killTime(a *alloc) time.Duration {
 }
 
 // reconnectAlloc updates an allocation after its client has reconnected. The client ends
-// allocations that the servers have stopped in the meantime. If forgotten is true, its machine
-// crashed and its tasks are gone.
+// allocations that the servers stopped while it was away. If forgotten is true, the machine crashed
+// and the tasks are gone.
 func (s *Server) reconnectAlloc(a *alloc, forgotten bool) {
 	running := s.gpuUsers != nil && s.usesGPU(a)
 	s.tellUntold(a)
@@ -449,7 +451,7 @@ func (s *Server) reconnectAlloc(a *alloc, forgotten bool) {
 	}
 	switch {
 	case a.clientTerminal() && running:
-		if s.random("client tells of "+a.id).IntN(2) == 0 { // before the client has ended it
+		if s.random("client tells of "+a.id).IntN(2) == 0 { // before the client has ended a
 			s.afterJitter(s.opts.Client, "client tells that what was lost runs, "+a.id, func() {
 				if s.usesGPU(a) && a.client == api.AllocClientStatusLost {
 					s.tellRunning(a)
@@ -457,7 +459,7 @@ func (s *Server) reconnectAlloc(a *alloc, forgotten bool) {
 			})
 		}
 		s.afterJitter(s.opts.Client+s.opts.Kill, "client ends what was lost, "+a.id, func() {
-			if !s.usesGPU(a) { // it has ended by itself
+			if !s.usesGPU(a) { // the tasks have ended by themselves
 				return
 			}
 			a.run++
@@ -476,12 +478,12 @@ func (s *Server) reconnectAlloc(a *alloc, forgotten bool) {
 	case forgotten && a.client != api.AllocClientStatusPending && a.desired == api.AllocDesiredStatusRun:
 		s.startOver(a)
 	case forgotten && a.client != api.AllocClientStatusPending:
-		a.signalled = true // its tasks did not end by themselves
+		a.signalled = true // the tasks did not end by themselves
 		s.allocEnded(a, api.AllocClientStatusComplete)
 	case a.unreported != "":
 		s.allocEnded(a, a.unreported)
 	case a.desired != api.AllocDesiredStatusRun:
-		s.stopTasks(a) // unless that is already under way
+		s.stopTasks(a) // unless the client already stops them
 	case a.client == api.AllocClientStatusPending:
 		s.startAlloc(a)
 	case a.client == api.AllocClientStatusUnknown:
@@ -493,9 +495,10 @@ func (s *Server) reconnectAlloc(a *alloc, forgotten bool) {
 }
 
 // killUnknown makes the client of a node that Nomad had forgotten end its allocations, because
-// Nomad sent it none while the node was unknown. If Nomad has not evaluated the jobs by then,
-// members of batch jobs count as finished, and services are not evaluated again. Both were seen on
-// 1.11.3 with a paused evaluation broker; a client that reconnects late enough ends nothing.
+// Nomad sent it no allocations while the node was unknown. If the client ends them before Nomad has
+// evaluated the jobs, members of batch jobs count as finished, and services are not evaluated
+// again. Both were seen on 1.11.3 with a paused evaluation broker. A client that reconnects late
+// enough ends nothing.
 func (s *Server) killUnknown(a *alloc) {
 	if a.desired != api.AllocDesiredStatusRun || !a.tasksRun() || s.random("client ends "+a.id).IntN(2) == 0 {
 		return
@@ -521,7 +524,7 @@ func (s *Server) startOver(a *alloc) {
 	if a.client == api.AllocClientStatusUnknown {
 		s.tellReconnected(a)
 	}
-	s.afterJitter(s.opts.Client, "client starts "+a.id+" again", func() { // even if it is cut off by then
+	s.afterJitter(s.opts.Client, "client starts "+a.id+" again", func() { // even while cut off
 		if a.run != run || s.nodes[a.node] == nil || a.signalled || a.clientTerminal() {
 			return
 		}
@@ -578,7 +581,7 @@ func (s *Server) stopAlloc(id string) (*api.AllocStopResponse, error) {
 	return &api.AllocStopResponse{EvalID: e.ID}, nil
 }
 
-// resources returns an allocation's resources as in lists and events.
+// resources returns an allocation's resources in the form of lists and events.
 func (a *alloc) resources() *api.AllocatedResources {
 	out := &api.AllocatedResources{Tasks: map[string]*api.AllocatedTaskResources{}, Shared: api.AllocatedSharedResources{DiskMB: int64(a.disk)}}
 	for _, t := range a.taskGroup().Tasks {
@@ -618,7 +621,7 @@ func (s *Server) allocation(a *alloc) *api.Allocation {
 	}
 }
 
-// stub returns an allocation as in lists.
+// stub returns an allocation in the form of lists.
 func (s *Server) stub(a *alloc, resources bool) *api.AllocationListStub {
 	full := s.allocation(a)
 	out := full.Stub()

@@ -11,7 +11,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// This file models a group's disconnect block, as far as its behaviour was seen on 1.11.3
+// This file models a group's disconnect block. It covers the behaviour that was seen on 1.11.3
 // (scenarios "away…").
 
 func (a *alloc) disconnect() api.DisconnectStrategy {
@@ -33,12 +33,13 @@ func (s *Server) expired(a *alloc) bool {
 	return a.client == api.AllocClientStatusUnknown && s.now().Sub(a.unknownSince) >= value(a.disconnect().LostAfter)
 }
 
-// tasksRun reports whether its tasks run, as far as its client knows.
+// tasksRun reports whether the tasks of the allocation run, as far as Nomad knows or must assume.
 func (a *alloc) tasksRun() bool {
 	return a.client == api.AllocClientStatusRunning || a.client == api.AllocClientStatusUnknown
 }
 
-// mayBeBack reports whether Nomad waits for a node that is away, because of some allocation on it.
+// mayBeBack reports whether Nomad waits for a node that is away, because an allocation on it has a
+// disconnect block.
 func (s *Server) mayBeBack(id string) bool {
 	for _, a := range s.allocs {
 		if a.node == id && a.desired == api.AllocDesiredStatusRun && value(a.disconnect().LostAfter) > 0 && !s.expired(a) {
@@ -52,11 +53,11 @@ func (s *Server) mayBeBack(id string) bool {
 type whereabouts int
 
 const (
-	isThere     whereabouts = iota // nothing has changed: it runs, has ended, or is known to be unknown
-	isMigrating                    // it must be stopped and placed elsewhere
+	isThere     whereabouts = iota // unchanged: the allocation runs, has ended, or is unknown
+	isMigrating                    // it must be stopped and placed on another node
 	isLost                         // it counts as lost
 	isParting                      // its node is away, and Nomad has not marked it unknown yet
-	isReturning                    // its node is back, and Nomad has not recorded that yet
+	isReturning                    // its node is back, and Nomad has not recorded the return yet
 )
 
 // whereabouts classifies an allocation that should run, by the state of its node.
@@ -118,8 +119,7 @@ func (p *plan) stopAnyhow(a *alloc) {
 	}
 }
 
-// settleReturning decides what keeps running when an allocation is back: the allocation or its
-// replacement.
+// settleReturning decides which one keeps running: an allocation that is back, or its replacement.
 func (p *plan) settleReturning(g *api.TaskGroup, is *groupAllocs) {
 	stop := map[*alloc]bool{}
 	for _, a := range is.returning {
@@ -175,7 +175,7 @@ func (p *plan) keepsReplacement(g *api.TaskGroup, a, by *alloc) bool {
 }
 
 // score rates a placement. It models only the part of Nomad's score that depends on the node's
-// load: more load is better, but not from members of the same job.
+// load. More load is better, except load from members of the same job.
 func (p *plan) score(a *alloc) (score int) {
 	for _, o := range p.s.allocs {
 		if _, stopped := p.stop[o]; o.node != a.node || !o.holdsResources() || stopped {
@@ -189,8 +189,8 @@ func (p *plan) score(a *alloc) (score int) {
 	return score
 }
 
-// settleParting handles members whose node is away: they may be rescheduled after a while, unless
-// their author forbids it.
+// settleParting handles members whose node is away. They are rescheduled after a while, unless
+// their job forbids it.
 func (p *plan) settleParting(is *groupAllocs) {
 	p.parting = append(p.parting, is.parting...)
 	for _, a := range is.parting {
@@ -201,7 +201,7 @@ func (p *plan) settleParting(is *groupAllocs) {
 	}
 }
 
-// applyParting records which members are unknown from now on, and when they count as lost.
+// applyParting records which members are unknown from now on, and when they will count as lost.
 func (s *Server) applyParting(p *plan) {
 	after := map[time.Duration]string{}
 	for _, a := range p.parting {
@@ -224,8 +224,8 @@ func (s *Server) applyParting(p *plan) {
 
 const maxDisconnectTimeout = "max-disconnect-timeout"
 
-// hearOfUnknown makes the client of a node that is back learn that its allocations were unknown. It
-// reports that even for allocations that are being stopped at that time.
+// hearOfUnknown makes the client of a node that is back learn that its allocations were unknown.
+// The client reports even allocations that are being stopped at that time.
 func (s *Server) hearOfUnknown(n *node) {
 	for _, a := range s.sortedAllocs() {
 		if a.node == n.ID && a.client == api.AllocClientStatusUnknown && a.desired == api.AllocDesiredStatusRun {
@@ -286,8 +286,8 @@ func (s *Server) stopAlone(id string) {
 	}
 }
 
-// waitForClients returns how long Nomad waits before it replaces lost members: until their clients
-// must have stopped them by themselves.
+// waitForClients returns how long Nomad waits before it replaces lost members. After this time,
+// their clients must have stopped them by themselves.
 func waitForClients(lost []*alloc) (wait time.Duration) {
 	for _, a := range lost {
 		if d := value(a.disconnect().StopOnClientAfter); d > 0 {

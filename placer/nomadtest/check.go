@@ -11,7 +11,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// Violation is an invariant that was broken.
+// Violation is a broken invariant.
 type Violation struct {
 	At    time.Time
 	Index uint64
@@ -27,7 +27,7 @@ type Write struct {
 	Client, Kind  string // register, deregister, stop, dispatch, launch, revert
 	Job           Key
 	Before, After *api.Job // nil if there is none
-	// Checked is the index at which Nomad checked a registration. Index is the index of its write.
+	// Checked is the index at which Nomad checked a registration. Index is the index of the write.
 	Checked, Index uint64
 	At             time.Time
 }
@@ -40,35 +40,36 @@ type Member struct {
 	Number int
 	Node   string
 	GPUs   []string // sorted
-	// Version is the job version that it runs. PlacedBy is the version that it was placed for; they
-	// differ after an in-place update.
+	// Version is the job version that the member runs. PlacedBy is the version for which the member
+	// was placed. The two differ after an in-place update.
 	Version, PlacedBy *api.Job
-	// Desired and Client are its desired and its client status.
+	// Desired and Client are the member's desired status and its client status.
 	Desired, Client string
-	// Done: its tasks succeeded by themselves, and Nomad never counted it as lost.
+	// Done is set if the tasks succeeded by themselves, and Nomad never counted the member as lost.
 	Done bool
-	// Created and CreatedAt are the index and the time of its placement.
+	// Created and CreatedAt are the index and the time of the member's placement.
 	Created   uint64
 	CreatedAt time.Time
-	// PreemptedBy is the job for which Nomad preempted it; zero if none.
+	// PreemptedBy is the job for which Nomad preempted the member; zero if it did not.
 	PreemptedBy Key
-	// Purged is when its job was purged; since then no list contains it. Zero if the job was not
-	// purged.
+	// Purged is when the job was purged; after the purge no list contains the member. It is zero if
+	// the job was not purged.
 	Purged time.Time
-	// PurgedIndex is the index at that time.
+	// PurgedIndex is the index of the purge.
 	PurgedIndex uint64
-	// LostIndex is the index at which Nomad counted it as lost; 0 if it did not.
+	// LostIndex is the index at which Nomad counted the member as lost; 0 if it did not.
 	LostIndex uint64
-	// Terminated is when its tasks ended, according to its client, which may have been cut off at
-	// that time. Zero if they run, or if the machine crashed and the client reported nothing.
+	// Terminated is when the tasks ended on the client, even if the client was cut off at that
+	// time. It is zero if the tasks run, or if the machine crashed and the client reported nothing.
 	Terminated time.Time
 	At         time.Time
 }
 
-// Ended reports whether its client has reported its end.
+// Ended reports whether the client has reported the member's end, or Nomad counts the member as
+// lost.
 func (m Member) Ended() bool { return Ended(m.Client) }
 
-// Live reports whether it has not ended and should keep running.
+// Live reports whether the member has not ended and should keep running.
 func (m Member) Live() bool { return !m.Ended() && m.Desired == api.AllocDesiredStatusRun }
 
 // Members returns a job's allocations, oldest first.
@@ -82,14 +83,14 @@ func (s *Server) Members(k Key) []Member {
 	return out
 }
 
-// Observer has functions that are called when something happens; nil functions are not called. They
-// must not call the server.
+// Observer has functions that the server calls when something happens. Nil functions are not
+// called. The functions must not call the server.
 type Observer struct {
 	Wrote  func(Write)
 	Placed func(Member)
 	Ended  func(Member)
-	// Shared: second begins to use a GPU that first's tasks still use, for example after a node was
-	// cut off and came back.
+	// Shared is called when second begins to use a GPU that first's tasks still use, for example
+	// after a node was cut off and came back.
 	Shared func(gpu string, first, second Member)
 }
 
@@ -137,7 +138,7 @@ func (s *Server) notifyEnded(a *alloc) {
 }
 
 // Violations returns violations of Nomad's own invariant that two jobs never hold one GPU at the
-// same time. They are bugs of the model.
+// same time. Each violation is a bug of the model.
 func (s *Server) Violations() []Violation {
 	s.mu.Lock()
 	defer s.mu.Unlock()

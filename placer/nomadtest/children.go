@@ -17,7 +17,8 @@ import (
 )
 
 // RPC is a header that marks a registration or dry run as coming through the RPC port of Nomad's
-// servers, which accept a job as it is. The HTTP API drops the fields that make a job a child.
+// servers. Over RPC, the servers accept a job as it is, whereas the HTTP API drops the fields that
+// make a job a child.
 const RPC = "Nomadtest-Rpc"
 
 // overHTTP drops the fields that the HTTP API drops, unless the request is marked as RPC.
@@ -33,8 +34,8 @@ func isParameterized(j *api.Job) bool { return j.ParameterizedJob != nil && !j.D
 // isTemplate reports whether only the job's children are placed.
 func isTemplate(j *api.Job) bool { return j.Periodic != nil || isParameterized(j) }
 
-// jobInEvents returns a job as events show it. Payloads are compressed there, so an empty one is
-// one zero byte.
+// jobInEvents returns a job as events show it. Events contain compressed payloads, so an empty
+// payload is one zero byte.
 func jobInEvents(j *api.Job) *api.Job {
 	if !j.Dispatched {
 		return j
@@ -44,7 +45,7 @@ func jobInEvents(j *api.Job) *api.Job {
 	return &own
 }
 
-// checkUpdate returns the error for changes that Nomad forbids in a new version of a job.
+// checkUpdate returns Nomad's error if a new version of a job makes a change that Nomad forbids.
 func checkUpdate(was *job, j *api.Job) error {
 	if was == nil {
 		return nil
@@ -107,7 +108,7 @@ func (s *Server) serveDispatch(r *http.Request, k Key) (any, error) {
 	return &api.JobDispatchResponse{DispatchedJobID: *own.ID, EvalID: out.EvalID, EvalCreateIndex: out.EvalCreateIndex, JobCreateIndex: out.JobModifyIndex}, nil
 }
 
-// checkDispatch returns the error for dispatches that Nomad refuses.
+// checkDispatch returns Nomad's error if Nomad refuses a dispatch.
 func checkDispatch(j *job, k Key, request *api.JobDispatchRequest) error {
 	refused := func(format string, args ...any) error {
 		return httpError(http.StatusInternalServerError, format, args...)
@@ -162,8 +163,8 @@ type launcher struct {
 	spec *api.PeriodicConfig
 }
 
-// track starts launching children of a job if it is periodic, and stops launching those of earlier
-// versions.
+// track starts to launch children of a job's current version if it is periodic. It stops launching
+// children of earlier versions.
 func (s *Server) track(k Key) {
 	delete(s.launchers, k)
 	j := s.jobs[k]
@@ -175,8 +176,8 @@ func (s *Server) track(k Key) {
 	s.launchAfter(k, l, s.now())
 }
 
-// launchAfter schedules the next launch after a time, and those after it. If the clock is stepped
-// forward, it makes up for missed launches.
+// launchAfter schedules the next launch after a time, and all later launches. If the clock is
+// stepped forward, it makes up for missed launches.
 func (s *Server) launchAfter(k Key, l *launcher, last time.Time) {
 	at := l.next(last)
 	if at.IsZero() {

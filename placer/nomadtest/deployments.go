@@ -18,8 +18,8 @@ type deployment struct {
 	of     uint64 // the version's JobModifyIndex
 	job    *api.Job
 	status string
-	why    string // description of its end
-	// resumed: its author paused it earlier.
+	why    string // why the deployment ended
+	// resumed is set if the author paused the deployment and resumed it.
 	resumed bool
 	groups  map[string]*groupDeployment
 	before  *deployment // the deployment of an earlier version
@@ -28,11 +28,11 @@ type deployment struct {
 // groupDeployment is the deployment of one group.
 type groupDeployment struct {
 	update *api.UpdateStrategy
-	// total members must become healthy, canaries of them before the others. healthy also counts
-	// members that have failed since.
+	// total is how many members must become healthy, and canaries how many of these must become
+	// healthy before the others. healthy also counts members that were healthy and failed later.
 	total, canaries, healthy int
 	promoted                 bool
-	// by is the deadline for the next member to become healthy; zero if none was placed yet.
+	// by is the deadline for the next member to become healthy; zero if no member was placed yet.
 	by time.Time
 }
 
@@ -46,8 +46,8 @@ func (d *deployment) failed() bool { return d != nil && d.status == api.Deployme
 // has reports whether the allocation was placed or updated in the deployment.
 func (d *deployment) has(a *alloc) bool { return d != nil && a.deployment == d.of }
 
-// done reports whether the group has as many healthy members as possible without promotion by its
-// author.
+// done reports whether the group has as many healthy members as it can have before the author
+// promotes the canaries.
 func (g *groupDeployment) done() bool {
 	if g.canaries > 0 && !g.promoted {
 		return g.healthy >= g.canaries
@@ -67,8 +67,8 @@ func (s *Server) deploymentOf(job *api.Job) *deployment {
 	return d
 }
 
-// deploy creates a deployment if the version is new or changes members, and none exists yet.
-// destructive members must be replaced, and place members placed.
+// deploy creates a deployment if the version is new or changes members, and has no deployment yet.
+// destructive is the number of members to replace, and place the number of members to place.
 func (p *plan) deploy(g *api.TaskGroup, destructive, place int) {
 	if value(p.job.Type) != api.JobTypeService || g.Update == nil || value(g.Update.MaxParallel) == 0 {
 		return
@@ -155,7 +155,7 @@ func (p *plan) placeCanaries(g *api.TaskGroup, destructive, canaries []*alloc) b
 	return true
 }
 
-// setDeployment stores a plan's deployment. It cancels the deployment of an earlier version or a
+// setDeployment stores a plan's deployment. It cancels the deployment of an earlier version or of a
 // stopped job.
 func (s *Server) setDeployment(p *plan) {
 	j := s.jobs[p.key]
@@ -209,8 +209,8 @@ func (s *Server) expectProgress(k Key, d *deployment, g *groupDeployment) {
 	})
 }
 
-// reportHealthy makes a service's member healthy in its deployment after min_healthy_time; then the
-// next members are replaced.
+// reportHealthy makes a service's member healthy in its deployment after min_healthy_time. After
+// that, Nomad replaces the next members.
 func (s *Server) reportHealthy(a *alloc) {
 	d := s.watched(a)
 	if d == nil || a.client != api.AllocClientStatusRunning {
@@ -218,7 +218,7 @@ func (s *Server) reportHealthy(a *alloc) {
 	}
 	run, g := a.run, d.groups[a.group]
 	if value(g.update.HealthCheck) == "manual" {
-		return // the model has no API for manual health
+		return // the model does not serve manual health
 	}
 	s.after(value(g.update.MinHealthyTime)+s.jitter(10*time.Millisecond, "healthy "+a.id), a.id+" is healthy", func() {
 		if n := s.nodes[a.node]; a.run != run || a.client != api.AllocClientStatusRunning || s.watched(a) != d || n == nil || n.cut {
@@ -246,7 +246,8 @@ func (s *Server) watched(a *alloc) *deployment {
 }
 
 // reportUnhealthy makes an allocation unhealthy in its deployment. The deployment fails unless
-// Nomad may reschedule the allocation. It returns false if there is no such deployment.
+// Nomad may reschedule the allocation. It returns false if the allocation is in no active
+// deployment.
 func (s *Server) reportUnhealthy(a *alloc) bool {
 	d := s.watched(a)
 	if d == nil {
@@ -254,7 +255,7 @@ func (s *Server) reportUnhealthy(a *alloc) bool {
 	}
 	a.unhealthy = true
 	g, failed := d.groups[a.group], a.failedAt
-	if failed.IsZero() { // its tasks still run
+	if failed.IsZero() { // the tasks still run
 		a.failedAt = s.now()
 	}
 	_, again := s.rescheduleTime(a)
@@ -283,7 +284,8 @@ func (s *Server) failDeployment(k Key, d *deployment, revert bool, why string) {
 	s.evaluate(k, "deployment-watcher")
 }
 
-// putBack registers an earlier version as the newest, including its submit time.
+// putBack registers an earlier version again as the newest version. The new version keeps the
+// submit time of the earlier one.
 func (s *Server) putBack(k Key, version *api.Job) {
 	was, own := s.jobs[k], *version
 	own.Version, own.ModifyIndex, own.JobModifyIndex = new(*was.Version+1), new(s.index), new(s.index)
@@ -294,7 +296,7 @@ func (s *Server) putBack(k Key, version *api.Job) {
 	s.publishJob("DeploymentStatusUpdate", k)
 }
 
-// promote promotes the canaries once all are healthy.
+// promote promotes the canaries once all of them are healthy.
 func (s *Server) promote(k Key, d *deployment) {
 	for _, g := range d.groups {
 		if g.healthy < g.canaries {
@@ -314,8 +316,8 @@ func (s *Server) promote(k Key, d *deployment) {
 	}
 }
 
-// endDeployment ends a deployment as successful when an evaluation finds all required members
-// healthy and nothing left to do. That evaluation itself still uses the deployment (seen on
+// endDeployment ends a deployment as successful when an evaluation finds that all required members
+// are healthy and nothing is left to do. This evaluation itself still uses the deployment (seen on
 // 1.11.3).
 func (s *Server) endDeployment(p *plan) {
 	d := p.deployment

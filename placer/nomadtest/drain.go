@@ -12,7 +12,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// Drain drains a node at once: it stops all allocations there.
+// Drain drains a node at once by stopping all allocations on the node.
 func (s *Server) Drain(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -20,8 +20,8 @@ func (s *Server) Drain(id string) {
 }
 
 // DrainWithin drains a node. It moves members of services, in each group as many at a time as the
-// migrate block allows, and lets members of batch jobs run until they end. At the deadline it stops
-// what is left; a deadline of 0 means that there is none.
+// migrate block allows. It lets members of batch jobs run until they end. At the deadline it stops
+// the remaining members. A deadline of 0 means that there is no deadline.
 func (s *Server) DrainWithin(id string, deadline time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,8 +79,7 @@ func (s *Server) move(id string, which func(*alloc) bool) {
 	}
 }
 
-// drainStep moves as many members as allowed, and repeats that every second until the node is
-// empty.
+// drainStep moves as many members as allowed, every second until the node is empty.
 func (s *Server) drainStep(id string, d *api.DrainStrategy) {
 	if !s.drains(id, d) {
 		return
@@ -93,8 +92,8 @@ func (s *Server) drainStep(id string, d *api.DrainStrategy) {
 	s.afterJitter(time.Second, "more of the drain of "+id, func() { s.drainStep(id, d) })
 }
 
-// mayMove reports whether enough other members of the group have run for long enough (scenario
-// "drained member by member").
+// mayMove reports whether a member can be moved, because enough other members of its group have run
+// for long enough (scenario "drained member by member").
 func (s *Server) mayMove(a *alloc) bool {
 	tg, healthy := a.taskGroup(), 0
 	parallel, after := 1, 10*time.Second // Nomad's defaults

@@ -16,28 +16,29 @@ type Fault int
 // The faults.
 const (
 	None Fault = iota
-	// TooMany: not done, answered with 429.
+	// TooMany means that Nomad does not carry out the request and answers 429.
 	TooMany
-	// Failed: not done, answered with 500.
+	// Failed means that Nomad does not carry out the request and answers 500.
 	Failed
-	// DoneButFailed: done, but answered with 500.
+	// DoneButFailed means that Nomad carries out the request, but answers 500.
 	DoneButFailed
-	// Refused: the connection is refused.
+	// Refused means that the connection is refused.
 	Refused
-	// Broken: done, but the connection breaks before the answer.
+	// Broken means that Nomad carries out the request, but the connection breaks before the answer.
 	Broken
-	// Half: done, but only half of the answer arrives.
+	// Half means that Nomad carries out the request, but only half of the answer arrives.
 	Half
-	// Lost: not done, never answered.
+	// Lost means that Nomad neither carries out nor answers the request.
 	Lost
-	// Unanswered: done, never answered.
+	// Unanswered means that Nomad carries out the request, but never answers.
 	Unanswered
-	// Slow: done, answered after ten seconds.
+	// Slow means that Nomad carries out the request, and answers after ten seconds.
 	Slow
-	// SlowWrite: done, but only ten seconds after Nomad has checked it.
+	// SlowWrite means that Nomad writes the change only ten seconds after it has checked the
+	// request.
 	SlowWrite
-	// LateWrite: done, but only twenty seconds after Nomad has checked it, which is longer than the
-	// placer waits for an answer.
+	// LateWrite means that Nomad writes the change only twenty seconds after it has checked the
+	// request. This is longer than the placer waits for an answer.
 	LateWrite
 )
 
@@ -68,7 +69,7 @@ const lateWriteDelay = 20 * time.Second
 // Request is a request as it arrives.
 type Request struct {
 	Client, Method, Path string
-	// Query is its raw query.
+	// Query is the request's raw query.
 	Query string
 	// Job is the id of the job to register.
 	Job string
@@ -104,13 +105,13 @@ func (r Request) Match(pattern string) bool {
 type rule struct {
 	client, pattern string
 	fault           Fault
-	times           int // -1: always
+	times           int // how many more requests fail; -1 means all
 	used            int
 }
 
-// Fail makes the next requests of a client ("" for any) that match the pattern fail; times limits
-// how many, -1 means all. It returns a function that ends the rule and returns how often it
-// applied.
+// Fail makes the next requests of a client that match the pattern fail. The client "" means any
+// client. times limits how many requests fail; -1 means all. Fail returns a function that ends the
+// rule and returns how often the rule applied.
 func (s *Server) Fail(client, pattern string, f Fault, times int) (end func() int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -124,8 +125,8 @@ func (s *Server) Fail(client, pattern string, f Fault, times int) (end func() in
 	}
 }
 
-// FailBy makes f decide on each request; nil disables faults. f must be deterministic: see
-// [Server.Roll].
+// FailBy makes f decide whether and how each request fails, unless a rule of [Server.Fail] applies.
+// A nil f ends these faults. f must be deterministic (see [Server.Roll]).
 func (s *Server) FailBy(f func(Request) Fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 	"github.com/hashicorp/nomad/plugins/shared/structs"
 )
 
-// The following code is written from Nomad's documentation and scheduler. It shares nothing with
+// The following code follows Nomad's documentation and scheduler. It shares no code with
 // placer/nomad and placer/request, because it tests them.
 
 // ready reports whether Nomad places new allocations on the node.
@@ -23,8 +23,8 @@ func ready(n *api.Node) bool {
 	return n.Status == api.NodeStatusReady && n.SchedulingEligibility == api.NodeSchedulingEligible && !n.Drain
 }
 
-// feasible checks whether the node may run an allocation of the group, whatever is free. It returns
-// Nomad's reason if not, otherwise "".
+// feasible returns why the node cannot run an allocation of the group, in Nomad's words, or "" if
+// it can. It does not check whether resources are free.
 func feasible(j *api.Job, g *api.TaskGroup, n *api.Node) (why string) {
 	if !slices.ContainsFunc(j.Datacenters, func(p string) bool { ok, _ := path.Match(p, n.Datacenter); return ok }) {
 		return "datacenter"
@@ -60,7 +60,8 @@ func feasible(j *api.Job, g *api.TaskGroup, n *api.Node) (why string) {
 	return ""
 }
 
-// hasDevices reports whether the node has the devices of all tasks, whether in use or not.
+// hasDevices reports whether the node has enough devices for all tasks of the group, including
+// devices that are in use.
 func hasDevices(g *api.TaskGroup, n *api.Node) bool {
 	used := map[*api.NodeDeviceResource]int{}
 	for _, t := range g.Tasks {
@@ -89,7 +90,7 @@ func hasDevices(g *api.TaskGroup, n *api.Node) bool {
 
 func nodeMeets(c *api.Constraint, n *api.Node) bool {
 	if c.Operand == api.ConstraintDistinctHosts || c.Operand == api.ConstraintDistinctProperty {
-		return true // concerns several allocations: see plan.distinctHosts
+		return true // depends on other allocations, see plan.distinctHosts
 	}
 	l, lok := nodeTarget(c.LTarget, n)
 	r, rok := nodeTarget(c.RTarget, n)

@@ -11,7 +11,7 @@ import (
 )
 
 // SetProgress sets a function that returns the content of alloc/pal-progress in a job's first
-// member, given how long it has run; "": there is no such file.
+// member. ran is how long this member has run. If the function returns "", there is no such file.
 func (s *Server) SetProgress(written func(k Key, ran time.Duration) string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -18,7 +18,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// ServeHTTP serves Nomad's HTTP API, as far as the placer uses it.
+// ServeHTTP serves the part of Nomad's HTTP API that the placer uses.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == "/v1/event/stream" {
 		s.serveEvents(w, r)
@@ -56,7 +56,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(text) // the client may be gone
 }
 
-// variableConflict is the current variable, as the answer to a failed check-and-set write.
+// variableConflict holds the current variable, which is the answer to a failed check-and-set write.
 type variableConflict struct{ *api.Variable }
 
 // table returns the table whose index Nomad sends with a list.
@@ -88,7 +88,7 @@ func topicsOf(r *http.Request) (out []string) {
 	return out
 }
 
-// route answers a request. The caller holds s.mu; it is released while a write is pending.
+// route answers a request. The caller holds s.mu, which route releases while a write is pending.
 func (s *Server) route(r *http.Request) (any, error) {
 	parts := strings.Split(strings.TrimPrefix(r.URL.Path, "/v1/"), "/")
 	read := r.Method == http.MethodGet
@@ -121,7 +121,7 @@ func (s *Server) route(r *http.Request) (any, error) {
 		switch err := s.authorize(r, namespaceOf(r), variables); {
 		case errors.Is(err, errNoToken):
 			return nil, err
-		case err != nil: // Nomad's lists leave out what the token may not see
+		case err != nil: // Nomad's lists omit what the token may not see
 			return []*api.VariableMetadata{}, nil
 		}
 		return s.listVariables(namespaceOf(r), r.URL.Query().Get("prefix")), nil
@@ -134,7 +134,7 @@ func (s *Server) route(r *http.Request) (any, error) {
 			return nil, err
 		}
 		return s.listNamespaces(), nil
-	case "status": // needs no token
+	case "status": // this request needs no token
 		return "127.0.0.1:4647", nil
 	case "operator":
 		return s.serveSchedulerConfig(r)
@@ -142,7 +142,8 @@ func (s *Server) route(r *http.Request) (any, error) {
 	return nil, httpError(http.StatusNotFound, "Invalid URL: %s", r.URL.Path)
 }
 
-// serveSchedulerConfig reads and sets the scheduler configuration; the model only has preemption.
+// serveSchedulerConfig reads and sets the scheduler configuration, of which the model has only
+// preemption.
 func (s *Server) serveSchedulerConfig(r *http.Request) (any, error) {
 	if r.Method == http.MethodPut {
 		var c api.SchedulerConfiguration
@@ -181,8 +182,8 @@ func page[T any](r *http.Request, list []T) []T {
 	return list
 }
 
-// listNodes lists the nodes; with a filter, those with GPUs or those that are away. With a filter,
-// Nomad fails for a node without resources (seen on 1.11.3).
+// listNodes lists the nodes. With a filter, it lists the nodes with GPUs, or the nodes that are
+// away. With a filter, Nomad returns an error if a node has no resources (seen on 1.11.3).
 func (s *Server) listNodes(r *http.Request) (any, error) {
 	q, out := r.URL.Query(), []*api.NodeListStub{}
 	for _, id := range s.sortedNodes() {
@@ -213,7 +214,7 @@ func (s *Server) listNodes(r *http.Request) (any, error) {
 	return page(r, out), nil
 }
 
-// listJobs lists the jobs; with a filter, those that request devices.
+// listJobs lists the jobs. With a filter, it lists the jobs that request devices.
 func (s *Server) listJobs(r *http.Request) (any, error) {
 	ns, devices := namespaceOf(r), r.URL.Query().Has("filter")
 	if err := s.authorize(r, ns, listJobs); err != nil {
@@ -293,7 +294,7 @@ func (s *Server) commitDelay(r *http.Request, k Key) {
 	}
 	s.mu.Unlock()
 	defer s.mu.Lock()
-	_ = pause(r.Context(), d) // not cancelled by the client
+	_ = pause(r.Context(), d) // the client cannot cancel this wait
 }
 
 func (s *Server) serveJob(r *http.Request, parts []string) (any, error) {

@@ -20,11 +20,11 @@ const versionsKept = 6
 // replaced.
 type job struct {
 	*api.Job
-	spec string // of the current version
-	// versions are sorted newest first; the first is the job as registered.
+	spec string // the spec of the current version
+	// versions are sorted, newest first. The first version is the current job.
 	versions    []*api.Job
 	submissions map[uint64]*api.JobSubmission
-	// deployment is the newest deployment, of this version or an earlier one.
+	// deployment is the newest deployment. It is of the current version or of an earlier version.
 	deployment *deployment
 }
 
@@ -40,7 +40,7 @@ func httpError(code int, format string, args ...any) error {
 	return &statusError{code, fmt.Sprintf(format, args...)}
 }
 
-// Spec returns what a job requests as text, without the fields that Nomad sets for each version.
+// Spec returns a text of what a job requests, without the fields that Nomad sets for each version.
 // Equal jobs have equal texts.
 func Spec(j *api.Job) string {
 	own := *j
@@ -49,7 +49,7 @@ func Spec(j *api.Job) string {
 	own.NomadTokenID = nil
 	text, err := json.Marshal(&own)
 	if err != nil {
-		panic(err) // cannot fail: it was JSON
+		panic(err) // cannot fail, because the job was decoded from JSON
 	}
 	return string(text)
 }
@@ -71,7 +71,7 @@ func (s *Server) checkModifyIndex(k Key, r *api.JobRegisterRequest) error {
 	return nil
 }
 
-// validate returns the error for jobs that Nomad refuses, as far as tests need it.
+// validate returns Nomad's error if Nomad refuses a job. It checks only what tests need.
 func validate(j *api.Job) error {
 	switch {
 	case j == nil:
@@ -89,14 +89,15 @@ func validate(j *api.Job) error {
 	return nil
 }
 
-// register writes a job without checking its index again. Its submit time is that of the check, so
-// a version with an earlier submit time than the version that it replaced was written late.
+// register writes a job without checking the index again. The job's submit time is the time of the
+// check. So if a version has an earlier submit time than the version that it replaced, it was
+// written late.
 func (s *Server) register(r *api.JobRegisterRequest) *api.JobRegisterResponse {
 	j, k := r.Job, Key{Namespace: *r.Job.Namespace, ID: *r.Job.ID}
 	was := s.jobs[k]
 	text := Spec(j)
 	if was != nil && was.spec == text && value(was.Stop) == value(j.Stop) {
-		// There is nothing to write, but Nomad evaluates the job again.
+		// Nothing has changed, so Nomad writes nothing, but evaluates the job again.
 		out := &api.JobRegisterResponse{JobModifyIndex: *was.JobModifyIndex}
 		s.answerEval(out, s.evaluate(k, "job-register"))
 		return out
@@ -188,8 +189,8 @@ func (s *Server) deregister(k Key, purge bool, submitted time.Time) (*api.JobDer
 	return out, nil
 }
 
-// updateStatus computes a job's status, and reports whether it has changed. The caller publishes
-// that, in the event of the change that caused it.
+// updateStatus computes a job's status, and reports whether the status has changed. The caller
+// publishes the new status, in the event of the change that caused it.
 func (s *Server) updateStatus(k Key) bool {
 	j := s.jobs[k]
 	if j == nil {
@@ -236,9 +237,9 @@ func hasLive(as []*alloc) bool {
 	return slices.ContainsFunc(as, func(a *alloc) bool { return !a.terminal() })
 }
 
-// publishRegistered publishes the registration of a job. Nomad does that before it writes the job's
-// evaluation, and again after it. In the first event, the job is "dead" if all evaluations under
-// its name have ended, including those of a purged job, and nothing runs (seen on 1.11.3).
+// publishRegistered publishes the registration of a job. Nomad publishes it before it writes the
+// job's evaluation, and again afterwards. In the first event, the job is "dead" if all evaluations
+// under its name have ended, including those of a purged job, and nothing runs (seen on 1.11.3).
 func (s *Server) publishRegistered(k Key, own api.Job) {
 	if value(own.Stop) || s.statusOf(k, &own) != "dead" {
 		s.publishJob("JobRegistered", k)
@@ -266,8 +267,8 @@ func (s *Server) Job(k Key) *api.Job {
 	return nil
 }
 
-// Collect collects garbage: jobs that have been dead for longer than older, with everything that
-// belongs to them. Services count only if they were stopped (Nomad 1.11.3, jobIsGCable).
+// Collect deletes the jobs that have been dead for longer than older, with everything that belongs
+// to them. It deletes services only if they were stopped (Nomad 1.11.3, jobIsGCable).
 func (s *Server) Collect(older time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -19,16 +19,16 @@ import (
 // node is a client machine.
 type node struct {
 	*api.Node
-	// cut: it is cut off the network, but its tasks keep running.
+	// cut is set if the node is cut off the network. Its tasks keep running, unless dead is set.
 	cut bool
-	// dead: its tasks are gone.
+	// dead is set if the node's tasks are gone.
 	dead bool
-	// times counts how often it went away and came back.
+	// times counts how often the node went away and came back.
 	times int
 }
 
-// AddNode registers a client, or registers it again with other contents. The node must have an ID;
-// other missing fields get the values of a small machine.
+// AddNode registers a node, or registers it again with other contents. The node must have an ID.
+// Other fields that are missing get the values of a small machine.
 func (s *Server) AddNode(n *api.Node) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,11 +89,12 @@ func (s *Server) must(err error) {
 	}
 }
 
-// CrashNode crashes a machine with all tasks on it. Nomad notices by missing heartbeats.
+// CrashNode crashes a machine with all tasks on it. Nomad notices the crash because heartbeats are
+// missing.
 func (s *Server) CrashNode(id string) { s.disconnectNode(id, true) }
 
-// CutNode cuts a machine off the network: Nomad counts it as down, or as disconnected if it waits
-// for an allocation there, but its tasks keep running.
+// CutNode cuts a machine off the network, but its tasks keep running. Nomad counts the node as
+// down, or as disconnected if an allocation on it has a disconnect block.
 func (s *Server) CutNode(id string) { s.disconnectNode(id, false) }
 
 func (s *Server) disconnectNode(id string, dead bool) {
@@ -120,7 +121,7 @@ func (s *Server) disconnectNode(id string, dead bool) {
 func (s *Server) missHeartbeats(n *node, times int) {
 	id, wait := n.ID, time.Second
 	if n.Status == api.NodeStatusDisconnected {
-		wait = 10 * time.Second // it is still away
+		wait = 10 * time.Second // the node is still away
 	}
 	s.afterJitter(wait, "heartbeats of "+id+" are missed", func() {
 		n := s.nodes[id]
@@ -139,8 +140,9 @@ func (s *Server) missHeartbeats(n *node, times int) {
 	})
 }
 
-// RecoverNode brings a machine back. If it was cut off, its client learns a moment later what to
-// stop. If it crashed, its client starts again what should keep running.
+// RecoverNode brings a machine back. If the machine was cut off, its client learns a moment later
+// which allocations it must stop. If the machine crashed, its client starts again the allocations
+// that should keep running.
 func (s *Server) RecoverNode(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,7 +171,8 @@ func (s *Server) RecoverNode(id string) {
 	})
 }
 
-// nodeReady makes Nomad use a node again. tell: its client now reports its allocations.
+// nodeReady makes Nomad use a node again. If tell is set, the node's client reports its allocations
+// now.
 func (s *Server) nodeReady(n *node, tell bool) {
 	s.must(s.editNode(n.ID, "NodeRegistration", func(n *api.Node) { n.Status = api.NodeStatusReady }))
 	if tell {
@@ -206,7 +209,7 @@ func (s *Server) SetHealth(healthy bool, gpus ...string) {
 	}
 }
 
-// withHealth returns the node with changed health of the GPUs; nil if nothing changes.
+// withHealth returns the node with changed health of the GPUs, or nil if nothing changes.
 func withHealth(n *api.Node, healthy bool, gpus []string) *api.Node {
 	out, found := *n, false
 	res := *n.NodeResources
@@ -234,7 +237,7 @@ func withHealth(n *api.Node, healthy bool, gpus []string) *api.Node {
 	return &out
 }
 
-// TakeAway removes GPUs from their nodes, as if their plugin got a new configuration.
+// TakeAway removes GPUs from their nodes, as if their plugin got a configuration without them.
 func (s *Server) TakeAway(gpus ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -253,25 +256,26 @@ func (s *Server) TakeAway(gpus ...string) {
 }
 
 // PurgeNode removes from Nomad a node whose machine never comes back. Nomad publishes no event for
-// that (seen on 1.11.3).
+// the purge (seen on 1.11.3).
 func (s *Server) PurgeNode(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.purgeNode(id, 0)
 }
 
-// purgeNode removes a node; after a while, the scheduler evaluates the jobs on it.
+// purgeNode removes a node. The scheduler evaluates the jobs on the node when the time after has
+// passed.
 func (s *Server) purgeNode(id string, after time.Duration) {
 	s.nextIndex("nodes")
 	delete(s.nodes, id)
 	s.after(after, "jobs on the purged "+id+" are evaluated", func() { s.evaluateNode(id) })
 }
 
-// ForgetNode removes from Nomad a node whose machine still runs. Its tasks keep running, but count
-// as lost. The client notices with its next heartbeat, after one to two times the duration
-// heartbeat, and registers the node again with the same id (scenarios "node purged" and "node purged
-// without other room"). Nomad evaluates the node's jobs after the duration scheduler; allocations
-// that are back by then are not lost.
+// ForgetNode removes from Nomad a node whose machine still runs. The tasks keep running, but count
+// as lost. The client notices the removal with its next heartbeat, after one to two times the
+// duration heartbeat, and registers the node again with the same id (scenarios "node purged" and
+// "node purged without other room"). Nomad evaluates the node's jobs after the duration scheduler.
+// Allocations that are back before that are not lost.
 func (s *Server) ForgetNode(id string, heartbeat, scheduler time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -312,7 +316,8 @@ func (s *Server) HasNode(id string) bool {
 	return s.nodes[id] != nil
 }
 
-// SetEligible makes a node eligible or ineligible. Making it eligible ends a drain.
+// SetEligible makes a node eligible or ineligible. If it makes the node eligible, a drain of the
+// node ends.
 func (s *Server) SetEligible(id string, eligible bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// usage is the free capacity of a node, after a plan's stops and placements.
+// usage holds what is free and taken on a node after a plan's stops and placements.
 type usage struct {
 	cpu, memory int
 	taken       map[string]bool // GPUs
@@ -33,7 +33,7 @@ func (p *plan) usage(id string) *usage {
 			u.add(a)
 		}
 	}
-	for _, a := range p.place { // placed by this plan
+	for _, a := range p.place { // the allocations that this plan places
 		if a.node == id {
 			u.add(a)
 		}
@@ -66,12 +66,12 @@ func staticPorts(g *api.TaskGroup) (ports []api.Port) {
 	return ports
 }
 
-// placeMember finds a place for a member, which may replace another one, and records the result in
-// the plan.
+// placeMember chooses a node and GPUs for a member, which replaces before if before is not nil. It
+// records the result in the plan.
 func (p *plan) placeMember(g *api.TaskGroup, number int, before *alloc, stopBefore bool) *alloc {
 	if stopBefore {
 		p.stop[before] = ""
-		p.used = nil // in this plan, its GPUs are free
+		p.used = nil // in this plan, the GPUs of before are free
 	}
 	metric := &api.AllocationMetric{ConstraintFiltered: map[string]int{}, DimensionExhausted: map[string]int{}}
 	var options []option
@@ -80,7 +80,7 @@ func (p *plan) placeMember(g *api.TaskGroup, number int, before *alloc, stopBefo
 	for _, id := range p.s.sortedNodes() {
 		n := p.s.nodes[id].Node
 		switch why := feasible(p.job, g, n); {
-		case !ready(n) || why == "datacenter" || why == "node pool": // Nomad does not evaluate it
+		case !ready(n) || why == "datacenter" || why == "node pool": // not evaluated
 			continue
 		case why != "":
 			metric.NodesEvaluated++
@@ -113,7 +113,7 @@ func (p *plan) placeMember(g *api.TaskGroup, number int, before *alloc, stopBefo
 			p.failed[*g.Name].CoalescedFailures++
 		}
 		if before != nil && (stopBefore || !before.migrate) && before.desired == api.AllocDesiredStatusRun && p.stop[before] == "" {
-			delete(p.stop, before) // it keeps running until there is a place
+			delete(p.stop, before) // before keeps running until there is a place
 			p.used = nil
 		}
 		return nil
@@ -128,8 +128,9 @@ func (p *plan) placeMember(g *api.TaskGroup, number int, before *alloc, stopBefo
 	return a
 }
 
-// spreadOverNodes keeps the options with the fewest members of the group, if the job spreads it
-// over nodes. Other spread blocks are not modeled.
+// spreadOverNodes returns the options on the nodes with the fewest members of the group, if the job
+// spreads the group over nodes. Otherwise it returns all options. Other spread blocks are not
+// modeled.
 func (p *plan) spreadOverNodes(g *api.TaskGroup, options []option, but *alloc) []option {
 	if !slices.ContainsFunc(slices.Concat(p.job.Spreads, g.Spreads), func(s *api.Spread) bool {
 		return s.Attribute == "${node.unique.id}" && len(s.SpreadTarget) == 0
@@ -146,7 +147,8 @@ func (p *plan) spreadOverNodes(g *api.TaskGroup, options []option, but *alloc) [
 	return slices.DeleteFunc(options, func(o option) bool { return on[o.node] > on[least.node] })
 }
 
-// option is a node on which a member can run, and what must be preempted for it.
+// option is a node on which a member can run, with the allocations that must be preempted for the
+// member.
 type option struct {
 	node    string
 	gpus    map[string][]string
@@ -154,8 +156,9 @@ type option struct {
 	preempt []*alloc
 }
 
-// preemptOn finds a node on which a member fits if allocations of jobs with a priority lower by at
-// least ten are preempted: as few as possible, those with the lowest priority first.
+// preemptOn finds a node on which a member fits if other allocations are preempted. Their jobs must
+// have a priority that is lower by at least ten. It preempts as few allocations as possible, and
+// those with the lowest priority first.
 func (p *plan) preemptOn(g *api.TaskGroup, full []*api.Node, chance *rand.Rand) []option {
 	for _, n := range full {
 		var victims []*alloc
@@ -216,8 +219,8 @@ func (p *plan) newAlloc(g *api.TaskGroup, number int, before *alloc, node string
 	return a
 }
 
-// assignDevices finds GPUs for a member on a node; lack names a resource of which the node has too
-// little.
+// assignDevices chooses GPUs for a member on a node. If the member does not fit, lack names a
+// resource of which the node has too little.
 func (p *plan) assignDevices(g *api.TaskGroup, n *api.Node, chance *rand.Rand) (gpus map[string][]string, model, lack string) {
 	u := p.usage(n.ID)
 	cpu, memory := u.cpu, u.memory
@@ -302,7 +305,7 @@ func (p *plan) distinctHosts(g *api.TaskGroup, node string, but *alloc) bool {
 	return true
 }
 
-// apply writes a plan and the result of its evaluation.
+// apply carries out a plan and records the result of the evaluation.
 func (s *Server) apply(p *plan, e api.Evaluation) {
 	s.nextIndex("evals")
 	k := p.key
@@ -347,9 +350,9 @@ func (s *Server) apply(p *plan, e api.Evaluation) {
 	s.jobChanged(k, event)
 }
 
-// purgeAllocs removes the allocations of a purged job, as Nomad does. Their clients need a while to
-// end the tasks (seen on 1.11.3: the allocations are in no list while tasks still run for up to
-// kill_timeout).
+// purgeAllocs removes the allocations of a purged job, as Nomad does. The clients need a while to
+// end the tasks. On 1.11.3, no list contained the allocations while their tasks still ran for up to
+// kill_timeout.
 func (s *Server) purgeAllocs(k Key) {
 	for _, a := range s.byJob[k] {
 		delete(s.allocs, a.id)
@@ -365,7 +368,7 @@ func (s *Server) purgeAllocs(k Key) {
 
 func (s *Server) applyStop(a *alloc, status string) {
 	a.desired, a.toReconnect = api.AllocDesiredStatusStop, false
-	if a.client == status { // it failed while its node was away
+	if a.client == status { // the allocation failed while its node was away
 		s.updateAlloc(a, "PlanResult")
 		return
 	}
@@ -385,8 +388,7 @@ func (s *Server) applyStop(a *alloc, status string) {
 	s.notifyEnded(a)
 }
 
-// applyPreemptions stops the allocations that are preempted for an allocation, and evaluates their
-// jobs.
+// applyPreemptions stops the allocations that by preempts, and evaluates their jobs.
 func (s *Server) applyPreemptions(p *plan, by *alloc) {
 	for _, a := range slices.SortedFunc(maps.Keys(p.preempt), compareAllocs) {
 		if p.preempt[a] != by {
@@ -401,7 +403,8 @@ func (s *Server) applyPreemptions(p *plan, by *alloc) {
 	}
 }
 
-// allocsKept limits the allocations kept for a job; Nomad collects ended ones after hours.
+// allocsKept limits the allocations that are kept for a job. Nomad deletes ended allocations after
+// some hours.
 const allocsKept = 100
 
 func (s *Server) trimAllocs(k Key) {
@@ -415,7 +418,8 @@ func (s *Server) trimAllocs(k Key) {
 	}
 }
 
-// scheduleReschedules schedules an evaluation for failed allocations that are rescheduled later.
+// scheduleReschedules schedules an evaluation for failed allocations that will be rescheduled
+// later.
 func (s *Server) scheduleReschedules(p *plan) {
 	if len(p.rescheduleAt) == 0 {
 		return
@@ -443,7 +447,7 @@ func (s *Server) finishEval(p *plan, e api.Evaluation) {
 		return
 	}
 	e.FailedTGAllocs = p.failed
-	if e.Status == api.EvalStatusBlocked { // it stays blocked
+	if e.Status == api.EvalStatusBlocked { // the evaluation stays blocked
 		s.putEval(k, e)
 		return
 	}

@@ -84,7 +84,7 @@ func (s *Server) serveDeployment(r *http.Request, parts []string) (any, error) {
 	return nil, httpError(http.StatusNotFound, "Invalid URL: %s", r.URL.Path)
 }
 
-// deploymentByID finds a deployment by its id, among the newest deployment of each job.
+// deploymentByID finds a deployment by its id. It looks only at the newest deployment of each job.
 func (s *Server) deploymentByID(id string) (Key, *deployment) {
 	for _, k := range sortedKeys(s.jobs) {
 		if d := s.jobs[k].deployment; d != nil && d.id == id {
@@ -163,8 +163,8 @@ func (s *Server) tellDeployment(k Key, d *deployment) *api.Deployment {
 	return out
 }
 
-// dropCanaries stops the deployment's canaries that are lost or must move, promoted or not. Others
-// replace them if needed.
+// dropCanaries stops the deployment's canaries that are lost or must move, whether they are
+// promoted or not. New canaries replace them if needed.
 func (p *plan) dropCanaries(is *groupAllocs) {
 	drop := func(as []*alloc, status string) []*alloc {
 		return slices.DeleteFunc(as, func(a *alloc) bool {
@@ -178,8 +178,8 @@ func (p *plan) dropCanaries(is *groupAllocs) {
 	is.lost, is.migrate = drop(is.lost, api.AllocClientStatusLost), drop(is.migrate, "")
 }
 
-// placeAgain places a replacement of a member. While canaries wait, a member of an earlier version
-// is replaced by the last version whose deployment succeeded or needed no canaries.
+// placeAgain places a replacement of a member. While canaries wait, the replacement of a member of
+// an earlier version runs the version that downgraded returns.
 func (p *plan) placeAgain(g *api.TaskGroup, before *alloc, canarying bool) {
 	own := p.job
 	defer func() { p.job = own }()
@@ -194,8 +194,8 @@ func (p *plan) placeAgain(g *api.TaskGroup, before *alloc, canarying bool) {
 // waitingCanary reports whether the allocation is a canary that was not promoted.
 func (a *alloc) waitingCanary() bool { return a.canary && !a.promoted }
 
-// downgraded returns the version for which a member is placed while canaries wait; nil for the
-// current one.
+// downgraded returns the version for which a member is placed while canaries wait: the last version
+// whose canaries were promoted, or that had none. It returns nil for the current version.
 func (p *plan) downgraded(g *api.TaskGroup, before *alloc) *api.Job {
 	j := p.s.jobs[p.key]
 	if j == nil {

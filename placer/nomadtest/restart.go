@@ -10,8 +10,8 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// restart restarts the tasks of an allocation in place, like nomad alloc restart, or a template
-// with change_mode = "restart". Their events do not include a kill (scenario "restarted").
+// restart restarts the tasks of an allocation in place, as nomad alloc restart does, or a template
+// with change_mode = "restart". The tasks' events do not include a kill (scenario "restarted").
 func (s *Server) restart(id string) (any, error) {
 	a := s.allocs[id]
 	if a == nil {
@@ -39,7 +39,7 @@ func (s *Server) restart(id string) (any, error) {
 	return struct{}{}, nil
 }
 
-// Finish ends the tasks of a running allocation with success.
+// Finish makes the tasks of a running allocation succeed.
 func (s *Server) Finish(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -39,7 +39,7 @@ func (s *Server) evaluateAfter(k Key, trigger string, wait time.Duration) *api.E
 	s.evals[k] = append(s.evals[k], e)
 	s.trimEvals(k)
 	s.jobChanged(k, "EvaluationUpdated")
-	scheduling := s.opts.Scheduling // a single worker takes the oldest first
+	scheduling := s.opts.Scheduling // a single worker takes the oldest evaluation first
 	if !s.opts.OneWorker {
 		scheduling = s.jitter(scheduling, "scheduler "+e.ID)
 	}
@@ -47,7 +47,7 @@ func (s *Server) evaluateAfter(k Key, trigger string, wait time.Duration) *api.E
 	return e
 }
 
-// evalsKept limits the evaluations kept for a job; Nomad keeps them for hours.
+// evalsKept limits the evaluations that are kept for a job. Nomad keeps evaluations for hours.
 const evalsKept = 50
 
 func (s *Server) trimEvals(k Key) {
@@ -119,7 +119,7 @@ func (s *Server) capacityChanged() {
 		}
 		k := Key{Namespace: e.Namespace, ID: e.JobID}
 		s.after(wait, "scheduler takes up "+e.ID+" again", func() {
-			if !s.opts.OneWorker || pass == s.unblocked { // otherwise a later pass starts again with the oldest
+			if !s.opts.OneWorker || pass == s.unblocked { // a later pass starts with the oldest
 				s.schedule(k, e.ID, nil)
 			}
 		})
@@ -129,32 +129,34 @@ func (s *Server) capacityChanged() {
 // plan is the result of one evaluation.
 type plan struct {
 	s    *Server
-	job  *api.Job // nil: it was purged
+	job  *api.Job // nil if it was purged
 	key  Key
 	eval string
-	// stop maps allocations to stop to their new client status; "": their clients report it.
+	// stop maps the allocations to stop to their new client status. "" means that the client
+	// reports the status.
 	stop   map[*alloc]string
-	update []*alloc // in place
+	update []*alloc // updated in place
 	place  []*alloc
-	// parting are the members that are unknown from now on.
+	// parting holds the members that are unknown from now on.
 	parting []*alloc
-	// returned are the members that are known again.
+	// returned holds the members that are known again.
 	returned []*alloc
-	// placeAfter is the delay before lost members are replaced; 0: at once.
+	// placeAfter is the delay before lost members are replaced. 0 means at once.
 	placeAfter time.Duration
-	// preempt maps preempted allocations of other jobs to the allocation that preempts them and
-	// waits for their end.
+	// preempt maps each preempted allocation of another job to the allocation that preempts it and
+	// waits for its end.
 	preempt map[*alloc]*alloc
 	failed  map[string]*api.AllocationMetric
 	// rescheduleAt maps failed allocations to the time at which they are rescheduled.
 	rescheduleAt map[*alloc]time.Time
-	// deployment is this version's deployment; nil if there is none or it has succeeded.
+	// deployment is this version's deployment, or nil if there is none or it has succeeded.
 	deployment *deployment
 	undone     bool              // the deployment is not complete
 	used       map[string]*usage // usage of nodes under this plan
 }
 
-// schedule processes an evaluation. A dry run is for a job that is not stored.
+// schedule processes an evaluation. If dry is not nil, it makes a dry run for the job dry, which is
+// not stored.
 func (s *Server) schedule(k Key, id string, dry *api.Job) *plan {
 	p := &plan{s: s, key: k, eval: id, stop: map[*alloc]string{}, preempt: map[*alloc]*alloc{}, failed: map[string]*api.AllocationMetric{}, rescheduleAt: map[*alloc]time.Time{}}
 	if dry != nil {
@@ -175,7 +177,7 @@ func (s *Server) schedule(k Key, id string, dry *api.Job) *plan {
 	return nil
 }
 
-// compute is the reconciler: it decides what to stop, update and place.
+// compute is the reconciler. It decides which allocations to stop, update and place.
 func (p *plan) compute() {
 	p.loseStopped()
 	if p.job == nil || value(p.job.Stop) {
@@ -202,8 +204,8 @@ func (p *plan) compute() {
 type groupAllocs struct {
 	keep, migrate, lost, rescheduleNow []*alloc
 	rescheduleLater                    []*alloc // failed, to be rescheduled later
-	// parting are on a node that is away. returning are on one that is back, and Nomad has not yet
-	// recorded their state.
+	// parting holds allocations on nodes that are away. returning holds allocations on nodes that
+	// are back, if Nomad has not yet recorded the allocations' state.
 	parting, returning []*alloc
 }
 
@@ -232,7 +234,7 @@ func (p *plan) classify(g *api.TaskGroup) (out groupAllocs) {
 	return out
 }
 
-// classifyKnown classifies a member whose state is known; it may have ended.
+// classifyKnown classifies a member whose state is known. The member may have ended.
 func (p *plan) classifyKnown(a *alloc, out *groupAllocs) {
 	batch := value(p.job.Type) == api.JobTypeBatch
 	switch {
@@ -254,14 +256,15 @@ func (p *plan) classifyKnown(a *alloc, out *groupAllocs) {
 		} else {
 			out.keep = append(out.keep, a)
 		}
-	case a.clientTerminal() && !batch: // it is replaced
+	case a.clientTerminal() && !batch: // the member is replaced
 	default:
 		out.keep = append(out.keep, a)
 	}
 }
 
-// rescheduleTime returns when a failed member, or one on a node that is away, is rescheduled; ok is
-// false if it is not, or waits for the end of the deployment (seen on 1.11.3).
+// rescheduleTime returns when Nomad reschedules a member that failed or whose node is away. ok is
+// false if Nomad does not reschedule the member, or not before the end of the deployment (seen on
+// 1.11.3).
 func (p *plan) rescheduleTime(a *alloc) (at time.Time, ok bool) {
 	if p.inDeployment(a) {
 		return time.Time{}, false
@@ -320,7 +323,7 @@ func (p *plan) computeGroup(g *api.TaskGroup) {
 	p.placeMissing(g, is, keep, missing, ready, canarying)
 }
 
-// placeMissing places members for lost ones and, if ready is true, for missing ones.
+// placeMissing places replacements of lost members and, if ready is true, missing members.
 func (p *plan) placeMissing(g *api.TaskGroup, is groupAllocs, keep []*alloc, missing int, ready, canarying bool) {
 	taken := map[int]bool{}
 	for _, as := range [][]*alloc{keep, is.migrate, is.rescheduleNow} {
@@ -340,9 +343,9 @@ func (p *plan) placeMissing(g *api.TaskGroup, is groupAllocs, keep []*alloc, mis
 	}
 }
 
-// scaleDown stops surplus members: first those that promoted canaries replace, then those with the
-// highest numbers. Canaries that wait for promotion do not count. Members on nodes that are away do
-// not count either, but may be stopped.
+// scaleDown stops surplus members. It first stops the members that promoted canaries replace, and
+// then the members with the highest numbers. Canaries that wait for promotion do not count. Members
+// on nodes that are away do not count, either, but can be stopped.
 func (p *plan) scaleDown(g *api.TaskGroup, keep []*alloc, most int, canarying bool) []*alloc {
 	out := slices.Clone(keep)
 	replaced := map[int]bool{}
@@ -370,7 +373,7 @@ func (p *plan) scaleDown(g *api.TaskGroup, keep []*alloc, most int, canarying bo
 	return out
 }
 
-// classifyUpdates finds the members that must be replaced for the new version, and the canaries.
+// classifyUpdates returns the members that must be replaced for the new version, and the canaries.
 func (p *plan) classifyUpdates(g *api.TaskGroup, keep []*alloc) (destructive, canaries []*alloc) {
 	for _, a := range keep {
 		switch {
@@ -389,22 +392,22 @@ func (p *plan) classifyUpdates(g *api.TaskGroup, keep []*alloc) (destructive, ca
 	return destructive, canaries
 }
 
-// canUpdateInPlace reports whether a member can stay where it is with the new version. Nomad does
-// not check here whether the node is ready.
+// canUpdateInPlace reports whether a member can stay on its node and GPUs with the new version. For
+// this Nomad does not check whether the node is ready.
 func (p *plan) canUpdateInPlace(g *api.TaskGroup, a *alloc) bool {
 	n := p.s.nodes[a.node]
 	if n == nil || feasible(p.job, g, n.Node) != "" || !p.distinctHosts(g, n.ID, a) {
 		return false
 	}
-	p.stop[a], p.used = "", nil // its own GPUs count as free
+	p.stop[a], p.used = "", nil // the member's own GPUs count as free
 	_, _, lack := p.assignDevices(g, n.Node, p.s.random("in place"))
 	delete(p.stop, a)
 	p.used = nil
 	return lack == ""
 }
 
-// maxParallel limits how many of n members are replaced at a time, given that place others are
-// placed.
+// maxParallel returns how many of n members can be replaced at a time. place is how many other
+// members are placed in the same plan.
 func (p *plan) maxParallel(g *api.TaskGroup, keep []*alloc, place, n int) int {
 	most := 0
 	if g.Update != nil && value(p.job.Type) == api.JobTypeService {
@@ -460,7 +463,8 @@ func restartingFields(j *api.Job, g *api.TaskGroup) string {
 	return b.String()
 }
 
-// rescheduleTime returns when a failed allocation is rescheduled; ok is false if it is not.
+// rescheduleTime returns when Nomad reschedules a failed or unknown allocation. ok is false if
+// Nomad does not reschedule it.
 func (s *Server) rescheduleTime(a *alloc) (at time.Time, ok bool) {
 	if a.client == api.AllocClientStatusUnknown {
 		return s.rescheduleAfter(a, a.unknownSince)
@@ -468,7 +472,7 @@ func (s *Server) rescheduleTime(a *alloc) (at time.Time, ok bool) {
 	return s.rescheduleAfter(a, a.failedAt)
 }
 
-// rescheduleAfter returns the same for an allocation that failed, or became unknown, at since.
+// rescheduleAfter is rescheduleTime for an allocation that failed or became unknown at since.
 func (s *Server) rescheduleAfter(a *alloc, since time.Time) (at time.Time, ok bool) {
 	g := a.taskGroup()
 	if g == nil || g.ReschedulePolicy == nil || since.IsZero() {

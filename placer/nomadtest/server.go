@@ -18,30 +18,31 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// Options configure a cluster's behaviour. Zero values mean the defaults.
+// Options configures a cluster's behaviour. Zero values mean the defaults.
 type Options struct {
 	// Seed determines all random choices.
 	Seed uint64
 	// Now is the clock of Nomad's servers; time.Now by default.
 	Now func() time.Time
-	// Latency is the minimum time until a request arrives; up to as much is added at random.
-	// Default: 500 µs.
+	// Latency is the minimum time until a request arrives. The actual time is up to twice as long,
+	// at random. Default: 500 µs.
 	Latency time.Duration
-	// Raft is the minimum time between the check of a write and the write; up to as much is added
-	// at random. Nomad checks a job's index before the write, not during it, so another write may
-	// come in between. Default: 1 ms.
+	// Raft is the minimum time between the check of a write and the write. The actual time is up to
+	// twice as long, at random. Nomad checks a job's index before the write and not during the
+	// write, so another write can happen in between. Default: 1 ms.
 	Raft time.Duration
 	// Scheduling is the time from an evaluation's creation to its plan. Default: 5 ms.
 	Scheduling time.Duration
-	// Client is how long a client takes to start a task, and to report it. Default: 200 ms.
+	// Client is how long a client takes to start a task and to report the start. Default: 200 ms.
 	Client time.Duration
 	// Kill is how long a task takes to end after it was asked to. Default: 300 ms.
 	Kill time.Duration
-	// OneWorker: evaluations are processed oldest first, and blocked ones by priority first, as on
-	// a server with one worker (and nearly so with two: scenario "blocked"). Otherwise they are
-	// processed in any order, as if each had its own worker.
+	// If OneWorker is set, evaluations are processed oldest first, and blocked evaluations in the
+	// order of priority, as on a server with one worker. A server with two workers has nearly the
+	// same order (scenario "blocked"). If OneWorker is not set, evaluations are processed in any
+	// order, as if each had its own worker.
 	OneWorker bool
-	// Stepped: due actions run only when [Server.Step] is called.
+	// If Stepped is set, due actions run only when [Server.Step] is called.
 	Stepped bool
 }
 
@@ -57,63 +58,65 @@ func (o *Options) setDefaults() {
 // Key identifies a job.
 type Key = cluster.JobKey
 
-// Server is a Nomad cluster: servers and clients. Its methods are safe for
-// concurrent use.
+// Server is a Nomad cluster with servers and clients. Its methods are safe for concurrent use.
 type Server struct {
 	opts Options
 
 	mu    sync.Mutex
 	index uint64
-	// tables are the indexes of each table's last change.
+	// tables maps each table to the index of its last change.
 	tables map[string]uint64
 	nodes  map[string]*node
-	// forgotten are nodes that Nomad has removed but whose clients have not noticed yet.
+	// forgotten holds nodes that Nomad has removed but whose clients have not noticed the removal
+	// yet.
 	forgotten map[string]*node
 	jobs      map[Key]*job
 	evals     map[Key][]*api.Evaluation
 	allocs    map[string]*alloc
 	byJob     map[Key][]*alloc
-	// preempts: jobs of all types may preempt others.
+	// preempts is set if jobs of all types may preempt other jobs.
 	preempts  bool
 	preempted int
-	// unknown counts the members that have been unknown, and back those of them that kept running.
+	// unknown counts the members that have been unknown, and back those members of them that kept
+	// running.
 	unknown, back int
-	// unblocked counts how often blocked evaluations were to be retried.
+	// unblocked counts how often the scheduler was told to retry blocked evaluations.
 	unblocked int
-	// gpuUsers are the allocations that really use a GPU, by instance id: a client that is cut off
-	// keeps running what Nomad counts as lost.
+	// gpuUsers holds the allocations that really use a GPU, by instance id. They can differ from
+	// what Nomad knows, because a client that is cut off keeps running allocations that Nomad
+	// counts as lost.
 	gpuUsers map[string]map[string]bool
-	// uses is the utilization of GPUs in percent, by instance id: see SetUse.
+	// uses is the utilization of GPUs in percent, by instance id (see SetUse).
 	uses map[string]int64
-	// progress returns the content of progress files: see SetProgress.
+	// progress returns the content of progress files (see SetProgress).
 	progress func(k Key, ran time.Duration) string
-	// purged are the allocations of purged jobs whose tasks still run, by id.
+	// purged holds the allocations of purged jobs whose tasks still run, by id.
 	purged  map[string]*alloc
 	vars    map[string]*variable
 	streams []*stream
-	refused map[string]bool // clients that receive no events: see RefuseEvents
+	refused map[string]bool // clients that receive no events, see RefuseEvents
 	// namespaces are the namespaces that AddNamespace has created.
 	namespaces []string
-	// actions are scheduled actions, earliest first.
+	// actions holds the scheduled actions, earliest first.
 	actions []action
 	timer   *time.Timer
 	skew    time.Duration
 	closed  bool
-	// counts number generated things by name, so that random choices do not depend on the order of
-	// unrelated events.
+	// counts has a number for each name of generated things, so that random choices do not depend
+	// on the order of unrelated events.
 	counts     map[string]int
 	faultRules []*rule
 	faultFunc  func(Request) Fault
 	acl        map[string]Token
 	steps      int
 	violations []Violation
-	// disconnected are dead clients: their requests do not arrive.
+	// disconnected holds dead API clients, whose requests do not arrive.
 	disconnected map[string]bool
 	observers    []Observer
-	// eventFaults are applied at random to each event and stream.
+	// eventFaults happen at random to each event and stream.
 	eventFaults EventFaults
 	was         uncommitted
-	launchers   map[Key]*launcher // of periodic jobs
+	launchers   map[Key]*launcher // the launchers of periodic jobs
 }
 
 // SetPreemption enables or disables preemption of jobs with a priority lower by at least ten.
@@ -123,15 +126,15 @@ func (s *Server) SetPreemption(on bool) {
 	s.preempts = on
 }
 
-// Preempted counts the allocations that were preempted.
+// Preempted returns how many allocations were preempted.
 func (s *Server) Preempted() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.preempted
 }
 
-// Unknown counts the members that have been unknown (disconnect block), and those of them that kept
-// running.
+// Unknown returns how many members have been unknown (disconnect block), and how many of these
+// members kept running.
 func (s *Server) Unknown() (unknown, back int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -165,14 +168,14 @@ func (s *Server) Close() {
 
 func (s *Server) now() time.Time { return s.opts.Now().Add(s.skew) }
 
-// StepClock steps the servers' clocks, as a person or a time server may do.
+// StepClock sets the servers' clocks forward or back, as a person or a time server can do.
 func (s *Server) StepClock(by time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.skew += by
 }
 
-// nextIndex returns the index of the next write, to these tables.
+// nextIndex returns the index of the next write, and records it as the last change of these tables.
 func (s *Server) nextIndex(tables ...string) uint64 {
 	s.index++
 	for _, t := range tables {
@@ -181,21 +184,21 @@ func (s *Server) nextIndex(tables ...string) uint64 {
 	return s.index
 }
 
-// count numbers the uses of a name: 1, 2, …
+// count returns how often it was called with a name: 1, 2, …
 func (s *Server) count(name string) int {
 	s.counts[name]++
 	return s.counts[name]
 }
 
-// random returns a random generator for one purpose. It depends only on the seed and the name, not
-// on what else happens.
+// random returns a random generator for one purpose. It depends only on the seed and the name, and
+// not on anything else that happens.
 func (s *Server) random(name string) *rand.Rand {
 	h := fnv.New64a()
 	h.Write([]byte(name))
 	return rand.New(rand.NewPCG(s.opts.Seed, h.Sum64()))
 }
 
-// jitter returns d plus up to as much again at random.
+// jitter returns a random duration from d to 2d, which depends on the name.
 func (s *Server) jitter(d time.Duration, name string) time.Duration {
 	if d <= 0 {
 		return 0
@@ -219,7 +222,7 @@ type action struct {
 
 func compareActions(a, b action) int { return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.key, b.key)) }
 
-// afterJitter schedules an action after d plus up to as much again at random.
+// afterJitter schedules an action after a random duration from d to 2d.
 func (s *Server) afterJitter(d time.Duration, name string, do func()) {
 	s.after(s.jitter(d, fmt.Sprint(name, s.count("after "+name))), name, do)
 }
@@ -265,7 +268,8 @@ func (s *Server) step() {
 	a.do()
 }
 
-// Step runs the next action, whatever the time, and returns its name; ok is false if there is none.
+// Step runs the next action, whatever the time, and returns its name. ok is false if there is no
+// action.
 func (s *Server) Step() (what string, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -277,14 +281,15 @@ func (s *Server) Step() (what string, ok bool) {
 	return what, true
 }
 
-// Steps counts the actions and requests so far.
+// Steps returns the number of actions and requests so far.
 func (s *Server) Steps() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.steps
 }
 
-// Progress identifies the state of a cluster: it stays equal as long as nothing happens.
+// Progress identifies the state of a cluster. Two values are equal if nothing has happened between
+// them.
 type Progress struct {
 	steps int
 	index uint64

@@ -12,8 +12,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// SetUse sets the utilization of a GPU from now on, in percent. For GPUs without it, the plugin
-// sends no statistics.
+// SetUse sets the utilization of a GPU from now on, in percent. For GPUs without a set utilization,
+// the plugin sends no statistics.
 func (s *Server) SetUse(gpu string, percent int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -25,15 +25,16 @@ var (
 	errRestarted    = errors.New("unexpected EOF: the server was restarted")
 )
 
-// EventFaults are the probabilities of faults for each event and stream. Lost also ends the stream,
-// as Nomad does if a subscriber is too slow; SilentlyLost does not, which never happens with Nomad.
+// EventFaults holds the probabilities of faults for each event and stream. Lost drops an event and
+// ends the stream, as Nomad does if a subscriber is too slow. SilentlyLost drops an event without
+// ending the stream, which never happens with Nomad.
 type EventFaults struct {
 	Lost, SilentlyLost, Late, Doubled float64
-	// Delay is the maximum delay of a late event; other events overtake it.
+	// Delay is the maximum delay of a late event. Other events overtake a late event.
 	Delay time.Duration
 	// Early is the probability that an event arrives up to half a second before its change. Nomad
 	// sends events before it commits the changes (txn.Commit in Nomad 1.11.3), so a reader that
-	// reacts to an event may read the old version of a job.
+	// reacts to an event can read the old version of a job.
 	Early float64
 }
 
@@ -47,15 +48,16 @@ func (s *Server) SetEventFaults(f EventFaults) {
 // earlyBy is the maximum time by which an event precedes its change.
 const earlyBy = 500 * time.Millisecond
 
-// uncommitted has the jobs of the last write as they were before it, for readers that may not see
-// the change yet. Once a reader has seen it, all do: Nomad's answers do not go back in time.
+// uncommitted has the jobs that the last write changed, as they were before the write, for readers
+// that do not see the change yet. Once a reader has seen the change, all readers see it, because
+// Nomad's answers do not go back in time.
 type uncommitted struct {
 	index uint64
 	until time.Time
 	jobs  map[Key]*job
 }
 
-// setJob stores a job at the current index; nil removes it.
+// setJob stores a job at the current index, or removes it if j is nil.
 func (s *Server) setJob(k Key, j *job) {
 	if s.was.index != s.index {
 		s.was = uncommitted{index: s.index, jobs: map[Key]*job{}}
@@ -86,13 +88,13 @@ type stream struct {
 	notify    chan struct{}
 	ctx       context.Context
 	without   map[string]bool // namespaces that did not exist when the stream began
-	lineDelay time.Duration   // between two lines; different for each client
-	unread    []byte          // rest of the line that is being read
+	lineDelay time.Duration   // delay between two lines; each client has another delay
+	unread    []byte          // the rest of the line that is being read
 
 	mu     sync.Mutex
 	buffer []byte
 	err    error
-	silent bool // sends not even heartbeats
+	silent bool // the stream does not even send heartbeats
 }
 
 // subscribe begins a subscription.
@@ -109,8 +111,9 @@ func (s *Server) subscribe(ctx context.Context, client string, topics []string) 
 	return st
 }
 
-// RefuseEvents makes a client's new streams silent from their beginning, or undoes that. Nomad does
-// that to clients that may not read the jobs of some namespace (seen on 1.11.3).
+// RefuseEvents makes a client's new streams silent from their beginning. With yes = false, new
+// streams send events again. In Nomad, streams are silent for clients that may not read the jobs of
+// some namespace (seen on 1.11.3).
 func (s *Server) RefuseEvents(client string, yes bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,8 +123,8 @@ func (s *Server) RefuseEvents(client string, yes bool) {
 	s.refused[client] = yes
 }
 
-// AddNamespace creates a namespace. Streams that are already open send no events of it, as in
-// Nomad, which resolves "all namespaces" when a stream begins (seen on 1.11.3).
+// AddNamespace creates a namespace. Streams that are already open send no events of this namespace,
+// because Nomad resolves "all namespaces" when a stream begins (seen on 1.11.3).
 func (s *Server) AddNamespace(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -164,9 +167,9 @@ func (st *stream) send(line []byte) {
 	st.wake()
 }
 
-// Read waits for events, or until a heartbeat is due. It returns one line at a time with a small
-// delay between lines, and the end of the stream a small delay after it happened. So a reader
-// behaves the same whenever its goroutines run.
+// Read waits for events, or until a heartbeat is due. It returns one line at a time, with a small
+// delay between lines. It returns the end of the stream a small delay after the stream has ended.
+// So a reader behaves the same whenever its goroutines run.
 func (st *stream) Read(b []byte) (int, error) {
 	next := time.NewTimer(heartbeatInterval)
 	defer next.Stop()
@@ -197,15 +200,15 @@ func (st *stream) Read(b []byte) (int, error) {
 	}
 }
 
-// pending reports whether there is something to read; err is why the stream has ended.
+// pending reports whether there is something to read. err is why the stream has ended, or nil.
 func (st *stream) pending() (ready bool, err error) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	return len(st.buffer) > 0, st.err
 }
 
-// takeBatch takes the next line from the buffer, or the part of it that has arrived. Events with
-// the same index form one line, as Nomad sends them.
+// takeBatch takes the next line from the buffer, or the part of the line that has arrived. As in
+// Nomad, events with the same index form one line.
 func (st *stream) takeBatch() {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -232,7 +235,8 @@ func (st *stream) cutLine() []byte {
 	return line
 }
 
-// batchEnd returns the end of a batch of events, with its index; "" if the line is no batch.
+// batchEnd returns the end of a batch of events, which contains its index, or "" if the line is no
+// batch.
 func batchEnd(line []byte) string {
 	if i := bytes.LastIndex(line, []byte(`],"Index":`)); i >= 0 {
 		return string(line[i:])
@@ -285,7 +289,7 @@ func (st *stream) ended() bool {
 	return st.err != nil || st.ctx.Err() != nil
 }
 
-// deliver sends a line, subject to random faults.
+// deliver sends a line to a stream, with the random faults of s.eventFaults.
 func (s *Server) deliver(st *stream, line []byte, name string) {
 	f, roll := s.eventFaults, s.random("event "+name).Float64()
 	switch {
@@ -307,7 +311,7 @@ func (s *Server) deliver(st *stream, line []byte, name string) {
 	st.send(line)
 }
 
-// Restart restarts the servers: streams end. A new leader continues pending work.
+// Restart restarts the servers, which ends all streams. A new leader continues pending work.
 func (s *Server) Restart() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -315,7 +319,7 @@ func (s *Server) Restart() {
 		st.end(errRestarted)
 	}
 	s.streams = nil
-	s.index += 5 // the new leader's own log entries
+	s.index += 5 // log entries of the new leader
 }
 
 // Silence makes all currently open streams silent, without ending them.

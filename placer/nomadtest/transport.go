@@ -17,13 +17,14 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// Config connects nomad/api to the server without sockets. Faults and recorded writes identify the
-// client by its name.
+// Config returns a configuration with which nomad/api talks to the server without sockets. Faults
+// and recorded writes identify the client by the name client.
 func (s *Server) Config(client, token string) *api.Config {
 	return &api.Config{Address: "http://nomad.test", SecretID: token, HttpClient: &http.Client{Transport: s.Transport(client)}}
 }
 
-// Transport sends requests to the server without sockets, and applies faults to them.
+// Transport returns a transport that sends requests to the server without sockets, and applies
+// faults to them.
 func (s *Server) Transport(client string) http.RoundTripper { return transport{s, client} }
 
 type transport struct {
@@ -68,7 +69,7 @@ func bodyOf(r *http.Request) ([]byte, error) {
 	return io.ReadAll(r.Body)
 }
 
-// send lets the server answer, subject to the fault.
+// send lets the server answer a request, with the given fault.
 func (t transport) send(r *http.Request, body []byte, fault Fault) (*http.Response, error) {
 	switch fault {
 	case Refused:
@@ -86,7 +87,7 @@ func (t transport) send(r *http.Request, body []byte, fault Fault) (*http.Respon
 	}
 	a := httptest.NewRecorder()
 	done := make(chan struct{})
-	go func() { // a server continues requests that its client has given up
+	go func() { // a server continues a request even if the client has given it up
 		defer close(done)
 		own := r.Clone(context.WithoutCancel(r.Context()))
 		own.Body = io.NopCloser(bytes.NewReader(body))
@@ -135,7 +136,7 @@ func answer(r *http.Request, a *httptest.ResponseRecorder) *http.Response {
 func respond(r *http.Request, code int, text string) *http.Response {
 	a := httptest.NewRecorder()
 	a.WriteHeader(code)
-	_, _ = a.WriteString(text) // cannot fail: it writes to memory
+	_, _ = a.WriteString(text) // cannot fail, because it writes to memory
 	return answer(r, a)
 }
 
@@ -180,8 +181,8 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Disconnect refuses all further requests of a client, as if its process was killed, and ends its
-// event streams. Requests that have arrived are completed.
+// Disconnect refuses all further requests of a client, as if the client's process had been killed,
+// and ends its event streams. Requests that have already arrived are completed.
 func (s *Server) Disconnect(client string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -20,8 +20,8 @@ const variableBytes = 64 << 10
 // variable is a Nomad variable, or a lock.
 type variable struct {
 	api.Variable
-	// expires is when the lock expires if nobody renews it. free is when others can acquire it
-	// after that.
+	// expires is when the lock expires if nobody renews it. free is when others can acquire the
+	// lock after it has expired.
 	expires, free time.Time
 }
 
@@ -35,7 +35,7 @@ func size(items map[string]string) int {
 	return n
 }
 
-// setVariable writes a variable; cas is the index that it must have, -1 for any. conflict is the
+// setVariable writes a variable if it has the index cas, or any index if cas is -1. conflict is the
 // current variable if the index differs.
 func (s *Server) setVariable(v *api.Variable, cas int64) (out *api.Variable, conflict *api.Variable, err error) {
 	if size(v.Items) > variableBytes {
@@ -101,7 +101,8 @@ func (s *Server) expire(v *variable) {
 	}
 }
 
-// acquire acquires a lock, or returns the variable that another client has locked.
+// acquire acquires a lock. If another client holds the lock, it returns the locked variable in
+// conflict.
 func (s *Server) acquire(v *api.Variable) (out, conflict *api.Variable, err error) {
 	key := variableKey(v.Namespace, v.Path)
 	was := s.vars[key]
@@ -134,7 +135,7 @@ func (s *Server) acquire(v *api.Variable) (out, conflict *api.Variable, err erro
 	return &own.Variable, nil, nil
 }
 
-// heldLock returns the lock if it is held with this id.
+// heldLock returns the lock if it is held with v's lock id.
 func (s *Server) heldLock(v *api.Variable) (*variable, error) {
 	was := s.vars[variableKey(v.Namespace, v.Path)]
 	if was != nil {
@@ -171,7 +172,7 @@ func (s *Server) releaseLock(v *api.Variable) (*api.Variable, error) {
 	return &own.Variable, nil
 }
 
-// Variable returns the items of a variable; nil if there is none.
+// Variable returns the items of a variable, or nil if there is no such variable.
 func (s *Server) Variable(namespace, path string) map[string]string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -26,7 +26,7 @@ func (s *Snapshot) ask(t *model.Tracked, w *model.Wait) string {
 	}
 	was := startOf(w.Wait)
 	var sooner []string
-	var later []time.Duration // with these run times it cannot start now
+	var later []time.Duration // with these run times the job cannot start now
 	for _, d := range said {
 		if job.Estimate = d; s.startsNow(job) {
 			sooner = append(sooner, "now if it runs "+model.ShortDuration(d))
@@ -77,8 +77,8 @@ func (s facts) startsNow(job queue.Job) bool {
 	return ok
 }
 
-// notePreempt names the configuration key that makes a job preemptible, unless the job itself sets
-// pal_preempt.
+// notePreempt adds to the note the configuration key that makes a job preemptible, unless the job
+// itself sets pal_preempt.
 func (s facts) notePreempt(e *Explanation, t *model.Tracked) {
 	if from := t.Request.PreemptFrom; from != "" {
 		e.addNote(fmt.Sprintf("%s allows the placer to stop it for other jobs; pal_preempt = \"false\" in its meta prevents that", from))

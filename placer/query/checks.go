@@ -43,11 +43,12 @@ type Check struct {
 	Name    string  `json:"name"`    // what was checked
 	Verdict Verdict `json:"verdict"` // OK, WARN or FAIL
 	Found   string  `json:"found"`   // what the check found
-	// Next is the advice on what to do; "" if there is nothing to do.
+	// Next is what to do; "" if there is nothing to do.
 	Next string `json:"next,omitempty"`
 }
 
-// profileOld is the age at which doctor begins to report a profile as old: GPUs change over months.
+// profileOld is the age from which doctor reports a profile as old, because GPUs change over
+// months.
 const profileOld = 90 * 24 * time.Hour
 
 // Checks checks Nomad's clients, their GPUs and device plugins, the profile and the gate.
@@ -61,7 +62,8 @@ func (s *Snapshot) Checks() []Check {
 	return out
 }
 
-// checkVersion checks the clients, because servers show their own versions only to some tokens.
+// checkVersion checks Nomad's version on the clients, because servers show their own versions only
+// to some tokens.
 func (s facts) checkVersion() Check {
 	low, known := s.m.State.Nodes.OldestNomad(), version.Must(version.NewVersion(cluster.ExactPins))
 	switch {
@@ -106,7 +108,8 @@ func (s facts) checkGPUs() Check {
 	return Check{"gpus", OK, found, ""}
 }
 
-// checkPlugin recognizes our device plugin by an attribute that it always sets.
+// checkPlugin checks that nomad-pal's device plugin provides the GPUs. It recognizes the plugin by
+// an attribute that the plugin always sets.
 func (s facts) checkPlugin() Check {
 	with, _ := s.gpusOn()
 	var others []string
@@ -196,7 +199,7 @@ func (s facts) checkProfile() Check {
 	return Check{"profile", OK, found, ""}
 }
 
-// behind returns the nodes whose plugin uses another version of the profile than the one in force.
+// behind returns the nodes whose plugin uses a profile of another version than this one.
 func (s facts) behind(version int64) (names []string) {
 	with, _ := s.gpusOn()
 	for _, n := range with {
@@ -228,7 +231,7 @@ func (s facts) checkUnprofiled() Check {
 	return Check{"measured gpus", OK, fmt.Sprintf("all %d", c.NumGPUs()), ""}
 }
 
-// checkGate finds nodes whose meta opens the gate: they accept gangs that the placer has not
+// checkGate finds nodes whose meta opens the gate. Such nodes accept gangs that the placer has not
 // placed.
 func (s facts) checkGate() Check {
 	var open []string

@@ -20,7 +20,7 @@ type Deployment struct {
 	ID          string `json:"id"`                    // the deployment's id in Nomad
 	Status      string `json:"status"`                // its status in Nomad, such as running
 	Description string `json:"description,omitempty"` // Nomad's description of the status
-	// Version is the job version that it deploys.
+	// Version is the version of the job that is deployed.
 	Version uint64 `json:"version"`
 	// Promote reports whether the deployment waits for somebody to promote it.
 	Promote bool `json:"promote,omitempty"`
@@ -30,7 +30,7 @@ type Deployment struct {
 }
 
 // DeployGroup is the deployment of one task group: how many members of the new version should run,
-// and how many are placed, healthy and unhealthy. Canaries run before the others.
+// and how many are placed, healthy and unhealthy. Canaries run before the other members.
 type DeployGroup struct {
 	Group     string `json:"group"`              // the task group
 	Desired   int    `json:"desired"`            // members of the new version that should run
@@ -54,7 +54,8 @@ func deployment(ctx context.Context, c *nomad.Client, st gang.Observed) (*api.De
 	return d, nil
 }
 
-// addDeployment adds the deployment of a service, and which version each member runs; d may be nil.
+// addDeployment adds to the explanation the deployment of a service, and which version each member
+// runs; d can be nil.
 func (s *Snapshot) addDeployment(ctx context.Context, e *Explanation, st gang.Observed, d *api.Deployment) error {
 	if d == nil {
 		return nil

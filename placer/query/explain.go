@@ -40,13 +40,13 @@ type Explanation struct {
 	// Planned reports whether the explanation is a plan: it describes what would happen if the job,
 	// or a changed form of it, were submitted now.
 	Planned bool `json:"planned,omitempty"`
-	// Outcome is how the job ended, if it has.
+	// Outcome is how the job ended, if it has ended.
 	Outcome *Outcome `json:"outcome,omitempty"`
-	// Wait is what the queue says about a job that waits in it; nil for other jobs.
+	// Wait is what the queue says about the job; nil if the job does not wait in the queue.
 	Wait *queue.Wait `json:"wait,omitempty"`
 	// WaitsFor is what the job waits for, according to the queue.
 	WaitsFor reason.Reason `json:"waits_for,omitzero"`
-	// StartFrom and StartTo are the range of its expected start, if there is a forecast.
+	// StartFrom and StartTo are the range of the job's expected start, if there is a forecast.
 	StartFrom time.Time `json:"start_from,omitzero"`
 	StartTo   time.Time `json:"start_to,omitzero"`
 	// Decision is the decision in force, or what would be decided now.
@@ -59,8 +59,8 @@ type Explanation struct {
 	Restarted time.Time `json:"restarted,omitzero"`
 	// Mode is how tightly the job is tied to its GPUs (pal_pin): gpu, class or prefer.
 	Mode string `json:"mode,omitempty"`
-	// Predicted is the original choice, if Nomad gave the job other GPUs within its pins.
-	// The decision then has the GPUs that it got.
+	// Predicted is the original choice, if Nomad gave the job other GPUs within its pins. The
+	// decision then has the GPUs that the job got.
 	Predicted *pal.Choice `json:"predicted,omitempty"`
 	// ClassFrom names the source of the application class.
 	ClassFrom string `json:"class_from,omitempty"`
@@ -77,8 +77,8 @@ type Explanation struct {
 	Obstacles []request.Obstacle `json:"obstacles,omitempty"`
 	// Submitted is when the job began to wait; zero if that is unknown.
 	Submitted time.Time `json:"submitted,omitzero"`
-	// Holders are the jobs that hold the GPUs it waits for. Remedies are changes with which the job
-	// could start now or, if it cannot run on this cluster, could run at all.
+	// Holders are the jobs that hold GPUs for which the job waits. Remedies are changes with which
+	// the job could start now, or could run at all if it cannot run on this cluster.
 	Holders  *Holders        `json:"holders,omitempty"`
 	Remedies []reason.Reason `json:"remedies,omitempty"`
 	// Ask asks the user for an estimate if the run time of a waiting job is unknown, and describes
@@ -96,9 +96,9 @@ type Explanation struct {
 	Failures []model.Try `json:"failures,omitempty"`
 	// Elastic is the size of an elastic gang.
 	Elastic *queue.Size `json:"elastic,omitempty"`
-	// holds are the GPUs of all its current members; nil if some members are missing.
+	// holds are the GPUs of all the job's current members; nil if some members are missing.
 	holds *pal.Choice
-	// beside are the GPUs of its members and of canaries; nil if there are none.
+	// beside are the GPUs of the job's members and canaries; nil if there are no canaries.
 	beside *pal.Choice
 	// asks is the application class that the job requests now.
 	asks pal.AppClass
@@ -108,21 +108,21 @@ type Explanation struct {
 	NoGate bool `json:"no_gate,omitempty"`
 	// Behind reports whether the job is newer than the known state of the cluster.
 	Behind bool `json:"-"`
-	// Leaving lists nodes of its members that are drained or disconnected, and its GPUs that are
-	// unhealthy or gone, each with what happens to the members there. For a service it also lists
-	// windows that reserve its nodes now, or begin there within a day.
+	// Leaving lists drained or disconnected nodes of the job's members, and its GPUs that are
+	// unhealthy or gone, each with what happens to the affected members. For a service it also
+	// lists windows that reserve its nodes now or within a day.
 	Leaving []reason.Reason `json:"leaving,omitempty"`
-	// Members lists how often Nomad has retried members, and what happened to missing ones. Retry
-	// is how to get a missing member back if Nomad does not restart it.
+	// Members are sentences on how often Nomad has retried members, and what happened to missing
+	// ones. Retry is how to get a missing member back if Nomad does not restart it.
 	Members []reason.Reason `json:"members,omitempty"`
 	Retry   Retry           `json:"retry,omitempty"`
 	// Ran is the time when the last member ended, for a gang that ran and waits again.
 	Ran time.Time `json:"ran,omitzero"`
-	// StoppedWhy is why the placer stopped it, if it did.
+	// StoppedWhy is why the placer stopped the job, if the placer did.
 	StoppedWhy reason.Reason `json:"stopped_why,omitzero"`
-	// StoppedFor is the job, namespace/id, that it was stopped for, if that is known.
+	// StoppedFor is the job (namespace/id) for which this job was stopped, if that is known.
 	StoppedFor string `json:"stopped_for,omitempty"`
-	// Deployment is the service's deployment, if that is under way or has failed.
+	// Deployment is the service's deployment, if it is active or has failed.
 	Deployment *Deployment `json:"deployment,omitempty"`
 	// EndFrom and EndTo are the range in which a running job is expected to end. EndWhy says what
 	// the range is based on.
@@ -136,7 +136,7 @@ type Explanation struct {
 	Allocations []Allocation `json:"allocations,omitempty"`
 	// Live maps GPU ids to their current load, if it is known.
 	Live map[string]live.Use `json:"live,omitempty"`
-	// Idle maps the id of each of its idle GPUs to the time since when that GPU has computed
+	// Idle maps the id of each of the job's idle GPUs to the time since when that GPU has computed
 	// nothing.
 	Idle map[string]time.Time `json:"idle,omitempty"`
 }
@@ -148,12 +148,12 @@ type Allocation struct {
 	Node   string   `json:"node"`   // name of its node; the id if the placer does not know the node
 	Status string   `json:"status"` // Nomad's client status, such as running
 	GPUs   []string `json:"gpus"`   // ids of its GPUs
-	// Version is the version of the job that it runs, while a deployment is shown.
+	// Version is the version of the job that the member runs, while a deployment is shown.
 	Version *uint64 `json:"version,omitempty"`
 }
 
 // takeWait copies the queue's data about a waiting job. If the job lacks GPUs, d has details, and
-// small is how many matching GPUs are of models with too few GPUs for it.
+// small is how many matching GPUs are of models with too few GPUs for the job.
 func (e *Explanation) takeWait(w *model.Wait, d *pal.Decision, small int) {
 	e.Wait, e.WaitsFor = &w.Wait, waitsFor(d, w, small)
 	if limited(w) { // nodes are irrelevant while a limit holds
@@ -164,8 +164,8 @@ func (e *Explanation) takeWait(w *model.Wait, d *pal.Decision, small int) {
 	}
 }
 
-// waitsFor returns what a job waits for, according to the queue. If that is GPUs, the decision
-// explains why the free ones do not suffice.
+// waitsFor returns what a job waits for, according to the queue. If the job waits for GPUs, d
+// explains why the free GPUs do not suffice.
 func waitsFor(d *pal.Decision, w *model.Wait, small int) reason.Reason {
 	r, n := w.Why(), d.Candidates
 	if w.Away {
@@ -290,8 +290,8 @@ func (s *Snapshot) explainFromState(k cluster.JobKey) (e *Explanation, st gang.O
 	return e, st, true
 }
 
-// broken adds what to fix in a job that still runs in its old version because its newer version is
-// invalid. t may be nil.
+// broken adds to the explanation what to fix in a job that still runs in its old version because
+// its newer version is invalid. t may be nil.
 func (e *Explanation) broken(t *model.Tracked) {
 	if t == nil || t.Refused == nil || e.State == gang.Failed {
 		return
@@ -311,8 +311,8 @@ func lastEnd(as []*cluster.Alloc, since time.Time) (at time.Time) {
 	return at
 }
 
-// explainUnknown explains a job that the snapshot does not have: one without GPUs, or one that is
-// newer than the snapshot.
+// explainUnknown explains a job that the snapshot does not have, because the job requests no GPUs
+// or is newer than the snapshot.
 func (s *Snapshot) explainUnknown(ctx context.Context, k cluster.JobKey) (*Explanation, error) {
 	job, err := s.nomad.Job(ctx, k)
 	if err != nil {
@@ -348,7 +348,7 @@ func (e *Explanation) native(st gang.Observed) {
 	e.NoGate, e.Reason.Kind = true, reason.Ungated
 }
 
-// addRecord adds the recorded last decision.
+// addRecord adds the recorded last decision to the explanation.
 func (s *Snapshot) addRecord(ctx context.Context, e *Explanation, st gang.Observed) error {
 	if e.Outcome != nil && (e.Outcome.Status == "stopped" || e.Outcome.Status == AtRest) { // stopping the job made a new version; the version before has the author's submit time
 		if vs, err := s.nomad.Versions(ctx, st.Key); err == nil && *st.Job.Version > 0 && vs[*st.Job.Version-1] != nil {
@@ -365,7 +365,7 @@ func (s *Snapshot) addRecord(ctx context.Context, e *Explanation, st gang.Observ
 		r.Resized(e.holds)
 		r.Decision.Chosen = besideNow(r.Decision.Chosen, e.holds)
 		e.remeasured(r.Decision)
-	} else if e.beside != nil && lacks(e.beside, r.Decision.Chosen) { // its author has removed members since then
+	} else if e.beside != nil && lacks(e.beside, r.Decision.Chosen) { // the job's author has removed members since the decision
 		d := &r.Decision
 		d.Chosen, d.Demand, d.Walk, d.WalkOmitted, d.Packed, r.Predicted = e.beside, len(e.beside.GPUIDs()), nil, 0, nil, nil
 	}
@@ -373,10 +373,10 @@ func (s *Snapshot) addRecord(ctx context.Context, e *Explanation, st gang.Observ
 		e.ClassFrom = fmt.Sprintf("it was when the gang was placed; now it is %s, which counts when it is placed again", e.asks)
 	}
 	e.Decision, e.Predicted, e.Decided, e.Ready, e.Mode, e.Note = &r.Decision, r.Predicted, r.Decided, r.Ready, string(r.Mode), string(r.Note)
-	if st.Nomad == gang.Starting && r.Ready.After(s.m.Time) { // its members started after the snapshot, so none is lost
+	if st.Nomad == gang.Starting && r.Ready.After(s.m.Time) { // the members started after the snapshot, so none is lost
 		e.Ready = time.Time{}
 	}
-	if st.Nomad == gang.Native { // it was released, and no longer has pins
+	if st.Nomad == gang.Native { // the job was released, and no longer has pins
 		e.Mode = ""
 	}
 	if st.Nomad == gang.Ended && len(st.Pins.Groups) > 0 {
@@ -439,13 +439,13 @@ func (e *Explanation) remeasured(d pal.Decision) {
 }
 
 // recordComes is the time after a placement within which the placer writes its record, except in
-// bursts of placements. It includes the delay before the write, and the time until the placer sees
-// the members.
+// bursts of placements. This time includes the delay before the write, and the time until the
+// placer sees the members.
 const recordComes = 2 * time.Second
 
 // restarted returns when Nomad last restarted all members of a running gang on the same GPUs, or
-// started them after the gang had none; zero if it never did. Nomad restarts members when an edit
-// changes their tasks.
+// started them after the gang had none; zero if Nomad never did. Nomad restarts members when an
+// edit changes their tasks.
 func restarted(st gang.Observed, r *gang.Record) time.Time {
 	switch {
 	case st.Nomad != gang.Running || r.Ready.IsZero():
@@ -456,8 +456,8 @@ func restarted(st gang.Observed, r *gang.Record) time.Time {
 	return st.PlacedAgain()
 }
 
-// lastRecord reads the record of a job. If its members have just been placed, the record may be
-// that of the previous decision: lastRecord then waits for the new one.
+// lastRecord reads the record of a job. If its members have just been placed, the record can still
+// be that of the previous decision. Then lastRecord waits for the new record.
 func (s *Snapshot) lastRecord(ctx context.Context, st gang.Observed) (*gang.Record, error) {
 	for began := time.Now(); ; {
 		r, err := store.In(s.nomad).Record(ctx, st.Key)
@@ -473,7 +473,7 @@ func (s *Snapshot) lastRecord(ctx context.Context, st gang.Observed) (*gang.Reco
 }
 
 // recordToCome reports whether a new record is expected soon. began is when the caller started to
-// wait; it waits for [recordComes] at most, because clocks differ.
+// wait. The caller waits for [recordComes] at most, because clocks differ.
 func recordToCome(r *gang.Record, st gang.Observed, began, now time.Time) bool {
 	placed := len(st.Pins.Groups) > 0 && (st.Nomad == gang.Running || st.Nomad == gang.Ended)
 	known := r != nil && r.JobModifyIndex >= *st.Job.JobModifyIndex
@@ -490,7 +490,7 @@ func sparing(d pal.Decision) pal.AppClass {
 	return d.Class
 }
 
-// explainWaiting explains what a waiting job waits for, and what could be done about it. Callers
+// explainWaiting explains what a waiting job waits for, and what would let the job start. Callers
 // hold mu.
 func (s *Snapshot) explainWaiting(e *Explanation, t *model.Tracked) {
 	wait := s.waiting()[t.Key.String()]
@@ -535,7 +535,7 @@ func (s *Snapshot) explainWaiting(e *Explanation, t *model.Tracked) {
 	}
 	e.Reason = t.WhyWaits(s.m, wait, e.WaitsFor)
 	if e.State == gang.Waiting && t.After == nil {
-		d.Impossible = false // it may fit on nodes that are away
+		d.Impossible = false // the gang may fit on nodes that are away
 		s.whatNow(e, t, wait)
 		e.Alternatives = s.lastGPUs(t)
 		e.Tradeoffs = s.thatMayStart(t, s.tradeoffs(s.m.View.Cluster, t.Request.Least(), sizeKey(t.Request, "min")))
@@ -549,7 +549,7 @@ func (s *Snapshot) explainWaiting(e *Explanation, t *model.Tracked) {
 }
 
 // keptForIt frees the GPUs that are reserved for a gang that is being started, until back is
-// called. Otherwise the explanation would count these GPUs as taken.
+// called. Otherwise the explanation would count these GPUs as allocated.
 func (s facts) keptForIt(state gang.State, t *model.Tracked) (back func()) {
 	if state != gang.Committing {
 		return func() {}
@@ -565,7 +565,7 @@ func (e *Explanation) never(found []request.Obstacle) {
 }
 
 // askNomad asks Nomad's scheduler about a job that waits, or that could start according to the
-// snapshot. If Nomad refuses it on every node, the job can never start.
+// snapshot. If Nomad refuses the job on every node, the job can never start.
 func (s *Snapshot) askNomad(ctx context.Context, e *Explanation, job *api.Job) {
 	if s.nomad == nil || e.State != gang.Waiting && e.State != gang.Starting || cluster.Template(job) || cluster.Child(job) {
 		return
@@ -578,8 +578,8 @@ func (s *Snapshot) askNomad(ctx context.Context, e *Explanation, job *api.Job) {
 	case err != nil:
 		return
 	case len(found) == 0 && e.pinned != nil && refused != "":
-		// Does Nomad also refuse it on the GPUs that the placer would choose? Without pins, Nomad
-		// may have given the GPUs of one group to another.
+		// Does Nomad also refuse the job on the GPUs that the placer would choose? Without pins,
+		// Nomad may have given the GPUs of one group to another.
 		if resp, err := s.nomad.DryRun(ctx, e.pinned); err == nil && len(resp.FailedTGAllocs) > 0 {
 			e.State, e.Reason = gang.Waiting, reason.Reason{Kind: reason.NomadRefuses, Cause: refused}
 		}
@@ -597,8 +597,9 @@ func (s facts) explainOn(c *pal.Cluster, g pal.Gang) pal.Decision {
 	return pal.Explain(c, g, by)
 }
 
-// besideWindows handles a waiting job that would fit if no window reserved GPUs. It makes d explain
-// the GPUs that no window reserves. The reserved GPUs count as taken until back is called.
+// besideWindows handles a waiting job that would fit if no window reserved GPUs. besideWindows
+// makes d explain the GPUs that no window reserves. The reserved GPUs count as allocated until back
+// is called.
 func (s facts) besideWindows(c *pal.Cluster, k cluster.JobKey, g pal.Gang, d *pal.Decision) (back func()) {
 	if !d.Placed {
 		return func() {}
@@ -613,7 +614,7 @@ func (s facts) besideWindows(c *pal.Cluster, k cluster.JobKey, g pal.Gang, d *pa
 	n := &d.Candidates
 	n.Kept = was.Free + was.Outliers - n.Free - n.Outliers
 	n.Allocated -= n.Kept
-	if !d.Placed { // the queue has the reason
+	if !d.Placed { // the queue knows the reason
 		d.Reason = reason.Reason{}
 	}
 	return back

@@ -30,33 +30,34 @@ type GPU struct {
 	// State is unhealthy, quarantined, allocated, unavailable or free: the first that applies.
 	State   model.GPUState `json:"state"`
 	Healthy bool           `json:"healthy"` // its device plugin reports it as healthy
-	// Job is the job that holds it, as namespace/id.
+	// Job is the job that holds the GPU, as namespace/id.
 	Job string `json:"job,omitempty"`
-	// PMScores are its PM scores by application class; a class in which it was not measured is
-	// missing.
+	// PMScores are the GPU's PM scores by application class, without the classes in which it was
+	// not measured.
 	PMScores map[pal.AppClass]pal.PMScore `json:"pm_scores,omitempty"`
-	// Classes are its variability classes by application class, from 1 (the fastest) to 5.
+	// Classes are the GPU's variability classes by application class, from 1 (the fastest) to 5.
 	Classes   map[pal.AppClass]uint8 `json:"classes,omitempty"`
 	Available bool                   `json:"available"` // free and usable; a window may keep it
 	// Unhealthy and Unavailable are the reasons why the placer does not choose the GPU. Degraded is
-	// the reason why it chooses the GPU last. Each is "" if it does not apply.
+	// the reason why the placer chooses the GPU last. Each is "" if it does not apply.
 	Unhealthy   string `json:"unhealthy,omitempty"`
 	Unavailable string `json:"unavailable,omitempty"`
 	Degraded    string `json:"degraded,omitempty"`
-	// OutlierFor are the application classes for which its PM score is above the outlier_threshold.
+	// OutlierFor are the application classes for which the GPU's PM score is above the
+	// outlier_threshold.
 	OutlierFor []pal.AppClass `json:"outlier_for,omitempty"`
 	// Window is the maintenance window or reservation that reserves the GPU now, with its end.
 	Window string `json:"window,omitempty"`
 	// WindowFor lists who may use the GPU despite the window: namespaces, or jobs as namespace/job.
-	// It is empty during maintenance.
+	// WindowFor is empty during maintenance.
 	WindowFor []string `json:"window_for,omitempty"`
 	// Quarantine is why the GPU is in quarantine, and until when.
 	Quarantine *failure.Quarantine `json:"quarantine,omitempty"`
 	// Live is the GPU's current load, if requested. NotLive is why its load is unknown.
 	Live    *live.Use `json:"live,omitempty"`
 	NotLive string    `json:"not_live,omitempty"`
-	// IdleSince is the time since when the GPU has computed nothing although a job holds it. It is
-	// zero if the GPU computes, or if its load is unknown.
+	// IdleSince is the time since when the GPU has computed nothing although a job holds it.
+	// IdleSince is zero if the GPU computes, or if its load is unknown.
 	IdleSince time.Time `json:"idle_since,omitzero"`
 }
 
@@ -81,7 +82,7 @@ type GPUFilter struct {
 	// Outliers selects GPUs whose PM score for some application class is above the
 	// outlier_threshold.
 	Outliers bool
-	// Most is how many GPUs to list at most; 0: no limit.
+	// Most is the maximum number of GPUs to list; 0: no limit.
 	Most int
 }
 
@@ -137,7 +138,7 @@ func (s *Snapshot) gpu(i int, unhealthy map[string]string) GPU {
 		if u.Scores[k] != 0 {
 			g.PMScores[class] = u.Scores[k]
 		}
-		if u.Classes[k] != 0 { // a degraded GPU has one without being measured
+		if u.Classes[k] != 0 { // a degraded GPU has a class even if it was not measured
 			g.Classes[class] = u.Classes[k]
 		}
 	}
@@ -161,8 +162,8 @@ func (s *Snapshot) windowOf(gpu int) (name string, whom []string) {
 	return w.Name + " until " + reason.Moment(w.To), w.For
 }
 
-// Keeper describes the window that reserves the GPU now: until when and for whom. It returns "" if
-// there is none.
+// Keeper describes the window that reserves the GPU now, until when, and for whom. It returns "" if
+// no window reserves the GPU.
 func (g GPU) Keeper() string {
 	switch {
 	case g.Window == "":
@@ -176,8 +177,9 @@ func (g GPU) Keeper() string {
 // leastIDLength is the shortest length of a shortened id: "GPU-" and eight digits.
 const leastIDLength = len("GPU-12345678")
 
-// IDLength returns how many of the first bytes of an id distinguish each GPU from all others, but
-// at least leastIDLength. Parts of a GPU are distinguished by their numbers: see [attr.Shorten].
+// IDLength returns how many bytes at the beginning of the ids distinguish each GPU from all others,
+// but at least leastIDLength. Parts of a GPU are distinguished by their numbers: see
+// [attr.Shorten].
 func IDLength(ids []string) int {
 	ids = attr.GPUsOf(ids)
 	n := leastIDLength
@@ -202,12 +204,12 @@ func (s facts) idLength() int {
 }
 
 // Cell is a GPU on a [Map]. Each application class has three bits with its variability class,
-// starting with [pal.ClassA] in the lowest bits (0: not measured, 7: class 7 or slower). The flags
-// below come on top.
+// starting with [pal.ClassA] in the lowest bits (0: not measured, 7: class 7 or slower). The
+// constants below describe the other bits.
 type Cell uint16
 
-// Further bits of a cell: two flags. The highest two bits are the reason why the GPU is out of
-// service, or 0.
+// The other bits of a cell are two flags and, in the highest two bits, the reason why the GPU is
+// out of service, or 0.
 const (
 	CellAllocated   Cell = 1 << 12
 	CellDegraded    Cell = 1 << 13
@@ -311,7 +313,7 @@ func mapCell(c *pal.Cluster, i int, state model.GPUState) Cell {
 	return out
 }
 
-// RedactedFor returns the GPU as a user may see it. The reason of an automatic quarantine may name
+// RedactedFor returns the GPU as a user may see it. The reason of an automatic quarantine can name
 // jobs and tasks in any namespace, so only operators see it. Everybody sees the reason that an
 // operator gave.
 func (g GPU) RedactedFor(sees model.Sees, operator bool) GPU {
@@ -325,9 +327,9 @@ func (g GPU) RedactedFor(sees model.Sees, operator bool) GPU {
 	return g
 }
 
-// windowFor lists for whom a window is, with "others" for those in namespaces that the user may not
-// see. A job of any namespace (*/job) is named to operators only: everybody who sees a single
-// namespace sees *, as in Nomad.
+// windowFor returns for whom a window is, with "others" in place of entries for namespaces that the
+// user may not see. An entry for a job of any namespace (*/job) is shown to operators only, because
+// everybody who may see a single namespace may see *, as in Nomad.
 func windowFor(sees model.Sees, operator bool, whom []string) (seen []string) {
 	for _, w := range whom {
 		if namespace, _, ofJob := strings.Cut(w, "/"); !sees(namespace) || namespace == "*" && ofJob && !operator {

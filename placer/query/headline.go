@@ -108,7 +108,7 @@ func runsSentence(e *Explanation, now time.Time) string {
 		}
 	case e.State == gang.Starting:
 		verb = "is starting"
-	case pending: // Nomad has placed all its members, and calls it running
+	case pending: // Nomad has placed all members, and calls the job running
 		verb = "is placed"
 	}
 	text := fmt.Sprintf("%s %s on %s %s", e.Job, verb, pal.CountGPUs(d.Demand), where)
@@ -171,7 +171,7 @@ func whyThese(d *pal.Decision) string {
 	return fmt.Sprintf("Chosen among %d free ones for %s low predicted slowdown: %s", d.Candidates.Free, whose, times(d.Chosen.Cost))
 }
 
-// onlyFree says that the placer had no other GPUs to choose from.
+// onlyFree returns a text that the placer had no other GPUs to choose from.
 func onlyFree(d *pal.Decision) string {
 	text := "They were the only free ones"
 	if d.Demand == 1 {
@@ -204,7 +204,7 @@ func times(cost float64) string {
 	return fmt.Sprintf("%.2f times as long as on median GPUs of one node", cost)
 }
 
-// waitsSentence is the headline of a gang that waits, or, in a plan, would wait.
+// waitsSentence returns the headline of a gang that waits, or, in a plan, would wait.
 func waitsSentence(e *Explanation, now time.Time) string {
 	text := e.Job + " waits"
 	switch {

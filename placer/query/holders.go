@@ -32,38 +32,39 @@ const mostHolders = 20
 type Holder struct {
 	// Job is namespace/id.
 	Job string `json:"job"`
-	// GPUs is how many of these GPUs it holds.
+	// GPUs is how many of these GPUs the job holds.
 	GPUs int `json:"gpus"`
-	// Stopping reports whether its members were told to stop and have not ended yet.
+	// Stopping reports whether the job's members were told to stop and have not ended yet.
 	Stopping bool `json:"stopping,omitempty"`
 	// Service jobs run until somebody stops them. Preemptible jobs may be stopped by the placer for
-	// others.
+	// other jobs.
 	Service     bool `json:"service,omitempty"`
 	Preemptible bool `json:"preemptible,omitempty"`
-	// EndFrom and EndTo are the range in which it is expected to end. Both are zero if its run time
-	// is unknown, if it is stopping, or if it is a service.
+	// EndFrom and EndTo are the range in which the job is expected to end. Both are zero if the
+	// job's run time is unknown, if the job is stopping, or if it is a service.
 	EndFrom time.Time `json:"end_from,omitzero"`
 	EndTo   time.Time `json:"end_to,omitzero"`
 	// MayGive is how many of these GPUs an elastic gang would give back if the waiting gang could
-	// then start. GiveFrom is the earliest time at which it would.
+	// then start. GiveFrom is the earliest time at which the elastic gang would give them back.
 	MayGive  int       `json:"may_give,omitempty"`
 	GiveFrom time.Time `json:"give_from,omitzero"`
-	// Needed reports whether this is one of the jobs after whose end there is room for the gang.
-	// They are the first ones of the list, except jobs that Nomad placed by itself.
+	// Needed reports whether the gang needs the end of this job. Once all needed jobs have ended,
+	// there is room for the gang. The needed jobs are the first ones of the list, apart from jobs
+	// that Nomad placed by itself.
 	Needed bool `json:"needed,omitempty"`
 }
 
 // Holders are the jobs that hold GPUs that a waiting gang could use.
 type Holders struct {
-	// Jobs are sorted: stopping ones, then those with an expected end, the earliest first, then
-	// those without, the largest first, then services. Omitted counts the jobs left out.
+	// Jobs are sorted: first stopping jobs, then jobs with an expected end (the earliest first),
+	// then jobs without (the largest first), then services. Omitted counts the jobs left out.
 	Jobs    []Holder `json:"jobs,omitempty"`
 	Omitted int      `json:"omitted,omitempty"`
 	// Enough reports whether there is room for the gang once the needed jobs have ended.
 	Enough bool `json:"enough,omitempty"`
 }
 
-// rank is the sort key of the list of holders: see [Holders.Jobs].
+// rank returns the sort key of the list of holders: see [Holders.Jobs].
 func (h Holder) rank() int {
 	switch {
 	case h.Stopping:
@@ -77,8 +78,8 @@ func (h Holder) rank() int {
 }
 
 // matching returns a predicate for the GPUs on which a member of the gang could run if the cluster
-// were idle. It excludes GPUs of a model that has too few for the gang, unless all models have too
-// few. small is how many GPUs it excludes for that reason.
+// were idle. matching excludes GPUs of a model that has too few for the gang, unless all models
+// have too few. small is how many GPUs are excluded for this reason.
 func matching(c *pal.Cluster, g pal.Gang) (matches func(gpu int) bool, small int) {
 	may, usable := make([]bool, c.Groups()), c.Usable(g)
 	for group := range may {
@@ -98,7 +99,7 @@ func matching(c *pal.Cluster, g pal.Gang) (matches func(gpu int) bool, small int
 func (s facts) holders(g pal.Gang, self cluster.JobKey) *Holders {
 	c, held := s.m.View.Cluster, map[cluster.JobKey]int{}
 	may, _ := matching(c, g)
-	for i := range c.NumGPUs() { // ignores decisions that the ledger does not show yet
+	for i := range c.NumGPUs() { // ignore decisions that the ledger does not show yet
 		if o := s.m.View.Owner(i); o != (cluster.JobKey{}) && o != self && may(i) {
 			held[o]++
 		}
@@ -146,8 +147,8 @@ func (s facts) stopping(k cluster.JobKey) bool {
 }
 
 // holding returns what a holder requested; ok is false if that is unknown. A job that has ended
-// while its members are still stopping is no longer among the model's gangs, so its request is read
-// from the job again.
+// while its members are still stopping is no longer among the model's gangs, so holding reads its
+// request from the job again.
 func (s facts) holding(k cluster.JobKey, stopping bool) (r request.Request, ok bool) {
 	if job := s.m.State.Jobs[k]; stopping && job != nil {
 		r, err := s.m.View.Request(job)
@@ -160,8 +161,8 @@ func (s facts) holding(k cluster.JobKey, stopping bool) (r request.Request, ok b
 	return t.Request, true
 }
 
-// needed marks the holders that make room for the gang when they end one after another. It ignores
-// jobs that Nomad placed by itself, and resources other than GPUs. It restores the cluster
+// needed marks the holders that make room for the gang when they end one after another. needed
+// ignores jobs that Nomad placed by itself, and resources other than GPUs. It restores the cluster
 // afterwards.
 func (s facts) needed(h *Holders, g pal.Gang, keys map[string]cluster.JobKey) {
 	c := s.m.View.Cluster
@@ -192,7 +193,7 @@ func (s facts) needed(h *Holders, g pal.Gang, keys map[string]cluster.JobKey) {
 			return
 		}
 	}
-	for i := range h.Jobs { // not even all of them are enough
+	for i := range h.Jobs { // not even the end of all holders is enough
 		h.Jobs[i].Needed = false
 	}
 }
@@ -242,8 +243,8 @@ func (s facts) mayStart(t *model.Tracked, g pal.Gang) bool {
 	return s.startsNow(job)
 }
 
-// priorityHelps reports whether the priority [tryPriority] would help a waiting job: the job would
-// overtake the job ahead of it, or could have a job stopped that holds GPUs.
+// priorityHelps reports whether the priority [tryPriority] would help a waiting job. It helps if
+// the job would overtake the job ahead of it, or could have a job stopped that holds GPUs.
 func (s facts) priorityHelps(t *model.Tracked, w *model.Wait, h *Holders) bool {
 	if !s.m.Cfg.Queue.ByPriority() || *t.Job.Priority >= tryPriority {
 		return false
@@ -279,8 +280,8 @@ func (s *Snapshot) whatNow(e *Explanation, t *model.Tracked, w *model.Wait) {
 	}
 }
 
-// whenWhole handles a running service to which its author has added more members than fit. It
-// explains why there is no room for them, and what would make room.
+// whenWhole handles a running service to which its author has added more members than fit.
+// whenWhole explains why there is no room for these members, and what would make room.
 func (s facts) whenWhole(e *Explanation, t *model.Tracked) {
 	r, held := t.Request, len(s.m.View.Holds(t.Key))
 	if t.Refused != nil || *t.Job.Type != api.JobTypeService || len(r.Gang.MemberSets) != 1 || t.Record == nil || t.Record.Ready.IsZero() ||
@@ -300,7 +301,7 @@ func (s facts) whenWhole(e *Explanation, t *model.Tracked) {
 	}
 	w, ok := room(lacks)
 	switch {
-	case ok: // there is room: Nomad is about to place them
+	case ok: // there is room, so Nomad is about to place the members
 		return
 	case w.Reason == reason.Limit:
 		e.Remedies = append(e.Remedies, reason.Reason{Kind: reason.AskFewer, Limit: w.Limit, User: w.User})
@@ -314,8 +315,8 @@ func (s facts) whenWhole(e *Explanation, t *model.Tracked) {
 	e.Remedies = append(e.Remedies, reason.Reason{Kind: reason.FewerWhole, Key: "count", Room: whole, Members: t.Want}.And(editCount))
 }
 
-// sizeKey returns the -what-if key that sets the number of members. For an elastic job that is a
-// bound in its scaling block.
+// sizeKey returns the -what-if key that sets the number of members. For an elastic job, this key is
+// a limit in its scaling block.
 func sizeKey(r request.Request, elastic string) string {
 	if r.Elastic != nil {
 		return elastic
@@ -325,14 +326,14 @@ func sizeKey(r request.Request, elastic string) string {
 
 // Alternative is another placement of a gang, for comparison.
 type Alternative struct {
-	// What names it: "the best now" for a running gang, after "here, measured now" if the
-	// measurements of its GPUs have changed; "its last GPUs" for a gang that waits again.
+	// What is the placement's name. A running gang has "the best now" and, if the measurements of
+	// its GPUs have changed, "here, measured now". A gang that waits again has "its last GPUs".
 	What string `json:"what"`
 	*pal.Choice
 }
 
 // runsOn sets the GPUs that a running gang has, where it would be placed if it started now, and
-// which changes of the job would alter that.
+// which changes of the job would alter this placement.
 func (s facts) runsOn(e *Explanation, t *model.Tracked) {
 	c, g := s.m.View.Cluster, t.Request.Gang
 	at := s.m.At(t)

@@ -21,7 +21,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// addNote appends text to the note, if text is not empty.
+// addNote appends said to the note, if said is not empty.
 func (e *Explanation) addNote(said string) {
 	if e.Note != "" && said != "" {
 		e.Note += "; "
@@ -29,14 +29,14 @@ func (e *Explanation) addNote(said string) {
 	e.Note += said
 }
 
-// noteSize adds the size of an elastic gang, and how it may change.
+// noteSize adds to the note the size of an elastic gang, and how the size can change.
 func (e *Explanation) noteSize() {
 	if e.Elastic != nil {
 		e.addNote(sizeInWords(e.Elastic, e.State))
 	}
 }
 
-// sizeInWords describes the size of an elastic gang, and how it may change.
+// sizeInWords describes the size of an elastic gang, and how the size can change.
 func sizeInWords(s *queue.Size, st gang.State) string {
 	members := reason.Counted(s.Members, "member", "members")
 	switch {
@@ -50,7 +50,7 @@ func sizeInWords(s *queue.Size, st gang.State) string {
 	return fmt.Sprintf("elastic: it runs with %s (%d to %d allowed); it grows when GPUs come free that no waiting gang can use, if that saves more time than it costs", members, s.Least, s.Most)
 }
 
-// noteWindows adds which windows reserve GPUs that a waiting job could use, and why.
+// noteWindows adds to the note which windows reserve GPUs that a waiting job could use, and why.
 func (s facts) noteWindows(e *Explanation, t *model.Tracked) {
 	for _, k := range s.m.Queue.KeptFrom(gang.QueueTime(s.m.Time), t.Key.String()) {
 		said := fmt.Sprintf("window %s: %d GPUs are kept from %s to %s. ", k.Window, k.GPUs, model.Moment(k.From), model.Moment(k.To))
@@ -82,8 +82,8 @@ func (s facts) windowsAhead(t *model.Tracked) (said []reason.Reason) {
 	return said
 }
 
-// whenEnds adds when a running job is expected to end and what that is based on, or why its end is
-// not known.
+// whenEnds adds to the explanation when a running job is expected to end and what this expectation
+// is based on, or why the end is not known.
 func (s facts) whenEnds(e *Explanation, t *model.Tracked) {
 	if e.EndFrom, e.EndTo = s.ends(t.Key); e.EndTo.IsZero() {
 		job := t.QueueJob(s.m.Cfg.RestartCost)
@@ -132,8 +132,8 @@ func reportsTell(steps int) string {
 // percent formats a fraction as a percentage.
 func percent(part float64) string { return fmt.Sprintf("%.3g %%", 100*part) }
 
-// reports describes the progress that a running job reports, or why it is not known; "" if the job
-// does not report any.
+// reports describes the progress that a running job reports, or why its progress is not known; ""
+// if the job does not report its progress.
 func (s facts) reports(t *model.Tracked) string {
 	if !t.Request.Hints.Progress {
 		return ""
@@ -169,7 +169,7 @@ func earlierRuns(runs int, shortest, longest time.Duration) string {
 	return fmt.Sprintf("its last %d runs took %s", runs, took)
 }
 
-// noteDeadline adds whether a waiting job will meet its deadline.
+// noteDeadline adds to the note whether a waiting job will meet its deadline.
 func (s facts) noteDeadline(e *Explanation, t *model.Tracked, w *model.Wait) {
 	at, ok := t.Request.Hints.DeadlineOf(t.Submitted())
 	if !ok {
@@ -180,7 +180,7 @@ func (s facts) noteDeadline(e *Explanation, t *model.Tracked, w *model.Wait) {
 	switch {
 	case !counts && !s.m.Cfg.Queue.Deadlines:
 		said += "; deadlines do not count here (queue { deadlines = false })"
-	case !counts: // it is not in the queue
+	case !counts: // the job is not in the queue
 	case w == nil:
 		said += deadlineSentence(d, 0, 0)
 	default:
@@ -216,9 +216,9 @@ func deadlineSentence(d queue.Deadline, from, to time.Duration) string {
 	return said
 }
 
-// notePriority adds how many jobs go first because of their higher priority. With quotas or fair
-// share, the order of tenants comes before priorities, so it counts only jobs of the same
-// namespace.
+// notePriority adds to the note how many jobs go first because of their higher priority. With
+// quotas or fair share, the order of tenants comes before priorities, so notePriority counts only
+// jobs of the same namespace.
 func (s facts) notePriority(e *Explanation, t *model.Tracked) {
 	q := s.m.Cfg.Queue
 	if !q.ByPriority() || t.Nomad != gang.Waiting {
@@ -237,7 +237,7 @@ func (s facts) notePriority(e *Explanation, t *model.Tracked) {
 	}
 }
 
-// noteTenant adds how the quota, limits and share of a waiting job's tenant affect it.
+// noteTenant adds to the note how the quota, limits and share of a waiting job's tenant affect it.
 func (s facts) noteTenant(e *Explanation, t *model.Tracked) {
 	u := s.m.Queue.TenantUse(t.Key.Namespace, gang.QueueTime(s.m.Time))
 	holding(&u, s.m.HeldByNamespace())
@@ -285,9 +285,9 @@ func userSentence(u queue.TenantUse, user string) string {
 	return fmt.Sprintf("user %s has %s in tenant %s", queue.ShownUser(user), strings.Join(most, " and "), u.Tenant)
 }
 
-// holding splits a tenant's GPUs into those that its jobs hold and Awaited. The queue counts both:
-// running jobs may have requested GPUs that they do not have yet, for example for members that the
-// author added to a service.
+// holding splits a tenant's GPUs into those that its jobs hold and those that they await (Awaited).
+// The queue counts both, because running jobs can have requested GPUs that they do not have yet,
+// for example for members that the author added to a service.
 func holding(u *queue.TenantUse, held map[string]float64) {
 	has := 0.0
 	for _, namespace := range u.Namespaces {
@@ -324,7 +324,7 @@ func Round3(x float64) string {
 	return fmt.Sprintf("%.3g", math.Max(0, x))
 }
 
-// Days formats whole days as days.
+// Days formats a duration, in days if it is a whole number of days.
 func Days(d time.Duration) string {
 	const day = 24 * time.Hour
 	switch {
@@ -336,8 +336,8 @@ func Days(d time.Duration) string {
 	return model.ShortDuration(d)
 }
 
-// Tenants returns the tenants with namespaces that the user may see. It names only these
-// namespaces, and users only if the user may see all namespaces of the tenant.
+// Tenants returns the tenants with namespaces that the user may see. Tenants names only these
+// namespaces, and names users only if the user may see all namespaces of the tenant.
 func (s *Snapshot) Tenants(sees model.Sees) []queue.TenantUse {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -354,8 +354,8 @@ func (s *Snapshot) Tenants(sees model.Sees) []queue.TenantUse {
 	return slices.DeleteFunc(tenants, func(u queue.TenantUse) bool { return len(u.Namespaces) == 0 })
 }
 
-// canariesWait adds what the canaries of a running service wait for, if Nomad has tried and failed
-// to place them.
+// canariesWait adds to the explanation what the canaries of a running service wait for, if Nomad
+// has tried and failed to place them.
 func (s *Snapshot) canariesWait(ctx context.Context, e *Explanation, st gang.Observed) error {
 	if st.Nomad != gang.Running || !gang.WantsCanaries(st) {
 		return nil
@@ -405,7 +405,7 @@ func canariesAtLimit(w queue.Wait) reason.Reason {
 	return reason.Reason{Kind: reason.RaiseLimit, Limit: w.Limit, User: w.User}.And(withoutCanaries)
 }
 
-// canariesLack adds why there is no room for the canaries of a new version.
+// canariesLack adds to the explanation why there is no room for the canaries of a new version.
 func (e *Explanation) canariesLack(why reason.Reason) {
 	lack := reason.Reason{Kind: reason.NoRoomCanaries}.Over(why)
 	e.Reason = e.Reason.And(lack)

@@ -21,7 +21,7 @@ type Outcome struct {
 	// Status is complete, failed, stopped, or at rest (its author has scaled it to zero).
 	Status string `json:"status"`
 	// At is when the last member ended; for a job that is stopped or at rest, when somebody stopped
-	// or scaled it. It is zero for other jobs if Nomad no longer has their allocations.
+	// or scaled it. At is zero for other jobs if Nomad no longer has their allocations.
 	At time.Time `json:"at,omitzero"`
 	// Reason is what Nomad reports about the members: how many are complete, and the exit code or
 	// signal of a failed one.
@@ -31,7 +31,7 @@ type Outcome struct {
 // AtRest is the status of a job that its author has scaled to zero.
 const AtRest = "at rest"
 
-// OutcomeOf returns how a job ended, by the last allocation of each of its members.
+// OutcomeOf returns how a job ended, according to the last allocation of each of its members.
 func OutcomeOf(m *model.Model, st gang.Observed) *Outcome {
 	if cluster.Template(st.Job) { // a template has no members, and ends only if somebody stops it
 		return &Outcome{Status: "stopped", At: time.Unix(0, *st.Job.SubmitTime), Reason: reason.Reason{Kind: reason.NoMoreRuns}}

@@ -22,7 +22,7 @@ import (
 )
 
 // Plan explains what would happen to a job if it were registered with a gate now: whether and where
-// it would start, or what it would wait for. It tries that on a copy of the model.
+// it would start, or what it would wait for. It tries the registration on a copy of the model.
 func (s *Snapshot) Plan(ctx context.Context, job *api.Job) (*Explanation, error) {
 	s = s.With(s.Activity)
 	e, err := s.plan(job)
@@ -33,8 +33,9 @@ func (s *Snapshot) Plan(ctx context.Context, job *api.Job) (*Explanation, error)
 	return e, err
 }
 
-// checkAfter asks Nomad about the jobs in pal_after of a planned job. It names those that the job
-// would wait for forever: jobs that Nomad does not have, or that do not finish.
+// checkAfter asks Nomad about the jobs in pal_after of a planned job. checkAfter names the jobs for
+// which the planned job would wait forever, because Nomad does not have them or because they do not
+// finish.
 func (s *Snapshot) checkAfter(ctx context.Context, e *Explanation, job *api.Job) {
 	hints, err := rewrite.ParseHints(job)
 	if err != nil || s.nomad == nil || e.State != gang.Starting && e.State != gang.Waiting {
@@ -85,7 +86,7 @@ func (s *Snapshot) plan(job *api.Job) (*Explanation, error) {
 		return e, nil
 	}
 	st, runs := s.placed(k)
-	if t := s.m.Jobs[k]; t != nil && t.Nomad == gang.Waiting { // it keeps its place in the queue
+	if t := s.m.Jobs[k]; t != nil && t.Nomad == gang.Waiting { // the job keeps its place in the queue
 		at := t.Submitted().UnixNano()
 		planned.SubmitTime, e.Submitted = &at, t.Submitted()
 	}
@@ -137,10 +138,10 @@ func Refused(job *api.Job) *Explanation {
 	return &Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Rejected, Planned: true, Reason: model.Refused(err)}
 }
 
-// notServed reports whether the placer would not place the job, and then sets why: run registers it
-// without a gate, it has no members, or it is a parameterized or periodic job whose children the
-// placer cannot place. If the placer can place the children, notServed notes that the plan is for
-// one child.
+// notServed reports whether the placer would not place the job, and if so, sets the reason. Either
+// run registers the job without a gate, or the job has no members, or it is a parameterized or
+// periodic job whose children the placer cannot place. If the placer can place the children,
+// notServed notes that the plan is for one child.
 func (e *Explanation) notServed(job *api.Job, children bool) bool {
 	childless := request.Childless(job, children)
 	switch {
@@ -166,7 +167,7 @@ func (e *Explanation) notServed(job *api.Job, children bool) bool {
 func (s facts) planRunning(e *Explanation, st gang.Observed, changed gang.Lifecycle, v *request.View, d *pal.Decision) {
 	room := s.m.RoomForPlan(&changed, v)
 	if !d.Placed {
-		room.Reason = d.Reason // it has details about nodes
+		room.Reason = d.Reason // the decision's reason has details about nodes
 	}
 	e.resubmitted(st, changed.Job, s.keeps(st, changed.Job), room)
 	if t := s.m.Jobs[changed.Key]; t != nil {
@@ -174,8 +175,8 @@ func (s facts) planRunning(e *Explanation, st gang.Observed, changed gang.Lifecy
 	}
 }
 
-// afterOthers adds that a planned gang first waits for other jobs. plan does not know when they
-// finish, so it cannot predict a start.
+// afterOthers adds to the explanation that a planned gang first waits for other jobs. plan does not
+// know when they finish, so it cannot predict a start.
 func (e *Explanation) afterOthers(keys []cluster.JobKey) {
 	if len(keys) == 0 {
 		return
@@ -225,7 +226,7 @@ func (s *Snapshot) planInQueue(e *Explanation, t *model.Tracked, v *request.View
 		e.takeWait(w, d, small)
 		e.State, e.Reason = t.Shown(s.m, w), e.WaitsFor
 		if e.State == gang.Waiting {
-			d.Impossible = false // it may fit on nodes that are away
+			d.Impossible = false // the gang may fit on nodes that are away
 			s.whatNow(e, t, w)
 		}
 		if e.State == gang.Unschedulable {
@@ -234,7 +235,7 @@ func (s *Snapshot) planInQueue(e *Explanation, t *model.Tracked, v *request.View
 	}
 }
 
-// placed returns the state of a job that the placer has placed; ok is false for any other.
+// placed returns the state of a job that the placer has placed; ok is false for other jobs.
 func (s facts) placed(k cluster.JobKey) (st gang.Observed, ok bool) {
 	job := s.m.State.Jobs[k]
 	if job == nil {

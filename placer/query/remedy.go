@@ -21,7 +21,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Changes with which a job that can never run here could run.
+// This file finds changes with which a job that can never run on this cluster could run.
 
 // remedy is a change of the job, with a description.
 type remedy struct {
@@ -33,16 +33,17 @@ type remedy struct {
 type trial struct {
 	v   *request.View
 	job *api.Job // as its author wrote it
-	// left is how many more changes may be tried. The number is limited, because each try reads all
-	// nodes and blocks other answers, and a job may have any number of constraints.
+	// left is how many more changes find can try. The number is limited, because each try reads all
+	// nodes and blocks other answers, and a job can have any number of constraints.
 	left int
 }
 
-// mostTried limits how many changes of one job are tried.
+// mostTried is the maximum number of changes of one job that are tried.
 const mostTried = 100
 
-// neverRuns adds the changes with which the job could run: single changes, or if none is enough,
-// two together. It drops obstacles that are temporary.
+// neverRuns adds to the explanation the changes with which the job could run. These are single
+// changes or, if no single change is enough, two changes together. neverRuns drops obstacles that
+// are temporary.
 func (e *Explanation) neverRuns(v *request.View, job *api.Job) {
 	if e.Wait != nil && e.Wait.Reason == reason.Limit {
 		e.Remedies = append(e.Remedies, reason.Reason{Kind: reason.AskLess, Limit: e.Wait.Limit, User: e.Wait.User})
@@ -69,7 +70,8 @@ func (e *Explanation) neverRuns(v *request.View, job *api.Job) {
 	}
 }
 
-// find returns the changes each of which is enough, or else two that are enough together.
+// find returns all changes that are enough by themselves. If there are none, it returns two changes
+// that are enough together.
 func (t *trial) find() []remedy {
 	all := t.remedies()
 	found := slices.DeleteFunc(slices.Clone(all), func(r remedy) bool { return !t.couldRun(r.Changes) })
@@ -115,7 +117,7 @@ func (t *trial) pair(all []remedy) []remedy {
 	return nil
 }
 
-// remedies returns changes that may help. Changes of the whole job come first, then those of each
+// remedies returns changes that could help. Changes of the whole job come first, then those of each
 // group: first other models, then fewer resources.
 func (t *trial) remedies() (out []remedy) {
 	v, job := t.v, t.job
@@ -176,9 +178,9 @@ func (t *trial) remedies() (out []remedy) {
 	return out
 }
 
-// meantModel guesses which of the cluster's models an unknown model name means: one whose name
-// contains it, or is similar to it (see [nearest.Name]). Models that differ in a word with a number
-// (A6000, 6000) are different. It returns "" if it finds none.
+// meantModel guesses which of the cluster's models an unknown model name means. The model's name
+// contains the unknown name, or is similar to it (see [nearest.Name]). Models that differ in a word
+// with a number (A6000, 6000) are different. It returns "" if it finds none.
 func meantModel(request string, models []string) string {
 	at := strings.LastIndex(request, "/") + 1
 	vendor, name := request[:at], strings.ToLower(request[at:])
@@ -216,7 +218,8 @@ func (t *trial) otherModels(key, request, of string, add func(key, value, text s
 	add(key, "nvidia/gpu", "on any model of GPU instead of %s%s, here %s", request, of, some(t.v.Models()))
 }
 
-// fewer adds the largest number below now that is enough by itself, or 1 if none is.
+// fewer adds a change of the key to the largest number below now that is enough by itself, or to 1
+// if no number is enough.
 func (t *trial) fewer(key string, now int, add func(key, value, text string, args ...any), text string) {
 	if now < 2 {
 		return
@@ -230,21 +233,21 @@ type Tradeoff struct {
 	// Change is the changed request in the form that explain -what-if accepts: "pal_class=B",
 	// "count=2".
 	Change string `json:"change"`
-	// Choice are the GPUs; nil if it would not fit.
+	// Choice are the GPUs that the gang would get; nil if the gang would not fit.
 	Choice *pal.Choice `json:"choice,omitempty"`
 	gang   pal.Gang
 }
 
-// thatMayStart keeps the tradeoffs with which a waiting job could start now, and those that do not
-// fit at all. It drops the others: with these the job would need GPUs that are reserved for jobs
-// ahead.
+// thatMayStart keeps the tradeoffs with which a waiting job could start now, and those with which
+// it would not fit at all. thatMayStart drops the other tradeoffs, because with these the job would
+// need GPUs that are reserved for jobs ahead.
 func (s facts) thatMayStart(t *model.Tracked, all []Tradeoff) []Tradeoff {
 	return slices.DeleteFunc(all, func(o Tradeoff) bool { return o.Choice != nil && !s.mayStart(t, o.gang) })
 }
 
-// tradeoffs returns other application classes, and a smaller count, that would change the result on
-// the GPUs that are free now: whether the gang fits, on which GPUs, and how close together. count
-// is the -what-if key that sets the number of members.
+// tradeoffs returns the other application classes, and the smaller count, that would change what
+// the gang gets on the GPUs that are free now: whether it fits, on which GPUs, and how close
+// together they are. count is the -what-if key that sets the number of members.
 func (s facts) tradeoffs(c *pal.Cluster, g pal.Gang, count string) (out []Tradeoff) {
 	find := func(g pal.Gang) (pal.Placement, bool) {
 		f, _, ok := s.m.Queue.Look(c, g)
@@ -270,7 +273,8 @@ func (s facts) tradeoffs(c *pal.Cluster, g pal.Gang, count string) (out []Tradeo
 	if len(g.MemberSets) != 1 {
 		return out
 	}
-	// Find the largest count that fits, or that fits closer together.
+	// Find the largest count with which the gang fits or, if it fits already, with which its GPUs
+	// are closer together.
 	better := func(n int) bool {
 		at, ok := find(withMembers(g, n))
 		return ok && (!fits || at.Tier < own.Tier)

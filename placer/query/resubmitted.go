@@ -21,8 +21,8 @@ func (s facts) keeps(st gang.Observed, job *api.Job) bool {
 	if forbidden {
 		return false
 	}
-	// Members run an earlier version than the job that Nomad has; they hold what that version
-	// requested.
+	// The members run an earlier version than the one that Nomad has now, and hold what the earlier
+	// version requested.
 	elastic, _ := rewrite.ElasticOf(job)
 	for _, g := range job.TaskGroups {
 		members, each := 0, rewrite.GPUsPerMember(g)
@@ -41,7 +41,7 @@ func (s facts) keeps(st gang.Observed, job *api.Job) bool {
 }
 
 // tooLarge returns why a gang keeps running its old version although its author has submitted a new
-// one. For other gangs it returns no reason.
+// one. For other gangs, tooLarge returns no reason.
 func (s facts) tooLarge(t *model.Tracked) reason.Reason {
 	switch {
 	case t == nil || t.Nomad != gang.Resubmitted:
@@ -58,8 +58,8 @@ func (s facts) tooLarge(t *model.Tracked) reason.Reason {
 }
 
 // resubmitted explains what happens if a job's file is run again while its gang runs: see
-// [gang.Resubmitted]. kept reports whether the job requests the GPUs that it has. If it does not,
-// room says where it could run.
+// [gang.Resubmitted]. kept reports whether the job requests the GPUs that it has. If it requests
+// other GPUs, room says where it could run.
 func (e *Explanation) resubmitted(st gang.Observed, job *api.Job, kept bool, room gang.Room) {
 	e.State, e.Obstacles = gang.Running, nil
 	e.Reason = reason.Reason{Needs: st.Holds()}
@@ -75,7 +75,7 @@ func (e *Explanation) resubmitted(st gang.Observed, job *api.Job, kept bool, roo
 			e.Reason.Kind = reason.WouldReplace
 		}
 	default:
-		if e.Decision != nil && e.Decision.Placed { // it ignores that other jobs wait
+		if e.Decision != nil && e.Decision.Placed { // the decision ignores that other jobs wait
 			e.Decision = nil
 		}
 		e.Reason.Kind = reason.WouldRunOn

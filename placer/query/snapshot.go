@@ -12,12 +12,13 @@
 // What must stay true:
 //   - An answer changes nothing in Nomad. It undoes what it tries on the snapshot's cluster before
 //     it releases mu; [Snapshot.Plan] works on a copy.
-//   - It holds mu while it uses the queue or the view, which tries change, and not during requests
-//     to Nomad. Nomad's state, the time and the failures never change in a snapshot.
-//   - It knows all namespaces. Before a user gets it, the agent redacts the names of jobs that the
-//     user may not see: [Explanation.RedactedFor], [GPU.RedactedFor],
-//     [model.JobStatus.RedactedFor]. A new field that names jobs of others, or a reason that may
-//     name them, must be redacted there.
+//   - An answer holds mu while it uses the queue or the view, because tries change both. It does
+//     not hold mu during requests to Nomad. Nomad's state, the time and the failures never change
+//     in a snapshot.
+//   - An answer knows all namespaces. Before a user gets the answer, the agent redacts the names of
+//     jobs that the user may not see, with [Explanation.RedactedFor], [GPU.RedactedFor] and
+//     [model.JobStatus.RedactedFor]. These functions must redact each new field that names jobs of
+//     others, and each reason that can name such jobs.
 package query
 
 import (
@@ -38,14 +39,14 @@ import (
 )
 
 // Snapshot is the cluster and the queue at one time, with the configuration of the active placer.
-// The agent answers from it. Its content stays the same, and it is safe for concurrent use.
+// The agent answers from a Snapshot. Its content stays the same, and it is safe for concurrent use.
 type Snapshot struct {
 	facts
 	nomad *nomad.Client
 	// Activity reports whether a placer was active.
 	Activity heartbeat.Activity
 
-	// mu guards the queue and the view, because answers try changes on them. It is not held during
+	// mu guards the queue and the view, because answers try changes on them. mu is not held during
 	// requests to Nomad.
 	mu    sync.Mutex
 	waits map[string]*model.Wait   // by job; computed on demand
@@ -58,7 +59,7 @@ type Snapshot struct {
 // facts are what the model alone can answer. Callers of its methods hold the snapshot's mu.
 type facts struct{ m *model.Model }
 
-// New returns a snapshot that answers from m. It uses c only for data of single jobs.
+// New returns a snapshot that answers from m. The snapshot uses c only for data of single jobs.
 func New(m *model.Model, c *nomad.Client, a heartbeat.Activity) *Snapshot {
 	return &Snapshot{facts: facts{m}, nomad: c, Activity: a}
 }
@@ -86,8 +87,8 @@ func (s *Snapshot) Status() model.Status {
 	return *s.counted
 }
 
-// With returns a copy on which changes can be tried. The copy has another activity: for example,
-// the placer that made the snapshot may no longer be active.
+// With returns a copy on which changes can be tried. The copy has the activity a, because, for
+// example, the placer that made the snapshot may no longer be active.
 func (s *Snapshot) With(a heartbeat.Activity) *Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,8 +120,8 @@ func (s *Snapshot) waiting() map[string]*model.Wait {
 	return s.waits
 }
 
-// waitsOf returns what each waiting job waits for. While no placer is active, jobs may wait for a
-// placer.
+// waitsOf returns what each waiting job waits for. While no placer is active, jobs can also wait
+// for a placer.
 func (s *Snapshot) waitsOf(c *pal.Cluster) map[string]*model.Wait {
 	waits := s.m.WaitsOf(s.m.Queue.Waiting(gang.QueueTime(s.m.Time), c), c)
 	if s.Activity.Idle() {
@@ -172,7 +173,8 @@ func (s *Snapshot) Jobs() []model.JobStatus {
 	return slices.DeleteFunc(js, func(j model.JobStatus) bool { return j.State == gang.Ended && !j.Runs.GoOn() })
 }
 
-// countRun counts a job for the parameterized or periodic job that made it, if any.
+// countRun counts a job as a run of the parameterized or periodic job that made it. If there is no
+// such job, it does nothing.
 func (s facts) countRun(runs map[cluster.JobKey]*model.Runs, st gang.Observed, state gang.State) {
 	if !cluster.Child(st.Job) {
 		return
@@ -205,8 +207,8 @@ func (s facts) runsOf(k cluster.JobKey) *model.Runs {
 	return runs[k]
 }
 
-// progress sets since when a job runs, on how many nodes, when it is expected to end, and its
-// reported progress.
+// progress sets since when a job runs, on how many nodes it runs, when it is expected to end, and
+// its reported progress.
 func (s facts) progress(j *model.JobStatus, st gang.Observed) {
 	nodes := map[string]bool{}
 	for _, a := range st.Members {
@@ -237,7 +239,8 @@ func (s *Snapshot) Warnings() []string {
 }
 
 // FindJob finds a job among the known ones by its id or a unique prefix. If none matches, it
-// returns the key of a job with that id, which may exist without GPUs or have ended.
+// returns the key of a job with exactly this id, because a job that has no GPUs or has ended is not
+// among the known ones.
 func FindJob(known []cluster.JobKey, namespace, id string) (cluster.JobKey, error) {
 	var found []cluster.JobKey
 	for _, k := range known {

@@ -30,14 +30,14 @@ const (
 	RetryForce    Retry = "force"    // make Nomad try a batch job's member once more
 	RetryAgain    Retry = "again"    // run the whole batch job again
 	RetryChange   Retry = "change"   // edit the job, because its reschedule block allows no further try
-	RetryRun      Retry = "run"      // run the service again: Nomad has preempted the member
+	RetryRun      Retry = "run"      // run the service again, because Nomad has preempted the member
 	RetryMove     Retry = "move"     // have the whole service placed again
 )
 
-// mostMembers bounds how many missing or retried members are described.
+// mostMembers is the maximum number of missing or retried members that are described.
 const mostMembers = 3
 
-// addTried adds the retries of members, and what happened to missing members.
+// addTried adds to the explanation the retries of members, and what happened to missing members.
 func (e *Explanation) addTried(s *Snapshot, st gang.Observed, deploys bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -47,8 +47,8 @@ func (e *Explanation) addTried(s *Snapshot, st gang.Observed, deploys bool) {
 }
 
 // tried describes how often and why Nomad has retried members, and what happened to missing ones.
-// For members that do not need each other, it also returns how to get them back. deploys reports
-// whether a deployment is active or has failed: Nomad then retries no members.
+// For members that do not need each other, it also returns how to get missing members back. deploys
+// says that a deployment is active or has failed, so that Nomad retries no members.
 func tried(m *model.Model, t *model.Tracked, deploys bool) (said []reason.Reason, retry Retry) {
 	before := map[string]*cluster.Alloc{}
 	for _, a := range m.State.AllocsOf(t.Key) {
@@ -106,7 +106,7 @@ func wanted(job *api.Job, a *cluster.Alloc) bool {
 }
 
 // triedAgain describes how often Nomad has retried a member that runs again, since the job was last
-// registered. If it never has, it returns no reason.
+// registered. If Nomad has not retried the member, triedAgain returns no reason.
 func triedAgain(m *model.Model, job *api.Job, a *cluster.Alloc, before map[string]*cluster.Alloc) (r reason.Reason) {
 	times := 0
 	var lastFailed *cluster.Alloc

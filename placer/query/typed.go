@@ -16,8 +16,8 @@ func ExplainCommand(k cluster.JobKey) string {
 	return "nomad-pal explain " + InNamespace(k.Namespace, ShellQuoted(k.ID))
 }
 
-// InNamespace returns a command's argument. Unless the namespace is the default one, the flag for
-// it comes before the argument.
+// InNamespace returns a command's argument. If the namespace is not the default one, the flag for
+// the namespace comes before the argument.
 func InNamespace(namespace, arg string) string {
 	if namespace != "" && namespace != api.DefaultNamespace {
 		return "-namespace " + ShellQuoted(namespace) + " " + arg

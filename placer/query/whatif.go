@@ -69,7 +69,7 @@ func (c Changes) of(job *api.Job) (changed *api.Job, ok bool) {
 	return changed, err == nil && c.Apply(changed) == nil
 }
 
-// groupKeys are the keys that may be limited to one of several groups: <group>.<key>.
+// groupKeys are the keys that can be limited to one of several groups, in the form <group>.<key>.
 var groupKeys = []string{"count", "min", "max", "gpus", "device", "cpu", "memory"}
 
 func alter(job *api.Job, key, value string) error {

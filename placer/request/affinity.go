@@ -15,13 +15,13 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// maxPreferences limits the preferences of a request, because each may cost a search.
+// maxPreferences limits the preferences of a request, because each preference can cost a search.
 const maxPreferences = 8
 
 // preferred turns the affinities of the job, the group, its tasks and its device requests into
-// preferences. Each is a set of device groups: first those with the highest sum of weights, then
-// those with the two highest sums, and so on. It returns nil if all device groups have the same
-// sum.
+// preferences. Each preference is a set of device groups. The first preference contains the groups
+// with the highest sum of weights, the second those with the two highest sums, and so on. It
+// returns nil if all device groups have the same sum.
 func (v *View) preferred(job *api.Job, a gpuRequest, may []bool) [][]bool {
 	sums := make([]int, len(v.Devices))
 	var distinct []int
@@ -76,7 +76,7 @@ func weight(said *int8) int {
 }
 
 // isMIG reports whether a device group consists of MIG instances. With nomad-device-nvidia, only
-// the name shows that.
+// the group's name shows this.
 func isMIG(d *api.NodeDeviceResource) bool {
 	return strings.Contains(d.Name, " MIG ") || d.Attributes["mig_profile"] != nil
 }
@@ -86,8 +86,8 @@ func (a gpuRequest) leavesModelOpen() bool {
 	return !slices.ContainsFunc(a.requests, func(r *api.RequestedDevice) bool { return rewrite.NamesModel(r.Name) })
 }
 
-// Avoid makes the gang prefer nodes other than the named ones, before its other preferences. It
-// still uses the named nodes if it fits nowhere else.
+// Avoid makes the gang prefer nodes other than the named ones, before its other preferences. The
+// gang still uses the named nodes if it fits nowhere else.
 func (v *View) Avoid(r *Request, nodes map[string]bool) {
 	names := slices.Sorted(maps.Keys(nodes))
 	for i := range r.Gang.MemberSets {

@@ -34,7 +34,7 @@ func CanariesOf(g *api.TaskGroup) int {
 }
 
 // HeldPins returns pins to exactly the nodes and GPUs that the job's members use. A running gang
-// keeps exactly these when its pins are widened for canaries.
+// keeps exactly these GPUs when its pins are widened for canaries.
 func (v *View) HeldPins(job *api.Job) rewrite.Pins {
 	pins, _ := rewrite.Pinned(job)
 	held := pins

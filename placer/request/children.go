@@ -25,7 +25,8 @@ func (v *View) servesChild(job *api.Job) error {
 }
 
 // ChoosesInstances reports whether the author constrains ${device.ids}, and so chooses single GPUs.
-// The placer does not serve such a job: without a gate it is left to Nomad, with one it is refused.
+// The placer does not serve such a job. The placer leaves such a job to Nomad if the job has no
+// gate, and refuses it otherwise.
 func ChoosesInstances(job *api.Job) bool {
 	_, t := instanceChooser(job)
 	return t != nil

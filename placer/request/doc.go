@@ -2,14 +2,14 @@
 // SPDX-License-Identifier: MPL-2.0
 
 // Package request reads from a job what its gang requests ([View.Request]): eligible nodes and
-// devices, affinities, spreads and members. It follows Nomad's rules on what may run where. It also
-// names what keeps a job off nodes ([Obstacle]), and turns a placement into pins ([View.Pins]). The
-// ledger provides the GPUs and which of them are free. The package makes no requests to Nomad: if
-// only Nomad's scheduler can answer, it asks a [Scheduler].
+// devices, affinities, spreads and members. The package follows Nomad's rules on what can run
+// where. It also names what keeps a job off nodes ([Obstacle]), and turns a placement into pins
+// ([View.Pins]). The ledger provides the GPUs, and which of them are free. The package makes no
+// requests to Nomad by itself. If only Nomad's scheduler can answer, it asks a [Scheduler].
 //
-// What must stay true when you change it: Each part of a job that decides where it may run is
-// either checked in eachLack or makes modelled return false, so that Nomad's dry run checks it.
-// Each part that the check reads is also in eligibilityKey, because jobs with equal keys share one
-// result. The caches return the same slices each time, because the queue compares gangs by their
-// slices.
+// What must stay true when you change it: Each part of a job that decides where the job can run is
+// either checked in eachLack, or makes modelled return false, so that Nomad's dry run checks the
+// part. Each part that eachLack reads is also in eligibilityKey, because jobs with equal keys share
+// one result. The caches return the same slices each time, because the queue compares gangs by
+// their slices.
 package request

@@ -16,14 +16,15 @@ import (
 )
 
 // replacedWithin is how long GPUs are kept for a member that Nomad has stopped. If Nomad has not
-// replaced it by then, something else prevents that.
+// replaced the member by then, something other than missing GPUs prevents the replacement.
 const replacedWithin = 5 * time.Minute
 
 // Drained returns the members of a running service that Nomad is moving, or is about to move. On a
-// drained node, Nomad stops members a few at a time (migrate block). The others keep running until
-// then, and a stopped member counts until Nomad has placed it again. For each such member, Drained
-// returns two gangs of one member: one on the nodes of the job's pins, one on any node. Nomad does
-// not move members of batch jobs, nor members pinned to their GPUs.
+// drained node, Nomad stops members a few at a time (migrate block). The other members keep running
+// until their turn, and a stopped member counts until Nomad has placed it again. For each such
+// member, Drained returns two gangs of one member: one restricted to the nodes of the job's pins,
+// and one that can use any node. Nomad does not move members of batch jobs, nor members pinned to
+// their GPUs.
 func (v *View) Drained(job *api.Job, now time.Time) (members [][]pal.Gang) {
 	pins, _ := rewrite.Pinned(job)
 	if *job.Type != api.JobTypeService || pins.Mode == rewrite.ModeGPU || rewrite.Gated(job) || cluster.Ended(job) {
@@ -60,7 +61,7 @@ func (v *View) Drained(job *api.Job, now time.Time) (members [][]pal.Gang) {
 // moves returns how many members of a service's group are on drained nodes, or were stopped and
 // have not been placed again.
 func (v *View) moves(job *api.Job, tg *api.TaskGroup, now time.Time) (n int) {
-	last := map[string]*cluster.Alloc{} // by name: the newest that should run, otherwise the newest
+	last := map[string]*cluster.Alloc{} // by name: the newest allocation that should run, otherwise the newest
 	for _, a := range v.State.AllocsOf(cluster.KeyOf(job)) {
 		had := last[a.Name]
 		switch {

@@ -15,15 +15,15 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// nodeFits reports whether the node lacks nothing: see [eachLack].
+// nodeFits reports whether the node lacks nothing that [eachLack] checks.
 func nodeFits(job *api.Job, g *api.TaskGroup, n *api.Node) bool {
 	fits := true
 	eachLack(job, g, n, func(Lack) bool { fits = false; return false })
 	return fits
 }
 
-// nodeCould reports whether the node lacks nothing, or only what may change by itself: see
-// [eachLack] and [Lack.passes].
+// nodeCould reports whether the node lacks nothing that [eachLack] checks, or only what can change
+// by itself ([Lack.passes]).
 func nodeCould(job *api.Job, g *api.TaskGroup, n *api.Node) bool {
 	could := true
 	eachLack(job, g, n, func(l Lack) bool { could = l.passes(); return could })
@@ -89,7 +89,7 @@ func gpuRequestOf(g *api.TaskGroup) (gpuRequest, error) {
 	return a, nil
 }
 
-// severalBlocks is the error for a task with several device blocks for GPUs.
+// severalBlocks returns the error for a task with several device blocks for GPUs.
 func severalBlocks(g *api.TaskGroup, t *api.Task, rs []*api.RequestedDevice) error {
 	what := fmt.Sprintf("task %q of group %q has %d GPU device blocks: Nomad gives the task the last one's GPUs only", t.Name, *g.Name, len(rs))
 	all := 0

@@ -26,9 +26,9 @@ type Scheduler interface {
 }
 
 // Judge asks Nomad's scheduler about a job as its author wrote it. never is what keeps groups of
-// the job off every node, including nodes that are away now: see [Never]. refused is what Nomad
-// would not place now, and why; "" if it would place everything. largest holds the maximum of each
-// resource over nodes with GPUs.
+// the job off every node, including nodes that are away now (see [Never]). refused says which group
+// Nomad would not place now, and why; "" if Nomad would place all groups. largest holds the maximum
+// of each resource over nodes with GPUs.
 func Judge(ctx context.Context, by Scheduler, job *api.Job, largest pal.Resources) (never []Obstacle, refused string, err error) {
 	author := rewrite.Author(job)
 	resp, err := by.DryRun(ctx, author)
@@ -73,8 +73,8 @@ func tooLarge(ctx context.Context, by Scheduler, author *api.Job, failed map[str
 		if m := failed[*g.Name]; !over || m == nil || m.NodesExhausted == 0 || rewrite.GPUsPerMember(g) > 0 {
 			continue
 		}
-		// The answer has about 10 kB per node. It is rarely needed, because most members fit on the
-		// nodes with GPUs.
+		// The nodes' resources take about 10 kB per node. These resources are rarely needed,
+		// because most members fit on the nodes with GPUs.
 		if nodes == nil {
 			if nodes, err = by.NodeResources(ctx); err != nil {
 				return nil, err

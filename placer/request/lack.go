@@ -47,7 +47,7 @@ const (
 // Lack is one thing that a node lacks for a group of a job.
 type Lack struct {
 	Kind LackKind `json:"kind"` // what kind of thing is lacking, such as driver or free-gpus
-	// Task is the task that needs it, if only one does.
+	// Task is the task that needs what is lacking, if only one task does.
 	Task string `json:"task,omitempty"`
 	// Name is the node's datacenter or pool, or the driver, volume, device, resource or port that
 	// the job requests, or Nomad's message.
@@ -56,8 +56,9 @@ type Lack struct {
 	Attribute string `json:"attribute,omitempty"`
 	Operator  string `json:"operator,omitempty"`
 	Value     string `json:"value,omitempty"`
-	// Need is how much of it a member needs; for a port, its number; for a distinct_property, how
-	// many members need different values. Have is how many GPUs of one model the node has.
+	// Need is how much a member needs of what is lacking; for a port, the port's number; for a
+	// distinct_property, how many members need different values. Have is how many GPUs of one model
+	// the node has.
 	Need int `json:"need,omitempty"`
 	Have int `json:"have,omitempty"`
 	// Threshold is the PM score above which GPUs are ignored; 0 if outliers are not left out.
@@ -123,7 +124,7 @@ func (l Lack) freeGPUs() string {
 	return text
 }
 
-// passes reports whether the lack may end by itself, when jobs end or nodes come back.
+// passes reports whether the lack can end by itself, when jobs end or nodes come back.
 func (l Lack) passes() bool {
 	switch l.Kind {
 	case LackReady, LackHealth, LackFree, LackFreeGPUs, LackFreePort:
@@ -146,9 +147,9 @@ func unmet(kind LackKind, task string, c *api.Constraint) Lack {
 }
 
 // eachLack calls found for each thing that keeps Nomad from placing an allocation of the group on
-// the node, until found returns false. It ignores GPUs, free resources and whether the node is
-// ready. job is in its author's form, without our own constraints. Only Nomad's dry run can find
-// some lacks, for example of CSI volumes and of client networks.
+// the node, until found returns false. eachLack ignores GPUs, free resources and whether the node
+// is ready. job must be in its author's form, without the placer's constraints. Only Nomad's dry
+// run can find some lacks, for example of CSI volumes and of client networks.
 func eachLack(job *api.Job, g *api.TaskGroup, n *api.Node, found func(Lack) bool) {
 	if !inDatacenters(job.Datacenters, n.Datacenter) && !found(Lack{Kind: LackDatacenter, Name: n.Datacenter}) {
 		return
@@ -194,7 +195,8 @@ func missingDriver(t *api.Task, n *api.Node) (Lack, bool) {
 }
 
 // missingVolume returns a lack if the node does not have a host volume of the group. For a CSI
-// volume it only checks whether the node can mount any: only Nomad's dry run knows more.
+// volume it only checks whether the node can mount CSI volumes at all, because only Nomad's dry run
+// knows more.
 func missingVolume(g *api.TaskGroup, n *api.Node) (Lack, bool) {
 	for _, name := range slices.Sorted(maps.Keys(g.Volumes)) {
 		vol := g.Volumes[name]
@@ -327,7 +329,7 @@ func inPorts(list string, port int) bool {
 	return false
 }
 
-// tooLittle returns the first resource of which have is less than need.
+// tooLittle returns a lack for the first resource of which have is less than need.
 func tooLittle(kind LackKind, need, have pal.Resources) (Lack, bool) {
 	for _, r := range []struct {
 		name       string
@@ -345,7 +347,8 @@ func meetsAll(cs []*api.Constraint, d *api.NodeDeviceResource) bool {
 	return !slices.ContainsFunc(cs, func(c *api.Constraint) bool { return !constraint.DeviceMeets(c, d) })
 }
 
-// fault explains why no node can meet a constraint; nil for other lacks.
+// fault returns why no node can meet the constraint of a lack; nil if the lack is not about a
+// constraint.
 func (v *View) fault(a gpuRequest, l Lack) *constraint.Fault {
 	c := &api.Constraint{LTarget: l.Attribute, Operand: l.Operator, RTarget: l.Value}
 	switch l.Kind {

@@ -14,7 +14,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// NoGPUs explains that a job requests no GPUs, and names the devices that it requests instead.
+// NoGPUs returns a message that a job requests no GPUs. The message names the devices that the job
+// requests instead.
 func NoGPUs(job *api.Job) string {
 	var names []string
 	for _, name := range rewrite.OtherDevices(job) {
@@ -29,8 +30,8 @@ func NoGPUs(job *api.Job) string {
 	return fmt.Sprintf("the job asks for no GPUs: its devices %s are not GPUs", strings.Join(names, ", "))
 }
 
-// MistypedDevices warns of devices of a job that look like GPUs but that the placer does not
-// manage; "" if there are none.
+// MistypedDevices returns a warning about devices of a job that look like GPUs but that the placer
+// does not manage; "" if there are none.
 func MistypedDevices(job *api.Job) string {
 	var names []string
 	for _, name := range rewrite.OtherDevices(job) {
@@ -44,7 +45,8 @@ func MistypedDevices(job *api.Job) string {
 	return fmt.Sprintf("The job asks for device %s, which is not a GPU that the placer manages: Nomad places the job only on a node with such a device.", strings.Join(names, " and "))
 }
 
-// question asks whether a device is a misspelled GPU; "" if that is unlikely.
+// question returns the question whether a device is a misspelled GPU; "" if a misspelling is
+// unlikely.
 func question(device string) string {
 	if meant := meantGPU(device); meant != "" {
 		return fmt.Sprintf(" (did you mean %q?)", meant)
@@ -53,8 +55,9 @@ func question(device string) string {
 }
 
 // meantGPU returns the correct spelling for a misspelled GPU request, or for one with another
-// vendor's name; "" for other devices. A name without a vendor may be a GPU's model. With another
-// vendor than ours, the type must begin with gpu, because a TPU is not a misspelled GPU.
+// vendor's name; "" for other devices. A name without a vendor can be a GPU's model. If the
+// vendor's name is not similar to nvidia, the type must begin with gpu, because a TPU is not a
+// misspelled GPU.
 func meantGPU(device string) string {
 	parts := strings.SplitN(device, "/", 3)
 	for i := range min(2, len(parts)) {

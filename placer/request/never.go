@@ -15,15 +15,15 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// passingFilters are the scheduler's reasons to filter a node that may end by themselves, when
-// allocations end or a plugin comes back.
+// passingFilters are those of the scheduler's reasons to filter a node that can end by themselves,
+// when allocations end or a plugin comes back.
 var passingFilters = []string{
 	api.ConstraintDistinctHosts, api.ConstraintDistinctProperty, "is unhealthy on client", "has the maximum number of volumes",
 	"has exhausted its available", "CSI volume lookup failed",
 }
 
-// knownOfGPUs are filters for which, in groups with GPUs, the view knows more than Nomad's message:
-// it distinguishes unhealthy GPUs and drivers, and volumes in use, from missing ones.
+// knownOfGPUs are filters about which the view knows more than Nomad's message if the group has
+// GPUs. The view distinguishes unhealthy GPUs and drivers, and volumes in use, from missing ones.
 var knownOfGPUs = []string{"missing devices", "missing drivers", "missing compatible host volumes"}
 
 // NeverPlaced turns the obstacles into one reason.
@@ -42,8 +42,8 @@ func NeverPlaced(found []Obstacle) reason.Reason {
 const sameClass = "computed class ineligible"
 
 // Never returns what keeps groups of a job off every node that Nomad evaluated, according to a dry
-// run of the job as its author wrote it. A group counts only if no node merely lacks free
-// resources. It returns nil if every group may start later.
+// run of the job as its author wrote it. A group for which some node lacks nothing but free
+// resources is not included. Never returns nil if every group can start later.
 func Never(author *api.Job, failed map[string]*api.AllocationMetric) (found []Obstacle) {
 	for _, name := range slices.Sorted(maps.Keys(failed)) {
 		g, m := author.LookupTaskGroup(name), failed[name]
@@ -64,7 +64,7 @@ func ofNomad(g *api.TaskGroup, what string, o Obstacle) Obstacle {
 	return o
 }
 
-// filteredOn returns why all nodes were filtered, or nil if some of the reasons may end by
+// filteredOn returns why all nodes were filtered, or nil if some of the reasons can end by
 // themselves.
 func filteredOn(job *api.Job, g *api.TaskGroup, m *api.AllocationMetric) (found []Obstacle) {
 	withGPUs, counts := rewrite.GPUsPerMember(g) > 0, map[string]int{}
@@ -92,9 +92,9 @@ func filteredOn(job *api.Job, g *api.TaskGroup, m *api.AllocationMetric) (found 
 	return found
 }
 
-// implied are attributes on which Nomad itself adds constraints to a job. lacks says what a node
-// lacks if it does not meet such a constraint; %s stands for the middle part of the attribute's
-// name.
+// implied lists attributes on which Nomad itself adds constraints to a job. lacks says what a node
+// lacks that does not meet such a constraint; %s stands for the part of the attribute's name
+// between before and after.
 var implied = []struct{ before, after, lacks string }{
 	{"${attr.plugins.cni.version.", "}", "no CNI plugin %s, which the network mode needs"},
 	{"${attr.plugins.secrets.", ".version}", "no secrets provider %s"},
@@ -104,8 +104,8 @@ var implied = []struct{ before, after, lacks string }{
 	{"${attr.os.signals", "}", "no signal of the kind that the job's tasks get"},
 }
 
-// impliedLack describes a filter if Nomad itself added its constraint, and returns it unchanged if
-// the author wrote it.
+// impliedLack returns what a node lacks if Nomad itself added the constraint of a filter. It
+// returns the filter unchanged if the author wrote the constraint.
 func impliedLack(job *api.Job, g *api.TaskGroup, what string) string {
 	attribute, _, _ := strings.Cut(what, " ")
 	if slices.ContainsFunc(constraintsOn(job, g), func(c *api.Constraint) bool { return c.LTarget == attribute }) {
@@ -120,7 +120,7 @@ func impliedLack(job *api.Job, g *api.TaskGroup, what string) string {
 	return what
 }
 
-// inJobsTerms completes a filter of the scheduler with the job's names for what is missing.
+// inJobsTerms adds to a filter of the scheduler the job's names for what is missing.
 func inJobsTerms(job *api.Job, g *api.TaskGroup, what string) string {
 	var names []string
 	add := func(name string) {

@@ -25,9 +25,9 @@ type Obstacle struct {
 	Lack
 	// What describes the kind of obstacle.
 	What string `json:"what"`
-	// Nodes is how many nodes it excludes. If every node lacks the same things, each of these
-	// things counts all nodes. Otherwise each node counts once, for the one of its lacks that most
-	// nodes share.
+	// Nodes is how many nodes the obstacle excludes. If every node lacks the same things, each of
+	// these things counts all nodes. Otherwise each node counts once, for the one of its lacks that
+	// most nodes share.
 	Nodes int `json:"nodes"`
 	// Total is the number of nodes with GPUs; if the obstacle is Nomad's own, the number of nodes
 	// that Nomad evaluated; if a group without GPUs is too large, the number of nodes in its
@@ -35,7 +35,7 @@ type Obstacle struct {
 	Total int `json:"total"`
 	// Fault is why no node can ever meet a constraint, and what to write instead.
 	Fault *constraint.Fault `json:"fault,omitempty"`
-	// Now: it may end by itself, when jobs end or nodes come back.
+	// Now: the obstacle can end by itself, when jobs end or nodes come back.
 	Now bool `json:"now,omitempty"`
 	// Away: the nodes are down, draining or not eligible, or a driver or device on them is
 	// unhealthy, and they lack nothing else.
@@ -131,7 +131,7 @@ func eachAsk(job *api.Job, find func(author *api.Job, a gpuRequest) []Obstacle) 
 	return out
 }
 
-// count counts what excludes each node. If there are things that every node lacks, it returns only
+// count counts what excludes each node. If every node lacks the same things, count returns only
 // these, each with the reason why no node can have it.
 func (v *View) count(a gpuRequest, look func(node int) []Lack) (found []Obstacle) {
 	of, lacking := make([][]Lack, len(v.Nodes)), map[Lack]int{}
@@ -182,7 +182,8 @@ func (v *View) passingLack(a gpuRequest, i int, groups []int, sparing pal.AppCla
 }
 
 // lastingLacks returns everything that would keep the request off the node even if the node were
-// idle. It omits what may end by itself, unless there is nothing else. few: see [eligibility].
+// idle. lastingLacks omits lacks that can end by themselves, unless there are no other lacks. few:
+// see [eligibility].
 func (v *View) lastingLacks(job *api.Job, a gpuRequest, i int, groups []int, few *Lack) (lacks []Lack) {
 	n := v.Nodes[i]
 	add := func(l Lack) bool {
@@ -250,7 +251,8 @@ func firstPort(kind LackKind, ports map[string]int, taken func(port int) bool) (
 	return Lack{}, false
 }
 
-// missingGPUs returns why none of the node's device groups serves the request.
+// missingGPUs returns what the node's device groups lack for the request; nil if one of the groups
+// serves the request and has enough GPUs.
 func (v *View) missingGPUs(a gpuRequest, groups []int) (lacks []Lack) {
 	most := 0
 	for _, gi := range groups {
@@ -280,7 +282,7 @@ func (v *View) missingGPUs(a gpuRequest, groups []int) (lacks []Lack) {
 			}
 		}
 	}
-	if len(lacks) == 0 { // each constraint is met by some group, but no group meets all of them
+	if len(lacks) == 0 { // each constraint is met by some device group, but no device group meets all of them
 		for _, r := range a.requests {
 			for _, c := range r.Constraints {
 				if len(lacks) == 0 && !constraint.DeviceMeets(c, v.Devices[groups[0]]) {

@@ -15,8 +15,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// NotPlaced returns the first group, by name, that Nomad has not placed, and why; both are empty if
-// there is none.
+// NotPlaced returns the first group, by name, that Nomad has not placed, and why Nomad has not;
+// both are empty if Nomad has placed all groups.
 func NotPlaced(failed map[string]*api.AllocationMetric) (group, why string) {
 	if len(failed) == 0 {
 		return "", ""

@@ -49,7 +49,7 @@ type Request struct {
 	NeighboursFrom map[pal.AppClass]string
 }
 
-// Sized returns the gang; an elastic gang gets this many members.
+// Sized returns the gang. An elastic gang has this many members.
 func (r Request) Sized(members int) pal.Gang {
 	g := r.Gang
 	if r.Elastic != nil {
@@ -164,7 +164,7 @@ func apart(author *api.Job, gang pal.Gang) error {
 }
 
 // Empty explains why a job with device blocks for GPUs requests none, or that a count is negative;
-// nil if the job requests some.
+// nil if the job requests GPUs.
 func Empty(job *api.Job) error {
 	if i := slices.IndexFunc(job.TaskGroups, func(g *api.TaskGroup) bool { return g.Count != nil && *g.Count < 0 }); i >= 0 {
 		g := job.TaskGroups[i]
@@ -179,9 +179,9 @@ func Empty(job *api.Job) error {
 	return errors.New("the job asks for no GPUs: its device blocks have count = 0")
 }
 
-// Paused reports whether the author currently wants no members: every group has a count of 0. Then
-// neither Nomad nor the placer has anything to do until the job is scaled. An elastic gang is never
-// paused, because the placer sets its count.
+// Paused reports whether the author currently wants no members: every group has a count of 0.
+// Neither Nomad nor the placer has anything to do for such a job until it is scaled. An elastic
+// gang is never paused, because the placer sets its count.
 func Paused(job *api.Job) bool {
 	_, elastic := rewrite.ElasticOf(job)
 	return !elastic && !slices.ContainsFunc(job.TaskGroups, func(g *api.TaskGroup) bool { return g.Count == nil || *g.Count != 0 })
@@ -190,7 +190,8 @@ func Paused(job *api.Job) bool {
 // NoMembers is the message for a job whose author currently wants no members with GPUs.
 const NoMembers = "every group with GPUs has count = 0; nomad job scale gives it members"
 
-// Takes returns why a job cannot be registered for the placer; nil if it can. A paused job can.
+// Takes returns why a job cannot be registered for the placer; nil if it can. A paused job can be
+// registered.
 func Takes(job *api.Job) error {
 	if err := Servable(job); err != nil || Paused(job) {
 		return err
@@ -198,10 +199,10 @@ func Takes(job *api.Job) error {
 	return Empty(job)
 }
 
-// Missing returns the request for the members that a running job lacks. Member sets that lack none
-// stay, without members, so that each set keeps its number. If the pins name only nodes, nodes with
-// excluded GPUs are left out: the placer would have to name GPUs there, which changes the device
-// blocks and so restarts running members.
+// Missing returns the request for the members that a running job lacks. Member sets that lack no
+// members stay, without members, so that each set keeps its number. If the pins name only nodes,
+// Missing leaves out nodes with excluded GPUs. To use these nodes, the pins would have to name
+// GPUs, which changes the device blocks and so restarts running members.
 func (v *View) Missing(job *api.Job) (Request, error) {
 	r, err := v.Request(job)
 	if err != nil {
@@ -246,8 +247,8 @@ func (v *View) allUsable(eligible []bool) []bool {
 	return out
 }
 
-// Gate returns the job as it should be registered: with the gate, unless Nomad places it alone
-// anyway, because it requests no GPUs or runs on every node.
+// Gate returns the job with the gate, as it should be registered. A job that requests no GPUs, or
+// that runs on every node, gets no gate, because Nomad places it by itself.
 func Gate(job *api.Job) *api.Job {
 	if !rewrite.AsksGPUs(job) || onEveryNode(job) {
 		return job
@@ -318,9 +319,8 @@ func (o Options) classOf(job *api.Job, h rewrite.Hints) (class pal.AppClass, fro
 	return o.DefaultClass, "the default, because the job sets none", nil
 }
 
-// modeOf returns how tightly the job is pinned. Services, and gangs that lose or gain single
-// members, get pins to nodes and a class, because pins to GPUs cannot change without restarting
-// every member.
+// modeOf returns how tightly the job is pinned. Services, and gangs that can lose or gain single
+// members, get pins to nodes and a class, because a change of pins to GPUs restarts every member.
 func modeOf(job *api.Job, h rewrite.Hints) rewrite.Mode {
 	switch {
 	case h.Pin != "":
@@ -331,8 +331,8 @@ func modeOf(job *api.Job, h rewrite.Hints) rewrite.Mode {
 	return rewrite.ModeGPU
 }
 
-// replicas reports whether the job's members work independently. Members of a service do, unless
-// its author sets pal_on_failure = "gang" or pal_locality.
+// replicas reports whether the job's members work independently. Members of a service work
+// independently, unless its author sets pal_on_failure = "gang" or pal_locality.
 func replicas(job *api.Job, h rewrite.Hints) bool {
 	return *job.Type == api.JobTypeService && h.OnFailure != rewrite.ReplaceGang && h.Locality == 0
 }
@@ -348,7 +348,7 @@ func sharing(job *api.Job, h rewrite.Hints) *pal.Sharing {
 }
 
 // occupants returns a function that describes a job to jobs that share a GPU with it. A job whose
-// hints cannot be read counts as if it had none.
+// hints cannot be read counts as a job without hints.
 func (o Options) occupants(s *cluster.State) func(cluster.JobKey) pal.Occupant {
 	return func(k cluster.JobKey) pal.Occupant {
 		is := pal.Occupant{Gang: k.String(), Class: o.DefaultClass.Index(), Sharing: pal.Sharing{Beside: pal.AnyClass, Stays: true}, Parts: 1}
@@ -388,8 +388,8 @@ func (r Request) spreadByNomad(group string) bool {
 	return len(author.Spreads) == 0 && g != nil && len(g.Spreads) == 0
 }
 
-// finished counts the group's allocations that have finished their work: a batch job does not run
-// these again.
+// finished counts the group's allocations that have finished their work, which a batch job does not
+// run again.
 func (v *View) finished(job *api.Job, group string) int {
 	n := 0
 	for _, a := range v.State.ByJob[cluster.KeyOf(job)] {
@@ -400,10 +400,10 @@ func (v *View) finished(job *api.Job, group string) int {
 	return n
 }
 
-// eligibility is the result of checking all device groups against a request: which may serve it now
-// (may), which could once all nodes are back (could), and which are preferred. values caches, by
-// attribute, the values that spreads use. few is set if a distinct_property has too few values for
-// the members; then no group may serve the request.
+// eligibility is the result of checking all device groups against a request. may tells which groups
+// may serve the request now, could which groups could serve it once all nodes are back, and prefer
+// which groups are preferred. values caches, by attribute, the values that spreads use. few is set
+// if a distinct_property has too few values for the members; then no group may serve the request.
 type eligibility struct {
 	may    []bool
 	could  []bool
@@ -413,16 +413,17 @@ type eligibility struct {
 	models []string // of could
 }
 
-// eligible checks each device group against the request: whether Nomad may use it. If the request
-// names no model and a whole GPU could serve it, busy or not, MIG instances are excluded.
+// eligible checks for each device group whether Nomad may use it for the request. If the request
+// names no model and a whole GPU could serve the request, allocated or not, MIG instances are
+// excluded.
 func (v *View) eligible(job *api.Job, a gpuRequest) eligibility {
 	key := eligibilityKey(job, a)
 	if e, ok := v.eligibility[key]; ok {
 		return e
 	}
-	if len(v.eligibility) >= eligibilityKept { // most of them belong to jobs that are gone
+	if len(v.eligibility) >= eligibilityKept { // most entries belong to jobs that are gone
 		clear(v.eligibility)
-		clear(v.avoiding) // its keys are addresses of eligibility's slices
+		clear(v.avoiding) // the keys of avoiding are addresses of eligibility's slices
 	}
 	e := eligibility{may: make([]bool, len(v.Devices)), could: make([]bool, len(v.Devices)), values: map[string]attributeValues{}}
 	sliced := a.leavesModelOpen() && v.wholeGPU(job, a)
@@ -459,7 +460,7 @@ func leastMembers(job *api.Job, g *api.TaskGroup) int {
 }
 
 // fewValues returns a lack if a distinct_property of the job has fewer values than the group needs,
-// over all nodes that could serve it; otherwise nil.
+// counted over all nodes that could serve the group; otherwise nil.
 func (v *View) fewValues(job *api.Job, a gpuRequest, could []bool) *Lack {
 	members := leastMembers(job, a.group)
 	for _, c := range distinctProperties(job, a.group) {
@@ -492,8 +493,8 @@ func constraintsOn(job *api.Job, g *api.TaskGroup) []*api.Constraint {
 	return all
 }
 
-// Ever returns the smallest gang that satisfies the request, eligible for all nodes including those
-// that are away.
+// Ever returns the smallest gang that satisfies the request. The gang is eligible for all nodes
+// that could serve it, including those that are away.
 func (v *View) Ever(r Request) pal.Gang {
 	g, author := r.Least(), rewrite.Author(r.Job)
 	g.MemberSets = slices.Clone(g.MemberSets)
@@ -513,7 +514,7 @@ const eligibilityKept = 10_000
 
 // eligibilityKey returns a key of the parts of a job that decide its eligibility: constraints,
 // affinities, spreads, drivers, volumes, static ports, cores, datacenters, pool and devices. Jobs
-// with equal parts share an entry, which saves most passes over all device groups.
+// whose parts are equal share an entry, which saves most passes over all device groups.
 func eligibilityKey(job *api.Job, a gpuRequest) string {
 	all := []any{job.Datacenters, cluster.PoolOf(job), job.Constraints, job.Affinities, a.group.Constraints, a.group.Affinities, job.Spreads, a.group.Spreads, a.group.Volumes, staticPorts(a.group)}
 	if len(a.group.Volumes) > 0 || len(distinctProperties(job, a.group)) > 0 { // there may be one volume or value for each member
@@ -550,14 +551,14 @@ func (v *View) needWithin(job *api.Job, g *api.TaskGroup) pal.Resources {
 	case len(staticPorts(g)) > 0:
 		need.PerNode = addresses(v.Nodes)
 	case rewrite.AsksParts(g) && rewrite.GPUsPerMember(g) > 1:
-		need.PerNode = 1 // Nomad would mix up the parts of two members, which may be parts of several GPUs
+		need.PerNode = 1 // if two members on a node had parts of several GPUs, Nomad would mix up these parts
 	}
 	return need
 }
 
 // addresses returns the largest number of addresses that any node has on one network, at least 1. A
-// node accepts that many members with the same static port, for example two with IPv4 and IPv6
-// (seen on 1.11.3).
+// node accepts as many members with the same static port as it has addresses, for example two with
+// IPv4 and IPv6 (seen on 1.11.3).
 func addresses(nodes []*api.Node) int {
 	most := 1
 	for _, n := range nodes {
@@ -581,10 +582,10 @@ func distinctHosts(cs []*api.Constraint) bool {
 // modelled reports whether the view has all the data that decides where the job may run.
 func modelled(job *api.Job) bool {
 	for _, g := range job.TaskGroups {
-		if distinctHosts(constraintsOn(job, g)) || len(distinctProperties(job, g)) > 0 { // only the dry run checks them between groups
+		if distinctHosts(constraintsOn(job, g)) || len(distinctProperties(job, g)) > 0 { // between groups, only the dry run checks them
 			return false
 		}
-		// The view has no nodes without GPUs, but groups without GPUs may run there.
+		// The view has no nodes without GPUs, but groups without GPUs can run on such nodes.
 		if len(g.Volumes) > 0 || rewrite.GPUsPerMember(g) == 0 && rewrite.Members(g) > 0 {
 			return false
 		}
@@ -605,14 +606,14 @@ func modelled(job *api.Job) bool {
 // ofHostNetwork reports whether a port belongs to a host network that not all clients have.
 func ofHostNetwork(p api.Port) bool { return p.HostNetwork != "" && p.HostNetwork != "default" }
 
-// Pins returns the pins that restrict the request to the placement. In class mode they name nodes
-// and a class ceiling: the highest class of the chosen GPUs, so that Nomad may use any GPU that is
-// as good. They name GPUs only if Nomad must not use all GPUs of these nodes, because some are
-// excluded or outliers or because the gang gets parts of certain GPUs.
+// Pins returns the pins that restrict the request to the placement. In class mode, the pins name
+// nodes and a class ceiling. The ceiling is the highest class of the chosen GPUs, so that Nomad can
+// use any GPU that is as good. The pins name GPUs only if Nomad must not use all GPUs of these
+// nodes, because some are excluded or outliers, or because the gang gets parts of certain GPUs.
 func (v *View) Pins(r Request, p pal.Placement) rewrite.Pins {
 	pins := rewrite.Pins{Mode: r.Mode}
 	groups := map[string]*rewrite.GroupPins{}
-	open := false // some GPU has no published class: then there is no ceiling
+	open := false // some GPU has no published class, so there is no ceiling
 	for _, m := range p.Members {
 		name := r.Gang.MemberSets[m.MemberSet].Name
 		g := groups[name]
@@ -656,10 +657,10 @@ func (v *View) Pins(r Request, p pal.Placement) rewrite.Pins {
 	return pins
 }
 
-// barOutliers removes outliers from class pins that would allow them, either because their class
-// also contains other GPUs or because there is no ceiling: the pins then name the other GPUs. Nomad
-// does not know outliers, and would use any GPU. Outliers that the pins in allowed already allow
-// stay.
+// barOutliers removes outliers from class pins that would allow them, either because the outliers'
+// class also contains other GPUs or because there is no ceiling. The pins then name all the other
+// GPUs, because Nomad does not know which GPUs are outliers. Outliers that the pins in allowed
+// already allow stay.
 func (v *View) barOutliers(r Request, pins *rewrite.Pins, allowed ...rewrite.Pins) {
 	if pins.Mode != rewrite.ModeClass || v.opts.OutlierThreshold == 0 {
 		return
@@ -696,8 +697,9 @@ func (v *View) outlier(u int, class pal.AppClass) bool {
 	return v.Cluster.GPU(u).Scores[class.Index()] > pal.PMScore(v.opts.OutlierThreshold)
 }
 
-// usable returns the GPUs of the nodes, sorted, without the excluded ones, because Nomad does not
-// know which GPUs are excluded and would use any. It returns nil if none is excluded.
+// usable returns the GPUs of the nodes, sorted, without the excluded ones. Pins have to name these
+// GPUs, because Nomad does not know which GPUs are excluded. usable returns nil if no GPU is
+// excluded.
 func (v *View) usable(nodes []string) []string {
 	all := gpusOf(v.Ledger, nodes)
 	ids := slices.DeleteFunc(slices.Clone(all), func(id string) bool {
@@ -733,9 +735,9 @@ func gpusOf(v *ledger.Ledger, nodes []string) []string {
 	return ids
 }
 
-// Widen returns pins that allow all that old and more allow. old are a job's pins; more are those
-// of further members, and r is the request of these. If only one of the two names GPUs, the GPUs of
-// the other's nodes are named, too.
+// Widen returns pins that allow all GPUs that old or more allows. old are a job's pins; more are
+// the pins of further members, and r is the request of these members. If only old or only more
+// names GPUs, Widen also names the GPUs on the nodes of the other.
 func (v *View) Widen(r Request, old, more rewrite.Pins) rewrite.Pins {
 	if old.Mode != rewrite.ModeClass {
 		return old.Union(more)
@@ -761,12 +763,12 @@ func (v *View) Pin(job *api.Job, p rewrite.Pins) (*api.Job, error) {
 	return rewrite.Pin(job, p, v.racks(p.Nodes()))
 }
 
-// racksShare is the largest share of the cluster's GPU nodes that racks may hold to be worth naming
-// in a job.
+// racksShare is the largest share of the cluster's GPU nodes for which a job names racks. If the
+// racks hold more nodes, naming them would exclude too few nodes to be worthwhile.
 const racksShare = 0.25
 
-// racks returns the racks of the nodes, if each node has one and together they are a small part of
-// the cluster.
+// racks returns the racks of the nodes, if each node has a rack and these racks together are a
+// small part of the cluster.
 func (v *View) racks(nodes []string) rewrite.Racks {
 	in := map[string]bool{}
 	for _, id := range nodes {
@@ -792,8 +794,8 @@ func (v *View) classOfGPU(u int, class pal.AppClass) int {
 }
 
 // publishedClass returns the variability class that the node itself publishes for a GPU, 0 for
-// none. Class ceilings are checked against it. It may differ from the profile's class until the
-// node has read the profile.
+// none. Nomad checks class ceilings against the published class. The published class can differ
+// from the profile's class until the node has read the profile.
 func publishedClass(v *ledger.Ledger, group int, gpu string, class pal.AppClass) int {
 	for k := 1; k <= profile.MaxClass; k++ {
 		if slices.Contains(attr.SplitIDs(cluster.TextOf(v.Devices[group], attr.List(class, k))), gpu) {

@@ -18,8 +18,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// enoughRuns is how many runs of a job's name on a model suffice to determine its speed there.
-// Fewer runs are combined with other estimates.
+// enoughRuns is how many runs of a job's name on a GPU model suffice to determine the job's speed
+// on that model. Fewer runs are combined with other estimates.
 const enoughRuns = 3
 
 // speeds returns how fast a job runs on each GPU model that it may use, and the source of each
@@ -46,8 +46,8 @@ func (v *View) speeds(job *api.Job, r *Request, models []string) (pal.Speeds, ma
 	return rounded(pal.SpeedsOf(rates), digits), from, nil
 }
 
-// toldSpeeds returns the author's speeds, or if there are none the rates of the class, and their
-// sources.
+// toldSpeeds returns the author's speeds and their sources. If the author gave none, it returns the
+// rates of the job's class.
 func (v *View) toldSpeeds(r *Request, models []string) (rates map[string]float64, from map[string]string, err error) {
 	rates, from = map[string]float64{}, map[string]string{}
 	if said := rewrite.Speeds(r.Hints.Speed); len(said) > 0 {
@@ -102,8 +102,8 @@ func (v *View) modelsByName() map[string][]string {
 
 // pooled returns the rates that follow from runs, completed by the told rates. Told rates are
 // scaled to those of the runs by the geometric mean over the models that have both. A model with
-// fewer than [enoughRuns] runs gets a weighted mean of both, or no rate if it has no told one.
-// pooled updates from. If there are runs on one model only, there is nothing to compare, and it
+// fewer than [enoughRuns] runs gets a weighted mean of both, or no rate if it has no told rate.
+// pooled updates from. If there are runs on one model only, there is nothing to compare, and pooled
 // returns told.
 func pooled(told map[string]float64, from map[string]string, runs map[string]queue.ModelRuns) map[string]float64 {
 	if len(runs) < 2 {
@@ -143,8 +143,8 @@ func pooled(told map[string]float64, from map[string]string, runs map[string]que
 	return rates
 }
 
-// rounded keeps this many significant digits of each speed. Medians change slightly with each
-// measurement and run, and such changes should not change decisions.
+// rounded rounds each speed in s to this many significant digits, and returns s. Medians change
+// slightly with each measurement and run, and such small changes should not change decisions.
 func rounded(s pal.Speeds, digits int) pal.Speeds {
 	for model, v := range s {
 		scale := math.Pow(10, float64(digits-1)-math.Floor(math.Log10(v)))

@@ -17,7 +17,8 @@ import (
 // nodes that cannot serve the group are ignored.
 //
 // As in Nomad, a block without targets requests the same number of members for each value. If the
-// targets sum to less than 100 %, the rest is the target of each value without one.
+// targets sum to less than 100 %, each value without a target gets the whole remainder as its
+// target.
 func (v *View) spreads(job *api.Job, a gpuRequest, e eligibility) []pal.SpreadOver {
 	var out []pal.SpreadOver
 	for _, sp := range slices.Concat(job.Spreads, a.group.Spreads) {
@@ -30,8 +31,8 @@ func (v *View) spreads(job *api.Job, a gpuRequest, e eligibility) []pal.SpreadOv
 	return out
 }
 
-// attributeValues are the values of an attribute on the nodes that may serve a request. of holds
-// each device group's index into names, or -1.
+// attributeValues are the values of an attribute on the nodes that may serve a request. of maps
+// each device group to the index of its value in names, or to -1.
 type attributeValues struct {
 	names []string
 	of    []int
@@ -80,7 +81,7 @@ func spreadTargets(sp *api.Spread, values []string, count float64) []float64 {
 	return targets
 }
 
-// haveSpread counts a member that is already placed.
+// haveSpread counts a member that is already placed on the node.
 func (v *View) haveSpread(s *pal.MemberSet, nodeID string) {
 	node, ok := v.NodeOf[nodeID]
 	if !ok {

@@ -22,7 +22,7 @@ type Options struct {
 	Apps         map[string]pal.AppClass
 	DefaultClass pal.AppClass
 	// DefaultPreempt reports whether batch jobs of a namespace and class may be stopped if they do
-	// not set pal_preempt, and which configuration key decides that. nil: they may not.
+	// not set pal_preempt, and which configuration key decides that. nil: they must not be stopped.
 	DefaultPreempt func(namespace string, class pal.AppClass) (may bool, from string)
 	// Learned returns the class learned for a job that sets none; nil: nothing is learned.
 	Learned func(*api.Job) (pal.AppClass, bool)
@@ -44,8 +44,9 @@ type View struct {
 	eligibility map[string]eligibility
 	// lasting caches the lasting obstacles of requests.
 	lasting map[string][]Obstacle
-	// avoiding caches preferences that leave out nodes, by these nodes and the eligible groups. It
-	// must return the same slices each time, because the queue compares gangs by their slices.
+	// avoiding caches preferences that leave out nodes. A key consists of these nodes and the
+	// eligible groups. The cache must return the same slices each time, because the queue compares
+	// gangs by their slices.
 	avoiding map[string][][]bool
 	// models are the GPU models by the last part of their names; nil: not computed yet.
 	models map[string][]string

@@ -1,11 +1,11 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package rewrite adds to a job what the placer writes into it, and removes it: the gate, which
-// makes Nomad hold a job for the placer, and the pins, which tie a released job to the GPUs chosen
-// for it. Package request chooses what the pins name. Package rewrite also parses the author's
-// hints ([ParseHints]). Its functions are pure functions on Nomad's API types: they never change
-// the job that they get, copy what they change, and share the rest.
+// Package rewrite adds to a job what the placer writes into it, the gate and the pins, and removes
+// them again. The gate makes Nomad hold a job for the placer. The pins tie a released job to the
+// GPUs chosen for it. Package request chooses what the pins name. Package rewrite also parses the
+// author's hints ([ParseHints]). Its functions are pure functions on Nomad's API types: they never
+// change the job that they get, copy what they change, and share the rest.
 //
 // Three forms of one job exist:
 //
@@ -15,15 +15,17 @@
 //     on the [Mode], one on instance ids or on a class per GPU task. ModePrefer writes affinities
 //     instead. [Pin] may also add a constraint of the whole job.
 //
-// A gang that is being stopped has a fourth form, gated and pinned: its allocations keep running
+// A gang that is being stopped has a fourth form, gated and pinned. Its allocations keep running
 // until they are stopped, and Nomad cannot replace them.
 //
-// Our constraints are recognized exactly: the gate by its target, pins by the mark at the beginning
-// of their list (see [Mark]), a class ceiling by the mark of its group. A mark is no id of any node
-// or GPU, so it does not change what the constraint selects. Nothing that an author wrote is
-// mistaken for ours: Author(Pin(job)) is the job again, which a test checks for random jobs.
+// The package recognizes exactly its own constraints: the gate by its target, pins by the mark at
+// the beginning of their list (see [Mark]), a class ceiling by the mark of its group. A mark is not
+// the id of any node or GPU, so it does not change what the constraint selects. The package never
+// mistakes what an author wrote for what the placer wrote. A test with random jobs checks that
+// Author(Pin(job)) equals the job.
 //
-// If you write anything new into jobs, three other places must follow: [Pinned] reads it back,
-// [Author] removes it, and package rpc copies it into dispatched and periodic jobs. Old marks must
-// stay readable, because jobs that an older placer pinned may run for months.
+// If you make the placer write anything new into jobs, change three other places, too: [Pinned]
+// must read it back, [Author] must remove it, and package rpc must copy it into dispatched and
+// periodic jobs. Old marks must stay readable, because jobs that an older placer pinned can run for
+// months.
 package rewrite

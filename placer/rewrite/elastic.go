@@ -13,8 +13,8 @@ import (
 )
 
 // The scaling block of an elastic gang's group sets the range of its members, and a hint allows the
-// placer to change their number. The block alone does not, because people and Nomad's autoscaler
-// use it, too.
+// placer to change their number. The block alone does not allow changes by the placer, because
+// people and Nomad's autoscaler use it, too.
 
 const elasticHint = "pal_elastic"
 
@@ -25,7 +25,7 @@ type Elastic struct {
 }
 
 // ElasticOf returns the job's elastic group; ok is false if the job is not elastic, or if its
-// elastic settings are invalid: then [ParseHints] returns why.
+// elastic settings are invalid. [ParseHints] returns why they are invalid.
 func ElasticOf(job *api.Job) (e Elastic, ok bool) {
 	said := job.Meta[elasticHint]
 	for _, g := range job.TaskGroups {
@@ -57,7 +57,7 @@ func elasticOf(job *api.Job) (e Elastic, err error) {
 	switch {
 	case s == nil:
 		return e, fmt.Errorf("group %q has no scaling block: its min and max set the range of the gang's members", *group.Name)
-	case s.Enabled != nil && !*s.Enabled && !Stopped(job): // when a job is stopped, Nomad disables the block
+	case s.Enabled != nil && !*s.Enabled && !Stopped(job): // when a job is stopped, Nomad disables the scaling block
 		return e, fmt.Errorf("the scaling block of group %q is not enabled", *group.Name)
 	case len(s.Policy) > 0:
 		return e, fmt.Errorf("the scaling block of group %q has a policy, with which the autoscaler would also change the count", *group.Name)

@@ -13,10 +13,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/internal/nearest"
 )
 
-// The gate is a constraint on node meta that no node has, unless an operator opens the gate there.
-// Nomad holds a job with the gate in a blocked evaluation. The job must have the gate when it is
-// registered: if the placer added it, that would be too late, because Nomad schedules a job at
-// once.
+// The gate is a constraint on node meta that no node has, unless an operator opens the gate on that
+// node. Nomad holds a job with the gate in a blocked evaluation. The job must have the gate when it
+// is registered. If the placer added the gate later, Nomad would already have scheduled the job.
 //
 // The gate's value is arbitrary. Nomad shows it in "nomad job status", "nomad job plan" and its UI
 // as the reason why nothing is placed, so nomad-pal's value explains where the job waits.
@@ -26,7 +25,8 @@ const (
 	GateValue  = "waiting in nomad-pal's queue (type: nomad-pal explain JOB)"
 )
 
-// isGate recognizes the gate with any spelling of equality that Nomad accepts, whatever its value.
+// isGate reports whether a constraint is the gate, with any value and any spelling of equality that
+// Nomad accepts.
 func isGate(c *api.Constraint) bool { return isEquality(c) && c.LTarget == GateTarget }
 
 func isEquality(c *api.Constraint) bool {
@@ -62,8 +62,8 @@ func MistypedGate(job *api.Job) error {
 	return nil
 }
 
-// meantAsGate recognizes attempts at the gate: the right key in any spelling, or a similar key with
-// a value like the gate's.
+// meantAsGate reports whether a constraint looks like an attempt at the gate. Such an attempt has
+// the right key in any spelling, or a similar key with a value like the gate's.
 func meantAsGate(c *api.Constraint) bool {
 	key := strings.Trim(c.LTarget, "${} ")
 	key = strings.ReplaceAll(strings.ToLower(key[strings.LastIndexByte(key, '.')+1:]), "-", "_")
@@ -75,11 +75,12 @@ func meantAsGate(c *api.Constraint) bool {
 	return key == GateMeta || speaks && nearest.Name(key, []string{GateMeta}) != ""
 }
 
-// FullyGated reports whether the gate holds every group of the job: it is on the job, or on every
-// group.
+// FullyGated reports whether the gate holds every group of the job, because the gate is on the job
+// or on every group.
 func FullyGated(job *api.Job) bool { return Gated(job) && len(OpenGroups(job)) == 0 }
 
-// OpenGroups returns the names of the groups that no gate holds: Nomad schedules them at once.
+// OpenGroups returns the names of the groups that no gate holds, so that Nomad schedules them at
+// once.
 func OpenGroups(job *api.Job) (names []string) {
 	if slices.ContainsFunc(job.Constraints, isGate) {
 		return nil
@@ -122,8 +123,9 @@ func Stopped(job *api.Job) bool { return job.Stop != nil && *job.Stop }
 // Author returns the job as its author wrote it: without gate and pins.
 func Author(job *api.Job) *api.Job { return unpin(Open(job)) }
 
-// without returns s without the elements that match; s itself if none does. A list that becomes
-// empty becomes nil, as in a job from Nomad that has none, because the two must compare as equal.
+// without returns s without the elements that match; s itself if none does. If no element is left,
+// it returns nil, because the list must compare as equal to the list of a job from Nomad without
+// such elements, which is nil.
 func without[T any](s []T, match func(T) bool) []T {
 	if !slices.ContainsFunc(s, match) {
 		return s
@@ -138,7 +140,7 @@ func without[T any](s []T, match func(T) bool) []T {
 }
 
 // mapGroups calls f with a shallow copy of each group, and returns the copies. f must replace lists
-// instead of writing to them, because they belong to the original.
+// instead of writing to them, because the lists belong to the original.
 func mapGroups(groups []*api.TaskGroup, f func(*api.TaskGroup)) []*api.TaskGroup {
 	if groups == nil {
 		return nil

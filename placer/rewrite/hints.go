@@ -21,14 +21,14 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Hints are the author's settings in a job's meta, keys `pal_*`. If a key is not set, its value is
+// Hints are the author's settings in a job's meta, keys `pal_*`. If a key is not set, its field is
 // zero, except for Neighbours.
 type Hints struct {
 	Class    pal.AppClass  // pal_class: A…D
 	App      string        // pal_app: the application's name, mapped to a class by the placer
 	Pin      Mode          // pal_pin: gpu, class, prefer
 	Locality pal.Tier      // pal_locality: hard limit on the distance between the GPUs
-	Wait     time.Duration // pal_locality_wait: how long to wait for locality before relaxing it
+	Wait     time.Duration // pal_locality_wait: how long to wait for locality before giving it up
 	Duration time.Duration // pal_duration: expected run time
 	Preempt  bool          // pal_preempt: may be stopped and started again
 	// PreemptSaid: the author has set pal_preempt.
@@ -38,7 +38,7 @@ type Hints struct {
 	// After are the jobs of the same namespace that must succeed first, separated by commas:
 	// pal_after. See [Hints.Jobs].
 	After string
-	// Deadline is when the job should have ended: pal_deadline. It is a time, or (Within) a
+	// Deadline is when the job should have ended: pal_deadline. A deadline is a time, or (Within) a
 	// duration since the author registered the job.
 	Deadline time.Time
 	Within   time.Duration
@@ -57,22 +57,22 @@ type Hints struct {
 	Speed string
 	// User is the job's owner, as its author wrote it: pal_user.
 	User string
-	// Neighbours are the classes of jobs with which it shares GPUs: pal_neighbours. If the key is
-	// not set, they are all classes.
+	// Neighbours are the classes of jobs with which the job shares GPUs: pal_neighbours. If the key
+	// is not set, Neighbours has all classes.
 	Neighbours pal.Sharing
 }
 
-// FailureAction is what to replace after a member was lost. Pins to single GPUs cannot change under
-// running members: Nomad replaces every member whose device block differs from the job's. A changed
-// node constraint replaces no member. So "member" requires [ModeClass], whose pins widen by the
-// node constraint alone; jobs with "member" get that mode.
+// FailureAction is what to replace after a member was lost. Pins to single GPUs cannot change while
+// members run, because Nomad replaces every member whose device block differs from the job's. After
+// a change of a node constraint, Nomad replaces no member. So "member" requires [ModeClass], whose
+// pins can be widened by changing only node constraints. Jobs with "member" get this mode.
 type FailureAction string
 
 // The failure actions.
 const (
 	ReplaceGang   FailureAction = "gang"
 	ReplaceMember FailureAction = "member"
-	// ReplaceNothing: if a gang fails through its own fault, it is not retried.
+	// ReplaceNothing: a gang that fails through its own fault is not retried.
 	ReplaceNothing FailureAction = "none"
 )
 
@@ -129,8 +129,8 @@ func (h *Hints) read(meta map[string]string, where string, seen map[string]strin
 	return nil
 }
 
-// meant returns the hint of which key is a spelling with upper case or hyphens; otherwise key
-// itself.
+// meant returns the hint that key means if key is a hint spelled with upper case or hyphens;
+// otherwise key itself.
 func meant(key string) string {
 	hint := strings.ReplaceAll(strings.ToLower(key), "-", "_")
 	if hints[hint] == nil {
@@ -139,8 +139,8 @@ func meant(key string) string {
 	return hint
 }
 
-// noHints returns an error if a task of the group has hints, because they would have no effect
-// there.
+// noHints returns an error if a task of the group has hints, because hints have no effect in a
+// task.
 func noHints(g *api.TaskGroup) error {
 	for _, t := range g.Tasks {
 		for _, k := range slices.Sorted(maps.Keys(t.Meta)) {
@@ -175,8 +175,8 @@ var hints = map[string]func(h *Hints, value string) error{
 	"pal_elastic_efficiency": func(h *Hints, v string) (err error) { h.Efficiency, err = parseEfficiency(v); return },
 }
 
-// set reads one hint. An unknown key is an error: a misspelled hint that is ignored would have no
-// effect, and nobody would notice.
+// set reads one hint. An unknown key is an error, because otherwise nobody would notice that a
+// misspelled hint has no effect.
 func (h *Hints) set(key, value string) error {
 	if hints[key] == nil {
 		names := slices.Sorted(maps.Keys(hints))
@@ -188,12 +188,12 @@ func (h *Hints) set(key, value string) error {
 	return hints[key](h, value)
 }
 
-// longest is the longest duration that an author can set: 100 years, in effect forever. The sum of
-// two of them and a time before 2062 still fits an int64 of nanoseconds since 1970.
+// longest is the longest duration that an author can set: 100 years, in effect forever. Twice this
+// duration after a time before 2062 still fits into an int64 of nanoseconds since 1970.
 const longest = 100 * 365 * 24 * time.Hour
 
 // Limit returns after how long Nomad stops all of the job's allocations (max_run_duration of its
-// groups, Nomad 2.0.3 and later), at most [longest]; 0 if an allocation may run forever. Groups
+// groups, Nomad 2.0.3 and later), at most [longest]; 0 if an allocation can run forever. Groups
 // with count 0 are ignored.
 func Limit(job *api.Job) time.Duration {
 	var most time.Duration
@@ -216,7 +216,7 @@ var (
 	errTooLong = fmt.Errorf("longer than the longest duration, %.0fh (100 years)", longest.Hours())
 )
 
-// parseSpan reads the duration of a hint. One that is too long counts as [longest].
+// parseSpan reads the duration of a hint. A duration that is too long counts as [longest].
 func parseSpan(s string) (time.Duration, error) {
 	d, err := ParseSpan(s)
 	if errors.Is(err, errTooLong) {
@@ -225,8 +225,8 @@ func parseSpan(s string) (time.Duration, error) {
 	return d, err
 }
 
-// tooLong matches durations in Go's notation. Go reports one that overflows as invalid, like
-// any other text.
+// tooLong matches durations in Go's notation. tooLong is needed because Go returns the same error
+// for a duration that overflows as for a text that is not a duration.
 var tooLong = regexp.MustCompile(`^\+?(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+$`)
 
 // inDays matches a duration that begins with days, such as "2d" or "1d12h". onClock matches Slurm's
@@ -252,7 +252,7 @@ func inHours(days, hours string) string {
 	d, errDays := strconv.ParseInt(orZero(days), 10, 32)
 	h, errHours := strconv.ParseInt(orZero(hours), 10, 32)
 	if errDays != nil || errHours != nil {
-		return "999999999h" // overflows a duration
+		return "999999999h" // overflows a time.Duration
 	}
 	return strconv.FormatInt(d*24+h, 10) + "h"
 }
@@ -284,8 +284,8 @@ func parseFailureAction(s string) (FailureAction, error) {
 	return pal.ParseName("action", s, ReplaceGang, ReplaceMember, ReplaceNothing)
 }
 
-// parseNeighbours reads with which jobs a job shares GPUs: classes, any or none, and self for its
-// own members.
+// parseNeighbours reads with which jobs a job shares GPUs. The value lists classes, or is any or
+// none; self stands for the job's own members.
 func parseNeighbours(s string) (with pal.Sharing, err error) {
 	none := false
 	for word := range strings.SplitSeq(s, ",") {
@@ -329,7 +329,8 @@ func parseUser(s string) (string, error) {
 	return s, nil
 }
 
-// maxAfter limits how many jobs a job waits for, because the placer checks each in every cycle.
+// maxAfter is the maximum number of jobs for which a job waits, because the placer checks each of
+// them in every cycle.
 const maxAfter = 32
 
 // parseJobs normalizes a list of job ids: it removes spaces and duplicates.
@@ -369,7 +370,7 @@ func parseDeadline(s string) (at time.Time, within time.Duration, err error) {
 	return time.Time{}, within, nil
 }
 
-// check returns an error if hints contradict each other, or the job. Children of a template inherit
+// check returns an error if hints contradict each other or the job. Children of a template inherit
 // its hints, so pal_array_parallel is valid in them, too.
 func (h Hints) check(job *api.Job) error {
 	child := job.ParentID != nil && *job.ParentID != ""

@@ -14,8 +14,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
-// Mark, or a mark below that begins with it, is the first element of each of our lists. It is no
-// id, so it selects nothing: set_contains_any is true if any element matches.
+// Mark, or one of the marks below, which begin with Mark, is the first element of each list that
+// the placer writes. A mark is no id, so it selects nothing. A mark prevents no match either,
+// because set_contains_any is true if any element matches.
 const Mark = "nomad-pal"
 
 // Marks of [ModeClass] pins with a class ceiling and without one, and of the constraint on the
@@ -65,9 +66,9 @@ type Pins struct {
 	Groups []GroupPins
 }
 
-// GroupPins are the pins of one task group. In Nomad all its allocations have the same spec, so the
-// pins are the union over the allocations. They are exact nevertheless: on every node, the group
-// needs as many GPUs as its pins name there.
+// GroupPins are the pins of one task group. In Nomad all allocations of a group have the same spec,
+// so the pins are the union over the allocations. The pins are exact nevertheless, because on every
+// node the group needs as many GPUs as its pins name on that node.
 type GroupPins struct {
 	Group string
 	Nodes []string // node ids, sorted
@@ -83,7 +84,7 @@ type GroupPins struct {
 // Racks are the racks of all nodes in a job's pins.
 type Racks struct {
 	Meta string // the node meta key that names a node's rack
-	// Names are sorted. There are none if the rack of a node is unknown, or if the racks hold many
+	// Names are sorted. Names is empty if the rack of a node is unknown, or if the racks hold many
 	// of the cluster's GPU nodes.
 	Names []string
 }
@@ -112,8 +113,9 @@ func (p Pins) Of(group string) (GroupPins, bool) {
 	return GroupPins{}, false
 }
 
-// Union returns pins of the same job that allow what either allows. It works only for [ModeClass],
-// and only if both name GPUs or neither does, because no list of GPUs means any GPU.
+// Union returns pins that allow everything that p or o allows; both must be of the same job. Union
+// works only for [ModeClass], and only if both p and o name GPUs or neither does, because pins
+// without a list of GPUs allow any GPU.
 func (p Pins) Union(o Pins) Pins {
 	if p.Ceiling == 0 || o.Ceiling == 0 { // any class
 		p.Class, p.Ceiling = "", 0
@@ -146,15 +148,15 @@ func union(a, b []string) []string {
 // 0 must have pins.
 //
 // If all groups have pins to nodes, the job also gets a constraint: to the racks of these nodes, or
-// to the nodes if no racks are given. It selects nothing new, but Nomad checks the job's
-// constraints first, and so skips thousands of other nodes several times as fast. Nomad caches its
-// result for racks by computed node class, and reuses it for the next member. It does not cache
-// results for single nodes.
+// to the nodes if no racks are given. This constraint excludes no further nodes, but Nomad checks
+// the job's constraints first, and so skips thousands of other nodes several times as fast. Nomad
+// caches its result for racks by computed node class, and reuses it for the next member. Nomad does
+// not cache results for single nodes.
 //
-// The job's constraint cannot replace those of the groups. Nomad would then judge the devices of
-// all nodes of a computed class by the first node it checks, and reject the right node because
-// another one lacks the pinned GPUs. A group constraint on ${node.unique.id} prevents that (seen on
-// 1.11.3).
+// The job's constraint cannot replace those of the groups. With the job's constraint alone, Nomad
+// would judge the devices of all nodes of a computed class by the first node it checks, and reject
+// the right node because another one lacks the pinned GPUs. A group constraint on ${node.unique.id}
+// prevents this mistake (seen on 1.11.3).
 func Pin(job *api.Job, p Pins, in Racks) (*api.Job, error) {
 	out := Author(job)
 	seen := 0
@@ -190,12 +192,12 @@ func Pin(job *api.Job, p Pins, in Racks) (*api.Job, error) {
 	return out, nil
 }
 
-// PinAlone is [Pin] for the members on one node, as if the job had no others. members maps groups
-// to the number of their members there. It is for dry runs.
+// PinAlone is [Pin] for the members on one node, as if the job had no other members. members maps
+// groups to the number of their members on this node. PinAlone is for dry runs.
 func PinAlone(job *api.Job, p Pins, node string, members map[string]int) (*api.Job, error) {
 	alone := *job
 	alone.TaskGroups = mapGroups(job.TaskGroups, func(g *api.TaskGroup) {
-		g.Count, g.Scaling = new(members[*g.Name]), nil // a scaling block may require more members
+		g.Count, g.Scaling = new(members[*g.Name]), nil // a scaling block can require more members
 	})
 	there := p
 	there.Groups = nil
@@ -207,8 +209,8 @@ func PinAlone(job *api.Job, p Pins, node string, members map[string]int) (*api.J
 	return Pin(&alone, there, Racks{})
 }
 
-// pinGroup writes the pins of one group. The mark records the mode, so that [Pinned] can read them
-// back.
+// pinGroup writes the pins of one group. The mark records the mode, so that [Pinned] can read the
+// pins back.
 func pinGroup(g *api.TaskGroup, p Pins, gp GroupPins) {
 	mark := Mark
 	if p.Mode == ModeClass {
@@ -271,8 +273,8 @@ func affinity(l, r string) *api.Affinity {
 }
 
 // overNodes returns a spread block that distributes members evenly over nodes, with Nomad's highest
-// weight. Without it, Nomad's scheduler also tends to separate the members of a group, but puts
-// them together if that fills a node well.
+// weight. Without this block, Nomad's scheduler also tends to separate the members of a group, but
+// puts them on one node if they fill it well.
 func overNodes() *api.Spread {
 	return &api.Spread{Attribute: nodeTarget, Weight: new(int8(100))}
 }
@@ -283,7 +285,8 @@ func isOverNodes(s *api.Spread) bool {
 }
 
 // eachDevice calls f with a copy of each GPU request of the group, and replaces the request by the
-// copy. It also copies the tasks and resources around it, because the caller's job may share them.
+// copy. eachDevice also copies the tasks and resources around the request, because the caller's job
+// may share them.
 func eachDevice(g *api.TaskGroup, f func(*api.RequestedDevice)) {
 	tasks := slices.Clone(g.Tasks)
 	for i, t := range tasks {
@@ -316,12 +319,13 @@ func GPURequests(t *api.Task) []*api.RequestedDevice {
 	return slices.DeleteFunc(slices.Clone(t.Resources.Devices), func(d *api.RequestedDevice) bool { return !IsGPU(d.Name) })
 }
 
-// atMost caps the author's numbers. Beyond what a gang may request, the exact number does not
-// matter. Nomad accepts counts up to 2^64-1 (seen on 1.11.3), and their sums would overflow.
+// atMost is the value to which larger numbers of the author are reduced. Above the maximum that a
+// gang can request, the exact number does not matter. Nomad accepts counts up to 2^64-1 (seen on
+// 1.11.3), and their sums would overflow.
 const atMost = pal.MaxGPUs + 1
 
 // GPUs returns the number of GPUs of a device request; 1 if it has no count, as in Nomad. Numbers
-// above [pal.MaxGPUs] are capped, but stay above it.
+// above [pal.MaxGPUs] are capped, but stay above [pal.MaxGPUs].
 func GPUs(d *api.RequestedDevice) int {
 	if d.Count == nil {
 		return 1

@@ -13,7 +13,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Pinned returns the pins that the job carries, if it carries any. It reads exactly what [Pin]
+// Pinned returns the pins that the job carries, if it carries any. Pinned reads exactly what [Pin]
 // wrote, so a new placer learns from the job alone where its gang was placed.
 func Pinned(job *api.Job) (Pins, bool) {
 	var p Pins
@@ -40,9 +40,9 @@ func Pinned(job *api.Job) (Pins, bool) {
 	return p, len(p.Groups) > 0
 }
 
-// groupPin finds the pin of the group itself, and its mode; "" if there is none. Its nodes may
-// begin with [markSpread]. ModeGPU and ModePrefer have the same mark, but ModeGPU is a constraint
-// and ModePrefer an affinity.
+// groupPin finds the pin of the group itself, and its mode; "" if there is none. The list of nodes
+// can begin with [markSpread]. ModeGPU and ModePrefer have the same mark, but ModeGPU is a
+// constraint and ModePrefer an affinity.
 func groupPin(g *api.TaskGroup) (mode Mode, mark string, nodes []string) {
 	for _, c := range g.Constraints {
 		if mark, nodes, ok := splitMarked(c.LTarget, c.Operand, c.RTarget, nodeTarget); ok {
@@ -97,8 +97,8 @@ func splitMarked(l, operand, r, target string) (mark string, ids []string, ok bo
 	return all[0], all[1:], true
 }
 
-// ceilingOf reads a class ceiling. It has no mark, because its list is the node's attribute; the
-// mark of the group shows whether it is ours.
+// ceilingOf reads a class ceiling from a constraint. The constraint has no mark, because its list
+// is the node's attribute. The mark of the group shows whether the placer wrote the constraint.
 func ceilingOf(c *api.Constraint) (pal.AppClass, int, bool) {
 	if c.RTarget != idsTarget || c.Operand != containsAny {
 		return "", 0, false
@@ -130,7 +130,8 @@ func unpin(job *api.Job) *api.Job {
 }
 
 // unpinGroup removes our constraints and affinities from a copy of the group. A group without a pin
-// to nodes has none of ours: its author wrote whatever looks like ours on its devices.
+// to nodes has no other constraints or affinities of ours. If constraints or affinities on the
+// group's devices look like ours, its author wrote them.
 func unpinGroup(g *api.TaskGroup) {
 	mode, mark, nodes := groupPin(g)
 	if mode == "" {
@@ -167,8 +168,8 @@ func Wrote(left, right string) bool {
 	return left == GateTarget || right == idsTarget || right == Mark || strings.HasPrefix(right, Mark+",") || strings.HasPrefix(right, Mark+"/")
 }
 
-// withoutLastCeiling removes our ceiling. That is the last one, because ours is appended; the
-// author may have written the same one before it.
+// withoutLastCeiling removes our ceiling, which is the last one in the list because the placer
+// appends it. The author may have written the same constraint before ours.
 func withoutLastCeiling(cs []*api.Constraint) []*api.Constraint {
 	for _, c := range slices.Backward(cs) {
 		if _, _, ok := ceilingOf(c); ok {
@@ -179,8 +180,8 @@ func withoutLastCeiling(cs []*api.Constraint) []*api.Constraint {
 	return cs
 }
 
-// withoutLastSpread removes our spread block: the last one of its form, because the author may have
-// written the same one before it.
+// withoutLastSpread removes our spread block, which is the last one of its form, because the author
+// may have written the same block before ours.
 func withoutLastSpread(all []*api.Spread) []*api.Spread {
 	for i, s := range slices.Backward(all) {
 		if isOverNodes(s) {

@@ -23,15 +23,16 @@ const (
 	kindTLS   = 0x04
 )
 
-// If a server does not trust a client, it closes the connection without a message; with TLS 1.3, it
-// does so only after the handshake (nomad/server.go, "invalid role or region for certificate").
+// Hints for a closed connection. A server that does not trust a client closes the connection
+// without a message. With TLS 1.3, the server closes it only after the handshake (nomad/server.go,
+// "invalid role or region for certificate").
 const (
 	tlsHint = "\nServers with verify_server_hostname accept only certificates for client.<region>.nomad or " +
 		"server.<region>.nomad (nomad tls cert create -client)"
 	noTLSHint = "\nServers with tls { rpc = true } accept only TLS connections: set ca_cert, client_cert and client_key"
 )
 
-// callLimit is the time limit of a connection and all calls on it; it leaves time for a leader
+// callLimit is the time limit of a connection and all calls on it. It is long enough for a leader
 // election.
 const callLimit = 30 * time.Second
 
@@ -39,7 +40,7 @@ const callLimit = 30 * time.Second
 type conn struct {
 	net.Conn
 	codec *msgpackrpc.MsgpackCodec
-	hint  string // a possible cause if a call breaks off
+	hint  string // a possible cause if the server closes the connection
 }
 
 // dial connects to the first server that answers.
@@ -91,8 +92,8 @@ func handshake(ctx context.Context, plain net.Conn, config *tls.Config) (net.Con
 	return secure, nil
 }
 
-// handle decodes raw bytes to strings and maps to maps with string keys, as a job that is sent back
-// requires.
+// handle returns a handle that decodes raw bytes to strings, and maps to maps with string keys. A
+// job that is sent back to the server requires both.
 func handle() *codec.MsgpackHandle {
 	h := &codec.MsgpackHandle{WriteExt: true}
 	h.RawToString = true

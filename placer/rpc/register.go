@@ -1,13 +1,14 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package rpc registers dispatched and periodic jobs through the RPC port of
-// Nomad's servers. Nomad's HTTP API refuses to update a dispatched job and
-// makes a periodic one forget its parent; the servers themselves do neither.
+// Package rpc registers dispatched and periodic jobs through the RPC port of Nomad's servers.
+// Nomad's HTTP API refuses to update a dispatched job, and makes a periodic job forget its parent.
+// The servers' RPC does neither.
 //
-// A job is sent back as the generic map that the server returned, with our constraints and counts
-// put in, so that fields unknown to this program are kept. A job that was dispatched with a payload
-// is never written: a registration cannot carry a payload, so it would be lost.
+// The package sends a job back as the generic map that the server returned, with the placer's
+// constraints and counts. So fields that this program does not know are kept. A job that was
+// dispatched with a payload is never written, because a registration cannot carry the payload,
+// which would be lost.
 //
 // What must stay true when you change it: transfer copies everything that package rewrite changes
 // in such a job, and nothing else.
@@ -37,7 +38,7 @@ type Servers struct {
 	TLS *tls.Config
 }
 
-// envelope has the fields common to all calls; the names are those of Nomad's own structs.
+// envelope has the fields that all calls have. The names are those of Nomad's own structs.
 type envelope struct {
 	Region, Namespace, AuthToken string
 }
@@ -83,19 +84,19 @@ func (s *Servers) register(ctx context.Context, job *api.Job, index uint64) (uin
 	var done struct{ JobModifyIndex uint64 }
 	args := registerJob{Job: full, EnforceIndex: true, JobModifyIndex: index, envelope: s.common(job)}
 	if err := c.call(ctx, "Job.Register", args, &done); err != nil {
-		return 0, fmt.Errorf("%w: %w", nomad.ErrUnknownOutcome, err) // unless the server gives a reason: see Register
+		return 0, fmt.Errorf("%w: %w", nomad.ErrUnknownOutcome, err) // Register handles the server's refusals
 	}
 	return done.JobModifyIndex, nil
 }
 
-// rewritten returns the servers' job with our constraints and counts.
+// rewritten returns the servers' job with the constraints and counts of job.
 func (s *Servers) rewritten(ctx context.Context, c *conn, job *api.Job, index uint64) (map[string]any, error) {
 	var got struct{ Job map[string]any }
 	if err := c.call(ctx, "Job.GetJob", getJob{JobID: *job.ID, envelope: s.common(job)}, &got); err != nil {
 		return nil, err
 	}
 	if got.Job == nil {
-		return nil, nomad.ErrConflict // purged meanwhile
+		return nil, nomad.ErrConflict // the job was purged
 	}
 	if at, ok := number(got.Job["JobModifyIndex"]); !ok || at != index {
 		return nil, nomad.ErrConflict
@@ -118,7 +119,7 @@ func (s *Servers) region(job *api.Job) string {
 }
 
 // dropEmptyPayload replaces an empty payload by nil, as a registration requires. Servers store
-// payloads compressed, so an empty one is one zero byte.
+// payloads compressed, so an empty payload is one zero byte.
 func dropEmptyPayload(job map[string]any) error {
 	switch payload := job["Payload"].(type) {
 	case nil:
@@ -159,7 +160,7 @@ type refusal struct {
 }
 
 // Plan asks Nomad's scheduler whether the whole job could be placed. The HTTP API would treat a
-// dispatched job like its parameterized job, of which Nomad places nothing.
+// dispatched job like its parameterized job, and Nomad places no allocations of parameterized jobs.
 func (s *Servers) Plan(ctx context.Context, job *api.Job) (*api.JobPlanResponse, error) {
 	failed, err := s.plan(ctx, job)
 	if err != nil {
@@ -190,8 +191,8 @@ func (s *Servers) plan(ctx context.Context, job *api.Job) (map[string]refusal, e
 	return got.FailedTGAllocs, err
 }
 
-// transfer copies the constraints, affinities and counts of from into the generic job. It removes
-// the scaling blocks that from lacks, and leaves everything else as it is. Both jobs must have the
+// transfer copies the constraints, affinities and counts of from into the generic job to. It
+// removes the scaling blocks that from lacks, and changes nothing else. Both jobs must have the
 // same groups, tasks and devices, in the same order.
 func transfer(to map[string]any, from *api.Job) error {
 	to["Constraints"] = from.Constraints
@@ -212,7 +213,7 @@ func transferGroup(to map[string]any, from *api.TaskGroup) error {
 		return fmt.Errorf("group %q is %v on the server", *from.Name, to["Name"])
 	}
 	to["Constraints"], to["Affinities"] = from.Constraints, from.Affinities
-	to["Count"] = *from.Count // differs for an elastic gang, and for a dry run of some members
+	to["Count"] = *from.Count // differs for elastic gangs, and in dry runs of some members
 	if from.Scaling == nil {
 		delete(to, "Scaling") // see [rewrite.PinAlone]
 	}
@@ -252,7 +253,7 @@ func transferDevices(to map[string]any, from *api.Task) error {
 	return nil
 }
 
-// list returns the list of maps under a key.
+// list returns the list of maps under a key. It must have want elements.
 func list(m map[string]any, key string, want int) ([]map[string]any, error) {
 	values, _ := m[key].([]any)
 	if len(values) != want {

@@ -13,19 +13,20 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// Class is a job's learned application class, with the features it was learned from.
+// Class is a job's learned application class, with the features from which it was learned.
 type Class struct {
 	Job      cluster.JobKey
 	Verdict  classify.Verdict
 	Features classify.Features
 }
 
-// Class is the variable with a job's learned class, for its next runs and for judging other jobs.
+// Class returns the variable with a job's learned class. The class is used for the job's next runs,
+// and its features are compared with those of other jobs.
 func (s Store) Class(k cluster.JobKey) Variable[Class] {
 	return Variable[Class]{Path(s.Classes().prefix, k.Namespace, k.ID), s.nomad, s.Classes().codec}
 }
 
-// Classes are the learned classes of all jobs.
+// Classes returns the shards with the learned classes of all jobs.
 func (s Store) Classes() Shards[Class, []Class] {
 	return Shards[Class, []Class]{prefix: "nomad-pal/classes", nomad: s.nomad, codec: codec[Class]{encode: encodeClass, decode: decodeClass}, join: whole[Class]}
 }

@@ -14,14 +14,14 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
-// Shards are all variables below a prefix. Each holds a T; together they hold a V.
+// Shards are all variables below a prefix. Each variable holds a T. Together they hold a V.
 type Shards[T, V any] struct {
 	prefix string
 	nomad  *nomad.Client
 	codec  codec[T]
 	join   func([]T) (V, error)
 	split  func(V) (map[string]T, error) // by path below the prefix
-	// but is a prefix below which paths are not read; "": all paths are read
+	// but is a prefix below which paths are not read. If it is "", all paths are read.
 	but string
 }
 
@@ -37,8 +37,8 @@ func (s Shards[T, V]) Paths(ctx context.Context) ([]string, error) {
 	return paths, err
 }
 
-// Read reads all shards, in the order of their paths. [Unreadable] ones are left out and named in
-// the error.
+// Read reads all shards, in the order of their paths. It leaves out shards that cannot be parsed,
+// and names them in an [Unreadable] error.
 func (s Shards[T, V]) Read(ctx context.Context) (v V, err error) {
 	paths, err := s.Paths(ctx)
 	if err != nil {
@@ -52,7 +52,7 @@ func (s Shards[T, V]) Read(ctx context.Context) (v V, err error) {
 			bad = append(bad, err)
 		case err != nil:
 			return v, err
-		case shard.There: // it was not deleted meanwhile
+		case shard.There: // the shard has not been deleted
 			shards = append(shards, shard.Of)
 		}
 	}
@@ -62,8 +62,9 @@ func (s Shards[T, V]) Read(ctx context.Context) (v V, err error) {
 	return v, errors.Join(bad...)
 }
 
-// ReadOrRefused is Read for callers that may lack the permission. Nomad shows them an empty list,
-// but refuses a single variable, whether it exists or not.
+// ReadOrRefused is Read for callers that may lack the permission. To a caller without permission,
+// Nomad returns an empty list, but refuses to return a single variable, whether the variable exists
+// or not.
 func (s Shards[T, V]) ReadOrRefused(ctx context.Context) (V, error) {
 	paths, err := s.Paths(ctx)
 	if err == nil && len(paths) == 0 {
@@ -76,9 +77,9 @@ func (s Shards[T, V]) ReadOrRefused(ctx context.Context) (V, error) {
 	return s.Read(ctx)
 }
 
-// Write makes the shards hold exactly v. It writes the shards that change. If a shard cannot be
-// written, Write still writes the others, unless Nomad does not answer. After all writes have
-// succeeded, it deletes the shards that v does not need.
+// Write makes the shards hold exactly v. It writes the shards that change. If Nomad refuses to
+// write a shard, Write still writes the other shards. If Nomad does not answer, Write stops. After
+// all writes have succeeded, it deletes the shards that v does not need.
 func (s Shards[T, V]) Write(ctx context.Context, v V) error {
 	shards, err := s.split(v)
 	if err != nil {

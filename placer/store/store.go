@@ -2,16 +2,16 @@
 // SPDX-License-Identifier: MPL-2.0
 
 // Package store keeps the data of the placer and its commands in Nomad's variables below
-// nomad-pal/. [In] returns a [Store], with one method for each kind of value: a [Variable], or
-// [Shards] if one variable is too small. The same rules hold for all:
+// nomad-pal/. [In] returns a [Store]. A Store has one method for each kind of value, which returns
+// a [Variable], or [Shards] if one variable is too small. The same rules apply to all values:
 //
 //   - The items of a variable take at most [Bytes]. A larger value loses its least important parts.
 //     If it is still too large, the error is [ErrNotStorable].
-//   - Data that cannot be parsed counts as missing; the error that names it is [Unreadable]. The
-//     next write replaces it.
+//   - Data that cannot be parsed counts as missing. The error that names this data is [Unreadable].
+//     The next write replaces the data.
 //   - A change that must not overwrite somebody else's change goes through [Variable.Change].
-//   - Shards are written one by one. If a write fails half-way, the next write completes it, and
-//     until then readers get valid data or an [Unreadable] error.
+//   - Shards are written one by one. If a write fails half-way, the next write completes it. In
+//     between, readers get valid data or an [Unreadable] error.
 //
 // The package decides nothing, and keeps nothing in memory.
 package store
@@ -32,12 +32,12 @@ import (
 )
 
 const (
-	// Bytes is the limit for the items of a variable, with their names: Nomad refuses more than 64
+	// Bytes is the limit for the items of a variable, with their names. Nomad refuses more than 64
 	// KiB.
 	Bytes = 60 << 10
 	// pathBytes is Nomad's limit for a path.
 	pathBytes = 128
-	// tries bounds how often a change is repeated after somebody else has written.
+	// tries bounds how often Change tries again after somebody else has written the variable.
 	tries = 5
 )
 
@@ -58,8 +58,8 @@ func unreadable(path string, err error) error {
 	return unreadableError{fmt.Errorf("reading variable %q: %w", path, err)}
 }
 
-// Unreadable reports whether an error is only about data that could not be parsed. Such data counts
-// as missing; all other data that was read is valid.
+// Unreadable reports whether an error is only about data that could not be parsed. The data that
+// could not be parsed counts as missing. All other data that was read is valid.
 func Unreadable(err error) bool {
 	var u unreadableError
 	return errors.As(err, &u)
@@ -69,8 +69,9 @@ var plain = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9_~-]*$`)
 
 // Path returns the path below a prefix for a name of several parts, such as a job's namespace and
 // id. Different names have different paths. Nomad allows few characters in paths, and at most 128.
-// If a name does not fit, Path uses its hash. The hash comes after the first part if that fits, so
-// that a policy can let the users of a namespace read the data of their jobs.
+// If a name does not fit, Path uses its hash. If the name's first part fits, the path consists of
+// this part and the hash, so that a policy can let the users of a namespace read the data of their
+// jobs.
 func Path(prefix string, name ...string) string {
 	good, path := true, prefix
 	for _, part := range name {
@@ -94,7 +95,7 @@ type codec[T any] struct {
 	encode func(T) (items, error)
 	decode func(items) (T, error)
 	// shrink removes the least important part of a value, and reports whether it removed anything.
-	// It must not change what the value points to, because the caller still uses that.
+	// It must not change data to which the value points, because the caller still uses this data.
 	shrink func(*T) bool
 }
 
@@ -128,7 +129,7 @@ type Variable[T any] struct {
 	codec codec[T]
 }
 
-// Value is what a variable holds; the zero value means that there is no such variable.
+// Value is what a variable holds. The zero Value means that there is no such variable.
 type Value[T any] struct {
 	Of    T
 	There bool
@@ -137,8 +138,8 @@ type Value[T any] struct {
 	Written time.Time
 }
 
-// Read reads the value. With an [Unreadable] error, the result has only the Index, with which the
-// caller can overwrite the variable.
+// Read reads the value. If Read returns an [Unreadable] error, only the Index of the Value is set.
+// The caller needs it to overwrite the variable.
 func (v Variable[T]) Read(ctx context.Context) (Value[T], error) {
 	raw, err := v.nomad.ReadVariable(ctx, v.Path)
 	if err != nil || raw == nil {
@@ -168,13 +169,13 @@ func (v Variable[T]) holds(ctx context.Context, is items) bool {
 	return err == nil && raw != nil && maps.Equal(raw.Items, is)
 }
 
-// Change writes what change returns for the value, if nobody else has written since from was read.
-// Otherwise it calls change again with the newer value. An unreadable value counts as missing. If
-// change returns an error, Change writes nothing. It returns the last value that it has read or
-// written.
+// Change calls change with from, and writes the result if nobody else has written the variable
+// since from was read. Otherwise Change calls change again with the newer value. An unreadable
+// value counts as missing. If change returns an error, Change writes nothing. Change returns the
+// last value that it has read or written.
 //
-// A write whose answer is lost is an error, and may have happened: when change is called again, it
-// may see its own result.
+// If the answer to a write is lost, Change returns an error, although the write may have happened.
+// So when Change is called again, change may see its own result.
 func (v Variable[T]) Change(ctx context.Context, from Value[T], change func(Value[T]) (T, error)) (Value[T], error) {
 	for try := 1; ; try++ {
 		of, err := change(from)

@@ -25,19 +25,19 @@ import (
 const (
 	decisionsPrefix    = "nomad-pal/decisions"
 	measurementsPrefix = "nomad-pal/measurements"
-	// FailuresPath is the path of stored failures. They name jobs in all namespaces, so whoever may
-	// read them is an operator.
+	// FailuresPath is the path of the stored failures. Failures name jobs in all namespaces, so
+	// everybody who may read this variable counts as an operator.
 	FailuresPath = "nomad-pal/failures"
 )
 
-// Decision is the last decision on a job. If it is too large, parts are left out in this order: the
-// members of the packed alternative, the predicted ones, the chosen ones from the end, the walk,
-// the ends of long texts.
+// Decision returns the variable with the last decision on a job. If the decision is too large,
+// parts are left out in this order: the members of the packed alternative, the predicted members,
+// the chosen members from the end, the walk, the ends of long texts.
 func (s Store) Decision(k cluster.JobKey) Variable[gang.Record] {
 	return Variable[gang.Record]{DecisionPath(k), s.nomad, asJSON("decision", shrinkRecord)}
 }
 
-// Record reads the decision on a job; nil if there is none.
+// Record reads the decision on a job. It returns nil if there is none.
 func (s Store) Record(ctx context.Context, k cluster.JobKey) (*gang.Record, error) {
 	r, err := s.Decision(k).Read(ctx)
 	if !r.There {
@@ -50,7 +50,7 @@ func (s Store) Record(ctx context.Context, k cluster.JobKey) (*gang.Record, erro
 // DecisionPath returns the path of [Store.Decision].
 func DecisionPath(k cluster.JobKey) string { return Path(decisionsPrefix, k.Namespace, k.ID) }
 
-// Decisions are the last decisions on all jobs.
+// Decisions returns the shards with the last decisions on all jobs.
 func (s Store) Decisions() Shards[gang.Record, []gang.Record] {
 	return Shards[gang.Record, []gang.Record]{prefix: decisionsPrefix, nomad: s.nomad, codec: s.Decision(cluster.JobKey{}).codec, join: whole[gang.Record]}
 }
@@ -86,16 +86,16 @@ func shrinkRecord(r *gang.Record) bool {
 	return true
 }
 
-// runTimesShards is how many variables hold run times, finishedShards how many hold finished jobs.
-// The hash of a name selects its variable, so changing these numbers moves names to other
-// variables.
+// runTimesShards is how many variables hold run times, finishedShards how many variables hold
+// finished jobs. The hash of a name selects its variable, so a change of these numbers moves names
+// to other variables.
 const (
 	runTimesShards = 8
 	finishedShards = 16
 )
 
-// RunTimes are the run times of each name. If a shard is too large, each of its names loses the
-// older half of its runs, and a name with a single run is dropped.
+// RunTimes returns the shards with the run times of each name. If a shard is too large, each of its
+// names loses the older half of its runs, and a name with a single run is dropped.
 func (s Store) RunTimes() Shards[[]queue.RunTimes, []queue.RunTimes] {
 	return Shards[[]queue.RunTimes, []queue.RunTimes]{
 		prefix: "nomad-pal/history", nomad: s.nomad, codec: asJSON("runs", shrinkRuns), join: concatenated[queue.RunTimes],
@@ -103,7 +103,7 @@ func (s Store) RunTimes() Shards[[]queue.RunTimes, []queue.RunTimes] {
 	}
 }
 
-// sharded distributes values over shards, by name.
+// sharded returns a function that distributes values over shards by the hash of their names.
 func sharded[T any](shards uint32, name func(T) string) func([]T) (map[string][]T, error) {
 	return func(all []T) (map[string][]T, error) {
 		out := map[string][]T{}
@@ -129,14 +129,14 @@ func shrinkRuns(shard *[]queue.RunTimes) bool {
 	return true
 }
 
-// Failures are the stored failures, oldest first, and Nomad's index of the last one that was
+// Failures holds the stored failures, oldest first, and Nomad's index of the last failure that was
 // dropped.
 type Failures struct {
 	Kept    []failure.Failure
 	Dropped uint64
 }
 
-// Failures are the last failures.
+// Failures returns the variable with the last failures.
 func (s Store) Failures() Variable[Failures] {
 	kept := asJSON[[]failure.Failure]("json", nil)
 	return Variable[Failures]{FailuresPath, s.nomad, codec[Failures]{
@@ -156,12 +156,14 @@ func (s Store) Failures() Variable[Failures] {
 	}}
 }
 
-// Quarantine maps the ids of GPUs that are or were in quarantine to their quarantine.
+// Quarantine returns the variable that maps the ids of GPUs that are or were in quarantine to their
+// quarantine.
 func (s Store) Quarantine() Variable[map[string]failure.Quarantine] {
 	return Variable[map[string]failure.Quarantine]{"nomad-pal/quarantine", s.nomad, asJSON[map[string]failure.Quarantine]("json", nil)}
 }
 
-// Controls are what users have set on jobs, such as holds and priorities, by namespace/id.
+// Controls returns the variable with what users have set for jobs, such as holds and priorities, by
+// namespace/id.
 func (s Store) Controls() Variable[map[string]gang.Control] {
 	return Variable[map[string]gang.Control]{"nomad-pal/controls", s.nomad, asJSON[map[string]gang.Control]("json", nil)}
 }
@@ -172,8 +174,9 @@ type Usage struct {
 	Usage []queue.Usage `json:"usage"`
 }
 
-// Usage is the basis of fair share. If it is too large, the second half of the namespaces is left
-// out. Writers sort namespaces by usage, so these have the least.
+// Usage returns the variable with the GPU time that each namespace has used. Fair share is based on
+// it. If the usage is too large, the second half of the namespaces is left out. Writers sort
+// namespaces by usage, so the namespaces with the least usage are left out.
 func (s Store) Usage() Variable[Usage] {
 	return Variable[Usage]{"nomad-pal/usage", s.nomad, asJSON("usage", func(u *Usage) bool {
 		u.Usage = u.Usage[:len(u.Usage)/2]
@@ -181,15 +184,15 @@ func (s Store) Usage() Variable[Usage] {
 	})}
 }
 
-// Finished is a job that has succeeded and that others wait for.
+// Finished is a job that has succeeded and for which other jobs wait.
 type Finished struct {
 	Namespace string    `json:"namespace"`
 	Job       string    `json:"job"`
 	At        time.Time `json:"at"`
 }
 
-// Finished are the finished jobs that jobs with pal_after wait for, or waited for. A shard that is
-// too large loses half of them.
+// Finished returns the shards with the finished jobs for which jobs with pal_after wait or waited.
+// A shard that is too large loses half of its jobs.
 func (s Store) Finished() Shards[[]Finished, []Finished] {
 	return Shards[[]Finished, []Finished]{
 		prefix: "nomad-pal/after", nomad: s.nomad, join: concatenated[Finished],
@@ -211,20 +214,21 @@ type Heartbeat struct {
 	// Since is when the agent began to place. Worked is when its placer last worked.
 	Since  time.Time `json:"since"`
 	Worked time.Time `json:"worked"`
-	// Trouble is why it does not place. Starting: it has not placed yet. Stopped: it has shut down.
+	// Trouble is why the agent does not place jobs. Starting is set if it has not placed yet,
+	// Stopped if it has shut down.
 	Trouble  string `json:"trouble,omitempty"`
 	Starting bool   `json:"starting,omitempty"`
 	Stopped  bool   `json:"stopped,omitempty"`
-	// Warnings are problems that operators should fix, although the agent places.
+	// Warnings are problems that do not keep the agent from placing, but that operators should fix.
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-// Heartbeat is the heartbeat of the active agent.
+// Heartbeat returns the variable with the heartbeat of the active agent.
 func (s Store) Heartbeat() Variable[Heartbeat] {
 	return Variable[Heartbeat]{"nomad-pal/agent", s.nomad, asJSON[Heartbeat]("json", nil)}
 }
 
-// Profile is the profile in force; nil if there is none.
+// Profile returns the shards with the profile in force. The profile is nil if there is none.
 func (s Store) Profile() Shards[profile.Shard, *profile.Profile] {
 	return Shards[profile.Shard, *profile.Profile]{
 		prefix: "nomad-pal/profile", nomad: s.nomad,
@@ -253,9 +257,9 @@ func CheckSource(source string) error {
 	return nil
 }
 
-// Measurements are the measurements imported from one source; [CheckSource] checks its name. Each
-// variable is a complete table: if a writer crashes half-way, rows of both versions remain, and all
-// are valid.
+// Measurements returns the shards with the measurements that were imported from one source.
+// [CheckSource] checks the source's name. Each variable is a complete table. So if a writer crashes
+// half-way, rows of the old and the new version remain, and all of them are valid.
 func (s Store) Measurements(source string) Shards[[]profile.Sample, []profile.Sample] {
 	shards := s.MeasurementsBut("")
 	shards.prefix = Path(measurementsPrefix, source)
@@ -265,8 +269,9 @@ func (s Store) Measurements(source string) Shards[[]profile.Sample, []profile.Sa
 	return shards
 }
 
-// MeasurementsBut are the measurements of all sources except one ("": of all), for reading, in the
-// order of the sources' names. Several times of one GPU are repetitions.
+// MeasurementsBut returns the shards with the measurements of all sources except one, or of all
+// sources if source is "". They are for reading, in the order of the sources' names. Several times
+// of one GPU are repetitions.
 func (s Store) MeasurementsBut(source string) Shards[[]profile.Sample, []profile.Sample] {
 	but := ""
 	if source != "" {
@@ -293,7 +298,7 @@ func decodeSamples(is items) ([]profile.Sample, error) {
 	return samples, err
 }
 
-// halves splits values into halves until each piece fits a variable, or is a single value.
+// halves splits values into halves until each piece fits into a variable or is a single value.
 func halves[T any](v Variable[[]T], all []T) [][]T {
 	if len(all) == 0 {
 		return nil

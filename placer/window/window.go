@@ -5,8 +5,8 @@
 // kept for maintenance, or reserved for some jobs. It computes when a window begins and ends, and
 // which nodes it selects. [queue.Window] is the form that the queue uses.
 //
-// [Window.Check] must accept a window before other methods use it. Cron expressions mean the same
-// here as in Nomad's periodic block. A change of the clocks neither skips nor repeats a window.
+// [Window.Check] must accept a window before other methods use it. Cron expressions have the same
+// meaning as in Nomad's periodic block. A change of the clocks neither skips nor repeats a window.
 //
 //	w := window.Window{
 //		Name: "kernel", Cron: "0 2 * * 0", Duration: 4 * time.Hour, Nodes: []string{"gpu-1*"},
@@ -28,26 +28,26 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
-// Window is a single or recurring time in which nodes are kept. Fields with hcl tags have the same
-// form in the configuration.
+// Window is a single or recurring time in which nodes are kept for maintenance or for some jobs.
+// Fields with hcl tags have the same form in the configuration.
 type Window struct {
 	Name string `json:"name"`
 	// Start is when a single window begins. Cron is when a recurring window begins, as in Nomad's
-	// periodic block; its times are in TimeZone, or in UTC if TimeZone is "".
+	// periodic block. The times of Cron are in TimeZone, or in UTC if TimeZone is "".
 	Start    time.Time `json:"start,omitzero"`
 	Cron     string    `json:"cron,omitempty" hcl:"cron,optional"`
 	TimeZone string    `json:"time_zone,omitempty" hcl:"time_zone,optional"`
 	// Duration is how long each occurrence lasts.
 	Duration time.Duration `json:"duration"`
 	// Nodes (by name or id), Racks, NodePools and Datacenters select the nodes, by names or by
-	// patterns with * and ?. A node must match all of these fields that are set; if none is set,
+	// patterns with * and ?. A node must match each of these fields that is set. If none is set,
 	// all nodes are selected.
 	Nodes       []string `json:"nodes,omitempty" hcl:"nodes,optional"`
 	Racks       []string `json:"racks,omitempty" hcl:"racks,optional"`
 	NodePools   []string `json:"node_pools,omitempty" hcl:"node_pools,optional"`
 	Datacenters []string `json:"datacenters,omitempty" hcl:"datacenters,optional"`
-	// For names the namespaces or jobs that may use the nodes during the window: see
-	// [queue.Window]. If it is empty, no job may.
+	// For names the namespaces or jobs that may use the nodes during the window (see
+	// [queue.Window]). If For is empty, no job may use them.
 	For []string `json:"for,omitempty" hcl:"for,optional"`
 }
 
@@ -96,9 +96,9 @@ func (w Window) check() error {
 	return nil
 }
 
-// longestGap returns the longest interval between two consecutive times of a cron expression; 0 if
-// it has fewer than two. Its times of day are the same on all its days, so longestGap checks one
-// day and the intervals between days.
+// longestGap returns the longest interval between two consecutive times of a cron expression, or 0
+// if it has fewer than two. A cron expression has the same times of day on each of its days. So
+// longestGap checks the intervals within one day, and the intervals between days.
 func longestGap(e *cronexpr.Expression) (longest time.Duration) {
 	const days = 400 // more than a year
 	first := e.Next(time.Date(2026, 1, 1, 0, 0, -1, 0, time.UTC))
@@ -122,9 +122,9 @@ func longestGap(e *cronexpr.Expression) (longest time.Duration) {
 
 func (w Window) zone() (*time.Location, error) { return time.LoadLocation(w.TimeZone) }
 
-// At returns the current occurrence of the window, or the next one; ok is false if there are no
-// more. Occurrences that overlap count as one: it begins with the first and ends with the last. The
-// window must be valid.
+// At returns the current occurrence of the window, or the next one. ok is false if there are no
+// more occurrences. Occurrences that overlap count as one occurrence, which begins with the first
+// of them and ends with the last. The window must be valid.
 func (w Window) At(now time.Time) (from, to time.Time, ok bool) {
 	from, to = w.Start, w.Start.Add(w.Duration)
 	if w.Cron != "" {
@@ -138,16 +138,16 @@ func (w Window) At(now time.Time) (from, to time.Time, ok bool) {
 }
 
 const (
-	// lookBack is how much further back than its duration the start of an active window is
-	// searched.
+	// At searches the start of an active window as far back as the window's duration plus lookBack.
 	lookBack = 24 * time.Hour
-	// A reservation may never end. Its end is computed only lookAhead into the future, and for at
-	// most mostTimes occurrences, so it moves on with time.
+	// Overlapping occurrences can go on forever. At looks only lookAhead into the future, and at
+	// most at mostTimes occurrences. So the end that At returns for such a window moves on with
+	// time.
 	lookAhead = 366 * 24 * time.Hour
 	mostTimes = 100_000
 )
 
-// joined returns the first span of overlapping occurrences that has not ended.
+// joined returns the first period of overlapping occurrences that has not ended.
 func (w Window) joined(e *cronexpr.Expression, now time.Time, zone *time.Location) (from, to time.Time) {
 	seen := 0
 	for at := range times(e, now.Add(-w.Duration-lookBack), zone) {
@@ -178,12 +178,12 @@ func (w Window) Over(now time.Time) string {
 	return "it ended on " + reason.Moment(to)
 }
 
-// farthest is more than clocks are ever put forward or back at once.
+// farthest is longer than any single change of a zone's clocks.
 const farthest = 3 * time.Hour
 
 // times returns the times after now at which the clocks of a zone match the expression. A time that
-// the clocks skip still occurs, and a time that they show twice occurs once. This matters because
-// most windows are on Sunday night, when clocks change.
+// the clocks skip still counts, and a time that the clocks show twice counts once. Both matter
+// because most windows are on Sunday night, when clocks change.
 func times(e *cronexpr.Expression, now time.Time, zone *time.Location) iter.Seq[time.Time] {
 	return func(yield func(time.Time) bool) {
 		last := now
@@ -197,24 +197,26 @@ func times(e *cronexpr.Expression, now time.Time, zone *time.Location) iter.Seq[
 	}
 }
 
-// shown returns the clock time at t, as if it were UTC.
+// shown returns the time that the clocks of t's zone show at t, as if this time were UTC.
 func shown(t time.Time) time.Time {
 	_, offset := t.Zone()
 	return t.UTC().Add(time.Duration(offset) * time.Second)
 }
 
-// when returns when clocks first show, or skip, the time clock, which is given as if it were UTC.
+// when returns the moment at which the zone's clocks first show the time clock, or skip it. clock
+// is given as if it were UTC.
 func when(clock time.Time, zone *time.Location) time.Time {
 	_, offset := time.Date(clock.Year(), clock.Month(), clock.Day(), clock.Hour(), clock.Minute(), clock.Second(), 0, zone).Add(-farthest).Zone()
-	// Start with the offset in force well before that time. If the clocks have been put forward
-	// since then, they skip it or show it sooner; if they have been put back, they show it later.
+	// Start with the offset that was in force well before clock. If the clocks have been put
+	// forward since, they skip clock or show it sooner. If they have been put back, they show it
+	// later.
 	at := clock.Add(-time.Duration(offset) * time.Second).In(zone)
 	for {
 		late := clock.Sub(shown(at))
 		switch {
 		case late == 0:
 			return at
-		case late < 0: // put forward
+		case late < 0: // the clocks were put forward
 			changed, _ := at.ZoneBounds()
 			return slices.MaxFunc([]time.Time{changed, at.Add(late)}, time.Time.Compare)
 		}
@@ -238,8 +240,8 @@ func (w Window) Holds(n Node) bool {
 }
 
 // ToQueue converts the active and future windows for the queue. gpus returns the numbers of a
-// window's GPUs, and since converts times to the queue's. next is when the first of these windows
-// ends; zero if there are none. empty has the names of windows without a GPU.
+// window's GPUs, and since converts times to the queue's times. next is when the first of these
+// windows ends, or zero if there are no windows. empty has the names of windows without a GPU.
 func ToQueue(ws []Window, now time.Time, since func(time.Time) time.Duration, gpus func(Window) []int) (out []queue.Window, next time.Time, empty []string) {
 	for _, w := range ws {
 		from, to, ok := w.At(now)

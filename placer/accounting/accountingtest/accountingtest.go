@@ -1,8 +1,8 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package accountingtest makes trouble for databases in tests: a PostgreSQL that stops and comes
-// back, and a disk that is full.
+// Package accountingtest gives tests a PostgreSQL server that can stop and start again, and a disk
+// that can be full.
 package accountingtest
 
 import (
@@ -22,11 +22,11 @@ type Postgres struct {
 	t      testing.TB
 	bin    string
 	dir    string
-	server *exec.Cmd // nil: it is stopped
+	server *exec.Cmd // nil if it is stopped
 }
 
-// StartPostgres starts a server with an empty database. Without its programs (Debian: postgresql)
-// the test is skipped.
+// StartPostgres starts a server with an empty database. It skips the test if PostgreSQL's programs
+// (Debian package postgresql) are not installed.
 func StartPostgres(t testing.TB) *Postgres {
 	t.Helper()
 	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
@@ -54,8 +54,8 @@ func StartPostgres(t testing.TB) *Postgres {
 
 func (p *Postgres) data() string { return filepath.Join(p.dir, "data") }
 
-// as returns the command of a PostgreSQL program, under a user that PostgreSQL accepts: postgres in
-// place of root.
+// as returns a command that runs a PostgreSQL program. If the test runs as root, which PostgreSQL
+// refuses, the command runs as user postgres.
 func (p *Postgres) as(program string, args ...string) *exec.Cmd {
 	args = slices.Concat([]string{filepath.Join(p.bin, program)}, args)
 	if os.Getuid() == 0 {
@@ -64,13 +64,13 @@ func (p *Postgres) as(program string, args ...string) *exec.Cmd {
 	return exec.Command(args[0], args[1:]...)
 }
 
-// Address is the address of the database.
+// Address returns the address of the database.
 func (p *Postgres) Address() string {
 	return fmt.Sprintf("postgres://postgres@/postgres?host=%s", p.dir)
 }
 
 // Start starts the server and waits until it answers. It uses no goroutines and no clock, because a
-// test may call it in a bubble of testing/synctest.
+// test can call it in a bubble of testing/synctest.
 func (p *Postgres) Start() {
 	p.t.Helper()
 	log, err := os.OpenFile(filepath.Join(p.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -97,7 +97,7 @@ func (p *Postgres) ended() bool {
 	return err != nil || bytes.Contains(stat, []byte(") Z "))
 }
 
-// Stop stops the server; its connections break.
+// Stop stops the server, which breaks its connections.
 func (p *Postgres) Stop() {
 	if p.server == nil {
 		return
@@ -112,7 +112,8 @@ type Disk struct {
 	Dir string
 }
 
-// SmallDisk mounts a disk of this many bytes. A test that may not mount is skipped.
+// SmallDisk mounts a disk of this many bytes. If the test has no permission to mount, SmallDisk
+// skips it.
 func SmallDisk(t testing.TB, bytes int) Disk {
 	t.Helper()
 	dir := t.TempDir()
@@ -120,8 +121,8 @@ func SmallDisk(t testing.TB, bytes int) Disk {
 		t.Skipf("mounting a small disk needs root: %v", err)
 	}
 	t.Cleanup(func() {
-		// Detached, because any program that looks at all file systems (df, a Nomad client) keeps
-		// the disk busy for a moment.
+		// Detach the disk, because a program that looks at all file systems (df, a Nomad client)
+		// keeps it busy for a moment.
 		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
 			t.Errorf("unmounting %s: %v", dir, err)
 		}

@@ -12,10 +12,10 @@ import (
 	"github.com/hashicorp/nomad/jobspec2"
 )
 
-// Text is an attribute with a text.
+// Text returns an attribute with a text.
 func Text(s string) *api.Attribute { return &api.Attribute{StringVal: &s} }
 
-// Node is a node that names these GPUs.
+// Node returns a node that names these GPUs.
 func Node(id, status string, joined uint64, gpus ...string) *api.Node {
 	d := &api.NodeDeviceResource{Vendor: "nvidia", Type: "gpu", Name: "H200"}
 	for _, g := range gpus {
@@ -31,7 +31,7 @@ func Node(id, status string, joined uint64, gpus ...string) *api.Node {
 	}
 }
 
-// SmallJob is a job with one member, and only the fields that Nomad gives every job.
+// SmallJob returns a job with one member and only the fields that Nomad sets in every job.
 func SmallJob(id string, index uint64, gpus bool) *api.Job {
 	task := &api.Task{Name: "t"}
 	if gpus {
@@ -83,7 +83,7 @@ func AddJob(t *testing.T, s interface{ PutJob(*api.Job) }, hcl string, index uin
 	return job
 }
 
-// Job is the job of a jobspec, as Nomad would return it.
+// Job returns the job of a jobspec as Nomad would return the job.
 func Job(t *testing.T, hcl string, index uint64) *api.Job {
 	t.Helper()
 	job, err := jobspec2.Parse("job.hcl", strings.NewReader(hcl))
@@ -98,7 +98,7 @@ func Job(t *testing.T, hcl string, index uint64) *api.Job {
 	return job
 }
 
-// Jobspec is the text of a batch job with one group, "g".
+// Jobspec returns the jobspec of a batch job with one group, "g".
 func Jobspec(id string, count, gpus int, extra string) string {
 	return fmt.Sprintf(`job %q {
   type = "batch"

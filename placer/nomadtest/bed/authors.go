@@ -21,25 +21,25 @@ import (
 // gated batch job.
 type Gang struct {
 	Name      string
-	Namespace string // "": "default"
-	// Members is the number of members, and GPUs the GPUs of each; 0 means 1.
+	Namespace string // "" means "default"
+	// Members is the number of members, and GPUs the number of GPUs of each member. 0 means 1.
 	Members, GPUs int
-	// Runs is how long each member works; 0: forever.
+	// Runs is how long each member works. 0 means forever.
 	Runs time.Duration
 	// Exit is the members' exit code.
 	Exit int
-	// OneExit: only the first member exits with Exit; the others exit with 0.
+	// If OneExit is set, only the first member exits with Exit, and the others exit with 0.
 	OneExit bool
 	Service bool
 	Ungated bool
-	// Restarts and Reschedules are how often Nomad retries a failed member on its node, and on
-	// others.
+	// Restarts is how often Nomad retries a failed member on its node, and Reschedules how often on
+	// other nodes.
 	Restarts, Reschedules int
 	Priority              int
 	Meta                  map[string]string
-	// Device is the device that it requests; "": nvidia/gpu.
+	// Device is the device that each member requests. "" means nvidia/gpu.
 	Device string
-	// Change changes the finished job; nil: no change.
+	// Change changes the finished job, unless it is nil.
 	Change func(*api.Job)
 }
 
@@ -109,8 +109,8 @@ func (w *World) Register(job *api.Job) error {
 	return err
 }
 
-// Edit registers a job again with a change, as an author does who does not know of the placer's
-// changes.
+// Edit registers the author's form of a job again with a change. Like many authors, it ignores the
+// placer's changes of the job.
 func (w *World) Edit(k nomadtest.Key, change func(*api.Job)) error {
 	w.T.Helper()
 	job := w.rules.authored(k)

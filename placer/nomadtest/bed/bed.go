@@ -1,8 +1,8 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package bed runs the real placer on an in-memory Nomad in virtual time: a
-// cluster, authors, placers, faults and expectations in one object.
+// Package bed runs the real placer on an in-memory Nomad in virtual time. One object has a cluster,
+// authors, placers, faults and expectations.
 //
 //	func TestPreempts(t *testing.T) {
 //		bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
@@ -16,29 +16,31 @@
 //		})
 //	}
 //
-// An hour of virtual time takes milliseconds to seconds. The rules are checked all the time, and a
-// violation (see [World.Broken]) fails the test at its end.
+// An hour of virtual time takes milliseconds to seconds. The world checks the placer's rules all
+// the time. If a rule is violated (see [World.Broken]), the test fails at its end.
 //
-// Random walks allow these cases, because no placer could do better:
+// The rules allow the following cases in random walks, because no placer could do better:
 //
 //   - A forced garbage collection may delete a drained gang while Nomad does not answer the placer.
 //     Such a job looks purged.
 //   - Nomad restarts a gang that finishes while Nomad checks or writes a registration of that gang.
 //     The placer stops the gang, unless that request fails or the placer is killed ("ran again while
 //     Nomad did not answer").
-//   - Nomad may write a registration long after it has checked it ("slow write"). Others may have got
-//     the GPUs in its pins by then.
-//   - Members that Nomad replaces by itself, and canaries within pins to a class, may exceed a
-//     tenant's limit.
+//   - Nomad can write a registration long after it has checked the registration ("slow write"). By
+//     that time other jobs may have got the GPUs in its pins.
+//   - Members that Nomad replaces by itself, and canaries of jobs with pins to a class, can exceed
+//     a tenant's limit.
 //   - If Nomad preempts one allocation to make room for several members, only the first of them waits
 //     until that allocation has ended. Real Nomad does the same.
-//   - With disconnect, a member on a lost node no longer belongs to a gang that is stopped meanwhile.
+//   - If a gang with a disconnect block is stopped while a member's node is lost, that member no
+//     longer belongs to the gang.
 //   - When a node is purged ("forget a node"), a batch member that had ended before Nomad evaluated
 //     its job counts as finished, as in Nomad.
 //
 // Not modeled: how Nomad's servers interact, federated regions, clients that lost their state, and
-// real GPUs. Random walks do not contain registrations that Nomad writes after the placer has
-// stopped waiting (scenarios cover those), or hundreds of failures at a time.
+// real GPUs. Random walks do not contain hundreds of failures at a time. Nor do they contain
+// registrations that Nomad writes after the placer has stopped waiting; scenarios cover these
+// registrations.
 package bed
 
 import (
@@ -63,22 +65,23 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// Options describe a world. Zero values mean the defaults.
+// Options describes a world. Zero values mean the defaults.
 type Options struct {
 	// Seed determines all random choices.
 	Seed uint64
-	// Nomad describes the cluster's behaviour; its seed is Seed.
+	// Nomad describes the cluster's behaviour. Its seed is replaced by Seed.
 	Nomad nomadtest.Options
 	// Placer changes the placer's configuration.
 	Placer func(*model.Config)
 	// Partial is how long a gang may be incomplete without a fault. Default: one minute.
 	Partial time.Duration
-	// Unchecked: violations of the rules do not fail the test. The test checks [World.Broken] itself.
+	// If Unchecked is set, violations of the rules do not fail the test, and the test checks
+	// [World.Broken] itself.
 	Unchecked bool
 	// Published is called with each snapshot that a placer publishes.
 	Published func(placer string, s *query.Snapshot)
-	// Sampled: the test chooses itself which of its worlds run under the race detector, or needs
-	// this one. Of all other worlds, only a few run under the race detector.
+	// Sampled is set if the test chooses itself which of its worlds run under the race detector, or
+	// if it needs this world. Of all other worlds, only a few run under the race detector.
 	Sampled bool
 }
 
@@ -92,14 +95,14 @@ type World struct {
 	opts    Options
 	placers []*Placer
 	nodes   int
-	// Parts is the number of parts of an additional shared GPU on each new node; 0: no such GPU.
+	// If Parts is not 0, each new node also has a shared GPU with this many parts.
 	Parts int
 	log   *lastLines
 	rules *rules
 }
 
-// Run runs f in its own world. When f returns, the placers are stopped, and violations of the rules
-// fail the test.
+// Run runs f in a new world. When f returns, Run stops the placers, and fails the test if a rule
+// was violated.
 func Run(t *testing.T, o Options, f func(w *World)) {
 	t.Helper()
 	if !o.Sampled && race.Skips(t.Name()) {
@@ -165,12 +168,12 @@ type Placer struct {
 	w      *World
 	cancel context.CancelFunc
 	done   chan struct{}
-	// Events contains what it did.
+	// Events contains what the placer did.
 	Events *placer.EventLog
 }
 
-// StartPlacer starts a placer. Several placers do not know of each other, like agents without
-// high_availability.
+// StartPlacer starts a placer. If several placers run, they do not know of each other, like agents
+// without high_availability.
 func (w *World) StartPlacer() *Placer { return w.StartPlacerAs("") }
 
 // StartPlacerAs starts a placer with an ACL token.
@@ -226,7 +229,7 @@ func (p *Placer) Stop() {
 	<-p.done
 }
 
-// Kill ends the placer as SIGKILL does: none of its later requests arrives.
+// Kill ends the placer as SIGKILL does. No later request of the placer arrives.
 func (p *Placer) Kill() {
 	p.cancel() // first, so that it does not notice the disconnection
 	p.w.Nomad.Disconnect(p.Name)
@@ -241,7 +244,8 @@ func (w *World) RunFor(d time.Duration) {
 	}
 }
 
-// Until lets virtual time pass until ok, for at most d, and reports whether ok became true.
+// Until lets virtual time pass until ok returns true, for at most d, and reports whether ok
+// returned true.
 func (w *World) Until(d time.Duration, ok func() bool) bool {
 	return w.until(d, 100*time.Millisecond, ok)
 }

@@ -41,8 +41,8 @@ func (w *World) StartPlacerOfChildren() *Placer {
 	})
 }
 
-// withoutPayload returns a job without the empty payload that events contain, as placer/rpc writes
-// it.
+// withoutPayload returns a job as placer/rpc writes it, without the empty payload that events
+// contain.
 func withoutPayload(job *api.Job) *api.Job {
 	own := *job
 	if len(own.Payload) == 1 && own.Payload[0] == 0 {
@@ -51,7 +51,7 @@ func withoutPayload(job *api.Job) *api.Job {
 	return &own
 }
 
-// overRPC marks a request as one to the servers' RPC port.
+// overRPC returns options that mark a request as sent to the servers' RPC port.
 func overRPC(ctx context.Context, job *api.Job) *api.WriteOptions {
 	return (&api.WriteOptions{Namespace: *job.Namespace, Headers: map[string]string{nomadtest.RPC: "yes"}}).WithContext(ctx)
 }
@@ -90,7 +90,7 @@ func (w *World) Dispatch(template string, meta map[string]string) (nomadtest.Key
 	return Key(r.DispatchedJobID), nil
 }
 
-// isTemplate reports whether a job runs only as its children.
+// isTemplate reports whether the job itself never runs, but only its children.
 func isTemplate(j *api.Job) bool {
 	return j.Periodic != nil || j.ParameterizedJob != nil && !j.Dispatched
 }

@@ -50,7 +50,7 @@ func (w *World) Running(k nomadtest.Key) bool {
 // Finished reports whether all members of a job have finished since its author last registered it.
 func (w *World) Finished(k nomadtest.Key) bool { return w.rules.finished(k) }
 
-// Expect fails the test if ok is not true in time.
+// Expect fails the test if ok does not return true within this time.
 func (w *World) Expect(what string, within time.Duration, ok func() bool) {
 	w.T.Helper()
 	if !w.Until(within, ok) {
@@ -58,25 +58,26 @@ func (w *World) Expect(what string, within time.Duration, ok func() bool) {
 	}
 }
 
-// ExpectRunning expects that all members of a job in namespace "default" run in time.
+// ExpectRunning fails the test if not all members of a job in namespace "default" run within this
+// time.
 func (w *World) ExpectRunning(name string, within time.Duration) {
 	w.T.Helper()
 	w.Expect(name+" runs", within, func() bool { return w.Running(Key(name)) })
 }
 
-// ExpectFinished expects that a job's members finish in time.
+// ExpectFinished fails the test if a job's members do not finish within this time.
 func (w *World) ExpectFinished(name string, within time.Duration) {
 	w.T.Helper()
 	w.Expect(name+" has finished", within, func() bool { return w.Finished(Key(name)) })
 }
 
-// ExpectGone expects that a job has no members in time.
+// ExpectGone fails the test if a job still has members after this time.
 func (w *World) ExpectGone(name string, within time.Duration) {
 	w.T.Helper()
 	w.Expect(name+" has no members", within, func() bool { return len(w.Members(Key(name))) == 0 })
 }
 
-// ExpectWaiting expects that a job has no members during the whole time.
+// ExpectWaiting fails the test if a job has members during this time.
 func (w *World) ExpectWaiting(name string, during time.Duration) {
 	w.T.Helper()
 	if w.Until(during, func() bool { return len(w.Members(Key(name))) > 0 }) {
@@ -84,7 +85,7 @@ func (w *World) ExpectWaiting(name string, during time.Duration) {
 	}
 }
 
-// Describe returns the jobs in Nomad, and their states in the placers, as text.
+// Describe returns a text with the jobs in Nomad, and their states in the placers.
 func (w *World) Describe() string {
 	var b strings.Builder
 	for _, k := range w.Nomad.Jobs() {

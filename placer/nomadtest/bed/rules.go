@@ -24,67 +24,69 @@ import (
 
 // rules are the invariants of the placer:
 //
-//   - A placer registers, stops or purges only jobs with a gate or pins. It registers only specs
-//     that an author wrote, apart from gates and pins.
-//   - A gang runs completely or not at all, except for a limited time.
-//   - A finished gang is not run again. Two cases cannot be prevented: an elastic gang that finishes
-//     while its new size is registered, and a gang that finishes between the check of a registration
-//     and its write. Such a gang must be stopped before it finishes a second time, unless a request
-//     about it fails after it has finished, or its placer ends.
-//   - In a job whose members do not need each other, a finished member is run again only together with
-//     its whole gang.
-//   - No member is pinned to a GPU on which another member's tasks still run, be it a member of the
-//     same job or of a purged one.
-//   - The gangs of a tenant, or of a user, do not exceed their limit of GPUs, except for a limited
-//     time. They may exceed it if one of these things happened just before a placer started gangs:
-//     Nomad replaced members or chose GPUs for canaries, a request about the gang failed, or another
-//     placer that does not know of it started others.
-//   - At most pal_array_parallel children of a template have GPUs, except for a limited time.
-//   - The placer does not touch a child with a payload, which a registration would lose.
+//   - A placer registers, stops or purges only jobs with a gate or pins. Apart from gates and pins,
+//     it registers only specs that an author wrote.
+//   - A gang runs completely or not at all. It may be incomplete only for a limited time.
+//   - A finished gang does not run again. In two cases no placer can prevent a second run: an
+//     elastic gang finishes while its new size is registered, or a gang finishes between the check
+//     of a registration and its write. The gang must be stopped before it finishes a second time,
+//     unless a request about the gang fails after it has finished, or its placer ends.
+//   - In a job whose members do not need each other, a finished member runs again only together
+//     with its whole gang.
+//   - No member is pinned to a GPU on which another member's tasks still run. This includes members
+//     of the same job and of purged jobs.
+//   - The gangs of a tenant, or of a user, exceed their limit of GPUs at most for a limited time.
+//     They may exceed it for longer if one of these things happened just before a placer started
+//     gangs: Nomad replaced members or chose GPUs for canaries, a request about the gang failed, or
+//     another placer started gangs.
+//   - At most pal_array_parallel children of a template have GPUs. More children may have GPUs only
+//     for a limited time.
+//   - The placer does not touch a child with a payload, because a registration would lose the
+//     payload.
 //   - After a failed deployment, the version that Nomad restores (auto_revert) stays in force until the
 //     service's author registers it again.
 //   - A held job does not start, and is not in the queue.
 //   - The queue and the placer's view of the cluster agree on the GPUs that each gang holds.
-//   - Answers match the state. In each snapshot, explain and the list show for a waiting job what the
-//     queue and the ledger contain: the reason, the expected start, the jobs that go first, and
-//     the holders of GPUs.
+//   - Answers match the state. For each waiting job in a snapshot, explain and the list of jobs
+//     show what the queue and the ledger contain: the reason, the expected start, the jobs that go
+//     first, and the holders of GPUs.
 type rules struct {
 	w *World
 
 	mu     sync.Mutex
 	jobs   map[nomadtest.Key]*story
-	order  []nomadtest.Key // of jobs, sorted
+	order  []nomadtest.Key // keys of jobs, sorted
 	broken []string
 	// forms caches the author's form of each job in Nomad. Job objects are replaced, never changed.
 	forms map[*api.Job]string
-	// lookedAt is Nomad's progress at the last call of look. inPart reports whether some gang was
-	// incomplete, or a limit exceeded, then.
+	// lookedAt is Nomad's progress at the last call of look. inPart is set if a gang was
+	// incomplete, or a limit exceeded, at that call.
 	lookedAt nomadtest.Progress
 	inPart   bool
 	ledgers  int       // number of ledgers checked
 	asked    int       // number of waiting jobs whose answers were checked
-	limit    int       // most GPUs that all gangs may hold together; 0: no limit
+	limit    int       // maximum number of GPUs of all gangs together; 0 if there is no limit
 	perUser  bool      // whether limit applies to each user's gangs
-	beyond   time.Time // since when gangs have exceeded the limit; zero: they do not
-	// replaced is the time when Nomad last replaced a member by itself. bothStarted is the time
-	// when a placer last started a gang shortly after another active placer had started one.
-	// unknowable is true if the limit was exceeded shortly after one of the two: a placer could not
-	// have known of it, because it waited for an answer (walk 8400697) or decided at the same time
-	// (walk 9000593).
+	beyond   time.Time // since when gangs have exceeded the limit; zero if they do not
+	// replaced is when Nomad last replaced a member by itself. bothStarted is when a placer last
+	// started a gang shortly after another active placer had started a gang. unknowable is set if
+	// the limit was exceeded shortly after replaced or bothStarted. In these cases the placer could
+	// not know of the other start, because it waited for an answer (walk 8400697) or decided at the
+	// same time (walk 9000593).
 	replaced, bothStarted time.Time
 	rerun                 time.Time // when Nomad last placed a member that it had placed before
 	unknowable            bool
 	startedBy             map[string]time.Time     // when each placer last started a gang
-	failedAt              map[string]time.Time     // when a request of each placer last failed; key "… controls": a request for people's commands
-	arrays                map[nomadtest.Key]*array // of the last call of look, by template
+	failedAt              map[string]time.Time     // when each placer's requests last failed; "… controls": those about people's commands
+	arrays                map[nomadtest.Key]*array // by template, from the last call of look
 	placers               []*Placer
-	dead                  map[string]time.Time // when each placer ended; active ones have no entry
+	dead                  map[string]time.Time // when each placer ended; active placers have no entry
 	diedAt                time.Time            // when the last placer ended
-	// atOnce contains registrations that Nomad wrote late. It maps their JobModifyIndex to the
-	// index that they would have had if Nomad had written them directly after the check.
+	// atOnce maps the JobModifyIndex of a registration to the index that it would have had if Nomad
+	// had written it directly after the check. The two differ if Nomad wrote it late.
 	atOnce map[uint64]uint64
-	// seen reports, by the index of a purge, whether all placers had seen everything in Nomad at
-	// that time.
+	// seen tells, by the index of a purge, whether each placer had read all of Nomad's state by the
+	// time of the purge.
 	seen map[uint64]bool
 	// putBack counts how often Nomad has reverted a service.
 	putBack int
@@ -94,67 +96,69 @@ type rules struct {
 	trouble time.Time
 }
 
-// story is what a job's author wants, and what has happened to the job.
+// story holds what a job's author wants, and what has happened to the job.
 type story struct {
-	// wrote contains the specs, without gate and pins, that its authors registered.
+	// wrote contains the specs, without gate and pins, that the job's authors registered.
 	wrote map[string]bool
 	last  *api.Job
-	form  string // author's form of last
+	form  string // the author's form of last
 	// since is the JobModifyIndex of the author's last registration. Members that finished in an
 	// earlier version may run again.
 	since uint64
-	gone  bool // stopped or purged by its author
+	gone  bool // the author has stopped or purged the job
 	purge bool
-	// back is the placer that registered the job after it was stopped or purged, and backAt is the
-	// time.
+	// back is the placer that registered the job after the job had been stopped or purged, and
+	// backAt is the time of this registration.
 	back   string
 	backAt time.Time
 	done   map[string]bool // members that have finished since the author's last registration
 	placed map[string]bool // members that were placed, by version
 	// kept contains members that have finished since the gang last had a gate, with the time, for
-	// jobs whose members do not need each other. Such members must not run again. The exception: a
-	// member that finishes between the placer's look and its registration, at rewroteAt.
+	// jobs whose members do not need each other. These members must not run again, unless they
+	// finish between the placer's look and its registration, which is at rewroteAt.
 	kept      map[string]time.Time
 	rewroteAt time.Time
 	// away contains members that were lost, or stopped without a gate, and that Nomad may place
 	// again.
 	away  map[string]bool
 	gated bool
-	// preempted contains, by version, members that Nomad preempted for another job. Nomad runs such
-	// a member again even if it finished at the same moment (walk 10002139).
+	// preempted contains, by version, members that Nomad preempted for another job. Nomad runs a
+	// preempted member again even if the member finished at the moment of the preemption (walk
+	// 10002139).
 	preempted map[string]bool
-	// whole reports whether all members have finished, in version wholeIn, at wholeAt. disturbed is
-	// the time when a placer's request about the job last failed.
+	// whole is set if all members have finished, in version wholeIn, at wholeAt. disturbed is when
+	// a placer's request about the job last failed.
 	whole bool
-	// template is the template of which the job is a child; the zero key: it is no child.
+	// template is the template of which the job is a child, or the zero key if the job is no child.
 	template nomadtest.Key
-	// gpusDone reports whether all members with GPUs have finished. The placer does not watch the
-	// others.
+	// gpusDone is set if all members with GPUs have finished. The placer does not watch members
+	// without GPUs.
 	gpusDone  bool
 	wholeIn   uint64
 	wholeAt   time.Time
 	disturbed time.Time
-	// late reports whether Nomad wrote a placer's registration only after the gang had finished,
-	// although it had checked it before.
+	// late is set if Nomad checked a placer's registration before the gang finished, and wrote it
+	// afterwards.
 	late bool
-	// over contains, by JobModifyIndex, registrations of a placer that overwrote a registration which
-	// Nomad had written after their check. While the overwritten version waits for GPUs, the
-	// overwriting one runs to its end (walk 5005677).
+	// over contains, by JobModifyIndex, a placer's registrations that overwrote another
+	// registration, because Nomad wrote that one between their check and their write. While the
+	// overwritten version waits for GPUs, the overwriting version can run to its end (walk
+	// 5005677).
 	over map[uint64]bool
-	// overBy is the placer that wrote the last of them.
+	// overBy is the placer that wrote the last registration in over.
 	overBy string
-	// unknown reports whether the job was purged while a placer registered it, and that placer has
-	// ended since. Nothing in Nomad distinguishes the result from a new job.
+	// unknown is set if the job was purged while a placer registered it, and this placer has ended
+	// since. Nothing in Nomad distinguishes the resulting job from a new job.
 	unknown bool
 	// reverted is the form to which Nomad reverted the service when a deployment failed, and
-	// revertedAt is the index. It is "" after the author's next registration.
+	// revertedAt is the index of the revert. reverted is "" after the author's next registration.
 	reverted   string
 	revertedAt uint64
-	// heldAt is the time since which the job is held, by a command to heldBy. It is zero if the job
-	// is not held, or if the placer that starts it cannot know.
+	// heldAt is the time since which the job is held, by a command to placer heldBy. It is zero if
+	// the job is not held, or if the placer that starts the job cannot know of the hold.
 	heldAt  time.Time
 	heldBy  string
-	partial time.Time // since when the gang has been incomplete; zero: it is not
+	partial time.Time // since when the gang has been incomplete; zero if it is not
 	ended   time.Time // when the last member ended
 }
 
@@ -165,7 +169,7 @@ func newRules(w *World) *rules {
 	return r
 }
 
-// starts records a placer before it does anything.
+// starts records a new placer before the placer does anything.
 func (r *rules) starts(p *Placer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -201,11 +205,11 @@ func (w *World) Excuse() {
 	w.rules.trouble = time.Now()
 }
 
-// authorForm returns the author's part of a canonical job, as text to compare.
+// authorForm returns the author's part of a canonical job, as a text for comparisons.
 func authorForm(j *api.Job) string {
 	own := *rewrite.Author(j)
 	own.Stop = nil
-	if _, elastic := rewrite.ElasticOf(j); elastic { // the count is the placer's
+	if _, elastic := rewrite.ElasticOf(j); elastic { // the placer sets the count
 		group := *own.TaskGroups[0]
 		group.Count = nil
 		own.TaskGroups = []*api.TaskGroup{&group}
@@ -213,7 +217,7 @@ func authorForm(j *api.Job) string {
 	return nomadtest.Spec(&own)
 }
 
-// formOf returns the authorForm of a job in Nomad, from a cache. r.mu is held.
+// formOf returns the authorForm of a job in Nomad, from a cache if possible. r.mu is held.
 func (r *rules) formOf(j *api.Job) string {
 	form, ok := r.forms[j]
 	if !ok {
@@ -309,7 +313,7 @@ func (r *rules) wrote(x nomadtest.Write) {
 		s.late, s.since, s.kept = false, *x.After.JobModifyIndex, map[string]time.Time{}
 	}
 	if !strings.HasPrefix(x.Client, "placer") {
-		if x.Kind == "register" && x.After != nil { // the author's change starts a new count
+		if x.Kind == "register" && x.After != nil { // the author's change starts new counts
 			s.gone = *x.After.Stop
 			s.done, s.whole, s.gpusDone, s.late, s.since, s.kept = map[string]bool{}, false, false, false, *x.After.JobModifyIndex, map[string]time.Time{}
 		}
@@ -324,7 +328,9 @@ func (r *rules) wrote(x nomadtest.Write) {
 	}
 	switch {
 	case x.Before == nil && x.Kind == "register":
-		// The author purged it during a race. A placer that learns of this must purge it again.
+		// If the author has purged the job, this registration brings it back. A placer that learns
+		// of the purge must purge the job again. But the placer that registered the job may have
+		// ended.
 		s.unknown = s.gone && s.purge && !r.dead[x.Client].IsZero()
 		s.back, s.backAt = x.Client, time.Now()
 	case x.Before != nil && len(x.Before.Payload) > 0 && x.Kind == "register":
@@ -337,13 +343,15 @@ func (r *rules) wrote(x nomadtest.Write) {
 	}
 }
 
-// reverts records which form Nomad reverted a job to, and reports a placer that registers another
-// one. r.mu is held.
+// reverts records the form to which Nomad reverted a job. It reports a violation if a placer
+// registers another form. r.mu is held.
 func (r *rules) reverts(s *story, x nomadtest.Write) {
 	switch {
 	case x.Kind == "revert":
 		s.reverted, s.revertedAt = r.formOf(x.After), x.Index
-		s.gone = s.gone || *x.After.Stop // the version before the last registration was a stopped one (scenario "reverted to a stopped version")
+		// The version before the last registration can be a stopped one (scenario "reverted to a
+		// stopped version").
+		s.gone = s.gone || *x.After.Stop
 		r.putBack++
 	case s.reverted == "" || x.Kind == "stop" || x.After != nil && x.After == x.Before:
 	case !strings.HasPrefix(x.Client, "placer") || x.After == nil || x.Checked < s.revertedAt:
@@ -368,15 +376,18 @@ func (r *rules) startedOne(placer string) {
 func (r *rules) placed(m nomadtest.Member) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !ours(m.PlacedBy) { // the placer is not responsible for members that Nomad places again by itself, such as after a preemption
+	// The placer is not responsible for members that Nomad places again by itself, for example
+	// after a preemption.
+	if !ours(m.PlacedBy) {
 		return
 	}
 	s, as := r.story(m.Job), fmt.Sprintf("%d %s[%d]", *m.Version.Version, m.Group, m.Number)
 	member := fmt.Sprintf("%s[%d]", m.Group, m.Number)
 	at := *m.PlacedBy.JobModifyIndex
-	late := cmp.Or(r.atOnce[at], at) < at // a member may have finished before the registration was written, and then runs again (walk 760053)
-	// If a request for a gang that its author gated again fails, the gang's members end late, and
-	// other members may get their GPUs (walk 20393).
+	// If a member finishes before the registration is written, it runs again (walk 760053).
+	late := cmp.Or(r.atOnce[at], at) < at
+	// If an author gates a gang again, and a request about the gang fails, its members end late,
+	// and other members can get their GPUs (walk 20393).
 	delayed := !s.disturbed.IsZero() && time.Since(s.disturbed) < longCycle
 	if s.placed[as] || s.away[member] || late || delayed || choosesCanaries(m.PlacedBy) {
 		r.replaced = time.Now()
@@ -388,15 +399,15 @@ func (r *rules) placed(m nomadtest.Member) {
 	if done, ok := s.kept[member]; ok && !s.gone && s.rewroteAt.Sub(done) > atOnce {
 		r.violated("%s[%d] of %s had finished, needs no other member, and is run again", m.Group, m.Number, m.Job)
 	}
-	_, elastic := rewrite.ElasticOf(m.Version) // ended checks elastic gangs
+	_, elastic := rewrite.ElasticOf(m.Version) // the method ended checks elastic gangs
 	if s.whole && !s.gone && !elastic && !s.preempted[as] && !s.late && !s.over[*m.PlacedBy.JobModifyIndex] {
 		r.violated("%s had finished, and %s[%d] is run again", m.Job, m.Group, m.Number)
 	}
 }
 
 // choosesCanaries reports whether Nomad may start a job's canaries on GPUs that the placer did not
-// choose, regardless of the tenant's limit. Pins to a class let Nomad choose among the node's free
-// GPUs (walk 2085 with many services).
+// choose, regardless of the tenant's limit. If a job has pins to a class, Nomad chooses among the
+// node's free GPUs (walk 2085 with many services).
 func choosesCanaries(job *api.Job) bool {
 	p, ok := rewrite.Pinned(job)
 	return ok && p.Mode != rewrite.ModeGPU && gang.HasCanaries(job)
@@ -405,8 +416,9 @@ func choosesCanaries(job *api.Job) bool {
 func (r *rules) shared(gpu string, first, second nomadtest.Member) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	// With pins to a node, Nomad chooses any of its GPUs. The placer cannot know of members that
-	// came after Nomad had checked the pins, and Nomad may write the pins much later.
+	// If a job has pins to a node, Nomad chooses any GPUs of the node. The placer cannot know of
+	// members that were placed after Nomad had checked the pins, and Nomad can write the pins much
+	// later.
 	p, _ := rewrite.Pinned(second.PlacedBy)
 	if first.Job == second.Job && *second.PlacedBy.Type == api.JobTypeService {
 		return // Nomad's deployment replaces one member after the other
@@ -414,30 +426,36 @@ func (r *rules) shared(gpu string, first, second nomadtest.Member) {
 	pinned := cmp.Or(r.atOnce[*second.PlacedBy.JobModifyIndex], *second.PlacedBy.JobModifyIndex)
 	was, _ := rewrite.Pinned(first.PlacedBy)
 	if first.LostIndex >= pinned || first.LostIndex > 0 && first.Job == second.Job && slices.Equal(was.GPUs(), p.GPUs()) {
-		return // as soon as its node is back, Nomad reuses a lost member's GPUs for pins that are older than the loss, or the same again
+		// Once its node is back, Nomad reuses a lost member's GPUs if the pins are older than the
+		// loss, or the same as before.
+		return
 	}
 	unheard := lateEvent
 	if at := *second.PlacedBy.JobModifyIndex; cmp.Or(r.atOnce[at], at) < at {
-		unheard += longCycle // the pins were written late, too (walk 22650)
+		unheard += longCycle // the pins were also written late (walk 22650)
 	}
 	if first.PreemptedBy == second.Job && second.CreatedAt.Sub(first.CreatedAt) < unheard {
-		return // if Nomad preempts an allocation for several members, only one of them waits for its end (scenario "preempted by two"); it came just before the pins (walk 601334)
+		// If Nomad preempts an allocation for several members, only one of them waits for its end
+		// (scenario "preempted by two"). first was placed just before the pins (walk 601334).
+		return
 	}
 	if p.Mode == rewrite.ModeGPU && first.Created < pinned && r.known(first, pinned) {
 		r.violated("%s[%d] of %s starts on GPU %s, which still runs %s[%d] of %s", second.Group, second.Number, second.Job, gpu, first.Group, first.Number, first.Job)
 	}
 }
 
-// known reports whether all placers had a chance to see the member. After a purge no list contains
-// it, and Nomad follows pins that are older than the purge at once.
+// known reports whether all placers could have seen the member before the pins were written. After
+// a purge no list contains the member. If the pins are older than the purge, Nomad places their
+// member at once.
 func (r *rules) known(m nomadtest.Member, pinned uint64) bool {
 	return m.Purged.IsZero() || pinned > m.PurgedIndex && r.seen[m.PurgedIndex] && !slices.ContainsFunc(r.placers, func(p *Placer) bool {
-		return p.began.After(m.Purged) || p.Vitals().Last.After(m.Purged) // it started later, or lost touch with Nomad since then
+		// The placer started after the purge, or has lost touch with Nomad since.
+		return p.began.After(m.Purged) || p.Vitals().Last.After(m.Purged)
 	})
 }
 
-// sawAll reports whether each active placer has completed a cycle with everything in Nomad since it
-// started, or since it last lost touch.
+// sawAll reports whether each active placer has completed a cycle since it started, and since it
+// last lost touch with Nomad. Such a cycle knows all of Nomad's state.
 func (r *rules) sawAll() bool {
 	return !slices.ContainsFunc(r.placers, func(p *Placer) bool {
 		v := p.Vitals()
@@ -462,10 +480,11 @@ func (r *rules) ended(m nomadtest.Member) {
 		return
 	}
 	if r.formOf(m.Version) != s.form {
-		return // a write that raced with the author's had restored an older form, which the author no longer wants
+		return // this member ran an older form of the job, which the author no longer wants
 	}
 	if _, elastic := rewrite.ElasticOf(m.Version); (elastic || s.late) && s.whole && !s.gone && *m.Version.Version > s.wholeIn {
-		// Waiting for a slow write uses up the placer's time for that namespace (walk 401333).
+		// If the placer waits for a slow write, it uses up its time for that namespace (walk
+		// 401333).
 		noTime := s.late && time.Since(s.rewroteAt) < longCycle
 		if s.disturbed.After(s.wholeAt) || r.diedAt.After(s.wholeAt) || noTime {
 			r.again[m.Job] = true
@@ -484,7 +503,8 @@ func (r *rules) ended(m nomadtest.Member) {
 	}
 }
 
-// lack returns how many members of a version have not finished, and how many of those have GPUs.
+// lack returns how many members of a version have not finished, and how many of these members have
+// GPUs.
 func (s *story) lack(job *api.Job) (all, withGPUs int) {
 	for _, g := range job.TaskGroups {
 		n := *g.Count
@@ -499,14 +519,15 @@ func (s *story) lack(job *api.Job) (all, withGPUs int) {
 	return all, withGPUs
 }
 
-// editForgotten reports whether an author's edit stays lost: the placer that overwrote it was
-// killed before it saw the edit. The overwriting version had ended before another placer could
-// look, or soon after (walk 548). Placers ignore jobs that ended before they started.
+// editForgotten reports whether an author's edit stays lost. This happens if the placer that
+// overwrote the edit was killed before it saw the edit, and the overwriting version ended before
+// another placer could look, or soon afterwards (walk 548). The other placer ignores the job,
+// because placers ignore jobs that ended before they started.
 func (r *rules) editForgotten(s *story, job *api.Job) bool {
 	return s.over[*job.JobModifyIndex] && *job.Status == "dead" && s.ended.Before(r.dead[s.overBy].Add(time.Minute))
 }
 
-// endedSince returns the jobs of which a member has ended after then.
+// endedSince returns the jobs of which a member has ended after the time then.
 func (r *rules) endedSince(then time.Time) map[nomadtest.Key]bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -524,7 +545,8 @@ func (r *rules) died(name string) {
 	defer r.mu.Unlock()
 	r.diedAt = time.Now()
 	r.dead[name] = r.diedAt
-	for _, s := range r.jobs { // it ended before it could learn that it had brought the job back
+	// The placer ended before it could learn that it had brought the job back.
+	for _, s := range r.jobs {
 		s.unknown = s.unknown || s.back == name && s.gone && s.purge && time.Since(s.backAt) < time.Second
 	}
 }
@@ -556,9 +578,9 @@ func (r *rules) ledger(name string) func(*model.Model) {
 	}
 }
 
-// look checks the rules with a time limit. It returns at once if nothing has happened in Nomad
-// since the last call, and if no gang was incomplete and no limit exceeded then. It asks Nomad
-// without holding r.mu, because Nomad's observers lock r.mu.
+// look checks the rules that have a time limit. It returns at once if nothing has happened in Nomad
+// since the last call, unless a gang was incomplete or a limit exceeded at that call. look reads
+// Nomad's state without holding r.mu, because Nomad's observers lock r.mu.
 func (r *rules) look() {
 	at := r.w.Nomad.Progress()
 	r.mu.Lock()
@@ -584,7 +606,7 @@ func (r *rules) look() {
 	r.lookedAt, r.inPart = at, r.lookAtLimit(slices.Max(append(slices.Collect(maps.Values(gpus)), 0))) || inPart
 }
 
-// gpusOf returns how many GPUs a gang of the placer holds. A part of a GPU counts as its fraction.
+// gpusOf returns how many GPUs a gang of the placer holds. A part of a GPU counts as a fraction.
 func (r *rules) gpusOf(k nomadtest.Key) (n float64) {
 	job := r.w.Nomad.Job(k)
 	if r.limit == 0 || job == nil || !ours(job) {
@@ -604,28 +626,28 @@ func (r *rules) gpusOf(k nomadtest.Key) (n float64) {
 	return n
 }
 
-// leftBehind reports whether a stopped gang's member is on a disconnected node. Nomad stops it only
-// when the node is back (scenario "away behind the gate").
+// leftBehind reports whether a stopped gang's member is on a disconnected node. Nomad stops this
+// member only when the node is back (scenario "away behind the gate").
 func leftBehind(job *api.Job, m nomadtest.Member) bool {
 	return m.Client == api.AllocClientStatusUnknown && rewrite.Gated(job)
 }
 
-// beyondLimit is how long gangs may exceed their tenant's limit: during an update, a service has
-// old and new members.
+// beyondLimit is how long gangs may exceed their tenant's limit, because during an update a service
+// has old and new members.
 const beyondLimit = 15 * time.Second
 
-// atOnce is the longest time between a placer's reading of allocations and the registration that
-// follows from them.
+// atOnce is the longest time from when a placer reads allocations until it has registered what it
+// decided from them.
 const atOnce = 4 * time.Millisecond
 
-// lateEvent is how late a placer may learn that a GPU is in use.
+// lateEvent is how late a placer can learn that a GPU is in use.
 const lateEvent = time.Second
 
-// longCycle is the duration of a cycle in which one answer is slow.
+// longCycle is how long a cycle can take if one answer is slow.
 const longCycle = 20 * time.Second
 
-// lookAtLimit checks whether all gangs, or those of one user, exceed their limit, and reports
-// whether they do. r.mu is held.
+// lookAtLimit reports whether the gangs under one limit, which hold this many GPUs, exceed it. It
+// reports a violation if they have exceeded it for too long. r.mu is held.
 func (r *rules) lookAtLimit(gpus float64) bool {
 	now := time.Now()
 	switch {
@@ -647,7 +669,7 @@ func (r *rules) lookAt(k nomadtest.Key) bool {
 	job := r.w.Nomad.Job(k)
 	if job != nil && wholeOrNot(job) {
 		for _, g := range job.TaskGroups {
-			want += *g.Count * min(1, rewrite.GPUsPerMember(g)) // Nomad places the other members
+			want += *g.Count * min(1, rewrite.GPUsPerMember(g)) // only members with GPUs
 		}
 		if e, elastic := rewrite.ElasticOf(job); elastic {
 			want = e.Least
@@ -678,15 +700,15 @@ func (r *rules) lookAt(k nomadtest.Key) bool {
 	return true
 }
 
-// wholeOrNot reports whether the job runs completely or not at all: a batch job that is not
-// stopped, and that is elastic or has its members pinned to single GPUs.
+// wholeOrNot reports whether the job must run completely or not at all. A pinned batch job that is
+// not stopped must, if it is elastic or its pins name single GPUs.
 func wholeOrNot(job *api.Job) bool {
 	p, ok := rewrite.Pinned(job)
 	_, elastic := rewrite.ElasticOf(job)
 	return ok && (p.Mode == rewrite.ModeGPU || elastic) && *job.Type == api.JobTypeBatch && (job.Stop == nil || !*job.Stop)
 }
 
-// Carries describes in a word or two what a job carries: a gate, pins, both or neither.
+// Carries tells whether a job has a gate or pins: "gated", "pinned", "pinned and gated" or "free".
 func Carries(j *api.Job) string {
 	switch _, pinned := rewrite.Pinned(j); {
 	case pinned && rewrite.Gated(j):

@@ -14,18 +14,16 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// array counts the children of one template that have GPUs (running), and contains their limit
-// (most).
+// array holds how many children of one template have GPUs (running), and the maximum number (most).
 type array struct {
 	running, most int
-	// since is the time since which the limit has been exceeded. unknowable is true if a placer
-	// could not know of children that another had just started.
+	// since is the time since which the limit has been exceeded. unknowable is set if a placer
+	// could not know of children that another placer had just started.
 	since      time.Time
 	unknowable bool
 }
 
-// countArrays counts the children of each template that have GPUs, and returns them with their
-// limit.
+// countArrays returns the array of each template that has children with GPUs.
 func (r *rules) countArrays(keys []nomadtest.Key) map[nomadtest.Key]*array {
 	out := map[nomadtest.Key]*array{}
 	for _, k := range keys {
@@ -46,8 +44,8 @@ func (r *rules) countArrays(keys []nomadtest.Key) map[nomadtest.Key]*array {
 	return out
 }
 
-// lookAtArrays checks whether templates exceed their limit of children with GPUs, and reports
-// whether one does. r.mu is held.
+// lookAtArrays reports whether a template exceeds its limit of children with GPUs. It reports a
+// violation if the limit has been exceeded for too long. r.mu is held.
 func (r *rules) lookAtArrays(now map[nomadtest.Key]*array) (beyond bool) {
 	for _, k := range slices.SortedFunc(maps.Keys(now), cluster.JobKey.Compare) {
 		a, was := now[k], r.arrays[k]

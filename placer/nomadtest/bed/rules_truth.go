@@ -16,9 +16,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// answers returns a function that checks each snapshot that a placer publishes: what it answers
-// about waiting jobs must agree with the placer's queue and ledger. If only the time has changed
-// since the last snapshot, it checks one per minute.
+// answers returns a function that checks each snapshot that a placer publishes. The snapshot's
+// answers about waiting jobs must agree with the placer's queue and ledger. Of the snapshots in
+// which only the time has changed, the function checks one per minute.
 func (r *rules) answers(name string) func(*query.Snapshot, bool) {
 	var looked time.Time
 	return func(s *query.Snapshot, changed bool) {
@@ -36,8 +36,8 @@ func (r *rules) answers(name string) func(*query.Snapshot, bool) {
 	}
 }
 
-// untrue returns the answers of a snapshot that disagree with the queue and the ledger, and how
-// many jobs it asked about.
+// untrue returns how many waiting jobs it asked the snapshot about, and which answers disagree with
+// the queue and the ledger.
 func untrue(s *query.Snapshot) (asked int, wrong []string) {
 	m := s.Model()
 	waits := map[string]queue.Wait{}
@@ -72,7 +72,8 @@ func untrue(s *query.Snapshot) (asked int, wrong []string) {
 	return asked, wrong
 }
 
-// reasonWrong compares explain's reason for waiting with the list's and the queue's.
+// reasonWrong compares the reason for waiting that explain shows with the reasons in the list of
+// jobs and in the queue.
 func reasonWrong(e *query.Explanation, j model.JobStatus, w queue.Wait, waiting bool) string {
 	switch {
 	case e.State != j.State || e.Reason.IsZero() || !alike(e.Reason, j.Reason):
@@ -97,8 +98,9 @@ func heldWrong(t *model.Tracked, waiting bool) string {
 	return ""
 }
 
-// alike reports whether two reasons mean the same: they are of one kind, or both say that GPUs are
-// lacking, with the same numbers needed and free. It compares no other details.
+// alike reports whether two reasons mean the same. They do if they are of one kind, or if both say
+// that GPUs are lacking, with the same numbers of needed and free GPUs. alike compares no other
+// details.
 func alike(a, b reason.Reason) bool {
 	lacking := map[reason.Kind]bool{reason.GPUs: true, reason.Scattered: true, reason.Apart: true}
 	if lacking[a.Kind] && lacking[b.Kind] {
@@ -126,7 +128,8 @@ func aheadWrong(m *model.Model, e *query.Explanation, waits map[string]queue.Wai
 	return ""
 }
 
-// startWrong compares an expected start with the list's and the queue's.
+// startWrong compares the expected start that explain shows with those in the list of jobs and in
+// the queue.
 func startWrong(m *model.Model, e *query.Explanation, j model.JobStatus, w queue.Wait) string {
 	from, to := gang.QueueTime(e.StartFrom), gang.QueueTime(e.StartTo)
 	switch {

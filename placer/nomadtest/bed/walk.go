@@ -24,20 +24,21 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Mix contains the relative frequencies of the actions in a walk; actions with 0 do not occur.
+// Mix contains the relative frequencies of the actions in a walk. Actions with frequency 0 do not
+// occur.
 type Mix struct {
 	Submit, Edit, Stop, Purge, Rerun      int
 	Deploy                                int // a new version of a service, which may fail
 	Promote, Fail, Pause                  int // the author's actions on a deployment
 	Dispatch, Force, EndChild             int // children of templates
 	Crash, Cut, Recover, Drain, Sick      int
-	Forget                                int // purging a node that still works
+	Forget                                int // purge a node that still works
 	Kill, Second, Restart, Collect, Clock int
 	// Requests is the fraction of the placers' requests that fail, each with one of Faults.
 	Requests float64
 	Faults   []nomadtest.Fault
 	Events   nomadtest.EventFaults
-	// Apart is the average time between actions; 0: 3 s.
+	// Apart is the average time between actions. 0 means 3 s.
 	Apart time.Duration
 }
 
@@ -60,7 +61,7 @@ func DefaultMix() Mix {
 // walkLimit is the limit of GPUs for all jobs, or for each user's jobs, in the walks that have one.
 const walkLimit = 4
 
-// limited returns the limit of GPUs in the walk of a seed; 0: no limit.
+// limited returns the limit of GPUs in the walk of a seed, or 0 if there is no limit.
 func limited(seed uint64) int {
 	if seed%4 == 1 || perUser(seed) {
 		return walkLimit
@@ -71,9 +72,9 @@ func limited(seed uint64) int {
 // perUser reports whether the limit in the walk of a seed applies to each user.
 func perUser(seed uint64) bool { return seed%8 == 3 }
 
-// vary returns the change of the placer's configuration for a seed. Every other walk uses the
-// defaults. In the others, gangs are moved, stopped and overtaken more often, and three quarters of
-// these walks have a limit.
+// vary returns the change of the placer's configuration for a seed. Half of the walks use the
+// defaults. In the other half, gangs are moved, stopped and overtaken more often, and three
+// quarters of these walks have a limit.
 func vary(seed uint64) func(*model.Config) {
 	rng := rand.New(rand.NewPCG(seed, 11))
 	restart, resync := time.Duration(1+rng.IntN(30))*time.Second, time.Duration(10+rng.IntN(300))*time.Second
@@ -95,7 +96,7 @@ func vary(seed uint64) func(*model.Config) {
 	}
 }
 
-// Walk is a random walk: the seed decides what authors, machines and faults do.
+// Walk is a random walk. The seed decides what authors, machines and faults do.
 type Walk struct {
 	*World
 	Mix Mix
@@ -107,13 +108,13 @@ type Walk struct {
 	gone map[int]bool // nodes that are lost or drained
 	sick map[string]bool
 	// left contains jobs that fail by themselves, or that only Nomad manages. The placer is not
-	// responsible for how they end.
+	// responsible for the end of these jobs.
 	left map[nomadtest.Key]bool
-	gpus int // of each node
-	// sharing decides which jobs ask for parts of shared GPUs; nil: none does.
+	gpus int // number of GPUs of each node
+	// sharing decides which jobs request parts of shared GPUs. If it is nil, no job does.
 	sharing *rand.Rand
-	// people decides which commands people type about jobs, and told contains those jobs. If people
-	// is nil, nobody types any.
+	// people decides which commands people type about jobs, and told contains these jobs. If people
+	// is nil, nobody types commands.
 	people *rand.Rand
 	told   map[nomadtest.Key]bool
 	// fault is the time when a request last failed, or a placer was killed.
@@ -154,8 +155,8 @@ func (x *Walk) Disturb() {
 	})
 }
 
-// progress returns the text that a job writes as its progress: for some jobs the true value, for
-// others an invalid or wrong one.
+// progress returns the text that a job writes as its progress. For some jobs it is the true value,
+// for others an invalid or wrong value.
 func (x *Walk) progress(k nomadtest.Key, ran time.Duration) string {
 	done, kind := ran.Seconds()/60, len(k.ID)
 	for _, c := range k.ID {
@@ -163,7 +164,7 @@ func (x *Walk) progress(k nomadtest.Key, ran time.Duration) string {
 	}
 	switch kind % 8 {
 	case 0:
-		return "" // it never writes
+		return "" // this job never writes its progress
 	case 1:
 		return "no number\x00"
 	case 2:
@@ -255,7 +256,7 @@ func (x *Walk) submit() {
 	}
 	switch x.rng.IntN(12) {
 	case 0:
-		g.Exit, g.OneExit, g.Runs = 1, x.rng.IntN(2) == 0, g.Runs/8 // so that it fails several times
+		g.Exit, g.OneExit, g.Runs = 1, x.rng.IntN(2) == 0, g.Runs/8 // to fail several times
 		x.left[Key(g.Name)] = true
 	case 1:
 		g.Ungated = true
@@ -274,7 +275,7 @@ func (x *Walk) submit() {
 	x.try(x.Register(g.Job()))
 }
 
-// share makes some jobs ask for parts of GPUs.
+// share makes some jobs request parts of GPUs.
 func (x *Walk) share(g *Gang) {
 	if x.sharing == nil || g.Change != nil && !g.Service || x.sharing.IntN(2) == 0 {
 		return
@@ -351,7 +352,7 @@ func (x *Walk) hint(g *Gang) {
 			x.left[Key(g.Name)] = true
 		}
 	case 6, 7:
-		if batch { // members that need not start together end at different times
+		if batch { // such members need not start together, so make them end at different times
 			g.Meta["pal_on_failure"] = "member"
 			x.Counts["submit: members apart"]++
 			g.Change = staggered
@@ -374,7 +375,7 @@ func (x *Walk) hint(g *Gang) {
 	}
 }
 
-// withChief makes one member a group of its own, with one GPU.
+// withChief moves one member into a new group, in which it has one GPU.
 func withChief(j *api.Job) {
 	workers := j.TaskGroups[0]
 	chief := *workers
@@ -387,14 +388,15 @@ func withChief(j *api.Job) {
 	j.TaskGroups = append(j.TaskGroups, &chief)
 }
 
-// staggered makes all members of a batch job but the first run longer.
+// staggered makes all members of a batch job except the first run for longer.
 func staggered(j *api.Job) {
 	args := j.TaskGroups[0].Tasks[0].Config["args"].([]string)
 	first, end, _ := strings.Cut(args[1], ";")
 	args[1] = first + "; [ $NOMAD_ALLOC_INDEX = 0 ] &&" + end + "; sleep 40;" + end
 }
 
-// withHelper adds a group without GPUs, whose member runs as long as the first group's.
+// withHelper adds a group without GPUs, whose member runs as long as the members of the first
+// group.
 func withHelper(j *api.Job) {
 	helper := *j.TaskGroups[0]
 	task := *helper.Tasks[0]
@@ -403,7 +405,7 @@ func withHelper(j *api.Job) {
 	j.TaskGroups = append(j.TaskGroups, &helper)
 }
 
-// room returns how many members with this number of GPUs fit in the cluster, within the limit.
+// room returns how many members with this many GPUs fit into the cluster and the limit.
 func (x *Walk) room(gpus int) int {
 	n := x.nodes * (x.gpus / gpus)
 	if limit := limited(x.opts.Seed); limit > 0 {
@@ -452,7 +454,7 @@ func (x *Walk) edit(k nomadtest.Key) {
 	}))
 }
 
-// chiefs returns how many groups with GPUs the job has besides its first.
+// chiefs returns how many groups with GPUs the job has besides its first group.
 func chiefs(j *api.Job) (n int) {
 	for _, g := range j.TaskGroups[1:] {
 		n += min(1, rewrite.GPUsPerMember(g))
@@ -463,7 +465,8 @@ func chiefs(j *api.Job) (n int) {
 // there reports whether a node is registered and neither lost nor drained.
 func (x *Walk) there(n int) bool { return !x.gone[n] && x.Nomad.HasNode(NodeID(n)) }
 
-// lose loses a random node, but never more than half of the nodes.
+// lose makes a random node unusable by calling how, unless half of the nodes are already lost or
+// drained.
 func (x *Walk) lose(how func(string)) {
 	if n := x.rng.IntN(x.nodes); x.there(n) && len(x.gone) < x.nodes/2 {
 		x.gone[n] = true
@@ -475,7 +478,7 @@ func (x *Walk) lose(how func(string)) {
 func (x *Walk) forget() {
 	if n := x.rng.IntN(x.nodes); x.there(n) {
 		heartbeat, scheduler := time.Duration(1+x.rng.IntN(20))*time.Second, time.Duration(0)
-		if x.rng.IntN(2) == 0 { // as on a busy cluster
+		if x.rng.IntN(2) == 0 { // the scheduler is late, as on a busy cluster
 			heartbeat, scheduler = 20*time.Millisecond, time.Duration(x.rng.IntN(2000))*time.Millisecond
 		}
 		x.Nomad.ForgetNode(NodeID(n), heartbeat, scheduler)
@@ -515,13 +518,13 @@ func (x *Walk) sicken() {
 	}
 }
 
-// forcedAfter is how long a placer may need to queue a drained gang again while Nomad does not
-// answer. The gang's job is dead until then.
+// forcedAfter is how long a placer can need to requeue a drained gang while Nomad does not answer.
+// In the meantime the gang's job is dead.
 const forcedAfter = 2 * time.Minute
 
-// collect runs `nomad system gc`. It may delete a job that a drain has ended before a placer could
-// have it evaluated again, because Nomad did not answer or the placer is new. Such a job cannot be
-// distinguished from a purged one.
+// collect runs `nomad system gc`. A drain can end a job. If Nomad does not answer, or the placer is
+// new, the gc can delete this job before a placer has had it evaluated again. The deleted job
+// cannot be distinguished from a purged job.
 func (x *Walk) collect() {
 	ended := map[nomadtest.Key]bool{}
 	if time.Since(x.fault) < forcedAfter {
@@ -550,15 +553,16 @@ func (x *Walk) kill() {
 	x.StartPlacerOfChildren()
 }
 
-// second runs another placer for a while, which does not know of the first.
+// second runs a second placer for a while, which does not know of the first placer.
 func (x *Walk) second() {
 	p := x.StartPlacerOfChildren()
 	x.RunFor(time.Duration(x.rng.IntN(10)) * time.Second)
 	p.Stop()
 }
 
-// Settle ends all faults and returns the jobs that are still open after the time within: they have
-// not finished although their authors want them to run, or are not as their authors wrote them.
+// Settle ends all faults and returns the jobs that are still open after the time within. A job is
+// open if it has not finished although its author wants it to run, or if it is not as its author
+// wrote it.
 func (x *Walk) Settle(within time.Duration) (open []string) {
 	x.Nomad.FailBy(nil)
 	x.Nomad.SetEventFaults(nomadtest.EventFaults{})
@@ -572,7 +576,7 @@ func (x *Walk) Settle(within time.Duration) (open []string) {
 	x.stopTemplates()
 	lift, seen := time.Now(), nomadtest.Progress{}
 	x.until(within, time.Second, func() bool {
-		if time.Since(lift) > time.Minute { // jobs may still fail
+		if time.Since(lift) > time.Minute { // jobs can still fail and cause quarantines
 			lift = time.Now()
 			x.liftQuarantine()
 		}
@@ -612,9 +616,9 @@ func (x *Walk) open() (out []string) {
 }
 
 // failedAlone reports whether a job has done what it can: some members have finished, and another
-// one failed, which Nomad does not retry. The others do not need the failed one, because its author
-// says so or because it has no GPUs. A member without GPUs may also have been stopped when the
-// others had ended.
+// member failed that Nomad does not retry. The finished members do not need the failed member,
+// because the job's author says so or because the failed member has no GPUs. A member without GPUs
+// can also have been stopped instead, after the other members had ended.
 func (x *Walk) failedAlone(k nomadtest.Key, job *api.Job) bool {
 	h, err := rewrite.ParseHints(job)
 	failed, done := false, false
@@ -642,7 +646,7 @@ func (x *Walk) openJob(k nomadtest.Key) string {
 		return ""
 	case (x.left[k] || x.left[s.template]) && live == 0:
 		return ""
-	case job == nil && !s.whole && !s.gpusDone: // otherwise it was collected without its helper, which a drain had stopped
+	case job == nil && !s.whole && !s.gpusDone: // otherwise Nomad collected it without its helper
 		return "lost"
 	case job == nil || s.whole:
 		return ""

@@ -20,7 +20,8 @@ func (x *Walk) template(g *Gang) {
 	if x.rng.IntN(3) == 0 {
 		x.Counts["submit: a periodic job"]++
 		cron, overlap := []string{"* * * * *", "*/2 * * * *", "@hourly"}[x.rng.IntN(3)], x.rng.IntN(2) == 0
-		g.Change = Periodic(cron, overlap && cron == "@hourly") // after a clock step, Nomad launches only one child for all missed times
+		// After a clock step, Nomad launches only one child for all missed times.
+		g.Change = Periodic(cron, overlap && cron == "@hourly")
 	} else {
 		x.Counts["submit: a parameterized job"]++
 		g.Change = Parameterized
@@ -30,7 +31,7 @@ func (x *Walk) template(g *Gang) {
 	}
 }
 
-// someTemplate picks a random template that satisfies so and is not stopped.
+// someTemplate returns a random template for which so returns true and that is not stopped.
 func (x *Walk) someTemplate(so func(*api.Job) bool) (nomadtest.Key, bool) {
 	var all []nomadtest.Key
 	for _, k := range x.Nomad.Jobs() {

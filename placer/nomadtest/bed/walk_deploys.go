@@ -14,8 +14,8 @@ import (
 )
 
 // deploys returns a function that makes a service's deployments succeed or fail soon, with or
-// without auto_revert. Some services update with canaries, most of which wait for their author to
-// promote them.
+// without auto_revert. Some services update with canaries. Most of these canaries wait until the
+// author promotes them.
 func (x *Walk) deploys() func(*api.Job) {
 	u := &api.UpdateStrategy{
 		MaxParallel: new(1 + x.rng.IntN(2)), HealthCheck: new("task_states"), MinHealthyTime: new(time.Duration(1+x.rng.IntN(10)) * time.Second),
@@ -42,7 +42,7 @@ func (x *Walk) deploy() {
 	x.try(x.Edit(k, func(j *api.Job) { runsScript(j.TaskGroups[0], script) }))
 }
 
-// someService picks a random service that satisfies so.
+// someService returns a random service for which so returns true.
 func (x *Walk) someService(so func(*api.Job) bool) (k nomadtest.Key, ok bool) {
 	services := slices.DeleteFunc(x.Nomad.Jobs(), func(k nomadtest.Key) bool {
 		job := x.Nomad.Job(k)

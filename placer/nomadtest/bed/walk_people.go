@@ -13,8 +13,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 )
 
-// peopleOf returns the random source for the commands that people type in the walk of a seed, or
-// nil (in two of three walks) if they type none.
+// peopleOf returns the random source for the commands that people type in the walk of a seed. In
+// two of three walks people type no commands, and peopleOf returns nil.
 func peopleOf(seed uint64) *rand.Rand {
 	if seed%3 != 2 {
 		return nil
@@ -45,8 +45,8 @@ func (x *Walk) peopleType() {
 	}
 }
 
-// anyJob returns one of the last 12 jobs, in the order of their keys, that authors registered or
-// dispatched.
+// anyJob returns a random job that authors registered or dispatched. It takes one of the last 12
+// jobs in the order of their keys.
 func (x *Walk) anyJob() nomadtest.Key {
 	keys := x.rules.authoredJobs()
 	return keys[len(keys)-1-x.people.IntN(min(len(keys), 12))]
@@ -81,7 +81,7 @@ func (x *Walk) tell(what string, k nomadtest.Key, change func(*gang.Control)) st
 	return p.Name
 }
 
-// hold holds a job: a waiting job must not start until the hold is lifted.
+// hold holds a job. If the job waits, it must not start until the hold is lifted.
 func (x *Walk) hold(k nomadtest.Key, said *gang.Said) {
 	by := x.tell("people: hold", k, func(c *gang.Control) { c.Held = said })
 	if job := x.Nomad.Job(k); by != "" && job != nil && Carries(job) == "gated" && len(x.Members(k)) == 0 {
@@ -147,9 +147,9 @@ func (r *rules) alive(name string) bool {
 }
 
 // startsHeld reports a violation if a placer starts a held job although it must know of the hold,
-// because it got the command or started later. Two exceptions are allowed. A decision made just
-// before the hold may still be under way, for longer if a request of the placer failed. A placer
-// that could not read the holds when it started continues without them. r.mu is held.
+// because the placer got the command or started after it. There are two exceptions. A decision from
+// just before the hold can still be under way, for longer if a request of the placer failed. A
+// placer that cannot read the holds when it starts continues without them. r.mu is held.
 func (r *rules) startsHeld(s *story, x nomadtest.Write) {
 	if x.After == nil {
 		s.heldAt = time.Time{} // the hold ends when the job is purged
@@ -169,5 +169,5 @@ func (r *rules) startsHeld(s *story, x nomadtest.Write) {
 	s.heldAt = time.Time{}
 }
 
-// longest is the longest time that a placer may wait before it retries a failed request.
+// longest is the longest time that a placer can wait before it retries a failed request.
 const longest = 5 * time.Minute

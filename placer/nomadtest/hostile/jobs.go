@@ -13,7 +13,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Job is a job, with a name for what is wrong with it.
+// Job is a hostile job, with a name for what is wrong with it.
 type Job struct {
 	Name string
 	Job  *api.Job
@@ -38,8 +38,8 @@ func group(name string, members int, gpus uint64, cpu int) *api.TaskGroup {
 	}}}
 }
 
-// Jobs returns the hostile jobs, gated, all in the namespace "default". Their indexes begin at
-// first.
+// Jobs returns the hostile jobs. They are gated and in the namespace "default". Their indexes begin
+// at first.
 func Jobs(first uint64) []Job {
 	var all []Job
 	add := func(name string, change func(*api.Job)) {

@@ -12,7 +12,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
-// Node is a node, with a name for what is wrong with it.
+// Node is a hostile node, with a name for what is wrong with it.
 type Node struct {
 	Name string
 	Node *api.Node
@@ -36,8 +36,7 @@ func PlainNode(id, model string, index uint64, gpus ...string) *api.Node {
 	}
 }
 
-// Nodes returns the hostile nodes. The GPUs in others belong to correct nodes. The hostile nodes'
-// indexes begin at first.
+// Nodes returns the hostile nodes. Their indexes begin at first. others are GPUs of correct nodes.
 func Nodes(first uint64, others ...string) []Node {
 	var all []Node
 	add := func(name string, change func(*api.Node)) {

@@ -29,7 +29,7 @@ func away(g bed.Gang, d api.DisconnectStrategy) *api.Job {
 // lostAfter returns a disconnect block with only lost_after.
 func lostAfter(d time.Duration) api.DisconnectStrategy { return api.DisconnectStrategy{LostAfter: &d} }
 
-// places places two members on nodes 0 and 1, and leaves room on node 2.
+// places places two members on nodes 0 and 1, so that node 2 has free GPUs.
 func (x *Script) places(job *api.Job) {
 	x.byNode = true
 	x.SetHealth("GPU-2-0", false)
@@ -55,8 +55,8 @@ func (x *Script) untilGone() {
 	x.show("a")
 }
 
-// back reconnects node 1. It waits until its client has ended the members that Nomad considers
-// lost, and until no member is unknown or about to end.
+// back reconnects node 1. It waits until the node's client has ended the members that Nomad
+// considers lost, and until no member is unknown or about to end.
 func (x *Script) back() { x.backOn(1) }
 
 func (x *Script) backOn(n int) {
@@ -72,7 +72,7 @@ func (x *Script) backOn(n int) {
 	x.show("a")
 }
 
-// settleDown waits until no evaluation is delayed, except that of lost_after.
+// settleDown waits until no evaluation is delayed, except the evaluation for lost_after.
 func (x *Script) settleDown() {
 	x.Until("no retry of a member is due", func() bool {
 		return !slices.ContainsFunc(x.evals("a"), func(e *api.Evaluation) bool {
@@ -81,7 +81,7 @@ func (x *Script) settleDown() {
 	})
 }
 
-// awayBeside: a member of another job on the same node is lost, and replaced.
+// awayBeside shows that a member of another job on the same node is lost and replaced.
 func awayBeside(x *Script) {
 	x.SetHealth("GPU-0-1", false)
 	x.register(x.pinned(gang("b", 1), "GPU-1-1", "GPU-0-1"))
@@ -98,7 +98,7 @@ func awayBeside(x *Script) {
 	x.show("b")
 }
 
-// crashed: after a reboot, the client restarts its members if they should still run.
+// crashed shows that after a reboot, the client restarts its members if they should still run.
 func crashed(d time.Duration) func(x *Script) {
 	return func(x *Script) {
 		x.places(away(bed.Gang{}, lostAfter(d)))
@@ -115,7 +115,8 @@ func crashed(d time.Duration) func(x *Script) {
 	}
 }
 
-// lostAndOver: a member that Nomad considers lost ends by itself before its node is back.
+// lostAndOver shows a member that Nomad considers lost and that ends by itself before its node is
+// back.
 func lostAndOver(exit int) func(x *Script) {
 	return func(x *Script) {
 		job := away(bed.Gang{}, api.DisconnectStrategy{})
@@ -127,7 +128,7 @@ func lostAndOver(exit int) func(x *Script) {
 	}
 }
 
-// rebooted: the client restarts its members.
+// rebooted shows that the client restarts its members after a reboot.
 func rebooted(x *Script) {
 	x.places(away(bed.Gang{}, api.DisconnectStrategy{}))
 	x.say("a node crashes, and is back before Nomad notices")
@@ -141,7 +142,7 @@ func (x *Script) untilStartedAgain() {
 	x.show("a")
 }
 
-// awayBatch: a member of a batch job is not replaced while its node is away.
+// awayBatch shows that a member of a batch job is not replaced while its node is away.
 func awayBatch(x *Script) {
 	x.places(away(bed.Gang{Reschedules: 3}, lostAfter(10*time.Minute)))
 	x.cut()
@@ -158,8 +159,8 @@ func (x *Script) evaluate(id string) {
 	x.must(err)
 }
 
-// awayReplaced: a service's member is replaced, as its reschedule block allows. When the node is
-// back, Nomad stops one of the two.
+// awayReplaced shows that a service's member is replaced if its reschedule block allows it. When
+// the node is back, Nomad stops the member or its replacement.
 func awayReplaced(keep api.ReconcileOption) func(x *Script) {
 	return func(x *Script) {
 		d := lostAfter(10 * time.Minute)
@@ -173,14 +174,14 @@ func awayReplaced(keep api.ReconcileOption) func(x *Script) {
 	}
 }
 
-// awayReplacedBetter: the replacement is on a fuller node, which Nomad scores higher.
+// awayReplacedBetter has the replacement on a fuller node, which Nomad scores higher.
 func awayReplacedBetter(x *Script) {
 	x.register(x.pinned(gang("b", 1), "GPU-2-1"))
 	x.untilRunning("b", 1)
 	awayReplaced(api.ReconcileOptionBestScore)(x)
 }
 
-// awayWithoutRoom: room for the replacement appears only later, when Nomad no longer wants one.
+// awayWithoutRoom frees GPUs for the replacement only after Nomad no longer wants a replacement.
 func awayWithoutRoom(x *Script) {
 	x.places(away(bed.Gang{Service: true, Reschedules: 3}, lostAfter(10*time.Minute)))
 	x.SetHealth("GPU-2-0", false)
@@ -201,7 +202,7 @@ func (x *Script) untilLost() {
 	x.show("a")
 }
 
-// awayTooLong: a member that is away for longer than lost_after is lost.
+// awayTooLong shows that a member that is away for longer than lost_after is lost.
 func awayTooLong(x *Script) {
 	x.places(away(bed.Gang{}, lostAfter(8*time.Second)))
 	x.cut()
@@ -214,7 +215,7 @@ func notReplaced(d api.DisconnectStrategy) api.DisconnectStrategy {
 	return d
 }
 
-// awayNotReplaced: replace = false applies only until the member is lost.
+// awayNotReplaced shows that replace = false applies only until the member is lost.
 func awayNotReplaced(x *Script) {
 	x.places(away(bed.Gang{Service: true, Reschedules: 3}, notReplaced(lostAfter(15*time.Second))))
 	x.cut()
@@ -224,7 +225,7 @@ func awayNotReplaced(x *Script) {
 	x.back()
 }
 
-// downNotReplaced: replace = false has no effect without lost_after.
+// downNotReplaced shows that replace = false has no effect without lost_after.
 func downNotReplaced(x *Script) {
 	x.places(away(bed.Gang{Service: true, Reschedules: 3}, notReplaced(api.DisconnectStrategy{})))
 	x.say("a node is cut off")
@@ -235,7 +236,7 @@ func downNotReplaced(x *Script) {
 	x.back()
 }
 
-// awayFinished: a member finishes while its node is away.
+// awayFinished shows a member that finishes while its node is away.
 func awayFinished(x *Script) {
 	x.places(away(bed.Gang{Runs: 40 * time.Second}, lostAfter(10*time.Minute)))
 	x.cut()
@@ -248,7 +249,8 @@ func awayFinished(x *Script) {
 	x.show("a")
 }
 
-// awayFailed: a member fails, and is replaced although it must not be rescheduled.
+// awayFailed shows a member that fails while its node is away. It is replaced although it must not
+// be rescheduled.
 func awayFailed(x *Script) {
 	job := away(bed.Gang{}, lostAfter(10*time.Minute))
 	job.TaskGroups[0].Tasks[0].Config["args"] = []string{"-c", "sleep 40; [ $NOMAD_ALLOC_INDEX = 0 ] && exit 3; sleep infinity"}
@@ -263,7 +265,7 @@ func awayFailed(x *Script) {
 	x.show("a")
 }
 
-// awayStopped: a member is stopped while it is away; Nomad stops it when its node is back.
+// awayStopped stops a member while its node is away. Nomad stops the member when the node is back.
 func awayStopped(x *Script) {
 	x.places(away(bed.Gang{}, lostAfter(10*time.Minute)))
 	x.SetHealth("GPU-2-0", false)
@@ -293,7 +295,7 @@ func awayJobStopped(x *Script) {
 	x.back()
 }
 
-// awayBehindGate: a gang with a member that is away is stopped as the placer does it.
+// awayBehindGate stops a gang with a member that is away, in the same way as the placer.
 func awayBehindGate(x *Script) {
 	job := away(bed.Gang{Reschedules: 3}, lostAfter(10*time.Minute))
 	x.places(job)
@@ -313,8 +315,9 @@ func awayBehindGate(x *Script) {
 	x.back()
 }
 
-// awayUpdated: a new version requires new members. Its pins name another GPU of node-0, because on
-// the same GPU the replacement of the member that is away would not wait for the old member to end.
+// awayUpdated registers a new version that requires new members. Its pins name another GPU of
+// node-0. On the same GPU, the replacement of the member that is away would not wait until the old
+// member has ended.
 func awayUpdated(x *Script) {
 	x.places(away(bed.Gang{}, lostAfter(10*time.Minute)))
 	x.cut()
@@ -326,8 +329,7 @@ func awayUpdated(x *Script) {
 	x.back()
 }
 
-// awayFewer: when the count is reduced, Nomad does not choose the member that is away as the one to
-// stop.
+// awayFewer shows that Nomad does not stop the member that is away when the count is reduced.
 func awayFewer(x *Script) {
 	job := away(bed.Gang{}, lostAfter(10*time.Minute))
 	n := x.placesFirst(job)
@@ -355,7 +357,8 @@ func (x *Script) placesFirst(job *api.Job) (node int) {
 	return node
 }
 
-// stoppedAndDown: a node goes down before its client has ended the members that it should stop.
+// stoppedAndDown shows a node that goes down before its client has ended the members that it must
+// stop.
 func stoppedAndDown(x *Script) {
 	job := away(bed.Gang{}, api.DisconnectStrategy{})
 	job.TaskGroups[0].Tasks[0].KillTimeout = new(30 * time.Second)
@@ -375,8 +378,8 @@ func stoppedAndDown(x *Script) {
 	x.show("a")
 }
 
-// replacedAfterAWhile: a disconnected client stops its members itself (stop_on_client_after), and
-// Nomad waits for that time.
+// replacedAfterAWhile shows that a disconnected client stops its members itself
+// (stop_on_client_after), and that Nomad waits for that time.
 func replacedAfterAWhile(x *Script) {
 	x.places(away(bed.Gang{Service: true}, api.DisconnectStrategy{StopOnClientAfter: new(20 * time.Second)}))
 	x.cut()

@@ -15,7 +15,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// canaried returns a service of three members that updates with a canary, which its author
+// canaried returns a service of three members. Its updates have one canary, which the author
 // promotes.
 func canaried(revert bool, script string) *api.Job {
 	job := deployed(revert, 0, script)
@@ -32,7 +32,7 @@ func (x *Script) latest() *api.Deployment {
 	return d
 }
 
-// refused prints the error with which Nomad refused a request, if any.
+// refused prints the error with which Nomad refused a request, if err is not nil.
 func (x *Script) refused(err error) {
 	var unexpected api.UnexpectedResponseError
 	switch {
@@ -76,7 +76,7 @@ func (x *Script) group() {
 	}
 }
 
-// startsCanary deploys the first version, and then the second one until its canary is healthy.
+// startsCanary deploys the first version, and then the second version until its canary is healthy.
 func (x *Script) startsCanary(revert bool, script string) {
 	x.deploy(canaried(revert, ""), ownGPUs)
 	x.untilDeployed("a")
@@ -88,7 +88,8 @@ func (x *Script) startsCanary(revert bool, script string) {
 	x.group()
 }
 
-// promoted: a canary waits for longer than the progress deadline until its author promotes it.
+// promoted shows a canary that waits for longer than the progress deadline until its author
+// promotes it.
 func promoted(x *Script) {
 	x.startsCanary(true, "sleep 1000")
 	x.say("its progress deadline passes")
@@ -106,13 +107,13 @@ func promoted(x *Script) {
 	x.failDeployment()
 }
 
-// promotedTooEarly: the canary is promoted before it is healthy; it fails, and so does the
+// promotedTooEarly promotes the canary before it is healthy. The canary fails, and so does the
 // deployment.
 func promotedTooEarly(x *Script) {
 	x.deploy(canaried(false, ""), ownGPUs)
 	x.untilDeployed("a")
 	x.show("a")
-	job := canaried(false, "sleep 10; exit 3") // it is promoted before it exits, and before it counts as healthy
+	job := canaried(false, "sleep 10; exit 3") // promoted before it exits and before it counts as healthy
 	job.TaskGroups[0].Update.MinHealthyTime = new(15 * time.Second)
 	x.deploy(job, canaryGPUs)
 	x.untilStatus(1, api.DeploymentStatusRunning)
@@ -123,7 +124,8 @@ func promotedTooEarly(x *Script) {
 	x.group()
 }
 
-// failedByAuthor: the canary is stopped, and the old version keeps running.
+// failedByAuthor marks a deployment as failed. The canary is stopped, and the old version keeps
+// running.
 func failedByAuthor(x *Script) {
 	x.startsCanary(false, "sleep 1000")
 	x.say("failed by its author")
@@ -142,7 +144,7 @@ func failedByAuthor(x *Script) {
 	x.show("a")
 }
 
-// failedAndReverted: the same, with auto_revert.
+// failedAndReverted marks a deployment with auto_revert as failed.
 func failedAndReverted(x *Script) {
 	x.startsCanary(true, "sleep 1000")
 	x.say("failed by its author")
@@ -154,7 +156,7 @@ func failedAndReverted(x *Script) {
 	x.versions("a")
 }
 
-// editedWhileCanaryWaits: the canary is replaced by that of the next version.
+// editedWhileCanaryWaits shows that the canary of the next version replaces a waiting canary.
 func editedWhileCanaryWaits(x *Script) {
 	x.startsCanary(false, "sleep 1000")
 	x.say("another version, with pins for its canary")
@@ -170,7 +172,7 @@ func editedWhileCanaryWaits(x *Script) {
 	x.group()
 }
 
-// stoppedWhileCanaryWaits: the job is stopped, and run again.
+// stoppedWhileCanaryWaits stops the job while its canary waits, and runs the job again.
 func stoppedWhileCanaryWaits(x *Script) {
 	x.startsCanary(false, "sleep 1000")
 	x.say("stopped")
@@ -184,8 +186,8 @@ func stoppedWhileCanaryWaits(x *Script) {
 	x.group()
 }
 
-// goneWhileCanaryWaits: Nomad replaces a stopped member of the old version with one of the old
-// version.
+// goneWhileCanaryWaits shows that Nomad replaces a stopped member of the old version with a member
+// of the old version.
 func goneWhileCanaryWaits(x *Script) {
 	x.startsCanary(false, "sleep 1000")
 	x.say("a member is stopped")
@@ -210,7 +212,7 @@ func (x *Script) stopNumber(n int) {
 	Fail(fmt.Errorf("no member %d", n))
 }
 
-// paused: nothing is placed for a deployment while it is paused.
+// paused shows that Nomad places nothing for a paused deployment.
 func paused(x *Script) {
 	x.startsCanary(false, "sleep 1000")
 	x.say("paused")
@@ -228,8 +230,8 @@ func paused(x *Script) {
 	x.group()
 }
 
-// revertedToStopped: a job is stopped, then registered as a version that fails. Nomad reverts it to
-// the stopped version.
+// revertedToStopped stops a job, and registers a version that fails. Nomad reverts the job to the
+// stopped version.
 func revertedToStopped(x *Script) {
 	single := func(script string) {
 		job := deployed(true, 0, script)
@@ -248,8 +250,8 @@ func revertedToStopped(x *Script) {
 	x.versions("a")
 }
 
-// revertedToOldest: Nomad keeps six versions, among them the newest successful one. When Nomad
-// reverts to that one, it drops it.
+// revertedToOldest shows that Nomad keeps six versions, among them the newest successful version.
+// When Nomad reverts to this version, it no longer keeps the original.
 func revertedToOldest(x *Script) {
 	job := deployed(true, 0, "")
 	job.TaskGroups[0].Count = new(1)

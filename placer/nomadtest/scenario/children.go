@@ -36,7 +36,7 @@ func (x *Script) dispatch(meta map[string]string, token string) string {
 	return r.DispatchedJobID
 }
 
-// called names a job so that it has the same name in each run.
+// called gives a job a name for the output, which is the same in each run.
 func (x *Script) called(id, what string) {
 	if x.names == nil {
 		x.names = map[string]string{}
@@ -60,7 +60,7 @@ func (x *Script) child(id string) {
 	x.show(id)
 }
 
-// dispatched: children of a parameterized job.
+// dispatched shows the children of a parameterized job.
 func dispatched(x *Script) {
 	x.register(x.pinned(template(), "GPU-0-0", "GPU-0-1"))
 	x.show("a")
@@ -83,8 +83,8 @@ func dispatched(x *Script) {
 	x.show("a")
 }
 
-// templateEdited: waiting children stay unchanged while their template is edited, stopped, purged
-// and registered again.
+// templateEdited shows that waiting children stay unchanged while their template is edited,
+// stopped, purged and registered again.
 func templateEdited(x *Script) {
 	job := x.pinned(template(), "GPU-0-0")
 	x.register(job)
@@ -119,7 +119,7 @@ func templateEdited(x *Script) {
 	x.child(two)
 }
 
-// periodic: children of a periodic job.
+// periodic shows the children of a periodic job.
 func periodic(x *Script) {
 	job := gang("a", 1)
 	job.Periodic = &api.PeriodicConfig{Specs: []string{"0 0 1 1 *"}, ProhibitOverlap: new(true)}
@@ -142,8 +142,8 @@ func periodic(x *Script) {
 	x.show(one)
 }
 
-// force launches a child of the periodic job at once, and returns its ID. IDs contain the time in
-// seconds.
+// force launches a child of the periodic job at once, and returns the child's ID. It first waits
+// for more than a second, because IDs contain the time in seconds.
 func (x *Script) force() (id string) {
 	x.elapse(1100 * time.Millisecond)
 	before := x.children()
@@ -176,7 +176,8 @@ func (x *Script) children() (ids []string) {
 	return ids
 }
 
-// launched: Nomad's clock may launch a child each second, but only one runs at a time.
+// launched shows that only one child runs at a time, although Nomad's clock can launch a child each
+// second.
 func launched(x *Script) {
 	job := bed.Gang{Name: "a", Runs: 3 * time.Second, Ungated: true, Change: endsSoon}.Job()
 	job.Periodic = &api.PeriodicConfig{Specs: []string{"* * * * * * *"}, ProhibitOverlap: new(true)}

@@ -94,8 +94,8 @@ var All = []Scenario{
 	{"replaced after a while", replacedAfterAWhile},
 }
 
-// OfEachKind contains the names of the scenarios to play on a real Nomad if all of them would take
-// too long.
+// OfEachKind contains the names of the scenarios that run on a real Nomad if all scenarios would
+// take too long.
 var OfEachKind = []string{
 	"gate", "destructive", "partial", "check and set", "finishes", "is tried again", "reverted", "stopped and started",
 	"purged and registered again", "preempted by two", "restarted", "dry run", "drained", "node down", "node purged",
@@ -103,8 +103,8 @@ var OfEachKind = []string{
 	"away and replaced", "crashed", "rebooted",
 }
 
-// endsSoon reduces the time between the signal to end and the kill to a second; the default is
-// five.
+// endsSoon reduces the time between the signal to end and the kill to one second. The default is
+// five seconds.
 func endsSoon(job *api.Job) {
 	second := time.Second
 	job.TaskGroups[0].Tasks[0].KillTimeout = &second
@@ -126,8 +126,8 @@ func working(name string, members int, d time.Duration, exit int) *api.Job {
 	return bed.Gang{Name: name, Members: members, Runs: d, Exit: exit, Ungated: true, Change: endsSoon}.Job()
 }
 
-// untilTold returns a job that works until Finish, so that a slow machine does not change the
-// result.
+// untilTold returns a job that works until Finish is called, so that a slow machine does not change
+// the result.
 func untilTold(name string) *api.Job {
 	job := gang(name, 1)
 	job.TaskGroups[0].Tasks[0].Config["args"] = []string{"-c", "trap 'kill $! && exit 0' USR1; sleep infinity & wait"}
@@ -275,7 +275,7 @@ func finishesBehindGate(x *Script) {
 	x.show("a")
 }
 
-// anotherCount: the count of an elastic gang changes after a member has finished.
+// anotherCount changes the count of an elastic gang after a member has finished.
 func anotherCount(x *Script) {
 	count := func(n int) {
 		x.register(x.pinned(bed.Gang{Name: "a", Members: n, Ungated: true, Change: func(job *api.Job) {
@@ -309,7 +309,8 @@ func triedAgain(x *Script) {
 	x.show("a")
 }
 
-// failsInDeployment: a member fails after it was healthy, and another member takes its GPU.
+// failsInDeployment shows a member that fails after it was healthy, and whose GPU another member
+// gets.
 func failsInDeployment(x *Script) {
 	x.SetHealth("GPU-1-0", false)
 	job := bed.Gang{Name: "a", Members: 2, Service: true, Reschedules: 1, Ungated: true, Change: func(job *api.Job) {
@@ -354,8 +355,8 @@ func (x *Script) deploy(job *api.Job, gpus string) {
 	x.register(x.pinned(job, strings.Fields(gpus)...))
 }
 
-// untilStatus waits until the newest deployment belongs to a version and has a status. It fails if
-// the deployment has ended with another status.
+// untilStatus waits until the newest deployment belongs to this version and has this status. It
+// fails the scenario if the deployment has ended with another status.
 func (x *Script) untilStatus(version uint64, status string) {
 	x.Until(fmt.Sprintf("the deployment of version %d is %s", version, status), func() bool {
 		d, _, err := x.API().Jobs().LatestDeployment(x.id("a"), nil)
@@ -370,7 +371,7 @@ func (x *Script) untilStatus(version uint64, status string) {
 	})
 }
 
-// reverted: a new version on other GPUs fails, and Nomad restores the previous version.
+// reverted shows that Nomad restores the previous version if a new version on other GPUs fails.
 func reverted(x *Script) {
 	x.deploy(deployed(true, 0, ""), ownGPUs)
 	x.untilDeployed("a")
@@ -385,8 +386,8 @@ func reverted(x *Script) {
 	x.deployment("a")
 }
 
-// notReverted: after the failure, Nomad replaces only lost and drained members until there is a new
-// version.
+// notReverted shows that after a failed deployment, Nomad replaces only lost and drained members
+// until there is a new version.
 func notReverted(x *Script) {
 	x.deploy(deployed(false, 0, ""), ownGPUs)
 	x.untilDeployed("a")
@@ -406,7 +407,7 @@ func notReverted(x *Script) {
 	x.gpusOf("a")
 }
 
-// revertedAfterDeadline: the new version has room for only one member.
+// revertedAfterDeadline deploys a version for which only one member fits.
 func revertedAfterDeadline(x *Script) {
 	x.deploy(deployed(true, 0, ""), ownGPUs)
 	x.untilDeployed("a")
@@ -423,7 +424,7 @@ func revertedAfterDeadline(x *Script) {
 	x.SetHealth("GPU-2-1", true)
 }
 
-// triedAgainInDeployment: the deployment fails after the member's last attempt has failed.
+// triedAgainInDeployment shows that a deployment fails after a member's last attempt has failed.
 func triedAgainInDeployment(x *Script) {
 	x.deploy(deployed(true, 1, ""), ownGPUs)
 	x.untilDeployed("a")
@@ -437,8 +438,8 @@ func triedAgainInDeployment(x *Script) {
 	x.versions("a")
 }
 
-// failsAfterFailedDeployment: there is no room for the third member. After that, Nomad does not
-// retry any member that was updated together with it.
+// failsAfterFailedDeployment deploys a version whose third member does not fit, so the deployment
+// fails. After that, Nomad does not retry the members that were updated in this deployment.
 func failsAfterFailedDeployment(x *Script) {
 	script := "sleep 50; [ $NOMAD_ALLOC_INDEX = 0 ] && exit 3; sleep infinity"
 	job := deployed(false, 5, script)
@@ -459,7 +460,7 @@ func failsAfterFailedDeployment(x *Script) {
 	x.show("a")
 }
 
-// nothingToRevertTo: the first version fails, and Nomad leaves it as it is.
+// nothingToRevertTo shows that Nomad changes nothing if the first version fails.
 func nothingToRevertTo(x *Script) {
 	x.deploy(deployed(true, 0, "sleep 1; exit 3"), ownGPUs)
 	x.untilStatus(0, api.DeploymentStatusFailed)
@@ -512,7 +513,8 @@ func purgedAndBack(x *Script) {
 	}
 }
 
-// blocked: Nomad tries waiting jobs oldest first. The simulator's plain Nomad relies on this.
+// blocked shows that Nomad tries waiting jobs in their order, oldest first. The simulator's plain
+// Nomad relies on this order.
 func blocked(x *Script) {
 	var jobs []string
 	for i := range 9 {
@@ -534,7 +536,7 @@ func blocked(x *Script) {
 	fmt.Fprintf(&x.out, "placed: %s\n", strings.Join(jobs, " "))
 }
 
-// preempted: with preemption enabled, Nomad stops jobs of a lower priority.
+// preempted shows that Nomad stops jobs of a lower priority if preemption is enabled.
 func preempted(x *Script) {
 	x.preemption(true)
 	defer x.preemption(false)
@@ -554,19 +556,20 @@ func preempted(x *Script) {
 		x.order(first+2, first, low, high)
 		x.say("that job is stopped")
 		x.stop(high)
-		x.untilRunning(low, 2) // Nomad evaluates blocked jobs a while after GPUs have become free
+		x.untilRunning(low, 2) // Nomad evaluates blocked jobs some time after GPUs become free
 		x.show(low)
-		x.stop(low) // Nomad preempts any job with a GPU on the node, be it the pinned one or not
+		x.stop(low) // Nomad preempts any job with a GPU on the node
 	}
 }
 
-// preemptedByTwo: one member with two GPUs is preempted for two members of one gang. Nomad makes
-// only the first of them wait until it has ended.
+// preemptedByTwo shows a member with two GPUs that is preempted for two members of one gang. Nomad
+// makes only the first of the two members wait until the preempted member has ended.
 func preemptedByTwo(x *Script) {
 	x.preemption(true)
 	defer x.preemption(false)
 	x.say("a member with two GPUs, of priority 20")
-	// It ends slowly, so that even a busy machine shows which member waits for it.
+	// The preempted member ends slowly, so that even a busy machine shows which member waits for
+	// its end.
 	slow := func(job *api.Job) { job.TaskGroups[0].Tasks[0].KillTimeout = new(8 * time.Second) }
 	x.register(x.pinned(bed.Gang{Name: "wide", GPUs: 2, Priority: 20, Ungated: true, Change: slow}.Job(), "GPU-0-0", "GPU-0-1"))
 	x.show("wide")
@@ -578,8 +581,8 @@ func preemptedByTwo(x *Script) {
 	x.order(3, 1, "wide", "pair")
 }
 
-// restarted: a gang's tasks, which exit with 0 on a signal, are restarted in place. Then the gang
-// is stopped behind the gate.
+// restarted restarts a gang's tasks in place, and then stops the gang with a gate. The tasks exit
+// with 0 on a signal.
 func restarted(x *Script) {
 	job := gang("a", 2)
 	job.TaskGroups[0].Tasks[0].Config["args"] = []string{"-c", "trap 'exit 0' INT TERM; while sleep 0.1; do :; done; sleep infinity"}
@@ -625,8 +628,8 @@ func drained(x *Script) {
 	x.show("a")
 }
 
-// drainedMemberByMember: the members of a service are moved one after the other, and those of a
-// batch job keep running until they end.
+// drainedMemberByMember shows that a drain moves the members of a service one after the other, and
+// lets members of a batch job run until they end.
 func drainedMemberByMember(x *Script) {
 	x.byNode = true
 	x.SetHealth("GPU-0-0", false)
@@ -671,7 +674,8 @@ func (x *Script) untilEmpty(n int) {
 	})
 }
 
-// drainedBesideOneThatFinished: the job is dead after the drain, and is evaluated.
+// drainedBesideOneThatFinished drains a member after another member has finished. The job is dead
+// after the drain, and is evaluated.
 func drainedBesideOneThatFinished(x *Script) {
 	x.register(x.pinned(bed.Gang{Name: "a", Members: 2, Ungated: true, Change: func(job *api.Job) {
 		endsSoon(job)
@@ -708,7 +712,7 @@ func drainedBehindGate(x *Script) {
 func nodeDown(x *Script) {
 	x.byNode = true
 	job := gang("a", 2)
-	job.TaskGroups[0].Tasks[0].KillTimeout = new(20 * time.Second) // on a busy machine another member may start late
+	job.TaskGroups[0].Tasks[0].KillTimeout = new(20 * time.Second) // another member can start late
 	x.register(x.pinned(job, "GPU-0-0", "GPU-1-0"))
 	x.show("a")
 	x.say("a node is cut off")
@@ -725,13 +729,14 @@ func nodeDown(x *Script) {
 	x.order(3, 2, "a")
 }
 
-// nodePurged: Nomad deletes a node that still works. The node registers again with the same ID.
+// nodePurged deletes a node that still works from Nomad. The node registers again with the same ID.
 func nodePurged(x *Script) {
 	x.places(away(bed.Gang{}, api.DisconnectStrategy{}))
 	x.purgeNode()
 }
 
-// nodePurgedAlone: a member that was lost in this way is placed again where it still runs.
+// nodePurgedAlone shows that a member that was lost because its node was purged is placed again on
+// the node where it still runs.
 func nodePurgedAlone(x *Script) {
 	x.byNode = true
 	x.register(x.pinned(away(bed.Gang{}, api.DisconnectStrategy{}), "GPU-0-0", "GPU-1-0"))

@@ -1,10 +1,10 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package scenario contains scripts of what authors and a placer do to a Nomad. Each script prints
-// the resulting jobs, evaluations and allocations. The scripts run on the in-memory Nomad and on a
-// real one (e2e), and both outputs are compared with the same file. A difference is a bug in the
-// model.
+// Package scenario contains scripts of what authors and a placer do in a Nomad cluster. Each script
+// prints the resulting jobs, evaluations and allocations. The scripts run on the in-memory Nomad
+// and on a real Nomad (e2e), and both outputs are compared with the same file. A difference is a
+// bug in the in-memory Nomad.
 package scenario
 
 import (
@@ -21,8 +21,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Cluster is a Nomad under test: three nodes, node-0 to node-2, with GPUs GPU-n-0
-// and GPU-n-1 each.
+// Cluster is a Nomad cluster under test. It has three nodes, node-0 to node-2. Node n has the GPUs
+// GPU-n-0 and GPU-n-1.
 type Cluster interface {
 	API() *api.Client
 	// NodeID returns the ID of the n-th node.
@@ -30,7 +30,7 @@ type Cluster interface {
 	// SetHealth makes a GPU healthy or unhealthy, and waits until Nomad has noticed.
 	SetHealth(gpu string, healthy bool)
 	// Cut and Hang disconnect a node whose tasks keep running, and wait until Nomad has noticed.
-	// Recover reconnects it; after Cut, its client has been restarted.
+	// Recover reconnects the node. After Cut, the node's client has been restarted.
 	Cut(n int)
 	Hang(n int)
 	Recover(n int)
@@ -45,8 +45,8 @@ type Cluster interface {
 	Undrain(n int)
 	// Purge deletes a working node from Nomad, and waits until it has registered again by itself.
 	Purge(n int)
-	// Finish makes the tasks of an allocation end successfully, if they work until they are told to
-	// end.
+	// Finish makes the tasks of an allocation end successfully. The tasks must work until they are
+	// told to end, like those of untilTold.
 	Finish(alloc string)
 	// Until waits until ok returns true, and fails the scenario if that takes too long.
 	Until(what string, ok func() bool)
@@ -62,9 +62,10 @@ type Scenario struct {
 type Script struct {
 	Cluster
 	out    strings.Builder
-	prefix string         // of its jobs' IDs
-	seen   map[string]int // numbers of the allocations by ID, in the order in which they are first printed
-	// byNode prints allocations by their nodes, because it is random which member is on which node.
+	prefix string         // prefix of the IDs of its jobs
+	seen   map[string]int // by ID: numbers of allocations, in the order of their first output
+	// If byNode is set, show orders allocations by their nodes, because it is random which member
+	// is on which node.
 	byNode bool
 	names  map[string]string // names of jobs whose IDs Nomad makes
 }
@@ -72,8 +73,9 @@ type Script struct {
 // named returns the name of a job in the output.
 func (x *Script) named(id string) string { return cmp.Or(x.names[id], x.short(id)) }
 
-// Play runs a scenario and returns its output, up to the error if there is one. The IDs of its jobs
-// begin with prefix. The jobs are purged at the end: without an error, nothing is left.
+// Play runs a scenario and returns its output. If there is an error, it returns the output up to
+// the error. The IDs of the scenario's jobs begin with prefix. Play purges the jobs at the end. If
+// it returns no error, nothing of them is left.
 func Play(c Cluster, s Scenario, prefix string) (seen string, err error) {
 	x := &Script{Cluster: c, seen: map[string]int{}, prefix: prefix}
 	defer func() { seen = x.out.String() }()
@@ -86,7 +88,7 @@ func Play(c Cluster, s Scenario, prefix string) (seen string, err error) {
 // failure is the error that ends a scenario.
 type failure struct{ error }
 
-// Fail ends the current scenario: Play returns the error.
+// Fail ends the current scenario, so that Play returns the error.
 func Fail(err error) { panic(failure{err}) }
 
 // attempt calls do, and returns the error that was passed to Fail.
@@ -103,7 +105,7 @@ func attempt(do func()) (err error) {
 	return nil
 }
 
-// id returns the ID of a job, from its short name in the scenario.
+// id returns the ID of the job with this short name in the scenario.
 func (x *Script) id(name string) string { return x.prefix + strings.TrimPrefix(name, x.prefix) }
 
 // short replaces the IDs in a text with the scenario's short names.
@@ -129,8 +131,8 @@ func (x *Script) cleanUp() {
 	})
 }
 
-// untouched waits until the cluster is as it was before: no jobs, and all nodes and GPUs are ready,
-// eligible and healthy.
+// untouched waits until the cluster is as it was before the scenario: no jobs exist, and all nodes
+// and GPUs are ready, eligible and healthy.
 func (x *Script) untouched() {
 	left := "nothing"
 	defer func() {
@@ -147,7 +149,8 @@ func (x *Script) untouched() {
 	})
 }
 
-// leaves describes the first thing that is not as it was before, or returns "".
+// leaves describes the first thing that is not as it was before the scenario. It returns "" if
+// there is none.
 func (x *Script) leaves() string {
 	jobs, _, err := x.API().Jobs().List(nil)
 	x.must(err)
@@ -192,8 +195,8 @@ func (x *Script) say(format string, args ...any) {
 	fmt.Fprintf(&x.out, "# "+format+"\n", args...)
 }
 
-// register registers a job, enforcing the index if one is passed. It prints the error if Nomad
-// refuses.
+// register registers a job. If an index is passed, Nomad enforces it. register prints the error if
+// Nomad refuses the job.
 func (x *Script) register(job *api.Job, index ...uint64) {
 	job = x.own(job)
 	opts := &api.RegisterOptions{}
@@ -256,8 +259,8 @@ func (x *Script) deployment(id string) {
 	fmt.Fprintln(&x.out)
 }
 
-// versions prints the versions of a job. Stable ones are those to which Nomad may revert. A version
-// with the submit time of an earlier one is a copy of it.
+// versions prints the versions of a job. Stable versions are those to which Nomad can revert. A
+// version with the submit time of an earlier version is a copy of that version.
 func (x *Script) versions(id string) {
 	all, _, _, err := x.API().Jobs().Versions(x.id(id), false, nil)
 	x.must(err)
@@ -299,7 +302,7 @@ func (x *Script) untilRunning(id string, members int) {
 	})
 }
 
-// untilAllocs waits until at least this number of the job's allocations satisfy so.
+// untilAllocs waits until so returns true for at least this number of the job's allocations.
 func (x *Script) untilAllocs(what, id string, members int, so func(*api.AllocationListStub) bool) {
 	x.Until(what, func() bool {
 		n := 0
@@ -325,8 +328,8 @@ func (x *Script) settle(id string) {
 	})
 }
 
-// show prints the job and its allocations, after settle. It prints only the number of GPUs, because
-// which ones Nomad chooses may vary.
+// show calls settle, and prints the job and its allocations. It prints only the number of GPUs,
+// because Nomad can choose other GPUs in each run.
 func (x *Script) show(id string) {
 	x.settle(id)
 	job, _, err := x.API().Jobs().Info(x.id(id), nil)
@@ -374,10 +377,10 @@ func (x *Script) name(a *api.AllocationListStub) string {
 	return strings.TrimPrefix(a.Name, a.JobID+".")
 }
 
-// byTheKill describes the end of a killed task if the kill itself is not among the events.
+// byTheKill is the output for a killed task's end if the client reports the end before the kill.
 const byTheKill = api.TaskTerminated + " 137"
 
-// events returns the events of an allocation's tasks, without those that depend on timing.
+// events returns the events of an allocation's tasks, without the events that depend on timing.
 func events(a *api.AllocationListStub) string {
 	var out []string
 	for _, t := range a.TaskStates {
@@ -389,11 +392,11 @@ func events(a *api.AllocationListStub) string {
 				if n := len(out); n > 0 && out[n-1] == byTheKill { // the client reported the end first
 					out[n-1] = e.Type
 					out = append(out, api.TaskTerminated)
-				} else if !slices.Contains(out, e.Type) { // there are two if a node comes back that should stop the task for another reason, too
+				} else if !slices.Contains(out, e.Type) { // a node that is back can have two
 					out = append(out, e.Type)
 				}
 			case api.TaskClientReconnected:
-				if !over(a) { // the event may be missing for an ended allocation
+				if !over(a) { // ended allocations may lack this event
 					out = append(out, e.Type)
 				}
 			case api.TaskTerminated:
@@ -405,14 +408,15 @@ func events(a *api.AllocationListStub) string {
 			}
 		}
 	}
-	if n := len(out); n > 0 && out[n-1] == api.TaskKilling && over(a) { // after a crash, a client may report this for a task that no longer exists
+	// After a crash, a client may report this event for a task that no longer exists.
+	if n := len(out); n > 0 && out[n-1] == api.TaskKilling && over(a) {
 		out = out[:n-1]
 	}
 	return ": " + strings.Join(out, ", ")
 }
 
-// order prints whether the tasks of allocation later started after those of allocation earlier had
-// ended.
+// order prints whether the tasks of allocation later started after the tasks of allocation earlier
+// had ended.
 func (x *Script) order(later, earlier int, jobs ...string) {
 	times := map[int]map[string]int64{}
 	for _, id := range jobs {
@@ -484,7 +488,7 @@ func (x *Script) pinned(job *api.Job, gpus ...string) *api.Job {
 	return x.pinnedTo(job, nil, gpus...)
 }
 
-// pinnedTo returns the job with pins to these GPUs, and to further nodes.
+// pinnedTo returns the job with pins to exactly these GPUs. The pins also name the nodes in more.
 func (x *Script) pinnedTo(job *api.Job, more []int, gpus ...string) *api.Job {
 	var nodes []string
 	for _, g := range gpus {
