@@ -35,23 +35,23 @@ const (
 )
 
 var meanings = map[State]string{
-	Waiting:       "Gated, nothing runs: the job is in the queue.",
-	Committing:    "Its registration with pins was sent, and Nomad has not answered yet.",
-	Starting:      "Pinned; not all members run yet.",
-	Running:       "Pinned; all members run or are complete.",
-	Stopping:      "Gated, with pins and members: the placer is stopping the gang to make room for another gang, to move it, or to requeue it.",
+	Waiting:       "The job has the gate and waits in the queue; no member runs.",
+	Committing:    "The placer has sent the registration with pins, and Nomad has not answered yet.",
+	Starting:      "The job has pins; not all members run yet.",
+	Running:       "The job has pins; all members run or are complete.",
+	Stopping:      "The job has gate and pins, and members run: the placer is stopping the gang to make room for another gang, to move it, or to requeue it.",
 	Completing:    "The stopped members are ending; their GPUs come free together. Then a gang that moves starts on its new GPUs.",
-	Resubmitted:   "Gated again by its author while it runs.",
-	Lost:          "Ended before its members had finished; it is requeued, or Nomad places the missing members again.",
-	Failed:        "Given up after repeated failures of its members, or of the infrastructure.",
-	Rejected:      "Cannot be served as it is written, and is left alone until its author changes it.",
-	Unschedulable: "Waits, and this cluster could not hold it even if nothing else ran. It blocks no other gang. The queue finds this out; the state machine treats the gang as waiting.",
-	Native:        "Placed by Nomad alone: it has no gate, or a node satisfies its gate.",
-	Template:      "Parameterized or periodic; its runs are placed.",
+	Resubmitted:   "The author registered the job again, with the gate, while the gang was running.",
+	Lost:          "The gang ended before its members had finished. It is requeued, or Nomad places the missing members again.",
+	Failed:        "The placer has given the gang up after repeated failures of its members or of the infrastructure.",
+	Rejected:      "The placer cannot serve the job as it is written, and does nothing for it until its author changes it.",
+	Unschedulable: "The gang waits, but this cluster could not run it even if nothing else ran. It blocks no other gang. The queue finds this out; the state machine treats the gang as waiting.",
+	Native:        "Nomad alone places the job, because it has no gate, or because a node satisfies its gate.",
+	Template:      "The job is parameterized or periodic; the placer places its runs.",
 	// After a node was disconnected, Nomad can call a job pending although all its members have
 	// succeeded. The job stays pending until an evaluation of type max-disconnect-timeout is due
 	// (seen on 1.11.3).
-	Ended: "Complete, failed or stopped: explain says which.",
+	Ended: "The job is complete, failed or stopped; explain says which.",
 }
 
 // Meaning describes the state.

@@ -29,14 +29,14 @@ type duty struct {
 // Duties of several states. The common ones begin the reconcile in nearly all
 // states.
 var (
-	dutyRecord      = duty{say: "read its record", do: (*Lifecycle).readRecord, to: []State{Failed}, common: true}
-	dutyPosition    = duty{say: "find its place in the queue, and find out whether its author has started it again", do: (*Lifecycle).findPosition, to: []State{Waiting}, common: true}
-	dutyFinished    = duty{say: "stop the job if its members finished in an earlier version of it", do: (*Lifecycle).stopFinished, always: true, to: []State{Rejected}}
+	dutyRecord      = duty{say: "read the record of the gang's last decision", do: (*Lifecycle).readRecord, to: []State{Failed}, common: true}
+	dutyPosition    = duty{say: "find the gang's place in the queue, and whether the author has started the job again", do: (*Lifecycle).findPosition, to: []State{Waiting}, common: true}
+	dutyFinished    = duty{say: "stop the job if its members finished in an earlier version of the job", do: (*Lifecycle).stopFinished, always: true, to: []State{Rejected}}
 	atWorkFinished  = duty{say: dutyFinished.say, do: (*Lifecycle).stopFinished, always: true}
-	dutyPending     = duty{say: "if Nomad calls the job dead, ask Nomad to evaluate it again", do: (*Lifecycle).keepPending}
-	dutyRequeue     = duty{say: "requeue it if somebody asked for that since it was placed (nomad-pal requeue)", do: (*Lifecycle).requeueAsked, always: true, registers: true, to: []State{Stopping}}
-	dutyOverwritten = duty{say: "check whether an earlier placer overwrote a change of its author", do: (*Lifecycle).findEarlierLostUpdate, common: true}
-	dutyUndo        = duty{say: "repeat a change of its author that was overwritten: stop or purge the job again, or restore the author's version", do: (*Lifecycle).undo, to: []State{Waiting, Starting, Running, Resubmitted, Ended}, common: true}
+	dutyPending     = duty{say: "if Nomad calls the job dead, ask Nomad to evaluate the job again", do: (*Lifecycle).keepPending}
+	dutyRequeue     = duty{say: "requeue the gang if a user has asked for it since the gang was placed (nomad-pal requeue)", do: (*Lifecycle).requeueAsked, always: true, registers: true, to: []State{Stopping}}
+	dutyOverwritten = duty{say: "check whether an earlier placer overwrote a change of the author", do: (*Lifecycle).findEarlierLostUpdate, common: true}
+	dutyUndo        = duty{say: "repeat a change of the author that was overwritten: stop or purge the job again, or restore the author's version", do: (*Lifecycle).undo, to: []State{Waiting, Starting, Running, Resubmitted, Ended}, common: true}
 )
 
 // duties lists what can be due in each state, in this order. The records of earlier placers are
@@ -52,8 +52,8 @@ var duties = map[State][]duty{
 		dutyRecord, dutyPosition, dutyOverwritten, dutyUndo,
 		atWorkFinished, dutyRequeue,
 		{say: "record the decision if the members take long to start", do: (*Lifecycle).saveSlow},
-		{say: "gate it if its pins cannot hold all members that its author now requests (nomad job scale): it keeps running until they fit", do: (*Lifecycle).askAgain, registers: true, to: []State{Resubmitted}},
-		{say: "if it stays incomplete: give missing members other nodes, continue without them, requeue the gang, or ask Nomad to evaluate it", do: (*Lifecycle).repairOrRequeue, registers: true, to: []State{Stopping, Completing, Running, Failed}},
+		{say: "add the gate if the pins have no room for all members that the author now requests (nomad job scale); the gang keeps running until all members fit", do: (*Lifecycle).askAgain, registers: true, to: []State{Resubmitted}},
+		{say: "if the gang stays incomplete: give missing members other nodes, continue without them, requeue the gang, or ask Nomad to evaluate the job", do: (*Lifecycle).repairOrRequeue, registers: true, to: []State{Stopping, Completing, Running, Failed}},
 	},
 	Running: {
 		dutyRecord, dutyPosition, dutyOverwritten, dutyUndo, atWorkFinished, dutyRequeue,
@@ -63,9 +63,9 @@ var duties = map[State][]duty{
 		{say: "record that all members run", do: (*Lifecycle).recordReady, always: true},
 	},
 	Stopping:    {dutyRecord, dutyPosition, dutyOverwritten, dutyUndo, {say: "stop the members, or keep them running if a placer crashed before it stopped them", do: (*Lifecycle).stopOrGoOn, to: []State{Starting, Running}}},
-	Resubmitted: {dutyRecord, dutyPosition, dutyOverwritten, dutyUndo, {say: "restore its pins; if it requests other GPUs, ask the queue for room, and requeue the gang if it is no longer whole", do: (*Lifecycle).restorePins, registers: true, to: []State{Starting, Running, Native}}},
+	Resubmitted: {dutyRecord, dutyPosition, dutyOverwritten, dutyUndo, {say: "restore the pins; if the job now requests other GPUs, ask the queue for room, and requeue the gang if a member is missing", do: (*Lifecycle).restorePins, registers: true, to: []State{Starting, Running, Native}}},
 	Ended:       {dutyUndo},
-	Lost:        {dutyRecord, dutyPosition, dutyOverwritten, dutyUndo, {say: "requeue it, give it up, or ask Nomad to place the stopped members again", do: (*Lifecycle).requeueLost, registers: true, to: []State{Completing, Failed}}},
+	Lost:        {dutyRecord, dutyPosition, dutyOverwritten, dutyUndo, {say: "requeue the gang, give it up, or ask Nomad to place the stopped members again", do: (*Lifecycle).requeueLost, registers: true, to: []State{Completing, Failed}}},
 }
 
 // elsewhere says how an event is handled in each state for which [own] has no handler for the
@@ -85,14 +85,14 @@ var elsewhere = map[Kind]handler{
 // The handlers of single states.
 var (
 	inLine        = handler{do: (*Lifecycle).waitInQueue, say: "join the queue, or tell it that the gang has stopped", to: []State{Waiting, Rejected}}
-	atWork        = handler{do: (*Lifecycle).runInQueue, say: "tell the queue that it runs"}
+	atWork        = handler{do: (*Lifecycle).runInQueue, say: "tell the queue that the gang runs"}
 	whileStopping = handler{do: (*Lifecycle).staysInQueue}
 	whileEdited   = handler{do: (*Lifecycle).runsOnInQueue, say: "tell the queue that the gang still runs with its present members, if the queue does not know"}
 	begin         = handler{do: (*Lifecycle).commit, say: "register the job with its pins", to: []State{Committing, Starting, Waiting, Completing}}
 	preempt       = handler{do: (*Lifecycle).preempt, say: "add the gate, keep the pins, and stop the members", to: []State{Stopping, Completing}}
-	makesRoom     = handler{do: (*Lifecycle).preemptChanged, say: "stop its members, if it still runs while its new request waits for room", to: []State{Completing}}
+	makesRoom     = handler{do: (*Lifecycle).preemptChanged, say: "stop the members, if the gang still runs while its new request waits for room", to: []State{Completing}}
 	resize        = handler{do: (*Lifecycle).resize, say: "register the job with its new number of members", to: []State{Starting}}
-	change        = handler{do: (*Lifecycle).change, say: "register the job with pins to the offered GPUs; stop it first if they overlap its present ones", to: []State{Starting, Running}}
+	change        = handler{do: (*Lifecycle).change, say: "register the job with pins to the offered GPUs; first stop the gang if it holds some of these GPUs", to: []State{Starting, Running}}
 	move          = handler{do: (*Lifecycle).move, say: "add the gate, keep the pins, and stop the members", to: []State{Stopping, Completing}}
 )
 

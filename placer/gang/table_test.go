@@ -114,8 +114,8 @@ placer remembers: why it stops a gang, the outcome of a registration, and earlie
 	b.WriteString(`
 ## What the placer does
 
-The arrows show what the placer does. Events in Nomad may take a gang from any state to any other at any moment: its
-author may edit, stop or purge the job, its members may end or fail, or a node may go down.
+The arrows show what the placer does. Events in Nomad can take a gang from any state to any other at any moment:
+its author may edit, stop or purge the job, members may end or fail, or a node may go down.
 
 ` + "```mermaid\nstateDiagram-v2\n")
 	for _, s := range States() {
@@ -124,7 +124,7 @@ author may edit, stop or purge the job, its members may end or fail, or a node m
 			fmt.Fprintf(&b, "  %s --> %s\n", s, to)
 		}
 	}
-	b.WriteString("```\n\n## What is due in each state\n\nOnce a cycle each gang is reconciled: the placer goes through the steps of its state, in this order, until a step changes\nsomething in Nomad. After a failure the gang waits before its next try: 2 s at first, 5 min at most. Steps marked * do\nnot wait for that. In most states these steps come first:\n\n")
+	b.WriteString("```\n\n## What is due in each state\n\nIn each cycle, the placer reconciles each gang: it takes the steps of the gang's state, in this order, until a step\nchanges something in Nomad. After a failure, the placer waits before it tries the gang again: 2 s at first, 5 min at\nmost. Steps marked * do not wait. In most states these steps come first:\n\n")
 	for _, d := range []duty{dutyRecord, dutyPosition, dutyOverwritten, dutyUndo} {
 		fmt.Fprintf(&b, "* %s\n", d.say)
 	}
@@ -157,9 +157,9 @@ author may edit, stop or purge the job, its members may end or fail, or a node m
 		b.WriteString("\n")
 	}
 	b.WriteString(`
-` + "`sync`" + ` has the gang tell the queue what happened to it since the last cycle. The other five are the queue's decisions;
-*refuse* tells the queue that the gang does not start, or is not stopped, moved or resized. The stories in
-placer/gang/testdata/stories show the handling of each event.
+With ` + "`sync`" + `, the gang tells the queue what has happened to it since the last cycle. The other five events are decisions
+of the queue. *refuse* tells the queue that the gang does not start, or is not stopped, moved or resized. The stories in
+placer/gang/testdata/stories show how each event is handled.
 `)
 	return b.String()
 }
