@@ -86,7 +86,7 @@ type Command struct {
 	// Released returns an error if the plugin's state directory has an order to release the
 	// driver.
 	Released func(stateDir string) error
-	// StateDir is that directory, unless a flag names another.
+	// StateDir is the plugin's state directory, unless a flag names another.
 	StateDir string
 	// Terminal means that stderr is a terminal.
 	Terminal       bool
@@ -247,8 +247,8 @@ func (c Command) measure(ctx context.Context, o options) (Report, error) {
 	return report, nil
 }
 
-// targets returns the GPUs to measure. NVML's values become part of their keys. Without
-// NVML, the CUDA driver at least lists the GPUs.
+// targets returns the GPUs to measure. NVML's values become part of the GPUs' comparability keys.
+// Without NVML, the CUDA driver at least lists the GPUs.
 func (c Command) targets(ctx context.Context, o options, b Backend, run *Runner) ([]Target, error) {
 	inv, err := gpu.Within(cmp.Or(c.patience, gpu.DriverWithin), "listing the GPUs", b.Scan)
 	if errors.Is(err, gpu.ErrNoAnswer) {
@@ -319,7 +319,7 @@ func (r Runner) refuseBusy(ctx context.Context, all []gpu.Device, targets []Targ
 	return nil
 }
 
-// deliver writes the report to the requested place.
+// deliver writes the report to the file and prints it, as the flags request.
 func (c Command) deliver(o options, r Report) error {
 	data, err := r.Encode()
 	if err != nil {

@@ -28,7 +28,7 @@ func ballotOf(r Result) ballot {
 	return b
 }
 
-// dissent is a GPU's disagreement with the others of its key.
+// dissent is a GPU's disagreement with the other GPUs that have its key.
 type dissent struct {
 	class pal.AppClass
 	// wrong means that most of the others agree on another result. If it is false, nobody
@@ -59,7 +59,8 @@ func vote(ballots []ballot) map[string][]dissent {
 	return out
 }
 
-// compare compares one GPU's checksum with those of its key.
+// compare returns a GPU's dissent, from its checksum and the numbers of GPUs with its key by
+// checksum.
 func compare(class pal.AppClass, sum string, count map[string]int) (dissent, bool) {
 	if sum == "" || len(count) < 2 {
 		return dissent{}, false

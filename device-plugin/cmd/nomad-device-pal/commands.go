@@ -23,7 +23,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/internal/version"
 )
 
-// command is one subcommand: it parses its own flags.
+// command is one subcommand. It parses its own flags.
 type command struct {
 	synopsis string
 	help     string
@@ -138,12 +138,12 @@ Usage: nomad-device-pal <command> [options]
 
 Commands:`
 
-// help is printed when a person starts the binary.
+// help returns the text that a person sees who starts the binary without a command or with -help.
 func help(commands map[string]cli.CommandFactory) string {
 	var b strings.Builder
 	b.WriteString(introduction + "\n")
 	for _, name := range slices.Sorted(maps.Keys(commands)) {
-		c, _ := commands[name]() // these never fail
+		c, _ := commands[name]() // the factories never fail
 		fmt.Fprintf(&b, "    %-12s %s\n", name, c.Synopsis())
 	}
 	return strings.TrimRight(b.String(), "\n")

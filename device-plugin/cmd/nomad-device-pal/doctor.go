@@ -41,7 +41,7 @@ const (
 	statusFail = "fail"
 )
 
-// diagnosis runs the checks in order. Later checks use what earlier ones found.
+// diagnosis runs the checks in order. Later checks use the results of earlier checks.
 type diagnosis struct {
 	source
 	nomadConfig string
@@ -54,7 +54,7 @@ type diagnosis struct {
 	self        string        // path of this binary
 	root        string        // parent of /dev and /proc
 	agent       nomadConfig
-	agentErr    error // why agent is not known
+	agentErr    error // why Nomad's configuration could not be read
 	inv         *gpu.Inventory
 	groups      []*device.DeviceGroup
 	findings    []finding
@@ -105,8 +105,8 @@ func (d *diagnosis) run() {
 	d.calibration()
 }
 
-// hardware checks driver and GPUs. It skips them while the driver is released: opening it here
-// would block a reset.
+// hardware checks the driver, the GPUs and CUDA. It skips GPUs and CUDA while the driver is
+// released, because an open driver blocks a reset.
 func (d *diagnosis) hardware() {
 	real := d.inventory == ""
 	if real {
@@ -143,7 +143,7 @@ func (d *diagnosis) driver() {
 	}
 }
 
-// wsl checks the driver under WSL2: it is the driver of Windows.
+// wsl checks the driver under WSL2, which is the driver of Windows.
 func (d *diagnosis) wsl() {
 	if _, err := os.Stat(d.path(gpu.WSLLibraries)); err != nil {
 		d.add(statusFail, "driver", "this is WSL2, and "+gpu.WSLLibraries+" is missing: Windows has no NVIDIA driver for it",
@@ -153,7 +153,7 @@ func (d *diagnosis) wsl() {
 	d.add(statusOK, "driver", "this is WSL2: the driver is Windows's, its libraries are in "+gpu.WSLLibraries+"; it reports no events (Xid), so faults appear only in the next scan", "")
 }
 
-// path returns the path of a file of this machine.
+// path returns the path of a file below root.
 func (d *diagnosis) path(name string) string { return filepath.Join(d.root, name) }
 
 // permissions looks at the device files.
@@ -178,7 +178,7 @@ func (d *diagnosis) permissions() {
 	}
 }
 
-// devices reads the first fingerprint, as Nomad would.
+// devices lists the GPUs, and then checks their health.
 func (d *diagnosis) devices() {
 	cfg := d.config()
 	b := open(cfg)
@@ -222,7 +222,7 @@ func (d *diagnosis) devices() {
 	d.health()
 }
 
-// health reads what the plugin would publish.
+// health reports the health of the GPUs as the plugin would publish it.
 func (d *diagnosis) health() {
 	groups, err := firstFingerprint(d.plugin())
 	if err != nil {
@@ -244,8 +244,8 @@ func (d *diagnosis) health() {
 	}
 }
 
-// degraded reports a GPU that works, but not as it should. A question that the driver
-// cannot answer is a fault that somebody must look into.
+// degraded reports a GPU that works, but not as it should. If the driver could not answer a
+// question about the GPU, the check fails, because somebody must look into the cause.
 func (d *diagnosis) degraded(id, reasons string) {
 	status := statusWarn
 	var fixes []string
@@ -277,10 +277,9 @@ func (d *diagnosis) hidden(inv gpu.Inventory) {
 	}
 }
 
-// unlisted finds GPUs on the PCI bus that NVML does not list: the GPU fell off
-// before the driver was loaded, the driver could not start it, or another
-// driver owns it. A GPU or virtual function that is passed through to a virtual
-// machine is not reported.
+// unlisted reports GPUs on the PCI bus that NVML does not list. Such a GPU fell off the bus before
+// the driver was loaded, or the driver could not start it, or another driver owns it. A GPU or
+// virtual function that is passed through to a virtual machine is not reported.
 func (d *diagnosis) unlisted(inv gpu.Inventory) {
 	named := map[string]bool{}
 	for _, dev := range inv.Devices {
@@ -337,7 +336,8 @@ func (d *diagnosis) placement() {
 	d.label(c, d.blockName())
 }
 
-// blockName returns the label that Nomad knows this binary by: its file name in plugin_dir.
+// blockName returns the label of this plugin's block: the binary's file name in plugin_dir, without
+// extension.
 func (d *diagnosis) blockName() string {
 	name := cmp.Or(d.agent.installed(d.self), filepath.Base(d.self))
 	return strings.TrimSuffix(name, filepath.Ext(name))

@@ -25,8 +25,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/statedir"
 )
 
-// configured fills in what no flag set: from the plugin's block in Nomad's configuration, then from
-// the defaults.
+// configured sets the options that no flag set. Their values come from the plugin's block in
+// Nomad's configuration, or else from the defaults.
 func (d *diagnosis) configured() {
 	for _, b := range d.agent.blocks {
 		if b.Name != d.blockName() {
@@ -40,7 +40,7 @@ func (d *diagnosis) configured() {
 		case dir != nil:
 			d.stateless = d.stateDir == "" && *dir == ""
 			d.stateDir = cmp.Or(d.stateDir, *dir)
-		case emulated: // several may run on one machine
+		case emulated: // several emulated plugins can run on one machine
 			d.stateless = d.stateDir == ""
 		}
 		d.profile, d.ignored = cmp.Or(d.profile, b.Config.Profile), b.Config.Ignored
@@ -184,7 +184,7 @@ func (d *diagnosis) state() {
 }
 
 // leftAlone reports whether the operator has ordered the running plugin to release the driver. If
-// so, doctor does not open it either.
+// so, doctor does not open the driver either.
 func (d *diagnosis) leftAlone() bool {
 	if d.stateless {
 		return false
@@ -200,7 +200,7 @@ func (d *diagnosis) leftAlone() bool {
 	return !until.IsZero() && d.inventory == ""
 }
 
-// latched looks for faults that the running plugin remembers and no scan shows.
+// latched reports faults that the running plugin remembers. A scan does not show them.
 func (d *diagnosis) latched() {
 	if d.inv == nil {
 		return
@@ -215,7 +215,7 @@ func (d *diagnosis) latched() {
 	}
 }
 
-// measured looks for GPUs that the running plugin could not measure or rate.
+// measured reports GPUs that the running plugin could not measure or rate.
 func (d *diagnosis) measured() {
 	troubles, err := measure.Troubles(statedir.Dir(d.stateDir))
 	if err != nil {
@@ -226,7 +226,7 @@ func (d *diagnosis) measured() {
 	}
 }
 
-// missing looks for stored GPUs that the scan did not find.
+// missing reports GPUs of the plugin's stored list that the scan did not find.
 func (d *diagnosis) missing(writable bool) {
 	if d.inv == nil {
 		return

@@ -52,7 +52,7 @@ func remeasureCommand(ui cli.Ui) *command {
 	}
 }
 
-// order is a subcommand that leaves an order for the running plugin.
+// order runs a subcommand that gives the running plugin an order about one GPU.
 func order(ui cli.Ui, name string, args []string, kind statedir.Orders, done string) int {
 	fs := flag.NewFlagSet(name, flag.ContinueOnError)
 	dir, known, code, ok := orderFlags(ui, fs, args, 1)
@@ -134,8 +134,9 @@ func resumeCommand(ui cli.Ui) *command {
 	}
 }
 
-// orderFlags parses the flags of an order about one GPU (uuids is 1), or about the whole node (0).
-// known are the plugin's GPUs; ok is false when the command must end with code.
+// orderFlags parses the flags of an order. uuids is 1 if the order is about one GPU, and 0 if it is
+// about the whole node. known are the plugin's GPUs. If ok is false, the command must end with
+// code.
 func orderFlags(ui cli.Ui, fs *flag.FlagSet, args []string, uuids int) (dir string, known []string, code int, ok bool) {
 	fs.StringVar(&dir, "state-dir", deviceplugin.DefaultStateDir, "")
 	if code, ok := parseFlags(ui, fs, args); !ok {
@@ -161,8 +162,8 @@ func orderFlags(ui cli.Ui, fs *flag.FlagSet, args []string, uuids int) (dir stri
 	return dir, known, 0, true
 }
 
-// releaseWithin is how long the plugin may take to release the driver. First a running scan must
-// end; then the plugin ends measurements and MPS control daemons.
+// releaseWithin is the maximum time for the plugin to release the driver. The plugin first waits
+// for a running scan to end, and then ends measurements and MPS control daemons.
 const releaseWithin = time.Minute
 
 // moment is the format of displayed times. It names the zone, so the reader need not guess.
