@@ -229,8 +229,8 @@ func (s *stream) settle(r scanResult) time.Duration {
 	return wait
 }
 
-// unscanned makes the view from the stored list of GPUs if the first scan takes too long. Callers
-// hold mu.
+// unscanned makes the view from the stored list of GPUs, as GPUs that do not answer, if the first
+// scan takes too long. Callers hold mu.
 func (s *stream) unscanned() {
 	if s.p.scanned {
 		return

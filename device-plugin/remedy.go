@@ -23,8 +23,8 @@ const (
 	remedyNVLink = "nvidia-smi nvlink -i $GPU -s and -e show links and errors; have its bridge or seating checked; " + remedyReset
 )
 
-// Remedy returns what an operator should type about the reason in a health description. id
-// is the physical GPU's, dir the plugin's state directory.
+// Remedy returns what an operator should type about the reason in a health description. id is that
+// of the physical GPU, and dir is the plugin's state directory.
 func Remedy(reason, id, dir string) string {
 	text := strings.ReplaceAll(remedy(strings.TrimPrefix(reason, reasonDegraded+":")), "$GPU", id)
 	return orders.ReplaceAllStringFunc(text, func(order string) string { return order + ofStateDir(dir) })

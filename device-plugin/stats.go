@@ -15,7 +15,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
-// sampleWait is how long a reading may take before the previous one is sent.
+// sampleWait is how long Stats waits for a reading before it sends the previous one.
 const sampleWait = 2 * time.Second
 
 // Stats sends statistics every interval until ctx ends. GPUs are not read more
@@ -48,7 +48,7 @@ func (p *Plugin) sendStats(ctx context.Context, interval time.Duration, out chan
 		}
 		groups := p.stats()
 		if groups == nil {
-			continue // nothing is known yet: send no message rather than an empty one
+			continue // nothing is known yet: send no message instead of an empty one
 		}
 		select {
 		case out <- &device.StatsResponse{Groups: groups}:
@@ -58,9 +58,9 @@ func (p *Plugin) sendStats(ctx context.Context, interval time.Duration, out chan
 	}
 }
 
-// nextStats returns the time until the next statistics. They fall on a whole multiple of
-// interval, at least nine tenths of interval from now. Sooner, an old reading might be sent again,
-// and shares of the time since the last reading would cover too short a time.
+// nextStats returns the time until the next statistics. They are sent at a whole multiple of
+// interval, at least nine tenths of interval from now. If they were sent sooner, an old reading
+// might be sent again, and shares of the time since the last reading would cover too short a time.
 func nextStats(now time.Time, interval time.Duration) time.Duration {
 	wait := gpu.UntilTick(now, interval)
 	if wait < interval-interval/10 {
@@ -69,7 +69,8 @@ func nextStats(now time.Time, interval time.Duration) time.Duration {
 	return wait
 }
 
-// stats takes one reading; nil if there are no devices, or the driver is released.
+// stats returns the statistics of one reading; nil if there are no devices, or the driver is
+// released.
 func (p *Plugin) stats() []*device.DeviceGroupStats {
 	p.mu.Lock()
 	v, samples, least, away := p.view, p.samples, p.cfg.Stats.MinInterval, p.away()
@@ -138,8 +139,8 @@ func (v *view) instance(id string, s gpu.Sample, taken time.Time) *device.Device
 // statistics collects one device's values.
 type statistics map[string]*structs.StatValue
 
-// incumbent sets nomad-device-nvidia's eleven statistics, with its names, units and shapes,
-// because dashboards use them. Unknown values are "N/A", as there.
+// incumbent sets nomad-device-nvidia's eleven statistics, with its names, units and shapes, because
+// dashboards use them. Unknown values are "N/A", as in nomad-device-nvidia.
 func (st statistics) incumbent(s gpu.Sample) {
 	var watts *int64
 	if s.PowerW != nil {

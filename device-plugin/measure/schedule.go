@@ -139,9 +139,9 @@ type pastSession struct {
 	Times map[pal.AppClass]float64 `json:"times"`
 }
 
-// If mostDowns sessions in a row end with a crash of the plugin or the machine, the GPU is measured
-// only if an operator or the GPU's own task requests it. All GPUs at full power can overload a
-// power supply, and a machine must not reboot forever.
+// mostDowns is the number of sessions in a row that end with a crash of the plugin or the machine,
+// after which a GPU is measured only if an operator or the GPU's own task requests it. All GPUs at
+// full power can overload a power supply, and a machine must not reboot forever.
 const mostDowns = 3
 
 // keptSessions is the length of a GPU's history.

@@ -77,8 +77,8 @@ func (b *Backend) migInstances(r *reader, dev nvml.Device, parent gpu.Device) (d
 	return d
 }
 
-// read reads the MIG instance at one index. Questions that fail for it say nothing about
-// its siblings.
+// read reads the MIG instance at one index. Questions that fail for one instance say nothing about
+// the others.
 func (d *division) read(r *reader, i int, dev nvml.Device, parent gpu.Device) {
 	own := &reader{sym: r.sym, lost: r.lost}
 	child, ret := answer(own, "nvmlDeviceGetMigDeviceHandleByIndex", func() (nvml.Device, nvml.Return) {
@@ -110,8 +110,9 @@ func onOff(mode int) string {
 	return "off"
 }
 
-// readMIG reads one MIG instance. Memory and size are its own; power, clocks and location
-// are its GPU's. It returns why the instance cannot be identified.
+// readMIG reads one MIG instance. Memory and size are those of the instance; power, clocks and
+// location are those of its GPU. If the instance cannot be identified, readMIG returns the failure
+// that is the reason.
 func readMIG(r *reader, child, dev nvml.Device, parent gpu.Device) (migInstance, gpu.Failure) {
 	uuid, ret := answer(r, "nvmlDeviceGetUUID", child.GetUUID)
 	if ret != nvml.SUCCESS || !isID(uuid) {

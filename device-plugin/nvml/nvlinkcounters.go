@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// noisyFrom is how many errors per second on all NVLinks of a GPU make it degraded;
-	// DCGM uses this limit for one link. It recovers below quietBelow.
+	// noisyFrom is how many errors per second on all NVLinks of a GPU make it degraded; DCGM uses
+	// this limit for one link. A degraded GPU recovers below quietBelow.
 	noisyFrom  = 100.0
 	quietBelow = 10.0
 	// noiseOver is the shortest time over which a rate is computed.

@@ -154,7 +154,8 @@ func table(page string) map[string]said {
 	return says
 }
 
-// least is the time, in seconds, from which a part is compared: chance matters less in long parts.
+// least is the minimum time, in seconds, of parts that are compared, because chance matters less in
+// long parts.
 const least = 20
 
 // compare returns which parts took more than twice or less than half of the table's time;
