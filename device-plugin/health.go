@@ -193,7 +193,7 @@ func (h *health) event(now time.Time, id string, xid int, whole bool, cfg Health
 }
 
 // containedBeside handles the Xid 94 of another MIG instance of the GPU. If an earlier Xid 48 named
-// the whole GPU, it concerned that instance.
+// the whole GPU, that Xid concerned the other instance.
 func (h *health) containedBeside(now time.Time, id string) {
 	r := h.record(id)
 	if r.beside = now; r.whole {

@@ -120,14 +120,14 @@ type Question struct {
 // weight Nothing: their failure says nothing about the GPU's ability to work.
 func Questions() []Question {
 	const sensor = "every GPU has this value; a single sensor may break while the GPU still computes"
-	const judged = "it shows faults of the GPU, which go unseen without an answer"
+	const judged = "the answer shows faults of the GPU, which otherwise go unseen"
 	return []Question{
 		{"nvmlDeviceGetCount", Identity, "without the count, no GPU can be read"},
 		{"nvmlDeviceGetHandleByIndex", Identity, "the driver cannot open the GPU"},
 		{"nvmlDeviceGetUUID", Identity, "a job is given a GPU by its UUID"},
 		{"nvmlDeviceGetName", Identity, "the name determines the device group; without it, two jobs could get the GPU"},
 		{"nvmlDeviceGetTemperature", Basic, sensor},
-		{"nvmlDeviceGetMemoryInfo", Basic, "every GPU has memory; one that shares the machine's memory answers \"not supported\", which is no failure"},
+		{"nvmlDeviceGetMemoryInfo", Basic, "every GPU has memory; a GPU that shares the machine's memory answers \"not supported\", which is no failure"},
 		{"nvmlDeviceGetUtilizationRates", Basic, "every GPU that is not in MIG mode counts its utilization"},
 		{"nvmlDeviceGetClockInfo", Basic, sensor},
 		{"nvmlDeviceGetPowerUsage", Basic, sensor},

@@ -129,7 +129,7 @@ func (s *Scheduler) answered(err error) {
 	s.ready, s.asking = s.ready.after(time.Now(), err), nil
 	switch not := s.ready.not(s.fabricSaid()); {
 	case not && !before:
-		s.log.Warn("CUDA does not start on this node: its GPUs are unhealthy until it does", "error", err)
+		s.log.Warn("CUDA does not start on this node: its GPUs are unhealthy until CUDA starts", "error", err)
 		s.tell()
 	case before && !not:
 		s.log.Info("CUDA starts again on this node")

@@ -249,7 +249,7 @@ func (r *record) recover() bool {
 		return false
 	}
 	r.Tried, r.Begun = r.Begun, time.Time{}
-	r.Problem = "the plugin or the machine went down meanwhile"
+	r.Problem = "the plugin or the machine went down during the measurement"
 	r.Failures++
 	r.Downs++
 	return true

@@ -5,8 +5,8 @@
 // has a problem. There is one daemon for each GPU that tasks share by the Multi-Process Service.
 //
 // The plugin decides which GPUs have a daemon. It starts and watches its own daemons
-// ([Daemon.Own]), and restarts each at most a few times within ten minutes. It does not start or
-// end an operator's daemon, but watches it, too. The code follows NVIDIA's documentation,
+// ([Daemon.Own]), and starts each at most five times within ten minutes. It does not start or end
+// an operator's daemon, but watches it, too. The code follows NVIDIA's documentation,
 // "Multi-Process Service" (docs.nvidia.com/deploy/mps) and nvidia-cuda-mps-control(1). The code has
 // not run with a real daemon yet.
 //

@@ -68,7 +68,7 @@ func NewKeeper(log hclog.Logger, left []Daemon, save func([]Daemon) error) *Keep
 	return k
 }
 
-// Want sets which daemons must run, by GPU. Run starts these daemons. It ends the plugin's other
+// Want sets which daemons must run, by GPU. Run starts these daemons, and ends the plugin's other
 // daemons, except on GPUs in leave.
 func (k *Keeper) Want(want map[string]Daemon, leave map[string]bool) {
 	k.mu.Lock()
@@ -331,7 +331,7 @@ func (k *Keeper) Pause(ctx context.Context) {
 		clients, _, err := d.servers(ctx)
 		for _, of := range clients {
 			if len(of) > 0 {
-				k.log.Warn("an MPS control daemon keeps running, because tasks use it: end them to reset the GPU", "gpu", d.GPU, "processes", of)
+				k.log.Warn("an MPS control daemon keeps running, because tasks use it: the GPU cannot be reset until these tasks have ended", "gpu", d.GPU, "processes", of)
 				return false
 			}
 		}

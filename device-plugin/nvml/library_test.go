@@ -519,7 +519,7 @@ func TestLibraryInTheDriversFolder(t *testing.T) {
 	root, name := sysRoot(t), "libnvidia-ml-elsewhere.so.1"
 	b := Open(Options{Library: name, Root: root})
 	defer b.Close()
-	if _, err := b.Scan(); err == nil || !strings.Contains(err.Error(), "neither where the linker looks nor in /usr/local/nvidia/lib64") {
+	if _, err := b.Scan(); err == nil || !strings.Contains(err.Error(), "neither where the dynamic linker looks nor in /usr/local/nvidia/lib64") {
 		t.Errorf("no library: %v", err)
 	}
 	dir := filepath.Join(root, "usr/local/nvidia/lib64")

@@ -163,7 +163,7 @@ func checkLibrary(path string) error {
 func notLoaded(path string) string {
 	where := ""
 	if !strings.Contains(path, "/") {
-		where = fmt.Sprintf("; it is neither where the linker looks nor in %s", strings.Join(gpu.LibraryDirs(), ", "))
+		where = fmt.Sprintf("; the library is neither where the dynamic linker looks nor in %s", strings.Join(gpu.LibraryDirs(), ", "))
 	}
 	return fmt.Sprintf("NVML library %q cannot be loaded: is the NVIDIA driver installed?%s (config key nvml_library)", path, where)
 }

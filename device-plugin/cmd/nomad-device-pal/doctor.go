@@ -68,8 +68,8 @@ func doctorCommand(ui cli.Ui) *command {
   Checks the driver, NVML, CUDA, permissions, the GPUs, the state directory with its
   faults and failed measurements, where this plugin is installed, its block in Nomad's
   configuration, and the profile. It also checks whether Nomad reports which GPUs
-  allocations hold: without that, the plugin measures no GPU. Options that are not
-  set come from the plugin's block. Exits with 1 if a check fails.
+  allocations hold, because the plugin measures no GPU without this report. Options that
+  you leave out come from the plugin's block. Exits with 1 if a check fails.
 ` + sourceHelp + `  -nomad-config=PATH
                    Nomad's configuration file or directory (default /etc/nomad.d).
   -state-dir=DIR   The plugin's state_dir.
@@ -146,7 +146,7 @@ func (d *diagnosis) driver() {
 // wsl checks the driver under WSL2, which is the driver of Windows.
 func (d *diagnosis) wsl() {
 	if _, err := os.Stat(d.path(gpu.WSLLibraries)); err != nil {
-		d.add(statusFail, "driver", "this is WSL2, and "+gpu.WSLLibraries+" is missing: Windows has no NVIDIA driver for it",
+		d.add(statusFail, "driver", "this is WSL2, and "+gpu.WSLLibraries+" is missing: Windows has no NVIDIA driver for WSL2",
 			"install NVIDIA's driver on Windows, not in Linux; then run in Windows: wsl --update, wsl --shutdown")
 		return
 	}
@@ -257,7 +257,7 @@ func (d *diagnosis) degraded(id, reasons string) {
 			fixes = append(fixes, fix)
 		}
 	}
-	d.add(status, "health", id+" is degraded: "+reasons, strings.Join(fixes, "; ")+"; until then it is in class 5, the slowest")
+	d.add(status, "health", id+" is degraded: "+reasons, strings.Join(fixes, "; ")+"; until then the GPU is in class 5, the slowest")
 }
 
 // physical returns the GPU that a device belongs to.
@@ -304,7 +304,7 @@ func (d *diagnosis) unlisted(inv gpu.Inventory) {
 			continue
 		}
 		d.add(statusWarn, "gpus", fmt.Sprintf("the PCI bus has a GPU at %s that NVML does not list (kernel driver: %s)", bus, driver),
-			"lspci -k -s "+bus+" shows which driver owns it, dmesg | grep "+bus+" shows why NVML does not; if the GPU is old, the driver may no longer support it")
+			"lspci -k -s "+bus+" shows which driver owns it, dmesg | grep "+bus+" shows why NVML does not list the GPU; if the GPU is old, the driver may no longer support it")
 	}
 }
 
@@ -318,7 +318,7 @@ func (d *diagnosis) placement() {
 	c := d.agent
 	if d.agentErr != nil {
 		d.add(statusWarn, "placement", fmt.Sprintf("Nomad's configuration cannot be read: %v; plugin_dir is unknown", d.agentErr),
-			"pass its path with -nomad-config; put this binary into plugin_dir; its block is plugin \"nomad-device-pal\" { config {} }")
+			"pass the configuration's path with -nomad-config; put this binary into plugin_dir; the binary's block is plugin \"nomad-device-pal\" { config {} }")
 		return
 	}
 	for _, w := range c.unreadable {
@@ -370,7 +370,7 @@ func (d *diagnosis) calibration() {
 		return
 	}
 	if err != nil {
-		d.add(statusFail, "profile", d.profile+": "+err.Error(), "write it again; until then the plugin keeps the previous one")
+		d.add(statusFail, "profile", d.profile+": "+err.Error(), "write the file again; until then the plugin keeps the previous profile")
 		return
 	}
 	unknown := 0

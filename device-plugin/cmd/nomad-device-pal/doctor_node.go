@@ -158,7 +158,7 @@ func (d *diagnosis) state() {
 	}
 	switch st, err := os.Stat(d.stateDir); {
 	case os.IsNotExist(err):
-		d.add(statusWarn, "state", "state_dir "+d.stateDir+" does not exist yet", "the plugin makes it when it runs as root")
+		d.add(statusWarn, "state", "state_dir "+d.stateDir+" does not exist yet", "the plugin makes the directory when it runs as root")
 		return
 	case err != nil:
 		d.add(statusFail, "state", err.Error(), "")
@@ -173,7 +173,7 @@ func (d *diagnosis) state() {
 	}
 	probe, err := os.CreateTemp(d.stateDir, ".doctor-*")
 	if err != nil {
-		d.add(statusFail, "state", "state_dir cannot be written: "+err.Error(), "run doctor as root, as Nomad's client runs; if that fails too, fix owner and mode of the directory")
+		d.add(statusFail, "state", "state_dir cannot be written: "+err.Error(), "run doctor as root, like Nomad's client; if this check then fails again, fix owner and mode of the directory")
 	} else {
 		probe.Close()
 		os.Remove(probe.Name())
@@ -195,7 +195,7 @@ func (d *diagnosis) leftAlone() bool {
 		d.add(statusWarn, "released", err.Error(), deviceplugin.Order(d.stateDir, "resume"))
 	case !until.IsZero():
 		d.add(statusWarn, "released", "the driver is released until "+until.Local().Format(moment)+": the plugin's GPUs are unhealthy in Nomad, and doctor checked neither GPUs nor CUDA",
-			"to end that: "+deviceplugin.Order(d.stateDir, "resume"))
+			"to end the release: "+deviceplugin.Order(d.stateDir, "resume"))
 	}
 	return !until.IsZero() && d.inventory == ""
 }
@@ -211,7 +211,7 @@ func (d *diagnosis) latched() {
 	}
 	for _, id := range slices.Sorted(maps.Keys(faults)) {
 		d.add(statusFail, "health", id+" is unhealthy: "+faults[id]+", as the plugin remembers", deviceplugin.Remedy(faults[id], id, d.stateDir)+
-			"; if that is done: "+deviceplugin.Order(d.stateDir, "clear", id))
+			"; when this is done: "+deviceplugin.Order(d.stateDir, "clear", id))
 	}
 }
 
@@ -222,7 +222,7 @@ func (d *diagnosis) measured() {
 		d.add(statusWarn, "state", err.Error(), "the plugin starts without this file and measures again")
 	}
 	for _, id := range slices.Sorted(maps.Keys(troubles)) {
-		d.add(statusWarn, "measure", id+" "+troubles[id], "when that is fixed: "+deviceplugin.Order(d.stateDir, "remeasure", id))
+		d.add(statusWarn, "measure", id+" "+troubles[id], "when the cause is fixed: "+deviceplugin.Order(d.stateDir, "remeasure", id))
 	}
 }
 

@@ -43,7 +43,8 @@ const sourceHelp = `
 
 // stateDirHelp documents -state-dir for the commands that open the driver themselves.
 const stateDirHelp = `  -state-dir=DIR   The plugin's state_dir (default /var/lib/nomad-device-pal). If the
-                   plugin there has released the driver, this command does not open it.
+                   plugin with this state_dir has released the driver, this command
+                   does not open the driver.
 `
 
 // parse reads the flags; ok is false when the command must end with code.
@@ -107,7 +108,7 @@ func released(stateDir string) error {
 	if err != nil || until.IsZero() {
 		return nil // a user who cannot read the plugin's orders cannot have given them
 	}
-	return fmt.Errorf("the driver is released until %s, and this command would open it. To end the release: %s", until.Local().Format(moment), deviceplugin.Order(stateDir, "resume"))
+	return fmt.Errorf("the driver is released until %s, and this command would open the driver. To end the release: %s", until.Local().Format(moment), deviceplugin.Order(stateDir, "resume"))
 }
 
 // released does the same for these flags. It returns nil if the GPUs come from an inventory file,

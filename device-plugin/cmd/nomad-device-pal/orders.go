@@ -22,10 +22,10 @@ func clearCommand(ui cli.Ui) *command {
 		synopsis: "Mark a GPU healthy again after a fatal Xid",
 		help: `Usage: nomad-device-pal clear [-state-dir=DIR] UUID
 
-  A fatal Xid keeps a GPU unhealthy until the driver reports that it recovered, the driver
-  is reloaded, the machine is rebooted, or you run this command. Use it also if a GPU or
-  its NVLinks were removed on purpose. The running plugin reads the order within a
-  second. A unique prefix of the UUID is enough.
+  A fatal Xid keeps a GPU unhealthy until the driver reports that the GPU recovered, the
+  driver is reloaded, the machine is rebooted, or you run this command. Run clear also if
+  a GPU or its NVLinks were removed on purpose. The running plugin reads the order within
+  a second. A unique prefix of the UUID is enough.
 
   -state-dir=DIR   The plugin's state_dir (default /var/lib/nomad-device-pal).
 `,
@@ -83,7 +83,7 @@ func among(known []string, name string) (string, error) {
 	}
 	switch {
 	case name == "" || len(found) == 0:
-		return "", fmt.Errorf("%q is not a GPU of this node (it has %s)", name, strings.Join(known, ", "))
+		return "", fmt.Errorf("%q is not a GPU of this node (its GPUs: %s)", name, strings.Join(known, ", "))
 	case len(found) > 1:
 		return "", fmt.Errorf("%q matches %d GPUs of this node: type more of it (%s)", name, len(found), strings.Join(found, ", "))
 	}
@@ -99,8 +99,8 @@ func releaseCommand(ui cli.Ui) *command {
   order the running plugin reports all GPUs of the node as unhealthy ("released"), ends
   measurements and closes NVML. Running tasks continue; Nomad starts no new ones on the
   GPUs. The command returns when the driver is closed, usually within seconds. The
-  plugin opens the driver again when the time is over or after resume, even if it
-  restarts in between.
+  plugin opens the driver again when the time is over or after resume, even if the
+  plugin restarts in between.
 
   -for=DURATION    How long, at most 24h (default 5m).
   -state-dir=DIR   The plugin's state_dir (default /var/lib/nomad-device-pal).
@@ -191,7 +191,7 @@ func runRelease(ui cli.Ui, args []string) int {
 	if err != nil {
 		return fail(ui, "release", errors.Join(err, deviceplugin.Release(dir, time.Now())))
 	}
-	ui.Output("The plugin has released the driver until " + until.Format(moment) + ". To end that: " + deviceplugin.Order(dir, "resume"))
+	ui.Output("The plugin has released the driver until " + until.Format(moment) + ". To end the release: " + deviceplugin.Order(dir, "resume"))
 	return 0
 }
 
