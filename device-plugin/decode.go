@@ -229,7 +229,7 @@ const longest = 100 * 365 * 24 * time.Hour
 func duration(value, least string) (time.Duration, error) {
 	d, err := time.ParseDuration(value)
 	if err != nil || d > longest {
-		return 0, fmt.Errorf("%q is not a duration such as 30s or 1m, of at most %.0fh (100 years)", value, longest.Hours())
+		return 0, fmt.Errorf("%q is not a duration of at most %.0fh (100 years), such as 30s or 1m", value, longest.Hours())
 	}
 	if bound, _ := time.ParseDuration(least); d < bound {
 		return 0, fmt.Errorf("%s is below the minimum %s", d, bound)

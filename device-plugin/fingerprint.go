@@ -46,8 +46,8 @@ const (
 	hungExit, restartExit = 70, 71
 )
 
-// Fingerprint sends the devices after the first scan, or at the deadline of the first message, and
-// then whenever they change, until ctx ends.
+// Fingerprint sends the devices until ctx ends: first after the first scan, or at the deadline of
+// the first message, and later whenever the devices change.
 func (p *Plugin) Fingerprint(ctx context.Context) (<-chan *device.FingerprintResponse, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -94,8 +94,8 @@ type stream struct {
 	profiles chan *profile.Profile // profiles from the file or from Nomad
 	waits    bool                  // the profile's file has not been read yet
 	books    chan books            // which tasks hold the GPUs whose form changes
-	// keeper is nil unless this stream runs it; troubled receives a value when one of its daemons
-	// begins or ceases to fail.
+	// keeper is nil unless this stream runs the keeper; troubled receives a value when one of its
+	// daemons begins or ceases to fail.
 	keeper   *mps.Keeper
 	troubled <-chan struct{}
 
@@ -302,7 +302,7 @@ func (s *stream) watch() (changed bool) {
 }
 
 // publish sends the view if it differs from the last one sent. The first message waits until the
-// first scan has ended and the profile has been read, but not beyond its deadline.
+// first scan has ended and the profile has been read, but not longer than patience.
 func (s *stream) publish(ctx context.Context) {
 	s.p.mu.Lock()
 	known, groups := s.p.scanned, s.p.view.groups()

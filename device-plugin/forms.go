@@ -102,7 +102,7 @@ func (p *Plugin) SharingProblems(inv gpu.Inventory) []string {
 }
 
 func (p *Plugin) saveForms() {
-	p.stored("the forms of shared GPUs cannot be stored: a change will not be noticed after a restart", p.store.Write(sharingFile, p.forms.shared))
+	p.stored("the forms of shared GPUs cannot be stored: after a restart, the plugin does not notice a change", p.store.Write(sharingFile, p.forms.shared))
 }
 
 // reshape gives a device its new form, because no task holds the device or the operator ordered the

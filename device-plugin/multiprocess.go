@@ -28,8 +28,8 @@ func (p *Plugin) openKeeper() *mps.Keeper {
 	return mps.NewKeeper(p.log, left, func(ds []mps.Daemon) error { return s.Write(daemonsFile, ds) })
 }
 
-// daemon returns the control daemon of a device that tasks share by MPS. ok is false if the
-// device has none, such as an emulated GPU without one in the configuration.
+// daemon returns the control daemon of a device that tasks share by MPS. ok is false if the device
+// has no daemon, for example an emulated GPU without a control program in the configuration.
 func (p *Plugin) daemon(d gpu.Device) (_ mps.Daemon, ok bool) {
 	block, known := p.sharedBy[d.ID]
 	if p.view.forms[d.ID].Mode != MPS || !known {
@@ -59,8 +59,8 @@ func (b SharingConfig) mostMemory(d gpu.Device) int64 {
 	return *d.MemoryMiB / int64(b.Replicas)
 }
 
-// wantDaemons tells the keeper which control daemons should run. Daemons of devices that change
-// their form run until the change. Callers hold mu.
+// wantDaemons tells the keeper which control daemons should run. The daemon of a device that waits
+// for its new form runs until the change. Callers hold mu.
 func (p *Plugin) wantDaemons() {
 	want := map[string]mps.Daemon{}
 	leave := map[string]bool{}

@@ -58,9 +58,9 @@ type Options struct {
 	Exit func(code int)
 	// Self is the command that runs measure.ChildMain; nil switches measuring off.
 	Self []string
-	// Patience is how long the first message waits for the first scan. 0 means firstWithin, since
-	// Nomad's client waits for that message when it starts. If the plugin has a stored list of
-	// GPUs, the message waits for at least firstHangAfter.
+	// Patience is how long the first message waits for the first scan. 0 means firstWithin, because
+	// Nomad's client waits for that message when the client starts. If the plugin has a stored list
+	// of GPUs, the message waits for at least firstHangAfter.
 	Patience time.Duration
 	// Recall is the state_dir of the node's running plugin, for commands that keep no state
 	// themselves. Memory errors that the running plugin has judged are not new to such a command.
@@ -195,7 +195,7 @@ func (p *Plugin) ready() {
 	p.health.restore(kept)
 	before, err := p.store.loadInventory()
 	if err != nil {
-		p.log.Warn("the stored list of GPUs is lost: a GPU that is missing now will not be noticed", "error", err)
+		p.log.Warn("the stored list of GPUs is lost: the plugin does not notice GPUs that are missing now", "error", err)
 	}
 	p.roster = &roster{stored: before.Devices, forgotten: map[string]bool{}}
 	if p.forms, err = openForms(p.store, before.Devices); err != nil {
@@ -330,7 +330,7 @@ const leastUptime = time.Minute
 func (p *Plugin) restartFor(err error) {
 	var u *gpu.Unavailable
 	if errors.As(err, &u) && u.Restart && time.Since(p.started) >= leastUptime {
-		p.log.Warn("ending the process so that Nomad starts one that loads the new driver's library")
+		p.log.Warn("ending the process so that Nomad starts a new one, which loads the new driver's library")
 		p.opts.Exit(restartExit)
 	}
 }

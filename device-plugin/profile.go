@@ -99,19 +99,20 @@ func (s *store) saveCopy(p *profile.Profile) error {
 func (s *stream) followFile(ctx context.Context) {
 	file := profileFile{path: s.cfg.ProfilePath, read: s.p.readProfile}
 	s.follow(ctx, func() time.Duration { return gpu.UntilTick(time.Now(), lookInterval) },
-		"profile is unusable, the previous one stays in force", file.look)
+		"profile is unusable, the previous profile stays in force", file.look)
 }
 
 // followNomad follows Nomad's Variables.
 func (s *stream) followNomad(ctx context.Context) {
 	source := nomad.Open(s.cfg.Nomad, s.cfg.ProfileFromNomad.Namespace)
 	s.follow(ctx, func() time.Duration { return s.cfg.ProfileFromNomad.Period },
-		"no profile from Nomad, the previous one stays in force", func() (*profile.Profile, error) { return source.Read(ctx) })
+		"no profile from Nomad, the previous profile stays in force", func() (*profile.Profile, error) { return source.Read(ctx) })
 }
 
-// follow sends every new profile until ctx ends, and nil if there is none at first. wait returns
-// the time until the next look. If the file is missing, half-written or bad, or Nomad does not
-// answer, the previous profile stays in force; follow logs the warning once for each reason.
+// follow sends every new profile until ctx ends. If there is no profile at first, it sends nil.
+// wait returns the time until the next look. If the file is missing, half-written or bad, or Nomad
+// does not answer, the previous profile stays in force; follow logs the warning once for each
+// reason.
 func (s *stream) follow(ctx context.Context, wait func() time.Duration, warning string, look func() (*profile.Profile, error)) {
 	problem := ""
 	for first := true; ; first = false {

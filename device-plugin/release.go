@@ -44,8 +44,8 @@ func Release(dir string, until time.Time) error {
 	return statedir.Dir(dir).Write(releaseFile, release{until.UTC().Round(0)})
 }
 
-// ReleasedUntil returns until when the plugin must leave the driver alone; zero if it can use the
-// driver. gone means that the plugin has released the driver.
+// ReleasedUntil returns until when the plugin must leave the driver alone; zero if there is no such
+// order. gone means that the plugin has released the driver.
 func ReleasedUntil(dir string, now time.Time) (until time.Time, gone bool, err error) {
 	var ordered, done release
 	d := statedir.Dir(dir)

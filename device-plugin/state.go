@@ -186,8 +186,8 @@ func MissingGPUs(dir string, inv gpu.Inventory) ([]string, error) {
 	return ids(r.stored), nil
 }
 
-// LatchedFaults returns the stored health reasons of GPUs, by id, from a state directory. It
-// leaves out reasons from before the machine's boot or the driver load that the scan found.
+// LatchedFaults returns the stored health reasons of GPUs, by id, from a state directory. It leaves
+// out reasons that are older than the machine's boot or the driver load that the scan found.
 func LatchedFaults(dir string, inv gpu.Inventory) (map[string]string, error) {
 	kept, err := openStore(dir).load()
 	h := newHealth()
@@ -203,8 +203,8 @@ func LatchedFaults(dir string, inv gpu.Inventory) (map[string]string, error) {
 	return out, err
 }
 
-// event applies an Xid to the device it names, or to all MIG instances of the
-// GPU it names. Callers hold mu.
+// event applies an Xid to the device that the event names, or to all MIG instances of the GPU that
+// it names. Callers hold mu.
 func (p *Plugin) event(now time.Time, e gpu.Event) {
 	hit := p.named(e.GPU)
 	if len(hit) == 0 {

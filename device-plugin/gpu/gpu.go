@@ -134,8 +134,8 @@ type Device struct {
 
 	Signals Signals
 
-	// Key and Times are the measured times per fixed work unit that the inventory contains
-	// (see attr.Measurement); empty if the backend has none.
+	// Times are measured times per fixed work unit from the inventory, and Key is their
+	// comparability key (see attr.Measurement). Both are empty if the backend has no times.
 	Key   string
 	Times map[pal.AppClass]float64
 	// Rates are the measured work rates (see attr.RateUnit).
@@ -187,8 +187,8 @@ type Signals struct {
 	// Slow means that the GPU was measured far below the rate that any healthy GPU of the
 	// model reaches.
 	Slow bool
-	// Wrong means that a measurement of the GPU computed another result than an earlier one, or
-	// than most GPUs of its kind.
+	// Wrong means that the GPU computed another result than in an earlier measurement, or than most
+	// GPUs of its kind.
 	Wrong bool
 	// ThermalSlowdown and PowerBrake mean that heat or a power brake lowers the clocks at this
 	// moment.

@@ -133,7 +133,7 @@ func Questions() []Question {
 		{"nvmlDeviceGetPowerUsage", Basic, sensor},
 		{"nvmlDeviceGetEnforcedPowerLimit", Detail, "how fast the GPU may run is not known"},
 		{"nvmlDeviceGetMaxClockInfo", Detail, "how fast the GPU may run is not known"},
-		{"nvmlDeviceGetMigMode", Detail, "the GPU may be in MIG mode: the last known state stays; without one, the GPU counts as whole"},
+		{"nvmlDeviceGetMigMode", Detail, "the GPU may be in MIG mode: the last known mode stays; if none is known, the GPU counts as whole"},
 		{"nvmlDeviceGetMaxMigDeviceCount", Detail, "the GPU is in MIG mode: the last known instances stay"},
 		{"nvmlDeviceGetRemappedRows", Detail, judged},
 		{"nvmlDeviceGetTotalEccErrors", Detail, judged},

@@ -13,8 +13,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Bounds for what the docs claim about a healthy GPU. They were set without a GPU, so a machine
-// that disagrees may be right.
+// Bounds for what the docs claim about a healthy GPU. These bounds were set without a GPU, so a
+// machine that disagrees may be right.
 const (
 	compileLimit  = 2.0   // seconds a kernel takes to compile
 	repeatLimit   = 0.004 // relative standard deviation of a kernel's runs

@@ -5,7 +5,7 @@
 // minutes, and reports where the machine disagrees with the docs. It needs the plugin's
 // binary and the NVIDIA driver, but no network.
 //
-// [Options.Plan] orders the steps by importance, and leaves out those that do not fit.
+// [Options.Plan] orders the steps by importance, and leaves out steps that do not fit.
 // [Options.Run] takes the steps and writes the [Record] with every result. [Claims] compares the
 // record with the docs; [Page] formats it for people. If a step fails or hangs, that is a finding,
 // and the next step follows.
@@ -131,8 +131,9 @@ type Mismatch struct {
 // Beside is the result of measuring while a job of ours ran.
 type Beside struct {
 	GPU string `json:"gpu"` // the GPU that the job ran on
-	// AloneMs is the job's time per unit when nothing else ran; NeighboursMs while all other GPUs
-	// were measured, 0 if there are none; ForcedMs while its own GPU was measured.
+	// AloneMs is the job's time per unit when nothing else ran. NeighboursMs is this time while all
+	// other GPUs were measured; 0 if there are none. ForcedMs is this time while the job's own GPU
+	// was measured.
 	AloneMs      float64 `json:"alone_ms"`
 	NeighboursMs float64 `json:"neighbours_ms,omitempty"`
 	ForcedMs     float64 `json:"forced_ms,omitempty"`

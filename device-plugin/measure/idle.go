@@ -33,10 +33,10 @@ func (u use) String() string {
 }
 
 // uses finds out what uses the GPUs with these ids. all are the node's GPUs. An empty result does
-// not prove that a GPU is free, because a task can hold a GPU for days without touching it. uses
-// also looks for the tasks of the reservations in tickets, which are by GPU; shown is what it found
-// out about them. Without tickets, it does not read the processes if the driver already reports a
-// use of each GPU.
+// not prove that a GPU is free, because a task can hold a GPU for days without touching it. tickets
+// are reservations, by GPU, for whose tasks uses looks, too; shown is the result, as in claims.
+// Without tickets, uses does not read the machine's processes if the driver already reports a use
+// of each GPU.
 func (r Runner) uses(all []gpu.Device, ids []string, tickets map[string]string) (_ map[string]use, shown map[string]bool) {
 	var samples map[string]gpu.Sample
 	if r.Sample != nil {

@@ -38,7 +38,7 @@ type kernel struct {
 	id, entry string
 	ptx       []byte
 	// blocks is the number of thread blocks of a launch for each SM. threads is the number of
-	// threads of a block, and shared its dynamic shared memory in bytes.
+	// threads of a block. shared is a block's dynamic shared memory, in bytes.
 	blocks, threads, shared uint32
 	// work is the work of one iteration of a thread, in FLOP or loads. If a warp or warpgroup works
 	// together, its work is divided among its threads.
@@ -79,7 +79,7 @@ func supports(major, minor int) error {
 	case major < 7:
 		return fmt.Errorf("compute capability %d.%d is too old: the kernels need 7.0 or later", major, minor)
 	case major > 9:
-		return fmt.Errorf("compute capability %d.%d is not supported yet: the kernels run up to 9.0 (Hopper)", major, minor)
+		return fmt.Errorf("compute capability %d.%d is not supported yet: the kernels support at most 9.0 (Hopper)", major, minor)
 	}
 	return nil
 }

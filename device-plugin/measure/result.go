@@ -16,7 +16,7 @@ import (
 // Format names the JSON form of a [Report].
 const Format = profile.MeasurementFormat
 
-// Report is the result of one measure command. nomad-pal can import a file with it.
+// Report is the result of one measure command. nomad-pal can import a file that contains a Report.
 type Report struct {
 	Format  string    `json:"format"`
 	Node    string    `json:"node,omitempty"` // host name
@@ -85,13 +85,13 @@ type App struct {
 	App    pal.AppClass `json:"app"`
 	Kernel string       `json:"kernel,omitempty"`
 	Work   string       `json:"work,omitempty"` // what one unit is
-	// Ms is the median time of a unit of work, CI the relative half width of its 95 %
-	// confidence interval, Sigma the relative standard deviation of the windows.
+	// Ms is the median time of a unit of work. CI is the relative half width of its 95 % confidence
+	// interval. Sigma is the relative standard deviation of the windows.
 	Ms    float64 `json:"ms"`
 	CI    float64 `json:"ci"`
 	Sigma float64 `json:"sigma"`
-	// Rate is the work rate in Unit, Share its share of the hardware's peak at the measured
-	// clock; 0 if unknown.
+	// Rate is the work rate in Unit. Share is the rate's share of the hardware's peak at the
+	// measured clock. Both are 0 if unknown.
 	Rate      float64 `json:"rate,omitempty"`
 	Unit      string  `json:"unit,omitempty"`
 	Share     float64 `json:"share_of_peak,omitempty"`

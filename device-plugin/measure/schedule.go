@@ -87,8 +87,8 @@ func identityOf(d gpu.Device, driver string) identity {
 // record is what the scheduler knows about one GPU, kept across restarts.
 type record struct {
 	Identity identity `json:"identity"`
-	// Key and Times are those of the last complete session; Measured is its start, zero if
-	// there was none.
+	// Key and Times are from the last complete session. Measured is the start of that session; zero
+	// if there was none.
 	Key      string                   `json:"key,omitempty"`
 	Times    map[pal.AppClass]float64 `json:"times,omitempty"`
 	Rates    map[pal.AppClass]float64 `json:"rates,omitempty"` // in attr.RateUnit
@@ -124,8 +124,8 @@ type record struct {
 	Reserved time.Time `json:"reserved,omitzero"`
 	Shown    bool      `json:"shown,omitempty"`
 	Asks     bool      `json:"asks,omitempty"`
-	// Last is the start of the last session that was not interrupted, and LastProblem why
-	// it gave no result.
+	// Last is the start of the last session that was not interrupted. LastProblem is why that
+	// session gave no result.
 	Last        time.Time `json:"last,omitzero"`
 	LastProblem string    `json:"last_problem,omitempty"`
 	// Sessions are the most recent complete ones, oldest first.
@@ -177,7 +177,8 @@ func (s Schedule) due(now time.Time, r record, id identity, c condition) (wait s
 	return ""
 }
 
-// wanted returns why a GPU needs no session now, idle or not; "" if it needs one.
+// wanted returns why a GPU needs no session now, whether the GPU is idle or not. It returns "" if
+// the GPU needs a session.
 func (s Schedule) wanted(now time.Time, r record, id identity, c condition) (wait string) {
 	switch {
 	case s.Mode == Off || s.Mode == Manual && !c.ordered && !c.asked:

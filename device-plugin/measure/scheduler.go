@@ -159,9 +159,9 @@ func (s *Scheduler) Observe(inv *gpu.Inventory, unhealthy map[string]bool) {
 	}
 }
 
-// reserveWait is how long Reserve waits for killed sessions to end. The driver destroys
-// their contexts one after the other, in up to two seconds each. A shorter wait would make
-// a task on a whole node fail.
+// reserveWait is how long Reserve waits for killed sessions to end. The driver destroys the
+// contexts of these sessions one after the other, in up to two seconds each. A shorter wait would
+// make a task on a whole node fail.
 const reserveWait = 20 * time.Second
 
 // Reserve ends the sessions of these GPUs. It returns the ticket with which the task can have its
@@ -604,8 +604,8 @@ func (s *Scheduler) look(now time.Time) {
 	}
 }
 
-// ticketsLast is how long to look for the first process of a reservation's task. Before it starts,
-// Nomad may have to pull an image or wait for a secret.
+// ticketsLast is how long to look for the first process of a reservation's task. Before this
+// process starts, Nomad may have to pull an image or wait for a secret.
 const ticketsLast = 15 * time.Minute
 
 // tickets returns, by GPU, the reservations whose tasks to look for. These are tasks without a

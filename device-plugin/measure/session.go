@@ -45,8 +45,8 @@ func DefaultPlan() Plan {
 // weights are the classes' shares of a session's time. Noisier classes need more time.
 var weights = map[pal.AppClass]float64{pal.ClassA: 30, pal.ClassB: 15, pal.ClassC: 6, pal.ClassD: 6}
 
-// slowFactor is how much slower than any healthy GPU of its model a GPU must be to count as
-// an outlier without others to compare it with.
+// slowFactor is the factor by which a GPU must be slower than any healthy GPU of its model to count
+// as an outlier even without other GPUs to compare it with.
 const slowFactor = 1.5
 
 // overPeak is how far a rate can exceed the hardware's limit at the largest clock and still be
@@ -398,7 +398,7 @@ func (s *session) class(ctx context.Context, c pal.AppClass, share time.Duration
 // sdcDropped marks windows whose result was wrong.
 const sdcDropped = "wrong-result"
 
-// wrongSum returns sdcDropped if the window's result differs from the first one of its class.
+// wrongSum returns sdcDropped if the window's result differs from the first result of its class.
 func (s *session) wrongSum(w childWindow) string {
 	first, ok := s.sums[w.Class]
 	if !ok {

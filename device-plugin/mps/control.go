@@ -5,10 +5,10 @@
 // has a problem. There is one daemon for each GPU that tasks share by the Multi-Process Service.
 //
 // The plugin decides which GPUs have a daemon. It starts and watches its own daemons
-// ([Daemon.Own]), and starts each at most five times within ten minutes. It does not start or end
-// an operator's daemon, but watches it, too. The code follows NVIDIA's documentation,
-// "Multi-Process Service" (docs.nvidia.com/deploy/mps) and nvidia-cuda-mps-control(1). The code has
-// not run with a real daemon yet.
+// ([Daemon.Own]), and starts each at most five times within ten minutes. The plugin only watches a
+// daemon that an operator runs. The code follows NVIDIA's documentation, "Multi-Process Service"
+// (docs.nvidia.com/deploy/mps) and nvidia-cuda-mps-control(1). The code has not run with a real
+// daemon yet.
 //
 // Every change must keep this rule: a daemon that a task may use outlives the plugin, and the next
 // plugin adopts the daemon. Tasks outlive the agent, and a program that finds no daemon runs
@@ -200,7 +200,7 @@ func (d Daemon) Use() error {
 		return nil
 	}
 	if err := os.WriteFile(d.used(), nil, 0o644); err != nil {
-		return fmt.Errorf("noting that the MPS control daemon is used: %w", err)
+		return fmt.Errorf("recording that the MPS control daemon is used: %w", err)
 	}
 	return nil
 }

@@ -184,7 +184,7 @@ func (k *Keeper) own() (own []Daemon) {
 // remember stores which daemons may be running. Callers hold mu.
 func (k *Keeper) remember() {
 	if err := k.save(k.own()); err != nil {
-		k.log.Warn("the list of MPS control daemons cannot be stored: one may keep running if the plugin is killed", "error", err)
+		k.log.Warn("the list of MPS control daemons cannot be stored: a daemon may keep running if the plugin is killed", "error", err)
 	}
 }
 
@@ -295,7 +295,7 @@ func (k *Keeper) tell(s *state, trouble string, err error) {
 // plugin after two seconds.
 const endsWithin = time.Second
 
-// end ends those of the plugin's daemons for which fit returns true, and waits for them.
+// end ends the plugin's daemons for which fit returns true, and waits for their end.
 func (k *Keeper) end(ctx context.Context, within time.Duration, fit func(Daemon) bool) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()

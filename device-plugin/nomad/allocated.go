@@ -93,7 +93,7 @@ func localNode(client *api.Client, q *api.QueryOptions) (*api.Node, error) {
 }
 
 // knows returns an error if the node does not have the GPUs, because the node's allocations then
-// prove nothing about them.
+// prove nothing about the GPUs.
 func knows(node *api.Node, gpus []string) error {
 	has := map[string]bool{}
 	if node.NodeResources != nil {

@@ -48,7 +48,7 @@ func (b *Backend) readGPU(index int) found {
 	what := fmt.Sprintf("GPU %d (%s)", index, uuid)
 	b.divide(r, &f, d, what)
 	if len(r.denied) > 0 {
-		f.warnings = append(f.warnings, fmt.Sprintf("%s: %s: that is not a fault of the GPU; %s", what, failuresText(r.denied), gpu.RemedyDenied))
+		f.warnings = append(f.warnings, fmt.Sprintf("%s: %s: permission is missing, which is not a fault of the GPU; %s", what, failuresText(r.denied), gpu.RemedyDenied))
 	}
 	f.signals = d.Signals
 	f.signals.Lost, f.signals.ResetRequired, f.signals.Failed = r.lost, r.reset, r.failed

@@ -23,8 +23,8 @@ const (
 	//
 	// NVML could wait for events instead. Then an event would arrive up to a second earlier, but
 	// Nomad's client sends changes only every five seconds. A waiting call would also occupy a
-	// thread and keep the driver open. Some versions of the library poll while they wait: one woke
-	// this process 100 times a second.
+	// thread and keep the driver open. Some versions of the library poll while they wait; one
+	// version woke this process 100 times a second.
 	eventsEvery = time.Second
 	// retryAfter is the pause after a failed wait or registration.
 	retryAfter = time.Second

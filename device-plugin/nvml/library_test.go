@@ -234,7 +234,7 @@ func TestTwoGPUsWithOneUUID(t *testing.T) {
 func TestMIGInstancesThatCannotBeRead(t *testing.T) {
 	for _, tc := range []struct{ scope, key, value, unusable, warning string }{
 		{"mig1.0", "ret.nvmlDeviceGetUUID", "999", "", "1 MIG instances are hidden (index 0): nvmlDeviceGetUUID=999 unknown error"},
-		{"gpu1", "ret.nvmlDeviceGetMigDeviceHandleByIndex", "4", gpu.MIGUnread, "nvmlDeviceGetMigDeviceHandleByIndex=4 no permission; the last known ones stay; run Nomad's client as root"},
+		{"gpu1", "ret.nvmlDeviceGetMigDeviceHandleByIndex", "4", gpu.MIGUnread, "nvmlDeviceGetMigDeviceHandleByIndex=4 no permission; the last known instances stay; run Nomad's client as root"},
 		{"gpu1", "ret.nvmlDeviceGetMaxMigDeviceCount", "999", gpu.MIGUnread, "reading the number of MIG instances"},
 	} {
 		state := nvmltest.H200(2)

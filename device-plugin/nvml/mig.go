@@ -49,7 +49,7 @@ func (b *Backend) migInstances(r *reader, dev nvml.Device, parent gpu.Device) (d
 		return d
 	default:
 		d.unknown = true
-		d.warn("reading the MIG mode: %v; the last known state stays; without one, the GPU counts as whole", code(ret))
+		d.warn("reading the MIG mode: %v; the last known mode stays; if none is known, the GPU counts as whole", code(ret))
 		return d
 	}
 	if mode.current != mode.pending {
@@ -72,7 +72,7 @@ func (b *Backend) migInstances(r *reader, dev nvml.Device, parent gpu.Device) (d
 		if gpu.KindOf(why.Code) == gpu.Denied {
 			next = "; " + gpu.RemedyDenied
 		}
-		d.warn("%d MIG instances are hidden (index %s): %s; the last known ones stay%s", len(at), strings.Join(at, ", "), why, next)
+		d.warn("%d MIG instances are hidden (index %s): %s; the last known instances stay%s", len(at), strings.Join(at, ", "), why, next)
 	}
 	return d
 }

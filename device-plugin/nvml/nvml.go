@@ -219,8 +219,8 @@ func replaced(maps, library string) bool {
 
 // driverLoad identifies the present load of the kernel module by the inode number of its directory
 // in /sys, which is new with each load. The directory's time is unsuitable, because the kernel sets
-// it anew after it has dropped the directory from its cache, and the plugin would forget every
-// latched fault.
+// it to the current time after it has dropped the directory from its cache. Then the plugin would
+// forget every latched fault.
 func (b *Backend) driverLoad() string {
 	st, err := os.Stat(filepath.Join(b.opts.root(), "sys/module/nvidia"))
 	if err != nil {

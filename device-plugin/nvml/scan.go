@@ -85,7 +85,7 @@ func (b *Backend) scan() (gpu.Inventory, error) {
 		return gpu.Inventory{}, err
 	}
 	if overruns(inv.DriverVersion) {
-		inv.Warnings = append(inv.Warnings, fmt.Sprintf("driver %q damages memory when asked for processes, so the plugin does not ask: no GPU is known to be idle, and none is measured (535.98 works)", inv.DriverVersion))
+		inv.Warnings = append(inv.Warnings, fmt.Sprintf("driver %q damages memory when it lists processes, so the plugin does not ask for processes: no GPU is known to be idle, and none is measured (driver 535.98 works)", inv.DriverVersion))
 	}
 	fs, err := b.identified(&inv, b.readAll(count))
 	if err != nil {
@@ -125,7 +125,7 @@ func (b *Backend) identified(inv *gpu.Inventory, reads []found) ([]found, error)
 		// One GPU can be read twice, because the indexes change when another GPU falls off the bus.
 		if other := f.busID(); fs[j].err == nil && f.err == nil && (other == "" || other != fs[j].busID()) {
 			fs[j] = fs[j].unusable(gpu.SameUUID)
-			inv.Warnings = append(inv.Warnings, fmt.Sprintf("two GPUs have the UUID %s, at %s and at %s: no job can use either", f.uuid, fs[j].busID(), other))
+			inv.Warnings = append(inv.Warnings, fmt.Sprintf("two GPUs have the UUID %s, at %s and at %s: no job can use either GPU", f.uuid, fs[j].busID(), other))
 		}
 	}
 	sharedSlots(inv, fs)
@@ -268,8 +268,8 @@ func (b *Backend) await(s *slot, timeout *time.Timer, expired *bool) (found, boo
 	}
 }
 
-// start reads one GPU in its own goroutine, unless an earlier read still runs, or has ended
-// since the last scan and counts in this one.
+// start reads one GPU in its own goroutine. It does nothing if an earlier read still runs, or if
+// that read has ended since the last scan and counts in this scan.
 func (b *Backend) start(s *slot) {
 	if s.reading != nil {
 		select {

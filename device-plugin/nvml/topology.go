@@ -137,8 +137,8 @@ func (c topologyCache) lacks(fs []found) bool {
 // answers reports whether the GPU could be read.
 func (f found) answers() bool { return f.dev != nil && f.err == nil }
 
-// survey queries every pair of GPUs. While NVML does not answer about pairs, it keeps the switches
-// of the last survey of the same GPUs.
+// survey queries every pair of GPUs. While NVML does not answer about pairs, survey keeps the
+// switches of the last survey of the same GPUs.
 func (b *Backend) survey(set string, fs []found, last topologyCache) topologyCache {
 	byBus := map[string]int{}
 	for i, f := range fs {

@@ -74,8 +74,8 @@ func start() (end func() string, err error) {
 	}, nil
 }
 
-// Shell runs a script that cleans up when its standard input closes. It closes when End is called,
-// or when the process that started the script is killed or crashes.
+// Shell runs a script that cleans up when its standard input closes. The input closes when End is
+// called, or when the process that started the script is killed or crashes.
 type Shell struct {
 	pipe io.Closer
 	cmd  *exec.Cmd

@@ -58,7 +58,8 @@ func Starved() func() float64 {
 }
 
 // Stopwatch starts a stopwatch. The returned function returns an estimate of the time so far on an
-// idle machine. A test with a time limit uses it, so that it does not fail on a busy machine.
+// idle machine. Tests with a time limit use a stopwatch, so that they do not fail on a busy
+// machine.
 func Stopwatch() func() time.Duration {
 	began, busy := time.Now(), Starved()
 	return func() time.Duration {

@@ -45,8 +45,8 @@ const beat = 250 * time.Millisecond
 // movesEvery is the time between two calls of Moves, each of which costs a few requests.
 const movesEvery = 2 * time.Second
 
-// slowest is the minimum weight of time on a starved machine. Because of it, a wait for something
-// that hangs ends on such a machine, too.
+// slowest is the minimum weight of time on a starved machine. Because of this minimum, a wait for
+// something that hangs ends on such a machine, too.
 const slowest = 0.1
 
 // Context returns a context that ends when the wait is over. Its cause says why.
@@ -145,8 +145,8 @@ func (s *spent) load() string {
 }
 
 // The pause between polls begins at pollEvery, which is short compared with anything that tests
-// wait for. It grows, up to pollAtLeast, if polls take long, as commands do, or if the wait is
-// already long, because eight waiting tests must not occupy the CPUs that they wait for.
+// wait for. The pause grows, up to pollAtLeast, if polls take long, as commands do, or if the wait
+// is already long. Eight waiting tests must not occupy the CPUs that they wait for.
 const pollEvery, pollAtLeast = 25 * time.Millisecond, 500 * time.Millisecond
 
 // pause returns how long to wait before the next poll, given how long the last poll and the
@@ -168,8 +168,8 @@ func Fatal(err error) error { return fatal{err} }
 // wait.
 type Condition func(context.Context) (missing string, err error)
 
-// Poll polls a condition until it holds or ctx ends. Its error names what it waited for,
-// and what was missing last.
+// Poll polls a condition until it holds or ctx ends. The error names what Poll waited for, and what
+// was missing last.
 func Poll(ctx context.Context, what string, condition Condition) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()

@@ -210,7 +210,7 @@ func (d *diagnosis) devices() {
 	}
 	for _, g := range inv.Devices {
 		if err := measure.Supported(g); err != nil && len(g.Times) == 0 {
-			d.add(statusWarn, "measure", g.ID+" ("+g.Model+") is not measured: "+err.Error(), "no action is needed: jobs run on it, and nomad-pal counts it as a median GPU; its node publishes it in class 5, the slowest")
+			d.add(statusWarn, "measure", g.ID+" ("+g.Model+") is not measured: "+err.Error(), "no action is needed: jobs run on the GPU, and nomad-pal counts it as a median GPU; its node publishes it in class 5, the slowest")
 		}
 	}
 	for _, g := range inv.Devices {

@@ -150,7 +150,8 @@ func (d *diagnosis) books() {
 	d.add(statusOK, "measure", "Nomad reports which GPUs allocations hold; the plugin measures the others when they are idle", "")
 }
 
-// state checks the state directory, and compares its list of GPUs with those found now.
+// state checks the state directory, and compares the list of GPUs in it with the GPUs that the scan
+// found.
 func (d *diagnosis) state() {
 	if d.stateless {
 		d.add(statusWarn, "state", "no state_dir is set: each restart loses faults, measurements and the list of GPUs", "set state_dir to a directory that only the plugin uses")

@@ -1,8 +1,9 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Command nomad-device-pal is a Nomad device plugin for NVIDIA GPUs, with its tools. Started by
-// Nomad, it serves the plugin; started by hand, it runs a command or prints its help.
+// Command nomad-device-pal is a Nomad device plugin for NVIDIA GPUs, with its tools. If Nomad
+// starts the binary, it serves the plugin. If a person starts the binary, it runs a command or
+// prints its help.
 package main
 
 import (
