@@ -46,8 +46,8 @@ const (
 	hungExit, restartExit = 70, 71
 )
 
-// Fingerprint sends the devices until ctx ends: first after the first scan, or at the deadline of
-// the first message, and later whenever the devices change.
+// Fingerprint sends the devices until ctx ends. It sends the first message after the first scan, or
+// at the message's deadline, and further messages whenever the devices change.
 func (p *Plugin) Fingerprint(ctx context.Context) (<-chan *device.FingerprintResponse, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -229,8 +229,8 @@ func (s *stream) settle(r scanResult) time.Duration {
 	return wait
 }
 
-// unscanned makes the view from the stored list of GPUs, as GPUs that do not answer, if the first
-// scan takes too long. Callers hold mu.
+// unscanned fills the view with the stored list of GPUs if the first scan takes too long. These
+// GPUs count as not answering. Callers hold mu.
 func (s *stream) unscanned() {
 	if s.p.scanned {
 		return

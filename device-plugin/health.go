@@ -61,8 +61,8 @@ const (
 	// retiredLimit and retiredWatch are DCGM's limits on retired pages.
 	retiredLimit, retiredWatch = 63, 15
 	// Slowdowns are judged over the readings of the last slowWindow scan periods (a period is
-	// spacing in observe). A GPU becomes degraded if more than slowShare of at least slowLeast
-	// readings show a slowdown.
+	// spacing in observe). A GPU becomes degraded if more than slowShare of the readings show a
+	// slowdown, and there are at least slowLeast readings.
 	slowWindow, slowLeast = 10, 6
 	slowShare             = 0.6
 	// slowEnd is the share below which a degraded GPU recovers. It is lower than slowShare, so that

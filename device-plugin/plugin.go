@@ -60,7 +60,7 @@ type Options struct {
 	Self []string
 	// Patience is how long the first message waits for the first scan. 0 means firstWithin, because
 	// Nomad's client waits for that message when the client starts. If the plugin has a stored list
-	// of GPUs, the message waits for at least firstHangAfter.
+	// of GPUs, the message waits for firstHangAfter if that is longer.
 	Patience time.Duration
 	// Recall is the state_dir of the node's running plugin, for commands that keep no state
 	// themselves. Memory errors that the running plugin has judged are not new to such a command.
@@ -72,7 +72,7 @@ type Plugin struct {
 	opts Options
 	log  hclog.Logger
 	root string // directory with dev and proc
-	// allocated asks Nomad which of these devices are held by tasks, and by which.
+	// allocated asks Nomad which of these devices tasks hold, and which task holds each.
 	allocated func(ctx context.Context, ids []string) (map[string]string, error)
 	// readProfile reads the configured profile's file.
 	readProfile func(path string) (*profile.Profile, error)

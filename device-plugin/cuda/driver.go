@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MPL-2.0
 
 // Package cuda runs kernels through the CUDA driver library, which it opens at run time. It builds
-// without any part of CUDA. On a machine without the driver, [Open] returns an error that says so.
+// without any part of CUDA. On a machine without the driver, [Open] returns an error.
 //
 // It offers only what measuring needs: devices, one context, modules from PTX, memory, launches,
 // events. A [Context] belongs to the OS thread that made it (runtime.LockOSThread). After an error

@@ -190,7 +190,7 @@ func (b *bench) computeLaunch(u *unit, ms float64) (launch func() error, work fl
 	return func() error { return b.ctx.Launch(b.fn, g, &out, &iters, &sd) }, work, nil
 }
 
-// triadLaunch returns a function that launches the triad as often as takes about ms milliseconds.
+// triadLaunch returns a function whose launches of the triad take about ms milliseconds in total.
 func (b *bench) triadLaunch(u *unit, ms float64) (launch func() error, work float64, err error) {
 	k := triadKernel()
 	fn, err := b.load(k)

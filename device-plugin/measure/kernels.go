@@ -43,8 +43,8 @@ type kernel struct {
 	// work is the work of one iteration of a thread, in FLOP or loads. If a warp or warpgroup works
 	// together, its work is divided among its threads.
 	work float64
-	// suits reports whether the GPU can run this compute kernel, although the driver can still
-	// refuse. Kernels without suits run on all GPUs that are measured.
+	// suits reports whether the hardware can run this compute kernel. The driver can still refuse
+	// the kernel. Kernels without suits run on all GPUs that are measured.
 	suits func(cuda.Device) bool
 	// peak returns the maximum rate of the hardware at this SM clock, in FLOP, bytes or loads per
 	// second; 0 if unknown.
@@ -132,8 +132,8 @@ func dataKernel(id string) kernel {
 
 // tensorPeak returns the dense bf16 rate with fp32 accumulation. FLOP per clock and SM follow from
 // the vendor's published peaks: A100 312 TFLOP/s at 1410 MHz on 108 SMs, L40S 362 at 2520 on 142,
-// H100 SXM 989 at 1830 on 132. The rate is lower for models that the vendor sells with less than
-// the architecture has.
+// H100 SXM 989 at 1830 on 132. The rate is lower for models that the vendor sells with a reduced
+// tensor rate.
 func tensorPeak(d cuda.Device, clockMHz float64) float64 {
 	perClock := 0.0
 	known, _ := skuOf(d.Name)

@@ -116,7 +116,8 @@ func (c *process) read(stdout io.Reader) {
 	}
 }
 
-// order sends one line. A write error needs no handling: reading shows that the child has ended.
+// order sends one line. A write error needs no handling, because reading shows that the child has
+// ended.
 func (c *process) order(line string) { _, _ = io.WriteString(c.stdin, line+"\n") }
 
 // next returns the child's next message. It returns an error if the child fails, ends, or

@@ -77,7 +77,7 @@ func isRefused(err error) bool {
 	return ok && e.code == cuda.SystemNotReady
 }
 
-// ask starts a process that starts CUDA, in a goroutine of wg, if one is due.
+// ask runs a process that starts CUDA, in a goroutine of wg, if it is time for the next one.
 func (s *Scheduler) ask(ctx context.Context, wg *sync.WaitGroup, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

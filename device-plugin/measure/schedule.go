@@ -269,8 +269,8 @@ func (r record) notAfter(now time.Time) record {
 }
 
 // accept adds the outcome of a session to the record. It returns, by class, how the times compare
-// with the GPU's own past. Classes without a past are left out, and after an incomplete session all
-// classes are.
+// with the GPU's own past. Classes without a past are left out. After an incomplete session, the
+// result is nil.
 func (r *record) accept(res Result, id identity) map[pal.AppClass]profile.DriftEvent {
 	r.Tried, r.Begun = res.Started, time.Time{}
 	r.Problem, r.Refused = res.Problem, res.refused

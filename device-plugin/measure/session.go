@@ -45,8 +45,8 @@ func DefaultPlan() Plan {
 // weights are the classes' shares of a session's time. Noisier classes need more time.
 var weights = map[pal.AppClass]float64{pal.ClassA: 30, pal.ClassB: 15, pal.ClassC: 6, pal.ClassD: 6}
 
-// slowFactor is the factor by which a GPU must be slower than any healthy GPU of its model to count
-// as an outlier even without other GPUs to compare it with.
+// slowFactor is how much slower than any healthy GPU of its model an outlier is. With this bound, a
+// GPU can count as an outlier even without other GPUs to compare it with.
 const slowFactor = 1.5
 
 // overPeak is how far a rate can exceed the hardware's limit at the largest clock and still be
@@ -335,8 +335,8 @@ func (s *session) warmUp(ctx context.Context) error {
 	return err
 }
 
-// settleBound is the relative change that a settled GPU's unit time stays below. settleWindows is
-// the minimum number of windows to judge that.
+// settleBound is the maximum relative change of a settled GPU's unit time. settleWindows is the
+// minimum number of windows to judge that.
 const (
 	settleWindows = 4
 	settleBound   = 0.002

@@ -18,7 +18,7 @@ type sku struct {
 	tensorPerClock float64
 }
 
-// skus lists products with values from the vendor's data sheets. The first whose name is
+// skus lists products with values from the vendor's data sheets. The first product whose name is
 // part of the model's name counts, so longer names come first.
 var skus = []sku{
 	{"GH200", 700, 0}, {"H200 NVL", 600, 0}, {"H200", 700, 0}, {"H20", 400, 1024},

@@ -90,7 +90,7 @@ func failuresText(fs []gpu.Failure) string {
 	return strings.Join(words, ", ")
 }
 
-// unreadable returns the error for a GPU that a failed call left without an identity.
+// unreadable returns the error for a GPU whose identity is unknown because a call failed.
 func (r *reader) unreadable(index int, function string, ret nvml.Return) error {
 	why := gpu.Failure{Function: function, Code: int(ret)}
 	h := gpu.Hidden{Index: index, Why: why.String(), Code: int(ret), Lost: r.lost}

@@ -111,8 +111,8 @@ func onOff(mode int) string {
 }
 
 // readMIG reads one MIG instance. Memory and size are those of the instance; power, clocks and
-// location are those of its GPU. If the instance cannot be identified, readMIG returns the failure
-// that is the reason.
+// location are those of its GPU. If the instance cannot be identified, readMIG returns the question
+// that failed.
 func readMIG(r *reader, child, dev nvml.Device, parent gpu.Device) (migInstance, gpu.Failure) {
 	uuid, ret := answer(r, "nvmlDeviceGetUUID", child.GetUUID)
 	if ret != nvml.SUCCESS || !isID(uuid) {

@@ -163,9 +163,9 @@ func (f fatal) Unwrap() error { return f.error }
 // Fatal makes Poll and Until give up with err at once.
 func Fatal(err error) error { return fatal{err} }
 
-// Condition returns what is still missing, in words, and "" when the condition holds. An error
-// counts as missing, too, because systems in motion return many. Only an error from Fatal ends the
-// wait.
+// Condition returns what is still missing, in words, and "" when the condition holds. After an
+// error, the condition does not hold yet, because systems in motion return many errors. Only an
+// error from Fatal ends the wait.
 type Condition func(context.Context) (missing string, err error)
 
 // Poll polls a condition until it holds or ctx ends. The error names what Poll waited for, and what

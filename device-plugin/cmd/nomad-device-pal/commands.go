@@ -138,7 +138,7 @@ Usage: nomad-device-pal <command> [options]
 
 Commands:`
 
-// help returns the text that a person sees who starts the binary without a command or with -help.
+// help returns the binary's help text, with the synopsis of each command.
 func help(commands map[string]cli.CommandFactory) string {
 	var b strings.Builder
 	b.WriteString(introduction + "\n")
