@@ -16,7 +16,7 @@ const (
 	remedyReset  = "when no task runs on the GPU: nomad-device-pal release; nvidia-smi --gpu-reset -i $GPU; nomad-device-pal resume"
 	remedyReboot = "nomad node drain -enable -self, then reboot"
 	remedySeated = "reboot; if it happens again, have power and PCIe seating checked"
-	remedyHung   = "look for hung processes on the GPU (nvidia-smi, dmesg); reboot if they cannot be ended"
+	remedyHung   = "look for hung processes on the GPU (nvidia-smi, dmesg); if these processes cannot be ended, reboot"
 	remedyPower  = "shut down, and plug in all of the GPU's power cables"
 	remedyReturn = "have the card replaced"
 	remedyFabric = "systemctl status nvidia-fabricmanager; nvidia-smi -q shows the GPU's fabric state and health; in a confidential VM: nvidia-smi conf-compute -srs 1"
@@ -50,7 +50,7 @@ var remedies = map[string]string{
 	gpu.MIGEmpty: "nvidia-smi mig -i $GPU -lgip lists profiles, nvidia-smi mig -i $GPU -cgi PROFILE -C makes an instance;" +
 		" nvidia-smi mig -i $GPU -lgi lists GPU instances; if one has no compute instance, nvidia-smi mig -i $GPU -gi ID -cci creates it;" +
 		" or switch MIG off: nomad-device-pal release; nvidia-smi -i $GPU -mig 0; nomad-device-pal resume",
-	gpu.MIGUnread:    "nvidia-smi mig -i $GPU -lgi lists the instances, if the driver can; if the plugin lacks permission: " + gpu.RemedyDenied + "; else " + remedyReset,
+	gpu.MIGUnread:    "nvidia-smi mig -i $GPU -lgi lists the instances, if the driver can; if the plugin lacks permission: " + gpu.RemedyDenied + "; if that does not help: " + remedyReset,
 	gpu.SameUUID:     "nvidia-smi -L lists both GPUs; give each virtual GPU a UUID of its own, or take one of the cards out",
 	reasonReleased:   "nomad-device-pal resume",
 	reasonSharing:    "end the tasks that hold the GPU: the plugin's log names them; if no task holds it: nomad-device-pal clear $GPU",

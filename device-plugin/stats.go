@@ -152,8 +152,8 @@ func (st statistics) incumbent(s gpu.Sample) {
 	st.legacy("Encoder utilization", s.EncoderPercent, "%", "Share of time that the video encoder was busy")
 	st.legacy("Decoder utilization", s.DecoderPercent, "%", "Share of time that the video decoder was busy")
 	st.legacy(attr.StatTemperature, s.TemperatureC, "C", "Temperature of the GPU")
-	st.legacyRatio(attr.StatMemory, s.MemoryUsedMiB, s.MemoryTotalMiB, "MiB", "Memory used and its size")
-	st.legacyRatio("BAR1 buffer state", s.BAR1UsedMiB, s.BAR1TotalMiB, "MiB", "BAR1 address space used and its size")
+	st.legacyRatio(attr.StatMemory, s.MemoryUsedMiB, s.MemoryTotalMiB, "MiB", "Memory used and total memory")
+	st.legacyRatio("BAR1 buffer state", s.BAR1UsedMiB, s.BAR1TotalMiB, "MiB", "BAR1 address space used and in total")
 	st.legacy("ECC L1 errors", s.ECCL1, "#", "Corrected L1 cache errors since the driver was loaded")
 	st.legacy("ECC L2 errors", s.ECCL2, "#", "Corrected L2 cache errors since the driver was loaded")
 	st.legacy("ECC memory errors", s.ECCMemory, "#", "Corrected memory errors since the driver was loaded")
@@ -210,7 +210,7 @@ func (st statistics) clocks(s gpu.Sample) {
 	st.number("Energy", s.EnergyJ, "J", "Energy used since the driver was loaded")
 	st.integer("Memory temperature", s.MemoryTemperatureC, "C", "Temperature of the memory")
 	if s.ParentPowerAndTemperature {
-		st.text("Power and temperature of", new("parent GPU"), "A MIG instance has none of its own")
+		st.text("Power and temperature of", new("parent GPU"), "A MIG instance has no power or temperature of its own")
 	}
 	if s.NoSampleReason != "" {
 		st.text("Not readable", &s.NoSampleReason, "Why statistics of this GPU are missing")
@@ -237,9 +237,9 @@ func (st statistics) traffic(s gpu.Sample) {
 
 func (st statistics) profiling(s gpu.Sample) {
 	st.number("SM active", s.SMActivePercent, "%", "Share of time that multiprocessors had work")
-	st.number("SM occupancy", s.SMOccupancyPercent, "%", "Warps in flight relative to the most possible")
+	st.number("SM occupancy", s.SMOccupancyPercent, "%", "Warps in flight relative to the maximum")
 	st.number("Tensor active", s.TensorActivePercent, "%", "Share of time that tensor cores were busy")
-	st.number("DRAM active", s.DRAMActivePercent, "%", "Memory bandwidth used relative to the most possible")
+	st.number("DRAM active", s.DRAMActivePercent, "%", "Memory bandwidth used relative to the maximum")
 }
 
 // speed adds health, and the class and PM score for each application class.

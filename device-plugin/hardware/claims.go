@@ -247,7 +247,7 @@ func sumsAgree(r Record) Claim {
 		t.see(0, len(s) > 1, "%s: %d results", at, len(s))
 	}
 	slices.Sort(t.against)
-	return t.claim("a kernel computes the same in each run and on each GPU of a model", "%d kernels", t.n)
+	return t.claim("a kernel gives the same result in each run and on each GPU of a model", "%d kernels", t.n)
 }
 
 func warmsUp(r Record) Claim {

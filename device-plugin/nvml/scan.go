@@ -142,7 +142,7 @@ func sharedSlots(inv *gpu.Inventory, fs []found) {
 	for _, f := range fs {
 		bus := f.busID()
 		if other := at[bus]; bus != "" && other != "" {
-			inv.Warnings = append(inv.Warnings, fmt.Sprintf("%s and %s both report the address %s: which GPUs they are close to is unknown", other, f.uuid, bus))
+			inv.Warnings = append(inv.Warnings, fmt.Sprintf("%s and %s both report the address %s: it is unknown which other GPUs are close to these two", other, f.uuid, bus))
 		}
 		at[bus] = f.uuid
 	}

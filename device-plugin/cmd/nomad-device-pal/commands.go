@@ -132,7 +132,7 @@ const introduction = `nomad-device-pal is a Nomad device plugin: Nomad's client 
       }
 
   then restart the client. The label is the file's name. To replace
-  nomad-device-nvidia, give this file that name and keep the block.
+  nomad-device-nvidia, name this file nomad-device-nvidia and keep its plugin block.
 
 Usage: nomad-device-pal <command> [options]
 

@@ -150,7 +150,7 @@ func (d *diagnosis) wsl() {
 			"install NVIDIA's driver on Windows, not in Linux; then run in Windows: wsl --update, wsl --shutdown")
 		return
 	}
-	d.add(statusOK, "driver", "this is WSL2: the driver is Windows's, its libraries are in "+gpu.WSLLibraries+"; it reports no events (Xid), so faults appear only in the next scan", "")
+	d.add(statusOK, "driver", "this is WSL2: the driver is Windows's, its libraries are in "+gpu.WSLLibraries+"; this driver reports no events (Xid), so faults appear only in the next scan", "")
 }
 
 // path returns the path of a file below root.
@@ -159,7 +159,7 @@ func (d *diagnosis) path(name string) string { return filepath.Join(d.root, name
 // permissions looks at the device files.
 func (d *diagnosis) permissions() {
 	const control, memory = "/dev/nvidiactl", "/dev/nvidia-uvm"
-	makes := map[string]string{control: "nvidia-smi, run as root, makes it; nvidia-persistenced does so at boot", memory: "nvidia-modprobe -u -c=0 makes it"}
+	makes := map[string]string{control: "nvidia-smi, run as root, makes this file; nvidia-persistenced makes it at boot", memory: "nvidia-modprobe -u -c=0 makes this file"}
 	files := []string{control, memory}
 	if gpu.IsWSL(d.root) {
 		files = []string{gpu.WSLDevice}
@@ -210,7 +210,7 @@ func (d *diagnosis) devices() {
 	}
 	for _, g := range inv.Devices {
 		if err := measure.Supported(g); err != nil && len(g.Times) == 0 {
-			d.add(statusWarn, "measure", g.ID+" ("+g.Model+") is not measured: "+err.Error(), "no action is needed: jobs run on the GPU, and nomad-pal counts it as a median GPU; its node publishes it in class 5, the slowest")
+			d.add(statusWarn, "measure", g.ID+" ("+g.Model+") is not measured: "+err.Error(), "no action is needed: jobs run on the GPU, and nomad-pal counts it as a median GPU, although its node publishes it in class 5, the slowest")
 		}
 	}
 	for _, g := range inv.Devices {
@@ -257,7 +257,7 @@ func (d *diagnosis) degraded(id, reasons string) {
 			fixes = append(fixes, fix)
 		}
 	}
-	d.add(status, "health", id+" is degraded: "+reasons, strings.Join(fixes, "; ")+"; until then the GPU is in class 5, the slowest")
+	d.add(status, "health", id+" is degraded: "+reasons, strings.Join(fixes, "; ")+"; as long as the GPU is degraded, it is in class 5, the slowest")
 }
 
 // physical returns the GPU that a device belongs to.
@@ -304,7 +304,7 @@ func (d *diagnosis) unlisted(inv gpu.Inventory) {
 			continue
 		}
 		d.add(statusWarn, "gpus", fmt.Sprintf("the PCI bus has a GPU at %s that NVML does not list (kernel driver: %s)", bus, driver),
-			"lspci -k -s "+bus+" shows which driver owns it, dmesg | grep "+bus+" shows why NVML does not list the GPU; if the GPU is old, the driver may no longer support it")
+			"lspci -k -s "+bus+" shows which driver owns the GPU, dmesg | grep "+bus+" shows why NVML does not list the GPU; if the GPU is old, the driver may no longer support it")
 	}
 }
 

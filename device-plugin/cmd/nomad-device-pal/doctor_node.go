@@ -239,7 +239,7 @@ func (d *diagnosis) missing(writable bool) {
 	}
 	for _, id := range ids {
 		d.add(statusFail, "state", id+" was present when the plugin last ran and is missing now", deviceplugin.Remedy("gpu-lost", id, d.stateDir)+
-			"; if it was removed on purpose: "+deviceplugin.Order(d.stateDir, "clear", id))
+			"; if the GPU was removed on purpose: "+deviceplugin.Order(d.stateDir, "clear", id))
 	}
 	if len(ids) == 0 && writable {
 		d.add(statusOK, "state", "state_dir "+d.stateDir+" is writable, and all GPUs of its list are present", "")
