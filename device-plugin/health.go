@@ -116,7 +116,7 @@ type latch struct {
 // count is how many of a GPU's uncorrectable memory errors have been judged.
 type count struct {
 	Errors int64  `json:"errors"`
-	Boot   string `json:"boot,omitempty"` // as in latch; the driver's count begins when it is loaded
+	Boot   string `json:"boot,omitempty"` // as in latch; the count begins when the driver is loaded
 	Load   string `json:"load,omitempty"`
 }
 

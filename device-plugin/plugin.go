@@ -93,7 +93,7 @@ type Plugin struct {
 	forms     *forms           // nil until ready
 	sharedBy  map[string]int   // number of each device's sharing block, from 0
 	keeper    *mps.Keeper      // nil until ready
-	kept      *mps.Keeper      // the keeper that a stream runs; the same stream measures
+	kept      *mps.Keeper      // the keeper that one stream runs; that stream also measures
 	profile   *profile.Profile // profile in force; nil for none
 	nodeOnly  *profile.Profile // profile of this node's GPUs alone, for hysteresis
 	view      view             // the last view
@@ -349,7 +349,7 @@ func (p *Plugin) judge() {
 	}
 	p.view.verdicts, p.view.cfg, p.view.compat = verdicts, p.cfg.Variability, p.cfg.Compat
 	p.rate()
-	if p.health.changed { // retried until it is stored: a full disk may have room again
+	if p.health.changed { // retried until the faults are stored, because a full disk may have room again
 		err := p.store.save(p.health)
 		p.stored("faults cannot be stored: they are forgotten when the plugin restarts", err)
 		p.health.changed = err != nil

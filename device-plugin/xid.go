@@ -11,8 +11,8 @@ type xidVerdict int
 const (
 	xidApplication xidVerdict = iota // caused by the application, or harmless: only count it
 	xidFatal                         // unhealthy until the GPU is reset, or the host is repaired
-	xidDoubleBit                     // 48: harmless only if 94 says that the error was contained
-	xidContained                     // 94: the error was contained, and only the application suffers
+	xidDoubleBit                     // Xid 48: harmless only if an Xid 94 says that the error was contained
+	xidContained                     // Xid 94: the error was contained, and only the application suffers
 	xidNVLink                        // bad only while a link is down
 )
 

@@ -90,7 +90,7 @@ const (
 type Device struct {
 	ID         string // NVML UUID: GPU-… or MIG-…
 	Parent     string // UUID of the physical GPU of a MIG instance, else ""
-	Model      string // the device group's name; a MIG instance's includes its profile
+	Model      string // name of the device group; for a MIG instance, with its profile
 	MIGProfile string // for example "3g.20gb"; "" for a whole GPU
 
 	// GPUInstance and ComputeInstance are NVML's ids of a MIG instance.

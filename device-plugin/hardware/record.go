@@ -70,7 +70,7 @@ type Step struct {
 	Name    string  `json:"name"`
 	Seconds float64 `json:"seconds"`
 	Problem string  `json:"problem,omitempty"`
-	LeftOut string  `json:"left_out,omitempty"` // why it was not tried, or not finished; else ""
+	LeftOut string  `json:"left_out,omitempty"` // why the step was not tried, or not finished; else ""
 }
 
 // Soak is the behaviour of one GPU at full power, with class A, from the first second on.

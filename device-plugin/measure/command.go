@@ -351,7 +351,7 @@ func ChildMain(args []string, in io.Reader, out, stderr io.Writer) int {
 	if err := fs.Parse(args); err != nil {
 		return 2
 	}
-	_ = os.WriteFile("/proc/self/comm", []byte(childName), 0) // otherwise the name would be that of /proc/self/exe
+	_ = os.WriteFile("/proc/self/comm", []byte(childName), 0) // otherwise the process would be named after /proc/self/exe
 	if *list {
 		return childList(*library, out)
 	}

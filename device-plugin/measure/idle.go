@@ -113,7 +113,7 @@ func parentOf(proc string, pid int) (parent int, ok bool) {
 // anything.
 func describeProcess(proc string, pid int) string {
 	name, err := os.ReadFile(filepath.Join(proc, strconv.Itoa(pid), "comm"))
-	if err != nil { // it has ended, or this process is in another container
+	if err != nil { // the process has ended, or runs in another container
 		return fmt.Sprintf("process %d", pid)
 	}
 	return fmt.Sprintf("process %d, %s", pid, gpu.Printable(string(bytes.TrimSpace(name))))

@@ -151,7 +151,7 @@ func (c *process) close(kill bool) {
 	if kill {
 		_ = c.cmd.Cancel()
 	}
-	for range c.messages { // until read is done, because Wait closes the pipe that read reads
+	for range c.messages { // wait until read is done, because Wait closes the pipe from which read reads
 	}
 	_ = c.cmd.Wait() // the child's messages say how it ended
 	grace.Stop()

@@ -31,7 +31,7 @@ type Limit string
 const (
 	LimitPower   Limit = "power"   // the power cap: the usual source of variability
 	LimitThermal Limit = "thermal" // temperature
-	LimitNone    Limit = "none"    // nothing: a compute kernel then measures little
+	LimitNone    Limit = "none"    // nothing: the time of such a compute kernel says little
 	LimitUnknown Limit = "unknown" // no telemetry
 )
 

@@ -153,7 +153,7 @@ type condition struct {
 	idleSince time.Time // zero while the GPU is in use
 	ordered   bool
 	asked     bool // the GPU's own task requested a measurement
-	early     bool // this node's turn after the plugin's start has not come yet
+	early     bool // the time that this node drew after the plugin's start is not over
 	// wait means that it is too early to ask Nomad again. At the last query, an allocation held the
 	// GPU, or Nomad did not answer.
 	wait bool

@@ -64,7 +64,7 @@ type allocation struct {
 type running struct {
 	cancel context.CancelFunc
 	done   chan struct{}
-	ending time.Time // since when its process is being ended; zero while it measures
+	ending time.Time // since when the session's process is being ended; zero while it measures
 }
 
 // stuck reports whether the session's process was killed but does not end. Such a process is inside
@@ -587,7 +587,7 @@ func (s *Scheduler) look(now time.Time) {
 	for _, id := range ids {
 		u := uses[id]
 		if s.records[id].Asks && u.busy {
-			u = use{} // the utilization is this task's own: no other task can have the GPU, and no process computes there
+			u = use{} // the utilization is that of this task: no other task can have the GPU, and no process computes on it
 		}
 		by := u
 		if by == (use{}) {

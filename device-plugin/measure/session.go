@@ -359,7 +359,7 @@ func (s *session) windows(ctx context.Context, c pal.AppClass, done func(childWi
 		case m.Stopped:
 			return ready, nil
 		case stopped || m.Window == nil:
-			continue // no window, or one that still ran when the class was stopped
+			continue // no window, or a window that still ran when the class was stopped
 		case done(*m.Window):
 			s.child.order("stop")
 			stopped = true

@@ -59,7 +59,7 @@ type Backend struct {
 	handles  map[string]handle // by device id
 	physical map[string]nvml.Device
 	pairs    topologyCache
-	pairing  *pairing // only scans use it; nil: no question about pairs runs
+	pairing  *pairing // the running question about pairs, for scans only; nil if none runs
 	gpm      map[string]*gpmState
 	counters map[string]growth // counters of GPUs, by the counter's name and the GPU's UUID
 	listing  map[string]bool   // devices whose processes are being listed

@@ -65,7 +65,7 @@ func start() (end func() string, err error) {
 		return nil, fmt.Errorf("start the shell that ends leftover processes: %w", err)
 	}
 	name, value, _ := strings.Cut(mark, "=")
-	if err := os.Setenv(name, value); err != nil { // for child processes; /proc/PID/environ of this process does not change, so the script spares it
+	if err := os.Setenv(name, value); err != nil { // for child processes; /proc/PID/environ of this process does not change, so the script spares this process
 		return nil, err
 	}
 	return func() string {

@@ -62,7 +62,7 @@ func (d *diagnosis) block() {
 		}
 		p, err := accepts(b.Raw)
 		if diags := (hcl.Diagnostics)(nil); errors.As(err, &diags) {
-			err = errors.New(diags[0].Detail) // the diagnostic's line numbers are not those of the file
+			err = errors.New(diags[0].Detail) // the diagnostic's line numbers are not line numbers of the file
 		}
 		if err != nil {
 			d.add(statusFail, "config", err.Error(), "fix the block: Nomad's agent does not start until it is valid")
