@@ -20,7 +20,7 @@ import (
 // notAvailable is what nomad-device-nvidia publishes for an unknown value.
 const notAvailable = "N/A"
 
-// view is the data for the messages to Nomad.
+// view is the data from which the plugin builds its messages to Nomad.
 type view struct {
 	inv      gpu.Inventory
 	verdicts map[string]verdict
@@ -91,7 +91,7 @@ func (v *view) group(kind, name string, devices []gpu.Device) *device.DeviceGrou
 	return g
 }
 
-// attributes collects a group's attributes; absent values are left out.
+// attributes collects a group's attributes. A value that is not known gets no attribute.
 type attributes map[string]*structs.Attribute
 
 func (a attributes) integer(name string, v *int64, unit string) {
@@ -108,15 +108,15 @@ func (a attributes) text(name, v string) {
 	}
 }
 
-// list publishes ids and their number.
+// list publishes the ids as the attribute name, and count as the attribute countName.
 func (a attributes) list(name string, ids []string, countName string, count int) {
 	a[name] = structs.NewStringAttribute(attr.JoinIDs(ids))
 	a.number(countName, count)
 }
 
-// hardware sets nomad-device-nvidia's nine attributes, with its names and units. Attributes are
-// shared by the group, and a lost GPU knows no values: so the first device that knows a value
-// supplies it.
+// hardware sets nomad-device-nvidia's nine attributes, with its names and units. A group has one
+// value of each attribute: that of the first device whose value is known. A lost GPU has no known
+// values.
 func (a attributes) hardware(inv gpu.Inventory, ds []gpu.Device, compat Compat) {
 	a.integer("memory", first(ds, func(d *gpu.Device) *int64 { return d.MemoryMiB }), structs.UnitMiB)
 	a.integer("power", first(ds, func(d *gpu.Device) *int64 { return d.PowerLimitW }), structs.UnitW)
@@ -150,8 +150,8 @@ func (a attributes) platform(inv gpu.Inventory, ds []gpu.Device) {
 	}
 }
 
-// sharing sets the attributes of parts. A part's memory is its share of the GPU's memory;
-// time slicing does not enforce it.
+// sharing sets the attributes of parts. A part's memory is its share of the GPU's memory, but time
+// slicing does not enforce this limit.
 func (a attributes) sharing(f form, ds []gpu.Device) {
 	if !f.shared() {
 		return
@@ -164,7 +164,8 @@ func (a attributes) sharing(f form, ds []gpu.Device) {
 	}
 }
 
-// membership sets how many instances there are, and which are unhealthy or degraded.
+// membership publishes how many instances there are, how many of them are healthy, and which are
+// degraded or wait for a row remap. It also publishes the hidden GPUs.
 func (v *view) membership(a attributes, all []instance) {
 	var degraded, remap []string
 	for _, in := range all {
@@ -196,8 +197,8 @@ func (v *view) topology(a attributes, all []instance) {
 	a.lists(all, func(d *gpu.Device) int { return d.PCIeSwitch }, attr.PCIeSwitch, attr.PCIeSwitchCount)
 }
 
-// lists groups the instances by the number that the function number returns for their device, and
-// publishes a list for each number. -1 means that the device is in no list.
+// lists publishes one list of instances for each value that number returns for their devices. If
+// number returns -1 for a device, the device is in no list.
 func (a attributes) lists(all []instance, number func(*gpu.Device) int, name, count func(int) string) {
 	members := map[int][]string{}
 	for i := range all {
@@ -210,8 +211,9 @@ func (a attributes) lists(all []instance, number func(*gpu.Device) int, name, co
 	}
 }
 
-// variability publishes classes, scores and raw times: classes by instance, for constraints; the
-// rest by GPU. Every list exists even when empty, because Nomad's scheduler needs the attribute.
+// variability publishes classes, scores and raw times. Classes are lists of instances, for
+// constraints; scores and times are by GPU. An empty list is published too, because Nomad's
+// scheduler needs the attribute.
 func (v *view) variability(a attributes, all []instance, gpus []gpu.Device) {
 	list := func(name string, c pal.AppClass, k int, count string) {
 		members := v.members(all, c, k)
@@ -284,7 +286,8 @@ func ids(ds []gpu.Device) []string {
 	return out
 }
 
-// first returns the first known value of one of the devices.
+// first returns the value of the first device whose value is known. It returns the zero value if no
+// device's is.
 func first[T comparable](ds []gpu.Device, get func(*gpu.Device) T) T {
 	var unknown T
 	for i := range ds {

@@ -5,15 +5,16 @@ package deviceplugin
 
 import "github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 
-// Compat selects the values of attributes that nomad-device-nvidia publishes wrongly: its values,
-// or the right ones.
+// Compat selects the values of attributes for which nomad-device-nvidia publishes wrong values:
+// these same values, or the right ones.
 type Compat string
 
 const (
-	// CompatJobs keeps existing constraints true: what holds for nomad-device-nvidia's values also
-	// holds for ours. The PCIe bandwidth is never below the one that nomad-device-nvidia publishes,
-	// which is rounded up for generations 3 and 4. States are words, "Enabled" and "Disabled":
-	// nomad-device-nvidia publishes digits, which no job could use in a comparison.
+	// CompatJobs keeps the constraints of existing jobs true: a constraint that holds for
+	// nomad-device-nvidia's values also holds for ours. The PCIe bandwidth is never below that of
+	// nomad-device-nvidia, which rounds it up for generations 3 and 4. States are the words
+	// "Enabled" and "Disabled", because no job could compare the digits that nomad-device-nvidia
+	// publishes.
 	CompatJobs Compat = "jobs"
 	// CompatExact publishes nomad-device-nvidia's own PCIe bandwidth and states.
 	CompatExact Compat = "exact"
@@ -33,7 +34,7 @@ func (c Compat) pciBandwidth(d *gpu.Device) *int64 {
 	return d.PCIBandwidthMBPerS
 }
 
-// incumbentMBPerS is the bandwidth that nomad-device-nvidia publishes.
+// incumbentMBPerS returns the PCIe bandwidth that nomad-device-nvidia publishes.
 func incumbentMBPerS(generation, width int) int64 {
 	perLane := map[int]int64{3: 1024, 4: 2048, 5: 3072, 6: 4096}
 	return int64(width) * perLane[generation]

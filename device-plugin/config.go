@@ -26,11 +26,13 @@ type Config struct {
 	Inventory         string        `codec:"inventory"` // the emulated backend's file
 	NVMLLibrary       string        `codec:"nvml_library" default:"libnvidia-ml.so.1"`
 	ProfilePath       string        `codec:"profile"` // file of the calibrated profile; "" for none
-	// StateDir stores latched faults and measurements across restarts; "": in memory.
+	// StateDir keeps latched faults and measurements across restarts. If it is "", a restart loses
+	// them.
 	StateDir string `codec:"state_dir" default:"/var/lib/nomad-device-pal"`
 	CDI      bool   `codec:"cdi"` // Reserve adds the names of CDI devices
 	Compat   Compat `codec:"compat" words:"jobs,exact,none"`
-	// Watchdog: a scan that takes longer ends the process; 0: never.
+	// Watchdog is the maximum time of a scan. If a scan takes longer, the process ends. 0: no
+	// maximum.
 	Watchdog    time.Duration     `codec:"watchdog" default:"2m"`
 	Reserve     ReserveConfig     `codec:"reserve"`
 	Stats       StatsConfig       `codec:"stats"`
@@ -38,11 +40,11 @@ type Config struct {
 	Variability VariabilityConfig `codec:"variability"`
 	Measure     MeasureConfig     `codec:"measure"`
 	Sharing     []SharingConfig   `codec:"sharing"`
-	// MPS is a block for a future nomad-device-nvidia; [decodeConfig] converts it to Sharing.
+	// MPS is the mps block of a future nomad-device-nvidia. [decodeConfig] converts it to Sharing.
 	MPS *MPSConfig `codec:"mps"`
-	// Nomad is how to reach Nomad, for the profile and to ask which allocations hold GPUs.
+	// Nomad is how to reach Nomad, to read the profile and to ask which allocations hold GPUs.
 	Nomad nomad.Options `codec:"nomad"`
-	// ProfileFromNomad is nil if it is off, or ProfilePath is set.
+	// ProfileFromNomad is nil if its block is missing, or if ProfilePath is set.
 	ProfileFromNomad *NomadProfileConfig `codec:"profile_from_nomad"`
 }
 
@@ -57,12 +59,12 @@ type MeasureConfig struct {
 	Mode     measure.Mode  `codec:"mode" words:"idle,manual,off"`
 	Interval time.Duration `codec:"interval" default:"168h" least:"1h"` // between two measurements of a GPU
 	IdleFor  time.Duration `codec:"idle_for" default:"1m" least:"1s"`   // how long a GPU must have been idle
-	// Jitter is the longest time after the plugin's start in which no measurement begins without
-	// an order. Each node draws a time up to Jitter.
+	// Jitter is the maximum of the time that each node draws. For this time after the plugin's
+	// start, only requested measurements begin.
 	Jitter      time.Duration `codec:"jitter" default:"1h"`
 	Warmup      time.Duration `codec:"warmup" default:"3m"`            // longest warm-up
 	Limit       time.Duration `codec:"limit" default:"5m" least:"10s"` // longest session of a GPU
-	OneByOne    bool          `codec:"one_by_one"`                     // false: all idle GPUs at once, because GPUs under jobs share cooling and power, too
+	OneByOne    bool          `codec:"one_by_one"`                     // false: all idle GPUs at once, because they also share cooling and power when jobs use them
 	CUDALibrary string        `codec:"cuda_library" default:"libcuda.so.1"`
 }
 
@@ -81,13 +83,13 @@ type SharingConfig struct {
 	Replicas int      `codec:"replicas" least:"2" most:"100"` // parts of a GPU
 	GPUs     []string `codec:"gpus" default:"[\"*\"]"`        // UUID, index, model, or "*" for all
 	// Threads is a part's share of a GPU's multiprocessors, in percent; 0: 100 / replicas.
-	// MaxThreads and MaxMemory are the most that one task gets, in percent; 0: as much as
-	// one part.
+	// MaxThreads and MaxMemory are the maximum that one task gets, in percent; 0: as much as one
+	// part.
 	Threads    int `codec:"threads" most:"100"`
 	MaxThreads int `codec:"max_threads" most:"100"`
 	MaxMemory  int `codec:"max_memory" most:"100"`
-	// PipeDirectory is that of the operator's own control daemon. If it is "", the plugin
-	// starts one daemon per GPU, each with a folder in Directory.
+	// PipeDirectory is the pipe directory of a control daemon that the operator runs. If it is "",
+	// the plugin runs one daemon per GPU, each with a folder in Directory.
 	PipeDirectory string `codec:"pipe_directory"`
 	Directory     string `codec:"directory" default:"/run/nomad-device-pal/mps"`
 	Control       string `codec:"control" default:"nvidia-cuda-mps-control"`
@@ -114,7 +116,7 @@ type MPSDeviceConfig struct {
 type ReserveConfig struct {
 	CUDAVisibleDevices bool   `codec:"cuda_visible_devices"`         // set CUDA_VISIBLE_DEVICES; it overrides the job's value
 	DeviceNodes        bool   `codec:"device_nodes"`                 // /dev/nvidia* for the exec driver
-	Unhealthy          string `codec:"unhealthy" words:"deny,allow"` // may a task reserve an unhealthy GPU? If not, Nomad places the task again at once
+	Unhealthy          string `codec:"unhealthy" words:"deny,allow"` // whether a task can reserve an unhealthy GPU; if not, Nomad places the task again at once
 }
 
 // StatsConfig configures statistics.
@@ -140,11 +142,11 @@ type VariabilityConfig struct {
 	Default    pal.AppClass   `codec:"default_app_class" default:"a"` // the class of unique.variability_le_<k>
 }
 
-// DefaultStateDir stores what must survive a restart of the plugin: latched faults,
-// measurements, the list of GPUs.
+// DefaultStateDir stores what must survive a restart of the plugin: latched faults, measurements,
+// and the list of GPUs.
 const DefaultStateDir = "/var/lib/nomad-device-pal"
 
-// DefaultConfig is the configuration of an empty config block.
+// DefaultConfig returns the configuration of an empty config block.
 func DefaultConfig() Config {
 	c, err := decodeConfig(nil)
 	if err != nil {

@@ -92,8 +92,8 @@ func TestInventoryOfThePage(t *testing.T) {
 func TestLongestDuration(t *testing.T) {
 	for text, want := range map[string]string{
 		"876000h":  "",
-		"1000000h": `config key "measure.interval": "1000000h" is not a duration such as 30s or 1m, of at most 876000h (100 years)`,
-		"9999999h": `config key "measure.interval": "9999999h" is not a duration such as 30s or 1m, of at most 876000h (100 years)`,
+		"1000000h": `config key "measure.interval": "1000000h" is not a duration of at most 876000h (100 years), such as 30s or 1m`,
+		"9999999h": `config key "measure.interval": "9999999h" is not a duration of at most 876000h (100 years), such as 30s or 1m`,
 	} {
 		data, err := conformance.EncodeConfig(configSchema(), fmt.Sprintf("measure {\n interval = %q\n}", text))
 		if err != nil {

@@ -20,8 +20,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// configSchema is Nomad's schema of the plugin's config block: Nomad refuses unknown keys and wrong
-// types, and names the key.
+// configSchema returns the schema of the plugin's config block. With it, Nomad refuses unknown keys
+// and wrong types, and names the key.
 func configSchema() *hclspec.Spec { return schemaOf(reflect.TypeFor[Config]()) }
 
 func schemaOf(t reflect.Type) *hclspec.Spec {
@@ -51,7 +51,7 @@ func schemaOf(t reflect.Type) *hclspec.Spec {
 	return hclspec.NewObject(body)
 }
 
-// key describes a field of a block, from its tags.
+// key is a field of a block, with its configuration key.
 type key struct {
 	reflect.StructField
 	key string
@@ -67,8 +67,8 @@ func keysOf(t reflect.Type) []key {
 	return out
 }
 
-// blockOf returns the struct type of a field that is a block, or nil if the field is a
-// value. A block behind a pointer is nil if it is not given.
+// blockOf returns the struct type of a field that is a block, or nil if the field is a value. A
+// field that is a pointer stays nil if the configuration does not have its block.
 func blockOf(f key) reflect.Type {
 	switch f.Type.Kind() {
 	case reflect.Pointer:
@@ -122,7 +122,7 @@ func decodeConfig(msgpack []byte) (c Config, err error) {
 	}
 	c.NVMLLibrary = cmp.Or(c.NVMLLibrary, "libnvidia-ml.so.1")
 	if c.Backend == "emulated" && c.StateDir == DefaultStateDir {
-		c.StateDir = "" // several emulated plugins may run on one machine
+		c.StateDir = "" // several emulated plugins can run on one machine
 	}
 	if c.Backend == "emulated" && c.Inventory == "" {
 		return Config{}, fmt.Errorf("config key %q: backend \"emulated\" needs the path of an inventory file", "inventory")
@@ -221,15 +221,15 @@ func (f key) set(to reflect.Value, value any) error {
 	return err
 }
 
-// longest is the longest duration that the configuration accepts, in effect forever. The sum of two
-// of them still fits into a time.Duration.
+// longest is the longest duration that the configuration accepts, in effect forever. Twice this
+// duration fits into a time.Duration.
 const longest = 100 * 365 * 24 * time.Hour
 
 // duration parses a Go duration and checks it against the minimum and [longest].
 func duration(value, least string) (time.Duration, error) {
 	d, err := time.ParseDuration(value)
 	if err != nil || d > longest {
-		return 0, fmt.Errorf("%q is not a duration such as 30s or 1m, of at most %.0fh (100 years)", value, longest.Hours())
+		return 0, fmt.Errorf("%q is not a duration of at most %.0fh (100 years), such as 30s or 1m", value, longest.Hours())
 	}
 	if bound, _ := time.ParseDuration(least); d < bound {
 		return 0, fmt.Errorf("%s is below the minimum %s", d, bound)
@@ -237,7 +237,8 @@ func duration(value, least string) (time.Duration, error) {
 	return d, nil
 }
 
-// oneOf checks that a word is allowed, and sets an empty one to the first.
+// oneOf returns an error if the word is not one of words. It replaces an empty word with the first
+// of words.
 func oneOf(word reflect.Value, words []string) error {
 	if word.String() == "" {
 		word.SetString(words[0])

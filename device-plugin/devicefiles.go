@@ -28,8 +28,8 @@ const (
 // deviceNodes returns the device files that the exec driver must give a task. root is the
 // directory with dev and proc.
 //
-// Under WSL2 there is one file for all GPUs, and no driver files. A missing file is left
-// out only if nothing needs it: a task must not start without its GPU.
+// Under WSL2 there is one file for all GPUs, and no driver files. A missing file is left out only
+// if tasks run without it, because a task must not start without its GPU.
 func deviceNodes(root string, ds []gpu.Device) ([]*device.DeviceSpec, error) {
 	has := func(path string) bool {
 		_, err := os.Stat(filepath.Join(root, path))
@@ -55,7 +55,7 @@ func deviceNodes(root string, ds []gpu.Device) ([]*device.DeviceSpec, error) {
 	return specs(paths), nil
 }
 
-// specs returns the files in order, each once.
+// specs returns the specs of the files, in order, each file once.
 func specs(paths []string) []*device.DeviceSpec {
 	var out []*device.DeviceSpec
 	for i, path := range paths {
@@ -66,8 +66,8 @@ func specs(paths []string) []*device.DeviceSpec {
 	return out
 }
 
-// capabilities returns the files that give a task access to a MIG instance: the file of its
-// GPU instance and that of its compute instance. Drivers before R450 have no such files.
+// capabilities returns the files that give a task access to a MIG instance: the file of its GPU
+// instance and the file of its compute instance. Drivers before R450 have no such files.
 func capabilities(root string, d gpu.Device) ([]string, error) {
 	if d.Parent == "" {
 		return nil, nil

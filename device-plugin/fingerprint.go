@@ -22,33 +22,32 @@ import (
 )
 
 const (
-	// firstWithin is when the first message goes out, even before a scan, if no GPU is
-	// known yet: Nomad's client waits for it when it starts. If GPUs are known from before,
-	// the plugin waits as long as a scan may take. Nomad tolerates that, and the GPUs do
-	// not become unhealthy before they are scanned.
+	// firstWithin is how long the first message waits for the first scan if no GPU is known yet.
+	// Nomad's client waits for that message when the client starts. If the plugin has a stored list
+	// of GPUs, the message waits for up to firstHangAfter, which Nomad tolerates, so that the GPUs
+	// do not become unhealthy before the first scan.
 	firstWithin = 800 * time.Millisecond
-	// lookInterval is how often files and the watchdog are checked.
+	// lookInterval is the time between two checks of the operator's orders and of the watchdog.
 	lookInterval = time.Second
 	// hangAfter is how long a scan may take before its GPUs become unhealthy.
 	hangAfter = 10 * time.Second
-	// firstHangAfter is the same for the first scan. It is longer because GPUs may have to be
-	// started, and a GPU that hangs delays the others.
+	// firstHangAfter is hangAfter for the first scan. It is longer because the driver may have to
+	// start the GPUs, and a GPU that hangs delays the others.
 	firstHangAfter = 17 * time.Second
-	// eventScan is the shortest time between scans that events trigger: an application may cause
-	// any number of events.
+	// eventScan is the shortest time between scans that events trigger, because an application can
+	// cause any number of events.
 	eventScan = time.Second
 	// recoverScan is the longest time between scans while a GPU's verdict is unsettled.
 	recoverScan = 5 * time.Second
 	// startsWithin is how long the GPUs may take to start if the driver does not keep them ready
-	// (persistence mode off). They start one after the other and take some seconds each.
+	// (persistence mode off). The GPUs start one after the other, and each takes some seconds.
 	startsWithin = 2 * time.Minute
-	// hungExit and restartExit are exit statuses: the driver hangs; the driver
-	// was replaced.
+	// hungExit is the exit status if the driver hangs, and restartExit if the driver was replaced.
 	hungExit, restartExit = 70, 71
 )
 
-// Fingerprint sends the devices after the first scan, or at the deadline of the first message, and
-// then whenever they change, until ctx ends.
+// Fingerprint sends the devices until ctx ends. It sends the first message after the first scan, or
+// at the message's deadline, and further messages whenever the devices change.
 func (p *Plugin) Fingerprint(ctx context.Context) (<-chan *device.FingerprintResponse, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -95,23 +94,23 @@ type stream struct {
 	profiles chan *profile.Profile // profiles from the file or from Nomad
 	waits    bool                  // the profile's file has not been read yet
 	books    chan books            // which tasks hold the GPUs whose form changes
-	// keeper is nil unless this stream runs it; troubled receives a value when one of its daemons
-	// begins or ceases to fail.
+	// keeper is nil unless this stream runs the keeper; troubled receives a value when one of its
+	// daemons begins or ceases to fail.
 	keeper   *mps.Keeper
 	troubled <-chan struct{}
 
 	pending <-chan singleflight.Result // the running scan; nil for none
 	begun   time.Time                  // begin of the last scan
-	again   bool                       // something happened since that scan began
+	again   bool                       // another scan must follow the running one
 	away    bool                       // the driver is released, so no scan begins
 	sent    []*device.DeviceGroup
 	any     bool // a message was sent
 	hung    bool // GPUs were reported as unhealthy because a scan hangs
 }
 
-// run owns the stream: it starts and ends the event source and closes out. The event source ends
-// when its driver call returns, which may be late or never. Nothing waits for that, so the next
-// stream of this process can measure GPUs at once.
+// run owns the stream. It starts and ends the event source, and closes out. The event source ends
+// when its driver call returns, which can be late or never. So run does not wait for the event
+// source, and the next stream of this process can measure GPUs at once.
 func (s *stream) run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -142,7 +141,7 @@ func (s *stream) run(ctx context.Context) {
 	}
 }
 
-// loop scans, publishes, and waits for the next reason to do so.
+// loop scans and publishes whenever there is a reason, until ctx ends.
 func (s *stream) loop(ctx context.Context) {
 	first := time.NewTimer(s.patience)
 	defer first.Stop()
@@ -230,8 +229,8 @@ func (s *stream) settle(r scanResult) time.Duration {
 	return wait
 }
 
-// unscanned replaces a first scan that takes too long: it publishes the GPUs of the stored
-// list as not answering. Callers hold mu.
+// unscanned fills the view with the stored list of GPUs if the first scan takes too long. These
+// GPUs count as not answering. Callers hold mu.
 func (s *stream) unscanned() {
 	if s.p.scanned {
 		return
@@ -249,7 +248,7 @@ func (s *stream) unscanned() {
 	}
 }
 
-// take applies an event at once; a scan follows soon.
+// take applies an event at once. A scan follows soon.
 func (s *stream) take(e gpu.Event) {
 	s.p.mu.Lock()
 	defer s.p.mu.Unlock()
@@ -261,8 +260,8 @@ func (s *stream) take(e gpu.Event) {
 	}
 }
 
-// look does everything that needs no driver: it reads the operator's orders and runs the
-// watchdog. It reports whether anything may have changed.
+// look reads the operator's orders and runs the watchdog, which need no driver. It reports whether
+// the view may have changed.
 func (s *stream) look() bool {
 	s.p.mu.Lock()
 	defer s.p.mu.Unlock()
@@ -274,11 +273,11 @@ func (s *stream) look() bool {
 	return s.watch() || changed
 }
 
-// watch handles a scan that takes too long.
+// watch handles a scan that takes too long. changed reports whether the view may have changed.
 func (s *stream) watch() (changed bool) {
 	running := s.scans.running()
 	if limit := s.cfg.Watchdog; limit > 0 && running > limit {
-		s.p.log.Error("the driver does not answer, ending the process so that Nomad starts it again", "for", running.Round(time.Second))
+		s.p.log.Error("the driver does not answer, ending the process so that Nomad starts a new one", "for", running.Round(time.Second))
 		s.p.opts.Exit(hungExit)
 	}
 	limit := hangAfter
@@ -302,8 +301,8 @@ func (s *stream) watch() (changed bool) {
 	return true
 }
 
-// publish sends the view if it differs from the last one sent. It sends nothing until the first
-// scan has ended and the profile has been read, or the deadline of the first message has passed.
+// publish sends the view if it differs from the last one sent. The first message waits until the
+// first scan has ended and the profile has been read, but not longer than patience.
 func (s *stream) publish(ctx context.Context) {
 	s.p.mu.Lock()
 	known, groups := s.p.scanned, s.p.view.groups()

@@ -12,10 +12,11 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
 
-// forms tracks the form in which each device is published. If a device's form changes in
-// the configuration while a task holds it, the device keeps the old form, which Nomad
-// knows, until all its tasks have ended. Meanwhile its instances are unhealthy, so that no
-// new task gets them. They can still be reserved, so that running tasks can restart.
+// forms tracks the form in which each device is published. If the configuration gives a device
+// another form while a task holds the device, the device keeps the old form, which Nomad knows,
+// until all its tasks have ended. Meanwhile its instances are unhealthy, so that no new task gets
+// them. Running tasks can restart, because unhealthy instances of such a device can still be
+// reserved.
 type forms struct {
 	shared map[string]form   // forms as last published, by device; without devices that are published whole
 	known  map[string]bool   // devices that were published at any time, in any form
@@ -43,8 +44,8 @@ func openForms(s *store, before []gpu.Device) (*forms, error) {
 	return f, err
 }
 
-// take applies a plan to these devices, except those that a task may hold in another form.
-// changed reports whether there is something to store.
+// take gives these devices their planned forms, except devices that a task may hold in another
+// form. changed reports whether the forms must be stored.
 func (f *forms) take(want map[string]form, ds []gpu.Device) (changed bool) {
 	f.want = want
 	for _, d := range ds {
@@ -77,8 +78,8 @@ func (f *forms) adopt(id string) {
 // waiting returns the devices that keep their old form, sorted.
 func (f *forms) waiting() []string { return slices.Sorted(maps.Keys(f.waits)) }
 
-// shape sets the forms of the view's devices. complete means that the driver listed all its
-// devices. Callers hold mu.
+// shape sets the forms of the view's devices. complete means that the driver listed all devices.
+// Callers hold mu.
 func (p *Plugin) shape(complete bool) {
 	plan := planSharing(p.cfg.Sharing, p.view.inv.Devices, complete)
 	for _, problem := range plan.problems {
@@ -92,8 +93,8 @@ func (p *Plugin) shape(complete bool) {
 	p.wantDaemons()
 }
 
-// SharingProblems lists what the sharing blocks request but the inventory does not have,
-// one sentence each.
+// SharingProblems lists what the sharing blocks request but the inventory does not have, in one
+// sentence each.
 func (p *Plugin) SharingProblems(inv gpu.Inventory) []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -101,11 +102,11 @@ func (p *Plugin) SharingProblems(inv gpu.Inventory) []string {
 }
 
 func (p *Plugin) saveForms() {
-	p.stored("the forms of shared GPUs cannot be stored: a change will not be noticed after a restart", p.store.Write(sharingFile, p.forms.shared))
+	p.stored("the forms of shared GPUs cannot be stored: after a restart, the plugin does not notice a change", p.store.Write(sharingFile, p.forms.shared))
 }
 
-// reshape gives a device its new form, because nothing holds it or the operator orders it.
-// Callers hold mu.
+// reshape gives a device its new form, because no task holds the device or the operator ordered the
+// change. Callers hold mu.
 func (p *Plugin) reshape(id string) {
 	if _, waiting := p.forms.waits[id]; !waiting {
 		return
@@ -149,7 +150,7 @@ func (s *stream) followForms(ctx context.Context) {
 	}
 }
 
-// consult applies Nomad's answer.
+// consult applies Nomad's answer: devices that no task holds get their new form.
 func (s *stream) consult(b books) {
 	p := s.p
 	p.mu.Lock()

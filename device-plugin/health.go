@@ -31,12 +31,12 @@ const (
 	reasonDegraded   = "degraded"       // followed by ":" and the first degradation
 	reasonXid        = "xid"            // followed by ":" and the number
 	reasonReleased   = "released"       // the operator released the driver
-	reasonSharing    = "sharing-change" // the GPU gets another form once its tasks have ended
+	reasonSharing    = "sharing-change" // the GPU gets another form after its tasks have ended
 
 	degradedThermal = "thermal-slowdown"
 	degradedBrake   = "power-brake"
 	degradedPCIe    = "pcie"
-	degradedFabric  = "fabric" // followed by ":" and how it is limited
+	degradedFabric  = "fabric" // followed by ":" and a code of FabricLimits
 	degradedNVLink  = "nvlink-errors"
 	degradedRetired = "pages-retired"
 	degradedPending = "retirement-pending"
@@ -60,23 +60,23 @@ func checkReasons(reasons []string) error {
 const (
 	// retiredLimit and retiredWatch are DCGM's limits on retired pages.
 	retiredLimit, retiredWatch = 63, 15
-	// Slowdowns are judged over the readings of the last slowWindow scan periods (spacing in
-	// observe). A GPU becomes degraded if there are at least slowLeast readings, and more than
-	// slowShare of them show a slowdown.
+	// Slowdowns are judged over the readings of the last slowWindow scan periods (a period is
+	// spacing in observe). A GPU becomes degraded if more than slowShare of the readings show a
+	// slowdown, and there are at least slowLeast readings.
 	slowWindow, slowLeast = 10, 6
 	slowShare             = 0.6
 	// slowEnd is the share below which a degraded GPU recovers. It is lower than slowShare, so that
-	// a GPU at the limit does not flip.
+	// a GPU near the limit does not alternate.
 	slowEnd = 0.3
-	// silentFor is how long a GPU may leave scans without an answer. The driver queues
-	// calls while it starts or resets another GPU, or lists many processes.
+	// silentFor is how long a GPU can be silent before its silence counts, because the driver
+	// queues calls while it starts or resets another GPU, or lists many processes.
 	silentFor = 10 * time.Second
 	// clearAfter is how many readings in a row without a recovery action end a latch.
 	clearAfter = 2
 	// confirmReadings is how many readings come quickly after a GPU was lost or began to need a
-	// reset: it may be well again already.
+	// reset, because the GPU may have recovered already.
 	confirmReadings = 3
-	// containedWithin is how far apart Xid 48 and 94 of one error may be.
+	// containedWithin is the maximum time between Xid 48 and Xid 94 of one error.
 	containedWithin = 10 * time.Second
 )
 
@@ -86,8 +86,8 @@ type verdict struct {
 	reason  string // "" when healthy
 	// degraded lists lesser problems, sorted.
 	degraded []string
-	// unsettled means that the next readings decide, so they should come soon: good
-	// readings are being counted, or an answer is late.
+	// unsettled means that the next readings decide, because good readings are being counted or an
+	// answer is late. So the next readings should come soon.
 	unsettled bool
 }
 
@@ -104,8 +104,8 @@ type latch struct {
 	Xid  int    `json:"xid"`
 	Boot string `json:"boot,omitempty"` // identifies the machine's boot
 	Load string `json:"load,omitempty"` // identifies the driver load during which it was seen
-	// Chosen means that the operator listed the Xid in fatal_xids. The driver requests no
-	// recovery for it, so the driver cannot clear it.
+	// Chosen means that the operator listed the Xid in fatal_xids. The driver requests no recovery
+	// for such an Xid, so the driver cannot clear the latch.
 	Chosen bool `json:"chosen,omitempty"`
 	// Counted means that no Xid was seen, but the driver counted an error of the kind that
 	// Xid 48 reports.
@@ -116,7 +116,7 @@ type latch struct {
 // count is how many of a GPU's uncorrectable memory errors have been judged.
 type count struct {
 	Errors int64  `json:"errors"`
-	Boot   string `json:"boot,omitempty"` // as in latch; the driver counts from its load on
+	Boot   string `json:"boot,omitempty"` // as in latch; the count begins when the driver is loaded
 	Load   string `json:"load,omitempty"`
 }
 
@@ -124,7 +124,7 @@ type count struct {
 type record struct {
 	latches   []latch // sorted by Xid
 	reason    string  // why it is unhealthy; "" if healthy
-	good      int     // good readings in a row since then
+	good      int     // good readings in a row since it became unhealthy
 	bad       int     // bad readings in a row
 	questions questions
 	ecc       count
@@ -192,8 +192,8 @@ func (h *health) event(now time.Time, id string, xid int, whole bool, cfg Health
 	}
 }
 
-// containedBeside handles the Xid 94 of another MIG instance of the GPU: an earlier Xid about the
-// whole GPU concerned that instance.
+// containedBeside handles the Xid 94 of another MIG instance of the GPU. If an earlier Xid 48 named
+// the whole GPU, that Xid concerned the other instance.
 func (h *health) containedBeside(now time.Time, id string) {
 	r := h.record(id)
 	if r.beside = now; r.whole {
@@ -225,8 +225,8 @@ func (h *health) unlatch(r *record, drop func(latch) bool) {
 	h.changed = h.changed || len(r.latches) != before
 }
 
-// clear forgets the latches of one device, for the operator's command. It reports whether
-// the device is known.
+// clear removes the latches of one device, for the operator's command. It reports whether the
+// device is known.
 func (h *health) clear(id string) bool {
 	r := h.records[id]
 	if r == nil {
@@ -238,7 +238,7 @@ func (h *health) clear(id string) bool {
 }
 
 // observe handles one scan's readings. spacing is the usual time between scans. For slowdowns, a
-// reading does not count if less than half of spacing has passed since the last one that counted.
+// reading counts only if at least half of spacing has passed since the last reading that counted.
 func (h *health) observe(now time.Time, inv gpu.Inventory, spacing time.Duration) {
 	h.boot, h.load = cmp.Or(inv.Boot, h.boot), cmp.Or(inv.DriverLoad, h.load) // a failed scan has neither: keep the last
 	for i := range inv.Devices {
@@ -253,7 +253,7 @@ func (h *health) observe(now time.Time, inv gpu.Inventory, spacing time.Duration
 	}
 }
 
-// hear notes when a device stopped answering.
+// hear records since when a device has not answered.
 func (r *record) hear(now time.Time, s gpu.Signals) {
 	if !s.Unanswered {
 		r.answered, r.silent, r.late = true, time.Time{}, false
@@ -266,8 +266,9 @@ func (r *record) hear(now time.Time, s gpu.Signals) {
 }
 
 // count judges the memory errors that the driver has counted since it was loaded. Errors that no
-// Xid explains, such as those from before the plugin started, count like an Xid 48 now, and clear
-// in the same ways. If the driver supports recovery actions, these are used instead.
+// Xid explains, such as errors from before the plugin's start, count like an Xid 48 that arrives
+// now, and are cleared in the same ways. If the driver supports recovery actions, these decide
+// instead.
 func (h *health) count(now time.Time, r *record, d *gpu.Device) {
 	if d.Signals.ECCUncorrected == nil || d.Signals.Lost || d.Signals.Unanswered {
 		return
@@ -294,10 +295,10 @@ func (h *health) count(now time.Time, r *record, d *gpu.Device) {
 	h.latch(r, 48, false)
 	i := slices.IndexFunc(r.latches, func(l latch) bool { return l.Xid == 48 })
 	r.latches[i].Counted = true
-	r.doubleBit, r.whole = now, d.Parent != "" // Xid 94 may still come
+	r.doubleBit, r.whole = now, d.Parent != "" // an Xid 94 can still follow
 }
 
-// hung marks all devices as silent for long enough to count.
+// hung makes the silence of all devices count from now on.
 func (h *health) hung() {
 	for _, r := range h.records {
 		r.late = false
@@ -319,8 +320,8 @@ func (h *health) verdicts(inv gpu.Inventory, cfg HealthConfig) map[string]verdic
 }
 
 // concerning returns the signals that affect the work that a device can do. NVLink and its fabric
-// connect several GPUs, so they do not matter for a MIG instance. The fabric does not matter for
-// the only GPU of a machine either, unless it joins several machines.
+// connect several GPUs, so they do not affect a MIG instance. The fabric does not affect the only
+// GPU of a machine, unless the fabric joins several machines.
 func concerning(d *gpu.Device, physical int) gpu.Signals {
 	s := d.Signals
 	if d.Parent != "" {
@@ -341,7 +342,7 @@ func (h *health) expire(r *record, d *gpu.Device) {
 	}
 	for i := range r.latches {
 		l := &r.latches[i]
-		if l.Boot == "" && h.boot != "" || l.Load == "" && h.load != "" { // the Xid came before the first scan
+		if l.Boot == "" && h.boot != "" || l.Load == "" && h.load != "" { // the Xid arrived before the first scan
 			l.Boot, l.Load, h.changed = cmp.Or(l.Boot, h.boot), cmp.Or(l.Load, h.load), true
 		}
 		if d.Signals.Recovery != nil && *d.Signals.Recovery == 0 && !l.Chosen {
@@ -360,7 +361,7 @@ func (h *health) void(l latch) bool { return differs(l.Boot, h.boot) || differs(
 
 func differs(then, now string) bool { return then != "" && now != "" && then != now }
 
-// sampleSlow keeps the readings of the window.
+// sampleSlow adds a reading to the window, and judges slowdowns.
 func (r *record) sampleSlow(now time.Time, s gpu.Signals, spacing time.Duration) {
 	if n := len(r.slow); n > 0 && now.Sub(r.slow[n-1].at) < spacing/2 {
 		return
@@ -386,10 +387,10 @@ func (r *record) slowed(was bool, is func(slowReading) bool) bool {
 	return len(r.slow) >= slowLeast && share > slowShare
 }
 
-// judge combines the current readings and the record.
+// judge returns the verdict that follows from the current readings and the record.
 func (r *record) judge(s gpu.Signals, cfg HealthConfig) verdict {
 	late := s.Unanswered && r.late
-	if late { // the last verdict holds, and the late reading does not count again
+	if late { // judge the last answer again, and count no reading
 		s, r.fresh = r.last, false
 	} else if !s.Unanswered {
 		r.last = s
@@ -420,13 +421,13 @@ func (r *record) judge(s gpu.Signals, cfg HealthConfig) verdict {
 	}
 	gone := s.Lost && !s.Unlisted || s.ResetRequired
 	v.unsettled = late || reason == "" && !v.healthy || gone && r.bad < confirmReadings || r.questions.unsettled()
-	if !r.answered { // a good first answer makes it healthy at once, without RecoverPolls
+	if !r.answered { // a good first answer makes the device healthy at once, without RecoverPolls
 		r.reason = ""
 	}
 	return v
 }
 
-// fault returns the first reason to call the device unhealthy; "" for none.
+// fault returns the first reason why the device is unhealthy; "" if there is none.
 func (r *record) fault(s gpu.Signals, cfg HealthConfig) string {
 	bad := func(holds bool, reason string) bool { return holds && !slices.Contains(cfg.Ignore, reason) }
 	if s.Reported != "" {
@@ -464,8 +465,8 @@ func (r *record) fault(s gpu.Signals, cfg HealthConfig) string {
 	return ""
 }
 
-// first returns the failure that the reason names: the same as before as long as it lasts,
-// otherwise the most telling one.
+// first returns the health reason for failed questions. It names the same failure as before while
+// that failure lasts, and otherwise the most telling one.
 func (r *record) first(failed []gpu.Failure) string {
 	for _, f := range failed {
 		if reason := reasonNVML + ":" + f.String(); reason == r.reason {

@@ -28,8 +28,8 @@ func (p *Plugin) openKeeper() *mps.Keeper {
 	return mps.NewKeeper(p.log, left, func(ds []mps.Daemon) error { return s.Write(daemonsFile, ds) })
 }
 
-// daemon returns the control daemon of a device that tasks share by MPS. ok is false if the
-// device has none, such as an emulated GPU without one in the configuration.
+// daemon returns the control daemon of a device that tasks share by MPS. ok is false if the device
+// has no daemon, for example an emulated GPU without a control program in the configuration.
 func (p *Plugin) daemon(d gpu.Device) (_ mps.Daemon, ok bool) {
 	block, known := p.sharedBy[d.ID]
 	if p.view.forms[d.ID].Mode != MPS || !known {
@@ -45,7 +45,8 @@ func (p *Plugin) daemon(d gpu.Device) (_ mps.Daemon, ok bool) {
 	return out, p.cfg.Backend == "nvml" || filepath.IsAbs(b.Control)
 }
 
-// mostThreads and mostMemory are the most that one client gets, in percent and MiB (0: unknown).
+// mostThreads and mostMemory return the maximum that one client gets, in percent and MiB (0:
+// unknown).
 func (b SharingConfig) mostThreads() int { return cmp.Or(b.MaxThreads, b.threads()) }
 
 func (b SharingConfig) mostMemory(d gpu.Device) int64 {
@@ -58,8 +59,8 @@ func (b SharingConfig) mostMemory(d gpu.Device) int64 {
 	return *d.MemoryMiB / int64(b.Replicas)
 }
 
-// wantDaemons tells the keeper which control daemons should run. Daemons of devices that change
-// their form run until the change. Callers hold mu.
+// wantDaemons tells the keeper which control daemons should run. The daemon of a device that waits
+// for its new form runs until the change. Callers hold mu.
 func (p *Plugin) wantDaemons() {
 	want := map[string]mps.Daemon{}
 	leave := map[string]bool{}
@@ -70,7 +71,7 @@ func (p *Plugin) wantDaemons() {
 			want[d.ID] = daemon
 		}
 	}
-	if len(p.view.inv.Devices) > 0 { // otherwise the driver is away: running daemons may be adopted when it is back
+	if len(p.view.inv.Devices) > 0 { // without GPUs, the driver is away, and running daemons stay until it is back
 		p.keeper.Want(want, leave)
 	}
 }
@@ -86,7 +87,7 @@ func (p *Plugin) joinMPS(res *device.ContainerReservation, chosen []gpu.Device, 
 		}
 		block, known := p.sharedBy[d.ID]
 		if !known {
-			return nil // the device changes its form: its task has its variables already
+			return nil // the device changes its form, and its task already has the variables
 		}
 		b, daemon := p.cfg.Sharing[block], mps.Daemon{}
 		if daemon, known = p.daemon(d); known {

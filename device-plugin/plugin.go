@@ -29,8 +29,8 @@ import (
 // a name, so the two plugins never run side by side.
 const Name = "nvidia-gpu"
 
-// Backend is the source of GPUs. Scan and Sample may hang with the driver. The plugin makes
-// at most one call of each at a time, and never under a lock.
+// Backend is the source of GPUs. Scan and Sample can hang with the driver. The plugin makes at most
+// one call of each at a time, and never under a lock.
 type Backend interface {
 	// Scan reads the inventory and every GPU's condition. A missing driver is a
 	// *gpu.Unavailable.
@@ -40,8 +40,8 @@ type Backend interface {
 	Sample(ids []string) map[string]gpu.Sample
 	// Events sends events that occur between scans, until ctx ends.
 	Events(ctx context.Context, out chan<- gpu.Event)
-	// Disconnect closes the driver once the running calls have returned. The next scan
-	// opens it again; until then nothing uses it.
+	// Disconnect closes the driver once the running calls have returned. The next scan opens the
+	// driver again, and nothing uses the driver before.
 	Disconnect()
 	// Close is like Disconnect, but final, and it does not wait for calls.
 	Close()
@@ -58,9 +58,9 @@ type Options struct {
 	Exit func(code int)
 	// Self is the command that runs measure.ChildMain; nil switches measuring off.
 	Self []string
-	// Patience is how long the first message waits for the first scan. 0 means firstWithin, since
-	// Nomad's client waits for that message when it starts. If the plugin has a stored list of
-	// GPUs, the message waits for at least firstHangAfter.
+	// Patience is how long the first message waits for the first scan. 0 means firstWithin, because
+	// Nomad's client waits for that message when the client starts. If the plugin has a stored list
+	// of GPUs, the message waits for firstHangAfter if that is longer.
 	Patience time.Duration
 	// Recall is the state_dir of the node's running plugin, for commands that keep no state
 	// themselves. Memory errors that the running plugin has judged are not new to such a command.
@@ -72,7 +72,7 @@ type Plugin struct {
 	opts Options
 	log  hclog.Logger
 	root string // directory with dev and proc
-	// allocated asks Nomad which of these devices are held by tasks, and by which.
+	// allocated asks Nomad which of these devices tasks hold, and which task holds each.
 	allocated func(ctx context.Context, ids []string) (map[string]string, error)
 	// readProfile reads the configured profile's file.
 	readProfile func(path string) (*profile.Profile, error)
@@ -93,7 +93,7 @@ type Plugin struct {
 	forms     *forms           // nil until ready
 	sharedBy  map[string]int   // number of each device's sharing block, from 0
 	keeper    *mps.Keeper      // nil until ready
-	kept      *mps.Keeper      // the keeper that a stream runs; the same stream measures
+	kept      *mps.Keeper      // the keeper that one stream runs; that stream also measures
 	profile   *profile.Profile // profile in force; nil for none
 	nodeOnly  *profile.Profile // profile of this node's GPUs alone, for hysteresis
 	view      view             // the last view
@@ -106,8 +106,8 @@ type Plugin struct {
 	toldXid   map[string]time.Time // when an error was last logged, by GPU and Xid
 }
 
-// New returns a plugin with the default configuration. It does nothing else:
-// Nomad starts a plugin several times only to ask its name.
+// New returns a plugin with the default configuration. It does nothing else, because Nomad starts a
+// plugin several times only to ask its name.
 func New(o Options) *Plugin {
 	p := &Plugin{opts: o, log: o.Log, root: "/", readProfile: ReadProfile, started: time.Now(), warned: map[string]bool{}, toldXid: map[string]time.Time{}, known: make(chan struct{})}
 	p.configure(DefaultConfig())
@@ -127,8 +127,8 @@ func (p *Plugin) PluginInfo() (*base.PluginInfoResponse, error) {
 // ConfigSchema returns the schema of the plugin's config block.
 func (p *Plugin) ConfigSchema() (*hclspec.Spec, error) { return configSchema(), nil }
 
-// SetConfig applies a configuration. If it is invalid, SetConfig returns an error and the
-// previous one stays in force.
+// SetConfig applies a configuration. If it is invalid, SetConfig returns an error and the previous
+// configuration stays in force.
 func (p *Plugin) SetConfig(c *base.Config) error {
 	cfg, err := decodeConfig(c.PluginConfig)
 	if err != nil {
@@ -138,7 +138,8 @@ func (p *Plugin) SetConfig(c *base.Config) error {
 	return nil
 }
 
-// configure puts cfg in force. Parts that depend on it are built again when next used.
+// configure puts cfg in force. Parts that depend on the configuration are built again when they are
+// next used.
 func (p *Plugin) configure(cfg Config) {
 	if p.backend != nil {
 		p.backend.Close()
@@ -159,8 +160,8 @@ func (p *Plugin) Configure(cfg Config) {
 	p.configure(cfg)
 }
 
-// Settle waits until the fingerprint streams have ended, as they do when Nomad ends the plugin. An
-// ending stream notes that this, and not a crash, cut its measurements short.
+// Settle waits up to limit until the fingerprint streams have ended, as they do when Nomad ends the
+// plugin. An ending stream records that no crash cut its measurements short.
 func (p *Plugin) Settle(limit time.Duration) {
 	done := make(chan struct{})
 	go func() { defer close(done); p.streams.Wait() }()
@@ -194,7 +195,7 @@ func (p *Plugin) ready() {
 	p.health.restore(kept)
 	before, err := p.store.loadInventory()
 	if err != nil {
-		p.log.Warn("the stored list of GPUs is lost: a GPU that is missing now will not be noticed", "error", err)
+		p.log.Warn("the stored list of GPUs is lost: the plugin does not notice GPUs that are missing now", "error", err)
 	}
 	p.roster = &roster{stored: before.Devices, forgotten: map[string]bool{}}
 	if p.forms, err = openForms(p.store, before.Devices); err != nil {
@@ -253,7 +254,7 @@ func (p *Plugin) scheduler() *measure.Scheduler {
 	return s
 }
 
-// measureSampleAge is how old telemetry may be for a measurement.
+// measureSampleAge is the maximum age of telemetry for a measurement.
 const measureSampleAge = 100 * time.Millisecond
 
 // observe handles the outcome of a scan. Callers hold mu.
@@ -294,7 +295,7 @@ func (p *Plugin) observe(now time.Time, r scanResult) {
 	p.judge()
 }
 
-// withMeasurements passes the scan to the scheduler and adds the times that it knows.
+// withMeasurements passes the scan to the scheduler and adds the times that the scheduler knows.
 // Callers hold mu.
 func (p *Plugin) withMeasurements(inv gpu.Inventory) gpu.Inventory {
 	if p.view.accounts = nil; p.measures == nil {
@@ -312,7 +313,7 @@ func (p *Plugin) withMeasurements(inv gpu.Inventory) gpu.Inventory {
 	return inv
 }
 
-// tellKnown wakes those who wait until the node's GPUs are known. Callers hold mu.
+// tellKnown wakes the calls that wait until the node's GPUs are known. Callers hold mu.
 func (p *Plugin) tellKnown() {
 	select {
 	case <-p.known:
@@ -321,15 +322,15 @@ func (p *Plugin) tellKnown() {
 	}
 }
 
-// leastUptime is how long the process runs before restartFor may end it: Nomad restarts a plugin
-// at once, without backing off.
+// leastUptime is the minimum time that the process runs before restartFor ends it, because Nomad
+// restarts a plugin at once, without backing off.
 const leastUptime = time.Minute
 
-// restartFor ends the process if only a new one can find the driver again.
+// restartFor ends the process if only a new process can find the driver again.
 func (p *Plugin) restartFor(err error) {
 	var u *gpu.Unavailable
 	if errors.As(err, &u) && u.Restart && time.Since(p.started) >= leastUptime {
-		p.log.Warn("ending the process so that Nomad starts one that loads the new driver's library")
+		p.log.Warn("ending the process so that Nomad starts a new one, which loads the new driver's library")
 		p.opts.Exit(restartExit)
 	}
 }
@@ -348,14 +349,14 @@ func (p *Plugin) judge() {
 	}
 	p.view.verdicts, p.view.cfg, p.view.compat = verdicts, p.cfg.Variability, p.cfg.Compat
 	p.rate()
-	if p.health.changed { // retried until it is stored: a full disk may have room again
+	if p.health.changed { // retried until the faults are stored, because a full disk may have room again
 		err := p.store.save(p.health)
 		p.stored("faults cannot be stored: they are forgotten when the plugin restarts", err)
 		p.health.changed = err != nil
 	}
 }
 
-// stored logs a failure to store something, once when it begins.
+// stored logs a failure to store something, once when the failure begins.
 func (p *Plugin) stored(trouble string, err error) {
 	if err != nil && !p.warned[trouble] {
 		p.log.Warn(trouble, "error", err)

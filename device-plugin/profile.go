@@ -23,8 +23,8 @@ import (
 // needs less.
 const profileLimit = 32 << 20
 
-// profileFile is a profile's file, which is read again when it changes. Reading may block
-// forever, as on a network file system that hangs.
+// profileFile is a profile's file, which is read again when it changes. Reading can block forever,
+// as on a network file system that hangs.
 type profileFile struct {
 	path string
 	read func(path string) (*profile.Profile, error)
@@ -32,8 +32,8 @@ type profileFile struct {
 	size int64
 }
 
-// look returns the profile if the file has changed, otherwise nil. A file that could not be opened or
-// read is tried again each time: a new owner or mode does not change its time.
+// look returns the profile if the file has changed, otherwise nil. A file that could not be opened
+// or read is tried again each time, because a new owner or mode does not change the file's time.
 func (f *profileFile) look() (p *profile.Profile, err error) {
 	st, err := os.Stat(f.path)
 	switch {
@@ -94,24 +94,25 @@ func (s *store) saveCopy(p *profile.Profile) error {
 	return s.Replace(profileCopy, p.Encode())
 }
 
-// followFile follows the configured file. Nothing waits for it, because reading the file
-// may block.
+// followFile follows the configured file. Nothing waits for followFile, because reading the file
+// can block.
 func (s *stream) followFile(ctx context.Context) {
 	file := profileFile{path: s.cfg.ProfilePath, read: s.p.readProfile}
 	s.follow(ctx, func() time.Duration { return gpu.UntilTick(time.Now(), lookInterval) },
-		"profile is unusable, the previous one stays in force", file.look)
+		"profile is unusable, the previous profile stays in force", file.look)
 }
 
 // followNomad follows Nomad's Variables.
 func (s *stream) followNomad(ctx context.Context) {
 	source := nomad.Open(s.cfg.Nomad, s.cfg.ProfileFromNomad.Namespace)
 	s.follow(ctx, func() time.Duration { return s.cfg.ProfileFromNomad.Period },
-		"no profile from Nomad, the previous one stays in force", func() (*profile.Profile, error) { return source.Read(ctx) })
+		"no profile from Nomad, the previous profile stays in force", func() (*profile.Profile, error) { return source.Read(ctx) })
 }
 
-// follow sends every new profile until ctx ends, and nil if there is none at first. wait returns
-// the time until the next look. If the file is missing, half-written or bad, or Nomad does not
-// answer, the previous profile stays in force; follow logs the warning once for each reason.
+// follow sends every new profile until ctx ends. If there is no profile at first, it sends nil.
+// wait returns the time until the next look. If the file is missing, half-written or bad, or Nomad
+// does not answer, the previous profile stays in force; follow logs the warning once for each
+// reason.
 func (s *stream) follow(ctx context.Context, wait func() time.Duration, warning string, look func() (*profile.Profile, error)) {
 	problem := ""
 	for first := true; ; first = false {

@@ -10,17 +10,17 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
 
-// basicLimit is how many basic questions must fail at the same time to make a GPU
-// unhealthy. A single one may be a broken sensor.
+// basicLimit is how many basic questions must fail at the same time to make a GPU unhealthy. A
+// single failure may come from a broken sensor.
 const basicLimit = 2
 
 // questions remembers which questions failed in a GPU's last readings.
 //
-// A single failure must not make a GPU unhealthy. A question counts from when it has failed
-// in two of three readings, until it has been answered in eight readings in a row. The end
-// takes longer than the beginning, so that a sensor that fails now and then does not change
-// the GPU's health each time: every change registers the node again. The very first reading
-// decides at once, because nothing better is known.
+// A single failure must not make a GPU unhealthy. A question begins to count when it has failed in
+// two of three readings. It ceases to count when it has been answered in eight readings in a row.
+// This end takes longer, so that a sensor that fails now and then does not change the GPU's health
+// each time, because every change registers the node again. The very first reading decides at once,
+// because nothing better is known.
 type questions struct {
 	asked bool // there was a reading
 	last  map[string]question
@@ -28,15 +28,15 @@ type questions struct {
 
 // question is the history of one question.
 type question struct {
-	code   int   // code of the failure with which it began to count: the reason must not change
+	code   int   // code of the failure with which the question began to count, because the health reason must not change
 	failed uint8 // one bit for each of the last eight readings; the lowest is the latest
 	counts bool
 }
 
 const threeReadings = 0b111
 
-// take notes which questions failed in a reading. A GPU that is lost or does not answer was
-// asked nothing. A GPU without an identity was asked only for that.
+// take records which questions failed in a reading. A GPU that is lost or does not answer was asked
+// nothing. A GPU without an identity was asked only for its identity.
 func (q *questions) take(s gpu.Signals) {
 	if s.Lost || s.Unanswered && len(s.Failed) == 0 {
 		return

@@ -13,8 +13,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/statedir"
 )
 
-// driverUse is whether the plugin uses the driver. While any program uses it, no GPU can be
-// reset or switched to MIG. So an operator may order the plugin to release it for a while.
+// driverUse is whether the plugin uses the driver. While any program uses the driver, no GPU can be
+// reset or switched to MIG. So an operator can order the plugin to release the driver for a while.
 type driverUse int
 
 const (
@@ -28,7 +28,8 @@ const (
 	// releaseFile holds the operator's order, releasedFile the last order that
 	// the plugin carried out.
 	releaseFile, releasedFile = "release.json", "released.json"
-	// LongestRelease limits an order: if the clock is set back, the order must not last forever.
+	// LongestRelease limits an order, so that the order does not last forever if the clock is set
+	// back.
 	LongestRelease = 24 * time.Hour
 )
 
@@ -43,8 +44,8 @@ func Release(dir string, until time.Time) error {
 	return statedir.Dir(dir).Write(releaseFile, release{until.UTC().Round(0)})
 }
 
-// ReleasedUntil returns until when the plugin must leave the driver alone, zero if it need
-// not. gone means that the plugin has released it.
+// ReleasedUntil returns until when the plugin must leave the driver alone; zero if there is no such
+// order. gone means that the plugin has released the driver.
 func ReleasedUntil(dir string, now time.Time) (until time.Time, gone bool, err error) {
 	var ordered, done release
 	d := statedir.Dir(dir)
@@ -72,14 +73,14 @@ func (p *Plugin) ordered() (until time.Time, gone bool) {
 // away reports whether the driver must not be used. Callers hold mu.
 func (p *Plugin) away() bool { return p.driver == driverLeaving || p.driver == driverReleased }
 
-// returned notes that the driver was opened again, or does not answer. Callers hold mu.
+// returned records that the driver was opened again, or does not answer. Callers hold mu.
 func (p *Plugin) returned() {
 	if p.driver == driverReturning {
 		p.driver = driverUsed
 	}
 }
 
-// followRelease carries out the operator's order about the driver, and reports whether that
+// followRelease carries out the operator's order about the driver, and reports whether the order
 // changes what is published. Callers hold mu.
 func (s *stream) followRelease() (changed bool) {
 	p := s.p
@@ -111,7 +112,8 @@ func (s *stream) followRelease() (changed bool) {
 	return changed
 }
 
-// endDriverUse ends everything that uses the driver. It may never return, so nothing waits for it.
+// endDriverUse ends everything that uses the driver. It can hang forever, so nothing waits for
+// endDriverUse.
 func (p *Plugin) endDriverUse(b Backend, m *measure.Scheduler, k *mps.Keeper) {
 	k.Pause(context.Background())
 	if m != nil {

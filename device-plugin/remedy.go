@@ -13,18 +13,18 @@ import (
 )
 
 const (
-	remedyReset  = "once no task runs on it: nomad-device-pal release; nvidia-smi --gpu-reset -i $GPU; nomad-device-pal resume"
+	remedyReset  = "when no task runs on the GPU: nomad-device-pal release; nvidia-smi --gpu-reset -i $GPU; nomad-device-pal resume"
 	remedyReboot = "nomad node drain -enable -self, then reboot"
 	remedySeated = "reboot; if it happens again, have power and PCIe seating checked"
-	remedyHung   = "look for hung processes on the GPU (nvidia-smi, dmesg); reboot if they cannot be ended"
-	remedyPower  = "shut down, and plug in all of its power cables"
+	remedyHung   = "look for hung processes on the GPU (nvidia-smi, dmesg); if these processes cannot be ended, reboot"
+	remedyPower  = "shut down, and plug in all of the GPU's power cables"
 	remedyReturn = "have the card replaced"
 	remedyFabric = "systemctl status nvidia-fabricmanager; nvidia-smi -q shows the GPU's fabric state and health; in a confidential VM: nvidia-smi conf-compute -srs 1"
-	remedyNVLink = "nvidia-smi nvlink -i $GPU -s and -e show links and errors; have its bridge or seating checked; " + remedyReset
+	remedyNVLink = "nvidia-smi nvlink -i $GPU -s and -e show links and errors; have the GPU's bridge or seating checked; " + remedyReset
 )
 
-// Remedy returns what an operator should type about the reason in a health description. id
-// is the physical GPU's, dir the plugin's state directory.
+// Remedy returns what an operator should type about the reason in a health description. id is that
+// of the physical GPU, and dir is the plugin's state directory.
 func Remedy(reason, id, dir string) string {
 	text := strings.ReplaceAll(remedy(strings.TrimPrefix(reason, reasonDegraded+":")), "$GPU", id)
 	return orders.ReplaceAllStringFunc(text, func(order string) string { return order + ofStateDir(dir) })
@@ -50,12 +50,12 @@ var remedies = map[string]string{
 	gpu.MIGEmpty: "nvidia-smi mig -i $GPU -lgip lists profiles, nvidia-smi mig -i $GPU -cgi PROFILE -C makes an instance;" +
 		" nvidia-smi mig -i $GPU -lgi lists GPU instances; if one has no compute instance, nvidia-smi mig -i $GPU -gi ID -cci creates it;" +
 		" or switch MIG off: nomad-device-pal release; nvidia-smi -i $GPU -mig 0; nomad-device-pal resume",
-	gpu.MIGUnread:    "nvidia-smi mig -i $GPU -lgi lists the instances, if the driver can; if the plugin lacks permission: " + gpu.RemedyDenied + "; else " + remedyReset,
-	gpu.SameUUID:     "nvidia-smi -L lists both; give each virtual GPU a UUID of its own, or take one of the cards out",
+	gpu.MIGUnread:    "nvidia-smi mig -i $GPU -lgi lists the instances, if the driver can; if the plugin lacks permission: " + gpu.RemedyDenied + "; if that does not help: " + remedyReset,
+	gpu.SameUUID:     "nvidia-smi -L lists both GPUs; give each virtual GPU a UUID of its own, or take one of the cards out",
 	reasonReleased:   "nomad-device-pal resume",
-	reasonSharing:    "end the tasks that hold it: the plugin's log names them; if none does: nomad-device-pal clear $GPU",
+	reasonSharing:    "end the tasks that hold the GPU: the plugin's log names them; if no task holds it: nomad-device-pal clear $GPU",
 	mps.NoDaemon:     "the plugin's log has the error; the daemon's own log is in the folder of config key sharing.directory",
-	mps.NoServer:     "restart the tasks that share the GPU: once all have ended, the next one gets a new server",
+	mps.NoServer:     "restart the tasks that share the GPU: when all of them have ended, the next task gets a new server",
 	reasonLost:       remedySeated,
 	reasonRemap:      remedyReturn,
 	reasonRetired:    remedyReturn,
@@ -107,7 +107,7 @@ func remedyNVML(failure string) string {
 	case answerText(noPermission):
 		return gpu.RemedyDenied
 	}
-	return "nvidia-smi -q -i $GPU shows which values fail (ERR!), dmesg | grep -e NVRM -e Xid shows why; " + remedyReset + "; else reboot"
+	return "nvidia-smi -q -i $GPU shows which values fail (ERR!), dmesg | grep -e NVRM -e Xid shows why; " + remedyReset + "; if that does not help, reboot"
 }
 
 const noPermission = 4

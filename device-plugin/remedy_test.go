@@ -100,7 +100,7 @@ func TestLogNamesTheRemedy(t *testing.T) {
 	}
 	for reason, want := range map[string]string{
 		mps.NoServer: "restart the tasks that share the GPU", mps.NoDaemon: "the daemon's own log is in the folder of config key sharing.directory",
-		reasonSharing: "if none does: nomad-device-pal clear -state-dir=/srv/state GPU-1",
+		reasonSharing: "if no task holds it: nomad-device-pal clear -state-dir=/srv/state GPU-1",
 	} {
 		is := verdict{reason: reason}
 		p.logVerdict(d, nil, is)

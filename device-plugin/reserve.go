@@ -25,9 +25,9 @@ const (
 	cdiKind = "nvidia.com/gpu"
 )
 
-// Reserve returns how a task gets the devices. It answers from the last scan, and waits for
-// the driver only after a restart of the plugin: Nomad's client keeps running and may call
-// it at once, and a task must not fail because its GPUs have not been scanned yet.
+// Reserve returns how a task gets the devices. It answers from the last scan. Only after a restart
+// of the plugin, it waits for the first scan, because Nomad's client keeps running and can call
+// Reserve at once. A task must not fail because its GPUs have not been scanned yet.
 func (p *Plugin) Reserve(deviceIDs []string) (*device.ContainerReservation, error) {
 	if len(deviceIDs) == 0 {
 		return &device.ContainerReservation{}, nil
@@ -71,7 +71,7 @@ func (p *Plugin) Reserve(deviceIDs []string) (*device.ContainerReservation, erro
 	return res, nil
 }
 
-// waitKnown waits until the node's GPUs are known, but no longer than a first scan may take.
+// waitKnown waits until the node's GPUs are known, but not longer than firstHangAfter.
 func (p *Plugin) waitKnown() {
 	p.mu.Lock()
 	enabled := p.cfg.Enabled
@@ -109,7 +109,7 @@ func (p *Plugin) find(deviceIDs []string) (chosen []gpu.Device, parts map[string
 		if parts[d.ID]++; parts[d.ID] == 1 {
 			chosen = append(chosen, d)
 		}
-		if v := p.view.verdicts[d.ID]; !v.healthy && v.reason != reasonSharing { // the task that holds it may be restarted
+		if v := p.view.verdicts[d.ID]; !v.healthy && v.reason != reasonSharing { // a task that holds the device can restart
 			unhealthy = append(unhealthy, id+" ("+v.reason+")")
 		}
 	}

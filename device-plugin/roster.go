@@ -9,21 +9,21 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
 
-// roster remembers the GPUs that this node had when the plugin last ran. If the driver does
-// not list one of them at the start, it fell off the bus. The plugin publishes it as lost
-// until it is back, another card is in its slot, or the operator clears it. Missing NVLinks
-// are handled in the same way.
+// roster remembers the GPUs that this node had when the plugin last ran. A GPU that the driver does
+// not list at the start fell off the bus. The plugin publishes this GPU as lost until the GPU is
+// back, another card is in its slot, or the operator clears it. Missing NVLinks are handled in the
+// same way.
 type roster struct {
 	stored    []gpu.Device    // stored GPUs that no scan has listed yet
 	known     map[string]bool // all stored GPUs, by id; nil before the first scan
-	home      bool            // a scan has listed a stored GPU, so this is the host that they are in
+	home      bool            // a scan has listed a stored GPU, so the stored GPUs belong to this host
 	forgotten map[string]bool // cleared by the operator and not listed since, by id
 	linked    map[string]int  // the most NVLinks that each GPU has had, by id
 }
 
-// complete adds the GPUs that are missing from a scan. replaced are those that count as
-// removed: another GPU is in their slot, or all GPUs are different, as after the disk or
-// the virtual machine moved to another host.
+// complete adds the GPUs that are missing from a scan. replaced are missing GPUs that count as
+// removed, because another GPU is in their slot, or because all GPUs are different, as after the
+// disk or the virtual machine moved to another host.
 func (r *roster) complete(inv gpu.Inventory) (_ gpu.Inventory, replaced []string) {
 	inv.Devices = slices.DeleteFunc(slices.Clone(inv.Devices), func(d gpu.Device) bool {
 		gone := r.forgotten[d.ID] || r.forgotten[d.Physical()]

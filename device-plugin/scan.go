@@ -21,9 +21,8 @@ type scanResult struct {
 	err error
 }
 
-// scanner runs one scan at a time, in its own goroutine, because a driver call may never
-// return and cannot be cancelled. A scan that hangs keeps its goroutine until the watchdog
-// ends the process.
+// scanner runs one scan at a time, in its own goroutine, because a driver call can hang forever and
+// cannot be cancelled. A scan that hangs keeps its goroutine until the watchdog ends the process.
 type scanner struct {
 	backend Backend
 	scans   singleflight.Group
@@ -63,7 +62,7 @@ type sampler struct {
 
 // sample returns readings of the devices that are no older than maxAge. If the driver does not
 // answer within wait, it returns the last readings. Devices that could not be read are missing. It
-// waits for a running reading, which may be of other devices, so one more may follow.
+// waits for a running reading, and starts another one if that reading was of other devices.
 func (s *sampler) sample(ids []string, maxAge, wait time.Duration) (map[string]gpu.Sample, map[string]time.Time) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()

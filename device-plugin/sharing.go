@@ -76,7 +76,7 @@ func (b SharingConfig) checkLimits(at func(key, format string, args ...any) erro
 func (b SharingConfig) threads() int { return cmp.Or(b.Threads, 100/b.Replicas) }
 
 // translatedReplicas is the number of parts of a GPU under an mps block. The block has no key for
-// it, because the plugin that it was written for has no limit.
+// this number, because the plugin for which the block is meant has no limit.
 const translatedReplicas = 4
 
 // translateMPS converts an mps block to sharing blocks.
@@ -178,7 +178,7 @@ type plan struct {
 }
 
 // planSharing finds the devices of each block. A device that two blocks name stays whole. complete
-// means that no device is missing from the list: then a name that matches no device is a problem.
+// means that no device is missing from the list, so a name that matches no device is a problem.
 func planSharing(blocks []SharingConfig, ds []gpu.Device, complete bool) plan {
 	p := plan{forms: map[string]form{}, blocks: map[string]int{}}
 	problem := func(block int, format string, args ...any) {

@@ -30,8 +30,8 @@ type stored struct {
 const (
 	storeVersion = 1
 	storeFile    = "state.json"
-	// inventoryFile holds the GPUs of the last scan. If the driver hangs when the plugin
-	// starts, they are published as unhealthy instead of not at all.
+	// inventoryFile holds the GPUs of the last scan. If the driver hangs when the plugin starts,
+	// these GPUs are published as unhealthy. Otherwise they would not be published at all.
 	inventoryFile = "inventory.json"
 )
 
@@ -115,7 +115,7 @@ func (h *health) kept() stored {
 
 // clear forgets the latched faults of a device, or of all MIG instances of a GPU, and their missing
 // NVLinks. It forgets the device itself if the driver no longer lists it. A device that waits for
-// its new form gets it. Callers hold mu.
+// its new form gets the new form. Callers hold mu.
 func (p *Plugin) clear(id string) {
 	known := p.health.clear(id)
 	for _, d := range p.named(id) {
@@ -186,8 +186,8 @@ func MissingGPUs(dir string, inv gpu.Inventory) ([]string, error) {
 	return ids(r.stored), nil
 }
 
-// LatchedFaults returns the stored health reasons of GPUs, by id, from a state directory. It
-// leaves out reasons from before the machine's boot or the driver load that the scan found.
+// LatchedFaults returns the stored health reasons of GPUs, by id, from a state directory. It leaves
+// out reasons that are older than the machine's boot or the driver load that the scan found.
 func LatchedFaults(dir string, inv gpu.Inventory) (map[string]string, error) {
 	kept, err := openStore(dir).load()
 	h := newHealth()
@@ -203,8 +203,8 @@ func LatchedFaults(dir string, inv gpu.Inventory) (map[string]string, error) {
 	return out, err
 }
 
-// event applies an Xid to the device it names, or to all MIG instances of the
-// GPU it names. Callers hold mu.
+// event applies an Xid to the device that the event names, or to all MIG instances of the GPU that
+// it names. Callers hold mu.
 func (p *Plugin) event(now time.Time, e gpu.Event) {
 	hit := p.named(e.GPU)
 	if len(hit) == 0 {
@@ -222,8 +222,8 @@ func (p *Plugin) event(now time.Time, e gpu.Event) {
 	p.judge()
 }
 
-// xidLogEvery is how often one kind of error of one GPU is logged: an application may cause
-// any number of errors.
+// xidLogEvery is the minimum time between two log lines about one kind of error of one GPU, because
+// an application can cause any number of errors.
 const xidLogEvery = time.Minute
 
 // logXid logs an error that a GPU reported, with the number of its errors so far.

@@ -49,7 +49,7 @@ func TestProfileFromNomadSurvivesARestart(t *testing.T) {
 		for range c {
 		}
 		synctest.Wait()
-		if !strings.Contains(log.String(), "no profile from Nomad, the previous one stays in force") {
+		if !strings.Contains(log.String(), "no profile from Nomad, the previous profile stays in force") {
 			t.Errorf("log:\n%s", log)
 		}
 	})

@@ -15,7 +15,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
-// sampleWait is how long a reading may take before the previous one is sent.
+// sampleWait is how long Stats waits for a reading before it sends the previous one.
 const sampleWait = 2 * time.Second
 
 // Stats sends statistics every interval until ctx ends. GPUs are not read more
@@ -48,7 +48,7 @@ func (p *Plugin) sendStats(ctx context.Context, interval time.Duration, out chan
 		}
 		groups := p.stats()
 		if groups == nil {
-			continue // nothing is known yet: send no message rather than an empty one
+			continue // nothing is known yet: send no message instead of an empty one
 		}
 		select {
 		case out <- &device.StatsResponse{Groups: groups}:
@@ -58,9 +58,9 @@ func (p *Plugin) sendStats(ctx context.Context, interval time.Duration, out chan
 	}
 }
 
-// nextStats returns the time until the next statistics. They fall on a whole multiple of
-// interval, at least nine tenths of interval from now. Sooner, an old reading might be sent again,
-// and shares of the time since the last reading would cover too short a time.
+// nextStats returns the time until the next statistics. They are sent at a whole multiple of
+// interval, at least nine tenths of interval from now. If they were sent sooner, an old reading
+// might be sent again, and shares of the time since the last reading would cover too short a time.
 func nextStats(now time.Time, interval time.Duration) time.Duration {
 	wait := gpu.UntilTick(now, interval)
 	if wait < interval-interval/10 {
@@ -69,7 +69,8 @@ func nextStats(now time.Time, interval time.Duration) time.Duration {
 	return wait
 }
 
-// stats takes one reading; nil if there are no devices, or the driver is released.
+// stats returns the statistics of one reading; nil if there are no devices, or the driver is
+// released.
 func (p *Plugin) stats() []*device.DeviceGroupStats {
 	p.mu.Lock()
 	v, samples, least, away := p.view, p.samples, p.cfg.Stats.MinInterval, p.away()
@@ -138,8 +139,8 @@ func (v *view) instance(id string, s gpu.Sample, taken time.Time) *device.Device
 // statistics collects one device's values.
 type statistics map[string]*structs.StatValue
 
-// incumbent sets nomad-device-nvidia's eleven statistics, with its names, units and shapes,
-// because dashboards use them. Unknown values are "N/A", as there.
+// incumbent sets nomad-device-nvidia's eleven statistics, with its names, units and shapes, because
+// dashboards use them. Unknown values are "N/A", as in nomad-device-nvidia.
 func (st statistics) incumbent(s gpu.Sample) {
 	var watts *int64
 	if s.PowerW != nil {
@@ -151,8 +152,8 @@ func (st statistics) incumbent(s gpu.Sample) {
 	st.legacy("Encoder utilization", s.EncoderPercent, "%", "Share of time that the video encoder was busy")
 	st.legacy("Decoder utilization", s.DecoderPercent, "%", "Share of time that the video decoder was busy")
 	st.legacy(attr.StatTemperature, s.TemperatureC, "C", "Temperature of the GPU")
-	st.legacyRatio(attr.StatMemory, s.MemoryUsedMiB, s.MemoryTotalMiB, "MiB", "Memory used and its size")
-	st.legacyRatio("BAR1 buffer state", s.BAR1UsedMiB, s.BAR1TotalMiB, "MiB", "BAR1 address space used and its size")
+	st.legacyRatio(attr.StatMemory, s.MemoryUsedMiB, s.MemoryTotalMiB, "MiB", "Memory used and total memory")
+	st.legacyRatio("BAR1 buffer state", s.BAR1UsedMiB, s.BAR1TotalMiB, "MiB", "BAR1 address space used and in total")
 	st.legacy("ECC L1 errors", s.ECCL1, "#", "Corrected L1 cache errors since the driver was loaded")
 	st.legacy("ECC L2 errors", s.ECCL2, "#", "Corrected L2 cache errors since the driver was loaded")
 	st.legacy("ECC memory errors", s.ECCMemory, "#", "Corrected memory errors since the driver was loaded")
@@ -209,7 +210,7 @@ func (st statistics) clocks(s gpu.Sample) {
 	st.number("Energy", s.EnergyJ, "J", "Energy used since the driver was loaded")
 	st.integer("Memory temperature", s.MemoryTemperatureC, "C", "Temperature of the memory")
 	if s.ParentPowerAndTemperature {
-		st.text("Power and temperature of", new("parent GPU"), "A MIG instance has none of its own")
+		st.text("Power and temperature of", new("parent GPU"), "A MIG instance has no power or temperature of its own")
 	}
 	if s.NoSampleReason != "" {
 		st.text("Not readable", &s.NoSampleReason, "Why statistics of this GPU are missing")
@@ -236,9 +237,9 @@ func (st statistics) traffic(s gpu.Sample) {
 
 func (st statistics) profiling(s gpu.Sample) {
 	st.number("SM active", s.SMActivePercent, "%", "Share of time that multiprocessors had work")
-	st.number("SM occupancy", s.SMOccupancyPercent, "%", "Warps in flight relative to the most possible")
+	st.number("SM occupancy", s.SMOccupancyPercent, "%", "Warps in flight relative to the maximum")
 	st.number("Tensor active", s.TensorActivePercent, "%", "Share of time that tensor cores were busy")
-	st.number("DRAM active", s.DRAMActivePercent, "%", "Memory bandwidth used relative to the most possible")
+	st.number("DRAM active", s.DRAMActivePercent, "%", "Memory bandwidth used relative to the maximum")
 }
 
 // speed adds health, and the class and PM score for each application class.

@@ -52,8 +52,8 @@ func measurementOf(d gpu.Device) attr.Measurement {
 	return attr.Measurement{GPU: d.ID, Key: d.Key, Times: d.Times}
 }
 
-// entriesOf returns a GPU's entries. A measured time that the profile can rate is newer
-// than the profile's own entry, so it wins.
+// entriesOf returns a GPU's entries. A measured time that the profile can rate is newer than the
+// profile's own entry, so it replaces that entry.
 func entriesOf(d gpu.Device, p *profile.Profile) map[pal.AppClass]profile.Entry {
 	scored := p.Score(d.Model, measurementOf(d))
 	out := make(map[pal.AppClass]profile.Entry, pal.NumClasses)
@@ -67,8 +67,8 @@ func entriesOf(d gpu.Device, p *profile.Profile) map[pal.AppClass]profile.Entry 
 	return out
 }
 
-// class returns the variability class of a GPU. An unmeasured or degraded GPU is in the
-// last class.
+// class returns the variability class of a GPU. An unmeasured or degraded GPU is in the last class,
+// which is the slowest.
 func (r rating) class(id string, c pal.AppClass, degraded bool) int {
 	e, ok := r.entries[id][c]
 	if !ok || e.Unmeasured || degraded {

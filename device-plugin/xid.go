@@ -11,15 +11,15 @@ type xidVerdict int
 const (
 	xidApplication xidVerdict = iota // caused by the application, or harmless: only count it
 	xidFatal                         // unhealthy until the GPU is reset, or the host is repaired
-	xidDoubleBit                     // 48: harmless only if 94 says that the error was contained
-	xidContained                     // 94: the error was contained, and only the application suffers
+	xidDoubleBit                     // Xid 48: harmless only if an Xid 94 says that the error was contained
+	xidContained                     // Xid 94: the error was contained, and only the application suffers
 	xidNVLink                        // bad only while a link is down
 )
 
-// judgeXid classifies an Xid by the immediate action in NVIDIA's Xid catalog. If the
-// catalog names no action, the GPU stays healthy: with every other choice, users of other
-// plugins lost good GPUs. 154, a change of the driver's recovery action, needs no verdict,
-// because the following scan reads it.
+// judgeXid classifies an Xid by the immediate action in NVIDIA's Xid catalog. If the catalog names
+// no action, the GPU stays healthy, because users of plugins that choose otherwise lost good GPUs.
+// Xid 154, a change of the driver's recovery action, needs no verdict, because the next scan reads
+// the action.
 func judgeXid(xid int, cfg HealthConfig) xidVerdict {
 	if slices.Contains(cfg.IgnoreXids, xid) {
 		return xidApplication

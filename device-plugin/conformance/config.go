@@ -27,8 +27,8 @@ func EncodeConfig(schema *hclspec.Spec, text string) ([]byte, error) {
 	return encode(schema, f)
 }
 
-// EncodeJSON is EncodeConfig for a block in JSON. Nomad's agent passes the configuration to
-// the schema in that form.
+// EncodeJSON is EncodeConfig for a block in JSON, which is the form in which Nomad's agent decodes
+// the configuration.
 func EncodeJSON(schema *hclspec.Spec, text []byte) ([]byte, error) {
 	f, diags := hclparse.NewParser().ParseJSON(text, "config.json")
 	if diags.HasErrors() {
@@ -49,7 +49,7 @@ func encode(schema *hclspec.Spec, f *hcl.File) ([]byte, error) {
 	return msgpack.Marshal(value, value.Type())
 }
 
-// decoder turns a schema, as received over the wire, into a spec that can decode.
+// decoder converts a schema, as a plugin sends it, into a spec with which hcldec decodes a block.
 func decoder(s *hclspec.Spec, at string) (hcldec.Spec, error) {
 	switch b := s.GetBlock().(type) {
 	case *hclspec.Spec_Object:

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Context runs kernels on one GPU. Only the OS thread that made it may use it.
+// Context runs kernels on one GPU. Only the OS thread that made a Context must use it.
 type Context struct {
 	d   *Driver
 	dev Device
@@ -88,7 +88,7 @@ func (c *Context) Fill(m Memory, word uint32) error {
 	return c.d.check("filling the GPU's memory", c.d.memset32(m.Address, word, m.Bytes/4))
 }
 
-// Read copies the start of m after all launched kernels have ended.
+// Read waits until all launched kernels have ended, then copies the start of m.
 func (c *Context) Read(m Memory, into []byte) error {
 	if uint64(len(into)) > m.Bytes {
 		return fmt.Errorf("reading %d bytes of %d", len(into), m.Bytes)
@@ -150,7 +150,7 @@ func (c *Context) Wait(e Event) error {
 	return c.d.check("waiting for a kernel", c.d.eventSync(uintptr(e)))
 }
 
-// Milliseconds returns the time between two events that the GPU has reached, by its own clock.
+// Milliseconds returns the time between two events that the GPU has reached, by the GPU's clock.
 func (c *Context) Milliseconds(from, to Event) (float64, error) {
 	var ms float32
 	err := c.d.check("reading a kernel's time", c.d.eventElapsed(&ms, uintptr(from), uintptr(to)))

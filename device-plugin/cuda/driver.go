@@ -2,11 +2,11 @@
 // SPDX-License-Identifier: MPL-2.0
 
 // Package cuda runs kernels through the CUDA driver library, which it opens at run time. It builds
-// without any part of CUDA. On a machine without the driver, [Open] returns an error that says so.
+// without any part of CUDA. On a machine without the driver, [Open] returns an error.
 //
 // It offers only what measuring needs: devices, one context, modules from PTX, memory, launches,
 // events. A [Context] belongs to the OS thread that made it (runtime.LockOSThread). After an error
-// for which [Sticky] holds, the context is lost and the process should end.
+// for which [Sticky] returns true, the context is lost and the process should end.
 package cuda
 
 import (
@@ -94,7 +94,7 @@ func (d *Driver) functions() []function {
 	}
 }
 
-// Version is the newest CUDA version that the driver supports.
+// Version returns the newest CUDA version that the driver supports.
 func (d *Driver) Version() (major, minor int, err error) {
 	var v int32
 	err = d.check("reading the driver's CUDA version", d.driverVersion(&v))

@@ -45,7 +45,7 @@ func (e *Error) Error() string {
 	return msg
 }
 
-// hints follow the names of errors, and say what to do.
+// hints are the texts after the names of errors. They say what is wrong, and what to do.
 var hints = map[int]string{
 	OutOfMemory:        ", the GPU's memory is in use or too small",
 	NoDevice:           ", the driver shows no GPU to this process",

@@ -12,7 +12,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
-// Values of a gpu block's fault key that have a meaning beyond the GPU's signals.
+// Values of the key fault of a gpu block that do more than set a signal of the GPU.
 const (
 	faultLost       = "lost"        // the driver lost the GPU
 	faultHang       = "hang"        // calls for this GPU do not return
@@ -39,7 +39,8 @@ var faults = []struct {
 	{"pcie", func(s *gpu.Signals) { s.PCIeDegraded = true }},
 }
 
-// device builds one GPU from its fields; why is the first mistake in them, "" for none.
+// device builds one GPU from its fields. why describes the first mistake in the fields; it is "" if
+// there is none.
 func device(id string, f fields, index int) (d gpu.Device, why string) {
 	d = gpu.Device{
 		ID: id, Parent: or(f.Parent, ""), Model: or(f.Model, "NVIDIA H200"), MIGProfile: or(f.MIGProfile, ""),

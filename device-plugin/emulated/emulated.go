@@ -13,7 +13,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
 
-// pollInterval is how often the inventory file is checked for changes.
+// pollInterval is the time between two checks of the inventory file for changes.
 const pollInterval = 200 * time.Millisecond
 
 // Backend serves the GPUs of an inventory file.
@@ -28,24 +28,25 @@ type Backend struct {
 	once  sync.Once
 }
 
-// stamp differs if a file has changed. It includes the size, because a file can be replaced
-// twice within the clock's resolution.
+// stamp changes when a file changes. It includes the size, because a file can be replaced twice
+// within the clock's resolution.
 type stamp struct {
 	mod  time.Time
 	size int64
 }
 
-// Open returns the backend. The file may appear later.
+// Open returns the backend. The file need not exist yet.
 func Open(path string) *Backend { return &Backend{path: path, done: make(chan struct{})} }
 
 // Disconnect does nothing: there is no driver.
 func (*Backend) Disconnect() {}
 
-// Close ends calls that were made to hang.
+// Close ends scans that hang because a GPU has the fault hang-driver.
 func (b *Backend) Close() { b.once.Do(func() { close(b.done) }) }
 
-// Scan returns the inventory. If the file becomes unreadable or invalid, the last valid one stays
-// in force, with a warning. If there never was a valid one, Scan reports that there is no driver.
+// Scan returns the inventory. If the file becomes unreadable or invalid, Scan returns the last
+// valid inventory, with a warning. If there is no valid inventory yet, Scan reports that there is
+// no driver.
 func (b *Backend) Scan() (gpu.Inventory, error) {
 	inv, err := b.load()
 	for inv != nil && inv.hang {
@@ -100,8 +101,8 @@ func stampOf(path string) (stamp, error) {
 	return stamp{st.ModTime(), st.Size()}, nil
 }
 
-// Events sends an event for every change of the file, and for Xids that are new in it,
-// until ctx ends.
+// Events sends an event for every change of the file, and one for each new Xid in the file, until
+// ctx ends.
 func (b *Backend) Events(ctx context.Context, out chan<- gpu.Event) {
 	known := map[string]int{}
 	last, _ := stampOf(b.path)
@@ -146,7 +147,8 @@ func send(ctx context.Context, out chan<- gpu.Event, e gpu.Event) {
 	}
 }
 
-// Sample makes up a reading from the file's fields. Without fields, it is that of an idle GPU.
+// Sample makes up readings from the file's fields. A GPU without these fields has the reading of an
+// idle GPU.
 func (b *Backend) Sample(ids []string) map[string]gpu.Sample {
 	inv, _ := b.load()
 	out := make(map[string]gpu.Sample, len(ids))

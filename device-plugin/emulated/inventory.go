@@ -183,8 +183,8 @@ func or[T any](p *T, fallback T) T {
 	return *p
 }
 
-// byClass checks a GPU's values by application class. key is the key that holds them, for
-// the error.
+// byClass checks a GPU's values by application class, and returns them by parsed class. For errors,
+// key is the key that holds the values.
 func byClass(key string, in map[string]float64) (map[pal.AppClass]float64, string) {
 	if len(in) == 0 {
 		return nil, ""

@@ -1,10 +1,9 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package gpu holds what the backends (NVML, emulated inventory) report to the device
-// plugin about GPUs: plain values with units in their names. No NVML type leaves the NVML
-// adapter. A nil pointer means that the device does not support the value: Nomad then does
-// not see the value at all, rather than zero.
+// Package gpu holds what the backends (NVML, emulated inventory) report to the device plugin about
+// GPUs: plain values with units in their names. No NVML type leaves the NVML adapter. A nil pointer
+// means that the device does not support the value. Nomad then sees no value, instead of zero.
 package gpu
 
 import (
@@ -22,12 +21,12 @@ type Inventory struct {
 	// CUDAMajor and CUDAMinor are the newest CUDA version that the driver
 	// supports; both 0 when unknown.
 	CUDAMajor, CUDAMinor int
-	// Boot identifies the machine's boot, and DriverLoad the load of the driver's kernel
-	// module. Faults latched before either changed are void.
+	// Boot identifies the machine's boot, and DriverLoad the load of the driver's kernel module. If
+	// either changes, faults that were latched earlier no longer count.
 	Boot, DriverLoad string
 	Devices          []Device // sorted by ID, ids unique
-	// Hidden are GPUs that the driver lists by index, but whose UUID is unknown or
-	// unusable. They cannot be published, because a job is given a GPU by its UUID.
+	// Hidden are GPUs that the driver lists by index, but whose UUID is unknown or unusable. Hidden
+	// GPUs cannot be published, because a job gets its GPUs by UUID.
 	Hidden []Hidden
 	// Complete means that a GPU that is not listed was removed on purpose and does not
 	// count as missing.
@@ -55,8 +54,8 @@ func (h Hidden) String() string {
 	return fmt.Sprintf("GPU %d: %s", h.Index, h.Why)
 }
 
-// Unidentified returns the number of hidden GPUs that may be any of the missing ones. A
-// lost GPU does not count.
+// Unidentified returns the number of hidden GPUs that are not lost. Each of them may be one of the
+// GPUs that seem to be missing.
 func (inv *Inventory) Unidentified() int {
 	n := 0
 	for _, h := range inv.Hidden {
@@ -82,8 +81,8 @@ const (
 	MIGEmpty = "mig-without-instances"
 	// MIGUnread means that the GPU is in MIG mode and its instances cannot be read.
 	MIGUnread = "mig-instances-unread"
-	// SameUUID means that another GPU of the node has the same UUID. Jobs are given GPUs by
-	// UUID, so neither can be used.
+	// SameUUID means that another GPU of the node has the same UUID. Jobs get their GPUs by UUID,
+	// so neither GPU can be used.
 	SameUUID = "duplicate-uuid"
 )
 
@@ -91,7 +90,7 @@ const (
 type Device struct {
 	ID         string // NVML UUID: GPU-… or MIG-…
 	Parent     string // UUID of the physical GPU of a MIG instance, else ""
-	Model      string // the device group's name; a MIG instance's includes its profile
+	Model      string // name of the device group; for a MIG instance, with its profile
 	MIGProfile string // for example "3g.20gb"; "" for a whole GPU
 
 	// GPUInstance and ComputeInstance are NVML's ids of a MIG instance.
@@ -135,8 +134,8 @@ type Device struct {
 
 	Signals Signals
 
-	// Key and Times are the measured times per fixed work unit that the inventory contains
-	// (see attr.Measurement); empty if the backend has none.
+	// Times are measured times per fixed work unit from the inventory, and Key is their
+	// comparability key (see attr.Measurement). Both are empty if the backend has no times.
 	Key   string
 	Times map[pal.AppClass]float64
 	// Rates are the measured work rates (see attr.RateUnit).
@@ -151,7 +150,7 @@ func Sort(ds []Device) {
 // Physical returns the UUID of the GPU that the device is or belongs to.
 func (d *Device) Physical() string { return cmp.Or(d.Parent, d.ID) }
 
-// Is reports whether the id is that of the device, or of its physical GPU.
+// Is reports whether the id names the device or its physical GPU.
 func (d *Device) Is(id string) bool { return id == d.ID || id == d.Physical() }
 
 // Signals are the readings that decide a device's health.
@@ -159,7 +158,7 @@ type Signals struct {
 	Lost          bool // fallen off the bus, or the driver lost it
 	Unlisted      bool // lost, and the driver does not even list it
 	ResetRequired bool
-	Unanswered    bool // a driver call for it did not return in time
+	Unanswered    bool // a driver call for the device did not return in time
 	// Failed are the questions that affect health and got no answer, in the order of [Questions].
 	Failed []Failure
 	// Recovery is the action that the driver requests: 0 none, 1 reset, 2 reboot, 3 drain
@@ -173,13 +172,13 @@ type Signals struct {
 	// ECCUncorrected counts memory errors since the driver was loaded; nil: not counted.
 	ECCUncorrected *int64
 	SRAMFault      bool // more uncorrectable SRAM errors than the driver's threshold
-	// NVLinkDown means that a link is down that was up before, or that other GPUs of the
-	// model have up.
+	// NVLinkDown means that an NVLink is down although it was up before, or although other GPUs of
+	// the model have more links up.
 	NVLinkDown bool
 	// NVLinkErrors means that packets keep arriving damaged or being sent again.
 	NVLinkErrors bool
-	// FabricLimits are the ways in which, according to NVML, the fabric of an NVSwitch system
-	// serves the GPU badly: sorted short codes. The GPU may still compute well alone.
+	// FabricLimits are codes for what NVML reports about an NVSwitch fabric that serves the GPU
+	// badly, sorted. Such a GPU may still compute well alone.
 	FabricLimits []string
 	// CUDARefused means that CUDA does not start on the node because the system is not
 	// ready (error 802).
@@ -188,20 +187,21 @@ type Signals struct {
 	// Slow means that the GPU was measured far below the rate that any healthy GPU of the
 	// model reaches.
 	Slow bool
-	// Wrong means that the GPU, when measured, computed another result than before, or than
-	// most GPUs like it.
+	// Wrong means that the GPU computed another result than in an earlier measurement, or than most
+	// GPUs of its kind.
 	Wrong bool
-	// ThermalSlowdown and PowerBrake are the state at this moment.
+	// ThermalSlowdown and PowerBrake mean that heat or a power brake lowers the clocks at this
+	// moment.
 	ThermalSlowdown, PowerBrake bool
 	// Reported is a fault that the backend itself found: a short stable code; "" for none.
 	Reported string
 }
 
-// Ways in which NVML reports that the fabric does not serve the GPU. Some machines report
-// them although their GPUs work.
+// Codes in FabricLimits for a fabric that does not serve the GPU at all. Some machines report these
+// states although their GPUs work.
 const (
-	FabricNotReady = "not-ready" // it is being set up, or was never set up
-	FabricFailed   = "failed"    // setting it up failed
+	FabricNotReady = "not-ready" // the fabric is being set up, or was never set up
+	FabricFailed   = "failed"    // setting up the fabric failed
 )
 
 // Event is something the driver reported between two scans.
@@ -246,9 +246,10 @@ type Sample struct {
 	SMActivePercent, SMOccupancyPercent    *float64
 	TensorActivePercent, DRAMActivePercent *float64
 	XidLast, XidCount                      *int64
-	// ParentPowerAndTemperature means that a MIG instance shows the values of its GPU.
+	// ParentPowerAndTemperature means that power and temperature of a MIG instance are those of its
+	// GPU.
 	ParentPowerAndTemperature bool
-	NoSampleReason            string // why nothing could be read; "" when it could
+	NoSampleReason            string // why the reading failed; "" if it succeeded
 }
 
 // AllocatedMiB returns the memory that tasks use, as far as the driver reports it; nil if unknown.

@@ -10,8 +10,9 @@ import (
 	"strings"
 )
 
-// LibraryDirs returns where the driver's libraries are on machines whose dynamic linker does not
-// know them: GKE's installer, the driver container of NVIDIA's GPU operator, WSL2, NixOS.
+// LibraryDirs returns the folders in which GKE's installer, the driver container of NVIDIA's GPU
+// operator, WSL2 and NixOS put the driver's libraries. The dynamic linker does not know these
+// folders.
 func LibraryDirs() []string {
 	return []string{
 		"/usr/local/nvidia/lib64",
@@ -23,10 +24,10 @@ func LibraryDirs() []string {
 	}
 }
 
-// FindLibrary returns the name or path to open a driver library by. If the dynamic linker
-// knows the name, it returns the name, otherwise the path in the first of [LibraryDirs]
-// that has it. It returns a path, or a name that it cannot find, unchanged. root is the
-// root of the file system to search.
+// FindLibrary returns the name or path with which to open a driver library. If name is a path, or
+// the dynamic linker knows it, FindLibrary returns name. Otherwise it returns the path in the first
+// of [LibraryDirs] that has the library, or name if no folder has it. root is the root of the file
+// system to search.
 func FindLibrary(root, name string) string {
 	if strings.Contains(name, "/") || linkerKnows(root, name) {
 		return name
@@ -63,9 +64,9 @@ func linkerKnows(root, name string) bool {
 	return false
 }
 
-// LibraryPath returns a value for LD_LIBRARY_PATH with which a driver library finds the others,
-// such as the compiler of kernels, which is in the same folder. If the library is opened by its
-// name alone, LibraryPath returns the present value.
+// LibraryPath returns a value for LD_LIBRARY_PATH with which a driver library finds others in its
+// folder, such as the compiler of kernels. If library is a name without a folder, LibraryPath
+// returns the current value.
 func LibraryPath(library string) string {
 	path := os.Getenv("LD_LIBRARY_PATH")
 	if !strings.Contains(library, "/") {

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Failure is a question that NVML answered with a code instead of a value.
+// Failure is a question that NVML answered with an error code instead of a value.
 type Failure struct {
 	Function string // without the version suffix: nvmlDeviceGetTemperature
 	Code     int    // nvmlReturn_t
@@ -97,7 +97,7 @@ func KindOf(code int) Answer { return answerOf(code).answer }
 // CodeName returns a return code in words.
 func CodeName(code int) string { return answerOf(code).name }
 
-// Weight is how a question that ends in [Failed] affects a GPU's health.
+// Weight is how a question with the answer [Failed] affects a GPU's health.
 type Weight int
 
 // The weights.
@@ -115,25 +115,25 @@ type Question struct {
 	Why      string // the reason for the weight
 }
 
-// Questions returns the functions whose failure counts, the most telling first: a health
-// reason names the first that fails. All other functions weigh Nothing: only the value is
-// missing, which says nothing about the GPU's ability to work.
+// Questions returns the functions whose failure affects a GPU's health. The most telling function
+// comes first, because a health reason names the first that fails. All other functions have the
+// weight Nothing: their failure says nothing about the GPU's ability to work.
 func Questions() []Question {
 	const sensor = "every GPU has this value; a single sensor may break while the GPU still computes"
-	const judged = "it shows faults of the GPU, which go unseen without an answer"
+	const judged = "the answer shows faults of the GPU, which otherwise go unseen"
 	return []Question{
 		{"nvmlDeviceGetCount", Identity, "without the count, no GPU can be read"},
 		{"nvmlDeviceGetHandleByIndex", Identity, "the driver cannot open the GPU"},
 		{"nvmlDeviceGetUUID", Identity, "a job is given a GPU by its UUID"},
 		{"nvmlDeviceGetName", Identity, "the name determines the device group; without it, two jobs could get the GPU"},
 		{"nvmlDeviceGetTemperature", Basic, sensor},
-		{"nvmlDeviceGetMemoryInfo", Basic, "every GPU has memory; one that shares the machine's memory answers \"not supported\", which is no failure"},
+		{"nvmlDeviceGetMemoryInfo", Basic, "every GPU has memory; a GPU that shares the machine's memory answers \"not supported\", which is no failure"},
 		{"nvmlDeviceGetUtilizationRates", Basic, "every GPU that is not in MIG mode counts its utilization"},
 		{"nvmlDeviceGetClockInfo", Basic, sensor},
 		{"nvmlDeviceGetPowerUsage", Basic, sensor},
 		{"nvmlDeviceGetEnforcedPowerLimit", Detail, "how fast the GPU may run is not known"},
 		{"nvmlDeviceGetMaxClockInfo", Detail, "how fast the GPU may run is not known"},
-		{"nvmlDeviceGetMigMode", Detail, "the GPU may be in MIG mode: the last known state stays; without one, the GPU counts as whole"},
+		{"nvmlDeviceGetMigMode", Detail, "the GPU may be in MIG mode: the last known mode stays; if none is known, the GPU counts as whole"},
 		{"nvmlDeviceGetMaxMigDeviceCount", Detail, "the GPU is in MIG mode: the last known instances stay"},
 		{"nvmlDeviceGetRemappedRows", Detail, judged},
 		{"nvmlDeviceGetTotalEccErrors", Detail, judged},
@@ -156,8 +156,8 @@ func WeightOf(function string) Weight {
 	return Nothing
 }
 
-// BaseName returns a function's name without the version suffix. If several versions are
-// joined by |, it returns the first one's.
+// BaseName returns a function's name without the version suffix. If symbol lists several versions,
+// separated by |, it returns the name of the first.
 func BaseName(symbol string) string {
 	name, _, _ := strings.Cut(symbol, "|")
 	if i := strings.LastIndex(name, "_v"); i > 0 {

@@ -10,14 +10,14 @@ import (
 )
 
 // ErrNoAnswer is the error of a driver call that takes too long. The call keeps running, and its
-// backend cannot shut down before it returns: leave the backend open.
+// backend cannot shut down before the call returns, so leave the backend open.
 var ErrNoAnswer = errors.New("the driver does not answer")
 
 // DriverWithin is how long the driver may take to list the GPUs, and CUDA to start.
 const DriverWithin = 20 * time.Second
 
-// Within asks the driver with a time limit. It is for commands that people wait for: they
-// run them when something is wrong, so a hung driver must not hang the command.
+// Within asks the driver with a time limit. Commands use it because people run them when something
+// is wrong, and a hung driver must not hang the command.
 func Within[T any](limit time.Duration, doing string, ask func() (T, error)) (v T, err error) {
 	done := make(chan struct{})
 	var answer T

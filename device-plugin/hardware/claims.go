@@ -13,8 +13,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Bounds for what the docs claim about a healthy GPU. They were set without a GPU: if a
-// machine disagrees, the machine may be right.
+// Bounds for what the docs claim about a healthy GPU. These bounds were set without a GPU, so a
+// machine that disagrees may be right.
 const (
 	compileLimit  = 2.0   // seconds a kernel takes to compile
 	repeatLimit   = 0.004 // relative standard deviation of a kernel's runs
@@ -52,7 +52,8 @@ type tally struct {
 	against []string
 }
 
-// see adds an observation. If it contradicts the claim, the tally keeps the text.
+// see adds an observation. If against is true, the observation contradicts the claim, and the tally
+// keeps the text.
 func (t *tally) see(value float64, against bool, format string, args ...any) {
 	t.n++
 	t.most = max(t.most, value)
@@ -213,7 +214,8 @@ func repeats(r Record) Claim {
 	return t.claim("a kernel's runs repeat within 0.4 % (standard deviation)", "at most %.2f %%", 100*t.most)
 }
 
-// spread returns the relative standard deviation of the runs. ok is false below three runs.
+// spread returns the relative standard deviation of the runs. ok is false if there are fewer than
+// three good runs.
 func (k KernelRuns) spread() (s float64, ok bool) {
 	var sum, squares, n float64
 	for _, run := range k.Runs {
@@ -245,12 +247,12 @@ func sumsAgree(r Record) Claim {
 		t.see(0, len(s) > 1, "%s: %d results", at, len(s))
 	}
 	slices.Sort(t.against)
-	return t.claim("a kernel computes the same in each run and on each GPU of a model", "%d kernels", t.n)
+	return t.claim("a kernel gives the same result in each run and on each GPU of a model", "%d kernels", t.n)
 }
 
 func warmsUp(r Record) Claim {
 	var t tally
-	if r.Quick { // a quick run warms up for less
+	if r.Quick { // the warm-up of a quick run is too short
 		r.Session = nil
 	}
 	for _, s := range r.Session {

@@ -62,7 +62,7 @@ func TestClaims(t *testing.T) {
 		"a unit of work":          func(r *Record) { r.Session[0].Apps[0].Ms = 300 },
 		"rates are a plausible":   func(r *Record) { r.Kernels[0].Runs[2].Share = 4.18 },
 		"a kernel's runs repeat":  func(r *Record) { r.Kernels[0].Runs[2].Ms = 82 },
-		"a kernel computes":       func(r *Record) { r.Kernels[0].Runs[2].Sum = "b" },
+		"a kernel gives":          func(r *Record) { r.Kernels[0].Runs[2].Sum = "b" },
 		"the clock is steady":     func(r *Record) { r.Session[0].Warmup.Steady = false },
 		"a whole measurement":     func(r *Record) { r.Session[0].Seconds = 400; r.Session[0].CPUSeconds = 1 },
 		"a measuring process":     func(r *Record) { r.Session[0].CPUSeconds = 110 },

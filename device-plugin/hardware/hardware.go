@@ -60,14 +60,15 @@ type run struct {
 	failed error // first error of writing the files
 }
 
-// keep adds a result to the record, writes the files, and only then reports the result in
-// one line. So whoever kills the process loses nothing that was reported. Results that
-// arrive after their step has ended are dropped.
+// keep adds a result to the record, writes the files, and only then reports the result in one line.
+// So no reported result is lost if the process is killed. keep drops results of a step that was
+// abandoned.
 type keep func(add func(*Record), format string, args ...any)
 
-// Run takes the steps that fit into the budget, and writes each result at once: as JSON, as a
-// page, and its reports as a log. If ctx ends, Run ends early without an error, and the record so
-// far is valid. Run does not overwrite the files of an earlier run: it changes Out.
+// Run takes the steps that fit into the budget. It writes each result at once, as JSON and as a
+// page, and writes its reports to a log. If ctx ends, Run ends early without an error, and the
+// record so far is valid. Run does not overwrite the files of an earlier run; it changes Out
+// instead.
 func (o *Options) Run(ctx context.Context) (Record, error) {
 	log, err := o.take()
 	if err != nil {
@@ -138,8 +139,8 @@ func (r *run) addLocked(change func(*Record), format string, args ...any) {
 	}
 }
 
-// step takes one step, if it fits. A step that hangs is abandoned, and its later results
-// are dropped.
+// step takes one step, if the step fits into the rest of the budget. A step that hangs is
+// abandoned, and its later results are dropped.
 func (r *run) step(ctx context.Context, s step) {
 	entry := Step{Name: s.name}
 	deadline, ok := ctx.Deadline()
@@ -197,7 +198,7 @@ func (r *run) within(ctx context.Context, s step, limit time.Duration) error {
 	}
 }
 
-// write replaces both files.
+// write replaces the JSON file and the page.
 func (r *run) write() error {
 	data, err := json.MarshalIndent(r.record, "", " ")
 	if err != nil {
@@ -212,14 +213,14 @@ func (r *run) write() error {
 	return nil
 }
 
-// own runs a subcommand of this binary and keeps its JSON.
+// own returns a step that runs a subcommand of this binary and keeps its JSON.
 func (r *run) own(name string, into func(*Record, []byte), more ...string) func(context.Context, keep) error {
 	return func(ctx context.Context, k keep) error {
 		out, err := output(ctx, r.Self, append([]string{name, "-json", "-nvml=" + r.NVML}, more...)...)
 		if !json.Valid(out) || len(bytes.TrimSpace(out)) == 0 {
 			return errors.Join(fmt.Errorf("the output is not JSON: %.80q", out), err)
 		}
-		k(func(rec *Record) { into(rec, out) }, "") // the JSON contains what the exit code says
+		k(func(rec *Record) { into(rec, out) }, "") // the exit code adds nothing to the JSON
 		return nil
 	}
 }

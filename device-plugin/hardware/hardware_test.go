@@ -154,7 +154,7 @@ func TestRun(t *testing.T) {
 		"every step can be done":                                                       {Disagrees, `fingerprint: the output is not JSON: "not JSON\n"`},
 		"our scan agrees with nvidia-smi":                                              {Disagrees, `GPU-00000000 enforced.power.limit: ours "700", nvidia-smi "600.00"`},
 		"an idle GPU uses at most 1 GiB of its memory":                                 {Agrees, ""},
-		"a kernel computes the same in each run and on each GPU of a model":            {Disagrees, "triad1 on NVIDIA H200: 2 results"},
+		"a kernel gives the same result in each run and on each GPU of a model":        {Disagrees, "triad1 on NVIDIA H200: 2 results"},
 		"a GPU that a process computes on counts as in use":                            {Agrees, "process "},
 		"a killed measurement is gone within 2 s":                                      {"", " s"}, // depends on this machine's speed
 		"faults end in an error that says what happened, and the GPU works afterwards": {Agrees, "6 faults"},

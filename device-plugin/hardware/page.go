@@ -47,7 +47,7 @@ func Page(r Record) string {
 	return b.String()
 }
 
-// claims is the table of what the docs claim.
+// claims writes the table of what the docs claim.
 func (r Record) claims(b *strings.Builder) {
 	count := map[Verdict]int{}
 	for _, c := range r.Claims {
@@ -122,7 +122,7 @@ func (r Record) sessions(b *strings.Builder) {
 	}
 }
 
-// soakRows is about how many points of a curve the page shows.
+// soakRows is the approximate number of points of a curve that the page shows.
 const soakRows = 12
 
 func (r Record) soak(b *strings.Builder) {
@@ -146,7 +146,7 @@ func (r Record) soak(b *strings.Builder) {
 	}
 }
 
-// rest writes everything that needs no table of its own.
+// rest writes the sections about the job, the faults, doctor and the steps.
 func (r Record) rest(b *strings.Builder) {
 	if x := r.Beside; x != nil {
 		fmt.Fprintf(b, "\n## Measuring beside a job\n\nThe job on %s took %.2f ms a unit alone", short(x.GPU), x.AloneMs)

@@ -32,7 +32,7 @@ const quickBelow = 5 * time.Minute
 func PaceFor(budget time.Duration) Pace {
 	p := Pace{Warm: 2 * time.Second, Kernel: 6 * time.Second, Job: 10 * time.Second, Event: 10 * time.Second,
 		Soak: 5 * time.Minute, Session: measure.DefaultPlan()}
-	// Shorter than the plugin's own session: the clock only has to settle, and the soak
+	// This session is shorter than the plugin's own, because the clock only has to settle. The soak
 	// shows how hot the GPU gets.
 	p.Session.Limit, p.Session.Warmup, p.Session.Heat = 2*time.Minute, 45*time.Second, 0
 	if budget < quickBelow {
@@ -49,7 +49,7 @@ const (
 	plannedCompute = 3
 	plannedFaults  = 6
 	leastSoak      = time.Minute
-	firstRuns      = 3 // runs of each kernel before less important steps: a spread needs three
+	firstRuns      = 3 // runs of each kernel before less important steps, because a spread needs three runs
 )
 
 // step is one thing to try.
@@ -102,8 +102,8 @@ type Planned struct {
 	LeftOut string `json:"left_out,omitempty"`
 }
 
-// fit returns how long a step may take in the time left. If the step does not fit, leftOut
-// says why.
+// fit returns how long the step can take if this much time is left. If the step does not fit,
+// leftOut is the reason.
 func (s step) fit(left time.Duration) (takes time.Duration, leftOut string) {
 	left = left.Round(time.Second) // rounded for display
 	switch {

@@ -5,13 +5,13 @@
 // minutes, and reports where the machine disagrees with the docs. It needs the plugin's
 // binary and the NVIDIA driver, but no network.
 //
-// [Options.Plan] orders the steps by importance, and leaves out those that do not fit.
-// [Options.Run] takes them and writes the [Record] with every result. [Claims] compares the
-// record with the docs; [Page] formats it for people. If a step fails or hangs, that is a
-// finding, and the next step follows.
+// [Options.Plan] orders the steps by importance, and leaves out steps that do not fit.
+// [Options.Run] takes the steps and writes the [Record] with every result. [Claims] compares the
+// record with the docs; [Page] formats it for people. If a step fails or hangs, that is a finding,
+// and the next step follows.
 //
-// A change must keep this rule: a result is in the files before it is reported, so that a kill
-// loses nothing that was reported.
+// Every change must keep this rule: a result is in the files before it is reported, so that killing
+// the process loses no reported result.
 package hardware
 
 import (
@@ -70,7 +70,7 @@ type Step struct {
 	Name    string  `json:"name"`
 	Seconds float64 `json:"seconds"`
 	Problem string  `json:"problem,omitempty"`
-	LeftOut string  `json:"left_out,omitempty"` // why it was not tried, or not finished; else ""
+	LeftOut string  `json:"left_out,omitempty"` // why the step was not tried, or not finished; else ""
 }
 
 // Soak is the behaviour of one GPU at full power, with class A, from the first second on.
@@ -120,7 +120,7 @@ type SMI struct {
 	Differ   []Mismatch `json:"differ,omitempty"`
 }
 
-// Mismatch is one value that differs between the two.
+// Mismatch is one value that differs between nvidia-smi and our scan.
 type Mismatch struct {
 	GPU   string `json:"gpu"`
 	Field string `json:"field"`
@@ -131,17 +131,18 @@ type Mismatch struct {
 // Beside is the result of measuring while a job of ours ran.
 type Beside struct {
 	GPU string `json:"gpu"` // the GPU that the job ran on
-	// AloneMs is the job's time per unit when nothing else ran; NeighboursMs while all other GPUs
-	// were measured, 0 if there are none; ForcedMs while its own GPU was measured.
+	// AloneMs is the job's time per unit when nothing else ran. NeighboursMs is this time while all
+	// other GPUs were measured; 0 if there are none. ForcedMs is this time while the job's own GPU
+	// was measured.
 	AloneMs      float64 `json:"alone_ms"`
 	NeighboursMs float64 `json:"neighbours_ms,omitempty"`
 	ForcedMs     float64 `json:"forced_ms,omitempty"`
-	// Seen is the idle check's reason why the GPU was in use while the job ran. "" is wrong
-	// if Watched is true, which requires NVML.
+	// Seen is why the idle check found the GPU in use while the job ran. If Watched is true, an
+	// empty Seen is a fault of the check. Watched means that NVML was available.
 	Seen    string `json:"seen"`
 	Watched bool   `json:"watched"`
-	// AbortSeconds is how long a killed measurement took to end; After names a process that still
-	// computed on the GPU afterwards.
+	// AbortSeconds is how long a killed measurement took to end. After names a process that still
+	// computed on the GPU after this end.
 	AbortSeconds float64 `json:"abort_seconds"`
 	After        string  `json:"after,omitempty"`
 }

@@ -18,7 +18,7 @@ import (
 type smiValue struct {
 	query string
 	ours  string // "" if our scan does not know it
-	// slack is the relative difference up to which numbers count as equal.
+	// slack is the maximum relative difference of numbers that count as equal.
 	slack float64
 }
 

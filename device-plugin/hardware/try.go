@@ -17,8 +17,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// each runs a session on all these GPUs at once, as the plugin does. It passes each result
-// to done as it arrives; progress may be nil.
+// each runs a session on each of these GPUs, all at once, as the plugin does. It passes each result
+// to done when the session ends. progress can be nil.
 func (r *run) each(ctx context.Context, ds []gpu.Device, plan func(gpu.Device) measure.Plan, progress func(measure.Progress), done func(i int, res measure.Result)) {
 	var wg sync.WaitGroup
 	for i, d := range ds {
@@ -29,7 +29,7 @@ func (r *run) each(ctx context.Context, ds []gpu.Device, plan func(gpu.Device) m
 	wg.Wait()
 }
 
-// short returns a plan of a few seconds.
+// short returns a plan that measures one variant in a few seconds.
 func (r *run) short(v measure.Variant, warmup time.Duration) measure.Plan {
 	p := r.Pace.Session
 	p.Classes, p.Avoid, p.Warmup, p.Limit = v.Plan.Classes, v.Plan.Avoid, warmup, warmup+r.Pace.Kernel
@@ -91,8 +91,8 @@ func (run KernelRun) String() string {
 	return fmt.Sprintf("%.4g %s, %.0f %% of peak, limited by %s", run.Rate, run.Unit, 100*run.Share, run.LimitedBy)
 }
 
-// kernelRun takes what a page needs from a session of one class. If another kernel ran
-// instead, it keeps no figures: that kernel is measured under its own name.
+// kernelRun returns what a page needs from a session of one class. If another kernel ran instead,
+// the result has no figures, because that kernel is measured under its own name.
 func kernelRun(kernel string, res measure.Result) KernelRun {
 	run := KernelRun{Problem: res.Problem, Warnings: res.Warnings, CompileSeconds: res.Compile[kernel]}
 	if len(res.Apps) == 0 {
@@ -177,8 +177,8 @@ func soakOf(res measure.Result) Soak {
 	return s
 }
 
-// job runs a program that computes on a GPU for a while: a session of class B that never
-// reaches its precision.
+// job runs a program that computes on a GPU for Pace.Job. The program is a session of class B that
+// never reaches its precision.
 func (r *run) job(ctx context.Context, d gpu.Device, started func()) measure.Result {
 	p := r.Pace.Session
 	p.Classes, p.Warmup, p.Limit, p.MinWindows = []pal.AppClass{pal.ClassB}, 0, r.Pace.Job, 1<<30
@@ -190,7 +190,7 @@ func (r *run) job(ctx context.Context, d gpu.Device, started func()) measure.Res
 	})
 }
 
-// beside measures beside a running job: whether the idle check sees the job, how much the
+// beside measures while a job runs. It finds out whether the idle check sees the job, how much the
 // job slows down, and how fast a killed measurement ends.
 func (r *run) beside(ctx context.Context, k keep) error {
 	d, others := r.usable[0], r.usable[1:]
@@ -239,7 +239,7 @@ func (r *run) beside(ctx context.Context, k keep) error {
 	return ctx.Err()
 }
 
-// abort returns how long a measurement takes to end when it is cut short, as by an arriving task.
+// abort returns how long a measurement takes to end when it is cut short, as when a task arrives.
 func (r *run) abort(ctx context.Context, d gpu.Device) float64 {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -256,7 +256,7 @@ func (r *run) abort(ctx context.Context, d gpu.Device) float64 {
 	return time.Since(killed).Seconds()
 }
 
-// faults causes those faults that harm nobody else.
+// faults causes faults that harm no other process.
 func (r *run) faults(ctx context.Context, k keep) error {
 	d := r.usable[0]
 	keep := func(f FaultTried) {
@@ -291,7 +291,7 @@ func (r *run) faults(ctx context.Context, k keep) error {
 	return ctx.Err()
 }
 
-// fault causes one fault. If the driver reports the fault as an event, it waits for the event.
+// fault causes one fault. If the driver reports the fault as an event, fault waits for the event.
 func (r *run) fault(ctx context.Context, d gpu.Device, f measure.Fault, name, want string) FaultTried {
 	out := FaultTried{Name: name, Want: want}
 	ctx, cancel := context.WithCancel(ctx)

@@ -19,8 +19,8 @@ import (
 type unit struct {
 	class  pal.AppClass
 	kernel kernel // kernel whose rate is reported; for the mix, the compute kernel
-	// work is how much kernel does in one unit, in FLOP, bytes or loads; 0 for the mix,
-	// which does two kinds of work.
+	// work is the work of kernel in one unit, in FLOP, bytes or loads. It is 0 for the mix, which
+	// does two kinds of work.
 	work   float64
 	launch func() error
 	out    cuda.Memory // the unit's result, the same after every launch
@@ -33,13 +33,13 @@ type bench struct {
 	dev     cuda.Device
 	compute kernel
 	fn      cuda.Function // the compute kernel
-	// skipped are the reasons why stronger kernels are not used.
+	// skipped are the reasons why stronger compute kernels are not used.
 	skipped []string
 	// send sends a message to the parent, for example which kernel is being compiled.
 	send func(message) error
 
 	loaded      map[string]cuda.Function // by kernel id
-	fill, check cuda.Function            // fill memory, and sum up results; their time does not count
+	fill, check cuda.Function            // kernels that fill memory and sum up results; their time does not count
 	total       cuda.Memory              // the output of check
 	idle        cuda.Event               // recorded after all launches
 }
@@ -49,7 +49,8 @@ type bench struct {
 // wrong result shows.
 const seed = 1
 
-// newBench finds the strongest compute kernel that GPU and driver can run, except those in avoid.
+// newBench returns a bench with the strongest compute kernel that GPU and driver can run, except
+// the kernels in avoid.
 func newBench(ctx *cuda.Context, dev cuda.Device, avoid []string, send func(message) error) (*bench, error) {
 	b := &bench{ctx: ctx, dev: dev, send: send, loaded: map[string]cuda.Function{}}
 	if err := b.prepareData(); err != nil {
@@ -75,8 +76,8 @@ func newBench(ctx *cuda.Context, dev cuda.Device, avoid []string, send func(mess
 	return nil, fmt.Errorf("no kernel runs on GPU %q: %s", dev.UUID, strings.Join(b.skipped, "; "))
 }
 
-// load compiles a kernel, once. The driver's compiler may take a while or hang, so the
-// parent gets a message first.
+// load compiles a kernel unless it is compiled already. The driver's compiler can take long or
+// hang, so load first sends the parent a message.
 func (b *bench) load(k kernel) (cuda.Function, error) {
 	if fn, ok := b.loaded[k.id]; ok {
 		return fn, nil
@@ -152,7 +153,7 @@ func (b *bench) alloc(u *unit, bytes uint64) (cuda.Memory, error) {
 	return m, nil
 }
 
-// content says which bits of random words are kept, and which are set.
+// content is how random words become operands: which bits are kept, and which are set.
 type content struct{ keep, set uint32 }
 
 var (
@@ -174,7 +175,7 @@ func (b *bench) random(u *unit, bytes uint64, c content, from uint32) (cuda.Memo
 // dataGrid returns the launch shape of the kernels that fill and check.
 func (b *bench) dataGrid() cuda.Grid { return dataKernel(idFill).grid(b.dev) }
 
-// outBytes is the size of one word per thread.
+// outBytes returns the size of an output with one word per thread, in bytes.
 func outBytes(g cuda.Grid) uint64 { return 4 * uint64(g.Blocks) * uint64(g.Threads) }
 
 // computeLaunch returns a launch of the compute kernel that takes about ms milliseconds.
@@ -189,7 +190,7 @@ func (b *bench) computeLaunch(u *unit, ms float64) (launch func() error, work fl
 	return func() error { return b.ctx.Launch(b.fn, g, &out, &iters, &sd) }, work, nil
 }
 
-// triadLaunch returns as many launches of the triad as take about ms milliseconds.
+// triadLaunch returns a function whose launches of the triad take about ms milliseconds in total.
 func (b *bench) triadLaunch(u *unit, ms float64) (launch func() error, work float64, err error) {
 	k := triadKernel()
 	fn, err := b.load(k)

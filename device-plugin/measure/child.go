@@ -17,10 +17,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// The child process holds the CUDA context. If the driver hangs, a kernel never ends or a GPU
-// falls off the bus, only the child is lost, and killing it frees the GPU at once. It reads
+// The child process holds the CUDA context. If the driver hangs, a kernel never ends or a GPU falls
+// off the bus, only the child is lost, and killing the child frees the GPU at once. The child reads
 // orders, one per line ("run A", "stop"), and runs windows of the ordered class until the next
-// order. It writes messages, one JSON object per line. At the end of its input it exits.
+// order. It writes messages, one JSON object per line. It exits at the end of its input.
 
 // ChildCommand is the name of the hidden subcommand that runs [Child].
 const ChildCommand = "measure-child"
@@ -35,7 +35,7 @@ type message struct {
 	Ready     *childReady    `json:"ready,omitempty"`
 	Window    *childWindow   `json:"window,omitempty"`
 	Stopped   bool           `json:"stopped,omitempty"`
-	// Failed is the last message: why the child exits.
+	// Failed is why the child exits. It is the last message.
 	Failed string `json:"failed,omitempty"`
 	Code   int    `json:"code,omitempty"` // the CUDA driver's code, if a driver call failed
 }
@@ -60,8 +60,8 @@ type childDevice struct {
 type childReady struct {
 	Class  pal.AppClass `json:"class"`
 	Kernel string       `json:"kernel"`
-	// Work is the work of one unit, in Unit·seconds. Peak is the rate, in Unit, that the
-	// hardware cannot exceed at ClockMHz; 0 if unknown.
+	// Work is the work of one unit, in Unit·seconds. Peak is the hardware's maximum rate at
+	// ClockMHz, in Unit; 0 if unknown.
 	Work     float64 `json:"work,omitempty"`
 	Unit     string  `json:"unit,omitempty"`
 	Peak     float64 `json:"peak,omitempty"`
@@ -85,8 +85,8 @@ type childOptions struct {
 	avoid         []string // compute kernels to skip
 }
 
-// Child runs the child's side: it reads orders from in and writes messages to out. It
-// returns the exit code.
+// Child is the main function of the child process. It reads orders from in, writes messages to out,
+// and returns the exit code.
 func Child(o childOptions, in io.Reader, out io.Writer) int {
 	// The CUDA context belongs to this thread.
 	runtime.LockOSThread()
@@ -106,8 +106,8 @@ func Child(o childOptions, in io.Reader, out io.Writer) int {
 // failed returns the last message of a child that ends with err.
 func failed(err error) message { return message{Failed: err.Error(), Code: cuda.CodeOf(err)} }
 
-// orders reads lines until the end of input, and then closes the channel. The goroutine
-// lives as long as the process, because reading cannot be cancelled.
+// orders reads lines until the end of input, and then closes the channel. Its goroutine lives as
+// long as the process, because reading cannot be cancelled.
 func orders(in io.Reader) <-chan string {
 	out := make(chan string, 16)
 	go func() {
@@ -132,7 +132,7 @@ func (c *child) serve(orders <-chan string) error {
 	}
 	err = c.obey(orders)
 	if cuda.Sticky(err) {
-		return err // the context is lost: closing it may hang
+		return err // the context is lost, and closing it can hang
 	}
 	return errors.Join(err, ctx.Close())
 }
@@ -178,7 +178,7 @@ func (c *child) open() (*cuda.Context, error) {
 // capability formats a GPU's compute capability, such as 9.0.
 func capability(dev cuda.Device) string { return fmt.Sprintf("%d.%d", dev.Major, dev.Minor) }
 
-// obey carries out orders until there are no more.
+// obey carries out orders until the channel is closed.
 func (c *child) obey(orders <-chan string) error {
 	order, open := <-orders
 	for open {

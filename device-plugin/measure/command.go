@@ -44,17 +44,18 @@ const (
   -limit=DURATION     At most this long per GPU (default 5m).
   -warmup=DURATION    At most this long until the GPU is warm (default 3m).
   -window=DURATION    Length of one repetition (default 500ms).
-  -one-by-one         One GPU after the other. Default: all at once, as jobs share
-                      the node's cooling and power (with -command, one by one).
+  -one-by-one         One GPU after the other. Default: all at once, because jobs
+                      share the node's cooling and power (with -command, one by one).
   -force              Measure GPUs that are in use too, and do not ask Nomad.
   -out=FILE           Write the report, with every repetition, to this file.
   -json               Print the report instead of a table.
   -nvml=LIBRARY       NVML library (default libnvidia-ml.so.1).
   -cuda=LIBRARY       CUDA driver library (default libcuda.so.1).
   -state-dir=DIR      The plugin's state_dir (default /var/lib/nomad-device-pal). If the
-                      plugin there has released the driver, this command does not open it.
+                      plugin with this state_dir has released the driver, this
+                      command does not open the driver.
 
-  -command='PROGRAM'  Time this program instead, run by sh, per GPU. It sees one GPU.
+  -command='PROGRAM'  Time this program instead, run by sh, per GPU, with one visible GPU.
   -app=NAME           The application's name (with -command).
   -repeat=N           Runs per GPU (default 3).
   -pattern=REGEXP     Take the time from the program's output: the first group of the
@@ -86,7 +87,7 @@ type Command struct {
 	// Released returns an error if the plugin's state directory has an order to release the
 	// driver.
 	Released func(stateDir string) error
-	// StateDir is that directory, unless a flag names another.
+	// StateDir is the plugin's state directory, unless a flag names another.
 	StateDir string
 	// Terminal means that stderr is a terminal.
 	Terminal       bool
@@ -247,8 +248,8 @@ func (c Command) measure(ctx context.Context, o options) (Report, error) {
 	return report, nil
 }
 
-// targets returns the GPUs to measure. NVML's values become part of their keys. Without
-// NVML, the CUDA driver at least lists the GPUs.
+// targets returns the GPUs to measure. NVML's values become part of the GPUs' comparability keys.
+// Without NVML, the CUDA driver at least lists the GPUs.
 func (c Command) targets(ctx context.Context, o options, b Backend, run *Runner) ([]Target, error) {
 	inv, err := gpu.Within(cmp.Or(c.patience, gpu.DriverWithin), "listing the GPUs", b.Scan)
 	if errors.Is(err, gpu.ErrNoAnswer) {
@@ -276,7 +277,7 @@ func (c Command) targets(ctx context.Context, o options, b Backend, run *Runner)
 	}
 	for _, id := range o.gpus {
 		if !slices.Contains(known, id) {
-			return nil, fmt.Errorf("this node has no GPU %q (it has %s)", id, strings.Join(known, ", "))
+			return nil, fmt.Errorf("this node has no GPU %q (its GPUs: %s)", id, strings.Join(known, ", "))
 		}
 	}
 	if len(targets) == 0 {
@@ -314,12 +315,12 @@ func (r Runner) refuseBusy(ctx context.Context, all []gpu.Device, targets []Targ
 		}
 	}
 	if len(busy) > 0 {
-		return fmt.Errorf("in use: %s; measuring would disturb what runs there (%s)", strings.Join(busy, ", "), anyway)
+		return fmt.Errorf("in use: %s; measuring would disturb the programs that use them (%s)", strings.Join(busy, ", "), anyway)
 	}
 	return nil
 }
 
-// deliver writes the report to the requested place.
+// deliver writes the report to the file and prints it, as the flags request.
 func (c Command) deliver(o options, r Report) error {
 	data, err := r.Encode()
 	if err != nil {
@@ -350,7 +351,7 @@ func ChildMain(args []string, in io.Reader, out, stderr io.Writer) int {
 	if err := fs.Parse(args); err != nil {
 		return 2
 	}
-	_ = os.WriteFile("/proc/self/comm", []byte(childName), 0) // otherwise the name would be that of /proc/self/exe
+	_ = os.WriteFile("/proc/self/comm", []byte(childName), 0) // otherwise the process would be named after /proc/self/exe
 	if *list {
 		return childList(*library, out)
 	}

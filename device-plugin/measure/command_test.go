@@ -184,7 +184,7 @@ func TestMeasureRefuses(t *testing.T) {
 		{"GPU in use", busy, nil, 1, "in use: " + fakecuda.UUID(1) + " (50000 MiB of its memory)"},
 		{"GPU with a process", computing, nil, 1, fmt.Sprintf("in use: %s (process %d)", fakecuda.UUID(0), os.Getpid())},
 		{"MIG", mig, nil, 1, "no GPU to measure on this node (MIG instances are not measured)"},
-		{"no such GPU", twoGPUs(), []string{"GPU-x"}, 1, `this node has no GPU "GPU-x" (it has ` + fakecuda.UUID(0)},
+		{"no such GPU", twoGPUs(), []string{"GPU-x"}, 1, `this node has no GPU "GPU-x" (its GPUs: ` + fakecuda.UUID(0)},
 		{"class", twoGPUs(), []string{"-classes=Z"}, 2, `-classes: application class "Z" is unknown`},
 		{"flag", twoGPUs(), []string{"-colour"}, 2, "-colour"},
 		{"ci", twoGPUs(), []string{"-ci=0"}, 2, "-ci, -limit and -window must be positive"},

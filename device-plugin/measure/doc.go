@@ -6,8 +6,8 @@
 // [Command] is the command `nomad-device-pal measure`. README.md in this folder explains what is
 // measured and how, and what only hardware can show.
 //
-// A change must keep these rules. Only the child process calls CUDA, so that a hung driver affects
-// nothing else. The scheduler measures only GPUs that are proved to be free (see README.md). A
-// change to a kernel's time needs a new version in the kernel's id, because times are compared
-// across releases by key.
+// Every change must keep these rules. Only the child process calls CUDA, so that a hung driver
+// affects no other process. The scheduler measures only GPUs that are proved to be free (see
+// README.md). If a kernel's time changes, the version in the kernel's id must change, because times
+// of different releases are compared by key.
 package measure

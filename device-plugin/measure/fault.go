@@ -39,7 +39,7 @@ func faultKernel() kernel {
 // nowhere is an address in the first page, which is never mapped.
 const nowhere = uint64(16)
 
-// inject causes a fault. It should return an error.
+// inject causes a fault. If it returns no error, the fault did not happen.
 func (b *bench) inject(f Fault) error {
 	switch f {
 	case FaultPTX:
@@ -110,14 +110,15 @@ func Variants(d gpu.Device) []Variant {
 }
 
 // Utilization counts as use only if it is above 0 in looksAtLoad readings, loadPause apart. The
-// first reading after NVML starts, or after a GPU wakes up, may show that start itself.
+// first reading after NVML starts, or after a GPU wakes up, can be the utilization of the start
+// itself.
 const (
 	looksAtLoad = 4
 	loadPause   = time.Second
 )
 
-// InUse returns what uses each of the GPUs with these ids. all are the node's GPUs. GPUs
-// that seem unused are left out.
+// InUse returns what uses each of the GPUs with these ids. GPUs that seem unused are left out. all
+// are the node's GPUs.
 func (r Runner) InUse(all []gpu.Device, ids []string) map[string]string {
 	uses, _ := r.uses(all, ids, nil)
 	for range looksAtLoad - 1 {

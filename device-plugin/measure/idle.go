@@ -20,9 +20,9 @@ import (
 
 // use describes what uses a GPU; the zero value means unused.
 type use struct {
-	task bool   // a task was given the GPU, even if it does not use it
+	task bool   // a task holds the GPU, even if the task does not use it
 	busy bool   // by is only the driver's utilization
-	by   string // what uses it according to the driver, for display
+	by   string // what uses the GPU according to the driver, for display
 }
 
 func (u use) String() string {
@@ -33,9 +33,10 @@ func (u use) String() string {
 }
 
 // uses finds out what uses the GPUs with these ids. all are the node's GPUs. An empty result does
-// not prove that a GPU is free, because a task may hold one and not touch it for days. tickets are
-// the reservations, by GPU, whose tasks it looks for; shown is the result for them. Without
-// tickets, it skips the processes if the driver already reports a use of each GPU.
+// not prove that a GPU is free, because a task can hold a GPU for days without touching it. tickets
+// are reservations, by GPU. uses also looks for their tasks, and returns the result as shown, which
+// has the form of claims.shown. Without tickets, uses does not read the machine's processes if the
+// driver already reports a use of each GPU.
 func (r Runner) uses(all []gpu.Device, ids []string, tickets map[string]string) (_ map[string]use, shown map[string]bool) {
 	var samples map[string]gpu.Sample
 	if r.Sample != nil {
@@ -73,8 +74,8 @@ func (r Runner) uses(all []gpu.Device, ids []string, tickets map[string]string) 
 	return out, c.shown
 }
 
-// intruders returns what has begun to use GPUs that are being measured: a task that was
-// given one, or a process that computes there and is not our child.
+// intruders returns what has begun to use GPUs that are being measured: a task that holds the GPU,
+// or a process that computes on it and is not our child.
 func (r Runner) intruders(all []gpu.Device, ids []string, tickets map[string]string) map[string]string {
 	proc := cmp.Or(r.proc, "/proc")
 	tasks := claimsOf(proc, all, tickets).given
@@ -108,22 +109,22 @@ func parentOf(proc string, pid int) (parent int, ok bool) {
 	return parent, err == nil
 }
 
-// describeProcess names a process for display. The process chooses its name, so the text
-// may be anything.
+// describeProcess names a process for display. The process chooses its name, so the text can be
+// anything.
 func describeProcess(proc string, pid int) string {
 	name, err := os.ReadFile(filepath.Join(proc, strconv.Itoa(pid), "comm"))
-	if err != nil { // it has ended, or this process is in another container
+	if err != nil { // the process has ended, or runs in another container
 		return fmt.Sprintf("process %d", pid)
 	}
 	return fmt.Sprintf("process %d, %s", pid, gpu.Printable(string(bytes.TrimSpace(name))))
 }
 
-// idleMemoryMiB is how much memory may be allocated on an idle GPU: some drivers count what
-// they reserve for themselves.
+// idleMemoryMiB is how much memory can be allocated on a GPU that still counts as idle, because
+// some drivers count what they reserve for themselves.
 const idleMemoryMiB = 1024
 
-// busyBy returns what a GPU seems to be used by. If the system keeps pages in the GPU's
-// memory, used memory says nothing.
+// busyBy returns what seems to use a GPU, judged by its telemetry. systemMemory means that the
+// system can keep pages in the GPU's memory, so used memory proves nothing.
 func busyBy(s gpu.Sample, systemMemory bool) use {
 	used := s.AllocatedMiB()
 	switch {
@@ -135,23 +136,23 @@ func busyBy(s gpu.Sample, systemMemory bool) use {
 	return use{}
 }
 
-// visibleDevices is the variable that Nomad's device plugins set for a task, and that the
-// NVIDIA runtime reads. If that runtime makes the container's devices itself (jit-cdi, the
-// default from version 1.18 on), the task sees "void" in it.
+// visibleDevices is the variable that Nomad's device plugins set for a task, and that the NVIDIA
+// runtime reads. If the runtime makes the container's devices itself (jit-cdi, the default from
+// version 1.18 on), the task sees the value "void".
 const visibleDevices = "NVIDIA_VISIBLE_DEVICES"
 
-// claims is what the machine's processes show about who holds its GPUs.
+// claims is what the machine's processes show about which tasks hold its GPUs.
 type claims struct {
-	given map[string]bool // GPUs that some process was given
+	given map[string]bool // GPUs that some process got
 	// shown are the reservations, by ticket, whose task has a process. The value is whether
 	// the process asks for its GPU to be measured.
 	shown map[string]bool
 }
 
-// claimsOf inspects every process. Only root can read those of other users. It skips
-// processes that it cannot read, and those of the task or container that this process is
-// part of. A process may ask for its GPU to be measured: if the ticket of its reservation
-// proves that the GPU is its own, it does not count as using the GPU.
+// claimsOf inspects every process. Only root can read the processes of other users. claimsOf skips
+// processes that it cannot read, and processes of the task or container to which this process
+// belongs. A process can ask for its GPU to be measured. If the ticket of its reservation proves
+// that it holds the GPU, it does not count as using the GPU.
 func claimsOf(proc string, all []gpu.Device, tickets map[string]string) claims {
 	c := claims{given: map[string]bool{}, shown: map[string]bool{}}
 	entries, err := os.ReadDir(proc)
@@ -213,7 +214,7 @@ func environment(proc string, pid int) (env map[string]string, ok bool) {
 type ownTask struct {
 	proc      string
 	line      map[int]bool    // this process and its ancestors
-	lists     map[string]bool // GPU lists that these were given
+	lists     map[string]bool // GPU lists of these processes
 	namespace string          // mount namespace of this process
 }
 
@@ -235,10 +236,9 @@ func findOwnTask(proc string) ownTask {
 	return o
 }
 
-// includes reports whether a process that was given this GPU list belongs to the task. A
-// process outside our line of ancestors, such as a shell opened in the container, has the
-// same mounts and the same list. Tasks without a container share the node's mounts, so
-// equal mounts alone prove nothing.
+// includes reports whether a process with this GPU list belongs to the task. A process outside our
+// line of ancestors, such as a shell opened in the container, has the same mounts and the same
+// list. Tasks without a container share the node's mounts, so equal mounts alone prove nothing.
 func (o ownTask) includes(pid int, list string) bool {
 	return o.line[pid] || o.lists[list] && o.namespace != "" && mountsOf(o.proc, pid) == o.namespace
 }
@@ -255,9 +255,9 @@ func hasDevices(process string) bool {
 	return err == nil
 }
 
-// contained adds the GPUs whose device files a process has in a root of its own, as in a
-// container. The files of all GPUs add none, because the container may only watch GPUs, like
-// dcgm-exporter. Processes with the host's root add none either.
+// contained adds the GPUs whose device files a process has in a root of its own, as in a container.
+// A process that has the files of all GPUs adds none, because its container may only watch GPUs,
+// like dcgm-exporter. A process with the host's root adds none either.
 func contained(process string, all []gpu.Device, found map[string]bool) {
 	root, err := os.Stat(filepath.Join(process, "root"))
 	if err != nil {
@@ -286,8 +286,8 @@ func contained(process string, all []gpu.Device, found map[string]bool) {
 
 // given adds the GPUs that a value of NVIDIA_VISIBLE_DEVICES names: by UUID, by the start of a
 // UUID, or by number. A number counts only if real returns true. "all" adds none, because CUDA
-// images and containers that only watch GPUs set it. If such a container computes, other checks
-// show that.
+// images, and containers that only watch GPUs, set it. If such a container computes, other checks
+// show its use of the GPU.
 func given(list string, all []gpu.Device, real func() bool, found map[string]bool) {
 	byBus := slices.SortedFunc(slices.Values(all), func(a, b gpu.Device) int { return cmp.Compare(a.BusID, b.BusID) })
 	for word := range strings.SplitSeq(list, ",") {

@@ -48,8 +48,8 @@ func (s *session) warn(format string, args ...any) {
 	s.result.Warnings = append(s.result.Warnings, fmt.Sprintf(format, args...))
 }
 
-// usable returns the times that count. If heat caused most windows to be dropped, heat is
-// normal for this GPU, and all of them count.
+// usable returns the times of the windows that count. If most windows were dropped because of heat
+// or power, hot windows are normal for this GPU and count, too.
 func (s *session) usable(c pal.AppClass, ws []Repetition, a *App) []float64 {
 	wrong, hot := 0, 0
 	for _, w := range ws {
@@ -77,7 +77,8 @@ func (s *session) usable(c pal.AppClass, ws []Repetition, a *App) []float64 {
 	return kept(a.Windows)
 }
 
-// slowBelow returns the rate of a class below which this GPU is certainly slow; 0 if unknown.
+// slowBelow returns the rate of a class below which this GPU is an outlier beyond doubt; 0 if
+// unknown.
 func (s *session) slowBelow(r *childReady) float64 {
 	var limitW float64
 	if w := s.target.Device.PowerLimitW; w != nil {
@@ -86,9 +87,9 @@ func (s *session) slowBelow(r *childReady) float64 {
 	return slowBelow(r.Kernel, s.result.Model, limitW, r.Peak)
 }
 
-// judge sets the rate's share of the hardware's peak, and returns what is wrong with the
-// rate: a rate above the peak is not believable; a rate far below any healthy GPU makes the
-// GPU an outlier.
+// judge sets the rate's share of the hardware's peak, and returns what is wrong with the rate. A
+// rate above the peak is not plausible. A rate far below that of any healthy GPU makes the GPU an
+// outlier.
 func (a *App) judge(r *childReady, clockMHz, slow float64) (problem string) {
 	if r.Peak == 0 {
 		return ""

@@ -37,17 +37,17 @@ var ptxData []byte
 type kernel struct {
 	id, entry string
 	ptx       []byte
-	// blocks is how many thread blocks of a launch each SM gets, threads how many threads a block
-	// has, and shared its dynamic shared memory in bytes.
+	// blocks is the number of thread blocks of a launch for each SM. threads is the number of
+	// threads of a block. shared is a block's dynamic shared memory, in bytes.
 	blocks, threads, shared uint32
-	// work is the work of one iteration of a thread, in FLOP or loads. A warp or warpgroup that
-	// works together divides it among its threads.
+	// work is the work of one iteration of a thread, in FLOP or loads. If a warp or warpgroup works
+	// together, its work is divided among its threads.
 	work float64
-	// suits reports whether the GPU can run a compute kernel; the driver may still refuse. All GPUs
-	// that are measured can run the others.
+	// suits reports whether the hardware can run this compute kernel. The driver can still refuse
+	// the kernel. Kernels without suits run on all GPUs that are measured.
 	suits func(cuda.Device) bool
-	// peak returns the most work per second that the hardware can do, in FLOP, bytes or
-	// loads, at this SM clock; 0 if unknown.
+	// peak returns the maximum rate of the hardware at this SM clock, in FLOP, bytes or loads per
+	// second; 0 if unknown.
 	peak func(d cuda.Device, clockMHz float64) float64
 	unit string // unit of a rate, after dividing by scale
 	// scale converts work into unit.
@@ -71,15 +71,15 @@ const (
 	idSum    = "sum"  // not measured: a checksum of the output
 )
 
-// supports returns an error if this package cannot measure GPUs of a compute capability.
-// Blackwell (10 and 12) needs its own kernel: ours would use a fraction of its tensor
-// cores, and measure nothing that matters to a workload.
+// supports returns an error if this package cannot measure GPUs of a compute capability. Blackwell
+// (10 and 12) needs its own kernel, because ours would use a fraction of its tensor cores, and
+// measure nothing that matters to a workload.
 func supports(major, minor int) error {
 	switch {
 	case major < 7:
 		return fmt.Errorf("compute capability %d.%d is too old: the kernels need 7.0 or later", major, minor)
 	case major > 9:
-		return fmt.Errorf("compute capability %d.%d is not supported yet: the kernels run up to 9.0 (Hopper)", major, minor)
+		return fmt.Errorf("compute capability %d.%d is not supported yet: the kernels support at most 9.0 (Hopper)", major, minor)
 	}
 	return nil
 }
@@ -96,8 +96,8 @@ func Supported(d gpu.Device) error {
 	return supports(d.ComputeMajor, d.ComputeMinor)
 }
 
-// computeKernels returns the kernels of class A, the strongest first. The first that runs
-// is used, because a kernel that does not reach the power cap measures nothing.
+// computeKernels returns the kernels of class A, the strongest first. The first kernel that runs is
+// used, because a kernel that does not reach the power cap measures nothing.
 func computeKernels() []kernel {
 	return []kernel{
 		{id: idWGMMA, entry: "pal_wgmma", ptx: ptxWGMMA, blocks: 1, threads: computeThread, shared: 49152, work: iterFLOPWG / warpgroup,
@@ -122,7 +122,7 @@ func gatherKernel() kernel {
 		peak: func(d cuda.Device, clock float64) float64 { return memoryPeak(d, clock) / sectorBytes }}
 }
 
-// sectorBytes is the least that one scattered load moves.
+// sectorBytes is how much one scattered load moves at least.
 const sectorBytes = 32
 
 // dataKernel returns a kernel that is not measured.
@@ -130,10 +130,10 @@ func dataKernel(id string) kernel {
 	return kernel{id: id, entry: "pal_" + id, ptx: ptxData, blocks: 8, threads: computeThread}
 }
 
-// tensorPeak returns the dense bf16 rate with fp32 accumulation. FLOP per clock and SM
-// follow from the vendor's published peaks: A100 312 TFLOP/s at 1410 MHz on 108 SMs, L40S
-// 362 at 2520 on 142, H100 SXM 989 at 1830 on 132. It is less for models that the vendor
-// sells with less than the architecture has.
+// tensorPeak returns the dense bf16 rate with fp32 accumulation. FLOP per clock and SM follow from
+// the vendor's published peaks: A100 312 TFLOP/s at 1410 MHz on 108 SMs, L40S 362 at 2520 on 142,
+// H100 SXM 989 at 1830 on 132. The rate is lower for models that the vendor sells with a reduced
+// tensor rate.
 func tensorPeak(d cuda.Device, clockMHz float64) float64 {
 	perClock := 0.0
 	known, _ := skuOf(d.Name)
@@ -187,8 +187,8 @@ func (k kernel) grid(d cuda.Device) cuda.Grid {
 	return cuda.Grid{Blocks: k.blocks * uint32(d.SMs), Threads: k.threads, SharedBytes: k.shared}
 }
 
-// workPerIteration returns the work of one iteration of all threads of a launch; for triad,
-// the bytes if n16 is 1.
+// workPerIteration returns the work of one iteration of all threads of a launch; for triad, the
+// bytes per 16-byte element.
 func (k kernel) workPerIteration(d cuda.Device) float64 {
 	if k.id == idTriad {
 		return 3 * 16
@@ -240,8 +240,8 @@ func triadLaunches(d cuda.Device, ms float64) int {
 	return max(1, int(math.Round(rate*ms/1e3/bytes)))
 }
 
-// describe returns the text of what one unit of the class is on a GPU like this. It is the
-// kernels' part of the comparability key: two GPUs with equal text do equal work.
+// describe returns a text for what one unit of the class does on a GPU of this model. The text is
+// the kernels' part of the comparability key: two GPUs with equal text do equal work.
 func describe(d cuda.Device, class pal.AppClass, compute kernel) string {
 	switch class {
 	case pal.ClassA:

@@ -22,14 +22,14 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
 
-// errStalled means that the child was silent for too long; errEnded that it ended without a
-// last message.
+// errStalled means that the child was silent for too long. errEnded means that the child ended
+// without a last message.
 var (
 	errStalled = errors.New("the GPU did not answer: a kernel or the driver hangs")
 	errEnded   = errors.New("the measuring process ended")
 )
 
-// childError is why a child ended, with the CUDA driver's code if it has one.
+// childError is why a child ended, with the CUDA driver's code if a driver call failed.
 type childError struct {
 	said string
 	code int
@@ -46,8 +46,8 @@ type process struct {
 }
 
 // childEnv returns a child's whole environment: settings of CUDA, extra, and the variable with
-// which the driver's libraries are found. The child inherits nothing else, because the environment
-// of Nomad's client may contain tokens and keys.
+// which the dynamic linker finds the driver's libraries. The child inherits nothing else, because
+// the environment of Nomad's client can contain tokens and keys.
 func childEnv(library string, extra ...string) []string {
 	env := append([]string{"CUDA_DEVICE_ORDER=PCI_BUS_ID", "CUDA_CACHE_DISABLE=1", mpsOff}, extra...)
 	if path := gpu.LibraryPath(library); path != "" {
@@ -102,7 +102,7 @@ func (r Runner) start(ctx context.Context, id string, p Plan) (*process, error) 
 	return c, nil
 }
 
-// read passes messages on until the output ends; close waits for that.
+// read passes messages on until the output ends. close waits for this end.
 func (c *process) read(stdout io.Reader) {
 	defer close(c.messages)
 	s := bufio.NewScanner(stdout)
@@ -116,7 +116,8 @@ func (c *process) read(stdout io.Reader) {
 	}
 }
 
-// order sends one line. A write error needs no handling: reading shows that the child has ended.
+// order sends one line. A write error needs no handling, because reading shows that the child has
+// ended.
 func (c *process) order(line string) { _, _ = io.WriteString(c.stdin, line+"\n") }
 
 // next returns the child's next message. It returns an error if the child fails, ends, or
@@ -142,15 +143,15 @@ func (c *process) next(ctx context.Context, patience time.Duration) (message, er
 	}
 }
 
-// close ends the child and waits for it: gently if the child still reads orders; by SIGKILL
-// if kill is true or the child does not end in time.
+// close ends the child and waits for its end. A child that still reads orders ends by itself. If
+// kill is true, or the child does not end in time, close sends SIGKILL.
 func (c *process) close(kill bool) {
 	_ = c.stdin.Close()
 	grace := time.AfterFunc(2*time.Second, func() { _ = c.cmd.Cancel() })
 	if kill {
 		_ = c.cmd.Cancel()
 	}
-	for range c.messages { // until read is done, because Wait closes the pipe that read reads
+	for range c.messages { // wait until read is done, because Wait closes the pipe from which read reads
 	}
 	_ = c.cmd.Wait() // the child's messages say how it ended
 	grace.Stop()
@@ -165,14 +166,14 @@ func (c *process) cpu() time.Duration {
 	return s.UserTime() + s.SystemTime()
 }
 
-// errorText keeps the start of the child's standard error: the first line contains the
-// cause, for a crash as for an error.
+// errorText keeps the start of the child's standard error, because the first line contains the
+// cause of a crash or an error.
 type errorText struct {
 	mu   sync.Mutex
 	text strings.Builder
 }
 
-// Write never fails. It keeps nothing more once there are 4 KiB.
+// Write never fails. After 4 KiB, it drops the rest.
 func (t *errorText) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

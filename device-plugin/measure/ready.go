@@ -14,18 +14,19 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
 
-// readiness tracks whether CUDA starts on this node. If NVSwitches join the GPUs, CUDA
-// needs the fabric manager (otherwise error 802), and NVML reports its absence only from
-// Hopper on. A node without it accepts job after job, and all fail.
+// readiness tracks whether CUDA starts on this node. If NVSwitches join the GPUs, CUDA needs the
+// fabric manager, and otherwise fails with error 802. NVML reports a missing fabric manager only
+// from Hopper on. A node without a fabric manager accepts job after job, and all jobs fail.
 //
-// One refusal by CUDA proves nothing, because the fabric may be coming up. After a refused
-// session, the scheduler runs processes that only start CUDA, one after the other, until CUDA
-// starts. Only a successful start ends that; any other failure proves nothing. If NVML also
-// reports that the fabric is not set up, one refusal is enough, and one process runs each minute
-// until CUDA starts. NVML alone does not decide: on some machines it reports a failed fabric, and
-// CUDA starts. Sessions are a week apart, or never come (measure mode manual), so if there may be
-// NVSwitches, one process runs each hour, too. Error 803 means that libraries do not fit the
-// driver. It may concern this process alone; NVML shows whether it concerns the system.
+// One refusal by CUDA proves nothing, because the fabric may be coming up. After a refused session,
+// the scheduler runs processes that only start CUDA, one after the other, until CUDA starts. Only a
+// successful start ends these attempts, because other failures prove nothing. If NVML also reports
+// that the fabric is not set up, one refusal is enough, and one process runs each minute until CUDA
+// starts. NVML alone does not decide, because on some machines NVML reports a failed fabric
+// although CUDA starts. Sessions are a week apart, or never begin (measure mode manual), so if the
+// node may have NVSwitches, one process runs each hour, too. Error 803 means that libraries do not
+// fit the driver. This error may concern one process alone; NVML shows whether it concerns the
+// system.
 type readiness struct {
 	refusals int       // refusals in a row
 	started  bool      // CUDA started at the last attempt
@@ -35,11 +36,11 @@ type readiness struct {
 // refusedOften is how many processes in a row CUDA must refuse, including the session.
 const refusedOften = 3
 
-// not reports whether CUDA does not start. said is whether NVML reports that the fabric is
-// not set up.
+// not reports whether CUDA does not start. said means that NVML reports that the fabric is not set
+// up.
 func (r readiness) not(said bool) bool { return r.refusals >= refusedOften || said && r.refusals > 0 }
 
-// suspected notes a refused session; several at the same time count once.
+// suspected records a refused session. Several refused sessions at the same time count once.
 func (r readiness) suspected(now time.Time) readiness {
 	if r.refusals == 0 {
 		r.refusals, r.asked = 1, now
@@ -47,8 +48,9 @@ func (r readiness) suspected(now time.Time) readiness {
 	return r
 }
 
-// due reports whether it is time for the next process. suspected is the least time between
-// processes after CUDA has refused one, unsuspected the least time before that; 0 for never.
+// due reports whether it is time for the next process. suspected is the minimum time between
+// processes after CUDA has refused one. unsuspected is the minimum time as long as CUDA has refused
+// none; 0 means that no process runs.
 func (r readiness) due(now time.Time, suspected, unsuspected time.Duration) bool {
 	if r.refusals == 0 {
 		return unsuspected > 0 && now.Sub(r.asked) >= unsuspected
@@ -56,7 +58,7 @@ func (r readiness) due(now time.Time, suspected, unsuspected time.Duration) bool
 	return now.Sub(r.asked) >= suspected
 }
 
-// after notes the outcome of a process.
+// after records the outcome of a process.
 func (r readiness) after(now time.Time, err error) readiness {
 	r.asked = now
 	switch {
@@ -75,7 +77,7 @@ func isRefused(err error) bool {
 	return ok && e.code == cuda.SystemNotReady
 }
 
-// ask starts a process that starts CUDA, in a goroutine of wg, if one is due.
+// ask runs a process that starts CUDA, in a goroutine of wg, if it is time for the next one.
 func (s *Scheduler) ask(ctx context.Context, wg *sync.WaitGroup, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,8 +102,8 @@ func (s *Scheduler) ask(ctx context.Context, wg *sync.WaitGroup, now time.Time) 
 	})
 }
 
-// mayHaveSwitches reports whether NVSwitches may join the GPUs: switches that do not work
-// are invisible. Callers hold mu.
+// mayHaveSwitches reports whether NVSwitches may join the GPUs. It counts GPUs, because switches
+// that do not work are invisible. Callers hold mu.
 func (s *Scheduler) mayHaveSwitches() bool {
 	whole := 0
 	for _, d := range s.inv.Devices {
@@ -119,7 +121,7 @@ func (s *Scheduler) fabricSaid() bool {
 	})
 }
 
-// answered notes the outcome of the process.
+// answered records the outcome of the process that tested CUDA.
 func (s *Scheduler) answered(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -127,7 +129,7 @@ func (s *Scheduler) answered(err error) {
 	s.ready, s.asking = s.ready.after(time.Now(), err), nil
 	switch not := s.ready.not(s.fabricSaid()); {
 	case not && !before:
-		s.log.Warn("CUDA does not start on this node: its GPUs are unhealthy until it does", "error", err)
+		s.log.Warn("CUDA does not start on this node: its GPUs are unhealthy until CUDA starts", "error", err)
 		s.tell()
 	case before && !not:
 		s.log.Info("CUDA starts again on this node")

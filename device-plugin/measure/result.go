@@ -16,7 +16,7 @@ import (
 // Format names the JSON form of a [Report].
 const Format = profile.MeasurementFormat
 
-// Report is the result of one measure command; nomad-pal can import a file of it.
+// Report is the result of one measure command. nomad-pal can import a file that contains a Report.
 type Report struct {
 	Format  string    `json:"format"`
 	Node    string    `json:"node,omitempty"` // host name
@@ -31,7 +31,7 @@ type Limit string
 const (
 	LimitPower   Limit = "power"   // the power cap: the usual source of variability
 	LimitThermal Limit = "thermal" // temperature
-	LimitNone    Limit = "none"    // nothing: a compute kernel then measures little
+	LimitNone    Limit = "none"    // nothing: the time of such a compute kernel says little
 	LimitUnknown Limit = "unknown" // no telemetry
 )
 
@@ -62,8 +62,8 @@ type Result struct {
 	Corrupt bool `json:"corrupt,omitempty"`
 	// Warnings are what a person should know.
 	Warnings []string `json:"warnings,omitempty"`
-	// Beside is how many other GPUs of the node, out of Of in all, were being measured when
-	// this session began, or began with it. They share cooling and power.
+	// Beside is how many other GPUs of the node, which share cooling and power, were being measured
+	// when this session began, or began with it. Of is the number of GPUs of the node.
 	Beside int `json:"beside"`
 	Of     int `json:"of"`
 	// refused means that CUDA did not start because the system is not ready for it.
@@ -85,19 +85,19 @@ type App struct {
 	App    pal.AppClass `json:"app"`
 	Kernel string       `json:"kernel,omitempty"`
 	Work   string       `json:"work,omitempty"` // what one unit is
-	// Ms is the median time of a unit of work, CI the relative half width of its 95 %
-	// confidence interval, Sigma the relative standard deviation of the windows.
+	// Ms is the median time of a unit of work. CI is the relative half width of its 95 % confidence
+	// interval. Sigma is the relative standard deviation of the windows.
 	Ms    float64 `json:"ms"`
 	CI    float64 `json:"ci"`
 	Sigma float64 `json:"sigma"`
-	// Rate is the work rate in Unit, Share its share of the hardware's peak at the measured
-	// clock; 0 if unknown.
+	// Rate is the work rate in Unit. Share is the rate's share of the hardware's peak at the
+	// measured clock. Both are 0 if unknown.
 	Rate      float64 `json:"rate,omitempty"`
 	Unit      string  `json:"unit,omitempty"`
 	Share     float64 `json:"share_of_peak,omitempty"`
 	LimitedBy Limit   `json:"limited_by"`
-	// Slow means far below the rate of any healthy GPU of the model: an outlier, even
-	// without others to compare it with.
+	// Slow means that the rate is far below that of any healthy GPU of the model. Such a GPU is an
+	// outlier, even without other GPUs to compare it with.
 	Slow bool `json:"slow,omitempty"`
 	// Sum is the checksum of a unit's output. It is the same for all GPUs with one key.
 	Sum string `json:"sum,omitempty"`
@@ -119,7 +119,7 @@ type Repetition struct {
 	Dropped string `json:"dropped,omitempty"`
 }
 
-// Measurement returns the result in the form that the plugin publishes. ok is false if it
+// Measurement returns the result in the form that the plugin publishes. ok is false if the result
 // has no time.
 func (r Result) Measurement() (m attr.Measurement, ok bool) {
 	m = attr.Measurement{GPU: r.GPU, Key: r.Key, Times: map[pal.AppClass]float64{}}

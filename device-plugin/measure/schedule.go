@@ -33,17 +33,17 @@ type Schedule struct {
 	Mode     Mode
 	Interval time.Duration // between sessions of one GPU
 	IdleFor  time.Duration // how long a GPU must have been idle
-	// Gap is the least time between two sessions of one GPU. Retry is the time
-	// after a session that was interrupted or raised a drift alarm.
+	// Gap is the minimum time between two sessions of one GPU. Retry replaces Gap after a session
+	// that was interrupted or raised a drift alarm.
 	Gap, Retry time.Duration
-	// Gather is how long a GPU must be idle first if its own task requested the measurement. The
-	// tasks of the node's other GPUs may be starting, and all are measured together.
+	// Gather is how long a GPU must have been idle if its own task requested the measurement. In
+	// this time, the tasks of the node's other GPUs can start, so that all are measured together.
 	Gather time.Duration
-	// Recheck is the least time between two queries to Nomad about a GPU.
+	// Recheck is the minimum time between two queries to Nomad about a GPU.
 	Recheck time.Duration
-	// Jitter is a span after the plugin's start. Each node draws a time in it,
-	// and sessions that nobody requested begin only after that time. So a cluster
-	// whose plugins start together is not measured all at once.
+	// Jitter is the maximum of the time that each node draws. Sessions that nobody requested begin
+	// only when this time has passed since the plugin's start, so that a cluster whose plugins
+	// start together is not measured all at once.
 	Jitter time.Duration
 	// OneByOne measures one GPU at a time, instead of all that are due and idle.
 	OneByOne bool
@@ -52,8 +52,8 @@ type Schedule struct {
 	Plan     Plan
 	// Tick is how often the scheduler checks what is due.
 	Tick time.Duration
-	// Ask is the time between processes that test whether CUDA starts. AskUnsuspected
-	// replaces it as long as nothing indicates that CUDA does not start; see readiness.
+	// Ask is the time between processes that test whether CUDA starts. AskUnsuspected replaces Ask
+	// as long as nothing indicates that CUDA does not start; see readiness.
 	Ask, AskUnsuspected time.Duration
 }
 
@@ -63,8 +63,8 @@ func DefaultSchedule() Schedule {
 		Gather: 10 * time.Second, Recheck: time.Minute, Plan: DefaultPlan(), Tick: 5 * time.Second, Ask: time.Minute, AskUnsuspected: time.Hour}
 }
 
-// identity is what a result depends on apart from the kernels: a change of driver, power
-// limit, ECC mode or VBIOS makes it invalid.
+// identity is what a result depends on, apart from the kernels. A result becomes invalid if the
+// driver, power limit, ECC mode or VBIOS changes.
 type identity struct {
 	Model  string `json:"model"`
 	Driver string `json:"driver"`
@@ -87,8 +87,8 @@ func identityOf(d gpu.Device, driver string) identity {
 // record is what the scheduler knows about one GPU, kept across restarts.
 type record struct {
 	Identity identity `json:"identity"`
-	// Key and Times are those of the last complete session; Measured is its start, zero if
-	// there was none.
+	// Key and Times are from the last complete session. Measured is the start of that session; zero
+	// if there was none.
 	Key      string                   `json:"key,omitempty"`
 	Times    map[pal.AppClass]float64 `json:"times,omitempty"`
 	Rates    map[pal.AppClass]float64 `json:"rates,omitempty"` // in attr.RateUnit
@@ -100,13 +100,13 @@ type record struct {
 	// computed other results.
 	Sums  map[pal.AppClass]string `json:"sums,omitempty"`
 	Wrong string                  `json:"wrong,omitempty"`
-	// Corrupt means that in its last session the same work gave different results.
+	// Corrupt means that the same work gave different results in the GPU's last session.
 	Corrupt bool `json:"corrupt,omitempty"`
 	// Drift compares each class's time with the GPU's own past.
 	Drift map[pal.AppClass]profile.Drift `json:"drift,omitempty"`
 	Alarm bool                           `json:"alarm,omitempty"` // a drift awaits confirmation
-	// Tried is the start of the last session, complete or not; Problem why it was incomplete;
-	// Failures how many sessions in a row failed, not counting interrupted ones.
+	// Tried is the start of the last session, complete or not. Problem is why that session was
+	// incomplete. Failures is how many sessions in a row failed; interrupted ones do not count.
 	Tried    time.Time `json:"tried,omitzero"`
 	Problem  string    `json:"problem,omitempty"`
 	Failures int       `json:"failures,omitempty"`
@@ -114,7 +114,8 @@ type record struct {
 	// sessions in a row ended because the plugin or the machine went down.
 	Begun time.Time `json:"begun,omitzero"`
 	Downs int       `json:"downs,omitempty"`
-	// Refused means that CUDA did not start in its last session because the system was not ready.
+	// Refused means that CUDA did not start in the GPU's last session because the system was not
+	// ready.
 	Refused bool `json:"refused,omitempty"`
 	// Ticket belongs to the GPU's last reservation, made at Reserved. Shown means that a
 	// process of its task was seen. Asks means that the task requested a measurement that
@@ -123,8 +124,8 @@ type record struct {
 	Reserved time.Time `json:"reserved,omitzero"`
 	Shown    bool      `json:"shown,omitempty"`
 	Asks     bool      `json:"asks,omitempty"`
-	// Last is the start of the last session that was not interrupted, and LastProblem why
-	// it gave no result.
+	// Last is the start of the last session that was not interrupted. LastProblem is why that
+	// session gave no result.
 	Last        time.Time `json:"last,omitzero"`
 	LastProblem string    `json:"last_problem,omitempty"`
 	// Sessions are the most recent complete ones, oldest first.
@@ -138,9 +139,9 @@ type pastSession struct {
 	Times map[pal.AppClass]float64 `json:"times"`
 }
 
-// mostDowns is how many sessions in a row may end with a crash of the plugin or the machine. After
-// that, the GPU is measured only if an operator or the GPU's own task requests it. All GPUs at full
-// power may overload a power supply, and a machine must not reboot forever.
+// mostDowns is the number of sessions in a row that end with a crash of the plugin or the machine,
+// after which a GPU is measured only if an operator or the GPU's own task requests it. All GPUs at
+// full power can overload a power supply, and a machine must not reboot forever.
 const mostDowns = 3
 
 // keptSessions is the length of a GPU's history.
@@ -152,13 +153,13 @@ type condition struct {
 	idleSince time.Time // zero while the GPU is in use
 	ordered   bool
 	asked     bool // the GPU's own task requested a measurement
-	early     bool // this node's turn after the plugin's start has not come yet
-	// wait means that, at the last query, an allocation held the GPU or Nomad did not answer, and
-	// that it is too early for the next query.
+	early     bool // the time that this node drew after the plugin's start is not over
+	// wait means that it is too early to ask Nomad again. At the last query, an allocation held the
+	// GPU, or Nomad did not answer.
 	wait bool
 }
 
-// due returns why a GPU's next session may not begin now; "" if it may.
+// due returns why a GPU's next session cannot begin now; "" if it can.
 func (s Schedule) due(now time.Time, r record, id identity, c condition) (wait string) {
 	if wait := s.wanted(now, r, id, c); wait != "" {
 		return wait
@@ -176,7 +177,8 @@ func (s Schedule) due(now time.Time, r record, id identity, c condition) (wait s
 	return ""
 }
 
-// wanted returns why a GPU needs no session now, idle or not; "" if it needs one.
+// wanted returns why a GPU needs no session now, whether the GPU is idle or not. It returns "" if
+// the GPU needs a session.
 func (s Schedule) wanted(now time.Time, r record, id identity, c condition) (wait string) {
 	switch {
 	case s.Mode == Off || s.Mode == Manual && !c.ordered && !c.asked:
@@ -212,15 +214,15 @@ func (r record) often(now time.Time, gap time.Duration) bool {
 	return n > 1 && now.Sub(r.Sessions[n-2].At) < gap
 }
 
-// early returns the rules that apply once one GPU of a node is due. GPUs share the node's
-// cooling and power, so those that are due soon are measured at the same time.
+// early returns the rules that apply when one GPU of a node is due. The node's GPUs share cooling
+// and power, so GPUs that are due soon are measured at the same time.
 func (s Schedule) early() Schedule {
 	s.Interval -= s.Interval / 5
 	return s
 }
 
-// pause returns the least time between a session and the next: longer after failures, up to
-// a day; shorter after an interruption or an alarm.
+// pause returns the minimum time between a session and the next. It is longer after failures, up to
+// a day, and shorter after an interruption or an alarm.
 func (s Schedule) pause(r record) time.Duration {
 	switch {
 	case r.Failures > 0:
@@ -241,13 +243,14 @@ func spread(span time.Duration, text string) time.Duration {
 	return time.Duration(binary.BigEndian.Uint64(h[:8]) % uint64(span))
 }
 
-// recover notes a session during which the plugin ended. It reports whether there was one.
+// recover records the end of a session during which the plugin ended. It reports whether there was
+// such a session.
 func (r *record) recover() bool {
 	if r.Begun.IsZero() {
 		return false
 	}
 	r.Tried, r.Begun = r.Begun, time.Time{}
-	r.Problem = "the plugin or the machine went down meanwhile"
+	r.Problem = "the plugin or the machine went down during the measurement"
 	r.Failures++
 	r.Downs++
 	return true
@@ -266,7 +269,8 @@ func (r record) notAfter(now time.Time) record {
 }
 
 // accept adds the outcome of a session to the record. It returns, by class, how the times compare
-// with the GPU's own past; nothing for a class without a past, or for an incomplete session.
+// with the GPU's own past. Classes without a past are left out. After an incomplete session, the
+// result is nil.
 func (r *record) accept(res Result, id identity) map[pal.AppClass]profile.DriftEvent {
 	r.Tried, r.Begun = res.Started, time.Time{}
 	r.Problem, r.Refused = res.Problem, res.refused
@@ -307,7 +311,7 @@ func (r *record) accept(res Result, id identity) map[pal.AppClass]profile.DriftE
 	return events
 }
 
-// observe compares a time with the GPU's own past. known is false for the first time.
+// observe compares a time with the GPU's own past. known is false if the class has no earlier time.
 func (r *record) observe(a App) (e profile.DriftEvent, known bool) {
 	d, known := r.Drift[a.App]
 	if !known {

@@ -26,8 +26,8 @@ import (
 // somebody else began to use the GPU, or by the plugin's end.
 const interrupted = "interrupted"
 
-// Scheduler measures the node's idle GPUs inside the plugin: when they first appear, and on
-// a schedule. [Scheduler.Reserve] takes a GPU away from it at once.
+// Scheduler measures the node's idle GPUs inside the plugin: when they first appear, and on a
+// schedule. [Scheduler.Reserve] takes a GPU away from the scheduler at once.
 type Scheduler struct {
 	cfg   Schedule
 	run   Runner
@@ -41,10 +41,10 @@ type Scheduler struct {
 	unhealthy        map[string]bool
 	records          map[string]record
 	idleSince        map[string]time.Time
-	busySince        map[string]time.Time  // by GPU that should be measured: since when it is busy, or when that was last logged
+	busySince        map[string]time.Time  // by GPU that should be measured: when it became busy, or when its wait was last logged
 	allocated        map[string]allocation // Nomad's last answer, by GPU that should be measured
 	unproven         string                // why Nomad could not tell which GPUs are allocated
-	askAgain         time.Time             // when to ask Nomad again after that
+	askAgain         time.Time             // when to ask Nomad again if it could not tell
 	inUse            map[string]string     // by GPU whose own task requested a measurement: what prevents the measurement
 	running          map[string]*running
 	loggedUnmeasured map[string]bool // devices that were logged as not measured
@@ -64,24 +64,24 @@ type allocation struct {
 type running struct {
 	cancel context.CancelFunc
 	done   chan struct{}
-	ending time.Time // since when its process is being ended; zero while it measures
+	ending time.Time // since when the session's process is being ended; zero while it measures
 }
 
-// stuck reports whether the session's process does not end. It is inside the driver, which
-// cannot be interrupted, and no task can use the GPU.
+// stuck reports whether the session's process was killed but does not end. Such a process is inside
+// the driver, which cannot be interrupted, so no task can use the GPU.
 func (r *running) stuck(now time.Time) bool {
 	return r != nil && !r.ending.IsZero() && now.Sub(r.ending) >= reserveWait
 }
 
-// end notes that the process is being ended.
+// end records since when the process is being ended.
 func (r *running) end(now time.Time) {
 	if r.ending.IsZero() {
 		r.ending = now
 	}
 }
 
-// NewScheduler reads the stored results. The error says that a state file could not be
-// read; the scheduler works without the file.
+// NewScheduler returns a scheduler with the stored results. An error means that the state file
+// could not be read; the scheduler works without it.
 func NewScheduler(cfg Schedule, run Runner, log hclog.Logger) (*Scheduler, error) {
 	s := &Scheduler{cfg: cfg, run: run, log: log, begun: time.Now(), changed: make(chan struct{}, 1),
 		unhealthy: map[string]bool{}, records: map[string]record{}, idleSince: map[string]time.Time{}, busySince: map[string]time.Time{},
@@ -90,12 +90,12 @@ func NewScheduler(cfg Schedule, run Runner, log hclog.Logger) (*Scheduler, error
 	if records != nil {
 		s.records = records
 	}
-	s.ready.asked = s.begun.Add(cfg.Ask - cfg.AskUnsuspected) // the first process, once the fabric has had time to come up
+	s.ready.asked = s.begun.Add(cfg.Ask - cfg.AskUnsuspected) // before the first process, the fabric has time to come up
 	s.recover()
 	return s, err
 }
 
-// recover notes the sessions that the end of the last plugin process cut short.
+// recover records which sessions were cut short when the last plugin process ended.
 func (s *Scheduler) recover() {
 	for id, r := range s.records {
 		if r.Refused {
@@ -113,7 +113,8 @@ func (s *Scheduler) recover() {
 	}
 }
 
-// begin stores that sessions begin, in case this process does not see their end. Callers hold mu.
+// begin stores that sessions begin, so that the next process learns of sessions whose end this
+// process does not see. Callers hold mu.
 func (s *Scheduler) begin(now time.Time, ts []Target) {
 	for _, t := range ts {
 		r := s.records[t.Device.ID]
@@ -158,14 +159,14 @@ func (s *Scheduler) Observe(inv *gpu.Inventory, unhealthy map[string]bool) {
 	}
 }
 
-// reserveWait is how long Reserve waits for killed sessions to end. The driver destroys
-// their contexts one after the other, in up to two seconds each. A shorter wait would make
-// a task on a whole node fail.
+// reserveWait is how long Reserve waits for killed sessions to end. The driver destroys the
+// contexts of these sessions one after the other, in up to two seconds each. A shorter wait would
+// make a task on a whole node fail.
 const reserveWait = 20 * time.Second
 
-// Reserve ends the sessions of these GPUs. It returns the ticket with which the task can have them
-// measured, except GPUs of which the task has only a part. An error means that a session did not
-// end in time.
+// Reserve ends the sessions of these GPUs. It returns the ticket with which the task can have its
+// GPUs measured. GPUs of which the task has only a part cannot be measured so. An error means that
+// a session did not end in time.
 func (s *Scheduler) Reserve(ids []string, parts map[string]bool) (ticket string, _ error) {
 	s.mu.Lock()
 	ticket = rand.Text()
@@ -262,8 +263,8 @@ func (s *Scheduler) Run(ctx context.Context) {
 	}
 }
 
-// start begins the sessions of GPUs that were found to be free, each in a goroutine of wg.
-// It skips GPUs that Reserve has handed out since, and all GPUs during a pause.
+// start begins the sessions of GPUs that were found to be free, each in a goroutine of wg. It skips
+// GPUs that a task has reserved meanwhile, and all GPUs during a pause.
 func (s *Scheduler) start(ctx context.Context, wg *sync.WaitGroup, ts []Target) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -293,9 +294,9 @@ func (s *Scheduler) whole() (n int) {
 	return n
 }
 
-// prove returns the GPUs that are certainly free of other tasks: those whose own task
-// requested the measurement, and those that no allocation holds according to Nomad. Seeing
-// no use of a GPU proves nothing.
+// prove returns the GPUs that are certainly free of other tasks: those whose own task requested the
+// measurement, and those that no allocation holds according to Nomad. That no use of a GPU is
+// visible proves nothing.
 func (s *Scheduler) prove(ctx context.Context, now time.Time, ts []Target) (free []Target) {
 	var ids []string
 	s.mu.Lock()
@@ -330,7 +331,7 @@ func (s *Scheduler) prove(ctx context.Context, now time.Time, ts []Target) (free
 	return free
 }
 
-// tellUnproven notes whether Nomad can tell which tasks hold GPUs. It publishes each change, and
+// tellUnproven records whether Nomad can tell which tasks hold GPUs. It publishes each change, and
 // logs each new reason why Nomad cannot. Callers hold mu.
 func (s *Scheduler) tellUnproven(err error) {
 	was := s.unproven
@@ -351,8 +352,8 @@ func (s *Scheduler) tellUnproven(err error) {
 // ownEnd matches this machine's end of a connection in an error. Its port differs each time.
 var ownEnd = regexp.MustCompile(`\S+->`)
 
-// brief returns an error from Nomad as one line that stays the same while the error lasts.
-// The answer may be a whole page from a proxy.
+// brief returns an error from Nomad as one line that stays the same while the error lasts. It cuts
+// long texts, because an answer can be a whole page from a proxy.
 func brief(err error) string {
 	text := []rune(ownEnd.ReplaceAllString(strings.Join(strings.Fields(err.Error()), " "), ""))
 	if len(text) > mostBrief {
@@ -366,8 +367,9 @@ const mostBrief = 400
 // UnprovenNext is the advice if Nomad cannot tell which GPUs allocations hold.
 const UnprovenNext = "let the plugin ask Nomad (config block nomad), or measure with: nomad-pal measure"
 
-// forgetSessions forgets the running sessions because the plugin is about to end: the driver may
-// take longer to end them than Nomad gives the plugin.
+// forgetSessions makes the records forget the running sessions, because the plugin is about to end.
+// The driver may need more time to end the sessions than Nomad gives the plugin, and the next
+// process would count them as crashes.
 func (s *Scheduler) forgetSessions() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -395,7 +397,7 @@ func (s *Scheduler) session(ctx context.Context, t Target, r *running) {
 		}
 		r.end(time.Now())
 	})
-	close(r.done) // from here on the GPU is free
+	close(r.done) // now the GPU is free
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.running, id)
@@ -408,7 +410,7 @@ func (s *Scheduler) session(ctx context.Context, t Target, r *running) {
 	s.report(res, events)
 	s.crossCheck()
 	s.save()
-	if res.Problem != interrupted { // an order outlives a task that interrupts its session
+	if res.Problem != interrupted { // if a task interrupted the session, the order stays
 		if err := statedir.Measure.Done(s.cfg.StateDir, id); err != nil && !res.Partial {
 			s.log.Warn("order to measure cannot be removed", "gpu", id, "error", err)
 		}
@@ -424,7 +426,7 @@ func (s *Scheduler) tell() {
 	}
 }
 
-// save stores the records, or notes that it could not. Callers hold mu.
+// save stores the records, or records that they are unsaved. Callers hold mu.
 func (s *Scheduler) save() {
 	err := saveRecords(s.cfg.StateDir, s.records)
 	if err != nil && !s.unsaved {
@@ -530,8 +532,8 @@ func (s *Scheduler) condition(now time.Time, id string) condition {
 		asked: s.records[id].Asks, early: now.Before(turn), wait: now.Before(s.askAgain) || now.Before(s.allocated[id].again)}
 }
 
-// wanted returns the devices that would be measured if they were idle: once one is due, all
-// that are due soon. Callers hold mu.
+// wanted returns the devices that would be measured if they were idle. If one of them is due,
+// devices that are due soon are included. Callers hold mu.
 func (s *Scheduler) wanted(now time.Time) []string {
 	by := func(rules Schedule) (ids []string) {
 		for _, d := range s.inv.Devices {
@@ -555,8 +557,8 @@ func (s *Scheduler) wants(now time.Time, rules Schedule, d gpu.Device) bool {
 }
 
 // look finds out which of the GPUs to be measured are in use, by a Nomad task or according to the
-// driver, and which tasks request a measurement. It ends the sessions of GPUs that somebody has
-// begun to use. It does not check GPUs that need no session.
+// driver, and which tasks request a measurement. It ends the sessions of GPUs that another program
+// has begun to use. It does not check GPUs that need no session.
 func (s *Scheduler) look(now time.Time) {
 	s.mu.Lock()
 	for id, r := range s.records {
@@ -585,7 +587,7 @@ func (s *Scheduler) look(now time.Time) {
 	for _, id := range ids {
 		u := uses[id]
 		if s.records[id].Asks && u.busy {
-			u = use{} // the utilization is this task's own: no other task can have the GPU, and no process computes there
+			u = use{} // the utilization is that of this task: no other task can have the GPU, and no process computes on it
 		}
 		by := u
 		if by == (use{}) {
@@ -602,12 +604,12 @@ func (s *Scheduler) look(now time.Time) {
 	}
 }
 
-// ticketsLast is how long to look for the first process of a reservation's task: Nomad may
-// have to pull an image or wait for a secret first.
+// ticketsLast is how long to look for the first process of a reservation's task. Before this
+// process starts, Nomad may have to pull an image or wait for a secret.
 const ticketsLast = 15 * time.Minute
 
-// tickets returns the reservations whose tasks to look for, by GPU: those without a process
-// so far, and those that want their GPU measured. Callers hold mu.
+// tickets returns, by GPU, the reservations whose tasks to look for. These are tasks without a
+// process so far, and tasks that want their GPU measured. Callers hold mu.
 func (s *Scheduler) tickets(now time.Time) map[string]string {
 	out := map[string]string{}
 	for id, r := range s.records {
@@ -657,7 +659,7 @@ func (s *Scheduler) tellInUse(id string, u use) {
 	}
 }
 
-// busyTold is how often to log that a GPU waits to be measured.
+// busyTold is the time between two log lines that say that a GPU waits to be measured.
 const busyTold = 24 * time.Hour
 
 // tellBusy logs why a GPU is not measured, if it was in use at every check. Callers hold mu.
@@ -674,8 +676,8 @@ func (s *Scheduler) tellBusy(now time.Time, id string, u use) {
 	}
 }
 
-// yield ends the sessions of GPUs that somebody has begun to use. They would slow that use
-// down, and measure the GPU as slow.
+// yield ends the sessions of GPUs that another program has begun to use. The session would slow the
+// program down, and the program would make the GPU seem slow.
 func (s *Scheduler) yield(now time.Time, intruders map[string]string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

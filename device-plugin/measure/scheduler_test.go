@@ -725,7 +725,7 @@ func TestUnsupportedGPUsAreLeftAlone(t *testing.T) {
 	if got := s.next(now.Add(time.Hour)); len(got) != 1 || got[0].Device.ID != "GPU-h200" {
 		t.Errorf("sessions would begin on %+v", got)
 	}
-	for _, reason := range []string{"not supported yet: the kernels run up to 9.0 (Hopper)", "a virtual GPU"} {
+	for _, reason := range []string{"not supported yet: the kernels support at most 9.0 (Hopper)", "a virtual GPU"} {
 		if n := strings.Count(log.String(), reason); n != 1 || strings.Contains(log.String(), "GPU-h200") {
 			t.Errorf("%q is said %d times, want once:\n%s", reason, n, log.String())
 		}

@@ -42,15 +42,15 @@ func DefaultPlan() Plan {
 		Limit: 5 * time.Minute, Warmup: 3 * time.Minute, Settle: 10 * time.Second, Heat: time.Minute, Stall: 20 * time.Second, Start: time.Minute}
 }
 
-// weights are the classes' shares when time is divided: noisier classes need more.
+// weights are the classes' shares of a session's time. Noisier classes need more time.
 var weights = map[pal.AppClass]float64{pal.ClassA: 30, pal.ClassB: 15, pal.ClassC: 6, pal.ClassD: 6}
 
-// slowFactor is how much slower than any healthy GPU of its model a GPU must be to count as
-// an outlier without others to compare it with.
+// slowFactor is how much slower than any healthy GPU of its model an outlier is. With this bound, a
+// GPU can count as an outlier even without other GPUs to compare it with.
 const slowFactor = 1.5
 
-// overPeak is how far a rate may exceed the hardware's limit at its largest clock before it
-// is implausible; overClock the same at the measured clock, which is sampled only a few
+// overPeak is how far a rate can exceed the hardware's limit at the largest clock and still be
+// plausible. overClock is the same for the limit at the measured clock, which is sampled only a few
 // times a second.
 const (
 	overPeak  = 1.03
@@ -63,10 +63,10 @@ type Runner struct {
 	Self []string
 	// Library is the name or path of the CUDA driver library.
 	Library string
-	// Sample reads telemetry; may be nil.
+	// Sample reads telemetry. It can be nil.
 	Sample func(ids []string) map[string]gpu.Sample
-	// Processes returns the processes that compute on each GPU, and leaves out GPUs that do
-	// not answer; may be nil.
+	// Processes returns the processes that compute on each GPU, and leaves out GPUs that do not
+	// answer. It can be nil.
 	Processes func(ids []string) map[string][]int
 	// Allocated asks Nomad which of the GPUs allocations hold, and which allocations.
 	Allocated func(ctx context.Context, ids []string) (map[string]string, error)
@@ -81,10 +81,10 @@ type Target struct {
 	Of     int
 }
 
-// ending is what a session reports when its process is being ended.
+// ending is what a session reports as Progress.Doing when its process is being ended.
 const ending = "ending"
 
-// Progress is reported to whoever watches a session.
+// Progress is what a session reports while it runs.
 type Progress struct {
 	GPU   string
 	Doing string        // "warming up", "class A", …
@@ -110,8 +110,8 @@ type session struct {
 	result    Result
 }
 
-// Session measures one GPU. If ctx ends, it kills the child and returns a partial result.
-// progress may be nil.
+// Session measures one GPU. If ctx ends, it kills the child and returns a partial result. progress
+// can be nil.
 func (r Runner) Session(ctx context.Context, t Target, p Plan, progress func(Progress)) Result {
 	p.Warmup = min(p.Warmup, p.Limit/2) // otherwise no time might be left to measure
 	p.Settle, p.Heat = min(p.Settle, p.Warmup), min(p.Heat, p.Warmup)
@@ -201,7 +201,8 @@ func (s *session) fallBack(err error) bool {
 	return true
 }
 
-// next returns the child's next message, and handles messages about compiling itself.
+// next returns the child's next message that is not about compiling. It handles messages about
+// compiling itself.
 func (s *session) next(ctx context.Context) (message, error) {
 	for {
 		patience := s.plan.Stall
@@ -334,8 +335,8 @@ func (s *session) warmUp(ctx context.Context) error {
 	return err
 }
 
-// settleBound is the relative change that a settled GPU's unit time stays below.
-// settleWindows is the least number of windows needed to decide that.
+// settleBound is the maximum relative change of a settled GPU's unit time. settleWindows is the
+// minimum number of windows to judge that.
 const (
 	settleWindows = 4
 	settleBound   = 0.002
@@ -358,7 +359,7 @@ func (s *session) windows(ctx context.Context, c pal.AppClass, done func(childWi
 		case m.Stopped:
 			return ready, nil
 		case stopped || m.Window == nil:
-			continue // no window, or one that still ran when the class was stopped
+			continue // no window, or a window that still ran when the class was stopped
 		case done(*m.Window):
 			s.child.order("stop")
 			stopped = true
@@ -397,7 +398,7 @@ func (s *session) class(ctx context.Context, c pal.AppClass, share time.Duration
 // sdcDropped marks windows whose result was wrong.
 const sdcDropped = "wrong-result"
 
-// wrongSum returns sdcDropped if a class's result differs from before.
+// wrongSum returns sdcDropped if the window's result differs from the first result of its class.
 func (s *session) wrongSum(w childWindow) string {
 	first, ok := s.sums[w.Class]
 	if !ok {

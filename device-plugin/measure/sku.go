@@ -5,9 +5,9 @@ package measure
 
 import "strings"
 
-// sku is a product that the vendor sells: how much of the architecture it has, and the
-// power for which its rate is specified. Without it, no absolute rate can be called slow:
-// an H20 is a Hopper with a seventh of an H200's tensor cores.
+// sku is a product that the vendor sells: how much of the architecture it has, and the power for
+// which its rate is specified. Without the product, no absolute rate can be called slow. For
+// example, an H20 is a Hopper with a seventh of an H200's tensor cores.
 type sku struct {
 	name string // part of the model's name
 	// powerW is the default power limit. If variants share the name, it is the lowest of
@@ -18,7 +18,7 @@ type sku struct {
 	tensorPerClock float64
 }
 
-// skus lists products with values from the vendor's data sheets. The first whose name is
+// skus lists products with values from the vendor's data sheets. The first product whose name is
 // part of the model's name counts, so longer names come first.
 var skus = []sku{
 	{"GH200", 700, 0}, {"H200 NVL", 600, 0}, {"H200", 700, 0}, {"H20", 400, 1024},
@@ -30,8 +30,8 @@ var skus = []sku{
 	{"V100S", 250, 0}, {"V100-SXM", 300, 0}, {"V100", 250, 0}, {"T4", 70, 0},
 }
 
-// skuOf finds a model's product. Names are whole words, so that the product "L4" does not match the
-// model "L40".
+// skuOf returns a model's product. Names are whole words, so that the product "L4" does not match
+// the model "L40".
 func skuOf(model string) (sku, bool) {
 	words := " " + strings.NewReplacer("-", " ", "_", " ").Replace(model) + " "
 	for _, s := range skus {
@@ -43,10 +43,10 @@ func skuOf(model string) (sku, bool) {
 	return sku{}, false
 }
 
-// slowBelow returns the rate below which a GPU of the model cannot be healthy at this power
-// limit; 0 if unknown. peak is the hardware's peak at its largest clock. Rates fall less
-// than power does, so a share of the power leaves at least that share of the rate.
-// For bandwidth, the bound is the same share of the peak at any power limit and for any model.
+// slowBelow returns the rate below which a GPU of the model cannot be healthy at this power limit;
+// 0 if unknown. peak is the hardware's peak at its largest clock. Rates fall less than power does:
+// with half the power, a GPU reaches at least half the rate. For bandwidth, the bound is the same
+// share of the peak at any power limit and for any model.
 func slowBelow(kernelID, model string, limitW, peak float64) float64 {
 	k, ok := kernelOf(kernelID)
 	if !ok || k.floor == 0 {
@@ -62,7 +62,7 @@ func slowBelow(kernelID, model string, limitW, peak float64) float64 {
 	return peak * k.floor * min(1, limitW/s.powerW) / slowFactor
 }
 
-// kernelOf finds a kernel that is measured.
+// kernelOf returns the kernel with this id, if it is one that is measured.
 func kernelOf(id string) (kernel, bool) {
 	for _, k := range append(computeKernels(), triadKernel(), gatherKernel()) {
 		if k.id == id {

@@ -13,8 +13,8 @@ import (
 type summary struct {
 	Median float64
 	Sigma  float64 // robust standard deviation, relative to the median
-	// CI is the half width of the 95 % confidence interval of the median,
-	// relative to it; +Inf below 3 windows.
+	// CI is the half width of the 95 % confidence interval of the median, relative to the median.
+	// It is +Inf for fewer than three windows.
 	CI float64
 }
 
@@ -49,8 +49,8 @@ func autocorrelation(xs []float64, center float64) float64 {
 	return num / den
 }
 
-// steady reports whether the later half of the values differs from the earlier
-// by less than the relative bound.
+// steady reports whether the medians of the earlier and the later half of the values differ by at
+// most the relative bound.
 func steady(xs []float64, bound float64) bool {
 	h := len(xs) / 2
 	if h == 0 {

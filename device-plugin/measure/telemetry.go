@@ -138,8 +138,8 @@ func Mean[T any](all []T, of func(T) *float64) *float64 {
 	return new(sum / n)
 }
 
-// limitShare is the share of readings that must show a limit for the limit to count, and the share
-// of the time under a cap with which a reading shows it.
+// limitShare is the share of readings that must show a limit for the limit to count. A reading
+// shows a limit if the clocks were under the cap for at least the same share of the time.
 const limitShare = 0.2
 
 // limitedBy returns what held the clocks down during the readings. A reading shows a limit by its

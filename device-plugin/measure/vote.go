@@ -28,7 +28,7 @@ func ballotOf(r Result) ballot {
 	return b
 }
 
-// dissent is a GPU's disagreement with the others of its key.
+// dissent is a GPU's disagreement with the other GPUs that have its key.
 type dissent struct {
 	class pal.AppClass
 	// wrong means that most of the others agree on another result. If it is false, nobody
@@ -59,7 +59,8 @@ func vote(ballots []ballot) map[string][]dissent {
 	return out
 }
 
-// compare compares one GPU's checksum with those of its key.
+// compare compares a GPU's checksum with the checksums of all GPUs that have its key. count is the
+// number of these GPUs, by checksum.
 func compare(class pal.AppClass, sum string, count map[string]int) (dissent, bool) {
 	if sum == "" || len(count) < 2 {
 		return dissent{}, false
@@ -72,7 +73,7 @@ func compare(class pal.AppClass, sum string, count map[string]int) (dissent, boo
 	case 2*most > all && count[sum] == most:
 		return dissent{}, false
 	case 2*most > all:
-		return dissent{class, true, fmt.Sprintf("class %s: the result differs from that of %d of the %d GPUs like it: this GPU computes wrongly (silent data corruption)", class, most, all)}, true
+		return dissent{class, true, fmt.Sprintf("class %s: the result differs from the result of %d of the %d GPUs with its key: this GPU computes wrongly (silent data corruption)", class, most, all)}, true
 	}
 	return dissent{class, false, fmt.Sprintf("class %s: the %d GPUs with this key compute %d different results: some compute wrongly (silent data corruption), and it is unknown which", class, all, len(count))}, true
 }

@@ -5,9 +5,9 @@ package measure
 
 import "time"
 
-// Heat takes longer than clocks: a cold heat sink needs one to two minutes to warm up. NVML
-// reports whole degrees, so within ten seconds a slow rise is invisible. Therefore the
-// slope of the temperature is taken over a minute.
+// The temperature settles later than the clocks, because a cold heat sink needs one to two minutes
+// to warm up. NVML reports whole degrees, so within ten seconds a slow rise is invisible. Therefore
+// the slope of the temperature is taken over a minute.
 //
 // warmSlope is the rise, in °C per second, below which a GPU is warm.
 const warmSlope = 0.02
@@ -42,8 +42,8 @@ func slope(ps []point) (perSecond float64, span time.Duration) {
 	return tv / tt, span
 }
 
-// warm reports whether the temperature has settled over the last Heat. A falling temperature
-// counts as settled, because a fan may have caught up. An unknown temperature is ignored.
+// warm reports whether the temperature has settled in the last p.Heat. A falling temperature counts
+// as settled, because a fan may have caught up. An unknown temperature is ignored.
 func (p Plan) warm(now time.Time, rs []reading) bool {
 	var temps []point
 	known := false

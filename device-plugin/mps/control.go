@@ -1,18 +1,18 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package mps runs NVIDIA's MPS control daemons, and reports when a daemon or one of its
-// servers has a problem. There is one daemon for each GPU whose tasks share it by the
-// Multi-Process Service.
+// Package mps runs NVIDIA's MPS control daemons, and reports when a daemon or one of its servers
+// has a problem. There is one daemon for each GPU that tasks share by the Multi-Process Service.
 //
 // The plugin decides which GPUs have a daemon. It starts and watches its own daemons
-// ([Daemon.Own]), and restarts each at most a few times within ten minutes. It only watches an
-// operator's daemon. The code follows NVIDIA's documentation, "Multi-Process Service"
-// (docs.nvidia.com/deploy/mps) and nvidia-cuda-mps-control(1). It has not run with a real daemon
-// yet.
+// ([Daemon.Own]), and starts each at most five times within ten minutes. The plugin only watches a
+// daemon that an operator runs. The code follows NVIDIA's documentation, "Multi-Process Service"
+// (docs.nvidia.com/deploy/mps) and nvidia-cuda-mps-control(1). The code has not run with a real
+// daemon yet.
 //
-// A change must keep this rule: a daemon that a task may use outlives the plugin, as tasks outlive
-// the agent, and the next plugin adopts it. A program that finds no daemon runs without limits.
+// Every change must keep this rule: a daemon that a task may use outlives the plugin, and the next
+// plugin adopts the daemon. Tasks outlive the agent, and a program that finds no daemon runs
+// without limits.
 package mps
 
 import (
@@ -51,8 +51,8 @@ type Daemon struct {
 	MemoryMiB int64 `json:"-"`
 }
 
-// answersWithin is how long the control program may take. Tests allow more, because their
-// machine may be short of CPU time.
+// answersWithin is the maximum time of the control program. Tests allow more, because their machine
+// can be short of CPU time.
 var answersWithin = 5 * time.Second
 
 // run runs the control program with a command on its standard input.
@@ -89,7 +89,7 @@ func (d Daemon) run(ctx context.Context, command string, args ...string) (string
 // start starts the daemon in the background.
 func (d Daemon) start(ctx context.Context) error {
 	for _, dir := range []string{d.Pipe, d.Log} {
-		if err := os.MkdirAll(dir, 0o755); err != nil { // clients may run as any user
+		if err := os.MkdirAll(dir, 0o755); err != nil { // clients can run as any user
 			return fmt.Errorf("making the directory of the MPS control daemon: %w", err)
 		}
 	}
@@ -102,7 +102,7 @@ func (d Daemon) start(ctx context.Context) error {
 	return nil
 }
 
-// limit sets the limits of clients in a running daemon. Servers that run already keep theirs.
+// limit sets the limits of clients in a running daemon. Servers that run already keep their limits.
 func (d Daemon) limit(ctx context.Context) error {
 	var commands []string
 	if d.Threads > 0 {
@@ -149,8 +149,9 @@ func alive(pid int) bool {
 	return len(fields) > 0 && string(fields[0]) != "Z"
 }
 
-// servers lists the daemon's servers with their client processes. fault marks a server in which a
-// client's kernel failed: it accepts no client until its present clients have ended.
+// servers lists the daemon's servers with their client processes. fault is a server in which a
+// client's kernel failed; 0 if there is none. Such a server accepts no client until its present
+// clients have ended.
 func (d Daemon) servers(ctx context.Context) (clients map[int][]int, fault int, err error) {
 	list, err := d.run(ctx, "get_server_list\n")
 	if err != nil {
@@ -192,14 +193,14 @@ func numbers(text string) (out []int) {
 // daemon started.
 func (d Daemon) used() string { return filepath.Join(filepath.Dir(d.Pipe), "used") }
 
-// Use notes that a task gets a part of the GPU. From then on the daemon does not end with
-// the plugin, because a program that finds no daemon runs without limits.
+// Use records that a task gets a part of the GPU. A used daemon does not end with the plugin,
+// because a program that finds no daemon runs without limits.
 func (d Daemon) Use() error {
 	if !d.Own {
 		return nil
 	}
 	if err := os.WriteFile(d.used(), nil, 0o644); err != nil {
-		return fmt.Errorf("noting that the MPS control daemon is used: %w", err)
+		return fmt.Errorf("recording that the MPS control daemon is used: %w", err)
 	}
 	return nil
 }

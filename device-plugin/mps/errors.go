@@ -10,10 +10,10 @@ import (
 
 var (
 	errNotRunning = errors.New("the MPS control daemon of config key \"sharing.pipe_directory\" does not run: start it with nvidia-cuda-mps-control -d")
-	errStarts     = fmt.Errorf("the MPS control daemon has ended %d times within %s: see its log directory; the next try is later", mostStarts, startsWithin)
+	errStarts     = fmt.Errorf("the MPS control daemon has ended %d times within %s: see its log directory; the plugin tries again later", mostStarts, startsWithin)
 	errPause      = errors.New("the MPS control daemon has ended; the plugin starts it again")
 	errOrphans    = errors.New("an MPS server has died: its clients can no longer compute")
 )
 
-// errMeanwhile means that a server came or went while the daemon was queried about each.
+// errMeanwhile means that a server started or ended while the daemon was asked about its servers.
 var errMeanwhile = errors.New("an MPS server started or ended during the query")

@@ -16,8 +16,8 @@ import (
 
 // Problems of a GPU's sharing: codes for health descriptions.
 const (
-	// NoDaemon means that the control daemon does not run, in which case programs would start
-	// without limits, or that it does not answer.
+	// NoDaemon means that the control daemon does not run or does not answer. Without a daemon,
+	// programs would run without limits.
 	NoDaemon = "mps-daemon"
 	// NoServer means that a server accepts no clients, or has died while its clients still run.
 	NoServer = "mps-server"
@@ -34,7 +34,7 @@ type Keeper struct {
 	log  hclog.Logger
 	tick time.Duration // time between checks of the daemons' processes
 	look time.Duration // time between checks of the servers
-	// save stores which daemons this plugin has started, in case it is killed.
+	// save stores which daemons this plugin has started, for the next plugin.
 	save func([]Daemon) error
 	// changed receives a value when a GPU's trouble begins or ends.
 	changed chan struct{}
@@ -68,8 +68,8 @@ func NewKeeper(log hclog.Logger, left []Daemon, save func([]Daemon) error) *Keep
 	return k
 }
 
-// Want sets which daemons must run, by GPU. Run starts them. It ends the plugin's other daemons,
-// except on GPUs in leave.
+// Want sets which daemons must run, by GPU. Run starts these daemons, and ends the plugin's other
+// daemons, except on GPUs in leave.
 func (k *Keeper) Want(want map[string]Daemon, leave map[string]bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -102,8 +102,7 @@ func (k *Keeper) Trouble(gpu string) string {
 // Changed receives a value when a GPU's trouble has begun or ended.
 func (k *Keeper) Changed() <-chan struct{} { return k.changed }
 
-// Run keeps the daemons running until ctx ends. Then it ends those through which no task
-// got a part.
+// Run keeps the daemons running until ctx ends. Then it ends the daemons that no task has used.
 func (k *Keeper) Run(ctx context.Context) {
 	tick := time.NewTicker(k.tick)
 	defer tick.Stop()
@@ -185,7 +184,7 @@ func (k *Keeper) own() (own []Daemon) {
 // remember stores which daemons may be running. Callers hold mu.
 func (k *Keeper) remember() {
 	if err := k.save(k.own()); err != nil {
-		k.log.Warn("the list of MPS control daemons cannot be stored: one may keep running if the plugin is killed", "error", err)
+		k.log.Warn("the list of MPS control daemons cannot be stored: a daemon may keep running if the plugin is killed", "error", err)
 	}
 }
 
@@ -211,7 +210,7 @@ func (k *Keeper) keep(ctx context.Context, s *state) (trouble string, _ error) {
 	s.asked = time.Now()
 	clients, fault, err := s.servers(ctx)
 	switch {
-	case err == errMeanwhile: // use what the last check found about its clients
+	case err == errMeanwhile: // keep the result of the last check, and check again soon
 		s.asked = time.Time{}
 		return s.trouble, nil
 	case err != nil:
@@ -227,7 +226,7 @@ func (k *Keeper) keep(ctx context.Context, s *state) (trouble string, _ error) {
 	return "", nil
 }
 
-// begin starts a daemon, if it is the plugin's own and was not restarted too often.
+// begin starts a daemon if it is the plugin's own and has not started too often.
 func (k *Keeper) begin(ctx context.Context, s *state) error {
 	now := time.Now()
 	s.starts = slices.DeleteFunc(s.starts, func(at time.Time) bool { return now.Sub(at) > startsWithin })
@@ -292,11 +291,11 @@ func (k *Keeper) tell(s *state, trouble string, err error) {
 	}
 }
 
-// endsWithin is how long the daemons may take to end with the plugin, all at the same time:
-// Nomad kills a plugin after two seconds.
+// endsWithin is the time in which all daemons must end with the plugin, because Nomad kills a
+// plugin after two seconds.
 const endsWithin = time.Second
 
-// end ends those of the plugin's daemons for which fit returns true, and waits for them.
+// end ends the plugin's daemons for which fit returns true, and waits for their end.
 func (k *Keeper) end(ctx context.Context, within time.Duration, fit func(Daemon) bool) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -317,21 +316,22 @@ func (k *Keeper) end(ctx context.Context, within time.Duration, fit func(Daemon)
 	wg.Wait()
 }
 
-// Hold starts no daemon until Resume.
+// Hold makes the keeper start no daemon until Resume.
 func (k *Keeper) Hold() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.paused = true
 }
 
-// Pause is Hold, and also ends the daemons without clients, so that the GPUs can be reset.
+// Pause does what Hold does, and also ends the daemons without clients, so that the GPUs can be
+// reset.
 func (k *Keeper) Pause(ctx context.Context) {
 	k.Hold()
 	k.end(ctx, answersWithin, func(d Daemon) bool {
 		clients, _, err := d.servers(ctx)
 		for _, of := range clients {
 			if len(of) > 0 {
-				k.log.Warn("an MPS control daemon keeps running, because tasks use it: end them to reset the GPU", "gpu", d.GPU, "processes", of)
+				k.log.Warn("an MPS control daemon keeps running, because tasks use it: the GPU cannot be reset until these tasks have ended", "gpu", d.GPU, "processes", of)
 				return false
 			}
 		}

@@ -92,8 +92,8 @@ func localNode(client *api.Client, q *api.QueryOptions) (*api.Node, error) {
 	return node, nil
 }
 
-// knows returns an error if the node does not have the GPUs: then its allocations cannot
-// tell who holds them.
+// knows returns an error if the node does not have the GPUs, because the node's allocations then
+// prove nothing about the GPUs.
 func knows(node *api.Node, gpus []string) error {
 	has := map[string]bool{}
 	if node.NodeResources != nil {
@@ -111,9 +111,9 @@ func knows(node *api.Node, gpus []string) error {
 	return nil
 }
 
-// gpusOf returns the devices that an allocation still holds. Tasks of a failed allocation
-// may not have ended. Tasks of a lost one run on when its node is ready again, until the
-// client stops them.
+// gpusOf returns the devices that an allocation still holds. Tasks of a failed allocation may still
+// run. Tasks of a lost allocation keep running when its node is ready again, until the client stops
+// them.
 func gpusOf(a *api.Allocation) (ids []string) {
 	if a.AllocatedResources == nil {
 		return nil
@@ -131,18 +131,18 @@ func gpusOf(a *api.Allocation) (ids []string) {
 	return ids
 }
 
-// policyRules is the part of a policy, as parsed by Nomad, that says which jobs may be read.
+// policyRules is the part of a policy, as parsed by Nomad, that says which jobs a token can read.
 type policyRules struct {
 	RulesJSON *struct {
 		Namespaces []struct {
 			Name         string
-			Capabilities []string // includes those that the policy's short form stands for
+			Capabilities []string // includes the capabilities that the policy's short form stands for
 		}
 	}
 }
 
-// seesAll returns nil if the token may read the jobs of every namespace. Nomad silently
-// leaves out allocations that a token may not read.
+// seesAll returns nil if the token can read the jobs of every namespace. Nomad silently leaves out
+// allocations that a token cannot read.
 func seesAll(client *api.Client, q *api.QueryOptions) error {
 	self, _, err := client.ACLTokens().Self(q)
 	if unexpected, ok := errors.AsType[api.UnexpectedResponseError](err); ok &&
@@ -181,8 +181,8 @@ func seesAll(client *api.Client, q *api.QueryOptions) error {
 	return readsEverywhere(capabilities)
 }
 
-// readsEverywhere returns nil if these capabilities allow reading the jobs of all
-// namespaces. The most specific name wins: one without the capability overrides "*".
+// readsEverywhere returns nil if these capabilities allow reading the jobs of all namespaces. The
+// most specific name decides, so a name without the capability overrides "*".
 func readsEverywhere(capabilities map[string][]string) error {
 	if capabilities["*"] == nil {
 		capabilities["*"] = []string{}

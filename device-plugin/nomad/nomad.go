@@ -4,8 +4,8 @@
 // Package nomad reads what the device plugin needs from Nomad: the calibrated profile, which the
 // active placer keeps in Nomad Variables, and which allocations hold GPUs.
 //
-// A change must keep this rule: [Options.Allocated] returns an error unless Nomad's answer proves
-// which GPUs are free. The plugin measures GPUs that it reports as free.
+// Every change must keep this rule: [Options.Allocated] returns an error unless Nomad's answer
+// proves which GPUs are free, because the plugin measures free GPUs.
 package nomad
 
 import (
@@ -24,14 +24,14 @@ import (
 // Prefix is the prefix of the variables that hold the profile.
 const Prefix = "nomad-pal/profile/"
 
-// Options say how to reach Nomad. An empty field comes from Nomad's own environment
-// variables (NOMAD_ADDR, NOMAD_TOKEN, NOMAD_CACERT …), then from Nomad's defaults. Tags are
-// the keys of the plugin's configuration, for Nomad's agent (codec) and for doctor (hcl).
+// Options say how to reach Nomad. If a field is empty, Nomad's own environment variable
+// (NOMAD_ADDR, NOMAD_TOKEN, NOMAD_CACERT …) applies, or else Nomad's default. Tags are the keys of
+// the plugin's configuration, for Nomad's agent (codec) and for doctor (hcl).
 type Options struct {
 	Address string `codec:"address" hcl:"address"`
 	// TokenFile is read before each request, so that tokens can be replaced.
 	TokenFile  string `codec:"token_file" hcl:"token_file"`
-	CACert     string `codec:"ca_cert" hcl:"ca_cert"` // a path, like the next two
+	CACert     string `codec:"ca_cert" hcl:"ca_cert"` // a path, like ClientCert and ClientKey
 	ClientCert string `codec:"client_cert" hcl:"client_cert"`
 	ClientKey  string `codec:"client_key" hcl:"client_key"`
 }
@@ -68,8 +68,8 @@ func (o Options) client(namespace string) (*api.Client, error) {
 }
 
 // Read returns the profile if it differs from the last one read, otherwise nil. After an error, the
-// next Read still compares with the last one read. It loads the certificates again, because they
-// may have been replaced.
+// next Read loads the certificates again, because they may have been replaced. It still compares
+// with the last profile that was read.
 func (s *Source) Read(ctx context.Context) (p *profile.Profile, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.within)
 	defer cancel()
@@ -89,7 +89,7 @@ func (s *Source) read(ctx context.Context) (*profile.Profile, error) {
 	if err := s.opts.authenticate(s.api); err != nil {
 		return nil, err
 	}
-	// Any server may answer, not only the leader: a profile is not urgent.
+	// Any server can answer, not only the leader, because a profile is not urgent.
 	stale := (&api.QueryOptions{AllowStale: true}).WithContext(ctx)
 	list, _, err := s.api.Variables().PrefixList(Prefix, stale)
 	if err != nil {

@@ -48,7 +48,7 @@ func (b *Backend) readGPU(index int) found {
 	what := fmt.Sprintf("GPU %d (%s)", index, uuid)
 	b.divide(r, &f, d, what)
 	if len(r.denied) > 0 {
-		f.warnings = append(f.warnings, fmt.Sprintf("%s: %s: that is not a fault of the GPU; %s", what, failuresText(r.denied), gpu.RemedyDenied))
+		f.warnings = append(f.warnings, fmt.Sprintf("%s: %s: permission is missing, which is not a fault of the GPU; %s", what, failuresText(r.denied), gpu.RemedyDenied))
 	}
 	f.signals = d.Signals
 	f.signals.Lost, f.signals.ResetRequired, f.signals.Failed = r.lost, r.reset, r.failed
@@ -58,7 +58,7 @@ func (b *Backend) readGPU(index int) found {
 	return f.withSignals(f.signals)
 }
 
-// divide fills in the read's devices: the GPU itself, or its MIG instances.
+// divide fills in the devices of a read: the GPU itself, or its MIG instances.
 func (b *Backend) divide(r *reader, f *found, d gpu.Device, what string) {
 	f.division = b.migInstances(r, f.dev, d)
 	for _, w := range f.division.warnings {
@@ -90,7 +90,7 @@ func failuresText(fs []gpu.Failure) string {
 	return strings.Join(words, ", ")
 }
 
-// unreadable explains a failed call.
+// unreadable returns the error for a GPU whose identity is unknown because a call failed.
 func (r *reader) unreadable(index int, function string, ret nvml.Return) error {
 	why := gpu.Failure{Function: function, Code: int(ret)}
 	h := gpu.Hidden{Index: index, Why: why.String(), Code: int(ret), Lost: r.lost}
@@ -143,7 +143,7 @@ func (b *Backend) platform(r *reader, dev nvml.Device, d *gpu.Device) {
 		d.SMCount = cores / coresPerSM(d.ComputeMajor, d.ComputeMinor)
 	}
 	if pci, ok := value(r, "nvmlDeviceGetPciInfo_v3|nvmlDeviceGetPciInfo_v2|nvmlDeviceGetPciInfo", dev.GetPciInfo); ok {
-		if d.BusID = busID(pci); d.BusID == hostBridge { // a GPU that is on no bus
+		if d.BusID = busID(pci); d.BusID == hostBridge { // the GPU is on no bus
 			d.BusID = ""
 		}
 		d.NUMANode = b.numaNode(d.BusID)
@@ -193,7 +193,7 @@ func laneMBPerS(generation int) int64 {
 	return rates[generation]
 }
 
-// coresPerSM returns the number of cores, which the compute capability determines.
+// coresPerSM returns the number of cores of an SM, which depends on the compute capability.
 func coresPerSM(major, minor int) int {
 	switch {
 	case major == 7, (major == 6 || major == 8) && minor == 0:
@@ -231,7 +231,7 @@ func busID(p nvml.PciInfo) string {
 	return fmt.Sprintf("%04x:%02x:%02x.0", p.Domain, p.Bus, p.Device)
 }
 
-// numaNode reads the NUMA node from sysfs. NVML knows it only if the GPU is itself a NUMA
+// numaNode reads the NUMA node from sysfs. NVML knows the node only if the GPU is itself a NUMA
 // node. -1 means unknown.
 func (b *Backend) numaNode(bus string) int {
 	data, _ := os.ReadFile(filepath.Join(b.opts.root(), "sys/bus/pci/devices", bus, "numa_node")) // without the file, there is no number

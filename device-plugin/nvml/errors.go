@@ -15,9 +15,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
 
-// unavailable explains a failed initialization. After an upgrade of the library, this
-// process keeps the old one as long as it runs, because the dynamic linker never unloads
-// it. Only a new process gets the new library.
+// unavailable returns the error for a failed initialization. After an upgrade of the library, only
+// a new process gets the new library, because the dynamic linker never unloads the old one.
 func (b *Backend) unavailable(ret nvml.Return) error {
 	u := &gpu.Unavailable{Err: code(ret)}
 	switch ret {

@@ -18,13 +18,13 @@ import (
 )
 
 const (
-	// eventsEvery is the time between checks of NVML's event queue. Checks fall on whole
-	// multiples of it, as the statistics do, so that one wakeup serves both.
+	// eventsEvery is the time between checks of NVML's event queue. Checks happen at whole
+	// multiples of this time, as the statistics do, so that one wakeup serves both.
 	//
-	// NVML could wait for events instead. That would save up to a second, although Nomad's client
-	// sends changes only every five seconds. But a waiting call would occupy a thread and keep the
-	// driver open. Some versions of the library poll while they wait: one woke this process 100
-	// times a second.
+	// NVML could wait for events instead. Then an event would arrive up to a second earlier, but
+	// Nomad's client sends changes only every five seconds. A waiting call would also occupy a
+	// thread and keep the driver open. Some versions of the library poll while they wait; one
+	// version woke this process 100 times a second.
 	eventsEvery = time.Second
 	// retryAfter is the pause after a failed wait or registration.
 	retryAfter = time.Second
@@ -59,13 +59,13 @@ func (b *Backend) Events(ctx context.Context, out chan<- gpu.Event) {
 // watch is one event set and the GPUs registered with it.
 type watch struct {
 	set   nvml.EventSet
-	gpus  string // the UUIDs, joined
-	init  int    // the initialization of NVML that it belongs to
-	inUse bool   // a hung call may still use the set, so it is never freed
+	gpus  string // the UUIDs of the GPUs, joined
+	init  int    // the initialization of NVML that the set belongs to
+	inUse bool   // a hung call may still use the set, so the set is never freed
 }
 
-// poll takes the next event from the queue. ok reports whether there was one; pause is how
-// long to leave the driver alone.
+// poll takes the next event from the queue. ok reports whether there is an event to send, which may
+// be an empty one that triggers a scan. pause is the time until the next poll.
 func (b *Backend) poll(w *watch) (e gpu.Event, ok bool, pause time.Duration) {
 	b.conn.RLock()
 	defer b.conn.RUnlock()
@@ -120,15 +120,15 @@ func (b *Backend) register(w *watch, gpus map[string]nvml.Device) bool {
 		set.Free()
 		return false
 	}
-	// The next scan leaves out GPUs that hang, and so a new set is made. This set is then not freed,
-	// because a call may still use it.
+	// The next scan leaves out GPUs that hang, and a new set replaces this one. This set is not
+	// freed, because a hung call may still use it.
 	*w = watch{set: set, gpus: joined(gpus), init: b.inits, inUse: !complete}
 	return any
 }
 
-// drop abandons the event set. It frees the set, because a wait that fails every second must not
-// leak one set each time, unless NVML's shutdown has freed it or a hung call may still use it.
-// Callers hold conn.
+// drop abandons the event set and frees it, because a wait that fails every second must not leak a
+// set each time. It does not free a set that NVML's shutdown has freed, or that a hung call may
+// still use. Callers hold conn.
 func (b *Backend) drop(w *watch) {
 	if w.set != nil && !w.inUse && b.up && w.init == b.inits {
 		w.set.Free()
@@ -171,7 +171,8 @@ func (b *Backend) event(data nvml.EventData, gpus map[string]nvml.Device) gpu.Ev
 	return e
 }
 
-// instance finds a MIG instance by its ids. If there is none, it returns the whole GPU.
+// instance returns the UUID of the MIG instance with these ids, or of the whole GPU if there is no
+// such instance.
 func (b *Backend) instance(physical string, gi int, ci uint32) string {
 	b.mu.Lock()
 	defer b.mu.Unlock()

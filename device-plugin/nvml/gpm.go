@@ -13,8 +13,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
 
-// gpmState is what is kept about a GPU between two samples. The goroutine that claimed the
-// GPU owns it.
+// gpmState is what is kept about a GPU between two samples. The goroutine that claimed the GPU owns
+// this state.
 type gpmState struct {
 	busy  bool
 	asked bool // it is known whether the GPU has GPM
@@ -35,7 +35,7 @@ type capTime struct {
 // show the cause of variability directly.
 func (g *gpmState) counted(r *reader, dev nvml.Device, id string, s *gpu.Sample) {
 	values := fields(r, dev, nvml.FI_DEV_MEMORY_TEMP, nvml.FI_DEV_PERF_POLICY_POWER, nvml.FI_DEV_PERF_POLICY_THERMAL)
-	if t := values[nvml.FI_DEV_MEMORY_TEMP]; t > 0 { // 0 means that it has no sensor
+	if t := values[nvml.FI_DEV_MEMORY_TEMP]; t > 0 { // 0 means that the memory has no sensor
 		s.MemoryTemperatureC = new(int64(t))
 	}
 	power, okPower := values[nvml.FI_DEV_PERF_POLICY_POWER]

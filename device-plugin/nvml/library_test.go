@@ -234,7 +234,7 @@ func TestTwoGPUsWithOneUUID(t *testing.T) {
 func TestMIGInstancesThatCannotBeRead(t *testing.T) {
 	for _, tc := range []struct{ scope, key, value, unusable, warning string }{
 		{"mig1.0", "ret.nvmlDeviceGetUUID", "999", "", "1 MIG instances are hidden (index 0): nvmlDeviceGetUUID=999 unknown error"},
-		{"gpu1", "ret.nvmlDeviceGetMigDeviceHandleByIndex", "4", gpu.MIGUnread, "nvmlDeviceGetMigDeviceHandleByIndex=4 no permission; the last known ones stay; run Nomad's client as root"},
+		{"gpu1", "ret.nvmlDeviceGetMigDeviceHandleByIndex", "4", gpu.MIGUnread, "nvmlDeviceGetMigDeviceHandleByIndex=4 no permission; the last known instances stay; run Nomad's client as root"},
 		{"gpu1", "ret.nvmlDeviceGetMaxMigDeviceCount", "999", gpu.MIGUnread, "reading the number of MIG instances"},
 	} {
 		state := nvmltest.H200(2)
@@ -519,7 +519,7 @@ func TestLibraryInTheDriversFolder(t *testing.T) {
 	root, name := sysRoot(t), "libnvidia-ml-elsewhere.so.1"
 	b := Open(Options{Library: name, Root: root})
 	defer b.Close()
-	if _, err := b.Scan(); err == nil || !strings.Contains(err.Error(), "neither where the linker looks nor in /usr/local/nvidia/lib64") {
+	if _, err := b.Scan(); err == nil || !strings.Contains(err.Error(), "neither where the dynamic linker looks nor in /usr/local/nvidia/lib64") {
 		t.Errorf("no library: %v", err)
 	}
 	dir := filepath.Join(root, "usr/local/nvidia/lib64")

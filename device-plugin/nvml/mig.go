@@ -49,7 +49,7 @@ func (b *Backend) migInstances(r *reader, dev nvml.Device, parent gpu.Device) (d
 		return d
 	default:
 		d.unknown = true
-		d.warn("reading the MIG mode: %v; the last known state stays; without one, the GPU counts as whole", code(ret))
+		d.warn("reading the MIG mode: %v; the last known mode stays; if none is known, the GPU counts as whole", code(ret))
 		return d
 	}
 	if mode.current != mode.pending {
@@ -72,13 +72,13 @@ func (b *Backend) migInstances(r *reader, dev nvml.Device, parent gpu.Device) (d
 		if gpu.KindOf(why.Code) == gpu.Denied {
 			next = "; " + gpu.RemedyDenied
 		}
-		d.warn("%d MIG instances are hidden (index %s): %s; the last known ones stay%s", len(at), strings.Join(at, ", "), why, next)
+		d.warn("%d MIG instances are hidden (index %s): %s; the last known instances stay%s", len(at), strings.Join(at, ", "), why, next)
 	}
 	return d
 }
 
-// read reads the MIG instance at one index. Questions that fail for it say nothing about
-// its siblings.
+// read reads the MIG instance at one index. Questions that fail for one instance say nothing about
+// the others.
 func (d *division) read(r *reader, i int, dev nvml.Device, parent gpu.Device) {
 	own := &reader{sym: r.sym, lost: r.lost}
 	child, ret := answer(own, "nvmlDeviceGetMigDeviceHandleByIndex", func() (nvml.Device, nvml.Return) {
@@ -110,8 +110,9 @@ func onOff(mode int) string {
 	return "off"
 }
 
-// readMIG reads one MIG instance. Memory and size are its own; power, clocks and location
-// are its GPU's. It returns why the instance cannot be identified.
+// readMIG reads one MIG instance. Memory and size are those of the instance; power, clocks and
+// location are those of its GPU. If the instance cannot be identified, readMIG returns the question
+// that failed.
 func readMIG(r *reader, child, dev nvml.Device, parent gpu.Device) (migInstance, gpu.Failure) {
 	uuid, ret := answer(r, "nvmlDeviceGetUUID", child.GetUUID)
 	if ret != nvml.SUCCESS || !isID(uuid) {

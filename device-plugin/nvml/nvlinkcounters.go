@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// noisyFrom is how many errors per second on all NVLinks of a GPU make it degraded;
-	// DCGM uses this limit for one link. It recovers below quietBelow.
+	// noisyFrom is how many errors per second on all NVLinks of a GPU make it degraded; DCGM uses
+	// this limit for one link. A degraded GPU recovers below quietBelow.
 	noisyFrom  = 100.0
 	quietBelow = 10.0
 	// noiseOver is the shortest time over which a rate is computed.
@@ -30,8 +30,8 @@ func noisy(perSecond float64, was bool) bool {
 	return perSecond > noisyFrom || was && perSecond >= quietBelow
 }
 
-// linkErrorCount adds up the GPU's error counters: in one call if it has totals (up to
-// Hopper) or counters of each link (NVLink 5), otherwise link by link.
+// linkErrorCount adds up the GPU's error counters. One call is enough if the GPU has totals (up to
+// Hopper) or counters of each link (NVLink 5). Otherwise it asks link by link.
 func linkErrorCount(r *reader, dev nvml.Device) (sum float64, ok bool) {
 	values := []nvml.FieldValue{
 		{FieldId: nvml.FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL}, {FieldId: nvml.FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL},

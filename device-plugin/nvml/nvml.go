@@ -25,19 +25,19 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
 
-// Backend reads GPUs through NVML. The first scan loads the library, and every scan tries
-// again until it works.
+// Backend reads GPUs through NVML. The first scan loads the library, and every scan tries again
+// until loading works.
 type Backend struct {
 	opts Options
 	lib  nvml.Interface
 	// lookup reports whether the library has a symbol. Calling a missing symbol
 	// would end the process.
 	lookup func(symbol string) error
-	// check checks the library before anything in it is called: whether it can be found and
-	// loaded, and whether it is NVML; nil if there is nothing to load.
+	// check returns an error if the library cannot be loaded or is not NVML. It runs before any
+	// call of the library. It is nil if there is nothing to load.
 	check func() error
-	// within is how long the calls for one GPU may take; lateWithin how long they may take
-	// to count in the next scan; eventsEvery the time between checks for events.
+	// within is the maximum time of the calls for one GPU in a scan. lateWithin is their maximum
+	// time to count in the next scan. eventsEvery is the time between checks for events.
 	within, lateWithin, eventsEvery time.Duration
 
 	// conn is locked for reading around every use of the library, and for writing while
@@ -46,7 +46,7 @@ type Backend struct {
 	up      bool
 	path    string // path of the library
 	wasUp   bool   // NVML has been up in this process
-	loaded  string // driver load during which it was initialized
+	loaded  string // driver load during which NVML was initialized
 	inits   int    // number of initializations
 	symbols *symbols
 	// overruns means that the driver writes longer process records than NVML expects.
@@ -59,7 +59,7 @@ type Backend struct {
 	handles  map[string]handle // by device id
 	physical map[string]nvml.Device
 	pairs    topologyCache
-	pairing  *pairing // only scans use it; nil: no question about pairs runs
+	pairing  *pairing // the running question about pairs, for scans only; nil if none runs
 	gpm      map[string]*gpmState
 	counters map[string]growth // counters of GPUs, by the counter's name and the GPU's UUID
 	listing  map[string]bool   // devices whose processes are being listed
@@ -78,7 +78,7 @@ func Open(o Options) *Backend {
 	b := newBackend(o, nil, nil)
 	b.load(o.Library)
 	b.check = func() error {
-		// The driver may have been installed since then, in another place.
+		// The driver may have been installed meanwhile, in another place.
 		if path := gpu.FindLibrary(o.root(), o.Library); path != b.path {
 			b.load(path)
 		}
@@ -103,12 +103,12 @@ func newBackend(o Options, lib nvml.Interface, lookup func(string) error) *Backe
 	}
 }
 
-// Close shuts NVML down once the running calls have returned. It waits neither for them nor for
-// the shutdown, because each may hang with the driver.
+// Close shuts NVML down once the running calls have returned. It waits neither for these calls nor
+// for the shutdown, because both can hang with the driver.
 func (b *Backend) Close() { go b.Disconnect() }
 
-// starting is held while a backend initializes NVML or shuts it down: both write variables of
-// go-nvml that all backends share. One backend may shut down while the next one starts.
+// starting is held while a backend initializes NVML or shuts it down, because both write variables
+// of go-nvml that all backends share. One backend can shut down while the next one starts.
 var starting sync.Mutex
 
 // connect initializes NVML if it is not up, or if the driver was reloaded.
@@ -143,7 +143,7 @@ func (b *Backend) connect() error {
 	return nil
 }
 
-// checkLibrary loads a library and checks for the functions that NVML always has: calling a
+// checkLibrary loads a library and checks for the functions that NVML always has, because calling a
 // missing function would end the process.
 func checkLibrary(path string) error {
 	lib := dl.New(path, dl.RTLD_LAZY)
@@ -163,7 +163,7 @@ func checkLibrary(path string) error {
 func notLoaded(path string) string {
 	where := ""
 	if !strings.Contains(path, "/") {
-		where = fmt.Sprintf("; it is neither where the linker looks nor in %s", strings.Join(gpu.LibraryDirs(), ", "))
+		where = fmt.Sprintf("; the library is neither where the dynamic linker looks nor in %s", strings.Join(gpu.LibraryDirs(), ", "))
 	}
 	return fmt.Sprintf("NVML library %q cannot be loaded: is the NVIDIA driver installed?%s (config key nvml_library)", path, where)
 }
@@ -204,7 +204,7 @@ func replaced(maps, library string) bool {
 			continue
 		}
 		next := library
-		if !strings.Contains(library, "/") { // versions of it lie in the same folder
+		if !strings.Contains(library, "/") { // all versions of the library lie in the same folder
 			next = filepath.Join(filepath.Dir(f[5]), library)
 		}
 		st, err := os.Stat(next)
@@ -217,10 +217,10 @@ func replaced(maps, library string) bool {
 	return false
 }
 
-// driverLoad identifies the present load of the kernel module by the inode number of its
-// directory in /sys, which is new with each load. The directory's time is unsuitable: the
-// kernel sets it to now after it has dropped the directory from its cache, and every
-// latched fault would be forgotten.
+// driverLoad identifies the present load of the kernel module by the inode number of its directory
+// in /sys, which is new with each load. The directory's time is unsuitable, because the kernel sets
+// it to the current time after it has dropped the directory from its cache. Then the plugin would
+// forget every latched fault.
 func (b *Backend) driverLoad() string {
 	st, err := os.Stat(filepath.Join(b.opts.root(), "sys/module/nvidia"))
 	if err != nil {
@@ -281,8 +281,8 @@ func value[T any](r *reader, symbol string, ask func() (T, nvml.Return)) (v T, o
 	return v, ret == nvml.SUCCESS
 }
 
-// answer is value with the return code. It repeats a failed question at once, so that a single
-// failed call has no effect.
+// answer is like value, but returns the return code. It repeats a failed question at once, so that
+// a single failed call has no effect.
 func answer[T any](r *reader, symbol string, ask func() (T, nvml.Return)) (T, nvml.Return) {
 	var zero T
 	if r.lost || !r.sym.has(strings.Split(symbol, "|")...) {
@@ -300,7 +300,7 @@ func answer[T any](r *reader, symbol string, ask func() (T, nvml.Return)) (T, nv
 	return v, ret
 }
 
-// askAgain reports whether a second answer may differ and would matter.
+// askAgain reports whether to repeat a question: a second answer may differ, and would matter.
 func askAgain(function string, ret nvml.Return) bool {
 	if ret == nvml.SUCCESS {
 		return false
@@ -355,8 +355,8 @@ func (r *reader) join(o *reader) {
 	r.lost, r.reset = r.lost || o.lost, r.reset || o.reset
 }
 
-// withFailure adds a failure unless the question has failed before: some questions are
-// asked for several clocks or sensors.
+// withFailure adds a failure unless the question has failed before. Some questions are asked
+// several times, for several clocks or sensors.
 func withFailure(fs []gpu.Failure, f gpu.Failure) []gpu.Failure {
 	if slices.ContainsFunc(fs, func(o gpu.Failure) bool { return o.Function == f.Function }) {
 		return fs

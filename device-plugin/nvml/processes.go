@@ -13,9 +13,9 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
-// Processes lists the compute processes of each GPU, including those behind an MPS server.
-// It leaves out GPUs that do not answer in time, are lost, are still being read, or that
-// the plugin may not read. If the driver cannot list processes, the result is empty.
+// Processes lists the compute processes of each GPU, including processes behind an MPS server. It
+// leaves out GPUs that do not answer in time, that are lost or still being read, or that the plugin
+// lacks permission to read. If the driver cannot list processes, the result is empty.
 func (b *Backend) Processes(ids []string) map[string][]int {
 	type answer struct {
 		id   string
@@ -43,7 +43,7 @@ func (b *Backend) Processes(ids []string) map[string][]int {
 	return out
 }
 
-// collect returns those of n results that come in time, and whether all do.
+// collect returns the results that arrive in time, and whether all n results did.
 func collect[T any](results <-chan T, n int, within time.Duration) (inTime []T, complete bool) {
 	timeout := time.NewTimer(within)
 	defer timeout.Stop()
@@ -58,7 +58,7 @@ func collect[T any](results <-chan T, n int, within time.Duration) (inTime []T, 
 	return inTime, true
 }
 
-// listable claims those GPUs that are not being asked already.
+// listable claims the GPUs whose processes are not being listed already.
 func (b *Backend) listable(ids []string) map[string]nvml.Device {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -81,7 +81,7 @@ func overruns(driver string) bool {
 	return err != nil || major == 535 && minor < 98
 }
 
-// processesOf lists the processes of one GPU; ok is false if it did not answer.
+// processesOf lists the processes of one GPU; ok is false if the GPU did not answer.
 func (b *Backend) processesOf(dev nvml.Device) (pids []int, ok bool) {
 	b.conn.RLock()
 	defer b.conn.RUnlock()

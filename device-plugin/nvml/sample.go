@@ -15,13 +15,14 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
 
-// stallAfter is when a reading starts to ask all remaining GPUs in parallel. It is no shorter than
-// the interval of statistics, because Go keeps a stopped timer in its heap and wakes up for it.
+// stallAfter is the time after which Sample asks all remaining GPUs in parallel. It is not shorter
+// than the interval of statistics, because Go keeps a stopped timer in its heap and wakes up for
+// it.
 const stallAfter = time.Second
 
-// Sample reads statistics, one GPU after the other: each further thread would cost a
-// wakeup, and an idle node should sleep. A GPU that hangs is left out, and not asked again
-// as long as it hangs.
+// Sample reads statistics, one GPU after the other, because each further thread would cost a
+// wakeup, and an idle node should sleep. A GPU that hangs is left out, and is not asked again as
+// long as it hangs.
 func (b *Backend) Sample(ids []string) map[string]gpu.Sample {
 	byGPU := b.askable(ids)
 	todo, answers := make(chan asked, len(byGPU)), make(chan map[string]gpu.Sample, len(byGPU))
@@ -119,7 +120,8 @@ func (b *Backend) release(g *gpmState) {
 	g.busy = false
 }
 
-// owns reports whether a claim belongs to the present initialization of NVML, as its handles do.
+// owns reports whether a claim belongs to the present initialization of NVML. Otherwise its handles
+// are invalid.
 func (b *Backend) owns(g *gpmState, physical string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -231,9 +233,9 @@ func faults(r *reader, dev nvml.Device, s *gpu.Sample) {
 	s.PCIeReplays = number(r, "nvmlDeviceGetPcieReplayCounter", 1, dev.GetPcieReplayCounter)
 }
 
-// trafficEvery is how old PCIe throughput may be. The driver takes 20 ms to measure each
-// direction, and Go's runtime wakes up some 60 times after each such call. With 8 GPUs and
-// one reading per second, that tripled the wakeups of an idle node.
+// trafficEvery is the maximum age of a reading of PCIe throughput. The driver takes 20 ms to
+// measure each direction, and Go's runtime wakes up some 60 times after each such call. With 8 GPUs
+// and one reading per second, that tripled the wakeups of an idle node.
 const trafficEvery = time.Minute
 
 // pcieTraffic is the last reading of PCIe throughput.

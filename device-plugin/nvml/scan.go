@@ -18,18 +18,18 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
 
-// answerWithin is how long the calls for one GPU may take in a scan. A call that hangs
-// cannot be cancelled: the GPU is not read again until the call returns.
+// answerWithin is the maximum time of the calls for one GPU in a scan. A call that hangs cannot be
+// cancelled, so the GPU is not read again until the call returns.
 const answerWithin = 5 * time.Second
 
-// lateWithin is how long the calls may take if their result is to count in the next scan. A
-// GPU that always takes that long is slow, but does not hang.
+// lateWithin is the maximum time of calls whose result counts in the next scan. A GPU whose calls
+// always end within this time is slow, but does not hang.
 const lateWithin = 15 * time.Second
 
-// startWithin replaces answerWithin until the first GPU has been read. With persistence
-// mode off, the driver starts the GPUs one after the other, in some seconds each.
-// startWithin is shorter than the time that commands wait (see [gpu.DriverWithin]). Later
-// scans must be shorter, because so long a scan would count as hanging.
+// startWithin replaces answerWithin until the first GPU has been read. With persistence mode off,
+// the driver starts the GPUs one after the other, and each takes some seconds. startWithin is
+// shorter than the time that commands wait (see [gpu.DriverWithin]). Later scans must be shorter,
+// because a scan of this length would count as hanging.
 const startWithin = 15 * time.Second
 
 // slot is one physical GPU, by NVML's index. In scans, the slot's goroutine reads the GPU.
@@ -85,7 +85,7 @@ func (b *Backend) scan() (gpu.Inventory, error) {
 		return gpu.Inventory{}, err
 	}
 	if overruns(inv.DriverVersion) {
-		inv.Warnings = append(inv.Warnings, fmt.Sprintf("driver %q damages memory when asked for processes, so the plugin does not ask: no GPU is known to be idle, and none is measured (535.98 works)", inv.DriverVersion))
+		inv.Warnings = append(inv.Warnings, fmt.Sprintf("driver %q damages memory when it lists processes, so the plugin does not ask for processes: no GPU is known to be idle, and none is measured (driver 535.98 works)", inv.DriverVersion))
 	}
 	fs, err := b.identified(&inv, b.readAll(count))
 	if err != nil {
@@ -99,8 +99,8 @@ func (b *Backend) scan() (gpu.Inventory, error) {
 	return inv, nil
 }
 
-// identified returns the GPUs whose identity is known, including those that an earlier scan
-// found. It adds the others to the inventory as hidden, with the reason.
+// identified returns the GPUs whose identity is known, including those that an earlier scan found.
+// It adds GPUs without a known identity to the inventory as hidden, with the reason.
 func (b *Backend) identified(inv *gpu.Inventory, reads []found) ([]found, error) {
 	var fs []found
 	at := map[string]int{} // index in fs by UUID
@@ -122,11 +122,10 @@ func (b *Backend) identified(inv *gpu.Inventory, reads []found) ([]found, error)
 			fs = append(fs, f)
 			continue
 		}
-		// One GPU may be read twice, because the indexes change when another GPU falls off
-		// the bus.
+		// One GPU can be read twice, because the indexes change when another GPU falls off the bus.
 		if other := f.busID(); fs[j].err == nil && f.err == nil && (other == "" || other != fs[j].busID()) {
 			fs[j] = fs[j].unusable(gpu.SameUUID)
-			inv.Warnings = append(inv.Warnings, fmt.Sprintf("two GPUs have the UUID %s, at %s and at %s: no job can use either", f.uuid, fs[j].busID(), other))
+			inv.Warnings = append(inv.Warnings, fmt.Sprintf("two GPUs have the UUID %s, at %s and at %s: no job can use either GPU", f.uuid, fs[j].busID(), other))
 		}
 	}
 	sharedSlots(inv, fs)
@@ -143,7 +142,7 @@ func sharedSlots(inv *gpu.Inventory, fs []found) {
 	for _, f := range fs {
 		bus := f.busID()
 		if other := at[bus]; bus != "" && other != "" {
-			inv.Warnings = append(inv.Warnings, fmt.Sprintf("%s and %s both report the address %s: which GPUs they are close to is unknown", other, f.uuid, bus))
+			inv.Warnings = append(inv.Warnings, fmt.Sprintf("%s and %s both report the address %s: it is unknown which other GPUs are close to these two", other, f.uuid, bus))
 		}
 		at[bus] = f.uuid
 	}
@@ -204,7 +203,7 @@ type uncounted struct {
 
 func (u *uncounted) Error() string { return u.what }
 
-// inventory returns the GPUs of the last scan: they are still in the machine.
+// inventory returns the GPUs of earlier scans, because they are still in the machine.
 func (u *uncounted) inventory(b *Backend, inv gpu.Inventory) (gpu.Inventory, error) {
 	fs := b.vanished(nil)
 	if len(fs) == 0 {
@@ -269,8 +268,8 @@ func (b *Backend) await(s *slot, timeout *time.Timer, expired *bool) (found, boo
 	}
 }
 
-// start reads one GPU in its own goroutine, unless an earlier read still runs, or has ended
-// since the last scan and counts in this one.
+// start reads one GPU in its own goroutine. It does nothing if an earlier read still runs, or if
+// that read has ended since the last scan and counts in this scan.
 func (b *Backend) start(s *slot) {
 	if s.reading != nil {
 		select {
@@ -334,8 +333,8 @@ func (b *Backend) settle(s *slot, f found) found {
 	return last
 }
 
-// completed fills the gaps of a read from the last good read: calls to a GPU that is lost,
-// or must be reset, do not return what the GPU is.
+// completed fills the gaps of a read from the last good read. A GPU that is lost, or must be reset,
+// does not return its properties, and MIG instances can be unreadable.
 func (f found) completed(last found) found {
 	switch {
 	case f.signals.Lost || f.signals.ResetRequired:
@@ -375,8 +374,8 @@ func (f found) withSignals(s gpu.Signals) found {
 	return f
 }
 
-// vanished returns the GPUs that an earlier scan found but the driver no longer lists: they
-// fell off the bus. They stay listed, as lost, until the plugin restarts.
+// vanished returns the GPUs that an earlier scan found but the driver no longer lists, because they
+// fell off the bus. They stay in the inventory, as lost, until the plugin restarts.
 func (b *Backend) vanished(seen map[string]bool) []found {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -16,17 +16,17 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
 
-// growth tracks a counter whose value says nothing, but whose growth does.
+// growth tracks a counter whose growth matters, but not its value.
 type growth struct {
 	at    time.Time
 	count float64
 	fast  bool // verdict on the last rate
 }
 
-// next returns the state after a reading. A rate, per second, is taken over at least a
-// span, and fast reports whether it is too high, given its last verdict. Until the span is
-// over, the last verdict stays, because scans triggered by events may be close together. It
-// also stays if the counter went back, because it was reset.
+// next returns the state after a reading. The rate per second is taken over at least span. fast
+// reports whether the rate is too high; was is its last verdict. The last verdict stays until span
+// is over, because scans triggered by events can be close together. The verdict also stays if the
+// counter was reset.
 func (g growth) next(now time.Time, count float64, span time.Duration, fast func(perSecond float64, was bool) bool) growth {
 	took := now.Sub(g.at)
 	switch {
@@ -180,7 +180,7 @@ func (b *Backend) pcieDegraded(r *reader, dev nvml.Device, uuid string) bool {
 	return b.grows("PCIe replays of "+uuid, float64(count), replaysOver, above(replayLimit(gen, width))) || narrow
 }
 
-// replayLimit returns how many replays per minute a link may have.
+// replayLimit returns the maximum number of replays per minute of a healthy link.
 func replayLimit(generation, lanes int) float64 {
 	limits := [...]float64{0, 0.15, 0.3, 0.48, 0.96, 1.92, 3.84}
 	if generation < 1 || generation >= len(limits) || lanes < 1 {

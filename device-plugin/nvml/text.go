@@ -8,8 +8,8 @@ import (
 	"unicode"
 )
 
-// A driver may answer anything, for example for a card with a broken InfoROM. Text that is
-// not UTF-8 cannot be sent to Nomad, which would conclude that the plugin has crashed.
+// A driver can answer anything, for example for a card with a broken InfoROM. Text that is not
+// UTF-8 cannot be sent to Nomad, which would conclude that the plugin has crashed.
 
 // No machine has more GPUs than this, and no GPU more MIG instances.
 const (

@@ -22,8 +22,8 @@ type links struct {
 	known  bool
 }
 
-// readLinks reads the state of all links. NVML's headers disagree about the number of
-// links, so the driver's answer shows where they end.
+// readLinks reads the state of all links. NVML's headers disagree about the number of links, so the
+// first link without an answer ends the list.
 func readLinks(r *reader, dev nvml.Device) links {
 	l := links{toward: map[string]bool{}}
 	for i := range nvml.NVLINK_MAX_LINKS {
@@ -52,9 +52,9 @@ func readLinks(r *reader, dev nvml.Device) links {
 	return l
 }
 
-// compareLinks finds GPUs with missing links: they have fewer than others of the same
-// model. A card with no links among cards joined by bridges simply has no bridge. Links
-// that the GPU itself had before are the roster's concern.
+// compareLinks marks GPUs that have fewer links than others of the same model. A card without links
+// among cards joined by bridges is not marked, because it simply has no bridge. The roster finds
+// links that the GPU itself had before.
 func compareLinks(fs []found) {
 	most, switched := map[string]int{}, map[string]bool{}
 	for _, f := range fs {
@@ -74,9 +74,9 @@ func compareLinks(fs []found) {
 	}
 }
 
-// topologyCache holds the numbers of islands and switches for one set of GPUs. They do not change
-// as long as the set does not, and querying all pairs is slow. If a GPU did not answer, or its
-// links were not up yet, it may answer later: then all pairs are queried again.
+// topologyCache holds the numbers of islands and switches for one set of GPUs. The numbers change
+// only with the set, and querying all pairs is slow. All pairs are queried again if a GPU that did
+// not answer answers now, or if a GPU has links that were not up before.
 type topologyCache struct {
 	set    string
 	asked  map[string]links // links of the GPUs that answered, by UUID
@@ -115,7 +115,7 @@ func (b *Backend) topology(fs []found) {
 	}
 }
 
-// lacks reports whether a GPU may now give an answer that is missing.
+// lacks reports whether a GPU can now give an answer that the cache lacks.
 func (c topologyCache) lacks(fs []found) bool {
 	for _, f := range fs {
 		if !f.answers() {
@@ -137,8 +137,8 @@ func (c topologyCache) lacks(fs []found) bool {
 // answers reports whether the GPU could be read.
 func (f found) answers() bool { return f.dev != nil && f.err == nil }
 
-// survey queries every pair of GPUs. While NVML does not answer about pairs, it keeps the switches
-// of the last survey of the same GPUs.
+// survey queries every pair of GPUs. While NVML does not answer about pairs, survey keeps the
+// switches of the last survey of the same GPUs.
 func (b *Backend) survey(set string, fs []found, last topologyCache) topologyCache {
 	byBus := map[string]int{}
 	for i, f := range fs {
@@ -184,8 +184,8 @@ func (b *Backend) survey(set string, fs []found, last topologyCache) topologyCac
 	return c
 }
 
-// pairsWithin is how long the calls for all pairs of GPUs may take in a scan. A later answer counts
-// in the next scan.
+// pairsWithin is the maximum time of the calls for all pairs of GPUs in a scan. A later answer
+// counts in the next scan.
 const pairsWithin = time.Second
 
 // pairing is a running question about all pairs of GPUs. It has a goroutine of its own, because a
@@ -195,8 +195,8 @@ type pairing struct {
 	answer chan union
 }
 
-// switches joins GPUs whose traffic does not cross the host bridge. known is false if NVML has not
-// answered in time; then no GPUs are joined.
+// switches joins GPUs whose traffic does not cross the host bridge. known is false, and no GPUs are
+// joined, if NVML has not answered in time.
 func (b *Backend) switches(fs []found) (joined union, known bool) {
 	devs := make([]nvml.Device, len(fs))
 	for i, f := range fs {

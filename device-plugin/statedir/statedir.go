@@ -1,12 +1,13 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package statedir keeps the device plugin's state across restarts, as JSON files in one
-// directory. An operator's command leaves orders for the running plugin there: one file per
-// order, named after its GPU.
+// Package statedir keeps the device plugin's state across restarts, as JSON files in one directory.
+// An operator's command leaves orders for the running plugin in this directory: one file per order,
+// named after its GPU.
 //
-// The plugin runs as root, so only its user can read the directory (0700) and the files (0600),
-// and it follows no link in the directory. It refuses a directory that others can write to.
+// The plugin runs as root. So only its user can read the directory (0700) and the files (0600), and
+// the plugin follows no link in the directory. It refuses a directory that other users can write
+// to.
 //
 // A [Dir] of "" keeps nothing and accepts no orders.
 package statedir
@@ -154,8 +155,8 @@ func (d Dir) Write(name string, v any) error {
 	return d.Replace(name, append(data, '\n'))
 }
 
-// Replace replaces a file in one step: after a crash it is either the old or the new one,
-// complete.
+// Replace replaces a file in one step, so that after a crash the file is complete: either the old
+// or the new one.
 func (d Dir) Replace(name string, data []byte) error {
 	if d == "" {
 		return nil
@@ -171,8 +172,8 @@ func (d Dir) Replace(name string, data []byte) error {
 	return nil
 }
 
-// replace writes a new file beside the old one and renames it. Neither step follows a link
-// with either name.
+// replace writes a new file beside the old one and renames it. Neither step follows a link that has
+// the name of one of the two files.
 func replace(root *os.Root, name string, data []byte) error {
 	next := "." + name + ".new"
 	if err := root.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {

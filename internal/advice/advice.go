@@ -45,8 +45,8 @@ var describes = []string{"help", "examples", "make", "HandleFunc", "Handle", "ha
 // ofHelp matches the start of a text that is part of a command's help.
 var ofHelp = regexp.MustCompile(`^(Usage: |\n[A-Z][a-z]+ Options:\n)`)
 
-// advises lists the fields and variables that hold only advice, whatever its words.
-// Functions and constants whose names begin with "remedy" or "Next" do so, too.
+// advises lists the fields and variables that hold only advice, whatever its words. Functions and
+// constants whose names begin with "remedy" or "Next" also hold only advice.
 var advises = []string{"Next", "next", "Fix", "steps"}
 
 // advisesLast lists doctor's types and functions whose fourth value is advice.
@@ -58,8 +58,9 @@ type Finder struct {
 	leftOut []string
 }
 
-// NewFinder returns a Finder. It reads the command names from docs, a page for each binary with a
-// heading for each command. The Finder skips files whose paths end with one of leftOut.
+// NewFinder returns a Finder. It reads the names of the commands from docs, which has a page for
+// each binary with a heading for each command. The Finder skips files whose paths end with one of
+// leftOut.
 func NewFinder(docs string, leftOut ...string) (*Finder, error) {
 	typed := []string{ // "Nomad" with a capital is the subject of a sentence, and "nomad" alone is the name of a check
 		`nomad (acl|alloc|deployment|eval|job|namespace|node|operator|quota|server|system|tls|var|volume) [a-z]`,
@@ -80,8 +81,8 @@ func NewFinder(docs string, leftOut ...string) (*Finder, error) {
 	return &Finder{command, leftOut}, err
 }
 
-// Linked returns the folders of this module's code that is linked into the binary with this
-// main package.
+// Linked returns the folders of this module whose code is linked into the binary with this main
+// package.
 func Linked(main string) ([]string, error) {
 	list := exec.Command("go", "list", "-deps", "-f", "{{with .Module}}{{if .Main}}{{$.Dir}}{{end}}{{end}}", ".")
 	list.Dir = main
@@ -233,8 +234,8 @@ type shown struct {
 	from, to int // position of the advice
 }
 
-// Add notes advice that is part of a text shown to a user. ok reports whether it is part of
-// the text.
+// Add records that a test followed advice in a text shown to a user. ok reports whether the text
+// contains the advice.
 func (f *Followed) Add(text, advice string) (ok bool) {
 	text, advice = folded(text), folded(advice)
 	at := strings.Index(text, advice)
@@ -250,7 +251,7 @@ func Shows(text, advice string) bool { return strings.Contains(folded(text), fol
 
 func folded(text string) string { return strings.ToLower(oneLine(text)) }
 
-// Rest returns those of the texts that nobody followed.
+// Rest returns the texts whose advice no test followed.
 func (f *Followed) Rest(texts []Text) (rest []Text) {
 	for _, t := range texts {
 		as := pattern(t.Text)

@@ -28,7 +28,7 @@ func TestGives(t *testing.T) {
 		"nomad job eval -force-reschedule %s": true, "nomad server members": true, "nomad server: %w": false, "nomad version": false,
 		"Nomad job control is off": false, "nomad-pal explain %s says more": true, "see nomad-pal %s -help": true, "nomad-pal -help": true,
 		"nomad-pal is no device plugin": false, "nomad-pal runs jobs": false, "nomad-pal has no command %q": false,
-		"; nomad-pal profile import": true, "to end that: nomad-device-pal resume": true, "nomad-device-pal measures": false,
+		"; nomad-pal profile import": true, "to end the release: nomad-device-pal resume": true, "nomad-device-pal measures": false,
 		"nvidia-smi -q shows it": true, "our scan agrees with nvidia-smi": false, "systemctl restart nvidia-imex": true,
 		"Usage: nomad-pal run [options]": false, "\nJob Options:\n\n  -x  nomad-pal run": false,
 	} {

@@ -1,8 +1,8 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package guard ends the processes that tests start, even after a test that runs no cleanup
-// because it was killed, or because go test ended it by -timeout.
+// Package guard ends the processes that tests start, even if the tests run no cleanup because they
+// were killed, or because go test ended them by -timeout.
 package guard
 
 import (
@@ -18,10 +18,10 @@ import (
 // markName is the environment variable that marks all processes that descend from a test.
 const markName = "NOMAD_PAL_TEST_RUN"
 
-// script reads from a pipe that only the test can write to. The pipe closes when the test
-// has ended in any way. Then the script waits a moment for processes that are ending
-// anyway, prints which are left, and kills them. It is a shell script, because a test binary
-// can act as another program only if its TestMain provides for that.
+// script reads from a pipe that only the test can write to. The pipe closes when the test has ended
+// in any way. Then the script waits a moment for processes that are ending anyway, prints the
+// remaining processes, and kills them. It is a shell script, because a test binary can act as
+// another program only if its TestMain provides for that.
 const script = `
 mark=$1
 trap '' PIPE # a dead test does not listen
@@ -41,8 +41,8 @@ done
 exit 0
 `
 
-// Main runs the tests, and fails if processes that they started are left. All such
-// processes end when this process does.
+// Main runs the tests, and fails if processes that the tests started are left. All these processes
+// end when this process ends.
 func Main(m interface{ Run() int }) int {
 	end, err := start()
 	if err != nil {
@@ -57,7 +57,7 @@ func Main(m interface{ Run() int }) int {
 	return code
 }
 
-// start starts the guard. end stops it and returns which processes were left.
+// start starts the guard. end stops the guard and returns which processes were left.
 func start() (end func() string, err error) {
 	mark := fmt.Sprintf("%s=%d", markName, os.Getpid())
 	sh, err := StartShell(script, "nomad-pal-test-guard", mark)
@@ -65,7 +65,7 @@ func start() (end func() string, err error) {
 		return nil, fmt.Errorf("start the shell that ends leftover processes: %w", err)
 	}
 	name, value, _ := strings.Cut(mark, "=")
-	if err := os.Setenv(name, value); err != nil { // for child processes; /proc/PID/environ of this process does not change, so the script spares it
+	if err := os.Setenv(name, value); err != nil { // for child processes; /proc/PID/environ of this process does not change, so the script spares this process
 		return nil, err
 	}
 	return func() string {
@@ -74,8 +74,8 @@ func start() (end func() string, err error) {
 	}, nil
 }
 
-// Shell runs a script that cleans up once its standard input closes: because of End, or
-// because its owner was killed or crashed.
+// Shell runs a script that cleans up when its standard input closes. The input closes when End is
+// called, or when the process that started the script is killed or crashes.
 type Shell struct {
 	pipe io.Closer
 	cmd  *exec.Cmd

@@ -12,8 +12,9 @@ import (
 	"time"
 )
 
-// machine is how busy the machine is: for how long some process has waited for a CPU since the
-// machine started or, if the kernel does not count that, how many processes want to run now.
+// machine is how busy the machine is. waited is how long some process has waited for a CPU since
+// the machine started, if the kernel counts this time (counted). runnable is how many processes
+// want to run now, and running how many can.
 type machine struct {
 	waited            time.Duration
 	counted           bool
@@ -37,7 +38,8 @@ func readMachine() machine {
 	return m
 }
 
-// starved returns the share of a time in which processes waited for a CPU.
+// starved returns the share of the time passed between two readings in which processes waited for a
+// CPU.
 func starved(before, after machine, passed time.Duration) float64 {
 	if before.counted && after.counted {
 		return min(1, max(0, float64(after.waited-before.waited)/float64(max(passed, 1))))
@@ -55,9 +57,9 @@ func Starved() func() float64 {
 	return func() float64 { return starved(before, readMachine(), time.Since(began)) }
 }
 
-// Stopwatch starts a stopwatch. The returned function returns about how long the time so
-// far would have been on an idle machine. A test with a time limit uses it, so that it does
-// not fail on a busy machine.
+// Stopwatch starts a stopwatch. The returned function returns an estimate of the time so far on an
+// idle machine. Tests with a time limit use a stopwatch, so that they do not fail on a busy
+// machine.
 func Stopwatch() func() time.Duration {
 	began, busy := time.Now(), Starved()
 	return func() time.Duration {

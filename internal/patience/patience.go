@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: MPL-2.0
 
 // Package patience bounds the waits of tests by progress, not by the clock alone. A wait continues
-// while something moves, up to a limit. All limits are longer on a busy machine: a test must not
-// fail because its machine is slow.
+// while something moves, up to a limit. All limits are longer on a busy machine, because a test
+// must not fail because its machine is slow.
 package patience
 
 import (
@@ -18,35 +18,35 @@ import (
 	"time"
 )
 
-// Limits are how long a wait may take.
+// Limits bound a wait.
 type Limits struct {
-	// Still is how long a wait may take without any move, as counted on an idle machine.
+	// Still is the maximum time without any move, as counted on an idle machine.
 	Still time.Duration
-	// Longest limits the whole wait, even if something moves, also as counted on an idle
-	// machine. Both have defaults.
+	// Longest is the maximum time of the whole wait, even if something moves, also as counted on an
+	// idle machine. Still and Longest have defaults.
 	Longest time.Duration
-	// Moves returns the state of the awaited thing, one line for each of its parts. A text
-	// that it has not returned before is a move. Moves may be nil.
+	// Moves returns the state of the awaited thing, one line for each of its parts. A text that
+	// Moves has not returned before is a move. Moves may be nil.
 	Moves func(context.Context) string
 }
 
-// The defaults are far above what any step takes: they turn a hang into a message.
+// The defaults are far above the time of any step. They only turn a hang into an error message.
 const (
 	Still   = 90 * time.Second
 	Longest = 5 * time.Minute
 )
 
-// byTheClock is how many times Longest a wait may take by the clock, on any machine.
+// byTheClock times Longest is the maximum time of a wait by the clock, on any machine.
 const byTheClock = 3
 
-// beat is how often a wait checks the machine.
+// beat is the time between two checks of the machine.
 const beat = 250 * time.Millisecond
 
-// movesEvery is how often a wait calls Moves, which costs a few requests.
+// movesEvery is the time between two calls of Moves, each of which costs a few requests.
 const movesEvery = 2 * time.Second
 
-// slowest is the least weight with which time counts, however starved the machine is. So a wait
-// for something that hangs ends on such a machine, too.
+// slowest is the minimum weight of time on a starved machine. Because of this minimum, a wait for
+// something that hangs ends on such a machine, too.
 const slowest = 0.1
 
 // Context returns a context that ends when the wait is over. Its cause says why.
@@ -79,7 +79,7 @@ func watch(ctx context.Context, l Limits, end context.CancelCauseFunc) {
 	}
 }
 
-// moves calls Moves. If it does not answer in time, nothing has moved.
+// moves calls Moves. If Moves does not answer in time, nothing has moved.
 func moves(ctx context.Context, ask func(context.Context) string) string {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -109,7 +109,7 @@ func newSpent(l Limits, now time.Time, m machine) *spent {
 	return &spent{limits: l, began: now, last: now, was: m, seen: map[string]bool{}}
 }
 
-// moved notes the state of the awaited thing. A state that cannot be read ("") is not a move.
+// moved records the state of the awaited thing. A state that cannot be read ("") is not a move.
 func (s *spent) moved(sign string) {
 	if sign == "" || s.seen[sign] {
 		return
@@ -145,8 +145,8 @@ func (s *spent) load() string {
 }
 
 // The pause between polls begins at pollEvery, which is short compared with anything that tests
-// wait for. It grows, up to pollAtLeast, if polls take long, as commands do, or if the wait is
-// already long: eight waiting tests must not occupy the CPUs that they wait for.
+// wait for. The pause grows, up to pollAtLeast, if polls take long, as commands do, or if the wait
+// is already long. Eight waiting tests must not occupy the CPUs that they wait for.
 const pollEvery, pollAtLeast = 25 * time.Millisecond, 500 * time.Millisecond
 
 // pause returns how long to wait before the next poll, given how long the last poll and the
@@ -163,12 +163,13 @@ func (f fatal) Unwrap() error { return f.error }
 // Fatal makes Poll and Until give up with err at once.
 func Fatal(err error) error { return fatal{err} }
 
-// Condition returns what is still missing, in words, and "" when it holds. An error counts as
-// missing, too, because systems in motion return many. Only an error from Fatal ends the wait.
+// Condition returns what is still missing, in words, and "" when the condition holds. After an
+// error, the condition does not hold yet, because systems in motion return many errors. Only an
+// error from Fatal ends the wait.
 type Condition func(context.Context) (missing string, err error)
 
-// Poll polls a condition until it holds or ctx ends. Its error names what it waited for,
-// and what was missing last.
+// Poll polls a condition until it holds or ctx ends. The error names what Poll waited for, and what
+// was missing last.
 func Poll(ctx context.Context, what string, condition Condition) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -195,7 +196,7 @@ func Poll(ctx context.Context, what string, condition Condition) error {
 	}
 }
 
-// grace is how long a condition may keep running after its context has ended.
+// grace is how long look waits for a condition that still runs after its context has ended.
 const grace = 10 * time.Second
 
 // answer is the outcome of a call of a condition. If the call did not return, it panicked

@@ -2,13 +2,13 @@
 // SPDX-License-Identifier: MPL-2.0
 
 // Package race tells tests whether the race detector is on, which makes them many times slower. If
-// hundreds of cases run the same goroutines, the detector sees shared memory in a sample of them,
-// too. Without the detector all cases run, in `make unit` and `make simulations`.
+// hundreds of cases run the same goroutines, a sample of the cases shows the detector the same
+// shared memory. Without the detector all cases run, in `make unit` and `make simulations`.
 package race
 
 import "hash/fnv"
 
-// oneOf is the sample's size: one case in this many.
+// oneOf is the size of the sample: one case in oneOf runs.
 const oneOf = 8
 
 // Skips reports whether a case, named like its test, is skipped because the race detector is on.

@@ -15,8 +15,8 @@ import (
 
 // beside runs a command beside a process with n threads that use all the CPU time they get. Linux
 // shares the CPU time between sessions first (autogroup), and a nice value counts within its
-// session only. So for a command at nice 19 that process is apart, in a session of its own: in the
-// command's session it would leave the command about 0.1 % of a CPU.
+// session only. So for a command at nice 19, apart puts that process into a session of its own. In
+// the command's session, the process would leave the command about 0.1 % of a CPU.
 func beside(number string, apart bool, args []string) (int, error) {
 	if _, err := strconv.Atoi(number); err != nil {
 		return 2, err
@@ -45,7 +45,7 @@ func burn(number string) (int, error) {
 	if err != nil {
 		return 2, err
 	}
-	runtime.GOMAXPROCS(n + 1) // and one to look for the parent
+	runtime.GOMAXPROCS(n + 1) // and one thread more to look for the parent
 	for range n {
 		go func() {
 			for began := time.Now(); time.Since(began) >= 0; {

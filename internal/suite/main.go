@@ -5,11 +5,11 @@
 // tests. At the end it prints both, and compares the times with the table in CONTRIBUTING.md:
 //
 //	suite packages race ./...      list packages whose tests run under the race detector
-//	suite packages norace ./...    list the others, and those that run only a sample under it
+//	suite packages norace ./...    list other packages, and those of which race runs a sample
 //	suite run race -race ./...     run go test -race ./..., and note it as "race"
 //	suite run e2e -again ./e2e     the same; up to three failed tests run once more, each alone
 //	suite time lint -- make lint   run any command, and note it as "lint"
-//	suite beside 20 -- make e2e    run it beside 20 threads that use all the CPU time they get
+//	suite beside 20 -- make e2e    run a command beside 20 threads that use all CPU time they get
 //	suite apart 20 -- nice make    the same, with these threads in a session of their own
 //	suite forget                   delete the notes
 //	suite summary CONTRIBUTING.md  print what was skipped, and each part's times

@@ -23,7 +23,7 @@ type pkg struct {
 	ImportPath, Dir                              string
 	GoFiles, CgoFiles, TestGoFiles, XTestGoFiles []string
 	Deps                                         []string
-	// ForTest is the package whose test binary this one belongs to.
+	// ForTest is the package whose test binary this package belongs to.
 	ForTest string
 }
 
@@ -58,7 +58,7 @@ func runsIn(part string, sharesMemory, samples bool) bool {
 	return !sharesMemory || samples
 }
 
-// list returns the packages with tests. sampling marks those whose tests know the race detector.
+// list returns the packages with tests. sampling marks packages whose tests use internal/race.
 func list(patterns []string) (all []pkg, sampling map[string]bool, err error) {
 	out, err := exec.Command("go", append([]string{"list", "-test", "-json=ImportPath,Dir,GoFiles,CgoFiles,TestGoFiles,XTestGoFiles,Deps,ForTest"}, patterns...)...).Output()
 	if err != nil {
@@ -87,8 +87,8 @@ func list(patterns []string) (all []pkg, sampling map[string]bool, err error) {
 	}
 }
 
-// sharesMemory reports whether goroutines may share memory in a package or its tests: they
-// start goroutines, or use packages that are made for them.
+// sharesMemory reports whether goroutines may share memory in a package or its tests, because the
+// code starts goroutines, or uses packages that are made for goroutines.
 func (p pkg) sharesMemory() (bool, error) {
 	for _, name := range slices.Concat(p.GoFiles, p.CgoFiles, p.TestGoFiles, p.XTestGoFiles) {
 		file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, name), nil, parser.SkipObjectResolution)

@@ -28,15 +28,14 @@ import (
 // note is the record of one part of the tests.
 type note struct {
 	Name string
-	// Wall and CPU are in seconds. CPU is that of test binaries and the processes that they
-	// waited for, without compilation. For a command other than go test, CPU is that of the
+	// Wall and CPU are in seconds. CPU is the time of test binaries and of the processes that they
+	// waited for, without compilation. For a command other than go test, CPU is the time of the
 	// whole command.
 	Wall, CPU float64
 	Passed    int
 	Skips     []skip
-	// Partly means that some results are from an earlier run, that the time was limited, so that
-	// some cases may not have begun, or that some tests ran again. Then the part's time is not
-	// compared.
+	// Partly means that the part's time is not compared, because some results are from an earlier
+	// run, some tests ran again, or the time was limited, so that some cases may not have begun.
 	Partly, Failed bool
 	// Again are the tests that failed, and passed when they ran again alone.
 	Again []test `json:",omitempty"`
@@ -59,9 +58,10 @@ func (n note) write() error {
 	return os.WriteFile(filepath.Join(notes, n.Name+".json"), append(text, '\n'), 0o644)
 }
 
-// runTests runs go test, prints what it prints without -json, and notes the rest. -C DIR runs it
-// in another module. -again runs failed tests a second time, each alone: tests of real processes
-// may fail on a starved machine. The summary names the tests that pass the second time.
+// runTests runs go test, prints what go test prints without -json, and writes the note. -C DIR runs
+// go test in another module. -again runs failed tests a second time, each alone, because tests of
+// real processes can fail on a starved machine. The summary names the tests that pass the second
+// time.
 func runTests(name string, args []string) (int, error) {
 	again := args[0] == "-again"
 	if again {
@@ -124,7 +124,8 @@ func (r *reader) run(times string, in, args []string) (int, error) {
 	return exitCode(cmd.Wait())
 }
 
-// mostAgain is how many failed tests may run again. If more fail, the product is at fault.
+// mostAgain is the maximum number of failed tests that run again. If more tests fail, the product
+// is at fault.
 const mostAgain = 3
 
 // runAgain runs these tests alone, one after the other, until one fails.
@@ -188,10 +189,10 @@ func (r *reader) print(text string) {
 	}
 }
 
-// quiet is how long the suite may print nothing.
+// quiet is the maximum time without output.
 const quiet = time.Minute
 
-// watch prints which tests are running whenever nothing was printed for a while, until all
+// watch prints which tests are running whenever nothing was printed for the time quiet, until all
 // is closed.
 func (r *reader) watch(all <-chan struct{}) {
 	tick := time.NewTicker(time.Second)

@@ -154,13 +154,14 @@ func table(page string) map[string]said {
 	return says
 }
 
-// least is the time, in seconds, from which a part is compared: chance matters less in long parts.
+// least is the minimum time, in seconds, of parts that are compared, because chance matters less in
+// long parts.
 const least = 20
 
-// compare returns which parts took more than twice or less than half of the table's time;
-// for "about", four times or a quarter. A part is reported only if this holds both in
-// seconds and relative to the other parts: a slow machine slows all parts, and other work
-// on the machine slows some of them.
+// compare returns which parts took more than twice or less than half of the table's time. For a
+// time with "about", the limits are four times and a quarter. A part is reported only if its time
+// is outside the limits both in seconds and relative to the other parts, because a slow machine
+// slows all parts, and other work on the machine slows some of them.
 func compare(all []note, says map[string]said) (wrong []string) {
 	ratios, together := map[string]float64{}, []float64{}
 	for _, n := range all {

@@ -32,10 +32,10 @@ var followedBy = map[string]string{
 	"write sharing blocks yourself to choose other values":                                                                  "TestBlockOfTheIncumbentsSharing",
 	// Advice in the log. These faults take a while to appear, or appear while tasks run.
 	"have its cooling checked": "TestLogNamesTheRemedy", "have the machine's power supplies checked": "TestLogNamesTheRemedy",
-	"restart the tasks that share the GPU: once all have ended, the next one gets a new server":             "TestLogNamesTheRemedy",
-	"end the tasks that hold it: the plugin's log names them; if none does: nomad-device-pal clear $GPU":    "TestLogNamesTheRemedy",
-	"the plugin's log has the error; the daemon's own log is in the folder of config key sharing.directory": "TestLogNamesTheRemedy",
-	"nomad-device-pal remeasure $GPU; if it is slow again, have cooling and power checked":                  "TestLogNamesTheRemedy", "take the GPU out and have it tested": "TestLogNamesTheRemedy",
+	"restart the tasks that share the GPU: when all of them have ended, the next task gets a new server":             "TestLogNamesTheRemedy",
+	"end the tasks that hold the GPU: the plugin's log names them; if no task holds it: nomad-device-pal clear $GPU": "TestLogNamesTheRemedy",
+	"the plugin's log has the error; the daemon's own log is in the folder of config key sharing.directory":          "TestLogNamesTheRemedy",
+	"nomad-device-pal remeasure $GPU; if it is slow again, have cooling and power checked":                           "TestLogNamesTheRemedy", "take the GPU out and have it tested": "TestLogNamesTheRemedy",
 	"in %s at the earliest": "TestMeasuringThatTakesTheMachineDownIsNotTriedAgainAtOnce",
 	"let the plugin ask Nomad (config block nomad), or measure with: nomad-pal measure":                                                                                               "TestNothingIsMeasuredWithoutProof",
 	"only on request: nomad-pal measure or nomad-device-pal remeasure":                                                                                                                "TestMeasuringIsOrderedAfterCrashes",
@@ -236,7 +236,7 @@ func adviceOnInstallation(t *testing.T, f *advice.Followed) {
 		change      func(*diagnosis) // for both runs of doctor
 		first       func(*diagnosis) // only for the first run
 	}{
-		{wrong: filepath.Join(i.dir, "nowhere"), says: "pass its path with -nomad-config", follow: func(string) string { return good }},
+		{wrong: filepath.Join(i.dir, "nowhere"), says: "pass the configuration's path with -nomad-config", follow: func(string) string { return good }},
 		{wrong: file("nodir.hcl", block), says: "set plugin_dir and put nomad-device-pal there", follow: func(string) string { return good }},
 		{wrong: good, says: "ln -s ", follow: func(said string) string {
 			words := strings.Fields(regexp.MustCompile(`ln -s (\S+ \S+)`).FindStringSubmatch(said)[1])
@@ -257,9 +257,9 @@ func adviceOnInstallation(t *testing.T, f *advice.Followed) {
 			return file("once.hcl", with("sharing {\n  replicas = 2\n}\n"))
 		}},
 		{wrong: file("stateless.hcl", dir+strings.Replace(block, state, "", 1)), says: "set state_dir to a directory that only the plugin uses", follow: func(string) string { return good }},
-		{wrong: good, says: "write it again; until then the plugin keeps the previous one", follow: func(string) string { return good }, change: func(d *diagnosis) { d.profile = valid }, first: func(d *diagnosis) { d.profile = garbage }},
+		{wrong: good, says: "write the file again; until then the plugin keeps the previous profile", follow: func(string) string { return good }, change: func(d *diagnosis) { d.profile = valid }, first: func(d *diagnosis) { d.profile = garbage }},
 		{wrong: good, says: "nomad-pal measure; then write the file again: nomad-pal profile export -o", follow: func(string) string { return good }, change: func(d *diagnosis) { d.profile = valid }, first: func(d *diagnosis) { d.profile = other }},
-		{wrong: good, says: "the plugin makes it when it runs as root", follow: func(string) string { return good }, first: func(d *diagnosis) { d.stateDir = filepath.Join(i.dir, "nowhere") }},
+		{wrong: good, says: "the plugin makes the directory when it runs as root", follow: func(string) string { return good }, first: func(d *diagnosis) { d.stateDir = filepath.Join(i.dir, "nowhere") }},
 		{wrong: good, says: "other users can write to it (mode 0777): give the plugin a directory of its own", follow: func(string) string { return good }, first: func(d *diagnosis) { d.stateDir = open }},
 		{wrong: good, says: "chmod 700 the directory and chown it to the user that Nomad's client runs as", follow: func(string) string {
 			if err := os.Chmod(open, 0o700); err != nil {
@@ -290,7 +290,7 @@ func adviceOnInstallation(t *testing.T, f *advice.Followed) {
 				t.Fatal(err)
 			}
 		}},
-		{wrong: good, says: "if that fails too, fix owner and mode of the directory", follow: func(string) string { return good }, first: func(d *diagnosis) {
+		{wrong: good, says: "if this check then fails again, fix owner and mode of the directory", follow: func(string) string { return good }, first: func(d *diagnosis) {
 			if d.stateDir = "/sys/kernel"; os.Geteuid() != 0 { // nobody may write there
 				d.stateDir = t.TempDir()
 				if err := os.Chmod(d.stateDir, 0o500); err != nil {

@@ -23,7 +23,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/internal/version"
 )
 
-// command is one subcommand: it parses its own flags.
+// command is one subcommand. It parses its own flags.
 type command struct {
 	synopsis string
 	help     string
@@ -132,18 +132,18 @@ const introduction = `nomad-device-pal is a Nomad device plugin: Nomad's client 
       }
 
   then restart the client. The label is the file's name. To replace
-  nomad-device-nvidia, give this file that name and keep the block.
+  nomad-device-nvidia, name this file nomad-device-nvidia and keep its plugin block.
 
 Usage: nomad-device-pal <command> [options]
 
 Commands:`
 
-// help is printed when a person starts the binary.
+// help returns the binary's help text, with the synopsis of each command.
 func help(commands map[string]cli.CommandFactory) string {
 	var b strings.Builder
 	b.WriteString(introduction + "\n")
 	for _, name := range slices.Sorted(maps.Keys(commands)) {
-		c, _ := commands[name]() // these never fail
+		c, _ := commands[name]() // the factories never fail
 		fmt.Fprintf(&b, "    %-12s %s\n", name, c.Synopsis())
 	}
 	return strings.TrimRight(b.String(), "\n")

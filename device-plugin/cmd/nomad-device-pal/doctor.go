@@ -41,7 +41,7 @@ const (
 	statusFail = "fail"
 )
 
-// diagnosis runs the checks in order. Later checks use what earlier ones found.
+// diagnosis runs the checks in order. Later checks use the results of earlier checks.
 type diagnosis struct {
 	source
 	nomadConfig string
@@ -54,7 +54,7 @@ type diagnosis struct {
 	self        string        // path of this binary
 	root        string        // parent of /dev and /proc
 	agent       nomadConfig
-	agentErr    error // why agent is not known
+	agentErr    error // why Nomad's configuration could not be read
 	inv         *gpu.Inventory
 	groups      []*device.DeviceGroup
 	findings    []finding
@@ -68,8 +68,8 @@ func doctorCommand(ui cli.Ui) *command {
   Checks the driver, NVML, CUDA, permissions, the GPUs, the state directory with its
   faults and failed measurements, where this plugin is installed, its block in Nomad's
   configuration, and the profile. It also checks whether Nomad reports which GPUs
-  allocations hold: without that, the plugin measures no GPU. Options that are not
-  set come from the plugin's block. Exits with 1 if a check fails.
+  allocations hold, because the plugin measures no GPU without this report. Options that
+  you leave out come from the plugin's block. Exits with 1 if a check fails.
 ` + sourceHelp + `  -nomad-config=PATH
                    Nomad's configuration file or directory (default /etc/nomad.d).
   -state-dir=DIR   The plugin's state_dir.
@@ -105,8 +105,8 @@ func (d *diagnosis) run() {
 	d.calibration()
 }
 
-// hardware checks driver and GPUs. It skips them while the driver is released: opening it here
-// would block a reset.
+// hardware checks the driver, the GPUs and CUDA. It skips GPUs and CUDA while the driver is
+// released, because an open driver blocks a reset.
 func (d *diagnosis) hardware() {
 	real := d.inventory == ""
 	if real {
@@ -143,23 +143,23 @@ func (d *diagnosis) driver() {
 	}
 }
 
-// wsl checks the driver under WSL2: it is the driver of Windows.
+// wsl checks the driver under WSL2, which is the driver of Windows.
 func (d *diagnosis) wsl() {
 	if _, err := os.Stat(d.path(gpu.WSLLibraries)); err != nil {
-		d.add(statusFail, "driver", "this is WSL2, and "+gpu.WSLLibraries+" is missing: Windows has no NVIDIA driver for it",
+		d.add(statusFail, "driver", "this is WSL2, and "+gpu.WSLLibraries+" is missing: Windows has no NVIDIA driver for WSL2",
 			"install NVIDIA's driver on Windows, not in Linux; then run in Windows: wsl --update, wsl --shutdown")
 		return
 	}
-	d.add(statusOK, "driver", "this is WSL2: the driver is Windows's, its libraries are in "+gpu.WSLLibraries+"; it reports no events (Xid), so faults appear only in the next scan", "")
+	d.add(statusOK, "driver", "this is WSL2: the driver is Windows's, its libraries are in "+gpu.WSLLibraries+"; this driver reports no events (Xid), so faults appear only in the next scan", "")
 }
 
-// path returns the path of a file of this machine.
+// path returns the path of a file below root.
 func (d *diagnosis) path(name string) string { return filepath.Join(d.root, name) }
 
 // permissions looks at the device files.
 func (d *diagnosis) permissions() {
 	const control, memory = "/dev/nvidiactl", "/dev/nvidia-uvm"
-	makes := map[string]string{control: "nvidia-smi, run as root, makes it; nvidia-persistenced does so at boot", memory: "nvidia-modprobe -u -c=0 makes it"}
+	makes := map[string]string{control: "nvidia-smi, run as root, makes this file; nvidia-persistenced makes it at boot", memory: "nvidia-modprobe -u -c=0 makes this file"}
 	files := []string{control, memory}
 	if gpu.IsWSL(d.root) {
 		files = []string{gpu.WSLDevice}
@@ -178,7 +178,7 @@ func (d *diagnosis) permissions() {
 	}
 }
 
-// devices reads the first fingerprint, as Nomad would.
+// devices lists the GPUs, and then checks their health.
 func (d *diagnosis) devices() {
 	cfg := d.config()
 	b := open(cfg)
@@ -210,7 +210,7 @@ func (d *diagnosis) devices() {
 	}
 	for _, g := range inv.Devices {
 		if err := measure.Supported(g); err != nil && len(g.Times) == 0 {
-			d.add(statusWarn, "measure", g.ID+" ("+g.Model+") is not measured: "+err.Error(), "no action is needed: jobs run on it, and nomad-pal counts it as a median GPU; its node publishes it in class 5, the slowest")
+			d.add(statusWarn, "measure", g.ID+" ("+g.Model+") is not measured: "+err.Error(), "no action is needed: jobs run on the GPU, and nomad-pal counts it as a median GPU, although its node publishes it in class 5, the slowest")
 		}
 	}
 	for _, g := range inv.Devices {
@@ -222,7 +222,7 @@ func (d *diagnosis) devices() {
 	d.health()
 }
 
-// health reads what the plugin would publish.
+// health reports the health of the GPUs as the plugin would publish it.
 func (d *diagnosis) health() {
 	groups, err := firstFingerprint(d.plugin())
 	if err != nil {
@@ -244,8 +244,8 @@ func (d *diagnosis) health() {
 	}
 }
 
-// degraded reports a GPU that works, but not as it should. A question that the driver
-// cannot answer is a fault that somebody must look into.
+// degraded reports a GPU that works, but not as it should. If the driver could not answer a
+// question about the GPU, the check fails, because somebody must look into the cause.
 func (d *diagnosis) degraded(id, reasons string) {
 	status := statusWarn
 	var fixes []string
@@ -257,7 +257,7 @@ func (d *diagnosis) degraded(id, reasons string) {
 			fixes = append(fixes, fix)
 		}
 	}
-	d.add(status, "health", id+" is degraded: "+reasons, strings.Join(fixes, "; ")+"; until then it is in class 5, the slowest")
+	d.add(status, "health", id+" is degraded: "+reasons, strings.Join(fixes, "; ")+"; as long as the GPU is degraded, it is in class 5, the slowest")
 }
 
 // physical returns the GPU that a device belongs to.
@@ -277,10 +277,9 @@ func (d *diagnosis) hidden(inv gpu.Inventory) {
 	}
 }
 
-// unlisted finds GPUs on the PCI bus that NVML does not list: the GPU fell off
-// before the driver was loaded, the driver could not start it, or another
-// driver owns it. A GPU or virtual function that is passed through to a virtual
-// machine is not reported.
+// unlisted reports GPUs on the PCI bus that NVML does not list. Such a GPU fell off the bus before
+// the driver was loaded, or the driver could not start it, or another driver owns it. A GPU or
+// virtual function that is passed through to a virtual machine is not reported.
 func (d *diagnosis) unlisted(inv gpu.Inventory) {
 	named := map[string]bool{}
 	for _, dev := range inv.Devices {
@@ -305,7 +304,7 @@ func (d *diagnosis) unlisted(inv gpu.Inventory) {
 			continue
 		}
 		d.add(statusWarn, "gpus", fmt.Sprintf("the PCI bus has a GPU at %s that NVML does not list (kernel driver: %s)", bus, driver),
-			"lspci -k -s "+bus+" shows which driver owns it, dmesg | grep "+bus+" shows why NVML does not; if the GPU is old, the driver may no longer support it")
+			"lspci -k -s "+bus+" shows which driver owns the GPU, dmesg | grep "+bus+" shows why NVML does not list the GPU; if the GPU is old, the driver may no longer support it")
 	}
 }
 
@@ -319,7 +318,7 @@ func (d *diagnosis) placement() {
 	c := d.agent
 	if d.agentErr != nil {
 		d.add(statusWarn, "placement", fmt.Sprintf("Nomad's configuration cannot be read: %v; plugin_dir is unknown", d.agentErr),
-			"pass its path with -nomad-config; put this binary into plugin_dir; its block is plugin \"nomad-device-pal\" { config {} }")
+			"pass the configuration's path with -nomad-config; put this binary into plugin_dir; the binary's block is plugin \"nomad-device-pal\" { config {} }")
 		return
 	}
 	for _, w := range c.unreadable {
@@ -337,7 +336,8 @@ func (d *diagnosis) placement() {
 	d.label(c, d.blockName())
 }
 
-// blockName returns the label that Nomad knows this binary by: its file name in plugin_dir.
+// blockName returns the label of this plugin's block: the binary's file name in plugin_dir, without
+// extension.
 func (d *diagnosis) blockName() string {
 	name := cmp.Or(d.agent.installed(d.self), filepath.Base(d.self))
 	return strings.TrimSuffix(name, filepath.Ext(name))
@@ -370,7 +370,7 @@ func (d *diagnosis) calibration() {
 		return
 	}
 	if err != nil {
-		d.add(statusFail, "profile", d.profile+": "+err.Error(), "write it again; until then the plugin keeps the previous one")
+		d.add(statusFail, "profile", d.profile+": "+err.Error(), "write the file again; until then the plugin keeps the previous profile")
 		return
 	}
 	unknown := 0

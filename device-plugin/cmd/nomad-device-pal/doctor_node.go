@@ -25,8 +25,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/statedir"
 )
 
-// configured fills in what no flag set: from the plugin's block in Nomad's configuration, then from
-// the defaults.
+// configured sets the options that no flag set. Their values come from the plugin's block in
+// Nomad's configuration, or else from the defaults.
 func (d *diagnosis) configured() {
 	for _, b := range d.agent.blocks {
 		if b.Name != d.blockName() {
@@ -40,7 +40,7 @@ func (d *diagnosis) configured() {
 		case dir != nil:
 			d.stateless = d.stateDir == "" && *dir == ""
 			d.stateDir = cmp.Or(d.stateDir, *dir)
-		case emulated: // several may run on one machine
+		case emulated: // several emulated plugins can run on one machine
 			d.stateless = d.stateDir == ""
 		}
 		d.profile, d.ignored = cmp.Or(d.profile, b.Config.Profile), b.Config.Ignored
@@ -62,7 +62,7 @@ func (d *diagnosis) block() {
 		}
 		p, err := accepts(b.Raw)
 		if diags := (hcl.Diagnostics)(nil); errors.As(err, &diags) {
-			err = errors.New(diags[0].Detail) // the diagnostic's line numbers are not those of the file
+			err = errors.New(diags[0].Detail) // the diagnostic's line numbers are not line numbers of the file
 		}
 		if err != nil {
 			d.add(statusFail, "config", err.Error(), "fix the block: Nomad's agent does not start until it is valid")
@@ -150,7 +150,8 @@ func (d *diagnosis) books() {
 	d.add(statusOK, "measure", "Nomad reports which GPUs allocations hold; the plugin measures the others when they are idle", "")
 }
 
-// state checks the state directory, and compares its list of GPUs with those found now.
+// state checks the state directory, and compares the list of GPUs in it with the GPUs that the scan
+// found.
 func (d *diagnosis) state() {
 	if d.stateless {
 		d.add(statusWarn, "state", "no state_dir is set: each restart loses faults, measurements and the list of GPUs", "set state_dir to a directory that only the plugin uses")
@@ -158,7 +159,7 @@ func (d *diagnosis) state() {
 	}
 	switch st, err := os.Stat(d.stateDir); {
 	case os.IsNotExist(err):
-		d.add(statusWarn, "state", "state_dir "+d.stateDir+" does not exist yet", "the plugin makes it when it runs as root")
+		d.add(statusWarn, "state", "state_dir "+d.stateDir+" does not exist yet", "the plugin makes the directory when it runs as root")
 		return
 	case err != nil:
 		d.add(statusFail, "state", err.Error(), "")
@@ -173,7 +174,7 @@ func (d *diagnosis) state() {
 	}
 	probe, err := os.CreateTemp(d.stateDir, ".doctor-*")
 	if err != nil {
-		d.add(statusFail, "state", "state_dir cannot be written: "+err.Error(), "run doctor as root, as Nomad's client runs; if that fails too, fix owner and mode of the directory")
+		d.add(statusFail, "state", "state_dir cannot be written: "+err.Error(), "run doctor as root, like Nomad's client; if this check then fails again, fix owner and mode of the directory")
 	} else {
 		probe.Close()
 		os.Remove(probe.Name())
@@ -184,7 +185,7 @@ func (d *diagnosis) state() {
 }
 
 // leftAlone reports whether the operator has ordered the running plugin to release the driver. If
-// so, doctor does not open it either.
+// so, doctor does not open the driver either.
 func (d *diagnosis) leftAlone() bool {
 	if d.stateless {
 		return false
@@ -195,12 +196,12 @@ func (d *diagnosis) leftAlone() bool {
 		d.add(statusWarn, "released", err.Error(), deviceplugin.Order(d.stateDir, "resume"))
 	case !until.IsZero():
 		d.add(statusWarn, "released", "the driver is released until "+until.Local().Format(moment)+": the plugin's GPUs are unhealthy in Nomad, and doctor checked neither GPUs nor CUDA",
-			"to end that: "+deviceplugin.Order(d.stateDir, "resume"))
+			"to end the release: "+deviceplugin.Order(d.stateDir, "resume"))
 	}
 	return !until.IsZero() && d.inventory == ""
 }
 
-// latched looks for faults that the running plugin remembers and no scan shows.
+// latched reports faults that the running plugin remembers. A scan does not show them.
 func (d *diagnosis) latched() {
 	if d.inv == nil {
 		return
@@ -211,22 +212,22 @@ func (d *diagnosis) latched() {
 	}
 	for _, id := range slices.Sorted(maps.Keys(faults)) {
 		d.add(statusFail, "health", id+" is unhealthy: "+faults[id]+", as the plugin remembers", deviceplugin.Remedy(faults[id], id, d.stateDir)+
-			"; if that is done: "+deviceplugin.Order(d.stateDir, "clear", id))
+			"; when this is done: "+deviceplugin.Order(d.stateDir, "clear", id))
 	}
 }
 
-// measured looks for GPUs that the running plugin could not measure or rate.
+// measured reports GPUs that the running plugin could not measure or rate.
 func (d *diagnosis) measured() {
 	troubles, err := measure.Troubles(statedir.Dir(d.stateDir))
 	if err != nil {
 		d.add(statusWarn, "state", err.Error(), "the plugin starts without this file and measures again")
 	}
 	for _, id := range slices.Sorted(maps.Keys(troubles)) {
-		d.add(statusWarn, "measure", id+" "+troubles[id], "when that is fixed: "+deviceplugin.Order(d.stateDir, "remeasure", id))
+		d.add(statusWarn, "measure", id+" "+troubles[id], "when the cause is fixed: "+deviceplugin.Order(d.stateDir, "remeasure", id))
 	}
 }
 
-// missing looks for stored GPUs that the scan did not find.
+// missing reports GPUs of the plugin's stored list that the scan did not find.
 func (d *diagnosis) missing(writable bool) {
 	if d.inv == nil {
 		return
@@ -238,7 +239,7 @@ func (d *diagnosis) missing(writable bool) {
 	}
 	for _, id := range ids {
 		d.add(statusFail, "state", id+" was present when the plugin last ran and is missing now", deviceplugin.Remedy("gpu-lost", id, d.stateDir)+
-			"; if it was removed on purpose: "+deviceplugin.Order(d.stateDir, "clear", id))
+			"; if the GPU was removed on purpose: "+deviceplugin.Order(d.stateDir, "clear", id))
 	}
 	if len(ids) == 0 && writable {
 		d.add(statusOK, "state", "state_dir "+d.stateDir+" is writable, and all GPUs of its list are present", "")

@@ -29,7 +29,7 @@ import (
 // source holds the flags that say where to read GPUs from.
 type source struct {
 	inventory, library, profile string
-	stateDir                    string // the running plugin's
+	stateDir                    string // the running plugin's state_dir
 	ignored                     []string
 	json                        bool
 }
@@ -43,7 +43,8 @@ const sourceHelp = `
 
 // stateDirHelp documents -state-dir for the commands that open the driver themselves.
 const stateDirHelp = `  -state-dir=DIR   The plugin's state_dir (default /var/lib/nomad-device-pal). If the
-                   plugin there has released the driver, this command does not open it.
+                   plugin with this state_dir has released the driver, this command
+                   does not open the driver.
 `
 
 // parse reads the flags; ok is false when the command must end with code.
@@ -95,23 +96,23 @@ func (s *source) config() deviceplugin.Config {
 	return cfg
 }
 
-// quiet logs warnings to the terminal.
+// quiet returns a logger that prints only warnings and errors.
 func quiet() hclog.Logger {
 	return hclog.New(&hclog.LoggerOptions{Name: "nomad-device-pal", Level: hclog.Warn, Output: os.Stderr, DisableTime: true})
 }
 
-// released returns an error if the operator has released the driver. A command that opened it would
-// block the reset of a GPU, and the operator would not know why.
+// released returns an error if the operator has released the driver. A command that opened the
+// driver would block the reset of a GPU, and the operator would not know why.
 func released(stateDir string) error {
 	until, _, err := deviceplugin.ReleasedUntil(stateDir, time.Now())
 	if err != nil || until.IsZero() {
 		return nil // a user who cannot read the plugin's orders cannot have given them
 	}
-	return fmt.Errorf("the driver is released until %s, and this command would open it. To end the release: %s", until.Local().Format(moment), deviceplugin.Order(stateDir, "resume"))
+	return fmt.Errorf("the driver is released until %s, and this command would open the driver. To end the release: %s", until.Local().Format(moment), deviceplugin.Order(stateDir, "resume"))
 }
 
-// released is [released] for these flags. An inventory file needs no driver, so a release does not
-// matter.
+// released does the same for these flags. It returns nil if the GPUs come from an inventory file,
+// which needs no driver.
 func (s *source) released() error {
 	if s.inventory != "" {
 		return nil
@@ -209,7 +210,7 @@ func attributeText(a *structs.Attribute) string {
 	return withUnit(text, a.Unit)
 }
 
-// instanceJSON and groupJSON are the documented form of fingerprint -json.
+// instanceJSON and groupJSON are the documented form of the output of fingerprint -json.
 type instanceJSON struct {
 	ID           string `json:"id"`
 	Healthy      bool   `json:"healthy"`

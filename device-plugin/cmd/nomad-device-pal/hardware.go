@@ -29,9 +29,9 @@ func hardwareCommand(ui cli.Ui) *command {
   doctor, fingerprint, the scan compared with nvidia-smi, a whole measurement, every
   kernel several times (rate, power, clock, checksum, compile time), measuring beside a
   job, harmless faults, and the first five minutes at full power. It writes each result
-  at once to one JSON file, one page and one log, so you can end it at any time. It
-  needs only the NVIDIA driver. It leaves GPUs in use alone; all others run at full power,
-  if they can be measured.
+  at once to one JSON file, one page and one log, so you can end the command at
+  any time. It needs only the NVIDIA driver. It leaves GPUs in use alone. All other GPUs
+  that can be measured run at full power.
 
   -budget=TIME     Total time (default 8m). Checks that do not fit are left out.
                    Below 5m each check is too short for reliable figures.
@@ -45,7 +45,7 @@ func hardwareCommand(ui cli.Ui) *command {
   -nvml=LIBRARY    NVML library (default libnvidia-ml.so.1).
   -cuda=LIBRARY    CUDA driver library (default libcuda.so.1).
 ` + stateDirHelp + `
-  SIGTERM or a lost connection ends it; it keeps the results so far. Exit code 0: all checks agree
+  SIGTERM or a lost connection ends the command, which keeps the results so far. Exit code 0: all checks agree
   with the docs; 1: a check disagrees or failed; 2: bad arguments.
 `,
 		run: func(args []string) int { return tryHardware(ui, args) },
@@ -89,7 +89,7 @@ func tryHardware(ui cli.Ui, args []string) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // nobody reads the output: the files have everything
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // go on if nobody reads the output: the files have everything
 	record, err := o.Run(ctx)
 	if err != nil {
 		return fail(ui, "hardware", err)

@@ -25,9 +25,9 @@ func inventoryCommand(ui cli.Ui) *command {
 		synopsis: "Write inventory files of emulated GPUs that vary as real ones do",
 		help: `Usage: nomad-device-pal inventory [options]
 
-  Draws a cluster from the measured variability of a real one and writes one
-  inventory file per node for the plugin's emulated backend. The same options
-  give the same files.
+  Draws a cluster of GPUs from the measured variability of a real cluster, and
+  writes one inventory file per node for the plugin's emulated backend. The same
+  options give the same files.
 
   -cluster=NAME     longhorn (V100, default), frontera (RTX 5000), lonestar6 (A100).
   -nodes=N          Nodes (default 1).
@@ -39,8 +39,8 @@ func inventoryCommand(ui cli.Ui) *command {
   -island=N         GPUs joined by NVLink (default: all of a node).
   -data=DIR         Directory with the original measurements, instead of the tables
                     of quantiles in this program (default: $PAL_DATA).
-  -out=DIR          Write node-00.hcl, node-01.hcl … there; without it, one node's
-                    file goes to standard output.
+  -out=DIR          Write node-00.hcl, node-01.hcl … into this directory. Without
+                    -out, the file of a single node goes to standard output.
 `,
 		run: func(args []string) int { return writeInventory(ui, args) },
 	}

@@ -1,8 +1,9 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Command nomad-device-pal is a Nomad device plugin for NVIDIA GPUs, with its tools. Started by
-// Nomad, it serves the plugin; started by hand, it runs a command or prints its help.
+// Command nomad-device-pal is a Nomad device plugin for NVIDIA GPUs, with its tools. If Nomad
+// starts the binary, it serves the plugin. If a person starts the binary, it runs a command or
+// prints its help.
 package main
 
 import (
@@ -34,9 +35,9 @@ func main() {
 	os.Exit(run(os.Args[1:]))
 }
 
-// endWith ends this process when its parent has ended. If an agent is killed, or fails to start
-// because of its configuration, its plugins keep running, one more after each try. No new agent
-// reattaches to a device plugin, and the old plugin would keep the driver open.
+// endWith ends this process when its parent has ended. An agent that is killed, or that fails to
+// start because of its configuration, leaves its plugins running. No new agent reattaches to a
+// device plugin, and the old plugin would keep the driver open.
 func endWith(parent int) {
 	for {
 		time.Sleep(gpu.UntilTick(time.Now(), parentEvery))
@@ -49,8 +50,9 @@ func endWith(parent int) {
 // parentEvery is the interval between checks of the parent.
 const parentEvery = 5 * time.Second
 
-// childCommand returns the command that starts this same binary as the process that holds a CUDA
-// context, even if an upgrade has replaced the file. It returns nil if it cannot find the binary.
+// childCommand returns the command that starts this binary as a measuring process, which holds a
+// CUDA context. The command starts the same binary even if an upgrade has replaced the file. It is
+// nil if the binary cannot be found.
 func childCommand() []string {
 	self := "/proc/self/exe"
 	if _, err := os.Stat(self); err != nil {
@@ -70,7 +72,7 @@ func serve() {
 	plugin.Settle(settleWithin)
 }
 
-// settleWithin is below two seconds: Nomad kills a plugin that takes longer to stop.
+// settleWithin is below two seconds, because Nomad kills a plugin that takes longer to stop.
 const settleWithin = 1500 * time.Millisecond
 
 // open returns the backend that the configuration names.

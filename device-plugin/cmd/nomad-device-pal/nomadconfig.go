@@ -14,7 +14,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/nomad"
 )
 
-// nomadConfig holds the parts of Nomad's agent configuration that matter here.
+// nomadConfig holds the parts of Nomad's agent configuration that doctor checks.
 type nomadConfig struct {
 	pluginDir, dataDir string
 	blocks             []pluginBlock
@@ -52,15 +52,15 @@ func readNomadConfig(path string) (nomadConfig, error) {
 	return c, nil
 }
 
-// agentFile is the part of a configuration file that matters. Nomad reads these
-// files as HCL 1, which allows keys that HCL 2 does not.
+// agentFile is the part of a configuration file that doctor reads. Nomad reads these files as HCL
+// 1, which allows keys that HCL 2 does not.
 type agentFile struct {
 	PluginDir string        `hcl:"plugin_dir"`
 	DataDir   string        `hcl:"data_dir"`
 	Plugins   []pluginBlock `hcl:"plugin"`
 }
 
-// pluginBlock is a plugin block: its label and the keys that matter here.
+// pluginBlock is a plugin block: its label and the keys that doctor reads.
 type pluginBlock struct {
 	Name   string         `hcl:",key"`
 	Raw    map[string]any `hcl:"config"` // the whole config block
@@ -70,7 +70,7 @@ type pluginBlock struct {
 		StateDir    *string `hcl:"state_dir"` // nil: not set; "": state is off
 		NVMLLibrary string  `hcl:"nvml_library"`
 		Profile     string  `hcl:"profile"`
-		// FromNomad is not nil if there is such a block.
+		// FromNomad is not nil if the config has a block profile_from_nomad.
 		FromNomad []struct{} `hcl:"profile_from_nomad"`
 		// Ignored lists GPUs that are out of use on purpose.
 		Ignored []string `hcl:"ignored_gpu_ids"`
@@ -105,8 +105,8 @@ func (c *nomadConfig) plugins() string {
 	return c.pluginDir
 }
 
-// installed returns the name of a binary, or of a link to it, in the plugin directory; "" if it is
-// not there.
+// installed returns the name that a binary, or a link to it, has in the plugin directory. It
+// returns "" if the directory has neither.
 func (c *nomadConfig) installed(binary string) string {
 	entries, _ := os.ReadDir(c.plugins()) // without the directory, nothing is installed
 	own, err := os.Stat(binary)

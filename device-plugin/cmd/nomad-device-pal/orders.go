@@ -22,10 +22,10 @@ func clearCommand(ui cli.Ui) *command {
 		synopsis: "Mark a GPU healthy again after a fatal Xid",
 		help: `Usage: nomad-device-pal clear [-state-dir=DIR] UUID
 
-  A fatal Xid keeps a GPU unhealthy until the driver reports that it recovered, the driver
-  is reloaded, the machine is rebooted, or you run this command. Use it also if a GPU or
-  its NVLinks were removed on purpose. The running plugin reads the order within a
-  second. A unique prefix of the UUID is enough.
+  A fatal Xid keeps a GPU unhealthy until the driver reports that the GPU recovered, the
+  driver is reloaded, the machine is rebooted, or you run this command. Run clear also if
+  a GPU or its NVLinks were removed on purpose. The running plugin reads the order within
+  a second. A unique prefix of the UUID is enough.
 
   -state-dir=DIR   The plugin's state_dir (default /var/lib/nomad-device-pal).
 `,
@@ -52,7 +52,7 @@ func remeasureCommand(ui cli.Ui) *command {
 	}
 }
 
-// order is a subcommand that leaves an order for the running plugin.
+// order runs a subcommand that gives the running plugin an order about one GPU.
 func order(ui cli.Ui, name string, args []string, kind statedir.Orders, done string) int {
 	fs := flag.NewFlagSet(name, flag.ContinueOnError)
 	dir, known, code, ok := orderFlags(ui, fs, args, 1)
@@ -83,7 +83,7 @@ func among(known []string, name string) (string, error) {
 	}
 	switch {
 	case name == "" || len(found) == 0:
-		return "", fmt.Errorf("%q is not a GPU of this node (it has %s)", name, strings.Join(known, ", "))
+		return "", fmt.Errorf("%q is not a GPU of this node (its GPUs: %s)", name, strings.Join(known, ", "))
 	case len(found) > 1:
 		return "", fmt.Errorf("%q matches %d GPUs of this node: type more of it (%s)", name, len(found), strings.Join(found, ", "))
 	}
@@ -99,8 +99,8 @@ func releaseCommand(ui cli.Ui) *command {
   order the running plugin reports all GPUs of the node as unhealthy ("released"), ends
   measurements and closes NVML. Running tasks continue; Nomad starts no new ones on the
   GPUs. The command returns when the driver is closed, usually within seconds. The
-  plugin opens the driver again when the time is over or after resume, even if it
-  restarts in between.
+  plugin opens the driver again when the time is over or after resume, even if the
+  plugin restarts in between.
 
   -for=DURATION    How long, at most 24h (default 5m).
   -state-dir=DIR   The plugin's state_dir (default /var/lib/nomad-device-pal).
@@ -134,8 +134,9 @@ func resumeCommand(ui cli.Ui) *command {
 	}
 }
 
-// orderFlags parses the flags of an order about one GPU (uuids is 1), or about the whole node (0).
-// known are the plugin's GPUs; ok is false when the command must end with code.
+// orderFlags parses the flags of an order. uuids is 1 if the order is about one GPU, and 0 if it is
+// about the whole node. known are the plugin's GPUs. If ok is false, the command must end with
+// code.
 func orderFlags(ui cli.Ui, fs *flag.FlagSet, args []string, uuids int) (dir string, known []string, code int, ok bool) {
 	fs.StringVar(&dir, "state-dir", deviceplugin.DefaultStateDir, "")
 	if code, ok := parseFlags(ui, fs, args); !ok {
@@ -161,8 +162,8 @@ func orderFlags(ui cli.Ui, fs *flag.FlagSet, args []string, uuids int) (dir stri
 	return dir, known, 0, true
 }
 
-// releaseWithin is how long the plugin may take to release the driver. First a running scan must
-// end; then the plugin ends measurements and MPS control daemons.
+// releaseWithin is the maximum time for the plugin to release the driver. The plugin first waits
+// for a running scan to end, and then ends measurements and MPS control daemons.
 const releaseWithin = time.Minute
 
 // moment is the format of displayed times. It names the zone, so the reader need not guess.
@@ -190,7 +191,7 @@ func runRelease(ui cli.Ui, args []string) int {
 	if err != nil {
 		return fail(ui, "release", errors.Join(err, deviceplugin.Release(dir, time.Now())))
 	}
-	ui.Output("The plugin has released the driver until " + until.Format(moment) + ". To end that: " + deviceplugin.Order(dir, "resume"))
+	ui.Output("The plugin has released the driver until " + until.Format(moment) + ". To end the release: " + deviceplugin.Order(dir, "resume"))
 	return 0
 }
 

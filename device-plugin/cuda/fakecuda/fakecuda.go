@@ -24,7 +24,7 @@ const Env = "FAKECUDA"
 //go:embed src/libcuda.c
 var source []byte
 
-// Build makes libcuda.so.1 in the directory and returns its path. Each process compiles it
+// Build makes libcuda.so.1 in the directory and returns its path. Each process compiles the library
 // only once.
 func Build(dir string) (string, error) {
 	code, err := compiled()
