@@ -50,7 +50,7 @@ partitions: build nomad shifted-clock ## Run 500 jobs on a real cluster whose ho
 		E2E_BIN=$(CURDIR)/$(BIN) NOMAD_BIN=$$(cat build/nomad.path) go test -count=1 -timeout 180m -v -run TestPlacerPartitions ./e2e
 
 .PHONY: simulate-faults
-simulate-faults: ## Run random walks of the placer on an in-memory Nomad under faults, SIMULATE_STEPS (10 million) steps from seed SIMULATE_FROM on, and all small worlds; writes docs/results/simulate-faults.md (10 minutes on two idle cores)
+simulate-faults: ## Run random walks of the placer on an in-memory Nomad under faults, SIMULATE_STEPS (10 million) steps from seed SIMULATE_FROM on, and all small worlds; writes docs/results/simulate-faults.md (40 minutes on two cores)
 	@mkdir -p docs/results
 	TEST_LONG=1 SIMULATE_STEPS=$${SIMULATE_STEPS:-10000000} SIMULATE_FROM=$${SIMULATE_FROM:-20000} SIMULATE_REPORT=$(CURDIR)/docs/results/simulate-faults.md \
 		go test -count=1 -timeout 0 -v -run 'TestWalk$$$$|TestAllSmallWorlds' ./placer/nomadtest/bed | grep -vE '^ *(=== |--- PASS)'
