@@ -31,8 +31,6 @@ Each further seed shuffles the applications among the jobs. The queue is the pro
 
 A job that leaves no memory for another job asks for all parts of its GPU.
 
-Targets: ours at most 0.80 of exclusive use, at most 0.90 of random neighbours, no class above 1.10 of exclusive use.
-
 **Refused pairs**, by the table, are A beside A, B or C, and C beside C, because these two jobs together do less work than one alone. Jobs without a class
 (they count as B) share with each other. A refused job blocks the jobs behind it like any job that does not fit.
 

@@ -112,8 +112,8 @@ func predictAll(found []source) (ts []predictionLoss, err error) {
 const runTimesText = `
 ## Run times predicted
 
-This table compares run times with the queue's predictions at the submission of gangs that cannot be stopped. At each submission, the queue has learned from the
-jobs that would have ended already if each had started when it was submitted. The pinball loss is in doublings of the run time, averaged over jobs, then over
+This table compares run times with the queue's predictions at the submission of gangs that cannot be stopped. The queue has learned from all jobs that
+would have ended before this submission if each job started at once. The pinball loss is in doublings of the run time, averaged over jobs, then over
 traces. For the median, a loss of 0.5 is a factor of two. "As predicted" is the share of run times that are at most as long as predicted: 50 and 90 % are ideal.
 
 `
@@ -145,8 +145,8 @@ func runTimesTables(b *bytes.Buffer, ts []predictionLoss) {
 const sidesText = `
 ## Who gains
 
-Half of the jobs, drawn at random, have estimates or may be stopped. The first table has the average of each half, relative to the same jobs in a run in which
-no job has estimates or may be stopped. For the second table, another run exchanges the halves: the table has the average of all jobs with estimates,
+Half of the jobs, drawn at random, have estimates or may be stopped. The first table has the average of each half, relative to the same jobs when no job
+has estimates or may be stopped. For the second table, another run exchanges the halves. The table has the average of all jobs with estimates,
 relative to the same jobs without estimates. Differences of one percent do not count.
 
 `
@@ -208,7 +208,7 @@ const wideText = `
 ## Wide gangs at 60 % load
 
 The worst wait of the widest gangs, relative to EASY with users' guesses, in the cells of 60 % load. Differences of a minute do not count.
-A gang's wait is the sum of its waits before each start. If some gangs may be stopped, the gang with the worst wait usually runs for days, is stopped
+A gang's wait is the sum of its waits before each start. If gangs may be stopped, the gang with the worst wait usually runs for days, is stopped
 many times, and waits for a small part of its run time. So see also the p95 slowdown relative to EASY.
 
 `

@@ -29,7 +29,7 @@ Made by ` + "`%s`" + `. Beside this page, a JSON file has each run, and a CSV fi
 
 Averages are average completion times relative to the clairvoyant policy's. The p99 slowdown (completion time over work) and the makespan are relative to the lowest value of all policies except clairvoyant. All figures are geometric means over cells; the worst cell is in brackets.
 
-"Lost" counts the cells in which ours is worse than its rivals: its average is above the best rival's, its p99 above 1.5 times the lowest, or its makespan above 1.05 times the lowest. The rivals know as little as ours: plain Nomad, EASY by users' estimates, Tiresias, Gandiva, LAS. For exact times, SRTF and EASY with exact times are rivals, too. The last column is the average divided by the best rival's average.
+"Lost" counts the cells in which ours is worse than its rivals: its average is above the best rival's, its p99 above 1.5 times the lowest, or its makespan above 1.05 times the lowest. The rivals know as little as ours: plain Nomad, EASY by users' estimates, Tiresias, Gandiva, LAS. Of these only plain Nomad and EASY stop no gang. For exact times, SRTF and EASY with exact times are rivals, too. The last column is the average divided by the best rival's average.
 
 `
 
@@ -218,7 +218,7 @@ func spread(b *bytes.Buffer, cells []*result, ratio func(*result) float64) {
 // overOthers compares ours without stops with the others that stop no gang.
 func overOthers(b *bytes.Buffer, cells []*result) {
 	over := func(c *result) float64 { return c.of("ours").AvgJCT / least(thatStopNobody(c), average).AvgJCT }
-	fmt.Fprintf(b, "\nRelative to the best policy that stops no gang (plain Nomad, EASY by users' estimates), the average of ours is %.3f; ours is worse in %s.\n",
+	fmt.Fprintf(b, "\nRelative to the best policy that stops no gang, the average of ours is %.3f; ours is worse in %s.\n",
 		geomean(cells, over), cellsOf(count(cells, func(c *result) bool { return over(c) > 1 })))
 }
 

@@ -470,7 +470,7 @@ have heavy tails, sweeps, days and nights, or wide gangs behind small ones. Node
 64 is an outlier. A stopped gang loses %d s.
 
 Figures are geometric means over cells; "worst" is the worst cell. Slowdown is completion time over work. "Wide" gangs are
-the widest 5 %%. Makespan is the time from the first submission to the last end. The CSV file beside this page also has the traces
+the widest 5 %%. The CSV file beside this page also has the traces
 and seeds used to choose the rules, and the comparison with an earlier queue.
 
 Users' guesses are round numbers, mostly 2 to 10 times too long; one in seven is too short. "Guesses too short" are up to 5 times too short.
