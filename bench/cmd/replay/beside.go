@@ -48,8 +48,8 @@ func (b beside) close() bool { return math.Abs(b.off()) <= near }
 // with jitter.
 func (b beside) chance() bool { return b.low <= b.measured && b.measured <= b.high }
 
-// verdict returns a text that says whether the simulator is close to the measurement, or differs
-// only by chance.
+// verdict returns a short text: the simulator is close to the measurement, differs only by chance,
+// or is wrong.
 func (b beside) verdict() string {
 	switch {
 	case b.close():
