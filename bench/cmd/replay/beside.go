@@ -48,8 +48,8 @@ func (b beside) close() bool { return math.Abs(b.off()) <= near }
 // with jitter.
 func (b beside) chance() bool { return b.low <= b.measured && b.measured <= b.high }
 
-// verdict returns a short text: the simulator is close to the measurement, differs only by chance,
-// or is wrong.
+// verdict returns "yes" if the simulator is close to the measurement, "by chance" if it differs only
+// by chance, otherwise "no".
 func (b beside) verdict() string {
 	switch {
 	case b.close():
