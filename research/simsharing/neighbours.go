@@ -184,7 +184,7 @@ func neighbours(ps trace.Pairs) []byte {
 		}
 		b.WriteByte('\n')
 	}
-	b.WriteString("\nGavel's table does not say how much memory a job needs, so we guess the need from the number of jobs that do not fit beside the job.\n")
+	b.WriteString("\nGavel's table does not say how much memory a job needs, so we guess this from the number of jobs that do not fit beside it.\n")
 	b.WriteString("\nThe guess by both classes, fitted on one model and scored on another:\n\n| fitted on | pairs | fit | mean rate | work of two, over one |")
 	for _, model := range models {
 		fmt.Fprintf(&b, " scored on %s |", model)
@@ -201,7 +201,7 @@ func neighbours(ps trace.Pairs) []byte {
 		}
 		b.WriteByte('\n')
 	}
-	b.WriteString("\nThe share that the guess by both classes explains for jobs that were left out of the fit, on the same model:\n\n| model | a batch size that is new | an application that is new |\n|---|---|---|\n")
+	b.WriteString("\nThe guess by both classes, for jobs that were left out of the fit, on the same model:\n\n| model | a batch size that is new | an application that is new |\n|---|---|---|\n")
 	for _, model := range models {
 		fmt.Fprintf(&b, "| %s | %s | %s |\n", model, part(unseen(ps, model, func(job string) string { return job })), part(unseen(ps, model, appOf)))
 	}

@@ -145,9 +145,9 @@ func runTimesTables(b *bytes.Buffer, ts []predictionLoss) {
 const sidesText = `
 ## Who gains
 
-Half of the jobs, drawn at random, have estimates or may be stopped. The first table has the average of each half, relative to the same jobs when no job
-has estimates or may be stopped. For the second table, another run exchanges the halves. The table has the average of all jobs with estimates,
-relative to the same jobs without estimates. Differences of one percent do not count.
+Half of the jobs, drawn at random, have estimates or may be stopped. The first table has the average of each half, relative to the same jobs
+when no job has estimates or may be stopped. For the second table, another run exchanges the halves: all jobs with estimates,
+relative to the same jobs without. Differences of one percent do not count.
 
 `
 
@@ -208,8 +208,8 @@ const wideText = `
 ## Wide gangs at 60 % load
 
 The worst wait of the widest gangs, relative to EASY with users' guesses, in the cells of 60 % load. Differences of a minute do not count.
-A gang's wait is the sum of its waits before each start. If gangs may be stopped, the gang with the worst wait usually runs for days, is stopped
-many times, and waits for a small part of its run time. So see also the p95 slowdown relative to EASY.
+A gang's wait is the sum of its waits before each start. If gangs may be stopped, the longest-waiting gang usually runs for days, is stopped many
+times, and waits for a small part of its run time. So see also the p95 slowdown relative to EASY.
 
 `
 

@@ -27,9 +27,9 @@ Made by ` + "`%s`" + `. Beside this page, a JSON file has each run, and a CSV fi
 * We chose the rules on one half of the virtual clusters. This page shows the other half, and whole clusters.
 * "ours" is the agent's default queue if no gang may be stopped. In "preempting" all gangs may be stopped. Only in "exact times" jobs have estimates. SRTF and clairvoyant know all run times; easy-users knows users' guesses. ` + "`nomad-pal simulate -help`" + ` describes each policy.
 
-Averages are average completion times relative to the clairvoyant policy's. The p99 slowdown (completion time over work) and the makespan are relative to the lowest value of all policies except clairvoyant. All figures are geometric means over cells; the worst cell is in brackets.
+Averages are completion times relative to the clairvoyant policy's. The p99 slowdown (completion time over work) and the makespan are relative to the lowest value of all policies except clairvoyant. All figures are geometric means over cells; the worst cell is in brackets.
 
-"Lost" counts the cells in which ours is worse than its rivals: its average is above the best rival's, its p99 above 1.5 times the lowest, or its makespan above 1.05 times the lowest. The rivals know as little as ours: plain Nomad, EASY by users' estimates, Tiresias, Gandiva, LAS. Of these only plain Nomad and EASY stop no gang. For exact times, SRTF and EASY with exact times are rivals, too. The last column is the average divided by the best rival's average.
+"Lost" counts the cells in which ours is worse than its rivals: its average is above the best rival's, its p99 above 1.5 times the lowest, or its makespan above 1.05 times the lowest. The rivals know as little as ours: plain Nomad, EASY by users' estimates, Tiresias, Gandiva, LAS. Only plain Nomad and EASY stop no gang. For exact times, SRTF and EASY with exact times are rivals, too. The last column is the average divided by the best rival's.
 
 `
 

@@ -158,12 +158,12 @@ always hold:
 * No two allocations have the same GPU, even if a job was purged or a node returns.
 * Each gang is placed whole or not at all, and within its tenant's limit (one walk in four has a limit).
 * The placer changes only what belongs to it.
-* No finished job runs again unless someone asks for it. If members do not need each other, this also holds for finished members.
+* No finished job runs again unasked. If members do not need each other, no finished member does.
 * At most `+"`pal_array_parallel`"+` runs of an array are active at a time.
-* Before each decision, the queue has each gang on the GPUs that the gang holds according to the placer.
+* Before each decision, the queue has each gang on the GPUs that it holds according to the placer.
 * A job on hold does not start, and is not in the queue.
-* After each decision, explain and the list of jobs agree with the queue and the ledger about each waiting job: why it waits, which jobs go first, when
-  it starts, and which jobs hold how many GPUs.
+* After each decision, explain and the list of jobs agree with the queue and the ledger: why a job waits, which jobs go first, when
+  it starts, and who holds how many GPUs.
 
 A step is one event in the in-memory Nomad, such as an answer to a request, an evaluation, or a task that starts or ends.
 
@@ -175,13 +175,12 @@ A step is one event in the in-memory Nomad, such as an answer to a request, an e
 | walks that did not settle | %d |
 | seeds that failed | %v |
 
-A seed always gives the same walk. `+"`make simulations`"+` (in `+"`make test`"+`) runs 100,000 steps from seed 0 on, `+"`make test-long`"+`
-ten million, plain `+"`go test`"+` %d seeds. This target and `+"`make test-long`"+` also go through all %d small worlds (`+"`make simulations`"+`:
+A seed always gives the same walk. This target and `+"`make test-long`"+` also go through all %d small worlds (`+"`make simulations`"+`:
 one in 23). A small world has two nodes of two GPUs, and two gangs, one of which preempts the other. An author edits, stops, purges
 or reruns one gang, the placer or a node crashes, and one write is not answered. Each of these events happens at each request of the placer.
 
 `+"`go doc ./placer/nomadtest/bed`"+` lists what the walks allow because no placer could do better, and what the walks leave out.
-`, s.walks, s.from, s.from+uint64(s.walks)-1, s.steps, s.broken, s.open, s.bad, testSeeds, worlds)
+`, s.walks, s.from, s.from+uint64(s.walks)-1, s.steps, s.broken, s.open, s.bad, worlds)
 	return b.String()
 }
 
