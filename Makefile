@@ -12,17 +12,17 @@ STAMP       := github.com/nomad-pal/nomad-pal/internal/version
 LDFLAGS     := -s -w -X $(STAMP).Number=$(VERSION) -X $(STAMP).commit=$(shell release/version.sh commit)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 NESTED      := $(patsubst %/go.mod,%,$(shell git ls-files '*/go.mod'))
-# Nested modules that lint vets: those with our own code, for the version of Nomad that the tests build anyway.
+# Nested modules that lint vets: the modules with our own code, for the version of Nomad that the tests build anyway.
 VETTED      := $(filter-out e2e/nomad% e2e/nacp,$(NESTED))
 UNIT         = $(shell go list ./... | grep -v -e '/e2e$$' -e '/e2e/docker$$')
 
-# go-nvml binds all functions of all NVML versions; without the flag, gcc warns about each deprecated one.
+# go-nvml binds all functions of all NVML versions; without the flag, gcc warns about each deprecated function.
 export CGO_CFLAGS := -O2 -g -Wno-deprecated-declarations
 
 ##@ Use
 
 .PHONY: playground
-playground: build nomad ## Start a cluster that stays up until Ctrl-C: real Nomad, emulated GPUs, the placer and its page; prints what to type
+playground: build nomad ## Start a cluster that stays up until Ctrl-C: real Nomad, emulated GPUs, the placer and its page; prints commands to try
 	$(BIN)/playground -nomad $$(cat build/nomad.path) -bin $(BIN)
 
 .PHONY: demo
@@ -36,7 +36,7 @@ build: ## Build the binaries into build/bin
 	go build -ldflags '$(LDFLAGS)' -o $(BIN)/ ./device-plugin/cmd/... ./placer/cmd/... ./bench/cmd/...
 
 .PHONY: nomad
-nomad: ## Find a Nomad for demo and tests: the one on PATH if its version is supported, else one built once into the user's cache
+nomad: ## Find a Nomad for demo and tests: the Nomad on PATH if its version is supported, else build one into the user's cache, once
 	@mkdir -p build
 	@e2e/nomad/build.sh > build/nomad.path.tmp
 	@tail -n 1 build/nomad.path.tmp > build/nomad.path && rm build/nomad.path.tmp
@@ -52,7 +52,7 @@ suite:
 	@go build -o $(SUITE) ./internal/suite
 
 .PHONY: test
-test: suite ## Run everything that must pass: e2e, which mostly waits, in parallel with the checks, two of which run at a time (a quarter of an hour on two idle cores)
+test: suite ## Run all tests that must pass before a merge: e2e, which mostly waits, in parallel with the checks, two checks at a time (a quarter of an hour on two idle cores)
 	@$(SUITE) forget
 	+@$(MAKE) --no-print-directory -j3 e2e checks || { $(SUITE) summary CONTRIBUTING.md; exit 1; }
 	@$(SUITE) summary CONTRIBUTING.md
@@ -68,7 +68,7 @@ test-long: suite ## Run all cases of which make test runs a sample: every story 
 	@$(SUITE) summary CONTRIBUTING.md
 
 .PHONY: test-load
-test-load: suite build nomad fault-points ## Run make test while twenty threads use all the CPU time they can get; then again at nice 19, with such threads in a session of their own
+test-load: suite build nomad fault-points ## Run make test beside twenty threads that use all the CPU time they can get; then again at nice 19, with the threads in their own session
 	@$(SUITE) beside 20 -- $(MAKE) --no-print-directory test
 	@$(SUITE) apart 20 -- nice -n 19 $(MAKE) --no-print-directory test
 
@@ -76,14 +76,14 @@ test-load: suite build nomad fault-points ## Run make test while twenty threads 
 unit: ## Run unit, property and golden tests without the race detector, for a quick check
 	go test -shuffle=on $(UNIT)
 
-# No vet here, because lint runs it. -p 4: packages whose tests wait run beside packages whose tests compute.
+# No vet here, because lint runs vet. With -p 4, packages whose tests wait run beside packages whose tests compute.
 TESTS := -vet=off -shuffle=on -p 4 -timeout 2h
 
 # norace runs without the race detector: packages in which no goroutines share memory, and all cases of which race
 # runs a sample.
 .PHONY: norace
 norace: suite
-	@echo "unit, property and golden tests of packages whose goroutines share no memory, and of those that race only samples"
+	@echo "unit, property and golden tests: packages whose goroutines share no memory, and all cases of tests of which race runs a sample"
 	RAPID_CHECKS=30 $(SUITE) run norace $(TESTS) -skip '^($(WALKS))$$' $$($(SUITE) packages norace $(UNIT))
 
 .PHONY: race
@@ -140,7 +140,7 @@ e2e: suite build nomad ## Run the end-to-end tests on real Nomad clusters
 	E2E_BIN=$(CURDIR)/$(BIN) NOMAD_BIN=$$(cat build/nomad.path) $(SUITE) run e2e -again -vet=off -count=1 -parallel 8 -timeout 2h -run '$(E2E_RUN)' ./e2e
 
 .PHONY: docker
-docker: suite build nomad ## Run the jobs of jobspecs/ in containers (needs root and docker.io; skipped without them, but in CI it fails)
+docker: suite build nomad ## Run the jobs of jobspecs/ in containers (needs root and docker.io; without them the tests are skipped, but fail in CI)
 	@echo "jobspecs in docker, on real Nomad"
 	E2E_BIN=$(CURDIR)/$(BIN) NOMAD_BIN=$$(cat build/nomad.path) $(SUITE) run docker -again -vet=off -count=1 -timeout 2h ./e2e/docker
 
@@ -170,7 +170,7 @@ tidy-check:
 bench: ## Run the benchmarks of the core: decisions at 10,000 nodes
 	go test -run xxx -bench . -benchtime 20x ./pal
 
-# How long each fuzz target runs. All tests also run each target with its seeds and with the inputs that fuzzing found.
+# How long each fuzz target runs. Ordinary test runs also run each target, with its seeds and with the inputs that fuzzing found.
 FUZZTIME ?= 1m
 
 .PHONY: fuzz

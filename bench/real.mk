@@ -8,7 +8,7 @@ replay: build nomad $(BIN)/rank-driver ## Run workloads on real clusters under p
 	$(BIN)/replay -nomad $$(cat build/nomad.path) -bin $(BIN) $(REPLAY_ARGS)
 
 .PHONY: replay-overload
-replay-overload: build nomad $(BIN)/rank-driver ## Run an overloaded hour on real clusters, under plain Nomad, with overdue gangs before all others (an earlier default), and with the default: 6 runs, 25 minutes; writes bench/results/replay-overload.json
+replay-overload: build nomad $(BIN)/rank-driver ## Run an overloaded hour on real clusters, under plain Nomad, under the placer with overdue gangs before all others (an earlier default), and under the default: 6 runs, 25 minutes; writes bench/results/replay-overload.json
 	$(BIN)/replay -nomad $$(cat build/nomad.path) -bin $(BIN) -json bench/results/replay-overload.json -outliers 1 -repetitions 1 -parallel 2 \
 	  -jobs 60 -overload 4 -max-wait 1h -modes nomad-binpack-retry30m,nomad-binpack-retry10m,pal-overdue-first,pal-default $(REPLAY_ARGS)
 
@@ -18,12 +18,12 @@ replay-slurm: build nomad $(BIN)/rank-driver ## Run one workload of replay under
 	  -modes nomad-binpack-retry30m,nomad-binpack-retry10m,slurm-backfill,slurm-backfill-guesses,pal-default $(REPLAY_ARGS)
 
 .PHONY: replay-models
-replay-models: build nomad $(BIN)/rank-driver ## Run jobs on two GPU models, with speeds like those that Gavel measured, on real clusters: under plain Nomad, with each job restricted to its fastest model by a constraint, and under the placer with and without speeds; 5 runs, up to 40 minutes; writes bench/results/replay-models.json
+replay-models: build nomad $(BIN)/rank-driver ## Run jobs on two GPU models, with speeds as Gavel measured them, on real clusters: under plain Nomad and under the placer, also with a constraint of each job to its fastest model, and under the placer with speeds; 5 runs, up to 40 minutes; writes bench/results/replay-models.json
 	$(BIN)/replay -nomad $$(cat build/nomad.path) -bin $(BIN) -json bench/results/replay-models.json -models -outliers 0 -repetitions 1 -parallel 1 -nodes 8 \
 	  -jobs 60 -modes nomad-model-any,nomad-model-fastest,pal-model-any,pal-model-fastest,pal-model-speed $(REPLAY_ARGS)
 
 .PHONY: replay-foresee
-replay-foresee: build ## Print what the simulator predicts for replay-models, over ten seeds (seconds)
+replay-foresee: build ## Print what the simulator predicts for the runs of make replay, over ten seeds (seconds)
 	$(BIN)/replay -foresee -repetitions 10
 
 .PHONY: replay-report

@@ -57,7 +57,7 @@ func answersTable() string {
 		{gpu.Denied, "The plugin lacks permission: not a fault of the GPU. The log and `doctor` report it"},
 		{gpu.Lost, "`gpu-lost`, whatever the question was"},
 		{gpu.NeedsReset, "`reset-required`, whatever the question was"},
-		{gpu.DriverGone, "For the questions that identify GPUs: the driver went away, and no GPU is published until it is back. For other questions: like an error"},
+		{gpu.DriverGone, "For the questions that identify GPUs: the driver went away, and the plugin publishes no GPU until the driver is back. For other questions: like an error"},
 		{gpu.Failed, "An error: the next table shows its effect"},
 	} {
 		var codes []string

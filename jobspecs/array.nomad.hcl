@@ -2,7 +2,7 @@
 #
 #   nomad-pal run array.nomad.hcl
 #   for i in $(seq 100); do nomad job dispatch -detach -meta seed=$i array; done
-#   nomad-pal queue -all                     # which runs wait, and for what
+#   nomad-pal queue -all                     # which runs wait, and why
 #   nomad-pal cancel array                   # stop the job and all of its runs
 #
 # The agent's configuration needs nomad { rpc_address }.

@@ -1,7 +1,7 @@
-# A job that the placer may stop for others. In return it may start wherever it fits. It writes a
-# checkpoint every hour, and when Nomad stops it. Its program is checkpoint.py: put that file into
-# the working directory of your image. The clients need a host volume "shared", on storage that
-# they all share.
+# A job that the placer may stop for others. In return, the job may start as soon as it fits
+# somewhere. It writes a checkpoint every hour, and when Nomad stops it. Its program is
+# checkpoint.py; put this file into the working directory of your image. The clients need a host
+# volume "shared", on storage that all clients share.
 #
 #   nomad-pal run checkpoint.nomad.hcl
 job "checkpoint" {
@@ -14,10 +14,10 @@ job "checkpoint" {
 
   meta {
     pal_class      = "A"
-    pal_duration   = "12h"  # an estimate of the whole run time; with one, the job may start earlier
-    pal_preempt    = "true" # the placer may stop it for others, and starts it again later
-    pal_checkpoint = "1h"   # the time between its checkpoints; the placer stops it soon after one
-    pal_progress   = "true" # it reports its progress, so the placer can predict its end
+    pal_duration   = "12h"  # an estimate of the whole run time; with an estimate, the job may start earlier
+    pal_preempt    = "true" # the placer may stop the job for others, and starts it again later
+    pal_checkpoint = "1h"   # the time between checkpoints; the placer stops the job soon after a checkpoint
+    pal_progress   = "true" # the job reports its progress, so the placer can predict its end
   }
 
   group "train" {
@@ -33,14 +33,15 @@ job "checkpoint" {
     task "train" {
       driver = "docker"
 
-      # Nomad sends SIGTERM, waits for kill_timeout, and then kills the task. Allow enough time to write
-      # a checkpoint. The client's max_kill_timeout, 30 s by default, must allow it, too.
+      # Nomad sends SIGTERM, waits for kill_timeout, and then kills the task. Allow enough time to
+      # write a checkpoint. The client's max_kill_timeout, 30 s by default, must be at least as
+      # long.
       kill_signal  = "SIGTERM"
       kill_timeout = "2m"
 
       config {
         image   = "nvcr.io/nvidia/pytorch:25.10-py3"
-        command = "python" # not a shell, which would not pass the signal on
+        command = "python" # not a shell, because a shell would not pass the signal on
         args    = ["checkpoint.py"]
       }
 

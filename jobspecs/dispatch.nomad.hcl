@@ -1,11 +1,11 @@
-# A job with parameters: each dispatch runs it once, with its own meta.
+# A job with parameters. Each dispatch runs the job once, with its own meta.
 #
 #   nomad-pal run dispatch.nomad.hcl
 #   nomad job dispatch -meta dataset=s3://data/2026-11 dispatch
 #   nomad-pal queue                          # the run is "dispatch/dispatch-…"
 #
-# The agent's configuration needs nomad { rpc_address }. The placer does not serve
-# dispatched jobs with a payload: use meta.
+# The agent's configuration needs nomad { rpc_address }. The placer does not serve dispatched jobs
+# with a payload, so use meta.
 job "dispatch" {
   type = "batch"
 

@@ -1,6 +1,6 @@
-# A service. Its pins name nodes and the slowest variability class that it may get, not
-# exact GPUs, so Nomad can replace a lost instance on these nodes by itself. A new version
-# starts as one canary beside the old instances, and replaces them once it is healthy.
+# A service. Its pins name nodes, and the slowest variability class that it may get, but no GPUs. So
+# Nomad can replace a lost instance on these nodes by itself. A new version starts as one canary
+# beside the old instances. When the canary is healthy, the new version replaces the old instances.
 #
 #   nomad-pal run inference.nomad.hcl
 #   nomad job deployments inference          # the progress of an update
@@ -14,7 +14,7 @@ job "inference" {
   }
 
   meta {
-    pal_class = "C" # streams memory: for such work, GPUs hardly differ
+    pal_class = "C" # streams memory; GPUs hardly differ in the speed of such work
     pal_pin   = "class"
   }
 
@@ -30,7 +30,7 @@ job "inference" {
 
   group "serve" {
     count          = 2
-    shutdown_delay = "5s" # clients learn that the instance is leaving before it stops
+    shutdown_delay = "5s" # before the instance stops, clients learn that it will stop
 
     network {
       port "http" {}

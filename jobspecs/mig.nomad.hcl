@@ -1,5 +1,5 @@
-# A slice of a GPU: one MIG instance with a seventh of an A100's compute units. The plugin
-# lists each kind of instance as a separate model; nomad-pal gpus shows their names.
+# A slice of a GPU: one MIG instance with a seventh of an A100's compute units. The plugin lists
+# each kind of instance as a separate model. nomad-pal gpus shows the models' names.
 job "mig" {
   type = "batch"
 

@@ -1,9 +1,9 @@
-# A job for plain Nomad, without the placer. It uses the variability classes that the device
-# plugin publishes for work of application class A: it gets two GPUs of class 1 or 2. Run it
-# with nomad job run: nomad-pal run refuses a job that constrains ${device.ids}.
+# A job for plain Nomad, without the placer. It uses the variability classes that the device plugin
+# publishes for application class A, and gets two GPUs of variability class 1 or 2. Run it with
+# nomad job run, because nomad-pal run refuses jobs that constrain ${device.ids}.
 #
-# Both constraints are needed. The first picks the GPUs. Without the second, Nomad could
-# skip a node with such GPUs because another node of the same node class has none.
+# Both constraints are needed. The first constraint picks the GPUs. Without the second, Nomad can
+# skip a node with such GPUs, because another node of the same computed node class has none.
 job "native-class" {
   type = "batch"
 

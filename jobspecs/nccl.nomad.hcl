@@ -1,6 +1,6 @@
-# One rank per allocation, without a launcher or ssh: eight allocations with one GPU
-# each. It suits programs that read rank and address from the environment, as PyTorch's
-# init_process_group("nccl") does.
+# One rank per allocation, without a launcher or ssh, in eight allocations with one GPU each. This
+# suits programs that read rank and address from the environment, such as PyTorch's
+# init_process_group("nccl").
 job "nccl" {
   type = "batch"
 
@@ -11,7 +11,7 @@ job "nccl" {
 
   meta {
     pal_class    = "B"
-    pal_locality = "rack" # never across racks, however long it waits
+    pal_locality = "rack" # never across racks, however long the job waits
   }
 
   group "ranks" {
@@ -44,7 +44,7 @@ job "nccl" {
         image        = "nvcr.io/nvidia/pytorch:25.10-py3"
         command      = "bash"
         args         = ["${NOMAD_TASK_DIR}/start.sh"]
-        network_mode = "host" # NCCL connects every rank with every other
+        network_mode = "host" # NCCL connects every rank with every other rank
         ipc_mode     = "host" # ranks on the same node share memory; Nomad's docker plugin must allow this mode
 
         ulimit {
@@ -58,7 +58,7 @@ job "nccl" {
         WORLD_SIZE = "8"
       }
 
-      # Rank 0's address. torchrun.nomad.hcl explains why it is found this way.
+      # Rank 0's address. torchrun.nomad.hcl explains why this template finds it.
       template {
         destination = "local/rank-0.env"
         change_mode = "noop"

@@ -1,6 +1,6 @@
-# The placer as a Nomad job with two agents: one places, the other stands by. They call
-# Nomad through the Task API, with the job's workload identity. So you configure no
-# address, token or certificate. If Nomad has ACLs, first bind the agent's policy to the job:
+# The placer as a Nomad job with two agents. One agent places, the other stands by. Both call Nomad
+# through the Task API with the job's workload identity, so you configure no address, token or
+# certificate. If Nomad has ACLs, first bind the agent's policy to the job:
 #
 #   nomad acl policy apply -namespace default -job nomad-pal nomad-pal placer/deploy/acl/nomad-pal.policy.hcl
 #   nomad job run jobspecs/nomad-pal.nomad.hcl
@@ -57,7 +57,7 @@ job "nomad-pal" {
       }
     }
 
-    # If the node is lost, start the agent elsewhere soon.
+    # If the node is lost, start the agent on another node soon.
     reschedule {
       delay          = "5s"
       delay_function = "exponential"

@@ -1,9 +1,9 @@
 # A notebook with its own GPU. It waits in the queue like any job. The placer does not stop it for
-# others, unless the agent's configuration (default_preempt) allows that for its tenant or class and
-# the job does not set pal_preempt = "false". Jupyter stops kernels that were idle for an hour, and
-# exits an hour after it stopped the last one.
+# others by default. If the agent's configuration (default_preempt) allows this for the job's tenant
+# or class, set pal_preempt = "false" to prevent it. Jupyter stops kernels that were idle for an
+# hour, and exits an hour after it stopped the last kernel.
 #
-#   nomad-pal run notebook.nomad.hcl           # prints the address once it runs
+#   nomad-pal run notebook.nomad.hcl           # prints the address when the notebook runs
 #   nomad-pal logs -stderr notebook            # the address with Jupyter's token
 #   nomad-pal cancel notebook                  # gives the GPU back
 job "notebook" {
@@ -17,7 +17,7 @@ job "notebook" {
   meta {
     pal_class      = "B"
     pal_duration   = "8h"
-    pal_on_failure = "none" # if Jupyter itself fails, do not start it again: its kernels are lost anyway
+    pal_on_failure = "none" # if Jupyter fails, do not start it again, because its kernels are lost
   }
 
   group "notebook" {

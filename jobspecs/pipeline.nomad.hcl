@@ -1,4 +1,4 @@
-# The last step of a pipeline. It starts once "prepare" (no GPUs) and "train" have
+# The last step of a pipeline. It starts when the jobs "prepare" (without GPUs) and "train" have
 # completed successfully, and should end within six hours after its registration.
 #
 #   nomad job run prepare.nomad.hcl

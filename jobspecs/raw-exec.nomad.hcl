@@ -1,5 +1,5 @@
-# A gang for a first try. It needs no docker and no image: each of its two allocations
-# prints its GPU. The clients must allow the raw_exec driver.
+# A gang for a first try, without docker and images. Each of its two allocations prints its GPU. The
+# clients must allow the raw_exec driver.
 #
 #   nomad-pal run raw-exec.nomad.hcl
 #   nomad-pal explain raw-exec

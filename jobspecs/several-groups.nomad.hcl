@@ -1,5 +1,5 @@
-# A gang of two groups: two learners with eight GPUs each, and four actors with one GPU
-# each. It starts only when there are GPUs for all six.
+# A gang of two groups: two learners with eight GPUs each, and four actors with one GPU each. It
+# starts only when GPUs for all six are free.
 job "several-groups" {
   type = "batch"
 
@@ -10,7 +10,7 @@ job "several-groups" {
 
   meta {
     pal_class    = "B"
-    pal_locality = "rack" # never across racks, however long it waits
+    pal_locality = "rack" # never across racks, however long the job waits
   }
 
   group "learner" {

@@ -1,5 +1,6 @@
-# A batch job on one part of a GPU. A notebook may run on another part: shared-notebook.nomad.hcl. Under
-# time slicing nothing limits a task's GPU memory: all tasks together must not use more than the GPU has.
+# A batch job on one part of a GPU. Another job can run on another part, for example
+# shared-notebook.nomad.hcl. Under time slicing nothing limits a task's GPU memory, so all tasks
+# together must not use more than the GPU has.
 job "shared-batch" {
   type = "batch"
 

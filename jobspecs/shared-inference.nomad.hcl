@@ -31,7 +31,7 @@ job "shared-inference" {
         image = "vllm/vllm-openai:v0.11.0"
         args = [
           "--model", "Qwen/Qwen3-0.6B", "--port", "${NOMAD_PORT_http}",
-          "--gpu-memory-utilization", "0.4", # a share of the whole GPU; under time slicing nothing else limits it
+          "--gpu-memory-utilization", "0.4", # a share of the whole GPU; under time slicing nothing else limits the memory
         ]
         ports    = ["http"]
         shm_size = 2147483648 # 2 GiB

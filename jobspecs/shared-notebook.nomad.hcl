@@ -1,4 +1,5 @@
-# A notebook on a part of a GPU. A batch job may run on another part: shared-batch.nomad.hcl.
+# A notebook on a part of a GPU. Another job can run on another part, for example
+# shared-batch.nomad.hcl.
 job "shared-notebook" {
   type = "service"
 

@@ -1,18 +1,18 @@
-# One GPU for a batch job, the best that is free.
+# A batch job on one GPU, the best free one.
 #
 #   nomad-pal run single-gpu.nomad.hcl       # adds the gate for you
-#   nomad job run single-gpu.nomad.hcl       # works, too, because the file has the gate
+#   nomad job run single-gpu.nomad.hcl       # also works, because the file has the gate
 job "single-gpu" {
   type = "batch"
 
-  # The gate: no node satisfies it, so the job waits until the placer has chosen GPUs.
+  # The gate. No node satisfies this constraint, so the job waits until the placer has chosen GPUs.
   constraint {
     attribute = "${meta.pal_gate}"
     value     = "waiting in nomad-pal's queue (type: nomad-pal explain JOB)"
   }
 
   meta {
-    pal_class = "A" # compute-bound: differences between GPUs hurt most
+    pal_class = "A" # compute-bound, so differences between GPUs matter most
   }
 
   group "train" {

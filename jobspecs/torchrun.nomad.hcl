@@ -1,5 +1,5 @@
-# PyTorch's torchrun on several nodes: four allocations with eight GPUs each. They
-# start together or not at all, on nodes close together, away from slow GPUs.
+# PyTorch's torchrun on several nodes: four allocations with eight GPUs each. They start together or
+# not at all, on nodes that are close together, and not on slow GPUs.
 #
 #   nomad-pal plan torchrun.nomad.hcl        # where it would run now, and why
 #   nomad-pal run torchrun.nomad.hcl
@@ -14,8 +14,8 @@ job "torchrun" {
 
   meta {
     pal_class    = "A"
-    pal_duration = "6h"   # an estimate of the run time; with estimates, everybody waits less
-    pal_preempt  = "true" # it writes checkpoints, so it may be stopped and started again
+    pal_duration = "6h"   # an estimate of the run time; with estimates, jobs wait less on average
+    pal_preempt  = "true" # the job writes checkpoints, so the placer may stop it and start it again
   }
 
   group "ranks" {
@@ -25,8 +25,8 @@ job "torchrun" {
       port "rendezvous" {}
     }
 
-    # A rank is useless without its peers, so Nomad must not restart it alone. If one
-    # fails, the placer starts the whole gang again.
+    # A rank is useless without its peers, so Nomad must not restart a rank alone. If a rank fails,
+    # the placer starts the whole gang again.
     restart {
       attempts = 0
       mode     = "fail"
@@ -54,7 +54,7 @@ job "torchrun" {
         command = "bash"
         args    = ["${NOMAD_TASK_DIR}/start.sh"]
 
-        # NCCL connects every rank with every other, on ports that it chooses.
+        # NCCL connects every rank with every other rank, on ports that NCCL chooses.
         network_mode = "host"
         shm_size     = 17179869184 # 16 GiB, for data loaders
 
@@ -64,9 +64,9 @@ job "torchrun" {
         }
       }
 
-      # Rank 0's address, once rank 0 has registered itself. Do not use nomadService
-      # 1 "key" "name" instead: it picks by a hash over the services that exist at
-      # that moment, so ranks that start at different times get different addresses.
+      # Rank 0's address, once rank 0 has registered itself. Do not use nomadService 1 "key" "name"
+      # instead. It picks by a hash over the services that exist at that moment, so ranks that start
+      # at different times get different addresses.
       template {
         destination = "local/rank-0.env"
         change_mode = "noop"

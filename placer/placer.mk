@@ -1,7 +1,7 @@
 # Copyright (c) The nomad-pal Authors
 # SPDX-License-Identifier: MPL-2.0
 
-# A placer with fault points, at which the end-to-end tests kill it.
+# A placer with fault points, at which the end-to-end tests kill the placer.
 .PHONY: fault-points
 fault-points:
 	@mkdir -p $(BIN)
@@ -9,7 +9,7 @@ fault-points:
 
 e2e e2e-all: fault-points
 
-# A placer whose wall clock is ahead by NOMAD_PAL_CLOCK seconds (negative: behind). It uses Go's time.Now with a line added.
+# A placer whose wall clock is ahead by NOMAD_PAL_CLOCK seconds (negative: behind). It is built with one line added to Go's time.Now.
 .PHONY: shifted-clock
 shifted-clock:
 	@mkdir -p $(BIN) build/_clock
@@ -50,7 +50,7 @@ partitions: build nomad shifted-clock ## Run 500 jobs on a real cluster whose ho
 		E2E_BIN=$(CURDIR)/$(BIN) NOMAD_BIN=$$(cat build/nomad.path) go test -count=1 -timeout 180m -v -run TestPlacerPartitions ./e2e
 
 .PHONY: simulate-faults
-simulate-faults: ## Run random walks of the placer on an in-memory Nomad under faults, SIMULATE_STEPS (10 million) steps from seed SIMULATE_FROM on, and all small worlds; writes docs/results/simulate-faults.md (40 minutes on two cores)
+simulate-faults: ## Run random walks of the placer on an in-memory Nomad under faults, SIMULATE_STEPS (default 10 million) steps from seed SIMULATE_FROM on, and go through all small worlds; writes docs/results/simulate-faults.md (40 minutes on two cores)
 	@mkdir -p docs/results
 	TEST_LONG=1 SIMULATE_STEPS=$${SIMULATE_STEPS:-10000000} SIMULATE_FROM=$${SIMULATE_FROM:-20000} SIMULATE_REPORT=$(CURDIR)/docs/results/simulate-faults.md \
 		go test -count=1 -timeout 0 -v -run 'TestWalk$$$$|TestAllSmallWorlds' ./placer/nomadtest/bed | grep -vE '^ *(=== |--- PASS)'
@@ -62,7 +62,7 @@ faults: ## Fail each request of the placer in each way, on an in-memory Nomad, a
 		go test -count=1 -run 'TestHostileJobs|TestHostileNodes' ./placer
 	TEST_LONG=1 PAL_FAULTS_REPORT=$(CURDIR)/docs/results/faults.md go test -count=1 -timeout 20m -run TestEveryRequestFails ./placer
 
-# Without Chromium or npm, the tests of the web page skip and log why. With BROWSER_REQUIRED=1, as in CI, they fail.
+# Without Chromium or npm, the tests of the web page are skipped and log why. With BROWSER_REQUIRED=1, as in CI, the tests fail.
 .PHONY: browser
 browser: suite build ## Test the web page in headless Chromium, on a stand-in for Nomad (apt-get install chromium npm)
 	@echo "the web page in headless Chromium (a minute)"
@@ -74,7 +74,7 @@ page-bench: build ## Measure the web page at 10,000 nodes of 8 GPUs: first draw,
 	cd e2e/browser && E2E_BIN=$(CURDIR)/$(BIN) PAGE_REPORT=$(CURDIR)/docs/results/page.md go test -count=1 -v -timeout 20m -run TestPageFigures .
 
 .PHONY: page-images
-page-images: build ## Write pictures of each page at three widths, light and dark, into docs/img; the day of history in them is invented (2 minutes)
+page-images: build ## Write pictures of each page at three widths, light and dark, into docs/img; the history in the pictures is invented (2 minutes)
 	rm -f docs/img/*.webp
 	cd e2e/browser && E2E_BIN=$(CURDIR)/$(BIN) PAGE_IMAGES=$(CURDIR)/docs/img go test -count=1 -v -timeout 20m -run 'TestImages|TestStatesOfClusters' .
 
@@ -83,7 +83,7 @@ history-bench: ## Measure queries on a history of HISTORY_RUNS runs (default ten
 	HISTORY_REPORT=$(CURDIR)/docs/results/history.md go test -count=1 -v -timeout 0 -run 'TestFigures$$' ./placer/accounting
 
 .PHONY: history-check
-history-check: build nomad ## Compare the history with what machines really ran: on the in-memory Nomad, a simulated day for each of these databases: unavailable, on a full disk (as root), corrupt, a PostgreSQL that stops (apt-get install postgresql); on a real Nomad, HISTORY_FOR (default 1h)
+history-check: build nomad ## Compare the history with what machines really ran: on the in-memory Nomad a simulated day each with a database that is unavailable, on a full disk (as root), corrupt, or a PostgreSQL that stops (apt-get install postgresql); on a real Nomad for HISTORY_FOR (default 1h)
 	go test -count=1 -timeout 0 -v ./placer/accounting
 	ACCOUNTS_SEEDS=$${ACCOUNTS_SEEDS:-30} ACCOUNTS_DAY=$${ACCOUNTS_DAY:-24h} GOGC=300 go test -count=1 -timeout 0 -v -run 'TestAccounts' ./placer/nomadtest/bed
 	$(MAKE) e2e E2E_RUN='^TestPlacerLife/history'

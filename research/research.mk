@@ -34,7 +34,7 @@ sim-policies: studies ## Simulate all policies, over populations, loads, penalti
 	$(STUDIES)/policies -o bench/results/policies.json -gain bench/results/gain.json
 	$(STUDIES)/table bench/results/policies.json bench/results/gain.json
 
-# The version of the queue that runs the traces: date and commit of its last change.
+# The version of the queue that runs the traces: date and commit of the queue's last change.
 QUEUE_OF = $(shell git log -1 --format='%cs %h' -- pal sim placer/model)
 
 .PHONY: sim-users
@@ -51,12 +51,12 @@ sim-models: studies ## Simulate choices of the GPU model for each job, with spee
 	$(STUDIES)/simmodels -md docs/results/models.md $(SIM_MODELS_ARGS)
 
 .PHONY: sim-neighbours
-sim-neighbours: studies ## Compute how much two jobs on a GPU slow each other, and how much of the variance this table explains; writes docs/results/neighbours.md (needs PAL_DATA; seconds)
+sim-neighbours: studies ## Compute how much two jobs on a GPU slow each other, and how much of the measured variance the table by class explains; writes docs/results/neighbours.md (needs PAL_DATA; seconds)
 	$(PAL_DATA_SET)
 	$(STUDIES)/simsharing -table -md docs/results/neighbours.md
 
 .PHONY: sim-sharing
-sim-sharing: studies ## Simulate two jobs per GPU: exclusive use, random neighbours and our choice, with measured pairs; writes docs/results/sharing.md (needs PAL_DATA; a quarter of an hour; SIM_SHARING_ARGS="-gpu P100": another GPU model)
+sim-sharing: studies ## Simulate jobs that share GPUs, with measured pairs: exclusive use, random neighbours and our choice; writes docs/results/sharing.md (needs PAL_DATA; a quarter of an hour; SIM_SHARING_ARGS="-gpu P100": another GPU model)
 	$(PAL_DATA_SET)
 	$(STUDIES)/simsharing -md docs/results/sharing.md $(SIM_SHARING_ARGS)
 

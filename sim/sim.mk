@@ -14,6 +14,6 @@ sim-million: ## Measure the cost per job by numbers of jobs and GPUs, up to a mi
 	go test -run xxx -bench Jobs -benchtime 1x -timeout 120m ./sim
 
 .PHONY: sim-nomad
-sim-nomad: ## Compare Nomad's own scheduler with the record against which the simulator's model of plain Nomad is tested
+sim-nomad: ## Compare Nomad's own scheduler with the recorded placements against which the simulator's model of plain Nomad is tested
 	cd e2e/scheduler && go test -count=1 -tags hashicorpmetrics ./plain
 	go test -count=1 -run NomadModel ./sim

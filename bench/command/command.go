@@ -1,8 +1,8 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package command has what all bench commands that run real clusters need: common flags, result
-// files with their provenance, and an exit status that is honest after an interrupt.
+// Package command has code that all bench commands on real clusters share: common flags, result
+// files with their provenance, and an exit status that distinguishes interrupts from errors.
 package command
 
 import (
@@ -22,8 +22,8 @@ type Options struct {
 	Seed             uint64
 }
 
-// Flags defines the flags. It takes the default number of nodes, the default result file, and texts
-// that complete the help of -nodes and -seed.
+// Flags defines the flags. Its arguments are the default number of nodes, the default result file,
+// and texts that complete the help of -nodes and -seed.
 func (o *Options) Flags(nodes int, json, ofNodes, ofSeed string) {
 	flag.StringVar(&o.Nomad, "nomad", "", "nomad binary")
 	flag.StringVar(&o.Bin, "bin", "build/bin", "folder with nomad-pal's binaries")
@@ -32,8 +32,9 @@ func (o *Options) Flags(nodes int, json, ofNodes, ofSeed string) {
 	flag.Uint64Var(&o.Seed, "seed", 1, "seed of "+ofSeed)
 }
 
-// Main runs a command until it ends or is interrupted. Then it exits with status 0, with 1 after an
-// error, or with 130 if interrupted. Before run returns, it must stop everything it has started.
+// Main runs a command until the command ends or is interrupted. Main then exits with status 0, with
+// 1 after an error, or with 130 after an interrupt. Before run returns, run must stop everything
+// that it has started.
 func Main(name string, run func(context.Context) error) {
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx)
@@ -45,8 +46,8 @@ func Main(name string, run func(context.Context) error) {
 	}
 }
 
-// ending returns the message and the exit status of a command that ended with err. It reports that
-// everything has been stopped only if the command was interrupted and met no other error.
+// ending returns the message and the exit status of a command that ended with err. The message says
+// that everything has been stopped only if the command was interrupted and met no other error.
 func ending(err error, interrupted bool) (said string, code int) {
 	switch {
 	case interrupted && (err == nil || errors.Is(err, context.Canceled)):

@@ -23,7 +23,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/plot"
 )
 
-// Provenance describes how a result file was made, and is embedded in it.
+// Provenance describes how a result file was made. Each result file contains one.
 type Provenance struct {
 	Command []string `json:"command"`
 	Commit  string   `json:"commit"`
@@ -45,8 +45,8 @@ func (p Provenance) String() string {
 	return fmt.Sprintf("%s, commit %s, %s, %d cores. Command: %s.", p.Date, p.Commit, p.Go, p.CPUs, strings.Join(p.Command, " "))
 }
 
-// invocation returns a command line as a result file records it: the program's name and its flags,
-// without flags that name files of this machine.
+// invocation returns a command line for a result file: the program's name and its flags, except
+// flags that name files of this machine.
 func invocation(name string, args []string) []string {
 	out := []string{name}
 	for i := 0; i < len(args); i++ {
@@ -54,13 +54,13 @@ func invocation(name string, args []string) []string {
 		if !slices.Contains([]string{"nomad", "bin", "json", "html", "svg", "workload", "from", "profiles"}, flag) {
 			out = append(out, args[i])
 		} else if !joined {
-			i++ // skip its value
+			i++ // skip the flag's value
 		}
 	}
 	return out
 }
 
-// Results names the files to read results from and write them to.
+// Results has the names of the files from which results are read and to which they are written.
 type Results struct{ JSON, From, HTML, SVG string }
 
 // Flags defines the flags of a command that writes reports. Call it before the flags are parsed.
@@ -71,7 +71,8 @@ func (o *Results) Flags(name string) {
 	flag.StringVar(&o.SVG, "svg", "", "folder for the plots as SVG files")
 }
 
-// Show prints the tables of a report, and writes its page and plots if the flags name files.
+// Show prints the tables of a report. If flags name files, Show also writes the report's page and
+// plots.
 func (o Results) Show(report plot.Page) error {
 	Print(os.Stdout, report)
 	if o.HTML != "" {
@@ -97,7 +98,7 @@ func (o Results) Show(report plot.Page) error {
 	return nil
 }
 
-// Print writes the lead and the tables of a page for a terminal.
+// Print writes a page's introduction and tables, for a terminal.
 func Print(out io.Writer, p plot.Page) {
 	for _, text := range p.Lead {
 		fmt.Fprintln(out, text)
@@ -115,7 +116,7 @@ func Print(out io.Writer, p plot.Page) {
 	}
 }
 
-// Read reads a result file. If its name ends with .gz, it is compressed.
+// Read reads a result file. It decompresses a file whose name ends with .gz.
 func Read(path string, into any) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -144,7 +145,7 @@ func WriteJSON(path string, v any) error {
 	return Write(path, append(text, '\n'))
 }
 
-// Write replaces a result file as a whole, so an interrupted run leaves the old file. If the name
+// Write replaces a result file atomically, so the old file survives an interrupted run. If the name
 // ends with .gz, Write compresses the file.
 func Write(path string, text []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {

@@ -2,12 +2,13 @@
 // SPDX-License-Identifier: MPL-2.0
 
 // Package rank imitates a training job without training anything. A gang has one process (rank) per
-// allocation; the ranks find each other at a rendezvous. They run iterations at the speed of their
-// GPUs, wait for each other after each iteration, and pay the locality penalty when they span
-// nodes. They save their progress. A rank gives up if its gang is not complete in time.
+// allocation. The ranks find each other at a rendezvous. They run iterations at the speed of their
+// GPUs, and wait for each other after each iteration. If the gang spans nodes, iterations take
+// longer by the locality penalty. Ranks save their progress. A rank gives up if its gang is not
+// complete in time.
 //
-// A [Rendezvous] (the role of torchrun's store) manages the gangs of a run; each process runs
-// [Rank.Run]. They exchange JSON lines over TCP.
+// A [Rendezvous], in the role of torchrun's store, manages the gangs of a run. Each process runs
+// [Rank.Run]. Rendezvous and ranks exchange JSON lines over TCP.
 package rank
 
 import "time"
@@ -22,12 +23,13 @@ type Gang struct {
 	Class     string // application class: selects one of a GPU's speeds
 	// Penalty is the factor by which every iteration takes longer when the gang spans nodes.
 	Penalty float64
-	// Restart is the time to load a checkpoint. Progress is saved after every iteration.
+	// Restart is the time to load a checkpoint. Ranks save their progress after every iteration.
 	Restart time.Duration
 }
 
-// Speeds maps GPU id → application class → how long work takes there, divided by the time on the
-// median GPU of the fastest model. On a cluster with one model these are the true PM scores.
+// Speeds maps GPU id → application class → the time that work takes on the GPU, divided by the time
+// on the median GPU of the fastest model. On a cluster with one model, these are the true PM
+// scores.
 type Speeds map[string]map[string]float64
 
 // Exit codes of a rank.
@@ -47,16 +49,16 @@ type hello struct {
 	GPUs  []string `json:"gpus"`
 }
 
-// order is what the rendezvous tells a rank: start, because the gang is complete; run one more
-// iteration; or exit. An iteration takes Iteration × the score of the rank's slowest GPU.
+// order is a message from the rendezvous to a rank: start, because the gang is complete; run one
+// more iteration; or exit. An iteration takes Iteration × the score of the rank's slowest GPU.
 type order struct {
 	Do        string        `json:"do"` // "start", "iterate", "exit"
 	Iteration time.Duration `json:"iteration,omitempty"`
 	Restart   time.Duration `json:"restart,omitempty"`
 	Class     string        `json:"class,omitempty"`
 	Code      int           `json:"code,omitempty"`
-	// Late is how far the gang is behind the speed of its GPUs, because of messages and other work
-	// on the machine. The iteration is shortened by this time.
+	// Late is the time that the gang has lost to messages and to other work on the machine. The
+	// rank shortens the iteration by this time.
 	Late time.Duration `json:"late,omitempty"`
 }
 
@@ -78,11 +80,10 @@ type Attempt struct {
 type Report struct {
 	Gang
 	Attempts []Attempt
-	// GaveUp counts ranks that waited in vain. Waited is the GPU time that ranks held while they
-	// waited.
+	// GaveUp counts ranks that waited in vain. Waited is the GPU time of waiting ranks.
 	GaveUp int
 	Waited time.Duration
-	// Finished is when the last iteration ended; zero if the gang has not finished.
+	// Finished is the time when the last iteration ended, zero if the gang has not finished.
 	Finished time.Time
 	Progress int // completed iterations
 }

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// Rendezvous lets the ranks of all gangs meet. Closing it ends all ranks.
+// Rendezvous is the server at which the ranks of each gang meet. When it closes, all ranks end.
 type Rendezvous struct {
 	listener net.Listener
 	wait     time.Duration
@@ -42,8 +42,8 @@ type member struct {
 	left    bool
 }
 
-// Listen opens a rendezvous on a free loopback port. A rank gives up after it has waited this long
-// for the rest of its gang.
+// Listen opens a rendezvous on a free loopback port. wait is how long a rank waits for the rest of
+// its gang before it gives up.
 func Listen(wait time.Duration) (*Rendezvous, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -69,7 +69,7 @@ func (r *Rendezvous) Close() error {
 	return err
 }
 
-// Expect announces a gang. Ranks of other jobs are refused.
+// Expect announces a gang. The rendezvous refuses ranks of jobs that were not announced.
 func (r *Rendezvous) Expect(g Gang) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -85,7 +85,7 @@ func (r *Rendezvous) Report(job string) Report {
 	return rep
 }
 
-// State is what a gang does now.
+// State is the current state of a gang.
 type State struct {
 	Job            string
 	Present, Ranks int
@@ -156,8 +156,8 @@ func (r *Rendezvous) serve(c net.Conn) {
 
 func (m *member) say(o order) error { return json.NewEncoder(m.conn).Encode(o) }
 
-// join adds a rank and starts the gang when it is complete. A rank that comes back (same group and
-// index) replaces the earlier one.
+// join adds a rank, and starts the gang if it is now complete. A rank with the group and index of
+// an earlier rank replaces that rank.
 func (r *Rendezvous) join(m *member) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -174,8 +174,8 @@ func (r *Rendezvous) join(m *member) bool {
 	return true
 }
 
-// begin starts a gang that is complete. If its last attempt still runs, because nobody has noticed
-// yet that a rank was replaced, the gang starts when that attempt has ended.
+// begin starts a gang that is complete. The last attempt may still run, if it has not noticed yet
+// that a rank was replaced. The gang then starts when that attempt has ended.
 func (r *Rendezvous) begin(g *gang) {
 	if g.running || len(g.members) < g.Ranks {
 		return
@@ -198,7 +198,7 @@ func (r *Rendezvous) leave(m *member) {
 	g.members = slices.DeleteFunc(g.members, func(o *member) bool { return o == m })
 }
 
-// giveUp tells a rank to end if its gang is not complete.
+// giveUp tells a rank to end, unless its gang is complete.
 func (r *Rendezvous) giveUp(m *member) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -242,8 +242,8 @@ func (r *Rendezvous) drive(g *gang, members []*member) {
 
 var errLost = errors.New("a rank disappeared")
 
-// barrier sends the order to all ranks and waits until all have carried it out. It returns the
-// slowest rank's iteration time.
+// barrier sends the order to all ranks and waits until all have executed it. It returns the slowest
+// rank's iteration time.
 func barrier(members []*member, o order) (slowest time.Duration, err error) {
 	for _, m := range members {
 		if err := m.say(o); err != nil {
@@ -278,8 +278,8 @@ func (r *Rendezvous) end(g *gang, a Attempt, members []*member) {
 			g.lost++
 		}
 	}
-	// These ranks were told to exit. They do not take part in the next attempt, even if they still
-	// run.
+	// The rendezvous has told these ranks to exit. Even if they still run, they do not take part in
+	// the next attempt.
 	g.members = slices.DeleteFunc(g.members, func(m *member) bool { return slices.Contains(members, m) })
 	if !a.Finished {
 		r.begin(g)

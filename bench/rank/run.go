@@ -78,7 +78,7 @@ func (r Rank) slowest(class string) (float64, error) {
 	return worst, nil
 }
 
-// pause imitates the work of an iteration.
+// pause waits for as long as the work of an iteration takes.
 func pause(ctx context.Context, d time.Duration) {
 	if d <= 0 {
 		return

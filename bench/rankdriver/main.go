@@ -1,12 +1,12 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Command rank-driver is a Nomad task driver for the replay. It runs a program as its own child
-// process and does nothing more. Nomad's raw_exec starts another Nomad process for each task, which
-// takes about 0.3 s of CPU. A replay packs hours of starts into minutes on one machine, so this
-// cost, which no GPU cluster has, would dominate the measurement.
+// Command rank-driver is a Nomad task driver for the replay. It only runs a program as its own
+// child process. Nomad's raw_exec starts another Nomad process for each task, which takes about 0.3
+// s of CPU. A replay starts in minutes, on one machine, as many tasks as a cluster in hours. So
+// this cost would dominate the measurement, although it does not matter on a GPU cluster.
 //
-// Tasks do not survive their client: the driver does not recover them.
+// Tasks do not survive their client, because the driver does not recover tasks.
 package main
 
 import (
@@ -82,7 +82,7 @@ func (*driver) TaskConfigSchema() (*hclspec.Spec, error) {
 	}), nil
 }
 
-// Capabilities returns that the driver has no optional capabilities.
+// Capabilities reports that the driver has no optional capabilities.
 func (*driver) Capabilities() (*drivers.Capabilities, error) {
 	return &drivers.Capabilities{FSIsolation: fsisolation.None, MountConfigs: drivers.MountConfigSupportNone, DisableLogCollection: true}, nil
 }
@@ -117,7 +117,7 @@ func (d *driver) StartTask(cfg *drivers.TaskConfig) (*drivers.TaskHandle, *drive
 	d.mu.Lock()
 	d.tasks[cfg.ID] = t
 	d.mu.Unlock()
-	go t.wait(cmd) // returns when the program ends, at the latest when DestroyTask kills it
+	go t.wait(cmd) // returns when the program ends; DestroyTask kills it at the latest
 	h := drivers.NewTaskHandle(1)
 	h.Config, h.State = cfg, drivers.TaskStateRunning
 	if err := h.SetDriverState(struct{}{}); err != nil {

@@ -39,8 +39,9 @@ func Ratio(xs []float64) (mean, low, high float64, ok bool) {
 	return math.Exp(sum / float64(max(len(xs), 1))), math.Exp(low), math.Exp(high), ok
 }
 
-// student returns the 97.5 % point of Student's t distribution. Beyond the table, it uses that of
-// the normal distribution plus two terms of the expansion in 1/df; the error is below 0.001.
+// student returns the 97.5 % point of Student's t distribution. Beyond its table, it returns the
+// 97.5 % point of the normal distribution plus two terms of the expansion in 1/df. The error is
+// below 0.001.
 func student(df int) float64 {
 	table := []float64{12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086}
 	if df <= len(table) {
@@ -60,12 +61,12 @@ func Median(xs []float64) float64 {
 	return xs[len(xs)/2]/2 + xs[(len(xs)-1)/2]/2
 }
 
-// HalfPlacedFor is a limit of the mean time per GPU for which a gang waited for its missing ranks.
-// Above it, the gang counts as half placed. The ranks of a gang that is placed as a whole start
-// faster.
+// HalfPlacedFor is a limit for the time that a gang's GPUs waited for missing ranks, on average
+// over the GPUs. Above this limit, the gang counts as half placed. The ranks of a gang that is
+// placed as a whole start faster.
 const HalfPlacedFor = 5 * time.Second
 
-// Halved reports whether some ranks of a gang held GPUs in vain: for longer than
+// Halved reports whether some ranks of a gang held GPUs in vain, which means for longer than
 // [HalfPlacedFor] per GPU, or until the end of the run.
 func (j JobResult) Halved() bool {
 	if j.Allocations < 2 {
@@ -75,7 +76,8 @@ func (j JobResult) Halved() bool {
 	return never || j.WaitedGPU/time.Duration(j.GPUs()) > HalfPlacedFor
 }
 
-// HalvedShare returns which share of the run's gangs with several allocations was half placed.
+// HalvedShare returns the share of half-placed gangs, among the run's gangs with several
+// allocations.
 func (r *Result) HalvedShare() float64 {
 	gangs, halved := 0, 0
 	for _, j := range r.Jobs {
@@ -110,12 +112,12 @@ func (r *Result) end() time.Time {
 }
 
 // AvgJCTAtLeast returns the average completion time of all submitted jobs. Unfinished jobs count as
-// if they had finished at the end of the run, so this is a lower bound of the true average.
+// if they had finished at the end of the run, so the result is a lower bound of the true average.
 func (r *Result) AvgJCTAtLeast() time.Duration { return r.AtLeast(1).AvgJCT }
 
 // AtLeast returns the figures over all submitted jobs. Unfinished jobs count as if they had
-// finished at the end of the run, so JCTs and makespan are lower bounds. The utilization is that of
-// the finished jobs, until the end of the run.
+// finished at the end of the run, so JCTs and makespan are lower bounds. The utilization counts the
+// finished jobs' work until the end of the run.
 func (r *Result) AtLeast(gpus int) Summary {
 	all := *r
 	all.Jobs = slices.Clone(r.Jobs)
@@ -144,8 +146,8 @@ func (r *Result) HeldShare(gpus int) float64 {
 	return r.HeldInVain.Seconds() / (r.Took.Seconds() * float64(gpus))
 }
 
-// Queueing returns the times from submission until all ranks ran, by the gang's number of GPUs. A
-// gang that never started counts until the end of the run, which is a lower bound.
+// Queueing returns the times from submission until all ranks ran, by the gang's number of GPUs. For
+// a gang that never started, the time until the end of the run counts, a lower bound.
 func (r *Result) Queueing() map[int][]time.Duration {
 	end := r.end()
 	out := map[int][]time.Duration{}
@@ -162,8 +164,8 @@ func (r *Result) Queueing() map[int][]time.Duration {
 	return out
 }
 
-// Starts returns the times from submission until all ranks ran, for jobs that found free GPUs: when
-// such a job was submitted, no other job waited, and enough GPUs were free.
+// Starts returns the times from submission until all ranks ran, for jobs that found free GPUs. This
+// means that when the job was submitted, no other job waited, and enough GPUs were free.
 func (r *Result) Starts(gpus int) []time.Duration {
 	var out []time.Duration
 	for i, j := range r.Jobs {

@@ -21,17 +21,17 @@ type Setup struct {
 	Nomad string // path of Nomad's binary
 	Bin   string // folder with nomad-pal's binaries
 	GPUs  *GPUs
-	// Penalty is the locality penalty that gangs pay across nodes, and that the placer is
-	// configured with.
+	// Penalty is the locality penalty across nodes, for the ranks and for the placer's
+	// configuration.
 	Penalty float64
 	// Restart is the time that a gang needs to load a checkpoint.
 	Restart time.Duration
 	// GiveUp is how long a rank waits for the rest of its gang.
 	GiveUp time.Duration
-	// LightTasks runs tasks with rank-driver instead of Nomad's raw_exec, which takes 0.3 s of CPU
-	// to start one. Such tasks do not survive their client.
+	// LightTasks runs tasks with rank-driver, because Nomad's raw_exec takes 0.3 s of CPU to start
+	// a task. Tasks of rank-driver do not survive their client.
 	LightTasks bool
-	// ServerHCL is added to the server's agent configuration.
+	// ServerHCL is appended to the server's agent configuration.
 	ServerHCL string
 	Progress  func(string)
 }

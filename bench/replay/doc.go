@@ -6,6 +6,6 @@
 // the gangs' ranks run at the speed of their GPUs (package rank). The same jobs, arrivals and GPUs
 // run under plain Nomad and under the placer ([Bed.Run]), and on a Slurm cluster ([RunSlurm]).
 //
-// The result files in bench/results must stay readable: reports are drawn from them, so the JSON
-// keys of [Result] must not change.
+// The JSON keys of [Result] must not change, because reports are drawn from the result files in
+// bench/results.
 package replay

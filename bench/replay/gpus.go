@@ -21,14 +21,14 @@ import (
 // GPUs are the emulated GPUs of a run.
 type GPUs struct {
 	All []population.GPU
-	// Apps are applications with their speeds by model; nil: a job's speed on each model depends
-	// only on its class.
+	// Apps has the applications' speeds by model. If it is nil, a job's speed on each model depends
+	// only on the job's class.
 	Apps    []trace.App
 	profile *profile.Profile
 	byID    map[string]int
 }
 
-// NewGPUs calibrates a drawn population.
+// NewGPUs returns the GPUs of a drawn population, with the profile calibrated from it.
 func NewGPUs(all []population.GPU) (*GPUs, error) {
 	g := &GPUs{All: all, byID: map[string]int{}}
 	var samples []profile.Sample
@@ -46,15 +46,15 @@ func NewGPUs(all []population.GPU) (*GPUs, error) {
 	return g, nil
 }
 
-// DrawGPUs draws a cluster's GPUs, with this many outliers, from the quantiles of Longhorn's
-// measurements. If PAL_DATA is set, it draws from the measurements themselves. source describes
-// where the speeds come from.
+// DrawGPUs draws a cluster's GPUs, with the given number of outliers, from the quantiles of
+// Longhorn's measurements. If PAL_DATA is set, DrawGPUs draws from the measurements themselves.
+// source describes the origin of the speeds.
 func DrawGPUs(nodes, gpusPerNode, outliers int, seed uint64) (g *GPUs, source string, err error) {
 	return drawGPUs([]population.Spec{{Cluster: "longhorn", Nodes: nodes, GPUsPerNode: gpusPerNode, Outliers: population.Exactly(outliers)}}, "TACC Longhorn (V100)", seed)
 }
 
-// DrawTwoModels is like DrawGPUs, and adds nodes; others is their number. Their GPUs are of a second
-// model and drawn from Frontera's measurements.
+// DrawTwoModels is like DrawGPUs, and adds a number of other nodes. The GPUs of these nodes are of
+// a second model, and drawn from Frontera's measurements.
 func DrawTwoModels(nodes, others, gpusPerNode, outliers int, seed uint64) (g *GPUs, source string, err error) {
 	if others == 0 {
 		return DrawGPUs(nodes, gpusPerNode, outliers, seed)
@@ -117,7 +117,7 @@ func (g *GPUs) Models() (models []string) {
 	return models
 }
 
-// Count returns how many GPUs there are of a model.
+// Count returns the number of GPUs of a model.
 func (g *GPUs) Count(model string) (n int) {
 	for _, u := range g.All {
 		if u.Model == model {
@@ -130,8 +130,8 @@ func (g *GPUs) Count(model string) (n int) {
 // Model returns the model of a GPU.
 func (g *GPUs) Model(id string) string { return g.All[g.byID[id]].Model }
 
-// SpeedOf returns the speed of a model's median GPU for a class. It is 1 for the fastest model, and
-// for a model without rates.
+// SpeedOf returns the speed of a model's median GPU for a class. The speed is 1 for the fastest
+// model, and for a model without rates.
 func (g *GPUs) SpeedOf(model string, c pal.AppClass) float64 {
 	if s, ok := g.profile.Speeds(c)[model]; ok {
 		return s
@@ -139,8 +139,8 @@ func (g *GPUs) SpeedOf(model string, c pal.AppClass) float64 {
 	return 1
 }
 
-// Speeds returns, for the ranks, how long work takes on each GPU, by class and by application. The
-// times are relative to the median GPU of the fastest model.
+// Speeds returns the time that work takes on each GPU, by class and by application, for the ranks.
+// The times are relative to the median GPU of the fastest model.
 func (g *GPUs) Speeds() rank.Speeds {
 	s := rank.Speeds{}
 	for _, u := range g.All {
@@ -164,7 +164,7 @@ func (g *GPUs) clients() []cluster.Client {
 	return cs
 }
 
-// inventory returns the inventory of a node, with one GPU unhealthy; "" for none.
+// inventory returns the inventory of a node in which one GPU is unhealthy, or none if the id is "".
 func (g *GPUs) inventory(node int, unhealthy string) string {
 	var on []population.GPU
 	for _, u := range g.All {
@@ -176,7 +176,8 @@ func (g *GPUs) inventory(node int, unhealthy string) string {
 	return strings.Replace(population.Inventory(on), head, head+"  healthy       = false\n", 1)
 }
 
-// MakeUnhealthy makes one GPU of a node unhealthy and all its others healthy; "" makes all healthy.
+// MakeUnhealthy makes one GPU of a node unhealthy, and the node's other GPUs healthy. With the id
+// "", it makes all GPUs healthy.
 func (b *Bed) MakeUnhealthy(node int, gpu string) error {
 	return b.Clients()[node].SetInventory(b.GPUs.inventory(node, gpu))
 }

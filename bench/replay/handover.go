@@ -7,19 +7,19 @@ import "time"
 
 // Handover describes how a gang got its GPUs.
 type Handover struct {
-	// After: another gang held some of the GPUs when the gang was submitted.
+	// After reports whether another gang held some of the GPUs when the gang was submitted.
 	After bool
-	// Decided is the time until Nomad had placed the whole gang, from when it was submitted and its
-	// GPUs were free. It includes time in which the gang chose to wait for other gangs or for
-	// better GPUs.
+	// Decided is the time until Nomad had placed the whole gang. It begins when the gang is
+	// submitted and its GPUs are free. It includes time in which the queue let the gang wait for
+	// other gangs or for better GPUs.
 	Decided time.Duration
-	// Started is the time from then until all ranks ran.
+	// Started is the time from the placement until all ranks ran.
 	Started time.Duration
 }
 
-// Handovers returns the handovers of the gangs that ran once. For gangs that were stopped and
-// restarted, it is not known when they got which GPUs. Old result files do not record when a gang
-// was placed; for these, all of the time counts as Started.
+// Handovers returns the handovers of the gangs that ran once. It omits gangs that were stopped and
+// restarted, because the times at which they got their GPUs are not known. Old result files do not
+// record when a gang was placed. For these files, all of the time counts as Started.
 func (r *Result) Handovers() []Handover {
 	ends := map[string][]time.Time{} // ends of the gangs on each GPU
 	for _, j := range r.Jobs {
@@ -62,12 +62,12 @@ func (j JobResult) ran() func(yield func(string) bool) {
 	}
 }
 
-// choosy is the limit that separates gangs that waited by choice, for other gangs or for better
-// GPUs. Their time until they were placed is more than choosy times the median.
+// choosy is the limit above which a gang counts as waiting by choice, for other gangs or for better
+// GPUs: the time until the gang was placed is more than choosy times the median.
 const choosy = 5
 
-// starting returns, for the simulator, how long gangs took to start, in seconds. It includes gangs
-// that found their GPUs free and did not wait by choice.
+// starting returns the times that gangs took to start, in seconds, for the simulator. It includes
+// only gangs that found their GPUs free and did not wait by choice.
 func (r *Result) starting() []float64 {
 	hs := r.Handovers()
 	most := choosy * decided(hs, false)
@@ -80,16 +80,17 @@ func (r *Result) starting() []float64 {
 	return out
 }
 
-// ending returns, for the simulator, how many seconds longer it took to place gangs on GPUs that
-// another gang had just held. The ranks of that gang have ended, but Nomad's clients report ends in
+// ending returns the additional seconds to place a gang on GPUs that another gang has just held,
+// for the simulator. The earlier gang's ranks have ended, but Nomad's clients report ends in
 // batches, five a second, and the new gang needs all of its GPUs.
 func (r *Result) ending() float64 {
 	hs := r.Handovers()
 	return max(0, decided(hs, true)-decided(hs, false))
 }
 
-// decided returns the median time in seconds to place gangs: those whose GPUs another gang had held
-// if after is set, otherwise those that found theirs free; 0 without such gangs.
+// decided returns the median time in seconds to place gangs, 0 without such gangs. If after is set,
+// it includes only gangs whose GPUs another gang had held, otherwise only gangs that found their
+// GPUs free.
 func decided(hs []Handover, after bool) float64 {
 	var ds []float64
 	for _, h := range hs {

@@ -25,7 +25,7 @@ type Job struct {
 	Iterations  int
 	Iteration   time.Duration // duration on median GPUs of one node
 	Preempt     bool          // may be stopped and restarted
-	// App is the application, if its speeds differ by GPU model (see [GPUs.Apps]); "": none.
+	// App is the application, if its speeds differ by GPU model (see [GPUs.Apps]), otherwise "".
 	App string `json:",omitempty"`
 	// Speed is the author's hint about these speeds (pal_speed). Only is the GPU model to which the
 	// job is restricted. Both may be "".
@@ -43,18 +43,18 @@ func (j Job) Work() time.Duration { return time.Duration(j.Iterations) * j.Itera
 type Compression struct {
 	Arrivals float64 // submission times are divided by this
 	Work     float64 // the work is divided by this
-	// Shortest and Longest limit the compressed work. The work of the traces spans four orders of
-	// magnitude, so a run must state these limits.
+	// Shortest and Longest limit the compressed work. A run must state these limits, because the
+	// work in the traces spans four orders of magnitude.
 	Shortest, Longest time.Duration
 	Iteration         time.Duration
 	MaxGPUs           int // wider jobs are reduced to this
 	GPUsPerNode       int
-	// OneGPUUpTo: gangs of up to this size have allocations with one GPU each. Wider gangs have
-	// allocations of whole nodes, if their size allows it.
+	// OneGPUUpTo is the size up to which gangs have allocations with one GPU each. Wider gangs have
+	// the largest allocations of equal size that fit on a node.
 	OneGPUUpTo int
 }
 
-// FromTrace converts a trace's jobs.
+// FromTrace converts a trace's jobs into jobs of a run.
 func FromTrace(t trace.Trace, c Compression) []Job {
 	var jobs []Job
 	for _, j := range t.Jobs {
@@ -85,7 +85,7 @@ func (c Compression) each(n int) int {
 	return 1
 }
 
-// jobspec is a job file as a user would write it.
+// jobspec is the template of a jobspec, as a user would write it.
 var jobspec = template.Must(template.New("job").Parse(`job "{{.Job.ID}}" {
   type = "batch"
   meta {

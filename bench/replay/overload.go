@@ -11,7 +11,8 @@ import (
 )
 
 // Overload adds an hour of overload to a workload, after a third of its jobs. It takes as many of
-// the other jobs as make up the given work (GPU time), and submits them evenly over the hour.
+// the given other jobs as have together the given work (GPU time), and submits these jobs evenly
+// over the hour.
 func Overload(jobs, others []Job, hour, work time.Duration) []Job {
 	begin := jobs[len(jobs)/3].Submit
 	n := 0

@@ -18,11 +18,11 @@ import (
 type Rules struct {
 	Penalty   float64        // locality penalty across nodes
 	Placement pal.PolicyName // "": the default
-	Order     queue.Order    // only this order, without the queue's other features; "": the default queue
+	Order     queue.Order    // if set, the queue's only feature; "": the default queue
 	// MaxWait and OverdueShare are keys of the queue; 0: the default.
 	MaxWait      time.Duration
 	OverdueShare float64
-	// Compress divides the queue's time constants; 0: unchanged.
+	// Compress is the divisor of the queue's time constants; 0: unchanged.
 	Compress float64
 	// Restart is the run time that a gang loses when it is stopped and restarted; 0: the default.
 	Restart time.Duration

@@ -41,16 +41,17 @@ type Prediction struct {
 	MakespanS float64 `json:"makespan_s"`
 	// JCTS has the job completion times (s), by job.
 	JCTS map[string]float64 `json:"jct_by_job_s,omitempty"`
-	// Preemptions counts the restarts: runs of a job after its first.
+	// Preemptions counts the restarts, which are all runs of a job except the first.
 	Preemptions int `json:"preemptions,omitempty"`
-	// Jittered has the averages (s) of simulations in which submissions and starts come a little
-	// later or take a little longer, ascending. They are over the jobs that finished in the run,
-	// and show how much depends on chance.
+	// Jittered has, in ascending order, the average JCTs (s) of simulations in which submissions
+	// are a little later and starts a little longer. The averages are over the jobs that finished
+	// in the run, and show how much depends on chance.
 	Jittered []float64 `json:"jittered_avg_jct_s,omitempty"`
 }
 
-// AvgJCTOf returns the simulated average over the jobs that finished in the run, to compare with
-// the run's own average. Result files without times by job have only the average over all jobs.
+// AvgJCTOf returns the simulated average JCT over the jobs that finished in the run, to compare
+// with the run's own average. For result files without times by job, it returns the average over
+// all jobs.
 func (p *Prediction) AvgJCTOf(r *Result) float64 {
 	sum, n := 0.0, 0
 	for _, j := range r.Jobs {
@@ -88,7 +89,7 @@ func Predict(jobs []Job, g *GPUs, penalty float64, o queue.Options, c sim.Config
 	return p, nil
 }
 
-// traced converts jobs for the simulator.
+// traced converts jobs into a trace for the simulator.
 func traced(jobs []Job) []trace.Job {
 	var out []trace.Job
 	for _, j := range jobs {
@@ -105,11 +106,12 @@ const (
 	jitter  = 500 * time.Millisecond
 )
 
-// PredictRun simulates a measured run: the same jobs, submitted at the same times. Each start takes
-// as long as the run's average start, plus the run's extra time if another gang has just held the
-// GPUs (see [Result.ending]). Then PredictRun simulates the run again several times. Each time,
-// submissions are up to half a second later, and each start takes as long as a random start of the
-// run. A difference within the range of these averages is chance.
+// PredictRun simulates a measured run, with the same jobs submitted at the same times. Each start
+// takes as long as the run's average start, plus the run's extra time if another gang has just held
+// the GPUs (see [Result.ending]). Then PredictRun simulates the run several more times. In these
+// simulations, submissions are up to half a second later, and each start takes as long as a random
+// start of the run. If the measured average is within the range of these simulations, the
+// simulator's error is chance.
 func PredictRun(r *Result, g *GPUs, penalty float64, o queue.Options, times sim.Config) (Prediction, error) {
 	jobs := r.submitted()
 	starts := r.starting()

@@ -26,10 +26,10 @@ type Result struct {
 	// pairs.
 	Seed uint64      `json:"seed"`
 	Jobs []JobResult `json:"jobs"`
-	// Bounded: the time limit ended the run before all jobs had finished.
+	// Bounded reports whether the time limit ended the run before all jobs had finished.
 	Bounded bool `json:"bounded"`
-	// Stuck: the run was ended early because of a deadlock: all jobs were submitted, ranks held
-	// GPUs, and nothing ran for a long time.
+	// Stuck reports whether the run was ended early because of a deadlock. In a deadlock all jobs
+	// have been submitted, ranks hold GPUs, and nothing runs for a long time.
 	Stuck bool `json:"deadlocked"`
 	// Took is the time from the first submission to the end of the run.
 	Took time.Duration `json:"took_ns"`
@@ -38,7 +38,7 @@ type Result struct {
 	HalfPlaced time.Duration `json:"half_placed_ns"`
 	Deadlocked time.Duration `json:"deadlocked_ns"`
 	// HeldInVain is the GPU time in which ranks held GPUs and waited for the rest of their gang.
-	// Timeline shows when.
+	// Timeline has the times of these waits.
 	HeldInVain time.Duration `json:"held_in_vain_gpu_ns"`
 	Timeline   []Moment      `json:"timeline,omitempty"`
 	// Predicted is the simulator's result for the same run.
@@ -55,7 +55,7 @@ type JobResult struct {
 	SubmittedAt time.Time           `json:"submitted_at"`
 	PlacedAt    time.Time           `json:"placed_at,omitzero"` // when Nomad created the last allocation that ran in the last attempt
 	StartedAt   time.Time           `json:"started_at"`         // when all ranks ran for the first time
-	FinishedAt  time.Time           `json:"finished_at"`        // zero: it did not finish
+	FinishedAt  time.Time           `json:"finished_at"`        // zero if the job did not finish
 	Attempts    int                 `json:"attempts"`
 	GaveUp      int                 `json:"ranks_gave_up"`
 	WaitedGPU   time.Duration       `json:"waited_gpu_ns"` // GPU time that ranks held while they waited for the gang
@@ -63,15 +63,15 @@ type JobResult struct {
 	GPUIDs      map[string][]string `json:"gpu_ids"`       // node → ids, in the last attempt
 	// Allocated are the GPU ids in the job's allocations.
 	Allocated []string `json:"allocated,omitempty"`
-	// Predicted is the placer's cost of the placement, 0 under plain Nomad. Explained are the GPU
-	// ids in the placer's decision.
+	// Predicted is the cost of the placement according to the placer, 0 under plain Nomad.
+	// Explained are the GPU ids in the placer's decision.
 	Predicted float64  `json:"predicted_cost,omitempty"`
 	Explained []string `json:"explained,omitempty"`
 	// LeftFaster reports whether the placer left free GPUs of a faster model to other jobs.
 	LeftFaster bool `json:"left_faster,omitempty"`
 }
 
-// Trim drops lists of GPUs that equal GPUIDs.
+// Trim removes lists of GPUs that are equal to GPUIDs.
 func (j *JobResult) Trim() {
 	var ran []string
 	for _, ids := range j.GPUIDs {
@@ -210,8 +210,9 @@ type Summary struct {
 	Finished, Jobs     int
 	AvgJCT, GeomeanJCT time.Duration
 	Makespan           time.Duration
-	// Utilization is the share of GPU time, from the first submission to the last finish, in which
-	// gangs ran. Useful is the share that their work would have taken on median GPUs of one node.
+	// Utilization is the share of all GPU time, from the first submission to the last finish, in
+	// which gangs ran. Useful is the share that the gangs' work would have taken on median GPUs of
+	// one node.
 	Utilization, Useful float64
 }
 

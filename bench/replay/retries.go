@@ -15,13 +15,13 @@ import (
 	"github.com/nomad-pal/nomad-pal/bench/rank"
 )
 
-// retries makes plain Nomad replace, without delay, the ranks that gave up. Nomad itself waits at
-// least 5 s, which is many minutes of the trace's time. So retries requests an evaluation as soon
-// as Nomad knows that a rank has ended. Each evaluation costs Nomad time, so retries requests one
-// per job for all ranks that have ended by then.
+// retries makes plain Nomad replace ranks that gave up without delay, because Nomad itself waits at
+// least 5 s, which is many minutes of the trace's time. retries requests an evaluation as soon as
+// Nomad knows that a rank has ended. Each evaluation costs Nomad time, so one evaluation of a job
+// serves all of the job's ranks that have ended.
 type retries struct {
-	ended int             // ended ranks at the last look
-	until time.Time       // until when to look for their allocations
+	ended int             // number of ended ranks at the last look
+	until time.Time       // time until which to look for these ranks' allocations
 	asked map[string]bool // allocations for which an evaluation was requested
 }
 
@@ -57,7 +57,7 @@ func (rs *retries) push(ctx context.Context, nomad *api.Client, now time.Time, s
 	return ctx.Err()
 }
 
-// jobs returns, sorted, the jobs of allocations that have failed, were not replaced, and have not
+// jobs returns the sorted jobs of allocations that have failed, were not replaced, and have not
 // been seen before.
 func (rs *retries) jobs(ctx context.Context, nomad *api.Client) ([]string, error) {
 	failed, _, err := nomad.Allocations().List((&api.QueryOptions{Filter: `ClientStatus == "failed" and NextAllocation == ""`}).WithContext(ctx))

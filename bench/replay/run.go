@@ -27,12 +27,12 @@ type Mode struct {
 	// Placer runs nomad-pal with this agent configuration (HCL); "" is plain
 	// Nomad.
 	Placer string
-	// Explain names a job whose explanation, as a user would read it, is kept.
+	// Explain names a job whose `explain` output the result keeps.
 	Explain string
 }
 
-// Run submits the jobs at their times, and watches them until all have finished or the time limit
-// is over. It leaves the cluster empty.
+// Run submits the jobs at their times, and watches the jobs until all have finished or the time
+// limit is over. Afterwards no job is on the cluster.
 func (b *Bed) Run(ctx context.Context, m Mode, jobs []Job, bound time.Duration) (result *Result, err error) {
 	if _, _, err := b.API().Operator().SchedulerSetConfiguration(&api.SchedulerConfiguration{SchedulerAlgorithm: api.SchedulerAlgorithm(m.Algorithm)}, nil); err != nil {
 		return nil, fmt.Errorf("set the scheduler algorithm: %w", err)
@@ -67,11 +67,12 @@ func (b *Bed) Run(ctx context.Context, m Mode, jobs []Job, bound time.Duration) 
 // scheduler starts the ranks of a run.
 type scheduler interface {
 	submit(context.Context, Job) error
-	// tend is called repeatedly with the current states of the gangs.
+	// tend does what the scheduler needs during the run. watch calls it repeatedly with the gangs'
+	// current states.
 	tend(ctx context.Context, now time.Time, states []rank.State) error
 	// cost returns the resources that the placer used; nil without a placer.
 	cost() (*Cost, error)
-	// tell adds to a job's result what only the scheduler knows.
+	// tell adds data to a job's result that only the scheduler has.
 	tell(context.Context, *JobResult) error
 }
 
@@ -89,7 +90,7 @@ func newRun(s Setup, name string, jobs []Job, r *rank.Rendezvous, on scheduler) 
 	return &run{Setup: s, on: on, jobs: jobs, rendezvous: r, start: time.Now(), result: &Result{Mode: name}}
 }
 
-// onNomad schedules with plain Nomad or the placer.
+// onNomad is the scheduler for runs under plain Nomad or the placer.
 type onNomad struct {
 	*Bed
 	mode        Mode
@@ -193,7 +194,7 @@ func (b *Bed) Submit(ctx context.Context, j Job, r *rank.Rendezvous, gated bool)
 	return ctx.Err()
 }
 
-// watch samples the gangs until all have finished, or are deadlocked.
+// watch samples the states of the gangs until all have finished, or the gangs are deadlocked.
 func (r *run) watch(ctx context.Context, submitted <-chan struct{}) error {
 	tick := time.NewTicker(250 * time.Millisecond)
 	defer tick.Stop()

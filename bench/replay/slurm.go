@@ -23,10 +23,11 @@ import (
 // SlurmMode describes a run under Slurm with backfill.
 type SlurmMode struct {
 	Name string
-	// Clock is how many times faster than the trace the run is. Slurm's clock runs faster by the
-	// same factor, so limits are in the trace's time.
+	// Clock is the factor by which time runs faster in the run than in the trace. Slurm's clock
+	// runs faster by the same factor, so time limits are in the trace's time.
 	Clock float64
-	// Limit estimates the time limit of each job from its work in the trace, as its user would.
+	// Limit returns the time limit of a job from the job's work in the trace, as the job's user
+	// would estimate it.
 	Limit sim.Estimate
 }
 
@@ -71,7 +72,7 @@ func RunSlurm(ctx context.Context, s Setup, m SlurmMode, jobs []Job, bound time.
 	return run.result, nil
 }
 
-// onSlurm schedules with Slurm.
+// onSlurm is the scheduler for runs under Slurm.
 type onSlurm struct {
 	*slurm.Cluster
 	rendezvous *rank.Rendezvous
@@ -93,8 +94,8 @@ func (s *onSlurm) submit(ctx context.Context, j Job) error {
 	return err
 }
 
-// tend fails if Slurm no longer lists a gang that has not finished. Otherwise a failed launch would
-// only show when the time limit of the run is over.
+// tend returns an error if Slurm no longer lists a gang that has not finished. Without this check,
+// a failed launch would show only at the time limit of the run.
 func (s *onSlurm) tend(ctx context.Context, now time.Time, _ []rank.State) error {
 	if now.Sub(s.looked) < 10*time.Second {
 		return nil
@@ -113,8 +114,8 @@ func (s *onSlurm) tend(ctx context.Context, now time.Time, _ []rank.State) error
 	return nil
 }
 
-// lost returns a job that was submitted before the queue was read, is not in the queue, and still
-// had not finished after that; "" if there is none.
+// lost returns a job that was submitted before the queue was read, is not in the queue, and had not
+// finished after the queue was read; "" if no job is lost.
 func lost(submitted map[string]bool, queue []slurm.Queued, after []rank.State) string {
 	queued := map[string]bool{}
 	for _, q := range queue {
@@ -130,8 +131,8 @@ func lost(submitted map[string]bool, queue []slurm.Queued, after []rank.State) s
 
 func (*onSlurm) cost() (*Cost, error) { return nil, nil }
 
-// tell adds nothing: the ranks report their GPUs, and Slurm's own times are those of its fast
-// clock.
+// tell adds nothing, because the ranks report their GPUs, and because Slurm's own times are by its
+// fast clock.
 func (*onSlurm) tell(context.Context, *JobResult) error { return nil }
 
 func nodeName(n int) string { return fmt.Sprintf("gpu-%02d", n) }

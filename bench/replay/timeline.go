@@ -60,11 +60,11 @@ func (r *Result) sample(states []rank.State, at, d time.Duration) {
 	}
 }
 
-// stuckAfter is how long nothing must happen, while ranks wait for each other, before a run counts
-// as deadlocked. Ranks that give up do so earlier.
+// stuckAfter is how long ranks must wait for each other without any event before a run counts as
+// deadlocked. It is longer than the time after which ranks give up.
 const stuckAfter = 30 * time.Second
 
-// stillness detects a deadlock.
+// stillness detects deadlocks.
 type stillness struct {
 	since  time.Time
 	before []rank.State

@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// Waits summarizes how long the gangs of a run did not run, from their submission to their end or
-// the end of the run.
+// Waits summarizes the waits of a run's gangs. A gang's wait is the time in which it did not run,
+// from its submission to its end or the end of the run.
 type Waits struct {
 	Avg, P99, Longest time.Duration
 	Overdue           int // gangs that waited longer than max_wait
-	// Promised is the queue's bound of the wait for the gang that waited longest. Each gang has
-	// such a bound; Used is the largest part of its own bound that any gang waited.
+	// Promised is the queue's bound for the wait of the gang that waited longest. Used is the
+	// largest ratio of a gang's wait to the gang's own bound.
 	Promised time.Duration
 	Used     float64
 }
@@ -56,10 +56,11 @@ func (j JobResult) waited(end time.Time) time.Duration {
 	return max(0, end.Sub(j.SubmittedAt)-j.RunTime)
 }
 
-// promised returns the queue's bound of the time from the job's submission to its start (package
+// promised returns the queue's bound for the time from the job's submission to its start (package
 // comment of pal/queue). overdueGPUs is how many GPUs overdue gangs may use in the long run. The
-// bound is maxWait, one turn for the job, and for each earlier job that had not ended at the job's
-// submission one turn and the time until overdue gangs' share has paid for that job.
+// bound is maxWait, one turn for the job, and a time for each earlier job that had not ended at the
+// job's submission. This time is one turn, and the time until overdue gangs' share has paid for the
+// earlier job.
 func (r *Result) promised(j JobResult, maxWait time.Duration, overdueGPUs float64) time.Duration {
 	var longest time.Duration
 	for _, o := range r.Jobs {

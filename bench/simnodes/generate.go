@@ -14,19 +14,19 @@ import (
 	psstructs "github.com/hashicorp/nomad/plugins/shared/structs"
 )
 
-// generate describes generated nodes. Equal values give equal nodes, byte for byte.
+// generate has the parameters of generated nodes. Equal parameters give equal nodes, byte for byte.
 type generate struct {
 	nodes, gpus int
 	rack        int // nodes per rack; 0: no racks
 	seed        int64
 }
 
-// edges are the upper limits of the PM scores in variability classes 1 to 4; class 5 has none. They
-// are the defaults of nomad-device-pal.
+// edges are the upper limits of the PM scores in variability classes 1 to 4, as by default in
+// nomad-device-pal. Class 5 has no limit.
 var edges = [...]float64{0.99, 1.01, 1.03, 1.06}
 
-// appClasses are the application classes that nodes publish. share is how much of a GPU's deviation
-// from the median affects each: compute-bound work all of it, memory-bound work little.
+// appClasses are the application classes that nodes publish. share is the part of a GPU's deviation
+// from the median that affects a class: all for compute-bound work, little for memory-bound work.
 var appClasses = [...]struct {
 	name  string
 	share float64
@@ -68,7 +68,8 @@ func (g generate) node(i int, r *rand.Rand) *structs.Node {
 
 func resources() *structs.NodeResources {
 	r := &structs.NodeResources{
-		// Few cores, because Nomad keeps an entry for each, and only their total matters here.
+		// A node has few cores, because Nomad keeps an entry for each core, and only the total
+		// matters here.
 		Cpu:    structs.LegacyNodeCpuResources{CpuShares: 256_000, TotalCpuCores: 4, ReservableCpuCores: []uint16{0, 1, 2, 3}},
 		Memory: structs.NodeMemoryResources{MemoryMB: 2_000_000},
 		Disk:   structs.NodeDiskResources{DiskMB: 1_000_000},
@@ -84,8 +85,8 @@ func resources() *structs.NodeResources {
 	return r
 }
 
-// group returns a node's GPUs with the attributes that nomad-device-pal publishes: class lists
-// under unique. names, their counts, and the scores.
+// group returns a node's GPUs with the attributes that nomad-device-pal publishes: lists of classes
+// (names that begin with "unique."), counts of these lists, and scores.
 func (g generate) group(node int, r *rand.Rand) *structs.NodeDeviceResource {
 	group := &structs.NodeDeviceResource{Vendor: "nvidia", Type: "gpu", Name: "NVIDIA H200", Attributes: map[string]*psstructs.Attribute{
 		"memory": psstructs.NewIntAttribute(141, "GiB"), "count": number(g.gpus), "healthy_count": number(g.gpus),
@@ -113,7 +114,7 @@ func (g generate) group(node int, r *rand.Rand) *structs.NodeDeviceResource {
 
 func number(n int) *psstructs.Attribute { return psstructs.NewIntAttribute(int64(n), "") }
 
-// classLists adds, for each k, the list of instances of class k or better, and its count.
+// classLists adds, for each k, the list of instances of class k or better, and the list's count.
 func classLists(group *structs.NodeDeviceResource, app string, scores []float64, share float64) {
 	for k := 1; k <= len(edges)+1; k++ {
 		var ids []string

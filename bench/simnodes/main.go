@@ -8,12 +8,12 @@
 //
 //	simnodes -server 127.0.0.1:4647 -nodes 1000 -gpus 8 -seed 1
 //
-// The meta of a job or group sets how long its allocations run: sim_seconds = "2.5". Without it,
-// they run until they are stopped. Progress and the final counts are lines of JSON on standard
-// output.
+// The key sim_seconds in the meta of a job or group sets how long its allocations run, for example
+// "2.5". Without this key, allocations run until they are stopped. Progress and the final counts
+// are lines of JSON on standard output.
 //
-// It is a separate module because it needs packages of Nomad that are under the BUSL. It is a tool
-// for benchmarks, and not part of nomad-pal's releases.
+// simnodes is a separate module because it needs packages of Nomad that are under the BUSL. It is a
+// tool for benchmarks, and not part of nomad-pal's releases.
 package main
 
 import (

@@ -13,8 +13,8 @@ import (
 )
 
 // outbox holds the updates that a client has to report. The server collects the updates of all
-// clients for 50 ms before it answers. As in a real client, starting and stopping allocations does
-// not wait for that.
+// clients for 50 ms before it answers. As in a real client, starts and stops of allocations do not
+// wait for this answer.
 type outbox struct {
 	senders sync.WaitGroup
 
@@ -23,7 +23,7 @@ type outbox struct {
 	sending bool
 }
 
-// report sends updates in order, together with other updates that wait.
+// report sends updates in order, together with other waiting updates.
 func (p *player) report(ctx context.Context, updates ...*structs.Allocation) {
 	if len(updates) == 0 {
 		return
@@ -38,7 +38,7 @@ func (p *player) report(ctx context.Context, updates ...*structs.Allocation) {
 	}
 }
 
-// send sends until no updates are left. It retries updates that could not be sent.
+// send sends updates until the outbox is empty. It retries updates that could not be sent.
 func (p *player) send(ctx context.Context) {
 	o := &p.outbox
 	for {

@@ -20,11 +20,11 @@ import (
 )
 
 const (
-	// registrations is how many nodes register at the same time. More would only queue in the
-	// server.
+	// registrations is how many nodes register at the same time. More registrations would only
+	// queue in the server.
 	registrations = 64
-	// nodesPerConn limits the nodes per connection. A server's yamux accepts 256 new streams at a
-	// time from one connection and resets the others, and all nodes may query at once.
+	// nodesPerConn limits the nodes per connection. All nodes can query at once, and a server's
+	// yamux accepts 256 new streams at a time from one connection and resets the others.
 	nodesPerConn = 128
 )
 
@@ -53,7 +53,7 @@ func dial(server string, nodes int) (*wire, error) {
 	return w, nil
 }
 
-// call makes an RPC on the connection of the i-th node.
+// call makes an RPC on the i-th node's connection.
 func (w *wire) call(i int, method string, args, reply any) error {
 	return w.pools[i%len(w.pools)].RPC(region, w.addr, method, args, reply)
 }
@@ -64,7 +64,7 @@ func (w *wire) close() {
 	}
 }
 
-// play registers the nodes and plays them until ctx ends.
+// play registers the nodes and plays their clients until ctx ends.
 func play(ctx context.Context, server string, nodes []*structs.Node, stdout io.Writer) error {
 	w, err := dial(server, len(nodes))
 	if err != nil {
@@ -91,7 +91,7 @@ func play(ctx context.Context, server string, nodes []*structs.Node, stdout io.W
 	return nil
 }
 
-// register registers all nodes and returns a player for each. It drops each node after that,
+// register registers all nodes and returns a player for each. It does not keep registered nodes,
 // because 10,000 nodes need much memory.
 func register(ctx context.Context, w *wire, nodes []*structs.Node, counts *counts) ([]*player, error) {
 	players := make([]*player, len(nodes))
@@ -128,7 +128,8 @@ func newPlayer(w *wire, i int, n *structs.Node, counts *counts) (*player, error)
 		return nil, err
 	}
 	p := &player{wire: w, index: i, id: n.ID, secret: n.SecretID, counts: counts, ttl: resp.HeartbeatTTL, tasks: map[string]*playedAlloc{}}
-	// If an earlier simnodes has left the node, it may be down. Only a heartbeat makes it ready.
+	// If an earlier simnodes process registered the node, the node may be down. Only a heartbeat
+	// makes it ready.
 	if err := p.beat(); err != nil {
 		return nil, err
 	}
@@ -136,7 +137,7 @@ func newPlayer(w *wire, i int, n *structs.Node, counts *counts) (*player, error)
 	return p, nil
 }
 
-// beat reports the node as ready, and records the time until the next heartbeat.
+// beat reports the node as ready, and records the server's time limit for the next heartbeat.
 func (p *player) beat() error {
 	req := structs.NodeUpdateStatusRequest{
 		NodeID: p.id, Status: structs.NodeStatusReady,

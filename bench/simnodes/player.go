@@ -27,19 +27,20 @@ type player struct {
 
 	outbox outbox
 
-	// tasks are the allocations, by id, that run, or have ended without the server knowing it. Only
-	// watch uses it.
+	// tasks has, by id, the allocations that run, and the allocations whose end the server does not
+	// know yet. Only watch uses this map.
 	tasks map[string]*playedAlloc
 }
 
 // playedAlloc is an allocation that runs or has ended.
 type playedAlloc struct {
 	alloc *structs.Allocation
-	done  *time.Timer // nil if it runs until it is stopped
+	done  *time.Timer // nil if the allocation runs until it is stopped
 	ended bool
 }
 
-// queryTime is how long the server holds a query while nothing changes, as for real clients.
+// queryTime is how long the server waits for a change before it answers a query, as for real
+// clients.
 const queryTime = 5 * time.Minute
 
 // watch follows the allocations that the server gives to this node, until ctx ends.
@@ -95,7 +96,7 @@ func (p *player) query(ctx context.Context, news chan<- map[string]uint64) {
 	}
 }
 
-// apply fetches allocations, and starts or stops them as the server wants.
+// apply fetches allocations, and starts or stops them according to the server's desired status.
 func (p *player) apply(ctx context.Context, ids []string, finished chan<- string) error {
 	if len(ids) == 0 {
 		return nil
@@ -133,7 +134,8 @@ func (p *player) apply(ctx context.Context, ids []string, finished chan<- string
 	return nil
 }
 
-// start starts an allocation. It ends after the time in the job's meta, if there is one.
+// start starts an allocation. If the job's meta has a run time, the allocation ends after this
+// time.
 func (p *player) start(ctx context.Context, a *structs.Allocation, finished chan<- string) error {
 	t := &playedAlloc{alloc: a}
 	d, limited, err := duration(a)
@@ -197,7 +199,7 @@ func (p *player) end(id string) {
 	p.counts.running.Add(-1)
 }
 
-// drop stops all timers.
+// drop stops the timers of all allocations.
 func (p *player) drop() {
 	for id := range p.tasks {
 		p.end(id)

@@ -12,15 +12,15 @@ import (
 	"time"
 )
 
-// counts counts what all players have done so far.
+// counts has the numbers of events of all players so far.
 type counts struct {
 	registered, heartbeats, running, started, completed, stopped, errors atomic.Int64
 
 	lastError atomic.Value // string
 }
 
-// failed counts an error and keeps its text. It ignores errors after ctx has ended, because then
-// the connections close.
+// failed counts an error and keeps its text. It ignores errors after ctx has ended, because the
+// connections then close.
 func (c *counts) failed(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return
@@ -44,7 +44,7 @@ type line struct {
 	LastError  string  `json:"last_error,omitempty"`
 }
 
-// reporter writes a line each second, and one whenever the phase changes.
+// reporter writes a line each second, and another line at each change of the phase.
 type reporter struct {
 	counts *counts
 	nodes  int

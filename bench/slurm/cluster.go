@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: MPL-2.0
 
 // Package slurm runs Slurm clusters on this machine, for comparison: munged, slurmctld and a slurmd
-// per node, with emulated GPUs. They need Debian's packages (see [Missing]). They share nothing
-// with a Slurm cluster that the machine may belong to, and end with the process that started them.
+// per node, with emulated GPUs. The clusters need Debian's packages (see [Missing]). They share
+// nothing with a Slurm cluster to which the machine may belong, and end with the process that
+// started them.
 package slurm
 
 import (
@@ -28,9 +29,10 @@ import (
 type Options struct {
 	Nodes    []string // names of the nodes
 	GPUsEach int
-	// Clock is how many times faster the controller's clock is than the machine's; 0 is 1. Slurm's
-	// limits are whole minutes, and its backfill runs every half minute. If hours of a trace pass
-	// in seconds, Slurm's clock must be as fast. All other processes use the machine's clock.
+	// Clock is the factor by which the controller's clock is faster than the machine's; 0 means 1.
+	// Slurm's limits are whole minutes, and its backfill runs every half minute. So if hours of a
+	// trace pass in seconds, Slurm's clock must run at the same speed. All other processes use the
+	// machine's clock.
 	Clock    float64
 	Progress func(string)
 }
@@ -47,8 +49,9 @@ type Cluster struct {
 // programs are the programs that a cluster needs, with their Debian packages.
 var programs = [][2]string{{"munged", "munge"}, {"slurmctld", "slurm-wlm"}, {"slurmd", "slurm-wlm"}, {"sbatch", "slurm-wlm"}, {"srun", "slurm-wlm"}, {"squeue", "slurm-wlm"}}
 
-// Missing reports which packages this machine lacks for a cluster, and how to install them; "" if
-// none. clock: the controller has a faster clock, which needs libfaketime.
+// Missing reports which packages for a cluster are missing on this machine, and how to install
+// them; "" if none is missing. clock reports whether the controller has a faster clock, which needs
+// libfaketime.
 func Missing(clock bool) string {
 	var packages []string
 	for _, p := range programs {
@@ -66,7 +69,8 @@ func Missing(clock bool) string {
 	return "no Slurm here: apt-get install --no-install-recommends " + strings.Join(slices.Compact(packages), " ")
 }
 
-// program finds a program, also in /usr/sbin, which is not in the path of plain users.
+// program returns the path of a program. It also looks in /usr/sbin, which is not in the PATH of
+// ordinary users.
 func program(name string) (string, error) {
 	if path, err := exec.LookPath(name); err == nil {
 		return path, nil
@@ -84,8 +88,8 @@ func fakeTime() string {
 	return ""
 }
 
-// Start starts a cluster and returns when all nodes are idle. If it fails, it leaves nothing
-// behind.
+// Start starts a cluster and returns when all nodes are idle. If Start fails, it ends all processes
+// and removes all files.
 func Start(ctx context.Context, o Options) (*Cluster, error) {
 	if lacks := Missing(o.Clock > 1); lacks != "" {
 		return nil, errors.New("start Slurm: " + lacks)
@@ -153,7 +157,7 @@ func (c *Cluster) start(ctx context.Context, o Options) error {
 	return cluster.Until(ctx, "all Slurm nodes are idle", c.idle)
 }
 
-// write writes the configuration, and device files in place of GPUs, because Slurm needs them.
+// write writes the configuration, and the device files that Slurm needs in place of GPUs.
 func (c *Cluster) write() error {
 	l := c.layout
 	for _, sub := range []string{"state", "spool", "dev", "jobs"} {
@@ -203,7 +207,7 @@ func (c *Cluster) munge(ctx context.Context) error {
 	})
 }
 
-// daemon starts a daemon. The guard ends it.
+// daemon starts a daemon, which the guard ends.
 func (c *Cluster) daemon(env []string, name string, args ...string) error {
 	path, err := program(name)
 	if err != nil {
@@ -224,7 +228,7 @@ func (c *Cluster) daemon(env []string, name string, args ...string) error {
 	return nil
 }
 
-// died returns an error if a daemon has ended that should run.
+// died returns an error if a daemon has ended.
 func (c *Cluster) died() error {
 	select {
 	case err := <-c.ended:
@@ -243,7 +247,8 @@ func (c *Cluster) environment() []string {
 	return append(env, "SLURM_CONF="+filepath.Join(c.Dir, "slurm.conf"), c.guard.Mark(c.Dir))
 }
 
-// idle returns "" once all nodes have registered with their GPUs, else what is missing.
+// idle returns "" if all nodes have registered with their GPUs, otherwise a text that says what is
+// missing.
 func (c *Cluster) idle(ctx context.Context) (string, error) {
 	if err := c.died(); err != nil {
 		return "", err
@@ -264,7 +269,7 @@ func (c *Cluster) idle(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// output runs one of Slurm's commands as a user does.
+// output runs one of Slurm's commands, as a user would, and returns its output.
 func (c *Cluster) output(ctx context.Context, name string, args ...string) (string, error) {
 	bounded, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// layout has the values from which a cluster's configuration is written.
+// layout has the values in a cluster's configuration.
 type layout struct {
 	dir      string // folder of all files
 	host     string // this machine's host name
@@ -30,8 +30,8 @@ func (l layout) device(node, gpu int) string {
 
 // conf returns slurm.conf, as a small site would write it, with a processor core for each GPU.
 //
-// The controller's clock is fast, so its timeouts are scaled: in real time, it waits for other
-// processes, and may spend on scheduling, as long as usual.
+// The controller's clock is fast, so conf scales its timeouts. In real time, the controller waits
+// for other processes as long as usual, and has as much time for scheduling as usual.
 func (l layout) conf() string {
 	at := func(name string) string { return filepath.Join(l.dir, name) }
 	scaled := func(seconds float64) int { return int(seconds * max(1, l.clock)) }
@@ -61,11 +61,11 @@ func (l layout) conf() string {
 		{"SelectType", "select/cons_tres"},
 		{"SelectTypeParameters", "CR_Core"},
 		{"GresTypes", "gpu"},
-		{"SlurmdParameters", "config_overrides"}, // the machine has fewer cores than the nodes claim
+		{"SlurmdParameters", "config_overrides"}, // the nodes have more cores than the machine
 		{"ReturnToService", 2},
 		{"SlurmdTimeout", 0},
 		{"MessageTimeout", scaled(60)},
-		{"OverTimeLimit", "UNLIMITED"}, // a limit is only an estimate here, so no job is stopped by it
+		{"OverTimeLimit", "UNLIMITED"}, // a limit is only an estimate here, so Slurm must not stop jobs at their limits
 	} {
 		fmt.Fprintf(&b, "%s=%v\n", kv[0], kv[1])
 	}

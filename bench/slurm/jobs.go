@@ -20,7 +20,7 @@ type Job struct {
 	Tasks       int
 	GPUsPerTask int
 	// Limit is the job's time limit, by the controller's clock. It is rounded up to whole minutes,
-	// in which Slurm counts.
+	// Slurm's unit.
 	Limit time.Duration
 	// Command is the command line of each task.
 	Command []string
@@ -82,11 +82,11 @@ type Queued struct {
 	ID    int
 	Name  string
 	State string // PENDING, RUNNING, COMPLETING, …
-	// Why is why a pending job waits, or where a running job runs.
+	// Why is the reason why a pending job waits, or the nodes of a running job.
 	Why string
 }
 
-// squeueFormat is the format that parseQueue reads. No name contains a bar.
+// squeueFormat is the format that parseQueue reads. Names do not contain the separator.
 const squeueFormat = "%i|%j|%T|%R"
 
 // Queue returns the jobs that Slurm lists in its queue.

@@ -119,22 +119,22 @@ type Question struct {
 // comes first, because a health reason names the first that fails. All other functions have the
 // weight Nothing: their failure says nothing about the GPU's ability to work.
 func Questions() []Question {
-	const sensor = "every GPU has this value; a single sensor may break while the GPU still computes"
-	const judged = "the answer shows faults of the GPU, which otherwise go unseen"
+	const sensor = "every GPU has this value; a single sensor can break while the GPU still computes"
+	const judged = "without an answer, the plugin does not see some faults of the GPU"
 	return []Question{
 		{"nvmlDeviceGetCount", Identity, "without the count, no GPU can be read"},
 		{"nvmlDeviceGetHandleByIndex", Identity, "the driver cannot open the GPU"},
-		{"nvmlDeviceGetUUID", Identity, "a job is given a GPU by its UUID"},
-		{"nvmlDeviceGetName", Identity, "the name determines the device group; without it, two jobs could get the GPU"},
+		{"nvmlDeviceGetUUID", Identity, "jobs get GPUs by UUID"},
+		{"nvmlDeviceGetName", Identity, "the name determines the device group; without the name, two jobs could get the GPU"},
 		{"nvmlDeviceGetTemperature", Basic, sensor},
 		{"nvmlDeviceGetMemoryInfo", Basic, "every GPU has memory; a GPU that shares the machine's memory answers \"not supported\", which is no failure"},
 		{"nvmlDeviceGetUtilizationRates", Basic, "every GPU that is not in MIG mode counts its utilization"},
 		{"nvmlDeviceGetClockInfo", Basic, sensor},
 		{"nvmlDeviceGetPowerUsage", Basic, sensor},
-		{"nvmlDeviceGetEnforcedPowerLimit", Detail, "how fast the GPU may run is not known"},
-		{"nvmlDeviceGetMaxClockInfo", Detail, "how fast the GPU may run is not known"},
-		{"nvmlDeviceGetMigMode", Detail, "the GPU may be in MIG mode: the last known mode stays; if none is known, the GPU counts as whole"},
-		{"nvmlDeviceGetMaxMigDeviceCount", Detail, "the GPU is in MIG mode: the last known instances stay"},
+		{"nvmlDeviceGetEnforcedPowerLimit", Detail, "the GPU's maximum speed is not known"},
+		{"nvmlDeviceGetMaxClockInfo", Detail, "the GPU's maximum speed is not known"},
+		{"nvmlDeviceGetMigMode", Detail, "the GPU may be in MIG mode: the plugin keeps the last known state; if no state is known, the GPU counts as whole"},
+		{"nvmlDeviceGetMaxMigDeviceCount", Detail, "the GPU is in MIG mode: the plugin keeps the last known instances"},
 		{"nvmlDeviceGetRemappedRows", Detail, judged},
 		{"nvmlDeviceGetTotalEccErrors", Detail, judged},
 		{"nvmlDeviceGetRetiredPagesPendingStatus", Detail, judged},

@@ -17,10 +17,10 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// Agent is one Nomad agent, server or client, which can be stopped and started again. Its ports,
-// node id and data outlive its process.
+// Agent is one Nomad agent, a server or a client, which can be stopped and started again. Its
+// ports, node id and data outlive its process.
 type Agent struct {
-	// Name is the agent's and, for a client, the node's name.
+	// Name is the agent's name and, for a client, also the node's.
 	Name string
 	// Dir holds config/, data/, plugins/ and agent.log.
 	Dir string
@@ -35,7 +35,7 @@ type Agent struct {
 	run *running // nil before the first launch
 }
 
-// HTTPAddr is the agent's API address, in the form of NOMAD_ADDR.
+// HTTPAddr returns the agent's API address, in the form of NOMAD_ADDR.
 func (a *Agent) HTTPAddr() string {
 	scheme := "http"
 	if a.cluster.options.TLS {
@@ -44,16 +44,17 @@ func (a *Agent) HTTPAddr() string {
 	return fmt.Sprintf("%s://%s:%d", scheme, a.ip, a.ports.http)
 }
 
-// RPCAddr is a server's address for Nomad's own RPC, host:port.
+// RPCAddr returns a server's address for Nomad's own RPC, host:port.
 func (a *Agent) RPCAddr() string { return fmt.Sprintf("%s:%d", a.ip, a.ports.rpc) }
 
-// API is a client for this agent's HTTP API, with the cluster's token and certificate.
+// API returns a client for this agent's HTTP API, with the cluster's token and certificate.
 func (a *Agent) API() *api.Client { return a.api }
 
-// LogPath is the file that all processes of this agent write to, one after the other.
+// LogPath returns the path of the log, which all processes of this agent write, one after the
+// other.
 func (a *Agent) LogPath() string { return filepath.Join(a.Dir, "agent.log") }
 
-// PID is the process id of the running agent, 0 if it does not run.
+// PID returns the agent's process id, 0 if the agent does not run.
 func (a *Agent) PID() int { return a.current().pid() }
 
 func (a *Agent) current() *running {
@@ -62,23 +63,23 @@ func (a *Agent) current() *running {
 	return a.run
 }
 
-// Stop ends the agent with SIGTERM, as an operator does, and waits for its end. A client's tasks
-// keep running: Nomad promises that.
+// Stop ends the agent with SIGTERM, as an operator does, and waits for its end. As Nomad promises,
+// a client's tasks keep running.
 func (a *Agent) Stop(ctx context.Context) error { return a.current().end(ctx, syscall.SIGTERM) }
 
 // Kill ends the agent with SIGKILL and waits for its end. Its plugins and tasks
 // keep running.
 func (a *Agent) Kill(ctx context.Context) error { return a.current().end(ctx, syscall.SIGKILL) }
 
-// Pause stops the agent with SIGSTOP: it keeps its connections open but does not answer, like a
-// hanging machine.
+// Pause stops the agent with SIGSTOP. The agent then keeps its connections open but does not
+// answer, like a machine that hangs.
 func (a *Agent) Pause() error { return a.current().signal(syscall.SIGSTOP) }
 
 // Resume continues a paused agent.
 func (a *Agent) Resume() error { return a.current().signal(syscall.SIGCONT) }
 
 // Start starts an agent that was stopped or killed, with the same ports and data, and waits until
-// it is ready: a server answers, or a client's node is ready.
+// the agent is ready. A server is ready when it answers, a client when its node is ready.
 func (a *Agent) Start(ctx context.Context) error {
 	if a.PID() != 0 {
 		return fmt.Errorf("start %s: it already runs", a.Name)
@@ -90,8 +91,8 @@ func (a *Agent) Start(ctx context.Context) error {
 }
 
 // launch starts a process and waits until its API answers. If another program has taken one of the
-// ports, it tries again: a fresh agent gets other ports; others know a restarted one by its ports,
-// so it keeps them.
+// ports, launch tries again. A fresh agent then gets other ports, but a restarted agent keeps its
+// ports, because other agents know them.
 func (a *Agent) launch(ctx context.Context, fresh bool) error {
 	for try := 0; ; try++ {
 		if fresh {
@@ -115,7 +116,7 @@ func (a *Agent) launch(ctx context.Context, fresh bool) error {
 	}
 }
 
-// renumber gives the agent new ports and writes a configuration with them.
+// renumber gives the agent new ports and writes a configuration with these ports.
 func (a *Agent) renumber() error {
 	if err := a.ports.close(); err != nil {
 		return err
@@ -145,16 +146,15 @@ func (a *Agent) spawn() error {
 	return err
 }
 
-// answers is the condition that the agent's HTTP API answers; it fails once the process has
-// ended.
+// answers is the condition that the agent's HTTP API answers. It fails if the process has ended.
 func (a *Agent) answers(ctx context.Context) (string, error) {
 	if !a.current().alive() {
 		return "", Fatal(fmt.Errorf("the process ended"))
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	// Any status is an answer: 403 without a token. Unlike agent/health, this request does not wait
-	// for a leader.
+	// Any status counts as an answer, for example 403 without a token. Unlike agent/health, this
+	// request does not wait for a leader.
 	_, err := a.api.Raw().Query("/v1/agent/self", &struct{}{}, (&api.QueryOptions{}).WithContext(ctx))
 	if err != nil && !strings.Contains(err.Error(), "Unexpected response code") {
 		return err.Error(), nil
@@ -170,10 +170,10 @@ func (a *Agent) logSize() int64 {
 	return st.Size()
 }
 
-// LogTail is the last n lines of the agent's log.
+// LogTail returns the last n lines of the agent's log.
 func (a *Agent) LogTail(n int) string { return tail(readFrom(a.LogPath(), 0), n) }
 
-// mountDisk mounts a disk of the agent's own for its data; the guard unmounts it.
+// mountDisk mounts a separate disk for the agent's data. The guard unmounts the disk.
 func (a *Agent) mountDisk(bytes int64) error {
 	if err := os.Mkdir(a.DataDir(), 0o755); err != nil {
 		return err
@@ -184,5 +184,5 @@ func (a *Agent) mountDisk(bytes int64) error {
 	return nil
 }
 
-// DataDir is the agent's data directory.
+// DataDir returns the agent's data directory.
 func (a *Agent) DataDir() string { return filepath.Join(a.Dir, "data") }

@@ -8,9 +8,9 @@ import (
 	"io"
 )
 
-// Guard ends the processes that run in a directory, and removes the directory, when its owner
-// closes it, is killed or crashes. It is for clusters of other schedulers, whose processes
-// outlive their parent as Nomad's do.
+// Guard ends the processes that run in a directory and removes the directory, when its owner closes
+// the guard, is killed or crashes. It is for clusters of other schedulers, whose processes outlive
+// their parent like Nomad's.
 type Guard struct{ guard *guard }
 
 // NewGuard guards a directory, given by its real path.
@@ -19,14 +19,14 @@ func NewGuard(dir string) (*Guard, error) {
 	return &Guard{g}, err
 }
 
-// Mark is the environment variable by which the guard finds processes that work outside dir.
+// Mark returns the environment variable by which the guard finds processes that work outside dir.
 func (g *Guard) Mark(dir string) string { return mark(dir) }
 
 // Close ends the processes and removes the directory.
 func (g *Guard) Close() error { return g.guard.clean() }
 
-// FreePorts reserves ports that nobody uses now. Other clusters leave them alone until kept
-// is closed.
+// FreePorts reserves ports that no program uses now. Other clusters do not use these ports until
+// kept is closed.
 func FreePorts(n int) (numbers []int, kept io.Closer, err error) {
 	var p ports
 	for range n {

@@ -26,7 +26,7 @@ import (
 type Cluster struct {
 	// Dir is the cluster's own directory, which Close removes.
 	Dir string
-	// Token is the management token of a cluster with ACL, empty without.
+	// Token is the management token of a cluster with ACLs, empty without ACLs.
 	Token string
 
 	options Options
@@ -44,8 +44,8 @@ type Cluster struct {
 }
 
 // Start starts a cluster and returns when the servers have a leader and every client's node is
-// ready. If it returns an error, or ctx ends before, nothing is left behind. Afterwards ctx has no
-// effect: call Close.
+// ready. If Start fails or ctx ends first, Start removes everything that it started. After Start
+// has returned, ctx has no effect, so call Close.
 func Start(ctx context.Context, options Options) (*Cluster, error) {
 	options, err := options.withDefaults()
 	if err != nil {
@@ -91,8 +91,9 @@ func (c *Cluster) start(ctx context.Context) error {
 	return c.AddClients(ctx, c.options.Clients...)
 }
 
-// startServers starts the servers. Several must know each other's ports, so all ports are chosen
-// first. A lone server may choose others if another program takes them first.
+// startServers starts the servers. Several servers must know each other's ports, so startServers
+// chooses all ports first. A single server can choose other ports if another program takes its
+// ports.
 func (c *Cluster) startServers(ctx context.Context) error {
 	c.options.Progress(fmt.Sprintf("starting %d Nomad server(s)", c.options.Servers))
 	for i := range c.options.Servers {
@@ -152,7 +153,7 @@ func (c *Cluster) AddClients(ctx context.Context, clients ...Client) error {
 	return c.startAll(ctx, agents)
 }
 
-// startAll launches agents in parallel and stops at the first that fails.
+// startAll launches agents in parallel and stops at the first error.
 func (c *Cluster) startAll(ctx context.Context, agents []*Agent) error {
 	starting, ctx := errgroup.WithContext(ctx)
 	starting.SetLimit(runtime.NumCPU())
@@ -202,9 +203,10 @@ func (a *Agent) ready(ctx context.Context) error {
 	return Until(ctx, "node "+a.Name+" is ready", a.nodeReady)
 }
 
-// nodeReady looks at the servers' view of the node. A new client sends its first heartbeat after a
-// random time of up to 10 s (client.go, initialHeartbeatStagger), but at once when one of its RPCs
-// succeeds (rpc.go, fireRpcRetryWatcher). So we make it forward a harmless request.
+// nodeReady is the condition that the servers regard the node as ready. A new client sends its
+// first heartbeat after a random time of up to 10 s (client.go, initialHeartbeatStagger), but at
+// once when one of its RPCs succeeds (rpc.go, fireRpcRetryWatcher). So nodeReady makes the client
+// forward a harmless request.
 func (a *Agent) nodeReady(ctx context.Context) (string, error) {
 	if !a.current().alive() {
 		return "", Fatal(fmt.Errorf("%s ended; the end of its log:\n%s", a.Name, a.LogTail(15)))
@@ -234,9 +236,9 @@ func (a *Agent) hasLeader(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// hasKey is the condition that the leader has made the root key and this server can read it. Until
-// then clients cannot register ("keyring has not been initialized yet") and retry only after 15 to
-// 30 s, and Variables cannot be written.
+// hasKey is the condition that the leader has made the root key and this server can read the key.
+// Without the key, nobody can write Variables, and clients cannot register ("keyring has not been
+// initialized yet") and retry only after 15 to 30 s.
 func (a *Agent) hasKey(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -248,8 +250,8 @@ func (a *Agent) hasKey(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// node is the servers' entry for the node of this name, or nil. A client that was reinstalled has
-// two entries: node returns the newer one.
+// node returns the servers' entry for the node of this name, or nil. A client that was reinstalled
+// has two entries. For such a client, node returns the newer entry.
 func (c *Cluster) node(ctx context.Context, name string) (*api.NodeListStub, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -266,8 +268,7 @@ func (c *Cluster) node(ctx context.Context, name string) (*api.NodeListStub, err
 	return newest, nil
 }
 
-// NodeID is the node id of the client of this name. It retries until a server
-// answers.
+// NodeID returns the node id of the client of this name. It retries until a server answers.
 func (c *Cluster) NodeID(ctx context.Context, name string) (string, error) {
 	var id string
 	ctx, cancel := patience.Context(ctx, patience.Limits{})
@@ -285,25 +286,25 @@ func (c *Cluster) NodeID(ctx context.Context, name string) (string, error) {
 	return id, err
 }
 
-// Servers are the server agents, s0 first.
+// Servers returns the server agents, s0 first.
 func (c *Cluster) Servers() []*Agent { return c.servers }
 
-// Clients are the client agents, in the order in which they were added.
+// Clients returns the client agents, in the order in which they were added.
 func (c *Cluster) Clients() []*Agent { return c.clients }
 
-// Placers are all placers that were started, in order.
+// Placers returns all placers that were started, in order.
 func (c *Cluster) Placers() []*Placer { return c.placers }
 
-// API is a client for the HTTP API of the first server, or of the one that [Cluster.Ask]
+// API returns a client for the HTTP API of the first server, or of the server that [Cluster.Ask]
 // chose.
 func (c *Cluster) API() *api.Client { return c.asked().api }
 
 func (c *Cluster) asked() *Agent { return c.servers[c.front.Load()] }
 
-// Ask makes API, Env and Command use server k: the others may be cut off.
+// Ask makes API, Env and Command use server k, because other servers may be cut off.
 func (c *Cluster) Ask(k int) { c.front.Store(int32(k)) }
 
-// Network is the network of a cluster that is Apart, nil for others.
+// Network returns the network of a cluster that is Apart, nil for other clusters.
 func (c *Cluster) Network() *Network { return c.network }
 
 func (c *Cluster) newAPI(address, host string) (*api.Client, error) {
@@ -321,9 +322,9 @@ func (c *Cluster) newAPI(address, host string) (*api.Client, error) {
 	return client, nil
 }
 
-// Env is the environment in which Nomad's CLI and ours reach this cluster with all rights. It
-// includes the mark by which Close finds the cluster's processes: whatever is started with it ends
-// with the cluster.
+// Env returns the environment variables with which Nomad's CLI and ours reach this cluster with all
+// rights. They include the mark by which Close finds the cluster's processes, so a process with
+// these variables ends with the cluster.
 func (c *Cluster) Env() []string {
 	env := []string{mark(c.Dir), "NOMAD_ADDR=" + c.asked().HTTPAddr()}
 	if c.Token != "" {
@@ -335,8 +336,9 @@ func (c *Cluster) Env() []string {
 	return env
 }
 
-// environment is an agent's: without the owner's variables that could change what Nomad does, and
-// with the mark by which all descendants of the agent are found (raw_exec tasks inherit it).
+// environment returns an agent's environment variables. It omits variables of the owner that could
+// change what Nomad does, and adds the mark by which the guard finds all descendants of the agent
+// (raw_exec tasks inherit the mark).
 func (c *Cluster) environment() []string {
 	env := []string{mark(c.Dir), "TMPDIR=" + c.Dir, "HOME=" + c.Dir}
 	for _, kv := range os.Environ() {
@@ -351,8 +353,8 @@ func (c *Cluster) environment() []string {
 	return env
 }
 
-// Close ends every process of the cluster, tasks included, and removes its files. It may be called
-// twice and from another goroutine; the second call returns the same result as the first.
+// Close ends every process of the cluster, tasks included, and removes its files. Close may be
+// called twice, and from another goroutine. The second call returns the same result as the first.
 func (c *Cluster) Close() error {
 	c.closing.Do(func() {
 		c.options.Progress("stopping the cluster")

@@ -59,8 +59,8 @@ func (a *Agent) common(c *Cluster) object {
 		"log_level":            "INFO",
 		"leave_on_interrupt":   false,
 		"leave_on_terminate":   false,
-		// All requests come from one address here, which Nomad's limits per address would cut
-		// off.
+		// In the test bed all requests come from one address, which Nomad's limits per address
+		// would cut off.
 		"limits": object{
 			"http_max_conns_per_client": 0, "rpc_max_conns_per_client": 0,
 			"https_handshake_timeout": "0s", "rpc_handshake_timeout": "0s",
@@ -86,7 +86,7 @@ func (a *Agent) serverBlock(c *Cluster) object {
 		"raft_multiplier":   1,
 		"min_heartbeat_ttl": c.options.HeartbeatTTL.String(),
 		"heartbeat_grace":   c.options.HeartbeatTTL.String(),
-		// With Nomad's default of 50 a second, clients are told to wait longer than
+		// With Nomad's default of 50 heartbeats a second, servers tell clients to wait longer than
 		// min_heartbeat_ttl.
 		"max_heartbeats_per_second": 10_000,
 	}
@@ -111,7 +111,8 @@ func (a *Agent) clientBlock(c *Cluster) object {
 		"no_host_uuid":      true, // the agents share a host: without this, they would share the node id
 		"cpu_total_compute": a.client.CPUMHz,
 		"memory_total_mb":   a.client.MemoryMB,
-		// The real disk is shared and may be nearly full; neither may decide where jobs go.
+		// The real disk is shared and may be nearly full. Neither must affect where jobs are
+		// placed.
 		"disk_total_mb":            1_000_000,
 		"disk_free_mb":             900_000,
 		"gc_disk_usage_threshold":  99,
@@ -158,8 +159,8 @@ func (a *Agent) linkPlugins() error {
 	return nil
 }
 
-// OwnAddress in a plugin's configuration stands for the API address of the agent that starts the
-// plugin.
+// OwnAddress, in a plugin's configuration, is replaced by the API address of the agent that starts
+// the plugin.
 const OwnAddress = "{{own address}}"
 
 func (a *Agent) pluginBlocks() string {

@@ -28,11 +28,12 @@ func (c *Cluster) Moves(ctx context.Context) string {
 	return b.String()
 }
 
-// lastFew is how many objects of each kind Describe shows.
+// lastFew is how many objects of each kind are in Describe's text.
 const lastFew = 12
 
-// Describe is the last state of the cluster, for the message of a failed test: nodes, jobs,
-// evaluations, allocations with the events of their tasks, and the ends of the agents' logs.
+// Describe returns a text about the current state of the cluster, for the message of a failed test.
+// The text has nodes, jobs, evaluations, allocations with the events of their tasks, and the ends
+// of the agents' logs.
 func (c *Cluster) Describe(ctx context.Context) string {
 	var b strings.Builder
 	opts := (&api.QueryOptions{Namespace: api.AllNamespacesNamespace}).WithContext(ctx)

@@ -1,16 +1,16 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package cluster is the test bed of everything that needs a real Nomad: demo, playground, replay,
-// scale, soak and the end-to-end tests. It starts servers and clients as separate agent processes
-// on free ports under one temporary directory, each client with its own plugins, meta, pool and
-// emulated GPUs. It also starts simulated nodes and placers. Tests use it through package
-// clustertest.
+// Package cluster is the test bed for all programs that need a real Nomad: demo, playground,
+// replay, scale, soak and the end-to-end tests. It starts servers and clients as separate agent
+// processes, on free ports and under one temporary directory. Each client has its own plugins,
+// meta, pool and emulated GPUs. The package also starts simulated nodes and placers. Tests use it
+// through package clustertest.
 //
-// It runs our binaries and imports no package of the product: all that it knows about them comes
-// through HTTP and logs. Nothing is left behind. A guard process kills every descendant of an
-// agent, unmounts, and removes the directory: on Close, and when the owner is killed or crashes
-// (see guard.go).
+// The package runs our binaries, but imports no package of the product. It learns about the
+// binaries only through HTTP and logs. No process, mount or file outlives a cluster: on Close, or
+// when the owner is killed or crashes, a guard process kills every descendant of an agent,
+// unmounts, and removes the directory (see guard.go).
 //
 //	c, err := cluster.Start(ctx, cluster.Options{Bin: "build/bin", Clients: []cluster.Client{{Inventory: gpus}}})
 //	if err != nil {

@@ -31,12 +31,12 @@ func (a *Agent) emulate() error {
 
 func (a *Agent) inventory() string { return filepath.Join(a.Dir, "gpus.hcl") }
 
-// PluginState is the directory in which the plugin of a client's emulated GPUs keeps its
+// PluginState returns the directory in which the plugin of a client's emulated GPUs keeps its
 // state.
 func (a *Agent) PluginState() string { return filepath.Join(a.Dir, "plugin-state") }
 
-// SetInventory replaces the inventory of a client's emulated GPUs atomically; the plugin notices it
-// by itself.
+// SetInventory replaces the inventory of a client's emulated GPUs atomically. The plugin notices
+// the new file by itself.
 func (a *Agent) SetInventory(hcl string) error {
 	if err := os.WriteFile(a.inventory()+".new", []byte(hcl), 0o644); err != nil {
 		return fmt.Errorf("write the inventory of %s: %w", a.Name, err)
@@ -65,7 +65,7 @@ func (a *Agent) hasGPUs(ctx context.Context, node string) (string, error) {
 	return "", nil
 }
 
-// DeviceIDs are the ids of the devices that Nomad gave to an allocation, sorted; none if r is
+// DeviceIDs returns the sorted ids of the devices that Nomad gave to an allocation, none if r is
 // nil.
 func DeviceIDs(r *api.AllocatedResources) []string {
 	var ids []string

@@ -14,26 +14,29 @@ import (
 	guards "github.com/nomad-pal/nomad-pal/internal/guard"
 )
 
-// mark is the environment variable by which a cluster's processes are found, whatever their session
-// or process group: executors, plugins and tasks outlive their client by design.
+// mark is the environment variable by which the guard finds a cluster's processes, whatever their
+// session or process group. Executors, plugins and tasks outlive their client by design.
 func mark(dir string) string { return markName + "=" + dir }
 
 const markName = "NOMAD_PAL_TEST_CLUSTER"
 
-// guard is a small process that outlives the owner of a cluster. It reads from a pipe that only the
-// owner can write to, and cleans up when the pipe closes: because of Close, or because the owner
-// was killed or crashed. A parent-death signal does not suffice: it reaches the agents, but not the
-// executors and tasks. It also fires when only the thread that started an agent ends.
+// guard is a small process that outlives the owner of a cluster. It reads from a pipe to which only
+// the owner can write, and cleans up when the pipe closes. The pipe closes because of Close, or
+// because the owner was killed or crashed. A parent-death signal is not enough, because it reaches
+// the agents, but not the executors and tasks. The kernel also sends this signal when only the
+// thread that started an agent ends.
 type guard struct{ *guards.Shell }
 
-// guardScript gets the directory, the mark and whether to keep the directory. It is a shell script,
-// because a test binary can act as another program only if its TestMain provides for that.
+// guardScript is the guard's program. Its arguments are the directory, the mark, and whether to
+// keep the directory. It is a shell script, because a test binary can act as another program only
+// if its TestMain supports that.
 //
-// It kills the processes that carry the mark (a task may have dropped it), and those that work in
-// the directory without a terminal: one with a terminal is the shell of somebody who reads the
-// logs. It goes on killing until no such process is left. The names of network namespaces begin
-// with the directory's name; their devices end with the owner. A client that runs as root mounts
-// two tmpfs for each allocation, and leaves its control groups.
+// The script kills the processes with the mark. Because a task may have dropped the mark, it also
+// kills the processes that work in the directory without a terminal. (A process with a terminal is
+// the shell of somebody who reads the logs.) It continues until no such process is left. The names
+// of network namespaces begin with the directory's name. The namespaces' devices end with the
+// owner. A client that runs as root mounts two tmpfs for each allocation, and leaves its control
+// groups.
 const guardScript = `
 dir=$1 mark=$2 keep=$3
 trap '' PIPE # a dead owner does not listen
@@ -91,7 +94,8 @@ func (g *guard) clean() error {
 	return nil
 }
 
-// PluginPIDs are the processes of a client's plugin of this name that the agent started itself.
+// PluginPIDs returns the ids of the processes of a client's plugin with this name that the agent
+// itself started.
 func (a *Agent) PluginPIDs(name string) ([]int, error) {
 	all, err := procfs.AllProcs()
 	if err != nil {

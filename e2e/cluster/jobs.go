@@ -13,8 +13,8 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// Ended reports whether an allocation has released its GPUs: its client has reported its end, or is
-// lost.
+// Ended reports whether an allocation has released its GPUs, because its client has reported its
+// end or is lost.
 func Ended(a *api.AllocationListStub) bool {
 	return slices.Contains([]string{api.AllocClientStatusComplete, api.AllocClientStatusFailed, api.AllocClientStatusLost}, a.ClientStatus)
 }
@@ -39,8 +39,8 @@ func (c *Cluster) Allocations(job, status string, n int) func(context.Context) (
 	}
 }
 
-// Deregister stops a job, or purges it. It is no error if the job does not exist: somebody else may
-// have been faster.
+// Deregister stops a job, or purges it. It returns no error if the job does not exist, because
+// somebody else may have purged the job.
 func (c *Cluster) Deregister(ctx context.Context, job string, purge bool) error {
 	_, _, err := c.API().Jobs().Deregister(job, purge, (&api.WriteOptions{}).WithContext(ctx))
 	if err != nil && !strings.Contains(err.Error(), "not found") {
@@ -49,9 +49,9 @@ func (c *Cluster) Deregister(ctx context.Context, job string, purge bool) error 
 	return nil
 }
 
-// Purge stops jobs, waits until none of their tasks runs, and purges them. An immediate purge would
-// leave GPUs that a placer keeps for as long as the tasks may take to end, because Nomad would not
-// say when they end.
+// Purge stops jobs, waits until none of their tasks runs, and purges them. After an immediate
+// purge, Nomad would not report the end of the tasks, so a placer would keep their GPUs for as long
+// as tasks can take to end.
 func (c *Cluster) Purge(ctx context.Context, jobs ...string) error {
 	var errs []error
 	all := func(purge bool) {

@@ -27,12 +27,13 @@ import (
 // Apart.
 var ErrNoNamespaces = errors.New("network namespaces need root, `ip` (iproute2) and /dev/net/tun")
 
-// Network connects the hosts of a cluster that is Apart. Each agent and each placer is a host, in a
-// network namespace of its own. Its only way out is a TUN device whose other end is this process.
-// This process passes packets on to the host of their address, drops or delays them according to
-// the rules, and drops packets for unknown addresses. So nothing leaves the machine, no other
-// program can interfere, and the network ends with this process. (Linux has netem for this, but not
-// in every kernel; and bridges and addresses on the machine itself would disturb other clusters.)
+// Network connects the hosts of a cluster that is Apart. Each agent and each placer is a host, in
+// its own network namespace. A host's only connection is a TUN device whose other end is this
+// process. This process passes packets on to the host of their address, drops or delays packets
+// according to the rules, and drops packets for unknown addresses. So no packet leaves the machine,
+// no other program can interfere, and the network ends with this process. (Linux has netem for this
+// purpose, but not in every kernel. Bridges and addresses on the machine itself would disturb other
+// clusters.)
 type Network struct {
 	prefix string // prefix of the namespaces' names
 
@@ -46,7 +47,7 @@ type Network struct {
 type Rule struct {
 	// From and To are the names of hosts; empty means all.
 	From, To []string
-	// Cut drops all packets, Loss this share of them.
+	// Cut drops all packets. Loss is the share of packets to drop.
 	Cut  bool
 	Loss float64
 	// Delay is added to the time that a packet takes.
@@ -55,7 +56,7 @@ type Rule struct {
 
 type host struct {
 	name string
-	wire *os.File // the other end of its device
+	wire *os.File // the other end of the host's TUN device
 
 	mu    sync.Mutex
 	later []late // delayed packets to this host, soonest first
@@ -67,7 +68,7 @@ type late struct {
 	packet []byte
 }
 
-// mtu is large, so that packets are few: this process handles each of them.
+// mtu is large, so that this process has to handle few packets.
 const mtu = 32 << 10
 
 func newNetwork(dir string, seed uint64) (*Network, error) {
@@ -77,8 +78,8 @@ func newNetwork(dir string, seed uint64) (*Network, error) {
 	return &Network{prefix: filepath.Base(dir) + "-", rng: rand.New(rand.NewPCG(seed, 7))}, nil
 }
 
-// host returns the address of a host, and makes the host if it is new. On a nil network it returns
-// this machine's.
+// host returns the address of a host, and creates the host if it is new. On a nil network it
+// returns this machine's address.
 func (n *Network) host(name string) (string, error) {
 	if n == nil {
 		return loopback, nil
@@ -103,10 +104,10 @@ const loopback = "127.0.0.1"
 
 func address(k int) string { return fmt.Sprintf("10.99.0.%d", k+1) }
 
-// Namespace is the name of a host's network namespace, for ip netns exec.
+// Namespace returns the name of a host's network namespace, for ip netns exec.
 func (n *Network) Namespace(name string) string { return n.prefix + name }
 
-// open makes a host's namespace and the device in it.
+// open creates a host's namespace and the device in the namespace.
 func (n *Network) open(h *host, at string) error {
 	ns := n.Namespace(h.name)
 	if err := ip("netns", "add", ns); err != nil {
@@ -153,8 +154,8 @@ func openTUN(name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// within runs a function on a thread in a host's namespace: the sockets and processes that it
-// creates stay there. The thread ends with it.
+// within runs a function on a thread in a host's namespace. The sockets and processes that the
+// function creates stay in this namespace. The thread ends with the function.
 func (n *Network) within(name string, do func() error) error {
 	if n == nil {
 		return do()
@@ -175,8 +176,8 @@ func (n *Network) within(name string, do func() error) error {
 	return <-done
 }
 
-// client makes requests that start on this host, so that no rule affects requests to the host
-// itself.
+// client returns an HTTP client whose requests start on this host, so that no rule affects requests
+// to the host itself.
 func (n *Network) client(name string) *http.Client {
 	if n == nil {
 		return &http.Client{}
@@ -226,7 +227,7 @@ func (n *Network) pass(from int, h *host) {
 	}
 }
 
-// way returns the host of an address and how long a packet takes to get there, or that the
+// way returns the host of an address, and how long a packet takes to reach the host, or that the
 // packet is dropped.
 func (n *Network) way(from int, at []byte) (to *host, delay time.Duration, passes bool) {
 	n.mu.Lock()
@@ -266,7 +267,7 @@ func (h *host) send(packet []byte, delay time.Duration) {
 	}
 }
 
-// wake sets the timer for the first delayed packet.
+// wake sets the timer to the time of the first delayed packet.
 func (h *host) wake() {
 	if h.timer != nil {
 		h.timer.Stop()
@@ -286,7 +287,7 @@ func (h *host) arrive() {
 	h.wake()
 }
 
-// close cuts the network; the guard removes the namespaces.
+// close closes the hosts' devices. The guard removes the namespaces.
 func (n *Network) close() error {
 	if n == nil {
 		return nil

@@ -21,15 +21,15 @@ import (
 // machine is.
 const NeverLost = time.Hour
 
-// Options says what cluster to start. The zero value is one server without clients.
+// Options describes the cluster to start. The zero value is one server without clients.
 type Options struct {
-	// Nomad is the path of the nomad binary; empty: the one that FindNomad
-	// finds.
+	// Nomad is the path of the nomad binary. If it is empty, FindNomad finds the binary.
 	Nomad string
-	// Bin is the folder of our binaries. Only emulated GPUs and placers need it.
+	// Bin is the folder of our binaries, which only emulated GPUs and placers need.
 	Bin string
-	// Dir is the directory in which the cluster creates its own; empty: os.TempDir(). Keep the path
-	// short: Nomad puts Unix sockets deep below it, whose paths are limited to 108 bytes.
+	// Dir is the directory in which the cluster creates its own directory; empty: os.TempDir().
+	// Keep the path short, because Nomad creates Unix sockets deep below it, and a socket's path is
+	// limited to 108 bytes.
 	Dir string
 	// Servers is the number of servers: 1 (also if 0), 3 or 5.
 	Servers int
@@ -40,24 +40,26 @@ type Options struct {
 	// TLS makes HTTP and RPC mutually authenticated with certificates made for this cluster
 	// (Cluster.TLS).
 	TLS bool
-	// HeartbeatTTL is how often clients send heartbeats; a client without them is down after twice
-	// this. 0 means 10 s, so that an overloaded machine loses no nodes. Use 1 s in tests of lost
-	// nodes, and [NeverLost] if tasks must survive a client's restart.
+	// HeartbeatTTL is the time between two heartbeats of a client. A client that sends no
+	// heartbeats is down after twice this time. 0 means 10 s, so that an overloaded machine loses
+	// no nodes. Use 1 s in tests of lost nodes, and [NeverLost] if tasks must survive a client's
+	// restart.
 	HeartbeatTTL time.Duration
 
-	// OwnMounts gives each agent a mount namespace of its own, if the owner is root. Nomad mounts
-	// two directories per allocation and reads the whole mount table each time; with many clients
-	// on one machine, that is half of the load. A restarted client no longer has its mounts.
+	// OwnMounts gives each agent its own mount namespace, if the owner is root. For each
+	// allocation, Nomad mounts two directories and reads the whole mount table. With many clients
+	// on one machine, these reads are half of the load. A restarted client no longer has its
+	// mounts.
 	OwnMounts bool
-	// Apart gives each agent and each placer a network namespace of its own, with its name; see
-	// [Network]. It needs root and Linux's `ip`, and cannot be combined with TLS. Seed decides
-	// which packets are lost.
+	// Apart gives each agent and each placer its own network namespace, with its name (see
+	// [Network]). Apart needs root and Linux's `ip`, and cannot be combined with TLS. Seed
+	// determines which packets are lost.
 	Apart bool
 	Seed  uint64
-	// ServerDisk is the size in bytes of each server's own disk for its data; 0: no such disk. It
-	// needs root.
+	// ServerDisk is the size in bytes of a separate disk for each server's data; 0: no separate
+	// disk. It needs root.
 	ServerDisk int64
-	// ServerHCL is added to each server's agent configuration.
+	// ServerHCL is appended to each server's agent configuration.
 	ServerHCL string
 	// KeepDir keeps configuration, data and logs after Close.
 	KeepDir bool
@@ -71,26 +73,26 @@ type Client struct {
 	Name string
 	// Datacenter is the client's datacenter; empty: dc1.
 	Datacenter string
-	// NodePool is the client's pool; empty: Nomad's default pool. Nomad creates
-	// a new one.
+	// NodePool is the client's node pool; empty: Nomad's default pool. Nomad creates a pool that
+	// does not exist.
 	NodePool string
 	// NodeClass is Nomad's node_class.
 	NodeClass string
 	// Meta is the node's static meta.
 	Meta map[string]string
-	// Inventory is the inventory file, in HCL, of emulated GPUs, which nomad-device-pal of
-	// Options.Bin serves. Empty: none.
+	// Inventory is the inventory of emulated GPUs, in HCL, for nomad-device-pal of Options.Bin.
+	// Empty: the client has no GPUs.
 	Inventory string
 	// Profile is the profile file of that plugin, in JSON; empty: none.
 	Profile string
 	// PluginHCL is added to that plugin's configuration.
 	PluginHCL string
-	// Plugins are more external plugins that this client loads.
+	// Plugins are further external plugins that this client loads.
 	Plugins []Plugin
-	// CPUMHz and MemoryMB are what the node claims to have; 0 means 64,000 and 65,536. No limit is
-	// enforced.
+	// CPUMHz and MemoryMB are the resources that the node reports; 0 means 64,000 and 65,536.
+	// Nothing enforces them.
 	CPUMHz, MemoryMB int
-	// HCL is added to this client's agent configuration.
+	// HCL is appended to this client's agent configuration.
 	HCL string
 }
 
@@ -173,7 +175,8 @@ func FindNomad() (string, error) {
 	return slices.MaxFunc(built, byVersion), nil
 }
 
-// byVersion compares two paths that end with "nomad-" and a version: 1.11 is newer than 1.9.
+// byVersion compares two paths that end with "nomad-" and a version, so that 1.11 is newer than
+// 1.9.
 func byVersion(a, b string) int {
 	number := func(path string) *version.Version {
 		v, err := version.NewVersion(strings.TrimPrefix(filepath.Base(path), "nomad-"))

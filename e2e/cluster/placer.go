@@ -23,22 +23,24 @@ import (
 	"github.com/nomad-pal/nomad-pal/internal/patience"
 )
 
-// PlacerOptions says how to run a placer. The zero value is `nomad-pal agent` with its defaults.
+// PlacerOptions describes how to run a placer. The zero value is `nomad-pal agent` with its
+// defaults.
 type PlacerOptions struct {
 	// Binary is the program's name in Options.Bin; empty: nomad-pal.
 	Binary string
-	// Host is the host on which the placer runs, in a cluster that is Apart: a new one, or one
-	// where another placer ran.
+	// Host is the host on which the placer runs, in a cluster that is Apart. It is a new host, or a
+	// host on which another placer ran.
 	Host string
 	// Config is the placer's configuration file, in HCL.
 	Config string
 	// Flags are added to `agent -config FILE`.
 	Flags []string
-	// Env is the placer's whole environment; nil: ours and [Cluster.Env].
+	// Env has all environment variables of the placer; nil: those of this process and
+	// [Cluster.Env].
 	Env []string
 }
 
-// Placer is one process of `nomad-pal agent`. It ends with the cluster at the latest.
+// Placer is one process of `nomad-pal agent`. When the cluster ends, the process ends, too.
 type Placer struct {
 	// Dir holds agent.hcl and agent.log.
 	Dir string
@@ -49,8 +51,8 @@ type Placer struct {
 	run *running
 }
 
-// HostIP is the address of a host of a cluster that is Apart; it makes the host if it is new. In
-// other clusters it is this machine's.
+// HostIP returns the address of a host of a cluster that is Apart, and creates the host if it is
+// new. In other clusters it returns this machine's address.
 func (c *Cluster) HostIP(name string) (string, error) { return c.network.host(name) }
 
 // StartPlacer starts a placer and returns at once: see [Placer.Serves].
@@ -84,23 +86,23 @@ func (p *Placer) config() string { return filepath.Join(p.Dir, "agent.hcl") }
 // SIGHUP.
 func (p *Placer) Configure(hcl string) error { return os.WriteFile(p.config(), []byte(hcl), 0o600) }
 
-// LogPath is the path of the placer's log.
+// LogPath returns the path of the placer's log.
 func (p *Placer) LogPath() string { return filepath.Join(p.Dir, "agent.log") }
 
-// Log is the placer's log so far.
+// Log returns the placer's log so far.
 func (p *Placer) Log() string { return readFrom(p.LogPath(), 0) }
 
-// LogTail is the last n lines of the log.
+// LogTail returns the last n lines of the log.
 func (p *Placer) LogTail(n int) string { return tail(p.Log(), n) }
 
-// PID is the placer's process id, 0 once it has ended.
+// PID returns the placer's process id, 0 if the placer has ended.
 func (p *Placer) PID() int { return p.run.pid() }
 
 // Signal sends the placer a signal.
 func (p *Placer) Signal(sig syscall.Signal) error { return p.run.signal(sig) }
 
-// Stop ends the placer as an operator does, and waits for its end. It kills a placer that neither
-// ends nor logs anything.
+// Stop ends the placer as an operator does, and waits for its end. If the placer neither ends nor
+// logs anything, Stop kills it.
 func (p *Placer) Stop() error {
 	ctx, cancel := p.patient(context.Background())
 	defer cancel()
@@ -110,7 +112,7 @@ func (p *Placer) Stop() error {
 	return nil
 }
 
-// patient returns a context that lasts as long as the placer goes on logging.
+// patient returns a context that lasts as long as the placer continues to log.
 func (p *Placer) patient(ctx context.Context) (context.Context, context.CancelFunc) {
 	return patience.Context(ctx, patience.Limits{Still: 30 * time.Second, Moves: func(context.Context) string {
 		return fmt.Sprint(len(p.Log()))
@@ -125,7 +127,7 @@ func (p *Placer) Wait(ctx context.Context) error { return p.run.wait(ctx) }
 
 var listens = regexp.MustCompile(`HTTP API: address=(\S+)`)
 
-// Address is host:port of the placer's HTTP API; "" before it listens.
+// Address returns host:port of the placer's HTTP API, "" before the API listens.
 func (p *Placer) Address() string {
 	all := listens.FindAllStringSubmatch(p.Log(), -1)
 	if len(all) == 0 {
@@ -134,7 +136,7 @@ func (p *Placer) Address() string {
 	return all[len(all)-1][1]
 }
 
-// URL is that of the placer's HTTP API; "" before it listens.
+// URL returns the URL of the placer's HTTP API, "" before the API listens.
 func (p *Placer) URL() string {
 	address := p.Address()
 	switch {
@@ -147,7 +149,7 @@ func (p *Placer) URL() string {
 }
 
 // Serves waits until the placer's HTTP API listens. It gives up if the placer stops logging, and at
-// once if it ends.
+// once if the placer ends.
 func (p *Placer) Serves(ctx context.Context) error {
 	ctx, cancel := p.patient(ctx)
 	defer cancel()
@@ -162,7 +164,7 @@ func (p *Placer) Serves(ctx context.Context) error {
 	})
 }
 
-// Trust makes requests use TLS with the authority in this file.
+// Trust makes requests use TLS, with the certificate authority in this file.
 func (p *Placer) Trust(ca string) error {
 	pem, err := os.ReadFile(ca)
 	if err != nil {
@@ -180,8 +182,8 @@ func (p *Placer) Request(ctx context.Context, method, path, token, body string) 
 	return Request(ctx, p.HTTP, method, p.URL()+path, token, body)
 }
 
-// Request sends a request to an HTTP API of ours or Nomad's. A token and a body of JSON are added
-// unless they are empty.
+// Request sends a request to an HTTP API of ours or Nomad's. It adds the token and the JSON body if
+// they are not empty.
 func Request(ctx context.Context, by *http.Client, method, url, token, body string) (status int, text string, err error) {
 	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
 	if err != nil {
@@ -202,7 +204,7 @@ func Request(ctx context.Context, by *http.Client, method, url, token, body stri
 	return resp.StatusCode, string(answer), err
 }
 
-// Program is the path of one of our binaries, or of "nomad".
+// Program returns the path of one of our binaries, or of "nomad".
 func (c *Cluster) Program(name string) string {
 	if name == "nomad" {
 		return c.options.Nomad
@@ -210,7 +212,8 @@ func (c *Cluster) Program(name string) string {
 	return filepath.Join(c.options.Bin, name)
 }
 
-// Command runs one of our binaries, or "nomad", with all rights in the cluster.
+// Command returns a command that runs one of our binaries, or "nomad", with all rights in the
+// cluster.
 func (c *Cluster) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, c.Program(name), args...)
 	if c.network != nil {

@@ -12,21 +12,22 @@ import (
 	"strings"
 )
 
-// An agent keeps its ports while it is down, because others know it by them. So no other program on
-// the machine may get them. They are below Nomad's dynamic ports (20000 to 32000), and below those
-// that Linux gives to outgoing connections (32768 to 60999, net.ipv4.ip_local_port_range), which
-// stay in use for a minute after their end.
+// An agent keeps its ports while it is down, because other agents know it by its ports. So no other
+// program on the machine must get these ports. They are below Nomad's dynamic ports (20000 to
+// 32000), and below the ports that Linux gives to outgoing connections (32768 to 60999,
+// net.ipv4.ip_local_port_range). Ports of such connections stay in use for a minute after the
+// connections' end.
 const firstPort, lastPort = 10000, 19999
 
-// ports are one agent's. Clients use only http, but Nomad requires all three.
+// ports are the ports of one agent. Clients use only http, but Nomad requires all three.
 type ports struct {
 	http, rpc, serf int
 	kept            []io.Closer
 }
 
-// freePorts reserves ports that nobody uses now, until they are closed. A program outside our
-// clusters may still take one before the agent does. The agent then logs that, and Agent.launch
-// tries again with others.
+// freePorts reserves ports that no program uses now, until the reservations are closed. A program
+// outside our clusters can still take a port before the agent does. The agent then logs this, and
+// Agent.launch tries again with other ports.
 func freePorts() (ports, error) {
 	var p ports
 	for _, port := range []*int{&p.http, &p.rpc, &p.serf} {
@@ -61,9 +62,9 @@ func freePort(from, to int) (int, io.Closer, error) {
 	return 0, nil, fmt.Errorf("find a free port from %d to %d: %w", from, to, last)
 }
 
-// keepPort reserves a port for this process: other clusters do not use it while this process keeps
-// an abstract Unix socket open whose name contains the number. Such a socket has no file and ends
-// with the process.
+// keepPort reserves a port for this process. Other clusters do not use the port while this process
+// has an abstract Unix socket open whose name contains the port's number. Such a socket has no file
+// and ends with the process.
 func keepPort(port int) (io.Closer, error) {
 	kept, err := net.Listen("unix", fmt.Sprintf("@nomad-pal-port-%d", port))
 	if err != nil {

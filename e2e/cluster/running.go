@@ -13,15 +13,15 @@ import (
 	"syscall"
 )
 
-// running is one process of an agent or a placer; nil if it was never started.
+// running is one process of an agent or a placer. It is nil if the process was never started.
 type running struct {
 	name    string
 	process *os.Process
 	exited  chan struct{} // closed once the process is reaped
 }
 
-// spawn starts a command on a host, with its output in a log file. The command has a process group
-// of its own, so that the terminal's Ctrl-C reaches only the owner, who then ends everything in
+// spawn starts a command on a host, with its output in a log file. The command has its own process
+// group, so that the terminal's Ctrl-C reaches only the owner, who then ends all processes in
 // order.
 func (c *Cluster) spawn(name, host string, cmd *exec.Cmd, logPath string) (*running, error) {
 	log, err := os.OpenFile(logPath, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
@@ -57,7 +57,7 @@ func (r *running) alive() bool {
 	}
 }
 
-// pid is the process id, 0 if the process does not run.
+// pid returns the process id, 0 if the process does not run.
 func (r *running) pid() int {
 	if r.alive() {
 		return r.process.Pid
@@ -75,8 +75,8 @@ func (r *running) signal(sig syscall.Signal) error {
 	return nil
 }
 
-// end sends a signal and waits for the end of the process. It succeeds at once
-// if the process does not run.
+// end sends a signal to the process and waits for its end. It succeeds at once if the process does
+// not run.
 func (r *running) end(ctx context.Context, sig syscall.Signal) error {
 	if !r.alive() {
 		return nil
@@ -96,7 +96,7 @@ func (r *running) wait(ctx context.Context) error {
 	}
 }
 
-// readFrom returns a log from an offset on; "" if it cannot be read.
+// readFrom returns a log's text from an offset on, "" if the log cannot be read.
 func readFrom(path string, offset int64) string {
 	f, err := os.Open(path)
 	if err != nil {

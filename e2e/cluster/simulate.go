@@ -22,15 +22,15 @@ type Simulated struct {
 	last Played        // valid once done is closed
 }
 
-// Played is what the nodes have done so far.
+// Played has counts of what the nodes have done so far.
 type Played struct {
 	Phase                                           string
 	Registered, Running, Completed, Stopped, Errors int
 	LastError                                       string `json:"last_error"`
 }
 
-// Simulate starts the program binary (bench/simnodes) with n nodes and more flags, and returns once
-// all nodes are registered. They end with the cluster at the latest.
+// Simulate starts the program binary (bench/simnodes) with n nodes and further flags, and returns
+// when all nodes are registered. When the cluster ends, the nodes end, too.
 func (c *Cluster) Simulate(ctx context.Context, binary string, n int, flags ...string) (*Simulated, error) {
 	s := &Simulated{done: make(chan struct{})}
 	s.cmd = exec.Command(binary, append([]string{"-server", c.Servers()[0].RPCAddr(), "-nodes", strconv.Itoa(n)}, flags...)...)
@@ -71,13 +71,13 @@ func (s *Simulated) follow(out io.Reader, playing chan<- struct{}) {
 	}
 }
 
-// PID is the program's process id.
+// PID returns the program's process id.
 func (s *Simulated) PID() int { return s.cmd.Process.Pid }
 
-// Kill ends the nodes as a crash does and returns what they did.
+// Kill ends the nodes like a crash, and returns the final counts.
 func (s *Simulated) Kill() Played { return s.end(syscall.SIGKILL) }
 
-// Stop ends the nodes as Ctrl-C does and returns what they did.
+// Stop ends the nodes like Ctrl-C, and returns the final counts.
 func (s *Simulated) Stop() Played { return s.end(syscall.SIGINT) }
 
 func (s *Simulated) end(sig syscall.Signal) Played {

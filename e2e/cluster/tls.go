@@ -12,21 +12,21 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// certificates are the files of a cluster with TLS, made and named by `nomad tls`: one authority,
-// and a pair each for servers, clients and the CLI.
+// certificates are the files of a cluster with TLS, made and named by `nomad tls`: a certificate
+// authority, and a certificate and key each for servers, clients and the CLI.
 type certificates struct{ dir string }
 
-// TLSFiles are the paths of the PEM files with which our programs reach a cluster with TLS.
+// TLSFiles has the paths of the PEM files with which our programs reach a cluster with TLS.
 type TLSFiles struct {
 	CA, Cert, Key string
 	// ServerName is the name in the servers' certificates.
 	ServerName string
 }
 
-// TLS returns the files for the CLI, the zero value for a cluster without TLS.
+// TLS returns the files for the CLI, or the zero value for a cluster without TLS.
 func (c *Cluster) TLS() TLSFiles { return c.tlsOf("cli") }
 
-// ClientTLS returns the files of clients. The servers' RPC port accepts no others.
+// ClientTLS returns the files of clients. The servers' RPC port accepts no other certificates.
 func (c *Cluster) ClientTLS() TLSFiles { return c.tlsOf("client") }
 
 func (c *Cluster) tlsOf(role string) TLSFiles {
@@ -65,7 +65,7 @@ func (c *certificates) agentBlock(server bool) object {
 	}
 }
 
-// makeCertificates makes the authority and the three pairs below dir.
+// makeCertificates makes the authority and the three pairs of certificate and key below dir.
 func makeCertificates(nomad, dir string) (*certificates, error) {
 	c := &certificates{dir: filepath.Join(dir, "tls")}
 	if err := os.Mkdir(c.dir, 0o700); err != nil {

@@ -1,9 +1,9 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package programs has stand-ins for the programs in the images of jobspecs/. They
-// train nothing, but they fail if the real ones would: without GPUs, with placeholders
-// instead of arguments, and if ranks do not meet.
+// Package programs has stand-ins for the programs in the images of jobspecs/. They train nothing,
+// but fail in the same cases as the real programs: without GPUs, with placeholders instead of
+// arguments, and if ranks do not meet.
 package programs
 
 import (
@@ -28,7 +28,7 @@ import (
 // their first step. If it returns an error, the rank fails.
 type FirstStep func() error
 
-// Commands are the programs by name. Each ends the process.
+// Commands has the programs by name. Each program ends the process.
 func Commands(first FirstStep) map[string]func() {
 	return map[string]func(){
 		"python":      func() { program(func() error { return python(first) }) },
@@ -80,7 +80,7 @@ func python(first FirstStep) error {
 	return train(first, rank, world, net.JoinHostPort(os.Getenv("MASTER_ADDR"), os.Getenv("MASTER_PORT")))
 }
 
-// torchrun is one node of a static rendezvous.
+// torchrun is the stand-in for torchrun on one node, with a static rendezvous.
 func torchrun(first FirstStep) error {
 	nodes := flag.Int("nnodes", 0, "")
 	rank := flag.Int("node_rank", -1, "")
@@ -122,7 +122,7 @@ func train(first FirstStep, rank, world int, address string) error {
 	return nil
 }
 
-// longest is how long ranks wait for each other. The test that waits for them gives up
+// longest is how long ranks wait for each other. The test that waits for the ranks gives up
 // earlier.
 const longest = 15 * time.Minute
 
@@ -139,8 +139,9 @@ func dial(address string) (net.Conn, error) {
 	}
 }
 
-// lead is rank 0: it listens at the address that the others were given. The address must be
-// rank 0's own, because on a cluster of several machines it could listen at no other.
+// lead is rank 0. It listens at the address that the other ranks have. This must be the address of
+// rank 0's own host, because on a cluster of several machines rank 0 could not listen at another
+// host's address.
 func lead(world int, address string) error {
 	if own := os.Getenv("NOMAD_ADDR_rendezvous"); address != own {
 		return fmt.Errorf("rank 0 has address %s but was told to listen at %s", own, address)
@@ -186,7 +187,7 @@ func lead(world int, address string) error {
 	return nil
 }
 
-// vllm answers health checks at its port until it is stopped.
+// vllm answers health checks at its port until the process is stopped.
 func vllm() error {
 	model := flag.String("model", "", "")
 	port := flag.Int("port", 0, "")
@@ -195,7 +196,7 @@ func vllm() error {
 	return serve(*port, "GET /health", *model)
 }
 
-// jupyter is a notebook server.
+// jupyter is the stand-in for a notebook server.
 func jupyter() error {
 	flags := flag.NewFlagSet("jupyter", flag.ContinueOnError)
 	port := flags.Int("port", 0, "")
@@ -213,7 +214,7 @@ func jupyter() error {
 	return serve(*port, "GET /lab", "a notebook")
 }
 
-// serve answers one kind of request until it is stopped.
+// serve answers one kind of request until the process is stopped.
 func serve(port int, request, answer string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

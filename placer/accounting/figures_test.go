@@ -136,9 +136,9 @@ func TestFigures(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	fmt.Fprintf(&out, "# The history of %s runs\n\nWritten by `make history-bench` on %s; %s/%s, %d processors. Runs of 200 users in 20 namespaces, one every 3.15 s: ten million a year, "+
-		"in an SQLite file of %.1f GB. Each query runs five times; the table has the slowest answer, "+
-		"and the most processor time, which other programs affect less.\n\n| question | answered in | processor time |\n|---|---|---|\n",
+	fmt.Fprintf(&out, "# The history of %s runs\n\nWritten by `make history-bench` on %s; %s/%s, %d processors. 200 users in 20 namespaces make a run every 3.15 s: ten million a year, "+
+		"in an SQLite file of %.1f GB. Each query runs five times. The table has the slowest answer "+
+		"and the most processor time, which depends less on other programs.\n\n| question | answered in | processor time |\n|---|---|---|\n",
 		grouped(runs), time.Now().UTC().Format(time.DateOnly), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), float64(info.Size())/1e9)
 	for _, q := range questions() {
 		slowest, most := time.Duration(0), time.Duration(0)

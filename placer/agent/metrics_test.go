@@ -208,9 +208,9 @@ func TestMetricsReference(t *testing.T) {
 	b.WriteString(`<!-- Written by go test ./placer/agent -run TestMetricsReference -rewrite-reference. -->
 # Metrics of the agent
 
-` + "`GET /v1/metrics?format=prometheus`" + `, without a token. Those marked * name namespaces: the scraper needs a token that may
+` + "`GET /v1/metrics?format=prometheus`" + `, without a token. Metrics marked * name namespaces: for them the scraper needs a token that may
 read the variable ` + "`nomad-pal/failures`" + ` (` + "`authorization`" + ` with type Bearer in Prometheus). The usual ` + "`go_*` and `process_*`" + `
-metrics are there, too. [Monitor](../operators/monitor.md) says which to look at.
+metrics are also published. [Monitor](../operators/monitor.md) says which metrics to look at.
 
 | metric | kind | labels | what it is |
 |---|---|---|---|

@@ -144,8 +144,8 @@ func table(ps trace.Pairs, model string) (t [pal.NumClasses][pal.NumClasses]floa
 
 const neighboursHead = `# What neighbours on a GPU cost each other
 
-Written by %s on %s from what Gavel (OSDI 2020) measured: how fast each of 26 training jobs (seven applications
-with several batch sizes) runs on one GPU next to each other job, relative to alone. The product's table (` + "`pal/sharing.go`" + `)
+Written by %s on %s from Gavel's measurements (OSDI 2020): how fast each of 26 training jobs (seven applications
+with several batch sizes) runs on a GPU next to each of these jobs, relative to alone. The product's table (` + "`pal/sharing.go`" + `)
 has the means of the pairs on a V100, by class. Nobody has measured such pairs with this plugin.
 
 | class | applications |
@@ -155,11 +155,11 @@ has the means of the pairs on a V100, by class. Nobody has measured such pairs w
 | C | recommendation (autoencoder) |
 | D | ResNet-18 on small images |
 
-Of all ways to divide the seven applications among four classes, this one explains the V100's pairs best.
+Of all ways to divide the seven applications among four classes, this division explains the V100's pairs best.
 
 ## The table
 
-Rate of a job (row) next to one of another class (column); alone it is 1:
+Rate of a job (row) next to a job of another class (column). A job alone has the rate 1:
 
 `
 
@@ -168,7 +168,7 @@ func neighbours(ps trace.Pairs) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, neighboursHead, "`make sim-neighbours`", time.Now().UTC().Format(time.DateOnly))
 	writeTable(&b, ps, fittedOn)
-	fmt.Fprintf(&b, "\n## How much it explains\n\nExplained share of the variance, for pairs that fit in memory: 1 is all, 0 as much as the mean of the model's pairs explains, below 0 less.\nAll guesses are fitted on the %s, so the %s and the K80 are held out.\n\n| guess | numbers | %s |\n|---|---|---|---|---|\n", fittedOn, models[1], strings.Join(models, " | "))
+	fmt.Fprintf(&b, "\n## How much it explains\n\nExplained share of the variance, for pairs that fit in memory: 1 is all, 0 is as much as the mean of the model's pairs explains, below 0 is less.\nAll guesses are fitted on the %s, so the %s and the K80 are held out.\n\n| guess | numbers | %s |\n|---|---|---|---|---|\n", fittedOn, models[1], strings.Join(models, " | "))
 	for _, g := range []struct {
 		name, numbers string
 		guess         guess
@@ -186,7 +186,7 @@ func neighbours(ps trace.Pairs) []byte {
 		}
 		b.WriteByte('\n')
 	}
-	b.WriteString("\nGavel's table does not say how much memory a job needs: we guess that from the number of jobs that do not fit beside it.\n")
+	b.WriteString("\nGavel's table does not say how much memory a job needs, so we guess this from the number of jobs that do not fit beside it.\n")
 	b.WriteString("\nThe guess by both classes, fitted on one model and scored on another:\n\n| fitted on | pairs | fit | mean rate | work of two, over one |")
 	for _, model := range models {
 		fmt.Fprintf(&b, " scored on %s |", model)
@@ -203,7 +203,7 @@ func neighbours(ps trace.Pairs) []byte {
 		}
 		b.WriteByte('\n')
 	}
-	b.WriteString("\nThe same for jobs that were left out of the fit, on the same model:\n\n| model | a batch size that is new | an application that is new |\n|---|---|---|\n")
+	b.WriteString("\nThe guess by both classes, for jobs that were left out of the fit, on the same model:\n\n| model | a batch size that is new | an application that is new |\n|---|---|---|\n")
 	for _, model := range models {
 		fmt.Fprintf(&b, "| %s | %s | %s |\n", model, part(unseen(ps, model, func(job string) string { return job })), part(unseen(ps, model, appOf)))
 	}
@@ -215,7 +215,7 @@ func neighbours(ps trace.Pairs) []byte {
 
 // memory writes which pairs do not fit in memory.
 func memory(b *bytes.Buffer, ps trace.Pairs) {
-	b.WriteString("\n## Memory\n\nPairs that do not fit in memory have no rate. In the simulations of sharing, these jobs request all parts of a GPU; any two others fit together.\n\n| model | pairs that do not fit | jobs that take a whole GPU |\n|---|---|---|\n")
+	b.WriteString("\n## Memory\n\nPairs that do not fit in memory have no rate. In the simulations of sharing, the jobs in the last column request all parts of a GPU. Any two other jobs fit together.\n\n| model | pairs that do not fit | jobs that take a whole GPU |\n|---|---|---|\n")
 	for _, model := range models {
 		large := ps.Large([]string{model})
 		var names []string
@@ -231,12 +231,12 @@ func memory(b *bytes.Buffer, ps trace.Pairs) {
 const neighboursMeans = `
 ## What that means
 
-* On the V100, to which they are fitted, the four classes explain more than half of what neighbours cost, and nearly as much for a new batch size of
-  a known application.
-* The classes say nothing about other GPU models, or about an application that has no class. On P100 and K80 two jobs run as if they took
-  turns (the mean rate is near one half); on the V100 a small job hardly notices its neighbour.
-* So the table is only a first guess; on models other than the V100, it may even order neighbours wrongly. A job's own run times next to
-  others predict better.
+* On the V100, to which they are fitted, the four classes explain more than half of what neighbours cost. For a new batch size of a known application they
+  explain nearly as much.
+* The classes say nothing about other GPU models, or about an application without a class. On P100 and K80 two jobs run as if they took
+  turns (the mean rate is near one half), but on the V100 a small job hardly notices its neighbour.
+* So the table is only a first guess. On models other than the V100, the table may even order neighbours wrongly. A job's own run times next
+  to others predict better.
 `
 
 // rates writes the table of each model, one line per pair of classes.

@@ -15,32 +15,30 @@ import (
 const head = `# The right neighbour on a GPU
 
 Written by %s on %s. Jobs are those of four virtual clusters of Philly, with Gavel's applications, on %d GPUs (%s) in nodes
-of %d. [Gavel measured](neighbours.md) how fast two of them run on one GPU, though not for gangs: here a gang is as fast as its slowest member.
+of %d. [Gavel measured](neighbours.md) how fast two of these applications run on one GPU, but not for gangs: here a gang is as fast as its slowest member.
 Each further seed shuffles the applications among the jobs. The queue is the product's; jobs have no estimates. A stopped gang loses %d s.
 
-* **exclusive**: one job per GPU, as without sharing. Load 100 %% is its capacity.
-* **random neighbours**: %d parts per GPU; a job takes an idle GPU if there is one, else any free part.
-* **refusing nobody**: ours with refuse_bad_neighbours = false. A job takes the best free part, good or bad, by the table of the
-  four classes and the finished runs of its name.
-* **ours**: the same, but until a job is overdue, a part stays free if the job would do less work there than its neighbours would lose.
-* **own runs known**: ours, but with the mean of the measured pairs, for each application beside each class, instead of the table.
-  Finished runs can never teach more.
+* **exclusive**: one job per GPU. Load 100 %% is the cluster's capacity without sharing.
+* **random neighbours**: %d parts per GPU; a job takes an idle GPU if one exists, else any free part.
+* **refusing nobody**: ours with refuse_bad_neighbours = false. A job takes the best free part, however bad, by the table of the
+  four classes and the finished runs of the job's name.
+* **ours**: like refusing nobody, but a job that is not overdue leaves a part free if the job would do less work on this part than its neighbours would lose.
+* **own runs known**: ours, but instead of the table with the mean of the measured pairs for each application beside each class. Finished runs
+  can never teach more than these means.
 * **wrong classes**: ours, but each job has a random class.
-* **exact pairs**: ours, with the measured pairs instead of classes. It is not a bound, because it is greedy, too.
-* **floor**: the average run time without neighbours and without waits. The closer exclusive use is to it, the less sharing can gain.
+* **exact pairs**: ours, with the measured pairs instead of classes. This policy is not a bound, because it is greedy, too.
+* **floor**: the average run time without neighbours and without waits. The closer exclusive use is to the floor, the less sharing can gain.
 
-A job that leaves no memory for another asks for all parts of its GPU.
+A job that leaves no memory for another job asks for all parts of its GPU.
 
-Targets: ours at most 0.80 of exclusive use, at most 0.90 of random neighbours, no class above 1.10 of exclusive use.
+**Refused pairs**, by the table, are A beside A, B or C, and C beside C, because these two jobs together do less work than one alone. Jobs without a class
+(they count as B) share with each other. A refused job blocks the jobs behind it like any job that does not fit.
 
-**Refused pairs**, by the table, are A beside A, B or C, and C beside C: the two together do less work than one alone. Jobs without a
-class (B) share with each other. A refused job blocks the jobs behind it like any job that does not fit.
+**Class A** shares only with class D, so its jobs wait longer. If other jobs may be stopped for class A, its jobs finish sooner than
+with exclusive use. [Other rules that were tried](studies.md#refusing-bad-neighbours).
 
-**Class A** shares only with class D, so its jobs wait longer. If others may be stopped for them, they finish sooner than with
-exclusive use. [Other rules that were tried](studies.md#refusing-bad-neighbours).
-
-**Finished runs** have little weight here. A job's application is from Gavel, its length from an unrelated job on Philly. So the run times
-of one name and size scatter widely: one standard deviation is a factor of 3 to 8. They tell less about neighbours than the table does.
+**Finished runs** have little weight here. A job's application comes from Gavel, its length from an unrelated job on Philly. So the run
+times of one name and size vary widely (one standard deviation is a factor of 3 to 8), and tell less about neighbours than the table does.
 The more similar a name's runs are, the more they count.
 `
 

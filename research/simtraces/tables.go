@@ -21,15 +21,15 @@ const header = `# Policies on real traces
 
 Made by ` + "`%s`" + `. Beside this page, a JSON file has each run, and a CSV file each cell: a trace at one load on one cluster.
 
-* All policies run the same jobs on the same nodes of 8 GPUs, with the variability of Longhorn; one GPU in 64 is an outlier, or none. A gang across nodes takes 1.7 times as long. A stopped gang loses %d s.
-* The load is the GPU time of the jobs divided by that of the cluster between the first submission and the last.
+* All policies run the same jobs on the same nodes of 8 GPUs, with the variability of Longhorn. Either one GPU in 64 is an outlier, or none is. A gang across nodes takes 1.7 times as long. A stopped gang loses %d s.
+* The load is the GPU time of the jobs divided by the GPU time of the cluster between the first submission and the last.
 * A gang is either one-GPU members that may run anywhere, or tasks of up to 8 GPUs, each on one node.
-* We chose the rules on one half of the virtual clusters. This page shows the other half and the whole clusters.
-* "ours" is the agent's default queue if no gang may be stopped; in "preempting" all may. Only "exact times" has estimates. SRTF and clairvoyant know all run times; easy-users knows what users guess. ` + "`nomad-pal simulate -help`" + ` describes each policy.
+* We chose the rules on one half of the virtual clusters. This page shows the other half, and whole clusters.
+* "ours" is the agent's default queue if no gang may be stopped. In "preempting" all gangs may be stopped. Only in "exact times" jobs have estimates. SRTF and clairvoyant know all run times; easy-users knows users' guesses. ` + "`nomad-pal simulate -help`" + ` describes each policy.
 
-Averages are completion times relative to the clairvoyant policy's. The p99 slowdown (completion time over work) and the makespan are relative to the lowest of all policies but the clairvoyant. All are geometric means over cells; the worst cell is in brackets.
+Averages are completion times relative to the clairvoyant policy's. The p99 slowdown (completion time over work) and the makespan are relative to the lowest value of all policies except clairvoyant. All figures are geometric means over cells; the worst cell is in brackets.
 
-"Lost" counts the cells that ours loses: its average is above the best rival's, its p99 above 1.5 times the lowest, its makespan above 1.05 times the lowest. Rivals know as little as ours: plain Nomad, EASY by users' estimates, Tiresias, Gandiva, LAS. For exact times, SRTF and EASY with exact times are rivals, too. The last column is the average divided by the best rival's.
+"Lost" counts the cells in which ours is worse than its rivals: its average is above the best rival's, its p99 above 1.5 times the lowest, or its makespan above 1.05 times the lowest. The rivals know as little as ours: plain Nomad, EASY by users' estimates, Tiresias, Gandiva, LAS. Only plain Nomad and EASY stop no gang. For exact times, SRTF and EASY with exact times are rivals, too. The last column is the average divided by the best rival's.
 
 `
 
@@ -44,7 +44,7 @@ func (r report) markdown() ([]byte, error) {
 		target += fmt.Sprintf(` SIM_TRACES_ARGS="-only '%s'"`, r.only)
 	}
 	if r.quick {
-		fmt.Fprintf(&b, "# Policies on parts of real traces\n\nMade by `%s`. Rules, policies and tables are those of [all traces](sim-traces.md). Here only the first %d jobs of each virtual cluster run, with gangs as tasks, on GPUs with outliers.\n\n", target, quickJobs)
+		fmt.Fprintf(&b, "# Policies on parts of real traces\n\nMade by `%s`. Rules, policies and tables are the same as for [all traces](sim-traces.md). Here only the first %d jobs of each virtual cluster run, with gangs as tasks, on GPUs with outliers.\n\n", target, quickJobs)
 	} else {
 		fmt.Fprintf(&b, header, target, restartS)
 	}
@@ -219,7 +219,7 @@ func spread(b *bytes.Buffer, cells []*result, ratio func(*result) float64) {
 // overOthers compares ours without stops with the other policies that stop no gang.
 func overOthers(b *bytes.Buffer, cells []*result) {
 	over := func(c *result) float64 { return c.of("ours").AvgJCT / least(thatStopNobody(c), average).AvgJCT }
-	fmt.Fprintf(b, "\nRelative to the best policy that stops no gang (plain Nomad, EASY by users' estimates), the average of ours is %.3f; ours is worse in %s.\n",
+	fmt.Fprintf(b, "\nRelative to the best policy that stops no gang, the average of ours is %.3f; ours is worse in %s.\n",
 		geomean(cells, over), cellsOf(count(cells, func(c *result) bool { return over(c) > 1 })))
 }
 
@@ -305,7 +305,7 @@ func count(cells []*result, is func(*result) bool) (n int) {
 	return n
 }
 
-const startsMean = "Each waiting gang has an expected start: a range that should hold in 80 % of the cases. The table shows how often sampled ranges held, and their median length in hours (mean over traces). Shares outside 75 to 85 % are bold. Gangs that wait long are sampled most often, so the ranges are long."
+const startsMean = "Each waiting gang has an expected start: a range that should hold in 80 % of the cases. The table shows how often sampled ranges held, and in brackets the ranges' median length in hours (mean over traces). Shares outside 75 to 85 % are bold. Gangs that wait long are sampled most often, so the sampled ranges are long."
 
 // predictedStarts writes one line per part: how often waiting gangs started within the ranges that
 // ours had predicted.
@@ -313,7 +313,7 @@ func predictedStarts(b *bytes.Buffer, cells []*result, quick bool) {
 	names := asked()
 	meaning := startsMean
 	if quick {
-		meaning = "The table is that of [all traces](sim-traces.md#expected-starts)."
+		meaning = "[All traces](sim-traces.md#expected-starts) explains this table."
 	}
 	fmt.Fprintf(b, "\n## Expected starts\n\n%s\n\n| part |", meaning)
 	for _, n := range names {

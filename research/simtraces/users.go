@@ -465,20 +465,20 @@ func userCell(s source, load float64) *result {
 const usersText = `# What estimates and checkpoints win you
 
 Written by %s, in one run, on %s. Of each trace the first %d jobs run, at 60, 85 and 110 %% load:
-Philly's virtual clusters, Gavel's, and Sia-Philly on its 64 GPUs (as it comes, faster and slower). Generated traces have heavy
-tails, sweeps, days and nights, or wide gangs behind small ones. Nodes have 8 GPUs with the variability of Longhorn; one GPU in
+traces of Philly's virtual clusters, of Gavel, and of Sia-Philly on its 64 GPUs (with its own, faster and slower arrivals). Generated traces
+have heavy tails, sweeps, days and nights, or wide gangs behind small ones. Nodes have 8 GPUs with the variability of Longhorn; one GPU in
 64 is an outlier. A stopped gang loses %d s.
 
 Figures are geometric means over cells; "worst" is the worst cell. Slowdown is completion time over work. "Wide" gangs are
-the widest 5 %%. Makespan is the time from the first submission to the last end. The CSV file beside this page also has the traces
+the widest 5 %%. The CSV file beside this page also has the traces
 and seeds used to choose the rules, and the comparison with an earlier queue.
 
-Users' guesses are round, mostly 2 to 10 times too long, one in seven too short. "Guesses too short" are up to 5 times too short. In
-"half estimate", half of the jobs have estimates, wrong by up to five times either way, and no job has a name.
+Users' guesses are round numbers, mostly 2 to 10 times too long; one in seven is too short. "Guesses too short" are up to 5 times too short.
+In "half estimate", half of the jobs have estimates, wrong by up to five times either way, and no job has a name.
 
 ## The price of saying and allowing nothing
 
-The first row is the base: users give no estimates and let no job be stopped. Every row has the same jobs on the same GPUs.
+All figures are relative to the first row, in which users give no estimates and no job may be stopped. Every row has the same jobs on the same GPUs.
 
 `
 
@@ -502,11 +502,11 @@ func usersTables(now, before []felt, ts []predictionLoss, of string) []byte {
 
 const progressText = `# What reports of progress win
 
-Written by %s, on %s. Jobs, clusters and terms are those of [what estimates and
-checkpoints win you](sim-users.md)%s. Nobody estimates.
+Written by %s, on %s. Jobs, clusters and terms are the same as in [what estimates
+and checkpoints win you](sim-users.md)%s. No job has an estimate.
 
-Each line is relative to the same jobs without reports. Honest reports are in whole percent. A job with false reports
-follows one of six patterns: nearly done for a long time, done at once, random, back and forth, slower and
+Each line is relative to the same jobs without reports. Honest reports are in whole percent. False reports follow
+one of six patterns: nearly done for a long time, done at once, random, back and forth, slower and
 slower, faster and faster.
 
 `

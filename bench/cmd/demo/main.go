@@ -1,9 +1,8 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Command demo is `make demo`: one job mix on one real Nomad cluster with
-// emulated GPUs, first under plain Nomad, then under the placer. It shows
-// the results side by side.
+// Command demo is `make demo`. It runs one mix of jobs on a real Nomad cluster with emulated GPUs,
+// first under plain Nomad, then under the placer. It prints the results side by side.
 package main
 
 import (
@@ -44,8 +43,8 @@ const gpusPerNode = 4
 // others is the number of nodes with GPUs of the second model.
 func (o options) others() int { return max(1, o.Nodes/5) }
 
-// widest is the size of the widest gang. It leaves one node of the first model free, so it never
-// needs the outlier.
+// widest is the size of the widest gang. Such a gang leaves one node of the first model free, so it
+// never needs the outlier.
 func (o options) widest() int { return (o.Nodes - o.others() - 1) * gpusPerNode }
 
 func demo(ctx context.Context, o options) (err error) {
@@ -91,8 +90,8 @@ func demo(ctx context.Context, o options) (err error) {
 	return nil
 }
 
-// worthExplaining returns the job whose explanation the demo shows: one that is sensitive to slow
-// GPUs and fits on one node or across several.
+// worthExplaining returns the job whose explanation the demo prints: a job that is sensitive to
+// slow GPUs and fits both on one node and on several.
 func worthExplaining(jobs []replay.Job) string {
 	for _, j := range jobs {
 		if j.Class == pal.ClassA && j.GPUs() == gpusPerNode {
@@ -105,14 +104,14 @@ func worthExplaining(jobs []replay.Job) string {
 // penalty is PAL's locality penalty across nodes.
 const penalty = 1.7
 
-// work is by how much the work of the trace's jobs is reduced. The queue's times are reduced alike.
+// work is the divisor of the work of the trace's jobs, and of the queue's times.
 const work = 100
 
 func rules() replay.Rules { return replay.Rules{Penalty: penalty, Compress: work} }
 
 // drawJobs draws a mix with the sizes, models and arrivals of the Sia-Philly workloads. If PAL_DATA
-// is set, it takes the first jobs of workload 1 instead. The trace's work spans four orders of
-// magnitude; here it is limited.
+// is set, it takes the first jobs of workload 1 instead. drawJobs limits the jobs' work, because
+// the work in the trace spans four orders of magnitude.
 func drawJobs(o options) ([]replay.Job, error) {
 	t := trace.SiaPhilly(o.Seed, trace.Shape{Jobs: o.jobs, MaxGPUs: o.widest()})
 	if dir := paldata.Dir(); dir != "" {

@@ -16,15 +16,15 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// stage prints the progress and the results of the demo.
+// stage prints the demo's progress and results.
 type stage struct {
 	out   io.Writer
 	gpus  *replay.GPUs
 	start time.Time
 }
 
-// progress prints a line with the time since the start. Several goroutines may call it, because
-// each line is one write.
+// progress prints a line with the time since the start. Several goroutines may call progress at
+// once, because each line is one write.
 func (s *stage) progress(line string) {
 	fmt.Fprintf(s.out, "[%4.0f s] %s\n", time.Since(s.start).Seconds(), line)
 }
@@ -92,7 +92,7 @@ func (s *stage) compare(plain, placed *replay.Result) {
 	s.choice(placed)
 }
 
-// models lists how many GPUs there are of each model.
+// models returns a text with the number of GPUs of each model.
 func (s *stage) models() string {
 	var parts []string
 	for _, model := range s.gpus.Models() {
@@ -107,8 +107,7 @@ func short(model string) string {
 	return strings.TrimPrefix(strings.TrimPrefix(model, "Tesla "), "Quadro ")
 }
 
-// modelOf returns the model that a job ran on; "both" if it ran on both, as can happen under plain
-// Nomad.
+// modelOf returns the GPU model on which a job ran, or "both", which can happen under plain Nomad.
 func (s *stage) modelOf(j replay.JobResult) (model string) {
 	for _, ids := range j.GPUIDs {
 		for _, id := range ids {
@@ -122,7 +121,7 @@ func (s *stage) modelOf(j replay.JobResult) (model string) {
 	return model
 }
 
-// choice prints on which model the gangs of each class ran, and why.
+// choice prints the GPU model on which the gangs of each class ran, and why.
 func (s *stage) choice(r *replay.Result) {
 	models := s.gpus.Models()
 	if len(models) != 2 {

@@ -1,8 +1,9 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Command pal-rank is one process of an emulated training gang: see package rank. It reads the
-// environment that Nomad and the device plugin set or, with -slurm, the one that Slurm sets.
+// Command pal-rank is one process of an emulated training gang (package rank). It reads the
+// environment variables that Nomad and the device plugin set or, with -slurm, those that Slurm
+// sets.
 package main
 
 import (
@@ -61,7 +62,7 @@ func fromNomad(env func(string) string) (r rank.Rank, err error) {
 	return r, nil
 }
 
-// fromSlurm reads a task's GPUs as a program under Slurm does: by their numbers on the node.
+// fromSlurm reads a task's GPUs like a program under Slurm, by the GPUs' numbers on the node.
 func fromSlurm(env func(string) string, path string) (r rank.Rank, err error) {
 	r = rank.Rank{Job: env("SLURM_JOB_NAME"), Group: "ranks", Node: env("SLURMD_NODENAME")}
 	if r.Index, err = strconv.Atoi(env("SLURM_PROCID")); err != nil {

@@ -1,8 +1,8 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Command playground is `make playground`: a real Nomad cluster with emulated GPUs, the placer and
-// its page. It stays up until it is interrupted, and removes everything it created.
+// Command playground is `make playground`. It starts a real Nomad cluster with emulated GPUs, the
+// placer and its page. When it is interrupted, it removes everything that it created.
 package main
 
 import (
@@ -88,7 +88,7 @@ func play(ctx context.Context, o options) (err error) {
 	return placer.Stop()
 }
 
-// gangSize finds the count of a job's group.
+// gangSize matches the count of a job's group.
 var gangSize = regexp.MustCompile(`(?m)^(    count = )\d+`)
 
 // writeJobs writes the example jobs into a folder, with counts that suit the number of nodes.
@@ -109,14 +109,14 @@ func writeJobs(folder string, nodes int) error {
 	return nil
 }
 
-// config returns the agent's configuration: the demo's, with registration of jobs, including
-// dispatched and periodic ones.
+// config returns the agent's configuration: that of the demo, plus registration of jobs at the
+// agent, and support for dispatched and periodic jobs.
 func config(rpc string) string {
 	return strings.Replace(replay.Rules{Penalty: 1.7}.HCL(), "http {\n", "http {\n  register = true\n", 1) +
 		fmt.Sprintf("nomad {\n  rpc_address = %q\n}\n", rpc)
 }
 
-// typed is what the printed commands depend on.
+// typed has the values in the commands that explain prints.
 type typed struct {
 	bin, nomad   string
 	address, url string // addresses of Nomad and of the placer

@@ -11,17 +11,17 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/plot"
 )
 
-// near is the largest relative error at which the simulator counts as close to the measurement.
+// near is the largest relative error with which the simulator counts as close to the measurement.
 const near = 0.05
 
 // beside compares the measured average JCT (s) of one run with the simulated one.
 type beside struct {
 	seed                uint64
 	measured, simulated float64
-	low, high           float64 // range of the simulations with jitter; 0: none
+	low, high           float64 // range of the simulations with jitter; 0 without such simulations
 }
 
-// beside returns the comparisons for a line's runs; plain Nomad has none.
+// beside returns the comparisons for a line's runs. For plain Nomad it returns none.
 func (l *line) beside() []beside {
 	var out []beside
 	for _, r := range l.Raw {
@@ -48,7 +48,8 @@ func (b beside) close() bool { return math.Abs(b.off()) <= near }
 // with jitter.
 func (b beside) chance() bool { return b.low <= b.measured && b.measured <= b.high }
 
-// verdict reports whether the simulator is close, or off only by chance.
+// verdict returns "yes" if the simulator is close to the measurement, "by chance" if it differs only
+// by chance, otherwise "no".
 func (b beside) verdict() string {
 	switch {
 	case b.close():
@@ -67,7 +68,8 @@ func (b beside) cells() []string {
 	return []string{fmt.Sprint(b.seed), fmt.Sprintf("%.1f", b.measured), fmt.Sprintf("%.1f", b.simulated), fmt.Sprintf("%+.1f %%", 100*b.off()), jittered, b.verdict()}
 }
 
-// simulate counts the runs for which the simulator is close, or off only by chance.
+// simulate counts the runs for which the simulator is close to the measurement, or differs only by
+// chance.
 func (l *line) simulate() {
 	l.SimAvgJCT = l.median(func(r *replay.Result, _ replay.Summary) float64 {
 		if r.Predicted == nil {

@@ -25,10 +25,10 @@ import (
 type campaign struct {
 	options
 	tasks []task
-	// once does one run; tests replace it.
+	// once executes one run. Tests replace it.
 	once func(context.Context, task) (*replay.Result, error)
-	// busy is held while a cluster starts, because two starting clusters would slow down each
-	// other.
+	// busy is locked while a cluster starts, because two starting clusters would slow each other
+	// down.
 	busy     chan struct{}
 	progress io.Writer
 
@@ -101,8 +101,8 @@ func (o options) campaign() (*campaign, error) {
 	return c, c.takeUp()
 }
 
-// startable removes Slurm's lines if this machine cannot run Slurm. It fails if -modes names such a
-// line.
+// startable removes Slurm's lines if this machine cannot run Slurm. It returns an error if -modes
+// names a removed line.
 func (c *campaign) startable(chosen []scheduler, lacks string) ([]scheduler, error) {
 	some := slices.DeleteFunc(slices.Clone(chosen), func(s scheduler) bool { return s.limit != nil })
 	if lacks == "" || len(some) == len(chosen) {
@@ -115,8 +115,8 @@ func (c *campaign) startable(chosen []scheduler, lacks string) ([]scheduler, err
 	return some, nil
 }
 
-// takeUp continues an interrupted campaign: it reads the result file, and drops the tasks that the
-// file already has.
+// takeUp continues an interrupted campaign. It reads the result file, and removes the tasks whose
+// runs the file has.
 func (c *campaign) takeUp() error {
 	if !c.resume {
 		return nil
@@ -148,8 +148,8 @@ func commits(before, now string) string {
 	return strings.Join(all, ", ")
 }
 
-// run does the runs, parallel at a time. Then it does those that need the machine alone, one by
-// one. It ends when a run fails twice.
+// run executes the campaign, several runs at a time. Then it executes, one by one, the runs that
+// need the machine alone. It ends when a run fails twice.
 func (c *campaign) run(ctx context.Context) error {
 	var beside, alone []task
 	for _, t := range c.tasks {
@@ -182,7 +182,7 @@ func (c *campaign) runAll(ctx context.Context, tasks []task, parallel int) error
 	return runs.Wait()
 }
 
-// do makes one run and writes all results so far.
+// do executes one run and writes all results so far.
 func (c *campaign) do(ctx context.Context, t task) error {
 	begin := time.Now()
 	r, err := c.once(ctx, t)
@@ -210,7 +210,7 @@ func (c *campaign) say(who, line string) {
 	fmt.Fprintln(c.progress, line)
 }
 
-// onCluster runs the workload on a new cluster, so that no run affects another.
+// onCluster runs the workload on a new cluster, so that runs do not affect each other.
 func (c *campaign) onCluster(ctx context.Context, t task) (*replay.Result, error) {
 	setup := replay.Setup{
 		LightTasks: true,
@@ -256,8 +256,8 @@ func (c *campaign) onCluster(ctx context.Context, t task) (*replay.Result, error
 	return r, c.predictRun(t.scheduler, t.gpus, r)
 }
 
-// turn waits until no other task starts a cluster. done ends the turn; calling it again does
-// nothing.
+// turn waits until no other task is starting a cluster. done ends the turn. Further calls of done
+// do nothing.
 func (c *campaign) turn(ctx context.Context) (done func(), err error) {
 	select {
 	case c.busy <- struct{}{}:

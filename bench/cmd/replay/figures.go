@@ -14,7 +14,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/plot"
 )
 
-// readReport reads the runs of a result file and recomputes the figures.
+// readReport returns a report with the runs of a result file. It computes the figures again.
 func readReport(path string) (*report, error) {
 	r := &report{}
 	path = runsFile(path)
@@ -60,10 +60,10 @@ func (r *report) views() []view {
 	return out
 }
 
-// title adds the population to a figure's title.
+// title returns a figure's title with the population added.
 func (v view) title(text string) string { return text + " (" + populationName(v.outliers) + ")" }
 
-// theirs reports whether the line is plain Nomad's or Slurm's, not the placer's.
+// theirs reports whether a line is of plain Nomad or Slurm, not of the placer.
 func (l *line) theirs() bool { return !strings.HasPrefix(l.Scheduler, "pal-") }
 
 func (l *line) slurm() bool { return strings.HasPrefix(l.Scheduler, "slurm") }
@@ -75,8 +75,8 @@ func (l *line) title() string {
 	return l.Scheduler
 }
 
-// colours gives plain Nomad's and Slurm's lines the colours of baselines, and the placer's lines
-// the colours of ours.
+// colours returns the lines' colours: baseline colours for plain Nomad and Slurm, our colours for
+// the placer.
 func (v view) colours() []int {
 	out := make([]int, len(v.lines))
 	theirs, ours := 0, plot.Ours
@@ -92,8 +92,8 @@ func (v view) colours() []int {
 	return out
 }
 
-// bars draws a figure with one bar per line. each gives the values of the repetitions, whose range
-// the bar shows.
+// bars draws a figure with one bar per line. each returns a line's values, one per repetition. The
+// bar shows their range.
 func (v view) bars(name, title, label string, value func(*line) float64, each func(*replay.Result, replay.Summary) float64) plot.Bars {
 	b := plot.Bars{Name: name + v.suffix, Title: v.title(title), Label: label}
 	colours := v.colours()
@@ -132,7 +132,8 @@ func (v view) useful() plot.Figure {
 		func(l *line) float64 { return 100 * l.Useful }, func(_ *replay.Result, s replay.Summary) float64 { return 100 * s.Useful }).Figure()
 }
 
-// jctDistribution pools the repetitions. Unfinished jobs keep a curve below 100 %.
+// jctDistribution draws the distribution of JCTs, over all repetitions together. With unfinished
+// jobs, a curve stays below 100 %.
 func (v view) jctDistribution() plot.Figure {
 	f := plot.Lines{Name: "replay-jct" + v.suffix, Title: v.title("Jobs finished within a time after their submission"), Steps: true,
 		X: plot.Axis{Label: "job completion time, compressed seconds", Log: true}, Y: plot.Axis{Label: "% of all jobs", Ticks: []float64{0, 20, 40, 60, 80, 100}}}

@@ -19,13 +19,13 @@ import (
 
 // Typical durations on a cluster that is not busy, as measured in replays.
 const (
-	// usualStart is the time from when a gang can start until all its ranks run.
+	// usualStart is the time from the moment when a gang can start until all its ranks run.
 	usualStart = 75 * time.Millisecond
-	// usualEnd is the time from the end of a gang until its GPUs can serve another. Nomad's clients
-	// report changes of their allocations in batches, five a second.
+	// usualEnd is the time from the end of a gang until another gang can use its GPUs. Nomad's
+	// clients report changes of their allocations in batches, five a second.
 	usualEnd = 200 * time.Millisecond
-	// usualStop is how long a gang that is stopped for another still holds its GPUs. Most gangs for
-	// which another was stopped waited this long.
+	// usualStop is how long a gang that is stopped for another gang still holds its GPUs. Most
+	// gangs for which another gang was stopped waited this long.
 	usualStop = 300 * time.Millisecond
 )
 
@@ -34,7 +34,7 @@ const (
 type play func(g *replay.GPUs, jobs []replay.Job, seed uint64) (f sim.Figures, never int, err error)
 
 // foreseen is the simulator's forecast for one line. avg, geomean and makespan are sums of
-// logarithms, from which follow the geometric means over the repetitions.
+// logarithms over the repetitions, from which the geometric means are computed.
 type foreseen struct {
 	name                   string
 	avg, geomean, makespan float64
@@ -106,7 +106,7 @@ func (o options) foreseeable() []*foreseen {
 	}}}
 	for _, s := range o.schedulers() {
 		if s.limit != nil {
-			continue // Slurm is not simulated here; simulate's policies easy and easy-users come closest
+			continue // the simulator has no Slurm; its policies easy and easy-users are the most similar
 		}
 		if s.rules == nil {
 			all = append(all, &foreseen{name: s.name, jobs: o.plainly(s)})

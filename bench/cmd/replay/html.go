@@ -40,7 +40,7 @@ func (r *report) marginTable() *plot.Table {
 	return t
 }
 
-// sections returns the sections about one population, without empty ones.
+// sections returns the sections about one population. It omits empty sections.
 func (v view) sections() []plot.Section {
 	held := plot.Section{Title: v.title("Gangs half placed"), Notes: []string{fmt.Sprintf("Share of the gangs with several allocations in which some ranks held GPUs in vain: for more than %v per GPU, or until the end of the run. Held in vain: GPU time of ranks that waited for the rest of their gang. Never finished: jobs, over all repetitions, in runs that were ended because of a deadlock or after %.0f s.", replay.HalfPlacedFor, v.BoundS)},
 		Table: v.halved()}

@@ -126,6 +126,6 @@ func (o options) workloadJobs(seed uint64) ([]replay.Job, error) {
 	return jobs, nil
 }
 
-// overloadJobs is how many jobs are drawn to choose those of an overloaded hour from; overloadSeed
-// is added to their seed.
+// overloadJobs is how many jobs are drawn, from which the jobs of an overloaded hour are chosen.
+// overloadSeed is added to the seed of these jobs.
 const overloadSeed, overloadJobs = 1000, 10_000

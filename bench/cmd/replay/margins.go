@@ -24,14 +24,13 @@ type margin struct {
 	Scheduler  string `json:"scheduler"`
 	Preemption bool   `json:"preemption"`
 	Against    string `json:"against"`
-	// Pairs is the number of repetitions compared. Repetitions in which plain Nomad deadlocked have
-	// no ratio and are left out, as are those in which the placer did not finish all jobs, or the
-	// other line none.
+	// Pairs is the number of compared repetitions. A repetition has no ratio if plain Nomad
+	// deadlocked, if the placer did not finish all jobs, or if the other line finished no job.
 	Pairs      int `json:"pairs"`
 	Deadlocked int `json:"deadlocked"`
 	Unfinished int `json:"unfinished"`
-	// AtLeast: the other line did not finish all jobs of all pairs. Unfinished jobs count as if
-	// they had finished at the end of the run, so the true margins are larger.
+	// AtLeast reports whether the other line left jobs unfinished. Unfinished jobs count as if they
+	// had finished at the end of the run, so the true margins are larger.
 	AtLeast    bool   `json:"at_least"`
 	GeomeanJCT *ratio `json:"geomean_jct,omitempty"`
 	Useful     *ratio `json:"useful_utilization,omitempty"`
@@ -46,7 +45,8 @@ type ratio struct {
 	Low  float64 `json:"low,omitempty"`
 	High float64 `json:"high,omitempty"`
 	// Target is the largest (JCT, makespan) or smallest (utilization) ratio that meets the target;
-	// 0: no target. Met reports whether the mean meets it, Surely whether the whole interval does.
+	// 0: no target. Met reports whether the mean meets the target, Surely whether the whole
+	// interval does.
 	Target float64 `json:"target,omitempty"`
 	Met    bool    `json:"met"`
 	Surely bool    `json:"surely_met"`
@@ -94,7 +94,8 @@ func (l *line) against(o *line) *margin {
 	return m
 }
 
-// newRatio treats a target above 1 as a minimum, one below 1 as a maximum.
+// newRatio returns the ratio of paired values. A target above 1 is a minimum, a target below 1 a
+// maximum.
 func newRatio(xs []float64, target float64) *ratio {
 	if len(xs) == 0 {
 		return nil
@@ -113,7 +114,7 @@ func newRatio(xs []float64, target float64) *ratio {
 	return r
 }
 
-// String formats the change in percent.
+// String returns the change in percent.
 func (r *ratio) String() string {
 	if r == nil {
 		return "–"
@@ -125,7 +126,7 @@ func (r *ratio) String() string {
 	return fmt.Sprintf("%s %% (%s…%s)", change(r.Mean), change(r.Low), change(r.High))
 }
 
-// verdict reports which of the three targets are met.
+// verdict returns a text that says which of the three targets are met.
 func (m *margin) verdict() string {
 	if m.Pairs == 0 {
 		return "–"

@@ -22,8 +22,8 @@ const (
 func modelNames() []string { return []string{v100, k80} }
 
 // gavelApps are applications with speeds like those that Gavel (OSDI'20) measured on one GPU, with
-// the job alone on it. Each speed is the rate on a K80 divided by that on a V100: the geometric
-// mean over the application's batch sizes, rounded. Source: stanford-futuredata/gavel,
+// the job alone on the GPU. Each speed is the rate on a K80 divided by the rate on a V100, as the
+// rounded geometric mean over the application's batch sizes. Source: stanford-futuredata/gavel,
 // scheduler/simulation_throughputs.json.
 func gavelApps() []trace.App {
 	app := func(name string, class pal.AppClass, onK80 float64) trace.App {
@@ -39,8 +39,8 @@ func gavelApps() []trace.App {
 	}
 }
 
-// twoModels changes the GPUs of every second node to the other model. PM scores stay, because they
-// compare GPUs of one model.
+// twoModels changes the GPUs of every second node to the other model. The PM scores stay the same,
+// because they compare GPUs of one model.
 func twoModels(g *replay.GPUs, nodes int) (*replay.GPUs, error) {
 	if nodes%2 != 0 {
 		return nil, fmt.Errorf("-models needs an even number of -nodes, not %d", nodes)
@@ -59,16 +59,16 @@ func twoModels(g *replay.GPUs, nodes int) (*replay.GPUs, error) {
 	return two, err
 }
 
-// choice is how a job's GPU model is chosen; "" if there is only one.
+// choice is the way in which a job's GPU model is chosen; "" if the cluster has only one model.
 type choice string
 
 const (
-	anyModel     choice = "any"     // nobody chooses: the job runs on whichever model has room
+	anyModel     choice = "any"     // the job runs on any model with enough free GPUs
 	fastestModel choice = "fastest" // a constraint restricts the job to its fastest model
 	saidSpeeds   choice = "speed"   // nomad-pal chooses, by the speeds that the author states (pal_speed)
 )
 
-// tell adds the author's constraint or hint to the job.
+// tell adds the constraint or hint about the GPU model to the job.
 func (c choice) tell(j *replay.Job) {
 	for _, a := range gavelApps() {
 		if a.Name != j.App {

@@ -11,14 +11,14 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/plot"
 )
 
-// overhead is the cost of placing, for one line.
+// overhead is the cost of placing gangs, for one line.
 type overhead struct {
 	// FreeP50 is the median time to the start, for jobs that found an empty queue and free GPUs
 	// when they were submitted.
 	FreeP50 float64 `json:"submitted_to_running_s,omitempty"`
-	// DecidedP50 and StartedP50 are medians over the gangs that ran once. The first is the time
-	// from when the gang was submitted and its GPUs were free until Nomad had placed all of it; the
-	// second is the time from then until all its ranks run.
+	// DecidedP50 and StartedP50 are medians over the gangs that ran once. DecidedP50 is the time
+	// until Nomad had placed the whole gang, since the gang was submitted and its GPUs were free.
+	// StartedP50 is the time from the placement until all ranks run.
 	DecidedP50 float64 `json:"free_to_placed_s,omitempty"`
 	StartedP50 float64 `json:"placed_to_running_s,omitempty"`
 	// PlacerCPU and PlacerRSS are medians over the repetitions; absent under plain

@@ -14,8 +14,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/bench/replay"
 )
 
-// report is the result file. People read the version without the raw runs; reports are made from
-// the version with them.
+// report is the result file. People read the version without the raw runs. Programs make reports
+// from the version with the raw runs.
 type report struct {
 	command.Provenance
 	Seed        uint64    `json:"seed"` // seed of the first repetition
@@ -42,7 +42,8 @@ type line struct {
 	Population  string `json:"population"`
 	Outliers    int    `json:"outliers"`
 	Repetitions int    `json:"repetitions"`
-	// Finished is how many jobs finished, Unfinished how many did not in all repetitions together.
+	// Finished is the number of jobs that finished. Unfinished is the number of jobs that did not
+	// finish, in all repetitions together.
 	Finished   float64 `json:"finished_jobs"`
 	Unfinished int     `json:"unfinished_jobs_in_all"`
 	// DeadlockedRuns is how many runs ended because of a deadlock, BoundedRuns how many reached the
@@ -51,10 +52,10 @@ type line struct {
 	BoundedRuns    int     `json:"bounded_runs"`
 	GeomeanJCT     float64 `json:"geomean_jct_s"`
 	AvgJCT         float64 `json:"avg_jct_s"`
-	// AvgJCTAll includes unfinished jobs as if they had finished at the end of their run; a lower
-	// bound.
+	// AvgJCTAll includes unfinished jobs as if they had finished at the end of their run, so it is
+	// a lower bound.
 	AvgJCTAll float64 `json:"avg_jct_all_at_least_s"`
-	// AvgJCTLow and AvgJCTHigh are the lowest and the highest of the repetitions.
+	// AvgJCTLow and AvgJCTHigh are the averages of the fastest and the slowest repetition.
 	AvgJCTLow  float64 `json:"avg_jct_low_s"`
 	AvgJCTHigh float64 `json:"avg_jct_high_s"`
 	// CI are 95 % confidence intervals of the mean over the repetitions, whose
@@ -63,8 +64,8 @@ type line struct {
 	// SimAvgJCT is the simulator's average, over the jobs that finished in the measured runs; 0
 	// under plain Nomad.
 	SimAvgJCT float64 `json:"simulated_avg_jct_s,omitempty"`
-	// SimClose is how many runs the simulator predicts within 5 %. SimChance is how many of the
-	// other runs lie in the range of its simulations with jitter.
+	// SimClose is the number of runs that the simulator predicts within 5 %. SimChance is the
+	// number of other runs in the range of the simulations with jitter.
 	SimClose  int      `json:"simulated_within_5_percent,omitempty"`
 	SimChance int      `json:"simulated_within_chance,omitempty"`
 	Overhead  overhead `json:"overhead"`
@@ -116,8 +117,8 @@ func populationName(outliers int) string {
 	return fmt.Sprintf("%d outliers", outliers)
 }
 
-// sameAs returns an error unless the runs of another report were made like ours, so that both can
-// be in one file.
+// sameAs returns an error unless the runs of another report were made with the same settings, so
+// that one file can have both.
 func (r *report) sameAs(o *report) error {
 	for _, v := range []struct {
 		name      string
@@ -168,7 +169,7 @@ func (r *report) add(t task, res *replay.Result) {
 	r.Margins = r.margins()
 }
 
-// of returns the repetition with that seed; nil if there is none.
+// of returns the repetition with this seed, nil if the line has none.
 func (l *line) of(seed uint64) *replay.Result {
 	for _, raw := range l.Raw {
 		if raw.Seed == seed {
@@ -226,7 +227,7 @@ func geomeanJCT(_ *replay.Result, s replay.Summary) float64 { return s.GeomeanJC
 func makespan(_ *replay.Result, s replay.Summary) float64   { return s.Makespan.Seconds() }
 func useful(_ *replay.Result, s replay.Summary) float64     { return s.Useful }
 
-// median returns the median of a figure over the repetitions.
+// median returns a figure's median over the repetitions.
 func (l *line) median(f func(*replay.Result, replay.Summary) float64) float64 {
 	return replay.Median(l.each(f))
 }
@@ -260,8 +261,8 @@ func percentile(r *replay.Result, p float64) float64 {
 	return xs[int(p*float64(len(xs)-1))]
 }
 
-// runsFile returns the path of the file beside the result file that also has the raw runs. Reports
-// are made from it.
+// runsFile returns the path of the file beside the result file that also has the raw runs, from
+// which reports are made.
 func runsFile(path string) string { return strings.TrimSuffix(path, ".json") + "-runs.json.gz" }
 
 func (r *report) write(path string) error {

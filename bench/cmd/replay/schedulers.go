@@ -22,11 +22,11 @@ type scheduler struct {
 	rules     *replay.Rules // the placer's configuration; nil: plain Nomad or Slurm
 	giveUp    time.Duration // how long a rank waits for its gang, uncompressed
 	preempt   bool          // jobs may be stopped
-	alone     bool          // a run of it needs the whole machine
+	alone     bool          // a run needs the whole machine
 	asked     bool          // runs only if -modes names it
-	choose    choice        // how a job's GPU model is chosen, in lines about GPU models
-	// limit returns, for a seed, the estimate of run times that Slurm gets as time limits. nil:
-	// the line does not run on Slurm.
+	choose    choice        // in lines about GPU models: the way in which a job's GPU model is chosen
+	// limit returns, for a seed, the estimate of run times that Slurm gets as time limits. It is
+	// nil if the line does not run on Slurm.
 	limit func(seed uint64) sim.Estimate
 }
 
@@ -40,8 +40,8 @@ const restart = 60 * time.Second
 // iteration.
 const iteration = 250 * time.Millisecond
 
-// restartCost is the queue's estimate of what a restart costs: loading a checkpoint, starting,
-// stopping, and the work since the last iteration.
+// restartCost is the queue's estimate of the time that a restart costs: to load a checkpoint, to
+// start, to stop, and to repeat the work since the last iteration.
 func restartCost(compress float64) time.Duration {
 	return time.Duration(float64(restart)/compress) + usualStart + usualStop + iteration/2
 }
@@ -55,15 +55,15 @@ func (o options) timing() sim.Config {
 // never is the give-up time of gangs that wait without limit.
 const never = 1000 * time.Hour
 
-// schedulers returns the schedulers to compare. The placer starts only whole gangs; its ranks give
-// up after the longer of plain Nomad's two times.
+// schedulers returns the schedulers to compare. The placer starts only whole gangs, so their ranks
+// give up only after the longer of plain Nomad's two times.
 func (o options) schedulers() []scheduler {
 	const hurried, patient = 10 * time.Minute, 30 * time.Minute
 	rules := func(placement pal.PolicyName, order queue.Order) *replay.Rules {
 		return &replay.Rules{Penalty: penalty, Placement: placement, Order: order, MaxWait: o.maxWait, Compress: o.compress,
 			Restart: restartCost(o.compress)}
 	}
-	// strict gives overdue gangs all of the cluster, not a share: they go before everything else.
+	// strict lets overdue gangs go before all other gangs, with the whole cluster as their share.
 	// No configuration key does this.
 	strict := rules("", "")
 	strict.OverdueShare = 1
@@ -89,12 +89,13 @@ func (o options) schedulers() []scheduler {
 	}
 }
 
-// place returns the rank of a scheduler in the comparison.
+// place returns the position of a scheduler in the comparison.
 func place(name string, preempt bool) int {
 	return slices.IndexFunc(options{compress: 1}.schedulers(), func(s scheduler) bool { return s.name == name && s.preempt == preempt })
 }
 
-// chosen returns the schedulers that -modes names; without -modes, all that need not be named.
+// chosen returns the schedulers that -modes names or, without -modes, all except those that run
+// only if -modes names them.
 func (o options) chosen() ([]scheduler, error) {
 	all := o.schedulers()
 	if o.modes == "" {

@@ -13,16 +13,16 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/plot"
 )
 
-// waits is how long a line's gangs did not run in total: medians over its repetitions, in
-// compressed seconds.
+// waits has the total times for which a line's gangs did not run, as medians over its repetitions,
+// in compressed seconds.
 type waits struct {
 	Avg     float64 `json:"avg_s"`
 	P99     float64 `json:"p99_s"`
 	Longest float64 `json:"longest_s"`
 	// Overdue is how many gangs waited longer than max_wait.
 	Overdue float64 `json:"longer_than_max_wait"`
-	// Promised is the queue's bound for the gang that waited longest. Used is the largest part of
-	// its own bound that any gang waited. Both are 0 under plain Nomad.
+	// Promised is the queue's bound for the gang that waited longest. Used is the largest ratio of
+	// a gang's wait to the gang's own bound. Both are 0 under plain Nomad.
 	Promised float64 `json:"promised_s,omitempty"`
 	Used     float64 `json:"of_promise,omitempty"`
 }

@@ -15,18 +15,19 @@ import (
 	"github.com/nomad-pal/nomad-pal/bench/replay"
 )
 
-// gpusPerClient is enough for 16 clients to run a thousand jobs at once.
+// gpusPerClient is the number of GPUs of a client, enough for 16 clients to run a thousand jobs at
+// once.
 const gpusPerClient = 64
 
-// clients has the results of crowds on a cluster of real clients, where jobs run. Each task is a
-// process; its driver starts it and does nothing more (bench/rankdriver).
+// clients has the results of crowds on a cluster of real clients, on which jobs really run. Each
+// task is a process, which its driver only starts (bench/rankdriver).
 type clients struct {
 	Nodes int     `json:"nodes"`
 	GPUs  int     `json:"gpus"`
 	Agent []crowd `json:"agent"`
 	Gated []crowd `json:"gated"`
 	Plain []crowd `json:"plain"`
-	// Gangs on these clients and, if Slurm is installed, on as many nodes of Slurm.
+	// Gangs on these clients and, if Slurm is installed, on the same number of Slurm's nodes.
 	PlainGangs *gangs `json:"plain_gangs,omitempty"`
 	AgentGangs *gangs `json:"agent_gangs,omitempty"`
 	SlurmGangs *gangs `json:"slurm_gangs,omitempty"`
@@ -69,7 +70,7 @@ func sleeps() *api.Task {
 	return t
 }
 
-// crowdRound is [bed.round] for crowds, and for gangs that run.
+// crowdRound measures crowds, and gangs on real clients, like [bed.round].
 func (b *bed) crowdRound(ctx context.Context, round int, sizes []int, all map[how]*taken) (err error) {
 	if err := b.crowdsOf(ctx, plain, round, sizes, all[plain]); err != nil {
 		return fmt.Errorf("plain Nomad: %w", err)

@@ -18,10 +18,11 @@ import (
 
 // extremes has single measurements at 1,000 nodes × 8 GPUs.
 type extremes struct {
-	// WideGPUs is the size of one wide gang, WideMS the time to place it.
+	// WideGPUs is the size of a wide gang, WideMS the time to place this gang.
 	WideGPUs int     `json:"wide_gang_gpus"`
 	WideMS   float64 `json:"wide_gang_ms"`
-	// Queued jobs are submitted at once while no GPU is free. Then the placer is restarted.
+	// Queued is the number of jobs that are submitted at once while no GPU is free. Then the placer
+	// is restarted.
 	Queued        int     `json:"queued_jobs"`
 	QueuedRSS     float64 `json:"placer_rss_mb"`
 	RestartMS     float64 `json:"first_placement_after_restart_ms"`
@@ -116,7 +117,7 @@ func (b *bed) settle(ctx context.Context) error {
 	return settled(ctx, pids...)
 }
 
-// settled waits until the processes are nearly idle, but for at most half a minute.
+// settled waits until the processes are nearly idle, at most for half a minute.
 func settled(ctx context.Context, pids ...int) error {
 	used := func() (all float64) {
 		for _, pid := range pids {

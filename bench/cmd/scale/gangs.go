@@ -19,8 +19,9 @@ type gangs struct {
 	// one after the other.
 	P50 float64 `json:"run_p50_ms"`
 	P99 float64 `json:"run_p99_ms"`
-	// PerS is the gangs of a burst per second, until all members of all gangs run: the median of
-	// the rounds. Low and High are the slowest and the fastest round.
+	// PerS is the number of a burst's gangs divided by the seconds until all members of all gangs
+	// run, as the median of the rounds. Low and High are the values of the slowest and the fastest
+	// round.
 	PerS float64 `json:"gangs_per_s"`
 	Low  float64 `json:"gangs_per_s_low"`
 	High float64 `json:"gangs_per_s_high"`
@@ -34,12 +35,13 @@ func (x *taken) gangs() *gangs {
 // pacedGangs is how many gangs are submitted one after the other.
 const pacedGangs = 20
 
-// burst returns how many gangs are submitted at once: half of what fits on the nodes.
+// burst returns how many gangs are submitted at once, half of the gangs that fit on the nodes.
 func (o options) burst() int {
 	return max(1, o.clients*gpusPerClient/(gangTasks*gangGPUs)/2)
 }
 
-// gangsRun submits gangs one after the other, each once the previous one runs, and then a burst.
+// gangsRun submits gangs one after the other, each when the previous gang runs, and then submits a
+// burst.
 func (b *bed) gangsRun(ctx context.Context, w *watcher, h how, name string, x *taken) error {
 	gang := func(id string) *api.Job { return b.gang(id, h, gangTasks, gangGPUs) }
 	ran, err := b.oneByOne(ctx, h, name+"-paced", pacedGangs, gang, w.runs)
@@ -59,7 +61,7 @@ func (b *bed) gangsRun(ctx context.Context, w *watcher, h how, name string, x *t
 	return b.stopAll(ctx, name+"-burst", burst)
 }
 
-// gangTable compares the ways to start gangs; nil for results without gangs.
+// gangTable returns a table that compares the ways to start gangs, nil for results without gangs.
 func (c *clients) gangTable() []plot.Section {
 	if c.PlainGangs == nil {
 		return nil

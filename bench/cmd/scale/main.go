@@ -1,9 +1,10 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Command scale is `make scale`: one real Nomad server with thousands of simulated nodes of 8 GPUs
-// (bench/simnodes), on which plain Nomad and then the placer place gangs. It measures the speed and
-// the cost of both. It writes a JSON file and prints tables; -html writes a report with plots.
+// Command scale is `make scale`. It runs one real Nomad server with thousands of simulated nodes of
+// 8 GPUs (bench/simnodes), on which plain Nomad and then the placer place gangs. It measures the
+// speed and the cost of both, writes a JSON file and prints tables. With -html it writes a report
+// with plots.
 package main
 
 import (
@@ -141,8 +142,8 @@ func (b *bed) inUse(ctx context.Context) (err error) {
 	return nil
 }
 
-// connect returns a client that requests no compression, like the placer's. Compression would take
-// a good part of the server's time.
+// connect returns a client that, like the placer's client, requests no compression. Compression
+// would take much of the server's time.
 func connect(url string) (*api.Client, error) {
 	c, err := nomad.NewClient(&api.Config{Address: url}, "")
 	if err != nil {
@@ -156,7 +157,8 @@ func say(line string) { fmt.Fprintln(os.Stderr, " ", line) }
 // rack is the number of nodes in a rack.
 const rack = 16
 
-// startPlacer starts the agent and waits until it prints the address of its API; stop ends it.
+// startPlacer starts the agent and waits until the agent prints the address of its API. stop ends
+// the agent.
 func (b *bed) startPlacer(ctx context.Context) (pid int, stop func() error, err error) {
 	p, err := b.StartPlacer(cluster.PlacerOptions{Config: "http {\n  bind_port = 0\n  register = true\n}\n"})
 	if err != nil {

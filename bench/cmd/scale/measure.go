@@ -24,10 +24,9 @@ type point struct {
 	Nodes int `json:"nodes"`
 	GPUs  int `json:"gpus"`
 	Burst int `json:"burst_gangs"`
-	// There are three ways to place jobs. The embedded way is the placer's usual one: jobs are
-	// registered at its agent, as nomad-pal run does if it knows an agent. Gated: jobs are
-	// registered at Nomad with the gate, and the placer finds them. Plain: plain Nomad places jobs
-	// without a gate.
+	// A job can be placed in three ways. Embedded: the job is registered at the placer's agent, as
+	// nomad-pal run does if it knows an agent. Gated: the job is registered at Nomad with the gate,
+	// and the placer finds the job. Plain: plain Nomad places the job, which has no gate.
 	way
 	Gated way `json:"gated"`
 	Plain way `json:"plain"`
@@ -37,19 +36,19 @@ type point struct {
 	ServerRSS  float64 `json:"server_rss_mb"`
 }
 
-// way has the measurements of one way to place jobs, over all rounds.
+// way has the measurements of one way to place jobs, from all rounds.
 type way struct {
-	// GangsPerS is the gangs of a burst that are placed per second: the median of the rounds. Low
-	// and High are the slowest and the fastest round.
+	// GangsPerS is how many gangs of a burst are placed per second, as the median of the rounds.
+	// Low and High are the values of the slowest and the fastest round.
 	GangsPerS float64 `json:"gangs_per_s"`
 	Low       float64 `json:"gangs_per_s_low"`
 	High      float64 `json:"gangs_per_s_high"`
-	// P50 and P99 are times from a job's registration until all its allocations exist. They are
-	// over the jobs of all rounds, submitted one after the other.
+	// P50 and P99 are percentiles of the time from a job's registration until all its allocations
+	// exist, over the jobs that are submitted one after the other in all rounds.
 	P50 float64 `json:"place_p50_ms"`
 	P99 float64 `json:"place_p99_ms"`
-	// The processor time of a burst, a mean over the rounds: of Nomad's server, of the placer, of
-	// the simulated nodes and of this program.
+	// The processor time of Nomad's server, the placer, the simulated nodes and this program during
+	// a burst, as means over the rounds.
 	ServerCPU float64 `json:"server_cpu_s"`
 	PlacerCPU float64 `json:"placer_cpu_s"`
 	SimCPU    float64 `json:"simnodes_cpu_s"`
@@ -57,16 +56,16 @@ type way struct {
 	Crowds    []crowd `json:"crowds,omitempty"`
 }
 
-// crowd is the result for a number of one-GPU jobs that are submitted at once: the median time
-// until a job runs. All times count from the submission of the first job, because a client that
-// gets a late answer also submits its next job late.
+// crowd is the median time until a job runs, for a number of one-GPU jobs that are submitted at
+// once. All times count from the submission of the first job, because a client that gets a late
+// answer also submits its next job late.
 type crowd struct {
 	Jobs int     `json:"jobs"`
 	P50  float64 `json:"run_p50_ms"`
 }
 
-// crowds returns the sizes of crowds. A crowd must leave some GPU free, and clusters of more than
-// 1,000 nodes get only the first size.
+// crowds returns the sizes of crowds. A crowd must leave at least one GPU free, and clusters of
+// more than 1,000 nodes get only the first size.
 func crowds(nodes int) []int {
 	switch {
 	case nodes < 250:
@@ -95,9 +94,9 @@ func (o options) point(ctx context.Context, nodes int) (p point, err error) {
 	return p, nil
 }
 
-// round measures each way once: plain Nomad without a placer, then the placer's two ways, which
-// take turns to go first. A machine's speed changes from minute to minute, so more rounds tell more
-// than longer bursts.
+// round measures each way once: plain Nomad without a placer, then the placer's two ways, whose
+// order changes with each round. A machine's speed changes from minute to minute, so more rounds
+// give better results than longer bursts.
 func (b *bed) round(ctx context.Context, round int, p *point, all map[how]*taken) (err error) {
 	server, sim := b.Servers()[0].PID(), b.sim.PID()
 	if err := b.measure(ctx, plain, round, p.Burst, b.o.paced, pids{server, 0, sim}, all[plain]); err != nil {
@@ -134,7 +133,7 @@ func turns(round int) []how {
 	return []how{gated, agent}
 }
 
-// idle returns the share of one core that a process uses while nothing happens.
+// idle returns the share of one core that a process uses without work.
 func idle(ctx context.Context, pid int) (percent float64, err error) {
 	const span = 10 * time.Second
 	before := cpuSeconds(pid)
@@ -152,10 +151,10 @@ func (p pids) cpu() [4]float64 {
 	return [4]float64{cpuSeconds(p.server), cpuSeconds(p.placer), cpuSeconds(p.sim), cpuSeconds(os.Getpid())}
 }
 
-// how is the way in which jobs are submitted. The names of the jobs begin with it.
+// how is a way to submit jobs. The names of the submitted jobs begin with it.
 type how string
 
-// The ways of [point]. warm is a way that is not measured.
+// The ways to submit jobs that [point] has. warm is a way without measurements.
 const (
 	plain how = "plain"
 	gated how = "gated"
@@ -163,7 +162,7 @@ const (
 	warm  how = "warm"
 )
 
-// taken has the measurements so far of one way.
+// taken has the measurements of one way so far.
 type taken struct {
 	rates  []float64 // gangs/s of the bursts
 	placed []float64 // ms, for gangs submitted one after the other
@@ -190,8 +189,8 @@ func (x *taken) medians() (all []crowd) {
 	return all
 }
 
-// measure submits gangs one after the other, each once the previous one is placed, then a burst,
-// then crowds. It stops all of them at the end.
+// measure submits gangs one after the other, each when the previous gang is placed, then a burst,
+// then crowds. At the end it stops all jobs.
 func (b *bed) measure(ctx context.Context, h how, round, burst, paced int, ps pids, x *taken) error {
 	w, err := b.watch(ctx)
 	if err != nil {
@@ -223,8 +222,8 @@ func (b *bed) measure(ctx context.Context, h how, round, burst, paced int, ps pi
 	return b.forget(ctx, name)
 }
 
-// measureCrowds submits crowds of these sizes, one after the other. It stops each crowd once it
-// runs.
+// measureCrowds submits crowds of these sizes, one after the other. It stops each crowd when all of
+// its jobs run.
 func (b *bed) measureCrowds(ctx context.Context, w *watcher, h how, name string, sizes []int, x *taken) error {
 	for _, n := range sizes {
 		if err := b.settle(ctx); err != nil {
@@ -245,8 +244,9 @@ func (b *bed) measureCrowds(ctx context.Context, w *watcher, h how, name string,
 }
 
 // forget waits until Nomad is idle, purges the jobs whose names begin with name, and makes Nomad
-// drop their evaluations and allocations. Otherwise they would slow down the next measurement: the
-// server counts all jobs every second, and its garbage collector examines everything it keeps.
+// drop their evaluations and allocations. Otherwise these objects would slow down the next
+// measurement, because the server counts all jobs every second, and its garbage collector examines
+// all objects.
 func (b *bed) forget(ctx context.Context, name string) error {
 	if err := b.settle(ctx); err != nil {
 		return err
@@ -266,9 +266,9 @@ func (b *bed) forget(ctx context.Context, name string) error {
 }
 
 // oneByOne submits n jobs one after the other and returns how long each took, in ms. The function
-// there returns when a job was placed or started; then the next job is submitted. oneByOne stops
-// the jobs only at the end. A client reports its changes in batches, one after the other, so the
-// end of a job would delay the next one's start on the same node.
+// there returns the time at which a job was placed or started; then oneByOne submits the next job.
+// oneByOne stops the jobs only at the end. A client reports its changes in batches, one after the
+// other, so the end of a job would delay the next job's start on the same node.
 func (b *bed) oneByOne(ctx context.Context, h how, name string, n int, job func(id string) *api.Job, there func(context.Context, string, int) (time.Time, error)) ([]float64, error) {
 	var latencies []float64
 	for i := range n {
@@ -309,8 +309,9 @@ func (b *bed) crowd(ctx context.Context, w *watcher, h how, name string, n int) 
 	return percentile(latencies, 0.5), b.stopAll(ctx, name, n)
 }
 
-// burst submits n gangs at once, eight requests at a time. The function there returns when a gang
-// was placed or started. burst returns the gangs per second until that time of the last gang.
+// burst submits n gangs at once, eight requests at a time. The function there returns the time at
+// which a gang was placed or started. burst returns n divided by the seconds until this time of the
+// last gang.
 func (b *bed) burst(ctx context.Context, h how, name string, n int, there func(context.Context, string, int) (time.Time, error)) (rate float64, err error) {
 	began := time.Now()
 	if err := b.submitAll(ctx, h, n, func(i int) *api.Job { return b.gang(fmt.Sprintf("%s-%d", name, i), h, 2, 4) }); err != nil {
@@ -332,7 +333,7 @@ func (b *bed) burst(ctx context.Context, h how, name string, n int, there func(c
 // sides is how many requests to submit or stop jobs run in parallel.
 const sides = 8
 
-// fromAllSides calls f for 0…n-1, at most sides calls at once.
+// fromAllSides calls f for 0…n-1. At most sides of these calls run at once.
 func fromAllSides(n int, f func(i int) error) error {
 	var g errgroup.Group
 	g.SetLimit(sides)
@@ -367,7 +368,8 @@ func (b *bed) submit(ctx context.Context, h how, j *api.Job) (time.Time, error) 
 	return began, nil
 }
 
-// gang is a batch job of members × GPUs that runs until it is stopped.
+// gang returns a batch job with a number of members and of GPUs for each. The job runs until it is
+// stopped.
 func (b *bed) gang(id string, h how, members, gpus int) *api.Job {
 	j := api.NewBatchJob(id, id, "global", 50)
 	j.Datacenters = []string{"*"}

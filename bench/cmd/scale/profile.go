@@ -24,7 +24,7 @@ func (o options) serverHCL() string {
 	return "enable_debug = true"
 }
 
-// profile writes a CPU profile of Nomad's server for the next seconds, if -profiles is set. stop
+// profile starts a CPU profile of Nomad's server over the next seconds, if -profiles is set. stop
 // waits until the profile is written.
 func (b *bed) profile(ctx context.Context, name string) (stop func() error) {
 	if b.o.profiles == "" {

@@ -25,7 +25,7 @@ func looks() []plot.Series {
 	}
 }
 
-// growth plots values against the number of nodes.
+// growth returns a plot of values by number of nodes.
 func (r *report) growth(name, title, unit string, log bool, series map[string]func(point) float64) plot.Figure {
 	f := plot.Lines{Name: name, Title: title, Marks: true, X: plot.Axis{Label: "nodes of 8 GPUs", Log: true}, Y: plot.Axis{Label: unit, Log: log}}
 	for _, p := range r.Points {
@@ -95,7 +95,7 @@ func (r *report) Page() plot.Page {
 	return p
 }
 
-// crowdTable shows how long jobs that are submitted at once take to run. It returns nil without
+// crowdTable returns a table of the times until jobs run that are submitted at once, nil without
 // crowds.
 func crowdTable(title string, plain, agent, gated []crowd) []plot.Section {
 	if len(plain) == 0 {

@@ -21,7 +21,7 @@ type slurmBed struct {
 	started string // folder in which each task creates a file when it starts
 }
 
-// onSlurm measures gangs on Slurm; nil if this machine has no Slurm.
+// onSlurm returns the measurements of gangs on Slurm, nil if this machine has no Slurm.
 func (o options) onSlurm(ctx context.Context) (g *gangs, err error) {
 	if lacks := slurm.Missing(false); lacks != "" {
 		say("gangs without Slurm: " + lacks)
@@ -49,7 +49,7 @@ func (o options) onSlurm(ctx context.Context) (g *gangs, err error) {
 	return x.gangs(), nil
 }
 
-// round is [bed.gangsRun] on Slurm.
+// round measures gangs on Slurm, like [bed.gangsRun] on Nomad.
 func (b *slurmBed) round(ctx context.Context, name string, burst int, x *taken) error {
 	for i := range pacedGangs {
 		began, id := time.Now(), fmt.Sprintf("%s-paced-%d", name, i)
@@ -94,7 +94,7 @@ func (b *slurmBed) submit(ctx context.Context, id string) error {
 	return err
 }
 
-// runs waits until all tasks of a gang run and returns when the last of them started.
+// runs waits until all tasks of a gang run, and returns the time at which the last task started.
 func (b *slurmBed) runs(ctx context.Context, id string) (last time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()

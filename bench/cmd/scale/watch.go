@@ -45,7 +45,7 @@ func (b *bed) watch(ctx context.Context) (*watcher, error) {
 		defer close(w.done)
 		last := w.follow(body)
 		for tries := 0; ctx.Err() == nil && tries < resubscriptions; tries++ {
-			// If a reader falls behind, Nomad ends its stream.
+			// If a reader falls behind, Nomad ends the reader's stream.
 			body, err := b.allocations(ctx, last+1)
 			if err != nil {
 				w.fail(err)
@@ -61,11 +61,11 @@ func (b *bed) watch(ctx context.Context) (*watcher, error) {
 	return w, nil
 }
 
-// resubscriptions limits how often the watcher opens a stream again that Nomad has ended.
+// resubscriptions is how often at most the watcher opens the stream again after Nomad has ended it.
 const resubscriptions = 20
 
-// events is the part of a batch of events that the watcher parses. It is much less than what Nomad
-// sends: parsing more would take processor time from the programs that are measured.
+// events is the part of a batch of events that the watcher parses. This part is much smaller than
+// the whole batch, because to parse more would take processor time from the measured programs.
 type events struct {
 	Index  uint64
 	Events []struct {
@@ -78,7 +78,7 @@ type events struct {
 	}
 }
 
-// allocations streams the events of allocations from an index on; 0 starts now.
+// allocations streams the events of allocations from an index on, or from now on if the index is 0.
 func (b *bed) allocations(ctx context.Context, from uint64) (io.ReadCloser, error) {
 	q := (&api.QueryOptions{Params: map[string]string{"topic": "Allocation:*", "index": strconv.FormatUint(from, 10)}}).WithContext(ctx)
 	body, err := b.api.Raw().Response("/v1/event/stream", q)
@@ -101,7 +101,7 @@ func (w *watcher) stop() {
 	<-w.done
 }
 
-// follow records events until the stream ends, and returns the last index.
+// follow records events until the stream ends, and returns the last event's index.
 func (w *watcher) follow(body io.ReadCloser) (last uint64) {
 	defer body.Close()
 	for dec := json.NewDecoder(body); ; {
@@ -119,8 +119,8 @@ func (w *watcher) follow(body io.ReadCloser) (last uint64) {
 			}
 			note(w.exist, a.JobID, a.ID, now)
 			if a.ClientStatus == api.AllocClientStatusRunning {
-				// A client reports the start of a task up to a second late, so use the task's own
-				// time.
+				// A client reports the start of a task up to a second late, so the watcher uses the
+				// task's own time.
 				began := now
 				for _, t := range a.TaskStates {
 					if !t.StartedAt.IsZero() {
@@ -145,12 +145,14 @@ func note(in map[string]map[string]time.Time, job, alloc string, now time.Time) 
 	}
 }
 
-// placed waits until the job has n allocations and returns when the last of them appeared.
+// placed waits until the job has n allocations, and returns the time at which the last of these
+// appeared.
 func (w *watcher) placed(ctx context.Context, job string, n int) (time.Time, error) {
 	return w.last(ctx, w.exist, job, n)
 }
 
-// runs waits until n allocations of the job have started and returns when the last of them did.
+// runs waits until n allocations of the job have started, and returns the time at which the last of
+// these started.
 func (w *watcher) runs(ctx context.Context, job string, n int) (time.Time, error) {
 	return w.last(ctx, w.running, job, n)
 }
@@ -164,7 +166,7 @@ func (w *watcher) last(ctx context.Context, in map[string]map[string]time.Time, 
 }
 
 // first waits until n jobs whose names begin with prefix have an allocation. It returns, in order,
-// when each job's first allocation appeared.
+// the times at which each job's first allocation appeared.
 func (w *watcher) first(ctx context.Context, prefix string, n int) ([]time.Time, error) {
 	at, err := w.wait(ctx, "jobs "+prefix+"… with an allocation", n, func() (at []time.Time) {
 		for job, allocs := range w.exist {

@@ -1,8 +1,8 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Command services is `make services-bench`: a service of three replicas on a real Nomad cluster
-// with emulated GPUs, first under plain Nomad, then under the placer. The command kills a node,
+// Command services is `make services-bench`. It runs a service of three replicas on a real Nomad
+// cluster with emulated GPUs, first under plain Nomad, then under the placer. It kills a node,
 // makes a rolling update and a canary update, and counts the replicas meanwhile.
 package main
 
@@ -35,10 +35,10 @@ type report struct {
 	Runs  []run `json:"runs"`
 }
 
-// run has what happened to the service on one cluster.
+// run has the results for the service on one cluster.
 type run struct {
 	Scheduler string `json:"scheduler"`
-	// Nodes is how many nodes the replicas were on at first.
+	// Nodes is the number of nodes on which the replicas ran at first.
 	Nodes  int     `json:"nodes_of_replicas"`
 	Events []event `json:"events"`
 }
@@ -48,9 +48,9 @@ type event struct {
 	What string `json:"what"`
 	// Fewest is the smallest number of replicas at any moment.
 	Fewest int `json:"fewest"`
-	// ShortS is how long fewer than all replicas ran.
+	// ShortS is the time in which fewer than all replicas ran, in seconds.
 	ShortS float64 `json:"short_s"`
-	// TookS is how long it took until all replicas ran again for good.
+	// TookS is the time until all replicas ran again and continued to run, in seconds.
 	TookS float64 `json:"took_s"`
 }
 
@@ -88,7 +88,7 @@ func measure(ctx context.Context, o options) error {
 	return command.WriteJSON(o.JSON, r)
 }
 
-// on tries all disturbances on a new cluster, with or without the placer.
+// on applies all disturbances to the service on a new cluster, with or without the placer.
 func on(ctx context.Context, o options, gpus *replay.GPUs, placer bool) (r run, err error) {
 	r.Scheduler = "plain Nomad"
 	if placer {

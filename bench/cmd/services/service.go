@@ -20,7 +20,7 @@ import (
 const (
 	replicas = 3
 	id       = "api"
-	// quiet is how long the service must be well before a disturbance counts as over.
+	// quiet is how long all replicas must run before a disturbance counts as over.
 	quiet = 5 * time.Second
 	// patience is the time limit of a disturbance.
 	patience = 5 * time.Minute
@@ -34,7 +34,7 @@ type service struct {
 	version int      // version of the job file
 }
 
-// run submits the next version of the job file, as its author would.
+// run submits the next version of the jobspec, as the job's author would.
 func (s *service) run(ctx context.Context, canaries int) error {
 	s.version++
 	path := filepath.Join(s.Dir, id+".nomad.hcl")
@@ -91,7 +91,7 @@ func (s *service) start(ctx context.Context) (nodes int, err error) {
 	return len(on), err
 }
 
-// live returns the allocations that Nomad wants to run.
+// live returns the allocations whose desired status is to run.
 func (s *service) live(ctx context.Context) ([]*api.AllocationListStub, error) {
 	all, _, err := s.API().Jobs().Allocations(id, true, (&api.QueryOptions{}).WithContext(ctx))
 	return slices.DeleteFunc(all, func(a *api.AllocationListStub) bool {
@@ -124,8 +124,8 @@ func (s *service) disturb(ctx context.Context, what string) (event, error) {
 	return e, err
 }
 
-// lose kills the client that runs a replica, and starts it again once all replicas run elsewhere.
-// The replica counts as lost from the kill on, as if its machine had failed.
+// lose kills the client that runs a replica, and starts the client again when all replicas run on
+// other nodes. The replica counts as lost from the kill on, as if its machine had failed.
 func (s *service) lose(ctx context.Context, w *watch, of *api.AllocationListStub) (event, error) {
 	client := s.Clients()[slices.IndexFunc(s.Clients(), func(a *cluster.Agent) bool { return a.Name == of.NodeName })]
 	w.gone = of.NodeID
@@ -136,8 +136,8 @@ func (s *service) lose(ctx context.Context, w *watch, of *api.AllocationListStub
 	return e, client.Start(ctx)
 }
 
-// follow calls do and watches the replicas until the service has been well for a while. It promotes
-// canaries as soon as it can.
+// follow calls do, and watches the replicas until all of them have run for a while. It promotes
+// canaries as soon as Nomad allows it.
 func (s *service) follow(ctx context.Context, w *watch, do func() error) (event, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

@@ -9,7 +9,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// watch counts replicas, one look after another.
+// watch counts the replicas of a service again and again.
 type watch struct {
 	before  map[string]bool // allocations that ran at the start
 	healthy map[string]bool // allocations that have ever been healthy, including those at the start
@@ -27,8 +27,8 @@ func (w *watch) begin(now time.Time) {
 	}
 }
 
-// look evaluates the live allocations and the latest deployment. It reports whether the service has
-// been well for a while.
+// look counts the replicas among the live allocations, and checks the latest deployment. It reports
+// whether all replicas have run for a while.
 func (w *watch) look(now time.Time, live []*api.AllocationListStub, d *api.Deployment) bool {
 	count, fresh := 0, 0
 	for _, a := range live {

@@ -18,7 +18,7 @@ import (
 // like the traffic.
 const placerConfig = "resync = \"30s\"\nhttp {\n  bind_port = 0\n}\n"
 
-// How long something stays down.
+// How long disturbed clients, placers and GPUs stay down.
 const (
 	clientDown = 15 * time.Second
 	placerDown = 5 * time.Second
@@ -45,9 +45,9 @@ func (s *soak) startPlacer(ctx context.Context) error {
 	})
 }
 
-// disturb kills a client, kills the placer, and makes a GPU unhealthy, in turn. In the second half
-// it does not kill the placer, so that its resource use can be followed. It completes every
-// disturbance, so that the cluster is whole when it drains.
+// disturb, in turn, kills a client, kills the placer, and makes a GPU unhealthy. In the second half
+// of the run it does not kill the placer, so that the placer's resource use can be followed. It
+// ends every disturbance, so that the cluster is whole when it drains.
 func (s *soak) disturb(ctx, timed context.Context) error {
 	r := rand.New(rand.NewPCG(s.options.Seed, 2))
 	for k := 1; ; k++ {
@@ -113,7 +113,7 @@ func (s *soak) killPlacer(ctx context.Context) error {
 	return nil
 }
 
-// makeUnhealthy makes a GPU unhealthy, waits until the placer knows, and makes the GPU healthy
+// makeUnhealthy makes a GPU unhealthy, waits until the placer knows that, and makes the GPU healthy
 // again.
 func (s *soak) makeUnhealthy(ctx context.Context, gpu int) error {
 	u := s.GPUs.All[gpu]

@@ -17,8 +17,8 @@ const (
 	growthLooks  = 10
 )
 
-// growth returns the rise of the regression line through equally spaced values, from first to last,
-// and the same in standard errors of the slope.
+// growth returns the rise of the regression line through equally spaced values, from the first to
+// the last, and this rise in standard errors.
 func growth(ys []float64) (rise, errors float64) {
 	n := float64(len(ys))
 	if n < 3 {
@@ -49,8 +49,8 @@ func growth(ys []float64) (rise, errors float64) {
 	return slope * (n - 1), slope / math.Sqrt(rest/(n-2)/sxx)
 }
 
-// steady describes a steady growth of a series; "" if there is none. It ignores the first third, in
-// which caches and heaps fill.
+// steady returns a text about the steady growth of a series, or "" if the series does not grow
+// steadily. It ignores the first third of the values, because caches and heaps fill at first.
 func steady(what string, ys []float64) string {
 	ys = ys[len(ys)/3:]
 	if len(ys) < growthLooks {

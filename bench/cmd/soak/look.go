@@ -17,7 +17,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 )
 
-// world is the holder of each GPU and the state of each job, according to one side: the placer or
+// world has the holder of each GPU and the state of each job, according to one side, the placer or
 // Nomad.
 type world struct {
 	holder    map[string]string // GPU → job
@@ -41,7 +41,7 @@ func (w world) waiting() int {
 	return n
 }
 
-// believed returns the world according to the placer.
+// believed returns the placer's view of the world.
 func believed(ctx context.Context, url string) (world, metrics, error) {
 	w := newWorld()
 	var gpus []struct {
@@ -67,8 +67,8 @@ func believed(ctx context.Context, url string) (world, metrics, error) {
 	return w, m, nil
 }
 
-// metrics are values of /v1/metrics that come from the agent's own state. /v1/gpus and /v1/queue
-// read their answers afresh.
+// metrics are values of /v1/metrics that come from the agent's stored state. In contrast, /v1/gpus
+// and /v1/queue compute their answers for each request.
 type metrics struct {
 	Leader     int            `json:"leader"`
 	Jobs       map[string]int `json:"jobs"`
@@ -92,8 +92,8 @@ func read(ctx context.Context, url string, into any) error {
 	return json.Unmarshal([]byte(text), into)
 }
 
-// actual returns the world according to Nomad. An allocation holds its GPUs until its client
-// reports its end.
+// actual returns Nomad's view of the world. An allocation holds its GPUs until its client reports
+// the allocation's end.
 func actual(ctx context.Context, c *api.Client) (world, error) {
 	w := newWorld()
 	jobs, _, err := c.Jobs().List((&api.QueryOptions{}).WithContext(ctx))
@@ -147,7 +147,7 @@ func (w *world) hold(job string, a *api.AllocationListStub) {
 	}
 }
 
-// differences returns what the two sides disagree on: subject → description.
+// differences returns the subjects about which the two sides disagree, each with a description.
 func differences(placer, nomad world, m metrics) map[string]string {
 	out := map[string]string{}
 	for gpu := range union(placer.holder, nomad.holder) {
@@ -174,12 +174,12 @@ func union(a, b map[string]string) map[string]string {
 	return all
 }
 
-// settle is how long the two sides may disagree on a subject while allocations start and end.
+// settle is how long the two sides may disagree about a subject, because allocations start and end.
 const settle = 20 * time.Second
 
-// compare queries both sides until they have agreed on every subject at least once, or settle is
-// over. It returns what they never agreed on, and GPUs that two allocations hold. If it fails, it
-// returns what they had not agreed on by then.
+// compare queries both sides until they have agreed about every subject at least once, or settle is
+// over. It returns the subjects about which they never agreed, and the GPUs that two allocations
+// hold. After an error, it returns the subjects about which they had not agreed before the error.
 func compare(ctx context.Context, url string, c *api.Client) (drift map[string]string, seen world, m metrics, err error) {
 	end := time.Now().Add(settle)
 	for first := true; ; first = false {
@@ -209,7 +209,7 @@ func compare(ctx context.Context, url string, c *api.Client) (drift map[string]s
 	}
 }
 
-// both returns the subjects that are in a and in b, with a's descriptions, in order.
+// both returns, in order, the subjects that both a and b have, with a's descriptions.
 func both(a, b map[string]string) []string {
 	var out []string
 	for _, subject := range slices.Sorted(maps.Keys(a)) {

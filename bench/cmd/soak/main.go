@@ -1,9 +1,9 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Command soak is `make soak`: compressed traffic on a real cluster under the placer's default
-// configuration, for hours. Meanwhile clients are killed and restarted, the placer is killed, and
-// GPUs become unhealthy and recover. Every check compares the placer's state with Nomad's
+// Command soak is `make soak`. It runs compressed traffic on a real cluster under the placer's
+// default configuration, for hours. Meanwhile it kills and restarts clients, kills the placer, and
+// makes GPUs unhealthy and healthy again. Every check compares the placer's state with Nomad's
 // allocations, and records the processes' resources. The run fails in these cases:
 //
 //   - Drift in two checks in a row: /v1/gpus, /v1/queue and /v1/metrics do not agree with Nomad's
@@ -16,7 +16,7 @@
 //   - An allocation fails without a known cause (causes).
 //   - A job does not finish.
 //
-// It writes a JSON file and prints a summary.
+// soak writes a JSON file and prints a summary.
 package main
 
 import (

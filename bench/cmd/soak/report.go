@@ -21,12 +21,12 @@ type report struct {
 	DurationS float64  `json:"duration_s"` // including the drain
 	Submitted int      `json:"jobs_submitted"`
 	Finished  int      `json:"jobs_finished"`
-	HeldBackS int      `json:"submitting_paused_s"` // because too many jobs were unfinished
+	HeldBackS int      `json:"submitting_paused_s"` // time without submissions because too many jobs were unfinished
 	Passed    bool     `json:"passed"`
 	Failures  []string `json:"failures"`
 	Looks     []look   `json:"looks"`
 	Events    []event  `json:"events"`
-	// Causes counts the last failures that the placer remembers, by cause.
+	// Causes has the number of the last failures in the placer's memory, by cause.
 	Causes map[string]int `json:"causes,omitempty"`
 	mu     sync.Mutex     // guards Events, Failures and the counts
 }
@@ -43,7 +43,7 @@ type look struct {
 	GPUsHeld   int     `json:"gpus_held"` // according to Nomad
 	Waiting    int     `json:"jobs_waiting"`
 	Unfinished int     `json:"jobs_unfinished"`
-	// Drift lists what the placer and Nomad still disagreed about after [settle].
+	// Drift lists the subjects about which the placer and Nomad still disagreed after [settle].
 	Drift     []string      `json:"drift,omitempty"`
 	PlacerPID int           `json:"placer_pid"`
 	Placer    process.Usage `json:"placer"`
@@ -90,9 +90,9 @@ func (r *report) fail(format string, args ...any) {
 	r.Failures = append(r.Failures, fmt.Sprintf(format, args...))
 }
 
-// judge adds the failures that show only in all checks together. It follows only the last placer
-// process, because the earlier ones were killed. It leaves out the last check, which saw no
-// traffic.
+// judge adds the failures that only all checks together show. It uses only the values of the last
+// placer process, because the earlier processes were killed. It omits the last check, because at
+// that time there was no traffic.
 func (r *report) judge() {
 	if len(r.Looks) > 0 {
 		looks := r.Looks[:len(r.Looks)-1]

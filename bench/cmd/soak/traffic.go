@@ -19,8 +19,8 @@ const (
 	locality = 1.3
 )
 
-// workload returns jobs with the statistics of Sia-Philly that offer load × the GPUs' capacity over
-// the duration. Every other job may be stopped and restarted.
+// workload returns jobs with the statistics of Sia-Philly. Over the duration, their work is load ×
+// the GPUs' capacity. Every second job may be stopped and restarted.
 func (o options) workload() []replay.Job {
 	const sample = 2000
 	work := 0.0
@@ -37,8 +37,8 @@ func (o options) workload() []replay.Job {
 	return jobs
 }
 
-// generate returns n jobs. No gang needs more than half the cluster: with a client down or a GPU
-// unhealthy, a wider gang would hold up the soak for minutes.
+// generate returns n jobs. No gang needs more than half the cluster, because a wider gang would
+// delay the soak for minutes while a client is down or a GPU is unhealthy.
 func (o options) generate(n int) []replay.Job {
 	gpus := max(1, o.Nodes/2) * gpusPerNode
 	return replay.FromTrace(trace.SiaPhilly(o.Seed, trace.Shape{Jobs: n, MaxGPUs: gpus}), replay.Compression{
@@ -48,8 +48,8 @@ func (o options) generate(n int) []replay.Job {
 }
 
 // traffic submits the workload. It pauses while too many jobs are unfinished, because an
-// ever-growing queue would hide other growth. timed ends with the duration of the soak, ctx when
-// the soak is aborted.
+// ever-growing queue would hide other growth. timed ends after the soak's duration, ctx if the soak
+// is aborted.
 func (s *soak) traffic(ctx, timed context.Context) error {
 	for _, j := range s.workload() {
 		if err := cluster.Pause(timed, time.Until(s.start.Add(j.Submit))); err != nil {

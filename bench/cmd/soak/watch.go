@@ -19,8 +19,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 )
 
-// collectEvery is the number of checks between two garbage collections. Nomad collects garbage only
-// after hours; the interval is compressed like the traffic.
+// collectEvery is the number of checks between two garbage collections. By itself Nomad collects
+// garbage only after hours, so the soak compresses this interval like the traffic.
 const collectEvery = 5
 
 // looks checks the cluster again and again.
@@ -74,7 +74,7 @@ func (s *soak) lookOnce(ctx context.Context) (look, map[string]string, error) {
 		for _, pid := range pids {
 			p, err := process.Of(pid)
 			if err != nil {
-				continue // killed together with its client
+				continue // the process was killed together with its client
 			}
 			l.Plugins++
 			l.PluginRSSMB += p.RSSMB
@@ -93,8 +93,8 @@ func (s *soak) lookOnce(ctx context.Context) (look, map[string]string, error) {
 	return l, drift, nil
 }
 
-// guard checks every second whether two allocations hold a GPU, because that may be over before the
-// next check.
+// guard checks every second whether two allocations hold the same GPU, because such a fault can be
+// over before the next check of [soak.looks].
 func (s *soak) guard(ctx, timed context.Context) error {
 	known := map[string]bool{}
 	for {
@@ -114,7 +114,8 @@ func (s *soak) guard(ctx, timed context.Context) error {
 	}
 }
 
-// causes counts the placer's recorded failures, at most 120, by cause and reason.
+// causes returns the numbers of the placer's recorded failures, at most 120 in all, by cause and
+// reason.
 func (s *soak) causes(ctx context.Context) (map[string]int, error) {
 	v, _, err := s.API().Variables().Peek("nomad-pal/failures", (&api.QueryOptions{}).WithContext(ctx))
 	if err != nil || v == nil {
@@ -133,7 +134,7 @@ func (s *soak) causes(ctx context.Context) (map[string]int, error) {
 
 var gpuID = regexp.MustCompile(`GPU[- ][-0-9A-Za-z]+`)
 
-// drained waits until every job has finished and makes a last check.
+// drained waits until every job has finished, and then makes a last check.
 func (s *soak) drained(ctx context.Context) error {
 	say("end of traffic: waiting for the jobs to finish")
 	limit, cancel := context.WithTimeout(ctx, s.drain)

@@ -149,23 +149,23 @@ func (s *walked) report(worlds int) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `# What random faults do to the placer
 
-Written by `+"`make simulate-faults`"+`. The real placer walks through worlds on an in-memory Nomad in virtual time. For four minutes authors
-submit, edit, stop, purge and rerun jobs, machines fail, and requests and events go wrong. Then faults stop, and within 40 minutes each
-job must have finished as its author last wrote it. The CSV file beside this page counts what happened. Half of the walks use
-other settings than the defaults for queue, placement and restart cost. In half of all walks Nomad preempts. These invariants
+Written by `+"`make simulate-faults`"+`. In each random walk, the real placer works on an in-memory Nomad in virtual time. For four minutes authors
+submit, edit, stop, purge and rerun jobs, machines fail, and requests and events go wrong. Then the faults end, and within 40 minutes each
+job must have finished in its author's last version. The CSV file beside this page counts what happened. Half of the walks use
+other settings than the defaults for queue, placement and restart cost. In half of all walks Nomad itself preempts. These invariants
 always hold:
 
-* No GPU is given twice, not even a purged job's or a returning node's.
-* Gangs are whole or not at all, and within their tenant's limit (one walk in four has one).
-* The placer touches only what is its own.
-* No finished job runs again unasked; if members do not need each other, no finished member does.
+* No two allocations have the same GPU, even if a job was purged or a node returns.
+* Each gang is placed whole or not at all, and within its tenant's limit (one walk in four has a limit).
+* The placer changes only what belongs to it.
+* No finished job runs again unasked. If members do not need each other, no finished member does.
 * At most `+"`pal_array_parallel`"+` runs of an array are active at a time.
-* Before each decision, the queue has each gang on the GPUs that it holds in the placer's view.
+* Before each decision, the queue has each gang on the GPUs that it holds according to the placer.
 * A job on hold does not start, and is not in the queue.
-* After each decision, explain and the list agree with the queue and the ledger on each waiting job: its reason, who goes first, when
+* After each decision, explain and the list of jobs agree with the queue and the ledger: why a job waits, which jobs go first, when
   it starts, and who holds how many GPUs.
 
-A step is one event in that Nomad, such as an answer to a request, an evaluation, or a task that starts or ends.
+A step is one event in the in-memory Nomad, such as an answer to a request, an evaluation, or a task that starts or ends.
 
 | | |
 |---|---|
@@ -175,13 +175,12 @@ A step is one event in that Nomad, such as an answer to a request, an evaluation
 | walks that did not settle | %d |
 | seeds that failed | %v |
 
-A seed always gives the same walk. `+"`make simulations`"+` (in `+"`make test`"+`) walks from seed 0 on for 100,000 steps, `+"`make test-long`"+`
-for ten million, plain `+"`go test`"+` over %d seeds. This target and `+"`make test-long`"+` also go through all %d small worlds (`+"`make simulations`"+`:
+A seed always gives the same walk. This target and `+"`make test-long`"+` also go through all %d small worlds (`+"`make simulations`"+`:
 one in 23). A small world has two nodes of two GPUs, and two gangs, one of which preempts the other. An author edits, stops, purges
-or reruns one gang, the placer or a node crashes, and one write is not answered, each at any request of the placer's.
+or reruns one gang, the placer or a node crashes, and one write is not answered. Each of these events happens at each request of the placer.
 
-`+"`go doc ./placer/nomadtest/bed`"+` lists what the walks allow because no placer could do better, and what they leave out.
-`, s.walks, s.from, s.from+uint64(s.walks)-1, s.steps, s.broken, s.open, s.bad, testSeeds, worlds)
+`+"`go doc ./placer/nomadtest/bed`"+` lists what the walks allow because no placer could do better, and what the walks leave out.
+`, s.walks, s.from, s.from+uint64(s.walks)-1, s.steps, s.broken, s.open, s.bad, worlds)
 	return b.String()
 }
 
