@@ -76,7 +76,7 @@ type Run struct {
 	// Idle is the GPU time in which its GPUs are known to have computed nothing.
 	Idle Seconds `json:"idle_gpu_seconds,omitempty"`
 	// Stops has how often the run was stopped for others, the GPU time that this cost, and how much
-	// sooner it got GPUs because others were stopped for it.
+	// sooner it got GPUs because other jobs were stopped for it.
 	queue.Stops
 }
 

@@ -131,9 +131,9 @@ func (a *Agent) gauges() []meter.Gauge {
 	out := []meter.Gauge{
 		{Name: "gpus_unhealthy", Help: "GPUs that are not chosen because they are unhealthy.", Read: read(func(m Metrics) any { return m.InTrouble.Unhealthy })},
 		{Name: "gpus_quarantined", Help: "GPUs that are not chosen because jobs failed on them, or because an operator put them into quarantine.", Read: read(func(m Metrics) any { return m.InTrouble.Quarantined })},
-		{Name: "gpus_degraded", Help: "GPUs that work, but not as they should, and are chosen last.", Read: read(func(m Metrics) any { return m.InTrouble.Degraded })},
-		{Name: "trouble", Help: "1 while the placer does not do its work: see /v1/health.", Read: read(func(Metrics) any { return min(1, len(a.health(time.Now()).Trouble)) })},
-		{Name: "warnings", Help: "Problems that operators should look at: /v1/health lists them.", Read: read(func(Metrics) any { return a.health(time.Now()).WarningCount })},
+		{Name: "gpus_degraded", Help: "Degraded GPUs: they work with a fault, and are chosen last.", Read: read(func(m Metrics) any { return m.InTrouble.Degraded })},
+		{Name: "trouble", Help: "1 while the placer does not work: /v1/health says why.", Read: read(func(Metrics) any { return min(1, len(a.health(time.Now()).Trouble)) })},
+		{Name: "warnings", Help: "Number of warnings for operators: /v1/health lists the warnings.", Read: read(func(Metrics) any { return a.health(time.Now()).WarningCount })},
 	}
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[Metrics]()) {
 		if help, name := f.Tag.Get("help"), f.Tag.Get("json"); help != "" {
