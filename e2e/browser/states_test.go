@@ -63,7 +63,7 @@ func clusterStates() []clusterState {
 			p.waits("jobs of class A are not listed with GPUs that are slow for class B",
 				`[...document.querySelectorAll("main li")].some(e => e.innerText.includes("for class B") && !e.innerText.includes("is on it"))`)
 			p.goTo("#/job/default/pretrain-wide")
-			p.shows("Its end makes room", "There is room for it once all jobs marked “yes” have ended.")
+			p.shows("Its end makes room", "This job has room once all jobs marked “yes” have ended.")
 		}},
 		{"sick-node", func(t *testing.T, w *world) {
 			runs(t, w, eight("llama-sft", 1))

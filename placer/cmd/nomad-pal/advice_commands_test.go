@@ -228,7 +228,7 @@ func adviceOfDoctor(t *testing.T, f *advice.Followed) {
 	c.followsAgents(f, window)
 	c.nomad.AddNamespace("research")
 	followed(tokens(nil), []string{"-token=lacks"}, []string{"-token=agent's"}, checkAdvice{name: "token", says: "use a token with the agent's policy", mend: nothing, becomes: query.OK})
-	followed(tokens(all), []string{"-token=lacks"}, []string{"-token=lacks"}, checkAdvice{name: "token", says: `give its policy "submit-job" and "alloc-lifecycle" there`, mend: func() { rights = all; tokens(all)() }, becomes: query.OK})
+	followed(tokens(all), []string{"-token=lacks"}, []string{"-token=lacks"}, checkAdvice{name: "token", says: `give its policy "submit-job" and "alloc-lifecycle" in them`, mend: func() { rights = all; tokens(all)() }, becomes: query.OK})
 	fails := true
 	between := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/v1/nodes" && fails {

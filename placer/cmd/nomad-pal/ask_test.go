@@ -239,7 +239,7 @@ func TestPlanOfNativeWithoutPlacer(t *testing.T) {
   }
 }
 `)
-	if code, out, err := c.does("plan", web); code != 0 || !strings.Contains(out, "leaves it to Nomad") || strings.Contains(err, "nothing starts") {
+	if code, out, err := c.does("plan", web); code != 0 || !strings.Contains(out, "leaves the job to Nomad") || strings.Contains(err, "nothing starts") {
 		t.Errorf("%d\n%s%s", code, out, err)
 	}
 }

@@ -112,7 +112,7 @@ func TestExplainTargets(t *testing.T) {
 			t.Errorf("%s: %+v is not %q\n%s", s.name, as, first, out)
 		}
 	}
-	if code, _, err := c.does("explain", held[:3]); code != 1 || !strings.Contains(err, "type more of the id") {
+	if code, _, err := c.does("explain", held[:3]); code != 1 || !strings.Contains(err, "type a longer prefix") {
 		t.Errorf("an ambiguous prefix: %d %s", code, err)
 	}
 	if code, _, err := c.does("explain", "-what-if", "count=2", held); code != 1 || !strings.Contains(err, "-what-if is for jobs") {
@@ -126,10 +126,10 @@ func TestExplainTargets(t *testing.T) {
 		_, out, _ := c.does("gpus")
 		return !strings.Contains(out, held)
 	})
-	if code, _, err := c.does("explain", held); code != 1 || !strings.Contains(err, "no node lists "+held+", but job \"train\" runs on it: ") {
+	if code, _, err := c.does("explain", held); code != 1 || !strings.Contains(err, "no node lists "+held+", but job \"train\" runs on that GPU: ") {
 		t.Errorf("a GPU that is gone: %d %s", code, err)
 	}
-	if code, _, err := c.does("explain", "GPU-none"); code != 1 || !strings.Contains(err, "no node has a GPU \"GPU-none\"") {
+	if code, _, err := c.does("explain", "GPU-none"); code != 1 || !strings.Contains(err, "no node lists a GPU \"GPU-none\"") {
 		t.Errorf("no GPU: %d %s", code, err)
 	}
 }

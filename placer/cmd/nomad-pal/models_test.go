@@ -54,7 +54,7 @@ func TestSeveralModels(t *testing.T) {
 	}
 	c.until("wide waits", func() bool {
 		_, out, _ := c.does("explain", "wide")
-		return strings.Contains(out, "There is room for it when")
+		return strings.Contains(out, "This job has room when")
 	})
 	shows(`This job has room when default/measured and default/told have ended\.`, "explain", "wide")
 	shows(`needs 8 GPUs; 9 are free, but too scattered, .*; 4 matching GPUs are of a model that has too few GPUs for this job`, "explain", "wide")
