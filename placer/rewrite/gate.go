@@ -55,7 +55,7 @@ func MistypedGate(job *api.Job) error {
 	for _, g := range job.TaskGroups {
 		for _, t := range g.Tasks {
 			if slices.ContainsFunc(t.Constraints, meantAsGate) {
-				return fmt.Errorf("the gate is a constraint of task %q: put the gate on the job, because all members start together", t.Name)
+				return fmt.Errorf("the gate is a constraint of task %q, but belongs to the job, because all members start together", t.Name)
 			}
 		}
 	}

@@ -228,7 +228,7 @@ func (a *answers) plain(err error) error {
 	body := strings.TrimSpace(unexpected.Body())
 	switch code := unexpected.StatusCode(); {
 	case code == http.StatusNotFound && body == notServed:
-		return refusal{fmt.Sprintf("the agent at %s does not serve this request: the server is not a nomad-pal agent, or has another version (%s; this command is %s)",
+		return refusal{fmt.Sprintf("the agent at %s does not serve this request: the server is not an agent of nomad-pal, or has another version (%s; this command is %s)",
 			a.address, cmp.Or(a.activity.Version, "not known"), version.Human()), err}
 	case code == http.StatusNotFound && strings.HasPrefix(body, nomad.ErrNoJob.Error()+" "):
 		return refusal{body, nomad.ErrNoJob}

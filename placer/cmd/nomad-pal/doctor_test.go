@@ -109,7 +109,7 @@ func TestDoctorOfToken(t *testing.T) {
 		"reads":   {query.Fail, `the token lacks writing the variables "nomad-pal/*", "submit-job"`},
 		"writes":  {query.Fail, `the token lacks "submit-job"`},
 		"some":    {query.Warn, `the token lacks "submit-job" in some namespaces (default): gated jobs in these namespaces wait`},
-		"agent's": {query.OK, "submit jobs"},
+		"agent's": {query.OK, "may submit jobs"},
 		"deleted": {query.Fail, "Nomad does not know the token"},
 	} {
 		if k := c.found("token", "-token="+token); k.Verdict != want.verdict || !strings.Contains(k.Found, want.found) {

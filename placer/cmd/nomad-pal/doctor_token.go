@@ -48,7 +48,7 @@ func checkToken(b *base, client *nomad.Client) query.Check {
 	case len(refused) > 0:
 		return query.Check{Name: "token", Verdict: query.Warn, Found: fmt.Sprintf(`the token lacks "submit-job" in some namespaces (%s): gated jobs in these namespaces wait`, strings.Join(refused, ", ")), Next: "if the agent should serve these namespaces, give its policy \"submit-job\" and \"alloc-lifecycle\" in them"}
 	}
-	return query.Check{Name: "token", Verdict: query.OK, Found: "the token can read nodes and jobs, submit jobs, and write the placer's variables"}
+	return query.Check{Name: "token", Verdict: query.OK, Found: "the token reads nodes and jobs, may submit jobs, and writes the placer's variables"}
 }
 
 // unknown reports whether Nomad refused to list the namespaces because it does not know the token.

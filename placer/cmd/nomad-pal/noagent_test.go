@@ -223,7 +223,7 @@ func TestAgentOfAnotherVersion(t *testing.T) {
 	t.Cleanup(s.Close)
 	t.Setenv("NOMAD_PAL_ADDR", s.URL)
 	for _, args := range [][]string{{"defrag", "-dry-run"}, {"queue"}, {"explain", "train"}, {"events"}} {
-		if code, out, said := c.does(args...); code != 1 || out != "" || !strings.HasPrefix(said, "Error: the agent at "+s.URL+" does not serve this request: the server is not a nomad-pal agent, or has another version (v1.0.0; this command is ") {
+		if code, out, said := c.does(args...); code != 1 || out != "" || !strings.HasPrefix(said, "Error: the agent at "+s.URL+" does not serve this request: the server is not an agent of nomad-pal, or has another version (v1.0.0; this command is ") {
 			t.Errorf("%v: %d %s%s", args, code, out, said)
 		}
 	}
