@@ -329,7 +329,7 @@ func goesOn(m *machine) {
 		}
 		return ""
 	})
-	m.untilSays("explain train", "of its work, as it reports")
+	m.untilSays("explain train", "of its work, as the job reports")
 	if out, code := m.pal("requeue", "train"); code != 0 {
 		m.t.Fatalf("requeue: exit code %d\n%s", code, out)
 	}

@@ -217,7 +217,7 @@ func testDeadline(t *testing.T, b *bed) {
     pal_duration = "1h"`
 	b.run(dated.hcl())
 	b.untilWaits("dated")
-	b.says("explain dated", "Little time is left, so the job goes before others of its tenant and priority")
+	b.says("explain dated", "Little time is left, so the job goes before other jobs of its tenant and priority")
 	b.purge("full")
 	b.untilGPUs("dated", 8)
 	b.waitsOn("early")

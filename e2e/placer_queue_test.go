@@ -55,7 +55,7 @@ func testProgress(t *testing.T, b *bed) {
 	b.run(nonsense.hcl())
 	b.untilGPUs("reports", 2)
 	b.says("explain reports", "Expected end", "not known: no pal_duration")
-	b.untilSays("explain reports", "of its work, as it reports")
+	b.untilSays("explain reports", "of its work, as the job reports")
 	b.untilSays("explain reports", "it reports ")
 	b.says("explain reports", "Expected end", "at the pace of its reports")
 	b.says("status", "Done", "Expected end")

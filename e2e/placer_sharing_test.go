@@ -61,7 +61,7 @@ func testRefused(t *testing.T, b *bed) {
 	b.run(part("next", heavy, 1).hcl())
 	b.untilWaits("next", badNeighbour)
 	b.says("queue", "next", badNeighbour)
-	b.says("explain next", "There is room for it when default/there has ended", "once the job is overdue, it accepts any neighbours")
+	b.says("explain next", "This job has room when default/there has ended", "once the job is overdue, it accepts any neighbours")
 	b.runs(part("calm", calm, 1), 1)
 	b.purge("there")
 	b.untilGPUs("next", 1)
@@ -193,7 +193,7 @@ func testNoNeighbours(t *testing.T, b *bed) {
 // A fault makes all parts of a GPU unhealthy: jobs there keep running, and none starts there. In
 // quarantine, too, no part is used.
 func testFaultOfParts(t *testing.T, b *bed) {
-	const apart = "its members may not share a GPU"
+	const apart = "the job's members must not share a GPU"
 	on := b.gpuOfPart(part("first", "", 1))
 	b.untilRunning("first", 1) // the task must start before its GPU becomes unhealthy
 	b.inventory(0, sharedScores[0], map[int]bool{slices.Index([]string{gpu(0, 0), gpu(0, 1)}, on): true})

@@ -169,9 +169,9 @@ func stopText(t *model.Tracked) string {
 	case why == gang.Preempted || why == gang.Moved:
 		return text
 	case t.Record != nil && !t.Record.GivenUp.IsZero():
-		return text + "; it is not tried again"
+		return text + "; the gang is not tried again"
 	}
-	return text + "; it starts again as a whole"
+	return text + "; the gang starts again as a whole"
 }
 
 // foundSince returns when a job got into the state in which the placer first saw the job. It

@@ -201,7 +201,7 @@ func TestLastStopOfAGangThatFails(t *testing.T) {
 		}})
 		w.RunFor(3 * time.Minute)
 		const why = `stopped its members are stopped: only 1 of 2 members is placed: a member failed, and Nomad is not retrying it: task "work" ended with exit code 1`
-		const again, last = why + "; it starts again as a whole", why + "; it is not tried again"
+		const again, last = why + "; the gang starts again as a whole", why + "; the gang is not tried again"
 		var got []string
 		es, _ := p.Events.After(0)
 		for _, e := range es {
@@ -212,7 +212,7 @@ func TestLastStopOfAGangThatFails(t *testing.T) {
 		if want := []string{again, again, last, `failed given up after 3 tries: task "work" ended with exit code 1; fix the job and run it again`}; !slices.Equal(got, want) {
 			w.T.Errorf("%q, want %q", got, want)
 		}
-		if n := strings.Count(w.Log(), "requeueing it"); n != 2 {
+		if n := strings.Count(w.Log(), "requeueing the gang"); n != 2 {
 			w.T.Errorf("the log says %d times that it is requeued, want twice", n)
 		}
 	})

@@ -324,7 +324,7 @@ func (p *Placer) noteFailures(ctx context.Context, now time.Time) error {
 	before := p.failureLog.quarantine
 	spared, err := p.failureLog.note(ctx, p.nomad, found, failure.Evidence{Successes: successes, Models: p.m.State.GPUModels()}, now)
 	for _, s := range spared {
-		p.log.Warn("jobs fail on a GPU, but as many GPUs as allowed are already in quarantine for failing jobs", "gpu", s.GPU, "reason", s.Reason)
+		p.log.Warn("jobs fail on a GPU, but the maximum number of GPUs is already in quarantine for failing jobs", "gpu", s.GPU, "reason", s.Reason)
 	}
 	if err == nil {
 		p.emitFailures(found, before)

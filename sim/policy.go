@@ -71,7 +71,7 @@ func Baselines() []Policy {
 		unbounded.About += "; no bound on waiting"
 		ps = append(ps, p, unbounded)
 	}
-	return append(ps, Policy{Name: "clairvoyant", kind: clairvoyant, About: "knows every run time, and stops, starts and moves gangs at no cost; least remaining GPU time first; slow GPUs and distance cost it time, too; all others are compared with it"})
+	return append(ps, Policy{Name: "clairvoyant", kind: clairvoyant, About: "knows every run time, and stops, starts and moves gangs at no cost; least remaining GPU time first; slow GPUs and distance cost time, too; all other policies are compared with this one"})
 }
 
 // PolicyOf returns the baseline with this name.

@@ -280,14 +280,14 @@ func TestEstimateIsAskedFor(t *testing.T) {
 	until(t, "it runs", func() bool { return len(w.nomad.Members(nomadtest.Key{Namespace: "default", ID: "runs"})) == 1 })
 	w.submit(t, bed.Gang{Name: "silent", GPUs: gpusPerNode}, bed.Gang{Name: "honest", GPUs: gpusPerNode, Meta: map[string]string{"pal_duration": "1h"}})
 	p := open(t, browser, w.url, "#/job/default/silent")
-	p.shows("silent has waited for", "Next", "Set its expected run time (pal_duration)", "instead of after 36h")
+	p.shows("silent has waited for", "Next", "Set the job's expected run time (pal_duration)", "instead of after 36h")
 	for _, v := range p.axe() {
 		t.Error(v)
 	}
 	p.shot("estimate")
 	p.goTo("#/job/default/honest")
 	p.shows("Job honest", "Submitted")
-	if is[bool](p, `document.querySelector("main").innerText.includes("Set its expected run time")`) {
+	if is[bool](p, `document.querySelector("main").innerText.includes("Set the job's expected run time")`) {
 		t.Error("a job with an estimate is asked for one")
 	}
 	p.checked()

@@ -63,7 +63,7 @@ func clusterStates() []clusterState {
 			p.waits("jobs of class A are not listed with GPUs that are slow for class B",
 				`[...document.querySelectorAll("main li")].some(e => e.innerText.includes("for class B") && !e.innerText.includes("is on it"))`)
 			p.goTo("#/job/default/pretrain-wide")
-			p.shows("Its end makes room", "There is room for it once all jobs marked “yes” have ended.")
+			p.shows("Its end makes room", "This job has room once all jobs marked “yes” have ended.")
 		}},
 		{"sick-node", func(t *testing.T, w *world) {
 			runs(t, w, eight("llama-sft", 1))
@@ -82,7 +82,7 @@ func clusterStates() []clusterState {
 			p.waits("no event repeats its node", `!document.querySelector("main").innerText.includes("on node gpu-00001")`)
 		}},
 		{"no-placer", func(t *testing.T, w *world) { runs(t, w, eight("llama-sft", 2)) }, calm(16),
-			[]string{"No placer has been active since", "no job with a gate starts until one is", "16 of 32 GPUs", "not known without a placer"}, true, func(p *tab) {
+			[]string{"No placer has been active since", "until a placer is active, no job with a gate starts", "16 of 32 GPUs", "not known without a placer"}, true, func(p *tab) {
 				p.waits("the header says so", `document.getElementById("state").innerText.startsWith("No placer")`)
 				p.waits("the charts show the time of their last figures", `[...document.querySelectorAll(".keys")].filter(e => /at \d\d:\d\d/.test(e.innerText)).length === 2`)
 				for _, text := range []string{"no GPU is in use", "the queue is empty", "no job is stuck", "Nobody waits"} {

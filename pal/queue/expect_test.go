@@ -340,7 +340,7 @@ func TestExpectBeyondLimit(t *testing.T) {
 		if w.Reason != want[w.Job] || w.Ahead != "" || w.AheadGPUs != 0 || w.From != from || (w.To != 0) != (from != 0) {
 			t.Errorf("%+v", w)
 		}
-		if w.Job == "never" && w.Why().String() != "needs 4 GPUs; its tenant may hold at most 3 (quota and borrowing_limit)" {
+		if w.Job == "never" && w.Why().String() != "needs 4 GPUs; the job's tenant may hold at most 3 (quota and borrowing_limit)" {
 			t.Error(w.Why())
 		}
 	}

@@ -158,7 +158,7 @@ var examples = []struct {
 		Reason{Kind: MemberPlacedAgain, Member: "g[0]", Tries: 2, Until: when, Cause: "exit code 1"}.And(Reason{Kind: MemberRestarted, Member: "g[0]", Tries: 1}),
 		{Kind: MoreTried, Total: 2},
 		{Kind: PlansChild},
-		{Kind: NodesLeaving, Cause: "node gpu-00 is being drained: Nomad stops the members there at 18:00"},
+		{Kind: NodesLeaving, Cause: "node gpu-00 is being drained: Nomad stops the members on that node at 18:00"},
 	}},
 	{"starting", []Reason{
 		{Kind: MembersRun, Want: 4, Doing: &Doing{Run: 2, Pending: 2}},

@@ -213,7 +213,7 @@ var voice = map[Kind]func(Reason) string{
 		if r.User != "" {
 			return fmt.Sprintf("needs %s; user %s may hold at most %d (max_gpus_per_user)", counts(r), r.User, r.Limit)
 		}
-		return fmt.Sprintf("needs %s; its tenant may hold at most %d (quota and borrowing_limit)", counts(r), r.Limit)
+		return fmt.Sprintf("needs %s; the job's tenant may hold at most %d (quota and borrowing_limit)", counts(r), r.Limit)
 	},
 	Quota: func(r Reason) string {
 		switch {
@@ -233,7 +233,7 @@ var voice = map[Kind]func(Reason) string{
 		return fmt.Sprintf("needs %s; %s free, but sharing them would cost the jobs on them more work than this job would do (refuse_bad_neighbours)", Count(r.Needs), are(r.Free))
 	},
 	Services: func(r Reason) string {
-		text := fmt.Sprintf("needs %s; services hold them, and a service runs until somebody stops it", Count(r.Needs))
+		text := fmt.Sprintf("needs %s; services hold these GPUs until somebody stops the services", Count(r.Needs))
 		if len(r.Because) > 0 {
 			text += "; the job may also start when nodes return: " + list(r.Because, ", ")
 		}
@@ -241,7 +241,7 @@ var voice = map[Kind]func(Reason) string{
 	},
 	Reserved: func(r Reason) string { return "free GPUs are reserved for " + r.Ahead + ", ahead in the queue" },
 	Spared: func(r Reason) string {
-		return r.Ahead + " gets free GPUs first, because it ends by itself; this service does not"
+		return r.Ahead + " gets free GPUs first, because it ends by itself and this service does not"
 	},
 	Order: func(r Reason) string { return r.Ahead + " is ahead, and no job may pass it (backfill = none)" },
 	InWindow: func(r Reason) string {
@@ -256,11 +256,11 @@ var voice = map[Kind]func(Reason) string{
 		}
 		return fmt.Sprintf("the job might still be running when a window takes its GPUs; the window lasts until %s", Moment(r.Until))
 	},
-	Locality: say("it could start, but waits for GPUs that may come free soon and are faster or closer together"),
-	Next:     say("its GPUs are free; the placer's next decision starts it"),
+	Locality: say("the job could start, but waits for GPUs that are faster or closer together and may soon come free"),
+	Next:     say("the job's GPUs are free; the placer's next decision starts the job"),
 
 	NoPlacer: say("no placer is active"),
-	Away:     func(r Reason) string { return "its nodes are unavailable: " + list(r.Because, ", ") },
+	Away:     func(r Reason) string { return "the job's nodes are unavailable: " + list(r.Because, ", ") },
 	WindowKeeps: func(r Reason) string {
 		return fmt.Sprintf("the window %q reserves %s until %s", r.Window, Count(r.Needs), Moment(r.Until))
 	},
@@ -278,7 +278,7 @@ var voice = map[Kind]func(Reason) string{
 		return Counted(r.Have, "member is still stopping and holds its GPUs", "members are still stopping and hold their GPUs")
 	},
 	BeingRead:    say("the placer is still reading the job from Nomad"),
-	NomadRefuses: func(r Reason) string { return "Nomad cannot place it now: " + r.Cause },
+	NomadRefuses: func(r Reason) string { return "Nomad cannot place the job now: " + r.Cause },
 
 	NoGPUs: say("the job asks for no GPUs"),
 	TooFew: func(r Reason) string {
@@ -292,29 +292,29 @@ var voice = map[Kind]func(Reason) string{
 		if r.Room == 0 {
 			return because(r, fmt.Sprintf("each member of group %q needs %s of one model on one node; no node has that many", r.Group, Count(r.Each)))
 		}
-		return because(r, fmt.Sprintf("group %q needs %s of one model on one node for each of %d members; an idle cluster has room for %d of them", r.Group, Count(r.Each), r.Members, r.Room))
+		return because(r, fmt.Sprintf("group %q needs %s of one model on one node for each of %d members; an idle cluster has room for %d members", r.Group, Count(r.Each), r.Members, r.Room))
 	},
 	TooMany: func(r Reason) string {
-		return because(r, fmt.Sprintf("group %q needs %s on one node for each of %d members; an idle cluster has room for %d of them", r.Group, Count(r.Each), r.Members, r.Room))
+		return because(r, fmt.Sprintf("group %q needs %s on one node for each of %d members; an idle cluster has room for %d members", r.Group, Count(r.Each), r.Members, r.Room))
 	},
 	Neighbours:   say("this job and the jobs on those GPUs do not accept each other as neighbours (pal_neighbours)"),
-	MembersApart: say(`its members may not share a GPU (pal_neighbours = "any,self" allows it)`),
+	MembersApart: say(`the job's members must not share a GPU (pal_neighbours = "any,self" allows it)`),
 	SpreadOut: func(r Reason) string {
 		switch {
 		case r.Nodes == 1:
-			return fmt.Sprintf("its %d replicas share a node: no other node had GPUs that they may use", r.Members)
+			return fmt.Sprintf("the %d replicas share a node, because no other node had usable GPUs", r.Members)
 		case r.Room == 1:
-			return fmt.Sprintf("its %d replicas are on %d nodes, so losing a node stops only one of them", r.Members, r.Nodes)
+			return fmt.Sprintf("the %d replicas are on %d nodes, so losing a node stops only one replica", r.Members, r.Nodes)
 		}
-		return fmt.Sprintf("its %d replicas are spread over %d nodes, at most %d on each", r.Members, r.Nodes, r.Room)
+		return fmt.Sprintf("the %d replicas are spread over %d nodes, at most %d on each node", r.Members, r.Nodes, r.Room)
 	},
 	FasterLeft: func(r Reason) string {
-		return fmt.Sprintf("it would take %[2]d %% less time on the faster GPU model %[1]s, which has room; that model is left to jobs that gain more from it or fit on no other", r.Device, r.Percent)
+		return fmt.Sprintf("the job would take %[2]d %% less time on GPU model %[1]s, which has room, but this model is left to jobs that gain more or fit on no other model", r.Device, r.Percent)
 	},
 	TooFar: func(r Reason) string {
 		text := fmt.Sprintf("group %q needs %d × %d GPUs of one model within one %s; an idle %s has room for %d of %d members", r.Group, r.Members, r.Each, r.Tier, r.Tier, r.Room, r.Members)
 		if r.Rackless {
-			text += "; no node names its rack (rack_meta), so each node counts as its own rack"
+			text += "; no node names its rack (rack_meta), so each node counts as a rack"
 		}
 		return because(r, text)
 	},
@@ -330,28 +330,30 @@ var voice = map[Kind]func(Reason) string{
 	NeverGroup: func(r Reason) string {
 		return because(r, fmt.Sprintf("Nomad cannot place group %q on any node: %s%s", r.Group, r.Cause, onNodes(r)))
 	},
-	Rejected:        func(r Reason) string { return r.Cause },
-	StaysGated:      func(r Reason) string { return r.Cause + "; remove its constraint on ${meta.pal_gate} and run it again" },
-	NoChild:         func(r Reason) string { return "none of its runs can be placed: " + r.Cause },
-	UngatedChildren: say("its runs have no gate, so Nomad places them without the placer"),
+	Rejected: func(r Reason) string { return r.Cause },
+	StaysGated: func(r Reason) string {
+		return r.Cause + "; remove the job's constraint on ${meta.pal_gate} and run the job again"
+	},
+	NoChild:         func(r Reason) string { return "none of the job's runs can be placed: " + r.Cause },
+	UngatedChildren: say("the job's runs have no gate, so Nomad places the runs without the placer"),
 	PayloadChildren: say("the placer places runs without a payload; runs with a payload stay gated"),
-	WouldBeNative:   func(r Reason) string { return "Nomad alone would place it: " + r.Cause },
-	Unreadable:      func(r Reason) string { return "the placer cannot read it: " + r.Cause },
+	WouldBeNative:   func(r Reason) string { return "Nomad alone would place the job: " + r.Cause },
+	Unreadable:      func(r Reason) string { return "the placer cannot read the job: " + r.Cause },
 	PlacerFault: func(r Reason) string {
-		return "the placer hit a bug of its own on this job, and leaves the job alone until it changes: " + r.Cause + "; please report it with the agent's log"
+		return "the placer has a bug that this job triggers, and leaves the job alone until the job changes: " + r.Cause + "; please report it with the agent's log"
 	},
 	Template: func(r Reason) string {
-		return because(r, "it is parameterized or periodic; nomad-pal status -all lists its runs")
+		return because(r, "the job is parameterized or periodic; nomad-pal status -all lists its runs")
 	},
 	Ungated: func(r Reason) string {
-		text := placedByNomad(r) + "; it has no gate, so the placer leaves it alone"
+		text := placedByNomad(r) + "; the job has no gate, so the placer leaves it alone"
 		if r.Have > 0 {
 			text += " (to add a gate, stop the job first: the placer removes a gate from a running job)"
 		}
 		return text
 	},
 	NotOurs:     func(r Reason) string { return placedByNomad(r) + ": " + r.Cause },
-	WithoutGPUs: func(r Reason) string { return r.Cause + ", so the placer leaves it to Nomad" },
+	WithoutGPUs: func(r Reason) string { return r.Cause + ", so the placer leaves the job to Nomad" },
 	PartNative:  func(r Reason) string { return fmt.Sprintf("Nomad alone has placed %d of %d members", r.Have, r.Want) },
 	NewJob:      say("the job was registered a moment ago, and the agent has not read it yet; ask again"),
 
@@ -363,7 +365,7 @@ var voice = map[Kind]func(Reason) string{
 	OnlyItsNodes: say("the missing members wait for GPUs on the job's own nodes; pinning the job to other nodes would make Nomad rerun finished members"),
 	OnlyItsGPUs:  say("the missing members wait for the job's own GPUs; pinning the job to other GPUs would restart the running members"),
 	OnlyItsClass: func(r Reason) string {
-		return fmt.Sprintf("the missing members wait for GPUs of class %d or better; pinning the job to slower ones would restart the running members", r.Class)
+		return fmt.Sprintf("the missing members wait for GPUs of class %d or better; pinning the job to slower GPUs would restart the running members", r.Class)
 	},
 	NoRoomMissing:   func(r Reason) string { return because(r, "no room for the missing members") },
 	NoRoomCanaries:  func(r Reason) string { return because(r, "no room for the canaries of the new version") },
@@ -380,16 +382,18 @@ var voice = map[Kind]func(Reason) string{
 	MemberFailed:   func(r Reason) string { return "a member failed, and Nomad is not retrying it: " + r.Cause },
 	CutShort:       say("a Nomad client ended a member (was its node purged?), and Nomad does not rerun the member"),
 	MemberStopped:  say("a member was stopped (node drain?), and Nomad does not rerun the member"),
-	MembersStopped: say("its members were stopped (by a node drain or a user)"),
+	MembersStopped: say("the job's members were stopped (by a node drain or a user)"),
 	Replacing:      say("members were stopped (node drain?); the placer has asked Nomad to place them again"),
-	BesidePins:     say("members of an earlier version keep running outside the job's pins: no deployment replaces them"),
+	BesidePins:     say("members of an earlier version keep running outside the job's pins, because no deployment replaces these members"),
 	Misplaced:      say("members run outside the job's pins: the pinned GPUs had no room, or Nomad gave the members other or fewer GPUs (a bug before Nomad 1.11.1: hashicorp/nomad#18364)"),
 	DryRunRefuses: func(r Reason) string {
 		return fmt.Sprintf("Nomad cannot place group %q on the chosen nodes: %s", r.Group, r.Cause)
 	},
-	RunsOnAsBefore: func(r Reason) string { return because(r, "the old version keeps running; the new one does not fit") },
-	RunsUnread:     func(r Reason) string { return "the old version keeps running; the new one is rejected: " + r.Cause },
-	RunsUnserved:   func(r Reason) string { return "the old version keeps running; the new one is rejected: " + r.Cause },
+	RunsOnAsBefore: func(r Reason) string {
+		return because(r, "the old version keeps running; the new version does not fit")
+	},
+	RunsUnread:   func(r Reason) string { return "the old version keeps running; the new version is rejected: " + r.Cause },
+	RunsUnserved: func(r Reason) string { return "the old version keeps running; the new version is rejected: " + r.Cause },
 	MemberPlacedAgain: func(r Reason) string {
 		return fmt.Sprintf("Nomad rescheduled member %s %s, last at %s: %s", r.Member, times(r.Tries), Second(r.Until), r.Cause)
 	},
@@ -400,19 +404,19 @@ var voice = map[Kind]func(Reason) string{
 		return fmt.Sprintf("member %s has been missing since %s: %s on node %s", r.Member, Second(r.Until), r.Cause, r.Node)
 	},
 	MissingPreempted: func(r Reason) string {
-		return fmt.Sprintf("member %s has been missing since %s: Nomad preempted it", r.Member, Second(r.Until))
+		return fmt.Sprintf("member %s has been missing since %s: Nomad preempted the member", r.Member, Second(r.Until))
 	},
 	MissingStopped: func(r Reason) string {
-		return fmt.Sprintf("member %s has been missing since %s: it was stopped (node drain?)", r.Member, Second(r.Until))
+		return fmt.Sprintf("member %s has been missing since %s: the member was stopped (node drain?)", r.Member, Second(r.Until))
 	},
-	RetriedLater:  say("Nomad retries it later (reschedule block)"),
-	NotRetriedNow: say("its reschedule block allows no further try for now"),
-	NotRetried:    say("its reschedule block allows no further try"),
+	RetriedLater:  say("Nomad retries the member later (reschedule block)"),
+	NotRetriedNow: say("the reschedule block allows no further try for now"),
+	NotRetried:    say("the reschedule block allows no further try"),
 	MoreMissing:   func(r Reason) string { return Counted(r.Total, "more member is missing", "more members are missing") },
 	MoreTried: func(r Reason) string {
 		return Counted(r.Total, "more member was rescheduled or restarted", "more members were rescheduled or restarted")
 	},
-	PlansChild:   say("it is parameterized or periodic, and does not run itself; this plan is for one of its runs"),
+	PlansChild:   say("the job is parameterized or periodic, and does not run itself; this plan is for one of its runs"),
 	NodesLeaving: func(r Reason) string { return r.Cause },
 	Error:        func(r Reason) string { return r.Cause },
 
@@ -420,30 +424,30 @@ var voice = map[Kind]func(Reason) string{
 		return fmt.Sprintf("given up after %s: %s; fix the job and run it again", Counted(r.Tries, "try", "tries"), r.Cause)
 	},
 	LostTooOften: func(r Reason) string {
-		return fmt.Sprintf("given up after %s; the last one: %s; fix the cause, then run the job again", Counted(r.Tries, "infrastructure failure", "infrastructure failures"), r.Cause)
+		return fmt.Sprintf("given up after %s; the last failure: %s; fix the cause, then run the job again", Counted(r.Tries, "infrastructure failure", "infrastructure failures"), r.Cause)
 	},
 	FailedUnseen: func(r Reason) string {
-		return fmt.Sprintf("not retried: no placer handled the failure within %d minutes: %s; run it again", r.Minutes, r.Cause)
+		return fmt.Sprintf("not retried, because no placer handled the failure within %d minutes: %s; run the job again", r.Minutes, r.Cause)
 	},
 	MakesRoom: func(r Reason) string {
 		if r.Ahead == "" {
-			return "it makes room for another job"
+			return "the job makes room for another job"
 		}
-		return "it makes room for " + r.Ahead
+		return "the job makes room for " + r.Ahead
 	},
-	RequeueAsked: func(r Reason) string { return "it was requeued" + by(r.Cause) + " (nomad-pal requeue)" },
-	Moves:        say("it moves to better GPUs"),
-	Edited:       say("its author changed the job"),
+	RequeueAsked: func(r Reason) string { return "the job was requeued" + by(r.Cause) + " (nomad-pal requeue)" },
+	Moves:        say("the job moves to better GPUs"),
+	Edited:       say("the author changed the job"),
 	NotWhole: func(r Reason) string {
 		if len(r.Because) > 0 {
 			return list(r.Because, "; ")
 		}
-		return "not all of its members could run"
+		return "not all members could run"
 	},
 	EndedComplete: ended,
 	EndedFailed:   func(r Reason) string { return fmt.Sprintf("%s on node %s; %s", r.Cause, r.Node, ended(r)) },
 	NoMembers:     func(r Reason) string { return r.Cause + ending(r) },
-	NoMoreRuns:    say("it was stopped, and starts no more runs"),
+	NoMoreRuns:    say("the job was stopped, and starts no more runs"),
 
 	AheadFailed:   say("that job has failed; run it again"),
 	AheadRejected: say("that job is rejected"),
@@ -458,10 +462,10 @@ var voice = map[Kind]func(Reason) string{
 	AheadChecked:  say("the placer is checking whether that job has finished"),
 
 	WiderFits: func(r Reason) string {
-		return fmt.Sprintf("without pal_locality = %s it would fit now, on GPUs farther apart", r.Tier)
+		return fmt.Sprintf("without pal_locality = %s the job would fit now, on GPUs farther apart", r.Tier)
 	},
 	FewerFit: func(r Reason) string {
-		return fmt.Sprintf("with %s = %d instead of %d it would fit now", r.Key, r.Room, r.Members)
+		return fmt.Sprintf("with %s = %d instead of %d the job would fit now", r.Key, r.Room, r.Members)
 	},
 	FewerWhole: func(r Reason) string {
 		return fmt.Sprintf("with %s = %d instead of %d, all its members could run now", r.Key, r.Room, r.Members)
@@ -474,11 +478,11 @@ var voice = map[Kind]func(Reason) string{
 		return fmt.Sprintf("ask for at most %s, or have the tenant's quota or borrowing_limit raised", Count(r.Limit))
 	},
 	AskFewer:     func(r Reason) string { return raise(r) + ", or ask for fewer members" },
-	AwaitPart:    say("it starts when part of a GPU with better neighbours comes free; once the job is overdue, it accepts any neighbours; a job that leaves its GPU idle most of the time should set pal_class = D"),
+	AwaitPart:    say("the job starts when a part of a GPU with better neighbours comes free; once the job is overdue, it accepts any neighbours; a job that leaves its GPU idle most of the time should set pal_class = D"),
 	AwaitTenant:  func(r Reason) string { return await(r, "its members") },
 	AwaitTenants: func(r Reason) string { return await(r, "the canaries") },
 	AwaitCanaries: func(r Reason) string {
-		return fmt.Sprintf("the canaries start when %s free in addition to those of the old version", Counted(r.Needs, "GPU comes", "GPUs come"))
+		return fmt.Sprintf("the canaries start when %s free in addition to the old version's GPUs", Counted(r.Needs, "GPU comes", "GPUs come"))
 	},
 	RaiseLimit: raise,
 	CanariesRun: func(r Reason) string {
@@ -500,7 +504,7 @@ var voice = map[Kind]func(Reason) string{
 	DeployPaused:  func(r Reason) string { return fmt.Sprintf("the deployment of version %d is paused", r.Version) },
 	WithoutCanary: say("to update without canaries, run the job with canary = 0 in its update block: Nomad then replaces the members in place"),
 	Revert:        say("to go back to the old version: nomad job revert"),
-	CouldRun:      func(r Reason) string { return fmt.Sprintf("it could run %s (%s)", r.Cause, r.Try) },
+	CouldRun:      func(r Reason) string { return fmt.Sprintf("the job could run %s (%s)", r.Cause, r.Try) },
 	ChangeJob:     say("change the job, or give a node what it lacks; the placer tries again when a node changes, or after a few minutes"),
 	FixVersion:    say("fix the job and run it again; until then the old version keeps running, but does not restart if it loses members"),
 	Advice:        func(r Reason) string { return r.Cause },
@@ -515,10 +519,10 @@ var voice = map[Kind]func(Reason) string{
 		return fmt.Sprintf("runs on %s and would keep %s; if its tasks change, Nomad first places the canaries, on additional GPUs", Count(r.Needs), them(r.Needs))
 	},
 	WouldReplace: func(r Reason) string {
-		return fmt.Sprintf("runs on %s and now needs different ones: Nomad would replace its members as its update block says", Count(r.Needs))
+		return fmt.Sprintf("runs on %s and now needs different GPUs: Nomad would replace the members as the update block says", Count(r.Needs))
 	},
 	WouldRestart: func(r Reason) string {
-		return fmt.Sprintf("runs on %s and now needs different ones: the placer would stop the whole job and start it again", Count(r.Needs))
+		return fmt.Sprintf("runs on %s and now needs different GPUs: the placer would stop the whole job and start it again", Count(r.Needs))
 	},
 	WouldRunOn: func(r Reason) string {
 		return because(r, fmt.Sprintf("runs on %s, and would keep running as it is: the new version does not fit", Count(r.Needs)))
@@ -621,7 +625,7 @@ func small(r Reason) string {
 	if r.Small == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; %s of a model that has too few for this job", Counted(r.Small, "matching GPU is", "matching GPUs are"))
+	return fmt.Sprintf("; %s of a model that has too few GPUs for this job", Counted(r.Small, "matching GPU is", "matching GPUs are"))
 }
 
 // String lists the counts that are not 0.
@@ -664,7 +668,7 @@ func placed(r Reason) string { return fmt.Sprintf("only %s %s placed", there(r),
 func placedByNomad(r Reason) string {
 	switch {
 	case r.Have == 0:
-		return "Nomad has placed none of its members"
+		return "Nomad has placed none of the job's members"
 	case r.Have < r.Want:
 		return fmt.Sprintf("placed by Nomad alone on %s, %d of %d members", Count(r.Needs), r.Have, r.Want)
 	}
@@ -792,7 +796,7 @@ func raise(r Reason) string {
 	if r.User != "" {
 		return fmt.Sprintf("user %s may hold at most %s: have the tenant's max_gpus_per_user raised", r.User, Count(r.Limit))
 	}
-	return fmt.Sprintf("its tenant may hold at most %s: have its quota or borrowing_limit raised", Count(r.Limit))
+	return fmt.Sprintf("the job's tenant may hold at most %s: have the tenant's quota or borrowing_limit raised", Count(r.Limit))
 }
 
 // await names the user or tenant whose limit is reached, and whose jobs must end before the members
@@ -801,5 +805,5 @@ func await(r Reason, members string) string {
 	if r.User != "" {
 		return fmt.Sprintf("the limit of user %s is reached: %s start when other jobs of the user end", r.User, members)
 	}
-	return fmt.Sprintf("its tenant's limit is reached: %s start when other jobs of the tenant end", members)
+	return fmt.Sprintf("the tenant's limit is reached: %s start when other jobs of the tenant end", members)
 }

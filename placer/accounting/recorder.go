@@ -122,7 +122,7 @@ func (r *Recorder) Look(of *model.Model, waits func() map[string]*model.Wait, id
 	for _, k := range slices.SortedFunc(maps.Keys(r.runs), cluster.JobKey.Compare) {
 		run := r.runs[k]
 		if run.Ended.IsZero() && m.State.Jobs[k] == nil && m.State.Unread[k] == nil && !anyLive(m.State, k) {
-			run.State, run.Reason = Unknown, "its job was purged"
+			run.State, run.Reason = Unknown, "the job was purged"
 			run.Ended = cmp.Or(lastEnd(m.State, k, run.Submitted), ms(m.Time))
 			run.Ended = later(run.Ended, run.Submitted) // in case a clock was set back
 			runs[k] = run

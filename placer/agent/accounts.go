@@ -93,7 +93,7 @@ func (a *Agent) accountTrouble(err error) {
 	a.warnings.Accounts(err)
 	switch {
 	case err != nil && (was == nil || *was != text):
-		a.log.Error("the history is not written; trying again", "error", err)
+		a.log.Error("cannot write the history; trying again", "error", err)
 	case err == nil && was != nil && *was != "":
 		a.log.Info("the history is written again")
 	}
@@ -221,7 +221,7 @@ func (a *accounts) get() (*accounting.DB, error) {
 		return db, nil
 	}
 	if text := a.trouble.Load(); text != nil && *text != "" { // the text may name the database's host
-		return nil, errors.New("the history can be neither read nor written; the log and the health of the agent say why")
+		return nil, errors.New("the history can be neither read nor written; see the agent's log and health")
 	}
 	return nil, errors.New("the history is not open yet")
 }

@@ -86,7 +86,7 @@ func TestNoHistory(t *testing.T) {
 	r = f.run(openConfig + fmt.Sprintf("history {\n  database = %q\n}\n", filepath.Join(taken, "history.db"))).ready()
 	until(t, "the error says where the cause is told", func() bool {
 		status, text := r.send(http.MethodGet, "/v1/usage", "ops", "")
-		return status == http.StatusServiceUnavailable && strings.Contains(text, "the log and the health of the agent say why") && !strings.Contains(text, taken)
+		return status == http.StatusServiceUnavailable && strings.Contains(text, "see the agent's log and health") && !strings.Contains(text, taken)
 	})
 	until(t, "it warns", func() bool {
 		_, text := r.send(http.MethodGet, "/v1/health", "ops", "")

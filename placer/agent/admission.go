@@ -99,7 +99,7 @@ func (a *Admission) Review(job *api.Job, queues cluster.BatchQueues, children bo
 		return r // the job has its GPUs already, or is not for the placer
 	}
 	if why := request.Takes(full); why != nil && request.Servable(full) == nil && !rewrite.Gated(full) { // a gate would hold up its other groups for no reason
-		r.warn(fmt.Sprintf("%v. It is left to Nomad", why))
+		r.warn(fmt.Sprintf("%v. The job is left to Nomad", why))
 		return r
 	}
 	if err := refusal(full, children); err != nil {
@@ -108,7 +108,7 @@ func (a *Admission) Review(job *api.Job, queues cluster.BatchQueues, children bo
 	}
 	a.patch(&r, job, full)
 	if len(r.Patch) > 0 { // said once, although the endpoint is called as mutator and as validator
-		r.Warnings = append(r.Warnings, fmt.Sprintf("nomad-pal chooses the GPUs of this job: it is pending until then; see %s", query.ExplainCommand(cluster.KeyOf(full))))
+		r.Warnings = append(r.Warnings, fmt.Sprintf("this job is pending until nomad-pal has chosen its GPUs; see %s", query.ExplainCommand(cluster.KeyOf(full))))
 		r.warn(request.MistypedDevices(full))
 	}
 	return r
@@ -194,8 +194,8 @@ func refusal(job *api.Job, children bool) error {
 	p := job.ParameterizedJob
 	switch {
 	case p != nil && p.Payload == "required":
-		return fmt.Errorf("job %q requires a payload, which Nomad would lose if the placer rewrote a run: "+
-			"make the payload optional and use meta, or constrain its GPUs to a variability class yourself", *job.ID)
+		return fmt.Errorf("job %q requires a payload, which Nomad would lose if the placer changed a run of the job: "+
+			"make the payload optional and use meta, or constrain the job's GPUs to a variability class yourself", *job.ID)
 	case cluster.Template(job) && !children:
 		return cluster.ErrNoRPC
 	}

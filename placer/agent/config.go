@@ -291,7 +291,7 @@ func suggestPlace(d *hcl.Diagnostic) {
 	switch names := slices.Sorted(maps.Keys(blocks)); {
 	case len(names) == 0:
 	case names[0] == "":
-		d.Detail += " It belongs outside of all blocks."
+		d.Detail += " This argument belongs outside of all blocks."
 	default:
 		d.Detail += fmt.Sprintf(" Did you mean %s { %s }?", strings.Join(names, " or "), parts[1])
 	}

@@ -212,7 +212,7 @@ func TestConfigErrors(t *testing.T) {
 		{"unknown key of the queue", "queue {\n  passing = true\n}", `agent.hcl:2,3-10: Unsupported argument; An argument named "passing" is not expected here`},
 		{"key of the queue", "order = \"fifo\"", `An argument named "order" is not expected here. Did you mean queue { order }?`},
 		{"key of another block", "bind_port = 8090", `Did you mean http { bind_port }?`},
-		{"key of no block", "queue {\n  placement = \"pal\"\n}", `An argument named "placement" is not expected here. It belongs outside of all blocks.`},
+		{"key of no block", "queue {\n  placement = \"pal\"\n}", `An argument named "placement" is not expected here. This argument belongs outside of all blocks.`},
 		{"misspelt block", "quee {\n  max_wait = \"1h\"\n}", `agent.hcl:1,1-5: Unsupported block type; Blocks of type "quee" are not expected here. Did you mean "queue"?`},
 		{"block in the queue", "queue {\n  web {}\n}", `agent.hcl:2,3`},
 		{"all at once", "resync = 3\nqueue {\n  preempt = 3\n  x = 1\n}", `Unsupported argument; An argument named "x"`},

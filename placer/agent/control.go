@@ -62,7 +62,7 @@ func (s *server) serveControl(w http.ResponseWriter, r *http.Request) {
 	}
 	defer done()
 	if in.Priority < 0 || in.Priority > mostPriority || len(in.Why) > longestWhy {
-		http.Error(w, fmt.Sprintf("a priority is a number from 1 to %d, or 0 for the job's own; a reason has at most %d bytes", mostPriority, longestWhy), http.StatusBadRequest)
+		http.Error(w, fmt.Sprintf("a priority is a number from 1 to %d, or 0 for the jobspec's priority; a reason has at most %d bytes", mostPriority, longestWhy), http.StatusBadRequest)
 		return
 	}
 	k := cluster.JobKey{Namespace: cmp.Or(r.URL.Query().Get("namespace"), api.DefaultNamespace), ID: id}

@@ -57,7 +57,7 @@ func (s *server) forwardIfStandby(mux *http.ServeMux) http.Handler {
 // forward forwards a request to the active agent, with the caller's token.
 func (s *server) forward(w http.ResponseWriter, r *http.Request) error {
 	if by := r.Header.Get(forwardedBy); by != "" {
-		return fmt.Errorf("agent %s forwarded the request to it as if it were active: try again in a moment; if that does not help, correct http { advertise } of the active agent", by)
+		return fmt.Errorf("agent %s took this agent for the active one and forwarded the request: try again in a moment; if the error stays, correct http { advertise } of the active agent", by)
 	}
 	to, at, err := s.activeAddress(r.Context(), r.Header)
 	if err != nil {
@@ -106,11 +106,11 @@ func (s *server) forward(w http.ResponseWriter, r *http.Request) error {
 func (s *server) unanswered(r *http.Request, agent string, at *url.URL, err error, succeeded bool) string {
 	text := fmt.Sprintf("this agent stands by, and the active agent, %s, does not answer at %s", agent, at)
 	if bad, is := errors.AsType[*tls.CertificateVerificationError](err); is {
-		return text + fmt.Sprintf(": its certificate is not accepted (%v); this agent trusts nomad { ca_cert } of its configuration, else the system's authorities", bad.Err)
+		return text + fmt.Sprintf(": this agent does not accept the active agent's certificate (%v); it trusts nomad { ca_cert } of its configuration or, without ca_cert, the system's CAs", bad.Err)
 	}
 	op, is := errors.AsType[*net.OpError](err)
 	if is && op.Op == "remote error" {
-		return text + fmt.Sprintf(": it does not accept this agent's certificate (%v); set nomad { client_cert, client_key } in this agent's configuration", op.Err)
+		return text + fmt.Sprintf(": the active agent does not accept this agent's certificate (%v); set nomad { client_cert, client_key } in this agent's configuration", op.Err)
 	}
 	if r.Method != http.MethodGet && !(is && op.Op == "dial") {
 		text += ", but may have carried out the request"
@@ -118,7 +118,7 @@ func (s *server) unanswered(r *http.Request, agent string, at *url.URL, err erro
 	if succeeded {
 		return text + "; another agent is active now: send the request again"
 	}
-	return text + fmt.Sprintf("; if it has ended, a standby usually takes over within %s", s.file.HA.failover())
+	return text + fmt.Sprintf("; if the active agent has ended, a standby usually takes over within %s", s.file.HA.failover())
 }
 
 // untilSucceeded calls ended once another agent is active than the one with this name: an agent
@@ -158,7 +158,7 @@ func (s *server) activeAddress(ctx context.Context, asked http.Header) (to heart
 		if strings.HasPrefix(to.Address, "https:") {
 			key = "nomad { ca_cert }"
 		}
-		return to, nil, fmt.Errorf("does not forward your request to the active agent, %s at %s: %w; send it there directly, or set %s in this agent's configuration", to.Agent, to.Address, err, key)
+		return to, nil, fmt.Errorf("does not forward your request to the active agent, %s at %s: %w; send the request to the active agent directly, or set %s in this agent's configuration", to.Agent, to.Address, err, key)
 	}
 	at, err = url.Parse(to.Address)
 	return to, at, err

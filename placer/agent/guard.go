@@ -169,7 +169,7 @@ func (h *hosts) allow(host string) bool {
 func (h *hosts) only(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !h.allow(r.Host) {
-			http.Error(w, fmt.Sprintf("this agent does not answer to the host name %q: http { allowed_hosts } in its configuration lists the names that it answers to", r.Host), http.StatusMisdirectedRequest)
+			http.Error(w, fmt.Sprintf("this agent rejects requests to the host name %q: http { allowed_hosts } in its configuration lists the accepted names", r.Host), http.StatusMisdirectedRequest)
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -194,7 +194,7 @@ const (
 )
 
 var (
-	errBusy  = errors.New("too many requests with jobs are being answered: try again")
+	errBusy  = errors.New("the agent is answering too many requests with jobs: try again")
 	errParts = fmt.Errorf("more than %d objects and lists", bodyParts)
 )
 

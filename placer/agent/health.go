@@ -62,7 +62,7 @@ func (a *Agent) health(now time.Time) Health {
 	h.WarningCount = len(h.Warnings)
 	if p == nil {
 		if failed := a.lockError.Load(); failed != nil && *failed != "" {
-			h.Trouble, h.LastError = "it cannot request the lock in Nomad, so it cannot take over: see its log", *failed
+			h.Trouble, h.LastError = "the agent cannot request the lock in Nomad, so it cannot take over: see the agent's log", *failed
 		}
 		return h
 	}
@@ -77,9 +77,9 @@ func (h *Health) hear(silent bool, err error) {
 	switch {
 	case err == nil || h.Trouble != "":
 	case silent:
-		h.Trouble, h.LastError = "it cannot write its heartbeat in Nomad, so commands say that no placer is active: see its log", err.Error()
+		h.Trouble, h.LastError = "the agent cannot write its heartbeat in Nomad, so commands report that no placer is active: see the agent's log", err.Error()
 	default:
-		h.Warnings = append(h.Warnings, fmt.Sprintf("the agent cannot write its heartbeat; if that goes on, commands say that no placer is active: %v", err))
+		h.Warnings = append(h.Warnings, fmt.Sprintf("the agent cannot write its heartbeat; if this continues, commands report that no placer is active: %v", err))
 		h.WarningCount++
 	}
 }

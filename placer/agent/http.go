@@ -64,7 +64,7 @@ func (a *Agent) listen(file File) (*apiListener, error) {
 	}
 	a.log.Info("HTTP API", "address", l.Addr(), "tls", file.HTTP.CertFile != "")
 	if err := file.HTTP.rejected(l.Addr().(*net.TCPAddr)); err != nil {
-		a.log.Warn("commands reject the certificate at the address that this agent publishes: set http { advertise } to an address for which it is valid", "error", err)
+		a.log.Warn("commands reject the certificate at the address that this agent publishes: set http { advertise } to an address for which the certificate is valid", "error", err)
 	}
 	return &apiListener{bounded(handler), l, a.log}, nil
 }

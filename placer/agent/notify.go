@@ -106,7 +106,7 @@ func (of Notify) notifier() (*notifier, error) {
 	sample := placer.Event{ID: 1, At: time.Unix(0, 0), Kind: placer.Started, Namespace: "default", Job: `"train"`, Text: `text with "quotes"`}
 	text, err := n.text(sample)
 	if err == nil && n.contentType() == jsonType && !json.Valid(text) {
-		err = fmt.Errorf("it does not produce JSON, but %s: write texts as {{ json .Text }}, or set headers = { Content-Type = ... }", text)
+		err = fmt.Errorf("the template does not produce JSON, but %s: write texts as {{ json .Text }}, or set headers = { Content-Type = ... }", text)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("body: %w", err)

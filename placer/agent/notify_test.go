@@ -255,7 +255,7 @@ func TestNotifyConfiguration(t *testing.T) {
 		`url = "http://x"
 		 body = "{{ .Nothing }}"`: "body: ",
 		`url = "http://x"
-		 body = "{\"text\": \"{{ .Text }}\"}"`: "it does not produce JSON",
+		 body = "{\"text\": \"{{ .Text }}\"}"`: "the template does not produce JSON",
 		`url = "http://x"
 		 ca_cert = "/none"`: "ca_cert: ",
 		`url = "http://x"

@@ -37,9 +37,9 @@ func Unprotected(address string, published bool, t *api.TLSConfig) error {
 	case u.Scheme != "https":
 		return errors.New("your token would cross the network in plain text")
 	case published && t.Insecure:
-		return errors.New("its certificate would not be verified, and your token would be sent there")
+		return errors.New("your token would be sent to an agent whose certificate is not verified")
 	case published && t.CACert == "" && t.CAPath == "" && len(t.CACertPEM) == 0:
-		return errors.New("no certificate authority that you configured identifies it, and your token would be sent there")
+		return errors.New("your token would be sent to an agent whose certificate no configured CA has signed")
 	}
 	return nil
 }

@@ -139,7 +139,7 @@ func TestPublishedNameIsNotInCertificate(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.listener.Close()
-		if got := strings.Contains(log.String(), "set http { advertise } to an address for which it is valid"); got != c.warns {
+		if got := strings.Contains(log.String(), "set http { advertise } to an address for which the certificate is valid"); got != c.warns {
 			t.Errorf("%+v: warns %v", c, got)
 		}
 	}

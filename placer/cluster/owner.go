@@ -97,11 +97,11 @@ func (o *owners) owner(gpu string, nodes map[string]*api.Node) (owner *api.Node,
 	}
 	switch len(ready) {
 	case 0:
-		return slices.MaxFunc(naming, byAge), "which is the newer node"
+		return slices.MaxFunc(naming, byAge), "the newer node"
 	case 1:
 		return ready[0], "which is ready"
 	}
-	return ready[0], "which named it first"
+	return ready[0], "which listed the GPU first"
 }
 
 // namedBy returns the ids of the GPUs that a node names.
@@ -200,7 +200,7 @@ func (s *State) warn(conflicts map[conflict][]string) {
 		if more := len(conflicts[c]) - 1; more > 0 {
 			gpus = fmt.Sprintf("%s and %d more", gpus, more)
 		}
-		out = append(out, fmt.Sprintf("%s: named by node %s and by node %s; counted for the second, %s", gpus, s.Nodes.describe(c.node), s.Nodes.describe(c.owner), c.why))
+		out = append(out, fmt.Sprintf("%s: listed by node %s and by node %s; counted for the second node, %s", gpus, s.Nodes.describe(c.node), s.Nodes.describe(c.owner), c.why))
 	}
 	for _, id := range slices.Sorted(maps.Keys(s.odd)) {
 		out = append(out, s.odd[id]...)

@@ -42,15 +42,15 @@ func (s *State) Reconnecting(now time.Time) map[string]bool {
 func (s *State) Unavailable(now time.Time) map[string]string {
 	why := map[string]string{}
 	for id := range s.Reconnecting(now) {
-		why[id] = "the node has just come back, and it is not known yet what it still runs"
+		why[id] = "the node has just reconnected, and its running tasks are not known yet"
 	}
 	for id := range s.Purged(now) {
-		why[id] = "tasks of a purged job may still be ending on it"
+		why[id] = "tasks of a purged job may still be ending on this GPU"
 	}
 	for _, a := range s.away {
 		if s.LeftBehind(a) {
 			for _, id := range s.OwnGPUs(a) {
-				why[id] = "its node is disconnected, and may still run a member of a gang that was stopped"
+				why[id] = "its node is disconnected, and may still run a member of a stopped gang"
 			}
 		}
 	}

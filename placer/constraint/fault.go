@@ -100,13 +100,13 @@ func (f *Fault) String() string {
 func (f *Fault) Advice() string {
 	switch {
 	case f.Kind == FaultInstance:
-		return "Leave that constraint out: the placer chooses the GPU. To use one GPU by its id, write " + f.Write.hcl() + " and run the job without the placer (nomad job run)."
+		return "Leave out this constraint: the placer chooses the GPU. To use one GPU by its id, write " + f.Write.hcl() + " and run the job without the placer (nomad job run)."
 	case f.Write == nil:
 		return ""
 	case f.In == "group":
-		return "Write it in a constraint block of the group, not of the device: " + f.Write.hcl() + "."
+		return "Write the constraint in a block of the group, not of the device: " + f.Write.hcl() + "."
 	case f.In == "device":
-		return "Write it in a constraint block of the device, not of the job, group or task: " + f.Write.hcl() + "."
+		return "Write the constraint in a block of the device, not of the job, group or task: " + f.Write.hcl() + "."
 	}
 	return "Write " + f.Write.hcl() + "."
 }

@@ -55,6 +55,6 @@ func (g *Lifecycle) requeueAsked(w World) ([]Effect, bool) {
 	if asked == nil || g.Record == nil || !g.Record.Decided.Before(asked.At) || len(g.Members) == 0 || g.MayHaveOverwritten() {
 		return nothing()
 	}
-	said := g.log(Info, "requeueing it on request", "by", asked.By)
+	said := g.log(Info, "requeueing the gang on request", "by", asked.By)
 	return append([]Effect{said}, g.stopFor(stopping{why: Requeued, asked: true}, g.Record, w)...), false
 }

@@ -162,7 +162,7 @@ func (g *Lifecycle) repairOrRequeue(w World) ([]Effect, bool) {
 	}
 	r, said := g.countFailure(w)
 	if r == nil || r.GivenUp.IsZero() {
-		said = append(said, g.log(Warn, "gang is not whole, requeueing it", "reason", why))
+		said = append(said, g.log(Warn, "gang is not whole, requeueing the gang", "reason", why))
 	}
 	return append(said, g.stopFor(stopping{why: Requeued}, r, w)...), false
 }
@@ -182,11 +182,11 @@ func (g *Lifecycle) haveEvaluated(why reason.Reason, blocked bool, w World) (es 
 	case !why.IsZero() && g.read.hasDeployment && g.evaluated != *g.Job.ModifyIndex:
 		// If a member fails during a deployment, Nomad forgets the member when the deployment ends
 		// (seen on 1.11.3).
-		return []Effect{g.log(Info, "a member is missing and Nomad does not evaluate the job; asking it to", "reason", why), Evaluate{}}, true
+		return []Effect{g.log(Info, "a member is missing and Nomad does not evaluate the job; asking Nomad to evaluate it", "reason", why), Evaluate{}}, true
 	case !why.IsZero() && g.read.hasDeployment && lately:
 		return nil, true // Nomad may still evaluate the job
 	case why.IsZero() && g.read.unevaluated(g.Job) && !lately:
-		return []Effect{g.log(Info, "Nomad does not evaluate the job; asking it to"), Evaluate{}}, true
+		return []Effect{g.log(Info, "Nomad does not evaluate the job; asking Nomad to evaluate it"), Evaluate{}}, true
 	case why.IsZero():
 		return nil, true
 	case !blocked && g.LeftOut && !g.NeedsAll() && g.Have > 0:
@@ -311,7 +311,7 @@ func (g *Lifecycle) requeueMisplaced(w World) ([]Effect, bool) {
 		}
 	}
 	g.fail(now, reason.Reason{Kind: reason.Misplaced})
-	return append([]Effect{g.log(Warn, "gang is misplaced, requeueing it")}, g.stopFor(stopping{why: Requeued}, g.Record, w)...), false
+	return append([]Effect{g.log(Warn, "gang is misplaced, requeueing the gang")}, g.stopFor(stopping{why: Requeued}, g.Record, w)...), false
 }
 
 // misplacedAgain reports whether a member of the present version is misplaced.

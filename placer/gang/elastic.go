@@ -67,7 +67,7 @@ func (g *Lifecycle) goOnResizing(e Event) []Effect {
 		if g.allRun(a.Allocs) {
 			return []Effect{g.sizing.register}
 		}
-		err = errors.New("some of its members no longer run")
+		err = errors.New("some members of the gang no longer run")
 	case Failure:
 		err = a.Err
 	}

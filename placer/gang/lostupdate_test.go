@@ -85,7 +85,7 @@ func TestLostUpdate(t *testing.T) {
 		{"stopped, run again edited, placed", []*api.Job{gated, stop(gated), edit(gated), edit(pinned)}, false},
 		{"stopped while it ran, started again", []*api.Job{gated, pinned, stop(pinned), pinned}, false},
 		{"stopped while its pins were changed", []*api.Job{gated, pinned, stop(pinned), other}, true},
-		{"stopped while it was requeued", []*api.Job{gated, pinned, stop(pinned), rewrite.Gate(pinned)}, true},
+		{"stopped while the job was requeued", []*api.Job{gated, pinned, stop(pinned), rewrite.Gate(pinned)}, true},
 		{"stopped while it waited, reverted to what ran before", []*api.Job{pinned, gated, stop(gated), pinned}, false},
 		{"edited while it ran, keeps its pins", []*api.Job{gated, pinned, edit(gated), edit(pinned)}, false},
 		{"run again while it runs", []*api.Job{pinned, gated, pinned}, false},

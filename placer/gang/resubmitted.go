@@ -30,7 +30,7 @@ func (g *Lifecycle) askAgain(w World) ([]Effect, bool) {
 			return nothing()
 		}
 	}
-	return []Effect{g.log(Info, "its author wants more members than its pins name GPUs for"), Register{Why: ToAsk, Job: rewrite.Gate(rewrite.Author(g.Job))}}, false
+	return []Effect{g.log(Info, "the author requests more members than the pins have GPUs for"), Register{Why: ToAsk, Job: rewrite.Gate(rewrite.Author(g.Job))}}, false
 }
 
 // runsOn reports whether the same members run as before the last registration: since then, no
@@ -141,10 +141,10 @@ func (g *Lifecycle) restorePins(w World) ([]Effect, bool) {
 	pins, pinned := rewrite.Pinned(had)
 	pins = narrowed(g.Job, pins)
 	if !pinned && g.Live == 0 { // no member has a GPU, so the gang starts as a whole, in its turn
-		return append([]Effect{g.log(Info, "gated while only groups without GPUs run: stopping them")}, g.stopFor(stopping{why: Requeued}, g.Record, w)...), false
+		return append([]Effect{g.log(Info, "the job got a gate while only its groups without GPUs run: stopping these groups")}, g.stopFor(stopping{why: Requeued}, g.Record, w)...), false
 	}
 	if !pinned {
-		return []Effect{g.log(Info, "gated while it runs unpinned: left to Nomad"), Register{Why: ToGoOn, Job: rewrite.Open(g.Job)}}, false
+		return []Effect{g.log(Info, "the job got a gate while it runs without pins: leaving the job to Nomad"), Register{Why: ToGoOn, Job: rewrite.Open(g.Job)}}, false
 	}
 	// If a member has ended, its successor and restarted members may get each
 	// other's GPUs (walk 584).
@@ -163,12 +163,12 @@ func (g *Lifecycle) restorePins(w World) ([]Effect, bool) {
 			g.Record = &r
 		}
 		es, on := g.repin(ToRestore, pins, w)
-		return append([]Effect{g.log(Info, "resubmitted: its gang keeps its GPUs")}, es...), on
+		return append([]Effect{g.log(Info, "job was resubmitted: its gang keeps its GPUs")}, es...), on
 	}
 	if g.asks = true; !g.broken(had, pins, w) {
 		return nil, false
 	}
-	return append([]Effect{g.log(Info, "changed by its author, and no longer whole: requeueing it")}, g.stopFor(stopping{why: Requeued}, g.Record, w)...), false
+	return append([]Effect{g.log(Info, "the author changed the job, whose gang is no longer whole: requeueing the gang")}, g.stopFor(stopping{why: Requeued}, g.Record, w)...), false
 }
 
 // Asks reports whether the author of a running gang requests other GPUs than it has. The queue then
@@ -197,7 +197,7 @@ func (g *Lifecycle) change(e Event, w World) []Effect {
 	es := g.runInQueue(nil, w)
 	held := w.Holds(g.Key)
 	if *g.Job.Type == api.JobTypeBatch && slices.ContainsFunc(room.Placement.GPUs(), func(u int) bool { return slices.Contains(held, u) }) {
-		es = append(es, g.log(Info, "changed by its author: stopping the gang to start it again"))
+		es = append(es, g.log(Info, "the author changed the job: stopping the gang to start it again"))
 		return append(es, g.stopFor(stopping{why: Resized, target: &room.Placement}, g.Record, w)...)
 	}
 	more, _ := g.repin(ToResize, room.Pins, w)

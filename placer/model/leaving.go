@@ -52,22 +52,22 @@ func (m *Model) Leaving(st gang.Observed) (said []reason.Reason) {
 		}
 	}
 	for f, ids := range gpus { // one sentence for all members on a node
-		s := sentence{f.is + " " + someOf(ids) + f.so, "the members there keep running; " + elsewhere}
+		s := sentence{f.is + " " + someOf(ids) + f.so, "the members on that node keep running; " + elsewhere}
 		nodes[s] = append(nodes[s], f.node)
 	}
 	for s, names := range nodes {
 		like := ""
 		switch more := len(names) - 1; {
 		case more == 1:
-			like = ", like another of its nodes"
+			like = ", like another node of the job"
 		case more > 1:
-			like = fmt.Sprintf(", like %d more of its nodes", more)
+			like = fmt.Sprintf(", like %d more nodes of the job", more)
 		}
 		said = append(said, reason.Reason{Kind: reason.NodesLeaving, Cause: "node " + slices.Min(names) + " " + s.is + like + ": " + s.what})
 	}
 	slices.SortFunc(said, func(a, b reason.Reason) int { return cmp.Compare(a.Cause, b.Cause) })
 	if more := len(said) - mostLeaving; more > 0 {
-		said = append(said[:mostLeaving], reason.Reason{Kind: reason.NodesLeaving, Cause: "more of its nodes are affected, with other causes or times"})
+		said = append(said[:mostLeaving], reason.Reason{Kind: reason.NodesLeaving, Cause: "more of the job's nodes are affected, with other causes or times"})
 	}
 	return said
 }
@@ -98,7 +98,7 @@ type fault struct{ node, is, so string }
 func failing(n *api.Node, id string) fault {
 	switch gpu := instance(n, id); {
 	case gpu == nil:
-		return fault{n.Name, "no longer lists", ", so its device plugin does not run or is configured without them"}
+		return fault{n.Name, "no longer lists", ", so the node's device plugin does not run or is configured without these GPUs"}
 	case !gpu.Healthy:
 		why := " as unhealthy"
 		if gpu.HealthDescription != "" {
@@ -142,28 +142,28 @@ func drained(n *api.Node, service, pinned bool, now time.Time) string {
 	}
 	switch {
 	case n.DrainStrategy != nil && n.DrainStrategy.Deadline < 0, !by.IsZero() && !by.After(now):
-		return "Nomad stops the members there now"
+		return "Nomad stops the members on that node now"
 	case service && pinned && by.IsZero():
-		return "its pins name GPUs (pal_pin), so Nomad does not move the members there: they keep running; " + elsewhere
+		return "the job's pins name GPUs (pal_pin), so the members on that node are not moved, but keep running; " + elsewhere
 	case service && pinned:
-		return "its pins name GPUs (pal_pin), so Nomad does not move the members there: it stops them at " + reason.Second(by) + "; " + elsewhere
+		return "the job's pins name GPUs (pal_pin), so Nomad does not move the members on that node, but stops them at " + reason.Second(by) + "; " + elsewhere
 	case service && by.IsZero():
-		return "Nomad moves the members there to other nodes"
+		return "Nomad moves the members on that node to other nodes"
 	case service:
-		return "Nomad moves the members there to other nodes, by " + reason.Second(by) + " at the latest"
+		return "Nomad moves the members on that node to other nodes, by " + reason.Second(by) + " at the latest"
 	case by.IsZero():
-		return "the members there keep running until they end, because the drain has no deadline"
+		return "the members on that node run to their end, because the drain has no deadline"
 	}
-	return "Nomad stops the members there at " + reason.Second(by) + " unless they have ended by then"
+	return "Nomad stops the members on that node at " + reason.Second(by) + " unless they end earlier"
 }
 
 // disconnected describes what happens to a member on a disconnected node. disconnected takes the
 // time of the member's last change as the time of the disconnection. This time is too late if the
 // job was changed after the disconnection.
 func disconnected(a *cluster.Alloc, job *api.Job) string {
-	is := "the members there count as running"
+	is := "the members on that node count as running"
 	if after := lostAfter(job, a.Group); after > 0 {
-		is += " until about " + reason.Second(time.Unix(0, a.ModifyTime).Add(after)) + " (lost_after), and keep running if the node is back by then"
+		is += " until about " + reason.Second(time.Unix(0, a.ModifyTime).Add(after)) + " (lost_after), and keep running if the node reconnects by that time"
 	}
 	return is
 }

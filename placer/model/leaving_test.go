@@ -21,15 +21,15 @@ func TestDrained(t *testing.T) {
 		pinned   bool // to GPUs
 		want     string
 	}{
-		{time.Minute, now.Add(time.Minute), false, false, "Nomad stops the members there at 2026-11-23 07:01:00 UTC unless they have ended by then"},
-		{time.Minute, now.Add(-time.Second), false, false, "Nomad stops the members there now"},
-		{-1, time.Time{}, false, false, "Nomad stops the members there now"},
-		{0, time.Time{}, false, false, "the members there keep running until they end, because the drain has no deadline"},
-		{time.Minute, now.Add(time.Minute), true, false, "Nomad moves the members there to other nodes, by 2026-11-23 07:01:00 UTC at the latest"},
-		{0, time.Time{}, true, false, "Nomad moves the members there to other nodes"},
-		{time.Minute, now.Add(time.Minute), true, true, "its pins name GPUs (pal_pin), so Nomad does not move the members there: it stops them at 2026-11-23 07:01:00 UTC; to get other GPUs for the job, stop it and run it again"},
-		{0, time.Time{}, true, true, "its pins name GPUs (pal_pin), so Nomad does not move the members there: they keep running; to get other GPUs for the job, stop it and run it again"},
-		{-1, time.Time{}, true, true, "Nomad stops the members there now"},
+		{time.Minute, now.Add(time.Minute), false, false, "Nomad stops the members on that node at 2026-11-23 07:01:00 UTC unless they end earlier"},
+		{time.Minute, now.Add(-time.Second), false, false, "Nomad stops the members on that node now"},
+		{-1, time.Time{}, false, false, "Nomad stops the members on that node now"},
+		{0, time.Time{}, false, false, "the members on that node run to their end, because the drain has no deadline"},
+		{time.Minute, now.Add(time.Minute), true, false, "Nomad moves the members on that node to other nodes, by 2026-11-23 07:01:00 UTC at the latest"},
+		{0, time.Time{}, true, false, "Nomad moves the members on that node to other nodes"},
+		{time.Minute, now.Add(time.Minute), true, true, "the job's pins name GPUs (pal_pin), so Nomad does not move the members on that node, but stops them at 2026-11-23 07:01:00 UTC; to get other GPUs for the job, stop it and run it again"},
+		{0, time.Time{}, true, true, "the job's pins name GPUs (pal_pin), so the members on that node are not moved, but keep running; to get other GPUs for the job, stop it and run it again"},
+		{-1, time.Time{}, true, true, "Nomad stops the members on that node now"},
 	} {
 		n := &api.Node{Name: "n", Drain: true, DrainStrategy: &api.DrainStrategy{DrainSpec: api.DrainSpec{Deadline: c.deadline}, ForceDeadline: c.by}}
 		if got := drained(n, c.service, c.pinned, now); got != c.want {
@@ -43,11 +43,11 @@ func TestDisconnected(t *testing.T) {
 	at := time.Date(2026, 11, 23, 7, 0, 0, 0, time.UTC)
 	a := &cluster.Alloc{Group: "g", ModifyTime: at.UnixNano()}
 	job := &api.Job{TaskGroups: []*api.TaskGroup{{Name: new("g")}}}
-	const touch = "the members there count as running"
+	const touch = "the members on that node count as running"
 	if got := disconnected(a, job); got != touch {
 		t.Error(got)
 	}
-	const until = touch + " until about 2026-11-23 07:30:00 UTC (lost_after), and keep running if the node is back by then"
+	const until = touch + " until about 2026-11-23 07:30:00 UTC (lost_after), and keep running if the node reconnects by that time"
 	job.TaskGroups[0].Disconnect = &api.DisconnectStrategy{LostAfter: new(30 * time.Minute)}
 	if got := disconnected(a, job); got != until {
 		t.Error(got)

@@ -41,9 +41,9 @@ func (s *Snapshot) ask(t *model.Tracked, w *model.Wait) string {
 	}
 	text := ""
 	if len(sooner) > 0 {
-		text = " With an estimate it would start " + strings.Join(sooner, ", ")
+		text = " With an estimate, the job would start " + strings.Join(sooner, ", ")
 		if was != "" {
-			text += "; without one " + was
+			text += "; without an estimate " + was
 		}
 		text += "."
 	}
@@ -51,13 +51,13 @@ func (s *Snapshot) ask(t *model.Tracked, w *model.Wait) string {
 	silent := s.m.Queue.TurnAfter(job)
 	if job.Estimate = time.Second; s.m.Queue.TurnAfter(job) < silent {
 		factor := s.m.Cfg.Queue.Patience
-		text += fmt.Sprintf(" If it runs for less than %s, its turn would come after it has waited for %g times its run time (at least an hour), instead of after %s.",
+		text += fmt.Sprintf(" If the job runs for less than %s, its turn would come after a wait of %g times its run time (at least an hour), instead of after %s.",
 			model.ShortDuration(time.Duration(float64(silent)/factor)), factor, model.ShortDuration(silent))
 	}
 	if text == "" {
 		return ""
 	}
-	return "Set its expected run time (pal_duration): there is no earlier run to learn it from." + text
+	return "Set the job's expected run time (pal_duration): no earlier run shows it." + text
 }
 
 // startOf returns when a gang is expected to start; "" if that is unknown.
@@ -81,6 +81,6 @@ func (s facts) startsNow(job queue.Job) bool {
 // itself sets pal_preempt.
 func (s facts) notePreempt(e *Explanation, t *model.Tracked) {
 	if from := t.Request.PreemptFrom; from != "" {
-		e.addNote(fmt.Sprintf("%s allows the placer to stop it for other jobs; pal_preempt = \"false\" in its meta prevents that", from))
+		e.addNote(fmt.Sprintf("%s allows the placer to stop the job for other jobs; pal_preempt = \"false\" in the job's meta prevents that", from))
 	}
 }

@@ -119,7 +119,7 @@ func (s facts) checkPlugin() Check {
 		}
 	}
 	if len(others) > 0 {
-		return Check{"device plugin", Warn, fmt.Sprintf("on %d of %d clients, another device plugin provides the GPUs: %s", len(others), len(with), some(others)), "install nomad-pal's plugin there: without it these GPUs are not measured"}
+		return Check{"device plugin", Warn, fmt.Sprintf("on %d of %d clients, another device plugin provides the GPUs: %s", len(others), len(with), some(others)), "install nomad-pal's plugin on these clients: without the plugin, their GPUs are not measured"}
 	}
 	return Check{"device plugin", OK, fmt.Sprintf("nomad-pal's plugin runs on all %d clients with GPUs", len(with)), ""}
 }
@@ -194,7 +194,7 @@ func (s facts) checkProfile() Check {
 		}
 	}
 	if behind := s.behind(int64(p.Version)); len(behind) > 0 {
-		return Check{"profile", Warn, fmt.Sprintf("%s; %s another version: %s", found, reason.Counted(len(behind), "client still shows", "clients still show"), some(behind)), "check that their device plugins may read the variables nomad-pal/*; a plugin looks for a new profile about once a minute"}
+		return Check{"profile", Warn, fmt.Sprintf("%s; %s another version: %s", found, reason.Counted(len(behind), "client still shows", "clients still show"), some(behind)), "check that the device plugins on these clients can read the variables nomad-pal/*; a plugin looks for a new profile about once a minute"}
 	}
 	return Check{"profile", OK, found, ""}
 }
@@ -226,7 +226,7 @@ func (s facts) checkUnprofiled() Check {
 		}
 	}
 	if unknown > 0 {
-		return Check{"measured gpus", Warn, fmt.Sprintf("%d of %d GPUs are not measured, on %s", unknown, c.NumGPUs(), some(names)), "they count as median GPUs; nomad-pal profile show lists the measured ones"}
+		return Check{"measured gpus", Warn, fmt.Sprintf("%d of %d GPUs are not measured, on %s", unknown, c.NumGPUs(), some(names)), "unmeasured GPUs count as median GPUs; nomad-pal profile show lists the measured GPUs"}
 	}
 	return Check{"measured gpus", OK, fmt.Sprintf("all %d", c.NumGPUs()), ""}
 }
@@ -242,7 +242,7 @@ func (s facts) checkGate() Check {
 	}
 	slices.Sort(open)
 	if len(open) > 0 {
-		return Check{"gate", Fail, fmt.Sprintf("meta %s opens the gate on %s: Nomad places members of waiting gangs with that gate value there, without the placer and not as whole gangs", rewrite.GateMeta, some(open)), fmt.Sprintf("nomad node meta apply -unset %s -node-id <id>, unless you want Nomad to place the jobs itself", rewrite.GateMeta)}
+		return Check{"gate", Fail, fmt.Sprintf("meta %s opens the gate on %s: on these nodes, Nomad places members of waiting gangs with that gate value, without the placer and not as whole gangs", rewrite.GateMeta, some(open)), fmt.Sprintf("nomad node meta apply -unset %s -node-id <id>, unless you want Nomad to place the jobs itself", rewrite.GateMeta)}
 	}
 	return Check{"gate", OK, "closed on all nodes", ""}
 }
@@ -257,7 +257,7 @@ func CheckClocks(written, worked, now time.Time) Check {
 	case written.IsZero() || worked.IsZero():
 		return Check{"clocks", Warn, "not compared: there is no heartbeat of an agent", ""}
 	case apart > heartbeat.HeartbeatEvery || apart < -most:
-		return Check{"clocks", Warn, fmt.Sprintf("the clocks of the agent and of Nomad's servers differ by %s", apart.Abs().Round(time.Second)), "synchronize the clocks by NTP: waiting times and quarantines are wrong by that much"}
+		return Check{"clocks", Warn, fmt.Sprintf("the clocks of the agent and of Nomad's servers differ by %s", apart.Abs().Round(time.Second)), "synchronize the clocks by NTP: waiting times and quarantines are wrong by this difference"}
 	case ahead > most:
 		return Check{"clocks", Warn, fmt.Sprintf("the servers' clock is %s ahead of this machine's", ahead.Round(time.Second)), "synchronize the clocks by NTP"}
 	}

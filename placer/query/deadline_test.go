@@ -19,23 +19,23 @@ func TestDeadlineSentence(t *testing.T) {
 	unknown := queue.Deadline{StartBy: hour(1), LostAt: hour(7), Assumed: 10 * time.Minute}
 	unknownLost := unknown
 	unknownLost.Lost = true
-	const assumed = ": its run time is unknown without pal_duration. If it takes 10m as assumed, it meets that if it starts by 1970-01-01 07:00 UTC"
-	const by = ": 9 of 10 jobs like it meet that if they start by 1970-01-01 06:00 UTC"
+	const assumed = ": the job's run time is unknown without pal_duration. If it takes 10m as assumed, it meets the deadline if it starts by 1970-01-01 07:00 UTC"
+	const by = ": 9 of 10 similar jobs meet their deadline if they start by 1970-01-01 06:00 UTC"
 	for _, c := range []struct {
 		d        queue.Deadline
 		from, to int
 		want     string
 	}{
 		{d, 0, 0, by},
-		{d, 1, 6, by + ", and it is expected to"},
-		{d, 1, 7, by + "; it may start later"},
-		{urgent, 8, 9, by + "; it is expected to start too late. Little time is left, so the job goes before others of its tenant and priority, except overdue and more urgent ones"},
+		{d, 1, 6, by + ", and it is expected to start by then"},
+		{d, 1, 7, by + "; the job may start later"},
+		{urgent, 8, 9, by + "; the job is expected to start too late. Little time is left, so the job goes before other jobs of its tenant and priority, except overdue and more urgent jobs"},
 		{lost, 8, 9, ", which it will miss: it would have had to start by 1970-01-01 07:00 UTC. It keeps its ordinary place in the queue"},
 		{unknown, 0, 0, assumed},
-		{unknown, 2, 7, assumed + ", and it is expected to"},
-		{unknown, 6, 8, assumed + "; it may start later"},
-		{unknown, 8, 9, assumed + "; it is expected to start too late"},
-		{unknownLost, 8, 9, ", which it may miss: its run time is unknown without pal_duration. If it takes 10m as assumed, it would have had to start by 1970-01-01 07:00 UTC. It keeps its ordinary place in the queue"},
+		{unknown, 2, 7, assumed + ", and it is expected to start by then"},
+		{unknown, 6, 8, assumed + "; the job may start later"},
+		{unknown, 8, 9, assumed + "; the job is expected to start too late"},
+		{unknownLost, 8, 9, ", which it may miss: the job's run time is unknown without pal_duration. If it takes 10m as assumed, it would have had to start by 1970-01-01 07:00 UTC. It keeps its ordinary place in the queue"},
 	} {
 		if got := deadlineSentence(c.d, hour(c.from), hour(c.to)); got != c.want {
 			t.Errorf("from %d to %d h: %q, want %q", c.from, c.to, got, c.want)

@@ -240,11 +240,11 @@ func TestDeadline(t *testing.T) {
 		w.Submit(bed.Gang{Name: "dated", GPUs: 4, Runs: time.Hour, Meta: map[string]string{"pal_duration": "1h", "pal_deadline": "4h"}})
 		w.RunFor(5 * time.Second)
 		dated := cluster.JobKey{Namespace: "default", ID: "dated"}
-		if got := note(w, dated); !strings.Contains(got, "9 of 10 jobs like it meet that if they start by") || strings.Contains(got, "in danger") {
+		if got := note(w, dated); !strings.Contains(got, "9 of 10 similar jobs meet their deadline if they start by") || strings.Contains(got, "in danger") {
 			w.T.Errorf("note %q", got)
 		}
 		w.RunFor(2*time.Hour + time.Minute)
-		if got := note(w, dated); !strings.Contains(got, "Little time is left, so the job goes before others of its tenant and priority") {
+		if got := note(w, dated); !strings.Contains(got, "Little time is left, so the job goes before other jobs of its tenant and priority") {
 			w.T.Errorf("note %q", got)
 		}
 		w.ExpectRunning("dated", time.Hour)
@@ -256,8 +256,8 @@ func TestDeadline(t *testing.T) {
 // centuries does not stop the placer.
 func TestFarTimes(t *testing.T) {
 	for deadline, c := range map[string]struct{ shown, after string }{
-		"9999-12-31T00:00:00Z": {"9999-12-31 00:00 UTC", ": 9 of 10 jobs like it meet that"},
-		"2540400h":             {"2099-12-07 00:00 UTC", ": 9 of 10 jobs like it meet that"},
+		"9999-12-31T00:00:00Z": {"9999-12-31 00:00 UTC", ": 9 of 10 similar jobs meet their deadline"},
+		"2540400h":             {"2099-12-07 00:00 UTC", ": 9 of 10 similar jobs meet their deadline"},
 		"1066-10-14T00:00:00Z": {"1066-10-14 00:00 UTC", ", which it will miss"},
 	} {
 		bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {

@@ -85,7 +85,7 @@ func TestElasticAnswers(t *testing.T) {
 		}
 		planned := plan(elastic("other", 2, 1, 4))
 		for how, e := range map[string]*query.Explanation{"waits": e, "planned": planned} {
-			if e.State != gang.Waiting || e.Decision.Demand != 2 || !strings.Contains(e.Reason.String(), "needs 2 GPUs") || e.StartTo.IsZero() || !strings.Contains(e.Note, "it starts with 1 to 4 members") {
+			if e.State != gang.Waiting || e.Decision.Demand != 2 || !strings.Contains(e.Reason.String(), "needs 2 GPUs") || e.StartTo.IsZero() || !strings.Contains(e.Note, "the gang starts with 1 to 4 members") {
 				t.Errorf("%s: %+v of %+v", how, e, e.Decision)
 			}
 		}

@@ -370,7 +370,7 @@ func (s *Snapshot) addRecord(ctx context.Context, e *Explanation, st gang.Observ
 		d.Chosen, d.Demand, d.Walk, d.WalkOmitted, d.Packed, r.Predicted = e.beside, len(e.beside.GPUIDs()), nil, 0, nil, nil
 	}
 	if e.asks != "" && e.asks != r.Decision.Class {
-		e.ClassFrom = fmt.Sprintf("it was when the gang was placed; now it is %s, which counts when it is placed again", e.asks)
+		e.ClassFrom = fmt.Sprintf("the class when the gang was placed; now the class is %s, which counts when the gang is placed again", e.asks)
 	}
 	e.Decision, e.Predicted, e.Decided, e.Ready, e.Mode, e.Note = &r.Decision, r.Predicted, r.Decided, r.Ready, string(r.Mode), string(r.Note)
 	if st.Nomad == gang.Starting && r.Ready.After(s.m.Time) { // the members started after the snapshot, so none is lost
@@ -516,7 +516,7 @@ func (s *Snapshot) explainWaiting(e *Explanation, t *model.Tracked) {
 	defer s.besideWindows(s.m.View.Cluster, t.Key, t.Request.Least(), &d)()
 	e.Decision, e.Mode = &d, string(t.Request.Mode)
 	if nodes := s.m.Avoids(t.Observed, s.m.Time); len(nodes) > 0 {
-		e.Note = fmt.Sprintf("it avoids %s if it can: its members failed there within the last hour", strings.Join(slices.Sorted(maps.Keys(nodes)), ", "))
+		e.Note = fmt.Sprintf("the placer avoids %s for this job if possible, because members failed there within the last hour", strings.Join(slices.Sorted(maps.Keys(nodes)), ", "))
 	}
 	s.notePriority(e, t)
 	s.noteTenant(e, t)

@@ -321,7 +321,7 @@ func (g GPU) RedactedFor(sees model.Sees, operator bool) GPU {
 	g.WindowFor = windowFor(sees, operator, g.WindowFor)
 	if g.Quarantine != nil && !operator && !g.Quarantine.Operator {
 		q := *g.Quarantine
-		q.Reason = "something failed on it; only operators can see what"
+		q.Reason = "jobs failed on this GPU; only operators can see details"
 		g.Quarantine = &q
 	}
 	return g

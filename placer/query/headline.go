@@ -43,7 +43,7 @@ func mainSentence(e *Explanation, now time.Time) string {
 		return fmt.Sprintf("%s can never start here as written: %s.", e.Job, reason)
 	case gang.Rejected:
 		if e.Parent != "" {
-			return fmt.Sprintf("%s is rejected. It is a run of %s, so nobody can change it: %s.", e.Job, e.Parent, reason)
+			return fmt.Sprintf("%s is rejected. Nobody can change the job, because it is a run of %s: %s.", e.Job, e.Parent, reason)
 		}
 		return fmt.Sprintf("%s is rejected: %s.", e.Job, reason)
 	case gang.Failed:
@@ -92,9 +92,9 @@ func runsSentence(e *Explanation, now time.Time) string {
 	}
 	if e.State == gang.Starting && !e.Ready.IsZero() { // all members ran before
 		if held >= d.Demand && d.Demand > 0 {
-			return fmt.Sprintf("%s needs more members: %s. It got %s at %s.", e.Job, e.Reason.String(), pal.CountGPUs(d.Demand), Clock(now.Location(), e.Decided))
+			return fmt.Sprintf("%s needs more members: %s. The job got %s at %s.", e.Job, e.Reason.String(), pal.CountGPUs(d.Demand), Clock(now.Location(), e.Decided))
 		}
-		return fmt.Sprintf("%s has lost members: %s. It got %s at %s.", e.Job, e.Reason.String(), pal.CountGPUs(d.Demand), Clock(now.Location(), e.Decided))
+		return fmt.Sprintf("%s has lost members: %s. The job got %s at %s.", e.Job, e.Reason.String(), pal.CountGPUs(d.Demand), Clock(now.Location(), e.Decided))
 	}
 	where := "of " + node(c)
 	verb, pending := "runs", running < d.Demand && slices.ContainsFunc(e.Allocations, func(a Allocation) bool { return a.Status == api.AllocClientStatusPending })
@@ -124,7 +124,7 @@ func runsSentence(e *Explanation, now time.Time) string {
 		text += ". "
 	}
 	if e.Predicted != nil {
-		return text + whyThere(d) + fmt.Sprintf("Nomad gave it other GPUs than the placer chose, as its pins allow. Predicted slowdown: %s; of the chosen ones: %.2f.", times(c.Cost), e.Predicted.Cost)
+		return text + whyThere(d) + fmt.Sprintf("Nomad gave the job other GPUs than the placer chose, as the job's pins allow. Predicted slowdown: %s; on the chosen GPUs: %.2f.", times(c.Cost), e.Predicted.Cost)
 	}
 	text += whyThere(d) + whyThese(d)
 	if d.Packed != nil && d.Packed.Cost != c.Cost {
@@ -132,7 +132,7 @@ func runsSentence(e *Explanation, now time.Time) string {
 	}
 	for _, a := range e.Alternatives {
 		if a.What == MeasuredNow {
-			text += fmt.Sprintf(". By the current measurements of its GPUs it is %.2f times: the slowest GPU has PM score %s", a.Cost, Score(a.PMScore))
+			text += fmt.Sprintf(". By the current measurements of its GPUs, the slowdown is %.2f: the slowest GPU has PM score %s", a.Cost, Score(a.PMScore))
 		}
 	}
 	return text + "."
@@ -162,20 +162,20 @@ func whyThese(d *pal.Decision) string {
 		if device, mixed := d.Slowest(); mixed {
 			slowest += ", on " + device
 		}
-		return fmt.Sprintf("Of %d free GPUs, each replica has the best of its node. Predicted slowdown of %s: %s", d.Candidates.Free, slowest, times(d.Chosen.Cost))
+		return fmt.Sprintf("Of %d free GPUs, each replica has the best GPU of its node. Predicted slowdown of %s: %s", d.Candidates.Free, slowest, times(d.Chosen.Cost))
 	}
 	whose := "their"
 	if d.Demand == 1 {
 		whose = "its"
 	}
-	return fmt.Sprintf("Chosen among %d free ones for %s low predicted slowdown: %s", d.Candidates.Free, whose, times(d.Chosen.Cost))
+	return fmt.Sprintf("Chosen among %d free GPUs for %s low predicted slowdown: %s", d.Candidates.Free, whose, times(d.Chosen.Cost))
 }
 
 // onlyFree returns a text that the placer had no other GPUs to choose from.
 func onlyFree(d *pal.Decision) string {
-	text := "They were the only free ones"
+	text := "These were the only free GPUs"
 	if d.Demand == 1 {
-		text = "It was the only free one"
+		text = "This was the only free GPU"
 	}
 	if sparesOutliers(d) {
 		text += map[bool]string{true: " that is not an outlier", false: " that are not outliers"}[d.Demand == 1]
@@ -211,7 +211,7 @@ func waitsSentence(e *Explanation, now time.Time) string {
 	case e.Planned:
 		text = e.Job + " would wait"
 	case !e.Ran.IsZero():
-		text = fmt.Sprintf("%s ran, and has waited again for %s, since %s", e.Job, About(max(0, now.Sub(e.Ran))), Clock(now.Location(), e.Ran))
+		text = fmt.Sprintf("%s ran, and has been waiting again for %s, since %s", e.Job, About(max(0, now.Sub(e.Ran))), Clock(now.Location(), e.Ran))
 		text += stoppedSentence(e)
 	case !e.Submitted.IsZero():
 		text = fmt.Sprintf("%s has waited for %s, since %s", e.Job, About(max(0, now.Sub(e.Submitted))), Clock(now.Location(), e.Submitted))
@@ -237,7 +237,7 @@ func stoppedSentence(e *Explanation) string {
 func startSentence(e *Explanation, now time.Time) string {
 	switch {
 	case e.StartTo.IsZero() && !e.Planned && e.Wait != nil && (e.Wait.Reason == reason.Quota || e.Wait.Reason == reason.Array):
-		return " Its start cannot be predicted: it waits for jobs whose end is not known, such as services, jobs without pal_duration, and jobs that have run for longer."
+		return " Its start cannot be predicted, because it waits for jobs whose end is unknown: services, jobs without pal_duration, or jobs that have run longer than predicted."
 	case e.StartTo.IsZero():
 		return ""
 	case e.Wait != nil && e.Wait.Reason == reason.Locality:

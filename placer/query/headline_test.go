@@ -27,28 +27,28 @@ func TestHeadlines(t *testing.T) {
 		want string
 	}{
 		{Explanation{State: gang.Starting, Decision: d, Decided: before(time.Hour), Ready: before(time.Hour), Reason: reason.Reason{Kind: reason.MembersRun, Want: 2, Doing: &reason.Doing{Run: 1}}},
-			"a has lost members: 1 of 2 members run. It got 4 GPUs at " + Clock(time.Local, before(time.Hour)) + "."},
+			"a has lost members: 1 of 2 members run. The job got 4 GPUs at " + Clock(time.Local, before(time.Hour)) + "."},
 		{Explanation{State: gang.Starting, Decision: d, Decided: before(time.Hour), Ready: before(time.Hour), Reason: reason.Reason{Kind: reason.MembersRun, Want: 3, Doing: &reason.Doing{Run: 2}},
 			Allocations: []Allocation{{GPUs: []string{"g1", "g2"}}, {GPUs: []string{"g3", "g4"}}}},
-			"a needs more members: 2 of 3 members run. It got 4 GPUs at " + Clock(time.Local, before(time.Hour)) + "."},
+			"a needs more members: 2 of 3 members run. The job got 4 GPUs at " + Clock(time.Local, before(time.Hour)) + "."},
 		{Explanation{State: gang.Waiting, Submitted: before(time.Hour), Ran: before(9 * time.Second), Reason: reason.Reason{Kind: reason.GPUs, Needs: 4}},
-			"a ran, and has waited again for 9s, since " + Clock(time.Local, before(9*time.Second)) + ": needs 4 GPUs; none is free."},
+			"a ran, and has been waiting again for 9s, since " + Clock(time.Local, before(9*time.Second)) + ": needs 4 GPUs; none is free."},
 		{Explanation{State: gang.Waiting, Submitted: before(time.Hour), Ran: before(9 * time.Second), StoppedWhy: reason.Reason{Kind: reason.MakesRoom}, Reason: reason.Reason{Kind: reason.GPUs, Needs: 4}},
-			"a ran, and has waited again for 9s, since " + Clock(time.Local, before(9*time.Second)) + " (it makes room for another job): needs 4 GPUs; none is free."},
+			"a ran, and has been waiting again for 9s, since " + Clock(time.Local, before(9*time.Second)) + " (the job makes room for another job): needs 4 GPUs; none is free."},
 		{Explanation{State: gang.Waiting, Submitted: before(time.Hour), Ran: before(9 * time.Second), StoppedWhy: reason.Reason{Kind: reason.MakesRoom}, StoppedFor: "default/b", Reason: reason.Reason{Kind: reason.GPUs, Needs: 4}},
-			"a ran, and has waited again for 9s, since " + Clock(time.Local, before(9*time.Second)) + " (it makes room for default/b): needs 4 GPUs; none is free."},
+			"a ran, and has been waiting again for 9s, since " + Clock(time.Local, before(9*time.Second)) + " (the job makes room for default/b): needs 4 GPUs; none is free."},
 		{Explanation{State: gang.Waiting, Submitted: before(time.Hour), Wait: &queue.Wait{Reason: reason.Quota}, Reason: reason.Reason{Kind: reason.Quota, Needs: 1, User: "ada", Tenant: "lab", Held: 2, Limit: 2}},
-			"a has waited for 60m, since " + Clock(time.Local, before(time.Hour)) + ": needs 1 GPU; user ada holds 2 in tenant lab and may hold at most 2 (max_gpus_per_user). Its start cannot be predicted: it waits for jobs whose end is not known, such as services, jobs without pal_duration, and jobs that have run for longer."},
+			"a has waited for 60m, since " + Clock(time.Local, before(time.Hour)) + ": needs 1 GPU; user ada holds 2 in tenant lab and may hold at most 2 (max_gpus_per_user). Its start cannot be predicted, because it waits for jobs whose end is unknown: services, jobs without pal_duration, or jobs that have run longer than predicted."},
 		{Explanation{State: gang.Completing, StoppedWhy: reason.Reason{Kind: reason.MakesRoom}, StoppedFor: "default/b", Reason: reason.Reason{Kind: reason.StillEnding, Have: 1}},
-			"a ran, and is being stopped (it makes room for default/b): 1 member is still stopping and holds its GPUs."},
+			"a ran, and is being stopped (the job makes room for default/b): 1 member is still stopping and holds its GPUs."},
 		{Explanation{State: gang.Running, Decision: &pal.Decision{Policy: string(pal.PAL), Demand: 1, Candidates: pal.Candidates{Total: 4, Free: 1}, Chosen: &pal.Choice{Nodes: 2, Cost: 1}}},
-			"a runs on 1 GPU of 2 nodes. It was the only free one. Predicted slowdown: " + times(1) + "."},
+			"a runs on 1 GPU of 2 nodes. This was the only free GPU. Predicted slowdown: " + times(1) + "."},
 		{Explanation{State: gang.Running, Decision: &pal.Decision{Policy: string(pal.PAL), Demand: 2, Candidates: pal.Candidates{Total: 4, Free: 2}, Chosen: &pal.Choice{Nodes: 2, Cost: 1}}},
-			"a runs on 2 GPUs of 2 nodes. They were the only free ones. Predicted slowdown: " + times(1) + "."},
+			"a runs on 2 GPUs of 2 nodes. These were the only free GPUs. Predicted slowdown: " + times(1) + "."},
 		{Explanation{State: gang.Running, Decision: &pal.Decision{Policy: string(pal.PAL), Demand: 3, Candidates: pal.Candidates{Total: 4, Free: 3, Outliers: 1}, Chosen: &pal.Choice{Nodes: 2, Cost: 1}, Packed: &pal.Choice{Nodes: 1, Cost: 3.53}}},
-			"a runs on 3 GPUs of 2 nodes. They were the only free ones that are not outliers. Predicted slowdown: " + times(1) + ". Packed, with outliers, it would be 3.53 times."},
+			"a runs on 3 GPUs of 2 nodes. These were the only free GPUs that are not outliers. Predicted slowdown: " + times(1) + ". Packed, with outliers, it would be 3.53 times."},
 		{Explanation{State: gang.Running, Decision: &pal.Decision{Policy: string(pal.PAL), Demand: 1, Candidates: pal.Candidates{Total: 4, Free: 1, Outliers: 1}, Chosen: &pal.Choice{Nodes: 2, Cost: 1}}},
-			"a runs on 1 GPU of 2 nodes. It was the only free one that is not an outlier. Predicted slowdown: " + times(1) + "."},
+			"a runs on 1 GPU of 2 nodes. This was the only free GPU that is not an outlier. Predicted slowdown: " + times(1) + "."},
 		{Explanation{State: gang.Unschedulable, Reason: reason.Reason{Kind: reason.TooFew, Needs: 16, Match: 12}},
 			"a can never start here as written: needs 16 GPUs; the cluster has 12 that match."},
 		{Explanation{State: gang.Ended, Outcome: &Outcome{Status: AtRest, At: before(9 * time.Second), Reason: reason.Reason{Kind: reason.NoMembers, Cause: request.NoMembers, Doing: &reason.Doing{Ending: 2}}}},
@@ -83,7 +83,7 @@ func TestHeadlineOfRejectedChild(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	e.Parent = "d"
-	if got, want := e.Headline(time.Now()), "d/dispatch-1 is rejected. It is a run of d, so nobody can change it: x."; got != want {
+	if got, want := e.Headline(time.Now()), "d/dispatch-1 is rejected. Nobody can change the job, because it is a run of d: x."; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

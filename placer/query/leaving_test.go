@@ -34,7 +34,7 @@ func TestDrainIsSaid(t *testing.T) {
 		until := time.Now().Add(2 * time.Minute)
 		w.Nomad.DrainWithin(at, 2*time.Minute)
 		w.RunFor(5 * time.Second)
-		want := []string{"node " + nodeName(w, at) + " is being drained: Nomad stops the members there at " + until.UTC().Format("2006-01-02 15:04:05 MST") + " unless they have ended by then"}
+		want := []string{"node " + nodeName(w, at) + " is being drained: Nomad stops the members on that node at " + until.UTC().Format("2006-01-02 15:04:05 MST") + " unless they end earlier"}
 		if e := explain(w, "a"); !slices.Equal(said(e.Leaving), want) {
 			t.Errorf("explain says %q, want %q", e.Leaving, want)
 		}
@@ -63,7 +63,7 @@ func TestDrainOfManyIsShort(t *testing.T) {
 			w.Nomad.DrainWithin(bed.NodeID(n), 0)
 		}
 		w.RunFor(5 * time.Second)
-		if e := explain(w, "a"); len(e.Leaving) != 1 || !strings.Contains(e.Leaving[0].String(), " is being drained, like 2 more of its nodes: ") {
+		if e := explain(w, "a"); len(e.Leaving) != 1 || !strings.Contains(e.Leaving[0].String(), " is being drained, like 2 more nodes of the job: ") {
 			w.T.Errorf("explain says %q", e.Leaving)
 		}
 	})
@@ -78,7 +78,7 @@ func TestDrainWithoutDeadlineIsSaid(t *testing.T) {
 		w.ExpectRunning("a", 5*time.Second)
 		w.Nomad.DrainWithin(bed.NodeID(0), 0)
 		w.RunFor(5 * time.Second)
-		if e := explain(w, "a"); len(e.Leaving) != 1 || !strings.HasSuffix(e.Leaving[0].String(), "the members there keep running until they end, because the drain has no deadline") {
+		if e := explain(w, "a"); len(e.Leaving) != 1 || !strings.HasSuffix(e.Leaving[0].String(), "the members on that node run to their end, because the drain has no deadline") {
 			w.T.Errorf("explain says %q", e.Leaving)
 		}
 	})
@@ -112,7 +112,7 @@ func TestLostGPUsAreSaid(t *testing.T) {
 		node, gpus := nodeName(w, bed.NodeID(0)), w.GPUs(bed.Key("a"))
 		w.Nomad.SetHealth(false, gpus[1])
 		w.RunFor(5 * time.Second)
-		want := "node " + node + " reports " + gpus[1] + " as unhealthy, reason: XID 79: the members there keep running"
+		want := "node " + node + " reports " + gpus[1] + " as unhealthy, reason: XID 79: the members on that node keep running"
 		if e := explain(w, "a"); len(e.Leaving) != 1 || !strings.HasPrefix(e.Leaving[0].String(), want) {
 			t.Errorf("explain says %q, want %q", e.Leaving, want)
 		}
@@ -123,7 +123,7 @@ func TestLostGPUsAreSaid(t *testing.T) {
 		}
 		w.Nomad.TakeAway(gpus[1])
 		w.RunFor(5 * time.Second)
-		want = "node " + node + " no longer lists " + gpus[1] + ", so its device plugin does not run or is configured without them: the members there keep running"
+		want = "node " + node + " no longer lists " + gpus[1] + ", so the node's device plugin does not run or is configured without these GPUs: the members on that node keep running"
 		if e := explain(w, "a"); len(e.Leaving) != 1 || !strings.HasPrefix(e.Leaving[0].String(), want) {
 			t.Errorf("explain says %q, want %q", e.Leaving, want)
 		}

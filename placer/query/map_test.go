@@ -138,7 +138,7 @@ func TestUnavailableSaysWhy(t *testing.T) {
 		time.Sleep(time.Second)
 		s := snapshot(w)
 		for _, g := range s.GPUs() {
-			if want := "tasks of a purged job may still be ending on it"; g.Job == "" && (g.State != model.GPUUnavailable || g.Unavailable != want) || g.Job != "" && g.Unavailable != "" {
+			if want := "tasks of a purged job may still be ending on this GPU"; g.Job == "" && (g.State != model.GPUUnavailable || g.Unavailable != want) || g.Job != "" && g.Unavailable != "" {
 				t.Errorf("%s of %q is %s: %q", g.ID, g.Job, g.State, g.Unavailable)
 			}
 		}

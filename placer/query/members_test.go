@@ -206,7 +206,7 @@ func TestTriedMembers(t *testing.T) {
 	again := "Nomad rescheduled member workers[1] 2 times, last at 2026-11-24 07:00:02 UTC: " + failed + "\n" +
 		"member workers[2] was restarted 3 times on its node\n"
 	away := "member workers[3] has been missing since 2026-11-24 07:00:03 UTC: " + failed + " on node "
-	if got, want := look(), away+"; its reschedule block allows no further try for now\n"+again+"evaluate"; got != want {
+	if got, want := look(), away+"; the reschedule block allows no further try for now\n"+again+"evaluate"; got != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}
 	policy := job.TaskGroups[0].ReschedulePolicy
@@ -219,7 +219,7 @@ func TestTriedMembers(t *testing.T) {
 		"no end of its tries": func() func() { policy.Unlimited = new(true); return func() { policy.Unlimited = new(false) } },
 	} {
 		back := change()
-		if got, want := look(), away+"; Nomad retries it later (reschedule block)\n"+again; got != want {
+		if got, want := look(), away+"; Nomad retries the member later (reschedule block)\n"+again; got != want {
 			t.Errorf("%s: %s\nwant %s", what, got, want)
 		}
 		deploys = true
@@ -230,7 +230,7 @@ func TestTriedMembers(t *testing.T) {
 		back()
 	}
 	policy.Attempts = new(0)
-	if got, want := look(), away+"; its reschedule block allows no further try\n"+again+"change"; got != want {
+	if got, want := look(), away+"; the reschedule block allows no further try\n"+again+"change"; got != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}
 	job.Type, job.Meta = new(api.JobTypeBatch), map[string]string{"pal_on_failure": "member"}
@@ -243,11 +243,11 @@ func TestTriedMembers(t *testing.T) {
 	}
 	job.Type, job.Meta = new(api.JobTypeService), nil
 	put("f", 3, "failed", func(a *cluster.Alloc) { a.Later = true })
-	if got, want := look(), away+"; Nomad retries it later (reschedule block)\n"+again; got != want {
+	if got, want := look(), away+"; Nomad retries the member later (reschedule block)\n"+again; got != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}
 	put("h", 3, "complete", func(a *cluster.Alloc) { a.Desired = "evict" })
-	if got, want := look(), "member workers[3] has been missing since 2026-11-24 07:00:03 UTC: Nomad preempted it\n"+again+"run"; got != want {
+	if got, want := look(), "member workers[3] has been missing since 2026-11-24 07:00:03 UTC: Nomad preempted the member\n"+again+"run"; got != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}
 	for n := range 3 { // missing members are reported, however many were retried

@@ -108,7 +108,7 @@ func TestWhatPassesIsNotNever(t *testing.T) {
 				w.Nomad.SetEligible(bed.NodeID(0), false)
 				w.Nomad.SetEligible(bed.NodeID(1), false)
 			},
-			func(*api.Job) {}, gang.Waiting, "its nodes are unavailable",
+			func(*api.Job) {}, gang.Waiting, "the job's nodes are unavailable",
 		},
 		"GPUs on a node that is drained": {
 			func(w *bed.World) { w.Nomad.SetEligible(bed.NodeID(1), false) },

@@ -65,7 +65,7 @@ func (e *Explanation) fasterNow() (steps []string) {
 		case a.What == MeasuredNow:
 			here = a.Cost
 		case a.Cost < 0.95*here:
-			steps = append(steps, fmt.Sprintf("On the best GPUs that are free now it would take %.2f times as long as here. With pal_migrate = true the placer may move it, if the agent's configuration has queue { migrate = true }.", a.Cost/here))
+			steps = append(steps, fmt.Sprintf("On the best GPUs that are free now, the job would take %.2f times as long as on its present GPUs. With pal_migrate = true the placer may move the job, if the agent's configuration has queue { migrate = true }.", a.Cost/here))
 		}
 	}
 	return steps
@@ -83,7 +83,7 @@ func servicesEnd(h *Holders) (steps []string) {
 			continue
 		}
 		job := InNamespace(namespace, ShellQuoted(id))
-		steps = append(steps, fmt.Sprintf("%s is a service: its GPUs come free if somebody stops it (nomad job stop %s) or gives it fewer members (nomad job scale %s <count>).", j.Job, job, job))
+		steps = append(steps, fmt.Sprintf("%s is a service: its GPUs come free if somebody stops the service (nomad job stop %s) or scales it down (nomad job scale %s <count>).", j.Job, job, job))
 	}
 	return steps[:min(len(steps), mostServices)]
 }
@@ -98,9 +98,9 @@ func (e *Explanation) retryStep(jobspec string) string {
 		RetryEvaluate: "If its last deployment has failed, fix the job and run it, or go back to the old version (nomad job revert). Otherwise make Nomad try the missing member once more: nomad job eval -force-reschedule " + job,
 		RetryForce:    "To make Nomad try the missing member once more: nomad job eval -force-reschedule " + job,
 		RetryAgain:    "To get the missing member back: run the job again. Members that have finished also run again.",
-		RetryChange:   "To get the missing member back: change the job and run it, which updates its members as its update block says. The unchanged file does not help, unless the job is purged first: nomad job stop -purge " + job,
+		RetryChange:   "To get the missing member back: change the job and run it, which updates its members as its update block says. The unchanged jobspec does not help, unless the job is purged first: nomad job stop -purge " + job,
 		RetryRun:      "If Nomad does not place the missing member although its GPU is free: nomad-pal run <jobspec>",
-		RetryMove:     "The missing member waits for its old GPU. To place the whole service elsewhere, which restarts it: run it with pal_on_failure = \"gang\", or stop it and run it again: nomad job stop " + job,
+		RetryMove:     "The missing member waits for its old GPU. To place the whole service elsewhere, which restarts all members: run it with pal_on_failure = \"gang\", or stop it and run it again: nomad job stop " + job,
 	}[e.Retry]
 }
 

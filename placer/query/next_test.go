@@ -28,8 +28,8 @@ func TestNext(t *testing.T) {
 		"services hold the GPUs": {e: Explanation{Namespace: "default", Job: "j", State: gang.Waiting, Holders: &Holders{Enough: true, Jobs: []Holder{
 			{Job: "default/batch", Needed: true}, {Job: "default/web", Service: true, Needed: true}, {Job: "team/api/v1", Service: true, Needed: true},
 			{Job: "default/spare", Service: true, Preemptible: true, Needed: true}, {Job: model.Unseen, Service: true, Needed: true}, {Job: "default/far", Service: true},
-		}}}, want: []string{"default/web is a service: its GPUs come free if somebody stops it (nomad job stop web) or gives it fewer members (nomad job scale web <count>).",
-			"team/api/v1 is a service: its GPUs come free if somebody stops it (nomad job stop -namespace team api/v1) or gives it fewer members (nomad job scale -namespace team api/v1 <count>)."}},
+		}}}, want: []string{"default/web is a service: its GPUs come free if somebody stops the service (nomad job stop web) or scales it down (nomad job scale web <count>).",
+			"team/api/v1 is a service: its GPUs come free if somebody stops the service (nomad job stop -namespace team api/v1) or scales it down (nomad job scale -namespace team api/v1 <count>)."}},
 		"a new version waits to be promoted": {e: Explanation{Namespace: "team", Job: "web", State: gang.Running, Deployment: &Deployment{ID: "b5787e71-1111", Version: 3, Promote: true}},
 			want: []string{"Version 3 waits to be promoted: nomad deployment promote -namespace team b5787e71. To give it up: nomad deployment fail -namespace team b5787e71"}},
 		"a new version that does not": {e: Explanation{Job: "web", State: gang.Running, Deployment: &Deployment{ID: "b5787e71-1111", Version: 3}}},

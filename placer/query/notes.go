@@ -41,13 +41,13 @@ func sizeInWords(s *queue.Size, st gang.State) string {
 	members := reason.Counted(s.Members, "member", "members")
 	switch {
 	case s.Members == 0 || st == gang.Waiting || st == gang.Unschedulable:
-		return fmt.Sprintf("elastic: it starts with %d to %d members, as many as fit, or fewer if it then ends sooner", s.Least, s.Most)
+		return fmt.Sprintf("elastic: the gang starts with %d to %d members, as many as fit, or fewer if fewer members would finish sooner", s.Least, s.Most)
 	case s.Settled:
-		return fmt.Sprintf("elastic: it runs with %s (%d to %d allowed), and keeps that size until it starts again", members, s.Least, s.Most)
+		return fmt.Sprintf("elastic: the gang runs with %s (%d to %d allowed), and keeps this size until it starts again", members, s.Least, s.Most)
 	case s.Members >= s.Most:
-		return fmt.Sprintf("elastic: it runs with all its members (%d to %d allowed); it gives some back when an equally important gang waits for them", s.Least, s.Most)
+		return fmt.Sprintf("elastic: the gang runs with all its members (%d to %d allowed); it gives GPUs back when an equally important gang waits for them", s.Least, s.Most)
 	}
-	return fmt.Sprintf("elastic: it runs with %s (%d to %d allowed); it grows when GPUs come free that no waiting gang can use, if that saves more time than it costs", members, s.Least, s.Most)
+	return fmt.Sprintf("elastic: the gang runs with %s (%d to %d allowed); it grows when GPUs come free that no waiting gang can use, if growing saves more time than it costs", members, s.Least, s.Most)
 }
 
 // noteWindows adds to the note which windows reserve GPUs that a waiting job could use, and why.
@@ -56,11 +56,11 @@ func (s facts) noteWindows(e *Explanation, t *model.Tracked) {
 		said := fmt.Sprintf("window %s: %d GPUs are kept from %s to %s. ", k.Window, k.GPUs, model.Moment(k.From), model.Moment(k.To))
 		switch {
 		case k.From > gang.QueueTime(s.m.Time) && *t.Job.Type == api.JobTypeService && t.Request.Hints.Duration == 0:
-			said += "The job does not start on them even before the window begins, because " + endless + ": it starts only on GPUs that no window reserves within the next " + model.ShortDuration((k.Until - gang.QueueTime(s.m.Time)).Round(time.Second))
+			said += "The job does not start on these GPUs even before the window begins, because " + endless + ", so the job starts only on GPUs that no window reserves within the next " + model.ShortDuration((k.Until - gang.QueueTime(s.m.Time)).Round(time.Second))
 		case k.From > gang.QueueTime(s.m.Time):
-			said += fmt.Sprintf("The job does not start on them, as it may run until %s: %.0f of 10 jobs like it end by then", model.Moment(k.Until), 10*queue.WindowChance)
+			said += fmt.Sprintf("The job does not start on these GPUs, because it may run until %s: %.0f of 10 similar jobs end by that time", model.Moment(k.Until), 10*queue.WindowChance)
 		default:
-			said += "The job does not start on them until then"
+			said += "The job does not start on these GPUs before the window ends"
 		}
 		e.addNote(said)
 	}
@@ -77,7 +77,7 @@ func (s facts) windowsAhead(t *model.Tracked) (said []reason.Reason) {
 	}
 	now := gang.QueueTime(s.m.Time)
 	for _, k := range s.m.Queue.RunsInto(now, now+24*time.Hour, t.Key.String()) {
-		said = append(said, reason.Reason{Kind: reason.NodesLeaving, Cause: fmt.Sprintf("window %s keeps the nodes of %d of its GPUs from %s to %s: %s, so only a drain of the nodes moves it", k.Window, k.GPUs, model.Moment(k.From), model.Moment(k.To), endless)})
+		said = append(said, reason.Reason{Kind: reason.NodesLeaving, Cause: fmt.Sprintf("window %s reserves the nodes of %d of the job's GPUs from %s to %s, but %s: only a drain of the nodes moves the job", k.Window, k.GPUs, model.Moment(k.From), model.Moment(k.To), endless)})
 	}
 	return said
 }
@@ -90,17 +90,17 @@ func (s facts) whenEnds(e *Explanation, t *model.Tracked) {
 		runs, _, _ := s.m.Queue.EarlierRuns(t.Key.String())
 		switch {
 		case job.Endless:
-			e.EndWhy = "when somebody stops it: it is a service"
+			e.EndWhy = "when somebody stops the job, which is a service"
 		case job.Estimate > 0 || runs > 0 || job.Limit > 0:
-			e.EndWhy = "not known: it has run for longer than predicted"
+			e.EndWhy = "not known: the job has run longer than predicted"
 		default:
-			e.EndWhy = "not known: no pal_duration, and no run of it has ended yet"
+			e.EndWhy = "not known: the job has no pal_duration, and none of its runs has ended yet"
 		}
 		return
 	}
 	longer := "up to twice as long"
 	if p, ok := s.m.Queue.ProgressOf(gang.QueueTime(s.m.Time), t.Key.String()); ok && p.Tells {
-		e.EndWhy = fmt.Sprintf("it reports %s: at the pace of its reports, or up to %.0f %% slower, because %s", percent(p.Done), 100/float64(p.Steps), reportsTell(p.Steps))
+		e.EndWhy = fmt.Sprintf("the job reports %s: at the pace of its reports, or up to %.0f %% slower, because %s", percent(p.Done), 100/float64(p.Steps), reportsTell(p.Steps))
 		return
 	}
 	runs, shortest, longest := s.m.Queue.EarlierRuns(t.Key.String())
@@ -116,7 +116,7 @@ func (s facts) whenEnds(e *Explanation, t *model.Tracked) {
 		e.EndWhy = "max_run_duration counts as the time on median GPUs of one node"
 	}
 	if r := t.Record; r != nil && r.Decision.Chosen != nil {
-		e.EndWhy += fmt.Sprintf("; on these GPUs %.3g times that (predicted slowdown)", r.Decision.Chosen.Cost)
+		e.EndWhy += fmt.Sprintf("; on the job's GPUs %.3g times as long (predicted slowdown)", r.Decision.Chosen.Cost)
 	}
 	e.EndWhy += ", or " + longer
 }
@@ -143,16 +143,16 @@ func (s facts) reports(t *model.Tracked) string {
 	case !ok && t.ProgressTrouble != "":
 		return "not known: " + t.ProgressTrouble
 	case !ok:
-		return "not known yet: its first member has not written ${NOMAD_ALLOC_DIR}/pal-progress, or the placer has yet to read it"
+		return "not known yet: the job's first member has not written ${NOMAD_ALLOC_DIR}/pal-progress, or the placer has yet to read it"
 	}
-	said := percent(p.Done) + " of its work, as it reports"
+	said := percent(p.Done) + " of its work, as the job reports"
 	if p.Wrong > 0 {
-		said += "; the placer trusts its reports little: its progress went backwards, or it ran much longer than they predicted"
+		said += "; the placer hardly trusts the job's reports: the progress went backwards, or the job ran much longer than its reports predicted"
 	} else if p.Steps == 0 {
-		said += "; its pace is not known yet"
+		said += "; the job's pace is not known yet"
 	}
 	if t.ProgressTrouble != "" {
-		said += "; this is its last report; since then: " + t.ProgressTrouble
+		said += "; this is the last report that could be read; since then: " + t.ProgressTrouble
 	}
 	return said
 }
@@ -192,10 +192,10 @@ func (s facts) noteDeadline(e *Explanation, t *model.Tracked, w *model.Wait) {
 // deadlineSentence describes whether a job will meet its deadline if it starts between from and to.
 // If both are 0, the start is unknown.
 func deadlineSentence(d queue.Deadline, from, to time.Duration) string {
-	startBy, misses, meets := d.StartBy, "will miss: ", ": 9 of 10 jobs like it meet that if they start by "
+	startBy, misses, meets := d.StartBy, "will miss: ", ": 9 of 10 similar jobs meet their deadline if they start by "
 	if d.Assumed > 0 {
-		assumed := fmt.Sprintf("its run time is unknown without pal_duration. If it takes %s as assumed, ", model.ShortDuration(d.Assumed.Round(time.Second)))
-		startBy, misses, meets = d.LostAt, "may miss: "+assumed, ": "+assumed+"it meets that if it starts by "
+		assumed := fmt.Sprintf("the job's run time is unknown without pal_duration. If it takes %s as assumed, ", model.ShortDuration(d.Assumed.Round(time.Second)))
+		startBy, misses, meets = d.LostAt, "may miss: "+assumed, ": "+assumed+"it meets the deadline if it starts by "
 	}
 	if d.Lost {
 		return fmt.Sprintf(", which it %sit would have had to start by %s. It keeps its ordinary place in the queue", misses, model.Moment(d.LostAt))
@@ -204,14 +204,14 @@ func deadlineSentence(d queue.Deadline, from, to time.Duration) string {
 	switch {
 	case to == 0:
 	case to <= startBy:
-		said += ", and it is expected to"
+		said += ", and it is expected to start by then"
 	case from > d.LostAt:
-		said += "; it is expected to start too late"
+		said += "; the job is expected to start too late"
 	default:
-		said += "; it may start later"
+		said += "; the job may start later"
 	}
 	if d.Urgent {
-		said += ". Little time is left, so the job goes before others of its tenant and priority, except overdue and more urgent ones"
+		said += ". Little time is left, so the job goes before other jobs of its tenant and priority, except overdue and more urgent jobs"
 	}
 	return said
 }
@@ -259,7 +259,7 @@ func quotaSentence(u queue.TenantUse) string {
 		said += fmt.Sprintf(", and may hold at most %d", *u.Limit)
 	}
 	if u.Awaited > 0 {
-		said += fmt.Sprintf("; %s more count against it, because members of its running jobs wait for them", reason.Number(u.Awaited))
+		said += fmt.Sprintf("; %s more GPUs count against these limits, because members of running jobs wait for them", reason.Number(u.Awaited))
 	}
 	return said
 }
@@ -302,7 +302,7 @@ func shareSentence(c model.Config, u queue.TenantUse) string {
 	if !c.Queue.FairShare {
 		return ""
 	}
-	const goes = "; if several tenants wait, the one with the least use relative to its weight goes first"
+	const goes = "; if several tenants wait, the tenant with the least use relative to its weight goes first"
 	if c.Queue.HalfLife == 0 {
 		return fmt.Sprintf("fair share: tenant %s has %s in use, and a weight of %g", u.Tenant, reason.Amount(u.GPUs), u.Weight) + goes
 	}
@@ -313,7 +313,7 @@ func shareSentence(c model.Config, u queue.TenantUse) string {
 	if u.Times > 0 {
 		said += fmt.Sprintf(", %s times its share", Round3(u.Times))
 	}
-	return said + fmt.Sprintf(" (those used %s ago count half), and has %s in use", Days(c.Queue.HalfLife), reason.Amount(u.GPUs)) + goes
+	return said + fmt.Sprintf(" (GPU hours used %s ago count half), and has %s in use", Days(c.Queue.HalfLife), reason.Amount(u.GPUs)) + goes
 }
 
 // Round3 formats a number with three digits, or with all digits before the decimal point.

@@ -80,7 +80,7 @@ func TestStoppedTemplate(t *testing.T) {
 		}
 		w.RunFor(10 * time.Second)
 		e := explained(w, "array")
-		const want = ": it was stopped, and starts no more runs. Its runs: 2 running, 1 waiting, of 3."
+		const want = ": the job was stopped, and starts no more runs. Its runs: 2 running, 1 waiting, of 3."
 		if e.Outcome.Status != "stopped" || !strings.HasSuffix(e.Headline(time.Now()), want) {
 			t.Errorf("%s: %s", e.Outcome.Status, e.Headline(time.Now()))
 		}

@@ -73,7 +73,7 @@ func TestResubmittedTooLarge(t *testing.T) {
 		larger.Members = 6
 		w.Submit(larger)
 		w.RunFor(5 * time.Second)
-		const want = "the old version keeps running; the new one does not fit: needs 6 GPUs; 4 of 8 that match are free"
+		const want = "the old version keeps running; the new version does not fit: needs 6 GPUs; 4 of 8 that match are free"
 		s := snapshot(w)
 		e, err := s.Explain(t.Context(), bed.Key("grows"))
 		if err != nil || e.State != gang.Resubmitted || !strings.HasPrefix(e.Reason.String(), want) {

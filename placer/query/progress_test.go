@@ -35,7 +35,7 @@ func TestProgress(t *testing.T) {
 			w.T.Errorf("waits: %+v", waits)
 		}
 		e := explained(w, "runs")
-		if !e.EndFrom.Equal(runs.EndFrom) || !strings.Contains(e.EndWhy, "pal_duration = 1h counts as the time on median GPUs of one node; on these GPUs 1.") {
+		if !e.EndFrom.Equal(runs.EndFrom) || !strings.Contains(e.EndWhy, "pal_duration = 1h counts as the time on median GPUs of one node; on the job's GPUs 1.") {
 			w.T.Errorf("explain: %v, %q", e.EndFrom, e.EndWhy)
 		}
 	})
@@ -55,9 +55,9 @@ func TestEndNotKnown(t *testing.T) {
 		w.ExpectRunning("longer", 10*time.Second)
 		w.RunFor(10 * time.Minute)
 		for name, want := range map[string]string{
-			"first":  "not known: no pal_duration, and no run of it has ended yet",
-			"longer": "not known: it has run for longer than predicted",
-			"serves": "when somebody stops it: it is a service",
+			"first":  "not known: the job has no pal_duration, and none of its runs has ended yet",
+			"longer": "not known: the job has run longer than predicted",
+			"serves": "when somebody stops the job, which is a service",
 		} {
 			if e := explained(w, name); !e.EndTo.IsZero() || e.EndWhy != want || !shown(w, name).EndTo.IsZero() {
 				w.T.Errorf("%s: %v, %q", name, e.EndTo, e.EndWhy)
@@ -90,9 +90,9 @@ func TestReportedProgress(t *testing.T) {
 		began := time.Now()
 		w.RunFor(time.Hour)
 		for name, want := range map[string]string{
-			"reports":  "% of its work, as it reports",
+			"reports":  "% of its work, as the job reports",
 			"nonsense": "not known: its file pal-progress does not hold the finished part of its work",
-			"starts":   "not known yet: its first member has not written",
+			"starts":   "not known yet: the job's first member has not written",
 			"silent":   "",
 		} {
 			e := explained(w, name)
@@ -101,7 +101,7 @@ func TestReportedProgress(t *testing.T) {
 			}
 			at, by := 10*time.Hour, "pal_duration = 10h"
 			if name == "reports" {
-				at, by = 2*time.Hour, "it reports "
+				at, by = 2*time.Hour, "the job reports "
 			}
 			if ends := e.EndFrom.Sub(began); (ends-at).Abs() > at/20 || !strings.HasPrefix(e.EndWhy, by) {
 				w.T.Errorf("%s ends %v after it began: %s", name, ends, e.EndWhy)

@@ -40,23 +40,23 @@ func TestNeverRuns(t *testing.T) {
 			want string
 			try  string
 		}{
-			{bed.Gang{Name: "members", Members: 64, GPUs: 4}, "It could run with 3 instead of 64 members (count=3).", "count=3"},
-			{bed.Gang{Name: "gpus", Members: 2, GPUs: 8}, "It could run with 4 instead of 8 GPUs for each member (gpus=4).", "gpus=4"},
+			{bed.Gang{Name: "members", Members: 64, GPUs: 4}, "The job could run with 3 instead of 64 members (count=3).", "count=3"},
+			{bed.Gang{Name: "gpus", Members: 2, GPUs: 8}, "The job could run with 4 instead of 8 GPUs for each member (gpus=4).", "gpus=4"},
 			{bed.Gang{Name: "near", Members: 3, GPUs: 2, Meta: map[string]string{"pal_locality": "node"}},
-				"It could run without pal_locality = node (pal_locality=). It could run with 1 instead of 2 GPUs for each member (gpus=1). It could run with 2 instead of 3 members (count=2).", "pal_locality="},
-			{bed.Gang{Name: "rack", Change: on("${meta.rack}", "r9")}, "It could run without its constraint on ${meta.rack} (without=${meta.rack}).", "without=${meta.rack}"},
+				"The job could run without pal_locality = node (pal_locality=). The job could run with 1 instead of 2 GPUs for each member (gpus=1). The job could run with 2 instead of 3 members (count=2).", "pal_locality="},
+			{bed.Gang{Name: "rack", Change: on("${meta.rack}", "r9")}, "The job could run without its constraint on ${meta.rack} (without=${meta.rack}).", "without=${meta.rack}"},
 			{bed.Gang{Name: "model", Change: func(j *api.Job) { resources(j).Devices[0].Name = "nvidia/gpu/H100" }},
-				"It could run on any model of GPU instead of nvidia/gpu/H100, here NVIDIA H200 (device=nvidia/gpu).", "device=nvidia/gpu"},
+				"The job could run on any model of GPU instead of nvidia/gpu/H100, here NVIDIA H200 (device=nvidia/gpu).", "device=nvidia/gpu"},
 			{bed.Gang{Name: "meant", Change: func(j *api.Job) { resources(j).Devices[0].Name = "nvidia/gpu/nvdia h200" }},
-				"It could run on nvidia/gpu/NVIDIA H200 instead of nvidia/gpu/nvdia h200 (device=nvidia/gpu/NVIDIA H200). It could run on any model of GPU instead of nvidia/gpu/nvdia h200, here NVIDIA H200 (device=nvidia/gpu).", "device=nvidia/gpu/NVIDIA H200"},
+				"The job could run on nvidia/gpu/NVIDIA H200 instead of nvidia/gpu/nvdia h200 (device=nvidia/gpu/NVIDIA H200). The job could run on any model of GPU instead of nvidia/gpu/nvdia h200, here NVIDIA H200 (device=nvidia/gpu).", "device=nvidia/gpu/NVIDIA H200"},
 			{bed.Gang{Name: "pool", Change: func(j *api.Job) { pool := "other"; j.NodePool = &pool }},
-				"It could run in any node pool instead of other (node_pool=all).", "node_pool=all"},
+				"The job could run in any node pool instead of other (node_pool=all).", "node_pool=all"},
 			{bed.Gang{Name: "datacenter", Change: func(j *api.Job) { j.Datacenters = []string{"north", "south"} }},
-				"It could run in any datacenter instead of north, south (datacenters=*).", "datacenters=*"},
-			{bed.Gang{Name: "cpu", Change: func(j *api.Job) { resources(j).CPU = new(1_000_000) }}, "It could run with 100000 instead of 1000000 MHz of CPU for each member (cpu=100000).", "cpu=100000"},
-			{bed.Gang{Name: "memory", Change: func(j *api.Job) { resources(j).MemoryMB = new(100_000_000) }}, "It could run with 1048576 instead of 100000000 MB of memory for each member (memory=1048576).", "memory=1048576"},
+				"The job could run in any datacenter instead of north, south (datacenters=*).", "datacenters=*"},
+			{bed.Gang{Name: "cpu", Change: func(j *api.Job) { resources(j).CPU = new(1_000_000) }}, "The job could run with 100000 instead of 1000000 MHz of CPU for each member (cpu=100000).", "cpu=100000"},
+			{bed.Gang{Name: "memory", Change: func(j *api.Job) { resources(j).MemoryMB = new(100_000_000) }}, "The job could run with 1048576 instead of 100000000 MB of memory for each member (memory=1048576).", "memory=1048576"},
 			{bed.Gang{Name: "two", GPUs: 8, Change: on("${meta.rack}", "r9")},
-				"It could run without its constraint on ${meta.rack} and with 1 instead of 8 GPUs for each member (gpus=1,without=${meta.rack}).", "gpus=1,without=${meta.rack}"},
+				"The job could run without its constraint on ${meta.rack} and with 1 instead of 8 GPUs for each member (gpus=1,without=${meta.rack}).", "gpus=1,without=${meta.rack}"},
 			{bed.Gang{Name: "driver", Change: func(j *api.Job) { j.TaskGroups[0].Tasks[0].Driver = "docker" }},
 				"Change the job, or give a node what it lacks; the placer tries again when a node changes, or after a few minutes.", ""},
 		} {
@@ -166,7 +166,7 @@ func TestAnswersLeaveOutOutliers(t *testing.T) {
 				!strings.Contains(e.Reason.String(), "4 are free, but 1 is an outlier") {
 				t.Errorf("%s: %+v of %+v, %v", g.Name, e, e.Decision, err)
 			}
-			if want := map[string]string{"one": "", "two": "With count = 1 instead of 2 it would fit now."}[g.Name]; strings.Join(sentences(e.Remedies), " ") != want {
+			if want := map[string]string{"one": "", "two": "With count = 1 instead of 2 the job would fit now."}[g.Name]; strings.Join(sentences(e.Remedies), " ") != want {
 				t.Errorf("%s: %q", g.Name, e.Remedies)
 			}
 		}
@@ -194,7 +194,7 @@ func TestMayStartWhenNodesAreBack(t *testing.T) {
 		w.Submit(bed.Gang{Name: "j", Members: 3, GPUs: 4})
 		w.RunFor(3 * time.Second)
 		for _, j := range snapshot(w).Jobs() {
-			if j.State != gang.Waiting || j.Reason.String() != "its nodes are unavailable: "+why {
+			if j.State != gang.Waiting || j.Reason.String() != "the job's nodes are unavailable: "+why {
 				t.Errorf("the list says %s: %q", j.State, j.Reason.String())
 			}
 		}

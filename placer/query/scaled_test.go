@@ -60,7 +60,7 @@ func TestScaledBeyond(t *testing.T) {
 		awaited int
 	}{
 		"its tenant's limit": {queue.Tenant{Quota: 3, BorrowingLimit: new(3)}, 8, []string{
-			"Its tenant may hold at most 6 GPUs: have its quota or borrowing_limit raised, or ask for fewer members.",
+			"The job's tenant may hold at most 6 GPUs: have the tenant's quota or borrowing_limit raised, or ask for fewer members.",
 			"With count = 6 instead of 8, all its members could run now; ",
 		}, 6},
 		"the cluster": {queue.Tenant{}, 10, []string{"With count = 8 instead of 10, all its members could run now; "}, 8},
@@ -103,10 +103,10 @@ func TestCanariesWithinLimits(t *testing.T) {
 		reason string
 		next   []string
 	}{
-		"the tenant's limit": {1, 0, "no room for the canaries of the new version: needs 2 GPUs; its tenant may hold at most 1", []string{
-			"Its tenant may hold at most 1 GPU: have its quota or borrowing_limit raised; to update without canaries, run the job with canary = 0 in its update block: Nomad then replaces the members in place."}},
+		"the tenant's limit": {1, 0, "no room for the canaries of the new version: needs 2 GPUs; the job's tenant may hold at most 1", []string{
+			"The job's tenant may hold at most 1 GPU: have the tenant's quota or borrowing_limit raised; to update without canaries, run the job with canary = 0 in its update block: Nomad then replaces the members in place."}},
 		"the tenant's quota": {2, 1, "no room for the canaries of the new version: needs 2 GPUs; tenant default holds 1 and may hold at most 2 (quota and borrowing_limit)", []string{
-			"Its tenant's limit is reached: the canaries start when other jobs of the tenant end; to update without canaries, run the job with canary = 0 in its update block: Nomad then replaces the members in place."}},
+			"The tenant's limit is reached: the canaries start when other jobs of the tenant end; to update without canaries, run the job with canary = 0 in its update block: Nomad then replaces the members in place."}},
 		"enough": {3, 1, "", nil}, // after the canary has been promoted
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -153,12 +153,12 @@ func TestWhatWouldFit(t *testing.T) {
 		try   string
 	}{
 		"a service": {queue.Adaptive, false, service, []string{
-			"With count = 1 instead of 3 it would fit now; change the count in the jobspec and run the job again (nomad job scale works only after the deployment)."}, "count=1"},
+			"With count = 1 instead of 3 the job would fit now; change the count in the jobspec and run the job again (nomad job scale works only after the deployment)."}, "count=1"},
 		"behind another":                   {queue.Adaptive, true, bed.Gang{Name: "waits", Members: 3, Runs: time.Hour, Meta: long}, nil, "priority=80"},
 		"where priorities do not count":    {queue.FIFO, true, bed.Gang{Name: "waits", Members: 3, Runs: time.Hour, Meta: long}, nil, ""},
 		"behind another, by priority":      {queue.Priority, true, bed.Gang{Name: "waits", Members: 3, Runs: time.Hour, Meta: long}, nil, "priority=80"},
 		"behind one of as high a priority": {queue.Adaptive, true, bed.Gang{Name: "waits", Members: 3, Runs: time.Hour, Meta: long, Priority: 79}, nil, ""},
-		"alone, by priority":               {queue.Priority, false, bed.Gang{Name: "waits", Members: 3, Runs: time.Hour, Meta: long}, []string{"With count = 1 instead of 3 it would fit now."}, "count=1"},
+		"alone, by priority":               {queue.Priority, false, bed.Gang{Name: "waits", Members: 3, Runs: time.Hour, Meta: long}, []string{"With count = 1 instead of 3 the job would fit now."}, "count=1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bed.Run(t, bed.Options{Seed: 1, Placer: func(o *model.Config) { o.Queue.Order, o.Queue.JobPriority = c.order, c.order != queue.FIFO }}, func(w *bed.World) {

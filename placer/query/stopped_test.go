@@ -88,7 +88,7 @@ func TestAvoidedNodesAreTold(t *testing.T) {
 		}
 		w.ExpectRunning("next", 10*time.Minute)
 		e := explained(w, "fails")
-		want := "it avoids " + node + " if it can: its members failed there within the last hour"
+		want := "the placer avoids " + node + " for this job if possible, because members failed there within the last hour"
 		if e.State != gang.Waiting || !strings.Contains(e.Note, want) {
 			w.T.Errorf("%s: %q, want %q", e.State, e.Note, want)
 		}

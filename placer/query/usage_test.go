@@ -95,7 +95,7 @@ func TestReclaim(t *testing.T) {
 			}
 			why[string(e.State)+": "+e.StoppedWhy.String()]++
 		}
-		if stopped := why["waiting: it makes room for another job"]; stopped == 0 || stopped+why["running: "] != 2 {
+		if stopped := why["waiting: the job makes room for another job"]; stopped == 0 || stopped+why["running: "] != 2 {
 			w.T.Errorf("explained as %v", why)
 		}
 		var names []string
@@ -159,7 +159,7 @@ func TestBeyondLimit(t *testing.T) {
 		w.Submit(bed.Gang{Name: "greedy", Members: 2, GPUs: 4})
 		w.RunFor(3 * time.Second)
 		s := snapshot(w)
-		const why = "needs 8 GPUs; its tenant may hold at most 4"
+		const why = "needs 8 GPUs; the job's tenant may hold at most 4"
 		for from, js := range map[string][]model.JobStatus{"status": p.Status().Jobs, "snapshot": s.Jobs()} {
 			if len(js) != 1 || js[0].State != gang.Unschedulable || js[0].Position != 0 || !strings.Contains(js[0].Reason.String(), why) {
 				w.T.Errorf("%s: %+v", from, js)

@@ -51,11 +51,11 @@ func TestTemplateReason(t *testing.T) {
 		gated, rpc  bool
 		want, lacks string
 	}{
-		{"required", true, true, "none of its runs can be placed", ""},
+		{"required", true, true, "none of the job's runs can be placed", ""},
 		{"optional", true, true, "runs with a payload stay gated", "none"},
 		{"optional", true, false, "rpc_address", ""},
 		{"forbidden", true, true, "nomad-pal status -all lists its runs", "none"},
-		{"required", false, true, "Nomad places them without the placer", "none"},
+		{"required", false, true, "Nomad places the runs without the placer", "none"},
 	} {
 		id := "train"
 		job := &api.Job{ID: &id, ParameterizedJob: &api.ParameterizedJobConfig{Payload: c.payload}}

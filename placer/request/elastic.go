@@ -93,10 +93,10 @@ func (v *View) sameDevices(old rewrite.Pins, was, named []string, to pal.Placeme
 		for _, u := range m.GPUs {
 			id := v.Cluster.GPU(u).ID
 			if c := publishedClass(v.Ledger, m.Group, id, old.Class); old.Ceiling != 0 && (c == 0 || c > old.Ceiling) {
-				return fmt.Errorf("GPU %s is of class %d, its pins allow %d at most", id, c, old.Ceiling)
+				return fmt.Errorf("GPU %s is of class %d, but the gang's pins allow at most class %d", id, c, old.Ceiling)
 			}
 			if (was != nil || named != nil) && !slices.Contains(was, id) {
-				return fmt.Errorf("GPU %s is not among those that its pins name: other GPUs of its nodes are, or were, excluded", id)
+				return fmt.Errorf("GPU %s is not one of the GPUs in the gang's pins: other GPUs of its nodes are, or were, excluded", id)
 			}
 		}
 	}

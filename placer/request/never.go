@@ -101,7 +101,7 @@ var implied = []struct{ before, after, lacks string }{
 	{"${attr.consul.", "}", "no Consul agent, which services or templates of the job need"},
 	{"${attr.vault.", "}", "no Vault, which the job's vault block needs"},
 	{"${attr.nomad.service_discovery", "}", "Nomad's own services are off (nomad_service_discovery)"},
-	{"${attr.os.signals", "}", "no signal of the kind that the job's tasks get"},
+	{"${attr.os.signals", "}", "no support for the signals that the job's tasks get"},
 }
 
 // impliedLack returns what a node lacks if Nomad itself added the constraint of a filter. It

@@ -82,7 +82,7 @@ func (v *View) Request(job *api.Job) (Request, error) {
 		return r, err
 	}
 	if open := rewrite.OpenGroups(job); rewrite.Gated(job) && len(open) > 0 {
-		return r, fmt.Errorf("group %q has no gate, but other groups have one: Nomad runs it at once; put the gate on the job, because its groups start together", open[0])
+		return r, fmt.Errorf("group %q has no gate, but other groups have a gate, so Nomad runs that group at once; put the gate on the job, because all groups start together", open[0])
 	}
 	if err := cmp.Or(v.State.Queues.Refusal(job), v.servesChild(job)); err != nil {
 		return r, err
@@ -316,7 +316,7 @@ func (o Options) classOf(job *api.Job, h rewrite.Hints) (class pal.AppClass, fro
 			return c, "learned from earlier runs of this job", nil
 		}
 	}
-	return o.DefaultClass, "the default, because the job sets none", nil
+	return o.DefaultClass, "the default, because the job sets no class", nil
 }
 
 // modeOf returns how tightly the job is pinned. Services, and gangs that can lose or gain single

@@ -65,7 +65,7 @@ func TestRequestRefusals(t *testing.T) {
       driver = "raw_exec"
     }
   }
-  group "`, 1), `group "web" has no gate, but other groups have one`},
+  group "`, 1), `group "web" has no gate, but other groups have a gate`},
 		{"two blocks", strings.Replace(clustertest.Jobspec("j", 1, 1, ""), `device "nvidia/gpu" {`, "device \"gpu\" {}\n        device \"nvidia/gpu\" {", 1), "has 2 GPU device blocks"},
 	} {
 		s := world(1)

@@ -49,13 +49,13 @@ func MistypedGate(job *api.Job) error {
 	}
 	for _, c := range all {
 		if meantAsGate(c) && !isGate(c) {
-			return fmt.Errorf("the constraint on %s = %q is mistyped: the gate is %s = %q (nomad-pal run adds it to a job without one)", c.LTarget, c.RTarget, GateTarget, GateValue)
+			return fmt.Errorf("the constraint on %s = %q is mistyped: the gate is %s = %q (nomad-pal run adds the gate to a job without a gate)", c.LTarget, c.RTarget, GateTarget, GateValue)
 		}
 	}
 	for _, g := range job.TaskGroups {
 		for _, t := range g.Tasks {
 			if slices.ContainsFunc(t.Constraints, meantAsGate) {
-				return fmt.Errorf("the gate is a constraint of task %q: it belongs to the job, because all members start together", t.Name)
+				return fmt.Errorf("the gate is a constraint of task %q, but belongs to the job, because all members start together", t.Name)
 			}
 		}
 	}

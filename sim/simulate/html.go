@@ -20,7 +20,7 @@ func (r *Report) page() plot.Page {
 	}
 	p.Lead = append(p.Lead, r.Warnings...)
 	if r.Unfinished > 0 {
-		p.Lead = append(p.Lead, fmt.Sprintf("%d jobs never finish: they %s. The figures are of the others.", r.Unfinished, r.whyUnfinished()))
+		p.Lead = append(p.Lead, fmt.Sprintf("%d jobs never finish: they %s. The figures cover the other jobs.", r.Unfinished, r.whyUnfinished()))
 	}
 	p.Sections = append(p.Sections, plot.Section{Title: "Results", Table: r.results()})
 	for _, t := range []struct {

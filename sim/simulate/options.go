@@ -207,7 +207,7 @@ func (o *options) policyFlags(f *flag.FlagSet) {
 	f.Float64Var(&o.progress, "progress", 0, "share of the jobs that report their progress (pal_progress), from 0 to 1")
 	f.Float64Var(&o.drift, "progress-wrong", 1, "with -progress: how wrong reports are: the speed that a job reports at its end is off by up to this factor either way; 1: all are right")
 	f.DurationVar(&o.rendezvous, "rendezvous", 0, "for policies nomad and nomad-spread: the time after which an incomplete gang gives up and starts again; 0: never")
-	f.BoolVar(&o.limit, "limit", true, "also run policy clairvoyant, and print how far the policy is from it")
+	f.BoolVar(&o.limit, "limit", true, "also run policy clairvoyant, and compare the policy with it")
 	o.begin = time.Date(2024, time.January, 1, 0, 0, 0, 0, time.UTC)
 	f.Func("begin", "when the trace begins, as `TIME` such as 2024-01-01T00:00:00Z (the default, a Monday): for the windows of -config", func(s string) (err error) {
 		o.begin, err = time.Parse(time.RFC3339, s)

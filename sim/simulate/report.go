@@ -137,7 +137,7 @@ func newReport(o *options, t trace.Trace) *Report {
 	}
 	left := len(t.LeftOut)
 	if all := left + len(t.Jobs); float64(left) > most*float64(all) {
-		r.Warnings = append(r.Warnings, fmt.Sprintf("%.1f %% of the jobs are left out: the figures are of the others", 100*float64(left)/float64(all)))
+		r.Warnings = append(r.Warnings, fmt.Sprintf("%.1f %% of the jobs are left out: the figures cover the other jobs", 100*float64(left)/float64(all)))
 	}
 	if o.html != "" {
 		r.heat = newHeat()
@@ -281,7 +281,7 @@ func (r *Report) writeTable(out io.Writer) error {
 		fmt.Fprintf(w, "warning\t%s\n", warning)
 	}
 	if r.Unfinished > 0 {
-		fmt.Fprintf(w, "never finished\t%d (they %s); the figures are of the others\n", r.Unfinished, r.whyUnfinished())
+		fmt.Fprintf(w, "never finished\t%d (they %s); the figures cover the other jobs\n", r.Unfinished, r.whyUnfinished())
 	}
 	fmt.Fprintf(w, "average JCT\t%.1f s\tgeometric mean\t%.1f s\n", r.AvgJCT, r.GeoJCT)
 	if r.OverLimit > 0 {

@@ -201,7 +201,7 @@ func TestLeftOut(t *testing.T) {
 		if len(r.Jobs) != tc.jobs || r.Skipped["no GPU"] != tc.without || r.Notes["ran several times (requeued); the run times add up"] != 1 {
 			t.Errorf("%d jobs, skipped %v, notes %v", len(r.Jobs), r.Skipped, r.Notes)
 		}
-		warning := "10.0 % of the jobs are left out: the figures are of the others"
+		warning := "10.0 % of the jobs are left out: the figures cover the other jobs"
 		warned := tc.without == 2
 		if warned != (len(r.Warnings) == 1 && r.Warnings[0] == warning) || warned != strings.Contains(table, warning) || warned != strings.Contains(said, "warning: "+warning) {
 			t.Errorf("%d left out of 20: warnings %q and %q, and\n%s", tc.without, r.Warnings, said, table)

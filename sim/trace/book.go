@@ -115,7 +115,7 @@ func (b *book) add(r *row, t *table) error {
 	case t.format.closed && !sameJob(r.Job, b.entries[i].Job):
 		return fmt.Errorf("job %q differs from line %d in more than its group, GPUs, state and times", r.ID, b.entries[i].Line)
 	case r.LeastMembers > 0 && r.group != b.entries[i].runs[0].group:
-		return fmt.Errorf("job %q is elastic, and has several groups: an elastic gang has one", r.ID)
+		return fmt.Errorf("job %q is elastic, but has several groups: an elastic gang has only one", r.ID)
 	}
 	u, err := r.run(t)
 	if err == nil {
@@ -160,7 +160,7 @@ func (r *row) settle() error {
 		}
 	}
 	if r.Array == "" && r.Parallel > 0 {
-		return errors.New("parallel counts the jobs of an array, and the job belongs to none")
+		return errors.New("parallel counts the jobs of an array, but the job belongs to no array")
 	}
 	if r.LeastMembers == 0 {
 		r.Efficiency = 0
@@ -203,7 +203,7 @@ func (r *row) size() error {
 		return fmt.Errorf("%v GPUs are more than any cluster has", r.gpus.v)
 	}
 	if r.LeastMembers > 0 && (r.each.v == 0 || float64(r.LeastMembers)*r.each.v > r.gpus.v || int(r.gpus.v)%int(r.each.v) != 0) {
-		return fmt.Errorf("least_members %d is more than the members, or the table does not say how many there are", r.LeastMembers)
+		return fmt.Errorf("least_members %d is more than the number of members, or the table lacks that number", r.LeastMembers)
 	}
 	return nil
 }

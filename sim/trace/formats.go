@@ -249,7 +249,7 @@ func (r *row) setAfter(cell string) error {
 func (r *row) setDeadline(cell string) (err error) {
 	if r.DeadlineS, err = positive(cell); err == nil {
 		if r.DeadlineS == 0 {
-			err = errors.New("0 is no deadline; leave it empty for none")
+			err = errors.New("0 is not a deadline; for no deadline, leave the field empty")
 		}
 		return err
 	}

@@ -71,7 +71,7 @@ const word = text => text ? h("span", {className: "word"}, text) : "";
 // notes says why a run ended, what it lost when it was stopped for others, and what it gained when others were
 // stopped for it.
 const notes = r => [r.reason, r.stops && `stopped ${r.stops === 1 ? "once" : r.stops + " times"} for others, which cost it ${hours(r.lost_gpu_seconds / 3600)} GPU hours`,
-  r.saved_wait_seconds > 0 && `got GPUs ${long(r.saved_wait_seconds)} sooner, because others were stopped for it`].filter(Boolean).join("; ");
+  r.saved_wait_seconds > 0 && `got GPUs ${long(r.saved_wait_seconds)} sooner, because other jobs were stopped for it`].filter(Boolean).join("; ");
 // waits returns how long a run has waited; for a run in the queue, the time until now.
 const waits = r => long(r.state === "pending" ? Math.max(r.waited_seconds, (Date.now() - Date.parse(r.submitted)) / 1000) : r.waited_seconds);
 function runTable(ran) {

@@ -111,9 +111,9 @@ func adviceOfChecks(t *testing.T, f *advice.Followed) {
 			c.profileMade(1, now)() // as an agent would make it
 		}, becomes: query.OK},
 		{check: "profile", says: "measure the GPUs again: they change over months", before: c.profileMade(2, now.AddDate(-1, 0, 0)), follow: c.profileMade(3, now), becomes: query.OK},
-		{check: "profile", says: "check that their device plugins may read the variables nomad-pal/*; a plugin looks for a new profile about once a minute",
+		{check: "profile", says: "check that the device plugins on these clients can read the variables nomad-pal/*; a plugin looks for a new profile about once a minute",
 			before: shows(attr.ProfileVersion, api.Attribute{IntVal: new(int64(2))}), follow: shows(attr.ProfileVersion, api.Attribute{IntVal: new(int64(3))}), becomes: query.OK},
-		{check: "measured gpus", says: "nomad-pal profile show lists the measured ones", before: nodes(func(n *api.Node) { n.NodeResources.Devices[0].Instances[0].ID = "GPU-new-" + n.Name }), follow: func() {
+		{check: "measured gpus", says: "nomad-pal profile show lists the measured GPUs", before: nodes(func(n *api.Node) { n.NodeResources.Devices[0].Instances[0].ID = "GPU-new-" + n.Name }), follow: func() {
 			c.types("NVIDIA H200", "profile", "show")
 			well()
 		}, becomes: query.OK},

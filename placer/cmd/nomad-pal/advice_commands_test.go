@@ -49,7 +49,7 @@ func adviceOnTyping(t *testing.T, f *advice.Followed) {
 	for _, of := range []typed{
 		{wrong: []string{"release"}, says: "name one job, or use -all", right: []string{"release", "-all", "-gate-only"}},
 		{wrong: []string{"release"}, says: "name one job, or use -all", right: []string{"release", "-gate-only", "train"}},
-		{wrong: []string{"quarantine", "-lift", "GPU-1-"}, says: "type more of it", right: []string{"quarantine", "-lift", "GPU-1-0"}, shows: "Lifted the quarantine of GPU-1-0"},
+		{wrong: []string{"quarantine", "-lift", "GPU-1-"}, says: "type more of the id", right: []string{"quarantine", "-lift", "GPU-1-0"}, shows: "Lifted the quarantine of GPU-1-0"},
 		{wrong: []string{"quarantine", "-lift"}, says: "name GPUs, or use -all", right: []string{"quarantine", "-lift", "-all"}, shows: "GPU-1-1"},
 		{wrong: []string{"measure", "-dry-run"}, says: "name nodes or GPUs, or use -all", right: []string{"measure", "-dry-run", "-all"}},
 		{wrong: []string{"measure", "-dry-run"}, says: "name nodes or GPUs, or use -all", right: []string{"measure", "-dry-run", "node-0"}},
@@ -58,7 +58,7 @@ func adviceOnTyping(t *testing.T, f *advice.Followed) {
 		{wrong: []string{"queue", "-limt=1"}, says: "did you mean -limit?", right: []string{"queue", "-limit=1"}},
 		{wrong: []string{"explain", "trian"}, says: `did you mean "train"?`, right: []string{"explain", "train"}, shows: "train runs on 1 GPU"},
 		{wrong: []string{"queue", "-namespace=reserch"}, says: `did you mean "research"?`, right: []string{"queue", "-namespace=research"}},
-		{wrong: []string{"explain", "GPU-0"}, says: "type more of it (GPU-0-0, GPU-0-1, GPU-0-2, GPU-0-3)", right: []string{"explain", "GPU-0-1"}},
+		{wrong: []string{"explain", "GPU-0"}, says: "type a longer prefix (GPU-0-0, GPU-0-1, GPU-0-2, GPU-0-3)", right: []string{"explain", "GPU-0-1"}},
 		{wrong: []string{"agent", "-check-config", "-address=" + c.url}, says: "set nomad { address } in its configuration", right: []string{"agent", "-check-config", "-config=" + address}},
 		{wrong: []string{"agent", "-check-config", "-config=" + admits}, says: "set http { admission = true }", right: []string{"agent", "-check-config", "-config=" + endpoint}},
 		{wrong: []string{"agent", "-check-config", "-config=" + misplaced}, says: "Did you mean queue { order }?", right: []string{"agent", "-check-config", "-config=" + placed}},
@@ -120,7 +120,7 @@ func (c *testCluster) followsAllocations(f *advice.Followed) {
 	}))
 	defer between.Close()
 	c.follows(f, typed{
-		wrong: []string{"explain", "-address=" + between.URL, first.ID[:8]}, says: "matches 2 allocations: type more of it",
+		wrong: []string{"explain", "-address=" + between.URL, first.ID[:8]}, says: "matches 2 allocations: type more of the id",
 		right: []string{"explain", "-address=" + between.URL, first.ID}, shows: "a member of job train",
 	})
 }
@@ -220,15 +220,15 @@ func adviceOfDoctor(t *testing.T, f *advice.Followed) {
 	}
 	nothing, without := func() {}, []string{}
 	followed(node("1.10.5", false, 4), without, without, checkAdvice{name: "nomad version", says: "upgrade Nomad to ", mend: node("1.11.3", false, 4), becomes: query.OK})
-	followed(nothing, without, without, checkAdvice{name: "device plugin", says: "install nomad-pal's plugin there", mend: node("1.11.3", true, 4), becomes: query.OK})
+	followed(nothing, without, without, checkAdvice{name: "device plugin", says: "install nomad-pal's plugin on these clients", mend: node("1.11.3", true, 4), becomes: query.OK})
 	followed(node("1.11.3", true, 0), without, without, checkAdvice{name: "gpus", says: "install the device plugin in the plugin_dir of each client", mend: node("1.11.3", true, 4), becomes: query.OK})
-	followed(nothing, []string{"-config=" + config}, []string{"-config=" + good}, checkAdvice{name: "configuration", says: "fix it before the agent reads it", mend: nothing, becomes: query.OK})
-	followed(nothing, []string{"-config=" + past}, []string{"-config=" + good}, checkAdvice{name: "configuration", says: "remove it, or correct it", mend: nothing, becomes: query.OK})
+	followed(nothing, []string{"-config=" + config}, []string{"-config=" + good}, checkAdvice{name: "configuration", says: "fix the configuration before the agent reads it", mend: nothing, becomes: query.OK})
+	followed(nothing, []string{"-config=" + past}, []string{"-config=" + good}, checkAdvice{name: "configuration", says: "correct or remove this setting", mend: nothing, becomes: query.OK})
 	followed(beat("0.0.1"), without, without, checkAdvice{name: "agent", says: "use the same version for both", mend: beat(version.Human()), becomes: query.OK})
 	c.followsAgents(f, window)
 	c.nomad.AddNamespace("research")
 	followed(tokens(nil), []string{"-token=lacks"}, []string{"-token=agent's"}, checkAdvice{name: "token", says: "use a token with the agent's policy", mend: nothing, becomes: query.OK})
-	followed(tokens(all), []string{"-token=lacks"}, []string{"-token=lacks"}, checkAdvice{name: "token", says: `give its policy "submit-job" and "alloc-lifecycle" there`, mend: func() { rights = all; tokens(all)() }, becomes: query.OK})
+	followed(tokens(all), []string{"-token=lacks"}, []string{"-token=lacks"}, checkAdvice{name: "token", says: `give its policy "submit-job" and "alloc-lifecycle" in them`, mend: func() { rights = all; tokens(all)() }, becomes: query.OK})
 	fails := true
 	between := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/v1/nodes" && fails {
@@ -266,7 +266,7 @@ func (c *testCluster) followsAgents(f *advice.Followed, window string) {
 		in.agent("", "http {\n  bind_port = 0\n}\n"+window)
 		in.until("doctor shows the agent's window", func() bool {
 			k := in.check("configuration")
-			return k != nil && f.Add(k.Next, "remove it from the agent's configuration, or correct it there")
+			return k != nil && f.Add(k.Next, "correct or remove this setting in the agent's configuration")
 		})
 	})
 	t.Run("and without", func(t *testing.T) {

@@ -55,9 +55,9 @@ func adviceOnJobs(t *testing.T, f *advice.Followed) {
 		"two blocks":      {job("j", "", "", gpu(a100, "")+gpu(a100, "count = 2\n")), "use one block with count = 3", job("j", "", "", gpu(a100, "count = 3\n"))},
 		"two models":      {job("j", "", "", gpu(a100, "")+gpu(v100, "")), "write two groups, each with a task and a block of its own", withGroup(job("j", "", "", gpu(a100, "")), "h", "", gpu(v100, ""))},
 		"unit":            {job("j", "", "", gpu("nvidia/gpu", constraint(`attribute = "${device.attr.memory}", operator = ">=", value = "40000"`))), `Write attribute = "${device.attr.memory}", operator = ">=", value = "40000 MiB"`, job("j", "", "", gpu("nvidia/gpu", constraint(`attribute = "${device.attr.memory}", operator = ">=", value = "40000 MiB"`)))},
-		"device in group": {job("j", "", constraint(`attribute = "${device.model}", value = "Tesla V100-SXM2-32GB"`), plain), "Write it in a constraint block of the device", job("j", "", "", gpu("nvidia/gpu", constraint(`attribute = "${device.model}", value = "Tesla V100-SXM2-32GB"`)))},
-		"node in device":  {job("j", "", "", gpu("nvidia/gpu", constraint(`attribute = "${meta.rack}", value = "r1"`))), "Write it in a constraint block of the group", job("j", "", constraint(`attribute = "${meta.rack}", value = "r1"`), plain)},
-		"one GPU":         {job("j", "", "", gpu("nvidia/gpu", constraint(`attribute = "${device.attr.uuid}", value = "GPU-0-1"`))), "Leave that constraint out", job("j", "", "", plain)},
+		"device in group": {job("j", "", constraint(`attribute = "${device.model}", value = "Tesla V100-SXM2-32GB"`), plain), "Write the constraint in a block of the device", job("j", "", "", gpu("nvidia/gpu", constraint(`attribute = "${device.model}", value = "Tesla V100-SXM2-32GB"`)))},
+		"node in device":  {job("j", "", "", gpu("nvidia/gpu", constraint(`attribute = "${meta.rack}", value = "r1"`))), "Write the constraint in a block of the group", job("j", "", constraint(`attribute = "${meta.rack}", value = "r1"`), plain)},
+		"one GPU":         {job("j", "", "", gpu("nvidia/gpu", constraint(`attribute = "${device.attr.uuid}", value = "GPU-0-1"`))), "Leave out this constraint", job("j", "", "", plain)},
 		"ids":             {job("j", "", "", gpu("nvidia/gpu", constraint(`attribute = "${device.ids}", operator = "set_contains", value = "GPU-0-1"`))), "remove that constraint", job("j", "", "", plain)},
 		"app":             {job("j", meta(`pal_app = "nothing"`), "", plain), "set pal_class instead", job("j", meta(`pal_class = "A"`), "", plain)},
 		"app and class":   {job("j", meta("pal_app = \"resnet\"\npal_class = \"B\""), "", plain), "remove one of the two", job("j", meta(`pal_app = "resnet"`), "", plain)},
@@ -72,7 +72,7 @@ func adviceOnJobs(t *testing.T, f *advice.Followed) {
 		"checkpoint":      {job("j", meta(`pal_checkpoint = "30m"`), "", plain), `add pal_preempt = "true"`, job("j", meta("pal_checkpoint = \"30m\"\npal_preempt = \"true\""), "", plain)},
 		"no checkpoint":   {job("j", meta(`pal_checkpoint = "30m"`), "", plain), "or remove pal_checkpoint", job("j", "", "", plain)},
 		"no gate":         {job("j", constraint(`attribute = "${meta.palgate}", value = "open"`), "", plain), "is mistyped: the gate is ${meta.pal_gate} = ", job("j", gate, "", plain)},
-		"run's gate":      {job("j", constraint(`attribute = "${meta.palgate}", value = "open"`), "", plain), "nomad-pal run adds it to a job without one", job("j", "", "", plain)},
+		"run's gate":      {job("j", constraint(`attribute = "${meta.palgate}", value = "open"`), "", plain), "nomad-pal run adds the gate to a job without a gate", job("j", "", "", plain)},
 		"regions":         {job("j", "multiregion {\n  region \"global\" {}\n}\n"+gate, "", plain), "gate the job of each region by itself", job("j", gate, "", plain)},
 	} {
 		for how, text := range map[string]string{"wrong": of.wrong, "right": of.right} {
@@ -188,7 +188,7 @@ func adviceOnTemplates(t *testing.T, f *advice.Followed) {
 		return job
 	}
 	code, out, said := c.reads(takes("t", "required", gpuBlock("nvidia/gpu", "")), "run", "-detach", "-")
-	if code != 2 || !f.Add(out+said, "run it with nomad job run, and constrain its GPUs to a variability class yourself") {
+	if code != 2 || !f.Add(out+said, "run it with nomad job run, and constrain the job's GPUs to a variability class yourself") {
 		t.Errorf("run: %d %s%s", code, out, said)
 	}
 	jobs := c.client("").API().Jobs()
@@ -204,7 +204,7 @@ func adviceOnTemplates(t *testing.T, f *advice.Followed) {
 		return err == nil && len(as) == 1 // the child may have ended already
 	})
 
-	const admitted = "make the payload optional and use meta, or constrain its GPUs to a variability class yourself"
+	const admitted = "make the payload optional and use meta, or constrain the job's GPUs to a variability class yourself"
 	reviewed := func(text string) agent.Review { return (*agent.Admission)(nil).Review(parsed(text), nil, true) }
 	hint := metaOf(`pal_class = "A"`)
 	hinted := func(text string) string { return strings.Replace(text, "parameterized", hint+"parameterized", 1) }
@@ -245,7 +245,7 @@ func (c *testCluster) stopsRuns(f *advice.Followed) {
 	}
 	c.until("no run continues", func() bool {
 		_, out, _ := c.does("explain", "array")
-		return strings.Contains(out, "it was stopped, and starts no more runs") && !strings.Contains(out, stop)
+		return strings.Contains(out, "the job was stopped, and starts no more runs") && !strings.Contains(out, stop)
 	})
 }
 

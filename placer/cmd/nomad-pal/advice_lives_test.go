@@ -214,7 +214,7 @@ func failedLives() map[string]life {
 				w.RunFor(time.Hour)
 				w.StartPlacer()
 			},
-			job: "a", says: "Run it again", follow: edit("a", script("sleep infinity")),
+			job: "a", says: "Run the job again", follow: edit("a", script("sleep infinity")),
 		},
 		"comes after one that failed": {comes: fails, job: "b", says: "that job has failed; run it again", follow: mend},
 		"comes after one without GPUs that failed": {
@@ -279,7 +279,7 @@ func childrenLives() map[string]life {
 		},
 		"is a child with a payload": {
 			comes: func(w *bed.World) { takesPayload(w, "optional"); dispatchWithPayload(w) },
-			says:  "Stop it, remove the gate from the parameterized job, and constrain the GPUs of that job to a variability class instead",
+			says:  "Stop it, remove the gate from the parameterized job, and constrain the parameterized job's GPUs to a variability class instead",
 			follow: func(w *bed.World) {
 				must(w, w.Purge(bed.Key(childOf(w))))
 				w.RunFor(10 * time.Second)
@@ -363,7 +363,7 @@ func limitedLives() map[string]life {
 			}, job: "a", says: raise, follow: func(w *bed.World) { stop(); raised = 4; w.StartPlacer() },
 		},
 		"is scaled beyond its tenant's limit": {
-			tenant: limit(&six), comes: service, job: "a", says: "have its quota or borrowing_limit raised, or ask for fewer members", follow: edit("a", count(6)),
+			tenant: limit(&six), comes: service, job: "a", says: "have the tenant's quota or borrowing_limit raised, or ask for fewer members", follow: edit("a", count(6)),
 		},
 		"is scaled, and told the count": {
 			tenant: limit(&six), comes: service, job: "a", says: "change the count in the jobspec and run the job again", follow: edit("a", count(6)),
@@ -378,14 +378,14 @@ func limitedLives() map[string]life {
 			job: "a", says: "change the count in the jobspec and run the job again", follow: edit("a", count(1)),
 		},
 		"its canaries are above the limit, which is raised": {
-			tenant: limit(&two), comes: canaries, job: "a", says: "have its quota or borrowing_limit raised",
+			tenant: limit(&two), comes: canaries, job: "a", says: "have the tenant's quota or borrowing_limit raised",
 			follow: func(w *bed.World) { first.Stop(); two = 2; w.StartPlacer() }, then: updated,
 		},
 		"a service holds its GPUs, and is stopped": {
-			comes: holds, job: "a", says: "its GPUs come free if somebody stops it (nomad job stop serves)", follow: func(w *bed.World) { must(w, w.Stop(bed.Key("serves"))) },
+			comes: holds, job: "a", says: "its GPUs come free if somebody stops the service (nomad job stop serves)", follow: func(w *bed.World) { must(w, w.Stop(bed.Key("serves"))) },
 		},
 		"a service holds its GPUs, and gets fewer members": {
-			comes: holds, job: "a", says: "or gives it fewer members (nomad job scale serves <count>)", follow: func(w *bed.World) {
+			comes: holds, job: "a", says: "or scales it down (nomad job scale serves <count>)", follow: func(w *bed.World) {
 				job := w.Nomad.Job(bed.Key("serves"))
 				job.TaskGroups[0].Count = new(2) // as nomad job scale
 				must(w, w.Register(job))
@@ -479,7 +479,7 @@ func otherLives() map[string]life {
 		},
 		"has a gate and no GPUs": {
 			comes: func(w *bed.World) { begin(w, 1); w.Submit(bed.Gang{Name: "a", Change: withoutDevices}) }, job: "a",
-			says: "remove its constraint on ${meta.pal_gate} and run it again", follow: func(w *bed.World) { w.Submit(bed.Gang{Name: "a", Ungated: true, Change: withoutDevices}) },
+			says: "remove the job's constraint on ${meta.pal_gate} and run the job again", follow: func(w *bed.World) { w.Submit(bed.Gang{Name: "a", Ungated: true, Change: withoutDevices}) },
 		},
 		"has a gate on one of its groups": {
 			comes: func(w *bed.World) {
@@ -489,7 +489,7 @@ func otherLives() map[string]life {
 					j.TaskGroups[0].Constraints = []*api.Constraint{{LTarget: "${meta.pal_gate}", Operand: "=", RTarget: "open"}}
 				}})
 			},
-			job: "a", says: "put the gate on the job, because its groups start together", follow: func(w *bed.World) {
+			job: "a", says: "put the gate on the job, because all groups start together", follow: func(w *bed.World) {
 				w.Submit(bed.Gang{Name: "a", Change: withSecondGroup})
 			},
 		},

@@ -23,7 +23,7 @@ func adviceOnCommands(t *testing.T, f *advice.Followed) {
 	c := newCluster(t)
 	c.nomad.AddNamespace("research")
 	own := c.written("times.csv", "gpu,app,time\nGPU-0-0,A,100\nGPU-0-1,A,101\n")
-	c.follows(f, typed{wrong: []string{"profile", "show"}, says: "the agent makes one from the measurements that nodes publish, and from those that nomad-pal profile import stores", right: []string{"profile", "import", own}})
+	c.follows(f, typed{wrong: []string{"profile", "show"}, says: "the agent makes a profile from measurements that nodes publish, or that nomad-pal profile import stores", right: []string{"profile", "import", own}})
 	c.followsNobody(f)
 	c.quarantines("GPU-1-0")
 	url := c.agent("", atAnyPort)
@@ -50,7 +50,7 @@ func adviceOnCommands(t *testing.T, f *advice.Followed) {
 		{wrong: []string{"help"}, says: "see nomad-pal -help.", right: []string{"-help"}, shows: "explain"},
 		{wrong: []string{"xyzzy"}, says: "see nomad-pal -help.", right: []string{"-help"}, shows: "explain"},
 		{wrong: []string{"explain", "nothing"}, says: "nomad-pal status lists the jobs with GPUs", right: []string{"status"}, shows: "train"},
-		{wrong: []string{"explain", "elsewhere"}, says: "namespace research has one: nomad-pal explain -namespace research elsewhere", right: []string{"explain", "-namespace", "research", "elsewhere"}, shows: "elsewhere runs on 1 GPU"},
+		{wrong: []string{"explain", "elsewhere"}, says: "namespace research has a job of this name: nomad-pal explain -namespace research elsewhere", right: []string{"explain", "-namespace", "research", "elsewhere"}, shows: "elsewhere runs on 1 GPU"},
 		{wrong: []string{"-autocomplete-install"}, says: "see nomad-pal completion -help", right: []string{"completion", "-help"}, shows: "bash"},
 		{wrong: []string{"measure", "-dry-run", "nothing"}, says: "nomad-pal gpus lists them", right: []string{"gpus"}, shows: "node-0"},
 		{wrong: []string{"profile", "show", "a", "b"}, says: "nomad-pal profile show takes one file", right: []string{"profile", "show", exported}, shows: "GPU"},
@@ -68,7 +68,7 @@ func adviceOnCommands(t *testing.T, f *advice.Followed) {
 // followsNobody starts an agent, as doctor advises if no agent has ever run.
 func (c *testCluster) followsNobody(f *advice.Followed) {
 	k := c.check("agent")
-	if k == nil || !f.Add(k.Found, "no job with a gate starts until one is (nomad-pal agent)") {
+	if k == nil || !f.Add(k.Found, "no job with a gate starts (nomad-pal agent)") {
 		c.t.Errorf("no agent: %+v", k)
 	}
 	if code, out, said := c.does("run", "-detach", c.job("default", "early", 1)); code != 0 {
@@ -177,7 +177,7 @@ func (c *testCluster) followsPlaces(f *advice.Followed) {
 	gpu := a.AllocatedResources.Tasks["t"].Devices[0].DeviceIDs[0]
 	_, out, _ = c.does("explain", gpu)
 	c.explains(f, oneLine(out), "its runs on 1 GPU")
-	if !f.Add(out, "Why that job is there: nomad-pal explain -namespace research its") {
+	if !f.Add(out, "Why the job has this GPU: nomad-pal explain -namespace research its") {
 		c.t.Errorf("explain: %s", out)
 	}
 	c.nomad.TakeAway(gpu)
@@ -215,7 +215,7 @@ func adviceOnTraces(t *testing.T, f *advice.Followed) {
 		{wrong: simulate(table(header, row, "b,1767323045,2,60")), says: "write all times of the file in one way", right: simulate(table(header, row, "b,2026-01-02 03:05:05,2,60"))},
 		{wrong: simulate(table(header, "a,1767323045000,2,60")), says: "are they milliseconds? Divide them by 1000", right: simulate(table(header, "a,1767323045,2,60"))},
 		{wrong: simulate(slurm("RE+")), says: "may be several states; write it out", right: simulate(slurm("COMPLETED"))},
-		{wrong: simulate(own("deadline", "0")), says: "0 is no deadline; leave it empty for none", right: simulate(own("deadline", ""))},
+		{wrong: simulate(own("deadline", "0")), says: "0 is not a deadline; for no deadline, leave the field empty", right: simulate(own("deadline", ""))},
 		{wrong: simulate(table(`{"jobs": []}`)), says: "for Slurm, use sacct -P instead of --json", right: simulate(slurm("COMPLETED"))},
 		{wrong: simulate(table(header+",tenant", row+",a,b")), says: "Leave that column out, or choose another separator", right: simulate(table(header, row))},
 		{wrong: simulate(table(header+",tenant", row+",a,b")), says: "Leave that column out, or choose another separator", right: simulate(table(strings.ReplaceAll(header, ",", ";")+";tenant", strings.ReplaceAll(row, ",", ";")+";a,b"))},

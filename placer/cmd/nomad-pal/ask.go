@@ -140,9 +140,9 @@ func (a *answers) connect() error {
 	if err := agent.Unprotected(a.address, published, cfg.TLSConfig); err != nil && !a.b.tokenPlain && (cfg.SecretID != "" || cfg.HttpAuth != nil) {
 		switch {
 		case published && cfg.TLSConfig.Insecure:
-			return fails("leave out -tls-skip-verify, and name the CA of its certificate (-ca-cert)", err)
+			return fails("leave out -tls-skip-verify, and name the CA of the agent's certificate (-ca-cert)", err)
 		case strings.HasPrefix(a.address, "https:"):
-			return fails("name the CA of its certificate (-ca-cert), or trust the address: NOMAD_PAL_ADDR="+a.address, err)
+			return fails("name the CA of the agent's certificate (-ca-cert), or trust the address: NOMAD_PAL_ADDR="+a.address, err)
 		}
 		return fails("give the agent a certificate, or send the token unprotected (-pal-token-plain)", err)
 	}
@@ -228,7 +228,7 @@ func (a *answers) plain(err error) error {
 	body := strings.TrimSpace(unexpected.Body())
 	switch code := unexpected.StatusCode(); {
 	case code == http.StatusNotFound && body == notServed:
-		return refusal{fmt.Sprintf("the agent at %s does not serve this request: it is not an agent, or of another version (%s; this command is %s)",
+		return refusal{fmt.Sprintf("the agent at %s does not serve this request: the server is not an agent of nomad-pal, or has another version (%s; this command is %s)",
 			a.address, cmp.Or(a.activity.Version, "not known"), version.Human()), err}
 	case code == http.StatusNotFound && strings.HasPrefix(body, nomad.ErrNoJob.Error()+" "):
 		return refusal{body, nomad.ErrNoJob}
@@ -379,7 +379,7 @@ func aclDisabled(self *api.ACLToken, err error) bool {
 
 // idleSentence describes since when no placer has been active.
 func idleSentence(a heartbeat.Activity, now time.Time) string {
-	const nothing = ": no job with a gate starts until one is"
+	const nothing = ": until a placer is active, no job with a gate starts"
 	switch {
 	case a.Since.IsZero() && a.Trouble != "":
 		return fmt.Sprintf("No placer is active%s. The agent %s: %s.", nothing, a.Agent, a.Trouble)

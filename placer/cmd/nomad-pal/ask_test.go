@@ -201,7 +201,7 @@ func TestNoPlacer(t *testing.T) {
 	t.Setenv("NOMAD_PAL_ADDR", between)
 	for _, args := range [][]string{{"explain", "train"}, {"queue"}, {"queue", "-json"}, {"status"}, {"gpus"}, {"plan", c.job("default", "more", 2)}, {"defrag", "-dry-run"}, {"events"}} {
 		code, out, err := c.does(args...)
-		if code != 3 || !strings.Contains(err, "(3h ago): no job with a gate starts until one is. The agent gone: it hangs.") || out == "" {
+		if code != 3 || !strings.Contains(err, "(3h ago): until a placer is active, no job with a gate starts. The agent gone: it hangs.") || out == "" {
 			t.Errorf("%v: %d\n%s%s", args, code, out, err)
 		}
 	}
@@ -239,7 +239,7 @@ func TestPlanOfNativeWithoutPlacer(t *testing.T) {
   }
 }
 `)
-	if code, out, err := c.does("plan", web); code != 0 || !strings.Contains(out, "leaves it to Nomad") || strings.Contains(err, "nothing starts") {
+	if code, out, err := c.does("plan", web); code != 0 || !strings.Contains(out, "leaves the job to Nomad") || strings.Contains(err, "nothing starts") {
 		t.Errorf("%d\n%s%s", code, out, err)
 	}
 }

@@ -19,7 +19,7 @@ import (
 
 var helpCancel = help("cancel [options] <job>... | -mine", `
 Stops jobs. Unlike "nomad job stop", it also stops all runs of a parameterized or
-periodic job: a whole array. A stopped job loses its place in the queue. Stopping a
+periodic job (an array). A stopped job loses its place in the queue. Stopping a
 failed job removes it from the lists.
 
 Cancel Options:

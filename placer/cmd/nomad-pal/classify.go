@@ -35,7 +35,7 @@ Classify Options:
                            next runs (nomad-pal run -learned) and the classification of other jobs use them.
 `, examples(
 	"Which class is my job?", "nomad-pal classify train",
-	"Remember it for the job's next runs:", "nomad-pal classify -save -for 5m train",
+	"Remember the class for the job's next runs:", "nomad-pal classify -save -for 5m train",
 ), outputOptions, generalOptions)
 
 // classified is the command's JSON.
@@ -171,9 +171,9 @@ func printClassified(b *base, out classified, saved bool) int {
 	}
 	b.pairs(append(rows, row("Application class", string(out.Verdict.Class)), row("Because", out.Verdict.Reason), row("Judged by", out.JudgedBy), row("How sure", sure)))
 	if saved {
-		b.printf("\nStored for %q. Runs with -learned use it.\n", out.Job)
+		b.printf("\nStored for %q. Runs with -learned use the class.\n", out.Job)
 	} else {
-		b.printf("\nTo use it: meta { pal_class = %q }\n", out.Verdict.Class)
+		b.printf("\nTo use this class: meta { pal_class = %q }\n", out.Verdict.Class)
 	}
 	return code
 }

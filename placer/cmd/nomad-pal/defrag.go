@@ -10,8 +10,8 @@ import (
 )
 
 var helpDefrag = help("defrag -dry-run [options]", `
-Shows the moves that would pay off now: those of gangs that allow moves (pal_migrate)
-and would gain more than a restart costs. The agent makes such moves itself, unless its
+Shows which moves would pay off now: moves of gangs that allow moves (pal_migrate) and
+would gain more than a restart costs. The agent makes these moves itself, unless its
 configuration sets queue { migrate = false }.
 
 Defrag Options:

@@ -22,10 +22,10 @@ import (
 
 var helpDoctor = help("doctor [options]", `
 Checks everything that nomad-pal needs: Nomad's address and version, the token's
-rights, the device plugin on every client, the profile and the GPUs missing from it,
-nodes whose meta opens the gate by accident, clocks, and the active agent with its
-warnings. It says how to fix what fails, and changes nothing. Use a token with the
-agent's policy: other tokens may see only part.
+rights, the device plugin on every client, the profile and GPUs missing from the
+profile, nodes whose meta opens the gate by accident, clocks, and the active agent with
+its warnings. It says how to fix what fails, and changes nothing. Use a token with the
+agent's policy: other tokens may not see everything.
 
 Exit codes: 0 no check fails (there may be warnings); 1 an error; 2 a check fails.
 
@@ -126,7 +126,7 @@ func checkPaused(b *base, client *nomad.Client) query.Check {
 	case answer.SchedulerConfig.PauseEvalBroker:
 		return query.Check{Name: "scheduler", Verdict: query.Fail, Found: "an operator has paused Nomad's evaluation broker, so Nomad places nothing", Next: "nomad operator scheduler set-config -pause-eval-broker=false"}
 	case answer.SchedulerConfig.RejectJobRegistration:
-		return query.Check{Name: "scheduler", Verdict: query.Fail, Found: "an operator has set Nomad to reject all registrations without a management token, so the placer starts nothing unless it has one", Next: "nomad operator scheduler set-config -reject-job-registration=false"}
+		return query.Check{Name: "scheduler", Verdict: query.Fail, Found: "an operator has set Nomad to reject all registrations without a management token, so a placer without such a token starts nothing", Next: "nomad operator scheduler set-config -reject-job-registration=false"}
 	}
 	return query.Check{}
 }
@@ -169,7 +169,7 @@ func checkAPI(b *base, told []string) []query.Check {
 	}
 	var checks []query.Check
 	for _, w := range h.Configuration {
-		checks = append(checks, query.Check{Name: "configuration", Verdict: query.Warn, Found: w, Next: "remove it from the agent's configuration, or correct it there"})
+		checks = append(checks, query.Check{Name: "configuration", Verdict: query.Warn, Found: w, Next: "correct or remove this setting in the agent's configuration"})
 	}
 	warnings := slices.DeleteFunc(h.Warnings, func(w string) bool { return slices.Contains(told, w) })
 	if len(warnings) > 0 {
@@ -181,10 +181,10 @@ func checkAPI(b *base, told []string) []query.Check {
 func checkConfig(config paths) query.Check {
 	_, cfg, err := configOf(config)
 	if err != nil {
-		return query.Check{Name: "configuration", Verdict: query.Fail, Found: err.Error(), Next: "fix it before the agent reads it"}
+		return query.Check{Name: "configuration", Verdict: query.Fail, Found: err.Error(), Next: "fix the configuration before the agent reads it"}
 	}
 	if warnings := cfg.Warnings(time.Now()); len(warnings) > 0 {
-		return query.Check{Name: "configuration", Verdict: query.Warn, Found: fmt.Sprintf("%s can be used, but %s", strings.Join(config, ", "), strings.Join(warnings, "; ")), Next: "remove it, or correct it"}
+		return query.Check{Name: "configuration", Verdict: query.Warn, Found: fmt.Sprintf("%s can be used, but %s", strings.Join(config, ", "), strings.Join(warnings, "; ")), Next: "correct or remove this setting"}
 	}
 	return query.Check{Name: "configuration", Verdict: query.OK, Found: strings.Join(config, ", ") + " can be used"}
 }

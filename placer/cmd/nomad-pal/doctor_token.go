@@ -29,7 +29,7 @@ func checkToken(b *base, client *nomad.Client) query.Check {
 	case err == nil && self.Type == "management":
 		return query.Check{Name: "token", Verdict: query.OK, Found: "a management token"}
 	}
-	const next = "use a token with the agent's policy; the checks below may show only part"
+	const next = "use a token with the agent's policy; with this token, the checks below may not see everything"
 	known, err := client.Namespaces(b.ctx)
 	if unknown(err) {
 		return query.Check{Name: "token", Verdict: query.Fail, Found: "Nomad does not know the token: " + whyUnknown, Next: "nomad acl token create, with the agent's policy"}
@@ -46,9 +46,9 @@ func checkToken(b *base, client *nomad.Client) query.Check {
 	case len(lacks) > 0:
 		return query.Check{Name: "token", Verdict: query.Fail, Found: "the token lacks " + strings.Join(lacks, ", "), Next: next}
 	case len(refused) > 0:
-		return query.Check{Name: "token", Verdict: query.Warn, Found: fmt.Sprintf(`the token lacks "submit-job" in some namespaces (%s): gated jobs there wait`, strings.Join(refused, ", ")), Next: "if the agent is to serve them, give its policy \"submit-job\" and \"alloc-lifecycle\" there"}
+		return query.Check{Name: "token", Verdict: query.Warn, Found: fmt.Sprintf(`the token lacks "submit-job" in some namespaces (%s): gated jobs in these namespaces wait`, strings.Join(refused, ", ")), Next: "if the agent should serve these namespaces, give its policy \"submit-job\" and \"alloc-lifecycle\" in them"}
 	}
-	return query.Check{Name: "token", Verdict: query.OK, Found: "it reads nodes and jobs, may submit jobs, and writes the placer's variables"}
+	return query.Check{Name: "token", Verdict: query.OK, Found: "the token reads nodes and jobs, may submit jobs, and writes the placer's variables"}
 }
 
 // unknown reports whether Nomad refused to list the namespaces because it does not know the token.
@@ -56,7 +56,7 @@ func checkToken(b *base, client *nomad.Client) query.Check {
 func unknown(err error) bool { return nomad.Refused(err) }
 
 // whyUnknown lists why Nomad may not know a token.
-const whyUnknown = "it is mistyped, was deleted, has expired, or belongs to another cluster"
+const whyUnknown = "the token is mistyped, deleted, expired, or of another cluster"
 
 // tokenUnknown returns an error text with the token's origin if Nomad does not know the token. It
 // returns "" if Nomad knows it or cannot say.

@@ -36,7 +36,7 @@ Events Options:
 `, examples(
 	"What happened to my job?", "nomad-pal events -job train",
 	"Watch the cluster:", "nomad-pal events -follow -limit 10",
-	"Append them to a file until Ctrl-C:", "nomad-pal events -follow -json >> events.jsonl",
+	"Append events to a file until Ctrl-C:", "nomad-pal events -follow -json >> events.jsonl",
 ), exitCodes, generalOptions)
 
 // terminalEvents is the default number of events on a terminal.

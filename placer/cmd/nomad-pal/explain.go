@@ -27,14 +27,15 @@ var helpExplain = help("explain [options] <job> | <allocation> | <gpu> | <node> 
 Explains in one sentence why the job runs where it runs, or why it waits. Then it shows
 the evidence: the GPUs to choose from, the entries of the L×V matrix in the order they
 were tried, the chosen GPUs with PM scores and variability classes, and the predicted
-slowdown, with that of packed placement for comparison. It also shows which application
+slowdown, also of packed placement for comparison. It also shows which application
 class or count would give the job other GPUs. At the end it shows the next steps: which
 jobs hold the GPUs that the job waits for, until when, and what change would let it
 start now. For a job that can never run, it shows what must change.
 
 For a GPU it shows who holds it, how fast it is, and why it is not chosen; for a
-node, the same for each of its GPUs. A unique prefix of an id or name is enough. A file (*.hcl, *.nomad, *.json, or a path), "-" or a
-URL is explained as if it were submitted now.
+node, the same for each of its GPUs. A unique prefix of an id or name is enough. A
+jobspec (a file *.hcl, *.nomad or *.json, a path, "-" or a URL) is explained as if it
+were submitted now.
 
 Explain Options:
 
@@ -43,7 +44,7 @@ Explain Options:
                            pal_locality, ...; an empty value removes the hint), priority, datacenters,
                            node_pool, without (an attribute whose constraints are removed); count, min
                            and max (scaling), and gpus, device, cpu and memory of each member, or
-                           <group>.count and so on for one of several groups. This changes nothing. A
+                           <group>.count and so on for one of several groups. The job stays as it is. A
                            running job is explained as if its file were run again.
 `, jobOptions, examples(
 	"Why does my job wait?", "nomad-pal explain train",
@@ -322,9 +323,9 @@ func printFailures(b *base, e *query.Explanation) {
 
 // printObstacles lists why nodes cannot run the job, by reason.
 func printObstacles(b *base, e *query.Explanation) {
-	head := "Why nodes with GPUs cannot run it (each node counts once)"
+	head := "Why nodes with GPUs cannot run the job (each node counts once)"
 	if e.State == gang.Unschedulable {
-		head = "Why nodes can never run it"
+		head = "Why nodes can never run the job"
 	}
 	rows := []string{row("Group", "Nodes", "Reason")}
 	for _, o := range e.Obstacles {
@@ -382,7 +383,7 @@ func printDecision(b *base, e *query.Explanation) {
 
 // printNeighbours lists who shares GPUs with the members, and the expected cost.
 func printNeighbours(b *base, e *query.Explanation) {
-	rows := []string{row("Group", "GPU", "Neighbours", "Class", "It takes longer by", "Known from", "They take longer by")}
+	rows := []string{row("Group", "GPU", "Neighbours", "Class", "The job takes longer by", "Known from", "Neighbours take longer by")}
 	for _, m := range e.Decision.Chosen.Members {
 		for _, n := range m.Neighbours {
 			rows = append(rows, row(m.Group, shortGPU(attr.GPUOf(m.GPUs[0].ID), b.idLength(e.GPUIDLength)), n.Members, n.Class, percent(n.Costs), cmp.Or(e.NeighboursFrom[n.Class], "the table"), percent(n.CostsThem)))
@@ -423,7 +424,7 @@ func printModels(b *base, e *query.Explanation) {
 func chosenHead(e *query.Explanation) string {
 	switch {
 	case e.Predicted != nil:
-		return "GPUs that Nomad gave it"
+		return "GPUs that Nomad gave the job"
 	case e.State == gang.Waiting:
 		return "GPUs that would be chosen if it started now"
 	}
@@ -460,7 +461,7 @@ func printTradeoffs(b *base, all []query.Tradeoff) {
 			rows = append(rows, choice(t.Change, t.Choice))
 		}
 	}
-	b.section("What it would get now with another request", rows)
+	b.section("What the job would get now with another request", rows)
 }
 
 func choice(name string, c *pal.Choice) string {

@@ -112,7 +112,7 @@ func TestExplainTargets(t *testing.T) {
 			t.Errorf("%s: %+v is not %q\n%s", s.name, as, first, out)
 		}
 	}
-	if code, _, err := c.does("explain", held[:3]); code != 1 || !strings.Contains(err, "type more of it") {
+	if code, _, err := c.does("explain", held[:3]); code != 1 || !strings.Contains(err, "type a longer prefix") {
 		t.Errorf("an ambiguous prefix: %d %s", code, err)
 	}
 	if code, _, err := c.does("explain", "-what-if", "count=2", held); code != 1 || !strings.Contains(err, "-what-if is for jobs") {
@@ -126,10 +126,10 @@ func TestExplainTargets(t *testing.T) {
 		_, out, _ := c.does("gpus")
 		return !strings.Contains(out, held)
 	})
-	if code, _, err := c.does("explain", held); code != 1 || !strings.Contains(err, "no node lists "+held+", but job \"train\" runs on it: ") {
+	if code, _, err := c.does("explain", held); code != 1 || !strings.Contains(err, "no node lists "+held+", but job \"train\" runs on that GPU: ") {
 		t.Errorf("a GPU that is gone: %d %s", code, err)
 	}
-	if code, _, err := c.does("explain", "GPU-none"); code != 1 || !strings.Contains(err, "no node has a GPU \"GPU-none\"") {
+	if code, _, err := c.does("explain", "GPU-none"); code != 1 || !strings.Contains(err, "no node lists a GPU \"GPU-none\"") {
 		t.Errorf("no GPU: %d %s", code, err)
 	}
 }
@@ -245,7 +245,7 @@ func TestRunUnschedulable(t *testing.T) {
 		t.Errorf("huge: %d %s%s", code, out, said)
 	}
 	cpu := strings.Replace(jobText("default", "cpu", 1), "nvidia/gpu", "vendor/fpga", 1)
-	if code, out, said := c.reads(cpu, "plan", "-"); code != 0 || !strings.Contains(out, `the job asks for no GPUs: its device "vendor/fpga" is not one, so the placer leaves it to Nomad`) {
+	if code, out, said := c.reads(cpu, "plan", "-"); code != 0 || !strings.Contains(out, `the job asks for no GPUs: its device "vendor/fpga" is not one, so the placer leaves the job to Nomad`) {
 		t.Errorf("plan: %d %s%s", code, out, said)
 	}
 	gated := strings.Replace(cpu, "batch\"", "batch\"\n  constraint {\n    attribute = \"${meta.pal_gate}\"\n    value = \"open\"\n  }", 1)
@@ -275,7 +275,7 @@ func TestPlanOfSystemJob(t *testing.T) {
 	c.agent("", "http {\n  bind_port = 0\n}\n")
 	for _, kind := range []string{"system", "sysbatch"} {
 		text := strings.Replace(jobText("default", kind, 1), `"batch"`, `"`+kind+`"`, 1)
-		want := kind + " is left to Nomad: Nomad alone would place it: a " + kind + " job runs on every node, so the placer has nothing to choose."
+		want := kind + " is left to Nomad: Nomad alone would place the job: a " + kind + " job runs on every node, so the placer has nothing to choose."
 		for _, does := range []string{"plan", "explain"} {
 			if code, out, said := c.reads(text, does, "-"); code != 0 || !strings.Contains(out, want) {
 				t.Errorf("%s: %d %s%s", does, code, out, said)
@@ -350,7 +350,7 @@ func TestMistypedGate(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.until("status has "+name, func() bool { _, out, _ := c.does("status"); return strings.Contains(out, name) })
-		if _, out, _ := c.does("explain", name); !strings.Contains(out, "Nomad has placed none of its members: "+want) {
+		if _, out, _ := c.does("explain", name); !strings.Contains(out, "Nomad has placed none of the job's members: "+want) {
 			t.Errorf("explain: %s", out)
 		}
 		if _, out, _ := c.does("status"); !strings.Contains(out, want) {
@@ -372,7 +372,7 @@ func TestExplainNames(t *testing.T) {
 	for name, want := range map[string]string{
 		"TRAIN": `no job "TRAIN" in namespace "default" (did you mean "train"?)`,
 		"trian": `(did you mean "train"?)`,
-		"GPU-0": `"GPU-0" matches 4 GPUs and nodes: type more of it (GPU-0-0, GPU-0-1, GPU-0-2, GPU-0-3)`,
+		"GPU-0": `"GPU-0" matches 4 GPUs and nodes: type a longer prefix (GPU-0-0, GPU-0-1, GPU-0-2, GPU-0-3)`,
 	} {
 		if code, _, said := c.does("explain", name); code != 1 || !strings.Contains(said, want) {
 			t.Errorf("%s: %d %s", name, code, said)
@@ -391,10 +391,10 @@ func TestWhenHoldersEnd(t *testing.T) {
 		of   query.Holder
 		want string
 	}{
-		{query.Holder{}, "unknown: it has no pal_duration and no earlier run, or has run longer than these"},
-		{query.Holder{Preemptible: true}, "unknown: it has no pal_duration and no earlier run, or has run longer than these; the placer may stop it for others (pal_preempt)"},
-		{query.Holder{Preemptible: true, Stopping: true}, "soon: it was stopped and its tasks are ending"},
-		{query.Holder{Service: true}, "when somebody stops it: it is a service"},
+		{query.Holder{}, "unknown: the job has neither pal_duration nor earlier runs, or has run longer than predicted"},
+		{query.Holder{Preemptible: true}, "unknown: the job has neither pal_duration nor earlier runs, or has run longer than predicted; the placer may stop it for others (pal_preempt)"},
+		{query.Holder{Preemptible: true, Stopping: true}, "soon: the job was stopped, and its tasks are ending"},
+		{query.Holder{Service: true}, "when somebody stops the job, which is a service"},
 	} {
 		if got := whenItEnds(c.of, now); got != c.want {
 			t.Errorf("%+v: %s", c.of, got)
@@ -417,9 +417,9 @@ func TestExplainWhatIf(t *testing.T) {
 	}
 	c.until("it waits", func() bool {
 		_, out, _ := c.does("explain", "wide")
-		return strings.Contains(out, "Who holds the GPUs that it could use") && strings.Contains(out, "default/train")
+		return strings.Contains(out, "Who holds the GPUs that this job could use") && strings.Contains(out, "default/train")
 	})
-	if _, out, _ := c.does("explain", "wide"); !strings.Contains(out, "wide has waited for ") || !strings.Contains(out, "With count = 1 instead of 2 it would fit now.") || !strings.Contains(out, "There is room for it when default/train has ended.") {
+	if _, out, _ := c.does("explain", "wide"); !strings.Contains(out, "wide has waited for ") || !strings.Contains(out, "With count = 1 instead of 2 the job would fit now.") || !strings.Contains(out, "This job has room when default/train has ended.") {
 		t.Error(out)
 	}
 	for _, s := range []struct{ what, of, want string }{
@@ -429,7 +429,7 @@ func TestExplainWhatIf(t *testing.T) {
 		{"g.count=3", "wide", "With g.count = 3: wide can never start"},
 		{"priority=90", "wide", "With priority = 90: wide would wait: "},
 		{"pal_locality=node", "train", "With pal_locality = node: train runs on 4 GPUs and would keep them"},
-		{"gpus=2", "train", "now needs different ones: the placer would stop the whole job and start it again; its members would be on 2 GPUs"},
+		{"gpus=2", "train", "now needs different GPUs: the placer would stop the whole job and start it again; its members would be on 2 GPUs"},
 	} {
 		code, out, said := c.does("explain", "-what-if", s.what, s.of)
 		if first, _, _ := strings.Cut(out, "\n"); code != 0 || !strings.Contains(first, s.want) {
@@ -499,7 +499,7 @@ func TestExplainTradeoffs(t *testing.T) {
 	c := newCluster(t)
 	c.agent("", atAnyPort)
 	path := c.written("wide.hcl", strings.Replace(jobText("default", "wide", 4), `group "g" {`, "group \"g\" {\n    count = 2", 1))
-	const head = "What it would get now with another request"
+	const head = "What the job would get now with another request"
 	if _, out, said := c.does("plan", path); !regexp.MustCompile(head + `\nChange .*\ncount=1 +1 +node +1.00`).MatchString(out) {
 		t.Errorf("%s%s", out, said)
 	}
@@ -512,7 +512,7 @@ func TestExplainTradeoffs(t *testing.T) {
 func TestChosenHead(t *testing.T) {
 	for want, e := range map[string]query.Explanation{
 		"Chosen GPUs":                                 {State: gang.Running},
-		"GPUs that Nomad gave it":                     {State: gang.Running, Predicted: &pal.Choice{}},
+		"GPUs that Nomad gave the job":                {State: gang.Running, Predicted: &pal.Choice{}},
 		"GPUs that would be chosen if it started now": {State: gang.Waiting},
 	} {
 		if got := chosenHead(&e); got != want {

@@ -35,7 +35,7 @@ GPUs Options:
   -node=<name>             Only GPUs of this node; may be given several times.
   -job=<job>               Only GPUs that this job holds.
 `, examples(
-	"Which GPUs are there, and who holds them?", "nomad-pal gpus",
+	"Which GPUs does the cluster have, and who holds them?", "nomad-pal gpus",
 	"Which GPUs are not healthy?", "nomad-pal gpus | grep -e unhealthy -e degraded -e quarantined",
 	"What do the GPUs of a job do?", "nomad-pal gpus -live -job train",
 ), `

@@ -169,11 +169,11 @@ func remedyTLS(err error) string {
 	case errors.As(err, new(x509.HostnameError)):
 		return "use a name in the address for which the certificate is valid"
 	case strings.Contains(text, "server gave HTTP response to HTTPS client"):
-		return "write http:// in the address, because no TLS is used there"
+		return "write http:// in the address, because the server does not use TLS"
 	case strings.Contains(text, "Client sent an HTTP request to an HTTPS server"):
-		return "write https:// in the address, because TLS is used there"
+		return "write https:// in the address, because the server uses TLS"
 	case op != nil && op.Op == "remote error":
-		return "use a certificate that is accepted there (-client-cert, -client-key)"
+		return "use a certificate that the server accepts (-client-cert, -client-key)"
 	}
 	return ""
 }

@@ -29,22 +29,23 @@ const historyFilters = `
                            Only runs with this user, class or model.`
 
 var helpHistory = help("history [options]", `
-Lists runs of jobs with GPUs, ended ones too, the last submitted first, as Slurm's
-sacct does. The agent keeps them in its database: see the history block of its
+Lists runs of jobs with GPUs, also ended runs, the last submitted first, as Slurm's
+sacct does. The agent keeps the runs in its database: see the history block of its
 configuration. Runs from before that block was set are missing.
 
 History Options:
 `+historyFilters+`
   -state=<state>           Only runs in this state: pending, running, complete, failed,
                            stopped or unknown. Several, separated by commas, match any.
-  -job=<job>               Only jobs whose ids start with this.
+  -job=<job>               Only jobs whose ids start with this text.
   -limit=<n>               At most n runs; 0: all. Default: 50.
   -columns=<columns>       Which of these columns to show: `+strings.Join(runColumnNames(), ", ")+`.
                            "slowdown" is predicted for the run's GPUs, "packed" for those that packing would have
-                           chosen, and "any" on average for GPUs of that model. "seen" is measured: its run time
-                           relative to earlier runs of the job. "stops" counts how often it was stopped for others,
-                           "lost" are the GPU hours that this cost, and "sooner" is how much earlier it started
-                           because others were stopped for it.
+                           chosen, and "any" on average for GPUs of that model. "seen" is measured: the run time
+                           relative to earlier runs of the job. "stops" counts how often the run was
+                           stopped for other jobs, "lost" are the GPU hours that these stops cost, and
+                           "sooner" is how much earlier the run started because other jobs were stopped
+                           for it.
   -csv                     Print CSV.
 `, examples(
 	"What failed in the last day?", "nomad-pal history -since 1d -state failed",
@@ -362,12 +363,12 @@ func printRunsCSV(b *base, parts iter.Seq2[[]accounting.Run, error], columns []r
 }
 
 var helpUsage = help("usage [options]", `
-Adds up who used how many GPU hours, how many were wasted, and how long jobs waited, by
-whole UTC days, as Slurm's sreport does. The columns: failed, GPU hours of allocations
+Adds up who used how many GPU hours, how many hours were wasted, and how long jobs
+waited, by whole UTC days, as Slurm's sreport does. The columns: failed, GPU hours of allocations
 that failed or were lost; in vain, GPU hours held while other members of the gang were
 missing; idle, GPU hours in which the GPU is known to have been idle; saved, the
 additional GPU hours predicted for packed placement; stops, how often jobs were stopped
-for others; lost, the GPU hours this cost (restarts, and work since the last
+for others; lost, the GPU hours that these stops cost (restarts, and work since the last
 checkpoint); sooner, by how many hours jobs got GPUs earlier because others were
 stopped for them.
 

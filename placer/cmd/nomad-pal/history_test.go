@@ -109,7 +109,7 @@ func TestHistoryOutOfReach(t *testing.T) {
 		if strings.Contains(said, "no agent answers") {
 			t.Fatalf("%d %s", code, said)
 		}
-		return code == 1 && strings.Contains(said, "answers: the history can be neither read nor written; the log and the health of the agent say why")
+		return code == 1 && strings.Contains(said, "answers: the history can be neither read nor written; see the agent's log and health")
 	})
 }
 

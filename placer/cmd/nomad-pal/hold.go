@@ -25,13 +25,14 @@ import (
 )
 
 const controlRights = `
-The token needs the right to register the job (submit-job). The agent stores what you
-request in Nomad's variables, so it survives agent restarts and new versions of the job.
+The token needs the right to register the job (submit-job). The agent stores the request
+in Nomad's variables: it outlives restarts of the agent, and applies to new versions of
+the job.
 `
 
 var helpHold = help("hold [options] <job>... | -lift [options] <job>...", `
 Holds jobs, as scontrol hold does: a waiting job leaves the queue and does not start
-until the hold is lifted. Its submission time still gives its place afterwards. A
+until the hold is lifted. Its submission time still decides its place afterwards. A
 running job keeps running, but waits if it is requeued. explain and queue show who
 holds a job, since when and why. "nomad-pal release" of a held job also lifts the hold.
 `+controlRights+`
@@ -41,18 +42,18 @@ Hold Options:
   -reason=<text>           Why, as explain and queue show it: at most 200 bytes.
 `, examples(
 	"Hold a job until its data is repaired:", "nomad-pal hold -reason 'data set is being repaired' train",
-	"Let it start:", "nomad-pal hold -lift train",
+	"Let the job start:", "nomad-pal hold -lift train",
 ), outputOptions, generalOptions)
 
 var helpRequeue = help("requeue [options] <job>...", `
 Stops running jobs and queues them again, as scontrol requeue does. They start again
 when it is their turn, maybe on other GPUs; with -hold, after the hold is lifted.
 Work since the last checkpoint (pal_checkpoint) is lost. A waiting job keeps its
-place. A job that neither runs nor waits is an error: run it again.
+place. A job that neither runs nor waits cannot be requeued: run it again.
 `+controlRights+`
 Requeue Options:
 
-  -hold                    Hold them, too: see nomad-pal hold.
+  -hold                    Also hold the jobs: see nomad-pal hold.
   -reason=<text>           Why, as explain and queue show it: at most 200 bytes.
 `, examples(
 	"Stop a running job and queue it again:", "nomad-pal requeue train",
@@ -204,7 +205,7 @@ func runPriority(b *base, args []string) int {
 	}
 	n, err := strconv.Atoi(rest[1])
 	if err != nil || n < 0 {
-		return b.fail(fmt.Errorf("priority %q is not a number of at least 1, or 0 for the job's own", rest[1]))
+		return b.fail(fmt.Errorf("priority %q is not a number of at least 1, or 0 for the jobspec's priority", rest[1]))
 	}
 	return control(b, rest[:1], agent.ControlRequest{Priority: n}, "Changed the priority of", "priority")
 }

@@ -22,7 +22,7 @@ Inspects the cluster and writes the files that nomad-pal needs there into a fold
 the configuration of the device plugin and of the agent (address, TLS, servers, racks,
 namespaces), and an example job that fits the GPUs. If Nomad has ACLs, it also writes
 policies and a script that applies them and makes the tokens. It changes nothing in
-Nomad, and overwrites files only with -force. A management token lets it see
+Nomad, and overwrites files only with -force. With a management token, init sees
 everything.
 
 Init Options:
@@ -32,7 +32,7 @@ Init Options:
 `, examples(
 	"Begin:", "nomad-pal init",
 	"Write files for the cluster as it is now into another folder:", "nomad-pal init -o /tmp/nomad-pal",
-	"Check what it wrote:", "nomad-pal doctor -config nomad-pal/agent.hcl",
+	"Check the files that init wrote:", "nomad-pal doctor -config nomad-pal/agent.hcl",
 ), generalOptions)
 
 func runInit(b *base, args []string) int {

@@ -37,8 +37,8 @@ Job Options:
                            variable NOMAD_VAR_<key> also sets one.
   -var-file=<path>         A file with HCL variables; may be given several times.
   -hcl2-strict=<bool>      Refuse variables that the jobspec does not declare. Default: true.
-  -json-job                Refuse a jobspec that is not JSON. JSON needs no option: what
-                           nomad job inspect and nomad job run -output print is recognized.
+  -json-job                Refuse a jobspec that is not JSON. Without this option,
+                           JSON of nomad job inspect and nomad job run -output is recognized, too.
   -consul-namespace=<ns>, -vault-namespace=<ns>
                            The job's namespaces in Consul and Vault (Enterprise).
   -verbose                 Show the ids of GPUs and allocations in full.

@@ -91,14 +91,14 @@ func (r *logReader) follow(ctx context.Context) {
 			_, err = r.copy(ctx, false, from, out)
 			out.flush()
 			if err != nil && ctx.Err() == nil {
-				r.report("the end of its log cannot be read: " + err.Error())
+				r.report("cannot read the end of the log: " + err.Error())
 			}
 			r.report(r.how())
 			return
 		case nomad.Refused(err):
 			r.l.stop(fmt.Errorf("reading the log of %s: %w", r.name, nomad.Denied(err, nomad.ReadLogs)))
 		case err != nil && !lost && n == 0:
-			r.report("its log cannot be read, retrying: " + err.Error())
+			r.report("cannot read the log, retrying: " + err.Error())
 			lost = true
 		}
 		if err = nil; n > 0 {

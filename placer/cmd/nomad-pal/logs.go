@@ -145,7 +145,7 @@ func member(a *api.AllocationListStub) string { return fmt.Sprintf("%s[%d]", a.T
 // of its own.
 func (l *logs) fits(job *api.Job) error {
 	if job.IsParameterized() || job.IsPeriodic() {
-		return fmt.Errorf("job %q has no members of its own: its runs are %s", l.key.ID, cmp.Or(firstOf(l.runs()), "none yet"))
+		return fmt.Errorf("job %q has no members, only runs: %s", l.key.ID, cmp.Or(firstOf(l.runs()), "none yet"))
 	}
 	var members, tasks []string
 	for _, g := range job.TaskGroups {

@@ -241,9 +241,9 @@ func unmeasurable(n *api.Node, gpu string) string {
 		account, known := accountOf(d, gpu)
 		switch {
 		case d.Type == attr.SharedType:
-			return "it is shared, and this command needs whole GPUs: by default the plugin measures it when no job has a part of it"
+			return "a shared GPU, and this command measures only whole GPUs; by default the plugin measures a shared GPU when no job has a part of it"
 		case !known:
-			return "its device plugin does not measure it: it is emulated or a MIG instance, or belongs to another plugin"
+			return "its device plugin cannot measure this GPU: it is emulated or a MIG instance, or belongs to another plugin"
 		case account.Unable != "":
 			return account.Unable
 		case n.Status != api.NodeStatusReady:
@@ -257,7 +257,7 @@ func unmeasurable(n *api.Node, gpu string) string {
 		}
 		return ""
 	}
-	return "its node no longer has it"
+	return "its node no longer lists this GPU"
 }
 
 // accountOf returns the device plugin's report on measuring a GPU; known is false if there is none.

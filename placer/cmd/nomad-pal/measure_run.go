@@ -183,7 +183,7 @@ func (r *measureRun) begin(t *measureTarget) error {
 		return nil
 	}
 	if was != nil && was.Status != nil && *was.Status != "dead" {
-		r.later(t, fmt.Sprintf("job %q measures it already", key.ID))
+		r.later(t, fmt.Sprintf("job %q is already measuring this GPU", key.ID))
 		return nil
 	}
 	if was != nil {
@@ -209,7 +209,7 @@ func (r *measureRun) begin(t *measureTarget) error {
 		}
 	}
 	if _, err := r.client.Register(r.b.ctx, job, 0); errors.Is(err, nomad.ErrConflict) {
-		r.later(t, fmt.Sprintf("job %q measures it already", key.ID))
+		r.later(t, fmt.Sprintf("job %q is already measuring this GPU", key.ID))
 		return nil
 	} else if err != nil {
 		return err
@@ -317,13 +317,13 @@ func (r *measureRun) follow(t *measureTarget, node *api.Node) error {
 	case why != "":
 		r.end(t, gpuSkipped, why)
 	case len(allocs) == 0:
-		r.later(t, "Nomad does not place its job: another job was faster, or the node has no room for 10 MHz and 32 MiB")
+		r.later(t, "Nomad does not place the measuring job: another job took the GPU, or the node lacks 10 MHz or 32 MiB")
 	case desires(api.AllocDesiredStatusEvict):
-		r.later(t, "its job was preempted by another")
+		r.later(t, "the measuring job was preempted by another job")
 	case has(func(a *cluster.Alloc) bool { return a.Client == api.AllocClientStatusLost }):
 		r.later(t, "its node was disconnected or down")
 	case desires(api.AllocDesiredStatusStop):
-		r.end(t, gpuSkipped, "somebody stopped its job")
+		r.end(t, gpuSkipped, "somebody stopped the measuring job")
 	default:
 		r.end(t, gpuFailed, fmt.Sprintf("not measured within %s: %s", measureLasts,
 			cmp.Or(t.told, "see nomad-device-pal doctor on the node, and the log of its Nomad client")))

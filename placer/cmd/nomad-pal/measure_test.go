@@ -237,7 +237,7 @@ func TestMeasureSaysWhyNot(t *testing.T) {
 	p.publish(0)
 	c.nomad.SetEligible(nomadtest.GPUNode(1, 4).ID, false)
 	code, out, errs := p.measure("GPU-0-", "GPU-1-3")
-	want := map[string]string{"GPU-0-0": "skipped measuring is off", "GPU-0-1": "skipped its device plugin does not measure it", "GPU-0-2": "failed CUDA error 999",
+	want := map[string]string{"GPU-0-0": "skipped measuring is off", "GPU-0-1": "skipped its device plugin cannot measure this GPU", "GPU-0-2": "failed CUDA error 999",
 		"GPU-0-3": "measured ", "GPU-1-3": "skipped its node is not eligible"}
 	for gpu, text := range want {
 		if got := string(out[gpu].Outcome) + " " + out[gpu].Reason; !strings.HasPrefix(got, text) {
@@ -268,11 +268,11 @@ func TestMeasureEnds(t *testing.T) {
 		want    string
 	}{
 		"the node goes down":     {func(c *testCluster, node string) { c.nomad.CrashNode(node) }, "skipped its node is down"},
-		"the node is purged":     {func(c *testCluster, node string) { c.nomad.PurgeNode(node) }, "skipped its node no longer has it"},
+		"the node is purged":     {func(c *testCluster, node string) { c.nomad.PurgeNode(node) }, "skipped its node no longer lists this GPU"},
 		"the node is drained":    {func(c *testCluster, node string) { c.nomad.Drain(node) }, "skipped its node is being drained"},
-		"the job is stopped":     {func(c *testCluster, _ string) { c.stopMeasuring(false) }, "skipped somebody stopped its job"},
-		"the job is preempted":   {(*testCluster).preempt, "skipped its job was preempted by another"},
-		"the plugin is replaced": {func(c *testCluster, _ string) { c.nomad.AddNode(nomadtest.GPUNode(1, 4)); c.stopMeasuring(false) }, "skipped its device plugin does not measure it"},
+		"the job is stopped":     {func(c *testCluster, _ string) { c.stopMeasuring(false) }, "skipped somebody stopped the measuring job"},
+		"the job is preempted":   {(*testCluster).preempt, "skipped the measuring job was preempted by another job"},
+		"the plugin is replaced": {func(c *testCluster, _ string) { c.nomad.AddNode(nomadtest.GPUNode(1, 4)); c.stopMeasuring(false) }, "skipped its device plugin cannot measure this GPU"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t)
@@ -366,7 +366,7 @@ func TestMeasureWaitsNoLonger(t *testing.T) {
 	unplaced := &measureTarget{measuredGPU: measuredGPU{GPU: "GPU-a", Outcome: gpuReady}}
 	turn := &measureTarget{measuredGPU: measuredGPU{GPU: "GPU-b", Outcome: gpuReady}}
 	r.targets = []*measureTarget{unplaced, turn}
-	r.later(unplaced, "Nomad does not place its job")
+	r.later(unplaced, "Nomad does not place the measuring job")
 	r.giveUpWaiting()
 	if unplaced.Outcome != gpuSkipped || turn.Outcome != gpuReady {
 		t.Errorf("a GPU whose job is not placed: %s; one whose turn comes later: %s", unplaced.Outcome, turn.Outcome)

@@ -43,7 +43,7 @@ func TestSeveralModels(t *testing.T) {
 	shows(`(?m)^nvidia/gpu/NVIDIA H200 +1 .* chosen +class A, measured on 8 GPUs$`, "explain", "measured")
 	shows(`(?m)^nvidia/gpu/Tesla T4 +0\.1 +10\.000 .* has room +class A, measured on 4 GPUs$`, "explain", "measured")
 	shows(`(?m)^nvidia/gpu/Tesla T4 +0\.5 .* pal_speed$`, "explain", "told")
-	shows(`With device = nvidia/gpu/Tesla T4: told runs on 1 GPU and now needs different ones: .*\n`, "explain", "-what-if", "device=nvidia/gpu/Tesla T4", "told")
+	shows(`With device = nvidia/gpu/Tesla T4: told runs on 1 GPU and now needs different GPUs: .*\n`, "explain", "-what-if", "device=nvidia/gpu/Tesla T4", "told")
 
 	// A gang of eight fits only on the H200s, so it does not wait for the job on a
 	// T4.
@@ -54,10 +54,10 @@ func TestSeveralModels(t *testing.T) {
 	}
 	c.until("wide waits", func() bool {
 		_, out, _ := c.does("explain", "wide")
-		return strings.Contains(out, "There is room for it when")
+		return strings.Contains(out, "This job has room when")
 	})
-	shows(`There is room for it when default/measured and default/told have ended\.`, "explain", "wide")
-	shows(`needs 8 GPUs; 9 are free, but too scattered, .*; 4 matching GPUs are of a model that has too few for this job`, "explain", "wide")
+	shows(`This job has room when default/measured and default/told have ended\.`, "explain", "wide")
+	shows(`needs 8 GPUs; 9 are free, but too scattered, .*; 4 matching GPUs are of a model that has too few GPUs for this job`, "explain", "wide")
 	if _, out, _ := c.does("explain", "wide"); strings.Contains(out, "default/small") {
 		t.Errorf("it waits for a job on a model that is too small for it:\n%s", out)
 	}

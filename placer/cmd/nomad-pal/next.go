@@ -63,7 +63,7 @@ func printHolders(b *base, h *query.Holders) {
 	if h == nil || len(h.Jobs) == 0 {
 		return
 	}
-	b.head("Who holds the GPUs that it could use")
+	b.head("Who holds the GPUs that this job could use")
 	now := time.Now()
 	rows := []string{row("Job", "GPUs", "Expected end")}
 	var needed []string
@@ -75,27 +75,27 @@ func printHolders(b *base, h *query.Holders) {
 	b.table(rows)
 	for _, j := range h.Jobs {
 		if j.MayGive > 0 {
-			b.say(plain, fmt.Sprintf("%s is elastic: it may give back %d of these from %s on.", j.Job, j.MayGive, query.When(j.GiveFrom, now)))
+			b.say(plain, fmt.Sprintf("%s is elastic: the job may give back %d of these GPUs from %s on.", j.Job, j.MayGive, query.When(j.GiveFrom, now)))
 		}
 	}
 	if h.Omitted > 0 {
 		b.say(plain, "And "+counted(h.Omitted, "more job")+".")
 	}
 	if h.Enough && len(needed) <= 3 {
-		b.say(plain, "There is room for it when "+strings.Join(needed, " and ")+map[bool]string{true: " has", false: " have"}[len(needed) == 1]+" ended.")
+		b.say(plain, "This job has room when "+strings.Join(needed, " and ")+map[bool]string{true: " has", false: " have"}[len(needed) == 1]+" ended.")
 	} else if h.Enough {
-		b.say(plain, fmt.Sprintf("There is room for it when the first %d of them have ended.", len(needed)))
+		b.say(plain, fmt.Sprintf("This job has room when the first %d of these jobs have ended.", len(needed)))
 	}
 }
 
 // whenItEnds describes when a job is expected to release its GPUs.
 func whenItEnds(j query.Holder, now time.Time) string {
-	end := "unknown: it has no pal_duration and no earlier run, or has run longer than these"
+	end := "unknown: the job has neither pal_duration nor earlier runs, or has run longer than predicted"
 	switch {
 	case j.Stopping:
-		return "soon: it was stopped and its tasks are ending"
+		return "soon: the job was stopped, and its tasks are ending"
 	case j.Service:
-		end = "when somebody stops it: it is a service"
+		end = "when somebody stops the job, which is a service"
 	case !j.EndTo.IsZero():
 		end = query.Soon(j.EndFrom, j.EndTo, now) + ", " + j.EndFrom.Local().Format("2006-01-02 15:04 MST")
 	}

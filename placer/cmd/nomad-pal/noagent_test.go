@@ -223,7 +223,7 @@ func TestAgentOfAnotherVersion(t *testing.T) {
 	t.Cleanup(s.Close)
 	t.Setenv("NOMAD_PAL_ADDR", s.URL)
 	for _, args := range [][]string{{"defrag", "-dry-run"}, {"queue"}, {"explain", "train"}, {"events"}} {
-		if code, out, said := c.does(args...); code != 1 || out != "" || !strings.HasPrefix(said, "Error: the agent at "+s.URL+" does not serve this request: it is not an agent, or of another version (v1.0.0; this command is ") {
+		if code, out, said := c.does(args...); code != 1 || out != "" || !strings.HasPrefix(said, "Error: the agent at "+s.URL+" does not serve this request: the server is not an agent of nomad-pal, or has another version (v1.0.0; this command is ") {
 			t.Errorf("%v: %d %s%s", args, code, out, said)
 		}
 	}
@@ -266,10 +266,10 @@ func TestTLSIsExplained(t *testing.T) {
 		{secure.URL, nil, "name the CA of its certificate (-ca-cert)"},
 		{secure.URL, trust, ""},
 		{strings.Replace(secure.URL, "127.0.0.1", "localhost", 1), trust, "use a name in the address for which the certificate is valid"},
-		{strings.Replace(plain.URL, "http:", "https:", 1), trust, "write http:// in the address, because no TLS is used there"},
+		{strings.Replace(plain.URL, "http:", "https:", 1), trust, "write http:// in the address, because the server does not use TLS"},
 		{plain.URL, nil, ""},
-		{strings.Replace(secure.URL, "https:", "http:", 1), nil, "write https:// in the address, because TLS is used there"},
-		{strict.URL, trust, "use a certificate that is accepted there (-client-cert, -client-key)"},
+		{strings.Replace(secure.URL, "https:", "http:", 1), nil, "write https:// in the address, because the server uses TLS"},
+		{strict.URL, trust, "use a certificate that the server accepts (-client-cert, -client-key)"},
 		{strict.URL, []string{"-ca-cert", ca, "-client-cert", cert, "-client-key", key}, ""},
 	} {
 		for _, server := range []string{"-pal-address", "-address"} {
@@ -284,7 +284,7 @@ func TestTLSIsExplained(t *testing.T) {
 	}
 	host, _ := os.Hostname()
 	c.beat(store.Heartbeat{Agent: host + "/1", Since: time.Now(), Worked: time.Now(), Address: strings.Replace(secure.URL, "127.0.0.1", "0.0.0.0", 1)})
-	if _, _, said := c.does("queue", "-token", "secret", "-tls-skip-verify"); !strings.Contains(said, "leave out -tls-skip-verify, and name the CA of its certificate (-ca-cert)") {
+	if _, _, said := c.does("queue", "-token", "secret", "-tls-skip-verify"); !strings.Contains(said, "leave out -tls-skip-verify, and name the CA of the agent's certificate (-ca-cert)") {
 		t.Errorf("a published address, not verified: %s", said)
 	}
 	const advertise = "set http { advertise } in its configuration to an address for which the certificate is valid, or NOMAD_PAL_ADDR"

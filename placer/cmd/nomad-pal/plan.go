@@ -23,7 +23,7 @@ import (
 var helpPlan = help("plan [options] <jobspec>", `
 Reports whether the job would start now, on which GPUs and why, or what it would
 wait for, with the queue and the cluster as they are. For a running job it
-reports whether the job would keep its GPUs. For a job that Nomad has, it first
+reports whether the job would keep its GPUs. If Nomad has the job already, plan first
 shows what would change, as nomad job plan does.
 
 Plan Options:

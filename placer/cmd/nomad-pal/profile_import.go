@@ -132,7 +132,7 @@ func storeImported(b *base, client *nomad.Client, im imported, rows []measured.R
 		}
 	}
 	for _, e := range im.Hidden {
-		fmt.Fprintf(b.io.err, "Warning: GPU %s was an outlier for application %s and is not one under the new key: PM score %.3f → %.3f. Times are compared within one key only; import the times of its peers under the same key\n", e.GPU, e.App, e.FromScore, e.ToScore)
+		fmt.Fprintf(b.io.err, "Warning: GPU %s was an outlier for application %s and is not one under the new key: PM score %.3f → %.3f. Times are compared within one key only; import the times of the other GPUs of its model under the same key\n", e.GPU, e.App, e.FromScore, e.ToScore)
 	}
 	return b.show(im, func() { printImported(b, im) })
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-var errNoProfile = errors.New("there is no profile yet: the agent makes one from the measurements that nodes publish, and from those that nomad-pal profile import stores")
+var errNoProfile = errors.New("there is no profile yet: the agent makes a profile from measurements that nodes publish, or that nomad-pal profile import stores")
 
 var helpProfileShow = help("profile show [options] [<file>]", `
 Shows, for each GPU model and application, how PM scores (time relative to the

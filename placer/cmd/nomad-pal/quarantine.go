@@ -25,8 +25,8 @@ var helpQuarantine = help("quarantine [options] | -reason <text> [options] <gpu>
 Shows the GPUs that get no new jobs for a while because jobs failed on them, or
 because an operator wants it: until when, and why. With -reason, puts GPUs in
 quarantine; jobs that run on them keep running. With -lift, ends the quarantine of
-GPUs early: a running agent notices within seconds, and forgets the failures on them.
-Unhealthy GPUs get no jobs even then.
+GPUs early. A running agent notices the change within seconds, and forgets the failures
+on these GPUs. Unhealthy GPUs still get no jobs.
 
 Quarantine Options:
 
@@ -186,7 +186,7 @@ func wholeIDs(b *base, client *nomad.Client, given []string) ([]string, error) {
 		case 1:
 			out[i] = found[0]
 		default:
-			return nil, fmt.Errorf("%q matches %d GPUs in quarantine: type more of it", prefix, len(found))
+			return nil, fmt.Errorf("%q matches %d GPUs in quarantine: type more of the id", prefix, len(found))
 		}
 	}
 	return out, nil

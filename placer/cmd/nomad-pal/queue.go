@@ -25,7 +25,7 @@ const terminalRows = 20
 
 var helpQueue = help("queue [options]", `
 Shows the waiting jobs in the order in which they will be served (#), each with the
-reason why it waits, and a summary of all of them. Jobs that cannot start now come last:
+reason why it waits, and a summary of all waiting jobs. Jobs that cannot start now come last:
 rejected (the job must be changed), unschedulable (the cluster lacks something), failed
 (given up). An array (a parameterized job and its runs) has one line, that of its first
 run, and says how many runs are running, waiting and ended. Below the jobs it shows

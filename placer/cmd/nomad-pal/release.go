@@ -20,10 +20,10 @@ import (
 
 var helpRelease = help("release [options] <job> | -all", `
 Restores a job as its author wrote it, without gate and pins, and leaves it to
-Nomad. If that changes the device blocks of a running gang, Nomad restarts it, maybe
-on other GPUs; -gate-only keeps the pins of running jobs.
+Nomad. If this changes the device blocks of a running gang, Nomad restarts the gang,
+maybe on other GPUs; -gate-only keeps the pins of running jobs.
 
-If the job is held (nomad-pal hold), it only lifts the hold, as scontrol release does.
+If the job is held (nomad-pal hold), release only lifts the hold, as scontrol release does.
 
 Release Options:
 

@@ -34,12 +34,12 @@ minutes for an agent that answers. Jobs without GPUs are registered as they are.
 the same file again does not touch running members. There is no -ui: nomad job status
 -ui <job> opens Nomad's page of the job.
 
-If NOMAD_PAL_USER is set, a new job with GPUs is that user's: it gets the meta
-pal_user, unless it has one. Where users have limits, an agent that registers the job
-(see below) writes the name of your ACL token there.
+If NOMAD_PAL_USER is set, a new job with GPUs gets this user name as its meta pal_user,
+unless it has that meta. If users have limits, an agent that registers the job (see
+below) sets pal_user to the name of your ACL token.
 
-With -pal-address, and if that agent has http { register = true }, a job that can
-start at once is registered with its GPUs chosen: half the work for Nomad. If the
+If -pal-address names an agent with http { register = true }, a job that can start at
+once is registered with its GPUs already chosen, which halves Nomad's work. If the
 agent does not accept the job, it is registered at Nomad with its gate.
 
 Exit codes: 0 the job runs, or with -detach it was registered; 1 an error, such as a job
@@ -50,8 +50,8 @@ agent answers or no placer is active.
 Run Options:
 
   -detach                  Do not wait for the placer.
-  -check-index=<index>     Register only if the job has this modify index; 0: if it is new.
-                           nomad-pal plan shows the index.
+  -check-index=<index>     Register only if the job has this modify index; 0: only if the
+                           job is new. nomad-pal plan shows the index.
   -eval-priority=<n>       The priority of Nomad's evaluation of this registration. The
                            placer's own later registration, which places the job, has the
                            job's priority.
@@ -64,7 +64,7 @@ Run Options:
                            nomad-pal classify -save has stored.
 `, examples(
 	"Run a job, and watch until it runs:", "nomad-pal run train.nomad.hcl",
-	"Leave it in the queue and go on:", "nomad-pal run -detach -var gpus=8 train.nomad.hcl",
+	"Submit the job, and do not wait for its start:", "nomad-pal run -detach -var gpus=8 train.nomad.hcl",
 ), jobOptions, outputOptions, generalOptions)
 
 func runRun(b *base, args []string) int {
@@ -244,7 +244,7 @@ func gateForRun(b *base, client *nomad.Client, job *api.Job) (*api.Job, error) {
 		return nil, fmt.Errorf("job %q: %w", *job.ID, err)
 	}
 	if p := job.ParameterizedJob; p != nil && p.Payload == "required" {
-		return nil, fmt.Errorf("job %q requires a payload, which Nomad would lose if the placer rewrote a run: run it with nomad job run, and constrain its GPUs to a variability class yourself", *job.ID)
+		return nil, fmt.Errorf("job %q requires a payload, which Nomad would lose if the placer changed a run of the job: run it with nomad job run, and constrain the job's GPUs to a variability class yourself", *job.ID)
 	}
 	// If Nomad's scheduler configuration cannot be read, the placer will report this case.
 	if q, err := client.QueueFor(b.ctx, gated); err == nil && q.Refusal(gated) != nil {

@@ -22,8 +22,8 @@ import (
 
 var helpShell = help("shell [options] [--] [<command>...]", `
 Runs a command on GPUs, as srun --pty does: it submits a batch job, reports on standard
-error what the job waits for, and attaches your terminal to the command once the GPUs are
-there. Without a command it runs bash, or sh if there is no bash. Without a terminal the
+error what the job waits for, and attaches your terminal to the command once the job has
+its GPUs. Without a command it runs bash, or sh if there is no bash. Without a terminal the
 command reads standard input, and its standard output and standard error stay apart.
 
 The job ends with the session: when the command ends, on Ctrl-C while the job waits, and
@@ -42,8 +42,8 @@ Shell Options:
   -class=<A-D>             The application class (pal_class). Default: the agent's.
   -time=<duration>         The time limit, as in 90m, 2d or 1-12:00:00. Default: 2h.
   -image=<image>           A docker image; it needs sh, sleep and date.
-  -driver=<driver>         Nomad's task driver. Default: docker with -image, else raw_exec
-                           where a client has it, else exec.
+  -driver=<driver>         Nomad's task driver. Default: with -image, docker; otherwise
+                           raw_exec if a client has this driver, else exec.
   -cpu=<MHz>               Default: 1000.
   -memory=<MB>             Default: 4096.
   -node-pool=<pool>        Default: default.
@@ -51,7 +51,7 @@ Shell Options:
   -meta=<key>=<value>      A hint for the placer, or other meta; may be given several times.
 `, examples(
 	"Two GPUs for two hours:", "nomad-pal shell -gpus 2 -class A -time 2h -- bash",
-	"One in an image:", "nomad-pal shell -image nvcr.io/nvidia/pytorch:25.10-py3 -- python",
+	"One GPU, in a docker image:", "nomad-pal shell -image nvcr.io/nvidia/pytorch:25.10-py3 -- python",
 	"In a script:", "nomad-pal shell -gpus 1 -- nvidia-smi",
 ), generalOptions)
 

@@ -19,8 +19,8 @@ func helpSimulate() string {
 	return narrow(text.String()) + "\n" + examples(
 		"A generated workload under the defaults:", "nomad-pal simulate",
 		"What my cluster ran lately, under my agent's configuration:", "nomad-pal simulate -from-nomad -config agent.hcl",
-		"What it ran in a month, as the agent's history has it:", "nomad-pal simulate -from-history -since 30d -config agent.hcl",
-		"Against plain Nomad, with a report:", "nomad-pal simulate -policy nomad-30m -html report.html",
+		"What my cluster ran in a month, by the agent's history:", "nomad-pal simulate -from-history -since 30d -config agent.hcl",
+		"The same workload under plain Nomad, with a report:", "nomad-pal simulate -policy nomad-30m -html report.html",
 	)
 }
 

@@ -184,7 +184,7 @@ func printStatus(b *base, o overview, elements bool) {
 	b.pairs(rows)
 	printTenants(b, o.Tenants)
 	if len(o.Jobs) == 0 {
-		b.printf("\nNo jobs with GPUs%s.\n", map[bool]string{true: fmt.Sprintf(" match these options; %d do not", o.others)}[o.others > 0])
+		b.printf("\nNo jobs with GPUs%s.\n", map[bool]string{true: fmt.Sprintf(" match these options; %d others do not match", o.others)}[o.others > 0])
 		return
 	}
 	b.printf("\n")
@@ -194,6 +194,6 @@ func printStatus(b *base, o overview, elements bool) {
 	b.printJobs(o.Jobs, time.Now())
 	if slices.ContainsFunc(o.Jobs, func(j model.JobStatus) bool { return j.State == gang.Running && j.EndTo.IsZero() }) {
 		b.write("\n")
-		b.say(plain, "A running job has no expected end if it is a service, if it has neither pal_duration nor earlier runs, or if it has run for longer than these.")
+		b.say(plain, "A running job has no expected end if it is a service, if it has neither pal_duration nor earlier runs, or if it has run longer than predicted.")
 	}
 }

@@ -72,7 +72,7 @@ func (b *base) target(s *answers, name string) (*target, error) {
 		return t, nil
 	}
 	if found := beginnings(all, begins); len(found) > 1 {
-		return nil, fmt.Errorf("%q matches %d GPUs and nodes: type more of it (%s)", name, len(found), firstOf(found))
+		return nil, fmt.Errorf("%q matches %d GPUs and nodes: type a longer prefix (%s)", name, len(found), firstOf(found))
 	}
 	if t, err := allocation(b, s, name); t != nil || err != nil {
 		return t, err
@@ -110,10 +110,10 @@ func goneGPU(b *base, s *answers, prefix string) error {
 	for _, a := range as {
 		i := slices.IndexFunc(a.GPUs, func(id string) bool { return attr.Begins(id, prefix) })
 		if a.Live() && i >= 0 {
-			return fmt.Errorf("no node lists %s, but job %q runs on it: %s says more", a.GPUs[i], a.Job.ID, query.ExplainCommand(a.Job))
+			return fmt.Errorf("no node lists %s, but job %q runs on that GPU: %s says more", a.GPUs[i], a.Job.ID, query.ExplainCommand(a.Job))
 		}
 	}
-	return fmt.Errorf("no node has a GPU %q, and no job that you may see runs on one", prefix)
+	return fmt.Errorf("no node lists a GPU %q, and no job that you may see runs on such a GPU", prefix)
 }
 
 // keyOf returns the key of the job with this id in the command's namespace.
@@ -181,7 +181,7 @@ func didYouMean(b *base, s *answers, name string, err error) error {
 	names := map[string]string{} // by lower-case name
 	for _, j := range jobs {
 		if j.Job == name {
-			return fmt.Errorf("%w; namespace %s has one: nomad-pal %s %s", err, j.Namespace, b.command, query.InNamespace(j.Namespace, query.ShellQuoted(name)))
+			return fmt.Errorf("%w; namespace %s has a job of this name: nomad-pal %s %s", err, j.Namespace, b.command, query.InNamespace(j.Namespace, query.ShellQuoted(name)))
 		}
 		names[strings.ToLower(j.Job)] = j.Job
 	}
@@ -210,7 +210,7 @@ func allocation(b *base, s *answers, prefix string) (*target, error) {
 	case 1:
 		return &target{alloc: found[0], job: cluster.JobKey{Namespace: found[0].Namespace, ID: found[0].JobID}}, nil
 	}
-	return nil, fmt.Errorf("%q matches %d allocations: type more of it", prefix, len(found))
+	return nil, fmt.Errorf("%q matches %d allocations: type more of the id", prefix, len(found))
 }
 
 // nodeState is a node's state in Nomad.
@@ -248,7 +248,7 @@ func explainNode(b *base, s *answers, t *target) (*explained, error) {
 	case n.Drain:
 		text += ". It is being drained, so nothing is placed on it"
 		if !n.DrainUntil.IsZero() {
-			text += ". Nomad stops what still runs there at " + clock(n.DrainUntil)
+			text += ". Nomad stops the tasks that still run on this node at " + clock(n.DrainUntil)
 		}
 	case n.Eligibility == api.NodeSchedulingIneligible:
 		text += ". It is not eligible, so nothing is placed on it: nomad node eligibility -enable " + short(n.ID)
@@ -260,7 +260,7 @@ func printGPU(b *base, x *explained) {
 	b.say(bold, x.Summary)
 	g := x.GPU
 	if len(g.PMScores) > 0 {
-		b.head("How fast it is")
+		b.head("How fast this GPU is")
 		rows := []string{row("Application class", "PM score", "Variability class")}
 		for _, a := range pal.AppClasses() {
 			if s, ok := g.PMScores[a]; ok {
@@ -280,7 +280,7 @@ func printGPU(b *base, x *explained) {
 	}
 	if g.Job != "" && g.Job != model.Unseen {
 		namespace, id, _ := strings.Cut(g.Job, "/")
-		next = append(next, "Why that job is there: "+query.ExplainCommand(cluster.JobKey{Namespace: namespace, ID: id}))
+		next = append(next, "Why the job has this GPU: "+query.ExplainCommand(cluster.JobKey{Namespace: namespace, ID: id}))
 	}
 	printSteps(b, next)
 	if len(g.PMScores) > 0 {

@@ -175,7 +175,7 @@ func (r usageReport) wasted() plot.Section {
 		kind string
 		h    float64
 	}{{"failed: allocations that failed or were lost", u.FailedGPUHours}, {"in vain: held while other members were missing", u.HeldInVainGPUHours},
-		{"idle: GPUs of running jobs that ran nothing", u.IdleGPUHours},
+		{"idle: GPUs that their running jobs did not use", u.IdleGPUHours},
 		{"stopped for others: restarts, and work since the last checkpoint", u.StopsLostGPUHours}} {
 		t.Rows = append(t.Rows, []string{row.kind, hoursOf(row.h), shareOf(row.h, u.GPUHours)})
 	}
@@ -189,7 +189,7 @@ func (r usageReport) wasted() plot.Section {
 	notes := []string{fmt.Sprintf("%s of %s runs failed, %s were stopped. One GPU hour can be of several kinds. "+
 		"A GPU is idle if each reading of its utilization was 0 %% for 15 minutes or longer; GPUs without readings do not count.", grouped(u.Failed), grouped(u.Runs), grouped(u.Stopped))}
 	if u.Stops > 0 {
-		notes = append(notes, fmt.Sprintf("Runs were stopped %s times for others, which got GPUs %s hours sooner, assuming that the stopped runs would have run as long as expected.",
+		notes = append(notes, fmt.Sprintf("Runs were stopped %s times for other runs, which got GPUs %s hours sooner, assuming that the stopped runs would have run as long as expected.",
 			grouped(u.Stops), hoursOf(u.StopsSavedHours)))
 	}
 	return plot.Section{Title: "Failures and waste", Table: t, Notes: notes}
@@ -201,7 +201,7 @@ func (r usageReport) saved() plot.Section {
 	t.Rows = append(t.Rows,
 		[]string{"with packed placement, predicted", hoursOf(u.SavedGPUHours), shareOf(u.SavedGPUHours, u.GPUHours), "all GPU hours"},
 		[]string{"on any GPUs of the model, predicted", hoursOf(u.SavedAnyGPUHours), shareOf(u.SavedAnyGPUHours, u.GPUHours), "all GPU hours"})
-	s := plot.Section{Title: "What placement saved", Table: t, Notes: []string{"Any GPUs: the mean over all choices of as many usable GPUs of the model, as far apart as those that were chosen."}}
+	s := plot.Section{Title: "What placement saved", Table: t, Notes: []string{"Any GPUs: the mean over all choices of the same number of usable GPUs of the model, as far apart as the chosen GPUs."}}
 	if seen.Runs == 0 {
 		s.Notes = append(s.Notes, "No savings were measured: no run had three earlier complete runs of its job on as many GPUs of the same model.")
 		return s
@@ -229,7 +229,7 @@ func (r usageReport) predicted() plot.Section {
 		all := float64(f.Told)
 		t.Rows = append(t.Rows, []string{row.name, grouped(f.Told), shareOf(float64(f.Held), all), shareOf(float64(f.Early), all), shareOf(float64(f.Told-f.Held-f.Early), all)})
 	}
-	return plot.Section{Title: "How well predictions held", Table: t, Notes: []string{"Predicted starts are ranges that should hold eight times in ten. Those of run times come from estimates and earlier runs, and are a factor of 1.4 wider at both ends."}}
+	return plot.Section{Title: "How well predictions held", Table: t, Notes: []string{"Predictions are ranges. Eight in ten starts should be within their ranges. Ranges of run times come from estimates and earlier runs, and are a factor of 1.4 wider at both ends."}}
 }
 
 func hoursOf(h float64) string {

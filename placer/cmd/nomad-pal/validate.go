@@ -19,8 +19,8 @@ import (
 
 var helpValidate = help("validate [options] <jobspec>", `
 Checks that a jobspec can be read, that its hints are valid and do not contradict each
-other, that the placer accepts it, and, as nomad job validate does, that Nomad accepts it. plan shows whether
-the job fits on the cluster now.
+other, and that the placer and Nomad accept the job (as nomad job validate does).
+nomad-pal plan shows whether the job fits on the cluster now.
 
 Exit codes: 0 it is valid; 1 it is not, or an error.
 `, examples(

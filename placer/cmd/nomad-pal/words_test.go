@@ -53,7 +53,7 @@ func TestSynonyms(t *testing.T) {
 			t.Errorf("%s: %q", text, wrong(text))
 		}
 	}
-	for _, text := range []string{"train has waited for 3s, since noon", "Why nodes with GPUs cannot run it", "a gang that waits"} {
+	for _, text := range []string{"train has waited for 3s, since noon", "Why nodes with GPUs cannot run the job", "a gang that waits"} {
 		if found := wrong(text); len(found) > 0 {
 			t.Errorf("%s: %q", text, found)
 		}

@@ -180,7 +180,7 @@ func TestLimitCountsWhatRuns(t *testing.T) {
 				w.Submit(Gang{Name: "b", Members: 2, Runs: time.Minute})
 				w.ExpectWaiting("b", 5*time.Minute)
 				if name != "unread" {
-					if e := w.explained("a"); !strings.Contains(e.Reason.String(), "the old version keeps running; the new one is rejected: meta pal_duration") {
+					if e := w.explained("a"); !strings.Contains(e.Reason.String(), "the old version keeps running; the new version is rejected: meta pal_duration") {
 						t.Errorf("explain shows it as %s: %s", e.State, e.Reason.String())
 					}
 				}

@@ -365,7 +365,7 @@ func TestLargerSizeWaitsItsTurn(t *testing.T) {
 			w.Submit(Gang{Name: "a", Members: 1, GPUs: 1, Runs: time.Hour})
 			w.ExpectRunning("a", 10*time.Second)
 			grow(w)
-			keepsItsSize(w, time.Minute, "its tenant may hold at most 3")
+			keepsItsSize(w, time.Minute, "the job's tenant may hold at most 3")
 		})
 	})
 	t.Run("limit, and a placer that has just started", func(t *testing.T) { // walk 8300081
@@ -403,7 +403,7 @@ func TestLargerSizeWaitsItsTurn(t *testing.T) {
 					t.Fatalf("it has %d GPUs:\n%s", n, w.Describe())
 				}
 			}
-			if d := w.Describe(); !strings.Contains(d, "no room for the missing members: needs 4 GPUs; its tenant may hold at most 3") {
+			if d := w.Describe(); !strings.Contains(d, "no room for the missing members: needs 4 GPUs; the job's tenant may hold at most 3") {
 				t.Error(d)
 			}
 		})

@@ -64,7 +64,7 @@ func TestElasticGang(t *testing.T) {
 		if len(got) != 1 || !slices.Contains(large, got[0]) {
 			t.Errorf("it shrinks from %v to %v", large, got)
 		}
-		if e := w.explained("a"); !strings.Contains(e.Note, "it runs with 1 member (1 to 4 allowed)") {
+		if e := w.explained("a"); !strings.Contains(e.Note, "the gang runs with 1 member (1 to 4 allowed)") {
 			t.Errorf("explained as %+v", e)
 		}
 		w.ExpectFinished("short", 10*time.Minute)

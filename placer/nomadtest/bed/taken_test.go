@@ -34,7 +34,7 @@ func TestAGPUTakenAsItStarts(t *testing.T) {
 					w.T.Errorf("seed %d: its position is %d, and its submission is recorded %v late", seed, j.Position, j.Submitted.Sub(submitted))
 				}
 			}
-			if strings.Contains(w.Log(), "its author wants more members than its pins name GPUs for") {
+			if strings.Contains(w.Log(), "the author requests more members than the pins have GPUs for") {
 				w.T.Errorf("seed %d: it counts as scaled up:\n%s", seed, w.Describe())
 			}
 		})
