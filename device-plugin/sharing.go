@@ -119,7 +119,7 @@ func (c *Config) translation() string {
 	if n := len(c.Sharing); n > 1 {
 		blocks = fmt.Sprintf("%d sharing blocks", n)
 	}
-	said := fmt.Sprintf("config block mps is read as %s with mode = %q and replicas = %d, and with the block's pipe directories: "+
+	said := fmt.Sprintf("config block mps counts as %s with mode = %q, replicas = %d and the pipe directories of block mps: "+
 		"write sharing blocks yourself to choose other values", blocks, MPS, translatedReplicas)
 	if c.MPS.User+c.MPS.SockAddr != "" {
 		said += "; mps_user and mps_sock_addr are not used"

@@ -166,7 +166,7 @@ func docsFolder(t *testing.T) string {
 	return dir
 }
 
-var nomadCommand = regexp.MustCompile("`nomad ((?:[a-z][a-z-]*)(?: [a-z][a-z-]*)*)[^`]*`")
+var nomadCommand = regexp.MustCompile("`nomad ((?:[a-z][a-z-]*)(?:\\s[a-z][a-z-]*)*)[^`]*`")
 
 // TestNomadCommandsInDocs: each `nomad …` in the docs is a command of Nomad.
 func TestNomadCommandsInDocs(t *testing.T) {

@@ -122,7 +122,7 @@ func Questions() []Question {
 	const sensor = "every GPU has this value; a single sensor can break while the GPU still computes"
 	const judged = "without an answer, the plugin does not see some faults of the GPU"
 	return []Question{
-		{"nvmlDeviceGetCount", Identity, "without the count, no GPU can be read"},
+		{"nvmlDeviceGetCount", Identity, "without the number of GPUs, no GPU can be found"},
 		{"nvmlDeviceGetHandleByIndex", Identity, "the driver cannot open the GPU"},
 		{"nvmlDeviceGetUUID", Identity, "jobs get GPUs by UUID"},
 		{"nvmlDeviceGetName", Identity, "the name determines the device group; without the name, two jobs could get the GPU"},

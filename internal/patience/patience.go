@@ -229,7 +229,7 @@ func look(ctx context.Context, condition Condition) (missing string, err error) 
 		select {
 		case a = <-answers:
 		case <-time.After(grace):
-			return "the last call of the condition does not return", nil
+			return "the last call of the condition has not returned", nil
 		}
 	}
 	if a.panicked != nil {

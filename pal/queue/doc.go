@@ -126,8 +126,8 @@
 // ([Queue.Reported]). The order [Adaptive] sorts preemptible gangs by the Gittins index of that
 // distribution, and other gangs by its mean.
 //
-// The start of a waiting gang is predicted as a range from the waits of similar gangs. Eight of ten
-// gangs should start within their range; docs/results shows how many did on real traces.
+// The queue predicts a range for the start of a waiting gang, from the waits of similar gangs. Eight
+// of ten gangs should start within their range; docs/results shows how many did on real traces.
 //
 // # Elastic gangs
 //

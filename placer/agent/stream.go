@@ -33,8 +33,8 @@ const (
 	aliveEvery = 10 * time.Second
 )
 
-// serveStream sends a page the state of the cluster, and then each change, as server-sent events:
-// GET /v1/stream?version=<version>.
+// serveStream serves GET /v1/stream?version=<version>: server-sent events with the state of the
+// cluster, and then with each change, for a web page.
 //
 // A message is the whole state or, with "from", the difference from the state of that version.
 // The agent makes and compresses a message once for all pages. A page without the right to read

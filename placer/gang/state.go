@@ -150,8 +150,8 @@ func Observe(s *cluster.State, job *api.Job) Observed {
 		if slices.ContainsFunc(g.Tasks, func(t *api.Task) bool { return len(rewrite.GPURequests(t)) > 0 }) {
 			st.Want += rewrite.Members(g)
 			st.Have += min(rewrite.Members(g), distinct(names[*g.Name]))
-			// If a group has more members than it requests, for example because one that was left
-			// behind is back, Nomad stops some. Until then, no member counts as misplaced.
+			// If a group has more members than its count, for example because a lost member has
+			// reconnected, Nomad stops the surplus. Until then, no member counts as misplaced.
 			st.Misplaced = st.Misplaced && len(names[*g.Name]) <= rewrite.Members(g)
 		}
 	}

@@ -265,7 +265,7 @@ func TestNeighboursByEarlierRuns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if from := r.NeighboursFrom; asked != 4 || len(from) != 1 || from[pal.ClassA] != "100 % from 5 runs beside it and 7 alone; 0 % from the table" {
+	if from := r.NeighboursFrom; asked != 4 || len(from) != 1 || from[pal.ClassA] != "100 % from 5 runs beside this class and 7 alone; 0 % from the table" {
 		t.Errorf("from runs on %d GPUs: %v", asked, from)
 	}
 	for _, m := range pal.Explain(v.Cluster, r.Gang, pal.Policy{Name: pal.PAL}).Chosen.Members {

@@ -56,7 +56,7 @@ func elasticOf(job *api.Job) (e Elastic, err error) {
 	s := group.Scaling
 	switch {
 	case s == nil:
-		return e, fmt.Errorf("group %q has no scaling block: its min and max set the range of the gang's members", *group.Name)
+		return e, fmt.Errorf("group %q needs a scaling block: min and max of that block set the range of the gang's members", *group.Name)
 	case s.Enabled != nil && !*s.Enabled && !Stopped(job): // when a job is stopped, Nomad disables the scaling block
 		return e, fmt.Errorf("the scaling block of group %q is not enabled", *group.Name)
 	case len(s.Policy) > 0:

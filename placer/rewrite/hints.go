@@ -299,13 +299,13 @@ func parseNeighbours(s string) (with pal.Sharing, err error) {
 		default:
 			class, err := pal.ParseAppClass(word)
 			if err != nil {
-				return pal.Sharing{}, fmt.Errorf("%q is not an application class (A to D), any, none or self", word)
+				return pal.Sharing{}, fmt.Errorf("%q is neither an application class (A to D) nor any, none or self", word)
 			}
 			with.Beside[class.Index()] = true
 		}
 	}
 	if none && with.Beside != [pal.NumClasses]bool{} {
-		return pal.Sharing{}, errors.New("none can be combined only with self")
+		return pal.Sharing{}, errors.New("none can be combined with self only")
 	}
 	return with, nil
 }

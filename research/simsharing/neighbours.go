@@ -215,7 +215,7 @@ func neighbours(ps trace.Pairs) []byte {
 
 // memory writes which pairs do not fit in memory.
 func memory(b *bytes.Buffer, ps trace.Pairs) {
-	b.WriteString("\n## Memory\n\nPairs that do not fit in memory have no rate. In the simulations of sharing, the jobs in the last column request all parts of a GPU. Any two other jobs fit together.\n\n| model | pairs that do not fit | jobs that take a whole GPU |\n|---|---|---|\n")
+	b.WriteString("\n## Memory\n\nPairs that do not fit in the GPU's memory together have no rate. In the simulations of sharing, the jobs in the last column request all parts of a GPU. Any two other jobs fit together.\n\n| model | pairs that do not fit | jobs that take a whole GPU |\n|---|---|---|\n")
 	for _, model := range models {
 		large := ps.Large([]string{model})
 		var names []string

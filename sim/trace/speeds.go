@@ -218,7 +218,7 @@ func ofGPUs(job string, gpus int) string { return fmt.Sprintf("%s×%d", job, gpu
 func ratesBeside(list string) (rates, error) {
 	f, err := beside(list, gavelRates)
 	if err != nil {
-		return nil, fmt.Errorf("%s:1: the list counts steps; read how long they take from %s beside it: %w", list, gavelRates, err)
+		return nil, fmt.Errorf("%s:1: the list gives steps, so the duration of a step is needed from %s in the same folder: %w", list, gavelRates, err)
 	}
 	defer f.Close()
 	all := rates{}

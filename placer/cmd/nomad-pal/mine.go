@@ -56,7 +56,8 @@ func (b *base) mine(client *nomad.Client, jobs []model.JobStatus) ([]model.JobSt
 	return mine, nil
 }
 
-// jobs returns all jobs with GPUs, and those to show: all, or with mine only the user's.
+// jobs returns all jobs with GPUs, and the jobs to show: only the user's if mine is set, otherwise
+// all.
 func jobs(b *base, s *answers, mine bool) (all, shown []model.JobStatus, err error) {
 	if all, err = s.Jobs(); err != nil || !mine {
 		return all, all, err
