@@ -112,7 +112,7 @@ func TestBlockOfTheIncumbentsSharing(t *testing.T) {
 	if diff := cmp.Diff(want, c.Sharing); err != nil || diff != "" {
 		t.Error(err, diff)
 	}
-	if said := c.translation(); !strings.Contains(said, "read as 2 sharing blocks") || !strings.Contains(said, "mps_user") {
+	if said := c.translation(); !strings.Contains(said, "counts as 2 sharing blocks") || !strings.Contains(said, "mps_user") {
 		t.Errorf("the log says %q", said)
 	}
 	c, err = configOf(t, "mps {\n enabled = true\n}")
@@ -120,7 +120,7 @@ func TestBlockOfTheIncumbentsSharing(t *testing.T) {
 	if diff := cmp.Diff(want, c.Sharing); err != nil || diff != "" {
 		t.Error(err, diff)
 	}
-	if said := c.translation(); !strings.Contains(said, "read as 1 sharing block with") {
+	if said := c.translation(); !strings.Contains(said, "counts as 1 sharing block with") {
 		t.Errorf("the log says %q", said)
 	}
 	if c, err := configOf(t, "mps {\n enabled = false\n}"); err != nil || len(c.Sharing) > 0 {

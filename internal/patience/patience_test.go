@@ -118,7 +118,7 @@ func TestAConditionThatDoesNotReturn(t *testing.T) {
 			<-stuck
 			return "", nil
 		})
-		if took := time.Since(began); took > 5*time.Second+2*grace || err == nil || !strings.Contains(err.Error(), "does not return") {
+		if took := time.Since(began); took > 5*time.Second+2*grace || err == nil || !strings.Contains(err.Error(), "has not returned") {
 			t.Errorf("over after %v: %v", took, err)
 		}
 		close(stuck)

@@ -29,7 +29,7 @@ func TestElastic(t *testing.T) {
 		"elastic":                      {spec("batch", on, scaling, ""), ""},
 		"no hint":                      {spec("batch", "", scaling, ""), "no"},
 		"said to be no":                {spec("batch", `pal_elastic = "false"`, scaling, ""), "no"},
-		"no block":                     {spec("batch", on, "", ""), `meta pal_elastic: group "g" has no scaling block`},
+		"no block":                     {spec("batch", on, "", ""), `meta pal_elastic: group "g" needs a scaling block`},
 		"switched off":                 {spec("batch", on, "scaling {\n enabled = false\n min = 2\n max = 8\n}\n", ""), "is not enabled"},
 		"autoscaler":                   {spec("batch", on, "scaling {\n min = 2\n max = 8\n policy {\n cooldown = \"1m\"\n}\n}\n", ""), "has a policy"},
 		"down to none":                 {spec("batch", on, "scaling {\n min = 0\n max = 8\n}\n", ""), "needs a min of at least 1"},

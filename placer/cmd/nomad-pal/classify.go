@@ -38,7 +38,7 @@ Classify Options:
 	"Remember the class for the job's next runs:", "nomad-pal classify -save -for 5m train",
 ), outputOptions, generalOptions)
 
-// classified is the command's JSON.
+// classified is the JSON output of nomad-pal classify.
 type classified struct {
 	Namespace string              `json:"namespace"`         // the job's namespace
 	Job       string              `json:"job"`               // the job's id
