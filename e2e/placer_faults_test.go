@@ -212,7 +212,7 @@ func testUserFailure(t *testing.T, b *bed) {
 	j.script = "if [ $NOMAD_ALLOC_INDEX = 0 ]; then exit 3; fi; trap 'until [ -e " + end + " ]; do sleep 0.1; done; exit' INT TERM; while :; do sleep 0.1; done"
 	b.run(j.hcl())
 	b.until("explain says that the gang goes to other nodes", func() string {
-		if e := b.explain("broken"); !strings.Contains(e.Note, "it avoids node-") {
+		if e := b.explain("broken"); !strings.Contains(e.Note, "the placer avoids node-") {
 			return e.State + ": " + e.Note
 		}
 		return ""
@@ -364,7 +364,7 @@ func testReplicasOutliveANode(t *testing.T, b *bed) {
 	j.groups[0].extra = "update {\n max_parallel = 1\n min_healthy_time = \"100ms\"\n}\n"
 	b.runs(j, 3)
 	b.untilDeployed("api")
-	b.says("explain api", "Its 3 replicas are on 3 nodes")
+	b.says("explain api", "The 3 replicas are on 3 nodes")
 	running := func() (n int) {
 		stubs, _, err := b.API().Jobs().Allocations("api", true, nil)
 		if err != nil {

@@ -146,7 +146,7 @@ func testReinstalled(t *testing.T, b *bed) {
 		if n, _, err := b.API().Nodes().Info(old, nil); err != nil || n.Status == api.NodeStatusReady {
 			return fmt.Sprint("it is ready ", err)
 		}
-		if h := b.http("/v1/health"); !strings.Contains(h, "counted for the second, which is ready") {
+		if h := b.http("/v1/health"); !strings.Contains(h, "counted for the second node, which is ready") {
 			return h
 		}
 		return ""
