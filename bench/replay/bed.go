@@ -43,7 +43,7 @@ type Bed struct {
 	speeds string // file with the GPUs' speeds, for the ranks
 }
 
-// Start starts the cluster, with one client per node of the GPUs.
+// Start starts the cluster, with one client for each node that has GPUs.
 func Start(ctx context.Context, s Setup) (*Bed, error) {
 	clients := s.GPUs.clients()
 	if s.LightTasks {

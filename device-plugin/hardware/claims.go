@@ -260,7 +260,7 @@ func warmsUp(r Record) Claim {
 			t.see(w.Seconds, !w.Steady, "%s: not after %.0f s", short(s.GPU), w.Seconds)
 		}
 	}
-	return t.claim("the clock is steady within the warm-up (45 s)", "after at most %.0f s", t.most)
+	return t.claim("the clock becomes steady before the warm-up (45 s) ends", "after at most %.0f s", t.most)
 }
 
 func sessionTime(r Record) Claim {

@@ -63,7 +63,7 @@ func TestClaims(t *testing.T) {
 		"rates are a plausible":   func(r *Record) { r.Kernels[0].Runs[2].Share = 4.18 },
 		"a kernel's runs repeat":  func(r *Record) { r.Kernels[0].Runs[2].Ms = 82 },
 		"a kernel gives":          func(r *Record) { r.Kernels[0].Runs[2].Sum = "b" },
-		"the clock is steady":     func(r *Record) { r.Session[0].Warmup.Steady = false },
+		"the clock becomes steady":     func(r *Record) { r.Session[0].Warmup.Steady = false },
 		"a whole measurement":     func(r *Record) { r.Session[0].Seconds = 400; r.Session[0].CPUSeconds = 1 },
 		"a measuring process":     func(r *Record) { r.Session[0].CPUSeconds = 110 },
 		"a GPU that a process":    func(r *Record) { r.Beside.Seen = "" },

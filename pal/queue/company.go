@@ -130,7 +130,7 @@ func (l *logs) add(d time.Duration) {
 
 func (l logs) mean() float64 { return l.sum / l.n }
 
-// variance returns the variance of the logarithms, but at least that of runsErr.
+// variance returns the variance of the logarithms, but at least the square of runsErr.
 func (l logs) variance() float64 {
 	return max(runsErr*runsErr, (l.squares-l.sum*l.mean())/(l.n-1))
 }

@@ -49,7 +49,7 @@ func (n *Nomad) config() (*api.Config, error) {
 	return cfg, nil
 }
 
-// connectAs connects with another token than the agent's own; "": with none.
+// connectAs connects with the given token instead of the agent's own; "" means no token.
 func (n *Nomad) connectAs(token string) (*api.Client, error) {
 	cfg, err := n.config()
 	if err != nil {

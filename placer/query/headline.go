@@ -162,7 +162,7 @@ func whyThese(d *pal.Decision) string {
 		if device, mixed := d.Slowest(); mixed {
 			slowest += ", on " + device
 		}
-		return fmt.Sprintf("Of %d free GPUs, each replica has the best GPU of its node. Predicted slowdown of %s: %s", d.Candidates.Free, slowest, times(d.Chosen.Cost))
+		return fmt.Sprintf("%d GPUs are free, and each replica has the best free GPU of its node. Predicted slowdown of %s: %s", d.Candidates.Free, slowest, times(d.Chosen.Cost))
 	}
 	whose := "their"
 	if d.Demand == 1 {

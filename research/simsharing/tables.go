@@ -15,7 +15,7 @@ import (
 const head = `# The right neighbour on a GPU
 
 Written by %s on %s. Jobs are those of four virtual clusters of Philly, with Gavel's applications, on %d GPUs (%s) in nodes
-of %d. [Gavel measured](neighbours.md) how fast two of these applications run on one GPU, but not for gangs: here a gang is as fast as its slowest member.
+of %d. [Gavel measured](neighbours.md) how fast two of these applications run on one GPU, but not for gangs: these simulations assume that a gang is as fast as its slowest member.
 Each further seed shuffles the applications among the jobs. The queue is the product's; jobs have no estimates. A stopped gang loses %d s.
 
 * **exclusive**: one job per GPU. Load 100 %% is the cluster's capacity without sharing.

@@ -223,7 +223,7 @@ func overOthers(b *bytes.Buffer, cells []*result) {
 		geomean(cells, over), cellsOf(count(cells, func(c *result) bool { return over(c) > 1 })))
 }
 
-// won returns our policies that are compared with the best rival.
+// won returns those of our policies that the page compares with the best rival.
 func won(exact bool) []string {
 	if exact {
 		return []string{"ours, exact times", "ours, preempting, exact times"}

@@ -163,11 +163,11 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 func (o *options) inputFlags(f *flag.FlagSet) {
 	f.StringVar(&o.trace, "trace", "", "read jobs from `FILE`: what sacct -P writes, a table of your own, or a published trace (Sia, Philly, Helios, Acme, Alibaba 2020, 2023 and 2026); the file may be compressed with gzip")
 	f.BoolVar(&o.strict, "strict", false, "refuse a trace if a job would be left out")
-	f.StringVar(&o.tenant, "tenant", "", "only the trace's jobs of `NAME`, a virtual cluster or user")
+	f.StringVar(&o.tenant, "tenant", "", "only jobs of the trace that belong to `NAME`, a virtual cluster or user")
 	f.IntVar(&o.taskGPUs, "task-gpus", 0, "write gangs as tasks of up to this many GPUs, each on one node; 1: tasks of one GPU, on any node; 0: as in the trace")
 	f.Float64Var(&o.elastic.Share, "elastic", 0, "share of the gangs to make elastic (pal_elastic), from 0 to 1")
 	o.elastic.Least, o.elastic.Most = 0.5, 2
-	f.Func("elastic-members", "with -elastic: the least and the most members, as `LOW:HIGH` multiples of the trace's number (default 0.5:2)", func(s string) error {
+	f.Func("elastic-members", "with -elastic: minimum and maximum number of members, as `LOW:HIGH` multiples of the number in the trace (default 0.5:2)", func(s string) error {
 		if n, err := fmt.Sscanf(s, "%g:%g", &o.elastic.Least, &o.elastic.Most); n != 2 || err != nil || !(0 < o.elastic.Least && o.elastic.Least <= 1 && 1 <= o.elastic.Most) {
 			return fmt.Errorf("want LOW:HIGH with 0 < LOW ≤ 1 ≤ HIGH, such as 0.5:2")
 		}

@@ -65,7 +65,7 @@ const (
 const (
 	noteRequeued   = "ran several times (requeued); the run times add up"
 	noteTwice      = "several rows about one run (outputs that overlap); the last counts"
-	noteShare      = "parts of a GPU, rounded up to whole ones"
+	noteShare      = "parts of a GPU, rounded up to whole GPUs"
 	noteNoGPU      = "task groups without GPUs, not played"
 	noteDependency = "a dependency that is not played (after, singleton, any of several)"
 	noteWide       = "members that are wider than a node, cut into several (-gpus-per-node)"

@@ -155,7 +155,7 @@ func (c *clock) read(cell, column string, line int) (float64, error) {
 		c.kind, c.first = kind, fmt.Sprintf("%q (column %q, line %d)", cell, column, line)
 	}
 	if c.kind != kind {
-		return 0, fmt.Errorf("%q is %s, but %s is %s; write all times of the file in one way", cell, kind, c.first, c.kind)
+		return 0, fmt.Errorf("%q is %s, but %s is %s; use the same format for all times in the file", cell, kind, c.first, c.kind)
 	}
 	return s, nil
 }

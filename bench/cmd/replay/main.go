@@ -46,7 +46,7 @@ func main() {
 	flag.BoolVar(&o.models, "models", false, "half of the nodes have GPUs of another model, and the jobs' applications differ in their speed on each model")
 	flag.IntVar(&o.jobs, "jobs", 100, "number of jobs, taken from the start of the workload")
 	flag.IntVar(&o.single, "single", 4, "gangs of up to this many GPUs have ranks of one GPU, wider ones whole nodes if their size allows")
-	flag.StringVar(&o.outliers, "outliers", "1,0", "populations: comma-separated numbers of outlier GPUs")
+	flag.StringVar(&o.outliers, "outliers", "1,0", "how many GPUs are outliers in each population, separated by commas")
 	flag.IntVar(&o.reps, "repetitions", 3, "runs of each scheduler on each population, each with its own seed")
 	flag.IntVar(&o.parallel, "parallel", 4, "runs at a time, each on its own cluster")
 	flag.Uint64Var(&o.seed, "seed", 1, "seed of GPUs and of a generated workload in the first repetition; each further repetition adds 1")

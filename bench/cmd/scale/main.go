@@ -137,7 +137,7 @@ func (b *bed) inUse(ctx context.Context) (err error) {
 		return err
 	}
 	if err := b.use(ctx); err != nil {
-		return fmt.Errorf("an allocation on every node: %w", err)
+		return fmt.Errorf("starting an allocation on every node: %w", err)
 	}
 	return nil
 }

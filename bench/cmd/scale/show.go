@@ -115,7 +115,7 @@ func (e *extremes) table() *plot.Table {
 		{fmt.Sprintf("one gang of %d GPUs placed", e.WideGPUs), fmt.Sprintf("%.0f ms", e.WideMS)},
 		{fmt.Sprintf("placer's memory with %d jobs queued", e.Queued), fmt.Sprintf("%.0f MB", e.QueuedRSS)},
 		{"first placement after a restart of the placer with that queue", fmt.Sprintf("%.0f ms", e.RestartMS)},
-		{"processor time of the placer until then", fmt.Sprintf("%.1f s", e.RestartCPU)},
+		{"processor time that the placer had used by then", fmt.Sprintf("%.1f s", e.RestartCPU)},
 		{"gangs placed per second while the queue drains", fmt.Sprintf("%.1f", e.DrainGangsPer)},
 	}}
 }

@@ -147,7 +147,7 @@ func (d *diagnosis) books() {
 		d.add(statusWarn, "measure", "the plugin cannot see which GPUs are held by tasks, so it measures none: "+err.Error(), measure.UnprovenNext)
 		return
 	}
-	d.add(statusOK, "measure", "Nomad reports which GPUs allocations hold; the plugin measures the others when they are idle", "")
+	d.add(statusOK, "measure", "Nomad reports which GPUs are allocated; the plugin measures the other GPUs while they are idle", "")
 }
 
 // state checks the state directory, and compares the list of GPUs in it with the GPUs that the scan

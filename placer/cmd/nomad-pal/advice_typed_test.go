@@ -212,7 +212,7 @@ func adviceOnTraces(t *testing.T, f *advice.Followed) {
 		return table("JobID|Submit|Start|End|State|AllocTRES", "1|2026-01-02T03:04:05|2026-01-02T03:05:05|2026-01-02T03:06:05|"+state+"|gres/gpu=2")
 	}
 	for _, of := range []typed{
-		{wrong: simulate(table(header, row, "b,1767323045,2,60")), says: "write all times of the file in one way", right: simulate(table(header, row, "b,2026-01-02 03:05:05,2,60"))},
+		{wrong: simulate(table(header, row, "b,1767323045,2,60")), says: "use the same format for all times in the file", right: simulate(table(header, row, "b,2026-01-02 03:05:05,2,60"))},
 		{wrong: simulate(table(header, "a,1767323045000,2,60")), says: "are they milliseconds? Divide them by 1000", right: simulate(table(header, "a,1767323045,2,60"))},
 		{wrong: simulate(slurm("RE+")), says: "may be several states; write it out", right: simulate(slurm("COMPLETED"))},
 		{wrong: simulate(own("deadline", "0")), says: "0 is not a deadline; for no deadline, leave the field empty", right: simulate(own("deadline", ""))},

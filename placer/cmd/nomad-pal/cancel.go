@@ -40,7 +40,7 @@ func runCancel(b *base, args []string) int {
 	}
 	switch {
 	case *mine && len(ids) > 0:
-		return b.fail(fmt.Errorf("stopping jobs: -mine stops all jobs of one user and takes no names"))
+		return b.fail(fmt.Errorf("stopping jobs: -mine stops all jobs of one user, so it takes no job names"))
 	case *mine && b.namespace == "*":
 		return b.fail(fmt.Errorf("stopping jobs: -mine stops the jobs of one namespace, not of all"))
 	case !*mine && len(ids) == 0:

@@ -153,7 +153,7 @@ func printSpeeds(b *base, speeds []ledger.ModelSpeed, least int) {
 		rows = append(rows, row(append(cells, gpus)...))
 	}
 	if len(models) >= least {
-		b.section("GPU models, by application class: speed relative to the fastest (measured rate of the median GPU)", rows)
+		b.section("GPU models, by application class: measured speed of the median GPU, relative to the fastest model", rows)
 	}
 }
 

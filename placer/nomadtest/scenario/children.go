@@ -130,7 +130,7 @@ func periodic(x *Script) {
 	x.say("again, while it runs")
 	two := x.force()
 	x.child(two)
-	x.say("a child behind the gate, over HTTP")
+	x.say("a gated child that is submitted over HTTP")
 	x.register(rewrite.Gate(x.now(two)))
 	x.child(two)
 	x.say("a job that is not periodic")
