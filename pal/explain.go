@@ -404,8 +404,8 @@ func tooLarge(c *Cluster, g Gang) reason.Reason {
 // healthy cluster. If every set has enough GPUs, tooWide returns the zero reason. tooWide checks
 // each member set alone. If each set fits, but not all sets together, the gang counts as waiting.
 func tooWide(c *Cluster, g Gang) reason.Reason {
-	for _, set := range g.MemberSets {
-		capacity := make([]int, len(c.models))
+	for i := range g.MemberSets {
+		set, capacity := &g.MemberSets[i], make([]int, len(c.models))
 		for gi := range c.groups {
 			gs := &c.groups[gi]
 			if set.Eligible == nil || set.Eligible[gi] {
@@ -427,7 +427,7 @@ func tooWide(c *Cluster, g Gang) reason.Reason {
 }
 
 // in is how many members fit on this number of GPUs of one device group.
-func (s MemberSet) in(gpus int) int {
+func (s *MemberSet) in(gpus int) int {
 	if s.GPUs == 0 {
 		return 0
 	}

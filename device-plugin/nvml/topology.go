@@ -206,7 +206,7 @@ func (b *Backend) switches(fs []found) (joined union, known bool) {
 	}
 	wait := pairsWithin
 	if b.pairing != nil {
-		wait = 0
+		wait = time.Millisecond // not 0: select takes any ready case, and a late answer is to count
 	} else {
 		b.pairing = &pairing{devs, make(chan union, 1)}
 		go b.pairing.ask(b)

@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync"
 
 	"github.com/hashicorp/nomad/api"
 
@@ -75,8 +76,10 @@ func (s *server) forward(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	ctx, cancel := context.WithCancel(r.Context())
+	var looking sync.WaitGroup
+	defer looking.Wait()
 	defer cancel()
-	go s.untilSucceeded(ctx, to.Agent, cancel)
+	looking.Go(func() { s.untilSucceeded(ctx, to.Agent, cancel) })
 	proxy := httputil.ReverseProxy{
 		Transport: transport, FlushInterval: -1, ErrorLog: s.agent.log.StandardLogger(nil),
 		ModifyResponse: func(resp *http.Response) error {

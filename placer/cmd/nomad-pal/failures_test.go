@@ -41,9 +41,9 @@ func TestFailuresOnTerminal(t *testing.T) {
 	}
 }
 
-// With a namespace, failures shows and sums up only those of the namespace's
-// jobs.
-func TestFailuresOfNamespace(t *testing.T) {
+// twoFailures returns a cluster in which one job failed in each of two namespaces.
+func twoFailures(t *testing.T) *testCluster {
+	t.Helper()
 	c := newCluster(t)
 	c.nomad.AddNamespace("research")
 	var all store.Failures
@@ -53,6 +53,13 @@ func TestFailuresOfNamespace(t *testing.T) {
 	if err := store.In(c.client("")).Failures().Write(t.Context(), all); err != nil {
 		t.Fatal(err)
 	}
+	return c
+}
+
+// With a namespace, failures shows and sums up only those of the namespace's
+// jobs.
+func TestFailuresOfNamespace(t *testing.T) {
+	c := twoFailures(t)
 	for namespace, want := range map[string]string{"*": "user of-default of-research 2", "research": "user of-research 1"} {
 		code, out, said := c.does("failures", "-namespace", namespace, "-t", "{{range $c, $s := .causes}}{{$c}} {{range $.failures}}{{.job}} {{end}}{{$s.failures}}{{end}}")
 		if code != 0 || strings.TrimSpace(out) != want {
@@ -64,15 +71,7 @@ func TestFailuresOfNamespace(t *testing.T) {
 // An author, who may not read the variable with all failures, gets those in their namespaces from
 // the agent.
 func TestFailuresOfAuthor(t *testing.T) {
-	c := newCluster(t)
-	c.nomad.AddNamespace("research")
-	var all store.Failures
-	for _, namespace := range []string{"default", "research"} {
-		all.Kept = append(all.Kept, failure.Failure{At: time.Now(), Namespace: namespace, Job: "of-" + namespace, Cause: failure.User, Reason: "exit code 3"})
-	}
-	if err := store.In(c.client("")).Failures().Write(t.Context(), all); err != nil {
-		t.Fatal(err)
-	}
+	c := twoFailures(t)
 	c.nomad.SetTokens(map[string]nomadtest.Token{
 		"root": {Management: true},
 		"user": {Namespaces: map[string][]string{"research": {"list-jobs"}}},
