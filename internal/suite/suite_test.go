@@ -157,6 +157,18 @@ func TestCompare(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got, tc.wrong)
 		}
 	}
+	all := []note{{Name: "a", CPU: 100}, {Name: "b", CPU: 1000}, {Name: "c", CPU: 40}, {Name: "f"}}
+	if got := compare(all, says); len(got) != 1 {
+		t.Errorf("a part that took no time: %q", got)
+	}
+	all[3].Skips = []skip{{Why: "there is no Chromium: apt-get install chromium"}}
+	if got := compare(all, says); len(got) != 0 {
+		t.Errorf("a part that lacks a program: %q", got)
+	}
+	all[3].Skips = []skip{{Why: "not tried: ulimit memlock = -1, which this machine refuses: docker: POST"}}
+	if got := compare(all, says); len(got) != 1 {
+		t.Errorf("a part in which a test was skipped for another reason: %q", got)
+	}
 	if got := compare([]note{{Name: "new", CPU: 3}}, says); len(got) != 1 || !strings.Contains(got[0], "lacks new") {
 		t.Errorf("%q", got)
 	}

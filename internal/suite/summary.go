@@ -89,6 +89,7 @@ var remedies = []struct{ said, remedy string }{
 	{"Chromium", "apt-get install chromium"},
 	{"chromium", "apt-get install chromium"},
 	{"promtool", "apt-get install prometheus"},
+	{"memlock", ""}, // the machine limits it
 	{"docker", "run the tests as root, after apt-get install docker.io"},
 	{"iproute2", "run the tests as root, after apt-get install iproute2"},
 	{"NACP_BIN", "access to the network, to build the proxy; or NACP_BIN=<path of a built proxy>"},
@@ -158,6 +159,11 @@ func table(page string) map[string]said {
 // long parts.
 const least = 20
 
+// lacks reports whether tests of the part were skipped because the machine lacks a program or data.
+func (n note) lacks() bool {
+	return slices.ContainsFunc(n.Skips, func(s skip) bool { return remedy(s.Why) != "" })
+}
+
 // compare returns which parts took more than twice or less than half of the table's time. For a
 // time with "about", the limits are four times and a quarter. A part is reported only if its time
 // is outside the limits both in seconds and relative to the other parts, because a slow machine
@@ -170,7 +176,7 @@ func compare(all []note, says map[string]said) (wrong []string) {
 			wrong = append(wrong, fmt.Sprintf("the table lacks %s, which took %.0f s of CPU time", n.Name, n.CPU))
 			continue
 		}
-		if n.Partly || n.Failed || said.seconds == 0 || max(said.seconds, n.CPU) < least {
+		if n.Partly || n.Failed || n.lacks() || said.seconds == 0 || max(said.seconds, n.CPU) < least {
 			continue
 		}
 		ratios[n.Name] = n.CPU / said.seconds
