@@ -292,10 +292,10 @@ var voice = map[Kind]func(Reason) string{
 		if r.Room == 0 {
 			return because(r, fmt.Sprintf("each member of group %q needs %s of one model on one node; no node has that many", r.Group, Count(r.Each)))
 		}
-		return because(r, fmt.Sprintf("group %q needs %s of one model on one node for each of %d members; an idle cluster has room for %d members", r.Group, Count(r.Each), r.Members, r.Room))
+		return because(r, fmt.Sprintf("group %q needs %s of one model on one node for each member; an idle cluster has room for %d of %d members", r.Group, Count(r.Each), r.Room, r.Members))
 	},
 	TooMany: func(r Reason) string {
-		return because(r, fmt.Sprintf("group %q needs %s on one node for each of %d members; an idle cluster has room for %d members", r.Group, Count(r.Each), r.Members, r.Room))
+		return because(r, fmt.Sprintf("group %q needs %s on one node for each member; an idle cluster has room for %d of %d members", r.Group, Count(r.Each), r.Room, r.Members))
 	},
 	Neighbours:   say("this job and the jobs on those GPUs do not accept each other as neighbours (pal_neighbours)"),
 	MembersApart: say(`the job's members must not share a GPU (pal_neighbours = "any,self" allows it)`),

@@ -115,7 +115,7 @@ func TestPartsOfGPUs(t *testing.T) {
 		{"third", parts + "/H200-SHARED", 1, 1, `pal_class = "A"`, "S-node-0-1::1"},                // beside D, not beside A
 		{"picky", parts, 1, 1, `pal_neighbours = "B,C"`, "do not accept each other as neighbours"},
 		{"gang", parts, 3, 1, "", "the job's members must not share a GPU"},
-		{"wide", parts, 5, 1, "", "has room for 4 members: the job's members must not share a GPU"},
+		{"wide", parts, 5, 1, "", "has room for 4 of 5 members: the job's members must not share a GPU"},
 		{"near", parts, 3, 1, `pal_locality = "node"`, "has room for 2 of 3 members: the job's members must not share a GPU"},
 		{"two", parts, 2, 1, `pal_class = "C"`, "S-node-0-0::1 S-node-0-1::2"},
 		{"large", parts, 1, 3, "", "too scattered"},
