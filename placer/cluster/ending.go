@@ -75,8 +75,10 @@ func (s *State) Elapse(now time.Time) {
 		}
 	}
 	for id, since := range s.back {
-		stamp(&since, now)
-		if s.back[id] = since; over(since, reconnectWithin, now) {
+		switch { // after a server's start all nodes are here, so write only what changes
+		case since.IsZero():
+			s.back[id] = now
+		case over(since, reconnectWithin, now):
 			delete(s.back, id)
 		}
 	}
