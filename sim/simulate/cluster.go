@@ -4,30 +4,22 @@
 package simulate
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
+	"os"
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
+	"github.com/nomad-pal/nomad-pal/placer/measured"
 	"github.com/nomad-pal/nomad-pal/sim"
-	"github.com/nomad-pal/nomad-pal/sim/paldata"
 	"github.com/nomad-pal/nomad-pal/sim/population"
 )
 
-// overMedian returns the times divided by their median.
-func overMedian(xs []float64) []float64 {
-	m := profile.Median(xs)
-	out := make([]float64, len(xs))
-	for i, x := range xs {
-		out[i] = x / m
-	}
-	return out
-}
-
 // population draws nodes of one GPU model, from the measurements of -profile or from the published
-// quantiles. With -profile, each GPU has the median of a measured GPU's runs.
+// quantiles. With -profile, each GPU has the scores of a measured GPU.
 func (o *options) population(nodes int, seed uint64) (sim.Population, error) {
-	if len(o.profile) > 0 {
+	if o.profile != "" {
 		p := sim.Population{Nodes: nodes, GPUsPerNode: o.gpusPerNode, RackNodes: o.rackNodes,
 			Scores: make([][pal.NumClasses]pal.PMScore, nodes*o.gpusPerNode)}
 		return p, o.drawMeasured(p, sim.Stream(seed))
@@ -41,40 +33,57 @@ func (o *options) population(nodes int, seed uint64) (sim.Population, error) {
 	return p, err
 }
 
-// drawMeasured gives every GPU of the cluster the score of a measured GPU. drawMeasured uses each
+// drawMeasured gives every GPU of the cluster the scores of a measured GPU. drawMeasured uses each
 // measured GPU once before it uses a GPU again.
 func (o *options) drawMeasured(p sim.Population, rng *rand.Rand) error {
-	for k, class := range pal.AppClasses() {
-		if o.profile[class] == "" {
-			return fmt.Errorf("-profile names no file for class %s", class)
+	scores, err := o.measuredScores()
+	if err != nil {
+		return err
+	}
+	for i := range p.Scores {
+		if i%len(scores) == 0 {
+			rng.Shuffle(len(scores), func(a, b int) { scores[a], scores[b] = scores[b], scores[a] })
 		}
-		rows, err := paldata.ReadVariability(o.profile[class])
-		if err != nil {
-			return err
-		}
-		scores := overMedian(gpuMedians(rows))
-		for i := range p.Scores {
-			if i%len(scores) == 0 {
-				rng.Shuffle(len(scores), func(a, b int) { scores[a], scores[b] = scores[b], scores[a] })
-			}
-			p.Scores[i][k] = pal.PMScore(scores[i%len(scores)])
-		}
+		p.Scores[i] = scores[i%len(scores)]
 	}
 	return nil
 }
 
-// gpuMedians returns the median times of the GPUs, in order of first appearance.
-func gpuMedians(rows []paldata.Row) []float64 {
-	runs, order := map[string][]float64{}, []string{}
-	for _, r := range rows {
-		if runs[r.GPU] == nil {
-			order = append(order, r.GPU)
+// measuredScores returns the scores of the GPUs in the file of -profile, calibrated as the agent
+// calibrates them. It leaves out GPUs that have no time for one of the application classes.
+func (o *options) measuredScores() (scores [][pal.NumClasses]pal.PMScore, err error) {
+	data, err := os.ReadFile(o.profile)
+	if err != nil {
+		return nil, fmt.Errorf("read -profile: %w", err)
+	}
+	rows, err := measured.Read(o.profile, data, measured.Defaults{Model: "of one model"})
+	if err != nil {
+		return nil, fmt.Errorf("read -profile: %w", err)
+	}
+	samples := make([]profile.Sample, len(rows))
+	for i, r := range rows {
+		samples[i] = r.Sample
+	}
+	built, err := profile.Build(samples, o.rules.Calibration, nil)
+	if err != nil {
+		return nil, fmt.Errorf("calibrate the measurements in %s: %w", o.profile, err)
+	}
+	missing := ""
+	for _, g := range built.GPUs {
+		var of [pal.NumClasses]pal.PMScore
+		measured := true
+		for k, class := range pal.AppClasses() {
+			e, ok := built.Lookup(g.ID, class)
+			if of[k] = e.Score; !ok {
+				measured, missing = false, fmt.Sprintf("GPU %q has no time for class %s", g.ID, class)
+			}
 		}
-		runs[r.GPU] = append(runs[r.GPU], r.Time)
+		if measured {
+			scores = append(scores, of)
+		}
 	}
-	medians := make([]float64, len(order))
-	for i, id := range order {
-		medians[i] = profile.Median(runs[id])
+	if len(scores) == 0 {
+		return nil, fmt.Errorf("-profile %s: no GPU has times for all application classes; %s", o.profile, cmp.Or(missing, "the file has no times"))
 	}
-	return medians
+	return scores, nil
 }

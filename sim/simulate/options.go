@@ -33,7 +33,7 @@ type options struct {
 	since       string
 	until       string
 	past        PastRuns
-	profile     profiles
+	profile     string
 	nodes       int
 	gpusPerNode int
 	rackNodes   int
@@ -68,26 +68,6 @@ type options struct {
 	quiet       bool
 	begin       time.Time       // date at simulated time 0
 	set         map[string]bool // flags given on the command line
-}
-
-// profiles are the measurement files per application class.
-type profiles map[pal.AppClass]string
-
-func (p profiles) String() string { return "" }
-
-func (p profiles) Set(s string) error {
-	for _, kv := range strings.Split(s, ",") {
-		k, file, ok := strings.Cut(kv, "=")
-		if !ok || file == "" {
-			return fmt.Errorf("%q is not CLASS=FILE", kv)
-		}
-		c, err := pal.ParseAppClass(k)
-		if err != nil {
-			return err
-		}
-		p[c] = file
-	}
-	return nil
 }
 
 // localityFlag is the value of -locality: one penalty across nodes, or TIER=PENALTY,….
@@ -126,7 +106,7 @@ func (l *localityFlag) Set(s string) error {
 
 // parse reads the command line; it returns flag.ErrHelp for -help.
 func parse(args []string, stderr io.Writer) (*options, error) {
-	o := &options{profile: profiles{}, set: map[string]bool{}}
+	o := &options{set: map[string]bool{}}
 	o.locality = localityFlag{"1.7", pal.TwoTier(pal.DefaultPenalty)}
 	f := flag.NewFlagSet("simulate", flag.ContinueOnError)
 	f.SetOutput(io.Discard) // so that an error is one line, without the whole help
@@ -181,7 +161,7 @@ func (o *options) inputFlags(f *flag.FlagSet) {
 	f.BoolVar(&o.fromHistory, "from-history", false, "replay the cluster of NOMAD_ADDR and the jobs in the agent's history (as nomad-pal history reads it)")
 	f.StringVar(&o.since, "since", "", "with -from-history: only runs from `TIME` on, such as 30d or 2026-11-01")
 	f.StringVar(&o.until, "until", "", "with -from-history: only runs until `TIME`")
-	f.Var(o.profile, "profile", "measurements to draw the GPUs from: `A=FILE,B=FILE,…` (CSV with columns uuid and perf)")
+	f.StringVar(&o.profile, "profile", "", "measurements to draw the GPUs from: a `file` that nomad-pal profile export or nomad-device-pal measure wrote, or a table with the columns gpu, app (A to D) and time")
 	f.IntVar(&o.nodes, "nodes", 16, "nodes of the cluster")
 	f.IntVar(&o.gpusPerNode, "gpus-per-node", 4, "GPUs of a node")
 	f.IntVar(&o.rackNodes, "rack-nodes", 0, "nodes of a rack; 0: racks are unknown")

@@ -9,12 +9,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -76,7 +76,9 @@ func TestBadInput(t *testing.T) {
 		"strict, too large":   {[]string{"-strict", "-trace", write("tl.csv", "job_id,gpus,submit_time,duration\n0,1,5,10\n1,65,5,10\n")}, `tl.csv:3: job "1": larger than the cluster; -strict refuses to leave out 1 of 2 jobs: 1 larger than the cluster`},
 		"policy":              {[]string{"-trace", good, "-policy", "best"}, `placement policy "best" is unknown`},
 		"order":               {[]string{"-trace", good, "-order", "best"}, `queue order "best" is unknown`},
-		"profile":             {[]string{"-trace", good, "-profile", strings.Split(profilesIn(t, dir), ",")[0]}, `-profile names no file for class B`},
+		"profile":             {[]string{"-trace", good, "-profile", write("a.csv", "gpu,app,time\nGPU-0,A,100\n")}, `a.csv: no GPU has times for all application classes; GPU "GPU-0" has no time for class D`},
+		"no profile":          {[]string{"-trace", good, "-profile", "A=" + good}, "read -profile: open A="},
+		"profile, column":     {[]string{"-trace", good, "-profile", good}, `good.csv:1: `},
 		"estimates":           {[]string{"-trace", good, "-estimates", "wrong:0.5"}, `-estimates "wrong:0.5" is not`},
 		"locality":            {[]string{"-locality", "0.5"}, "is below 1"},
 		"queue of a baseline": {[]string{"-trace", good, "-policy", "las", "-order", "fifo"}, "-order cannot be combined with -policy las, which has a queue of its own"},
@@ -212,22 +214,36 @@ func TestLeftOut(t *testing.T) {
 	}
 }
 
-// profilesIn writes small measurement files and returns the value of -profile.
-func profilesIn(t *testing.T, dir string) string {
-	t.Helper()
-	var flags []string
-	for i, class := range []string{"A", "B", "C", "D"} {
-		path := filepath.Join(dir, class+".prof.csv")
-		rows := "uuid,perf\n"
-		for g := range 20 {
-			rows += "gpu-" + strconv.Itoa(g) + "," + strconv.Itoa(100+(g*7+i)%9) + "\n"
+// TestMeasuredGPUs: with -profile, the cluster's GPUs are the measured GPUs of a table that
+// nomad-pal profile export -csv writes. A GPU that lacks a class is left out.
+func TestMeasuredGPUs(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "times.csv")
+	table := "gpu,app,time,model\nGPU-partial,A,100,H200\n"
+	slow := map[int]map[string]float64{3: {"A": 300, "B": 150}, 5: {"A": 110}}
+	for g := range 8 {
+		for _, class := range []string{"A", "B", "C", "D"} {
+			table += fmt.Sprintf("GPU-%d,%s,%g,H200\n", g, class, max(100, slow[g][class]))
 		}
-		if err := os.WriteFile(path, []byte(rows), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		flags = append(flags, class+"="+path)
 	}
-	return strings.Join(flags, ",")
+	if err := os.WriteFile(file, []byte(table), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o, err := parse([]string{"-profile", file, "-nodes", "2", "-gpus-per-node", "8"}, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := o.population(2, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	count := map[[pal.NumClasses]pal.PMScore]int{}
+	for _, s := range p.Scores {
+		count[s]++
+	}
+	want := map[[pal.NumClasses]pal.PMScore]int{{1, 1, 1, 1}: 12, {3, 1.5, 1, 1}: 2, {1.1, 1, 1, 1}: 2}
+	if !maps.Equal(count, want) {
+		t.Errorf("scores of the 16 GPUs: %v, want %v", count, want)
+	}
 }
 
 // TestRepeatable: the same seed gives the same bytes in every form, another
