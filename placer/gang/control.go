@@ -41,7 +41,7 @@ func (g *known) priority() int {
 	return cmp.Or(g.Control.Priority, *g.Job.Priority)
 }
 
-// byWhom names the person who gave the order.
+// byWhom returns the name of the person who gave the order; "" if there is no order.
 func (s *Said) byWhom() string {
 	if s == nil {
 		return ""

@@ -66,7 +66,7 @@ func (g *Lifecycle) readRecord(w World) ([]Effect, bool) {
 // registering a service again always counts as an edit.
 func (g *Observed) runAgain(r *Record, asked ask, w World) bool {
 	switch {
-	case 0 < r.JobModifyIndex && r.JobModifyIndex < *g.Job.CreateIndex: // 0: not complete since reconstruct
+	case 0 < r.JobModifyIndex && r.JobModifyIndex < *g.Job.CreateIndex: // 0: readRecord started this record, and the gang has not been complete since
 		return true
 	case *g.Job.Type != api.JobTypeBatch, asked.requeued, asked.cut, !asked.since.After(r.Submitted):
 		return false
@@ -93,7 +93,7 @@ const (
 	// starting.
 	saveAfter = time.Second
 	// retryWithin is the maximum time between a gang's failure and its next try if Nomad calls the
-	// job dead. The placer leaves a job alone that failed hours before the placer started.
+	// job dead. The placer does not retry a job that failed hours before the placer started.
 	retryWithin = 10 * time.Minute
 )
 
@@ -120,11 +120,11 @@ func (g *memory) keepPending(w World) ([]Effect, bool) {
 	return await(Evaluate{})
 }
 
-// repairOrRequeue acts on a job that is still incomplete after the timeout while Nomad is doing
-// nothing for it. The cause may be an unforeseen constraint, a GPU that somebody else took or that
-// became unhealthy, or a node that went down. repairOrRequeue takes the first possible of three
-// actions. It lets an elastic gang continue with fewer members. It lets members keep running that
-// do not need the missing members. Or it adds nodes to pins that name a class. If no further nodes
+// repairOrRequeue acts on a job that is still incomplete after the timeout and for which Nomad does
+// nothing. The cause may be an unforeseen constraint, a GPU that somebody else took or that became
+// unhealthy, or a node that went down. repairOrRequeue takes the first possible of three actions.
+// It lets an elastic gang continue with fewer members. It lets the running members continue if they
+// do not need the missing ones. Or it adds nodes to pins that name a class. If no further nodes
 // fit, a gang with class pins waits, unless it has lost members that the other members need. In all
 // other cases, the whole gang is requeued.
 func (g *Lifecycle) repairOrRequeue(w World) ([]Effect, bool) {
@@ -167,8 +167,9 @@ func (g *Lifecycle) repairOrRequeue(w World) ([]Effect, bool) {
 	return append(said, g.stopFor(stopping{why: Requeued}, r, w)...), false
 }
 
-// haveEvaluated asks Nomad to evaluate a job that Nomad has stopped evaluating. why says why the
-// missing members do not start. enough reports that repairOrRequeue has nothing else to do for now.
+// haveEvaluated asks Nomad to evaluate a job that Nomad has stopped evaluating. why is the reason
+// that the missing members do not start. enough reports that repairOrRequeue has nothing else to do
+// for now.
 func (g *Lifecycle) haveEvaluated(why reason.Reason, blocked bool, w World) (es []Effect, enough bool) {
 	now := w.Now()
 	lately := now.Sub(g.evaluatedAt) < evaluateAgain
@@ -201,12 +202,13 @@ func (g *Lifecycle) haveEvaluated(why reason.Reason, blocked bool, w World) (es 
 }
 
 // unevaluated reports whether Nomad has made no evaluation since the job's last registration. Nomad
-// makes none for a child whose parent was purged (seen on 1.11.3).
+// makes no evaluation for a child whose parent was purged (seen on 1.11.3).
 func (r *readings) unevaluated(job *api.Job) bool {
 	return !slices.ContainsFunc(r.evaluations, func(e *api.Evaluation) bool { return e.CreateIndex >= *job.JobModifyIndex })
 }
 
-// incomplete returns the reason "members are missing", with its cause.
+// incomplete returns a reason of this kind with the gang's numbers of members, and why as its
+// cause.
 func (g *Observed) incomplete(kind reason.Kind, why reason.Reason) reason.Reason {
 	return reason.Reason{Kind: kind, Have: g.Have, Want: g.Want}.Over(why)
 }
@@ -235,8 +237,8 @@ func (g *Lifecycle) stuck(w World) reason.Reason {
 	return reason.Reason{}
 }
 
-// preempted reports whether Nomad has stopped a member for another job and has
-// not replaced it.
+// preempted reports whether Nomad has stopped a member for another job and has not replaced the
+// member.
 func (g *Observed) preempted(w World) bool {
 	return slices.ContainsFunc(w.Allocs(g.Key), func(a *cluster.Alloc) bool {
 		return a.Preempted(g.Job) && !slices.ContainsFunc(g.Members, func(m *cluster.Alloc) bool { return m.Name == a.Name })

@@ -37,8 +37,8 @@ type sizing struct {
 // beginResize begins to change the gang to the size of the placement.
 //
 // If the job is registered again, Nomad reruns its finished members. So the placer looks for
-// finished members as late as it can before it registers, and again right after. If the gang
-// finished in between, the placer stops the job.
+// finished members as late as it can before it registers, and again right after the registration.
+// If the gang finished in between, the placer stops the job.
 func (g *Lifecycle) beginResize(to pal.Placement, w World) ([]Effect, error) {
 	pins, err := w.Resized(g, to)
 	if err != nil {

@@ -35,9 +35,9 @@ func (g *Observed) giveUp(r *Record, why reason.Reason) {
 	r.GivenUp, r.JobModifyIndex = why, *g.Job.JobModifyIndex
 }
 
-// GaveUp returns why the placer no longer tries the gang; no reason if it still tries. The placer
-// tries the gang again in three cases. The author registers the job without pins, as a new job
-// ([Lifecycle.findPosition]). The author edits the job behind its gate, or stops and starts it
+// GaveUp returns why the placer no longer tries the gang; no reason if the placer still tries. The
+// placer tries the gang again in three cases. The author registers the job without pins, as a new
+// job ([Lifecycle.findPosition]). The author edits the job behind its gate, or stops and starts it
 // ([memory.startOver]). Or the author registers another version that Nomad runs at once
 // ([known.forgive]).
 func (g *known) GaveUp() reason.Reason {

@@ -6,7 +6,7 @@
 //
 // [Lifecycle.Step] takes an [Event] and returns [Effect]s. It does no I/O, reads no clock and logs
 // nothing. The placer carries out the effects one after another, and delivers each answer as an
-// event. A gang that waits for an answer does nothing else. The table in table.go says what is due
+// event. A gang that waits for an answer does nothing else. The table in table.go lists what is due
 // in each state, and what each event does in that state. docs/design/gang-states.md is generated
 // from this table. Read state.go first, then table.go, event.go and step.go; each other file has
 // one handler or rule, named after it.
@@ -15,9 +15,9 @@
 //
 // Nomad is the only source of truth. [Observed] follows from Nomad's objects alone. So if a placer
 // crashes between any two effects, the next placer finds the gang in a state from which it can
-// continue. The rest of a [Lifecycle] saves requests, or distinguishes cases that look the same in
-// Nomad: a gang that is stopped for another one looks like a gang whose placer crashed while
-// stopping it.
+// continue. The other fields of a [Lifecycle] save requests, or distinguish cases that look the
+// same in Nomad. For example, a gang that this placer is stopping looks like a gang that another
+// placer was stopping when it crashed.
 //
 // A [Lifecycle] has four layers, and each embeds the next: Lifecycle (steps under way and this
 // reconcile's answers), memory (what was done for the job), known (what else was read about the
@@ -41,9 +41,9 @@
 //   - Derive it in [Observed.state] if Nomad's objects alone show it, and name it in the comment of
 //     Observed.Nomad; otherwise derive it in [Lifecycle.State]. [State.Ours] decides whether the
 //     placer acts in it.
-//   - In table.go, list its duties (each state of ours has some, except Unschedulable, which the
-//     machine treats as Waiting), and in own the handlers that differ from elsewhere. Name it in
-//     the to of each duty and handler that leads to it.
+//   - In table.go, list its duties. (Each state of ours has duties, except Unschedulable, which the
+//     machine treats as Waiting.) Add to own the handlers that differ from those in elsewhere. Name
+//     the state in the field to of each duty and handler that leads to it.
 //   - Decide in [Lifecycle.Quiet] whether it needs attention in each cycle, and in
 //     memory.Unsettled whether something becomes due in it without an event.
 //   - Serve its readers: events (placer/events.go), counts (placer/model/runs.go), metrics and page
@@ -56,20 +56,21 @@
 //     of its own, an entry in elsewhere (all states must handle it), and entries in own. Add the
 //     Kind to kinds in table_test.go.
 //   - An answer returns [OnAnswer], and [Lifecycle.answer] handles it in all states.
-//   - Deliver it: placer.Placer.step carries out what follows.
+//   - Deliver the event with placer.Placer.step, which carries out the effects.
 //   - Let stories_test.go read it and random_test.go send it.
 //
 // # To add an effect
 //
 //   - Declare the type in event.go, with its method awaits.
 //   - Carry it out in placer/effects.go, which has one function for effects with an answer, one for
-//     those without, and one that notes what changes a job. Two kinds of effect are carried out
-//     elsewhere: [Commit] in placer/decide.go, and what changes only the model in
-//     model.Model.Update.
-//   - If it has an answer, handle that in [Lifecycle.answer] or [Lifecycle.done], and its failure
-//     in [Lifecycle.failed] and [Lifecycle.putOff].
-//   - The compiler does not notice an effect without a case: the placer would do nothing, and
-//     answer [Done] if it must answer. Package placer's TestEveryEffectIsCarriedOut notices it.
+//     effects without an answer, and one that notes changes of jobs. Two kinds of effects are
+//     carried out elsewhere: [Commit] in placer/decide.go, and effects that change only the model
+//     in model.Model.Update.
+//   - If the effect has an answer, handle the answer in [Lifecycle.answer] or [Lifecycle.done], and
+//     the effect's failure in [Lifecycle.failed] and [Lifecycle.putOff].
+//   - The compiler does not notice an effect without a case. The placer would do nothing, and
+//     answer [Done] if the effect has an answer. Package placer's TestEveryEffectIsCarriedOut finds
+//     such an effect.
 //   - Describe it in told (stories_test.go) and answer it in random_test.go. Add to check, in
 //     random_test.go, what must always hold.
 //
@@ -114,16 +115,16 @@ type Lifecycle struct {
 // Of starts the life of a job from what Nomad shows.
 func Of(o Observed) Lifecycle { return Lifecycle{memory: memory{known: known{Observed: o}}} }
 
-// known is what Nomad, people and the placer's records say about the job.
+// known is what is known about the job from Nomad, from people and from the placer's records.
 type known struct {
 	// Control holds people's orders about the job.
 	Control Control
 	Observed
-	// Request is what the job requests, Refused why it cannot be served.
+	// Request is what the job requests. Refused is why the job cannot be served; nil if it can be.
 	Request request.Request
 	Refused error
-	// Record is the last decision; nil if not known yet. Unsaved: the record must be written when
-	// the members have been seen.
+	// Record is the last decision; nil if not known yet. Unsaved: Record is not stored yet. It is
+	// written when all members run, or after saveAfter.
 	Record  *Record
 	Unsaved bool
 	// Since is the time when the placer first saw the present version.
@@ -134,8 +135,8 @@ type known struct {
 	Target   *pal.Placement
 	position position
 
-	// eligible is the time when the last job of its pal_after succeeded; zero if the gang has no
-	// pal_after.
+	// eligible is the time when the last job of the gang's pal_after succeeded; zero if the gang
+	// has no pal_after.
 	eligible time.Time
 }
 
@@ -143,15 +144,16 @@ type known struct {
 type memory struct {
 	known
 
-	// Queued: the queue knows the gang. Placed: the queue knows it as running.
+	// Queued: the queue has the gang, as a waiting or a running gang. Placed: it has the gang as a
+	// running one.
 	Queued, Placed bool
 	// Held are the ids of GPUs that a decision reserves for the gang, whether or not allocations or
 	// pins hold them.
 	Held []string
 
-	// Tries counts failures since the last success. Nothing is tried before RetryAt. trouble is the
-	// last failure, for people. trouble is a pointer, nil for most gangs, because a snapshot copies
-	// every gang.
+	// Tries counts failures since the last success. The placer tries nothing before RetryAt.
+	// trouble is the last failure, for people. trouble is a pointer, nil for most gangs, because a
+	// snapshot copies every gang.
 	Tries   int
 	RetryAt time.Time
 	trouble *reason.Reason
@@ -165,24 +167,23 @@ type memory struct {
 	// change yet.
 	edited bool
 	// assumed is the job as we registered it last, until Nomad shows the result. overwrote: that
-	// registration replaced a change that we had not seen. recreated: the job had been purged and
-	// our registration made a new one. lookedBack: it is known whether an earlier placer overwrote
+	// registration replaced a change that we had not seen. recreated: the job had been purged, and
+	// our registration made a new job. lookedBack: it is known whether an earlier placer overwrote
 	// a change.
 	assumed                          *api.Job
 	overwrote, recreated, lookedBack bool
 
-	// lineage are the versions that are our rewritings of one another.
-	// notFinished is the last check of whether the gang finished in one of
-	// them.
+	// lineage has the versions that are our rewritings of one another. notFinished is the last
+	// check of whether the gang finished in one of these versions.
 	lineage     lineage
 	notFinished finishCheck
 
-	// canariesLack is the JobModifyIndex of a version whose canaries lack room, canariesDone that
-	// of a version whose canaries have room.
+	// canariesLack is the JobModifyIndex of a version whose canaries lack room. canariesDone is the
+	// JobModifyIndex of a version whose canaries have room.
 	canariesLack, canariesDone uint64
 
-	// evaluated is the job's ModifyIndex when Nomad was asked to evaluate it
-	// again, at evaluatedAt.
+	// evaluated is the job's ModifyIndex at evaluatedAt, when the placer last asked Nomad to
+	// evaluate the job again.
 	evaluated   uint64
 	evaluatedAt time.Time
 }
@@ -282,7 +283,7 @@ func (g *memory) Trouble() reason.Reason {
 // SetTrouble sets the last failure.
 func (g *memory) SetTrouble(why reason.Reason) { g.trouble = &why }
 
-// fail delays the next try: 2 s, 4 s, … 5 min.
+// fail counts a failure and delays the next try: by 2 s, 4 s, and so on up to 5 min.
 func (g *memory) fail(now time.Time, why reason.Reason) {
 	g.Tries++
 	g.RetryAt = now.Add(min(time.Second<<min(g.Tries, 10), 5*time.Minute))

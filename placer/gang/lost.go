@@ -37,7 +37,7 @@ func (st Observed) lost(w World) bool {
 		return false // Nomad calls the job dead while stopped tasks are still ending, and these tasks can still succeed
 	}
 	if f := w.LastFailure(st.Job); f != nil && f.Cause != failure.Unknown && st.startsAsAWhole() {
-		return true // even if the gang must not be retried, because then the record says that it was given up
+		return true // even if the gang must not be retried, because its record then shows that the placer gave up
 	}
 	if !st.NeedsAll() {
 		return st.LeftOut
@@ -72,7 +72,7 @@ func (st Observed) didItsWork(w World) bool {
 
 // requeueLost requeues a lost gang. After more than maxInfraFailures failures of the infrastructure
 // the placer gives up; drains and other requests to stop members do not count. If the members do
-// not need each other and some have succeeded, Nomad places only the stopped ones again.
+// not need each other and some have succeeded, Nomad places only the stopped members again.
 func (g *Lifecycle) requeueLost(w World) ([]Effect, bool) {
 	if !g.GaveUp().IsZero() { // an earlier placer gave up, according to the record, which has just been read
 		return nothing()

@@ -16,9 +16,10 @@ import (
 
 const (
 	// raceTime is the maximum time between the author's change and a registration of ours that
-	// replaced it. Usually milliseconds pass, on a busy server more.
+	// replaced it. Usually milliseconds pass between the two; on a busy server, it can be seconds.
 	raceTime = 5 * time.Second
-	// writeTime is the maximum time between Nomad's check of a registration and its write.
+	// writeTime is the maximum time between Nomad's check of a registration and its write of the
+	// job.
 	writeTime = time.Minute
 )
 
@@ -117,7 +118,7 @@ func SpecText(job *api.Job) string {
 	if groups, ok := fields["TaskGroups"].([]any); ok {
 		for _, g := range groups {
 			if g, ok := g.(map[string]any); ok {
-				if s, ok := g["Scaling"].(map[string]any); ok { // the author sets the range; Nomad sets the rest
+				if s, ok := g["Scaling"].(map[string]any); ok { // the author sets the range; Nomad sets the other fields
 					g["Scaling"] = map[string]any{"Min": s["Min"], "Max": s["Max"]}
 				}
 				if elastic && g["Name"] == e.Group {
@@ -158,9 +159,9 @@ func bare(v any) any {
 
 // overwroteWith reports whether our registration replaced a change that we had not seen. Nomad
 // checks the enforced index before it writes, not while it writes (seen on 1.11.3). If somebody
-// stops, purges or edits the job in the milliseconds between, our registration restores the job.
-// The version's number shows this. Each registration increments the number by one, so a higher
-// number than expected means that there was another registration in between.
+// stops, purges or edits the job between the check and the write, our registration undoes this
+// change. The version's number shows this. Each registration increments the number by one, so a
+// higher number than expected means that there was another registration in between.
 func (g *Observed) overwroteWith(now *api.Job) bool {
 	if g.Job == nil || *g.Job.JobModifyIndex != *now.JobModifyIndex {
 		return false
@@ -179,8 +180,8 @@ func (g *memory) verify(versions map[uint64]*api.Job) {
 	}
 }
 
-// undo undoes a registration of ours that replaced a change by the job's author: it purges the job
-// again, stops it again, or restores the author's edit.
+// undo undoes a registration of ours that replaced a change by the job's author. It purges the job
+// again, stops the job again, or restores the author's edit.
 func (g *Lifecycle) undo(w World) ([]Effect, bool) {
 	if !g.overwrote {
 		return nothing()

@@ -43,7 +43,7 @@ func (g *known) QueueJob(restart time.Duration) queue.Job {
 		Priority: g.priority(), Submitted: QueueTime(g.AsksSince()), Estimate: h.Duration, Limit: rewrite.Limit(g.Job),
 		Preemptible: h.Preempt && !g.Misplaced, Migratable: h.Migrate && !g.Misplaced,
 		Attained: attained, Done: done, Waited: waited, RestartCost: restart, Checkpoint: h.Checkpoint, LocalityWait: h.Wait,
-		// Services and spread gangs do not wait for locality unless told to.
+		// Services and spread gangs wait for locality only if their hints set a wait.
 		Anywhere: h.Wait == 0 && (*g.Job.Type != api.JobTypeBatch || spreads(g.Request.Gang)),
 		Deadline: g.deadline(), Array: g.array(), ArrayParallel: h.Parallel, Endless: *g.Job.Type == api.JobTypeService,
 	}
@@ -126,7 +126,7 @@ func (g *Lifecycle) leaveQueue(_ Event, w World) []Effect {
 	return append(g.hasStopped(w), g.dequeue()...)
 }
 
-// dequeue removes the gang from the queue if the queue knows it.
+// dequeue removes the gang from the queue if it is in the queue.
 func (g *memory) dequeue() []Effect {
 	g.edited = false
 	if !g.Queued {
@@ -173,9 +173,9 @@ func (g *Lifecycle) waitInQueue(e Event, w World) []Effect {
 }
 
 // restored tells the queue about a gang that the queue does not know, with the gang's present
-// members. It returns nothing if the gang has none. ends means that an earlier placer has stopped
-// the gang, so its GPUs will be free soon. Without ends, the queue would stop another gang for the
-// same successor.
+// members. It returns nothing if the gang has no members. ends means that an earlier placer has
+// stopped the gang, so its GPUs will be free soon. Without ends, the queue would stop another gang
+// for the same successor.
 func (g *memory) restored(ends bool, w World) []Effect {
 	j, at := g.asItRuns(w)
 	if len(at.Members) == 0 {

@@ -44,8 +44,7 @@ type Record struct {
 	// UserFailures counts the gang's own failures. GivenUp is why the gang is not retried.
 	UserFailures int           `json:"user_failures,omitempty"`
 	GivenUp      reason.Reason `json:"given_up,omitzero"`
-	// InfraFailures counts how often the infrastructure failed the gang and it
-	// was retried.
+	// InfraFailures counts how often the gang was retried after a failure of the infrastructure.
 	InfraFailures int `json:"infra_failures,omitempty"`
 	// CountedFor is the JobModifyIndex of the start whose failure is counted
 	// above. Each start counts once, even if the placer crashes before it has
@@ -63,7 +62,7 @@ type Record struct {
 	// StoppedFor is the job (namespace/id) for which the gang made room, if it is in the same
 	// namespace. Readers of the record may not be allowed to know of other jobs.
 	StoppedFor string `json:"stopped_for,omitempty"`
-	// Note says what else happened.
+	// Note is additional information about the decision.
 	Note Note `json:"note,omitempty"`
 	// MembersOmitted counts members that do not fit into the record's size
 	// limit.
@@ -81,8 +80,8 @@ const (
 	NoteReadBack Note = "the placer restarted before it recorded the decision: the GPUs were read back from Nomad, the alternatives are lost"
 )
 
-// stop records that the gang was stopped, why, how long it ran, and how much
-// slower than with all its members.
+// stop records that the gang was stopped, why, how long it ran, and how many times slower it was
+// than with all its members.
 func (r *Record) stop(now time.Time, why reason.Reason, ran time.Duration, slower float64) {
 	cost := slower
 	if c := r.Decision.Chosen; c != nil && c.Cost > 0 {
@@ -106,8 +105,8 @@ func (r *Record) startsAgain(job *api.Job) {
 	r.StoppedWhy, r.StoppedFor, r.Note = reason.Reason{}, "", ""
 }
 
-// chose reports whether the chosen GPUs are those of the pins. It returns true if the record does
-// not show this, because the record has no choice or members were omitted for size.
+// chose reports whether the GPUs that the record names as chosen are those of the pins. It also
+// returns true if the record has no choice, or omits members to keep its size limit.
 func (r *Record) chose(pins rewrite.Pins) bool {
 	c := r.Decision.Chosen
 	if c == nil || r.MembersOmitted > 0 {

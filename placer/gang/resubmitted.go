@@ -247,7 +247,7 @@ func SameRequests(a, b *api.Job) bool {
 	return slices.Equal(requests(a, members), requests(b, members))
 }
 
-// sameMembers reports whether each member requests the same in two versions.
+// sameMembers reports whether each member requests the same GPUs in two versions.
 func sameMembers(a, b *api.Job) bool {
 	anyNumber := func(*api.Job, *api.TaskGroup) string { return "" }
 	return slices.Equal(requests(a, anyNumber), requests(b, anyNumber))

@@ -112,8 +112,8 @@ type DryRunRefusal struct {
 	// Unfit are the names of nodes that Nomad finds unfit even for one member, and that the
 	// placer counted as fit; empty if unknown.
 	Unfit []string
-	// Never lists what keeps the groups off every node, according to a dry run without our pins;
-	// empty if the gang may only have to wait.
+	// Never lists why no node can take the groups, according to a dry run without our pins; empty
+	// if the gang may only have to wait.
 	Never []request.Obstacle
 }
 

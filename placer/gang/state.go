@@ -213,8 +213,8 @@ func distinct(names []string) int {
 
 // stopped returns the members of a batch job that were stopped and that Nomad neither replaces nor
 // reports as unplaceable. After a drain Nomad replaces them only by chance, when it evaluates the
-// job for another reason. stopped omits members that the author no longer wants, or that failed and
-// are not retried.
+// job for another reason. stopped omits members that the author no longer requests, and failed
+// members that Nomad does not retry.
 func stopped(job *api.Job, as []*cluster.Alloc) (out []*cluster.Alloc) {
 	is := func(a *cluster.Alloc) bool {
 		return !a.Live() && a.Desired == api.AllocDesiredStatusStop && a.Next == "" && a.ModifyIndex > *job.JobModifyIndex
@@ -263,11 +263,11 @@ func gpusPerMember(job *api.Job) map[string]int {
 // counts only if an operator has opened the gate. Otherwise Nomad was about to place the member
 // when the gate was registered, and the member must be stopped.
 //
-// dropped: no member of this gated version was placed that is meant to run, so the job cannot have
-// ended. Nomad calls the job dead anyway if Nomad dropped the blocked evaluation. Nomad drops it
-// when the members of a batch job are drained. Nomad also drops it for a service whose deployment
-// waits for promotion, when members that were placed just as the gate was registered are stopped. A
-// service that is [Observed.CutShort] has not ended either.
+// dropped: Nomad has placed no member of this gated version that is meant to run, so the job cannot
+// have ended. Nomad calls the job dead anyway if Nomad dropped the blocked evaluation. Nomad drops
+// it when the members of a batch job are drained. Nomad also drops it for a service whose
+// deployment waits for promotion, when members that were placed just as the gate was registered are
+// stopped. A service that is [Observed.CutShort] has not ended either.
 func (st *Observed) state(pinned, gated, pastGate, dropped bool) State {
 	switch {
 	case cluster.Ended(st.Job) && !dropped:

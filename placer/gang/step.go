@@ -297,8 +297,8 @@ func (g *Lifecycle) wrong(err error, w World) []Effect {
 
 func (g *memory) log(l Level, text string, args ...any) Effect { return Log{l, text, args} }
 
-// RegisteredJob returns the job as Nomad has it after job was registered over was. job can be an
-// earlier version.
+// RegisteredJob returns the job as Nomad has it after a registration of job replaced the version
+// was. job can be an earlier version of the same job.
 func RegisteredJob(job, was *api.Job, index uint64, now time.Time) *api.Job {
 	if *was.JobModifyIndex == index {
 		return was // nothing changed

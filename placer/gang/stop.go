@@ -42,8 +42,8 @@ type stopping struct {
 	before                     *Record
 	asked                      bool // by a person: see [Control]
 	recorded, gated, requested bool
-	// someDone: members had succeeded, and the queue may know only the other members. All members
-	// start again.
+	// someDone: members had succeeded, and the queue may know only the other members. When the gang
+	// starts again, all its members start.
 	someDone bool
 }
 

@@ -3,8 +3,8 @@
 
 package gang
 
-// handler is how an event is handled in a state. to lists the other states in which the gang can be
-// after all answers.
+// handler is how an event is handled in a state. to lists the other states that the gang can reach
+// by the end of the handling, after all answers.
 type handler struct {
 	do  func(*Lifecycle, Event, World) []Effect
 	say string // what it does, for docs/design/gang-states.md; "" if it does nothing
@@ -12,7 +12,8 @@ type handler struct {
 }
 
 // duty is something that can be due in a reconcile. It returns what must be done, and whether the
-// reconcile continues. An effect with an answer ends the reconcile; the answer starts it again.
+// reconcile continues. An effect with an answer ends the reconcile; the answer starts the reconcile
+// again.
 type duty struct {
 	say string
 	do  func(*Lifecycle, World) (effects []Effect, on bool)
@@ -26,8 +27,7 @@ type duty struct {
 	common bool
 }
 
-// Duties of several states. The common ones begin the reconcile in nearly all
-// states.
+// Duties of several states. In nearly all states, the reconcile begins with the common ones.
 var (
 	dutyRecord      = duty{say: "read the record of the gang's last decision", do: (*Lifecycle).readRecord, to: []State{Failed}, common: true}
 	dutyPosition    = duty{say: "find the gang's place in the queue, and whether the author has started the job again", do: (*Lifecycle).findPosition, to: []State{Waiting}, common: true}
@@ -68,9 +68,9 @@ var duties = map[State][]duty{
 	Lost:        {dutyRecord, dutyPosition, dutyOverwritten, dutyUndo, {say: "requeue the gang, give it up, or ask Nomad to place the stopped members again", do: (*Lifecycle).requeueLost, registers: true, to: []State{Completing, Failed}}},
 }
 
-// elsewhere says how an event is handled in each state for which [own] has no handler for the
-// event. Events that cannot happen in a state, or change nothing in it, are handled, too, because
-// the queue waits for an answer to each of its decisions.
+// elsewhere has the handlers for events for which [own] has no handler in the gang's state. Events
+// that cannot happen in a state, or that change nothing in it, have handlers, too, because the
+// queue waits for an answer to each of its decisions.
 var elsewhere = map[Kind]handler{
 	OnObserve:   {do: (*Lifecycle).observe, say: "apply what Nomad shows"},
 	OnReconcile: {do: (*Lifecycle).reconcile, say: "do what is due"},
