@@ -39,19 +39,19 @@ var meanings = map[State]string{
 	Committing:    "The placer has sent the registration with pins, and Nomad has not answered yet.",
 	Starting:      "The job has pins; not all members run yet.",
 	Running:       "The job has pins; all members run or are complete.",
-	Stopping:      "The job has gate and pins, and members run: the placer is stopping the gang to make room for another gang, to move it, or to requeue it.",
-	Completing:    "The stopped members are ending; their GPUs come free together. Then a gang that moves starts on its new GPUs.",
+	Stopping:      "The job has the gate and pins, and members still run, because the placer is stopping the gang. The placer stops a gang to make room for another gang, to move the gang, or to requeue it.",
+	Completing:    "The placer has told the members to stop, and they are ending. Their GPUs become free together. If the gang is being moved, it then starts on its new GPUs.",
 	Resubmitted:   "The author registered the job again, with the gate, while the gang was running.",
 	Lost:          "The gang ended before its members had finished. It is requeued, or Nomad places the missing members again.",
-	Failed:        "The placer has given the gang up after repeated failures of its members or of the infrastructure.",
+	Failed:        "The placer has given up on the gang after repeated failures of its members or of the infrastructure.",
 	Rejected:      "The placer cannot serve the job as it is written, and does nothing for it until its author changes it.",
-	Unschedulable: "The gang waits, but this cluster could not run it even if nothing else ran. It blocks no other gang. The queue finds this out; the state machine treats the gang as waiting.",
+	Unschedulable: "The gang waits, but this cluster could not run it even if nothing else ran. It blocks no other gang. The queue finds out that a gang is unschedulable. For the state machine, such a gang is waiting.",
 	Native:        "Nomad alone places the job, because it has no gate, or because a node satisfies its gate.",
-	Template:      "The job is parameterized or periodic; the placer places its runs.",
+	Template:      "The job is parameterized or periodic. The placer places the jobs that Nomad creates from it.",
 	// After a node was disconnected, Nomad can call a job pending although all its members have
 	// succeeded. The job stays pending until an evaluation of type max-disconnect-timeout is due
 	// (seen on 1.11.3).
-	Ended: "The job is complete, failed or stopped; explain says which.",
+	Ended: "The job is complete, failed or stopped; `nomad-pal explain` shows which.",
 }
 
 // Meaning describes the state.
