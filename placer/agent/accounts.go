@@ -29,7 +29,7 @@ type History struct {
 	Retention string `hcl:"retention,optional"`
 }
 
-// retention parses how long runs are kept.
+// retention returns how long the agent keeps individual runs.
 func (h *History) retention() (time.Duration, error) {
 	keep := 400 * 24 * time.Hour
 	if h == nil {
@@ -51,13 +51,13 @@ const (
 
 // accounts is the database of the active agent.
 type accounts struct {
-	db      atomic.Pointer[accounting.DB] // nil: not open
-	trouble atomic.Pointer[string]        // why it cannot be opened, read or written; nil or "": it works
+	db      atomic.Pointer[accounting.DB] // nil while it is not open
+	trouble atomic.Pointer[string]        // why the database cannot be opened, read or written; nil or "" if it works
 }
 
 // account records runs in the database until ctx ends. h is nil if the agent keeps no history. A
-// failure of the database delays nothing else. account writes later what it could not write, if
-// Nomad still has it then.
+// failure of the database delays nothing else. account later writes the runs that it could not
+// write, if Nomad still has their jobs then.
 func (a *Agent) account(ctx context.Context, p *placer.Placer, h *History) {
 	if h == nil {
 		return
@@ -71,7 +71,7 @@ func (a *Agent) account(ctx context.Context, p *placer.Placer, h *History) {
 		switch err := k.once(ctx); {
 		case ctx.Err() != nil:
 		case err != nil:
-			k.close() // the next try reads it again: another agent may have written
+			k.close() // the next try opens the database again, because another agent may have written to it
 			wait = min(2*wait, accountAgain)
 			a.accountTrouble(err)
 		default:
@@ -106,7 +106,7 @@ type bookkeeper struct {
 	database string
 	keep     time.Duration
 	db       *accounting.DB
-	recorder *accounting.Recorder // if db is nil: the recorder of the closed database
+	recorder *accounting.Recorder // while db is nil, the recorder of the closed database
 	seen     *query.Snapshot      // the last recorded snapshot
 	pruned   time.Time
 }
@@ -122,7 +122,7 @@ func (k *bookkeeper) close() {
 	k.db, k.seen = nil, nil
 }
 
-// once opens the database if needed, and writes the snapshot to it.
+// once opens the database if it is closed, and writes the placer's last snapshot to it.
 func (k *bookkeeper) once(ctx context.Context) error {
 	if k.db == nil {
 		if err := k.open(ctx); err != nil {
@@ -247,7 +247,7 @@ func filterOf(q url.Values) (f accounting.Filter, err error) {
 	return f, err
 }
 
-// MostRuns limits the runs in one answer.
+// MostRuns is the maximum number of runs in one answer.
 const MostRuns = 100_000
 
 // serveRuns lists runs of jobs, the last submitted first:

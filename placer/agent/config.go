@@ -82,14 +82,14 @@ func (l *Learn) period() (time.Duration, error) {
 	return d, nil
 }
 
-// Locality holds the locality penalties: the slowdown factor, at least 1, of a gang whose members
-// are as far apart as the tier. A tier without a penalty is merged with the next wider tier.
+// Locality holds the locality penalty of each tier: the slowdown factor, at least 1, of a gang
+// whose members span that tier. A tier without a penalty is merged with the next wider tier.
 type Locality struct {
 	Penalties penalties       `hcl:",remain"`
 	Classes   []LocalityClass `hcl:"class,block"`
 }
 
-// LocalityClass are the penalties of one application class, if they differ.
+// LocalityClass holds the penalties of one application class that differ from the general ones.
 type LocalityClass struct {
 	Name      string    `hcl:"name,label"`
 	Penalties penalties `hcl:",remain"`
@@ -156,8 +156,8 @@ type Nomad struct {
 	TLSServerName string `hcl:"tls_server_name,optional"`
 	SkipVerify    bool   `hcl:"skip_verify,optional"`
 	// RPCAddress has the RPC addresses of servers, host:port separated by commas. The placer needs
-	// them to place dispatched and periodic children. If it is "", the placer leaves children
-	// alone.
+	// them to place dispatched and periodic children. If it is "", the placer does not place
+	// children.
 	RPCAddress string `hcl:"rpc_address,optional"`
 }
 
@@ -192,15 +192,15 @@ type HA struct {
 }
 
 // blank is the configuration without files. A block in a file changes the values that it sets. A
-// block that is nil here switches something on.
+// block that is nil here switches on a feature when a file contains it.
 func blank() File {
 	calibration := profile.DefaultOptions()
 	return File{Calibration: &calibration, Locality: &Locality{}, Nomad: &Nomad{}, HTTP: &HTTP{}, HA: &HA{}}
 }
 
 // Load reads configuration files, and the *.hcl and *.json files of directories in lexical order,
-// as one configuration. A directory without such files is an error, because some were meant to be
-// read. Errors name file and line.
+// as one configuration. A directory without such files is an error, because the operator expects
+// the agent to read some. Errors name file and line.
 func Load(paths []string) (File, error) {
 	f := blank()
 	parser := hclparse.NewParser()
@@ -242,8 +242,8 @@ func all(diags hcl.Diagnostics) error {
 	return errors.Join(errs...)
 }
 
-// suggestBlock adds a suggestion to the error for an unknown block. The parser itself suggests only
-// keys when several files form one configuration.
+// suggestBlock adds a suggestion to the error for an unknown block. When several files form one
+// configuration, the parser itself suggests keys, but no blocks.
 func suggestBlock(d *hcl.Diagnostic) {
 	parts := strings.Split(d.Detail, `"`)
 	if d.Summary != "Unsupported block type" || len(parts) != 3 {

@@ -95,7 +95,8 @@ func (s *server) serveEvents(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// count returns how much a parameter allows in the answer; 0 means all.
+// count returns the number of a parameter that limits the answer; 0 if the parameter is missing, so
+// that the answer has no limit.
 func count(q url.Values, name string) (int, error) {
 	text := q.Get(name)
 	if text == "" {

@@ -17,7 +17,7 @@ import (
 // Health is the answer to /v1/health. Its status is 200 if the agent works or stands by, otherwise
 // 503.
 type Health struct {
-	// Leader: this agent is the active one. Ready: it has read the cluster.
+	// Leader: this agent is the active one. Ready: this agent has read the cluster.
 	Leader bool `json:"leader"`
 	Ready  bool `json:"ready"`
 	// Trouble is why the agent does not work. LastError is its last error while it is in trouble;
@@ -27,7 +27,7 @@ type Health struct {
 	At        time.Time `json:"last_cycle,omitzero"`
 	// Warnings are problems of the agent, of Nomad and of its nodes, and failures of the placer
 	// that do not stop it from placing. They may name nodes and jobs of any namespace, so only
-	// operators see them. Others see their number.
+	// operators see them. Other callers see only how many warnings there are.
 	Warnings     []string `json:"warnings,omitempty"`
 	WarningCount int      `json:"warning_count,omitempty"`
 	// Configuration lists configuration keys that no longer have an effect.
@@ -71,8 +71,8 @@ func (a *Agent) health(now time.Time) Health {
 	return h
 }
 
-// hear adds that the agent could not write its heartbeat. silent is true if the heartbeat has been
-// missing for so long that commands report that no placer is active.
+// hear adds a trouble or a warning if the agent could not write its heartbeat. silent is true if
+// the heartbeat has been missing for so long that commands report that no placer is active.
 func (h *Health) hear(silent bool, err error) {
 	switch {
 	case err == nil || h.Trouble != "":

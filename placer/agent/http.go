@@ -112,7 +112,8 @@ func (h *HTTP) published(at *net.TCPAddr) string {
 }
 
 // rejected returns why commands reject the certificate at the published address; nil if they accept
-// it, or if the operator chose the address: a proxy with its own certificate may answer there.
+// it, or if the operator chose the address, because a proxy with its own certificate may answer at
+// that address.
 func (h *HTTP) rejected(at *net.TCPAddr) error {
 	config, err := h.tls()
 	if err != nil || config == nil || h.Advertise != "" {
@@ -155,7 +156,7 @@ func (h *HTTP) mayListen(present int) error {
 		return nil // without a configured port, the agent can run without API
 	}
 	at := h.address()
-	if *h.BindPort == present { // this agent releases it before it listens again
+	if *h.BindPort == present { // this agent stops listening on its port before it listens again
 		at = h.at(0)
 	}
 	l, err := net.Listen("tcp", at)

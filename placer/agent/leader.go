@@ -19,8 +19,8 @@ import (
 // agent can get the lock. Even two leaders at once would do no harm, because writes are
 // check-and-set.
 //
-// Nomad's own LockLeaser is not used: it continues the protected work after the lock was lost, and
-// panics if that work fails after the leaser has returned.
+// The agent does not use Nomad's own LockLeaser, because it continues the protected work after the
+// lock was lost, and panics if that work fails after the leaser has returned.
 func (a *Agent) elect(ctx context.Context, c *nomad.Client, ha HA, lead func(context.Context) error) error {
 	ttl, delay, _ := ha.times() // checked by [File.PlacerConfig]
 	v := api.Variable{
@@ -43,8 +43,8 @@ func (a *Agent) elect(ctx context.Context, c *nomad.Client, ha HA, lead func(con
 // term tries to acquire the lock, and if it succeeds, leads until the lock is lost or ctx ends. It
 // returns only errors of lead.
 func (a *Agent) term(ctx context.Context, locks *api.Locks, ttl time.Duration, lead func(context.Context) error) error {
-	// Nomad's client uses this context only between its retries: requests use the context of the
-	// options.
+	// Nomad's client uses this context only between its retries. Its requests use the context of
+	// the options.
 	call := func(ctx context.Context, within time.Duration, f func(context.Context) error) error {
 		short, cancel := context.WithTimeout(ctx, within)
 		defer cancel()
@@ -100,8 +100,8 @@ func (a *Agent) term(ctx context.Context, locks *api.Locks, ttl time.Duration, l
 // holdLock records until when this agent holds the lock if it does not renew it.
 func (a *Agent) holdLock(until time.Time) { a.lockUntil.Store(&until) }
 
-// holdsLock reports whether this agent still holds the lock; the process may have been suspended
-// since the last renewal.
+// holdsLock reports whether this agent still holds the lock. The lock may have expired, for example
+// if the process was suspended after the last renewal.
 func (a *Agent) holdsLock(now time.Time) bool {
 	until := a.lockUntil.Load()
 	return until != nil && now.Before(*until)
@@ -157,5 +157,5 @@ func (ha *HA) failover() time.Duration {
 	return (ttl*11/5 + delay).Round(time.Second)
 }
 
-// The range that Nomad allows for a lock's TTL. Tests use shorter ones.
+// The range that Nomad allows for a lock's TTL. Tests use shorter TTLs.
 var leastLockTTL, mostLockTTL = 10 * time.Second, 24 * time.Hour

@@ -216,8 +216,9 @@ func (n *notifier) text(e placer.Event) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// wants reports whether to send an event, and returns it without names that its readers may not
-// see. A block with namespaces gets no events about GPUs, which belong to no namespace.
+// wants reports whether to send an event, and returns the event without names that the receiver's
+// readers may not see. A block with namespaces gets no events about GPUs, which belong to no
+// namespace.
 func (n *notifier) wants(e placer.Event) (placer.Event, bool) {
 	if !slices.Contains(n.kinds, e.Kind) || !e.Since.IsZero() && e.Since.Before(n.told) {
 		return e, false

@@ -59,8 +59,8 @@ type samples struct {
 	counted uint64   // ID of the last event that is counted in a sample
 }
 
-// add appends a sample, and counts in it the gangs placed since the previous one, even if the agent
-// lost the lock or reloaded its configuration in between.
+// add appends a sample, and counts in it the gangs placed since the previous sample, even if the
+// agent lost the lock or reloaded its configuration in between.
 func (h *samples) add(s Sample, events *placer.EventLog) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -87,8 +87,8 @@ func (h *samples) after(t time.Time) []Sample {
 	return slices.Clone(h.kept[from:])
 }
 
-// remember takes samples while the agent is active, until ctx ends. It takes the first as soon as
-// the placer has read the cluster. It also watches for idle GPUs.
+// remember takes samples while the agent is active, until ctx ends. It takes the first sample as
+// soon as the placer has read the cluster. It also watches for idle GPUs.
 func (a *Agent) remember(ctx context.Context, client *nomad.Client) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -109,7 +109,7 @@ func (a *Agent) remember(ctx context.Context, client *nomad.Client) {
 }
 
 // sampleOf converts metrics to a sample; ok is false while the placer has not read the cluster, or
-// knows no GPU.
+// if the cluster has no GPU.
 func sampleOf(m Metrics, now time.Time) (s Sample, ok bool) {
 	s = Sample{
 		At: now.UTC(), GPUs: m.GPUs, Free: m.Free, Allocated: m.Allocated,
@@ -147,7 +147,7 @@ type Use struct {
 	To        time.Time `json:"to,omitzero"`
 }
 
-// uses returns which jobs held which GPUs, according to the placer's events, oldest first.
+// uses returns the periods in which jobs held GPUs, according to the placer's events, oldest first.
 func uses(events []placer.Event) []Use {
 	var out []Use
 	open := map[[2]string]int{}

@@ -37,10 +37,11 @@ type server struct {
 	snapshots *snapshots
 	// activities answers /v1/agent, which needs no token. It reads from Nomad at most every 2 s.
 	activities activities
-	// pages has the state that the stream sends to web pages. It is the same for all readers who
-	// may read nodes.
+	// pages has the state that the stream sends to web pages. The state is the same for all readers
+	// who may read nodes.
 	pages pages
-	// authors is a connection without a token: each request brings its author's token.
+	// authors is a connection without a token, because each request is sent with its author's
+	// token.
 	authors *api.Client
 	rights  rights
 	// live reads the current load of GPUs.
@@ -158,8 +159,8 @@ func (s *server) jobsFor(w http.ResponseWriter, r *http.Request) (jobs []model.J
 //	GET /v1/gpus?node=<name or id>&node=…&gpu=<id>&job=<namespace>/<id>&trouble=true
 //	GET /v1/gpus?outliers=true&limit=<n>
 //
-// With live=true, GPUs include their current load, for at most [live.MostNodes] nodes. Jobs in
-// namespaces that the caller cannot list are not named.
+// With live=true, GPUs include their current load, if they are on at most [live.MostNodes] nodes.
+// Jobs in namespaces that the caller cannot list are not named.
 func (s *server) serveGPUs(w http.ResponseWriter, r *http.Request) {
 	c, snapshot, ok := s.snapshotFor(w, r, (*caller).readsNodes)
 	if !ok {
@@ -252,7 +253,7 @@ func zoneOf(r *http.Request) *time.Location {
 }
 
 // addLive adds the current load of the job's GPUs, if the caller may read nodes. It leaves the load
-// out if nodes do not answer or are too many, because that must not delay the explanation.
+// out if the nodes do not answer or are too many, because the explanation must not wait for them.
 func (s *server) addLive(ctx context.Context, c *caller, snapshot *query.Snapshot, e *query.Explanation) {
 	if len(e.Allocations) == 0 || c.readsNodes(ctx) != nil {
 		return
