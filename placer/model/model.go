@@ -37,9 +37,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/request"
 )
 
-// Model is the placer's knowledge at one moment: Nomad's state, who holds which GPU, the gangs and
-// their queue. It makes no requests, reads no clock and logs nothing. A placer acts on its model; a
-// snapshot of the model (package query) answers questions.
+// Model is the placer's knowledge at one moment. See the package comment.
 type Model struct {
 	Cfg  Config
 	Time time.Time // of the cycle, by the clock
@@ -136,8 +134,8 @@ func (m *Model) At(t *Tracked) pal.Placement {
 }
 
 // CountOutside counts, against their tenants' limits, the GPUs of jobs that the queue itself does
-// not count. These are jobs that Nomad lists but cannot return, and running jobs whose current
-// jobspec the placer cannot serve. Jobs that Nomad places by itself do not count.
+// not count. These are jobs that Nomad lists but cannot return, and those running jobs whose
+// current jobspec the placer cannot serve. Jobs that Nomad places by itself do not count.
 func (m *Model) CountOutside() {
 	m.Queue.Outside(m.heldBy(func(t *Tracked) bool { return !m.Queue.Counts(t.Key.String()) }))
 }
@@ -165,8 +163,8 @@ func (m *Model) HeldByNamespace() map[string]float64 {
 	return gpus
 }
 
-// heldBy counts held GPUs by namespace and user. heldBy counts all jobs that cannot be read, and
-// those of the placer's jobs that chosen selects.
+// heldBy counts held GPUs by namespace and user. It counts the GPUs of all jobs that cannot be
+// read, and of those of the placer's jobs that chosen selects.
 func (m *Model) heldBy(chosen func(*Tracked) bool) map[queue.Payer]float64 {
 	gpus := map[queue.Payer]float64{}
 	for _, t := range m.Sorted() {

@@ -39,7 +39,7 @@ type Status struct {
 	Slowdown Slowdown `json:"-"`
 	// Stopped summarizes the gangs that were stopped for others.
 	Stopped queue.Stops `json:"-"`
-	// Warnings tell operators about problems of Nomad and its nodes.
+	// Warnings are problems of Nomad and its nodes, for operators.
 	Warnings []string `json:"warnings,omitempty"`
 	// Queues are Nomad's own batch queues that interfere with the placer.
 	Queues cluster.BatchQueues `json:"batch_queues,omitempty"`
@@ -134,7 +134,8 @@ func (j JobStatus) LeastGPUs() int {
 	return j.GPUs
 }
 
-// Amount returns as how many whole GPUs this many of the job's GPUs count.
+// Amount converts a number of the job's GPUs, which can be parts of shared GPUs, to a number of
+// whole GPUs.
 func (j JobStatus) Amount(gpus int) float64 { return float64(gpus) * cmp.Or(j.Share, 1) }
 
 // InRange formats a range: "2–8", or "8" if both ends are equal.
@@ -312,7 +313,7 @@ func (sees Sees) Name(job string) string {
 	return Unseen
 }
 
-// Wait hides the names in a queue's answer that the user may not see.
+// Wait hides, in the queue's answer, the names of jobs that the user may not see.
 func (sees Sees) Wait(w queue.Wait) queue.Wait {
 	w.Ahead = sees.Name(w.Ahead)
 	w.Stopping, w.Shrinking = sees.names(w.Stopping), sees.names(w.Shrinking)

@@ -172,8 +172,9 @@ func (c Config) QueueOptions() queue.Options {
 	return o
 }
 
-// StartsPerCycle limits the queue's decisions in one cycle: starts, stops, moves and resizes. New
-// events must not wait until thousands of gangs are committed or stopped.
+// StartsPerCycle is the maximum number of the queue's decisions in one cycle: starts, stops, moves
+// and resizes. Without a limit, new events would have to wait until thousands of gangs are
+// committed or stopped.
 const StartsPerCycle = 256
 
 // Policy returns the placement policy for members of running jobs. These members accept any

@@ -36,7 +36,7 @@ func (w *Wait) Why() reason.Reason {
 	return r
 }
 
-// at converts a time of the queue.
+// at converts the queue's form of a time to a time in UTC.
 func at(d time.Duration) time.Time { return time.Unix(0, int64(d)).UTC() }
 
 // Idle adapts the wait for the case that no placer is active. Without an active placer, there is no

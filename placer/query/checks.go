@@ -124,8 +124,8 @@ func (s facts) checkPlugin() Check {
 	return Check{"device plugin", OK, fmt.Sprintf("nomad-pal's plugin runs on all %d clients with GPUs", len(with)), ""}
 }
 
-// checkMeasuring reports why device plugins do not measure GPUs. A GPU that is never measured,
-// because of the configuration or because its model is not supported, is not a fault.
+// checkMeasuring reports why device plugins do not measure GPUs. It is no fault if a GPU is never
+// measured because of the configuration, or because its model is not supported.
 func (s facts) checkMeasuring() Check {
 	with, _ := s.gpusOn()
 	waits, unable := map[string][]string{}, map[string][]string{} // nodes, by reason
@@ -264,7 +264,7 @@ func CheckClocks(written, worked, now time.Time) Check {
 	return Check{"clocks", OK, "the agent's and the servers' clocks agree within seconds", ""}
 }
 
-// ChecksFailed replaces the checks if Nomad cannot be read.
+// ChecksFailed returns the only check that doctor shows if it cannot read Nomad.
 func ChecksFailed(err error) Check {
 	c := Check{"reading nomad", Fail, err.Error(), NextServers}
 	if nomad.Refused(err) {

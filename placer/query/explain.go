@@ -42,7 +42,7 @@ type Explanation struct {
 	Planned bool `json:"planned,omitempty"`
 	// Outcome is how the job ended, if it has ended.
 	Outcome *Outcome `json:"outcome,omitempty"`
-	// Wait is what the queue says about the job; nil if the job does not wait in the queue.
+	// Wait is the queue's answer about the job; nil if the job does not wait in the queue.
 	Wait *queue.Wait `json:"wait,omitempty"`
 	// WaitsFor is what the job waits for, according to the queue.
 	WaitsFor reason.Reason `json:"waits_for,omitzero"`
@@ -55,7 +55,7 @@ type Explanation struct {
 	Decided time.Time `json:"decided,omitzero"`
 	Ready   time.Time `json:"ready,omitzero"`
 	// Restarted is the time when Nomad last restarted all members on the same GPUs, or started them
-	// again after the gang had none.
+	// again after the gang had no members.
 	Restarted time.Time `json:"restarted,omitzero"`
 	// Mode is how tightly the job is tied to its GPUs (pal_pin): gpu, class or prefer.
 	Mode string `json:"mode,omitempty"`
@@ -113,7 +113,7 @@ type Explanation struct {
 	// lists windows that reserve its nodes now or within a day.
 	Leaving []reason.Reason `json:"leaving,omitempty"`
 	// Members are sentences on how often Nomad has retried members, and what happened to missing
-	// ones. Retry is how to get a missing member back if Nomad does not restart it.
+	// members. Retry is how to get a missing member back if Nomad does not restart it.
 	Members []reason.Reason `json:"members,omitempty"`
 	Retry   Retry           `json:"retry,omitempty"`
 	// Ran is the time when the last member ended, for a gang that ran and waits again.
@@ -124,8 +124,8 @@ type Explanation struct {
 	StoppedFor string `json:"stopped_for,omitempty"`
 	// Deployment is the service's deployment, if it is active or has failed.
 	Deployment *Deployment `json:"deployment,omitempty"`
-	// EndFrom and EndTo are the range in which a running job is expected to end. EndWhy says what
-	// the range is based on.
+	// EndFrom and EndTo are the range in which a running job is expected to end. EndWhy is what the
+	// range is based on, or why the end is unknown.
 	EndFrom time.Time `json:"end_from,omitzero"`
 	EndTo   time.Time `json:"end_to,omitzero"`
 	EndWhy  string    `json:"end_why,omitempty"`
@@ -444,8 +444,8 @@ func (e *Explanation) remeasured(d pal.Decision) {
 const recordComes = 2 * time.Second
 
 // restarted returns when Nomad last restarted all members of a running gang on the same GPUs, or
-// started them after the gang had none; zero if Nomad never did. Nomad restarts members when an
-// edit changes their tasks.
+// started them after the gang had no members; zero if Nomad never did. Nomad restarts members when
+// an edit changes their tasks.
 func restarted(st gang.Observed, r *gang.Record) time.Time {
 	switch {
 	case st.Nomad != gang.Running || r.Ready.IsZero():
@@ -456,8 +456,8 @@ func restarted(st gang.Observed, r *gang.Record) time.Time {
 	return st.PlacedAgain()
 }
 
-// lastRecord reads the record of a job. If its members have just been placed, the record can still
-// be that of the previous decision. Then lastRecord waits for the new record.
+// lastRecord reads the record of a job. If its members have just been placed, Nomad can still have
+// the record of the previous decision. Then lastRecord waits for the new record.
 func (s *Snapshot) lastRecord(ctx context.Context, st gang.Observed) (*gang.Record, error) {
 	for began := time.Now(); ; {
 		r, err := store.In(s.nomad).Record(ctx, st.Key)
@@ -598,8 +598,8 @@ func (s facts) explainOn(c *pal.Cluster, g pal.Gang) pal.Decision {
 }
 
 // besideWindows handles a waiting job that would fit if no window reserved GPUs. besideWindows
-// makes d explain the GPUs that no window reserves. The reserved GPUs count as allocated until back
-// is called.
+// makes d explain only the GPUs that no window reserves. The reserved GPUs count as allocated until
+// back is called.
 func (s facts) besideWindows(c *pal.Cluster, k cluster.JobKey, g pal.Gang, d *pal.Decision) (back func()) {
 	if !d.Placed {
 		return func() {}
@@ -614,7 +614,7 @@ func (s facts) besideWindows(c *pal.Cluster, k cluster.JobKey, g pal.Gang, d *pa
 	n := &d.Candidates
 	n.Kept = was.Free + was.Outliers - n.Free - n.Outliers
 	n.Allocated -= n.Kept
-	if !d.Placed { // the queue knows the reason
+	if !d.Placed { // the queue gives the reason
 		d.Reason = reason.Reason{}
 	}
 	return back

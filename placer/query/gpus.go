@@ -19,7 +19,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
-// GPU is one GPU as commands show it.
+// GPU is one GPU, as commands, the API and the page show it.
 type GPU struct {
 	ID     string `json:"id"`             // the GPU's id
 	Node   string `json:"node"`           // its node's name
@@ -37,7 +37,7 @@ type GPU struct {
 	PMScores map[pal.AppClass]pal.PMScore `json:"pm_scores,omitempty"`
 	// Classes are the GPU's variability classes by application class, from 1 (the fastest) to 5.
 	Classes   map[pal.AppClass]uint8 `json:"classes,omitempty"`
-	Available bool                   `json:"available"` // free and usable; a window may keep it
+	Available bool                   `json:"available"` // free and usable, although a window can reserve it
 	// Unhealthy and Unavailable are the reasons why the placer does not choose the GPU. Degraded is
 	// the reason why the placer chooses the GPU last. Each is "" if it does not apply.
 	Unhealthy   string `json:"unhealthy,omitempty"`
@@ -145,7 +145,8 @@ func (s *Snapshot) gpu(i int, unhealthy map[string]string) GPU {
 	return g
 }
 
-// windowOf returns the window that reserves a GPU now and for whom, or "". Callers hold mu.
+// windowOf returns the window that reserves a GPU now, and for whom; "" if no window reserves the
+// GPU. Callers hold mu.
 func (s *Snapshot) windowOf(gpu int) (name string, whom []string) {
 	if s.kept == nil {
 		s.kept = map[int]model.OpenWindow{}
@@ -244,7 +245,7 @@ type MapNode struct {
 
 const mapRackNodes = 32
 
-// Map returns the map.
+// Map returns the cluster as the web page draws it.
 func (s *Snapshot) Map() *Map {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -57,7 +57,8 @@ type Holder struct {
 // Holders are the jobs that hold GPUs that a waiting gang could use.
 type Holders struct {
 	// Jobs are sorted: first stopping jobs, then jobs with an expected end (the earliest first),
-	// then jobs without (the largest first), then services. Omitted counts the jobs left out.
+	// then jobs without an expected end (the largest first), then services. Omitted counts the jobs
+	// left out.
 	Jobs    []Holder `json:"jobs,omitempty"`
 	Omitted int      `json:"omitted,omitempty"`
 	// Enough reports whether there is room for the gang once the needed jobs have ended.
@@ -78,8 +79,8 @@ func (h Holder) rank() int {
 }
 
 // matching returns a predicate for the GPUs on which a member of the gang could run if the cluster
-// were idle. matching excludes GPUs of a model that has too few for the gang, unless all models
-// have too few. small is how many GPUs are excluded for this reason.
+// were idle. If the cluster has too few GPUs of a model for the gang, matching excludes this
+// model's GPUs, unless all models have too few. small is the number of GPUs excluded in this way.
 func matching(c *pal.Cluster, g pal.Gang) (matches func(gpu int) bool, small int) {
 	may, usable := make([]bool, c.Groups()), c.Usable(g)
 	for group := range may {
@@ -198,8 +199,8 @@ func (s facts) needed(h *Holders, g pal.Gang, keys map[string]cluster.JobKey) {
 	}
 }
 
-// remedies returns changes with which a waiting gang could start now without overtaking gangs
-// ahead. try is the first change in the form that -what-if accepts.
+// remedies returns changes with which a waiting gang could start now without overtaking gangs ahead
+// of it. try is the first change in the form that -what-if accepts.
 func (s facts) remedies(t *model.Tracked) (out []reason.Reason, try string) {
 	r, g := t.Request, t.Request.Least()
 	fits := func(g pal.Gang) bool { return s.mayStart(t, g) }

@@ -14,7 +14,7 @@ import (
 )
 
 // AddLive reads the current load of GPUs from their nodes. It fails for more than [live.MostNodes]
-// nodes. If a node does not answer, AddLive stores the error, formatted by say, with the node's
+// nodes. If a node does not answer, AddLive stores the error, as text from say, with the node's
 // GPUs.
 func AddLive(ctx context.Context, reader *live.Reader, c *api.Client, gpus []GPU, say func(error) string) error {
 	nodes := make([]string, len(gpus))

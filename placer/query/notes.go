@@ -121,7 +121,7 @@ func (s facts) whenEnds(e *Explanation, t *model.Tracked) {
 	e.EndWhy += ", or " + longer
 }
 
-// reportsTell says how many steps the predicted pace is based on.
+// reportsTell describes how many steps the predicted pace is based on.
 func reportsTell(steps int) string {
 	if steps == 1 {
 		return "the pace rests on one step"
@@ -246,7 +246,7 @@ func (s facts) noteTenant(e *Explanation, t *model.Tracked) {
 	e.addNote(shareSentence(s.m.Cfg, u))
 }
 
-// quotaSentence compares a tenant's GPUs with its quota; "" without one.
+// quotaSentence compares a tenant's GPUs with its quota and limit; "" if it has neither.
 func quotaSentence(u queue.TenantUse) string {
 	if u.Quota == 0 && u.Limit == nil {
 		return ""
@@ -264,7 +264,7 @@ func quotaSentence(u queue.TenantUse) string {
 	return said
 }
 
-// userSentence compares a user's GPUs and jobs with the limits; "" without any.
+// userSentence compares a user's GPUs and jobs with the limits; "" if there are no limits.
 func userSentence(u queue.TenantUse, user string) string {
 	var has queue.UserUse
 	for _, o := range u.Users {

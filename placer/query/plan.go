@@ -127,8 +127,7 @@ func (s *Snapshot) plan(job *api.Job) (*Explanation, error) {
 	return e, nil
 }
 
-// Refused returns why no placer could serve a job with GPUs, whatever the cluster; nil if one
-// could.
+// Refused returns why no placer could serve a job with GPUs, on any cluster; nil if a placer could.
 func Refused(job *api.Job) *Explanation {
 	err := request.Takes(job)
 	if err == nil || !rewrite.Gated(request.Gate(job)) {

@@ -6,7 +6,7 @@
 //
 // Most of an answer comes from one [Snapshot], which the active placer makes from a copy of its
 // model. Some answers also read from Nomad what the model lacks: a job's record, evaluations,
-// deployments and versions, jobs that the model does not know, and Nomad's dry run of a job that
+// deployments and versions, jobs that the model does not have, and Nomad's dry run of a job that
 // would wait or start. [AddLive] reads the load of GPUs from their nodes.
 //
 // What must stay true:
@@ -15,10 +15,10 @@
 //   - An answer holds mu while it uses the queue or the view, because tries change both. It does
 //     not hold mu during requests to Nomad. Nomad's state, the time and the failures never change
 //     in a snapshot.
-//   - An answer knows all namespaces. Before a user gets the answer, the agent redacts the names of
-//     jobs that the user may not see, with [Explanation.RedactedFor], [GPU.RedactedFor] and
-//     [model.JobStatus.RedactedFor]. These functions must redact each new field that names jobs of
-//     others, and each reason that can name such jobs.
+//   - An answer contains data of all namespaces. Before a user gets the answer, the agent redacts
+//     the names of jobs that the user may not see, with [Explanation.RedactedFor],
+//     [GPU.RedactedFor] and [model.JobStatus.RedactedFor]. These functions must redact each new
+//     field that names jobs of others, and each reason that can name such jobs.
 package query
 
 import (
@@ -51,12 +51,13 @@ type Snapshot struct {
 	mu    sync.Mutex
 	waits map[string]*model.Wait   // by job; computed on demand
 	kept  map[int]model.OpenWindow // GPUs of active windows; computed on demand
-	// warned are the warnings of the active placer. counted are the counts, computed on demand.
+	// warned are the warnings of the active placer. counted is the result of Status, computed on
+	// demand.
 	warned  []string
 	counted *model.Status
 }
 
-// facts are what the model alone can answer. Callers of its methods hold the snapshot's mu.
+// facts answers what needs only the model. Callers of its methods hold the snapshot's mu.
 type facts struct{ m *model.Model }
 
 // New returns a snapshot that answers from m. The snapshot uses c only for data of single jobs.
@@ -72,7 +73,7 @@ func Picture(m *model.Model, c *nomad.Client, warned []string) *Snapshot {
 // Warned returns the warnings of the active placer.
 func (s *Snapshot) Warned() []string { return s.warned }
 
-// Status returns the counts.
+// Status returns the summary of the placer's work, with the warnings of the active placer.
 func (s *Snapshot) Status() model.Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
