@@ -78,7 +78,7 @@ func (p *Placer) Reread() {
 }
 
 // readControls reads the controls if they may have changed, and reports whether the placer may
-// decide. It may if the controls are known or controlsWithin has passed.
+// decide. The placer may decide if the controls are known or controlsWithin has passed.
 func (p *Placer) readControls(ctx context.Context, now time.Time) bool {
 	if p.reread.Swap(false) {
 		if !p.controlsOld && p.m.Controls != nil {

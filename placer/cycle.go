@@ -16,8 +16,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-// cycleTimeout bounds a cycle. Each request has its own timeout. If many requests time out, the
-// cycle ends, and the placer reads everything again. That shows whether Nomad answers at all.
+// cycleTimeout is the maximum duration of a cycle. Each request has its own timeout. If many
+// requests time out, the cycle ends, and the placer reads everything again. This read shows whether
+// Nomad answers at all.
 const cycleTimeout = 2 * time.Minute
 
 // errCycleTimeout ends a cycle that took too long.
@@ -198,8 +199,8 @@ func (p *Placer) drop(k cluster.JobKey) {
 }
 
 // pinsGrace is how long all pins reserve their GPUs after a placer has started. The placer before
-// it may have written pins that it did not record. After pinsGrace, the members of these gangs have
-// started.
+// it may have written pins that it did not record. After pinsGrace, the members of gangs with such
+// pins have started.
 const pinsGrace = 30 * time.Second
 
 // distrustPins ends the reservations of pins that are not known to be the placer's, once pinsGrace
@@ -217,8 +218,8 @@ func (p *Placer) distrustPins(now time.Time) {
 // cannot build one from measurements.
 const profileAgain = 10 * time.Second
 
-// calibrate builds a profile from the measurements that the nodes publish and the imported ones. It
-// returns only errors of ctx.
+// calibrate builds a profile from imported measurements and from the measurements that the nodes
+// publish. It returns only errors of ctx.
 func (p *Placer) calibrate(ctx context.Context, now time.Time) error {
 	if p.m.Profile == nil && now.Sub(p.profileReadAt) > profileAgain {
 		stored, err := store.In(p.nomad).Profile().Read(ctx)

@@ -145,8 +145,8 @@ func (p *Placer) commitAll(ctx context.Context, starts []*start, now time.Time) 
 // commit is the atomic step of a start. The decision is recorded later, when the members have been
 // seen, because that saves a write. If the placer crashes before the decision is recorded, the next
 // placer reads the chosen GPUs from Nomad. Several commits run at a time, and each changes only its
-// own gang. If a new event forbids the start, the start is postponed to the next cycle, which knows
-// the event.
+// own gang. If a new event forbids the start, the start is postponed to the next cycle, which
+// applies the event.
 func (p *Placer) commit(ctx context.Context, s *start) (err error) {
 	if s.Job, err = p.m.View.Pin(s.t.Job, s.Pins); err != nil {
 		return err
@@ -166,7 +166,7 @@ func (p *Placer) commit(ctx context.Context, s *start) (err error) {
 	if s.submission == nil {
 		source = p.nomad.Source(ctx, s.Job)
 	}
-	if err := ctx.Err(); err != nil { // the stream has ended with the context; not a conflict
+	if err := ctx.Err(); err != nil { // the stream of events has ended with the context; this is no conflict
 		return err
 	}
 	if why := p.forbids(s); why != "" {
@@ -192,7 +192,7 @@ func (p *Placer) commit(ctx context.Context, s *start) (err error) {
 }
 
 // meanwhile holds what is known from events that arrive while starts are committed. The decisions
-// did not know these events.
+// were made before these events were applied.
 type meanwhile struct {
 	mu     sync.Mutex
 	read   int                       // how many events of Placer.heard were read
@@ -271,7 +271,7 @@ func (p *core) refusal(ctx context.Context, job *api.Job) (reason.Reason, error)
 	return reason.Reason{Kind: reason.DryRunRefuses, Group: group, Cause: why}, nil
 }
 
-// mostDryRuns bounds the dry runs that investigate a refusal.
+// mostDryRuns is the maximum number of dry runs that investigate a refusal.
 const mostDryRuns = 32
 
 // unfitNodes tries each chosen node by itself, and returns the names of the nodes on which Nomad
@@ -320,7 +320,7 @@ func (p *Placer) committed(ctx context.Context, s *start, now time.Time) {
 		for _, e := range s.instead { // the gang may have finished already; reconcile finds out
 			p.carryOutHere(t, e)
 		}
-		if s.forbidden { // the next decision knows the event
+		if s.forbidden { // the next decision takes the event into account
 			p.step(ctx, t, gang.NotNow{Of: gang.Commit{Start: s.Start}})
 		}
 		p.log.Debug("not started", "job", t.Key.ID, "namespace", t.Key.Namespace, "reason", s.err)

@@ -19,8 +19,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-// writes bounds how many registrations and records are written at a time. Nomad's raft log writes
-// several entries to disk at once.
+// writes is the maximum number of registrations and records that are written at a time. It is above
+// 1 because Nomad's raft log writes several entries to disk at once.
 const writes = 16
 
 // inParallel starts the calls in order and runs at most writes of them at a time. If a call panics,
@@ -107,10 +107,10 @@ const (
 	// shortest delay; it lets the clients start the gang's tasks first.
 	recordWithin = 10 * time.Second
 	recordAfter  = 250 * time.Millisecond
-	// unsavedMost bounds the unwritten records while Nomad accepts no writes. If there are more,
-	// the oldest are lost.
+	// unsavedMost is the maximum number of unwritten records while Nomad accepts no writes. If
+	// there are more, the oldest records are lost.
 	unsavedMost = 10_000
-	// decisionsAtOnce bounds the records in one batch.
+	// decisionsAtOnce is the maximum number of records in one batch.
 	decisionsAtOnce = 2 * writes
 )
 

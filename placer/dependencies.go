@@ -33,8 +33,8 @@ const (
 	dependencyBatch = 256
 	// Nomad forgets a job some hours after its end. So the placer stores the job's success until
 	// every job that waited for it has ended. It needs the success that long because a job that was
-	// preempted and then edited checks its pal_after again. maxFinishedKept bounds how many
-	// successes are stored.
+	// preempted and then edited checks its pal_after again. maxFinishedKept is the maximum number
+	// of stored successes.
 	maxFinishedKept = 4000
 )
 

@@ -20,7 +20,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// EventKind tells what happened in an event.
+// EventKind is what happened in an event.
 type EventKind string
 
 // The kinds of events.
@@ -75,7 +75,7 @@ type Event struct {
 	Since time.Time `json:"-"`
 }
 
-// eventGPUs bounds the GPUs that one event names.
+// eventGPUs is the maximum number of GPUs that one event names.
 const eventGPUs = 256
 
 // EventLog keeps the last events in memory. It is safe for concurrent use. A nil EventLog keeps
@@ -160,7 +160,7 @@ func (p *core) emitFound(k cluster.JobKey, kind EventKind, text string, since ti
 
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
-// stopText returns a text that says why a gang is being stopped, and what happens next.
+// stopText describes why a gang is being stopped, and what happens next.
 func stopText(t *model.Tracked) string {
 	text := "its members are stopped: " + t.WhyStopped().String()
 	switch why, _ := t.Stopping(); {

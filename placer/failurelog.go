@@ -20,14 +20,15 @@ import (
 )
 
 const (
-	// failuresKept bounds the number of stored failures.
+	// failuresKept is the maximum number of stored failures.
 	failuresKept = 120
-	// failureLogBytes bounds the size of the stored failures and, separately, of the stored
+	// failureLogBytes is the maximum size of the stored failures and, separately, of the stored
 	// quarantine. It is below store.Bytes because the names of a variable's items also need space.
 	failureLogBytes = store.Bytes - 1<<10
-	// reasonBytes bounds a failure's reason, because a driver's message can be a page long.
+	// reasonBytes is the maximum length of a failure's reason, because a driver's message can be a
+	// page long.
 	reasonBytes = 300
-	// quarantineReread bounds how long the placer takes to notice that an operator lifted a
+	// quarantineReread is the maximum time until the placer notices that an operator lifted a
 	// quarantine.
 	quarantineReread = 2 * time.Second
 )

@@ -38,8 +38,8 @@ func (p *core) readImported(ctx context.Context) error {
 
 // Calibration is the current input for a calibration of the cluster.
 type Calibration struct {
-	// Published holds the nodes' own measurements, Imported the measurements that `profile import`
-	// stored.
+	// Published holds the nodes' own measurements. Imported holds the measurements that `profile
+	// import` stored.
 	Published, Imported []profile.Sample
 	// Known maps the id of each existing GPU to its model.
 	Known map[string]string

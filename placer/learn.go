@@ -30,7 +30,8 @@ const (
 	learnFrom = 40
 	// learnSkip is how many of a job's first readings are ignored, because jobs load data first.
 	learnSkip = 10
-	// learnAtOnce bounds the number of watched jobs, which also bounds the calls to clients.
+	// learnAtOnce is the maximum number of watched jobs. It also limits the number of calls to
+	// clients.
 	learnAtOnce = 20
 )
 

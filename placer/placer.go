@@ -39,8 +39,8 @@ type Placer struct {
 	failureLog    failureLog
 	lookedAt      time.Time // when the placer last looked for failures
 	resyncedAt    time.Time
-	moves         []arrival   // stopped in order to move; not in the view yet
-	ready         []arrival   // stopped in order to move, according to the view
+	moves         []arrival   // gangs that have stopped in order to move, which the view does not show yet
+	ready         []arrival   // gangs that have stopped in order to move, according to the view
 	moved         []time.Time // the times at which gangs were moved, within the last hour
 	warned        bool        // the placer has warned of an old Nomad
 	warnings      []string
@@ -49,7 +49,7 @@ type Placer struct {
 	meanwhile     meanwhile
 	followed      followed
 	health        gpuHealth
-	// evaluationLimit bounds how often evaluations are queried.
+	// evaluationLimit limits how often evaluations are queried.
 	evaluationLimit *rate.Limiter
 	timeBudget      timeBudget
 
@@ -134,8 +134,8 @@ type Hooks struct {
 	Events *EventLog
 	// Ledger receives the model before each decision, for tests.
 	Ledger func(*model.Model)
-	// Published receives each snapshot of the placer's loop. changed tells whether anything but the
-	// time has changed since the last snapshot. Tests use Published to check that answers match
+	// Published receives each snapshot of the placer's loop. changed reports whether anything but
+	// the time has changed since the last snapshot. Tests use Published to check that answers match
 	// decisions.
 	Published func(picture *query.Snapshot, changed bool)
 }
@@ -241,7 +241,7 @@ func (p *Placer) session(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	namespaces, err := p.nomad.Namespaces(ctx) // before subscribing, to miss no new one
+	namespaces, err := p.nomad.Namespaces(ctx) // before subscribing, so that no new namespace is missed
 	if err != nil {
 		p.log.Debug("could not read the namespaces", "error", err)
 	}
@@ -425,11 +425,11 @@ func debounceFor(cycle time.Duration) time.Duration {
 // leastSleep is the shortest pause between decisions when nothing happens.
 const leastSleep = 10 * time.Millisecond
 
-// sleep returns the time until something becomes due without an event. For example, a gang has
-// waited long enough for closer GPUs, a gang has run long enough to be stopped, or a decision must
+// sleep returns the time until something becomes due without an event. For example, a gang stops
+// waiting for closer GPUs, a gang can be stopped because it has run long enough, or a decision must
 // be recorded. ok is false if nothing will become due.
 func (p *Placer) sleep(now time.Time) (d time.Duration, ok bool) {
-	at, ok := p.m.Queue.Wake(gang.QueueTime(p.lastCycle)) // or has become due since that cycle
+	at, ok := p.m.Queue.Wake(gang.QueueTime(p.lastCycle)) // the first time after the last cycle, which may be in the past
 	if records, some := p.decisionsDueAt(); some && (!ok || gang.QueueTime(records) < at) {
 		at, ok = gang.QueueTime(records), true
 	}
@@ -456,7 +456,7 @@ func (p *stream) listen() {
 	}
 }
 
-// hasNews reports whether an event about job k has arrived that this cycle does not know. This
+// hasNews reports whether an event about job k has arrived that this cycle has not applied. This
 // happens if Nomad answers slowly. The caller must then postpone its action on the job.
 func (p *stream) hasNews(k cluster.JobKey) bool {
 	p.listen()

@@ -37,8 +37,8 @@ const (
 	progressFile = "alloc/pal-progress"
 	// mostProgress is the maximum number of bytes that are read from the file.
 	mostProgress = 64
-	// progressBatch is the maximum number of files in a batch, progressAtOnce the maximum number of
-	// files that are read at a time, and progressWithin the timeout for one file.
+	// progressBatch is the maximum number of files in a batch. progressAtOnce is the maximum number
+	// of files that are read at a time. progressWithin is the timeout for one file.
 	progressBatch, progressAtOnce = 64, 16
 	progressWithin                = 3 * time.Second
 )
@@ -54,7 +54,7 @@ type reporting struct {
 // progressReads are the gangs whose progress is read.
 type progressReads struct {
 	of   map[cluster.JobKey]*reporting
-	done chan []progressRead // receives the current batch once it is read; nil if none is
+	done chan []progressRead // receives the current batch once it is read; nil if no batch is being read
 }
 
 // progressRead is a read of one file.
@@ -149,8 +149,8 @@ func readProgress(ctx context.Context, c *nomad.Client, batch []progressRead) {
 	_ = reading.Wait() // the error of each file is in its progressRead
 }
 
-// takeProgress reports the progress in a batch to the queue. It ignores a file if the file of
-// another member of its gang is now read instead.
+// takeProgress reports the progress in a batch to the queue. It ignores the file of a member if the
+// placer now reads the file of another member of the gang instead.
 func (p *Placer) takeProgress(batch []progressRead) news {
 	p.progress.done = nil
 	now := p.tick()
@@ -193,8 +193,8 @@ func (r *progressReads) denied() error {
 	return nil
 }
 
-// errNoProgress does not quote the file: a user who may read a job's state may not be allowed to
-// read its files.
+// errNoProgress does not quote the file, because a user who may read a job's state may not be
+// allowed to read its files.
 var errNoProgress = errors.New("its file pal-progress does not hold the finished part of its work, such as 0.42, 42% or 420/1000")
 
 // parseProgress parses the finished part of a job's work; ok is false if the file is still empty.

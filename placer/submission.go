@@ -24,7 +24,7 @@ import (
 // job that has to wait is registered with its gate, as if the author had registered it.
 
 // Register registers a job with Nomad in its author's name. If isNew is set and Nomad has a job
-// with that id, it fails with [nomad.ErrConflict].
+// with the same id, Register fails with [nomad.ErrConflict].
 type Register func(ctx context.Context, job *api.Job, isNew bool) (*api.JobRegisterResponse, error)
 
 // ErrNotSubmitted means that the placer has not registered a submitted job and will not register

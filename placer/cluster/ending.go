@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// endWithin bounds how long the GPUs of a gang's members that have ended are held back while the
-// gang's other members are ending.
+// endWithin is the maximum time for which the GPUs of ended members are held back while other
+// members of the gang are ending.
 const endWithin = 2 * time.Second
 
 // ending holds the GPUs of a gang whose members have begun to end.
@@ -19,8 +19,8 @@ type ending struct {
 }
 
 // noteEnd notes that a member has succeeded while other members of its gang still run. [endWithin]
-// counts from the end of the first member. So if members end one by one, like those of an array,
-// their GPUs are not held back until the last one ends.
+// counts from the end of the first member. So if members end one by one over a longer time, their
+// GPUs are not held back until the last member ends.
 func (s *State) noteEnd(a *Alloc) {
 	job := s.Jobs[a.Job]
 	if job == nil || !a.endedSince(job) || len(a.GPUs) == 0 {

@@ -21,7 +21,7 @@ import (
 // node is ready, the newest node wins.
 //
 // The placer removes the GPU from the other nodes, and warns about the conflict. If an allocation
-// names a GPU that another node owns, it holds the GPU only if the allocation's node named the GPU
+// names a GPU that another node owns, the allocation holds the GPU only if its node named the GPU
 // before the owner did. Otherwise a node could keep a GPU busy that it does not have.
 
 // owners records which nodes name which GPUs. The zero value is empty.
@@ -182,11 +182,11 @@ func (c conflict) compare(o conflict) int {
 	return cmp.Or(strings.Compare(c.node, o.node), strings.Compare(c.owner, o.owner), strings.Compare(c.why, o.why))
 }
 
-// maxWarnings bounds the warnings about nodes.
+// maxWarnings is the maximum number of warnings about nodes.
 const maxWarnings = 50
 
-// NodeWarnings tells operators which data of nodes the placer ignores: GPUs that several nodes
-// name, and unusable values.
+// NodeWarnings returns warnings for operators about data of nodes that the placer ignores: GPUs
+// that several nodes name, and unusable values.
 func (s *State) NodeWarnings() []string {
 	s.GPUNodes()
 	return s.warnings
@@ -222,8 +222,8 @@ func (s *State) OwnGPUs(a *Alloc) []string {
 }
 
 // mayHold reports whether an allocation on the node can hold the GPU: the node owns the GPU, or
-// named it before the owner did. If no node names the GPU, mayHold returns true, because then only
-// Nomad knows.
+// named it before the owner did. If no node names the GPU, mayHold returns true, because only Nomad
+// knows where such a GPU is.
 func (s *State) mayHold(node, gpu string) bool {
 	naming := s.owners.naming[gpu]
 	if len(naming) == 0 {

@@ -29,7 +29,7 @@ func (k JobKey) Compare(o JobKey) int {
 	return cmp.Or(cmp.Compare(k.Namespace, o.Namespace), cmp.Compare(k.ID, o.ID))
 }
 
-// Alloc has those fields of an allocation that the placer needs.
+// Alloc has the fields of an allocation that the placer needs.
 type Alloc struct {
 	ID      string
 	Job     JobKey
@@ -156,10 +156,10 @@ type State struct {
 	ending map[JobKey]*ending
 	// The lists include all events up to these indexes.
 	nodesAt, allocsAt, jobsAt uint64
-	// heardAt is the index of the newest allocation event. The previous State knew all allocations
-	// up to index knownTo.
+	// heardAt is the index of the newest allocation event. The previous State had all allocations
+	// up to the index knownTo.
 	heardAt, knownTo uint64
-	// begun is the index of the last change to jobs before the subscription.
+	// begun is the index of the last change to jobs before the placer subscribed to events.
 	begun uint64
 	changes
 	// sorted holds the nodes that own GPUs, in the view's order; it is nil after a change. trimmed
@@ -219,7 +219,7 @@ type Mark struct {
 	touches uint64
 }
 
-// touchesKept bounds the number of remembered changes.
+// touchesKept is the maximum number of entries in jobs.
 const touchesKept = 1 << 15
 
 func (s *touched) touch(k JobKey) {
@@ -244,8 +244,8 @@ func (s *touched) Touched(since Mark) (keys []JobKey, now Mark, known bool) {
 	if since.touches == s.touches {
 		return nil, now, true
 	}
-	// Include the job before the mark, because it may have changed again, which touch does not
-	// repeat.
+	// Include the job before the mark, because touch adds no entry if the same job changes twice in
+	// a row.
 	keys = slices.Clone(s.jobs[max(0, since.at-s.before-1):])
 	slices.SortFunc(keys, JobKey.Compare)
 	return slices.Compact(keys), now, true
@@ -355,7 +355,7 @@ func (c *changes) NodeGeneration() uint64 { return c.nodeGeneration }
 // KeyOf returns the key of a job that Nomad returned.
 func KeyOf(job *api.Job) JobKey { return JobKey{*job.Namespace, *job.ID} }
 
-// PutAlloc stores an allocation unless a newer form of it is known.
+// PutAlloc stores an allocation unless the state has a newer form of it.
 func (s *State) PutAlloc(a *Alloc) {
 	old := s.Allocs[a.ID]
 	if old != nil && old.ModifyIndex > a.ModifyIndex {

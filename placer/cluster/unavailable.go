@@ -168,7 +168,7 @@ func (s *State) vanishedWith(job *api.Job) bool {
 }
 
 // MissedPurge reports whether pending events show a purged job with allocations that the state does
-// not know. The tasks of these allocations can keep running for a while on GPUs that look free to
+// not have. The tasks of these allocations can keep running for a while on GPUs that look free to
 // Nomad and to the placer.
 func (s *State) MissedPurge(es []Event) bool {
 	unknown := map[JobKey]bool{}

@@ -9,6 +9,6 @@
 // The package also turns what nodes publish about their GPUs into scores, classes and speeds, and
 // explains which GPUs are unavailable. Package ledger decides nothing, and reads no clock.
 //
-// What must stay true: the queue sees only the ledger, so the ledger must know every holder of a
+// What must stay true: the queue sees only the ledger, so the ledger must have every holder of a
 // GPU. A ledger that follows changes must equal one built from scratch from the same state.
 package ledger

@@ -106,7 +106,7 @@ func (v *Ledger) refreshJobs(keys []cluster.JobKey, before Options) {
 	}
 }
 
-// setTaken tells the cluster whether a GPU is held and, for a part of a GPU, by whom.
+// setTaken sets in the cluster whether a job holds a GPU and, for a part of a GPU, which job.
 func (v *Ledger) setTaken(u int) {
 	k := v.owner[u]
 	taken := k != cluster.JobKey{}
@@ -155,8 +155,8 @@ func (v *Ledger) replace(k cluster.JobKey, h holding) {
 	}
 }
 
-// enter adds a job to those that want a GPU. If several jobs want the GPU, a job that has it goes
-// before a job that only has pins to it. Among equals, the lowest key goes first.
+// enter adds a job to the jobs that want a GPU. If several jobs want the GPU, a job that has it
+// goes before a job that only has pins to it. Among equals, the lowest key goes first.
 func (v *Ledger) enter(u int, k cluster.JobKey) {
 	owner := v.owner[u]
 	if owner == (cluster.JobKey{}) {
@@ -184,7 +184,7 @@ func (v *Ledger) first(u int, rivals []cluster.JobKey) cluster.JobKey {
 	})
 }
 
-// leave removes a job from those that want a GPU. The next rival, if any, then owns the GPU.
+// leave removes a job from the jobs that want a GPU. The next rival, if any, then owns the GPU.
 func (v *Ledger) leave(u int, k cluster.JobKey) {
 	rest := slices.DeleteFunc(slices.Clone(v.rivals[u]), func(o cluster.JobKey) bool { return o == k })
 	v.owner[u] = cluster.JobKey{}
@@ -321,7 +321,7 @@ type promise struct {
 }
 
 // promises returns the promises of a job's pins. It returns nothing if the pins name classes
-// instead of GPUs, if the job has ended, if all members have allocations, or if the placer may not
+// instead of GPUs, if the job has ended, if all members have allocations, or if somebody else may
 // have written the pins. It also returns nothing if the job has its gate, because then the pins
 // belong to a gang that is being stopped.
 func promises(s *cluster.State, job *api.Job) []promise {
@@ -337,7 +337,7 @@ func promises(s *cluster.State, job *api.Job) []promise {
 		}
 		per := rewrite.GPUsPerMember(g)
 		if per <= 0 || *g.Count <= 0 || (len(gp.GPUs)-1)/per >= *g.Count {
-			continue // the members use exactly the pinned GPUs
+			continue // the pins name more GPUs than the members need, so they promise nothing
 		}
 		c := promise{gpus: gp.GPUs, nodes: slices.Sorted(slices.Values(gp.Nodes)), need: cluster.Need(g), per: per}
 		members, held := map[string]bool{}, map[string]bool{}
