@@ -14,9 +14,10 @@ import (
 type Control struct {
 	// Held keeps the job from starting.
 	Held *Said `json:"held,omitempty"`
-	// Priority replaces the jobspec's priority in the queue; 0: keep the jobspec's.
+	// Priority replaces the jobspec's priority in the queue. 0 keeps the jobspec's priority.
 	Priority int `json:"priority,omitempty"`
-	// Requeue stops the gang if it was placed before the order was given; the job then waits again.
+	// Requeue stops the gang if it was placed before the order was given. After the stop, the job
+	// waits again.
 	Requeue *Said `json:"requeue,omitempty"`
 }
 

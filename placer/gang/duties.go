@@ -24,7 +24,7 @@ func await(e Effect) ([]Effect, bool) { return []Effect{e}, false }
 func nothing() ([]Effect, bool) { return nil, true }
 
 // readRecord reads the record of a job that was placed before this placer started. readRecord
-// starts a new record if the job has none, or if the old one cannot be read or belongs to an
+// starts a new record if the job has none, or if the old record cannot be read or belongs to an
 // earlier start. If the record and the pins in Nomad contradict each other, the pins count.
 func (g *Lifecycle) readRecord(w World) ([]Effect, bool) {
 	if g.Record != nil || len(g.Pins.Groups) == 0 {
@@ -46,7 +46,7 @@ func (g *Lifecycle) readRecord(w World) ([]Effect, bool) {
 	case r == nil, doubtful && g.runAgain(r, asked, w):
 		r = &Record{Namespace: g.Key.Namespace, Job: g.Key.ID, Submitted: asked.since}
 		r.startsAgain(g.Job)
-	case runs && g.startedSince(r): // a stop is recorded before the gate is registered
+	case runs && g.startedSince(r): // the record of a stop is written before the gate is registered, so a running gang can have such a record
 		again := *r
 		again.startsAgain(g.Job)
 		r = &again
@@ -89,8 +89,8 @@ func (g *Observed) startedSince(r *Record) bool {
 }
 
 const (
-	// saveAfter is how long the placer waits before it writes a decision whose members are still
-	// starting.
+	// saveAfter is how long the placer waits before it writes the decision on a gang whose members
+	// are still starting.
 	saveAfter = time.Second
 	// retryWithin is the maximum time between a gang's failure and its next try if Nomad calls the
 	// job dead. The placer does not retry a job that failed hours before the placer started.
@@ -124,9 +124,9 @@ func (g *memory) keepPending(w World) ([]Effect, bool) {
 // nothing. The cause may be an unforeseen constraint, a GPU that somebody else took or that became
 // unhealthy, or a node that went down. repairOrRequeue takes the first possible of three actions.
 // It lets an elastic gang continue with fewer members. It lets the running members continue if they
-// do not need the missing ones. Or it adds nodes to pins that name a class. If no further nodes
-// fit, a gang with class pins waits, unless it has lost members that the other members need. In all
-// other cases, the whole gang is requeued.
+// do not need the missing ones. Or it adds nodes to pins that name a class. If no more nodes fit, a
+// gang with class pins waits, unless it has lost members that the other members need. In all other
+// cases, the whole gang is requeued.
 func (g *Lifecycle) repairOrRequeue(w World) ([]Effect, bool) {
 	now := w.Now()
 	if g.Age(now) < w.ReadyTimeout() {
@@ -143,7 +143,6 @@ func (g *Lifecycle) repairOrRequeue(w World) ([]Effect, bool) {
 	was, stuck := g.Trouble(), why
 	why = g.incomplete(reason.Incomplete, stuck)
 	g.fail(now, why)
-	// An elastic gang may be able to continue with fewer members.
 	if es := g.doWithout(blocked, w); es != nil {
 		return append([]Effect{g.log(Info, "continuing without the missing members", "reason", why)}, es...), false
 	}
@@ -195,7 +194,7 @@ func (g *Lifecycle) haveEvaluated(why reason.Reason, blocked bool, w World) (es 
 			return nil, true
 		}
 		return []Effect{g.log(Info, "asking Nomad to place a stopped member again"), Evaluate{}}, true
-	case *g.Job.Type == api.JobTypeBatch && g.Pins.Mode == rewrite.ModeClass && g.Have > 0 && !g.read.hasAllocs: // the gang needs to know which members have finished
+	case *g.Job.Type == api.JobTypeBatch && g.Pins.Mode == rewrite.ModeClass && g.Have > 0 && !g.read.hasAllocs: // someOver needs to know which members have finished
 		return []Effect{ReadAllocs{}}, true
 	}
 	return nil, false
@@ -279,11 +278,11 @@ func (g *Lifecycle) repin(why Purpose, pins rewrite.Pins, w World) ([]Effect, bo
 	return await(Register{Why: why, Job: job})
 }
 
-// requeueMisplaced requeues a gang that has run for some time on other GPUs than it was given.
-// requeueMisplaced does not requeue a service whose old members still run because a deployment is
-// active or has failed. The exception is a deployment that finds no room for any member within the
-// pins. Such a deployment never ends, because Nomad counts progress_deadline from the first placed
-// member.
+// requeueMisplaced requeues a gang that has run for some time on other GPUs than the placer gave
+// it. requeueMisplaced does not requeue a service whose old members still run because a deployment
+// is active or has failed. The exception is a deployment that finds no room for any member within
+// the pins. Such a deployment never ends, because Nomad counts progress_deadline from the first
+// placed member.
 func (g *Lifecycle) requeueMisplaced(w World) ([]Effect, bool) {
 	now := w.Now()
 	if !g.Misplaced {
@@ -303,7 +302,7 @@ func (g *Lifecycle) requeueMisplaced(w World) ([]Effect, bool) {
 			return await(ReadDeployment{})
 		case none && !g.read.hasEvaluations:
 			return await(ReadEvaluations{})
-		case none && blocked != nil: // no member has room
+		case none && blocked != nil: // the deployment finds no room for any member
 		case g.read.deploys || !g.misplacedAgain():
 			if g.RetryAt = now.Add(evaluateAgain); g.read.deploys {
 				return nil, false

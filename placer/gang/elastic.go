@@ -15,7 +15,7 @@ import (
 )
 
 // resize gives a running elastic gang more members, or fewer, by changing its job's count. Nomad
-// starts the missing members, or ends the last ones. All other members keep running.
+// starts the missing members, or ends the last members. All other members keep running.
 func (g *Lifecycle) resize(e Event, w World) []Effect {
 	r := e.(Resize)
 	if g.MayHaveOverwritten() || g.Request.Elastic == nil || g.Have > g.Live || len(w.Holds(g.Key)) > g.Request.Gang.GPUs() {
@@ -53,7 +53,7 @@ func (g *Lifecycle) beginResize(to pal.Placement, w World) ([]Effect, error) {
 		why = ToShrink
 	}
 	g.sizing = &sizing{to, Register{Why: why, Job: job}}
-	return []Effect{ReadSource{}}, nil // read first, because reading can take long
+	return []Effect{ReadSource{}}, nil // read the source before the allocations, because reading it can take long
 }
 
 // goOnResizing continues the resize after an answer.
@@ -97,7 +97,7 @@ func (g *Lifecycle) doWithout(blocked bool, w World) []Effect {
 	if e == nil || !blocked || g.Have > g.Live || g.Have < e.Least {
 		return nil
 	}
-	to := w.Running(g.Request, w.Holds(g.Key)) // missing members come last
+	to := w.Running(g.Request, w.Holds(g.Key)) // in this placement, missing members come last
 	if len(to.Members) < g.Have {
 		return nil
 	}
@@ -117,7 +117,7 @@ func (g *Lifecycle) resizeDone(why Purpose, w World) []Effect {
 		r := *g.Record
 		g.addRunTime(&r, reason.Reason{}, g.Live, w) // the gang runs at another speed from now on
 		// The new GPUs are recorded once all members run. The decision at the gang's start does not
-		// explain them.
+		// explain the new GPUs.
 		r.Ready, r.Predicted = time.Time{}, nil
 		r.Decision = pal.Decision{Gang: r.Decision.Gang, Class: r.Decision.Class, Policy: r.Decision.Policy, Demand: len(to.GPUs()), Placed: true, Chosen: w.Describe(g.Request.Gang, to)}
 		g.Record = &r

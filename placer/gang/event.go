@@ -53,7 +53,7 @@ type (
 		// Last: no other reconcile follows because the placer ends, so nothing is put off.
 		Last bool
 	}
-	// Sync lets the gang tell the queue what happened to it.
+	// Sync lets the gang tell the queue what happened to the gang.
 	Sync struct {
 		// Unread: the cycle had no time to read what earlier placers wrote
 		// about the gang.
@@ -63,8 +63,8 @@ type (
 		After    bool
 		Eligible time.Time
 	}
-	// Start is the queue's decision to start the gang, with the reasons. Job
-	// has the pins.
+	// Start is the queue's decision to start the gang, with the reasons. Job is the job with the
+	// pins.
 	Start struct {
 		Job       *api.Job
 		Pins      rewrite.Pins
@@ -111,8 +111,8 @@ type (
 	Registered struct{ Observed }
 	// Done answers any other effect that was carried out.
 	Done struct{ Of Effect }
-	// NotNow answers an effect that was not tried: a rate limit applies, a newer event
-	// rules it out, or the cycle ran out of time.
+	// NotNow answers an effect that was not tried, because a rate limit applies, a newer event
+	// rules the effect out, or the cycle ran out of time.
 	NotNow struct{ Of Effect }
 	// Failure answers an effect that could not be carried out. Err is [nomad.ErrConflict] if the
 	// job has changed, [nomad.ErrUnknownOutcome] if the effect may have been carried out, and a
@@ -137,7 +137,7 @@ func (Failure) event() Kind         { return OnAnswer }
 // Effect is an action that the placer must carry out for a gang.
 type Effect interface{ awaits() (answer bool) }
 
-// Effects on Nomad. Each has an answer, and the gang waits for it.
+// Effects on Nomad. Each of these effects has an answer, for which the gang waits.
 type (
 	ReadRecord   struct{}
 	ReadVersions struct{}
@@ -157,8 +157,8 @@ type (
 		Job    *api.Job
 		Source *SourceRead
 	}
-	// Commit registers the job with the pins of a [Start]. With DryRun, Nomad
-	// is first asked whether it would place the job.
+	// Commit registers the job with the pins of a [Start]. If DryRun is set, the placer first asks
+	// Nomad whether it would place the job.
 	Commit struct {
 		Start
 		DryRun bool
@@ -209,9 +209,9 @@ type (
 		Since time.Time
 	}
 	Dequeue struct{ Finished bool }
-	// QueueStarted tells the queue where the gang runs. QueueRestored does so for a gang that the
-	// queue did not know. QueueStopped: the gang no longer runs. QueueRequeued: the gang's start
-	// failed. QueueKept: the gang is not stopped after all.
+	// QueueStarted tells the queue where the gang runs. QueueRestored puts a running gang into the
+	// queue, and tells the queue where the gang runs. QueueStopped: the gang no longer runs.
+	// QueueRequeued: the gang's start failed. QueueKept: the gang is not stopped after all.
 	QueueStarted  struct{ Placement pal.Placement }
 	QueueRestored struct {
 		Job       queue.Job
@@ -302,13 +302,13 @@ type Book interface {
 }
 
 // World answers a gang's questions about the rest of the placer in this cycle. The methods of World
-// change nothing and make no requests. Package model implements it.
+// change nothing and make no requests. Package model implements World.
 type World interface {
 	Book
 	Now() time.Time
-	// ReadyTimeout is how long a gang can be incomplete before the placer acts. Retries is how
-	// often a gang is retried after its own failures. RestartCost is the run time that a restart
-	// loses.
+	// ReadyTimeout is how long a gang can be incomplete before the placer repairs or requeues it.
+	// Retries is how often a gang is retried after its own failures. RestartCost is the run time
+	// that a restart loses.
 	ReadyTimeout() time.Duration
 	Retries() int
 	RestartCost() time.Duration
@@ -357,5 +357,5 @@ type Room struct {
 	Decision  pal.Decision
 }
 
-// ErrNoVersion: Nomad no longer keeps the version that is needed.
+// ErrNoVersion: Nomad no longer keeps the version of the job that the placer needs.
 var ErrNoVersion = errors.New("this version of the job is no longer kept by Nomad")

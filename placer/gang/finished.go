@@ -224,7 +224,7 @@ func endedLastWell(events []*api.TaskEvent) bool {
 
 // FinishedWell reports whether all members of a dead batch job succeeded, and when the last one
 // succeeded. A stop makes a new version, so the members of a stopped job succeeded in the version
-// before it.
+// before the stop.
 func FinishedWell(job *api.Job, as []*cluster.Alloc) (at time.Time, ok bool) {
 	version := *job.Version
 	if rewrite.Stopped(job) && version > 0 {
@@ -234,7 +234,7 @@ func FinishedWell(job *api.Job, as []*cluster.Alloc) (at time.Time, ok bool) {
 }
 
 // finishedIn is [FinishedWell] for a given version: the present one, or an earlier one that differs
-// from it only by stops. Members of that version and of the present one count.
+// from it only by stops. finishedIn counts members of the given version and of the present version.
 func finishedIn(job *api.Job, version uint64, as []*cluster.Alloc) (at time.Time, ok bool) {
 	done, everywhere := map[string]map[string]bool{}, *job.Type == api.JobTypeSysbatch // by group, the names of members
 	for _, a := range as {
@@ -265,9 +265,9 @@ func finishedIn(job *api.Job, version uint64, as []*cluster.Alloc) (at time.Time
 	return at, !slices.ContainsFunc(job.TaskGroups, lacks)
 }
 
-// FinishedEarlier is [FinishedWell] for two more kinds of jobs. One was stopped because its members
-// had succeeded in an earlier version. The other was stopped several times, and each stop made a
-// version (scenario "stopped and started").
+// FinishedEarlier is [FinishedWell] for two more kinds of jobs: jobs that were stopped because
+// their members had succeeded in an earlier version, and jobs that were stopped several times. Each
+// stop makes a version (scenario "stopped and started").
 func FinishedEarlier(job *api.Job, as []*cluster.Alloc, versions map[uint64]*api.Job) (at time.Time, ok bool) {
 	ran := *job.Version
 	for v := versions[ran]; v != nil && rewrite.Stopped(v) && ran > 0; v = versions[ran] {

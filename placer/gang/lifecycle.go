@@ -22,9 +22,9 @@
 // A [Lifecycle] has four layers, and each embeds the next: Lifecycle (steps under way and this
 // reconcile's answers), memory (what was done for the job), known (what else was read about the
 // job), and [Observed] (what Nomad's objects show). A method may change only the layer of its
-// receiver and the layers inside it. Give a new method the innermost receiver that has the fields
-// it changes. No method changes an Observed. Events replace an Observed as a whole; the comment of
-// [Observed] names the one exception.
+// receiver and the layers inside it. As the receiver of a new method, choose the innermost layer
+// that has the fields that the method changes. No method changes an Observed. Events replace an
+// Observed as a whole; the comment of [Observed] names the one exception.
 //
 // [World] answers a gang's questions about the rest of the placer in this cycle. The methods of
 // World change nothing and make no requests. Package model implements it. If a handler needs
@@ -97,7 +97,7 @@ import (
 type Lifecycle struct {
 	memory
 
-	// asks: see [Lifecycle.Asks]. runs is the version that the gang's members run meanwhile.
+	// asks: see [Lifecycle.Asks]. runs is the version that the members of a resubmitted gang run.
 	asks bool
 	runs runs
 
@@ -216,17 +216,17 @@ func (g *memory) Ours() bool { return g.Observed.Ours() || g.Nomad == Ended && g
 // registration must be undone before anything else is decided about the job.
 func (g *memory) Overwrote() bool { return g.overwrote }
 
-// MayHaveOverwritten reports whether our last registration replaced an unseen change, or may have
-// replaced one because Nomad has not shown the result yet. Until Nomad has shown the result, and a
-// replaced change is restored, nothing else is registered over the job. After two of our
+// MayHaveOverwritten reports whether our last registration replaced an unseen change, or whether
+// this is unknown because Nomad has not shown the result yet. Until Nomad has shown the result, and
+// a replaced change is restored, nothing else is registered over the job. After two of our
 // registrations in a row, nobody could tell which of them replaced the author's change.
 func (g *memory) MayHaveOverwritten() bool { return g.unverified() || g.overwrote }
 
 // unverified reports whether Nomad has not shown the result of our last registration yet.
 func (g *memory) unverified() bool { return g.assumed != nil && g.assumed == g.Job }
 
-// verifyLater remembers the job as Nomad should have it after a registration,
-// until an event shows the real one.
+// verifyLater remembers the job as Nomad should have it after a registration, until an event shows
+// the job as Nomad has it.
 func (g *memory) verifyLater(job *api.Job) {
 	if g.assumed = job; *job.JobModifyIndex == *g.Job.JobModifyIndex { // nothing changed, so no event will come
 		g.assumed = nil

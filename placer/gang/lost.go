@@ -15,8 +15,8 @@ import (
 )
 
 // WithLost returns the observation, changed to [Lost] if a gang of ours ended early and must start
-// again, as a whole or in part. A gang must start again if Nomad will not retry it, and either
-// members were stopped, or a member failed for a known cause and the job starts again as a whole
+// again, as a whole or in part. Nomad will not retry such a gang. Either members of the gang were
+// stopped, or a member failed for a known cause and the job starts again as a whole
 // ([Observed.startsAsAWhole]).
 func (st Observed) WithLost(w World) Observed {
 	if st.Nomad == Ended && st.lost(w) {
@@ -83,7 +83,7 @@ func (g *Lifecycle) requeueLost(w World) ([]Effect, bool) {
 	why, infra, times := reason.Reason{Kind: reason.MembersStopped}, false, g.Record.InfraFailures
 	until := w.Now()
 	if f := w.LastFailure(g.Job); f != nil {
-		why, infra, until = reason.Unread(f.Reason), f.Cause == failure.Infrastructure, f.At // perhaps no placer has run since
+		why, infra, until = reason.Unread(f.Reason), f.Cause == failure.Infrastructure, f.At // the run ended with this failure, even if no placer has run since
 	}
 	if g.ranFor(steadyAfter, until) {
 		times = 0
@@ -100,7 +100,7 @@ func (g *Lifecycle) requeueLost(w World) ([]Effect, bool) {
 		r, said = &late, append(said, g.log(Warn, "giving up", "reason", late.GivenUp))
 	}
 	switch {
-	case !r.GivenUp.IsZero(): // Nomad calls the job dead for good
+	case !r.GivenUp.IsZero(): // the placer does nothing more for the job
 		return append(said, WriteRecord{*r}), false
 	case infra && r.CountedFor != *g.Job.JobModifyIndex:
 		lost := *g.Record

@@ -34,15 +34,16 @@ const (
 // again, by reverting or starting the job. But then v equals an earlier version.
 //
 // Nomad sets the submit time of a version when it checks the registration, just before it writes
-// the version (seen on 1.11.3). If v was submitted before one of the versions that it follows, it
-// was written late, over that version. Then nobody reverted the job, even if v equals an earlier
-// version because two placers decided the same. If the times are further apart than writeTime,
-// somebody set Nomad's clock in between, and the times prove nothing.
+// the version (seen on 1.11.3). If v was submitted before a version with a lower number, Nomad
+// wrote v late, over that version. In this case nobody reverted the job, even if v equals an
+// earlier version because two placers made the same decision. If the two times are further apart
+// than writeTime, somebody set Nomad's clock in between, and the times prove nothing.
 //
 // If a deployment fails, Nomad itself can restore an earlier version (auto_revert), including its
-// submit time (seen on 1.11.3). No other two versions share a submit time. While Nomad restores a
-// version, it can drop the original, if the original is the oldest version. So v is also a restored
-// version if it is stable and was submitted before all versions with the same request.
+// submit time (seen on 1.11.3). Apart from a restored version and its original, no two versions
+// have the same submit time. While Nomad restores a version, it can drop the original, if the
+// original is the oldest version. So v is also a restored version if it is stable and was submitted
+// before all versions with the same request.
 //
 // If our registration brings back a purged job, the job looks like a new one, because Nomad keeps
 // no earlier version of it, and isLostUpdate does not notice. The placer that made the registration
@@ -228,8 +229,8 @@ func ours(job *api.Job) bool {
 }
 
 // mustLookBack reports whether a registration may have overwritten the author's change without this
-// placer's knowledge. This registration can be an earlier placer's, or one of this placer that it
-// did not recognize.
+// placer's knowledge. This registration can be an earlier placer's, or a registration of this
+// placer that this placer did not recognize.
 func (g *memory) mustLookBack() bool {
 	return !g.lookedBack && !g.overwrote && !g.unverified() && len(g.Pins.Groups) > 0 && *g.Job.Version >= 2 &&
 		(g.Record == nil || g.Record.JobModifyIndex != *g.Job.JobModifyIndex || g.Record.Unverified)

@@ -14,8 +14,8 @@ import (
 )
 
 // NeedsAll reports whether the members need each other. Members of a batch job need each other
-// unless its author says otherwise. Members of a service need each other only if its author says
-// so.
+// unless its pal_on_failure is "member". Members of a service need each other only if its
+// pal_on_failure is "gang".
 func (st Observed) NeedsAll() bool {
 	h, err := rewrite.ParseHints(st.Job)
 	if *st.Job.Type == api.JobTypeService {

@@ -26,8 +26,7 @@ type position struct {
 	index uint64 // JobModifyIndex of the job for which it was computed
 	since time.Time
 	gpus  int
-	// record is the gang's record from before its author edited it after a
-	// requeue.
+	// record is the record that the gang had when its author edited the requeued job.
 	record *Record
 }
 
@@ -67,7 +66,7 @@ func (g *Lifecycle) findPosition(World) ([]Effect, bool) {
 			found.since, found.record = r.Submitted, r
 		}
 	}
-	// Nomad keeps only some versions; this placer may remember more.
+	// Nomad keeps only some versions, so this placer may remember an earlier time.
 	if first.cut && had.index != 0 && found.gpus <= had.gpus && had.since.Before(found.since) {
 		found.since, found.record = had.since, had.record
 	}

@@ -33,8 +33,9 @@ func (g *Lifecycle) askAgain(w World) ([]Effect, bool) {
 	return []Effect{g.log(Info, "the author requests more members than the pins have GPUs for"), Register{Why: ToAsk, Job: rewrite.Gate(rewrite.Author(g.Job))}}, false
 }
 
-// runsOn reports whether the same members run as before the last registration: since then, no
-// member was placed, failed, or ended for an unknown version (walk 21853).
+// runsOn reports whether the same members run as before the last registration. It returns false if,
+// since this registration, a member was placed, failed, or ended for an unknown version (walk
+// 21853).
 func (g *Observed) runsOn(w World) bool {
 	return !slices.ContainsFunc(w.Allocs(g.Key), func(a *cluster.Alloc) bool {
 		return a.PlacedFor(g.Job) || a.Failed() && a.ModifyIndex > *g.Job.JobModifyIndex || a.FinishedUnheard(g.Job)
@@ -191,7 +192,7 @@ func (g *Lifecycle) change(e Event, w World) []Effect {
 		return nil
 	}
 	g.asks, g.read.room = false, &room
-	// From here on, the queue counts the new request, so other jobs can use the quota that the
+	// From now on, the queue counts the new request, so other jobs can use the quota that the
 	// change frees.
 	g.edited = true
 	es := g.runInQueue(nil, w)

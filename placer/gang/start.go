@@ -90,7 +90,7 @@ func (g *memory) cameAbout(o Observation, b Book) (out []Effect, ours bool) {
 	i := slices.IndexFunc(all, func(s Start) bool {
 		return slices.Equal(s.Pins.GPUs(), o.Pins.GPUs()) && slices.Equal(s.Pins.Nodes(), o.Pins.Nodes())
 	})
-	if i < 0 { // if one of ours is unanswered, another placer's start came first
+	if i < 0 { // if a start of this placer is unanswered, another placer's start came first
 		return nil, len(all) > 0
 	}
 	s := all[i]

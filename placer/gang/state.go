@@ -101,8 +101,8 @@ type Observed struct {
 	// disconnected node ([cluster.Alloc.LeftBehind]), because nobody waits for their end. If only
 	// some groups have a gate, Members has no members of the other groups.
 	Members []*cluster.Alloc
-	// Want counts the job's members with GPUs. Of these, Have counts those that run or have
-	// succeeded, and Live those that run.
+	// Want counts the job's members with GPUs. Have counts those of them that run or have
+	// succeeded. Live counts those that run.
 	Want, Have, Live int
 	// Misplaced: a member runs on a GPU or node that the pins do not name, or on fewer GPUs than it
 	// requested (Nomad before 1.11.1, hashicorp/nomad#18364). Misplaced is also set if a member
@@ -125,7 +125,7 @@ func Observe(s *cluster.State, job *api.Job) Observed {
 	st := Observed{Key: cluster.KeyOf(job), Job: job}
 	pins, pinned := rewrite.Pinned(job)
 	st.Pins = pins
-	names, wanted, live := map[string][]string{}, gpusPerMember(job), false // names are those of allocations, by group
+	names, wanted, live := map[string][]string{}, gpusPerMember(job), false // names are the names of allocations, by group
 	gated, past, placed := rewrite.Gated(job), false, false
 	open, as := rewrite.OpenGroups(job), s.AllocsOf(st.Key)
 	for _, a := range as {
@@ -199,7 +199,7 @@ func misplaced(a *cluster.Alloc, mode rewrite.Mode, gp rewrite.GroupPins, wanted
 		return !slices.Contains(gp.Nodes, a.Node)
 	}
 	return slices.ContainsFunc(a.GPUs, func(id string) bool {
-		_, found := slices.BinarySearch(gp.GPUs, id) // the placer sorts the GPUs, authors may not
+		_, found := slices.BinarySearch(gp.GPUs, id) // the placer sorts the GPUs, but pins that an author wrote may be unsorted
 		return !found && !slices.Contains(gp.GPUs, id)
 	})
 }

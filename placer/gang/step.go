@@ -41,8 +41,8 @@ func (g *Lifecycle) Step(e Event, w World) []Effect {
 	return todo
 }
 
-// vouch notes in a record whether its registration was verified. If not, the next placer checks the
-// registration (walk 8502027).
+// vouch notes in a record whether the job's last registration is verified. If it is not, the next
+// placer checks the registration (walk 8502027).
 func (g *memory) vouch(e Effect) Effect {
 	switch e := e.(type) {
 	case SaveRecord:
@@ -64,9 +64,9 @@ func ignore(*Lifecycle, Event, World) []Effect { return nil }
 // observe applies what Nomad shows. A gang that is not, or no longer, ours
 // leaves the queue.
 //
-// A new JobModifyIndex means that somebody registered the job: we did, if an unanswered start
-// succeeded, else its author. The gang then forgets the earlier version, above all the delay after
-// failures, because the author may have fixed the cause.
+// A new JobModifyIndex means that somebody registered the job. If an unanswered start has
+// succeeded, we registered the job; otherwise its author did. The gang then forgets the earlier
+// version, above all the delay after failures, because the author may have fixed the cause.
 func (g *Lifecycle) observe(e Event, w World) []Effect {
 	o, now := e.(Observation), w.Now()
 	changed := g.Job == nil || *g.Job.JobModifyIndex != *o.Job.JobModifyIndex
@@ -85,8 +85,8 @@ func (g *Lifecycle) observe(e Event, w World) []Effect {
 		g.RetryAt = time.Time{} // the delay of an earlier retry does not apply
 	}
 	// The author registered the job again meanwhile. Without a gate Nomad keeps its members running
-	// or reruns them, even if they were told to stop. Behind the author's gate they keep running if
-	// they were not told to stop yet.
+	// or reruns them, even members that were told to stop. Behind the author's gate, members keep
+	// running if they were not told to stop yet.
 	runsOn := o.Nomad == Starting || o.Nomad == Running || (o.Nomad == Resubmitted && g.stop != nil && !g.stop.requested)
 	if changed && g.stop != nil && g.stop.gated && runsOn {
 		g.stop, g.Held = nil, nil

@@ -19,8 +19,9 @@ import (
 
 // How a gang is stopped, to make room, to move or to be requeued. The gang's record is written
 // ([WriteRecord]), the gate is registered, the members are told to stop, and all members end
-// ([Lifecycle.hasStopped]). Until its stop is complete, the gang holds all its GPUs (Held), also
-// those of members that have ended, because the queue waits for all of these GPUs together.
+// ([Lifecycle.hasStopped]). Until its stop is complete, the gang holds all its GPUs (Held),
+// including the GPUs of members that have ended, because the queue waits for all of these GPUs
+// together.
 //
 // If a node goes down before the gang has stopped, Nomad reports the members on this node as lost.
 // Lost members no longer count as dying, so the gang has stopped as if they had ended. The ledger
@@ -163,7 +164,7 @@ func (g *Lifecycle) closed(w World) []Effect {
 	return nil
 }
 
-// holdTarget reserves the GPUs of a gang's new size, besides those that it has.
+// holdTarget reserves the GPUs of a gang's new size, in addition to the GPUs that the gang has.
 func (g *Lifecycle) holdTarget(w World) []Effect {
 	g.Held = w.GPUIDs(slices.Concat(w.Holds(g.Key), g.stop.target.GPUs()))
 	return []Effect{Keep{*g.stop.target}}
@@ -177,7 +178,7 @@ func (g *Observed) stopMembers() Effect {
 	return StopMembers{ids}
 }
 
-// recordStopRequest records that some or all members were told to stop. Nomad stops them,
+// recordStopRequest records that some or all members were told to stop. Nomad stops these members,
 // whatever is registered now.
 func (g *Lifecycle) recordStopRequest() {
 	if g.stop != nil {
@@ -186,7 +187,8 @@ func (g *Lifecycle) recordStopRequest() {
 }
 
 // cancelStop handles a failed step of stopping the gang. If the gate is not registered yet, the
-// gang keeps running: its former record is restored and the queue is told.
+// gang keeps running: its former record is restored, and the queue learns that the gang is not
+// stopped.
 func (g *Lifecycle) cancelStop(step Effect, err error) (out []Effect) {
 	_, unwritten := step.(WriteRecord)
 	s := g.stop
@@ -210,9 +212,9 @@ func (g *Lifecycle) cancelStop(step Effect, err error) (out []Effect) {
 	return out
 }
 
-// stopOrGoOn continues an interrupted stop: the gate is registered and members still run.
+// stopOrGoOn continues an interrupted stop, in which the gate is registered and members still run.
 // stopOrGoOn keeps a complete gang or a service running, unless this placer is stopping it or has
-// given it up. It stops an incomplete gang, which cannot work anyway.
+// given up on it. It stops an incomplete gang, which cannot work anyway.
 func (g *Lifecycle) stopOrGoOn(World) ([]Effect, bool) {
 	whole := g.Have >= g.Want || *g.Job.Type == api.JobTypeService
 	if g.stop == nil && whole && (g.Record == nil || g.Record.GivenUp.IsZero()) {

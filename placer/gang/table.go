@@ -7,7 +7,7 @@ package gang
 // by the end of the handling, after all answers.
 type handler struct {
 	do  func(*Lifecycle, Event, World) []Effect
-	say string // what it does, for docs/design/gang-states.md; "" if it does nothing
+	say string // what do does, for docs/design/gang-states.md; "" if do does nothing
 	to  []State
 }
 
@@ -20,7 +20,7 @@ type duty struct {
 	// always: the duty is also due while the gang backs off after a failure.
 	always bool
 	// registers: the duty changes the job. Such duties wait until Nomad has shown the result of our
-	// last registration, and until an overwritten change of the author's is restored.
+	// last registration, and until an overwritten change by the author is restored.
 	registers bool
 	to        []State
 	// common: the duty is due in nearly all states.
