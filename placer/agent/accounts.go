@@ -24,7 +24,7 @@ import (
 type History struct {
 	// Database is the path of an SQLite file, or an address postgres://…
 	Database string `hcl:"database"`
-	// Retention is how long the agent keeps individual runs, 400 days by default. It keeps the
+	// Retention is how long the agent keeps individual runs, 400 days by default. The agent keeps
 	// daily sums forever.
 	Retention string `hcl:"retention,optional"`
 }
@@ -42,7 +42,8 @@ func (h *History) retention() (time.Duration, error) {
 }
 
 const (
-	// accountEvery is the interval at which the placer's snapshot is compared with the database.
+	// accountEvery is the interval at which the agent writes the placer's snapshot to the database,
+	// if it is new.
 	accountEvery = time.Second
 	// accountAgain is the longest pause before a failed database is tried again.
 	accountAgain = time.Minute
@@ -250,7 +251,7 @@ func filterOf(q url.Values) (f accounting.Filter, err error) {
 // MostRuns is the maximum number of runs in one answer.
 const MostRuns = 100_000
 
-// serveRuns lists runs of jobs, the last submitted first:
+// serveRuns lists runs of jobs, the latest submission first:
 //
 //	GET /v1/runs?namespace=&user=&class=&model=&state=&job=<beginning>&since=&until=&limit=
 func (s *server) serveRuns(w http.ResponseWriter, r *http.Request) {

@@ -86,7 +86,7 @@ func (a *Admission) Review(job *api.Job, queues cluster.BatchQueues, children bo
 		}
 		return r
 	}
-	if why := queues.Refusal(full); why != nil { // the job gets no gate; with a gate it is refused
+	if why := queues.Refusal(full); why != nil { // add no gate; refuse the job if it already has one
 		if rewrite.Gated(full) {
 			r.Errors = append(r.Errors, "nomad-pal: "+why.Error())
 		} else {
@@ -96,9 +96,9 @@ func (a *Admission) Review(job *api.Job, queues cluster.BatchQueues, children bo
 	}
 	wanted := a.wants(full)
 	if _, pinned := rewrite.Pinned(full); pinned || !wanted {
-		return r // the job has its GPUs already, or is not for the placer
+		return r // the job already has pins, or is not for the placer
 	}
-	if why := request.Takes(full); why != nil && request.Servable(full) == nil && !rewrite.Gated(full) { // a gate would hold up its other groups for no reason
+	if why := request.Takes(full); why != nil && request.Servable(full) == nil && !rewrite.Gated(full) { // a gate would hold up the job's other groups for no reason
 		r.warn(fmt.Sprintf("%v. The job is left to Nomad", why))
 		return r
 	}

@@ -10,9 +10,9 @@
 // A change must keep these rules:
 //
 //   - The agent's own token reads everything in Nomad. Each handler therefore checks the caller's
-//     token ([server.judged], [server.snapshotFor]) before it uses such data. It then removes what
-//     this caller may not see, with the value's method RedactedFor or with [caller.sees]. An
-//     answer that needs no token names no job, node, GPU, namespace or user.
+//     token ([server.judged], [server.snapshotFor]) before it uses such data. The handler then
+//     removes what this caller may not see, with the value's method RedactedFor or with
+//     [caller.sees]. An answer that needs no token names no job, node, GPU, namespace or user.
 //   - [server.handler] registers each route, and docs/reference/http-api.md lists it. A standby
 //     agent forwards a request to the active agent, unless [answersItself] accepts its path. Add a
 //     path to answersItself only if each agent, active or not, can answer it by itself.
@@ -267,8 +267,8 @@ func (a *Agent) notify(ctx context.Context, n *notifier) {
 }
 
 const (
-	// collectAfter is when [gcPercent] is set even if the placer has not rested. A standby agent
-	// has no placer that could rest.
+	// collectAfter is the time after which [gcPercent] is set even if the placer has not rested. A
+	// standby agent has no placer that could rest.
 	collectAfter = time.Minute
 	// rest is the pause after which the placer counts as resting. Pauses within a burst of events
 	// are shorter than half of rest.

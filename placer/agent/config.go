@@ -141,7 +141,8 @@ type App struct {
 	Class string `hcl:"class"`
 }
 
-// Nomad configures how to reach Nomad. Missing values come from Nomad's environment variables.
+// Nomad configures how to reach Nomad. Values that are not set come from Nomad's environment
+// variables.
 type Nomad struct {
 	Address       string `hcl:"address,optional"`
 	Region        string `hcl:"region,optional"`
@@ -259,8 +260,8 @@ func suggestBlock(d *hcl.Diagnostic) {
 	}
 }
 
-// suggestPlace names the right block for a key in the wrong place. The parser knows the keys of
-// only one block at a time.
+// suggestPlace names the right block for a key in the wrong place. The parser itself cannot,
+// because it checks only one block at a time.
 func suggestPlace(d *hcl.Diagnostic) {
 	parts := strings.Split(d.Detail, `"`)
 	if d.Summary != "Unsupported argument" || len(parts) != 3 {

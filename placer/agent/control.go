@@ -31,7 +31,7 @@ type ControlRequest struct {
 	// By names the sender if Nomad has no access control. Otherwise the agent uses the token's
 	// name.
 	By string `json:"by,omitempty"`
-	// Priority replaces the job's own priority; 0 restores the job's own.
+	// Priority replaces the jobspec's priority; 0 restores the jobspec's priority.
 	Priority int `json:"priority,omitempty"`
 }
 
@@ -99,8 +99,8 @@ const mostPriority = 32766
 // errPriority is the error for a priority that Nomad refuses (job_max_priority).
 var errPriority = errors.New("Nomad refuses this priority")
 
-// submits fails if the caller could not register the current version of the job, with that priority
-// unless it is 0.
+// submits fails if the caller could not register the current version of the job with this priority.
+// If priority is 0, the job keeps its own priority.
 func (c *caller) submits(ctx context.Context, k cluster.JobKey, priority int) error {
 	if err := request.Addressable(k.ID); err != nil {
 		return fmt.Errorf("%w: %w", nomad.NoJob(k), err)

@@ -11,7 +11,7 @@ import (
 	"sync"
 )
 
-// followersAtOnce limits the requests that follow events or the stream.
+// followersAtOnce is the maximum number of requests that follow events or the stream.
 const followersAtOnce = 100
 
 // followers are the requests that follow events or the stream, the oldest first. If all places are

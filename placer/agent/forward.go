@@ -21,8 +21,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 )
 
-// forwardedBy is the header that a standby agent adds to a request that it forwards; it names that
-// agent. Such a request is not forwarded again, to prevent loops.
+// forwardedBy is the header that a standby agent adds to a request that it forwards, with its own
+// name. To prevent loops, no agent forwards such a request again.
 const forwardedBy = "X-Nomad-Pal-Forwarded-By"
 
 // answersItself reports whether each agent, active or not, answers the request itself, because the

@@ -14,14 +14,14 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
-// Health is the answer to /v1/health. Its status is 200 if the agent works or stands by, otherwise
-// 503.
+// Health is the answer to /v1/health. The HTTP status is 200 if the agent works or stands by,
+// otherwise 503.
 type Health struct {
 	// Leader: this agent is the active one. Ready: this agent has read the cluster.
 	Leader bool `json:"leader"`
 	Ready  bool `json:"ready"`
-	// Trouble is why the agent does not work. LastError is its last error while it is in trouble;
-	// only operators see it.
+	// Trouble is why the agent does not work. LastError is the agent's last error while the agent
+	// is in trouble; only operators see it.
 	Trouble   string    `json:"trouble,omitempty"`
 	LastError string    `json:"last_error,omitempty"`
 	At        time.Time `json:"last_cycle,omitzero"`

@@ -69,8 +69,8 @@ func (a *Agent) listen(file File) (*apiListener, error) {
 	return &apiListener{bounded(handler), l, a.log}, nil
 }
 
-// open listens. With bind_port = 0, it reuses the port from before the last reload if that port is
-// still free, because users have its address.
+// open starts to listen for the API. With bind_port = 0, it reuses the port from before the last
+// reload if that port is still free, because users have its address.
 func (a *Agent) open(h *HTTP) (l net.Listener, err error) {
 	if h.BindPort != nil && *h.BindPort == 0 && a.port != 0 {
 		l, err = net.Listen("tcp", h.at(a.port))

@@ -50,7 +50,7 @@ type idleGPU struct {
 	booked time.Time // end of the idle time that the history has; zero if it has none
 }
 
-// next returns the nodes to poll now: those with held GPUs that were polled least recently.
+// next returns the nodes to poll now: the nodes with held GPUs that were polled least recently.
 func (i *idleGPUs) next(held []query.Held, now time.Time) (nodes []string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -68,7 +68,7 @@ func (a *Agent) term(ctx context.Context, locks *api.Locks, ttl time.Duration, l
 	go func() { ended <- lead(leading) }()
 	for held := acquired; leading.Err() == nil; pause(leading, ttl/5) {
 		now := time.Now()
-		switch err := call(ctx, held.Add(2*ttl/3).Sub(now), locks.Renew); { // leaves a third of the ttl for lead to end
+		switch err := call(ctx, held.Add(2*ttl/3).Sub(now), locks.Renew); { // this timeout leaves a third of the ttl for lead to end
 		case err == nil:
 			held = now
 			a.holdLock(now.Add(ttl))

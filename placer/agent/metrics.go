@@ -34,7 +34,8 @@ type Metrics struct {
 	// Keys of Speeds and Rates are device group and application class, separated by a comma.
 	Speeds map[string]float64 `json:"gpus_model_speed" label:"device,app_class" help:"Measured rate of a GPU model's median GPU for an application class, relative to the cluster's fastest model."`
 	Rates  map[string]float64 `json:"gpus_model_rate" label:"device,app_class" help:"Measured rate of a GPU model's median GPU for an application class: TFLOP/s for A and B, GB/s for C, Gload/s (10⁹ gathers a second) for D."`
-	// Slowdown has the keys "chosen" and "packed". It is empty while no running gang has both.
+	// Slowdown has the keys "chosen" and "packed". It is empty while no running gang has both
+	// predictions.
 	Slowdown map[string]float64 `json:"gpus_predicted_slowdown" label:"placement" help:"Mean predicted slowdown of running gangs, weighted by GPUs: on the GPUs that the placer chose (chosen), and on those that packed placement would have chosen (packed). A gang on median GPUs of one node has 1."`
 	// PredictedGPUs is the number of GPUs of the gangs in Slowdown.
 	PredictedGPUs int                `json:"gpus_predicted" help:"GPUs of the gangs that gpus_predicted_slowdown covers."`

@@ -233,7 +233,7 @@ func (n *notifier) wants(e placer.Event) (placer.Event, bool) {
 }
 
 // run sends the events after the given ID until ctx ends. It returns the ID of the last event that
-// it has sent, given up or skipped.
+// it has sent, given up on or skipped.
 func (n *notifier) run(ctx context.Context, log *placer.EventLog, after uint64) uint64 {
 	for {
 		events, more := log.After(after)

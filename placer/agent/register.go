@@ -26,9 +26,9 @@ import (
 const submitTimeout = 5 * time.Second
 
 // serveRegister registers a gated job like Nomad's PUT /v1/jobs, and chooses its GPUs if it can
-// start at once. Request and answer are Nomad's own. The agent registers the job with the caller's
-// token, so Nomad decides whether the caller may register it. Status 503 means that nothing was
-// done.
+// start at once. Request and answer have the same form as in Nomad's API. The agent registers the
+// job with the caller's token, so Nomad decides whether the caller may register it. Status 503
+// means that nothing was done.
 func (s *server) serveRegister(w http.ResponseWriter, r *http.Request) {
 	var in api.JobRegisterRequest
 	done, ok := s.bodies.decode(w, r, &in)

@@ -45,8 +45,8 @@ type Sample struct {
 	Degraded    float64            `json:"degraded,omitempty"`
 	Outliers    map[string]float64 `json:"outliers,omitempty"`
 	Refused     int                `json:"refused,omitempty"` // jobs that cannot start now
-	// Chosen and Packed are the mean predicted slowdowns of running gangs with SlowdownGPUs GPUs in
-	// all.
+	// Chosen and Packed are the mean predicted slowdowns of running gangs. These gangs have
+	// SlowdownGPUs GPUs together.
 	Chosen       float64 `json:"slowdown_chosen,omitempty"`
 	Packed       float64 `json:"slowdown_packed,omitempty"`
 	SlowdownGPUs int     `json:"slowdown_gpus,omitempty"`
@@ -173,9 +173,9 @@ func uses(events []placer.Event) []Use {
 //	GET /v1/uses?node=<name>&node=…
 //	GET /v1/uses?job=<id>&namespace=<namespace>
 //
-// The agent derives this from the events that it keeps (see [server.serveEvents]), so earlier
-// placements are missing. A job that the caller may not see has no name in the
-// answer for nodes, and is missing in the answer for a job.
+// The agent derives the answer from the events that it keeps (see [server.serveEvents]), so earlier
+// placements are missing. A job that the caller may not see has no name in the answer for nodes,
+// and is missing in the answer for a job.
 func (s *server) serveUses(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	c, snapshot, ok := s.snapshotFor(w, r, (*caller).readsNodes)

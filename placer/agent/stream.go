@@ -24,7 +24,7 @@ import (
 )
 
 const (
-	// deltasKept is how many changes are kept for pages that reconnect: the changes of at least
+	// deltasKept is how many changes are kept for pages that reconnect. It is enough for at least
 	// half a minute. A page that was away for longer gets the whole state.
 	deltasKept = 32
 	// slowReader is the time limit for writing a message to a page; a slower page is disconnected.
