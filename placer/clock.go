@@ -38,7 +38,7 @@ func (c *clock) now() time.Time {
 	return c.at
 }
 
-// mostAhead is how far the clock may be ahead of the wall clock.
+// mostAhead is how far the clock can be ahead of the wall clock before the placer ends.
 const mostAhead = time.Minute
 
 // ErrClockSetBack ends [Placer.Run]. If the placer kept its old clock, windows would open and

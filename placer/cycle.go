@@ -84,9 +84,9 @@ func (p *Placer) cycleWithin(ctx context.Context) error {
 	return nil
 }
 
-// oldNews is the age from which a cycle's knowledge is too old for a decision. If a cycle has run
-// for longer, it first applies new events, once. While Nomad answered slowly, a job may have
-// started and been lost with its node. When the node is back, the job holds its GPUs again.
+// oldNews is the age from which a cycle's data is too old for a decision. If a cycle has run for
+// longer, it first applies new events, once. While Nomad answered slowly, a job may have started
+// and been lost with its node. When the node is back, the job holds its GPUs again.
 const oldNews = time.Second
 
 // catchUp brings the placer up to date with Nomad's state, and does what is due for each gang.
@@ -198,8 +198,8 @@ func (p *Placer) drop(k cluster.JobKey) {
 	delete(p.progress.of, k)
 }
 
-// pinsGrace is how long all pins reserve their GPUs after a placer has started. The placer before
-// it may have written pins that it did not record. After pinsGrace, the members of gangs with such
+// pinsGrace is how long all pins reserve their GPUs after a placer has started. The previous placer
+// may have written pins that it did not record. After pinsGrace, the members of gangs with such
 // pins have started.
 const pinsGrace = 30 * time.Second
 
@@ -263,8 +263,8 @@ func (p *journal) profileDue(now time.Time) *dueWrite {
 	}
 }
 
-// syncQueue makes each gang tell the queue what happened to it since the last cycle, and tells the
-// queue where each gang runs, according to the view.
+// syncQueue makes each gang tell the queue what happened to the gang since the last cycle, and
+// tells the queue where each gang runs, according to the view.
 func (p *Placer) syncQueue(ctx context.Context) {
 	others := false
 	for _, k := range p.m.View.TakeShifted() {

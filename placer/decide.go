@@ -25,7 +25,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// start is a decision to start a gang that is not yet committed.
+// start is a decision to start a gang. The start is not yet committed.
 type start struct {
 	t *model.Tracked
 	gang.Start
@@ -46,9 +46,9 @@ type start struct {
 }
 
 // decide asks the queue for its decisions and carries them out. Its loop carries out all decisions
-// except starts. It only prepares the starts, and marks their GPUs as taken in the view, so that
-// later decisions of the cycle do not use these GPUs. After the loop, decide commits several starts
-// at a time, because a commit takes Nomad milliseconds and changes only its own gang.
+// except starts. It only prepares the starts, and marks their GPUs as allocated in the view, so
+// that later decisions of the cycle do not use these GPUs. After the loop, decide commits several
+// starts at a time, because a commit takes Nomad milliseconds and changes only its own gang.
 func (p *Placer) decide(ctx context.Context, now time.Time) error {
 	starts := p.arrived(now)
 	actions := p.m.Queue.Decide(gang.QueueTime(now), p.m.View.Cluster)
@@ -185,7 +185,7 @@ func (p *Placer) commit(ctx context.Context, s *start) (err error) {
 		p.hooks.AfterCommit(s.t.Key)
 	}
 	if s.submission != nil {
-		s.submission.reply(s.submitted) // without waiting for the cycle's other jobs
+		s.submission.reply(s.submitted) // answer now, without waiting for the cycle's other jobs
 	}
 	s.index = resp.JobModifyIndex
 	return nil
@@ -242,7 +242,7 @@ func (p *core) registerStart(ctx context.Context, s *start, source *api.JobSubmi
 }
 
 // dryRun lets Nomad check constraints that the view does not model. If Nomad refuses the job,
-// dryRun finds out on which nodes, so that the gang can get other nodes.
+// dryRun finds out which nodes are unfit, so that the gang can get other nodes.
 func (p *core) dryRun(ctx context.Context, s *start) error {
 	why, err := p.refusal(ctx, s.Job)
 	if err != nil || why.IsZero() {

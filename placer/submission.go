@@ -101,7 +101,7 @@ func (p *Placer) enqueueSubmissions(ctx context.Context, now time.Time) {
 		}
 		p.joined = append(p.joined, s)
 		k := cluster.KeyOf(s.job)
-		if _, aside := p.m.IsolatedJobs[k]; aside { // not served once Nomad has it, either
+		if _, aside := p.m.IsolatedJobs[k]; aside { // the placer does not serve this job after its registration, either
 			continue
 		}
 		p.m.BeginJob(k)
@@ -110,7 +110,7 @@ func (p *Placer) enqueueSubmissions(ctx context.Context, now time.Time) {
 		}
 		job := asRegistered(s.job, now)
 		request, err := p.m.View.Request(job)
-		if err != nil || request.Hints.After != "" || p.m.Controls[k].Held != nil { // left to the next cycle
+		if err != nil || request.Hints.After != "" || p.m.Controls[k].Held != nil { // leave the job to the next cycle
 			continue
 		}
 		t := p.m.Add(k)

@@ -8,10 +8,10 @@
 // jobs' pins hold GPUs. It uses placer/rewrite to recognize what the placer wrote into jobs. It
 // sends no requests to Nomad.
 //
-// What must stay true when you change it: Objects in a State are replaced, never changed, because
-// clones share them. Maps are changed in place, so [State.Clone] copies each map, except the inner
-// maps of ByJob, which are copied before their next change. Each node passes through sanitize
-// before it enters a State. Each change of a job or of its allocations calls touch. Without this
-// call, the placer notices the change only when it next updates all jobs. At a full read,
-// [State.Next] or [State.Follow] must copy each field that Nomad's lists do not contain.
+// What must stay true when you change this package: Objects in a State are replaced, never changed,
+// because clones share them. Maps are changed in place, so [State.Clone] copies each map, except
+// the inner maps of ByJob, which are copied before their next change. Each node passes through
+// sanitize before it enters a State. Each change of a job or of its allocations calls touch.
+// Without this call, the placer notices the change only when it next updates all jobs. At a full
+// read, [State.Next] or [State.Follow] must copy each field that Nomad's lists do not contain.
 package cluster

@@ -59,8 +59,8 @@ func Ended(job *api.Job) bool {
 	return rewrite.Stopped(job) || (job.Status != nil && *job.Status == "dead")
 }
 
-// Template reports whether the job is parameterized or periodic. Such a job never runs, but Nomad
-// makes jobs from it that run.
+// Template reports whether the job is parameterized or periodic. Such a job never runs itself;
+// Nomad makes other jobs from it.
 func Template(job *api.Job) bool { return job.IsParameterized() || job.IsPeriodic() }
 
 // Need returns what one allocation of the group needs besides GPUs. It is the larger of two sums:

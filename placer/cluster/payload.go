@@ -60,7 +60,7 @@ type NodePayload struct {
 	HostNetworks, Links  ignored
 }
 
-// drainPayload is the deadline of a drain. A new node's client may also write this field.
+// drainPayload is the deadline of a drain. The client of a new node can also write this field.
 type drainPayload struct {
 	Deadline      time.Duration
 	ForceDeadline readableTime

@@ -492,10 +492,10 @@ func InstanceIDs(d *api.NodeDeviceResource) []string {
 // orphans one by one.
 func (n *noted) Orphans() []*Alloc { return byID(n.orphans) }
 
-// StaleVersions returns allocations whose version must be read. They have succeeded since their
-// job's last registration. They were created before this registration, or the job is gated. Nomad
-// may have updated them in place. Only their version, which events lack, shows whether they
-// succeeded for the job's current version.
+// StaleVersions returns allocations whose version must be read. These allocations have succeeded
+// since their job's last registration. They were created before this registration, or the job is
+// gated. Nomad may have updated them in place. Only their version, which events lack, shows whether
+// they succeeded for the job's current version.
 func (n *noted) StaleVersions() []*Alloc { return byID(n.staleVersions) }
 
 // noteStale updates orphans and staleVersions for the allocations of a job that has changed.

@@ -10,7 +10,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// reconnectWithin is how long a returning node may take to report its running tasks.
+// reconnectWithin is how long a node that has come back can take to report its running tasks.
 const reconnectWithin = 30 * time.Second
 
 // Reconnecting returns the GPUs, by instance id, of lost allocations on nodes that have just come
@@ -58,8 +58,8 @@ func (s *State) Unavailable(now time.Time) map[string]string {
 }
 
 // noteLost records an allocation that was lost on a node that is ready according to the state.
-// Nomad reports a lost node before its lost allocations. So either the node has come back, or it
-// was lost after the list of nodes was read and before the list of allocations was read.
+// Nomad reports a lost node before its lost allocations. So either the node has come back, or the
+// node was lost after the list of nodes was read and before the list of allocations was read.
 func (s *State) noteLost(a *Alloc) {
 	if n := s.Nodes[a.Node]; a.Client == api.AllocClientStatusLost && n != nil && n.Status == api.NodeStatusReady {
 		s.back[n.ID], s.purgeLikely = time.Time{}, true

@@ -57,7 +57,7 @@ func (v *Ledger) refresh() {
 }
 
 // refreshJobs updates the holdings of jobs that have changed, and of jobs whose reserved GPUs
-// differ between the present options and those before.
+// differ between the earlier and the present options.
 func (v *Ledger) refreshJobs(keys []cluster.JobKey, before Options) {
 	changed := make(map[cluster.JobKey]bool, len(keys))
 	for _, k := range keys {
@@ -133,7 +133,8 @@ func (v *Ledger) own(k cluster.JobKey) {
 	}
 }
 
-// replace replaces a job's holding.
+// replace sets a job's holding, and updates the owners of the GPUs and the free resources of the
+// nodes.
 func (v *Ledger) replace(k cluster.JobKey, h holding) {
 	old := v.wants[k]
 	for _, u := range old.gpus {

@@ -19,7 +19,7 @@ import (
 
 // Config is the configuration of a placer.
 type Config struct {
-	// Placement chooses GPUs for a gang.
+	// Placement is the policy that chooses the GPUs of a gang.
 	Placement pal.PolicyName
 	// Queue is the policy of the queue. Its field Placement is set from Config.Placement.
 	Queue    queue.Options

@@ -58,11 +58,11 @@ func (m *Model) Diagnose(a *cluster.Alloc) failure.Failure {
 
 // Try is a failed member, with the number of the try that it belongs to.
 type Try struct {
-	Try int `json:"try"` // number of the try, from 1, among those still known
+	Try int `json:"try"` // the try's number, from 1, among the tries that are still known
 	failure.Failure
 }
 
-// Tries returns the job's failed members that Nomad or the placer still knows. One try is
+// Tries returns the job's failed members of which Nomad or the placer still has data. One try is
 // everything that Nomad placed for one registration of the job, including Nomad's own rescheduling.
 // If the registration is unknown, a member belongs to the current try if it was placed before the
 // first member of that try ended. Failures before the job was purged and run again belong to

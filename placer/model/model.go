@@ -50,16 +50,17 @@ type Model struct {
 	Quarantine   map[string]failure.Quarantine
 	Windows      windowsInForce
 	Dependencies dependencyCache
-	// Controls are settings that people made for jobs, such as a hold; nil: not read yet.
+	// Controls are settings that people made for jobs, such as a hold; nil if they are not read
+	// yet.
 	Controls     map[cluster.JobKey]gang.Control
 	unanswered   map[cluster.JobKey][]unanswered // oldest first
 	IsolatedJobs map[cluster.JobKey]IsolatedJob
-	order        []*Tracked     // the jobs by key; rebuilt if its length differs
+	order        []*Tracked     // the jobs by key; rebuilt if it is not as long as Jobs
 	working      cluster.JobKey // see BeginJob
 
 	Profile  *profile.Profile
 	Imported []profile.Sample // measured elsewhere, see cluster.MergeSamples
-	// BuiltFrom is the node generation of the last profile.
+	// BuiltFrom is the node generation from which the last profile was built.
 	BuiltFrom uint64
 }
 
@@ -273,15 +274,16 @@ type dependencyCache struct {
 
 // Dependency is what is known about a job named in pal_after.
 type Dependency struct {
-	// Due is when to read the job from Nomad again; zero: at once.
+	// Due is when to read the job from Nomad again; zero means at once.
 	Due time.Time
-	// Heard is the index of the last change that an event reported; zero: no event. Nomad sends an
-	// event before it makes the change (seen on 1.11.3). Until Nomad returns the job with this
-	// index, Nomad's answers are outdated. The answer that there is no such job is outdated, too,
-	// unless the job was Purged.
+	// Heard is the index of the last change that an event reported; zero if no event reported a
+	// change. Nomad sends an event before it makes the change (seen on 1.11.3). Until Nomad returns
+	// the job with this index, Nomad's answers are outdated. The answer that there is no such job
+	// is outdated, too, unless the job was Purged.
 	Heard  uint64
 	Purged bool
-	// Finished is when the job succeeded; zero: it has not succeeded, and Why describes its state.
+	// Finished is when the job succeeded; zero if the job has not succeeded. Why then describes the
+	// job's state.
 	Finished time.Time
 	Why      reason.Reason
 }

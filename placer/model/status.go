@@ -57,7 +57,7 @@ type JobStatus struct {
 	User string `json:"user,omitempty"`
 	// Held reports whether somebody holds the job.
 	Held bool `json:"held,omitempty"`
-	// Priority is the job's priority in the queue: that of its jobspec, unless somebody has set
+	// Priority is the job's priority in the queue: the jobspec's priority, unless somebody has set
 	// another priority.
 	Priority int `json:"priority"`
 	// GPUs is how many GPUs the job has or requests. If these are parts of shared GPUs, each part

@@ -33,8 +33,9 @@ func (m *Model) ViewOptions(now time.Time) request.Options {
 	}
 }
 
-// runsOf returns the run-time history of a job's name with that many GPUs. The result stays fixed
-// while the job is in the queue, because the job's speeds must not change whenever a run ends.
+// runsOf returns the run times of earlier runs with the job's name and this number of GPUs. The
+// result stays fixed while the job is in the queue, because the job's speeds must not change
+// whenever a run ends.
 func (m *Model) runsOf(job *api.Job, gpus int) queue.PastRuns {
 	t := m.Jobs[cluster.KeyOf(job)]
 	if t != nil && t.Queued {

@@ -132,7 +132,7 @@ func (m *Model) WaitsOf(ws []queue.Wait, c *pal.Cluster) map[string]*Wait {
 			shown.why = w.Why().Over(away(m.View.LastingObstacles(t.Job)).Because...)
 		}
 		if t := m.ByID(w.Job); t != nil && w.Reason == reason.Next && !t.Trouble().IsZero() {
-			shown.why, shown.From, shown.To = t.Trouble(), 0, 0 // the job has been tried
+			shown.why, shown.From, shown.To = t.Trouble(), 0, 0 // a start of the job has failed
 		}
 		if w.Reason == reason.Locality { // the job does not take the GPUs that are free now
 			now := gang.QueueTime(m.Time)

@@ -162,7 +162,7 @@ func (w world) RoomForCanaries(g *gang.Lifecycle) (gang.Room, error) {
 }
 
 // CanariesBarred returns the tenant's limit that forbids the canaries in r on top of the GPUs that
-// the gang holds; no reason if no limit does.
+// the gang holds; no reason if no limit forbids them.
 func (m *Model) CanariesBarred(g *gang.Lifecycle, r request.Request) (wait queue.Wait, why reason.Reason) {
 	job := g.QueueJob(m.Cfg.RestartCost)
 	job.Gang, job.Least = r.Gang, 0

@@ -199,7 +199,7 @@ func (s facts) checkProfile() Check {
 	return Check{"profile", OK, found, ""}
 }
 
-// behind returns the nodes whose plugin uses a profile of another version than this one.
+// behind returns the nodes whose plugin uses a profile of another version than the given one.
 func (s facts) behind(version int64) (names []string) {
 	with, _ := s.gpusOn()
 	for _, n := range with {
@@ -231,8 +231,8 @@ func (s facts) checkUnprofiled() Check {
 	return Check{"measured gpus", OK, fmt.Sprintf("all %d", c.NumGPUs()), ""}
 }
 
-// checkGate finds nodes whose meta opens the gate. Such nodes accept gangs that the placer has not
-// placed.
+// checkGate finds nodes whose meta opens the gate. Such nodes accept members of gangs that the
+// placer has not placed.
 func (s facts) checkGate() Check {
 	var open []string
 	for _, n := range s.m.State.Nodes {

@@ -70,15 +70,15 @@ type Explanation struct {
 	// with it. The cost of a missing class comes from the table of neighbours.
 	NeighboursFrom map[pal.AppClass]string `json:"neighbours_from,omitempty"`
 
-	// Note has further facts that matter for the job, such as its priority or a quota; "; "
-	// separates them.
+	// Note has further facts that matter for the job, such as its priority or a quota, separated by
+	// "; ".
 	Note string `json:"note,omitempty"`
 	// Obstacles are the reasons why nodes cannot run a job that cannot start.
 	Obstacles []request.Obstacle `json:"obstacles,omitempty"`
-	// Submitted is when the job began to wait; zero if that is unknown.
+	// Submitted is when the job began to wait; zero if unknown.
 	Submitted time.Time `json:"submitted,omitzero"`
 	// Holders are the jobs that hold GPUs for which the job waits. Remedies are changes with which
-	// the job could start now, or could run at all if it cannot run on this cluster.
+	// a waiting job could start now, or with which a job that cannot run on this cluster could run.
 	Holders  *Holders        `json:"holders,omitempty"`
 	Remedies []reason.Reason `json:"remedies,omitempty"`
 	// Ask asks the user for an estimate if the run time of a waiting job is unknown, and describes
@@ -106,11 +106,12 @@ type Explanation struct {
 	pinned *api.Job
 	// NoGate reports whether the placer leaves the job to Nomad only because it has no gate.
 	NoGate bool `json:"no_gate,omitempty"`
-	// Behind reports whether the job is newer than the known state of the cluster.
+	// Behind reports whether the job is newer than the state of the cluster that the placer has
+	// read.
 	Behind bool `json:"-"`
 	// Leaving lists drained or disconnected nodes of the job's members, and its GPUs that are
-	// unhealthy or gone, each with what happens to the affected members. For a service it also
-	// lists windows that reserve its nodes now or within a day.
+	// unhealthy or gone, each with what happens to the affected members. For a service, Leaving
+	// also lists windows that reserve the service's nodes now or within a day.
 	Leaving []reason.Reason `json:"leaving,omitempty"`
 	// Members are sentences on how often Nomad has retried members, and what happened to missing
 	// members. Retry is how to get a missing member back if Nomad does not restart it.
@@ -118,9 +119,9 @@ type Explanation struct {
 	Retry   Retry           `json:"retry,omitempty"`
 	// Ran is the time when the last member ended, for a gang that ran and waits again.
 	Ran time.Time `json:"ran,omitzero"`
-	// StoppedWhy is why the placer stopped the job, if the placer did.
+	// StoppedWhy is why the placer stopped the job, if the placer stopped it.
 	StoppedWhy reason.Reason `json:"stopped_why,omitzero"`
-	// StoppedFor is the job (namespace/id) for which this job was stopped, if that is known.
+	// StoppedFor is the job (namespace/id) for which this job was stopped, if known.
 	StoppedFor string `json:"stopped_for,omitempty"`
 	// Deployment is the service's deployment, if it is active or has failed.
 	Deployment *Deployment `json:"deployment,omitempty"`
@@ -145,7 +146,7 @@ type Explanation struct {
 type Allocation struct {
 	ID     string   `json:"id"`     // the allocation's id
 	Group  string   `json:"group"`  // its task group
-	Node   string   `json:"node"`   // name of its node; the id if the placer does not know the node
+	Node   string   `json:"node"`   // name of its node; the node's id if the placer has not read the node
 	Status string   `json:"status"` // Nomad's client status, such as running
 	GPUs   []string `json:"gpus"`   // ids of its GPUs
 	// Version is the version of the job that the member runs, while a deployment is shown.
@@ -578,8 +579,8 @@ func (s *Snapshot) askNomad(ctx context.Context, e *Explanation, job *api.Job) {
 	case err != nil:
 		return
 	case len(found) == 0 && e.pinned != nil && refused != "":
-		// Does Nomad also refuse the job on the GPUs that the placer would choose? Without pins,
-		// Nomad may have given the GPUs of one group to another.
+		// Ask whether Nomad also refuses the job on the GPUs that the placer would choose. Without
+		// pins, Nomad may have given the GPUs of one group to another.
 		if resp, err := s.nomad.DryRun(ctx, e.pinned); err == nil && len(resp.FailedTGAllocs) > 0 {
 			e.State, e.Reason = gang.Waiting, reason.Reason{Kind: reason.NomadRefuses, Cause: refused}
 		}

@@ -25,7 +25,7 @@ type GPU struct {
 	Node   string `json:"node"`           // its node's name
 	Rack   string `json:"rack,omitempty"` // its node's rack, if known
 	NodeID string `json:"node_id"`        // its node's id
-	Index  int    `json:"index"`          // within the node, from 0
+	Index  int    `json:"index"`          // the GPU's number within its node, from 0
 	Device string `json:"device"`         // device group: vendor/type/name
 	// State is unhealthy, quarantined, allocated, unavailable or free: the first that applies.
 	State   model.GPUState `json:"state"`
@@ -236,8 +236,8 @@ type MapRack struct {
 	Nodes      []MapNode `json:"nodes"`
 }
 
-// MapNode is a node and how many GPUs it has. Names are unique: if several nodes have one name, all
-// but the first have the beginning of their id appended.
+// MapNode is a node with the number of its GPUs. Names are unique: if several nodes have one name,
+// all but the first have the beginning of their id appended.
 type MapNode struct {
 	Name string `json:"name"`
 	GPUs int    `json:"gpus"`
@@ -328,9 +328,9 @@ func (g GPU) RedactedFor(sees model.Sees, operator bool) GPU {
 	return g
 }
 
-// windowFor returns for whom a window is, with "others" in place of entries for namespaces that the
-// user may not see. An entry for a job of any namespace (*/job) is shown to operators only, because
-// everybody who may see a single namespace may see *, as in Nomad.
+// windowFor returns who may use a window's nodes, with "others" in place of entries for namespaces
+// that the user may not see. Only operators see an entry for a job of any namespace (*/job),
+// because everybody who may see a single namespace may see *, as in Nomad.
 func windowFor(sees model.Sees, operator bool, whom []string) (seen []string) {
 	for _, w := range whom {
 		if namespace, _, ofJob := strings.Cut(w, "/"); !sees(namespace) || namespace == "*" && ofJob && !operator {

@@ -30,7 +30,7 @@ const mostHolders = 20
 
 // Holder is a job that holds GPUs that a waiting gang could use.
 type Holder struct {
-	// Job is namespace/id.
+	// Job is the job that holds the GPUs, as namespace/id.
 	Job string `json:"job"`
 	// GPUs is how many of these GPUs the job holds.
 	GPUs int `json:"gpus"`
@@ -147,9 +147,9 @@ func (s facts) stopping(k cluster.JobKey) bool {
 	return ending
 }
 
-// holding returns what a holder requested; ok is false if that is unknown. A job that has ended
-// while its members are still stopping is no longer among the model's gangs, so holding reads its
-// request from the job again.
+// holding returns what a holder requested; ok is false if the request is unknown. A job that has
+// ended while its members are still stopping is no longer among the model's gangs, so holding reads
+// the request of such a job again.
 func (s facts) holding(k cluster.JobKey, stopping bool) (r request.Request, ok bool) {
 	if job := s.m.State.Jobs[k]; stopping && job != nil {
 		r, err := s.m.View.Request(job)
@@ -245,7 +245,8 @@ func (s facts) mayStart(t *model.Tracked, g pal.Gang) bool {
 }
 
 // priorityHelps reports whether the priority [tryPriority] would help a waiting job. It helps if
-// the job would overtake the job ahead of it, or could have a job stopped that holds GPUs.
+// the job would overtake the job ahead of it, or if the placer could then stop a job that holds
+// GPUs.
 func (s facts) priorityHelps(t *model.Tracked, w *model.Wait, h *Holders) bool {
 	if !s.m.Cfg.Queue.ByPriority() || *t.Job.Priority >= tryPriority {
 		return false

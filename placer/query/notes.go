@@ -50,7 +50,8 @@ func sizeInWords(s *queue.Size, st gang.State) string {
 	return fmt.Sprintf("elastic: the gang runs with %s (%d to %d allowed); it grows when GPUs come free that no waiting gang can use, if growing saves more time than it costs", members, s.Least, s.Most)
 }
 
-// noteWindows adds to the note which windows reserve GPUs that a waiting job could use, and why.
+// noteWindows adds to the note which windows reserve GPUs that a waiting job could use, and why the
+// job does not start on these GPUs.
 func (s facts) noteWindows(e *Explanation, t *model.Tracked) {
 	for _, k := range s.m.Queue.KeptFrom(gang.QueueTime(s.m.Time), t.Key.String()) {
 		said := fmt.Sprintf("window %s: %d GPUs are kept from %s to %s. ", k.Window, k.GPUs, model.Moment(k.From), model.Moment(k.To))
@@ -285,9 +286,9 @@ func userSentence(u queue.TenantUse, user string) string {
 	return fmt.Sprintf("user %s has %s in tenant %s", queue.ShownUser(user), strings.Join(most, " and "), u.Tenant)
 }
 
-// holding splits a tenant's GPUs into those that its jobs hold and those that they await (Awaited).
-// The queue counts both, because running jobs can have requested GPUs that they do not have yet,
-// for example for members that the author added to a service.
+// holding splits a tenant's GPUs into GPUs that its jobs hold and GPUs for which its jobs wait
+// (Awaited). The queue counts both, because running jobs can have requested GPUs that they do not
+// have yet, for example for members that the author added to a service.
 func holding(u *queue.TenantUse, held map[string]float64) {
 	has := 0.0
 	for _, namespace := range u.Namespaces {

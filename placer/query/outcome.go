@@ -20,11 +20,12 @@ import (
 type Outcome struct {
 	// Status is complete, failed, stopped, or at rest (its author has scaled it to zero).
 	Status string `json:"status"`
-	// At is when the last member ended; for a job that is stopped or at rest, when somebody stopped
-	// or scaled it. At is zero for other jobs if Nomad no longer has their allocations.
+	// At is when the last member ended. For a job that is stopped or at rest, At is when somebody
+	// stopped or scaled the job. For other jobs, At is zero if Nomad no longer has their
+	// allocations.
 	At time.Time `json:"at,omitzero"`
 	// Reason is what Nomad reports about the members: how many are complete, and the exit code or
-	// signal of a failed one.
+	// signal of a failed member.
 	Reason reason.Reason `json:"reason"`
 }
 
@@ -103,7 +104,7 @@ func membersSay(s *cluster.State, st gang.Observed) reason.Reason {
 		case !a.Member():
 		case a.Client != api.AllocClientStatusPending:
 			d.Run++
-		case a.Restarts() > 0: // Nomad's client is restarting a task of it
+		case a.Restarts() > 0: // Nomad's client is restarting a task of the member
 			d.Restarting++
 		case before[a.ID]:
 			d.Replacing++

@@ -73,7 +73,7 @@ func (s *Snapshot) plan(job *api.Job) (*Explanation, error) {
 	k := cluster.KeyOf(job)
 	now := s.m.Time.UnixNano()
 	planned := *job
-	if rewrite.Gated(job) { // run also adds the gate to groups that lack it
+	if rewrite.Gated(job) { // nomad-pal run also adds the gate to groups that lack it
 		planned = *rewrite.Gate(job)
 	}
 	planned.SubmitTime = &now
@@ -138,9 +138,9 @@ func Refused(job *api.Job) *Explanation {
 }
 
 // notServed reports whether the placer would not place the job, and if so, sets the reason. Either
-// run registers the job without a gate, or the job has no members, or it is a parameterized or
-// periodic job whose children the placer cannot place. If the placer can place the children,
-// notServed notes that the plan is for one child.
+// nomad-pal run registers the job without a gate, or the job has no members, or it is a
+// parameterized or periodic job whose children the placer cannot place. If the placer can place the
+// children, notServed notes that the plan is for one child.
 func (e *Explanation) notServed(job *api.Job, children bool) bool {
 	childless := request.Childless(job, children)
 	switch {

@@ -163,7 +163,7 @@ func missing(m *model.Model, t *model.Tracked, a *cluster.Alloc, retries bool) (
 	return reason.Reason{}, ""
 }
 
-// reschedules reports whether the group's members may be rescheduled at all.
+// reschedules reports whether Nomad can reschedule members of the group at all.
 func reschedules(job *api.Job, group string) bool {
 	g := job.LookupTaskGroup(group)
 	if g == nil || g.ReschedulePolicy == nil {

@@ -109,7 +109,7 @@ func alter(job *api.Job, key, value string) error {
 	return alterGroup(g, what, value)
 }
 
-// alterGroup changes what one of the groupKeys names.
+// alterGroup changes the property of a group that one of the groupKeys names.
 func alterGroup(g *api.TaskGroup, what, value string) error {
 	switch {
 	case what == "count":
