@@ -128,8 +128,8 @@ type followed struct {
 const followAll = 10 * time.Second
 
 // track updates the tracked jobs. Normally it updates only jobs that changed since the last cycle.
-// It updates all jobs after a full read, after the view was rebuilt, after the set of nodes that
-// can serve jobs has changed (the view's epoch), and every [followAll].
+// It updates all jobs every [followAll]. It also does so after a full read, after the view was
+// rebuilt, and after the set of nodes that can serve jobs has changed (the view's epoch).
 func (p *Placer) track(ctx context.Context) {
 	keys, mark, known := p.m.State.Touched(p.followed.mark)
 	now := followed{mark: mark, view: p.m.View, epoch: p.m.View.Epoch(), all: p.followed.all}

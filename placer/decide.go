@@ -275,8 +275,8 @@ func (p *core) refusal(ctx context.Context, job *api.Job) (reason.Reason, error)
 const mostDryRuns = 32
 
 // unfitNodes tries each chosen node by itself, and returns the names of the nodes on which Nomad
-// refuses the gang's members. It skips nodes that are known to be unfit. It returns no names if no
-// single node is the cause, or if Nomad did not answer for each node.
+// refuses the gang's members. It skips nodes that are known to be unfit. It returns no names if
+// Nomad accepts each node by itself, or if Nomad did not answer for each node.
 func (p *core) unfitNodes(ctx context.Context, s *start) (unfit []string) {
 	members := map[int]map[string]int{} // by node, then group
 	for _, m := range s.Placement.Members {

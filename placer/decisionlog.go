@@ -40,8 +40,8 @@ func inParallel(calls []call) {
 	}
 }
 
-// callsFor returns one call for each element of all: do with the element and its index. job returns
-// the job of an element, and is nil if the elements have no jobs.
+// callsFor returns one call for each element of all. The call runs do with the element's index and
+// the element. job returns the job of an element, and is nil if the elements have no jobs.
 func callsFor[T any](all []T, job func(T) cluster.JobKey, do func(int, T)) []call {
 	calls := make([]call, len(all))
 	for i, x := range all {

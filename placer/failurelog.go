@@ -119,9 +119,9 @@ func (h *failureLog) knows(a *cluster.Alloc) bool {
 	return a.ModifyIndex <= h.dropped || slices.ContainsFunc(h.failures, func(f failure.Failure) bool { return f.Alloc == a.ID })
 }
 
-// newestJudgeable returns those of the failures that trimFailures would keep. Only these failures
-// are judged. There can be more failures than fit when the first placer of a cluster starts, or
-// after its failure log was lost.
+// newestJudgeable returns the failures that trimFailures would keep. Only these failures are
+// judged. There can be more failures than fit when the first placer of a cluster starts, or after
+// its failure log was lost.
 func (h *failureLog) newestJudgeable(found []failure.Failure) []failure.Failure {
 	latest := failureLog{failures: found}
 	latest.trimFailures()

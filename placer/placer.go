@@ -79,7 +79,7 @@ type core struct {
 	clock     clock
 	backoffs  map[string]backoff
 	lastCycle time.Time
-	again     bool // the cycle has left work that is due at once
+	again     bool // the cycle has not done all work that is due at once
 	// unpublished is set if the last cycle made no snapshot because the last snapshot is too
 	// recent. changed is set if something has changed since the last snapshot.
 	unpublished, changed bool

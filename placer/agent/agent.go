@@ -63,8 +63,8 @@ type Agent struct {
 	// lockError is why the last attempt to acquire the lock failed; "" if it succeeded, or if
 	// another agent holds the lock.
 	lockError atomic.Pointer[string]
-	// lockUntil is the time until which, as far as this agent knows, no other agent can hold the
-	// lock.
+	// lockUntil is the time until which no other agent can hold the lock, counted from this agent's
+	// last renewal of the lock.
 	lockUntil atomic.Pointer[time.Time]
 	warnings  heartbeat.Warnings
 	followers followers

@@ -89,7 +89,8 @@ type Locality struct {
 	Classes   []LocalityClass `hcl:"class,block"`
 }
 
-// LocalityClass holds the penalties of one application class that differ from the general ones.
+// LocalityClass holds those penalties of one application class that differ from the general
+// penalties.
 type LocalityClass struct {
 	Name      string    `hcl:"name,label"`
 	Penalties penalties `hcl:",remain"`

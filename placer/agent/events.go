@@ -32,8 +32,8 @@ const (
 //
 // It returns the events after the given ID, or all of them, filtered by job, namespace and kind.
 // With follow=true it sends new events for a minute; then the client sends another request with the
-// last ID. With Accept: text/event-stream it sends server-sent events. Events in namespaces whose
-// jobs the token cannot list are left out. Events about GPUs require a token that can read the
+// last ID. With Accept: text/event-stream it sends server-sent events. The answer has no events of
+// namespaces whose jobs the token cannot list. Events about GPUs require a token that can read the
 // variable nomad-pal/failures. The agent keeps the last 5,000 events of its own placers in memory.
 func (s *server) serveEvents(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()

@@ -71,7 +71,7 @@ func (s *server) forward(w http.ResponseWriter, r *http.Request) error {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.Proxy = nil
 	defer transport.CloseIdleConnections()
-	cfg.TLSConfig.TLSServerName = "" // the configured name is that of Nomad's servers
+	cfg.TLSConfig.TLSServerName = "" // the configured name is the name of Nomad's servers
 	if err := api.ConfigureTLS(&http.Client{Transport: transport}, cfg.TLSConfig); err != nil {
 		return err
 	}

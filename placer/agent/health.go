@@ -26,7 +26,7 @@ type Health struct {
 	LastError string    `json:"last_error,omitempty"`
 	At        time.Time `json:"last_cycle,omitzero"`
 	// Warnings are problems of the agent, of Nomad and of its nodes, and failures of the placer
-	// that do not stop it from placing. They may name nodes and jobs of any namespace, so only
+	// that do not stop it from placing. Warnings can name nodes and jobs of any namespace, so only
 	// operators see them. Other callers see only how many warnings there are.
 	Warnings     []string `json:"warnings,omitempty"`
 	WarningCount int      `json:"warning_count,omitempty"`
@@ -71,7 +71,7 @@ func (a *Agent) health(now time.Time) Health {
 	return h
 }
 
-// hear adds a trouble or a warning if the agent could not write its heartbeat. silent is true if
+// If the agent could not write its heartbeat, hear adds a trouble or a warning. silent is true if
 // the heartbeat has been missing for so long that commands report that no placer is active.
 func (h *Health) hear(silent bool, err error) {
 	switch {

@@ -39,7 +39,7 @@ type apiListener struct {
 }
 
 // listen opens the API. If no port is configured and the default port cannot be opened, for example
-// because a second agent on the machine uses it, the agent runs without API.
+// because a second agent on the machine uses this port, the agent runs without API.
 func (a *Agent) listen(file File) (*apiListener, error) {
 	server, err := a.newServer(file)
 	if err != nil {
@@ -112,8 +112,8 @@ func (h *HTTP) published(at *net.TCPAddr) string {
 }
 
 // rejected returns why commands reject the certificate at the published address; nil if they accept
-// it, or if the operator chose the address, because a proxy with its own certificate may answer at
-// that address.
+// it. rejected also returns nil if the operator chose the address, because a proxy with its own
+// certificate may answer at such an address.
 func (h *HTTP) rejected(at *net.TCPAddr) error {
 	config, err := h.tls()
 	if err != nil || config == nil || h.Advertise != "" {

@@ -29,7 +29,8 @@ import (
 // server is the HTTP API under one configuration. It shows jobs and GPUs only to callers to whom
 // Nomad would show them: see [caller]. Each handler checks the caller's token before it uses data
 // that was read with the agent's own token. The health, activity, metrics, samples and admission
-// endpoints need no token, and name no jobs, nodes or GPUs to callers without one.
+// endpoints need no token, and their answers to callers without a token name no jobs, nodes or
+// GPUs.
 type server struct {
 	agent     *Agent
 	file      File
@@ -244,7 +245,7 @@ func (s *server) serveExplain(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, explanation{e, e.Headline(time.Now().In(zoneOf(r))), e.Next("")})
 }
 
-// zoneOf returns the time zone that the request names; UTC if the agent does not know it.
+// zoneOf returns the time zone that the request names; UTC if there is no such zone.
 func zoneOf(r *http.Request) *time.Location {
 	if zone, err := time.LoadLocation(r.URL.Query().Get("zone")); err == nil {
 		return zone
@@ -297,7 +298,7 @@ func (s *server) servePlan(w http.ResponseWriter, r *http.Request) {
 		err = s.sayUser(r.Context(), c, job)
 	}
 	if why, ok := invalid(err); ok {
-		if e := query.Refused(job); e != nil { // this explanation tells the author what to change
+		if e := query.Refused(job); e != nil { // this explanation shows the author what to change
 			writeJSON(w, http.StatusOK, e)
 			return
 		}

@@ -14,7 +14,7 @@ import (
 )
 
 // Several nodes can name the same GPU id. For example, a client was reinstalled and has a new node
-// id, while Nomad keeps the old node for a day; a card was moved to another machine; or a node
+// id, while Nomad keeps the old node for a day. Or a card was moved to another machine, or a node
 // names GPUs that it does not have. Each GPU counts once, for one owner. A ready node wins over a
 // node that is not ready. Among ready nodes, the node that named the GPU first wins. Among nodes
 // that already named the GPU when the placer started, the node that joined the cluster first wins.

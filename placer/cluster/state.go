@@ -65,7 +65,7 @@ func (a *Alloc) Live() bool {
 	return true
 }
 
-// Member reports whether the allocation runs or will run soon, and Nomad does not want to stop it.
+// Member reports whether the allocation runs or will run soon, and Nomad is not stopping it.
 func (a *Alloc) Member() bool { return a.Live() && a.Desired == api.AllocDesiredStatusRun }
 
 // Preempted reports whether Nomad has stopped the allocation for a job with a
@@ -148,7 +148,7 @@ type State struct {
 	kills  map[JobKey]time.Duration
 	// assumed holds jobs that the placer has registered but whose new form Nomad has not shown yet.
 	// The state has the form that the registration should have made. A full read reads these jobs
-	// again, whatever their index.
+	// again, even if their index has not changed.
 	assumed map[JobKey]bool
 	// earlier holds allocations that were live before the lists were read but are in no list.
 	earlier map[string]*Alloc
@@ -234,8 +234,9 @@ func (s *touched) touch(k JobKey) {
 	s.jobs = append(s.jobs, k)
 }
 
-// Touched returns the jobs that have changed since the mark, or whose allocations have, and a mark
-// of the current position. known is false if the mark comes from another State or is too old.
+// Touched returns the jobs that have changed, or whose allocations have changed, since the mark. It
+// also returns a mark of the current position. known is false if the mark comes from another State
+// or is too old.
 func (s *touched) Touched(since Mark) (keys []JobKey, now Mark, known bool) {
 	now = Mark{s, s.before + len(s.jobs), s.touches}
 	if since.of != s || since.at < s.before {

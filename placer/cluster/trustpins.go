@@ -16,9 +16,9 @@ import (
 //
 //   - The placer calls [State.Own] with the GPUs that it pinned or finds recorded. Pins that name
 //     any other GPU hold no GPUs, however often the job is registered.
-//   - A placer that has just started does not know yet which pins the placer before it wrote but
-//     did not record. So all pins count until the placer calls [State.OnlyOwnPins], a moment after
-//     its start.
+//   - A placer that has just started does not know yet which pins the previous placer wrote but did
+//     not record. So all pins count until the placer calls [State.OnlyOwnPins], a moment after its
+//     start.
 //   - A group's pins hold no more GPUs than its members need, and only GPUs on the nodes that the
 //     pins name. Pins do not hold a GPU that another job holds.
 

@@ -124,9 +124,9 @@ func (g *memory) keepPending(w World) ([]Effect, bool) {
 // nothing. The cause may be an unforeseen constraint, a GPU that somebody else took or that became
 // unhealthy, or a node that went down. repairOrRequeue takes the first possible of three actions.
 // It lets an elastic gang continue with fewer members. It lets the running members continue if they
-// do not need the missing ones. Or it adds nodes to pins that name a class. If no more nodes fit, a
-// gang with class pins waits, unless it has lost members that the other members need. In all other
-// cases, the whole gang is requeued.
+// do not need the missing members. Or it adds nodes to pins that name a class. If no more nodes
+// fit, a gang with class pins waits, unless it has lost members that the other members need. In all
+// other cases, the whole gang is requeued.
 func (g *Lifecycle) repairOrRequeue(w World) ([]Effect, bool) {
 	now := w.Now()
 	if g.Age(now) < w.ReadyTimeout() {
@@ -335,7 +335,7 @@ func (g *memory) recordReady(w World) ([]Effect, bool) {
 		return nothing() // some members are still ending
 	}
 	if w.Promised(g.Key) {
-		return []Effect{Again{}}, true // the view still counts both the decision's GPUs and those that Nomad chose
+		return []Effect{Again{}}, true // the view still counts both the decision's GPUs and the GPUs that Nomad chose
 	}
 	if r.Decision.Gang == "" {
 		g.reconstruct(w)
@@ -351,8 +351,8 @@ func (g *memory) recordReady(w World) ([]Effect, bool) {
 	return []Effect{SaveRecord{*r}}, true
 }
 
-// PlacedAgain returns the time when the first member of the present version was placed; zero if there
-// are no members, or if some were placed for an earlier version.
+// PlacedAgain returns the time when the first member of the present version was placed; zero if
+// there are no members, or if some members were placed for an earlier version.
 func (st Observed) PlacedAgain() (first time.Time) {
 	for _, a := range st.Members {
 		if !a.PlacedFor(st.Job) {

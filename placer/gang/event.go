@@ -75,9 +75,8 @@ type (
 	Preempt struct{ For string }
 	// Move is the queue's decision to move the gang to better GPUs.
 	Move struct{ To pal.Placement }
-	// Resize is the queue's decision that an elastic gang continues with the
-	// members of a placement: more than now, or fewer to make room for another
-	// job.
+	// Resize is the queue's decision that an elastic gang continues with the members of a
+	// placement: more members than now, or fewer members to make room for another job.
 	Resize struct {
 		To  pal.Placement
 		For string

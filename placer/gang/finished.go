@@ -149,8 +149,8 @@ func finishedVersions(job *api.Job, as []*cluster.Alloc, versions map[uint64]*ap
 }
 
 // leadsTo reports whether only our rewritings lead from version v to the present one. If a person
-// reverts to a version with pins, the restored version must run. leadsTo recognizes such a version,
-// because it equals an earlier version and was submitted after the members had finished.
+// reverts to a version with pins, the restored version must run. leadsTo recognizes such a restored
+// version because it equals an earlier version, and was submitted after the members had finished.
 func leadsTo(versions map[uint64]*api.Job, v uint64, last finish, job *api.Job) bool {
 	base, next := versions[v], versions[v+1]
 	if base == nil || next == nil {

@@ -163,8 +163,8 @@ type memory struct {
 	// stumbled is the type of the effect whose failure trouble describes.
 	stumbled string
 
-	// edited: the author changed the job while it was queued, and the queue does not know the
-	// change yet.
+	// edited: the author changed the job while it was queued, and the queue still has the earlier
+	// request.
 	edited bool
 	// assumed is the job as we registered it last, until Nomad shows the result. overwrote: that
 	// registration replaced a change that we had not seen. recreated: the job had been purged, and
@@ -244,8 +244,8 @@ func (g *memory) PastKnown() bool {
 }
 
 // Quiet reports whether the gang needs no attention until an event. Most gangs are quiet most of
-// the time. A running gang is quiet if it runs as it should, the queue knows it and its record is
-// written. A waiting gang is quiet if the queue knows its request.
+// the time. A running gang is quiet if it runs as it should, the queue has it as a running gang,
+// and its record is written. A waiting gang is quiet if the queue has its present request.
 func (g *Lifecycle) Quiet(b Book) bool {
 	if g.Nomad == Waiting {
 		dead := g.Job.Status != nil && *g.Job.Status == "dead"

@@ -114,7 +114,7 @@ func (g *Lifecycle) requeueLost(w World) ([]Effect, bool) {
 
 // placeStopped asks Nomad to place the stopped members of a dead job again, at once, because
 // garbage collection deletes dead jobs. The members' GPUs can bring the tenant above its limit.
-// Then the tenant gets no other GPUs until it is below its limit again.
+// While the tenant is above its limit, it gets no other GPUs.
 func (g *memory) placeStopped(w World) ([]Effect, bool) {
 	if w.Now().Sub(g.evaluatedAt) < evaluateAgain {
 		return nothing()

@@ -120,8 +120,8 @@ func firstAsked(job *api.Job, versions map[uint64]*api.Job) ask {
 	return ask{since: since}
 }
 
-// putBack reports whether a version is our restoration of an author's edit: the edit is two
-// versions older, and the version between is our start, which had replaced the edit.
+// putBack reports whether a version is our restoration of an author's edit. In this case the edit
+// is two versions older, and the version between is our start, which had replaced the edit.
 func putBack(versions map[uint64]*api.Job, v uint64) bool {
 	if v < 3 || versions[v] == nil || versions[v-1] == nil || versions[v-2] == nil || versions[v-3] == nil {
 		return false

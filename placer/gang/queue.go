@@ -248,7 +248,7 @@ func (g *Lifecycle) runsOnInQueue(e Event, w World) []Effect {
 	return g.staysInQueue(e, w)
 }
 
-// settle tells the queue that some members have succeeded.
+// settle tells the queue to keep the gang's place and size if some members have succeeded.
 func (g *memory) settle() []Effect {
 	if !g.Queued || g.Have <= g.Live {
 		return nil

@@ -14,10 +14,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// askAgain gates a complete gang whose author wants more members (nomad job scale, which keeps the
-// pins). The gang keeps running until all members fit, as if the author had registered the jobspec
-// with the new count. If the gang was smaller for a while, other jobs may hold GPUs that its pins
-// still name.
+// askAgain gates a complete gang whose author requests more members (nomad job scale, which keeps
+// the pins). The gang keeps running until all members fit, as if the author had registered the
+// jobspec with the new count. If the gang was smaller for a while, other jobs may hold GPUs that
+// its pins still name.
 func (g *Lifecycle) askAgain(w World) ([]Effect, bool) {
 	if g.stop != nil || g.Pins.Mode != rewrite.ModeGPU || g.Have == 0 || g.Live != g.Have {
 		return nothing()

@@ -73,8 +73,8 @@ func (g *memory) requeue() Effect {
 	return QueueRequeued{}
 }
 
-// refuseStart answers a start in a state in which the gang cannot start: it
-// gives the GPUs back and tells the queue.
+// refuseStart answers a start in a state in which the gang cannot start: it frees the start's GPUs,
+// and tells the queue that the start failed.
 func (g *memory) refuseStart(e Event, _ World) []Effect {
 	return []Effect{Release{g.Request.Gang, e.(Start).Placement}, g.requeue()}
 }

@@ -66,8 +66,8 @@ func States() []State {
 func (s State) Ours() bool { return s != Native && s != Template && s != Ended }
 
 // State returns the gang's state: what Nomad shows, refined by what the placer remembers. A placer
-// that has just started knows only what Nomad shows, so a gang that is completing or committing
-// looks as if it waited. The gang's GPUs count as allocated as long as its members live.
+// that has just started has only what Nomad shows, so a gang that is completing or committing looks
+// as if it waited. The gang's GPUs count as allocated as long as its members live.
 func (g *Lifecycle) State(b Book) State {
 	_, committing := g.pending.(Commit)
 	switch {
@@ -101,8 +101,8 @@ type Observed struct {
 	// disconnected node ([cluster.Alloc.LeftBehind]), because nobody waits for their end. If only
 	// some groups have a gate, Members has no members of the other groups.
 	Members []*cluster.Alloc
-	// Want counts the job's members with GPUs. Have counts those of them that run or have
-	// succeeded. Live counts those that run.
+	// Want counts the job's members with GPUs. Have counts the members with GPUs that run or have
+	// succeeded. Live counts the members with GPUs that run.
 	Want, Have, Live int
 	// Misplaced: a member runs on a GPU or node that the pins do not name, or on fewer GPUs than it
 	// requested (Nomad before 1.11.1, hashicorp/nomad#18364). Misplaced is also set if a member
@@ -120,7 +120,7 @@ type Observed struct {
 }
 
 // Observe reads what Nomad shows of a job: it counts the job's allocations and reads gate and pins.
-// Observe reports a lost gang as [Ended]; [Observed.WithLost] tells the two states apart.
+// Observe reports a lost gang as [Ended]; [Observed.WithLost] distinguishes the two states.
 func Observe(s *cluster.State, job *api.Job) Observed {
 	st := Observed{Key: cluster.KeyOf(job), Job: job}
 	pins, pinned := rewrite.Pinned(job)

@@ -27,9 +27,9 @@ import (
 // Lost members no longer count as dying, so the gang has stopped as if they had ended. The ledger
 // gives nobody the GPUs of a node that is down. So the claim of the gang that was to get these GPUs
 // lapses once the other members have ended, and the queue decides again. Until then the claiming
-// gang can start elsewhere. A member on a node that has only lost touch with Nomad (status unknown)
-// is left behind. Nothing waits for such a member, and nobody gets its GPUs until the node is back
-// ([cluster.Alloc.LeftBehind]).
+// gang can start elsewhere. A member on a node that is only disconnected from Nomad (status
+// unknown) is left behind. Nothing waits for such a member, and nobody gets its GPUs until the node
+// is back ([cluster.Alloc.LeftBehind]).
 
 // stopping is why and how far a gang is being stopped.
 type stopping struct {
@@ -43,7 +43,7 @@ type stopping struct {
 	before                     *Record
 	asked                      bool // by a person: see [Control]
 	recorded, gated, requested bool
-	// someDone: members had succeeded, and the queue may know only the other members. When the gang
+	// someDone: members had succeeded, and the queue may have only the other members. When the gang
 	// starts again, all its members start.
 	someDone bool
 }

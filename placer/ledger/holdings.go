@@ -14,11 +14,11 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Each job that holds or is promised GPUs has a holding (Ledger.wants). If only one job wants a
-// GPU, that job owns it. If several jobs want it (Ledger.rivals), [Ledger.first] chooses the owner.
-// Ledger.holds is the part of a job's holding that the job owns. refresh derives all holdings and
-// owners from the state; refreshJobs updates them for jobs that changed. A test checks that refresh
-// and refreshJobs give the same result.
+// Each job that holds or is promised GPUs has a holding (Ledger.wants). If only one job claims a
+// GPU, that job owns the GPU. If several jobs claim it (Ledger.rivals), [Ledger.first] chooses the
+// owner. Ledger.holds is the part of a job's holding that the job owns. refresh derives all
+// holdings and owners from the state; refreshJobs updates them for jobs that changed. A test checks
+// that refresh and refreshJobs give the same result.
 
 // holding is what one job has or is promised: GPUs, in ascending order, and resources of nodes.
 type holding struct {
@@ -156,7 +156,7 @@ func (v *Ledger) replace(k cluster.JobKey, h holding) {
 	}
 }
 
-// enter adds a job to the jobs that want a GPU. If several jobs want the GPU, a job that has it
+// enter adds a job to the jobs that claim a GPU. If several jobs claim the GPU, a job that has it
 // goes before a job that only has pins to it. Among equals, the lowest key goes first.
 func (v *Ledger) enter(u int, k cluster.JobKey) {
 	owner := v.owner[u]
@@ -171,7 +171,7 @@ func (v *Ledger) enter(u int, k cluster.JobKey) {
 	v.owner[u] = v.first(u, v.rivals[u])
 }
 
-// first returns the owner among the jobs that want a GPU.
+// first returns the owner among the jobs that claim a GPU.
 func (v *Ledger) first(u int, rivals []cluster.JobKey) cluster.JobKey {
 	return slices.MinFunc(rivals, func(a, b cluster.JobKey) int {
 		x, y := v.wants[a], v.wants[b]
@@ -185,7 +185,7 @@ func (v *Ledger) first(u int, rivals []cluster.JobKey) cluster.JobKey {
 	})
 }
 
-// leave removes a job from the jobs that want a GPU. The next rival, if any, then owns the GPU.
+// leave removes a job from the jobs that claim a GPU. The next rival, if any, then owns the GPU.
 func (v *Ledger) leave(u int, k cluster.JobKey) {
 	rest := slices.DeleteFunc(slices.Clone(v.rivals[u]), func(o cluster.JobKey) bool { return o == k })
 	v.owner[u] = cluster.JobKey{}
@@ -233,7 +233,7 @@ func (v *Ledger) holdingOf(k cluster.JobKey) holding {
 	return h
 }
 
-// Without frees what a job holds, except GPUs that other jobs also want. back undoes this. Callers
+// Without frees what a job holds, except GPUs that other jobs also claim. back undoes this. Callers
 // use Without to find out where else the job could run. owned are the freed GPUs.
 func (v *Ledger) Without(k cluster.JobKey) (owned []int, back func()) {
 	owned = slices.DeleteFunc(slices.Clone(v.holds[k]), func(u int) bool { return len(v.rivals[u]) > 0 || !v.Cluster.Taken(u) })
@@ -362,7 +362,8 @@ func promises(s *cluster.State, job *api.Job) []promise {
 func (v *Ledger) Holds(k cluster.JobKey) []int { return v.holds[k] }
 
 // TakeShifted returns the jobs that own other GPUs than at the last call. A job's GPUs can change
-// although the job does not, because GPUs are reserved for it, or because other jobs want its GPUs.
+// although the job does not, because GPUs are reserved for it, or because other jobs claim its
+// GPUs.
 func (v *Ledger) TakeShifted() []cluster.JobKey {
 	keys := v.shifted
 	v.shifted = nil

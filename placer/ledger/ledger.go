@@ -55,7 +55,7 @@ type Ledger struct {
 	owner   []cluster.JobKey           // per GPU: the job that holds it, or to which it is promised
 	holds   map[cluster.JobKey][]int   // owner, by job: GPUs in ascending order
 	wants   map[cluster.JobKey]holding // what each job holds or is promised
-	rivals  map[int][]cluster.JobKey   // for GPUs that several jobs want
+	rivals  map[int][]cluster.JobKey   // for GPUs that several jobs claim
 	free    []pal.Resources            // per node
 	seen    cluster.Mark               // up to where the ledger has read the state's changes
 	moved   []pal.Placement            // placements taken or released in Cluster since the last update

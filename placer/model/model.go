@@ -64,7 +64,7 @@ type Model struct {
 	BuiltFrom uint64
 }
 
-// New returns the model of a new placer, which knows nothing but the time.
+// New returns the model of a new placer, which has no data but the time.
 func New(cfg Config, now time.Time) (*Model, error) {
 	m := &Model{Cfg: cfg, Time: now, IsolatedJobs: map[cluster.JobKey]IsolatedJob{}, unanswered: map[cluster.JobKey][]unanswered{}, Dependencies: dependencyCache{Known: map[cluster.JobKey]Dependency{}}}
 	return m, m.Reset()
@@ -165,7 +165,7 @@ func (m *Model) HeldByNamespace() map[string]float64 {
 }
 
 // heldBy counts held GPUs by namespace and user. It counts the GPUs of all jobs that cannot be
-// read, and of those of the placer's jobs that chosen selects.
+// read, and of the placer's jobs that chosen selects.
 func (m *Model) heldBy(chosen func(*Tracked) bool) map[queue.Payer]float64 {
 	gpus := map[queue.Payer]float64{}
 	for _, t := range m.Sorted() {

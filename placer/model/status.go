@@ -168,7 +168,7 @@ func (m *Model) StatusOf(t *Tracked, waits map[string]*Wait) JobStatus {
 }
 
 // CanariesRun returns, as a reason, that canaries of a service's new version run beside the old
-// version; no reason if none do.
+// version; no reason if no canaries do.
 func CanariesRun(st gang.Observed) reason.Reason {
 	if !gang.HasCanaries(st.Job) {
 		return reason.Reason{}

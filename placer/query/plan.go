@@ -174,8 +174,8 @@ func (s facts) planRunning(e *Explanation, st gang.Observed, changed gang.Lifecy
 	}
 }
 
-// afterOthers adds to the explanation that a planned gang first waits for other jobs. plan does not
-// know when they finish, so it cannot predict a start.
+// afterOthers adds to the explanation that a planned gang first waits for other jobs. The end of
+// these jobs is unknown, so plan cannot predict a start.
 func (e *Explanation) afterOthers(keys []cluster.JobKey) {
 	if len(keys) == 0 {
 		return

@@ -117,8 +117,8 @@ func (t *trial) pair(all []remedy) []remedy {
 	return nil
 }
 
-// remedies returns changes that could help. Changes of the whole job come first, then those of each
-// group: first other models, then fewer resources.
+// remedies returns changes that could help. Changes of the whole job come first, then changes of
+// each group: first other models, then fewer resources.
 func (t *trial) remedies() (out []remedy) {
 	v, job := t.v, t.job
 	add := func(key, value, text string, args ...any) {
@@ -240,14 +240,15 @@ type Tradeoff struct {
 
 // thatMayStart keeps the tradeoffs with which a waiting job could start now, and those with which
 // it would not fit at all. thatMayStart drops the other tradeoffs, because with these the job would
-// need GPUs that are reserved for jobs ahead.
+// need GPUs that are reserved for jobs ahead of it.
 func (s facts) thatMayStart(t *model.Tracked, all []Tradeoff) []Tradeoff {
 	return slices.DeleteFunc(all, func(o Tradeoff) bool { return o.Choice != nil && !s.mayStart(t, o.gang) })
 }
 
-// tradeoffs returns the other application classes, and the smaller count, that would change what
-// the gang gets on the GPUs that are free now: whether it fits, on which GPUs, and how close
-// together they are. count is the -what-if key that sets the number of members.
+// tradeoffs returns the other application classes, and the smaller count, that would change the
+// gang's placement on the GPUs that are free now. A placement changes if the gang fits or no longer
+// fits, or gets other GPUs, or GPUs that are closer together. count is the -what-if key that sets
+// the number of members.
 func (s facts) tradeoffs(c *pal.Cluster, g pal.Gang, count string) (out []Tradeoff) {
 	find := func(g pal.Gang) (pal.Placement, bool) {
 		f, _, ok := s.m.Queue.Look(c, g)

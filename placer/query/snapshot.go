@@ -239,9 +239,9 @@ func (s *Snapshot) Warnings() []string {
 	return slices.Concat(s.Activity.Warnings, s.m.State.Queues.Warnings(), s.m.State.NodeWarnings(), s.m.Windows.Warnings())
 }
 
-// FindJob finds a job among the known ones by its id or a unique prefix. If none matches, it
-// returns the key of a job with exactly this id, because a job that has no GPUs or has ended is not
-// among the known ones.
+// FindJob finds a job among the known jobs by its id or a unique prefix. If no known job matches,
+// FindJob returns the key of a job with exactly this id, because known lacks jobs without GPUs and
+// ended jobs.
 func FindJob(known []cluster.JobKey, namespace, id string) (cluster.JobKey, error) {
 	var found []cluster.JobKey
 	for _, k := range known {
