@@ -128,8 +128,9 @@ type followed struct {
 const followAll = 10 * time.Second
 
 // track updates the tracked jobs. Normally it updates only jobs that changed since the last cycle.
-// It updates all jobs every [followAll]. It also does so after a full read, after the view was
-// rebuilt, and after the set of nodes that can serve jobs has changed (the view's epoch).
+// track updates all jobs every [followAll]. track also updates all jobs after a full read, after
+// the view was rebuilt, and after the set of nodes that can serve jobs has changed (the view's
+// epoch).
 func (p *Placer) track(ctx context.Context) {
 	keys, mark, known := p.m.State.Touched(p.followed.mark)
 	now := followed{mark: mark, view: p.m.View, epoch: p.m.View.Epoch(), all: p.followed.all}
@@ -219,7 +220,7 @@ func (p *Placer) distrustPins(now time.Time) {
 const profileAgain = 10 * time.Second
 
 // calibrate builds a profile from imported measurements and from the measurements that the nodes
-// publish. It returns only errors of ctx.
+// publish. calibrate returns only errors of ctx.
 func (p *Placer) calibrate(ctx context.Context, now time.Time) error {
 	if p.m.Profile == nil && now.Sub(p.profileReadAt) > profileAgain {
 		stored, err := store.In(p.nomad).Profile().Read(ctx)

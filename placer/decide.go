@@ -46,7 +46,7 @@ type start struct {
 }
 
 // decide asks the queue for its decisions and carries them out. Its loop carries out all decisions
-// except starts. It only prepares the starts, and marks their GPUs as allocated in the view, so
+// except starts. decide only prepares the starts, and marks their GPUs as allocated in the view, so
 // that later decisions of the cycle do not use these GPUs. After the loop, decide commits several
 // starts at a time, because a commit takes Nomad milliseconds and changes only its own gang.
 func (p *Placer) decide(ctx context.Context, now time.Time) error {
@@ -94,8 +94,8 @@ func (p *Placer) decide(ctx context.Context, now time.Time) error {
 }
 
 // changeAll offers new GPUs to running gangs whose authors have changed their request, within the
-// time budget of their namespaces. It runs after the queue's decisions, because waiting gangs go
-// first.
+// time budget of their namespaces. changeAll runs after the queue's decisions, because waiting
+// gangs go first.
 func (p *Placer) changeAll(ctx context.Context) {
 	for _, t := range p.m.Sorted() {
 		if !t.Asks() {
@@ -114,8 +114,8 @@ func (p *Placer) changeAll(ctx context.Context) {
 	p.m.EndJob()
 }
 
-// prepare returns a start with its pins and its reasons. Both follow from the cluster's state after
-// the earlier decisions of this cycle.
+// prepare returns a start with its pins and its reasons. Pins and reasons follow from the cluster's
+// state after the earlier decisions of this cycle.
 func (p *Placer) prepare(t *model.Tracked, f pal.Found, now time.Time) *start {
 	g, by := t.Request.Sized(len(f.Members)), f.By()
 	if by.Name == "" { // the placement was promised to the gang earlier
@@ -256,7 +256,7 @@ func (p *core) dryRun(ctx context.Context, s *start) error {
 }
 
 // refusal returns the group that Nomad's dry run refuses, with the cause, or the zero reason if the
-// dry run refuses no group. It also returns the zero reason if Nomad makes no dry runs for the
+// dry run refuses no group. refusal also returns the zero reason if Nomad makes no dry runs for the
 // placer's token. If Nomad does not place the members of such a gang, the gang is stopped after
 // gang_ready_timeout.
 func (p *core) refusal(ctx context.Context, job *api.Job) (reason.Reason, error) {
@@ -275,8 +275,8 @@ func (p *core) refusal(ctx context.Context, job *api.Job) (reason.Reason, error)
 const mostDryRuns = 32
 
 // unfitNodes tries each chosen node by itself, and returns the names of the nodes on which Nomad
-// refuses the gang's members. It skips nodes that are known to be unfit. It returns no names if
-// Nomad accepts each node by itself, or if Nomad did not answer for each node.
+// refuses the gang's members. unfitNodes skips nodes that are known to be unfit. unfitNodes returns
+// no names if Nomad accepts each node by itself, or if Nomad did not answer for each node.
 func (p *core) unfitNodes(ctx context.Context, s *start) (unfit []string) {
 	members := map[int]map[string]int{} // by node, then group
 	for _, m := range s.Placement.Members {

@@ -19,8 +19,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-// writes is the maximum number of registrations and records that are written at a time. It is above
-// 1 because Nomad's raft log writes several entries to disk at once.
+// writes is the maximum number of registrations and records that are written at a time. This number
+// is above 1 because Nomad's raft log writes several entries to disk at once.
 const writes = 16
 
 // inParallel starts the calls in order and runs at most writes of them at a time. If a call panics,
@@ -205,9 +205,9 @@ func (p *journal) writeRecord(ctx context.Context, r gang.Record) error {
 	return store.In(p.nomad).Decision(keyOfRecord(r)).Write(ctx, r)
 }
 
-// saveAll writes the remaining data when the placer ends. It takes two seconds at most, because an
-// agent that does not stop soon is killed. If a record is lost, only an explanation is lost,
-// because the decisions themselves are in the jobs.
+// saveAll writes the remaining data when the placer ends. saveAll takes two seconds at most,
+// because an agent that does not stop soon is killed. If a record is lost, only an explanation is
+// lost, because the decisions themselves are in the jobs.
 func (p *Placer) saveAll() {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()

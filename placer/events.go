@@ -78,8 +78,8 @@ type Event struct {
 // eventGPUs is the maximum number of GPUs that one event names.
 const eventGPUs = 256
 
-// EventLog keeps the last events in memory. It is safe for concurrent use. A nil EventLog keeps
-// nothing.
+// EventLog keeps the last events in memory. An EventLog is safe for concurrent use. A nil EventLog
+// keeps nothing.
 type EventLog struct {
 	mu      sync.Mutex
 	last    []Event // the oldest first
@@ -174,8 +174,8 @@ func stopText(t *model.Tracked) string {
 	return text + "; the gang starts again as a whole"
 }
 
-// foundSince returns when a job got into the state in which the placer first saw the job. It
-// returns zero if the placer saw the change itself, or if the time is unknown.
+// foundSince returns when a job got into the state in which the placer first saw the job.
+// foundSince returns zero if the placer saw the change itself, or if the time is unknown.
 func (p *core) foundSince(t *model.Tracked, was gang.State, e gang.Event) time.Time {
 	_, read := e.(gang.RecordRead)
 	switch f := p.m.World().LastFailure(t.Job); {

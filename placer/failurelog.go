@@ -23,7 +23,8 @@ const (
 	// failuresKept is the maximum number of stored failures.
 	failuresKept = 120
 	// failureLogBytes is the maximum size of the stored failures and, separately, of the stored
-	// quarantine. It is below store.Bytes because the names of a variable's items also need space.
+	// quarantine. failureLogBytes is below store.Bytes because the names of a variable's items also
+	// need space.
 	failureLogBytes = store.Bytes - 1<<10
 	// reasonBytes is the maximum length of a failure's reason, because a driver's message can be a
 	// page long.
@@ -36,7 +37,7 @@ const (
 // failureLog holds the stored failures and the quarantine.
 type failureLog struct {
 	failures []failure.Failure // oldest first
-	// dropped is Nomad's index of the last failure that is no longer stored. It is not a time,
+	// dropped is Nomad's index of the last failure that is no longer stored. dropped is not a time,
 	// because after a failure on a server whose clock is a year ahead, no failure would be recorded
 	// for a year.
 	dropped uint64
@@ -56,8 +57,8 @@ func ReadQuarantine(ctx context.Context, c *nomad.Client) (map[string]failure.Qu
 	return h.quarantine, err
 }
 
-// read reads the current quarantine. If it cannot be parsed, read sets an empty one and returns the
-// error.
+// read reads the current quarantine. If the quarantine cannot be parsed, read sets an empty
+// quarantine and returns the error.
 func (h *failureLog) read(ctx context.Context, c *nomad.Client, now time.Time) error {
 	kept, err := store.In(c).Quarantine().Read(ctx)
 	if err == nil || store.Unreadable(err) {
@@ -129,7 +130,7 @@ func (h *failureLog) newestJudgeable(found []failure.Failure) []failure.Failure 
 	return latest.failures
 }
 
-// note adds failures, oldest first, and their strikes against GPUs. It returns in spared the
+// note adds failures, oldest first, and their strikes against GPUs. note returns in spared the
 // strikes that the cap of the quarantine leaves out. known is further evidence. If a write fails,
 // the failures stay unknown, so the next cycle notes them again. note writes the quarantine before
 // the failures, because two strikes for the same failure count as one.
@@ -175,9 +176,9 @@ func (h *failureLog) withFailures(found []failure.Failure, known failure.Evidenc
 	return next, spared
 }
 
-// trimFailures drops failures until the rest fits. It drops the oldest failure of the namespace
-// with the most failures, so that one user's many failing jobs do not displace the failures of
-// others.
+// trimFailures drops failures until the rest fits. trimFailures drops the oldest failure of the
+// namespace with the most failures, so that one user's many failing jobs do not displace the
+// failures of others.
 func (h *failureLog) trimFailures() {
 	size, room, count := make([]int, len(h.failures)), failureLogBytes, map[string]int{}
 	for i, f := range h.failures {

@@ -128,9 +128,9 @@ type stream struct {
 // both to crash the placer at these points.
 type Hooks struct {
 	BeforeCommit, AfterCommit func(cluster.JobKey)
-	// Meter counts the placer's actions. If it is nil, nothing counts them.
+	// Meter counts the placer's actions. If Meter is nil, nothing counts them.
 	Meter *meter.Meter
-	// Events logs the placer's actions for people. If it is nil, nothing logs them.
+	// Events logs the placer's actions for people. If Events is nil, nothing logs them.
 	Events *EventLog
 	// Ledger receives the model before each decision, for tests.
 	Ledger func(*model.Model)
@@ -182,7 +182,7 @@ func newModel(cfg model.Config) (*model.Model, error) {
 // Vitals returns the vital signs of the loop in [Placer.Run].
 func (p *Placer) Vitals() heartbeat.VitalSigns { return p.vitals.Status() }
 
-// Run serves jobs until ctx ends. It returns ctx's error, or [ErrClockSetBack]. Errors from Nomad
+// Run serves jobs until ctx ends. Run returns ctx's error, or [ErrClockSetBack]. Errors from Nomad
 // are logged and retried at growing intervals.
 func (p *Placer) Run(ctx context.Context) error {
 	const slowest = 15 * time.Second
@@ -231,7 +231,7 @@ func (p *Placer) safely(ctx context.Context) (err error) {
 }
 
 // session serves jobs with one subscription to Nomad's events: it subscribes, reads everything, and
-// follows the events. Because it reads after subscribing, it misses no change.
+// follows the events. Because session reads after subscribing, it misses no change.
 func (p *Placer) session(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer p.awaitWrites()
@@ -288,7 +288,7 @@ type news int
 
 const (
 	_ news = iota // nothing
-	// progress means that a decision is being carried out. It needs no immediate cycle.
+	// progress means that a decision is being carried out. progress needs no immediate cycle.
 	progress
 	// change means that something else has happened.
 	change
@@ -377,8 +377,8 @@ func (p *Placer) eachSecond(ctx context.Context) news {
 // is due because an event is missing or unreadable.
 const resyncAfterMiss = 10 * time.Second
 
-// runCycle runs a cycle. It returns how urgent the next cycle is, and the time until which progress
-// is debounced.
+// runCycle runs a cycle. runCycle returns how urgent the next cycle is, and the time until which
+// progress is debounced.
 func (p *Placer) runCycle(ctx context.Context) (heard news, debounced time.Time, err error) {
 	if ctx.Err() != nil {
 		return 0, debounced, ctx.Err()

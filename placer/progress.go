@@ -28,8 +28,8 @@ import (
 
 // A job with pal_progress writes the finished part of its work to a file in its allocation
 // directory. In the background, the placer reads the file of the gang's first running member
-// through Nomad's client API, and reports the progress to the queue. It reads one batch of files at
-// a time, so a slow client delays only other progress reports.
+// through Nomad's client API, and reports the progress to the queue. The placer reads one batch of
+// files at a time, so a slow client delays only other progress reports.
 
 const (
 	// progressFile is the file's path relative to the allocation's directory. Tasks see the file as
@@ -82,7 +82,7 @@ func (r *progressReads) follow(t *model.Tracked, now time.Time) {
 }
 
 // firstMember returns the member whose file is read: in the first group with GPUs, the running
-// member with the lowest index. It returns nil if no member of this group runs.
+// member with the lowest index. firstMember returns nil if no member of this group runs.
 func firstMember(t *model.Tracked) (first *cluster.Alloc) {
 	for _, g := range t.Job.TaskGroups {
 		if rewrite.GPUsPerMember(g) == 0 {
@@ -149,8 +149,8 @@ func readProgress(ctx context.Context, c *nomad.Client, batch []progressRead) {
 	_ = reading.Wait() // the error of each file is in its progressRead
 }
 
-// takeProgress reports the progress in a batch to the queue. It ignores the file of a member if the
-// placer now reads the file of another member of the gang instead.
+// takeProgress reports the progress in a batch to the queue. takeProgress ignores the file of a
+// member if the placer now reads the file of another member of the gang instead.
 func (p *Placer) takeProgress(batch []progressRead) news {
 	p.progress.done = nil
 	now := p.tick()

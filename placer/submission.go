@@ -42,8 +42,8 @@ type submission struct {
 	// that registers the job or by the placer afterwards.
 	answer   chan submitted
 	answered bool
-	// gang is the tracked job until Nomad has the job, and nil afterwards. It is also nil for a job
-	// that cannot start at once, which is only registered with its gate.
+	// gang is the tracked job until Nomad has the job, and nil afterwards. gang is also nil for a
+	// job that cannot start at once, which is only registered with its gate.
 	gang *model.Tracked
 }
 
@@ -90,8 +90,8 @@ func (p *inbox) takeSubmissions() (some bool) {
 }
 
 // enqueueSubmissions puts submitted jobs into the queue, as if they had been registered with their
-// gates. It leaves out jobs that cannot start at once, for example because Nomad already has a job
-// with that id, or because the job cannot be served.
+// gates. enqueueSubmissions leaves out jobs that cannot start at once, for example because Nomad
+// already has a job with that id, or because the job cannot be served.
 func (p *Placer) enqueueSubmissions(ctx context.Context, now time.Time) {
 	came := p.arriving
 	p.arriving = nil
@@ -195,8 +195,8 @@ func (p *inbox) submissionRegistered(s *submission, r submitted, now time.Time) 
 	p.answer(s, r)
 }
 
-// registerWithGate handles a submitted job that could not be registered with its pins. It registers
-// the job with its gate, unless Nomad refused the author's registration.
+// registerWithGate handles a submitted job that could not be registered with its pins.
+// registerWithGate registers the job with its gate, unless Nomad refused the author's registration.
 func (p *inbox) registerWithGate(ctx context.Context, s *start, now time.Time) {
 	sub := s.submission
 	if s.refused {

@@ -25,8 +25,8 @@ const (
 	// wait for the next cycle, which follows at once.
 	namespaceBudget = 3 * time.Second
 	// slowAnswer is how long the work on one job may take. If a job takes longer, its namespace
-	// pauses for slowFactor times as long. It pauses for mostWait at most, because Nomad itself may
-	// be slow.
+	// pauses for slowFactor times as long. The namespace pauses for mostWait at most, because Nomad
+	// itself may be slow.
 	slowAnswer = time.Second
 	slowFactor = 2
 	mostWait   = 10 * time.Second

@@ -55,8 +55,8 @@ func (a *Admission) Validate() error {
 }
 
 // Review is the answer to an admission request, in the form that the json_patch_webhook mutator and
-// the webhook validator of the Nomad Admission Control Proxy expect. It has changes, warnings for
-// the author, and errors that refuse the job. Mutators before version 0.12 ignore errors, so
+// the webhook validator of the Nomad Admission Control Proxy expect. A Review has changes, warnings
+// for the author, and errors that refuse the job. Mutators before version 0.12 ignore errors, so
 // configure the endpoint as mutator and as validator.
 type Review struct {
 	Patch    []Patch  `json:"patch"`
@@ -264,8 +264,8 @@ func says(job *api.Job, key string) bool {
 	})
 }
 
-// serveAdmission answers admission requests. It needs no token, because the answer depends only on
-// the request, the configuration, and Nomad's batch queues.
+// serveAdmission answers admission requests. serveAdmission needs no token, because the answer
+// depends only on the request, the configuration, and Nomad's batch queues.
 func (s *server) serveAdmission(w http.ResponseWriter, r *http.Request) {
 	var request struct {
 		Job *api.Job `json:"job"`

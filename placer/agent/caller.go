@@ -201,8 +201,8 @@ func refuse(w http.ResponseWriter, err error) {
 	http.Error(w, text, status)
 }
 
-// publicError returns the error's text in a form that anybody may read. It replaces the text of
-// connection errors, because Nomad's address belongs only in the agent's own log.
+// publicError returns the error's text in a form that anybody may read. publicError replaces the
+// text of connection errors, because Nomad's address belongs only in the agent's own log.
 func publicError(err error) string {
 	var transport *url.Error
 	switch {

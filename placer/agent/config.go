@@ -158,8 +158,8 @@ type Nomad struct {
 	TLSServerName string `hcl:"tls_server_name,optional"`
 	SkipVerify    bool   `hcl:"skip_verify,optional"`
 	// RPCAddress has the RPC addresses of servers, host:port separated by commas. The placer needs
-	// them to place dispatched and periodic children. If it is "", the placer does not place
-	// children.
+	// them to place dispatched and periodic children. If RPCAddress is "", the placer does not
+	// place children.
 	RPCAddress string `hcl:"rpc_address,optional"`
 }
 
@@ -170,9 +170,9 @@ type HTTP struct {
 	CertFile    string `hcl:"cert_file,optional"`
 	KeyFile     string `hcl:"key_file,optional"`
 	ClientCA    string `hcl:"client_ca_file,optional"`
-	// AllowedHosts are further host names that the agent accepts. It always accepts localhost, the
-	// machine's own name, IP addresses, the hosts of bind_address and advertise, and the names in
-	// its certificate.
+	// AllowedHosts are further host names that the agent accepts. The agent always accepts
+	// localhost, the machine's own name, IP addresses, the hosts of bind_address and advertise, and
+	// the names in its certificate.
 	AllowedHosts []string `hcl:"allowed_hosts,optional"`
 	// Advertise is the address that is published in Nomad for the commands.
 	Advertise string `hcl:"advertise,optional"`

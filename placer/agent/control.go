@@ -186,8 +186,8 @@ func (c *caller) token(ctx context.Context) (*api.ACLToken, error) {
 const workloadIdentity = "workload identity"
 
 // identityOf returns the job of a workload identity, as namespace/id, or "" if the token is not a
-// workload identity. It does not check the token's signature, because Nomad has already accepted
-// the token.
+// workload identity. identityOf does not check the token's signature, because Nomad has already
+// accepted the token.
 func identityOf(token string) string {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {

@@ -125,7 +125,8 @@ func (s *server) unanswered(r *http.Request, agent string, at *url.URL, err erro
 }
 
 // untilSucceeded calls ended once an agent with another name is active, because an agent that
-// hangs, or whose machine is gone, does not close its connections. It returns when ctx ends.
+// hangs, or whose machine is gone, does not close its connections. untilSucceeded returns when ctx
+// ends.
 func (s *server) untilSucceeded(ctx context.Context, agent string, ended func()) {
 	for ctx.Err() == nil {
 		if now, err := s.activities.get(ctx); err == nil && now.Agent != "" && now.Agent != agent {

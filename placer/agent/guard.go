@@ -25,8 +25,8 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// answerWithin is the time limit for an answer. It is long, because the first snapshot of a large
-// cluster takes seconds.
+// answerWithin is the time limit for an answer. The limit is long, because the first snapshot of a
+// large cluster takes seconds.
 const answerWithin = 2 * time.Minute
 
 // bounded returns a server that bounds the time and memory that one connection may take.
@@ -49,8 +49,8 @@ func ended(next http.Handler, within time.Duration) http.Handler {
 }
 
 // guarded returns the API behind its guards. The guards refuse unknown host names, cross-origin
-// requests of browsers, and bodies that are not JSON. They also set security headers, and answer
-// 500 if a handler panics.
+// requests of browsers, and bodies that are not JSON. The guards also set security headers, and
+// answer 500 if a handler panics.
 func (s *server) guarded() (http.Handler, error) {
 	hosts, err := s.file.HTTP.hosts()
 	if err != nil {
@@ -61,7 +61,7 @@ func (s *server) guarded() (http.Handler, error) {
 	return gzhttp.GzipHandler(s.recovered(headers(hosts.only(h)))), nil
 }
 
-// recovered answers 500 if the handler of a request panics, and keeps serving. It drops the
+// recovered answers 500 if the handler of a request panics, and keeps serving. recovered drops the
 // snapshot, which the handler may have corrupted.
 func (s *server) recovered(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -177,8 +177,8 @@ func (i *idleGPUs) count(now time.Time) (n int) {
 	return n
 }
 
-// watchIdle polls the nodes of held GPUs, a few nodes at a time, while the agent is active. It
-// refreshes the list of held GPUs once a minute.
+// watchIdle polls the nodes of held GPUs, a few nodes at a time, while the agent is active.
+// watchIdle refreshes the list of held GPUs once a minute.
 func (a *Agent) watchIdle(ctx context.Context, client *nomad.Client) {
 	a.idle.heard(nil, nil, nil, time.Time{}) // what GPUs did while the agent was not active is unknown
 	reader := live.Reader{}

@@ -40,8 +40,8 @@ func (a *Agent) elect(ctx context.Context, c *nomad.Client, ha HA, lead func(con
 	return ctx.Err()
 }
 
-// term tries to acquire the lock, and if it succeeds, leads until the lock is lost or ctx ends. It
-// returns only errors of lead.
+// term tries to acquire the lock, and if it succeeds, leads until the lock is lost or ctx ends.
+// term returns only errors of lead.
 func (a *Agent) term(ctx context.Context, locks *api.Locks, ttl time.Duration, lead func(context.Context) error) error {
 	// Nomad's client uses this context only between its retries. Its requests use the context of
 	// the options.

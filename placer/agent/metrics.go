@@ -18,9 +18,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
-// Metrics is the answer to /v1/metrics. It names no job, node, GPU, namespace or user, so it needs
-// no token. Each field with a help text is also a Prometheus metric with the same name. The keys of
-// a map become the values of a label.
+// Metrics is the answer to /v1/metrics. Metrics names no job, node, GPU, namespace or user, so it
+// needs no token. Each field with a help text is also a Prometheus metric with the same name. The
+// keys of a map become the values of a label.
 type Metrics struct {
 	Leader    int     `json:"leader" help:"1 on the active agent, 0 on standby agents."`
 	GPUs      float64 `json:"gpus" help:"GPUs in the cluster. In all metrics that count GPUs, a part of a shared GPU counts as a fraction."`
@@ -34,7 +34,7 @@ type Metrics struct {
 	// Keys of Speeds and Rates are device group and application class, separated by a comma.
 	Speeds map[string]float64 `json:"gpus_model_speed" label:"device,app_class" help:"Measured rate of a GPU model's median GPU for an application class, relative to the cluster's fastest model."`
 	Rates  map[string]float64 `json:"gpus_model_rate" label:"device,app_class" help:"Measured rate of a GPU model's median GPU for an application class: TFLOP/s for A and B, GB/s for C, Gload/s (10⁹ gathers a second) for D."`
-	// Slowdown has the keys "chosen" and "packed". It is empty while no running gang has both
+	// Slowdown has the keys "chosen" and "packed". Slowdown is empty while no running gang has both
 	// predictions.
 	Slowdown map[string]float64 `json:"gpus_predicted_slowdown" label:"placement" help:"Mean predicted slowdown of running gangs, weighted by GPUs: on the GPUs that the placer chose (chosen), and on those that packed placement would have chosen (packed). A gang on median GPUs of one node has 1."`
 	// PredictedGPUs is the number of GPUs of the gangs in Slowdown.

@@ -87,7 +87,7 @@ func (a *Agent) notifiers(file File) (all []*notifier, err error) {
 	return all, nil
 }
 
-// notifier returns the block's notifier. It checks the block and reads its files.
+// notifier returns the block's notifier. notifier checks the block and reads its files.
 func (of Notify) notifier() (*notifier, error) {
 	n := &notifier{of: of, kinds: placer.NotifiedKinds}
 	if err := n.readFilters(); err != nil {
@@ -232,7 +232,7 @@ func (n *notifier) wants(e placer.Event) (placer.Event, bool) {
 	return e.RedactedFor(sees, func() bool { return false })
 }
 
-// run sends the events after the given ID until ctx ends. It returns the ID of the last event that
+// run sends the events after the given ID until ctx ends. run returns the ID of the last event that
 // it has sent, given up on or skipped.
 func (n *notifier) run(ctx context.Context, log *placer.EventLog, after uint64) uint64 {
 	for {

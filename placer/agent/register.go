@@ -79,7 +79,7 @@ type author struct {
 	token string
 }
 
-// may asks Nomad whether the author may register the job, without registering it. It sends a
+// may asks Nomad whether the author may register the job, without registering it. may sends a
 // registration with a modify index that no job has. Nomad first checks the job and the token, and
 // then refuses the index. Nomad has no call that makes only this check, and a dry run needs other
 // rights ("plan-job" or "submit-job") than a registration ("register-job" or "submit-job").
@@ -150,7 +150,7 @@ type rights struct {
 	known map[[sha256.Size]byte]time.Time
 }
 
-// check returns nil if the cache has the token for this namespace. Otherwise it calls ask, which
+// check returns nil if the cache has the token for this namespace. Otherwise check calls ask, which
 // returns an error if the token may not register jobs.
 func (r *rights) check(token, namespace string, now time.Time, ask func() error) error {
 	key := sha256.Sum256([]byte(token + "\x00" + namespace))

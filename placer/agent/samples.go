@@ -28,7 +28,7 @@ const (
 	samplesKept = 24 * 60 // one day
 )
 
-// Sample is the state of the cluster at one time. It must contain no names, because /v1/history
+// Sample is the state of the cluster at one time. Sample must contain no names, because /v1/history
 // needs no token.
 type Sample struct {
 	At        time.Time `json:"at"`
@@ -87,8 +87,8 @@ func (h *samples) after(t time.Time) []Sample {
 	return slices.Clone(h.kept[from:])
 }
 
-// remember takes samples while the agent is active, until ctx ends. It takes the first sample as
-// soon as the placer has read the cluster. It also watches for idle GPUs.
+// remember takes samples while the agent is active, until ctx ends. remember takes the first sample
+// as soon as the placer has read the cluster. remember also watches for idle GPUs.
 func (a *Agent) remember(ctx context.Context, client *nomad.Client) {
 	var wg sync.WaitGroup
 	defer wg.Wait()

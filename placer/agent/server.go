@@ -26,17 +26,18 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// server is the HTTP API under one configuration. It shows jobs and GPUs only to callers to whom
-// Nomad would show them: see [caller]. Each handler checks the caller's token before it uses data
-// that was read with the agent's own token. The health, activity, metrics, samples and admission
-// endpoints need no token, and their answers to callers without a token name no jobs, nodes or
-// GPUs.
+// server is the HTTP API under one configuration. server shows jobs and GPUs only to callers to
+// whom Nomad would show them: see [caller]. Each handler checks the caller's token before it uses
+// data that was read with the agent's own token. The health, activity, metrics, samples and
+// admission endpoints need no token, and their answers to callers without a token name no jobs,
+// nodes or GPUs.
 type server struct {
 	agent     *Agent
 	file      File
 	cfg       model.Config
 	snapshots *snapshots
-	// activities answers /v1/agent, which needs no token. It reads from Nomad at most every 2 s.
+	// activities answers /v1/agent, which needs no token. activities reads from Nomad at most every
+	// 2 s.
 	activities activities
 	// pages has the state that the stream sends to web pages. The state is the same for all readers
 	// who may read nodes.
@@ -253,8 +254,9 @@ func zoneOf(r *http.Request) *time.Location {
 	return time.UTC
 }
 
-// addLive adds the current load of the job's GPUs, if the caller may read nodes. It leaves the load
-// out if the nodes do not answer or are too many, because the explanation must not wait for them.
+// addLive adds the current load of the job's GPUs, if the caller may read nodes. addLive leaves the
+// load out if the nodes do not answer or are too many, because the explanation must not wait for
+// them.
 func (s *server) addLive(ctx context.Context, c *caller, snapshot *query.Snapshot, e *query.Explanation) {
 	if len(e.Allocations) == 0 || c.readsNodes(ctx) != nil {
 		return
@@ -323,7 +325,7 @@ func (s *server) servePlan(w http.ResponseWriter, r *http.Request) {
 }
 
 // serveActivity returns whether a placer is active, in this agent or another, and its agent's
-// address. It needs no token, because it names no job, node or GPU.
+// address. serveActivity needs no token, because it names no job, node or GPU.
 func (s *server) serveActivity(w http.ResponseWriter, r *http.Request) {
 	a, err := s.activities.get(r.Context())
 	if err != nil {
@@ -392,7 +394,7 @@ func (s *server) serveMoves(w http.ResponseWriter, r *http.Request) {
 }
 
 // serveFailures lists failed allocations, oldest first, in namespaces whose jobs the caller may
-// list. They are stored in Nomad's variables, so they survive restarts.
+// list. The failures are stored in Nomad's variables, so they survive restarts.
 func (s *server) serveFailures(w http.ResponseWriter, r *http.Request) {
 	c, snapshot, ok := s.snapshotFor(w, r, (*caller).listsSome)
 	if !ok {

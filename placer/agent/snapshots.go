@@ -74,8 +74,8 @@ func (s *snapshots) picture(ctx context.Context, p *placer.Placer, since time.Ti
 // takesOver is how long readers get the earlier placer's snapshot while the new placer has none.
 const takesOver = time.Minute
 
-// placer returns the active placer. It waits up to beginsWithin for one, because an agent that has
-// just started or reloaded its configuration will soon have one.
+// placer returns the active placer. placer waits up to beginsWithin for one, because an agent that
+// has just started or reloaded its configuration will soon have one.
 func (s *snapshots) placer(ctx context.Context) (*placer.Placer, error) {
 	ctx, cancel := context.WithTimeout(ctx, beginsWithin)
 	defer cancel()
@@ -119,8 +119,8 @@ func (s *snapshots) latest() *query.Snapshot {
 	return nil
 }
 
-// get returns a snapshot that is at most about a second old. It includes all changes that were made
-// through this agent.
+// get returns a snapshot that is at most about a second old. The snapshot includes all changes that
+// were made through this agent.
 func (s *snapshots) get(ctx context.Context) (*query.Snapshot, error) {
 	p, err := s.placer(ctx)
 	if err != nil {

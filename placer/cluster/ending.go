@@ -64,7 +64,7 @@ func (s *State) ends(k JobKey, e *ending, now time.Time) bool {
 }
 
 // Elapse records now as the time of the gangs, nodes and allocations that were noted since its last
-// call. It forgets the entries whose time is over. [State.Ending], [State.Reconnecting] and
+// call. Elapse forgets the entries whose time is over. [State.Ending], [State.Reconnecting] and
 // [State.Purged] count from the recorded time. An entry without a recorded time counts as just
 // noted.
 func (s *State) Elapse(now time.Time) {
@@ -94,8 +94,8 @@ func stamp(since *time.Time, now time.Time) {
 	}
 }
 
-// over reports whether the duration within has passed since a time. It returns false if the time is
-// zero, because [State.Elapse] has not set it yet.
+// over reports whether the duration within has passed since a time. over returns false if the time
+// is zero, because [State.Elapse] has not set it yet.
 func over(since time.Time, within time.Duration, now time.Time) bool {
 	return !since.IsZero() && now.Sub(since) >= within
 }

@@ -63,8 +63,8 @@ func Ended(job *api.Job) bool {
 // Nomad makes other jobs from it.
 func Template(job *api.Job) bool { return job.IsParameterized() || job.IsPeriodic() }
 
-// Need returns what one allocation of the group needs besides GPUs. It is the larger of two sums:
-// over the prestart tasks that are no sidecars, and over all other tasks.
+// Need returns what one allocation of the group needs besides GPUs. The result is the larger of two
+// sums: over the prestart tasks that are no sidecars, and over all other tasks.
 func Need(g *api.TaskGroup) pal.Resources {
 	var main, before pal.Resources
 	for _, t := range g.Tasks {
@@ -97,8 +97,8 @@ func ValueOf(i *int) int {
 func Amount(i *int) int { return max(0, min(ValueOf(i), 1<<40)) }
 
 // NeverFinishes returns why it is useless to wait until this job finishes: Nomad does not have the
-// job (job is nil), or jobs of its type never finish. It returns the zero reason if the job can
-// finish.
+// job (job is nil), or jobs of its type never finish. NeverFinishes returns the zero reason if the
+// job can finish.
 func NeverFinishes(job *api.Job) reason.Reason {
 	switch {
 	case job == nil:

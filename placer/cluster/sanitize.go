@@ -30,8 +30,8 @@ const (
 	maxAmount = 1 << 40
 )
 
-// sanitize returns the node without unusable data, and a list of the node's faults. It returns nil
-// if the node cannot be used.
+// sanitize returns the node without unusable data, and a list of the node's faults. sanitize
+// returns nil if the node cannot be used.
 func sanitize(n *api.Node) (*api.Node, []string) {
 	if n == nil {
 		return nil, nil

@@ -47,8 +47,8 @@ type Alloc struct {
 	Tasks    map[string]*api.TaskState
 	Next     string // id of the allocation that replaces this one, if any
 	Later    bool   // Nomad will replace the allocation later
-	// Version is the job version that the allocation runs or ran. It is nil if the allocation came
-	// in an event, because events have no version. See StaleVersions.
+	// Version is the job version that the allocation runs or ran. Version is nil if the allocation
+	// came in an event, because events have no version. See StaleVersions.
 	Version *uint64
 	// CreateTime and ModifyTime are Unix nanoseconds.
 	CreateTime, ModifyTime   int64
@@ -123,9 +123,8 @@ func (a *Alloc) FinishedUnheard(job *api.Job) bool { return a.Version == nil && 
 // PlacedFor reports whether Nomad created the allocation after the job's last registration.
 func (a *Alloc) PlacedFor(job *api.Job) bool { return a.CreateIndex > *job.JobModifyIndex }
 
-// State is the placer's copy of the nodes, the allocations and the jobs with
-// GPUs. It is not safe for concurrent use. The objects in it are never changed,
-// only replaced.
+// State is the placer's copy of the nodes, the allocations and the jobs with GPUs. A State is not
+// safe for concurrent use. The objects in a State are never changed, only replaced.
 type State struct {
 	Nodes  Nodes // with GPUs
 	Allocs map[string]*Alloc
@@ -234,9 +233,9 @@ func (s *touched) touch(k JobKey) {
 	s.jobs = append(s.jobs, k)
 }
 
-// Touched returns the jobs that have changed, or whose allocations have changed, since the mark. It
-// also returns a mark of the current position. known is false if the mark comes from another State
-// or is too old.
+// Touched returns the jobs that have changed, or whose allocations have changed, since the mark.
+// Touched also returns a mark of the current position. known is false if the mark comes from
+// another State or is too old.
 func (s *touched) Touched(since Mark) (keys []JobKey, now Mark, known bool) {
 	now = Mark{s, s.before + len(s.jobs), s.touches}
 	if since.of != s || since.at < s.before {
@@ -276,9 +275,9 @@ func (s *State) SortedJobs() []JobKey {
 	return slices.SortedFunc(maps.Keys(s.Jobs), JobKey.Compare)
 }
 
-// PutJob stores a job unless the state has a newer form of the job. It drops a job without GPUs,
-// unless the job has a gate and requests devices. If the device names of such a job are misspelled,
-// the placer must explain why the job waits.
+// PutJob stores a job unless the state has a newer form of the job. PutJob drops a job without
+// GPUs, unless the job has a gate and requests devices. If the device names of such a job are
+// misspelled, the placer must explain why the job waits.
 func (s *State) PutJob(job *api.Job) {
 	k := KeyOf(job)
 	if old, ok := s.Jobs[k]; ok && *old.ModifyIndex > *job.ModifyIndex {
@@ -493,10 +492,10 @@ func InstanceIDs(d *api.NodeDeviceResource) []string {
 // orphans one by one.
 func (n *noted) Orphans() []*Alloc { return byID(n.orphans) }
 
-// StaleVersions returns allocations whose version must be read. These allocations have succeeded
-// since their job's last registration. They were created before this registration, or the job is
-// gated. Nomad may have updated them in place. Only their version, which events lack, shows whether
-// they succeeded for the job's current version.
+// StaleVersions returns allocations whose version must be read. Each of these allocations has
+// succeeded since its job's last registration. The allocation was created before this registration,
+// or the job is gated. Nomad may have updated these allocations in place. Only their version, which
+// events lack, shows whether they succeeded for the job's current version.
 func (n *noted) StaleVersions() []*Alloc { return byID(n.staleVersions) }
 
 // noteStale updates orphans and staleVersions for the allocations of a job that has changed.
@@ -553,8 +552,8 @@ func (s *State) GPUModels() map[string]string {
 	return models
 }
 
-// Unhealthy returns which of these GPUs are unhealthy. It maps their instance ids to the plugin's
-// description of the fault.
+// Unhealthy returns which of these GPUs are unhealthy. Unhealthy maps their instance ids to the
+// plugin's description of the fault.
 func (s *State) Unhealthy(gpus []string) map[string]string {
 	unhealthy := map[string]string{}
 	for _, id := range gpus {

@@ -40,8 +40,8 @@ func Wellformed(job *api.Job) error {
 	return nil
 }
 
-// nullIn returns the path of a null entry in a value, if there is one. It skips interfaces, because
-// only drivers read their values.
+// nullIn returns the path of a null entry in a value, if there is one. nullIn skips interfaces,
+// because only drivers read their values.
 func nullIn(v reflect.Value) (at string, null bool) {
 	switch v.Kind() {
 	case reflect.Pointer:

@@ -78,8 +78,9 @@ func (g *Observed) runAgain(r *Record, asked ask, w World) bool {
 }
 
 // startedSince reports whether the job's pins are newer than the record, because the placer that
-// chose the pins crashed before it wrote the record. It returns true if the gang had been stopped
-// and all its members are newer than the record, or if the pins name other GPUs than the record.
+// chose the pins crashed before it wrote the record. startedSince returns true if the gang had been
+// stopped and all its members are newer than the record, or if the pins name other GPUs than the
+// record.
 func (g *Observed) startedSince(r *Record) bool {
 	older := func(a *cluster.Alloc) bool { return a.CreateIndex <= r.Index }
 	if !r.Stopped.IsZero() && !r.Ready.After(r.Stopped) && len(g.Members) > 0 && !slices.ContainsFunc(g.Members, older) {
@@ -123,10 +124,10 @@ func (g *memory) keepPending(w World) ([]Effect, bool) {
 // repairOrRequeue acts on a job that is still incomplete after the timeout and for which Nomad does
 // nothing. The cause may be an unforeseen constraint, a GPU that somebody else took or that became
 // unhealthy, or a node that went down. repairOrRequeue takes the first possible of three actions.
-// It lets an elastic gang continue with fewer members. It lets the running members continue if they
-// do not need the missing members. Or it adds nodes to pins that name a class. If no more nodes
-// fit, a gang with class pins waits, unless it has lost members that the other members need. In all
-// other cases, the whole gang is requeued.
+// It lets an elastic gang continue with fewer members, lets the running members continue if they do
+// not need the missing members, or adds nodes to pins that name a class. If no more nodes fit, a
+// gang with class pins waits, unless it has lost members that the other members need. In all other
+// cases, the whole gang is requeued.
 func (g *Lifecycle) repairOrRequeue(w World) ([]Effect, bool) {
 	now := w.Now()
 	if g.Age(now) < w.ReadyTimeout() {
@@ -212,7 +213,7 @@ func (g *Observed) incomplete(kind reason.Kind, why reason.Reason) reason.Reason
 	return reason.Reason{Kind: kind, Have: g.Have, Want: g.Want}.Over(why)
 }
 
-// stuck returns why the missing members do not start. It returns no reason if these members can
+// stuck returns why the missing members do not start. stuck returns no reason if these members can
 // still start, or if Nomad has not finished evaluating. A blocked evaluation from before the last
 // registration does not concern the present job.
 func (g *Lifecycle) stuck(w World) reason.Reason {
@@ -324,8 +325,8 @@ func (g *Observed) misplacedAgain() bool {
 	})
 }
 
-// recordReady records, once for each version of the job, that all members run where they should. It
-// skips a gang that is scaled to zero, because its last members are still ending.
+// recordReady records, once for each version of the job, that all members run where they should.
+// recordReady skips a gang that is scaled to zero, because its last members are still ending.
 func (g *memory) recordReady(w World) ([]Effect, bool) {
 	r := g.Record
 	if r == nil || g.Want == 0 || !r.Ready.IsZero() && r.JobModifyIndex == *g.Job.JobModifyIndex {

@@ -91,7 +91,7 @@ func (g *Lifecycle) lookAgain() Effect {
 }
 
 // doWithout lets an elastic gang continue with its running members if these are enough and Nomad
-// cannot place the missing members. Otherwise it returns nil.
+// cannot place the missing members. Otherwise doWithout returns nil.
 func (g *Lifecycle) doWithout(blocked bool, w World) []Effect {
 	e := g.Request.Elastic
 	if e == nil || !blocked || g.Have > g.Live || g.Have < e.Least {

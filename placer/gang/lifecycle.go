@@ -4,12 +4,12 @@
 // Package gang models the life of one job with GPUs as a state machine: its states, the events in
 // each, and the resulting actions.
 //
-// [Lifecycle.Step] takes an [Event] and returns [Effect]s. It does no I/O, reads no clock and logs
-// nothing. The placer carries out the effects one after another, and delivers each answer as an
-// event. A gang that waits for an answer does nothing else. The table in table.go lists what is due
-// in each state, and what each event does in that state. docs/design/gang-states.md is generated
-// from this table. Read state.go first, then table.go, event.go and step.go; each other file has
-// one handler or rule, named after it.
+// [Lifecycle.Step] takes an [Event] and returns [Effect]s. Step does no I/O, reads no clock and
+// logs nothing. The placer carries out the effects one after another, and delivers each answer as
+// an event. A gang that waits for an answer does nothing else. The table in table.go lists what is
+// due in each state, and what each event does in that state. docs/design/gang-states.md is
+// generated from this table. Read state.go first, then table.go, event.go and step.go; each other
+// file has one handler or rule, named after it.
 //
 // # What must stay true
 //
@@ -123,8 +123,8 @@ type known struct {
 	// Request is what the job requests. Refused is why the job cannot be served; nil if it can be.
 	Request request.Request
 	Refused error
-	// Record is the last decision; nil if not known yet. Unsaved: Record is not stored yet. It is
-	// written when all members run, or after saveAfter.
+	// Record is the last decision; nil if not known yet. Unsaved: Record is not stored yet. Record
+	// is written when all members run, or after saveAfter.
 	Record  *Record
 	Unsaved bool
 	// Since is the time when the placer first saw the present version.
@@ -204,7 +204,7 @@ type readings struct {
 	room                                   *Room // room for the new size, or for missing members; a pointer because a Room is large
 }
 
-// Age returns how long the placer has known the present version. It uses the placer's own clock,
+// Age returns how long the placer has known the present version. Age uses the placer's own clock,
 // because the servers' clocks may differ.
 func (g *known) Age(now time.Time) time.Duration { return now.Sub(g.Since) }
 

@@ -181,8 +181,8 @@ func (g *memory) verify(versions map[uint64]*api.Job) {
 	}
 }
 
-// undo undoes a registration of ours that replaced a change by the job's author. It purges the job
-// again, stops the job again, or restores the author's edit.
+// undo undoes a registration of ours that replaced a change by the job's author. undo purges the
+// job again, stops the job again, or restores the author's edit.
 func (g *Lifecycle) undo(w World) ([]Effect, bool) {
 	if !g.overwrote {
 		return nothing()

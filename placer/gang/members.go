@@ -25,10 +25,11 @@ func (st Observed) NeedsAll() bool {
 }
 
 // runsInPart returns why the missing members do not start while the others keep running and nothing
-// can be done; "" otherwise. It returns a reason only if the members do not need each other. New
-// GPUs in the pins would restart the whole service, and new nodes in the pins would rerun the
-// finished members of a batch job. The reschedule block decides how often Nomad retries a failed
-// member. A service whose GPU pins never held the whole gang yields "", because it can be requeued.
+// can be done; "" otherwise. runsInPart returns a reason only if the members do not need each
+// other. New GPUs in the pins would restart the whole service, and new nodes in the pins would
+// rerun the finished members of a batch job. The reschedule block decides how often Nomad retries a
+// failed member. A service whose GPU pins never held the whole gang yields "", because it can be
+// requeued.
 func (g *Lifecycle) runsInPart(blocked *api.Evaluation) reason.Kind {
 	rest := reason.OthersRun
 	if g.Live == 0 {

@@ -135,8 +135,8 @@ func putBack(versions map[uint64]*api.Job, v uint64) bool {
 }
 
 // askedAgain returns when the author of a job with pins requested it again, by starting it after a
-// stop, or by scaling it up (nomad job scale) while it waited again. It returns zero if no version
-// since the author's last one without pins shows such a request.
+// stop, or by scaling it up (nomad job scale) while it waited again. askedAgain returns zero if no
+// version since the author's last one without pins shows such a request.
 func askedAgain(job *api.Job, versions map[uint64]*api.Job) time.Time {
 	now := job
 	for v := *job.Version; v > 0 && ours(now); v-- {

@@ -173,9 +173,9 @@ func (g *Lifecycle) waitInQueue(e Event, w World) []Effect {
 }
 
 // restored puts a gang that is not in the queue into it, as a running gang with its present
-// members. It returns nothing if the gang has no members. ends means that an earlier placer has
-// stopped the gang, so its GPUs will be free soon. Without ends, the queue would stop another gang
-// for the same successor.
+// members. restored returns nothing if the gang has no members. ends means that an earlier placer
+// has stopped the gang, so its GPUs will be free soon. Without ends, the queue would stop another
+// gang for the same successor.
 func (g *memory) restored(ends bool, w World) []Effect {
 	j, at := g.asItRuns(w)
 	if len(at.Members) == 0 {

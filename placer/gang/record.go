@@ -105,7 +105,7 @@ func (r *Record) startsAgain(job *api.Job) {
 	r.StoppedWhy, r.StoppedFor, r.Note = reason.Reason{}, "", ""
 }
 
-// chose reports whether the GPUs that the record names as chosen are those of the pins. It also
+// chose reports whether the GPUs that the record names as chosen are those of the pins. chose also
 // returns true if the record has no choice, or omits members to keep its size limit.
 func (r *Record) chose(pins rewrite.Pins) bool {
 	c := r.Decision.Chosen

@@ -33,8 +33,8 @@ func (g *Lifecycle) askAgain(w World) ([]Effect, bool) {
 	return []Effect{g.log(Info, "the author requests more members than the pins have GPUs for"), Register{Why: ToAsk, Job: rewrite.Gate(rewrite.Author(g.Job))}}, false
 }
 
-// runsOn reports whether the same members run as before the last registration. It returns false if,
-// since this registration, a member was placed, failed, or ended for an unknown version (walk
+// runsOn reports whether the same members run as before the last registration. runsOn returns false
+// if, since this registration, a member was placed, failed, or ended for an unknown version (walk
 // 21853).
 func (g *Observed) runsOn(w World) bool {
 	return !slices.ContainsFunc(w.Allocs(g.Key), func(a *cluster.Alloc) bool {

@@ -23,7 +23,7 @@ import (
 // tried again later (notStarted). As long as Nomad may still write the job, package model reserves
 // the start's GPUs. A start that succeeded late shows in the job's pins (cameAbout).
 
-// commit registers the job with its pins. It first asks Nomad for a dry run if the job requests
+// commit registers the job with its pins. commit first asks Nomad for a dry run if the job requests
 // something that only Nomad can check, or after a failure.
 func (g *memory) commit(e Event, w World) []Effect {
 	if g.finishUnknown(w) {

@@ -41,8 +41,8 @@ func (g *Lifecycle) Step(e Event, w World) []Effect {
 	return todo
 }
 
-// vouch notes in a record whether the job's last registration is verified. If it is not, the next
-// placer checks the registration (walk 8502027).
+// vouch notes in a record whether the job's last registration is verified. If the registration is
+// not verified, the next placer checks it (walk 8502027).
 func (g *memory) vouch(e Effect) Effect {
 	switch e := e.(type) {
 	case SaveRecord:
@@ -136,9 +136,9 @@ func (g *Lifecycle) reconcile(e Event, w World) []Effect {
 	return g.doDuties(w)
 }
 
-// doDuties does whatever is due. After every answer it begins again with the first duty. Each duty
-// checks what was read, so finished duties do nothing, and no duty has to remember where it was
-// interrupted.
+// doDuties does whatever is due. After every answer, doDuties begins again with the first duty.
+// Each duty checks what was read, so finished duties do nothing, and no duty has to remember where
+// it was interrupted.
 func (g *Lifecycle) doDuties(w World) []Effect {
 	if g.Nomad == Rejected { // the job is set aside and not examined
 		return nil
@@ -282,7 +282,7 @@ func (g *Lifecycle) failed(f Failure, w World) []Effect {
 }
 
 // putOff handles an effect that was not tried: the cycle ran out of time, or a rate limit applies.
-// This is no failure of the effect.
+// To put off an effect is no failure of the effect.
 func (g *Lifecycle) putOff(n NotNow) []Effect {
 	if c, ok := n.Of.(Commit); ok {
 		return []Effect{Release{g.Request.Gang, c.Placement}, g.requeue()}

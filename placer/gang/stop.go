@@ -214,7 +214,7 @@ func (g *Lifecycle) cancelStop(step Effect, err error) (out []Effect) {
 
 // stopOrGoOn continues an interrupted stop, in which the gate is registered and members still run.
 // stopOrGoOn keeps a complete gang or a service running, unless this placer is stopping it or has
-// given up on it. It stops an incomplete gang, which cannot work anyway.
+// given up on it. stopOrGoOn stops an incomplete gang, which cannot work anyway.
 func (g *Lifecycle) stopOrGoOn(World) ([]Effect, bool) {
 	whole := g.Have >= g.Want || *g.Job.Type == api.JobTypeService
 	if g.stop == nil && whole && (g.Record == nil || g.Record.GivenUp.IsZero()) {

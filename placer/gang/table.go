@@ -11,7 +11,7 @@ type handler struct {
 	to  []State
 }
 
-// duty is something that can be due in a reconcile. It returns what must be done, and whether the
+// duty is something that can be due in a reconcile. duty returns what must be done, and whether the
 // reconcile continues. An effect with an answer ends the reconcile; the answer starts the reconcile
 // again.
 type duty struct {

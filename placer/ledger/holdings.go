@@ -284,7 +284,7 @@ func (v *Ledger) Epoch() uint64 { return v.epoch }
 // used. Temporary changes that test what would fit do not count.
 func (v *Ledger) Changes() uint64 { return v.changes }
 
-// hold adds GPUs to a holding, by id. It skips GPUs that no node lists.
+// hold adds GPUs to a holding, by id. hold skips GPUs that no node lists.
 func (v *Ledger) hold(h *holding, ids []string) {
 	for _, id := range ids {
 		if i := v.Cluster.Find(id); i >= 0 {
@@ -321,10 +321,10 @@ type promise struct {
 	per   int           // GPUs per member
 }
 
-// promises returns the promises of a job's pins. It returns nothing if the pins name classes
+// promises returns the promises of a job's pins. promises returns nothing if the pins name classes
 // instead of GPUs, if the job has ended, if all members have allocations, or if somebody else may
-// have written the pins. It also returns nothing if the job has its gate, because then the pins
-// belong to a gang that is being stopped.
+// have written the pins. promises also returns nothing if the job has its gate, because then the
+// pins belong to a gang that is being stopped.
 func promises(s *cluster.State, job *api.Job) []promise {
 	pins, ok := rewrite.Pinned(job)
 	if !ok || pins.Mode != rewrite.ModeGPU || rewrite.Gated(job) || cluster.Ended(job) || !s.TrustsPins(cluster.KeyOf(job), pins) {

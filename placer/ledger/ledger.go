@@ -67,7 +67,7 @@ type Ledger struct {
 	speeds    []ModelSpeed // see ModelSpeeds; nil if not computed yet
 }
 
-// New builds the cluster from the state. It sorts nodes by name, then by id, and instances by id.
+// New builds the cluster from the state. New sorts nodes by name, then by id, and instances by id.
 // GPUs of live allocations and of pins count as allocated. New ignores allocations and pins of the
 // jobs in without. New fails only if the options are invalid. Invalid data of a node only causes
 // warnings (see [cluster.State.NodeWarnings]).
@@ -90,7 +90,7 @@ func New(s *cluster.State, o Options, without ...cluster.JobKey) (*Ledger, error
 	return v, nil
 }
 
-// Update updates the ledger from the state. It returns false if the caller needs a new ledger,
+// Update updates the ledger from the state. Update returns false if the caller needs a new ledger,
 // because the GPUs, what nodes publish about them, the profile or the locality penalties have
 // changed.
 func (v *Ledger) Update(s *cluster.State, o Options) bool {

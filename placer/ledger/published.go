@@ -168,8 +168,8 @@ type binKey struct {
 	app, class int
 }
 
-// lastBins returns, by application class, the value for the last variability class of a model. It
-// is the value of the slowest known bin, but at least the lower edge of the last class.
+// lastBins returns, by application class, the value for the last variability class of a model: the
+// value of the slowest known bin, but at least the lower edge of the last class.
 func (v *Ledger) lastBins(model string) (last [pal.NumClasses]pal.PMScore) {
 	edges := profile.DefaultOptions().Edges
 	for k := range last {

@@ -27,7 +27,7 @@ type ModelSpeed struct {
 }
 
 // ModelSpeeds returns the speeds of those of the cluster's models that are in the profile, in the
-// cluster's order. It omits parts of shared GPUs, whose speed depends on their neighbours.
+// cluster's order. ModelSpeeds omits parts of shared GPUs, whose speed depends on their neighbours.
 func (v *Ledger) ModelSpeeds() []ModelSpeed {
 	if v.speeds == nil {
 		v.speeds = v.readSpeeds()

@@ -16,8 +16,8 @@ import (
 const AvoidFor = time.Hour
 
 // FailedOn returns the names of nodes on which members of a job failed recently. FailedOn leaves
-// out failures of an unhealthy GPU, which is excluded anyway. It also leaves out failures on a node
-// that went down, because such a node is as good as any other node once it is back.
+// out failures of an unhealthy GPU, which is excluded anyway. FailedOn also leaves out failures on
+// a node that went down, because such a node is as good as any other node once it is back.
 func (m *Model) FailedOn(k cluster.JobKey, now time.Time) map[string]bool {
 	nodes := map[string]bool{}
 	for _, f := range m.failuresOf(k) {

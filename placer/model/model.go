@@ -77,7 +77,7 @@ func (m *Model) Reset() (err error) {
 	return err
 }
 
-// Update applies an effect of a gang to the model. It does nothing outside the model.
+// Update applies an effect of a gang to the model. Update does nothing outside the model.
 func (m *Model) Update(t *Tracked, e gang.Effect) {
 	id, now := t.Key.String(), gang.QueueTime(m.Time)
 	switch e := e.(type) {
@@ -135,8 +135,8 @@ func (m *Model) At(t *Tracked) pal.Placement {
 }
 
 // CountOutside counts, against their tenants' limits, the GPUs of jobs that the queue itself does
-// not count. These are jobs that Nomad lists but cannot return, and those running jobs whose
-// current jobspec the placer cannot serve. Jobs that Nomad places by itself do not count.
+// not count. The queue does not count jobs that Nomad lists but cannot return, and running jobs
+// whose current jobspec the placer cannot serve. Jobs that Nomad places by itself do not count.
 func (m *Model) CountOutside() {
 	m.Queue.Outside(m.heldBy(func(t *Tracked) bool { return !m.Queue.Counts(t.Key.String()) }))
 }
@@ -164,8 +164,8 @@ func (m *Model) HeldByNamespace() map[string]float64 {
 	return gpus
 }
 
-// heldBy counts held GPUs by namespace and user. It counts the GPUs of all jobs that cannot be
-// read, and of the placer's jobs that chosen selects.
+// heldBy counts, by namespace and user, the GPUs of all jobs that cannot be read, and of the
+// placer's jobs that chosen selects.
 func (m *Model) heldBy(chosen func(*Tracked) bool) map[queue.Payer]float64 {
 	gpus := map[queue.Payer]float64{}
 	for _, t := range m.Sorted() {
@@ -288,7 +288,7 @@ type Dependency struct {
 	Why      reason.Reason
 }
 
-// Hear applies an event. It reports whether the event concerns a job in pal_after that was
+// Hear applies an event. Hear reports whether the event concerns a job in pal_after that was
 // registered, stopped or purged, or that ended.
 func (f *dependencyCache) Hear(e cluster.Event) bool {
 	job := e.Payload.Job

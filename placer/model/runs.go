@@ -67,9 +67,9 @@ func (r *Runs) Count(state gang.State, outcome string) {
 // ByArray replaces the elements of each array by one entry, at the place of the first element. The
 // entry has the name of the parameterized or periodic job, the sums of the elements' GPUs and
 // nodes, and the earliest times of submission and start. If each element has an expected end, the
-// entry has the latest of these. The entry has neither size nor progress; its other values are the
-// values of the first element. An array with only one element is not replaced. listed is a subset
-// of all.
+// entry has the latest of these ends. The entry has neither size nor progress; its other values are
+// the values of the first element. An array with only one element is not replaced. listed is a
+// subset of all.
 func ByArray(listed, all []JobStatus) []JobStatus {
 	key := func(j JobStatus) cluster.JobKey { return cluster.JobKey{Namespace: j.Namespace, ID: j.Job} }
 	runs := map[cluster.JobKey]*Runs{}

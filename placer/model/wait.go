@@ -50,7 +50,7 @@ func (w *Wait) Idle() {
 	}
 }
 
-// Barred returns, as a reason, a group that no node could run even if the node were idle. It
+// Barred returns, as a reason, a group that no node could run even if the node were idle. Barred
 // returns no reason if there is no such group.
 func Barred(found []request.Obstacle) reason.Reason {
 	lasting := map[string]int{}

@@ -17,7 +17,7 @@ import (
 var said = []time.Duration{10 * time.Minute, time.Hour, 8 * time.Hour}
 
 // ask suggests an estimate for a waiting job whose run time is unknown, and describes what an
-// estimate would gain now. It returns "" for other jobs, while no placer is active, and if an
+// estimate would gain now. ask returns "" for other jobs, while no placer is active, and if an
 // estimate would gain nothing. Callers hold mu.
 func (s *Snapshot) ask(t *model.Tracked, w *model.Wait) string {
 	job := t.QueueJob(s.m.Cfg.RestartCost)

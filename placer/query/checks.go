@@ -108,8 +108,8 @@ func (s facts) checkGPUs() Check {
 	return Check{"gpus", OK, found, ""}
 }
 
-// checkPlugin checks that nomad-pal's device plugin provides the GPUs. It recognizes the plugin by
-// an attribute that the plugin always sets.
+// checkPlugin checks that nomad-pal's device plugin provides the GPUs. checkPlugin recognizes the
+// plugin by an attribute that the plugin always sets.
 func (s facts) checkPlugin() Check {
 	with, _ := s.gpusOn()
 	var others []string

@@ -301,7 +301,7 @@ func (e *Explanation) broken(t *model.Tracked) {
 	e.Remedies = append(e.Remedies, reason.Reason{Kind: reason.FixVersion})
 }
 
-// lastEnd returns the latest end among the members that were placed after the time since. It
+// lastEnd returns the latest end among the members that were placed after the time since. lastEnd
 // returns the zero time if no such member has ended.
 func lastEnd(as []*cluster.Alloc, since time.Time) (at time.Time) {
 	for _, a := range as {
@@ -633,8 +633,8 @@ func (s facts) allocations(st gang.Observed) []Allocation {
 	return as
 }
 
-// RedactedFor returns the explanation as a user may see it. It replaces the names of jobs in
-// namespaces that the user may not see.
+// RedactedFor returns the explanation as a user may see it. RedactedFor replaces the names of jobs
+// in namespaces that the user may not see.
 func (e Explanation) RedactedFor(sees model.Sees) *Explanation {
 	if e.Wait != nil {
 		now := sees.Wait(*e.Wait)

@@ -163,8 +163,8 @@ func (s *Snapshot) windowOf(gpu int) (name string, whom []string) {
 	return w.Name + " until " + reason.Moment(w.To), w.For
 }
 
-// Keeper describes the window that reserves the GPU now, until when, and for whom. It returns "" if
-// no window reserves the GPU.
+// Keeper describes the window that reserves the GPU now, until when, and for whom. Keeper returns
+// "" if no window reserves the GPU.
 func (g GPU) Keeper() string {
 	switch {
 	case g.Window == "":

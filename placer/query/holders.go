@@ -163,8 +163,8 @@ func (s facts) holding(k cluster.JobKey, stopping bool) (r request.Request, ok b
 }
 
 // needed marks the holders that make room for the gang when they end one after another. needed
-// ignores jobs that Nomad placed by itself, and resources other than GPUs. It restores the cluster
-// afterwards.
+// ignores jobs that Nomad placed by itself, and resources other than GPUs. needed restores the
+// cluster afterwards.
 func (s facts) needed(h *Holders, g pal.Gang, keys map[string]cluster.JobKey) {
 	c := s.m.View.Cluster
 	type taken struct {
@@ -244,9 +244,9 @@ func (s facts) mayStart(t *model.Tracked, g pal.Gang) bool {
 	return s.startsNow(job)
 }
 
-// priorityHelps reports whether the priority [tryPriority] would help a waiting job. It helps if
-// the job would overtake the job ahead of it, or if the placer could then stop a job that holds
-// GPUs.
+// priorityHelps reports whether the priority [tryPriority] would help a waiting job. The priority
+// helps if the job would overtake the job ahead of it, or if the placer could then stop a job that
+// holds GPUs.
 func (s facts) priorityHelps(t *model.Tracked, w *model.Wait, h *Holders) bool {
 	if !s.m.Cfg.Queue.ByPriority() || *t.Job.Priority >= tryPriority {
 		return false

@@ -191,7 +191,7 @@ func (s facts) noteDeadline(e *Explanation, t *model.Tracked, w *model.Wait) {
 }
 
 // deadlineSentence describes whether a job will meet its deadline if it starts between from and to.
-// If both are 0, the start is unknown.
+// If from and to are 0, the start is unknown.
 func deadlineSentence(d queue.Deadline, from, to time.Duration) string {
 	startBy, misses, meets := d.StartBy, "will miss: ", ": 9 of 10 similar jobs meet their deadline if they start by "
 	if d.Assumed > 0 {

@@ -75,8 +75,8 @@ func OutcomeOf(m *model.Model, st gang.Observed) *Outcome {
 	return o
 }
 
-// lastAllocs returns the last allocation of each of the job's members with GPUs, by name. It
-// ignores allocations of a purged job of the same name.
+// lastAllocs returns the last allocation of each of the job's members with GPUs, by name.
+// lastAllocs ignores allocations of a purged job of the same name.
 func lastAllocs(s *cluster.State, k cluster.JobKey, job *api.Job) map[string]*cluster.Alloc {
 	last, groups := map[string]*cluster.Alloc{}, groupsWithGPUs(job)
 	for _, a := range s.AllocsOf(k) {

@@ -22,7 +22,7 @@ import (
 )
 
 // Plan explains what would happen to a job if it were registered with a gate now: whether and where
-// it would start, or what it would wait for. It tries the registration on a copy of the model.
+// it would start, or what it would wait for. Plan tries the registration on a copy of the model.
 func (s *Snapshot) Plan(ctx context.Context, job *api.Job) (*Explanation, error) {
 	s = s.With(s.Activity)
 	e, err := s.plan(job)

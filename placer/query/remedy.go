@@ -41,7 +41,7 @@ type trial struct {
 // mostTried is the maximum number of changes of one job that are tried.
 const mostTried = 100
 
-// neverRuns adds to the explanation the changes with which the job could run. These are single
+// neverRuns adds to the explanation the changes with which the job could run. neverRuns adds single
 // changes or, if no single change is enough, two changes together. neverRuns drops obstacles that
 // are temporary.
 func (e *Explanation) neverRuns(v *request.View, job *api.Job) {
@@ -81,8 +81,8 @@ func (t *trial) find() []remedy {
 	return found
 }
 
-// couldRun reports whether a changed job could run on the idle cluster. It returns false once the
-// limit of tries is reached.
+// couldRun reports whether a changed job could run on the idle cluster. couldRun returns false once
+// the limit of tries is reached.
 func (t *trial) couldRun(c Changes) bool {
 	if t.left == 0 {
 		return false
@@ -180,7 +180,7 @@ func (t *trial) remedies() (out []remedy) {
 
 // meantModel guesses which of the cluster's models an unknown model name means. The model's name
 // contains the unknown name, or is similar to it (see [nearest.Name]). Models that differ in a word
-// with a number (A6000, 6000) are different. It returns "" if it finds none.
+// with a number (A6000, 6000) are different. meantModel returns "" if it finds none.
 func meantModel(request string, models []string) string {
 	at := strings.LastIndex(request, "/") + 1
 	vendor, name := request[:at], strings.ToLower(request[at:])

@@ -10,11 +10,11 @@
 // would wait or start. [AddLive] reads the load of GPUs from their nodes.
 //
 // What must stay true:
-//   - An answer changes nothing in Nomad. It undoes what it tries on the snapshot's cluster before
-//     it releases mu; [Snapshot.Plan] works on a copy.
-//   - An answer holds mu while it uses the queue or the view, because tries change both. It does
-//     not hold mu during requests to Nomad. Nomad's state, the time and the failures never change
-//     in a snapshot.
+//   - An answer changes nothing in Nomad. An answer undoes what it tries on the snapshot's cluster
+//     before it releases mu; [Snapshot.Plan] works on a copy.
+//   - An answer holds mu while it uses the queue or the view, because tries change both. An answer
+//     does not hold mu during requests to Nomad. Nomad's state, the time and the failures never
+//     change in a snapshot.
 //   - An answer contains data of all namespaces. Before a user gets the answer, the agent redacts
 //     the names of jobs that the user may not see, with [Explanation.RedactedFor],
 //     [GPU.RedactedFor] and [model.JobStatus.RedactedFor]. These functions must redact each new
@@ -190,8 +190,8 @@ func (s facts) countRun(runs map[cluster.JobKey]*model.Runs, st gang.Observed, s
 	runs[k].Count(state, outcome)
 }
 
-// runsOf counts the jobs that a parameterized or periodic job has made. It returns nil if there are
-// none.
+// runsOf counts the jobs that a parameterized or periodic job has made. runsOf returns nil if there
+// are none.
 func (s facts) runsOf(k cluster.JobKey) *model.Runs {
 	runs := map[cluster.JobKey]*model.Runs{}
 	for _, job := range s.m.State.Jobs {
