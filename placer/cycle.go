@@ -17,8 +17,8 @@ import (
 )
 
 // cycleTimeout is the maximum duration of a cycle. Each request has its own timeout. If many
-// requests time out, the cycle ends, and the placer reads everything again. This read shows whether
-// Nomad answers at all.
+// requests time out, the cycle ends, and the placer reads everything again. Reading everything
+// shows whether Nomad answers at all.
 const cycleTimeout = 2 * time.Minute
 
 // errCycleTimeout ends a cycle that took too long.

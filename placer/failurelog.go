@@ -74,8 +74,9 @@ func (h *failureLog) setQuarantine(kept store.Value[map[string]failure.Quarantin
 	}
 }
 
-// load reads, once, what earlier placers stored. Later it reads the quarantine again if an operator
-// may have changed it. Data that cannot be parsed counts as missing, and load returns the error.
+// load reads, once, what earlier placers stored. Later, load reads the quarantine again if an
+// operator may have changed it. Data that cannot be parsed counts as missing, and load returns the
+// error.
 func (h *failureLog) load(ctx context.Context, c *nomad.Client, now time.Time) (err error) {
 	switch {
 	case h.readAt.IsZero():

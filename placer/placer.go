@@ -456,8 +456,8 @@ func (p *stream) listen() {
 	}
 }
 
-// hasNews reports whether an event about job k has arrived that this cycle has not applied. This
-// happens if Nomad answers slowly. The caller must then postpone its action on the job.
+// hasNews reports whether an event about job k has arrived that this cycle has not applied. Such an
+// event can arrive if Nomad answers slowly. The caller must then postpone its action on the job.
 func (p *stream) hasNews(k cluster.JobKey) bool {
 	p.listen()
 	return slices.ContainsFunc(p.heard, func(e cluster.Event) bool { return e.About() == k })

@@ -19,9 +19,10 @@ import (
 )
 
 // A job can be submitted to the placer before Nomad has it. If the job can start at once, the
-// placer registers it with its pins. This takes one registration and one evaluation, whereas a job
-// with a gate takes two of each. The queue decides about a submitted job as about any other job. A
-// job that has to wait is registered with its gate, as if the author had registered it.
+// placer registers it with its pins. Such a start takes one registration and one evaluation,
+// whereas the start of a gated job takes two of each. The queue decides about a submitted job as
+// about any other job. A job that has to wait is registered with its gate, as if the author had
+// registered it.
 
 // Register registers a job with Nomad in its author's name. If isNew is set and Nomad has a job
 // with the same id, Register fails with [nomad.ErrConflict].

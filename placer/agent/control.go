@@ -28,8 +28,8 @@ import (
 type ControlRequest struct {
 	// Why is the reason, for people who later read about the command.
 	Why string `json:"why,omitempty"`
-	// By names the sender if Nomad has no access control. Otherwise the agent uses the token's
-	// name.
+	// By names the sender if Nomad has no access control. With access control, the agent uses the
+	// token's name instead.
 	By string `json:"by,omitempty"`
 	// Priority replaces the jobspec's priority; 0 restores the jobspec's priority.
 	Priority int `json:"priority,omitempty"`

@@ -45,8 +45,8 @@ type Sample struct {
 	Degraded    float64            `json:"degraded,omitempty"`
 	Outliers    map[string]float64 `json:"outliers,omitempty"`
 	Refused     int                `json:"refused,omitempty"` // jobs that cannot start now
-	// Chosen and Packed are the mean predicted slowdowns of running gangs. These gangs have
-	// SlowdownGPUs GPUs together.
+	// Chosen and Packed are the mean predicted slowdowns of running gangs. SlowdownGPUs is the
+	// number of GPUs of these gangs.
 	Chosen       float64 `json:"slowdown_chosen,omitempty"`
 	Packed       float64 `json:"slowdown_packed,omitempty"`
 	SlowdownGPUs int     `json:"slowdown_gpus,omitempty"`

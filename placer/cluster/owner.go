@@ -14,11 +14,11 @@ import (
 )
 
 // Several nodes can name the same GPU id. For example, a client was reinstalled and has a new node
-// id, while Nomad keeps the old node for a day. Or a card was moved to another machine, or a node
-// names GPUs that it does not have. Each GPU counts once, for one owner. A ready node wins over a
-// node that is not ready. Among ready nodes, the node that named the GPU first wins. Among nodes
-// that already named the GPU when the placer started, the node that joined the cluster first wins.
-// If no node is ready, the newest node wins.
+// id, while Nomad keeps the old node for a day. Other examples are a card that was moved to another
+// machine, and a node that names GPUs that it does not have. Each GPU counts once, for one owner. A
+// ready node wins over a node that is not ready. Among ready nodes, the node that named the GPU
+// first wins. Among nodes that already named the GPU when the placer started, the node that joined
+// the cluster first wins. If no node is ready, the newest node wins.
 //
 // The placer removes the GPU from the other nodes, and warns about the conflict. If an allocation
 // names a GPU that another node owns, the allocation holds the GPU only if its node named the GPU

@@ -18,8 +18,8 @@ const reconnectWithin = 30 * time.Second
 // to stop them. But Nomad counts the node's GPUs as free as soon as the node is ready. Once the
 // client reports whether the allocation runs or has ended, its GPUs are no longer listed. A client
 // that has forgotten the allocation never reports, so a GPU is listed for [reconnectWithin] at
-// most. This time counts from the first [State.Elapse] after the node came back, because the clocks
-// of the servers and of the caller can differ.
+// most. reconnectWithin counts from the first [State.Elapse] after the node came back, because the
+// clocks of the servers and of the caller can differ.
 func (s *State) Reconnecting(now time.Time) map[string]bool {
 	gpus := map[string]bool{}
 	for _, a := range s.bad {
@@ -134,7 +134,7 @@ func (s *State) noteVanishedIn(a *Alloc, kill time.Duration) {
 
 // applyOld applies an allocation event that is older than the list. If the allocation is live in
 // the event but not in the list, it has ended since the event, or vanished with its job. Later
-// events show which of the two happened (see [State.vanishedWith]).
+// events show whether it ended or vanished (see [State.vanishedWith]).
 func (s *State) applyOld(a *Alloc, index uint64) {
 	switch {
 	case s.Allocs[a.ID] != nil, index <= s.knownTo:

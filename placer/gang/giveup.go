@@ -36,10 +36,10 @@ func (g *Observed) giveUp(r *Record, why reason.Reason) {
 }
 
 // GaveUp returns why the placer no longer tries the gang; no reason if the placer still tries. The
-// placer tries the gang again in three cases. The author registers the job without pins, as a new
-// job ([Lifecycle.findPosition]). The author edits the job behind its gate, or stops and starts it
-// ([memory.startOver]). Or the author registers another version that Nomad runs at once
-// ([known.forgive]).
+// placer tries the gang again in three cases. First, the author registers the job without pins, as
+// a new job ([Lifecycle.findPosition]). Second, the author edits the job behind its gate, or stops
+// and starts it ([memory.startOver]). Third, the author registers another version, which Nomad runs
+// at once ([known.forgive]).
 func (g *known) GaveUp() reason.Reason {
 	if (g.Nomad == Waiting || g.Nomad == Lost) && g.Record != nil && len(g.Pins.Groups) > 0 {
 		return g.Record.GivenUp

@@ -31,7 +31,8 @@ const (
 //	v     the request of base, with other pins or another gate than any earlier version
 //
 // Usually we rewrite the version right before ours. A person can also register the request of base
-// again, by reverting or starting the job. But then v equals an earlier version.
+// again, by reverting or starting the job. A version that a person registered in this way equals an
+// earlier version.
 //
 // Nomad sets the submit time of a version when it checks the registration, just before it writes
 // the version (seen on 1.11.3). If v was submitted before a version with a lower number, Nomad

@@ -15,10 +15,10 @@ import (
 // A job's place in the queue is the time when its author first requested it.
 //
 // If the author registers a waiting job again, the job keeps its place, unless it now requests more
-// GPUs. Otherwise a small job could hold a place for a large one. Our own requeueing keeps the
-// place, too. If the author stops the job, the job loses its place, even if the author starts it
-// again. Otherwise a job that nobody wants could hold a place. Nomad keeps the versions of a job,
-// so a restarted agent computes the same place.
+// GPUs. Without this exception, a small job could hold a place for a large one. Our own requeueing
+// keeps the place, too. If the author stops the job, the job loses its place, even if the author
+// starts it again. If a stopped job kept its place, a job that nobody needs could hold a place.
+// Nomad keeps the versions of a job, so a restarted agent computes the same place.
 
 // position is the place in the queue of a waiting job without pins. The record
 // of a job with pins holds its place.
@@ -120,8 +120,9 @@ func firstAsked(job *api.Job, versions map[uint64]*api.Job) ask {
 	return ask{since: since}
 }
 
-// putBack reports whether a version is our restoration of an author's edit. In this case the edit
-// is two versions older, and the version between is our start, which had replaced the edit.
+// putBack reports whether a version is our restoration of an author's edit. The edit is two
+// versions older than the restoration. The version between them is our start, which had replaced
+// the edit.
 func putBack(versions map[uint64]*api.Job, v uint64) bool {
 	if v < 3 || versions[v] == nil || versions[v-1] == nil || versions[v-2] == nil || versions[v-3] == nil {
 		return false

@@ -26,10 +26,10 @@ import (
 // If a node goes down before the gang has stopped, Nomad reports the members on this node as lost.
 // Lost members no longer count as dying, so the gang has stopped as if they had ended. The ledger
 // gives nobody the GPUs of a node that is down. So the claim of the gang that was to get these GPUs
-// lapses once the other members have ended, and the queue decides again. Until then the claiming
-// gang can start elsewhere. A member on a node that is only disconnected from Nomad (status
-// unknown) is left behind. Nothing waits for such a member, and nobody gets its GPUs until the node
-// is back ([cluster.Alloc.LeftBehind]).
+// lapses once the other members have ended, and the queue decides again. Before the claim lapses,
+// the claiming gang can start elsewhere. A member on a node that is only disconnected from Nomad
+// (status unknown) is left behind. Nothing waits for such a member, and nobody gets its GPUs until
+// the node is back ([cluster.Alloc.LeftBehind]).
 
 // stopping is why and how far a gang is being stopped.
 type stopping struct {
@@ -90,7 +90,7 @@ func (g *Lifecycle) WhyStopped() reason.Reason {
 
 // preempt stops the gang to make room for another gang, which stays in the queue. The queue
 // reserves the GPUs for the other gang until this gang has stopped, for whatever reason, or is not
-// stopped after all ([QueueKept]). Then the queue decides again.
+// stopped after all ([QueueKept]). After that, the queue decides again.
 func (g *Lifecycle) preempt(e Event, w World) []Effect {
 	if g.MayHaveOverwritten() {
 		return g.refuseStop(e, w)

@@ -458,7 +458,7 @@ func restarted(st gang.Observed, r *gang.Record) time.Time {
 }
 
 // lastRecord reads the record of a job. If its members have just been placed, Nomad can still have
-// the record of the previous decision. Then lastRecord waits for the new record.
+// the record of the previous decision. If so, lastRecord waits for the new record.
 func (s *Snapshot) lastRecord(ctx context.Context, st gang.Observed) (*gang.Record, error) {
 	for began := time.Now(); ; {
 		r, err := store.In(s.nomad).Record(ctx, st.Key)
