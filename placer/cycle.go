@@ -85,8 +85,8 @@ func (p *Placer) cycleWithin(ctx context.Context) error {
 }
 
 // oldNews is the age from which a cycle's data is too old for a decision. If a cycle has run for
-// longer, it first applies new events, once. While Nomad answered slowly, a job may have started
-// and been lost with its node. When the node is back, the job holds its GPUs again.
+// longer, the cycle first applies new events, once. While Nomad answered slowly, a job may have
+// started and been lost with its node. When the node is back, the job holds its GPUs again.
 const oldNews = time.Second
 
 // catchUp brings the placer up to date with Nomad's state, and does what is due for each gang.

@@ -104,7 +104,7 @@ const (
 	// records the gangs that it has started.
 	burst = 16
 	// recordWithin is the longest delay between a decision and its record. recordAfter is the
-	// shortest delay; it lets the clients start the gang's tasks first.
+	// shortest delay, which lets the clients start the gang's tasks first.
 	recordWithin = 10 * time.Second
 	recordAfter  = 250 * time.Millisecond
 	// unsavedMost is the maximum number of unwritten records while Nomad accepts no writes. If

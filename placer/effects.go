@@ -263,8 +263,8 @@ func newEvaluationLimit() *rate.Limiter {
 	return rate.NewLimiter(evaluationQueriesPerSecond, evaluationQueriesPerSecond)
 }
 
-// mayQueryEvaluation reports whether the job's evaluations may be queried now. If so, it counts the
-// query.
+// mayQueryEvaluation reports whether the job's evaluations may be queried now. If they may,
+// mayQueryEvaluation counts the query.
 func (p *Placer) mayQueryEvaluation(t *model.Tracked, now time.Time) bool {
 	q := &t.EvaluationQueries
 	if index := *t.Job.JobModifyIndex; q.Index != index {

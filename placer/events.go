@@ -51,8 +51,8 @@ var NotifiedKinds = []EventKind{Started, Stopped, LostMembers, GivenUp, Refused,
 
 // Event is something that the placer did or saw.
 type Event struct {
-	// ID grows with each event, also from one agent to the next, because an agent's first ID is its
-	// start time in milliseconds.
+	// ID is greater than the IDs of all earlier events, even of an earlier agent's events, because
+	// an agent's first ID is its start time in milliseconds.
 	ID uint64 `json:"id"`
 	// At is when the placer saw the event or, for a failed allocation, when the allocation last
 	// changed in Nomad.
@@ -93,7 +93,7 @@ func NewEventLog(size int, began time.Time) *EventLog {
 	return &EventLog{size: size, next: uint64(began.UnixMilli()), changed: make(chan struct{})}
 }
 
-// Add adds an event; it gets the next ID.
+// Add adds an event, with the next ID.
 func (l *EventLog) Add(e Event) {
 	if l == nil {
 		return

@@ -46,7 +46,7 @@ type failureLog struct {
 	skipped    uint64
 	quarantine map[string]failure.Quarantine
 	index      uint64    // the quarantine's index at the last read or write
-	readAt     time.Time // when the quarantine was read; zero if not yet
+	readAt     time.Time // when the quarantine was read; zero if not read yet
 	stale      bool      // a command has changed the quarantine since readAt
 }
 
@@ -218,8 +218,9 @@ func (h *failureLog) trimFailures() {
 	h.failures = kept
 }
 
-// trimQuarantine drops entries that no longer count. If the rest does not fit, it also drops the
-// entries with the shortest quarantine. Broken GPUs will fail again, and then get new entries.
+// trimQuarantine drops entries that no longer count. If the rest does not fit, trimQuarantine also
+// drops the entries with the shortest quarantine. Broken GPUs will fail again, and then get new
+// entries.
 func (h *failureLog) trimQuarantine(now time.Time) {
 	maps.DeleteFunc(h.quarantine, func(_ string, q failure.Quarantine) bool {
 		return !now.Before(q.Until) && now.Sub(q.Last) > time.Duration(q.Strikes)*failure.Most && now.Sub(q.Lifted) > failure.CountsFor

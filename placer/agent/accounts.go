@@ -216,7 +216,7 @@ func (s *server) accountsFor(w http.ResponseWriter, r *http.Request) (db *accoun
 	return db, f, true
 }
 
-// get returns the database; it fails while the database is not open.
+// get returns the database. get fails while the database is not open.
 func (a *accounts) get() (*accounting.DB, error) {
 	if db := a.db.Load(); db != nil {
 		return db, nil

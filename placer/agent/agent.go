@@ -4,7 +4,7 @@
 // Package agent runs a placer as a daemon (nomad-pal agent). The agent reads the configuration, in
 // HCL or JSON, elects one active agent through a lock in Nomad's variables, and serves an HTTP API.
 // The API includes the web page (folder ui), the metrics, the placer's events, and the history of
-// runs. While the agent is active, it also sends notifications, learns application classes, polls
+// runs. While an agent is active, it also sends notifications, learns application classes, polls
 // for idle GPUs, takes a sample of the cluster every minute, and writes the history.
 //
 // A change must keep these rules:

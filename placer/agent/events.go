@@ -31,11 +31,11 @@ const (
 //	GET /v1/events?after=<id>&job=<id>&namespace=<namespace>&kind=<kind>,…&last=<n>&follow=true
 //
 // serveEvents returns the events after the given ID, or all of them, filtered by job, namespace and
-// kind. With follow=true it sends new events for a minute; then the client sends another request
-// with the last ID. With Accept: text/event-stream it sends server-sent events. The answer has no
-// events of namespaces whose jobs the token cannot list. Events about GPUs require a token that can
-// read the variable nomad-pal/failures. The agent keeps the last 5,000 events of its own placers in
-// memory.
+// kind. With follow=true, the answer continues with new events for a minute. The client then sends
+// another request with the last ID. With Accept: text/event-stream, the answer consists of
+// server-sent events. The answer has no events of namespaces whose jobs the token cannot list.
+// Events about GPUs require a token that can read the variable nomad-pal/failures. The agent keeps
+// the last 5,000 events of its own placers in memory.
 func (s *server) serveEvents(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	after, err := strconv.ParseUint(q.Get("after"), 10, 64)

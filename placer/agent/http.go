@@ -69,7 +69,7 @@ func (a *Agent) listen(file File) (*apiListener, error) {
 	return &apiListener{bounded(handler), l, a.log}, nil
 }
 
-// open starts to listen for the API. With bind_port = 0, it reuses the port from before the last
+// open starts to listen for the API. With bind_port = 0, open reuses the port from before the last
 // reload if that port is still free, because users have its address.
 func (a *Agent) open(h *HTTP) (l net.Listener, err error) {
 	if h.BindPort != nil && *h.BindPort == 0 && a.port != 0 {

@@ -267,7 +267,7 @@ func (n *notifier) send(ctx context.Context, e placer.Event) {
 		err = n.post(ctx, e)
 	}
 	switch {
-	case ctx.Err() != nil: // run sends it again under the next configuration
+	case ctx.Err() != nil: // run sends the event again under the next configuration
 	case err != nil:
 		n.count("given-up")
 		n.log.Warn("gave up sending a notification", "notify", n.of.Name, "event", e.Kind, "id", e.ID, "because", n.hidden(err))

@@ -194,8 +194,8 @@ type noted struct {
 
 // changes counts changes of nodes.
 type changes struct {
-	// nodeChanges grows with each change of a node. For nodes without GPUs, it grows with the
-	// changes that events report. plain holds the last known states of nodes without GPUs.
+	// nodeChanges grows with each change of a node. For nodes without GPUs, nodeChanges grows with
+	// the changes that events report. plain holds the last known states of nodes without GPUs.
 	nodeChanges uint64
 	plain       map[string]string
 	// nodeGeneration grows with each change of GPUs or their measurements.

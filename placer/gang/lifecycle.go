@@ -37,18 +37,19 @@
 //
 // # To add a state
 //
-//   - Declare it in state.go, and add it to [States] and to meanings.
-//   - Derive it in [Observed.state] if Nomad's objects alone show it, and name it in the comment of
-//     Observed.Nomad; otherwise derive it in [Lifecycle.State]. [State.Ours] decides whether the
-//     placer acts in it.
-//   - In table.go, list its duties. (Each state of ours has duties, except Unschedulable, which the
-//     machine treats as Waiting.) Add to own the handlers that differ from those in elsewhere. Name
-//     the state in the field to of each duty and handler that leads to it.
-//   - Decide in [Lifecycle.Quiet] whether it needs attention in each cycle, and in
-//     memory.Unsettled whether something becomes due in it without an event.
-//   - Serve its readers: events (placer/events.go), counts (placer/model/runs.go), metrics and page
-//     (placer/agent), explain (placer/query) and the commands (placer/cmd/nomad-pal). Searching for
-//     gang.Completing finds most of them; the page and the API schema have the name as text.
+//   - Declare the state in state.go, and add it to [States] and to meanings.
+//   - If Nomad's objects alone show the state, derive the state in [Observed.state], and name it in
+//     the comment of Observed.Nomad. Otherwise derive the state in [Lifecycle.State]. [State.Ours]
+//     decides whether the placer acts in the state.
+//   - In table.go, list the duties of the state. (Each state of ours has duties, except
+//     Unschedulable, which the machine treats as Waiting.) Add to own the handlers that differ from
+//     those in elsewhere. Name the state in the field to of each duty and handler that leads to it.
+//   - Decide in [Lifecycle.Quiet] whether a gang in this state needs attention in each cycle, and
+//     in memory.Unsettled whether something becomes due in this state without an event.
+//   - Serve the readers of the state: events (placer/events.go), counts (placer/model/runs.go),
+//     metrics and page (placer/agent), explain (placer/query) and the commands
+//     (placer/cmd/nomad-pal). Searching for gang.Completing finds most of the readers. The page and
+//     the API schema have the name as text.
 //
 // # To add an event
 //
@@ -57,22 +58,22 @@
 //     Kind to kinds in table_test.go.
 //   - An answer returns [OnAnswer], and [Lifecycle.answer] handles it in all states.
 //   - Deliver the event with placer.Placer.step, which carries out the effects.
-//   - Let stories_test.go read it and random_test.go send it.
+//   - Let stories_test.go read the event, and random_test.go send it.
 //
 // # To add an effect
 //
 //   - Declare the type in event.go, with its method awaits.
-//   - Carry it out in placer/effects.go, which has one function for effects with an answer, one for
-//     effects without an answer, and one that notes changes of jobs. Two kinds of effects are
-//     carried out elsewhere: [Commit] in placer/decide.go, and effects that change only the model
-//     in model.Model.Update.
+//   - Carry out the effect in placer/effects.go, which has one function for effects with an answer,
+//     one for effects without an answer, and one that notes changes of jobs. Two kinds of effects
+//     are carried out elsewhere: [Commit] in placer/decide.go, and effects that change only the
+//     model in model.Model.Update.
 //   - If the effect has an answer, handle the answer in [Lifecycle.answer] or [Lifecycle.done], and
 //     the effect's failure in [Lifecycle.failed] and [Lifecycle.putOff].
 //   - The compiler does not notice an effect without a case. The placer would do nothing, and
 //     answer [Done] if the effect has an answer. Package placer's TestEveryEffectIsCarriedOut finds
 //     such an effect.
-//   - Describe it in told (stories_test.go) and answer it in random_test.go. Add to check, in
-//     random_test.go, what must always hold.
+//   - Describe the effect in told (stories_test.go), and answer it in random_test.go. Add to check,
+//     in random_test.go, what must always hold.
 //
 // After a change of the table, run TestDrawing with -rewrite-docs.
 package gang
@@ -144,8 +145,8 @@ type known struct {
 type memory struct {
 	known
 
-	// Queued: the queue has the gang, as a waiting or a running gang. Placed: it has the gang as a
-	// running one.
+	// Queued: the queue has the gang, as a waiting or a running gang. Placed: the queue has the
+	// gang as a running one.
 	Queued, Placed bool
 	// Held are the ids of GPUs that a decision reserves for the gang, whether or not allocations or
 	// pins hold them.

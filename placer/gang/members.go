@@ -80,9 +80,8 @@ func (g *known) halfThere(w World) bool {
 	return g.NeedsAll() && g.Record != nil && len(w.Holds(g.Key)) < g.Record.Decision.Demand
 }
 
-// extend adds nodes to class pins for the missing members. Only a group
-// constraint changes, so running members are left alone, unless the new members
-// need a higher class ceiling.
+// extend adds nodes to class pins for the missing members. Only a group constraint changes, so
+// Nomad does not touch running members, unless the new members need a higher class ceiling.
 func (g *Lifecycle) extend(w World) ([]Effect, bool) {
 	room, err := w.RoomForMissing(g)
 	if err != nil {

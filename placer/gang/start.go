@@ -80,7 +80,7 @@ func (g *memory) refuseStart(e Event, _ World) []Effect {
 }
 
 // cameAbout records a start that succeeded although its registration was not answered. The start
-// succeeded if the job now has its pins. Two decisions rarely choose the same GPUs; if they do, it
+// succeeded if the job now has its pins. If two decisions chose the same GPUs, which is rare, it
 // does not matter which start succeeded. ours reports whether a start by a placer changed the job.
 func (g *memory) cameAbout(o Observation, b Book) (out []Effect, ours bool) {
 	if g.Job == nil || o.BroughtBack || o.Nomad != Starting && o.Nomad != Running {
@@ -155,7 +155,7 @@ type Never struct {
 const neverAgain = 5 * time.Minute
 
 // couldNever reports whether no node can take the gang, as far as is known. If the reason may have
-// changed, it clears Never, and the gang is tried at once.
+// changed, couldNever clears Never, and the gang is tried at once.
 func (g *memory) couldNever(w World) bool {
 	switch n := g.Never; {
 	case n == nil:

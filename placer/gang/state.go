@@ -119,8 +119,9 @@ type Observed struct {
 	CutShort bool
 }
 
-// Observe reads what Nomad shows of a job: it counts the job's allocations and reads gate and pins.
-// Observe reports a lost gang as [Ended]; [Observed.WithLost] distinguishes the two states.
+// Observe reads what Nomad shows of a job. It counts the job's allocations, and reads the gate and
+// the pins. Observe reports a lost gang as [Ended]; [Observed.WithLost] distinguishes the two
+// states.
 func Observe(s *cluster.State, job *api.Job) Observed {
 	st := Observed{Key: cluster.KeyOf(job), Job: job}
 	pins, pinned := rewrite.Pinned(job)

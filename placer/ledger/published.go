@@ -45,8 +45,8 @@ func (v *Ledger) published(d *api.NodeDeviceResource) published {
 }
 
 // rate completes a GPU whose scores were looked up in the cluster's profile. For classes without a
-// score in the cluster's profile, it adds the scores from the plugin's own profile file. A degraded
-// GPU gets the last class, whatever its score.
+// score in the cluster's profile, rate adds the scores from the plugin's own profile file. A
+// degraded GPU gets the last class, whatever its score.
 func (p published) rate(u *pal.GPU) {
 	for k, r := range p.given[attr.GPUOf(u.ID)] {
 		if u.Classes[k] == 0 {

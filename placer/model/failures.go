@@ -29,8 +29,8 @@ func (m *Model) FailedOn(k cluster.JobKey, now time.Time) map[string]bool {
 }
 
 // failuresOf returns the recorded failures of a job's members with GPUs. For failed allocations
-// without a recorded failure, it returns what Nomad still shows, because a mass failure can exceed
-// the limit of the record.
+// without a recorded failure, failuresOf returns what Nomad still shows, because a mass failure can
+// exceed the limit of the record.
 func (m *Model) failuresOf(k cluster.JobKey) (found []failure.Failure) {
 	noted := map[string]bool{}
 	for _, f := range m.Failures {

@@ -239,8 +239,8 @@ func (m *Model) Unregistered(id string) bool {
 }
 
 // Observed returns the state of a job. Observed does not examine isolated jobs. For a tracked gang,
-// it returns the state that the placer last saw, so decisions and answers agree; later changes
-// count from the next cycle on.
+// Observed returns the state that the placer last saw, so that decisions and answers agree. Later
+// changes count from the next cycle on.
 func (m *Model) Observed(job *api.Job) gang.Observed {
 	if _, ok := m.Isolated(job, m.Time); ok {
 		return isolatedObserved(job)

@@ -100,7 +100,7 @@ func ByArray(listed, all []JobStatus) []JobStatus {
 }
 
 // absorb adds a further element to the entry. If the entry still has only the array's own values,
-// it first takes the element's values.
+// absorb replaces them with the element's values.
 func (j *JobStatus) absorb(o JobStatus) {
 	if j.State == gang.Template || j.State == gang.Ended {
 		o.Job, o.Parent, o.Runs = j.Job, "", j.Runs

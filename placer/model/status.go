@@ -37,7 +37,7 @@ type Status struct {
 	WaitsSince time.Time `json:"-"`
 	// Slowdown is the predicted slowdown of the running gangs.
 	Slowdown Slowdown `json:"-"`
-	// Stopped summarizes the gangs that were stopped for others.
+	// Stopped summarizes the gangs that were stopped for other gangs.
 	Stopped queue.Stops `json:"-"`
 	// Warnings are problems of Nomad and its nodes, for operators.
 	Warnings []string `json:"warnings,omitempty"`
@@ -100,9 +100,9 @@ type GPUsInTrouble struct {
 	Degraded    float64 `json:"degraded"`
 }
 
-// Slowdown is the predicted slowdown of gangs, a mean over their GPUs. Chosen is the slowdown as
-// placed; Packed is what packing would have given at that moment. Gangs for which one of the two is
-// unknown do not count.
+// Slowdown is the predicted slowdown of gangs, a mean over their GPUs. Chosen is the slowdown of
+// the actual placements. Packed is the slowdown that packing would have given at the times of these
+// placements. Gangs for which one of the two is unknown do not count.
 type Slowdown struct {
 	GPUs           int
 	Chosen, Packed float64

@@ -56,8 +56,8 @@ func (m *Model) slowerBeside(k cluster.JobKey) (slower [pal.NumClasses]float64) 
 	return slower
 }
 
-// UpdateView updates the view. If an update is impossible, it builds a new view and adapts the
-// queue to the new view.
+// UpdateView updates the view. If an update is impossible, UpdateView builds a new view, and adapts
+// the queue to the new view.
 func (m *Model) UpdateView(now time.Time) error {
 	m.State.Elapse(now)
 	m.forgetUnanswered(now)

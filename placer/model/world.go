@@ -112,8 +112,8 @@ func (w world) RoomForMissing(g *gang.Lifecycle) (gang.Room, error) {
 	return room, nil
 }
 
-// mostThatFit reduces the request to as many members as fit. If none fits, it returns the request
-// unchanged.
+// mostThatFit reduces the request to as many members as fit. If no member fits, mostThatFit returns
+// the request unchanged.
 func (w world) mostThatFit(r request.Request) request.Request {
 	lacks := 0
 	for _, set := range r.Gang.MemberSets {

@@ -394,7 +394,7 @@ func (e *Explanation) movedFrom(chosen *pal.Choice) bool {
 	})
 }
 
-// lacks reports whether some GPU of the second choice is missing from the first.
+// lacks reports whether a GPU of the second choice (of) is missing in the first choice (has).
 func lacks(has, of *pal.Choice) bool {
 	all := has.GPUIDs()
 	return of != nil && slices.ContainsFunc(of.GPUIDs(), func(id string) bool { return !slices.Contains(all, id) })

@@ -39,7 +39,8 @@ import (
 )
 
 // Snapshot is the cluster and the queue at one time, with the configuration of the active placer.
-// The agent answers from a Snapshot. Its content stays the same, and it is safe for concurrent use.
+// The agent answers from a Snapshot. The content of a Snapshot stays the same, and a Snapshot is
+// safe for concurrent use.
 type Snapshot struct {
 	facts
 	nomad *nomad.Client
@@ -174,8 +175,8 @@ func (s *Snapshot) Jobs() []model.JobStatus {
 	return slices.DeleteFunc(js, func(j model.JobStatus) bool { return j.State == gang.Ended && !j.Runs.GoOn() })
 }
 
-// countRun counts a job as a run of the parameterized or periodic job that made it. If there is no
-// such job, it does nothing.
+// countRun counts a job as a run of the parameterized or periodic job that made it. If no such job
+// made it, countRun does nothing.
 func (s facts) countRun(runs map[cluster.JobKey]*model.Runs, st gang.Observed, state gang.State) {
 	if !cluster.Child(st.Job) {
 		return

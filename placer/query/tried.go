@@ -47,7 +47,7 @@ func (e *Explanation) addTried(s *Snapshot, st gang.Observed, deploys bool) {
 }
 
 // tried describes how often and why Nomad has retried members, and what happened to missing
-// members. For members that do not need each other, it also returns how to get missing members
+// members. For members that do not need each other, tried also returns how to get missing members
 // back. deploys means that a deployment is active or has failed, so that Nomad retries no members.
 func tried(m *model.Model, t *model.Tracked, deploys bool) (said []reason.Reason, retry Retry) {
 	before := map[string]*cluster.Alloc{}

@@ -145,7 +145,7 @@ func setNumber[T int | int64 | uint64](field **T, value string) error {
 	return nil
 }
 
-// groupOf returns the group with GPUs that has this name. For the name "", it returns the only
+// groupOf returns the group with GPUs that has this name. For the name "", groupOf returns the only
 // group with GPUs.
 func groupOf(job *api.Job, name string) (found *api.TaskGroup, err error) {
 	var names []string
