@@ -45,10 +45,11 @@ type start struct {
 	refused    bool
 }
 
-// decide asks the queue for its decisions and carries them out. Its loop carries out all decisions
-// except starts. decide only prepares the starts, and marks their GPUs as allocated in the view, so
-// that later decisions of the cycle do not use these GPUs. After the loop, decide commits several
-// starts at a time, because a commit takes Nomad milliseconds and changes only its own gang.
+// decide asks the queue for its decisions and carries them out. The loop of decide carries out all
+// decisions except starts. The loop only prepares the starts, and marks their GPUs as allocated in
+// the view, so that later decisions of the cycle do not use these GPUs. After the loop, decide
+// commits several starts at a time, because a commit takes Nomad milliseconds and changes only its
+// own gang.
 func (p *Placer) decide(ctx context.Context, now time.Time) error {
 	starts := p.arrived(now)
 	actions := p.m.Queue.Decide(gang.QueueTime(now), p.m.View.Cluster)

@@ -96,7 +96,7 @@ func (h *failureLog) load(ctx context.Context, c *nomad.Client, now time.Time) (
 }
 
 // putRight corrects the stored quarantine if the clock of the placer that wrote it was ahead.
-// Otherwise GPUs would stay in quarantine for too long.
+// Uncorrected, the quarantine would keep GPUs out of use for too long.
 func (h *failureLog) putRight(ctx context.Context, c *nomad.Client, now time.Time) error {
 	ahead := func(q failure.Quarantine) bool { return q.Ahead(now) }
 	if !slices.ContainsFunc(slices.Collect(maps.Values(h.quarantine)), ahead) {

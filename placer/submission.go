@@ -56,8 +56,8 @@ type submitted struct {
 
 // Submit registers a job by calling register: with its pins if it starts now, unchanged if it
 // waits. The job must have its gate and Nomad's defaults. Submit returns the errors of register and
-// two others. [ErrNotSubmitted] means that register was not and will not be called. errInterrupted
-// means that the outcome is unknown.
+// two errors of its own. [ErrNotSubmitted] means that register was not and will not be called.
+// errInterrupted means that the outcome is unknown.
 func (p *inbox) Submit(ctx context.Context, job *api.Job, register Register) (*api.JobRegisterResponse, error) {
 	s := &submission{job: job, register: register, answer: make(chan submitted, 1)}
 	select {

@@ -158,8 +158,8 @@ type Nomad struct {
 	TLSServerName string `hcl:"tls_server_name,optional"`
 	SkipVerify    bool   `hcl:"skip_verify,optional"`
 	// RPCAddress has the RPC addresses of servers, host:port separated by commas. The placer needs
-	// them to place dispatched and periodic children. If RPCAddress is "", the placer does not
-	// place children.
+	// these addresses to place dispatched and periodic children. If RPCAddress is "", the placer
+	// does not place children.
 	RPCAddress string `hcl:"rpc_address,optional"`
 }
 
@@ -261,8 +261,8 @@ func suggestBlock(d *hcl.Diagnostic) {
 	}
 }
 
-// suggestPlace names the right block for a key in the wrong place. The parser itself cannot,
-// because it checks only one block at a time.
+// suggestPlace names the right block for a key in the wrong place. The parser cannot name that
+// block, because it checks only one block at a time.
 func suggestPlace(d *hcl.Diagnostic) {
 	parts := strings.Split(d.Detail, `"`)
 	if d.Summary != "Unsupported argument" || len(parts) != 3 {

@@ -22,7 +22,7 @@ const (
 	// day. An event needs about 300 bytes.
 	eventsKept = 5000
 	// followFor is how long one request receives new events. The client then sends another request
-	// with the last ID, and the agent checks its token again.
+	// with the last ID, and the agent checks the client's token again.
 	followFor = time.Minute
 )
 

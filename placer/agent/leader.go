@@ -107,9 +107,9 @@ func (a *Agent) holdsLock(now time.Time) bool {
 	return until != nil && now.Before(*until)
 }
 
-// noteLock records the result of an attempt to acquire the lock. It is no problem if another agent
-// holds the lock. After any other error there may be no active agent, so noteLock logs it, and
-// health reports it.
+// noteLock records the result of an attempt to acquire the lock. An error that means that another
+// agent holds the lock is no problem. After any other error there may be no active agent, so
+// noteLock logs the error, and health reports it.
 func (a *Agent) noteLock(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return

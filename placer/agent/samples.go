@@ -76,7 +76,7 @@ func (h *samples) add(s Sample, events *placer.EventLog) {
 	h.kept = append(h.kept, s)
 }
 
-// after returns the samples after a time; all for the zero time.
+// after returns the samples taken after t, or all samples if t is zero.
 func (h *samples) after(t time.Time) []Sample {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -173,9 +173,9 @@ func uses(events []placer.Event) []Use {
 //	GET /v1/uses?node=<name>&node=…
 //	GET /v1/uses?job=<id>&namespace=<namespace>
 //
-// The agent derives the answer from the events that it keeps (see [server.serveEvents]), so earlier
-// placements are missing. A job that the caller may not see has no name in the answer for nodes,
-// and is missing in the answer for a job.
+// The agent derives the answer from the events that it keeps (see [server.serveEvents]), so
+// placements before the oldest kept event are missing. A job that the caller may not see has no
+// name in the answer for nodes, and is missing in the answer for a job.
 func (s *server) serveUses(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	c, snapshot, ok := s.snapshotFor(w, r, (*caller).readsNodes)

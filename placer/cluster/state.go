@@ -146,8 +146,8 @@ type State struct {
 	purged map[string]*purged
 	kills  map[JobKey]time.Duration
 	// assumed holds jobs that the placer has registered but whose new form Nomad has not shown yet.
-	// The state has the form that the registration should have made. A full read reads these jobs
-	// again, even if their index has not changed.
+	// For such a job, the state contains the form that the registration should have made. A full
+	// read reads these jobs again, even if their index has not changed.
 	assumed map[JobKey]bool
 	// earlier holds allocations that were live before the lists were read but are in no list.
 	earlier map[string]*Alloc
@@ -234,8 +234,8 @@ func (s *touched) touch(k JobKey) {
 }
 
 // Touched returns the jobs that have changed, or whose allocations have changed, since the mark.
-// Touched also returns a mark of the current position. known is false if the mark comes from
-// another State or is too old.
+// Touched also returns the mark for the next call. known is false if the mark comes from another
+// State or is too old.
 func (s *touched) Touched(since Mark) (keys []JobKey, now Mark, known bool) {
 	now = Mark{s, s.before + len(s.jobs), s.touches}
 	if since.of != s || since.at < s.before {

@@ -174,8 +174,8 @@ type memory struct {
 	assumed                          *api.Job
 	overwrote, recreated, lookedBack bool
 
-	// lineage has the versions that are our rewritings of one another. notFinished is the last
-	// check of whether the gang finished in one of these versions.
+	// lineage has the versions of the job that differ from one another only by our rewritings.
+	// notFinished is the last check of whether the gang finished in one of these versions.
 	lineage     lineage
 	notFinished finishCheck
 

@@ -55,7 +55,7 @@ func (st Observed) startsAsAWhole() bool {
 }
 
 // didItsWork reports whether all members with GPUs have succeeded for the present version. Members
-// that had succeeded when a drain stopped them count as succeeded, and so do members whose version
+// that a drain stopped after they had succeeded count as succeeded, and so do members whose version
 // could not be read.
 func (st Observed) didItsWork(w World) bool {
 	done := map[string]int{} // by group

@@ -93,8 +93,8 @@ type Observed struct {
 	Key cluster.JobKey
 	Job *api.Job
 	// Nomad is the state according to Nomad: one of [Waiting], [Starting], [Running], [Stopping],
-	// [Resubmitted], [Lost], [Native], [Template] and [Ended]; [Rejected] for a job that is set
-	// aside. [Lifecycle.State] refines it.
+	// [Resubmitted], [Lost], [Native], [Template] and [Ended]. The state of a job that is set aside
+	// is [Rejected]. [Lifecycle.State] refines it.
 	Nomad State
 	Pins  rewrite.Pins
 	// Members are live and meant to keep running. Members does not include members left behind on a

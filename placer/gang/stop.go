@@ -199,7 +199,8 @@ func (g *Lifecycle) cancelStop(step Effect, err error) (out []Effect) {
 	gate, _ := step.(Register)
 	switch {
 	case gate.Why == ToStop && errors.Is(err, nomad.ErrUnknownOutcome):
-		// Nomad may still register the gate. The written record is right whether or not it does.
+		// Nomad may still register the gate. The written record is right whether or not Nomad
+		// registers the gate.
 	case s.recorded && s.before != nil:
 		g.Record = s.before
 		out = append(out, SaveRecord{*g.Record})

@@ -80,8 +80,8 @@ func DefaultConfig() Config {
 }
 
 // MayStop reports whether batch jobs of a namespace and class may be stopped, unless the job itself
-// decides. from is the configuration key that allows the placer to stop them; "" if it must not
-// stop them.
+// decides. from is the configuration key that allows the placer to stop these jobs; "" if the
+// placer must not stop them.
 func (c Config) MayStop(namespace string, class pal.AppClass) (may bool, from string) {
 	may, from = slices.Contains(c.DefaultPreempt, class), "default_preempt"
 	for name := c.Queue.TenantOf(namespace); name != ""; name = name[:max(0, strings.LastIndexByte(name, '/'))] {

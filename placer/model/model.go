@@ -4,7 +4,7 @@
 // Package model holds the placer's knowledge at one moment: Nomad's state, who holds which GPU, the
 // gangs and their queue, and the configuration. The package is pure, which means that it makes no
 // requests, reads no clock and logs nothing. The placer acts on a [Model]; package query answers
-// questions from one.
+// questions from a Model.
 //
 // The package builds on Nomad's state (placer/cluster), the view of GPUs (placer/request), the life
 // of one gang (placer/gang) and the queue (pal/queue).
@@ -186,7 +186,7 @@ func (m *Model) amount(k cluster.JobKey) float64 { return m.View.Cluster.Amount(
 
 // Sorted returns the jobs in order of their keys; callers must not change the list. The list is
 // kept from cycle to cycle, so that thousands of jobs need not be sorted each time. The list is
-// valid if it is as long as the map, because [Model.Add] and [Model.Forget] update or drop it.
+// valid if it is as long as the map Jobs, because [Model.Add] and [Model.Forget] update or drop it.
 func (m *Model) Sorted() []*Tracked {
 	if len(m.order) != len(m.Jobs) {
 		m.order = make([]*Tracked, 0, len(m.Jobs))

@@ -59,8 +59,8 @@ type Explanation struct {
 	Restarted time.Time `json:"restarted,omitzero"`
 	// Mode is how tightly the job is tied to its GPUs (pal_pin): gpu, class or prefer.
 	Mode string `json:"mode,omitempty"`
-	// Predicted is the original choice, if Nomad gave the job other GPUs within its pins. The
-	// decision then has the GPUs that the job got.
+	// Predicted is the original choice, if Nomad gave the job other GPUs within its pins. If
+	// Predicted is set, the decision has the GPUs that the job got.
 	Predicted *pal.Choice `json:"predicted,omitempty"`
 	// ClassFrom names the source of the application class.
 	ClassFrom string `json:"class_from,omitempty"`

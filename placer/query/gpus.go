@@ -82,7 +82,7 @@ type GPUFilter struct {
 	// Outliers selects GPUs whose PM score for some application class is above the
 	// outlier_threshold.
 	Outliers bool
-	// Most is the maximum number of GPUs to list; 0: no limit.
+	// Most is the maximum number of GPUs to list; 0 means no limit.
 	Most int
 }
 

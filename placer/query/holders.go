@@ -80,7 +80,7 @@ func (h Holder) rank() int {
 
 // matching returns a predicate for the GPUs on which a member of the gang could run if the cluster
 // were idle. If the cluster has too few GPUs of a model for the gang, matching excludes this
-// model's GPUs, unless all models have too few. small is the number of GPUs excluded in this way.
+// model's GPUs, unless all models have too few. small is the number of excluded GPUs.
 func matching(c *pal.Cluster, g pal.Gang) (matches func(gpu int) bool, small int) {
 	may, usable := make([]bool, c.Groups()), c.Usable(g)
 	for group := range may {
