@@ -35,7 +35,7 @@ const (
 	// progressFile is the file's path relative to the allocation's directory. Tasks see the file as
 	// ${NOMAD_ALLOC_DIR}/pal-progress.
 	progressFile = "alloc/pal-progress"
-	// mostProgress is the maximum number of bytes that are read from the file.
+	// mostProgress is the maximum number of bytes that the placer reads from a progress file.
 	mostProgress = 64
 	// progressBatch is the maximum number of files in a batch. progressAtOnce is the maximum number
 	// of files that are read at a time. progressWithin is the timeout for one file.

@@ -19,7 +19,7 @@ import (
 // agent can get the lock. Even two leaders at once would do no harm, because writes are
 // check-and-set.
 //
-// The agent does not use Nomad's own LockLeaser, because LockLeaser continues the protected work
+// The agent does not use LockLeaser of Nomad's API package. LockLeaser continues the protected work
 // after the lock was lost, and panics if that work fails after LockLeaser has returned.
 func (a *Agent) elect(ctx context.Context, c *nomad.Client, ha HA, lead func(context.Context) error) error {
 	ttl, delay, _ := ha.times() // checked by [File.PlacerConfig]

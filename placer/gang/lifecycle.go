@@ -304,9 +304,9 @@ func (g *known) addRunTime(r *Record, why reason.Reason, members int, w World) {
 	r.stop(w.Now(), why, w.Now().Sub(g.startedAt(w.Now())), g.slower(members))
 }
 
-// startedAt returns the time when the first member was placed. If the record counts the run up to a
-// later stop, startedAt returns the time of that stop, because the members may have kept running
-// while the gang was being stopped.
+// startedAt returns the time from which the present run counts: when the first member was placed
+// or, if the record already counts the run up to a later stop, the time of that stop. Members may
+// have kept running while the gang was being stopped.
 func (g *known) startedAt(now time.Time) time.Time {
 	at := now
 	for _, a := range g.Members {

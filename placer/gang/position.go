@@ -168,8 +168,8 @@ func askedBeforePins(job *api.Job, versions map[uint64]*api.Job) ask {
 	return asked
 }
 
-// mendedAt returns when the author edited the job while it waited again, and kept our gate and pins, as
-// an edit in Nomad's UI does; zero if there was no such edit.
+// mendedAt returns when the author edited the job while it waited again and kept our gate and pins,
+// as an edit in Nomad's UI does. mendedAt returns zero if there was no such edit.
 func mendedAt(job *api.Job, versions map[uint64]*api.Job) time.Time {
 	now := job
 	for v := *job.Version; v > 0; v-- {

@@ -33,8 +33,8 @@ type Record struct {
 	// Index is the ModifyIndex of the variable that the record was read from; 0
 	// if it was not read.
 	Index uint64 `json:"-"`
-	// Unverified: when the record was written, Nomad had not shown yet whether our last
-	// registration replaced a change by the author, or such a change was not restored yet.
+	// Unverified is set if, when the record was written, it was unknown whether our last
+	// registration had replaced a change by the author, or such a change was not restored yet.
 	Unverified bool         `json:"unverified,omitempty"`
 	Mode       rewrite.Mode `json:"mode"`
 	// Decision.Chosen is what the gang got. Predicted is the original choice, if the pins let Nomad

@@ -291,8 +291,8 @@ func (s *Snapshot) explainFromState(k cluster.JobKey) (e *Explanation, st gang.O
 	return e, st, true
 }
 
-// broken adds to the explanation what to fix in a job that still runs in its old version because
-// its newer version is invalid. t may be nil.
+// broken handles a job that still runs in its old version because its newer version is invalid: it
+// adds to the explanation what to fix. t may be nil.
 func (e *Explanation) broken(t *model.Tracked) {
 	if t == nil || t.Refused == nil || e.State == gang.Failed {
 		return
@@ -445,8 +445,8 @@ func (e *Explanation) remeasured(d pal.Decision) {
 const recordComes = 2 * time.Second
 
 // restarted returns when Nomad last restarted all members of a running gang on the same GPUs, or
-// started them after the gang had no members; zero if Nomad never did. Nomad restarts members when
-// an edit changes their tasks.
+// started them after the gang had no members. restarted returns zero if Nomad did neither. Nomad
+// restarts members when an edit changes their tasks.
 func restarted(st gang.Observed, r *gang.Record) time.Time {
 	switch {
 	case st.Nomad != gang.Running || r.Ready.IsZero():
@@ -457,8 +457,8 @@ func restarted(st gang.Observed, r *gang.Record) time.Time {
 	return st.PlacedAgain()
 }
 
-// lastRecord reads the record of a job. If its members have just been placed, Nomad can still have
-// the record of the previous decision. If so, lastRecord waits for the new record.
+// lastRecord reads the record of a job. If the job's members have just been placed, Nomad can still
+// have the record of the previous decision. In this case, lastRecord waits for the new record.
 func (s *Snapshot) lastRecord(ctx context.Context, st gang.Observed) (*gang.Record, error) {
 	for began := time.Now(); ; {
 		r, err := store.In(s.nomad).Record(ctx, st.Key)

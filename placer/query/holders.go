@@ -334,8 +334,8 @@ type Alternative struct {
 	*pal.Choice
 }
 
-// runsOn sets the GPUs that a running gang has, where it would be placed if it started now, and
-// which changes of the job would alter this placement.
+// runsOn adds to the explanation the GPUs of a running gang, where the gang would be placed if it
+// started now, and which changes of the job would alter this placement.
 func (s facts) runsOn(e *Explanation, t *model.Tracked) {
 	c, g := s.m.View.Cluster, t.Request.Gang
 	at := s.m.At(t)

@@ -60,7 +60,8 @@ func (c Changes) Apply(job *api.Job) error {
 	return nil
 }
 
-// of returns a copy of the job with the changes. ok is false if the job cannot be changed that way.
+// of returns a copy of the job with the changes. ok is false if these changes are impossible for
+// the job.
 func (c Changes) of(job *api.Job) (changed *api.Job, ok bool) {
 	text, err := json.Marshal(job)
 	if err == nil {
