@@ -17,7 +17,8 @@ import (
 // Health is the answer to /v1/health. The HTTP status is 200 if the agent works or stands by,
 // otherwise 503.
 type Health struct {
-	// Leader: this agent is the active one. Ready: this agent has read the cluster.
+	// Leader is set if this agent is the active one. Ready is set if this agent has read the
+	// cluster.
 	Leader bool `json:"leader"`
 	Ready  bool `json:"ready"`
 	// Trouble is why the agent does not work. LastError is the agent's last error while the agent

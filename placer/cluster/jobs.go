@@ -64,7 +64,7 @@ func Ended(job *api.Job) bool {
 func Template(job *api.Job) bool { return job.IsParameterized() || job.IsPeriodic() }
 
 // Need returns what one allocation of the group needs besides GPUs. The result is the larger of two
-// sums: over the prestart tasks that are no sidecars, and over all other tasks.
+// sums: the sum over the prestart tasks that are no sidecars, and the sum over all other tasks.
 func Need(g *api.TaskGroup) pal.Resources {
 	var main, before pal.Resources
 	for _, t := range g.Tasks {

@@ -44,22 +44,21 @@ type (
 		Observed
 		Request request.Request
 		Refused error // why the job cannot be served
-		// BroughtBack: Nomad wrote one of our registrations late, after the author had purged the
-		// job.
+		// BroughtBack is set if Nomad wrote one of our registrations late, after the author had
+		// purged the job.
 		BroughtBack bool
 	}
 	// Reconcile comes once a cycle, and makes the gang do whatever is due.
 	Reconcile struct {
-		// Last: no other reconcile follows because the placer ends, so nothing is put off.
+		// Last is set if no other reconcile follows because the placer ends, so nothing is put off.
 		Last bool
 	}
 	// Sync lets the gang tell the queue what happened to the gang.
 	Sync struct {
-		// Unread: the cycle had no time to read what earlier placers wrote
-		// about the gang.
+		// Unread is set if the cycle had no time to read what earlier placers wrote about the gang.
 		Unread bool
-		// After: a job in the gang's pal_after has not succeeded yet. Eligible is when the last of
-		// these jobs succeeded; zero if there is no pal_after.
+		// After is set while a job in the gang's pal_after has not succeeded yet. Eligible is when
+		// the last of these jobs succeeded; zero if there is no pal_after.
 		After    bool
 		Eligible time.Time
 	}
@@ -177,7 +176,8 @@ type (
 type (
 	// SaveRecord writes the record soon, together with other records.
 	SaveRecord struct{ Record Record }
-	// Own: the placer itself gave the job these GPUs, whatever GPUs the job's pins name.
+	// Own records that the placer itself gave the job these GPUs, whatever GPUs the job's pins
+	// name.
 	Own struct{ GPUs []string }
 	// Take allocates GPUs in the cycle's view of the cluster. Release frees these GPUs again.
 	Take struct {
@@ -201,16 +201,17 @@ type (
 	}
 
 	// Enqueue puts the gang into the queue; Since is the time when the gang began to wait. Dequeue
-	// takes the gang out of the queue. Finished: the gang has succeeded, and the queue learns from
-	// the gang's run.
+	// takes the gang out of the queue. If Finished is set, the gang has succeeded, and the queue
+	// learns from the gang's run.
 	Enqueue struct {
 		Job   queue.Job
 		Since time.Time
 	}
 	Dequeue struct{ Finished bool }
 	// QueueStarted tells the queue where the gang runs. QueueRestored puts a running gang into the
-	// queue, and tells the queue where the gang runs. QueueStopped: the gang no longer runs.
-	// QueueRequeued: the gang's start failed. QueueKept: the gang is not stopped after all.
+	// queue, and tells the queue where the gang runs. QueueStopped tells the queue that the gang no
+	// longer runs, QueueRequeued that its start failed, and QueueKept that the gang is not stopped
+	// after all.
 	QueueStarted  struct{ Placement pal.Placement }
 	QueueRestored struct {
 		Job       queue.Job
@@ -221,13 +222,14 @@ type (
 	QueueStopped  struct{}
 	QueueRequeued struct{}
 	QueueKept     struct{}
-	// QueueSettled: the gang must not move, and an elastic one must keep its size.
+	// QueueSettled tells the queue that the gang must not move and must keep its size.
 	QueueSettled struct{}
-	// StartAtTarget: the whole gang has stopped and can start on its target's GPUs.
+	// StartAtTarget reports that the whole gang has stopped and can start on its target's GPUs.
 	StartAtTarget struct{ Why Reason }
-	// Placed: Nomad has stored the job with the pins of a start. Record has the reasons.
+	// Placed reports that Nomad has stored the job with the pins of a start. Record has the
+	// reasons.
 	Placed struct{ Record Record }
-	// CountMove: a move began. The number of moves per hour is limited.
+	// CountMove counts a move that began, because the number of moves per hour is limited.
 	CountMove struct{ At time.Time }
 )
 
@@ -356,5 +358,5 @@ type Room struct {
 	Decision  pal.Decision
 }
 
-// ErrNoVersion: Nomad no longer keeps the version of the job that the placer needs.
+// ErrNoVersion means that Nomad no longer keeps the version of the job that the placer needs.
 var ErrNoVersion = errors.New("this version of the job is no longer kept by Nomad")

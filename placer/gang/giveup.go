@@ -18,8 +18,8 @@ const (
 	// The count starts over once the gang has run for steadyAfter.
 	maxInfraFailures = 5
 	steadyAfter      = time.Hour
-	// ownForgottenAfter: once a gang has run for this long, its own earlier failures no longer
-	// count, as in Nomad's default reschedule block of batch jobs.
+	// Once a gang has run for ownForgottenAfter, its own earlier failures no longer count, as in
+	// Nomad's default reschedule block of batch jobs.
 	ownForgottenAfter = 24 * time.Hour
 )
 

@@ -98,7 +98,8 @@ import (
 type Lifecycle struct {
 	memory
 
-	// asks: see [Lifecycle.Asks]. runs is the version that the members of a resubmitted gang run.
+	// asks is set once this reconcile has found that the author requests other GPUs: see
+	// [Lifecycle.Asks]. runs is the version that the members of a resubmitted gang run.
 	asks bool
 	runs runs
 
@@ -124,8 +125,8 @@ type known struct {
 	// Request is what the job requests. Refused is why the job cannot be served; nil if it can be.
 	Request request.Request
 	Refused error
-	// Record is the last decision; nil if not known yet. Unsaved: Record is not stored yet. Record
-	// is written when all members run, or after saveAfter.
+	// Record is the last decision; nil if not known yet. Unsaved is set while Record is not stored.
+	// Record is written when all members run, or after saveAfter.
 	Record  *Record
 	Unsaved bool
 	// Since is the time when the placer first saw the present version.
@@ -145,8 +146,8 @@ type known struct {
 type memory struct {
 	known
 
-	// Queued: the queue has the gang, as a waiting or a running gang. Placed: the queue has the
-	// gang as a running one.
+	// Queued is set if the queue has the gang, as a waiting or a running gang. Placed is set if the
+	// queue has it as a running gang.
 	Queued, Placed bool
 	// Held are the ids of GPUs that a decision reserves for the gang, whether or not allocations or
 	// pins hold them.
@@ -164,13 +165,13 @@ type memory struct {
 	// stumbled is the type of the effect whose failure trouble describes.
 	stumbled string
 
-	// edited: the author changed the job while it was queued, and the queue still has the earlier
-	// request.
+	// edited is set if the queue still has the gang's earlier request or priority, for example
+	// after an edit by the author.
 	edited bool
-	// assumed is the job as we registered it last, until Nomad shows the result. overwrote: that
-	// registration replaced a change that we had not seen. recreated: the job had been purged, and
-	// our registration made a new job. lookedBack: it is known whether an earlier placer overwrote
-	// a change.
+	// assumed is the job as we registered it last, until Nomad shows the result. overwrote is set
+	// if that registration replaced a change that we had not seen. recreated is set if the job had
+	// been purged, and that registration made a new job. lookedBack is set once it is known whether
+	// an earlier placer overwrote a change.
 	assumed                          *api.Job
 	overwrote, recreated, lookedBack bool
 

@@ -206,8 +206,8 @@ func (g *Lifecycle) undo(w World) ([]Effect, bool) {
 		return g.wrong(fmt.Errorf("version %d, which was replaced while the job was being placed: %w", *g.Job.Version-1, ErrNoVersion), w), false
 	case ours(lost) && !rewrite.Stopped(lost) && SpecText(rewrite.Author(lost)) == SpecText(rewrite.Author(g.Job)):
 		// Two placers registered the author's version, one after the other, so the author lost
-		// nothing. Restoring the first version would rerun members that have finished since (walk
-		// 30592).
+		// nothing. Restoring the first version would rerun members that have finished since (seen
+		// in random walk 30592).
 		g.overwrote = false
 		return nothing()
 	case cluster.Ended(lost) && rewrite.Stopped(lost):
@@ -251,9 +251,8 @@ func (g *Lifecycle) findEarlierLostUpdate(World) ([]Effect, bool) {
 	return nothing()
 }
 
-// stopBeforeRevert returns the author's stop that our registration replaced, before
-// Nomad restored an earlier version (auto_revert); nil if none. Seen in walk
-// 8000063.
+// stopBeforeRevert returns the author's stop that our registration replaced, before Nomad restored
+// an earlier version (auto_revert); nil if there was none. Seen in random walk 8000063.
 func (g *Lifecycle) stopBeforeRevert() *api.Job {
 	vs, v := g.read.versions, *g.Job.Version
 	if v < 3 || vs[v] == nil || vs[v-2] == nil || !rewrite.Stopped(vs[v-2]) || !revertedByNomad(vs, v) || !isLostUpdate(vs, v-1) {

@@ -54,9 +54,9 @@ func (g *Lifecycle) runsInPart(blocked *api.Evaluation) reason.Kind {
 
 // someOver reports whether members of a batch job have succeeded for the present version, or have
 // failed and are not retried. If the job were registered again, Nomad would rerun these members,
-// even without room, and even if the reschedule limits forbid a retry (walk 693 with late writes).
-// someOver reads the current allocations. The blocked evaluation, nil if there is none, counts
-// failed members that wait for room.
+// even without room, and even if the reschedule limits forbid a retry (seen in random walk 693 with
+// late writes). someOver reads the current allocations. The blocked evaluation, nil if there is
+// none, counts failed members that wait for room.
 func (g *Lifecycle) someOver(blocked *api.Evaluation) bool {
 	if slices.ContainsFunc(g.read.allocs, func(a *cluster.Alloc) bool { return a.FinishedIn(g.Job) }) {
 		return true

@@ -34,8 +34,8 @@ func (g *Lifecycle) askAgain(w World) ([]Effect, bool) {
 }
 
 // runsOn reports whether the same members run as before the last registration. runsOn returns false
-// if, since this registration, a member was placed, failed, or ended for an unknown version (walk
-// 21853).
+// if, since this registration, a member was placed, failed, or ended for an unknown version (seen
+// in random walk 21853).
 func (g *Observed) runsOn(w World) bool {
 	return !slices.ContainsFunc(w.Allocs(g.Key), func(a *cluster.Alloc) bool {
 		return a.PlacedFor(g.Job) || a.Failed() && a.ModifyIndex > *g.Job.JobModifyIndex || a.FinishedUnheard(g.Job)
@@ -147,14 +147,15 @@ func (g *Lifecycle) restorePins(w World) ([]Effect, bool) {
 	if !pinned {
 		return []Effect{g.log(Info, "the job got a gate while it runs without pins: leaving the job to Nomad"), Register{Why: ToGoOn, Job: rewrite.Open(g.Job)}}, false
 	}
-	// If a member has ended, its successor and restarted members may get each
-	// other's GPUs (walk 584).
+	// If a member has ended, its successor and restarted members may get each other's GPUs (seen in
+	// random walk 584).
 	oneByOne := g.lacksOneByOne(had, pins, w)
 	mixed := *g.Job.Type == api.JobTypeBatch && g.Live < g.Want && SpecText(rewrite.Author(had)) != SpecText(rewrite.Author(g.Job)) && !oneByOne
 	// If the old version forbids a member's node, too, for example because a node attribute
 	// changed, the member stays.
 	forbidden := w.Forbids(g.Job, g.Members) && !w.Forbids(had, g.Members)
-	// Other jobs may hold the GPUs of succeeded members that the author runs again (walk 10005539).
+	// Other jobs may hold the GPUs of succeeded members that the author runs again (seen in random
+	// walk 10005539).
 	gone := pins.Mode == rewrite.ModeGPU && w.OthersHold(g.Key, pins.GPUs())
 	same := SameRequests(had, g.Job) && (pins.Mode != rewrite.ModeGPU || roomFor(had, pins) >= g.Want) || oneByOne
 	if same && fitsRange(g.Job, pins) && !mixed && !forbidden && !gone {

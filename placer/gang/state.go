@@ -104,18 +104,18 @@ type Observed struct {
 	// Want counts the job's members with GPUs. Have counts the members with GPUs that run or have
 	// succeeded. Live counts the members with GPUs that run.
 	Want, Have, Live int
-	// Misplaced: a member runs on a GPU or node that the pins do not name, or on fewer GPUs than it
-	// requested (Nomad before 1.11.1, hashicorp/nomad#18364). Misplaced is also set if a member
-	// still runs where the pins of an earlier version had put it. Nomad has not replaced such a
-	// member yet, because a service's deployment is active, or because there is no room for the
-	// version that its author reverted to.
+	// Misplaced is set if a member runs on a GPU or node that the pins do not name, or on fewer
+	// GPUs than it requested (Nomad before 1.11.1, hashicorp/nomad#18364). Misplaced is also set if
+	// a member still runs where the pins of an earlier version had put it. Nomad has not replaced
+	// such a member yet, because a service's deployment is active, or because there is no room for
+	// the version that its author reverted to.
 	Misplaced bool
-	// LeftOut: Nomad has stopped a member of a batch job without a replacement; see [leftOut].
-	// LeftOutBeside is the same for groups without GPUs.
+	// LeftOut is set if Nomad has stopped a member of a batch job without a replacement; see
+	// [leftOut]. LeftOutBeside is the same for groups without GPUs.
 	LeftOut, LeftOutBeside bool
-	// CutShort: a service lacks a member that was killed by its client and not replaced by Nomad,
-	// because the node was purged and registered again before Nomad evaluated the job (seen on
-	// 1.11.3).
+	// CutShort is set if a service lacks a member that was killed by its client and not replaced by
+	// Nomad, because the node was purged and registered again before Nomad evaluated the job (seen
+	// on 1.11.3).
 	CutShort bool
 }
 
@@ -260,15 +260,15 @@ func gpusPerMember(job *api.Job) map[string]int {
 
 // state derives the state from the job's constraints and members.
 //
-// pastGate: Nomad has placed a member in spite of the gate. If the job also has pins, such a member
-// counts only if an operator has opened the gate. Otherwise Nomad was about to place the member
-// when the gate was registered, and the member must be stopped.
+// pastGate is set if Nomad has placed a member in spite of the gate. If the job also has pins, such
+// a member counts only if an operator has opened the gate. Otherwise Nomad was about to place the
+// member when the gate was registered, and the member must be stopped.
 //
-// dropped: Nomad has placed no member of this gated version that is meant to run, so the job cannot
-// have ended. Nomad calls the job dead anyway if Nomad dropped the blocked evaluation. Nomad drops
-// it when the members of a batch job are drained. Nomad also drops it for a service whose
-// deployment waits for promotion, when members that were placed just as the gate was registered are
-// stopped. A service that is [Observed.CutShort] has not ended either.
+// dropped is set if Nomad has placed no member of this gated version that is meant to run, so the
+// job cannot have ended. Nomad calls the job dead anyway if Nomad dropped the blocked evaluation.
+// Nomad drops it when the members of a batch job are drained. Nomad also drops it for a service
+// whose deployment waits for promotion, when members that were placed just as the gate was
+// registered are stopped. A service that is [Observed.CutShort] has not ended either.
 func (st *Observed) state(pinned, gated, pastGate, dropped bool) State {
 	switch {
 	case cluster.Ended(st.Job) && !dropped:

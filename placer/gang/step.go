@@ -42,7 +42,7 @@ func (g *Lifecycle) Step(e Event, w World) []Effect {
 }
 
 // vouch notes in a record whether the job's last registration is verified. If the registration is
-// not verified, the next placer checks it (walk 8502027).
+// not verified, the next placer checks it (seen in random walk 8502027).
 func (g *memory) vouch(e Effect) Effect {
 	switch e := e.(type) {
 	case SaveRecord:

@@ -38,13 +38,13 @@ type stopping struct {
 	// again.
 	forJob string
 	target *pal.Placement
-	// before is the record before the stop. recorded: the stop is stored. gated: the gate is
-	// registered. requested: the members were told to stop.
+	// before is the record before the stop. recorded is set once the stop is stored, gated once the
+	// gate is registered, and requested once the members were told to stop.
 	before                     *Record
-	asked                      bool // by a person: see [Control]
+	asked                      bool // a person requested the stop: see [Control]
 	recorded, gated, requested bool
-	// someDone: members had succeeded, and the queue may have only the other members. When the gang
-	// starts again, all its members start.
+	// someDone is set if members had succeeded, so the queue may have only the other members. When
+	// the gang starts again, all its members start.
 	someDone bool
 }
 

@@ -17,13 +17,13 @@ type handler struct {
 type duty struct {
 	say string
 	do  func(*Lifecycle, World) (effects []Effect, on bool)
-	// always: the duty is also due while the gang backs off after a failure.
+	// always is set if the duty is also due while the gang backs off after a failure.
 	always bool
-	// registers: the duty changes the job. Such duties wait until Nomad has shown the result of our
-	// last registration, and until an overwritten change by the author is restored.
+	// registers is set if the duty changes the job. Such duties wait until Nomad has shown the
+	// result of our last registration, and until an overwritten change by the author is restored.
 	registers bool
 	to        []State
-	// common: the duty is due in nearly all states.
+	// common is set if the duty is due in nearly all states.
 	common bool
 }
 

@@ -265,10 +265,10 @@ func (m *Model) SizeOf(t *Tracked) *queue.Size {
 
 // dependencyCache holds what is known about jobs named in pal_after.
 type dependencyCache struct {
-	// Loaded: the dependencies that earlier placers stored have been read.
+	// Loaded is set once the dependencies that earlier placers stored have been read.
 	Loaded bool
 	Known  map[cluster.JobKey]Dependency
-	// Listens: the event stream reports changes.
+	// Listens is set once the event stream reports changes.
 	Listens bool
 }
 
@@ -325,13 +325,13 @@ func (f *dependencyCache) Doubt() {
 // Tracked is a gang that the placer manages.
 type Tracked struct {
 	gang.Lifecycle
-	// Unregistered: Nomad does not have the job yet.
+	// Unregistered is set while Nomad does not have the job.
 	Unregistered bool
-	// Idle: the placer has nothing to do for the job until the job or one of its allocations
-	// changes.
+	// Idle is set if the placer has nothing to do for the job until the job or one of its
+	// allocations changes.
 	Idle bool
-	// PassedOver: the cycle had no time to look up since when the job waits, or whether one of its
-	// author's changes was overwritten.
+	// PassedOver is set if the cycle had no time to look up since when the job waits, or whether
+	// one of its author's changes was overwritten.
 	PassedOver        bool
 	EvaluationQueries EvaluationQueries
 	// After names an unfinished job from the job's pal_after; nil if all have finished. Eligible is

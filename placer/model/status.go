@@ -327,8 +327,8 @@ func (sees Sees) names(jobs []string) (names []string) {
 	return names
 }
 
-// The states of a GPU. Unavailable: the GPU's node accepts no jobs or has just come back, or tasks
-// of a purged job may still run on the GPU.
+// The states of a GPU. A GPU is unavailable if its node accepts no jobs or has just come back, or
+// if tasks of a purged job may still run on the GPU.
 const (
 	GPUUnhealthy   GPUState = "unhealthy"
 	GPUQuarantined GPUState = "quarantined"

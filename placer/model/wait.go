@@ -18,10 +18,10 @@ import (
 // Wait is the queue's answer about a waiting job, prepared for people.
 type Wait struct {
 	queue.Wait
-	// never: the gang could not run even if all GPUs were free and healthy, because the cluster or
-	// its tenant's limit is too small.
+	// never is set if the gang could not run even if all GPUs were free and healthy, because the
+	// cluster or its tenant's limit is too small.
 	never bool
-	// Away: the gang waits for nodes, drivers or devices that are not ready now.
+	// Away is set if the gang waits for nodes, drivers or devices that are not ready now.
 	Away bool
 	// why overrides the queue's reason.
 	why reason.Reason
