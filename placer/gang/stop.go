@@ -38,8 +38,8 @@ type stopping struct {
 	// again.
 	forJob string
 	target *pal.Placement
-	// before is the record before the stop. recorded is set once the stop is stored, gated once the
-	// gate is registered, and requested once the members were told to stop.
+	// before is the record before the stop. recorded is set once Nomad has the record of the stop,
+	// gated once Nomad has the gate, and requested once the placer has told the members to stop.
 	before                     *Record
 	asked                      bool // a person requested the stop: see [Control]
 	recorded, gated, requested bool
