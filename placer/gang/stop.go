@@ -39,7 +39,8 @@ type stopping struct {
 	forJob string
 	target *pal.Placement
 	// before is the record before the stop. recorded is set once Nomad has the record of the stop,
-	// gated once Nomad has the gate, and requested once the placer has told the members to stop.
+	// or if there is no record to write. gated is set once Nomad has the gate, and requested once
+	// the placer has told members to stop.
 	before                     *Record
 	asked                      bool // a person requested the stop: see [Control]
 	recorded, gated, requested bool
