@@ -39,8 +39,8 @@ type backoff struct {
 	retryAt  time.Time
 }
 
-// report records the outcome of an activity. It logs when a failure begins, changes and ends. While
-// the activity fails, the status shows the failure.
+// report records the outcome of an activity. report logs when a failure begins, changes and ends.
+// While the activity fails, the status shows the failure.
 func (p *core) report(what string, err error) {
 	was, had := p.backoffs[what]
 	switch {

@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// clock is the placer's own clock. It follows the machine's monotonic clock and never goes back. So
-// if the wall clock is set back a little, no wait becomes longer. If the wall clock is set forward,
-// clock follows. If the wall clock is set back by more than [mostAhead], the placer ends and starts
-// again with a new clock: see [ErrClockSetBack].
+// clock is the placer's own clock. clock follows the machine's monotonic clock and never goes back.
+// So if the wall clock is set back a little, no wait becomes longer. If the wall clock is set
+// forward, clock follows. If the wall clock is set back by more than [mostAhead], the placer ends
+// and starts again with a new clock: see [ErrClockSetBack].
 type clock struct {
 	wall func() time.Time
 	mono func() time.Duration // monotonic time since an arbitrary instant
@@ -38,7 +38,7 @@ func (c *clock) now() time.Time {
 	return c.at
 }
 
-// mostAhead is how far the clock may be ahead of the wall clock.
+// mostAhead is how far the clock can be ahead of the wall clock before the placer ends.
 const mostAhead = time.Minute
 
 // ErrClockSetBack ends [Placer.Run]. If the placer kept its old clock, windows would open and

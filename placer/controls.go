@@ -27,7 +27,7 @@ import (
 // The placer reads the controls when it starts and after each change.
 const controlsWithin = 3 * time.Second
 
-// Control changes the controls of a job, and makes the placer read them. It also deletes the
+// Control changes the controls of a job, and makes the placer read them. Control also deletes the
 // controls of jobs that are gone.
 func (p *Placer) Control(ctx context.Context, k cluster.JobKey, change func(*gang.Control)) (gang.Control, error) {
 	kept := store.In(p.nomad).Controls()
@@ -56,8 +56,8 @@ func (p *Placer) Control(ctx context.Context, k cluster.JobKey, change func(*gan
 	return of, nil
 }
 
-// gone returns which jobs with controls Nomad no longer has. It asks Nomad about each job that the
-// snapshot lacks, because a snapshot lacks new jobs and, after a lost connection, most jobs.
+// gone returns which jobs with controls Nomad no longer has. gone asks Nomad about each job that
+// the snapshot lacks, because a snapshot lacks new jobs and, after a lost connection, most jobs.
 func (p *Placer) gone(ctx context.Context, told map[string]gang.Control) map[string]bool {
 	gone, picture := map[string]bool{}, p.Picture()
 	for id := range told {
@@ -78,7 +78,7 @@ func (p *Placer) Reread() {
 }
 
 // readControls reads the controls if they may have changed, and reports whether the placer may
-// decide. It may if the controls are known or controlsWithin has passed.
+// decide. The placer may decide if the controls are known or controlsWithin has passed.
 func (p *Placer) readControls(ctx context.Context, now time.Time) bool {
 	if p.reread.Swap(false) {
 		if !p.controlsOld && p.m.Controls != nil {

@@ -16,8 +16,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-// cycleTimeout bounds a cycle. Each request has its own timeout. If many requests time out, the
-// cycle ends, and the placer reads everything again. That shows whether Nomad answers at all.
+// cycleTimeout is the maximum duration of a cycle. Each request has its own timeout. If many
+// requests time out, the cycle ends, and the placer reads everything again. Reading everything
+// shows whether Nomad answers at all.
 const cycleTimeout = 2 * time.Minute
 
 // errCycleTimeout ends a cycle that took too long.
@@ -83,8 +84,8 @@ func (p *Placer) cycleWithin(ctx context.Context) error {
 	return nil
 }
 
-// oldNews is the age from which a cycle's knowledge is too old for a decision. If a cycle has run
-// for longer, it first applies new events, once. While Nomad answered slowly, a job may have
+// oldNews is the age from which a cycle's data is too old for a decision. If a cycle has run for
+// longer, the cycle first applies new events, once. While Nomad answered slowly, a job may have
 // started and been lost with its node. When the node is back, the job holds its GPUs again.
 const oldNews = time.Second
 
@@ -127,8 +128,9 @@ type followed struct {
 const followAll = 10 * time.Second
 
 // track updates the tracked jobs. Normally it updates only jobs that changed since the last cycle.
-// It updates all jobs after a full read, after the view was rebuilt, after the set of nodes that
-// can serve jobs has changed (the view's epoch), and every [followAll].
+// track updates all jobs every [followAll]. track also updates all jobs after a full read, after
+// the view was rebuilt, and after the set of nodes that can serve jobs has changed (the view's
+// epoch).
 func (p *Placer) track(ctx context.Context) {
 	keys, mark, known := p.m.State.Touched(p.followed.mark)
 	now := followed{mark: mark, view: p.m.View, epoch: p.m.View.Epoch(), all: p.followed.all}
@@ -197,9 +199,9 @@ func (p *Placer) drop(k cluster.JobKey) {
 	delete(p.progress.of, k)
 }
 
-// pinsGrace is how long all pins reserve their GPUs after a placer has started. The placer before
-// it may have written pins that it did not record. After pinsGrace, the members of these gangs have
-// started.
+// pinsGrace is how long all pins reserve their GPUs after a placer has started. The previous placer
+// may have written pins that it did not record. After pinsGrace, the members of gangs with such
+// pins have started.
 const pinsGrace = 30 * time.Second
 
 // distrustPins ends the reservations of pins that are not known to be the placer's, once pinsGrace
@@ -217,8 +219,8 @@ func (p *Placer) distrustPins(now time.Time) {
 // cannot build one from measurements.
 const profileAgain = 10 * time.Second
 
-// calibrate builds a profile from the measurements that the nodes publish and the imported ones. It
-// returns only errors of ctx.
+// calibrate builds a profile from imported measurements and from the measurements that the nodes
+// publish. calibrate returns only errors of ctx.
 func (p *Placer) calibrate(ctx context.Context, now time.Time) error {
 	if p.m.Profile == nil && now.Sub(p.profileReadAt) > profileAgain {
 		stored, err := store.In(p.nomad).Profile().Read(ctx)
@@ -262,8 +264,8 @@ func (p *journal) profileDue(now time.Time) *dueWrite {
 	}
 }
 
-// syncQueue makes each gang tell the queue what happened to it since the last cycle, and tells the
-// queue where each gang runs, according to the view.
+// syncQueue makes each gang tell the queue what happened to the gang since the last cycle, and
+// tells the queue where each gang runs, according to the view.
 func (p *Placer) syncQueue(ctx context.Context) {
 	others := false
 	for _, k := range p.m.View.TakeShifted() {

@@ -25,7 +25,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// start is a decision to start a gang that is not yet committed.
+// start is a decision to start a gang. The start is not yet committed.
 type start struct {
 	t *model.Tracked
 	gang.Start
@@ -45,10 +45,11 @@ type start struct {
 	refused    bool
 }
 
-// decide asks the queue for its decisions and carries them out. Its loop carries out all decisions
-// except starts. It only prepares the starts, and marks their GPUs as taken in the view, so that
-// later decisions of the cycle do not use these GPUs. After the loop, decide commits several starts
-// at a time, because a commit takes Nomad milliseconds and changes only its own gang.
+// decide asks the queue for its decisions and carries them out. The loop of decide carries out all
+// decisions except starts. The loop only prepares the starts, and marks their GPUs as allocated in
+// the view, so that later decisions of the cycle do not use these GPUs. After the loop, decide
+// commits several starts at a time, because a commit takes Nomad milliseconds and changes only its
+// own gang.
 func (p *Placer) decide(ctx context.Context, now time.Time) error {
 	starts := p.arrived(now)
 	actions := p.m.Queue.Decide(gang.QueueTime(now), p.m.View.Cluster)
@@ -94,8 +95,8 @@ func (p *Placer) decide(ctx context.Context, now time.Time) error {
 }
 
 // changeAll offers new GPUs to running gangs whose authors have changed their request, within the
-// time budget of their namespaces. It runs after the queue's decisions, because waiting gangs go
-// first.
+// time budget of their namespaces. changeAll runs after the queue's decisions, because waiting
+// gangs go first.
 func (p *Placer) changeAll(ctx context.Context) {
 	for _, t := range p.m.Sorted() {
 		if !t.Asks() {
@@ -114,8 +115,8 @@ func (p *Placer) changeAll(ctx context.Context) {
 	p.m.EndJob()
 }
 
-// prepare returns a start with its pins and its reasons. Both follow from the cluster's state after
-// the earlier decisions of this cycle.
+// prepare returns a start with its pins and its reasons. Pins and reasons follow from the cluster's
+// state after the earlier decisions of this cycle.
 func (p *Placer) prepare(t *model.Tracked, f pal.Found, now time.Time) *start {
 	g, by := t.Request.Sized(len(f.Members)), f.By()
 	if by.Name == "" { // the placement was promised to the gang earlier
@@ -145,8 +146,8 @@ func (p *Placer) commitAll(ctx context.Context, starts []*start, now time.Time) 
 // commit is the atomic step of a start. The decision is recorded later, when the members have been
 // seen, because that saves a write. If the placer crashes before the decision is recorded, the next
 // placer reads the chosen GPUs from Nomad. Several commits run at a time, and each changes only its
-// own gang. If a new event forbids the start, the start is postponed to the next cycle, which knows
-// the event.
+// own gang. If a new event forbids the start, the start is postponed to the next cycle, which
+// applies the event.
 func (p *Placer) commit(ctx context.Context, s *start) (err error) {
 	if s.Job, err = p.m.View.Pin(s.t.Job, s.Pins); err != nil {
 		return err
@@ -166,7 +167,7 @@ func (p *Placer) commit(ctx context.Context, s *start) (err error) {
 	if s.submission == nil {
 		source = p.nomad.Source(ctx, s.Job)
 	}
-	if err := ctx.Err(); err != nil { // the stream has ended with the context; not a conflict
+	if err := ctx.Err(); err != nil { // the stream of events has ended with the context; this is no conflict
 		return err
 	}
 	if why := p.forbids(s); why != "" {
@@ -185,14 +186,14 @@ func (p *Placer) commit(ctx context.Context, s *start) (err error) {
 		p.hooks.AfterCommit(s.t.Key)
 	}
 	if s.submission != nil {
-		s.submission.reply(s.submitted) // without waiting for the cycle's other jobs
+		s.submission.reply(s.submitted) // answer now, without waiting for the cycle's other jobs
 	}
 	s.index = resp.JobModifyIndex
 	return nil
 }
 
 // meanwhile holds what is known from events that arrive while starts are committed. The decisions
-// did not know these events.
+// were made before these events were applied.
 type meanwhile struct {
 	mu     sync.Mutex
 	read   int                       // how many events of Placer.heard were read
@@ -242,7 +243,7 @@ func (p *core) registerStart(ctx context.Context, s *start, source *api.JobSubmi
 }
 
 // dryRun lets Nomad check constraints that the view does not model. If Nomad refuses the job,
-// dryRun finds out on which nodes, so that the gang can get other nodes.
+// dryRun finds out which nodes are unfit, so that the gang can get other nodes.
 func (p *core) dryRun(ctx context.Context, s *start) error {
 	why, err := p.refusal(ctx, s.Job)
 	if err != nil || why.IsZero() {
@@ -256,7 +257,7 @@ func (p *core) dryRun(ctx context.Context, s *start) error {
 }
 
 // refusal returns the group that Nomad's dry run refuses, with the cause, or the zero reason if the
-// dry run refuses no group. It also returns the zero reason if Nomad makes no dry runs for the
+// dry run refuses no group. refusal also returns the zero reason if Nomad makes no dry runs for the
 // placer's token. If Nomad does not place the members of such a gang, the gang is stopped after
 // gang_ready_timeout.
 func (p *core) refusal(ctx context.Context, job *api.Job) (reason.Reason, error) {
@@ -271,12 +272,12 @@ func (p *core) refusal(ctx context.Context, job *api.Job) (reason.Reason, error)
 	return reason.Reason{Kind: reason.DryRunRefuses, Group: group, Cause: why}, nil
 }
 
-// mostDryRuns bounds the dry runs that investigate a refusal.
+// mostDryRuns is the maximum number of dry runs that investigate a refusal.
 const mostDryRuns = 32
 
 // unfitNodes tries each chosen node by itself, and returns the names of the nodes on which Nomad
-// refuses the gang's members. It skips nodes that are known to be unfit. It returns no names if no
-// single node is the cause, or if Nomad did not answer for each node.
+// refuses the gang's members. unfitNodes skips nodes that are known to be unfit. unfitNodes returns
+// no names if Nomad accepts each node by itself, or if Nomad did not answer for each node.
 func (p *core) unfitNodes(ctx context.Context, s *start) (unfit []string) {
 	members := map[int]map[string]int{} // by node, then group
 	for _, m := range s.Placement.Members {
@@ -320,7 +321,7 @@ func (p *Placer) committed(ctx context.Context, s *start, now time.Time) {
 		for _, e := range s.instead { // the gang may have finished already; reconcile finds out
 			p.carryOutHere(t, e)
 		}
-		if s.forbidden { // the next decision knows the event
+		if s.forbidden { // the next decision takes the event into account
 			p.step(ctx, t, gang.NotNow{Of: gang.Commit{Start: s.Start}})
 		}
 		p.log.Debug("not started", "job", t.Key.ID, "namespace", t.Key.Namespace, "reason", s.err)

@@ -19,8 +19,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-// writes bounds how many registrations and records are written at a time. Nomad's raft log writes
-// several entries to disk at once.
+// writes is the maximum number of registrations and records that are written at a time. This number
+// is above 1 because Nomad's raft log writes several entries to disk at once.
 const writes = 16
 
 // inParallel starts the calls in order and runs at most writes of them at a time. If a call panics,
@@ -40,8 +40,8 @@ func inParallel(calls []call) {
 	}
 }
 
-// callsFor returns one call for each element of all: do with the element and its index. job returns
-// the job of an element, and is nil if the elements have no jobs.
+// callsFor returns one call for each element of all. The call runs do with the element's index and
+// the element. job returns the job of an element, and is nil if the elements have no jobs.
 func callsFor[T any](all []T, job func(T) cluster.JobKey, do func(int, T)) []call {
 	calls := make([]call, len(all))
 	for i, x := range all {
@@ -104,13 +104,13 @@ const (
 	// records the gangs that it has started.
 	burst = 16
 	// recordWithin is the longest delay between a decision and its record. recordAfter is the
-	// shortest delay; it lets the clients start the gang's tasks first.
+	// shortest delay, which lets the clients start the gang's tasks first.
 	recordWithin = 10 * time.Second
 	recordAfter  = 250 * time.Millisecond
-	// unsavedMost bounds the unwritten records while Nomad accepts no writes. If there are more,
-	// the oldest are lost.
+	// unsavedMost is the maximum number of unwritten records while Nomad accepts no writes. If
+	// there are more, the oldest records are lost.
 	unsavedMost = 10_000
-	// decisionsAtOnce bounds the records in one batch.
+	// decisionsAtOnce is the maximum number of records in one batch.
 	decisionsAtOnce = 2 * writes
 )
 
@@ -205,9 +205,9 @@ func (p *journal) writeRecord(ctx context.Context, r gang.Record) error {
 	return store.In(p.nomad).Decision(keyOfRecord(r)).Write(ctx, r)
 }
 
-// saveAll writes the remaining data when the placer ends. It takes two seconds at most, because an
-// agent that does not stop soon is killed. If a record is lost, only an explanation is lost,
-// because the decisions themselves are in the jobs.
+// saveAll writes the remaining data when the placer ends. saveAll takes two seconds at most,
+// because an agent that does not stop soon is killed. If a record is lost, only an explanation is
+// lost, because the decisions themselves are in the jobs.
 func (p *Placer) saveAll() {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()

@@ -32,15 +32,15 @@ const (
 	dependencyPoll  = 5 * time.Second
 	dependencyBatch = 256
 	// Nomad forgets a job some hours after its end. So the placer stores the job's success until
-	// every job that waited for it has ended. It needs the success that long because a job that was
-	// preempted and then edited checks its pal_after again. maxFinishedKept bounds how many
-	// successes are stored.
+	// every job that waited for it has ended. The placer needs the success that long because a job
+	// that was preempted and then edited checks its pal_after again. maxFinishedKept is the maximum
+	// number of stored successes.
 	maxFinishedKept = 4000
 )
 
 // checkDependencies finds out which jobs still wait for jobs in their pal_after. For each job that
-// no longer waits, it finds out when the last job in its pal_after finished. It asks Nomad about at
-// most atMost jobs.
+// no longer waits, checkDependencies finds out when the last job in its pal_after finished.
+// checkDependencies asks Nomad about at most atMost jobs.
 func (p *Placer) checkDependencies(ctx context.Context, now time.Time, atMost int) {
 	f := &p.m.Dependencies
 	kept, wanted, waits := map[cluster.JobKey]bool{}, map[cluster.JobKey]bool{}, map[*model.Tracked][]cluster.JobKey{}
@@ -97,8 +97,8 @@ func comesAfter(k cluster.JobKey, why reason.Reason) reason.Reason {
 // isMissing reports whether the reason is that Nomad does not have the job that must finish first.
 func isMissing(why reason.Reason) bool { return why.Kind == reason.AheadMissing }
 
-// circles returns the jobs that wait for each other in a circle. Each maps to the job that it waits
-// for in the circle. If circles share jobs, at least one circle is found.
+// circles returns the jobs that wait for each other in a circle. Each job maps to the job that it
+// waits for in the circle. If circles share jobs, at least one circle is found.
 func (p *core) circles(waits map[*model.Tracked][]cluster.JobKey) map[cluster.JobKey]cluster.JobKey {
 	found, seen := map[cluster.JobKey]cluster.JobKey{}, map[cluster.JobKey]bool{}
 	var path []cluster.JobKey

@@ -11,8 +11,8 @@
 //	ready    when all allocations run on exactly these GPUs  (placer/gang, pure)
 //	record   the decision with its reasons, for explain: in the background (writebehind.go)
 //
-// The view is the single ledger of who holds which GPU. It is derived from Nomad's state and from
-// starts under way, and the queue reads it. All decisions of a cycle use one time,
+// The view is the single ledger of who holds which GPU. The view is derived from Nomad's state and
+// from starts under way, and the queue reads it. All decisions of a cycle use one time,
 // model.Model.Time. The cycle reads the clock again only after it has waited for Nomad.
 //
 // Everything that the placer knows is in a [model.Model]. This package reads and writes Nomad,
@@ -24,8 +24,8 @@
 // asks the queue and commits the starts. submission.go accepts jobs that are submitted to the agent
 // instead of Nomad. publish.go makes the snapshot from which package query answers.
 //
-// Everything is derived from Nomad's state, so the placer can crash at any time. When it starts
-// again, it finds each job in one of the states of [gang.State] and continues from there.
+// Everything is derived from Nomad's state, so the placer can crash at any time. When the placer
+// starts again, it finds each job in one of the states of [gang.State] and continues from there.
 //
 // What must stay true when you change this package:
 //

@@ -251,9 +251,10 @@ func (p *core) readAgain(ctx context.Context, k cluster.JobKey) error {
 	return err
 }
 
-// When a gang is late, the placer reads its evaluations from Nomad: at once, then again after
-// delays that double from 1 s up to slowestEvaluationQuery. For all gangs together the placer makes
-// at most evaluationQueriesPerSecond queries, so that it does not slow down Nomad even more.
+// If a gang lacks members for too long, the placer reads the job's evaluations from Nomad: at once,
+// then again after delays that double from 1 s up to slowestEvaluationQuery. For all gangs together
+// the placer makes at most evaluationQueriesPerSecond queries, so that it does not slow down Nomad
+// even more.
 const (
 	evaluationQueriesPerSecond = 20
 	slowestEvaluationQuery     = 8 * time.Second
@@ -263,8 +264,8 @@ func newEvaluationLimit() *rate.Limiter {
 	return rate.NewLimiter(evaluationQueriesPerSecond, evaluationQueriesPerSecond)
 }
 
-// mayQueryEvaluation reports whether the job's evaluations may be queried now. If so, it counts the
-// query.
+// mayQueryEvaluation reports whether the job's evaluations may be queried now. If they may,
+// mayQueryEvaluation counts the query.
 func (p *Placer) mayQueryEvaluation(t *model.Tracked, now time.Time) bool {
 	q := &t.EvaluationQueries
 	if index := *t.Job.JobModifyIndex; q.Index != index {

@@ -20,7 +20,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// EventKind tells what happened in an event.
+// EventKind is what happened in an event.
 type EventKind string
 
 // The kinds of events.
@@ -51,8 +51,8 @@ var NotifiedKinds = []EventKind{Started, Stopped, LostMembers, GivenUp, Refused,
 
 // Event is something that the placer did or saw.
 type Event struct {
-	// ID grows with each event, also from one agent to the next, because an agent's first ID is its
-	// start time in milliseconds.
+	// ID is greater than the IDs of all earlier events, even of an earlier agent's events, because
+	// an agent's first ID is its start time in milliseconds.
 	ID uint64 `json:"id"`
 	// At is when the placer saw the event or, for a failed allocation, when the allocation last
 	// changed in Nomad.
@@ -75,11 +75,11 @@ type Event struct {
 	Since time.Time `json:"-"`
 }
 
-// eventGPUs bounds the GPUs that one event names.
+// eventGPUs is the maximum number of GPUs that one event names.
 const eventGPUs = 256
 
-// EventLog keeps the last events in memory. It is safe for concurrent use. A nil EventLog keeps
-// nothing.
+// EventLog keeps the last events in memory. An EventLog is safe for concurrent use. A nil EventLog
+// keeps nothing.
 type EventLog struct {
 	mu      sync.Mutex
 	last    []Event // the oldest first
@@ -93,7 +93,7 @@ func NewEventLog(size int, began time.Time) *EventLog {
 	return &EventLog{size: size, next: uint64(began.UnixMilli()), changed: make(chan struct{})}
 }
 
-// Add adds an event; it gets the next ID.
+// Add adds an event, with the next ID.
 func (l *EventLog) Add(e Event) {
 	if l == nil {
 		return
@@ -160,7 +160,7 @@ func (p *core) emitFound(k cluster.JobKey, kind EventKind, text string, since ti
 
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
-// stopText returns a text that says why a gang is being stopped, and what happens next.
+// stopText describes why a gang is being stopped, and what happens next.
 func stopText(t *model.Tracked) string {
 	text := "its members are stopped: " + t.WhyStopped().String()
 	switch why, _ := t.Stopping(); {
@@ -174,8 +174,8 @@ func stopText(t *model.Tracked) string {
 	return text + "; the gang starts again as a whole"
 }
 
-// foundSince returns when a job got into the state in which the placer first saw the job. It
-// returns zero if the placer saw the change itself, or if the time is unknown.
+// foundSince returns when a job got into the state in which the placer first saw the job.
+// foundSince returns zero if the placer saw the change itself, or if the time is unknown.
 func (p *core) foundSince(t *model.Tracked, was gang.State, e gang.Event) time.Time {
 	_, read := e.(gang.RecordRead)
 	switch f := p.m.World().LastFailure(t.Job); {

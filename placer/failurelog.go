@@ -20,14 +20,16 @@ import (
 )
 
 const (
-	// failuresKept bounds the number of stored failures.
+	// failuresKept is the maximum number of stored failures.
 	failuresKept = 120
-	// failureLogBytes bounds the size of the stored failures and, separately, of the stored
-	// quarantine. It is below store.Bytes because the names of a variable's items also need space.
+	// failureLogBytes is the maximum size of the stored failures and, separately, of the stored
+	// quarantine. failureLogBytes is below store.Bytes because the names of a variable's items also
+	// need space.
 	failureLogBytes = store.Bytes - 1<<10
-	// reasonBytes bounds a failure's reason, because a driver's message can be a page long.
+	// reasonBytes is the maximum length of a failure's reason, because a driver's message can be a
+	// page long.
 	reasonBytes = 300
-	// quarantineReread bounds how long the placer takes to notice that an operator lifted a
+	// quarantineReread is the maximum time until the placer notices that an operator lifted a
 	// quarantine.
 	quarantineReread = 2 * time.Second
 )
@@ -35,7 +37,7 @@ const (
 // failureLog holds the stored failures and the quarantine.
 type failureLog struct {
 	failures []failure.Failure // oldest first
-	// dropped is Nomad's index of the last failure that is no longer stored. It is not a time,
+	// dropped is Nomad's index of the last failure that is no longer stored. dropped is not a time,
 	// because after a failure on a server whose clock is a year ahead, no failure would be recorded
 	// for a year.
 	dropped uint64
@@ -44,7 +46,7 @@ type failureLog struct {
 	skipped    uint64
 	quarantine map[string]failure.Quarantine
 	index      uint64    // the quarantine's index at the last read or write
-	readAt     time.Time // when the quarantine was read; zero if not yet
+	readAt     time.Time // when the quarantine was read; zero if not read yet
 	stale      bool      // a command has changed the quarantine since readAt
 }
 
@@ -55,8 +57,8 @@ func ReadQuarantine(ctx context.Context, c *nomad.Client) (map[string]failure.Qu
 	return h.quarantine, err
 }
 
-// read reads the current quarantine. If it cannot be parsed, read sets an empty one and returns the
-// error.
+// read reads the current quarantine. If the quarantine cannot be parsed, read sets an empty
+// quarantine and returns the error.
 func (h *failureLog) read(ctx context.Context, c *nomad.Client, now time.Time) error {
 	kept, err := store.In(c).Quarantine().Read(ctx)
 	if err == nil || store.Unreadable(err) {
@@ -72,8 +74,9 @@ func (h *failureLog) setQuarantine(kept store.Value[map[string]failure.Quarantin
 	}
 }
 
-// load reads, once, what earlier placers stored. Later it reads the quarantine again if an operator
-// may have changed it. Data that cannot be parsed counts as missing, and load returns the error.
+// load reads, once, what earlier placers stored. Later, load reads the quarantine again if an
+// operator may have changed it. Data that cannot be parsed counts as missing, and load returns the
+// error.
 func (h *failureLog) load(ctx context.Context, c *nomad.Client, now time.Time) (err error) {
 	switch {
 	case h.readAt.IsZero():
@@ -93,7 +96,7 @@ func (h *failureLog) load(ctx context.Context, c *nomad.Client, now time.Time) (
 }
 
 // putRight corrects the stored quarantine if the clock of the placer that wrote it was ahead.
-// Otherwise GPUs would stay in quarantine for too long.
+// Uncorrected, the quarantine would keep GPUs out of use for too long.
 func (h *failureLog) putRight(ctx context.Context, c *nomad.Client, now time.Time) error {
 	ahead := func(q failure.Quarantine) bool { return q.Ahead(now) }
 	if !slices.ContainsFunc(slices.Collect(maps.Values(h.quarantine)), ahead) {
@@ -118,9 +121,9 @@ func (h *failureLog) knows(a *cluster.Alloc) bool {
 	return a.ModifyIndex <= h.dropped || slices.ContainsFunc(h.failures, func(f failure.Failure) bool { return f.Alloc == a.ID })
 }
 
-// newestJudgeable returns those of the failures that trimFailures would keep. Only these failures
-// are judged. There can be more failures than fit when the first placer of a cluster starts, or
-// after its failure log was lost.
+// newestJudgeable returns the failures that trimFailures would keep. Only these failures are
+// judged. There can be more failures than fit when the first placer of a cluster starts, or after
+// its failure log was lost.
 func (h *failureLog) newestJudgeable(found []failure.Failure) []failure.Failure {
 	latest := failureLog{failures: found}
 	latest.trimFailures()
@@ -128,7 +131,7 @@ func (h *failureLog) newestJudgeable(found []failure.Failure) []failure.Failure 
 	return latest.failures
 }
 
-// note adds failures, oldest first, and their strikes against GPUs. It returns in spared the
+// note adds failures, oldest first, and their strikes against GPUs. note returns in spared the
 // strikes that the cap of the quarantine leaves out. known is further evidence. If a write fails,
 // the failures stay unknown, so the next cycle notes them again. note writes the quarantine before
 // the failures, because two strikes for the same failure count as one.
@@ -174,9 +177,9 @@ func (h *failureLog) withFailures(found []failure.Failure, known failure.Evidenc
 	return next, spared
 }
 
-// trimFailures drops failures until the rest fits. It drops the oldest failure of the namespace
-// with the most failures, so that one user's many failing jobs do not displace the failures of
-// others.
+// trimFailures drops failures until the rest fits. trimFailures drops the oldest failure of the
+// namespace with the most failures, so that one user's many failing jobs do not displace the
+// failures of others.
 func (h *failureLog) trimFailures() {
 	size, room, count := make([]int, len(h.failures)), failureLogBytes, map[string]int{}
 	for i, f := range h.failures {
@@ -215,8 +218,9 @@ func (h *failureLog) trimFailures() {
 	h.failures = kept
 }
 
-// trimQuarantine drops entries that no longer count. If the rest does not fit, it also drops the
-// entries with the shortest quarantine. Broken GPUs will fail again, and then get new entries.
+// trimQuarantine drops entries that no longer count. If the rest does not fit, trimQuarantine also
+// drops the entries with the shortest quarantine. Broken GPUs will fail again, and then get new
+// entries.
 func (h *failureLog) trimQuarantine(now time.Time) {
 	maps.DeleteFunc(h.quarantine, func(_ string, q failure.Quarantine) bool {
 		return !now.Before(q.Until) && now.Sub(q.Last) > time.Duration(q.Strikes)*failure.Most && now.Sub(q.Lifted) > failure.CountsFor

@@ -16,8 +16,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-// readImported reads imported measurements. If they are new, the next cycle rebuilds the profile.
-// It leaves out measurements that cannot be parsed, because they must not stop the queue.
+// readImported reads imported measurements. If the imported measurements are new, the next cycle
+// rebuilds the profile. readImported leaves out measurements that cannot be parsed, because they
+// must not stop the queue.
 func (p *core) readImported(ctx context.Context) error {
 	samples, err := store.In(p.nomad).MeasurementsBut("").Read(ctx)
 	switch {
@@ -38,8 +39,8 @@ func (p *core) readImported(ctx context.Context) error {
 
 // Calibration is the current input for a calibration of the cluster.
 type Calibration struct {
-	// Published holds the nodes' own measurements, Imported the measurements that `profile import`
-	// stored.
+	// Published holds the nodes' own measurements. Imported holds the measurements that `profile
+	// import` stored.
 	Published, Imported []profile.Sample
 	// Known maps the id of each existing GPU to its model.
 	Known map[string]string
@@ -48,8 +49,8 @@ type Calibration struct {
 }
 
 // ReadCalibration reads the input of a calibration from Nomad. The parameter but is the name of a
-// source whose imported measurements ReadCalibration omits. If it is "", ReadCalibration omits
-// none. It also omits data that cannot be parsed, and names this data in problem.
+// source whose imported measurements ReadCalibration omits. If but is "", ReadCalibration omits
+// none. ReadCalibration also omits data that cannot be parsed, and names this data in problem.
 func ReadCalibration(ctx context.Context, c *nomad.Client, but string) (cal *Calibration, problem, err error) {
 	nodes, err := c.ReadNodes(ctx)
 	if err != nil {

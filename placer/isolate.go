@@ -15,9 +15,10 @@ import (
 )
 
 // A bug that one job triggers must not stop the other jobs. The placer notes on which job it works.
-// After a panic it isolates that job and starts again without it, from Nomad's state. The placer
-// leaves the job alone until the author changes it. If the job triggers panics again and again, the
-// placer also leaves it alone for a time that grows.
+// After a panic the placer isolates that job and starts again without it, from Nomad's state. The
+// placer leaves the job alone until the author changes it. If the job triggers panics again and
+// again, the placer leaves it alone for some time even after an edit, and doubles this time after
+// each panic.
 
 // recoverFromPanic handles a panic: it isolates the job at fault, forgets everything derived from
 // Nomad's state, and returns the panic as an error.

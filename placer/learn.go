@@ -30,13 +30,14 @@ const (
 	learnFrom = 40
 	// learnSkip is how many of a job's first readings are ignored, because jobs load data first.
 	learnSkip = 10
-	// learnAtOnce bounds the number of watched jobs, which also bounds the calls to clients.
+	// learnAtOnce is the maximum number of watched jobs. learnAtOnce also limits the number of
+	// calls to clients.
 	learnAtOnce = 20
 )
 
-// Learner watches running jobs without an application class. It learns the class of each job from
-// the statistics of the job's GPUs, and stores the class under the job's name for the next runs.
-// For dispatched and periodic jobs it uses the parent's name.
+// Learner watches running jobs without an application class. Learner learns the class of each job
+// from the statistics of the job's GPUs, and stores the class under the job's name for the next
+// runs. For dispatched and periodic jobs it uses the parent's name.
 type Learner struct {
 	nomad *nomad.Client
 	log   hclog.Logger

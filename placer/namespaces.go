@@ -17,8 +17,9 @@ var errNewNamespace = errors.New("there is a new namespace")
 
 // followNamespaces returns [errNewNamespace] when there is a namespace that is not in known, and
 // nil when ctx ends. When a client subscribes to the events of all namespaces, Nomad fixes the set
-// of namespaces. It sends no events of namespaces that are created later (seen on 1.11.3). If known
-// is nil because the namespaces could not be read, the first list that can be read takes its place.
+// of namespaces. Nomad sends no events of namespaces that are created later (seen on 1.11.3). If
+// known is nil because the namespaces could not be read, the first list of namespaces that can be
+// read takes the place of known.
 func (p *core) followNamespaces(ctx context.Context, known map[string]bool) error {
 	every := time.NewTicker(namespacesEvery)
 	defer every.Stop()

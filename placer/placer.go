@@ -39,8 +39,8 @@ type Placer struct {
 	failureLog    failureLog
 	lookedAt      time.Time // when the placer last looked for failures
 	resyncedAt    time.Time
-	moves         []arrival   // stopped in order to move; not in the view yet
-	ready         []arrival   // stopped in order to move, according to the view
+	moves         []arrival   // gangs that have stopped in order to move, which the view does not show yet
+	ready         []arrival   // gangs that have stopped in order to move, according to the view
 	moved         []time.Time // the times at which gangs were moved, within the last hour
 	warned        bool        // the placer has warned of an old Nomad
 	warnings      []string
@@ -49,7 +49,7 @@ type Placer struct {
 	meanwhile     meanwhile
 	followed      followed
 	health        gpuHealth
-	// evaluationLimit bounds how often evaluations are queried.
+	// evaluationLimit limits how often evaluations are queried.
 	evaluationLimit *rate.Limiter
 	timeBudget      timeBudget
 
@@ -79,7 +79,7 @@ type core struct {
 	clock     clock
 	backoffs  map[string]backoff
 	lastCycle time.Time
-	again     bool // the cycle has left work that is due at once
+	again     bool // the cycle has not done all work that is due at once
 	// unpublished is set if the last cycle made no snapshot because the last snapshot is too
 	// recent. changed is set if something has changed since the last snapshot.
 	unpublished, changed bool
@@ -128,14 +128,14 @@ type stream struct {
 // both to crash the placer at these points.
 type Hooks struct {
 	BeforeCommit, AfterCommit func(cluster.JobKey)
-	// Meter counts the placer's actions. If it is nil, nothing counts them.
+	// Meter counts the placer's actions. If Meter is nil, nothing counts them.
 	Meter *meter.Meter
-	// Events logs the placer's actions for people. If it is nil, nothing logs them.
+	// Events logs the placer's actions for people. If Events is nil, nothing logs them.
 	Events *EventLog
 	// Ledger receives the model before each decision, for tests.
 	Ledger func(*model.Model)
-	// Published receives each snapshot of the placer's loop. changed tells whether anything but the
-	// time has changed since the last snapshot. Tests use Published to check that answers match
+	// Published receives each snapshot of the placer's loop. changed reports whether anything but
+	// the time has changed since the last snapshot. Tests use Published to check that answers match
 	// decisions.
 	Published func(picture *query.Snapshot, changed bool)
 }
@@ -182,7 +182,7 @@ func newModel(cfg model.Config) (*model.Model, error) {
 // Vitals returns the vital signs of the loop in [Placer.Run].
 func (p *Placer) Vitals() heartbeat.VitalSigns { return p.vitals.Status() }
 
-// Run serves jobs until ctx ends. It returns ctx's error, or [ErrClockSetBack]. Errors from Nomad
+// Run serves jobs until ctx ends. Run returns ctx's error, or [ErrClockSetBack]. Errors from Nomad
 // are logged and retried at growing intervals.
 func (p *Placer) Run(ctx context.Context) error {
 	const slowest = 15 * time.Second
@@ -231,7 +231,7 @@ func (p *Placer) safely(ctx context.Context) (err error) {
 }
 
 // session serves jobs with one subscription to Nomad's events: it subscribes, reads everything, and
-// follows the events. Because it reads after subscribing, it misses no change.
+// follows the events. Because session reads after subscribing, it misses no change.
 func (p *Placer) session(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer p.awaitWrites()
@@ -241,7 +241,7 @@ func (p *Placer) session(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	namespaces, err := p.nomad.Namespaces(ctx) // before subscribing, to miss no new one
+	namespaces, err := p.nomad.Namespaces(ctx) // before subscribing, so that no new namespace is missed
 	if err != nil {
 		p.log.Debug("could not read the namespaces", "error", err)
 	}
@@ -288,7 +288,7 @@ type news int
 
 const (
 	_ news = iota // nothing
-	// progress means that a decision is being carried out. It needs no immediate cycle.
+	// progress means that a decision is being carried out. progress needs no immediate cycle.
 	progress
 	// change means that something else has happened.
 	change
@@ -377,8 +377,8 @@ func (p *Placer) eachSecond(ctx context.Context) news {
 // is due because an event is missing or unreadable.
 const resyncAfterMiss = 10 * time.Second
 
-// runCycle runs a cycle. It returns how urgent the next cycle is, and the time until which progress
-// is debounced.
+// runCycle runs a cycle. runCycle returns how urgent the next cycle is, and the time until which
+// progress is debounced.
 func (p *Placer) runCycle(ctx context.Context) (heard news, debounced time.Time, err error) {
 	if ctx.Err() != nil {
 		return 0, debounced, ctx.Err()
@@ -425,11 +425,11 @@ func debounceFor(cycle time.Duration) time.Duration {
 // leastSleep is the shortest pause between decisions when nothing happens.
 const leastSleep = 10 * time.Millisecond
 
-// sleep returns the time until something becomes due without an event. For example, a gang has
-// waited long enough for closer GPUs, a gang has run long enough to be stopped, or a decision must
+// sleep returns the time until something becomes due without an event. For example, a gang stops
+// waiting for closer GPUs, a gang can be stopped because it has run long enough, or a decision must
 // be recorded. ok is false if nothing will become due.
 func (p *Placer) sleep(now time.Time) (d time.Duration, ok bool) {
-	at, ok := p.m.Queue.Wake(gang.QueueTime(p.lastCycle)) // or has become due since that cycle
+	at, ok := p.m.Queue.Wake(gang.QueueTime(p.lastCycle)) // the first time after the last cycle, which may be in the past
 	if records, some := p.decisionsDueAt(); some && (!ok || gang.QueueTime(records) < at) {
 		at, ok = gang.QueueTime(records), true
 	}
@@ -456,8 +456,8 @@ func (p *stream) listen() {
 	}
 }
 
-// hasNews reports whether an event about job k has arrived that this cycle does not know. This
-// happens if Nomad answers slowly. The caller must then postpone its action on the job.
+// hasNews reports whether an event about job k has arrived that this cycle has not applied. Such an
+// event can arrive if Nomad answers slowly. The caller must then postpone its action on the job.
 func (p *stream) hasNews(k cluster.JobKey) bool {
 	p.listen()
 	return slices.ContainsFunc(p.heard, func(e cluster.Event) bool { return e.About() == k })

@@ -28,17 +28,17 @@ import (
 
 // A job with pal_progress writes the finished part of its work to a file in its allocation
 // directory. In the background, the placer reads the file of the gang's first running member
-// through Nomad's client API, and reports the progress to the queue. It reads one batch of files at
-// a time, so a slow client delays only other progress reports.
+// through Nomad's client API, and reports the progress to the queue. The placer reads one batch of
+// files at a time, so a slow client delays only other progress reports.
 
 const (
 	// progressFile is the file's path relative to the allocation's directory. Tasks see the file as
 	// ${NOMAD_ALLOC_DIR}/pal-progress.
 	progressFile = "alloc/pal-progress"
-	// mostProgress is the maximum number of bytes that are read from the file.
+	// mostProgress is the maximum number of bytes that the placer reads from a progress file.
 	mostProgress = 64
-	// progressBatch is the maximum number of files in a batch, progressAtOnce the maximum number of
-	// files that are read at a time, and progressWithin the timeout for one file.
+	// progressBatch is the maximum number of files in a batch. progressAtOnce is the maximum number
+	// of files that are read at a time. progressWithin is the timeout for one file.
 	progressBatch, progressAtOnce = 64, 16
 	progressWithin                = 3 * time.Second
 )
@@ -54,7 +54,7 @@ type reporting struct {
 // progressReads are the gangs whose progress is read.
 type progressReads struct {
 	of   map[cluster.JobKey]*reporting
-	done chan []progressRead // receives the current batch once it is read; nil if none is
+	done chan []progressRead // receives the current batch once it is read; nil if no batch is being read
 }
 
 // progressRead is a read of one file.
@@ -82,7 +82,7 @@ func (r *progressReads) follow(t *model.Tracked, now time.Time) {
 }
 
 // firstMember returns the member whose file is read: in the first group with GPUs, the running
-// member with the lowest index. It returns nil if no member of this group runs.
+// member with the lowest index. firstMember returns nil if no member of this group runs.
 func firstMember(t *model.Tracked) (first *cluster.Alloc) {
 	for _, g := range t.Job.TaskGroups {
 		if rewrite.GPUsPerMember(g) == 0 {
@@ -149,8 +149,8 @@ func readProgress(ctx context.Context, c *nomad.Client, batch []progressRead) {
 	_ = reading.Wait() // the error of each file is in its progressRead
 }
 
-// takeProgress reports the progress in a batch to the queue. It ignores a file if the file of
-// another member of its gang is now read instead.
+// takeProgress reports the progress in a batch to the queue. takeProgress ignores the file of a
+// member if the placer now reads the file of another member of the gang instead.
 func (p *Placer) takeProgress(batch []progressRead) news {
 	p.progress.done = nil
 	now := p.tick()
@@ -193,8 +193,8 @@ func (r *progressReads) denied() error {
 	return nil
 }
 
-// errNoProgress does not quote the file: a user who may read a job's state may not be allowed to
-// read its files.
+// errNoProgress does not quote the file, because a user who may read a job's state may not be
+// allowed to read its files.
 var errNoProgress = errors.New("its file pal-progress does not hold the finished part of its work, such as 0.42, 42% or 420/1000")
 
 // parseProgress parses the finished part of a job's work; ok is false if the file is still empty.

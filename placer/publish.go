@@ -26,8 +26,8 @@ type published struct {
 	wanted  bool          // somebody waits for a newer snapshot
 }
 
-// Picture returns a snapshot of the state after a recent cycle. It is about a second old. Picture
-// returns nil before the first cycle has ended. A snapshot never changes.
+// Picture returns a snapshot of the state after a recent cycle. The snapshot is about a second old.
+// Picture returns nil before the first cycle has ended. A snapshot never changes.
 func (p *pictures) Picture() *query.Snapshot {
 	p.published.mu.Lock()
 	defer p.published.mu.Unlock()
@@ -35,8 +35,8 @@ func (p *pictures) Picture() *query.Snapshot {
 	return p.published.picture
 }
 
-// LastPicture is Picture for callers that only wait for changes. It does not request a newer
-// snapshot.
+// LastPicture is Picture for callers that only wait for changes. LastPicture does not request a
+// newer snapshot.
 func (p *pictures) LastPicture() *query.Snapshot {
 	p.published.mu.Lock()
 	defer p.published.mu.Unlock()
@@ -152,7 +152,7 @@ func (p *Placer) warnOfNodes() {
 	p.ofNodes = p.tell(p.ofNodes, p.m.State.NodeWarnings(), func(w string) { p.log.Warn("a node's data is left out", "why", w) }, "no node's data is left out now")
 }
 
-// tell logs the warnings that are new. When no warning is left, it logs the message none. It
+// tell logs the warnings that are new. When no warning is left, it logs the message none. tell
 // returns the current warnings.
 func (p *core) tell(told, warnings []string, warn func(string), none string) []string {
 	for _, w := range warnings {

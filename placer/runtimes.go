@@ -18,8 +18,8 @@ import (
 // runTimesEvery is the shortest time between two writes of run times.
 const runTimesEvery = time.Minute
 
-// runTimesFile tracks the stored run times. The next placer reads them, so that it orders the queue
-// like this placer.
+// runTimesFile tracks the stored run times. The next placer reads the stored run times, so that it
+// orders the queue like this placer.
 type runTimesFile struct {
 	due     bool // must be read
 	loaded  bool

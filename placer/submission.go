@@ -19,12 +19,13 @@ import (
 )
 
 // A job can be submitted to the placer before Nomad has it. If the job can start at once, the
-// placer registers it with its pins. This takes one registration and one evaluation, whereas a job
-// with a gate takes two of each. The queue decides about a submitted job as about any other job. A
-// job that has to wait is registered with its gate, as if the author had registered it.
+// placer registers it with its pins. Such a start takes one registration and one evaluation,
+// whereas the start of a gated job takes two of each. The queue decides about a submitted job as
+// about any other job. A job that has to wait is registered with its gate, as if the author had
+// registered it.
 
 // Register registers a job with Nomad in its author's name. If isNew is set and Nomad has a job
-// with that id, it fails with [nomad.ErrConflict].
+// with the same id, Register fails with [nomad.ErrConflict].
 type Register func(ctx context.Context, job *api.Job, isNew bool) (*api.JobRegisterResponse, error)
 
 // ErrNotSubmitted means that the placer has not registered a submitted job and will not register
@@ -42,8 +43,8 @@ type submission struct {
 	// that registers the job or by the placer afterwards.
 	answer   chan submitted
 	answered bool
-	// gang is the tracked job until Nomad has the job, and nil afterwards. It is also nil for a job
-	// that cannot start at once, which is only registered with its gate.
+	// gang is the tracked job until Nomad has the job, and nil afterwards. gang is also nil for a
+	// job that cannot start at once, which is only registered with its gate.
 	gang *model.Tracked
 }
 
@@ -55,8 +56,8 @@ type submitted struct {
 
 // Submit registers a job by calling register: with its pins if it starts now, unchanged if it
 // waits. The job must have its gate and Nomad's defaults. Submit returns the errors of register and
-// two others. [ErrNotSubmitted] means that register was not and will not be called. errInterrupted
-// means that the outcome is unknown.
+// two errors of its own. [ErrNotSubmitted] means that register was not and will not be called.
+// errInterrupted means that the outcome is unknown.
 func (p *inbox) Submit(ctx context.Context, job *api.Job, register Register) (*api.JobRegisterResponse, error) {
 	s := &submission{job: job, register: register, answer: make(chan submitted, 1)}
 	select {
@@ -90,8 +91,8 @@ func (p *inbox) takeSubmissions() (some bool) {
 }
 
 // enqueueSubmissions puts submitted jobs into the queue, as if they had been registered with their
-// gates. It leaves out jobs that cannot start at once, for example because Nomad already has a job
-// with that id, or because the job cannot be served.
+// gates. enqueueSubmissions leaves out jobs that cannot start at once, for example because Nomad
+// already has a job with that id, or because the job cannot be served.
 func (p *Placer) enqueueSubmissions(ctx context.Context, now time.Time) {
 	came := p.arriving
 	p.arriving = nil
@@ -101,7 +102,7 @@ func (p *Placer) enqueueSubmissions(ctx context.Context, now time.Time) {
 		}
 		p.joined = append(p.joined, s)
 		k := cluster.KeyOf(s.job)
-		if _, aside := p.m.IsolatedJobs[k]; aside { // not served once Nomad has it, either
+		if _, aside := p.m.IsolatedJobs[k]; aside { // the placer does not serve this job after its registration, either
 			continue
 		}
 		p.m.BeginJob(k)
@@ -110,7 +111,7 @@ func (p *Placer) enqueueSubmissions(ctx context.Context, now time.Time) {
 		}
 		job := asRegistered(s.job, now)
 		request, err := p.m.View.Request(job)
-		if err != nil || request.Hints.After != "" || p.m.Controls[k].Held != nil { // left to the next cycle
+		if err != nil || request.Hints.After != "" || p.m.Controls[k].Held != nil { // leave the job to the next cycle
 			continue
 		}
 		t := p.m.Add(k)
@@ -195,8 +196,8 @@ func (p *inbox) submissionRegistered(s *submission, r submitted, now time.Time) 
 	p.answer(s, r)
 }
 
-// registerWithGate handles a submitted job that could not be registered with its pins. It registers
-// the job with its gate, unless Nomad refused the author's registration.
+// registerWithGate handles a submitted job that could not be registered with its pins.
+// registerWithGate registers the job with its gate, unless Nomad refused the author's registration.
 func (p *inbox) registerWithGate(ctx context.Context, s *start, now time.Time) {
 	sub := s.submission
 	if s.refused {

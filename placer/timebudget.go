@@ -11,7 +11,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
-// timeBudget bounds the time that a cycle spends on the jobs of each namespace. The placer sends
+// timeBudget limits the time that a cycle spends on the jobs of each namespace. The placer sends
 // some queries for each job, and one author can make these queries slow with thousands of jobs, or
 // with jobs whose answers are huge.
 type timeBudget struct {
@@ -25,14 +25,14 @@ const (
 	// wait for the next cycle, which follows at once.
 	namespaceBudget = 3 * time.Second
 	// slowAnswer is how long the work on one job may take. If a job takes longer, its namespace
-	// pauses for slowFactor times as long. It pauses for mostWait at most, because Nomad itself may
-	// be slow.
+	// pauses for slowFactor times as long. The namespace pauses for mostWait at most, because Nomad
+	// itself may be slow.
 	slowAnswer = time.Second
 	slowFactor = 2
 	mostWait   = 10 * time.Second
 )
 
-// begin starts a cycle.
+// begin gives each namespace its budget for a new cycle.
 func (b *timeBudget) begin(now time.Time) {
 	if b.spent == nil {
 		b.spent, b.until = map[string]time.Duration{}, map[string]time.Time{}
@@ -41,8 +41,8 @@ func (b *timeBudget) begin(now time.Time) {
 	maps.DeleteFunc(b.until, func(_ string, t time.Time) bool { return !now.Before(t) })
 }
 
-// has returns in ok whether the namespace has not used up its budget and does not pause. It returns
-// in again whether the namespace has used up its budget and gets a new one in the next cycle.
+// has reports in ok whether the cycle can spend more time on the namespace. In again, has reports
+// whether the namespace has only used up its budget, and gets a new budget in the next cycle.
 func (b *timeBudget) has(namespace string) (ok, again bool) {
 	_, waits := b.until[namespace]
 	again = b.spent[namespace] >= cmp.Or(b.within, namespaceBudget)

@@ -16,8 +16,8 @@ import (
 // Data on which a decision depends is written within the cycle: the quarantine, and the record of a
 // gang that the placer will stop.
 
-// dueWrite is one write of the placer's data. Its function write runs in the background, so write
-// must not use the placer's other data.
+// dueWrite is one write of the placer's data. The function write runs in the background, so it must
+// not use the placer's other data.
 type dueWrite struct {
 	what  string // the activity, for [core.report]
 	write func(context.Context) error

@@ -24,12 +24,12 @@ import (
 type History struct {
 	// Database is the path of an SQLite file, or an address postgres://…
 	Database string `hcl:"database"`
-	// Retention is how long the agent keeps individual runs, 400 days by default. It keeps the
+	// Retention is how long the agent keeps individual runs, 400 days by default. The agent keeps
 	// daily sums forever.
 	Retention string `hcl:"retention,optional"`
 }
 
-// retention parses how long runs are kept.
+// retention returns how long the agent keeps individual runs.
 func (h *History) retention() (time.Duration, error) {
 	keep := 400 * 24 * time.Hour
 	if h == nil {
@@ -42,7 +42,8 @@ func (h *History) retention() (time.Duration, error) {
 }
 
 const (
-	// accountEvery is the interval at which the placer's snapshot is compared with the database.
+	// accountEvery is the interval at which the agent writes the placer's snapshot to the database,
+	// if it is new.
 	accountEvery = time.Second
 	// accountAgain is the longest pause before a failed database is tried again.
 	accountAgain = time.Minute
@@ -51,13 +52,13 @@ const (
 
 // accounts is the database of the active agent.
 type accounts struct {
-	db      atomic.Pointer[accounting.DB] // nil: not open
-	trouble atomic.Pointer[string]        // why it cannot be opened, read or written; nil or "": it works
+	db      atomic.Pointer[accounting.DB] // nil while it is not open
+	trouble atomic.Pointer[string]        // why the database cannot be opened, read or written; nil or "" if it works
 }
 
 // account records runs in the database until ctx ends. h is nil if the agent keeps no history. A
-// failure of the database delays nothing else. account writes later what it could not write, if
-// Nomad still has it then.
+// failure of the database delays nothing else. account later writes the runs that it could not
+// write, if Nomad still has their jobs then.
 func (a *Agent) account(ctx context.Context, p *placer.Placer, h *History) {
 	if h == nil {
 		return
@@ -71,7 +72,7 @@ func (a *Agent) account(ctx context.Context, p *placer.Placer, h *History) {
 		switch err := k.once(ctx); {
 		case ctx.Err() != nil:
 		case err != nil:
-			k.close() // the next try reads it again: another agent may have written
+			k.close() // the next try opens the database again, because another agent may have written to it
 			wait = min(2*wait, accountAgain)
 			a.accountTrouble(err)
 		default:
@@ -106,7 +107,7 @@ type bookkeeper struct {
 	database string
 	keep     time.Duration
 	db       *accounting.DB
-	recorder *accounting.Recorder // if db is nil: the recorder of the closed database
+	recorder *accounting.Recorder // while db is nil, the recorder of the closed database
 	seen     *query.Snapshot      // the last recorded snapshot
 	pruned   time.Time
 }
@@ -122,7 +123,7 @@ func (k *bookkeeper) close() {
 	k.db, k.seen = nil, nil
 }
 
-// once opens the database if needed, and writes the snapshot to it.
+// once opens the database if it is closed, and writes the placer's last snapshot to it.
 func (k *bookkeeper) once(ctx context.Context) error {
 	if k.db == nil {
 		if err := k.open(ctx); err != nil {
@@ -215,7 +216,7 @@ func (s *server) accountsFor(w http.ResponseWriter, r *http.Request) (db *accoun
 	return db, f, true
 }
 
-// get returns the database; it fails while the database is not open.
+// get returns the database. get fails while the database is not open.
 func (a *accounts) get() (*accounting.DB, error) {
 	if db := a.db.Load(); db != nil {
 		return db, nil
@@ -247,10 +248,10 @@ func filterOf(q url.Values) (f accounting.Filter, err error) {
 	return f, err
 }
 
-// MostRuns limits the runs in one answer.
+// MostRuns is the maximum number of runs in one answer.
 const MostRuns = 100_000
 
-// serveRuns lists runs of jobs, the last submitted first:
+// serveRuns lists runs of jobs, the latest submission first:
 //
 //	GET /v1/runs?namespace=&user=&class=&model=&state=&job=<beginning>&since=&until=&limit=
 func (s *server) serveRuns(w http.ResponseWriter, r *http.Request) {

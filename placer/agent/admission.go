@@ -24,7 +24,7 @@ import (
 // Admission configures which jobs the endpoint /v1/admission gates for the placer.
 type Admission struct {
 	// Types are the job types that get a gate: batch, service or both; batch by default. Batch and
-	// service jobs of another type get a gate if they have a `pal_*` hint.
+	// service jobs whose type is not in Types get a gate only if they have a `pal_*` hint.
 	Types []string `hcl:"types,optional"`
 	// Meta has default hints, `pal_*`. A gated job gets each default that it does not set itself
 	// and that does not contradict its own hints.
@@ -55,9 +55,9 @@ func (a *Admission) Validate() error {
 }
 
 // Review is the answer to an admission request, in the form that the json_patch_webhook mutator and
-// the webhook validator of the Nomad Admission Control Proxy expect: changes, warnings for the
-// author, and errors that refuse the job. Mutators before version 0.12 ignore errors, so configure
-// the endpoint as mutator and as validator.
+// the webhook validator of the Nomad Admission Control Proxy expect. A Review has changes, warnings
+// for the author, and errors that refuse the job. Mutators before version 0.12 ignore errors, so
+// configure the endpoint as mutator and as validator.
 type Review struct {
 	Patch    []Patch  `json:"patch"`
 	Warnings []string `json:"warnings"`
@@ -86,7 +86,7 @@ func (a *Admission) Review(job *api.Job, queues cluster.BatchQueues, children bo
 		}
 		return r
 	}
-	if why := queues.Refusal(full); why != nil { // the job gets no gate; with a gate it is refused
+	if why := queues.Refusal(full); why != nil { // add no gate; refuse the job if it already has one
 		if rewrite.Gated(full) {
 			r.Errors = append(r.Errors, "nomad-pal: "+why.Error())
 		} else {
@@ -96,9 +96,9 @@ func (a *Admission) Review(job *api.Job, queues cluster.BatchQueues, children bo
 	}
 	wanted := a.wants(full)
 	if _, pinned := rewrite.Pinned(full); pinned || !wanted {
-		return r // the job has its GPUs already, or is not for the placer
+		return r // the job already has pins, or is not for the placer
 	}
-	if why := request.Takes(full); why != nil && request.Servable(full) == nil && !rewrite.Gated(full) { // a gate would hold up its other groups for no reason
+	if why := request.Takes(full); why != nil && request.Servable(full) == nil && !rewrite.Gated(full) { // a gate would hold up the job's other groups for no reason
 		r.warn(fmt.Sprintf("%v. The job is left to Nomad", why))
 		return r
 	}
@@ -107,7 +107,7 @@ func (a *Admission) Review(job *api.Job, queues cluster.BatchQueues, children bo
 		return r
 	}
 	a.patch(&r, job, full)
-	if len(r.Patch) > 0 { // said once, although the endpoint is called as mutator and as validator
+	if len(r.Patch) > 0 { // warn only once: when the proxy then calls the endpoint as validator, the job already has its gate
 		r.Warnings = append(r.Warnings, fmt.Sprintf("this job is pending until nomad-pal has chosen its GPUs; see %s", query.ExplainCommand(cluster.KeyOf(full))))
 		r.warn(request.MistypedDevices(full))
 	}
@@ -121,8 +121,8 @@ func (r *Review) warn(sentence string) {
 	}
 }
 
-// canonical returns a copy of the job with Nomad's defaults filled in. Authors leave out fields;
-// the rest of the agent works on this copy.
+// canonical returns a copy of the job with Nomad's defaults filled in. Authors leave out fields, so
+// the agent works on such a copy.
 func canonical(job *api.Job) (*api.Job, error) {
 	if err := cluster.Wellformed(job); err != nil {
 		return nil, fmt.Errorf("nomad-pal: %w", err)
@@ -140,8 +140,8 @@ func canonical(job *api.Job) (*api.Job, error) {
 	return &out, nil
 }
 
-// sentJob returns the canonical job of a request. As in Nomad's API, a job without a namespace is in
-// that of the query.
+// sentJob returns the canonical job of a request. As in Nomad's API, a job without a namespace
+// belongs to the namespace in the query.
 func sentJob(r *http.Request, job *api.Job) (*api.Job, error) {
 	if namespace := r.URL.Query().Get("namespace"); job != nil && namespace != "" && (job.Namespace == nil || *job.Namespace == "") {
 		own := *job
@@ -154,7 +154,7 @@ func sentJob(r *http.Request, job *api.Job) (*api.Job, error) {
 	return job, request.Addressable(*job.ID)
 }
 
-// wants reports whether a job with GPUs is for the placer.
+// wants reports whether the placer is to place a job that requests GPUs.
 func (a *Admission) wants(job *api.Job) bool {
 	types := []string{api.JobTypeBatch}
 	if a != nil {
@@ -231,8 +231,8 @@ func (a *Admission) patch(r *Review, job, full *api.Job) {
 	}
 }
 
-// missing returns the default hints that the job gets, and warnings about those left out because
-// they contradict the author's.
+// missing returns the default hints that the job gets, and warnings about the defaults that it does
+// not get because they contradict the author's hints.
 func (a *Admission) missing(job *api.Job) (hints map[string]string, left []string) {
 	with, hints := *job, map[string]string{}
 	for _, k := range slices.Sorted(maps.Keys(a.Meta)) {
@@ -264,8 +264,8 @@ func says(job *api.Job, key string) bool {
 	})
 }
 
-// serveAdmission answers admission requests. It needs no token: the answer depends only on the
-// request, the configuration, and Nomad's batch queues.
+// serveAdmission answers admission requests. serveAdmission needs no token, because the answer
+// depends only on the request, the configuration, and Nomad's batch queues.
 func (s *server) serveAdmission(w http.ResponseWriter, r *http.Request) {
 	var request struct {
 		Job *api.Job `json:"job"`
@@ -278,9 +278,9 @@ func (s *server) serveAdmission(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, s.file.Admission.Review(request.Job, s.queues(r.Context(), request.Job), s.cfg.Children))
 }
 
-// queues returns Nomad's own batch queues. The active agent returns all that its placer knows; a
-// standby agent reads that of the job's node pool from Nomad. If Nomad does not answer, queues
-// returns none, and the placer refuses the job later.
+// queues returns Nomad's own batch queues. The active agent returns all queues that its placer has
+// read. A standby agent reads only the queue of the job's node pool from Nomad. If Nomad does not
+// answer, queues returns none, and the placer refuses the job later.
 func (s *server) queues(ctx context.Context, job *api.Job) cluster.BatchQueues {
 	if p := s.agent.current.Load(); p != nil {
 		return p.Status().Queues

@@ -1,26 +1,27 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package agent runs a placer as a daemon (nomad-pal agent). It reads the configuration, in HCL or
-// JSON, elects one active agent through a lock in Nomad's variables, and serves an HTTP API. The
-// API includes the web page (folder ui), the metrics, the placer's events, and the history of runs.
-// While the agent is active, it also sends notifications, learns application classes, polls for
-// idle GPUs, takes a sample of the cluster every minute, and writes the history.
+// Package agent runs a placer as a daemon (nomad-pal agent). The agent reads the configuration, in
+// HCL or JSON, elects one active agent through a lock in Nomad's variables, and serves an HTTP API.
+// The API includes the web page (folder ui), the metrics, the placer's events, and the history of
+// runs. While an agent is active, it also sends notifications, learns application classes, polls
+// for idle GPUs, takes a sample of the cluster every minute, and writes the history.
 //
 // A change must keep these rules:
 //
 //   - The agent's own token reads everything in Nomad. Each handler therefore checks the caller's
-//     token ([server.judged], [server.snapshotFor]) before it uses such data. It then removes what
-//     this caller may not see, with the value's method RedactedFor or with [caller.sees]. An
-//     answer that needs no token names no job, node, GPU, namespace or user.
+//     token ([server.judged], [server.snapshotFor]) before it uses such data. The handler then
+//     removes what this caller may not see, with the value's method RedactedFor or with
+//     [caller.sees]. An answer that needs no token names no job, node, GPU, namespace or user.
 //   - [server.handler] registers each route, and docs/reference/http-api.md lists it. A standby
 //     agent forwards a request to the active agent, unless [answersItself] accepts its path. Add a
-//     path there only if each agent, active or not, can answer it by itself.
-//   - The text of a failed connection contains an address of Nomad or of the database. It belongs
-//     in the agent's log and, for operators, in /v1/health. Other callers get an error of a request
-//     to Nomad through [publicError], which [refuse] calls, or as Nomad's own answer ([refuseAs]).
-//   - A handler reads a body only with [bodies.decode]: anybody can send a body, and decode limits
-//     the memory that all bodies use together.
+//     path to answersItself only if each agent, active or not, can answer it by itself.
+//   - The text of a failed connection contains an address of Nomad or of the database. This text
+//     belongs in the agent's log and, for operators, in /v1/health. Show other callers an error of
+//     a request to Nomad only through [publicError], which [refuse] calls, or as Nomad's own answer
+//     ([refuseAs]).
+//   - A handler reads a body only with [bodies.decode], because anybody can send a body, and decode
+//     limits the memory that all bodies use together.
 //   - Each block of the configuration is a field of [File]. Most blocks are structs in config.go;
 //     others are [Admission], [Notify], [History], [queue.Tenant], [window.Window] and
 //     [profile.Options]. The keys of placement and queue are in [model.Keys].
@@ -62,13 +63,14 @@ type Agent struct {
 	// lockError is why the last attempt to acquire the lock failed; "" if it succeeded, or if
 	// another agent holds the lock.
 	lockError atomic.Pointer[string]
-	// lockUntil is the time until which, as far as this agent knows, no other agent can hold the
-	// lock.
+	// lockUntil is the time until which no other agent can hold the lock, counted from this agent's
+	// last renewal of the lock.
 	lockUntil atomic.Pointer[time.Time]
 	warnings  heartbeat.Warnings
 	followers followers
 	samples   samples
-	// notified maps the name of each notify block to the last event that it has processed.
+	// notified maps the name of each notify block to the ID of the last event that the block has
+	// processed.
 	notified sync.Map
 	idle     idleGPUs
 	accounts accounts
@@ -92,7 +94,7 @@ func New(log hclog.Logger, hooks placer.Hooks) *Agent {
 const gcPercent = 50
 
 // Run runs the agent with the configuration in paths until ctx ends. Each value from reload makes
-// it read the configuration again. If the new configuration cannot be used, Run logs why and keeps
+// Run read the configuration again. If the new configuration cannot be used, Run logs why and keeps
 // the current one.
 func (a *Agent) Run(ctx context.Context, paths []string, reload <-chan os.Signal) error {
 	file, err := Load(paths)
@@ -109,7 +111,7 @@ func (a *Agent) Run(ctx context.Context, paths []string, reload <-chan os.Signal
 	return nil
 }
 
-// runUntilReload runs one configuration and returns the next.
+// runUntilReload runs the agent with one configuration, and returns the next configuration.
 func (a *Agent) runUntilReload(ctx context.Context, file File, paths []string, reload <-chan os.Signal) (File, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -152,8 +154,8 @@ func (a *Agent) runUntilReload(ctx context.Context, file File, paths []string, r
 }
 
 // usable returns why a new configuration cannot replace the current one, whose API has this port.
-// The files and addresses that it names must be usable, because the current one ends before the new
-// one starts.
+// The files and addresses that the new configuration names must be usable, because the current
+// configuration ends before the new one starts.
 func (a *Agent) usable(next File, port int) error {
 	server, err := a.newServer(next) // checks the configuration
 	if err != nil {
@@ -173,8 +175,8 @@ func (a *Agent) usable(next File, port int) error {
 	return next.HTTP.mayListen(port)
 }
 
-// serve runs the placer, after winning the election if there is one. address is the published
-// address of the API.
+// serve runs the placer; if agents elect the active one, only after this agent has won the
+// election. address is the published address of the API.
 func (a *Agent) serve(ctx context.Context, file File, address string) error {
 	cfg, err := file.PlacerConfig()
 	if err != nil {
@@ -239,7 +241,7 @@ func (a *Agent) beside(ctx context.Context, file File, client *nomad.Client, cfg
 	}
 	if len(notifiers) > 0 {
 		before, err := store.In(client).Heartbeat().Read(ctx)
-		if err != nil { // then some events are sent twice
+		if err != nil { // without this time, the notifiers send some events twice
 			a.log.Warn("cannot read when the earlier placer was last active", "error", err)
 		}
 		for _, n := range notifiers {
@@ -265,8 +267,8 @@ func (a *Agent) notify(ctx context.Context, n *notifier) {
 }
 
 const (
-	// collectAfter is when [gcPercent] is set even if the placer has not rested. A standby agent
-	// has no placer that could rest.
+	// collectAfter is the time after which [gcPercent] is set even if the placer has not rested. A
+	// standby agent has no placer that could rest.
 	collectAfter = time.Minute
 	// rest is the pause after which the placer counts as resting. Pauses within a burst of events
 	// are shorter than half of rest.

@@ -23,8 +23,8 @@ import (
 )
 
 // caller is the sender of a request. The agent sees everything in Nomad, but shows a caller only
-// what Nomad would show the caller's token. It asks Nomad for each request: a cache would keep
-// revoked tokens alive.
+// what Nomad would show the caller's token. The agent asks Nomad at each request, because a cache
+// would keep revoked tokens valid.
 type caller struct {
 	nomad   *api.Client
 	secret  string // the token; "" if the request has none
@@ -33,9 +33,9 @@ type caller struct {
 	lists map[string]bool
 }
 
-// caller reads the token from the headers that Nomad's own API uses. Its connections end with the
-// request: Nomad allows one address 100 connections by default (limits { http_max_conns_per_client
-// }), and idle ones would stay for 90 s.
+// caller reads the token from the headers that Nomad's own API uses. The caller's connections to
+// Nomad end with the request. Nomad by default allows one address only 100 connections (limits {
+// http_max_conns_per_client }), and idle connections would stay open for 90 s.
 func (s *server) caller(r *http.Request) (*caller, error) {
 	client, err := s.file.Nomad.connectAs(tokenOf(r))
 	if err != nil {
@@ -66,7 +66,8 @@ func needs(err error, capability string) error {
 	case http.StatusForbidden, http.StatusUnauthorized:
 		return fmt.Errorf("%w: the token lacks %s, or has expired or been deleted", errDenied, capability)
 	case http.StatusInternalServerError:
-		// Before Nomad 1.8, and on some routes since then, Nomad answers so for an unknown token.
+		// Before Nomad 1.8, and on some routes since then, Nomad answers with status 500 to an
+		// unknown token.
 		if strings.Contains(err.Error(), "ACL token not found") {
 			return fmt.Errorf("%w: Nomad does not know the token", errDenied)
 		}
@@ -149,15 +150,15 @@ func (c *caller) readsNodesOrJobs(ctx context.Context) error {
 	return c.listsSome(ctx)
 }
 
-// operates reports whether the caller is an operator: whether its token can read the variable
+// operates reports whether the caller is an operator. An operator's token can read the variable
 // nomad-pal/failures, which names jobs of all namespaces.
 func (c *caller) operates(ctx context.Context) bool {
 	_, _, err := c.nomad.Variables().Peek(store.FailuresPath, one(ctx, c.storage))
 	return err == nil
 }
 
-// plans fails if the caller could not plan the job at Nomad. Nomad itself plans the gated job,
-// which is cheap because nothing can be placed.
+// plans fails if the caller could not plan the job at Nomad. To find out, plans makes Nomad plan
+// the gated job, which is cheap because Nomad can place nothing.
 func (c *caller) plans(ctx context.Context, gated *api.Job) error {
 	w := (&api.WriteOptions{Namespace: *gated.Namespace}).WithContext(ctx)
 	_, _, err := c.nomad.Jobs().PlanOpts(gated, &api.PlanOptions{}, w)
@@ -200,8 +201,8 @@ func refuse(w http.ResponseWriter, err error) {
 	http.Error(w, text, status)
 }
 
-// publicError returns the error's text in a form that anybody may read. It replaces the text of
-// connection errors, because Nomad's address belongs only in the agent's own log.
+// publicError returns the error's text in a form that anybody may read. publicError replaces the
+// text of connection errors, because Nomad's address belongs only in the agent's own log.
 func publicError(err error) string {
 	var transport *url.Error
 	switch {

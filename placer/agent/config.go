@@ -82,14 +82,15 @@ func (l *Learn) period() (time.Duration, error) {
 	return d, nil
 }
 
-// Locality holds the locality penalties: the slowdown factor, at least 1, of a gang whose members
-// are as far apart as the tier. A tier without a penalty is merged with the next wider tier.
+// Locality holds the locality penalty of each tier: the slowdown factor, at least 1, of a gang
+// whose members span that tier. A tier without a penalty is merged with the next wider tier.
 type Locality struct {
 	Penalties penalties       `hcl:",remain"`
 	Classes   []LocalityClass `hcl:"class,block"`
 }
 
-// LocalityClass are the penalties of one application class, if they differ.
+// LocalityClass holds those penalties of one application class that differ from the general
+// penalties.
 type LocalityClass struct {
 	Name      string    `hcl:"name,label"`
 	Penalties penalties `hcl:",remain"`
@@ -141,7 +142,8 @@ type App struct {
 	Class string `hcl:"class"`
 }
 
-// Nomad configures how to reach Nomad. Missing values come from Nomad's environment variables.
+// Nomad configures how to reach Nomad. Values that are not set come from Nomad's environment
+// variables.
 type Nomad struct {
 	Address       string `hcl:"address,optional"`
 	Region        string `hcl:"region,optional"`
@@ -156,8 +158,8 @@ type Nomad struct {
 	TLSServerName string `hcl:"tls_server_name,optional"`
 	SkipVerify    bool   `hcl:"skip_verify,optional"`
 	// RPCAddress has the RPC addresses of servers, host:port separated by commas. The placer needs
-	// them to place dispatched and periodic children. If it is "", the placer leaves children
-	// alone.
+	// these addresses to place dispatched and periodic children. If RPCAddress is "", the placer
+	// does not place children.
 	RPCAddress string `hcl:"rpc_address,optional"`
 }
 
@@ -168,9 +170,9 @@ type HTTP struct {
 	CertFile    string `hcl:"cert_file,optional"`
 	KeyFile     string `hcl:"key_file,optional"`
 	ClientCA    string `hcl:"client_ca_file,optional"`
-	// AllowedHosts are further host names that the agent accepts. It always accepts localhost, the
-	// machine's own name, IP addresses, the hosts of bind_address and advertise, and the names in
-	// its certificate.
+	// AllowedHosts are further host names that the agent accepts. The agent always accepts
+	// localhost, the machine's own name, IP addresses, the hosts of bind_address and advertise, and
+	// the names in its certificate.
 	AllowedHosts []string `hcl:"allowed_hosts,optional"`
 	// Advertise is the address that is published in Nomad for the commands.
 	Advertise string `hcl:"advertise,optional"`
@@ -192,15 +194,15 @@ type HA struct {
 }
 
 // blank is the configuration without files. A block in a file changes the values that it sets. A
-// block that is nil here switches something on.
+// block that is nil here switches on a feature when a file contains it.
 func blank() File {
 	calibration := profile.DefaultOptions()
 	return File{Calibration: &calibration, Locality: &Locality{}, Nomad: &Nomad{}, HTTP: &HTTP{}, HA: &HA{}}
 }
 
 // Load reads configuration files, and the *.hcl and *.json files of directories in lexical order,
-// as one configuration. A directory without such files is an error, because some were meant to be
-// read. Errors name file and line.
+// as one configuration. A directory without such files is an error, because the operator expects
+// the agent to read some. Errors name file and line.
 func Load(paths []string) (File, error) {
 	f := blank()
 	parser := hclparse.NewParser()
@@ -242,8 +244,8 @@ func all(diags hcl.Diagnostics) error {
 	return errors.Join(errs...)
 }
 
-// suggestBlock adds a suggestion to the error for an unknown block. The parser itself suggests only
-// keys when several files form one configuration.
+// suggestBlock adds a suggestion to the error for an unknown block. When several files form one
+// configuration, the parser itself suggests keys, but no blocks.
 func suggestBlock(d *hcl.Diagnostic) {
 	parts := strings.Split(d.Detail, `"`)
 	if d.Summary != "Unsupported block type" || len(parts) != 3 {
@@ -259,8 +261,8 @@ func suggestBlock(d *hcl.Diagnostic) {
 	}
 }
 
-// suggestPlace names the right block for a key in the wrong place. The parser knows the keys of
-// only one block at a time.
+// suggestPlace names the right block for a key in the wrong place. The parser cannot name that
+// block, because it checks only one block at a time.
 func suggestPlace(d *hcl.Diagnostic) {
 	parts := strings.Split(d.Detail, `"`)
 	if d.Summary != "Unsupported argument" || len(parts) != 3 {

@@ -28,10 +28,10 @@ import (
 type ControlRequest struct {
 	// Why is the reason, for people who later read about the command.
 	Why string `json:"why,omitempty"`
-	// By names the sender if Nomad has no access control. Otherwise the agent uses the token's
-	// name.
+	// By names the sender if Nomad has no access control. With access control, the agent uses the
+	// token's name instead.
 	By string `json:"by,omitempty"`
-	// Priority replaces the job's own priority; 0 restores the job's own.
+	// Priority replaces the jobspec's priority; 0 restores the jobspec's priority.
 	Priority int `json:"priority,omitempty"`
 }
 
@@ -99,8 +99,8 @@ const mostPriority = 32766
 // errPriority is the error for a priority that Nomad refuses (job_max_priority).
 var errPriority = errors.New("Nomad refuses this priority")
 
-// submits fails if the caller could not register the current version of the job, with that priority
-// unless it is 0.
+// submits fails if the caller could not register the current version of the job with this priority.
+// If priority is 0, the job keeps its own priority.
 func (c *caller) submits(ctx context.Context, k cluster.JobKey, priority int) error {
 	if err := request.Addressable(k.ID); err != nil {
 		return fmt.Errorf("%w: %w", nomad.NoJob(k), err)
@@ -125,10 +125,10 @@ func (c *caller) submits(ctx context.Context, k cluster.JobKey, priority int) er
 	return needs(err, fmt.Sprintf("the capability %q in namespace %q", "submit-job", k.Namespace))
 }
 
-// sayUser sets the job's user (pal_user) to the name of the token if users have limits: otherwise
-// an author could use up the limit of somebody else. A live job keeps its user, because a changed
-// meta would restart its tasks. Management tokens may register jobs for others, and the anonymous
-// token belongs to nobody; sayUser changes no job of these.
+// sayUser sets the job's user (pal_user) to the name of the token if users have limits, because
+// otherwise an author could use up the limit of somebody else. A live job keeps its user, because a
+// changed meta would restart its tasks. Management tokens may register jobs for others, and the
+// anonymous token belongs to nobody; sayUser does not change the jobs of these two kinds of tokens.
 func (s *server) sayUser(ctx context.Context, c *caller, job *api.Job) error {
 	if !s.cfg.Queue.LimitsUsers(*job.Namespace) {
 		return nil
@@ -141,7 +141,7 @@ func (s *server) sayUser(ctx context.Context, c *caller, job *api.Job) error {
 		return nil
 	}
 	name := cmp.Or(self.Name, self.AccessorID)
-	if self.Type == workloadIdentity { // an author could register many jobs, each with its identity
+	if self.Type == workloadIdentity { // an author could register many jobs, each with its own identity
 		name = "workload identities"
 	}
 	is, _, err := c.nomad.Jobs().Info(*job.ID, (&api.QueryOptions{Namespace: *job.Namespace}).WithContext(ctx))
@@ -185,8 +185,9 @@ func (c *caller) token(ctx context.Context) (*api.ACLToken, error) {
 // workloadIdentity is the type that [caller.token] gives to the token of a Nomad task.
 const workloadIdentity = "workload identity"
 
-// identityOf returns the job of a workload identity, as namespace/id, or "" if the token is none.
-// It does not check the token's signature, because Nomad has already accepted the token.
+// identityOf returns the job of a workload identity, as namespace/id, or "" if the token is not a
+// workload identity. identityOf does not check the token's signature, because Nomad has already
+// accepted the token.
 func identityOf(token string) string {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {

@@ -18,10 +18,11 @@ import (
 )
 
 const (
-	// eventsKept is how many events the agent keeps: those of a busy day, about 300 bytes each.
+	// eventsKept is the maximum number of events that the agent keeps, which is enough for a busy
+	// day. An event needs about 300 bytes.
 	eventsKept = 5000
 	// followFor is how long one request receives new events. The client then sends another request
-	// with the last ID, and the agent checks its token again.
+	// with the last ID, and the agent checks the client's token again.
 	followFor = time.Minute
 )
 
@@ -29,11 +30,12 @@ const (
 //
 //	GET /v1/events?after=<id>&job=<id>&namespace=<namespace>&kind=<kind>,…&last=<n>&follow=true
 //
-// It returns the events after the given ID, or all of them, filtered by job, namespace and kind.
-// With follow=true it sends new events for a minute; then the client asks again with the last ID.
-// With Accept: text/event-stream it sends server-sent events. Events in namespaces whose jobs the
-// token cannot list are left out. Events about GPUs require a token that can read the variable
-// nomad-pal/failures. The agent keeps the last 5,000 events of its own placers in memory.
+// serveEvents returns the events after the given ID, or all of them, filtered by job, namespace and
+// kind. With follow=true, the answer continues with new events for a minute. The client then sends
+// another request with the last ID. With Accept: text/event-stream, the answer consists of
+// server-sent events. The answer has no events of namespaces whose jobs the token cannot list.
+// Events about GPUs require a token that can read the variable nomad-pal/failures. The agent keeps
+// the last 5,000 events of its own placers in memory.
 func (s *server) serveEvents(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	after, err := strconv.ParseUint(q.Get("after"), 10, 64)
@@ -72,7 +74,7 @@ func (s *server) serveEvents(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 		if last > 0 {
-			told, last = told[max(0, len(told)-last):], 0 // later events are all sent
+			told, last = told[max(0, len(told)-last):], 0 // send all later events
 		}
 		for _, e := range told {
 			if write(e) != nil {
@@ -95,7 +97,8 @@ func (s *server) serveEvents(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// count returns how much a parameter allows in the answer; 0 means all.
+// count returns the number of a parameter that limits the answer; 0 if the parameter is missing, so
+// that the answer has no limit.
 func count(q url.Values, name string) (int, error) {
 	text := q.Get(name)
 	if text == "" {
@@ -118,7 +121,7 @@ func eventsWanted(q url.Values) func(placer.Event) bool {
 }
 
 // runOf reports whether the job id is a run (a child) of the parameterized or periodic job parent.
-// It only compares names, because Nomad may no longer have the run.
+// runOf only compares names, because Nomad may no longer have the run.
 func runOf(id, parent string) bool {
 	return strings.HasPrefix(id, parent+"/dispatch-") || strings.HasPrefix(id, parent+"/periodic-")
 }

@@ -11,24 +11,24 @@ import (
 	"sync"
 )
 
-// followersAtOnce limits the requests that follow events or the stream.
+// followersAtOnce is the maximum number of requests that follow events or the stream.
 const followersAtOnce = 100
 
 // followers are the requests that follow events or the stream, the oldest first. If all places are
-// taken, a new request ends the oldest one of the token with the most, so that no token can keep
-// others out.
+// taken, a new request ends the oldest request of the token that has the most requests, so that no
+// token can keep others out.
 type followers struct {
 	mu  sync.Mutex
 	all []*follower
 }
 
 type follower struct {
-	token [sha256.Size]byte // a hash of it
+	token [sha256.Size]byte // a hash of the token
 	end   context.CancelFunc
 }
 
-// add reserves a place for a request with this token; ok is false if there is none. A request that
-// has to leave its place is ended.
+// add reserves a place for a request with this token; ok is false if there is no place. If another
+// request loses its place to the new one, add ends the other request.
 func (f *followers) add(token string, end context.CancelFunc) (me *follower, ok bool) {
 	me = &follower{sha256.Sum256([]byte(token)), end}
 	f.mu.Lock()
@@ -44,7 +44,7 @@ func (f *followers) add(token string, end context.CancelFunc) (me *follower, ok 
 				oldest = x
 			}
 		}
-		if held[oldest.token] < held[me.token]+2 { // afterwards it would have fewer than this token
+		if held[oldest.token] < held[me.token]+2 { // afterwards, that token would have fewer places than this one
 			return nil, false
 		}
 		oldest.end()
@@ -70,8 +70,8 @@ func (f *followers) count() int {
 	return len(f.all)
 }
 
-// follows reserves a place for a follower, or refuses the request. The returned request ends when it
-// loses its place. The caller calls done at its end.
+// follows reserves a place for a follower, or refuses the request. The returned request ends when
+// it loses its place. The caller must call done when it has answered the request.
 func (a *Agent) follows(w http.ResponseWriter, r *http.Request) (following *http.Request, done func(), ok bool) {
 	ctx, cancel := context.WithCancel(r.Context())
 	me, ok := a.followers.add(tokenOf(r), cancel)

@@ -21,13 +21,13 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 )
 
-// forwardedBy is the header that a standby agent adds to a request that it forwards; it names that
-// agent. Such a request is not forwarded again, to prevent loops.
+// forwardedBy is the header that a standby agent adds to a request that it forwards, with its own
+// name. To prevent loops, no agent forwards such a request again.
 const forwardedBy = "X-Nomad-Pal-Forwarded-By"
 
-// answersItself reports whether each agent, active or not, answers the request itself: the request
-// is about the agent that receives it, or needs no data of the placer. Only the active agent can
-// answer other requests.
+// answersItself reports whether each agent, active or not, answers the request itself, because the
+// request is about the agent that receives it, or needs no data of the placer. Only the active
+// agent can answer other requests.
 func answersItself(r *http.Request) bool {
 	switch path := r.URL.Path; path {
 	case "/", "/v1/agent", "/v1/metrics", "/v1/admission":
@@ -71,7 +71,7 @@ func (s *server) forward(w http.ResponseWriter, r *http.Request) error {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.Proxy = nil
 	defer transport.CloseIdleConnections()
-	cfg.TLSConfig.TLSServerName = "" // the configured name is that of Nomad's servers
+	cfg.TLSConfig.TLSServerName = "" // the configured name is the name of Nomad's servers
 	if err := api.ConfigureTLS(&http.Client{Transport: transport}, cfg.TLSConfig); err != nil {
 		return err
 	}
@@ -83,7 +83,7 @@ func (s *server) forward(w http.ResponseWriter, r *http.Request) error {
 	proxy := httputil.ReverseProxy{
 		Transport: transport, FlushInterval: -1, ErrorLog: s.agent.log.StandardLogger(nil),
 		ModifyResponse: func(resp *http.Response) error {
-			for of := range resp.Header { // both agents set headers; the active one's count
+			for of := range resp.Header { // both agents set headers, and the active agent's replace this agent's
 				w.Header().Del(of)
 			}
 			return nil
@@ -91,7 +91,7 @@ func (s *server) forward(w http.ResponseWriter, r *http.Request) error {
 		Rewrite: func(p *httputil.ProxyRequest) {
 			p.SetURL(at)
 			for _, of := range []string{"Origin", "Referer", "Cookie", "Sec-Fetch-Site", "Sec-Fetch-Mode", "Sec-Fetch-Dest"} {
-				p.Out.Header.Del(of) // about this agent's origin, and already checked
+				p.Out.Header.Del(of) // these headers are about this agent's origin, and this agent has checked them
 			}
 			p.Out.Header.Set(forwardedBy, name())
 		},
@@ -124,8 +124,9 @@ func (s *server) unanswered(r *http.Request, agent string, at *url.URL, err erro
 	return text + fmt.Sprintf("; if the active agent has ended, a standby usually takes over within %s", s.file.HA.failover())
 }
 
-// untilSucceeded calls ended once another agent is active than the one with this name: an agent
-// that hangs, or whose machine is gone, does not close its connections. It returns when ctx ends.
+// untilSucceeded calls ended once an agent with another name is active, because an agent that
+// hangs, or whose machine is gone, does not close its connections. untilSucceeded returns when ctx
+// ends.
 func (s *server) untilSucceeded(ctx context.Context, agent string, ended func()) {
 	for ctx.Err() == nil {
 		if now, err := s.activities.get(ctx); err == nil && now.Agent != "" && now.Agent != agent {

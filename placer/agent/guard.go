@@ -25,8 +25,8 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// answerWithin is the time limit for an answer. It is long, because the first snapshot of a large
-// cluster takes seconds.
+// answerWithin is the time limit for an answer. The limit is long, because the first snapshot of a
+// large cluster takes seconds.
 const answerWithin = 2 * time.Minute
 
 // bounded returns a server that bounds the time and memory that one connection may take.
@@ -48,9 +48,9 @@ func ended(next http.Handler, within time.Duration) http.Handler {
 	})
 }
 
-// guarded returns the API behind its guards. They refuse unknown host names, cross-origin requests
-// of browsers, and bodies that are not JSON. They also set security headers, and answer 500 if a
-// handler panics.
+// guarded returns the API behind its guards. The guards refuse unknown host names, cross-origin
+// requests of browsers, and bodies that are not JSON. The guards also set security headers, and
+// answer 500 if a handler panics.
 func (s *server) guarded() (http.Handler, error) {
 	hosts, err := s.file.HTTP.hosts()
 	if err != nil {
@@ -61,7 +61,7 @@ func (s *server) guarded() (http.Handler, error) {
 	return gzhttp.GzipHandler(s.recovered(headers(hosts.only(h)))), nil
 }
 
-// recovered answers 500 if the handler of a request panics, and keeps serving. It drops the
+// recovered answers 500 if the handler of a request panics, and keeps serving. recovered drops the
 // snapshot, which the handler may have corrupted.
 func (s *server) recovered(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -87,8 +87,8 @@ func (a *Agent) panicked(what string, v any, stack []byte) {
 	a.log.Error("a bug while answering a request", "in", what, "panic", v, "stack", string(stack))
 }
 
-// headers sets headers on every answer. Browsers must not show it in a frame, guess its type, or
-// load anything for it from other hosts.
+// headers sets headers on every answer. These headers forbid browsers to show the answer in a
+// frame, to guess its type, and to load anything for it from other hosts.
 func headers(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
@@ -121,7 +121,7 @@ func onlyJSON(next http.Handler) http.Handler {
 	})
 }
 
-// browsed reports whether a browser sent the request: browsers always send one of these headers.
+// browsed reports whether a browser sent the request. Browsers always send one of these headers.
 func browsed(r *http.Request) bool {
 	return r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") != ""
 }
@@ -176,9 +176,9 @@ func (h *hosts) only(next http.Handler) http.Handler {
 	})
 }
 
-// Decoding a job needs up to a thousand times the memory of its text: "{}" in a list becomes a task
-// group with all of Nomad's defaults. Anybody can send a job, even with an invalid token, so the
-// memory of all requests together is limited.
+// Decoding a job needs up to a thousand times the memory of its text. For example, "{}" in a list
+// becomes a task group with all of Nomad's defaults. Anybody can send a job, even with an invalid
+// token, so the memory of all requests together is limited.
 const (
 	// bodyBytes is the maximum size of a request; Nomad itself accepts jobs of 1 MB.
 	bodyBytes = 8 << 20

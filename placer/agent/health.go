@@ -14,20 +14,21 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
-// Health is the answer to /v1/health. Its status is 200 if the agent works or stands by, otherwise
-// 503.
+// Health is the answer to /v1/health. The HTTP status is 200 if the agent works or stands by,
+// otherwise 503.
 type Health struct {
-	// Leader: this agent is the active one. Ready: it has read the cluster.
+	// Leader is set if this agent is the active one. Ready is set if this agent has read the
+	// cluster.
 	Leader bool `json:"leader"`
 	Ready  bool `json:"ready"`
-	// Trouble is why the agent does not work. LastError is its last error while it is in trouble;
-	// only operators see it.
+	// Trouble is why the agent does not work. LastError is the agent's last error while the agent
+	// is in trouble; only operators see it.
 	Trouble   string    `json:"trouble,omitempty"`
 	LastError string    `json:"last_error,omitempty"`
 	At        time.Time `json:"last_cycle,omitzero"`
 	// Warnings are problems of the agent, of Nomad and of its nodes, and failures of the placer
-	// that do not stop it from placing. They may name nodes and jobs of any namespace, so only
-	// operators see them. Others see their number.
+	// that do not stop it from placing. Warnings can name nodes and jobs of any namespace, so only
+	// operators see them. Other callers see only how many warnings there are.
 	Warnings     []string `json:"warnings,omitempty"`
 	WarningCount int      `json:"warning_count,omitempty"`
 	// Configuration lists configuration keys that no longer have an effect.
@@ -71,8 +72,8 @@ func (a *Agent) health(now time.Time) Health {
 	return h
 }
 
-// hear adds that the agent could not write its heartbeat. silent is true if the heartbeat has been
-// missing for so long that commands report that no placer is active.
+// If the agent could not write its heartbeat, hear adds a trouble or a warning. silent is true if
+// the heartbeat has been missing for so long that commands report that no placer is active.
 func (h *Health) hear(silent bool, err error) {
 	switch {
 	case err == nil || h.Trouble != "":

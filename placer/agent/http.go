@@ -39,7 +39,7 @@ type apiListener struct {
 }
 
 // listen opens the API. If no port is configured and the default port cannot be opened, for example
-// because a second agent on the machine uses it, the agent runs without API.
+// because a second agent on the machine uses this port, the agent runs without API.
 func (a *Agent) listen(file File) (*apiListener, error) {
 	server, err := a.newServer(file)
 	if err != nil {
@@ -69,8 +69,8 @@ func (a *Agent) listen(file File) (*apiListener, error) {
 	return &apiListener{bounded(handler), l, a.log}, nil
 }
 
-// open listens. With bind_port = 0, it reuses the port from before the last reload if that port is
-// still free, because users have its address.
+// open starts to listen for the API. With bind_port = 0, open reuses the port from before the last
+// reload if that port is still free, because users have its address.
 func (a *Agent) open(h *HTTP) (l net.Listener, err error) {
 	if h.BindPort != nil && *h.BindPort == 0 && a.port != 0 {
 		l, err = net.Listen("tcp", h.at(a.port))
@@ -112,7 +112,8 @@ func (h *HTTP) published(at *net.TCPAddr) string {
 }
 
 // rejected returns why commands reject the certificate at the published address; nil if they accept
-// it, or if the operator chose the address: a proxy with its own certificate may answer there.
+// it. rejected also returns nil if the operator chose the address, because a proxy with its own
+// certificate may answer at such an address.
 func (h *HTTP) rejected(at *net.TCPAddr) error {
 	config, err := h.tls()
 	if err != nil || config == nil || h.Advertise != "" {
@@ -155,7 +156,7 @@ func (h *HTTP) mayListen(present int) error {
 		return nil // without a configured port, the agent can run without API
 	}
 	at := h.address()
-	if *h.BindPort == present { // this agent releases it before it listens again
+	if *h.BindPort == present { // this agent stops listening on its port before it listens again
 		at = h.at(0)
 	}
 	l, err := net.Listen("tcp", at)

@@ -47,10 +47,10 @@ type idleGPU struct {
 	job    string
 	at     time.Time // time of the first poll that found the GPU idle under that job
 	until  time.Time // time of the last such poll
-	booked time.Time // the history has the idle time until then; zero: none
+	booked time.Time // end of the idle time that the history has; zero if it has none
 }
 
-// next returns the nodes to poll now: those with held GPUs that were polled least recently.
+// next returns the nodes to poll now: the nodes with held GPUs that were polled least recently.
 func (i *idleGPUs) next(held []query.Held, now time.Time) (nodes []string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -70,9 +70,9 @@ func (i *idleGPUs) next(held []query.Held, now time.Time) (nodes []string) {
 	return nodes[:min(len(nodes), live.MostNodes)]
 }
 
-// heard records the answers of polled nodes. A GPU of a polled node counts as not idle unless
-// the node's answer shows that it is idle. A node that does not answer shows nothing. GPUs of other
-// nodes stay as they are.
+// heard records the answers of polled nodes. A GPU of a polled node counts as not idle unless the
+// node's answer shows that it is idle. So the GPUs of a node that does not answer count as not
+// idle. GPUs of other nodes stay as they are.
 func (i *idleGPUs) heard(held []query.Held, nodes []string, uses map[string]live.Use, now time.Time) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -154,8 +154,8 @@ func (i *idleGPUs) booked(all []accounting.IdleGPU) {
 	i.over = slices.DeleteFunc(i.over, func(o accounting.IdleGPU) bool { return !o.To.After(o.From) })
 }
 
-// of returns since when a held GPU has been idle; zero if it is not idle, or not for [idleAfter]
-// yet.
+// of returns the time since when a held GPU has been idle; zero if it has not been idle for
+// [idleAfter].
 func (i *idleGPUs) of(g query.GPU, now time.Time) time.Time {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -177,8 +177,8 @@ func (i *idleGPUs) count(now time.Time) (n int) {
 	return n
 }
 
-// watchIdle polls the nodes of held GPUs, a few at a time, while the agent is active. It refreshes the list of
-// held GPUs once a minute.
+// watchIdle polls the nodes of held GPUs, a few nodes at a time, while the agent is active.
+// watchIdle refreshes the list of held GPUs once a minute.
 func (a *Agent) watchIdle(ctx context.Context, client *nomad.Client) {
 	a.idle.heard(nil, nil, nil, time.Time{}) // what GPUs did while the agent was not active is unknown
 	reader := live.Reader{}

@@ -19,8 +19,8 @@ import (
 // agent can get the lock. Even two leaders at once would do no harm, because writes are
 // check-and-set.
 //
-// Nomad's own LockLeaser is not used: it continues the protected work after the lock was lost, and
-// panics if that work fails after the leaser has returned.
+// The agent does not use LockLeaser of Nomad's API package. LockLeaser continues the protected work
+// after the lock was lost, and panics if that work fails after LockLeaser has returned.
 func (a *Agent) elect(ctx context.Context, c *nomad.Client, ha HA, lead func(context.Context) error) error {
 	ttl, delay, _ := ha.times() // checked by [File.PlacerConfig]
 	v := api.Variable{
@@ -40,11 +40,11 @@ func (a *Agent) elect(ctx context.Context, c *nomad.Client, ha HA, lead func(con
 	return ctx.Err()
 }
 
-// term tries to acquire the lock, and if it succeeds, leads until the lock is lost or ctx ends. It
-// returns only errors of lead.
+// term tries to acquire the lock, and if it succeeds, leads until the lock is lost or ctx ends.
+// term returns only errors of lead.
 func (a *Agent) term(ctx context.Context, locks *api.Locks, ttl time.Duration, lead func(context.Context) error) error {
-	// Nomad's client uses this context only between its retries: requests use the context of the
-	// options.
+	// Nomad's client uses this context only between its retries. Its requests use the context of
+	// the options.
 	call := func(ctx context.Context, within time.Duration, f func(context.Context) error) error {
 		short, cancel := context.WithTimeout(ctx, within)
 		defer cancel()
@@ -68,7 +68,7 @@ func (a *Agent) term(ctx context.Context, locks *api.Locks, ttl time.Duration, l
 	go func() { ended <- lead(leading) }()
 	for held := acquired; leading.Err() == nil; pause(leading, ttl/5) {
 		now := time.Now()
-		switch err := call(ctx, held.Add(2*ttl/3).Sub(now), locks.Renew); { // leaves a third of the ttl for lead to end
+		switch err := call(ctx, held.Add(2*ttl/3).Sub(now), locks.Renew); { // this timeout leaves a third of the ttl for lead to end
 		case err == nil:
 			held = now
 			a.holdLock(now.Add(ttl))
@@ -100,16 +100,16 @@ func (a *Agent) term(ctx context.Context, locks *api.Locks, ttl time.Duration, l
 // holdLock records until when this agent holds the lock if it does not renew it.
 func (a *Agent) holdLock(until time.Time) { a.lockUntil.Store(&until) }
 
-// holdsLock reports whether this agent still holds the lock; the process may have been suspended
-// since the last renewal.
+// holdsLock reports whether this agent still holds the lock. The lock may have expired, for example
+// if the process was suspended after the last renewal.
 func (a *Agent) holdsLock(now time.Time) bool {
 	until := a.lockUntil.Load()
 	return until != nil && now.Before(*until)
 }
 
-// noteLock records the result of an attempt to acquire the lock. It is no problem if another agent
-// holds the lock. After any other error there may be no active agent, so noteLock logs it, and
-// health reports it.
+// noteLock records the result of an attempt to acquire the lock. An error that means that another
+// agent holds the lock is no problem. After any other error there may be no active agent, so
+// noteLock logs the error, and health reports it.
 func (a *Agent) noteLock(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return
@@ -157,5 +157,5 @@ func (ha *HA) failover() time.Duration {
 	return (ttl*11/5 + delay).Round(time.Second)
 }
 
-// The range that Nomad allows for a lock's TTL. Tests use shorter ones.
+// The range that Nomad allows for a lock's TTL. Tests use shorter TTLs.
 var leastLockTTL, mostLockTTL = 10 * time.Second, 24 * time.Hour

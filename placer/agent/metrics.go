@@ -18,9 +18,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
-// Metrics is the answer to /v1/metrics. It names no job, node, GPU, namespace or user, so it needs
-// no token. Fields with a help text are also Prometheus metrics with the same name; maps have a
-// label.
+// Metrics is the answer to /v1/metrics. Metrics names no job, node, GPU, namespace or user, so it
+// needs no token. Each field with a help text is also a Prometheus metric with the same name. The
+// keys of a map become the values of a label.
 type Metrics struct {
 	Leader    int     `json:"leader" help:"1 on the active agent, 0 on standby agents."`
 	GPUs      float64 `json:"gpus" help:"GPUs in the cluster. In all metrics that count GPUs, a part of a shared GPU counts as a fraction."`
@@ -34,7 +34,8 @@ type Metrics struct {
 	// Keys of Speeds and Rates are device group and application class, separated by a comma.
 	Speeds map[string]float64 `json:"gpus_model_speed" label:"device,app_class" help:"Measured rate of a GPU model's median GPU for an application class, relative to the cluster's fastest model."`
 	Rates  map[string]float64 `json:"gpus_model_rate" label:"device,app_class" help:"Measured rate of a GPU model's median GPU for an application class: TFLOP/s for A and B, GB/s for C, Gload/s (10⁹ gathers a second) for D."`
-	// Slowdown has the keys "chosen" and "packed". It is empty while no running gang has both.
+	// Slowdown has the keys "chosen" and "packed". Slowdown is empty while no running gang has both
+	// predictions.
 	Slowdown map[string]float64 `json:"gpus_predicted_slowdown" label:"placement" help:"Mean predicted slowdown of running gangs, weighted by GPUs: on the GPUs that the placer chose (chosen), and on those that packed placement would have chosen (packed). A gang on median GPUs of one node has 1."`
 	// PredictedGPUs is the number of GPUs of the gangs in Slowdown.
 	PredictedGPUs int                `json:"gpus_predicted" help:"GPUs of the gangs that gpus_predicted_slowdown covers."`
@@ -44,8 +45,8 @@ type Metrics struct {
 	LongestWait   float64            `json:"longest_wait_seconds" help:"Longest time that a job in the queue has waited since it was submitted or last stopped. 0 if no job waits."`
 	StopsLost     float64            `json:"preemption_lost_gpu_seconds_total" help:"GPU seconds that gangs lost when they were stopped for others: restart_cost and, with pal_checkpoint, the work since the last checkpoint."`
 	StopsWon      float64            `json:"preemption_saved_wait_seconds_total" help:"Seconds by which gangs got GPUs sooner because others were stopped for them. Assumes that the stopped gangs would have run as long as expected."`
-	// CycleAge stays at about a second unless the placer's loop hangs: the loop signals once a
-	// second that it works, even if it has nothing to do.
+	// CycleAge stays at about a second unless the placer's loop hangs, because the loop signals
+	// once a second that it works, even if it has nothing to do.
 	CycleAge        float64 `json:"cycle_age_seconds" help:"Time since the placer's loop last signaled that it works; -1 before the first signal."`
 	Cycles          int     `json:"cycles_total" help:"Cycles of the placer."`
 	Restarts        int     `json:"restarts_total" help:"Restarts of the placer's work, whatever the cause."`
@@ -144,7 +145,8 @@ func (a *Agent) gauges() []meter.Gauge {
 	return out
 }
 
-// readings returns the values of a metric by label: one for a number, one for each key of a map.
+// readings returns the values of a metric by label: one value for a number, and one for each key of
+// a map.
 func readings(v reflect.Value) map[string]float64 {
 	number := func(v reflect.Value) float64 { return v.Convert(reflect.TypeFor[float64]()).Float() }
 	if v.Kind() != reflect.Map {

@@ -20,8 +20,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rpc"
 )
 
-// Connect returns a client for the nomad block. Missing values come from Nomad's environment
-// variables.
+// Connect returns a client for the nomad block. Values that the block does not set come from
+// Nomad's environment variables.
 func (n *Nomad) Connect(through ...func(http.RoundTripper) http.RoundTripper) (*nomad.Client, error) {
 	cfg, err := n.config()
 	if err != nil {
@@ -100,7 +100,7 @@ func (n *Nomad) addresses() error {
 	return err
 }
 
-// rpcAddresses parses one or several "host:port", separated by commas.
+// rpcAddresses parses addresses of the form "host:port", separated by commas.
 func rpcAddresses(text string) ([]string, error) {
 	var out []string
 	for _, a := range strings.Split(text, ",") {

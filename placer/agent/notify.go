@@ -87,7 +87,7 @@ func (a *Agent) notifiers(file File) (all []*notifier, err error) {
 	return all, nil
 }
 
-// notifier returns the block's notifier. It checks the block and reads its files.
+// notifier returns the block's notifier. notifier checks the block and reads its files.
 func (of Notify) notifier() (*notifier, error) {
 	n := &notifier{of: of, kinds: placer.NotifiedKinds}
 	if err := n.readFilters(); err != nil {
@@ -216,8 +216,9 @@ func (n *notifier) text(e placer.Event) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// wants reports whether to send an event, and returns it without names that its readers may not
-// see. A block with namespaces gets no events about GPUs, which belong to no namespace.
+// wants reports whether to send an event, and returns the event without names that the receiver's
+// readers may not see. A block with namespaces gets no events about GPUs, which belong to no
+// namespace.
 func (n *notifier) wants(e placer.Event) (placer.Event, bool) {
 	if !slices.Contains(n.kinds, e.Kind) || !e.Since.IsZero() && e.Since.Before(n.told) {
 		return e, false
@@ -231,8 +232,8 @@ func (n *notifier) wants(e placer.Event) (placer.Event, bool) {
 	return e.RedactedFor(sees, func() bool { return false })
 }
 
-// run sends the events after the given ID until ctx ends. It returns the ID of the last event that
-// it has sent, given up or skipped.
+// run sends the events after the given ID until ctx ends. run returns the ID of the last event that
+// it has sent, given up on or skipped.
 func (n *notifier) run(ctx context.Context, log *placer.EventLog, after uint64) uint64 {
 	for {
 		events, more := log.After(after)
@@ -266,7 +267,7 @@ func (n *notifier) send(ctx context.Context, e placer.Event) {
 		err = n.post(ctx, e)
 	}
 	switch {
-	case ctx.Err() != nil: // run sends it again under the next configuration
+	case ctx.Err() != nil: // run sends the event again under the next configuration
 	case err != nil:
 		n.count("given-up")
 		n.log.Warn("gave up sending a notification", "notify", n.of.Name, "event", e.Kind, "id", e.ID, "because", n.hidden(err))

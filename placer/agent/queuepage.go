@@ -32,8 +32,8 @@ type QueuePage struct {
 	Jobs     []model.JobStatus  `json:"jobs"`
 }
 
-// queueOrders are the sort orders of a page, in ascending order. Jobs without a position, or
-// without an expected start, then come last.
+// queueOrders has the sort orders of a page, each as an ascending order. In ascending order, jobs
+// without a position, or without an expected start, come last.
 var queueOrders = map[string]func(a, b model.JobStatus) int{
 	"position":  func(a, b model.JobStatus) int { return last(a.Position == 0, b.Position == 0, a.Position-b.Position) },
 	"job":       func(a, b model.JobStatus) int { return 0 }, // each order sorts equal jobs by name
@@ -74,7 +74,7 @@ func (s *server) serveQueuePage(w http.ResponseWriter, r *http.Request) {
 type queueQuery struct {
 	offset, limit int
 	search, class string
-	states        []gang.State // none: all
+	states        []gang.State // if empty, all states
 	order         func(a, b model.JobStatus) int
 }
 

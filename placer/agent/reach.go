@@ -24,9 +24,9 @@ func Loopback(address string) bool {
 // Unprotected returns why a token must not be sent to an agent's address; nil if it may be sent.
 // Loopback is safe, and so is TLS to an address that the user named. An address that an agent has
 // published in Nomad (published) also needs a certificate authority in the user's configuration,
-// such as that of Nomad's own certificates. The system's authorities do not suffice: anybody who
-// can write to Nomad may have published the address, and the owner of any name can get a
-// certificate for it.
+// such as the authority of Nomad's own certificates. The system's authorities do not suffice,
+// because anybody who can write to Nomad may have published the address, and the owner of any name
+// can get a certificate for it.
 func Unprotected(address string, published bool, t *api.TLSConfig) error {
 	u, err := url.Parse(address)
 	switch {

@@ -26,8 +26,9 @@ import (
 const submitTimeout = 5 * time.Second
 
 // serveRegister registers a gated job like Nomad's PUT /v1/jobs, and chooses its GPUs if it can
-// start at once. Request and answer are Nomad's own. Nomad decides whether the caller may register
-// it, because the caller's token is used. 503 means that nothing was done.
+// start at once. Request and answer have the same form as in Nomad's API. The agent registers the
+// job with the caller's token, so Nomad decides whether the caller may register it. Status 503
+// means that nothing was done.
 func (s *server) serveRegister(w http.ResponseWriter, r *http.Request) {
 	var in api.JobRegisterRequest
 	done, ok := s.bodies.decode(w, r, &in)
@@ -78,10 +79,10 @@ type author struct {
 	token string
 }
 
-// may asks Nomad whether the author may register the job, without registering it. It sends a
-// registration with a modify index that no job has: Nomad first checks the job and the token, and
-// then refuses the index. Nomad has no call for just this check. A dry run needs other rights
-// ("plan-job" or "submit-job") than a registration ("register-job" or "submit-job").
+// may asks Nomad whether the author may register the job, without registering it. may sends a
+// registration with a modify index that no job has. Nomad first checks the job and the token, and
+// then refuses the index. Nomad has no call that makes only this check, and a dry run needs other
+// rights ("plan-job" or "submit-job") than a registration ("register-job" or "submit-job").
 func (a author) may(ctx context.Context, job *api.Job, request api.JobRegisterRequest) error {
 	opts := &api.RegisterOptions{EnforceIndex: true, ModifyIndex: math.MaxUint64, PolicyOverride: request.PolicyOverride}
 	w := (&api.WriteOptions{Namespace: *job.Namespace, AuthToken: a.token}).WithContext(ctx)
@@ -98,8 +99,8 @@ func (a author) may(ctx context.Context, job *api.Job, request api.JobRegisterRe
 }
 
 // register returns a function that registers the job with the author's options. isNew means that
-// the placer knows no such job. An author who enforces an index other than 0 expects the job to
-// exist, so both together are a conflict.
+// the placer has no such job. An author who enforces an index other than 0 expects that the job
+// exists. So isNew together with such an index is a conflict.
 func (a author) register(request api.JobRegisterRequest) placer.Register {
 	return func(ctx context.Context, job *api.Job, isNew bool) (*api.JobRegisterResponse, error) {
 		opts := &api.RegisterOptions{
@@ -121,7 +122,7 @@ func (a author) register(request api.JobRegisterRequest) placer.Register {
 	}
 }
 
-// refuseAs passes on Nomad's answer.
+// refuseAs answers the request with the error that Nomad returned to the agent.
 func refuseAs(w http.ResponseWriter, err error) {
 	var unexpected api.UnexpectedResponseError
 	switch {
@@ -142,14 +143,14 @@ func refuseAs(w http.ResponseWriter, err error) {
 // request.
 const rightsAge = 30 * time.Second
 
-// rights caches the tokens that may register jobs, by namespace. Other tokens are not cached: they
-// would use memory, and a newly granted right should count at once.
+// rights caches the tokens that may register jobs, by namespace. Other tokens are not cached,
+// because they would use memory, and a newly granted right should count at once.
 type rights struct {
 	mu    sync.Mutex
 	known map[[sha256.Size]byte]time.Time
 }
 
-// check returns nil if the cache has the token for this namespace. Otherwise it calls ask, which
+// check returns nil if the cache has the token for this namespace. Otherwise check calls ask, which
 // returns an error if the token may not register jobs.
 func (r *rights) check(token, namespace string, now time.Time, ask func() error) error {
 	key := sha256.Sum256([]byte(token + "\x00" + namespace))

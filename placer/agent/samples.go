@@ -28,7 +28,7 @@ const (
 	samplesKept = 24 * 60 // one day
 )
 
-// Sample is the state of the cluster at one time. It must contain no names, because /v1/history
+// Sample is the state of the cluster at one time. Sample must contain no names, because /v1/history
 // needs no token.
 type Sample struct {
 	At        time.Time `json:"at"`
@@ -45,8 +45,8 @@ type Sample struct {
 	Degraded    float64            `json:"degraded,omitempty"`
 	Outliers    map[string]float64 `json:"outliers,omitempty"`
 	Refused     int                `json:"refused,omitempty"` // jobs that cannot start now
-	// Chosen and Packed are the mean predicted slowdowns of running gangs with SlowdownGPUs GPUs in
-	// all.
+	// Chosen and Packed are the mean predicted slowdowns of running gangs. SlowdownGPUs is the
+	// number of GPUs of these gangs.
 	Chosen       float64 `json:"slowdown_chosen,omitempty"`
 	Packed       float64 `json:"slowdown_packed,omitempty"`
 	SlowdownGPUs int     `json:"slowdown_gpus,omitempty"`
@@ -59,8 +59,8 @@ type samples struct {
 	counted uint64   // ID of the last event that is counted in a sample
 }
 
-// add appends a sample, and counts in it the gangs placed since the previous one, even if the agent
-// lost the lock or reloaded its configuration in between.
+// add appends a sample, and counts in it the gangs placed since the previous sample, even if the
+// agent lost the lock or reloaded its configuration in between.
 func (h *samples) add(s Sample, events *placer.EventLog) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -76,7 +76,7 @@ func (h *samples) add(s Sample, events *placer.EventLog) {
 	h.kept = append(h.kept, s)
 }
 
-// after returns the samples after a time; all for the zero time.
+// after returns the samples taken after t, or all samples if t is zero.
 func (h *samples) after(t time.Time) []Sample {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -87,8 +87,8 @@ func (h *samples) after(t time.Time) []Sample {
 	return slices.Clone(h.kept[from:])
 }
 
-// remember takes samples while the agent is active, until ctx ends. It takes the first as soon as
-// the placer has read the cluster. It also watches for idle GPUs.
+// remember takes samples while the agent is active, until ctx ends. remember takes the first sample
+// as soon as the placer has read the cluster. remember also watches for idle GPUs.
 func (a *Agent) remember(ctx context.Context, client *nomad.Client) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -109,7 +109,7 @@ func (a *Agent) remember(ctx context.Context, client *nomad.Client) {
 }
 
 // sampleOf converts metrics to a sample; ok is false while the placer has not read the cluster, or
-// knows no GPU.
+// if the cluster has no GPU.
 func sampleOf(m Metrics, now time.Time) (s Sample, ok bool) {
 	s = Sample{
 		At: now.UTC(), GPUs: m.GPUs, Free: m.Free, Allocated: m.Allocated,
@@ -147,7 +147,7 @@ type Use struct {
 	To        time.Time `json:"to,omitzero"`
 }
 
-// uses returns which jobs held which GPUs, according to the placer's events, oldest first.
+// uses returns the periods in which jobs held GPUs, according to the placer's events, oldest first.
 func uses(events []placer.Event) []Use {
 	var out []Use
 	open := map[[2]string]int{}
@@ -173,9 +173,9 @@ func uses(events []placer.Event) []Use {
 //	GET /v1/uses?node=<name>&node=…
 //	GET /v1/uses?job=<id>&namespace=<namespace>
 //
-// The agent derives this from the events that it keeps (see [server.serveEvents]), so earlier
-// placements are missing. A job that the caller may not see has no name in the
-// answer for nodes, and is missing in the answer for a job.
+// The agent derives the answer from the events that it keeps (see [server.serveEvents]), so
+// placements before the oldest kept event are missing. A job that the caller may not see has no
+// name in the answer for nodes, and is missing in the answer for a job.
 func (s *server) serveUses(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	c, snapshot, ok := s.snapshotFor(w, r, (*caller).readsNodes)

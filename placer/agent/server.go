@@ -26,21 +26,24 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// server is the HTTP API under one configuration. It shows jobs and GPUs only to callers to whom
-// Nomad would show them: see [caller]. Each handler checks the caller's token before it uses data
-// that was read with the agent's own token. The health, activity, metrics, samples and admission
-// endpoints need no token, and name no jobs, nodes or GPUs to callers without one.
+// server is the HTTP API under one configuration. server shows jobs and GPUs only to callers to
+// whom Nomad would show them: see [caller]. Each handler checks the caller's token before it uses
+// data that was read with the agent's own token. The health, activity, metrics, samples and
+// admission endpoints need no token, and their answers to callers without a token name no jobs,
+// nodes or GPUs.
 type server struct {
 	agent     *Agent
 	file      File
 	cfg       model.Config
 	snapshots *snapshots
-	// activities answers /v1/agent, which needs no token. It reads from Nomad at most every 2 s.
+	// activities answers /v1/agent, which needs no token. activities reads from Nomad at most every
+	// 2 s.
 	activities activities
-	// pages has the state that the stream sends to web pages. It is the same for all readers who
-	// may read nodes.
+	// pages has the state that the stream sends to web pages. The state is the same for all readers
+	// who may read nodes.
 	pages pages
-	// authors is a connection without a token: each request brings its author's token.
+	// authors is a connection without a token, because each request is sent with its author's
+	// token.
 	authors *api.Client
 	rights  rights
 	// live reads the current load of GPUs.
@@ -103,7 +106,7 @@ func (s *server) handler() http.Handler {
 	return s.forwardIfStandby(mux)
 }
 
-// judged returns the caller if may allows the request; otherwise it refuses the request.
+// judged returns the caller if may allows the request. Otherwise judged refuses the request.
 func (s *server) judged(w http.ResponseWriter, r *http.Request, may func(*caller, context.Context) error) (c *caller, ok bool) {
 	c, err := s.caller(r)
 	if err == nil {
@@ -115,8 +118,8 @@ func (s *server) judged(w http.ResponseWriter, r *http.Request, may func(*caller
 	return c, err == nil
 }
 
-// snapshotFor returns a snapshot if may allows the request; otherwise it refuses the request. With
-// ?stale, as in Nomad's API, the snapshot may be a second old.
+// snapshotFor returns a snapshot if may allows the request. Otherwise snapshotFor refuses the
+// request. With ?stale, as in Nomad's API, the snapshot may be a second old.
 func (s *server) snapshotFor(w http.ResponseWriter, r *http.Request, may func(*caller, context.Context) error) (*caller, *query.Snapshot, bool) {
 	c, ok := s.judged(w, r, may)
 	if !ok {
@@ -158,8 +161,8 @@ func (s *server) jobsFor(w http.ResponseWriter, r *http.Request) (jobs []model.J
 //	GET /v1/gpus?node=<name or id>&node=…&gpu=<id>&job=<namespace>/<id>&trouble=true
 //	GET /v1/gpus?outliers=true&limit=<n>
 //
-// With live=true, GPUs include their current load, for at most [live.MostNodes] nodes. Jobs in
-// namespaces that the caller cannot list are not named.
+// With live=true, GPUs include their current load, if they are on at most [live.MostNodes] nodes.
+// Jobs in namespaces that the caller cannot list are not named.
 func (s *server) serveGPUs(w http.ResponseWriter, r *http.Request) {
 	c, snapshot, ok := s.snapshotFor(w, r, (*caller).readsNodes)
 	if !ok {
@@ -243,7 +246,7 @@ func (s *server) serveExplain(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, explanation{e, e.Headline(time.Now().In(zoneOf(r))), e.Next("")})
 }
 
-// zoneOf returns the time zone that the request names; UTC if the agent does not know it.
+// zoneOf returns the time zone that the request names; UTC if there is no such zone.
 func zoneOf(r *http.Request) *time.Location {
 	if zone, err := time.LoadLocation(r.URL.Query().Get("zone")); err == nil {
 		return zone
@@ -251,8 +254,9 @@ func zoneOf(r *http.Request) *time.Location {
 	return time.UTC
 }
 
-// addLive adds the current load of the job's GPUs, if the caller may read nodes. It leaves the load
-// out if nodes do not answer or are too many, because that must not delay the explanation.
+// addLive adds the current load of the job's GPUs, if the caller may read nodes. addLive leaves the
+// load out if the nodes do not answer or are too many, because the explanation must not wait for
+// them.
 func (s *server) addLive(ctx context.Context, c *caller, snapshot *query.Snapshot, e *query.Explanation) {
 	if len(e.Allocations) == 0 || c.readsNodes(ctx) != nil {
 		return
@@ -296,7 +300,7 @@ func (s *server) servePlan(w http.ResponseWriter, r *http.Request) {
 		err = s.sayUser(r.Context(), c, job)
 	}
 	if why, ok := invalid(err); ok {
-		if e := query.Refused(job); e != nil { // this explanation tells the author what to change
+		if e := query.Refused(job); e != nil { // this explanation shows the author what to change
 			writeJSON(w, http.StatusOK, e)
 			return
 		}
@@ -321,7 +325,7 @@ func (s *server) servePlan(w http.ResponseWriter, r *http.Request) {
 }
 
 // serveActivity returns whether a placer is active, in this agent or another, and its agent's
-// address. It needs no token, because it names no job, node or GPU.
+// address. serveActivity needs no token, because it names no job, node or GPU.
 func (s *server) serveActivity(w http.ResponseWriter, r *http.Request) {
 	a, err := s.activities.get(r.Context())
 	if err != nil {
@@ -390,7 +394,7 @@ func (s *server) serveMoves(w http.ResponseWriter, r *http.Request) {
 }
 
 // serveFailures lists failed allocations, oldest first, in namespaces whose jobs the caller may
-// list. They are stored in Nomad's variables, so they survive restarts.
+// list. The failures are stored in Nomad's variables, so they survive restarts.
 func (s *server) serveFailures(w http.ResponseWriter, r *http.Request) {
 	c, snapshot, ok := s.snapshotFor(w, r, (*caller).listsSome)
 	if !ok {

@@ -71,11 +71,11 @@ func (s *snapshots) picture(ctx context.Context, p *placer.Placer, since time.Ti
 	return s.seenAs, nil
 }
 
-// takesOver is how long the earlier placer's snapshot is shown while the new placer has none.
+// takesOver is how long readers get the earlier placer's snapshot while the new placer has none.
 const takesOver = time.Minute
 
-// placer returns the active placer. It waits a moment for one, because an agent that has just
-// started or reloaded its configuration will soon have one.
+// placer returns the active placer. placer waits up to beginsWithin for one, because an agent that
+// has just started or reloaded its configuration will soon have one.
 func (s *snapshots) placer(ctx context.Context) (*placer.Placer, error) {
 	ctx, cancel := context.WithTimeout(ctx, beginsWithin)
 	defer cancel()
@@ -119,8 +119,8 @@ func (s *snapshots) latest() *query.Snapshot {
 	return nil
 }
 
-// get returns a snapshot that is at most about a second old. It includes all changes that were made
-// through this agent.
+// get returns a snapshot that is at most about a second old. The snapshot includes all changes that
+// were made through this agent.
 func (s *snapshots) get(ctx context.Context) (*query.Snapshot, error) {
 	p, err := s.placer(ctx)
 	if err != nil {
@@ -162,8 +162,8 @@ type activity struct {
 // activityTimeout is the time limit for reading the heartbeat.
 const activityTimeout = 10 * time.Second
 
-// get returns the heartbeat, at most snapshotAge old. It reads once for all callers that arrive
-// meanwhile. If one of them leaves, it reads on for the others.
+// get returns the heartbeat, at most snapshotAge old. Callers that arrive during a read of the
+// variable share this read, which continues even if some of these callers leave.
 func (s *activities) get(ctx context.Context) (heartbeat.Activity, error) {
 	if last := s.last.Load(); last != nil && time.Since(last.read) < snapshotAge {
 		return last.Activity, nil

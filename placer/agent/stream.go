@@ -24,8 +24,8 @@ import (
 )
 
 const (
-	// deltasKept is how many changes are kept for pages that reconnect: the changes of at least
-	// half a minute. A page that was away for longer gets the whole state.
+	// deltasKept is how many changes are kept for pages that reconnect. This number is enough for
+	// at least half a minute. A page that was away for longer gets the whole state.
 	deltasKept = 32
 	// slowReader is the time limit for writing a message to a page; a slower page is disconnected.
 	slowReader = 15 * time.Second
@@ -36,9 +36,9 @@ const (
 // serveStream serves GET /v1/stream?version=<version>: server-sent events with the state of the
 // cluster, and then with each change, for a web page.
 //
-// A message is the whole state or, with "from", the difference from the state of that version.
-// The agent makes and compresses a message once for all pages. A page without the right to read
-// nodes gets no GPUs. Its messages only tell it when to read the queue again.
+// A message is the whole state or, with "from", the difference from the state of that version. The
+// agent makes and compresses a message once for all pages. A page without the right to read nodes
+// gets no GPUs. Such a page learns from the messages only when to read the queue again.
 func (s *server) serveStream(w http.ResponseWriter, r *http.Request) {
 	version, err := strconv.ParseUint(r.URL.Query().Get("version"), 10, 64)
 	if err != nil && r.URL.Query().Get("version") != "" {
@@ -101,7 +101,7 @@ var alive = newMessage("alive", struct{}{})
 func newMessage(event string, data any) message {
 	text, err := json.Marshal(data)
 	if err != nil {
-		panic(err) // numbers and texts only
+		panic(err) // impossible: data has only numbers and texts
 	}
 	m := message{text: fmt.Appendf(nil, "event: %s\ndata: %s\n\n", event, text)}
 	var b bytes.Buffer
@@ -189,7 +189,8 @@ func newDelta(s state) delta {
 	return delta{s.From, s.Version, [2]message{newMessage("state", hidden), newMessage("state", s)}}
 }
 
-// after returns the messages that bring a page from its version to the current one, which is to.
+// after returns the messages that bring a page from its version to the current version, and the
+// current version (to).
 func (p *pages) after(now *query.Snapshot, version uint64, nodes bool) (ms []message, to uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -225,7 +226,7 @@ func (p *pages) after(now *query.Snapshot, version uint64, nodes bool) (ms []mes
 func (p *pages) advance(m *query.Map, queue uint64) {
 	racks, err := json.Marshal(m.Racks)
 	if err != nil {
-		panic(err) // names and numbers only
+		panic(err) // impossible: racks have only names and numbers
 	}
 	same := p.version != 0 && bytes.Equal(racks, p.racks)
 	var changed []int
@@ -244,7 +245,7 @@ func (p *pages) advance(m *query.Map, queue uint64) {
 	}
 	was := p.version
 	// The version contains the time, so it is greater than all versions of agents that were active
-	// earlier, and a page of theirs gets the whole state.
+	// earlier, and a page with a version of an earlier agent gets the whole state.
 	p.version = max(was+1, uint64(time.Now().UnixMilli()))
 	p.racks, p.cells, p.queue, p.whole = racks, m.Cells, queue, nil
 	if !same || len(changed) > len(p.cells)/2 { // the whole state is shorter

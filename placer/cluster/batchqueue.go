@@ -16,8 +16,8 @@ import (
 // sends one batch job at a time to its scheduler, and waits until the whole job is placed.
 type BatchQueues map[string]string
 
-// Warnings returns one warning per queue, in the order of the pools. It says what the queue does to
-// gated jobs.
+// Warnings returns one warning per queue, in the order of the pools. A warning describes what the
+// queue does to gated jobs.
 func (q BatchQueues) Warnings() []string {
 	var out []string
 	for _, pool := range slices.Sorted(maps.Keys(q)) {
@@ -26,8 +26,8 @@ func (q BatchQueues) Warnings() []string {
 	return out
 }
 
-// Refusal returns why the placer cannot serve a job because of a queue, or nil if no queue is in
-// the way. The job's type must be set.
+// Refusal returns why the placer cannot serve a job because of a queue, or nil if no queue prevents
+// it. The job's type must be set.
 func (q BatchQueues) Refusal(job *api.Job) error {
 	kind := q[PoolOf(job)]
 	if kind == "" || *job.Type != api.JobTypeBatch {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// endWithin bounds how long the GPUs of a gang's members that have ended are held back while the
-// gang's other members are ending.
+// endWithin is the maximum time for which the GPUs of ended members are held back while other
+// members of the gang are ending.
 const endWithin = 2 * time.Second
 
 // ending holds the GPUs of a gang whose members have begun to end.
@@ -19,8 +19,8 @@ type ending struct {
 }
 
 // noteEnd notes that a member has succeeded while other members of its gang still run. [endWithin]
-// counts from the end of the first member. So if members end one by one, like those of an array,
-// their GPUs are not held back until the last one ends.
+// counts from the end of the first member. So if members end one by one over a longer time, their
+// GPUs are not held back until the last member ends.
 func (s *State) noteEnd(a *Alloc) {
 	job := s.Jobs[a.Job]
 	if job == nil || !a.endedSince(job) || len(a.GPUs) == 0 {
@@ -64,7 +64,7 @@ func (s *State) ends(k JobKey, e *ending, now time.Time) bool {
 }
 
 // Elapse records now as the time of the gangs, nodes and allocations that were noted since its last
-// call. It forgets the entries whose time is over. [State.Ending], [State.Reconnecting] and
+// call. Elapse forgets the entries whose time is over. [State.Ending], [State.Reconnecting] and
 // [State.Purged] count from the recorded time. An entry without a recorded time counts as just
 // noted.
 func (s *State) Elapse(now time.Time) {
@@ -96,8 +96,8 @@ func stamp(since *time.Time, now time.Time) {
 	}
 }
 
-// over reports whether the duration within has passed since a time. It returns false if the time is
-// zero, because [State.Elapse] has not set it yet.
+// over reports whether the duration within has passed since a time. over returns false if the time
+// is zero, because [State.Elapse] has not set it yet.
 func over(since time.Time, within time.Duration, now time.Time) bool {
 	return !since.IsZero() && now.Sub(since) >= within
 }

@@ -16,8 +16,8 @@ type Event struct {
 	Key         string
 	Namespace   string
 	Payload     Payload
-	// Unread is why the change could not be parsed, or nil. If it is set, the object must be read
-	// from Nomad.
+	// Unread is why the change could not be parsed, or nil. If Unread is set, the object must be
+	// read from Nomad.
 	Unread error `json:"-"`
 }
 

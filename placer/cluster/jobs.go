@@ -59,12 +59,12 @@ func Ended(job *api.Job) bool {
 	return rewrite.Stopped(job) || (job.Status != nil && *job.Status == "dead")
 }
 
-// Template reports whether the job is parameterized or periodic. Such a job never runs, but Nomad
-// makes jobs from it that run.
+// Template reports whether the job is parameterized or periodic. Such a job never runs itself;
+// Nomad makes other jobs from it.
 func Template(job *api.Job) bool { return job.IsParameterized() || job.IsPeriodic() }
 
-// Need returns what one allocation of the group needs besides GPUs. It is the larger of two sums:
-// over the prestart tasks that are no sidecars, and over all other tasks.
+// Need returns what one allocation of the group needs besides GPUs. The result is the larger of two
+// sums: the sum over the prestart tasks that are no sidecars, and the sum over all other tasks.
 func Need(g *api.TaskGroup) pal.Resources {
 	var main, before pal.Resources
 	for _, t := range g.Tasks {
@@ -97,8 +97,8 @@ func ValueOf(i *int) int {
 func Amount(i *int) int { return max(0, min(ValueOf(i), 1<<40)) }
 
 // NeverFinishes returns why it is useless to wait until this job finishes: Nomad does not have the
-// job (job is nil), or jobs of its type never finish. It returns the zero reason if the job can
-// finish.
+// job (job is nil), or jobs of its type never finish. NeverFinishes returns the zero reason if the
+// job can finish.
 func NeverFinishes(job *api.Job) reason.Reason {
 	switch {
 	case job == nil:

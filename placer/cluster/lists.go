@@ -11,7 +11,7 @@ import (
 )
 
 // Next returns an empty state to fill from full lists. The new state keeps the counters of s, and
-// what s knows about nodes besides their objects. Call [State.Follow] when the lists are complete.
+// the data about nodes that lists do not contain. Call [State.Follow] when the lists are complete.
 func (s *State) Next() *State {
 	n := NewState()
 	n.nodeGeneration, n.back = s.nodeGeneration, maps.Clone(s.back)

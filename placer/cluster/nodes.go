@@ -106,7 +106,7 @@ func GPUDevices(n *api.Node) []*api.NodeDeviceResource {
 }
 
 // eachGPU splits a group with the parts of shared GPUs into one group per GPU, ordered by GPU id.
-// It does not split other groups.
+// eachGPU does not split other groups.
 func eachGPU(d *api.NodeDeviceResource) (groups []*api.NodeDeviceResource) {
 	if d.Type != attr.SharedType {
 		return []*api.NodeDeviceResource{d}

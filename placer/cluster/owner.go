@@ -13,15 +13,15 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// Several nodes may name the same GPU id. For example, a client was reinstalled and has a new node
-// id, while Nomad keeps the old node for a day; a card was moved to another machine; or a node
-// names GPUs that it does not have. Each GPU counts once, for one owner. A ready node wins over a
-// node that is not ready. Among ready nodes, the node that named the GPU first wins. Among nodes
-// that already named it when the placer started, the node that joined the cluster first wins. If no
-// node is ready, the newest node wins.
+// Several nodes can name the same GPU id. For example, a client was reinstalled and has a new node
+// id, while Nomad keeps the old node for a day. Other examples are a card that was moved to another
+// machine, and a node that names GPUs that it does not have. Each GPU counts once, for one owner. A
+// ready node wins over a node that is not ready. Among ready nodes, the node that named the GPU
+// first wins. Among nodes that already named the GPU when the placer started, the node that joined
+// the cluster first wins. If no node is ready, the newest node wins.
 //
 // The placer removes the GPU from the other nodes, and warns about the conflict. If an allocation
-// names a GPU that another node owns, it holds the GPU only if the allocation's node named the GPU
+// names a GPU that another node owns, the allocation holds the GPU only if its node named the GPU
 // before the owner did. Otherwise a node could keep a GPU busy that it does not have.
 
 // owners records which nodes name which GPUs. The zero value is empty.
@@ -182,11 +182,11 @@ func (c conflict) compare(o conflict) int {
 	return cmp.Or(strings.Compare(c.node, o.node), strings.Compare(c.owner, o.owner), strings.Compare(c.why, o.why))
 }
 
-// maxWarnings bounds the warnings about nodes.
+// maxWarnings is the maximum number of warnings about nodes.
 const maxWarnings = 50
 
-// NodeWarnings tells operators which data of nodes the placer ignores: GPUs that several nodes
-// name, and unusable values.
+// NodeWarnings returns warnings for operators about data of nodes that the placer ignores: GPUs
+// that several nodes name, and unusable values.
 func (s *State) NodeWarnings() []string {
 	s.GPUNodes()
 	return s.warnings
@@ -211,8 +211,8 @@ func (s *State) warn(conflicts map[conflict][]string) {
 	s.warnings = out
 }
 
-// OwnGPUs returns the GPUs of an allocation that it can hold: its node owns them, or named them
-// before their owner did.
+// OwnGPUs returns the GPUs that an allocation names and can hold, because its node owns them, or
+// named them before their owner did.
 func (s *State) OwnGPUs(a *Alloc) []string {
 	foreign := func(id string) bool { return !s.mayHold(a.Node, id) }
 	if !slices.ContainsFunc(a.GPUs, foreign) {
@@ -221,9 +221,9 @@ func (s *State) OwnGPUs(a *Alloc) []string {
 	return slices.DeleteFunc(slices.Clone(a.GPUs), foreign)
 }
 
-// mayHold reports whether an allocation on the node can hold the GPU: the node owns the GPU, or
-// named it before the owner did. If no node names the GPU, mayHold returns true, because then only
-// Nomad knows.
+// mayHold reports whether an allocation on the node can hold the GPU, because the node owns the
+// GPU, or named it before the owner did. If no node names the GPU, mayHold returns true, because
+// only Nomad knows where such a GPU is.
 func (s *State) mayHold(node, gpu string) bool {
 	naming := s.owners.naming[gpu]
 	if len(naming) == 0 {

@@ -60,7 +60,7 @@ type NodePayload struct {
 	HostNetworks, Links  ignored
 }
 
-// drainPayload is the deadline of a drain. A new node's client may also write this field.
+// drainPayload is the deadline of a drain. The client of a new node can also write this field.
 type drainPayload struct {
 	Deadline      time.Duration
 	ForceDeadline readableTime
@@ -116,8 +116,8 @@ type taskPayload struct {
 	LastRestart, StartedAt, FinishedAt ignored
 }
 
-// Unreadable reports whether an answer of Nomad arrived but could not be parsed. In this case the
-// answer's content caused the error, and Nomad works.
+// Unreadable reports whether an answer of Nomad arrived but could not be parsed. The content of
+// such an answer caused the error, and Nomad itself works.
 func Unreadable(err error) bool {
 	var kind *json.UnmarshalTypeError
 	var at *time.ParseError

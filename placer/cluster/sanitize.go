@@ -20,18 +20,18 @@ import (
 // from serving jobs on other nodes. So each node passes through [sanitize] before it enters a
 // [State]. After [sanitize], no driver, device group or GPU is nil, and the ids of nodes and GPUs
 // can be listed in constraints. Warnings list the removed data, and the amounts that [clamp] will
-// bound when they are read. owner.go decides which node owns a GPU id that several nodes name.
+// reduce when they are read. owner.go decides which node owns a GPU id that several nodes name.
 
 const (
-	// maxDevices bounds the GPU models of one node.
+	// maxDevices is the maximum number of GPU models of one node.
 	maxDevices = 64
-	// maxAmount bounds a node's CPU in MHz, and its memory and disk in MB. No machine reaches this
-	// bound, and sums over a cluster do not overflow.
+	// maxAmount is the maximum of a node's CPU in MHz, and of its memory and disk in MB. No machine
+	// reaches this maximum, and sums over a cluster do not overflow.
 	maxAmount = 1 << 40
 )
 
-// sanitize returns the node without unusable data, and a list of the node's faults. It returns nil
-// if the node cannot be used.
+// sanitize returns the node without unusable data, and a list of the node's faults. sanitize
+// returns nil if the node cannot be used.
 func sanitize(n *api.Node) (*api.Node, []string) {
 	if n == nil {
 		return nil, nil
@@ -116,8 +116,8 @@ func usableInstances(d *api.NodeDeviceResource, seen map[string]bool, report fun
 	return kept
 }
 
-// badID returns why an id cannot be part of a list, or "" if it can. Constraints separate ids by
-// commas, attributes by ';' and spaces.
+// badID returns why an id cannot be part of a list, or "" if it can. In constraints, ids are
+// separated by commas; in attributes, by ';' and spaces.
 func badID(id string) string {
 	switch {
 	case badName(id) != "":
@@ -149,5 +149,5 @@ func shortID(id string) string {
 	return id[:min(8, len(id))]
 }
 
-// clamp bounds an amount.
+// clamp limits an amount to the range from 0 to maxAmount.
 func clamp[N int64 | uint64](x N) int { return int(min(max(x, 0), maxAmount)) }

@@ -29,7 +29,7 @@ func (k JobKey) Compare(o JobKey) int {
 	return cmp.Or(cmp.Compare(k.Namespace, o.Namespace), cmp.Compare(k.ID, o.ID))
 }
 
-// Alloc has those fields of an allocation that the placer needs.
+// Alloc has the fields of an allocation that the placer needs.
 type Alloc struct {
 	ID      string
 	Job     JobKey
@@ -47,8 +47,8 @@ type Alloc struct {
 	Tasks    map[string]*api.TaskState
 	Next     string // id of the allocation that replaces this one, if any
 	Later    bool   // Nomad will replace the allocation later
-	// Version is the job version that the allocation runs or ran. It is nil if the allocation came
-	// in an event, because events have no version. See StaleVersions.
+	// Version is the job version that the allocation runs or ran. Version is nil if the allocation
+	// came in an event, because events have no version. See StaleVersions.
 	Version *uint64
 	// CreateTime and ModifyTime are Unix nanoseconds.
 	CreateTime, ModifyTime   int64
@@ -65,7 +65,7 @@ func (a *Alloc) Live() bool {
 	return true
 }
 
-// Member reports whether the allocation runs or will run soon, and Nomad does not want to stop it.
+// Member reports whether the allocation runs or will run soon, and Nomad is not stopping it.
 func (a *Alloc) Member() bool { return a.Live() && a.Desired == api.AllocDesiredStatusRun }
 
 // Preempted reports whether Nomad has stopped the allocation for a job with a
@@ -123,9 +123,8 @@ func (a *Alloc) FinishedUnheard(job *api.Job) bool { return a.Version == nil && 
 // PlacedFor reports whether Nomad created the allocation after the job's last registration.
 func (a *Alloc) PlacedFor(job *api.Job) bool { return a.CreateIndex > *job.JobModifyIndex }
 
-// State is the placer's copy of the nodes, the allocations and the jobs with
-// GPUs. It is not safe for concurrent use. The objects in it are never changed,
-// only replaced.
+// State is the placer's copy of the nodes, the allocations and the jobs with GPUs. A State is not
+// safe for concurrent use. The objects in a State are never changed, only replaced.
 type State struct {
 	Nodes  Nodes // with GPUs
 	Allocs map[string]*Alloc
@@ -147,8 +146,8 @@ type State struct {
 	purged map[string]*purged
 	kills  map[JobKey]time.Duration
 	// assumed holds jobs that the placer has registered but whose new form Nomad has not shown yet.
-	// The state has the form that the registration should have made. A full read reads these jobs
-	// again, whatever their index.
+	// For such a job, the state contains the form that the registration should have made. A full
+	// read reads these jobs again, even if their index has not changed.
 	assumed map[JobKey]bool
 	// earlier holds allocations that were live before the lists were read but are in no list.
 	earlier map[string]*Alloc
@@ -156,10 +155,10 @@ type State struct {
 	ending map[JobKey]*ending
 	// The lists include all events up to these indexes.
 	nodesAt, allocsAt, jobsAt uint64
-	// heardAt is the index of the newest allocation event. The previous State knew all allocations
-	// up to index knownTo.
+	// heardAt is the index of the newest allocation event. The previous State had all allocations
+	// up to the index knownTo.
 	heardAt, knownTo uint64
-	// begun is the index of the last change to jobs before the subscription.
+	// begun is the index of the last change to jobs before the placer subscribed to events.
 	begun uint64
 	changes
 	// sorted holds the nodes that own GPUs, in the view's order; it is nil after a change. trimmed
@@ -195,8 +194,8 @@ type noted struct {
 
 // changes counts changes of nodes.
 type changes struct {
-	// nodeChanges grows with each change of a node. For nodes without GPUs, it grows with the
-	// changes that events report. plain holds the last known states of nodes without GPUs.
+	// nodeChanges grows with each change of a node. For nodes without GPUs, nodeChanges grows with
+	// the changes that events report. plain holds the last known states of nodes without GPUs.
 	nodeChanges uint64
 	plain       map[string]string
 	// nodeGeneration grows with each change of GPUs or their measurements.
@@ -219,7 +218,7 @@ type Mark struct {
 	touches uint64
 }
 
-// touchesKept bounds the number of remembered changes.
+// touchesKept is the maximum number of entries in jobs.
 const touchesKept = 1 << 15
 
 func (s *touched) touch(k JobKey) {
@@ -234,8 +233,9 @@ func (s *touched) touch(k JobKey) {
 	s.jobs = append(s.jobs, k)
 }
 
-// Touched returns the jobs that have changed since the mark, or whose allocations have, and a mark
-// of the current position. known is false if the mark comes from another State or is too old.
+// Touched returns the jobs that have changed, or whose allocations have changed, since the mark.
+// Touched also returns the mark for the next call. known is false if the mark comes from another
+// State or is too old.
 func (s *touched) Touched(since Mark) (keys []JobKey, now Mark, known bool) {
 	now = Mark{s, s.before + len(s.jobs), s.touches}
 	if since.of != s || since.at < s.before {
@@ -244,8 +244,8 @@ func (s *touched) Touched(since Mark) (keys []JobKey, now Mark, known bool) {
 	if since.touches == s.touches {
 		return nil, now, true
 	}
-	// Include the job before the mark, because it may have changed again, which touch does not
-	// repeat.
+	// Include the job before the mark, because touch adds no entry if the same job changes twice in
+	// a row.
 	keys = slices.Clone(s.jobs[max(0, since.at-s.before-1):])
 	slices.SortFunc(keys, JobKey.Compare)
 	return slices.Compact(keys), now, true
@@ -275,9 +275,9 @@ func (s *State) SortedJobs() []JobKey {
 	return slices.SortedFunc(maps.Keys(s.Jobs), JobKey.Compare)
 }
 
-// PutJob stores a job unless the state has a newer form of the job. It drops a job without GPUs,
-// unless the job has a gate and requests devices. If the device names of such a job are misspelled,
-// the placer must explain why the job waits.
+// PutJob stores a job unless the state has a newer form of the job. PutJob drops a job without
+// GPUs, unless the job has a gate and requests devices. If the device names of such a job are
+// misspelled, the placer must explain why the job waits.
 func (s *State) PutJob(job *api.Job) {
 	k := KeyOf(job)
 	if old, ok := s.Jobs[k]; ok && *old.ModifyIndex > *job.ModifyIndex {
@@ -355,7 +355,7 @@ func (c *changes) NodeGeneration() uint64 { return c.nodeGeneration }
 // KeyOf returns the key of a job that Nomad returned.
 func KeyOf(job *api.Job) JobKey { return JobKey{*job.Namespace, *job.ID} }
 
-// PutAlloc stores an allocation unless a newer form of it is known.
+// PutAlloc stores an allocation unless the state has a newer form of it.
 func (s *State) PutAlloc(a *Alloc) {
 	old := s.Allocs[a.ID]
 	if old != nil && old.ModifyIndex > a.ModifyIndex {
@@ -492,10 +492,10 @@ func InstanceIDs(d *api.NodeDeviceResource) []string {
 // orphans one by one.
 func (n *noted) Orphans() []*Alloc { return byID(n.orphans) }
 
-// StaleVersions returns allocations whose version must be read. They have succeeded since their
-// job's last registration. They were created before this registration, or the job is gated. Nomad
-// may have updated them in place. Only their version, which events lack, shows whether they
-// succeeded for the job's current version.
+// StaleVersions returns allocations whose version must be read. Each of these allocations has
+// succeeded since its job's last registration. The allocation was created before this registration,
+// or the job is gated. Nomad may have updated these allocations in place. Only their version, which
+// events lack, shows whether they succeeded for the job's current version.
 func (n *noted) StaleVersions() []*Alloc { return byID(n.staleVersions) }
 
 // noteStale updates orphans and staleVersions for the allocations of a job that has changed.
@@ -552,8 +552,8 @@ func (s *State) GPUModels() map[string]string {
 	return models
 }
 
-// Unhealthy returns which of these GPUs are unhealthy. It maps their instance ids to the plugin's
-// description of the fault.
+// Unhealthy returns which of these GPUs are unhealthy. Unhealthy maps their instance ids to the
+// plugin's description of the fault.
 func (s *State) Unhealthy(gpus []string) map[string]string {
 	unhealthy := map[string]string{}
 	for _, id := range gpus {

@@ -10,7 +10,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// reconnectWithin is how long a returning node may take to report its running tasks.
+// reconnectWithin is how long a node that has come back can take to report its running tasks.
 const reconnectWithin = 30 * time.Second
 
 // Reconnecting returns the GPUs, by instance id, of lost allocations on nodes that have just come
@@ -18,8 +18,8 @@ const reconnectWithin = 30 * time.Second
 // to stop them. But Nomad counts the node's GPUs as free as soon as the node is ready. Once the
 // client reports whether the allocation runs or has ended, its GPUs are no longer listed. A client
 // that has forgotten the allocation never reports, so a GPU is listed for [reconnectWithin] at
-// most. This time counts from the first [State.Elapse] after the node came back, because the clocks
-// of the servers and of the caller can differ.
+// most. reconnectWithin counts from the first [State.Elapse] after the node came back, because the
+// clocks of the servers and of the caller can differ.
 func (s *State) Reconnecting(now time.Time) map[string]bool {
 	gpus := map[string]bool{}
 	for _, a := range s.bad {
@@ -58,8 +58,8 @@ func (s *State) Unavailable(now time.Time) map[string]string {
 }
 
 // noteLost records an allocation that was lost on a node that is ready according to the state.
-// Nomad reports a lost node before its lost allocations. So either the node has come back, or it
-// was lost after the list of nodes was read and before the list of allocations was read.
+// Nomad reports a lost node before its lost allocations. So either the node has come back, or the
+// node was lost after the list of nodes was read and before the list of allocations was read.
 func (s *State) noteLost(a *Alloc) {
 	if n := s.Nodes[a.Node]; a.Client == api.AllocClientStatusLost && n != nil && n.Status == api.NodeStatusReady {
 		s.back[n.ID], s.purgeLikely = time.Time{}, true
@@ -134,7 +134,7 @@ func (s *State) noteVanishedIn(a *Alloc, kill time.Duration) {
 
 // applyOld applies an allocation event that is older than the list. If the allocation is live in
 // the event but not in the list, it has ended since the event, or vanished with its job. Later
-// events show which of the two happened (see [State.vanishedWith]).
+// events show whether it ended or vanished (see [State.vanishedWith]).
 func (s *State) applyOld(a *Alloc, index uint64) {
 	switch {
 	case s.Allocs[a.ID] != nil, index <= s.knownTo:
@@ -168,7 +168,7 @@ func (s *State) vanishedWith(job *api.Job) bool {
 }
 
 // MissedPurge reports whether pending events show a purged job with allocations that the state does
-// not know. The tasks of these allocations can keep running for a while on GPUs that look free to
+// not have. The tasks of these allocations can keep running for a while on GPUs that look free to
 // Nomad and to the placer.
 func (s *State) MissedPurge(es []Event) bool {
 	unknown := map[JobKey]bool{}

@@ -40,8 +40,8 @@ func Wellformed(job *api.Job) error {
 	return nil
 }
 
-// nullIn returns the path of a null entry in a value, if there is one. It skips interfaces, because
-// only drivers read their values.
+// nullIn returns the path of a null entry in a value, if there is one. nullIn skips interfaces,
+// because only drivers read their values.
 func nullIn(v reflect.Value) (at string, null bool) {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -80,9 +80,9 @@ func nullIn(v reflect.Value) (at string, null bool) {
 	return "", false
 }
 
-// scalar reports whether values of this kind need no check: they are never null and contain nothing
-// that can be null, or are skipped interfaces. Lists of such values can have millions of entries,
-// so skipping them saves time.
+// scalar reports whether values of this kind need no check, because they are never null and contain
+// nothing that can be null, or because they are interfaces, which nullIn skips. Lists of such
+// values can have millions of entries, so skipping them saves time.
 func scalar(k reflect.Kind) bool {
 	return k > reflect.Invalid && k <= reflect.Complex128 || k == reflect.String || k == reflect.Interface
 }

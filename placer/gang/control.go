@@ -14,9 +14,10 @@ import (
 type Control struct {
 	// Held keeps the job from starting.
 	Held *Said `json:"held,omitempty"`
-	// Priority replaces the jobspec's priority in the queue; 0: keep the jobspec's.
+	// Priority replaces the jobspec's priority in the queue. 0 keeps the jobspec's priority.
 	Priority int `json:"priority,omitempty"`
-	// Requeue stops the gang if it was placed before the order was given; the job then waits again.
+	// Requeue stops the gang if it was placed before the order was given. After the stop, the job
+	// waits again.
 	Requeue *Said `json:"requeue,omitempty"`
 }
 
@@ -41,7 +42,7 @@ func (g *known) priority() int {
 	return cmp.Or(g.Control.Priority, *g.Job.Priority)
 }
 
-// byWhom names the person who gave the order.
+// byWhom returns the name of the person who gave the order; "" if there is no order.
 func (s *Said) byWhom() string {
 	if s == nil {
 		return ""

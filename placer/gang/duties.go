@@ -24,7 +24,7 @@ func await(e Effect) ([]Effect, bool) { return []Effect{e}, false }
 func nothing() ([]Effect, bool) { return nil, true }
 
 // readRecord reads the record of a job that was placed before this placer started. readRecord
-// starts a new record if the job has none, or if the old one cannot be read or belongs to an
+// starts a new record if the job has none, or if the old record cannot be read or belongs to an
 // earlier start. If the record and the pins in Nomad contradict each other, the pins count.
 func (g *Lifecycle) readRecord(w World) ([]Effect, bool) {
 	if g.Record != nil || len(g.Pins.Groups) == 0 {
@@ -46,7 +46,7 @@ func (g *Lifecycle) readRecord(w World) ([]Effect, bool) {
 	case r == nil, doubtful && g.runAgain(r, asked, w):
 		r = &Record{Namespace: g.Key.Namespace, Job: g.Key.ID, Submitted: asked.since}
 		r.startsAgain(g.Job)
-	case runs && g.startedSince(r): // a stop is recorded before the gate is registered
+	case runs && g.startedSince(r): // the record of a stop is written before the gate is registered, so a running gang can have such a record
 		again := *r
 		again.startsAgain(g.Job)
 		r = &again
@@ -66,7 +66,7 @@ func (g *Lifecycle) readRecord(w World) ([]Effect, bool) {
 // registering a service again always counts as an edit.
 func (g *Observed) runAgain(r *Record, asked ask, w World) bool {
 	switch {
-	case 0 < r.JobModifyIndex && r.JobModifyIndex < *g.Job.CreateIndex: // 0: not complete since reconstruct
+	case 0 < r.JobModifyIndex && r.JobModifyIndex < *g.Job.CreateIndex: // 0: readRecord started this record, and the gang has not been complete since
 		return true
 	case *g.Job.Type != api.JobTypeBatch, asked.requeued, asked.cut, !asked.since.After(r.Submitted):
 		return false
@@ -78,8 +78,9 @@ func (g *Observed) runAgain(r *Record, asked ask, w World) bool {
 }
 
 // startedSince reports whether the job's pins are newer than the record, because the placer that
-// chose the pins crashed before it wrote the record. It returns true if the gang had been stopped
-// and all its members are newer than the record, or if the pins name other GPUs than the record.
+// chose the pins crashed before it wrote the record. startedSince returns true if the gang had been
+// stopped and all its members are newer than the record, or if the pins name other GPUs than the
+// record.
 func (g *Observed) startedSince(r *Record) bool {
 	older := func(a *cluster.Alloc) bool { return a.CreateIndex <= r.Index }
 	if !r.Stopped.IsZero() && !r.Ready.After(r.Stopped) && len(g.Members) > 0 && !slices.ContainsFunc(g.Members, older) {
@@ -89,11 +90,11 @@ func (g *Observed) startedSince(r *Record) bool {
 }
 
 const (
-	// saveAfter is how long the placer waits before it writes a decision whose members are still
-	// starting.
+	// saveAfter is how long the placer waits before it writes the decision on a gang whose members
+	// are still starting.
 	saveAfter = time.Second
 	// retryWithin is the maximum time between a gang's failure and its next try if Nomad calls the
-	// job dead. The placer leaves a job alone that failed hours before the placer started.
+	// job dead. The placer does not retry a job that failed hours before the placer started.
 	retryWithin = 10 * time.Minute
 )
 
@@ -120,13 +121,13 @@ func (g *memory) keepPending(w World) ([]Effect, bool) {
 	return await(Evaluate{})
 }
 
-// repairOrRequeue acts on a job that is still incomplete after the timeout while Nomad is doing
-// nothing for it. The cause may be an unforeseen constraint, a GPU that somebody else took or that
-// became unhealthy, or a node that went down. repairOrRequeue takes the first possible of three
-// actions. It lets an elastic gang continue with fewer members. It lets members keep running that
-// do not need the missing members. Or it adds nodes to pins that name a class. If no further nodes
-// fit, a gang with class pins waits, unless it has lost members that the other members need. In all
-// other cases, the whole gang is requeued.
+// repairOrRequeue acts on a job that is still incomplete after the timeout and for which Nomad does
+// nothing. The cause may be an unforeseen constraint, a GPU that somebody else took or that became
+// unhealthy, or a node that went down. repairOrRequeue takes the first possible of three actions.
+// It lets an elastic gang continue with fewer members, lets the running members continue if they do
+// not need the missing members, or adds nodes to pins that name a class. If no more nodes fit, a
+// gang with class pins waits, unless it has lost members that the other members need. In all other
+// cases, the whole gang is requeued.
 func (g *Lifecycle) repairOrRequeue(w World) ([]Effect, bool) {
 	now := w.Now()
 	if g.Age(now) < w.ReadyTimeout() {
@@ -143,7 +144,6 @@ func (g *Lifecycle) repairOrRequeue(w World) ([]Effect, bool) {
 	was, stuck := g.Trouble(), why
 	why = g.incomplete(reason.Incomplete, stuck)
 	g.fail(now, why)
-	// An elastic gang may be able to continue with fewer members.
 	if es := g.doWithout(blocked, w); es != nil {
 		return append([]Effect{g.log(Info, "continuing without the missing members", "reason", why)}, es...), false
 	}
@@ -167,8 +167,9 @@ func (g *Lifecycle) repairOrRequeue(w World) ([]Effect, bool) {
 	return append(said, g.stopFor(stopping{why: Requeued}, r, w)...), false
 }
 
-// haveEvaluated asks Nomad to evaluate a job that Nomad has stopped evaluating. why says why the
-// missing members do not start. enough reports that repairOrRequeue has nothing else to do for now.
+// haveEvaluated asks Nomad to evaluate a job that Nomad has stopped evaluating. why is the reason
+// that the missing members do not start. enough reports that repairOrRequeue has nothing else to do
+// for now.
 func (g *Lifecycle) haveEvaluated(why reason.Reason, blocked bool, w World) (es []Effect, enough bool) {
 	now := w.Now()
 	lately := now.Sub(g.evaluatedAt) < evaluateAgain
@@ -194,24 +195,25 @@ func (g *Lifecycle) haveEvaluated(why reason.Reason, blocked bool, w World) (es 
 			return nil, true
 		}
 		return []Effect{g.log(Info, "asking Nomad to place a stopped member again"), Evaluate{}}, true
-	case *g.Job.Type == api.JobTypeBatch && g.Pins.Mode == rewrite.ModeClass && g.Have > 0 && !g.read.hasAllocs: // the gang needs to know which members have finished
+	case *g.Job.Type == api.JobTypeBatch && g.Pins.Mode == rewrite.ModeClass && g.Have > 0 && !g.read.hasAllocs: // someOver needs to know which members have finished
 		return []Effect{ReadAllocs{}}, true
 	}
 	return nil, false
 }
 
 // unevaluated reports whether Nomad has made no evaluation since the job's last registration. Nomad
-// makes none for a child whose parent was purged (seen on 1.11.3).
+// makes no evaluation for a child whose parent was purged (seen on 1.11.3).
 func (r *readings) unevaluated(job *api.Job) bool {
 	return !slices.ContainsFunc(r.evaluations, func(e *api.Evaluation) bool { return e.CreateIndex >= *job.JobModifyIndex })
 }
 
-// incomplete returns the reason "members are missing", with its cause.
+// incomplete returns a reason of this kind with the gang's numbers of members, and why as its
+// cause.
 func (g *Observed) incomplete(kind reason.Kind, why reason.Reason) reason.Reason {
 	return reason.Reason{Kind: kind, Have: g.Have, Want: g.Want}.Over(why)
 }
 
-// stuck returns why the missing members do not start. It returns no reason if these members can
+// stuck returns why the missing members do not start. stuck returns no reason if these members can
 // still start, or if Nomad has not finished evaluating. A blocked evaluation from before the last
 // registration does not concern the present job.
 func (g *Lifecycle) stuck(w World) reason.Reason {
@@ -235,8 +237,8 @@ func (g *Lifecycle) stuck(w World) reason.Reason {
 	return reason.Reason{}
 }
 
-// preempted reports whether Nomad has stopped a member for another job and has
-// not replaced it.
+// preempted reports whether Nomad has stopped a member for another job and has not replaced the
+// member.
 func (g *Observed) preempted(w World) bool {
 	return slices.ContainsFunc(w.Allocs(g.Key), func(a *cluster.Alloc) bool {
 		return a.Preempted(g.Job) && !slices.ContainsFunc(g.Members, func(m *cluster.Alloc) bool { return m.Name == a.Name })
@@ -277,11 +279,11 @@ func (g *Lifecycle) repin(why Purpose, pins rewrite.Pins, w World) ([]Effect, bo
 	return await(Register{Why: why, Job: job})
 }
 
-// requeueMisplaced requeues a gang that has run for some time on other GPUs than it was given.
-// requeueMisplaced does not requeue a service whose old members still run because a deployment is
-// active or has failed. The exception is a deployment that finds no room for any member within the
-// pins. Such a deployment never ends, because Nomad counts progress_deadline from the first placed
-// member.
+// requeueMisplaced requeues a gang that has run for some time on other GPUs than the placer gave
+// it. requeueMisplaced does not requeue a service whose old members still run because a deployment
+// is active or has failed. The exception is a deployment that finds no room for any member within
+// the pins. Such a deployment never ends, because Nomad counts progress_deadline from the first
+// placed member.
 func (g *Lifecycle) requeueMisplaced(w World) ([]Effect, bool) {
 	now := w.Now()
 	if !g.Misplaced {
@@ -301,7 +303,7 @@ func (g *Lifecycle) requeueMisplaced(w World) ([]Effect, bool) {
 			return await(ReadDeployment{})
 		case none && !g.read.hasEvaluations:
 			return await(ReadEvaluations{})
-		case none && blocked != nil: // no member has room
+		case none && blocked != nil: // the deployment finds no room for any member
 		case g.read.deploys || !g.misplacedAgain():
 			if g.RetryAt = now.Add(evaluateAgain); g.read.deploys {
 				return nil, false
@@ -323,8 +325,8 @@ func (g *Observed) misplacedAgain() bool {
 	})
 }
 
-// recordReady records, once for each version of the job, that all members run where they should. It
-// skips a gang that is scaled to zero, because its last members are still ending.
+// recordReady records, once for each version of the job, that all members run where they should.
+// recordReady skips a gang that is scaled to zero, because its last members are still ending.
 func (g *memory) recordReady(w World) ([]Effect, bool) {
 	r := g.Record
 	if r == nil || g.Want == 0 || !r.Ready.IsZero() && r.JobModifyIndex == *g.Job.JobModifyIndex {
@@ -334,7 +336,7 @@ func (g *memory) recordReady(w World) ([]Effect, bool) {
 		return nothing() // some members are still ending
 	}
 	if w.Promised(g.Key) {
-		return []Effect{Again{}}, true // the view still counts both the decision's GPUs and those that Nomad chose
+		return []Effect{Again{}}, true // the view still counts both the decision's GPUs and the GPUs that Nomad chose
 	}
 	if r.Decision.Gang == "" {
 		g.reconstruct(w)
@@ -350,8 +352,8 @@ func (g *memory) recordReady(w World) ([]Effect, bool) {
 	return []Effect{SaveRecord{*r}}, true
 }
 
-// PlacedAgain returns the time when the first member of the present version was placed; zero if there
-// are no members, or if some were placed for an earlier version.
+// PlacedAgain returns the time when the first member of the present version was placed; zero if
+// there are no members, or if some members were placed for an earlier version.
 func (st Observed) PlacedAgain() (first time.Time) {
 	for _, a := range st.Members {
 		if !a.PlacedFor(st.Job) {

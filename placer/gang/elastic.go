@@ -15,7 +15,7 @@ import (
 )
 
 // resize gives a running elastic gang more members, or fewer, by changing its job's count. Nomad
-// starts the missing members, or ends the last ones. All other members keep running.
+// starts the missing members, or ends the last members. All other members keep running.
 func (g *Lifecycle) resize(e Event, w World) []Effect {
 	r := e.(Resize)
 	if g.MayHaveOverwritten() || g.Request.Elastic == nil || g.Have > g.Live || len(w.Holds(g.Key)) > g.Request.Gang.GPUs() {
@@ -37,8 +37,8 @@ type sizing struct {
 // beginResize begins to change the gang to the size of the placement.
 //
 // If the job is registered again, Nomad reruns its finished members. So the placer looks for
-// finished members as late as it can before it registers, and again right after. If the gang
-// finished in between, the placer stops the job.
+// finished members as late as it can before it registers, and again right after the registration.
+// If the gang finished in between, the placer stops the job.
 func (g *Lifecycle) beginResize(to pal.Placement, w World) ([]Effect, error) {
 	pins, err := w.Resized(g, to)
 	if err != nil {
@@ -53,7 +53,7 @@ func (g *Lifecycle) beginResize(to pal.Placement, w World) ([]Effect, error) {
 		why = ToShrink
 	}
 	g.sizing = &sizing{to, Register{Why: why, Job: job}}
-	return []Effect{ReadSource{}}, nil // read first, because reading can take long
+	return []Effect{ReadSource{}}, nil // read the source before the allocations, because reading it can take long
 }
 
 // goOnResizing continues the resize after an answer.
@@ -91,13 +91,13 @@ func (g *Lifecycle) lookAgain() Effect {
 }
 
 // doWithout lets an elastic gang continue with its running members if these are enough and Nomad
-// cannot place the missing ones. Otherwise it returns nil.
+// cannot place the missing members. Otherwise doWithout returns nil.
 func (g *Lifecycle) doWithout(blocked bool, w World) []Effect {
 	e := g.Request.Elastic
 	if e == nil || !blocked || g.Have > g.Live || g.Have < e.Least {
 		return nil
 	}
-	to := w.Running(g.Request, w.Holds(g.Key)) // missing members come last
+	to := w.Running(g.Request, w.Holds(g.Key)) // in this placement, missing members come last
 	if len(to.Members) < g.Have {
 		return nil
 	}
@@ -117,7 +117,7 @@ func (g *Lifecycle) resizeDone(why Purpose, w World) []Effect {
 		r := *g.Record
 		g.addRunTime(&r, reason.Reason{}, g.Live, w) // the gang runs at another speed from now on
 		// The new GPUs are recorded once all members run. The decision at the gang's start does not
-		// explain them.
+		// explain the new GPUs.
 		r.Ready, r.Predicted = time.Time{}, nil
 		r.Decision = pal.Decision{Gang: r.Decision.Gang, Class: r.Decision.Class, Policy: r.Decision.Policy, Demand: len(to.GPUs()), Placed: true, Chosen: w.Describe(g.Request.Gang, to)}
 		g.Record = &r

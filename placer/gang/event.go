@@ -21,7 +21,7 @@ import (
 // Event is something that happened to a gang.
 type Event interface{ event() Kind }
 
-// Kind is the kind of an event, for the table.
+// Kind is the kind of an event. The table lists handlers by kind.
 type Kind string
 
 // The kinds. An answer is handled in the same way in all states.
@@ -44,27 +44,26 @@ type (
 		Observed
 		Request request.Request
 		Refused error // why the job cannot be served
-		// BroughtBack: Nomad wrote one of our registrations late, after the author had purged the
-		// job.
+		// BroughtBack is set if Nomad wrote one of our registrations late, after the author had
+		// purged the job.
 		BroughtBack bool
 	}
 	// Reconcile comes once a cycle, and makes the gang do whatever is due.
 	Reconcile struct {
-		// Last: no other reconcile follows because the placer ends, so nothing is put off.
+		// Last is set if no other reconcile follows because the placer ends, so nothing is put off.
 		Last bool
 	}
-	// Sync lets the gang tell the queue what happened to it.
+	// Sync lets the gang tell the queue what happened to the gang.
 	Sync struct {
-		// Unread: the cycle had no time to read what earlier placers wrote
-		// about the gang.
+		// Unread is set if the cycle had no time to read what earlier placers wrote about the gang.
 		Unread bool
-		// After: a job in its pal_after has not succeeded yet. Eligible is when the last of these
-		// jobs succeeded; zero if there is no pal_after.
+		// After is set while a job in the gang's pal_after has not succeeded yet. Eligible is when
+		// the last of these jobs succeeded; zero if there is no pal_after.
 		After    bool
 		Eligible time.Time
 	}
-	// Start is the queue's decision to start the gang, with the reasons. Job
-	// has the pins.
+	// Start is the queue's decision to start the gang, with the reasons. Job is the job with the
+	// pins.
 	Start struct {
 		Job       *api.Job
 		Pins      rewrite.Pins
@@ -75,9 +74,8 @@ type (
 	Preempt struct{ For string }
 	// Move is the queue's decision to move the gang to better GPUs.
 	Move struct{ To pal.Placement }
-	// Resize is the queue's decision that an elastic gang continues with the
-	// members of a placement: more than now, or fewer to make room for another
-	// job.
+	// Resize is the queue's decision that an elastic gang continues with the members of a
+	// placement: more members than now, or fewer members to make room for another job.
 	Resize struct {
 		To  pal.Placement
 		For string
@@ -95,23 +93,24 @@ func (Room) event() Kind        { return OnRoom }
 
 // The answers to effects.
 type (
-	// RecordRead answers [ReadRecord]. Record is nil if there is none or it
+	// RecordRead answers [ReadRecord]. Record is nil if the gang has no record, or if the record
 	// cannot be parsed.
 	RecordRead struct{ Record *Record }
-	// VersionsRead answers [ReadVersions], EvaluationsRead [ReadEvaluations] and
-	// AllocsRead [ReadAllocs]. DeploymentRead answers [ReadDeployment].
+	// VersionsRead answers [ReadVersions]. EvaluationsRead answers [ReadEvaluations]. AllocsRead
+	// answers [ReadAllocs]. DeploymentRead answers [ReadDeployment].
 	VersionsRead    struct{ Versions map[uint64]*api.Job }
 	EvaluationsRead struct{ Evaluations []*api.Evaluation }
 	AllocsRead      struct{ Allocs []*cluster.Alloc }
 	DeploymentRead  struct{ Active bool }
-	// SourceRead answers [ReadSource]; nil: Nomad has no source, or did not answer in time.
+	// SourceRead answers [ReadSource]. Source is nil if Nomad has no source or did not answer in
+	// time.
 	SourceRead struct{ Source *api.JobSubmission }
 	// Registered answers [Register] and [Commit] with the job as Nomad has it now.
 	Registered struct{ Observed }
-	// Done answers all other effects.
+	// Done answers any other effect that was carried out.
 	Done struct{ Of Effect }
-	// NotNow answers an effect that was not tried: a rate limit applies, a newer event
-	// rules it out, or the cycle ran out of time.
+	// NotNow answers an effect that was not tried, because a rate limit applies, a newer event
+	// rules the effect out, or the cycle ran out of time.
 	NotNow struct{ Of Effect }
 	// Failure answers an effect that could not be carried out. Err is [nomad.ErrConflict] if the
 	// job has changed, [nomad.ErrUnknownOutcome] if the effect may have been carried out, and a
@@ -136,7 +135,7 @@ func (Failure) event() Kind         { return OnAnswer }
 // Effect is an action that the placer must carry out for a gang.
 type Effect interface{ awaits() (answer bool) }
 
-// Effects on Nomad. Each has an answer, and the gang waits for it.
+// Effects on Nomad. Each of these effects has an answer, for which the gang waits.
 type (
 	ReadRecord   struct{}
 	ReadVersions struct{}
@@ -144,7 +143,8 @@ type (
 	// ReadSource reads the jobspec that the author wrote; Nomad keeps it with
 	// the job.
 	ReadSource struct{}
-	// ReadEvaluations counts towards a rate limit if Limited is set, and may then be put off.
+	// ReadEvaluations reads the job's evaluations. If Limited is set, the read counts towards a
+	// rate limit, and can be put off.
 	ReadEvaluations struct{ Limited bool }
 	// ReadDeployment reads whether a deployment of the job is active.
 	ReadDeployment struct{}
@@ -155,8 +155,8 @@ type (
 		Job    *api.Job
 		Source *SourceRead
 	}
-	// Commit registers the job with the pins of a [Start]. With DryRun, Nomad
-	// is first asked whether it would place the job.
+	// Commit registers the job with the pins of a [Start]. If DryRun is set, the placer first asks
+	// Nomad whether it would place the job.
 	Commit struct {
 		Start
 		DryRun bool
@@ -168,7 +168,7 @@ type (
 	}
 	// Evaluate has Nomad evaluate the job again: see [memory.keepPending].
 	Evaluate struct{}
-	// WriteRecord writes the record before anything else happens.
+	// WriteRecord writes the record before the gang takes its next step.
 	WriteRecord struct{ Record Record }
 )
 
@@ -176,10 +176,10 @@ type (
 type (
 	// SaveRecord writes the record soon, together with other records.
 	SaveRecord struct{ Record Record }
-	// Own: the placer itself gave the job these GPUs, whatever its pins say.
+	// Own records that the placer itself gave the job these GPUs, whatever GPUs the job's pins
+	// name.
 	Own struct{ GPUs []string }
-	// Take and Release take GPUs in the cycle's view of the cluster and give
-	// them back.
+	// Take allocates GPUs in the cycle's view of the cluster. Release frees these GPUs again.
 	Take struct {
 		Gang      pal.Gang
 		Placement pal.Placement
@@ -188,8 +188,8 @@ type (
 		Gang      pal.Gang
 		Placement pal.Placement
 	}
-	// Keep takes those GPUs of a placement that are free in the cycle's view; the gang already has
-	// the other GPUs.
+	// Keep allocates those GPUs of a placement that are free in the cycle's view; the gang already
+	// has the other GPUs.
 	Keep struct{ Placement pal.Placement }
 	// Again asks for another cycle at once.
 	Again struct{}
@@ -201,15 +201,17 @@ type (
 	}
 
 	// Enqueue puts the gang into the queue; Since is the time when the gang began to wait. Dequeue
-	// takes the gang out. Finished: the gang has succeeded, and the queue learns from its run.
+	// takes the gang out of the queue. If Finished is set, the gang has succeeded, and the queue
+	// learns from the gang's run.
 	Enqueue struct {
 		Job   queue.Job
 		Since time.Time
 	}
 	Dequeue struct{ Finished bool }
-	// QueueStarted tells the queue where the gang runs. QueueRestored does so for a gang that the
-	// queue did not know. QueueStopped: the gang no longer runs. QueueRequeued: the gang's start
-	// failed. QueueKept: the gang is not stopped after all.
+	// QueueStarted tells the queue where the gang runs. QueueRestored puts a running gang into the
+	// queue, and tells the queue where the gang runs. QueueStopped tells the queue that the gang no
+	// longer runs, QueueRequeued that its start failed, and QueueKept that the gang is not stopped
+	// after all.
 	QueueStarted  struct{ Placement pal.Placement }
 	QueueRestored struct {
 		Job       queue.Job
@@ -220,13 +222,14 @@ type (
 	QueueStopped  struct{}
 	QueueRequeued struct{}
 	QueueKept     struct{}
-	// QueueSettled: the gang must not move, and an elastic one must keep its size.
+	// QueueSettled tells the queue that the gang must not move and must keep its size.
 	QueueSettled struct{}
-	// StartAtTarget: the whole gang has stopped and can start at its target.
+	// StartAtTarget reports that the whole gang has stopped and can start on its target's GPUs.
 	StartAtTarget struct{ Why Reason }
-	// Placed: Nomad has stored the job with the pins of a start. Record has the reasons.
+	// Placed reports that Nomad has stored the job with the pins of a start. Record has the
+	// reasons.
 	Placed struct{ Record Record }
-	// CountMove: a move began. The number of moves per hour is limited.
+	// CountMove counts a move that began, because the number of moves per hour is limited.
 	CountMove struct{ At time.Time }
 )
 
@@ -268,7 +271,7 @@ type Purpose string
 const (
 	ToStart   Purpose = "start"   // write the pins of a decision
 	ToStop    Purpose = "stop"    // gate the job, to stop its members
-	ToGoOn    Purpose = "go-on"   // open the job's gate, so that it keeps running
+	ToGoOn    Purpose = "go-on"   // open the job's gate, so that the job keeps running
 	ToAsk     Purpose = "ask"     // gate the job, as its author would to request more members
 	ToRestore Purpose = "restore" // give the job its former pins
 	ToResize  Purpose = "resize"  // place the gang again with its new size
@@ -290,22 +293,23 @@ const (
 	Warn
 )
 
-// Book has the starts that Nomad has not answered. It outlives gangs, because Nomad can write a
+// Book has the starts that Nomad has not answered. A Book outlives gangs, because Nomad can write a
 // start even after the job was purged.
 type Book interface {
-	// Unanswered returns the starts over this version of a job that Nomad did not answer. Nomad may
-	// have written these starts, or may still write them. At most one of these starts succeeds.
+	// Unanswered returns the starts that Nomad did not answer and that replace this version of a
+	// job. Nomad may have written these starts, or may still write them. At most one of these
+	// starts succeeds.
 	Unanswered(version *api.Job) []Start
 }
 
 // World answers a gang's questions about the rest of the placer in this cycle. The methods of World
-// change nothing and make no requests. Package model implements it.
+// change nothing and make no requests. Package model implements World.
 type World interface {
 	Book
 	Now() time.Time
-	// ReadyTimeout is how long a gang can be incomplete before the placer acts. Retries is how
-	// often a gang is retried after its own failures. RestartCost is the run time that a restart
-	// loses.
+	// ReadyTimeout is how long a gang can be incomplete before the placer repairs or requeues it.
+	// Retries is how often a gang is retried after its own failures. RestartCost is the run time
+	// that a restart loses.
 	ReadyTimeout() time.Duration
 	Retries() int
 	RestartCost() time.Duration
@@ -315,8 +319,8 @@ type World interface {
 	Allocs(cluster.JobKey) []*cluster.Alloc
 	// LastFailure returns the last failure of the job's present version; nil if there is none.
 	LastFailure(*api.Job) *failure.Failure
-	// Holds returns the cluster's GPUs that the job holds, and GPUIDs the ids of GPUs. Promised
-	// reports whether a decision holds GPUs for the job.
+	// Holds returns the GPUs that the job holds, as indexes of the cluster's GPUs. GPUIDs returns
+	// the ids of GPUs by their indexes. Promised reports whether a decision holds GPUs for the job.
 	Holds(cluster.JobKey) []int
 	GPUIDs([]int) []string
 	Promised(cluster.JobKey) bool
@@ -334,16 +338,16 @@ type World interface {
 	Pin(*api.Job, rewrite.Pins) (*api.Job, error)
 	// Resized returns the pins of an elastic gang with the members of a placement.
 	Resized(*Lifecycle, pal.Placement) (rewrite.Pins, error)
-	// RoomForMissing returns room for the missing members, RoomForCanaries for the canaries of a
-	// new version.
+	// RoomForMissing returns room for the missing members. RoomForCanaries returns room for the
+	// canaries of a new version.
 	RoomForMissing(*Lifecycle) (Room, error)
 	RoomForCanaries(*Lifecycle) (Room, error)
 	// Policy returns the name of the placement policy.
 	Policy() string
 }
 
-// Room is a placement that fits, or the reason that none does. As an event, a Room is the queue's
-// offer to a running gang whose author now requests other GPUs ([Lifecycle.Asks]).
+// Room is a placement that fits, or the reason that no placement fits. As an event, a Room is the
+// queue's offer to a running gang whose author now requests other GPUs ([Lifecycle.Asks]).
 type Room struct {
 	Fits      bool
 	Reason    reason.Reason // why no placement fits
@@ -354,5 +358,5 @@ type Room struct {
 	Decision  pal.Decision
 }
 
-// ErrNoVersion: Nomad no longer keeps the version that is needed.
+// ErrNoVersion means that Nomad no longer keeps the version of the job that the placer needs.
 var ErrNoVersion = errors.New("this version of the job is no longer kept by Nomad")

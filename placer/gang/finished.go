@@ -16,18 +16,18 @@ import (
 )
 
 // lineage is a series of consecutive versions of a job. The placer wrote each of them by changing
-// only gate and pins of the version before. The series starts with the placer's rewriting of an
-// author's version. The zero value means unknown.
+// only the gate and the pins of the version before. The first version of the series is the placer's
+// rewriting of an author's version. The zero value is an unknown lineage.
 type lineage struct {
-	// version is the first version of the lineage, index its JobModifyIndex.
+	// version is the first version of the lineage. index is the JobModifyIndex of that version.
 	version, index uint64
 }
 
 func (l lineage) known() bool { return l != lineage{} }
 
-// rewrote returns the lineage after a registration of ours that replaced version was by version
-// now. If the replaced version was ours, too, the lineage continues. If the replaced version was
-// the author's, a new lineage begins.
+// rewrote returns the lineage after our registration replaced the version was with the version now.
+// If the replaced version was ours, too, the lineage continues. If the replaced version was the
+// author's, a new lineage begins.
 func (l lineage) rewrote(was, now *api.Job) lineage {
 	if ours(was) {
 		return l
@@ -42,8 +42,8 @@ type finishCheck struct {
 	ended int
 }
 
-// stopFinished checks whether a gang that is to run or wait has already succeeded in an earlier
-// version that differs only by our gate and pins. If the gang has succeeded, stopFinished stops the
+// stopFinished checks whether a gang has already succeeded in an earlier version that differs from
+// the present version only by our gate and pins. If the gang has succeeded, stopFinished stops the
 // job, because Nomad reruns batch jobs whose members finished in an older version, and would do the
 // work twice.
 func (g *Lifecycle) stopFinished(w World) ([]Effect, bool) {
@@ -80,19 +80,19 @@ func (g *Lifecycle) stopFinished(w World) ([]Effect, bool) {
 	return nothing()
 }
 
-// finishUnknown reports whether [Lifecycle.stopFinished] has not made its check yet. Until then,
-// the gang must not start again.
+// finishUnknown reports whether [Lifecycle.stopFinished] must still make its check. Before this
+// check, the gang must not start again.
 func (g *memory) finishUnknown(w World) bool { return g.finishUnknownBy(w.Allocs(g.Key)) }
 
 func (g *memory) finishUnknownBy(as []*cluster.Alloc) bool {
 	if len(g.Pins.Groups) == 0 || *g.Job.Type != api.JobTypeBatch {
 		return false
 	}
-	n := g.endedInEarlier(as) // if too few have ended, Nomad need not be asked
+	n := g.endedInEarlier(as) // if too few members have ended, the placer need not ask Nomad
 	return n >= g.fewest() && g.notFinished != finishCheck{*g.Job.JobModifyIndex, n}
 }
 
-// fewest returns the minimum number of members that have ended if the gang has succeeded.
+// fewest returns the minimum number of members that must have succeeded if the gang has succeeded.
 func (g *known) fewest() int {
 	if g.Request.Elastic != nil {
 		return g.Request.Elastic.Least
@@ -119,7 +119,7 @@ type finish struct {
 }
 
 // finishedVersions returns the earlier versions whose members have all succeeded, each with the
-// time of its last success. versions shows how many members an elastic gang had.
+// time of its last success. versions shows how many members an elastic gang had in each version.
 func finishedVersions(job *api.Job, as []*cluster.Alloc, versions map[uint64]*api.Job) map[uint64]finish {
 	done, last := map[uint64]map[string]int{}, map[uint64]finish{}
 	for _, a := range as {
@@ -149,8 +149,8 @@ func finishedVersions(job *api.Job, as []*cluster.Alloc, versions map[uint64]*ap
 }
 
 // leadsTo reports whether only our rewritings lead from version v to the present one. If a person
-// reverts to a version with pins, the restored version must run. leadsTo recognizes the restored
-// version because it equals an earlier version and was submitted after the members had finished.
+// reverts to a version with pins, the restored version must run. leadsTo recognizes such a restored
+// version because it equals an earlier version, and was submitted after the members had finished.
 func leadsTo(versions map[uint64]*api.Job, v uint64, last finish, job *api.Job) bool {
 	base, next := versions[v], versions[v+1]
 	if base == nil || next == nil {
@@ -222,8 +222,9 @@ func endedLastWell(events []*api.TaskEvent) bool {
 	return false
 }
 
-// FinishedWell reports whether all members of a dead batch job succeeded, and when the last did. A
-// stop makes a new version, so a stopped job finished in the version before.
+// FinishedWell reports whether all members of a dead batch job succeeded, and when the last one
+// succeeded. A stop makes a new version, so the members of a stopped job succeeded in the version
+// before the stop.
 func FinishedWell(job *api.Job, as []*cluster.Alloc) (at time.Time, ok bool) {
 	version := *job.Version
 	if rewrite.Stopped(job) && version > 0 {
@@ -233,7 +234,7 @@ func FinishedWell(job *api.Job, as []*cluster.Alloc) (at time.Time, ok bool) {
 }
 
 // finishedIn is [FinishedWell] for a given version: the present one, or an earlier one that differs
-// from it only by stops. Members of that version and of the present one count.
+// from it only by stops. finishedIn counts members of the given version and of the present version.
 func finishedIn(job *api.Job, version uint64, as []*cluster.Alloc) (at time.Time, ok bool) {
 	done, everywhere := map[string]map[string]bool{}, *job.Type == api.JobTypeSysbatch // by group, the names of members
 	for _, a := range as {
@@ -264,9 +265,9 @@ func finishedIn(job *api.Job, version uint64, as []*cluster.Alloc) (at time.Time
 	return at, !slices.ContainsFunc(job.TaskGroups, lacks)
 }
 
-// FinishedEarlier is [FinishedWell] for a job that was stopped because its members had succeeded in
-// an earlier version, or that was stopped several times, because each stop makes a version
-// (scenario "stopped and started").
+// FinishedEarlier is [FinishedWell] for two more kinds of jobs: jobs that were stopped because
+// their members had succeeded in an earlier version, and jobs that were stopped several times. Each
+// stop makes a version (scenario "stopped and started").
 func FinishedEarlier(job *api.Job, as []*cluster.Alloc, versions map[uint64]*api.Job) (at time.Time, ok bool) {
 	ran := *job.Version
 	for v := versions[ran]; v != nil && rewrite.Stopped(v) && ran > 0; v = versions[ran] {

@@ -18,8 +18,8 @@ const (
 	// The count starts over once the gang has run for steadyAfter.
 	maxInfraFailures = 5
 	steadyAfter      = time.Hour
-	// ownForgottenAfter: once a gang has run for this long, its own earlier failures no longer
-	// count, as in Nomad's default reschedule block of batch jobs.
+	// Once a gang has run for ownForgottenAfter, its own earlier failures no longer count, as in
+	// Nomad's default reschedule block of batch jobs.
 	ownForgottenAfter = 24 * time.Hour
 )
 
@@ -35,11 +35,11 @@ func (g *Observed) giveUp(r *Record, why reason.Reason) {
 	r.GivenUp, r.JobModifyIndex = why, *g.Job.JobModifyIndex
 }
 
-// GaveUp returns why the placer no longer tries the gang; no reason if it still tries. The placer
-// tries the gang again in three cases. The author registers the job without pins, as a new job
-// ([Lifecycle.findPosition]). The author edits the job behind its gate, or stops and starts it
-// ([memory.startOver]). Or the author registers another version that Nomad runs at once
-// ([known.forgive]).
+// GaveUp returns why the placer no longer tries the gang; no reason if the placer still tries. The
+// placer tries the gang again in three cases. First, the author registers the job without pins, as
+// a new job ([Lifecycle.findPosition]). Second, the author edits the job behind its gate, or stops
+// and starts it ([memory.startOver]). Third, the author registers another version, which Nomad runs
+// at once ([known.forgive]).
 func (g *known) GaveUp() reason.Reason {
 	if (g.Nomad == Waiting || g.Nomad == Lost) && g.Record != nil && len(g.Pins.Groups) > 0 {
 		return g.Record.GivenUp

@@ -4,27 +4,27 @@
 // Package gang models the life of one job with GPUs as a state machine: its states, the events in
 // each, and the resulting actions.
 //
-// [Lifecycle.Step] takes an [Event] and returns [Effect]s. It does no I/O, reads no clock and logs
-// nothing. The placer carries out the effects one after another, and delivers each answer as an
-// event. A gang that waits for an answer does nothing else. The table in table.go says what is due
-// in each state, and what each event does in that state. docs/design/gang-states.md is generated
-// from this table. Read state.go first, then table.go, event.go and step.go; each other file has
-// one handler or rule, named after it.
+// [Lifecycle.Step] takes an [Event] and returns [Effect]s. Step does no I/O, reads no clock and
+// logs nothing. The placer carries out the effects one after another, and delivers each answer as
+// an event. A gang that waits for an answer does nothing else. The table in table.go lists what is
+// due in each state, and what each event does in that state. docs/design/gang-states.md is
+// generated from this table. Read state.go first, then table.go, event.go and step.go; each other
+// file has one handler or rule, named after it.
 //
 // # What must stay true
 //
 // Nomad is the only source of truth. [Observed] follows from Nomad's objects alone. So if a placer
 // crashes between any two effects, the next placer finds the gang in a state from which it can
-// continue. The rest of a [Lifecycle] saves requests, or distinguishes cases that look the same in
-// Nomad: a gang that is stopped for another one looks like a gang whose placer crashed while
-// stopping it.
+// continue. The other fields of a [Lifecycle] save requests, or distinguish cases that look the
+// same in Nomad. For example, a gang that this placer is stopping looks like a gang that another
+// placer was stopping when it crashed.
 //
 // A [Lifecycle] has four layers, and each embeds the next: Lifecycle (steps under way and this
 // reconcile's answers), memory (what was done for the job), known (what else was read about the
 // job), and [Observed] (what Nomad's objects show). A method may change only the layer of its
-// receiver and the layers inside it. Give a new method the innermost receiver that has the fields
-// it changes. No method changes an Observed. Events replace an Observed as a whole; the comment of
-// [Observed] names the one exception.
+// receiver and the layers inside it. As the receiver of a new method, choose the innermost layer
+// that has the fields that the method changes. No method changes an Observed. Events replace an
+// Observed as a whole; the comment of [Observed] names the one exception.
 //
 // [World] answers a gang's questions about the rest of the placer in this cycle. The methods of
 // World change nothing and make no requests. Package model implements it. If a handler needs
@@ -37,18 +37,19 @@
 //
 // # To add a state
 //
-//   - Declare it in state.go, and add it to [States] and to meanings.
-//   - Derive it in [Observed.state] if Nomad's objects alone show it, and name it in the comment of
-//     Observed.Nomad; otherwise derive it in [Lifecycle.State]. [State.Ours] decides whether the
-//     placer acts in it.
-//   - In table.go, list its duties (each state of ours has some, except Unschedulable, which the
-//     machine treats as Waiting), and in own the handlers that differ from elsewhere. Name it in
-//     the to of each duty and handler that leads to it.
-//   - Decide in [Lifecycle.Quiet] whether it needs attention in each cycle, and in
-//     memory.Unsettled whether something becomes due in it without an event.
-//   - Serve its readers: events (placer/events.go), counts (placer/model/runs.go), metrics and page
-//     (placer/agent), explain (placer/query) and the commands (placer/cmd/nomad-pal). Searching for
-//     gang.Completing finds most of them; the page and the API schema have the name as text.
+//   - Declare the state in state.go, and add it to [States] and to meanings.
+//   - If Nomad's objects alone show the state, derive the state in [Observed.state], and name it in
+//     the comment of Observed.Nomad. Otherwise derive the state in [Lifecycle.State]. [State.Ours]
+//     decides whether the placer acts in the state.
+//   - In table.go, list the duties of the state. (Each state of ours has duties, except
+//     Unschedulable, which the machine treats as Waiting.) Add to own the handlers that differ from
+//     those in elsewhere. Name the state in the field to of each duty and handler that leads to it.
+//   - Decide in [Lifecycle.Quiet] whether a gang in this state needs attention in each cycle, and
+//     in memory.Unsettled whether something becomes due in this state without an event.
+//   - Serve the readers of the state: events (placer/events.go), counts (placer/model/runs.go),
+//     metrics and page (placer/agent), explain (placer/query) and the commands
+//     (placer/cmd/nomad-pal). Searching for gang.Completing finds most of the readers. The page and
+//     the API schema have the name as text.
 //
 // # To add an event
 //
@@ -56,22 +57,23 @@
 //     of its own, an entry in elsewhere (all states must handle it), and entries in own. Add the
 //     Kind to kinds in table_test.go.
 //   - An answer returns [OnAnswer], and [Lifecycle.answer] handles it in all states.
-//   - Deliver it: placer.Placer.step carries out what follows.
-//   - Let stories_test.go read it and random_test.go send it.
+//   - Deliver the event with placer.Placer.step, which carries out the effects.
+//   - Let stories_test.go read the event, and random_test.go send it.
 //
 // # To add an effect
 //
 //   - Declare the type in event.go, with its method awaits.
-//   - Carry it out in placer/effects.go, which has one function for effects with an answer, one for
-//     those without, and one that notes what changes a job. Two kinds of effect are carried out
-//     elsewhere: [Commit] in placer/decide.go, and what changes only the model in
-//     model.Model.Update.
-//   - If it has an answer, handle that in [Lifecycle.answer] or [Lifecycle.done], and its failure
-//     in [Lifecycle.failed] and [Lifecycle.putOff].
-//   - The compiler does not notice an effect without a case: the placer would do nothing, and
-//     answer [Done] if it must answer. Package placer's TestEveryEffectIsCarriedOut notices it.
-//   - Describe it in told (stories_test.go) and answer it in random_test.go. Add to check, in
-//     random_test.go, what must always hold.
+//   - Carry out the effect in placer/effects.go, which has one function for effects with an answer,
+//     one for effects without an answer, and one that notes changes of jobs. Two kinds of effects
+//     are carried out elsewhere: [Commit] in placer/decide.go, and effects that change only the
+//     model in model.Model.Update.
+//   - If the effect has an answer, handle the answer in [Lifecycle.answer] or [Lifecycle.done], and
+//     the effect's failure in [Lifecycle.failed] and [Lifecycle.putOff].
+//   - The compiler does not notice an effect without a case. The placer would do nothing, and
+//     answer [Done] if the effect has an answer. Package placer's TestEveryEffectIsCarriedOut finds
+//     such an effect.
+//   - Describe the effect in told (stories_test.go), and answer it in random_test.go. Add to check,
+//     in random_test.go, what must always hold.
 //
 // After a change of the table, run TestDrawing with -rewrite-docs.
 package gang
@@ -96,7 +98,8 @@ import (
 type Lifecycle struct {
 	memory
 
-	// asks: see [Lifecycle.Asks]. runs is the version that the gang's members run meanwhile.
+	// asks is set once this reconcile has found that the author requests other GPUs: see
+	// [Lifecycle.Asks]. runs is the version that the members of a resubmitted gang run.
 	asks bool
 	runs runs
 
@@ -114,16 +117,16 @@ type Lifecycle struct {
 // Of starts the life of a job from what Nomad shows.
 func Of(o Observed) Lifecycle { return Lifecycle{memory: memory{known: known{Observed: o}}} }
 
-// known is what Nomad, people and the placer's records say about the job.
+// known is what is known about the job from Nomad, from people and from the placer's records.
 type known struct {
 	// Control holds people's orders about the job.
 	Control Control
 	Observed
-	// Request is what the job requests, Refused why it cannot be served.
+	// Request is what the job requests. Refused is why the job cannot be served; nil if it can be.
 	Request request.Request
 	Refused error
-	// Record is the last decision; nil if not known yet. Unsaved: the record must be written when
-	// the members have been seen.
+	// Record is the last decision; nil if not known yet. Unsaved is set while Record is not stored.
+	// Record is written when all members run, or after saveAfter.
 	Record  *Record
 	Unsaved bool
 	// Since is the time when the placer first saw the present version.
@@ -134,8 +137,8 @@ type known struct {
 	Target   *pal.Placement
 	position position
 
-	// eligible is the time when the last job of its pal_after succeeded; zero if the gang has no
-	// pal_after.
+	// eligible is the time when the last job of the gang's pal_after succeeded; zero if the gang
+	// has no pal_after.
 	eligible time.Time
 }
 
@@ -143,15 +146,16 @@ type known struct {
 type memory struct {
 	known
 
-	// Queued: the queue knows the gang. Placed: the queue knows it as running.
+	// Queued is set if the queue has the gang, as a waiting or a running gang. Placed is set if the
+	// queue has it as a running gang.
 	Queued, Placed bool
 	// Held are the ids of GPUs that a decision reserves for the gang, whether or not allocations or
 	// pins hold them.
 	Held []string
 
-	// Tries counts failures since the last success. Nothing is tried before RetryAt. trouble is the
-	// last failure, for people. trouble is a pointer, nil for most gangs, because a snapshot copies
-	// every gang.
+	// Tries counts failures since the last success. The placer tries nothing before RetryAt.
+	// trouble is the last failure, for people. trouble is a pointer, nil for most gangs, because a
+	// snapshot copies every gang.
 	Tries   int
 	RetryAt time.Time
 	trouble *reason.Reason
@@ -161,28 +165,27 @@ type memory struct {
 	// stumbled is the type of the effect whose failure trouble describes.
 	stumbled string
 
-	// edited: the author changed the job while it was queued, and the queue does not know the
-	// change yet.
+	// edited is set if the queue still has the gang's earlier request or priority, for example
+	// after an edit by the author.
 	edited bool
-	// assumed is the job as we registered it last, until Nomad shows the result. overwrote: that
-	// registration replaced a change that we had not seen. recreated: the job had been purged and
-	// our registration made a new one. lookedBack: it is known whether an earlier placer overwrote
-	// a change.
+	// assumed is the job as we registered it last, until Nomad shows the result. overwrote is set
+	// if that registration replaced a change that we had not seen. recreated is set if the job had
+	// been purged, and that registration made a new job. lookedBack is set once it is known whether
+	// an earlier placer overwrote a change.
 	assumed                          *api.Job
 	overwrote, recreated, lookedBack bool
 
-	// lineage are the versions that are our rewritings of one another.
-	// notFinished is the last check of whether the gang finished in one of
-	// them.
+	// lineage has the versions of the job that differ from one another only by our rewritings.
+	// notFinished is the last check of whether the gang finished in one of these versions.
 	lineage     lineage
 	notFinished finishCheck
 
-	// canariesLack is the JobModifyIndex of a version whose canaries lack room, canariesDone that
-	// of a version whose canaries have room.
+	// canariesLack is the JobModifyIndex of a version whose canaries lack room. canariesDone is the
+	// JobModifyIndex of a version whose canaries have room.
 	canariesLack, canariesDone uint64
 
-	// evaluated is the job's ModifyIndex when Nomad was asked to evaluate it
-	// again, at evaluatedAt.
+	// evaluated is the job's ModifyIndex at evaluatedAt, when the placer last asked Nomad to
+	// evaluate the job again.
 	evaluated   uint64
 	evaluatedAt time.Time
 }
@@ -203,7 +206,7 @@ type readings struct {
 	room                                   *Room // room for the new size, or for missing members; a pointer because a Room is large
 }
 
-// Age returns how long the placer has known the present version. It uses the placer's own clock,
+// Age returns how long the placer has known the present version. Age uses the placer's own clock,
 // because the servers' clocks may differ.
 func (g *known) Age(now time.Time) time.Duration { return now.Sub(g.Since) }
 
@@ -215,17 +218,17 @@ func (g *memory) Ours() bool { return g.Observed.Ours() || g.Nomad == Ended && g
 // registration must be undone before anything else is decided about the job.
 func (g *memory) Overwrote() bool { return g.overwrote }
 
-// MayHaveOverwritten reports whether our last registration replaced an unseen change, or may have
-// replaced one because Nomad has not shown the result yet. Until Nomad has shown the result, and a
-// replaced change is restored, nothing else is registered over the job. After two of our
+// MayHaveOverwritten reports whether our last registration replaced an unseen change, or whether
+// this is unknown because Nomad has not shown the result yet. Until Nomad has shown the result, and
+// a replaced change is restored, nothing else is registered over the job. After two of our
 // registrations in a row, nobody could tell which of them replaced the author's change.
 func (g *memory) MayHaveOverwritten() bool { return g.unverified() || g.overwrote }
 
 // unverified reports whether Nomad has not shown the result of our last registration yet.
 func (g *memory) unverified() bool { return g.assumed != nil && g.assumed == g.Job }
 
-// verifyLater remembers the job as Nomad should have it after a registration,
-// until an event shows the real one.
+// verifyLater remembers the job as Nomad should have it after a registration, until an event shows
+// the job as Nomad has it.
 func (g *memory) verifyLater(job *api.Job) {
 	if g.assumed = job; *job.JobModifyIndex == *g.Job.JobModifyIndex { // nothing changed, so no event will come
 		g.assumed = nil
@@ -243,8 +246,8 @@ func (g *memory) PastKnown() bool {
 }
 
 // Quiet reports whether the gang needs no attention until an event. Most gangs are quiet most of
-// the time. A running gang is quiet if it runs as it should, the queue knows it and its record is
-// written. A waiting gang is quiet if the queue knows its request.
+// the time. A running gang is quiet if it runs as it should, the queue has it as a running gang,
+// and its record is written. A waiting gang is quiet if the queue has its present request.
 func (g *Lifecycle) Quiet(b Book) bool {
 	if g.Nomad == Waiting {
 		dead := g.Job.Status != nil && *g.Job.Status == "dead"
@@ -282,7 +285,7 @@ func (g *memory) Trouble() reason.Reason {
 // SetTrouble sets the last failure.
 func (g *memory) SetTrouble(why reason.Reason) { g.trouble = &why }
 
-// fail delays the next try: 2 s, 4 s, … 5 min.
+// fail counts a failure and delays the next try: by 2 s, 4 s, and so on up to 5 min.
 func (g *memory) fail(now time.Time, why reason.Reason) {
 	g.Tries++
 	g.RetryAt = now.Add(min(time.Second<<min(g.Tries, 10), 5*time.Minute))
@@ -302,9 +305,9 @@ func (g *known) addRunTime(r *Record, why reason.Reason, members int, w World) {
 	r.stop(w.Now(), why, w.Now().Sub(g.startedAt(w.Now())), g.slower(members))
 }
 
-// startedAt returns the time when the first member was placed. If the record counts the run up to a
-// later stop, startedAt returns the time of that stop, because the members may have kept running
-// while the gang was being stopped.
+// startedAt returns the time from which the present run counts: when the first member was placed
+// or, if the record already counts the run up to a later stop, the time of that stop. Members may
+// have kept running while the gang was being stopped.
 func (g *known) startedAt(now time.Time) time.Time {
 	at := now
 	for _, a := range g.Members {

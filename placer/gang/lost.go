@@ -15,8 +15,8 @@ import (
 )
 
 // WithLost returns the observation, changed to [Lost] if a gang of ours ended early and must start
-// again, as a whole or in part. A gang must start again if Nomad will not retry it, and either
-// members were stopped, or a member failed for a known cause and the job starts again as a whole
+// again, as a whole or in part. Nomad will not retry such a gang. Either members of the gang were
+// stopped, or a member failed for a known cause and the job starts again as a whole
 // ([Observed.startsAsAWhole]).
 func (st Observed) WithLost(w World) Observed {
 	if st.Nomad == Ended && st.lost(w) {
@@ -37,7 +37,7 @@ func (st Observed) lost(w World) bool {
 		return false // Nomad calls the job dead while stopped tasks are still ending, and these tasks can still succeed
 	}
 	if f := w.LastFailure(st.Job); f != nil && f.Cause != failure.Unknown && st.startsAsAWhole() {
-		return true // even if the gang must not be retried, because then the record says that it was given up
+		return true // even if the gang must not be retried, because its record then shows that the placer gave up
 	}
 	if !st.NeedsAll() {
 		return st.LeftOut
@@ -55,7 +55,7 @@ func (st Observed) startsAsAWhole() bool {
 }
 
 // didItsWork reports whether all members with GPUs have succeeded for the present version. Members
-// that had succeeded when a drain stopped them count as succeeded, and so do members whose version
+// that a drain stopped after they had succeeded count as succeeded, and so do members whose version
 // could not be read.
 func (st Observed) didItsWork(w World) bool {
 	done := map[string]int{} // by group
@@ -72,7 +72,7 @@ func (st Observed) didItsWork(w World) bool {
 
 // requeueLost requeues a lost gang. After more than maxInfraFailures failures of the infrastructure
 // the placer gives up; drains and other requests to stop members do not count. If the members do
-// not need each other and some have succeeded, Nomad places only the stopped ones again.
+// not need each other and some have succeeded, Nomad places only the stopped members again.
 func (g *Lifecycle) requeueLost(w World) ([]Effect, bool) {
 	if !g.GaveUp().IsZero() { // an earlier placer gave up, according to the record, which has just been read
 		return nothing()
@@ -83,7 +83,7 @@ func (g *Lifecycle) requeueLost(w World) ([]Effect, bool) {
 	why, infra, times := reason.Reason{Kind: reason.MembersStopped}, false, g.Record.InfraFailures
 	until := w.Now()
 	if f := w.LastFailure(g.Job); f != nil {
-		why, infra, until = reason.Unread(f.Reason), f.Cause == failure.Infrastructure, f.At // perhaps no placer has run since
+		why, infra, until = reason.Unread(f.Reason), f.Cause == failure.Infrastructure, f.At // the run ended with this failure, even if no placer has run since
 	}
 	if g.ranFor(steadyAfter, until) {
 		times = 0
@@ -100,7 +100,7 @@ func (g *Lifecycle) requeueLost(w World) ([]Effect, bool) {
 		r, said = &late, append(said, g.log(Warn, "giving up", "reason", late.GivenUp))
 	}
 	switch {
-	case !r.GivenUp.IsZero(): // Nomad calls the job dead for good
+	case !r.GivenUp.IsZero(): // the placer does nothing more for the job
 		return append(said, WriteRecord{*r}), false
 	case infra && r.CountedFor != *g.Job.JobModifyIndex:
 		lost := *g.Record
@@ -114,7 +114,7 @@ func (g *Lifecycle) requeueLost(w World) ([]Effect, bool) {
 
 // placeStopped asks Nomad to place the stopped members of a dead job again, at once, because
 // garbage collection deletes dead jobs. The members' GPUs can bring the tenant above its limit.
-// Then the tenant gets no other GPUs until it is below its limit again.
+// While the tenant is above its limit, it gets no other GPUs.
 func (g *memory) placeStopped(w World) ([]Effect, bool) {
 	if w.Now().Sub(g.evaluatedAt) < evaluateAgain {
 		return nothing()

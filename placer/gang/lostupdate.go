@@ -16,9 +16,10 @@ import (
 
 const (
 	// raceTime is the maximum time between the author's change and a registration of ours that
-	// replaced it. Usually milliseconds pass, on a busy server more.
+	// replaced it. Usually milliseconds pass between the two; on a busy server, it can be seconds.
 	raceTime = 5 * time.Second
-	// writeTime is the maximum time between Nomad's check of a registration and its write.
+	// writeTime is the maximum time between Nomad's check of a registration and its write of the
+	// job.
 	writeTime = time.Minute
 )
 
@@ -30,18 +31,20 @@ const (
 //	v     the request of base, with other pins or another gate than any earlier version
 //
 // Usually we rewrite the version right before ours. A person can also register the request of base
-// again, by reverting or starting the job. But then v equals an earlier version.
+// again, by reverting or starting the job. A version that a person registered in this way equals an
+// earlier version.
 //
 // Nomad sets the submit time of a version when it checks the registration, just before it writes
-// the version (seen on 1.11.3). If v was submitted before one of the versions that it follows, it
-// was written late, over that version. Then nobody reverted the job, even if v equals an earlier
-// version because two placers decided the same. If the times are further apart than writeTime,
-// somebody set Nomad's clock in between, and the times prove nothing.
+// the version (seen on 1.11.3). If v was submitted before a version with a lower number, Nomad
+// wrote v late, over that version. In this case nobody reverted the job, even if v equals an
+// earlier version because two placers made the same decision. If the two times are further apart
+// than writeTime, somebody set Nomad's clock in between, and the times prove nothing.
 //
 // If a deployment fails, Nomad itself can restore an earlier version (auto_revert), including its
-// submit time (seen on 1.11.3). No other two versions share a submit time. While Nomad restores a
-// version, it can drop the original, if the original is the oldest version. So v is also a restored
-// version if it is stable and was submitted before all versions with the same request.
+// submit time (seen on 1.11.3). Apart from a restored version and its original, no two versions
+// have the same submit time. While Nomad restores a version, it can drop the original, if the
+// original is the oldest version. So v is also a restored version if it is stable and was submitted
+// before all versions with the same request.
 //
 // If our registration brings back a purged job, the job looks like a new one, because Nomad keeps
 // no earlier version of it, and isLostUpdate does not notice. The placer that made the registration
@@ -117,7 +120,7 @@ func SpecText(job *api.Job) string {
 	if groups, ok := fields["TaskGroups"].([]any); ok {
 		for _, g := range groups {
 			if g, ok := g.(map[string]any); ok {
-				if s, ok := g["Scaling"].(map[string]any); ok { // the author sets the range; Nomad sets the rest
+				if s, ok := g["Scaling"].(map[string]any); ok { // the author sets the range; Nomad sets the other fields
 					g["Scaling"] = map[string]any{"Min": s["Min"], "Max": s["Max"]}
 				}
 				if elastic && g["Name"] == e.Group {
@@ -158,9 +161,9 @@ func bare(v any) any {
 
 // overwroteWith reports whether our registration replaced a change that we had not seen. Nomad
 // checks the enforced index before it writes, not while it writes (seen on 1.11.3). If somebody
-// stops, purges or edits the job in the milliseconds between, our registration restores the job.
-// The version's number shows this. Each registration increments the number by one, so a higher
-// number than expected means that there was another registration in between.
+// stops, purges or edits the job between the check and the write, our registration undoes this
+// change. The version's number shows this. Each registration increments the number by one, so a
+// higher number than expected means that there was another registration in between.
 func (g *Observed) overwroteWith(now *api.Job) bool {
 	if g.Job == nil || *g.Job.JobModifyIndex != *now.JobModifyIndex {
 		return false
@@ -179,8 +182,8 @@ func (g *memory) verify(versions map[uint64]*api.Job) {
 	}
 }
 
-// undo undoes a registration of ours that replaced a change by the job's author: it purges the job
-// again, stops it again, or restores the author's edit.
+// undo undoes a registration of ours that replaced a change by the job's author. undo purges the
+// job again, stops the job again, or restores the author's edit.
 func (g *Lifecycle) undo(w World) ([]Effect, bool) {
 	if !g.overwrote {
 		return nothing()
@@ -203,8 +206,8 @@ func (g *Lifecycle) undo(w World) ([]Effect, bool) {
 		return g.wrong(fmt.Errorf("version %d, which was replaced while the job was being placed: %w", *g.Job.Version-1, ErrNoVersion), w), false
 	case ours(lost) && !rewrite.Stopped(lost) && SpecText(rewrite.Author(lost)) == SpecText(rewrite.Author(g.Job)):
 		// Two placers registered the author's version, one after the other, so the author lost
-		// nothing. Restoring the first version would rerun members that have finished since (walk
-		// 30592).
+		// nothing. Restoring the first version would rerun members that have finished since (seen
+		// in random walk 30592).
 		g.overwrote = false
 		return nothing()
 	case cluster.Ended(lost) && rewrite.Stopped(lost):
@@ -227,8 +230,8 @@ func ours(job *api.Job) bool {
 }
 
 // mustLookBack reports whether a registration may have overwritten the author's change without this
-// placer's knowledge. This registration can be an earlier placer's, or one of this placer that it
-// did not recognize.
+// placer's knowledge. This registration can be an earlier placer's, or a registration of this
+// placer that this placer did not recognize.
 func (g *memory) mustLookBack() bool {
 	return !g.lookedBack && !g.overwrote && !g.unverified() && len(g.Pins.Groups) > 0 && *g.Job.Version >= 2 &&
 		(g.Record == nil || g.Record.JobModifyIndex != *g.Job.JobModifyIndex || g.Record.Unverified)
@@ -248,9 +251,8 @@ func (g *Lifecycle) findEarlierLostUpdate(World) ([]Effect, bool) {
 	return nothing()
 }
 
-// stopBeforeRevert returns the author's stop that our registration replaced, before
-// Nomad restored an earlier version (auto_revert); nil if none. Seen in walk
-// 8000063.
+// stopBeforeRevert returns the author's stop that our registration replaced, before Nomad restored
+// an earlier version (auto_revert); nil if there was none. Seen in random walk 8000063.
 func (g *Lifecycle) stopBeforeRevert() *api.Job {
 	vs, v := g.read.versions, *g.Job.Version
 	if v < 3 || vs[v] == nil || vs[v-2] == nil || !rewrite.Stopped(vs[v-2]) || !revertedByNomad(vs, v) || !isLostUpdate(vs, v-1) {

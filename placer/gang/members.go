@@ -14,8 +14,8 @@ import (
 )
 
 // NeedsAll reports whether the members need each other. Members of a batch job need each other
-// unless its author says otherwise. Members of a service need each other only if its author says
-// so.
+// unless its pal_on_failure is "member". Members of a service need each other only if its
+// pal_on_failure is "gang".
 func (st Observed) NeedsAll() bool {
 	h, err := rewrite.ParseHints(st.Job)
 	if *st.Job.Type == api.JobTypeService {
@@ -25,10 +25,11 @@ func (st Observed) NeedsAll() bool {
 }
 
 // runsInPart returns why the missing members do not start while the others keep running and nothing
-// can be done; "" otherwise. It returns a reason only if the members do not need each other. Other
-// GPUs in a service's pins would restart the whole service, and other nodes in a batch job's pins
-// would rerun its finished members. The reschedule block decides how often Nomad retries a failed
-// member. A service whose GPU pins never held the whole gang yields "", because it can be requeued.
+// can be done; "" otherwise. runsInPart returns a reason only if the members do not need each
+// other. New GPUs in the pins would restart the whole service, and new nodes in the pins would
+// rerun the finished members of a batch job. The reschedule block decides how often Nomad retries a
+// failed member. A service whose GPU pins never held the whole gang yields "", because it can be
+// requeued.
 func (g *Lifecycle) runsInPart(blocked *api.Evaluation) reason.Kind {
 	rest := reason.OthersRun
 	if g.Live == 0 {
@@ -52,10 +53,10 @@ func (g *Lifecycle) runsInPart(blocked *api.Evaluation) reason.Kind {
 }
 
 // someOver reports whether members of a batch job have succeeded for the present version, or have
-// failed and are not retried. If the job were registered again, Nomad would rerun them, whether or
-// not there is room, and against the reschedule limits (walk 693 with late writes). someOver reads
-// the current allocations. The blocked evaluation, nil if there is none, counts failed members that
-// wait for room.
+// failed and are not retried. If the job were registered again, Nomad would rerun these members,
+// even without room, and even if the reschedule limits forbid a retry (seen in random walk 693 with
+// late writes). someOver reads the current allocations. The blocked evaluation, nil if there is
+// none, counts failed members that wait for room.
 func (g *Lifecycle) someOver(blocked *api.Evaluation) bool {
 	if slices.ContainsFunc(g.read.allocs, func(a *cluster.Alloc) bool { return a.FinishedIn(g.Job) }) {
 		return true
@@ -79,9 +80,8 @@ func (g *known) halfThere(w World) bool {
 	return g.NeedsAll() && g.Record != nil && len(w.Holds(g.Key)) < g.Record.Decision.Demand
 }
 
-// extend adds nodes to class pins for the missing members. Only a group
-// constraint changes, so running members are left alone, unless the new members
-// need a higher class ceiling.
+// extend adds nodes to class pins for the missing members. Only a group constraint changes, so
+// Nomad does not touch running members, unless the new members need a higher class ceiling.
 func (g *Lifecycle) extend(w World) ([]Effect, bool) {
 	room, err := w.RoomForMissing(g)
 	if err != nil {

@@ -15,10 +15,10 @@ import (
 // A job's place in the queue is the time when its author first requested it.
 //
 // If the author registers a waiting job again, the job keeps its place, unless it now requests more
-// GPUs. Otherwise a small job could hold a place for a large one. Our own requeueing keeps the
-// place, too. If the author stops the job, the job loses its place, even if the author starts it
-// again. Otherwise a job that nobody wants could hold a place. Nomad keeps the versions of a job,
-// so a restarted agent computes the same place.
+// GPUs. Without this exception, a small job could hold a place for a large one. Our own requeueing
+// keeps the place, too. If the author stops the job, the job loses its place, even if the author
+// starts it again. If a stopped job kept its place, a job that nobody needs could hold a place.
+// Nomad keeps the versions of a job, so a restarted agent computes the same place.
 
 // position is the place in the queue of a waiting job without pins. The record
 // of a job with pins holds its place.
@@ -26,8 +26,7 @@ type position struct {
 	index uint64 // JobModifyIndex of the job for which it was computed
 	since time.Time
 	gpus  int
-	// record is the gang's record from before its author edited it after a
-	// requeue.
+	// record is the record that the gang had when its author edited the requeued job.
 	record *Record
 }
 
@@ -67,7 +66,7 @@ func (g *Lifecycle) findPosition(World) ([]Effect, bool) {
 			found.since, found.record = r.Submitted, r
 		}
 	}
-	// Nomad keeps only some versions; this placer may remember more.
+	// Nomad keeps only some versions, so this placer may remember an earlier time.
 	if first.cut && had.index != 0 && found.gpus <= had.gpus && had.since.Before(found.since) {
 		found.since, found.record = had.since, had.record
 	}
@@ -121,8 +120,9 @@ func firstAsked(job *api.Job, versions map[uint64]*api.Job) ask {
 	return ask{since: since}
 }
 
-// putBack reports whether a version is our restoration of an author's edit: the edit is two
-// versions older, and the version between is our start, which had replaced the edit.
+// putBack reports whether a version is our restoration of an author's edit. The edit is two
+// versions older than the restoration. The version between them is our start, which had replaced
+// the edit.
 func putBack(versions map[uint64]*api.Job, v uint64) bool {
 	if v < 3 || versions[v] == nil || versions[v-1] == nil || versions[v-2] == nil || versions[v-3] == nil {
 		return false
@@ -136,8 +136,8 @@ func putBack(versions map[uint64]*api.Job, v uint64) bool {
 }
 
 // askedAgain returns when the author of a job with pins requested it again, by starting it after a
-// stop, or by scaling it up (nomad job scale) while it waited again. It returns zero if no version
-// since the author's last one without pins shows such a request.
+// stop, or by scaling it up (nomad job scale) while it waited again. askedAgain returns zero if no
+// version since the author's last one without pins shows such a request.
 func askedAgain(job *api.Job, versions map[uint64]*api.Job) time.Time {
 	now := job
 	for v := *job.Version; v > 0 && ours(now); v-- {
@@ -168,8 +168,8 @@ func askedBeforePins(job *api.Job, versions map[uint64]*api.Job) ask {
 	return asked
 }
 
-// mendedAt returns when the author edited the job while it waited again, and kept our gate and pins, as
-// an edit in Nomad's UI does; zero if there was no such edit.
+// mendedAt returns when the author edited the job while it waited again and kept our gate and pins,
+// as an edit in Nomad's UI does. mendedAt returns zero if there was no such edit.
 func mendedAt(job *api.Job, versions map[uint64]*api.Job) time.Time {
 	now := job
 	for v := *job.Version; v > 0; v-- {

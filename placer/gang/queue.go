@@ -43,7 +43,7 @@ func (g *known) QueueJob(restart time.Duration) queue.Job {
 		Priority: g.priority(), Submitted: QueueTime(g.AsksSince()), Estimate: h.Duration, Limit: rewrite.Limit(g.Job),
 		Preemptible: h.Preempt && !g.Misplaced, Migratable: h.Migrate && !g.Misplaced,
 		Attained: attained, Done: done, Waited: waited, RestartCost: restart, Checkpoint: h.Checkpoint, LocalityWait: h.Wait,
-		// Services and spread gangs do not wait for locality unless told to.
+		// Services and spread gangs wait for locality only if their hints set a wait.
 		Anywhere: h.Wait == 0 && (*g.Job.Type != api.JobTypeBatch || spreads(g.Request.Gang)),
 		Deadline: g.deadline(), Array: g.array(), ArrayParallel: h.Parallel, Endless: *g.Job.Type == api.JobTypeService,
 	}
@@ -72,8 +72,8 @@ func spreads(g pal.Gang) bool {
 	return slices.ContainsFunc(g.MemberSets, func(s pal.MemberSet) bool { return len(s.Spreads) > 0 })
 }
 
-// Submitted returns the time when the author registered the job. Our own registrations, which leave
-// pins, do not count.
+// Submitted returns the time when the author registered the job. Our own registrations, after which
+// the job has pins, do not count.
 func (g *known) Submitted() time.Time {
 	if g.Record != nil && len(g.Pins.Groups) > 0 {
 		return g.Record.Submitted
@@ -126,7 +126,7 @@ func (g *Lifecycle) leaveQueue(_ Event, w World) []Effect {
 	return append(g.hasStopped(w), g.dequeue()...)
 }
 
-// dequeue removes the gang from the queue if the queue knows it.
+// dequeue removes the gang from the queue if it is in the queue.
 func (g *memory) dequeue() []Effect {
 	g.edited = false
 	if !g.Queued {
@@ -154,8 +154,8 @@ func (g *Lifecycle) waitInQueue(e Event, w World) []Effect {
 	case !g.Queued:
 		out = append(out, g.enqueue(w))
 	case g.Placed:
-		// The queue is told only when the gang's GPUs are free in the view. Otherwise the queue
-		// would find that the gang's successor does not fit, and would stop another gang for the
+		// Tell the queue only when the gang's GPUs are free in the view. Otherwise the queue would
+		// find that the gang's successor does not fit, and would stop another gang for the
 		// successor.
 		if g.dying(w) || len(w.Holds(g.Key)) > 0 {
 			return out // changes by the gang's author are applied afterwards
@@ -172,10 +172,10 @@ func (g *Lifecycle) waitInQueue(e Event, w World) []Effect {
 	return out
 }
 
-// restored tells the queue about a gang that the queue does not know, with the gang's present
-// members. It returns nothing if the gang has none. ends means that an earlier placer has stopped
-// the gang, so its GPUs will be free soon. Without ends, the queue would stop another gang for the
-// same successor.
+// restored puts a gang that is not in the queue into it, as a running gang with its present
+// members. restored returns nothing if the gang has no members. ends means that an earlier placer
+// has stopped the gang, so its GPUs will be free soon. Without ends, the queue would stop another
+// gang for the same successor.
 func (g *memory) restored(ends bool, w World) []Effect {
 	j, at := g.asItRuns(w)
 	if len(at.Members) == 0 {
@@ -186,7 +186,7 @@ func (g *memory) restored(ends bool, w World) []Effect {
 }
 
 // asItRuns returns the job in the queue's form, with its running members and their placement. The
-// author may have requested other members since they started.
+// author may have requested other members since these members started.
 func (g *known) asItRuns(w World) (queue.Job, pal.Placement) {
 	at := w.Running(g.Request, w.Holds(g.Key))
 	j := g.QueueJob(w.RestartCost())
@@ -209,7 +209,7 @@ func (g *memory) enqueue(w World) Effect {
 	return Enqueue{Job: g.QueueJob(w.RestartCost()), Since: g.WaitsSince()}
 }
 
-// staysInQueue handles a gang about which the queue knows everything, because the gang runs as
+// staysInQueue handles a gang that the queue has with its current state, because the gang runs as
 // before or is being stopped.
 func (g *memory) staysInQueue(Event, World) []Effect {
 	if g.Refused != nil {
@@ -218,13 +218,13 @@ func (g *memory) staysInQueue(Event, World) []Effect {
 	return g.settle()
 }
 
-// runInQueue makes sure that the queue knows the running gang.
+// runInQueue makes sure that the queue has the gang as a running one.
 func (g *memory) runInQueue(_ Event, w World) []Effect {
 	if g.Refused != nil {
 		return g.dequeue()
 	}
 	var out []Effect
-	if g.edited { // the queue does not know what its author requests now
+	if g.edited { // the queue still has the earlier request
 		out = g.dequeue()
 	}
 	switch {
@@ -237,8 +237,8 @@ func (g *memory) runInQueue(_ Event, w World) []Effect {
 	return append(out, g.settle()...)
 }
 
-// runsOnInQueue makes sure that the queue knows a running gang, with its present members, when its
-// author requests something else.
+// runsOnInQueue makes sure that the queue has a running gang with its present members, although its
+// author now requests something else.
 func (g *Lifecycle) runsOnInQueue(e Event, w World) []Effect {
 	if !g.Queued && g.Refused == nil && g.stop == nil {
 		if es := g.restored(false, w); es != nil {
@@ -248,7 +248,7 @@ func (g *Lifecycle) runsOnInQueue(e Event, w World) []Effect {
 	return g.staysInQueue(e, w)
 }
 
-// settle tells the queue that some members have succeeded.
+// settle tells the queue to keep the gang's place and size if some members have succeeded.
 func (g *memory) settle() []Effect {
 	if !g.Queued || g.Have <= g.Live {
 		return nil
@@ -276,7 +276,7 @@ func (g *known) deadline() time.Duration {
 	return QueueTime(at)
 }
 
-// array returns the parameterized or periodic job that made this one; "" if none.
+// array returns the parameterized or periodic job that made this job; "" if no job made it.
 func (g *Observed) array() string {
 	if !cluster.Child(g.Job) {
 		return ""

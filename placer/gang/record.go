@@ -28,13 +28,13 @@ type Record struct {
 	// Restarted is the time when Nomad restarted all members, for example after the author had
 	// scaled the job to zero for a while.
 	Restarted time.Time `json:"restarted,omitzero"`
-	// JobModifyIndex is that of the job's version that the record describes.
+	// JobModifyIndex is the JobModifyIndex of the version that the record describes.
 	JobModifyIndex uint64 `json:"job_modify_index"`
 	// Index is the ModifyIndex of the variable that the record was read from; 0
 	// if it was not read.
 	Index uint64 `json:"-"`
-	// Unverified: when the record was written, our last registration had replaced a change by the
-	// author that was not restored yet, or Nomad had not shown yet whether it had.
+	// Unverified is set if, when the record was written, it was unknown whether our last
+	// registration had replaced a change by the author, or such a change was not restored yet.
 	Unverified bool         `json:"unverified,omitempty"`
 	Mode       rewrite.Mode `json:"mode"`
 	// Decision.Chosen is what the gang got. Predicted is the original choice, if the pins let Nomad
@@ -44,12 +44,11 @@ type Record struct {
 	// UserFailures counts the gang's own failures. GivenUp is why the gang is not retried.
 	UserFailures int           `json:"user_failures,omitempty"`
 	GivenUp      reason.Reason `json:"given_up,omitzero"`
-	// InfraFailures counts how often the infrastructure failed the gang and it
-	// was retried.
+	// InfraFailures counts how often the gang was retried after a failure of the infrastructure.
 	InfraFailures int `json:"infra_failures,omitempty"`
-	// CountedFor is the JobModifyIndex of the start whose failure is counted
-	// above. Each start counts once, even if the placer crashes before it has
-	// stopped the rest of the gang.
+	// CountedFor is the JobModifyIndex of the start whose failure UserFailures or InfraFailures
+	// counts. Each start counts once, even if the placer crashes before it has stopped the rest of
+	// the gang.
 	CountedFor uint64 `json:"counted_for,omitempty"`
 	// Attained is how long the gang ran before it was last stopped or resized; Done is the work
 	// done in that time, as run time at cost 1. Waited is how long the gang waited in all before
@@ -61,9 +60,9 @@ type Record struct {
 	// StoppedWhy is why the gang was stopped.
 	StoppedWhy reason.Reason `json:"stopped_why,omitzero"`
 	// StoppedFor is the job (namespace/id) for which the gang made room, if it is in the same
-	// namespace. Readers of the record may not be allowed to know of other jobs.
+	// namespace. Some readers of the record must not see jobs of other namespaces.
 	StoppedFor string `json:"stopped_for,omitempty"`
-	// Note says what else happened.
+	// Note is additional information about the decision.
 	Note Note `json:"note,omitempty"`
 	// MembersOmitted counts members that do not fit into the record's size
 	// limit.
@@ -81,8 +80,8 @@ const (
 	NoteReadBack Note = "the placer restarted before it recorded the decision: the GPUs were read back from Nomad, the alternatives are lost"
 )
 
-// stop records that the gang was stopped, why, how long it ran, and how much
-// slower than with all its members.
+// stop records that the gang was stopped, why, how long it ran, and how many times slower it was
+// than with all its members.
 func (r *Record) stop(now time.Time, why reason.Reason, ran time.Duration, slower float64) {
 	cost := slower
 	if c := r.Decision.Chosen; c != nil && c.Cost > 0 {
@@ -95,7 +94,7 @@ func (r *Record) stop(now time.Time, why reason.Reason, ran time.Duration, slowe
 // startsAgain records that the job has started again for an unrecorded reason, so the decision in
 // the record no longer applies. Run time, wait time and failures keep counting.
 func (r *Record) startsAgain(job *api.Job) {
-	switch at := time.Unix(0, *job.SubmitTime); { // as NewRecord counts
+	switch at := time.Unix(0, *job.SubmitTime); { // count the wait as NewRecord does
 	case r.Attained > 0 && !r.Stopped.IsZero():
 		r.Waited += max(0, at.Sub(r.Stopped))
 	case r.Attained == 0 && r.Ready.IsZero():
@@ -106,8 +105,8 @@ func (r *Record) startsAgain(job *api.Job) {
 	r.StoppedWhy, r.StoppedFor, r.Note = reason.Reason{}, "", ""
 }
 
-// chose reports whether the chosen GPUs are those of the pins. It returns true if the record does
-// not show this, because the record has no choice or members were omitted for size.
+// chose reports whether the GPUs that the record names as chosen are those of the pins. chose also
+// returns true if the record has no choice, or omits members to keep its size limit.
 func (r *Record) chose(pins rewrite.Pins) bool {
 	c := r.Decision.Chosen
 	if c == nil || r.MembersOmitted > 0 {
@@ -117,7 +116,7 @@ func (r *Record) chose(pins rewrite.Pins) bool {
 }
 
 // Got records which GPUs the gang got, because its pins can allow other GPUs than the chosen ones.
-// The prediction for the chosen ones is kept. If the gang has fewer GPUs than the record, the
+// Got keeps the prediction for the chosen GPUs. If the gang has fewer GPUs than the record, the
 // missing GPUs belonged to finished members, and nothing changes. If the record has more GPUs than
 // the gang requested, some of these belonged to members that were ending.
 func (r *Record) Got(is *pal.Choice) {
@@ -131,8 +130,8 @@ func (r *Record) Got(is *pal.Choice) {
 	}
 }
 
-// Resized records that the gang is complete with another number of GPUs than it was given, because
-// its author changed its size. The earlier search and prediction no longer apply.
+// Resized records that the gang is complete with another number of GPUs than the placer gave it,
+// because its author changed its size. The earlier search and prediction no longer apply.
 func (r *Record) Resized(is *pal.Choice) {
 	d := &r.Decision
 	if n := len(is.GPUIDs()); n != d.Demand {
@@ -150,7 +149,7 @@ func among(is, of *pal.Choice) bool {
 }
 
 // Pinned returns the GPUs that the placer gave the job, according to the record; nil if the record
-// does not show them. If members were omitted for size, it trusts the pins, provided that the
+// does not show them. If members were omitted for size, Pinned trusts the pins, provided that the
 // record describes this version of the job and the numbers match.
 func (r *Record) Pinned(job *api.Job, pins rewrite.Pins) []string {
 	c := r.Decision.Chosen

@@ -14,10 +14,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// askAgain gates a complete gang whose author wants more members (nomad job scale, which keeps the
-// pins). The gang keeps running until all members fit, as if the author had registered the jobspec
-// with the new count. If the gang was smaller for a while, other jobs may hold GPUs that its pins
-// still name.
+// askAgain gates a complete gang whose author requests more members (nomad job scale, which keeps
+// the pins). The gang keeps running until all members fit, as if the author had registered the
+// jobspec with the new count. If the gang was smaller for a while, other jobs may hold GPUs that
+// its pins still name.
 func (g *Lifecycle) askAgain(w World) ([]Effect, bool) {
 	if g.stop != nil || g.Pins.Mode != rewrite.ModeGPU || g.Have == 0 || g.Live != g.Have {
 		return nothing()
@@ -33,8 +33,9 @@ func (g *Lifecycle) askAgain(w World) ([]Effect, bool) {
 	return []Effect{g.log(Info, "the author requests more members than the pins have GPUs for"), Register{Why: ToAsk, Job: rewrite.Gate(rewrite.Author(g.Job))}}, false
 }
 
-// runsOn reports whether the same members run as before the last registration: since then, no
-// member was placed, failed, or ended for an unknown version (walk 21853).
+// runsOn reports whether the same members run as before the last registration. runsOn returns false
+// if, since this registration, a member was placed, failed, or ended for an unknown version (seen
+// in random walk 21853).
 func (g *Observed) runsOn(w World) bool {
 	return !slices.ContainsFunc(w.Allocs(g.Key), func(a *cluster.Alloc) bool {
 		return a.PlacedFor(g.Job) || a.Failed() && a.ModifyIndex > *g.Job.JobModifyIndex || a.FinishedUnheard(g.Job)
@@ -146,14 +147,15 @@ func (g *Lifecycle) restorePins(w World) ([]Effect, bool) {
 	if !pinned {
 		return []Effect{g.log(Info, "the job got a gate while it runs without pins: leaving the job to Nomad"), Register{Why: ToGoOn, Job: rewrite.Open(g.Job)}}, false
 	}
-	// If a member has ended, its successor and restarted members may get each
-	// other's GPUs (walk 584).
+	// If a member has ended, its successor and restarted members may get each other's GPUs (seen in
+	// random walk 584).
 	oneByOne := g.lacksOneByOne(had, pins, w)
 	mixed := *g.Job.Type == api.JobTypeBatch && g.Live < g.Want && SpecText(rewrite.Author(had)) != SpecText(rewrite.Author(g.Job)) && !oneByOne
 	// If the old version forbids a member's node, too, for example because a node attribute
 	// changed, the member stays.
 	forbidden := w.Forbids(g.Job, g.Members) && !w.Forbids(had, g.Members)
-	// Other jobs may hold the GPUs of succeeded members that the author runs again (walk 10005539).
+	// Other jobs may hold the GPUs of succeeded members that the author runs again (seen in random
+	// walk 10005539).
 	gone := pins.Mode == rewrite.ModeGPU && w.OthersHold(g.Key, pins.GPUs())
 	same := SameRequests(had, g.Job) && (pins.Mode != rewrite.ModeGPU || roomFor(had, pins) >= g.Want) || oneByOne
 	if same && fitsRange(g.Job, pins) && !mixed && !forbidden && !gone {
@@ -191,7 +193,7 @@ func (g *Lifecycle) change(e Event, w World) []Effect {
 		return nil
 	}
 	g.asks, g.read.room = false, &room
-	// From here on, the queue counts the new request, so other jobs can use the quota that the
+	// From now on, the queue counts the new request, so other jobs can use the quota that the
 	// change frees.
 	g.edited = true
 	es := g.runInQueue(nil, w)
@@ -247,7 +249,7 @@ func SameRequests(a, b *api.Job) bool {
 	return slices.Equal(requests(a, members), requests(b, members))
 }
 
-// sameMembers reports whether each member requests the same in two versions.
+// sameMembers reports whether each member requests the same GPUs in two versions.
 func sameMembers(a, b *api.Job) bool {
 	anyNumber := func(*api.Job, *api.TaskGroup) string { return "" }
 	return slices.Equal(requests(a, anyNumber), requests(b, anyNumber))

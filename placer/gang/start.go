@@ -23,7 +23,7 @@ import (
 // tried again later (notStarted). As long as Nomad may still write the job, package model reserves
 // the start's GPUs. A start that succeeded late shows in the job's pins (cameAbout).
 
-// commit registers the job with its pins. It first asks Nomad for a dry run if the job requests
+// commit registers the job with its pins. commit first asks Nomad for a dry run if the job requests
 // something that only Nomad can check, or after a failure.
 func (g *memory) commit(e Event, w World) []Effect {
 	if g.finishUnknown(w) {
@@ -73,14 +73,14 @@ func (g *memory) requeue() Effect {
 	return QueueRequeued{}
 }
 
-// refuseStart answers a start in a state in which the gang cannot start: it
-// gives the GPUs back and tells the queue.
+// refuseStart answers a start in a state in which the gang cannot start: it frees the start's GPUs,
+// and tells the queue that the start failed.
 func (g *memory) refuseStart(e Event, _ World) []Effect {
 	return []Effect{Release{g.Request.Gang, e.(Start).Placement}, g.requeue()}
 }
 
 // cameAbout records a start that succeeded although its registration was not answered. The start
-// succeeded if the job now has its pins. Two decisions rarely choose the same GPUs; if they do, it
+// succeeded if the job now has its pins. If two decisions chose the same GPUs, which is rare, it
 // does not matter which start succeeded. ours reports whether a start by a placer changed the job.
 func (g *memory) cameAbout(o Observation, b Book) (out []Effect, ours bool) {
 	if g.Job == nil || o.BroughtBack || o.Nomad != Starting && o.Nomad != Running {
@@ -90,7 +90,7 @@ func (g *memory) cameAbout(o Observation, b Book) (out []Effect, ours bool) {
 	i := slices.IndexFunc(all, func(s Start) bool {
 		return slices.Equal(s.Pins.GPUs(), o.Pins.GPUs()) && slices.Equal(s.Pins.Nodes(), o.Pins.Nodes())
 	})
-	if i < 0 { // if one of ours is unanswered, another placer's start came first
+	if i < 0 { // if a start of this placer is unanswered, another placer's start came first
 		return nil, len(all) > 0
 	}
 	s := all[i]
@@ -112,8 +112,8 @@ type DryRunRefusal struct {
 	// Unfit are the names of nodes that Nomad finds unfit even for one member, and that the
 	// placer counted as fit; empty if unknown.
 	Unfit []string
-	// Never lists what keeps the groups off every node, according to a dry run without our pins;
-	// empty if the gang may only have to wait.
+	// Never lists why no node can take the groups, according to a dry run without our pins; empty
+	// if the gang may only have to wait.
 	Never []request.Obstacle
 }
 
@@ -155,7 +155,7 @@ type Never struct {
 const neverAgain = 5 * time.Minute
 
 // couldNever reports whether no node can take the gang, as far as is known. If the reason may have
-// changed, it clears Never, and the gang is tried at once.
+// changed, couldNever clears Never, and the gang is tried at once.
 func (g *memory) couldNever(w World) bool {
 	switch n := g.Never; {
 	case n == nil:

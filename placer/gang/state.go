@@ -39,19 +39,19 @@ var meanings = map[State]string{
 	Committing:    "The placer has sent the registration with pins, and Nomad has not answered yet.",
 	Starting:      "The job has pins; not all members run yet.",
 	Running:       "The job has pins; all members run or are complete.",
-	Stopping:      "The job has gate and pins, and members run: the placer is stopping the gang to make room for another gang, to move it, or to requeue it.",
-	Completing:    "The stopped members are ending; their GPUs come free together. Then a gang that moves starts on its new GPUs.",
+	Stopping:      "The job has the gate and pins, and members still run, because the placer is stopping the gang. The placer stops a gang to make room for another gang, to move the gang, or to requeue it.",
+	Completing:    "The placer has told the members to stop, and they are ending. Their GPUs become free together. If the gang is being moved, it then starts on its new GPUs.",
 	Resubmitted:   "The author registered the job again, with the gate, while the gang was running.",
 	Lost:          "The gang ended before its members had finished. It is requeued, or Nomad places the missing members again.",
-	Failed:        "The placer has given the gang up after repeated failures of its members or of the infrastructure.",
+	Failed:        "The placer has given up on the gang after repeated failures of its members or of the infrastructure.",
 	Rejected:      "The placer cannot serve the job as it is written, and does nothing for it until its author changes it.",
-	Unschedulable: "The gang waits, but this cluster could not run it even if nothing else ran. It blocks no other gang. The queue finds this out; the state machine treats the gang as waiting.",
+	Unschedulable: "The gang waits, but this cluster could not run it even if nothing else ran. It blocks no other gang. The queue finds out that a gang is unschedulable. For the state machine, such a gang is waiting.",
 	Native:        "Nomad alone places the job, because it has no gate, or because a node satisfies its gate.",
-	Template:      "The job is parameterized or periodic; the placer places its runs.",
+	Template:      "The job is parameterized or periodic. The placer places the jobs that Nomad creates from it.",
 	// After a node was disconnected, Nomad can call a job pending although all its members have
 	// succeeded. The job stays pending until an evaluation of type max-disconnect-timeout is due
 	// (seen on 1.11.3).
-	Ended: "The job is complete, failed or stopped; explain says which.",
+	Ended: "The job is complete, failed or stopped; `nomad-pal explain` shows which.",
 }
 
 // Meaning describes the state.
@@ -66,8 +66,8 @@ func States() []State {
 func (s State) Ours() bool { return s != Native && s != Template && s != Ended }
 
 // State returns the gang's state: what Nomad shows, refined by what the placer remembers. A placer
-// that has just started knows only what Nomad shows, so a gang that is completing or committing
-// looks as if it waited. The gang's GPUs count as allocated as long as its members live.
+// that has just started has only what Nomad shows, so a gang that is completing or committing looks
+// as if it waited. The gang's GPUs count as allocated as long as its members live.
 func (g *Lifecycle) State(b Book) State {
 	_, committing := g.pending.(Commit)
 	switch {
@@ -93,39 +93,40 @@ type Observed struct {
 	Key cluster.JobKey
 	Job *api.Job
 	// Nomad is the state according to Nomad: one of [Waiting], [Starting], [Running], [Stopping],
-	// [Resubmitted], [Lost], [Native], [Template] and [Ended]; [Rejected] for a job that is set
-	// aside. [Lifecycle.State] refines it.
+	// [Resubmitted], [Lost], [Native], [Template] and [Ended]. The state of a job that is set aside
+	// is [Rejected]. [Lifecycle.State] refines it.
 	Nomad State
 	Pins  rewrite.Pins
 	// Members are live and meant to keep running. Members does not include members left behind on a
 	// disconnected node ([cluster.Alloc.LeftBehind]), because nobody waits for their end. If only
 	// some groups have a gate, Members has no members of the other groups.
 	Members []*cluster.Alloc
-	// Want counts the job's members with GPUs. Of these, Have counts those that run or have
-	// succeeded, and Live those that run.
+	// Want counts the job's members with GPUs. Have counts the members with GPUs that run or have
+	// succeeded. Live counts the members with GPUs that run.
 	Want, Have, Live int
-	// Misplaced: a member runs on a GPU or node that the pins do not name, or on fewer GPUs than it
-	// requested (Nomad before 1.11.1, hashicorp/nomad#18364). Misplaced is also set if a member
-	// still runs where the pins of an earlier version had put it. Nomad has not replaced such a
-	// member yet, because a service's deployment is active, or because there is no room for the
-	// version that its author reverted to.
+	// Misplaced is set if a member runs on a GPU or node that the pins do not name, or on fewer
+	// GPUs than it requested (Nomad before 1.11.1, hashicorp/nomad#18364). Misplaced is also set if
+	// a member still runs where the pins of an earlier version had put it. Nomad has not replaced
+	// such a member yet, because a service's deployment is active, or because there is no room for
+	// the version that its author reverted to.
 	Misplaced bool
-	// LeftOut: Nomad has stopped a member of a batch job without a replacement; see [leftOut].
-	// LeftOutBeside is the same for groups without GPUs.
+	// LeftOut is set if Nomad has stopped a member of a batch job without a replacement; see
+	// [leftOut]. LeftOutBeside is the same for groups without GPUs.
 	LeftOut, LeftOutBeside bool
-	// CutShort: a service lacks a member that was killed by its client and not replaced by Nomad,
-	// because the node was purged and registered again before Nomad evaluated the job (seen on
-	// 1.11.3).
+	// CutShort is set if a service lacks a member that was killed by its client and not replaced by
+	// Nomad, because the node was purged and registered again before Nomad evaluated the job (seen
+	// on 1.11.3).
 	CutShort bool
 }
 
-// Observe reads what Nomad shows of a job: it counts the job's allocations and reads gate and pins.
-// Observe reports a lost gang as [Ended]; [Observed.WithLost] tells the two states apart.
+// Observe reads what Nomad shows of a job. It counts the job's allocations, and reads the gate and
+// the pins. Observe reports a lost gang as [Ended]; [Observed.WithLost] distinguishes the two
+// states.
 func Observe(s *cluster.State, job *api.Job) Observed {
 	st := Observed{Key: cluster.KeyOf(job), Job: job}
 	pins, pinned := rewrite.Pinned(job)
 	st.Pins = pins
-	names, wanted, live := map[string][]string{}, gpusPerMember(job), false // names are those of allocations, by group
+	names, wanted, live := map[string][]string{}, gpusPerMember(job), false // names are the names of allocations, by group
 	gated, past, placed := rewrite.Gated(job), false, false
 	open, as := rewrite.OpenGroups(job), s.AllocsOf(st.Key)
 	for _, a := range as {
@@ -199,7 +200,7 @@ func misplaced(a *cluster.Alloc, mode rewrite.Mode, gp rewrite.GroupPins, wanted
 		return !slices.Contains(gp.Nodes, a.Node)
 	}
 	return slices.ContainsFunc(a.GPUs, func(id string) bool {
-		_, found := slices.BinarySearch(gp.GPUs, id) // the placer sorts the GPUs, authors may not
+		_, found := slices.BinarySearch(gp.GPUs, id) // the placer sorts the GPUs, but pins that an author wrote may be unsorted
 		return !found && !slices.Contains(gp.GPUs, id)
 	})
 }
@@ -213,8 +214,8 @@ func distinct(names []string) int {
 
 // stopped returns the members of a batch job that were stopped and that Nomad neither replaces nor
 // reports as unplaceable. After a drain Nomad replaces them only by chance, when it evaluates the
-// job for another reason. stopped omits members that the author no longer wants, or that failed and
-// are not retried.
+// job for another reason. stopped omits members that the author no longer requests, and failed
+// members that Nomad does not retry.
 func stopped(job *api.Job, as []*cluster.Alloc) (out []*cluster.Alloc) {
 	is := func(a *cluster.Alloc) bool {
 		return !a.Live() && a.Desired == api.AllocDesiredStatusStop && a.Next == "" && a.ModifyIndex > *job.JobModifyIndex
@@ -259,15 +260,15 @@ func gpusPerMember(job *api.Job) map[string]int {
 
 // state derives the state from the job's constraints and members.
 //
-// pastGate: Nomad has placed a member in spite of the gate. If the job also has pins, such a member
-// counts only if an operator has opened the gate. Otherwise Nomad was about to place the member
-// when the gate was registered, and the member must be stopped.
+// pastGate is set if Nomad has placed a member in spite of the gate. If the job also has pins, such
+// a member counts only if an operator has opened the gate. Otherwise Nomad was about to place the
+// member when the gate was registered, and the member must be stopped.
 //
-// dropped: no member of this gated version was placed that is meant to run, so the job cannot have
-// ended. Nomad calls the job dead anyway if Nomad dropped the blocked evaluation. Nomad drops it
-// when the members of a batch job are drained. Nomad also drops it for a service whose deployment
-// waits for promotion, when members that were placed just as the gate was registered are stopped. A
-// service that is [Observed.CutShort] has not ended either.
+// dropped is set if Nomad has placed no member of this gated version that is meant to run, so the
+// job cannot have ended. Nomad calls the job dead anyway if Nomad dropped the blocked evaluation.
+// Nomad drops it when the members of a batch job are drained. Nomad also drops it for a service
+// whose deployment waits for promotion, when members that were placed just as the gate was
+// registered are stopped. A service that is [Observed.CutShort] has not ended either.
 func (st *Observed) state(pinned, gated, pastGate, dropped bool) State {
 	switch {
 	case cluster.Ended(st.Job) && !dropped:

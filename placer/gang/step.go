@@ -41,8 +41,8 @@ func (g *Lifecycle) Step(e Event, w World) []Effect {
 	return todo
 }
 
-// vouch notes in a record whether its registration was verified. If not, the next placer checks the
-// registration (walk 8502027).
+// vouch notes in a record whether the job's last registration is verified. If the registration is
+// not verified, the next placer checks it (seen in random walk 8502027).
 func (g *memory) vouch(e Effect) Effect {
 	switch e := e.(type) {
 	case SaveRecord:
@@ -64,9 +64,9 @@ func ignore(*Lifecycle, Event, World) []Effect { return nil }
 // observe applies what Nomad shows. A gang that is not, or no longer, ours
 // leaves the queue.
 //
-// A new JobModifyIndex means that somebody registered the job: we did, if an unanswered start
-// succeeded, else its author. The gang then forgets the earlier version, above all the delay after
-// failures, because the author may have fixed the cause.
+// A new JobModifyIndex means that somebody registered the job. If an unanswered start has
+// succeeded, we registered the job; otherwise its author did. The gang then forgets the earlier
+// version, above all the delay after failures, because the author may have fixed the cause.
 func (g *Lifecycle) observe(e Event, w World) []Effect {
 	o, now := e.(Observation), w.Now()
 	changed := g.Job == nil || *g.Job.JobModifyIndex != *o.Job.JobModifyIndex
@@ -85,8 +85,8 @@ func (g *Lifecycle) observe(e Event, w World) []Effect {
 		g.RetryAt = time.Time{} // the delay of an earlier retry does not apply
 	}
 	// The author registered the job again meanwhile. Without a gate Nomad keeps its members running
-	// or reruns them, even if they were told to stop. Behind the author's gate they keep running if
-	// they were not told to stop yet.
+	// or reruns them, even members that were told to stop. Behind the author's gate, members keep
+	// running if they were not told to stop yet.
 	runsOn := o.Nomad == Starting || o.Nomad == Running || (o.Nomad == Resubmitted && g.stop != nil && !g.stop.requested)
 	if changed && g.stop != nil && g.stop.gated && runsOn {
 		g.stop, g.Held = nil, nil
@@ -136,9 +136,9 @@ func (g *Lifecycle) reconcile(e Event, w World) []Effect {
 	return g.doDuties(w)
 }
 
-// doDuties does whatever is due. After every answer it begins again with the first duty. Each duty
-// checks what was read, so finished duties do nothing, and no duty has to remember where it was
-// interrupted.
+// doDuties does whatever is due. After every answer, doDuties begins again with the first duty.
+// Each duty checks what was read, so finished duties do nothing, and no duty has to remember where
+// it was interrupted.
 func (g *Lifecycle) doDuties(w World) []Effect {
 	if g.Nomad == Rejected { // the job is set aside and not examined
 		return nil
@@ -282,7 +282,7 @@ func (g *Lifecycle) failed(f Failure, w World) []Effect {
 }
 
 // putOff handles an effect that was not tried: the cycle ran out of time, or a rate limit applies.
-// This is no failure of the effect.
+// To put off an effect is no failure of the effect.
 func (g *Lifecycle) putOff(n NotNow) []Effect {
 	if c, ok := n.Of.(Commit); ok {
 		return []Effect{Release{g.Request.Gang, c.Placement}, g.requeue()}
@@ -297,8 +297,8 @@ func (g *Lifecycle) wrong(err error, w World) []Effect {
 
 func (g *memory) log(l Level, text string, args ...any) Effect { return Log{l, text, args} }
 
-// RegisteredJob returns the job as Nomad has it after job was registered over was. job can be an
-// earlier version.
+// RegisteredJob returns the job as Nomad has it after a registration of job replaced the version
+// was. job can be an earlier version of the same job.
 func RegisteredJob(job, was *api.Job, index uint64, now time.Time) *api.Job {
 	if *was.JobModifyIndex == index {
 		return was // nothing changed

@@ -19,16 +19,17 @@ import (
 
 // How a gang is stopped, to make room, to move or to be requeued. The gang's record is written
 // ([WriteRecord]), the gate is registered, the members are told to stop, and all members end
-// ([Lifecycle.hasStopped]). Until its stop is complete, the gang holds all its GPUs (Held), also
-// those of members that have ended, because the queue waits for all of these GPUs together.
+// ([Lifecycle.hasStopped]). Until its stop is complete, the gang holds all its GPUs (Held),
+// including the GPUs of members that have ended, because the queue waits for all of these GPUs
+// together.
 //
 // If a node goes down before the gang has stopped, Nomad reports the members on this node as lost.
 // Lost members no longer count as dying, so the gang has stopped as if they had ended. The ledger
 // gives nobody the GPUs of a node that is down. So the claim of the gang that was to get these GPUs
-// lapses once the other members have ended, and the queue decides again. Until then the claiming
-// gang can start elsewhere. A member on a node that has only lost touch with Nomad (status unknown)
-// is left behind. Nothing waits for such a member, and nobody gets its GPUs until the node is back
-// ([cluster.Alloc.LeftBehind]).
+// lapses once the other members have ended, and the queue decides again. Before the claim lapses,
+// the claiming gang can start elsewhere. A member on a node that is only disconnected from Nomad
+// (status unknown) is left behind. Nothing waits for such a member, and nobody gets its GPUs until
+// the node is back ([cluster.Alloc.LeftBehind]).
 
 // stopping is why and how far a gang is being stopped.
 type stopping struct {
@@ -37,13 +38,14 @@ type stopping struct {
 	// again.
 	forJob string
 	target *pal.Placement
-	// before is the record before the stop. recorded: the stop is stored. gated: the gate is
-	// registered. requested: the members were told to stop.
+	// before is the record before the stop. recorded is set once Nomad has the record of the stop,
+	// or if there is no record to write. gated is set once Nomad has the gate, and requested once
+	// the placer has told members to stop.
 	before                     *Record
-	asked                      bool // by a person: see [Control]
+	asked                      bool // a person requested the stop: see [Control]
 	recorded, gated, requested bool
-	// someDone: members had succeeded, and the queue may know only the other members. All members
-	// start again.
+	// someDone is set if members had succeeded, so the queue may have only the other members. When
+	// the gang starts again, all its members start.
 	someDone bool
 }
 
@@ -89,7 +91,7 @@ func (g *Lifecycle) WhyStopped() reason.Reason {
 
 // preempt stops the gang to make room for another gang, which stays in the queue. The queue
 // reserves the GPUs for the other gang until this gang has stopped, for whatever reason, or is not
-// stopped after all ([QueueKept]). Then the queue decides again.
+// stopped after all ([QueueKept]). After that, the queue decides again.
 func (g *Lifecycle) preempt(e Event, w World) []Effect {
 	if g.MayHaveOverwritten() {
 		return g.refuseStop(e, w)
@@ -163,7 +165,7 @@ func (g *Lifecycle) closed(w World) []Effect {
 	return nil
 }
 
-// holdTarget reserves the GPUs of a gang's new size, besides those that it has.
+// holdTarget reserves the GPUs of a gang's new size, in addition to the GPUs that the gang has.
 func (g *Lifecycle) holdTarget(w World) []Effect {
 	g.Held = w.GPUIDs(slices.Concat(w.Holds(g.Key), g.stop.target.GPUs()))
 	return []Effect{Keep{*g.stop.target}}
@@ -177,7 +179,7 @@ func (g *Observed) stopMembers() Effect {
 	return StopMembers{ids}
 }
 
-// recordStopRequest records that some or all members were told to stop. Nomad stops them,
+// recordStopRequest records that some or all members were told to stop. Nomad stops these members,
 // whatever is registered now.
 func (g *Lifecycle) recordStopRequest() {
 	if g.stop != nil {
@@ -186,7 +188,8 @@ func (g *Lifecycle) recordStopRequest() {
 }
 
 // cancelStop handles a failed step of stopping the gang. If the gate is not registered yet, the
-// gang keeps running: its former record is restored and the queue is told.
+// gang keeps running: its former record is restored, and the queue learns that the gang is not
+// stopped.
 func (g *Lifecycle) cancelStop(step Effect, err error) (out []Effect) {
 	_, unwritten := step.(WriteRecord)
 	s := g.stop
@@ -197,7 +200,8 @@ func (g *Lifecycle) cancelStop(step Effect, err error) (out []Effect) {
 	gate, _ := step.(Register)
 	switch {
 	case gate.Why == ToStop && errors.Is(err, nomad.ErrUnknownOutcome):
-		// Nomad may still register the gate. The written record is right whether or not it does.
+		// Nomad may still register the gate. The written record is right whether or not Nomad
+		// registers the gate.
 	case s.recorded && s.before != nil:
 		g.Record = s.before
 		out = append(out, SaveRecord{*g.Record})
@@ -210,9 +214,9 @@ func (g *Lifecycle) cancelStop(step Effect, err error) (out []Effect) {
 	return out
 }
 
-// stopOrGoOn continues an interrupted stop: the gate is registered and members still run.
+// stopOrGoOn continues an interrupted stop, in which the gate is registered and members still run.
 // stopOrGoOn keeps a complete gang or a service running, unless this placer is stopping it or has
-// given it up. It stops an incomplete gang, which cannot work anyway.
+// given up on it. stopOrGoOn stops an incomplete gang, which cannot work anyway.
 func (g *Lifecycle) stopOrGoOn(World) ([]Effect, bool) {
 	whole := g.Have >= g.Want || *g.Job.Type == api.JobTypeService
 	if g.stop == nil && whole && (g.Record == nil || g.Record.GivenUp.IsZero()) {

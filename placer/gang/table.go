@@ -3,31 +3,31 @@
 
 package gang
 
-// handler is how an event is handled in a state. to lists the other states in which the gang can be
-// after all answers.
+// handler is how an event is handled in a state. to lists the other states that the gang can reach
+// by the end of the handling, after all answers.
 type handler struct {
 	do  func(*Lifecycle, Event, World) []Effect
-	say string // what it does, for docs/design/gang-states.md; "" if it does nothing
+	say string // what do does, for docs/design/gang-states.md; "" if do does nothing
 	to  []State
 }
 
-// duty is something that can be due in a reconcile. It returns what must be done, and whether the
-// reconcile continues. An effect with an answer ends the reconcile; the answer starts it again.
+// duty is something that can be due in a reconcile. duty returns what must be done, and whether the
+// reconcile continues. An effect with an answer ends the reconcile; the answer starts the reconcile
+// again.
 type duty struct {
 	say string
 	do  func(*Lifecycle, World) (effects []Effect, on bool)
-	// always: the duty is also due while the gang backs off after a failure.
+	// always is set if the duty is also due while the gang backs off after a failure.
 	always bool
-	// registers: the duty changes the job. Such duties wait until Nomad has shown the result of our
-	// last registration, and until an overwritten change of the author's is restored.
+	// registers is set if the duty changes the job. Such duties wait until Nomad has shown the
+	// result of our last registration, and until an overwritten change by the author is restored.
 	registers bool
 	to        []State
-	// common: the duty is due in nearly all states.
+	// common is set if the duty is due in nearly all states.
 	common bool
 }
 
-// Duties of several states. The common ones begin the reconcile in nearly all
-// states.
+// Duties of several states. In nearly all states, the reconcile begins with the common ones.
 var (
 	dutyRecord      = duty{say: "read the record of the gang's last decision", do: (*Lifecycle).readRecord, to: []State{Failed}, common: true}
 	dutyPosition    = duty{say: "find the gang's place in the queue, and whether the author has started the job again", do: (*Lifecycle).findPosition, to: []State{Waiting}, common: true}
@@ -36,7 +36,7 @@ var (
 	dutyPending     = duty{say: "if Nomad calls the job dead, ask Nomad to evaluate the job again", do: (*Lifecycle).keepPending}
 	dutyRequeue     = duty{say: "requeue the gang if a user has asked for it since the gang was placed (nomad-pal requeue)", do: (*Lifecycle).requeueAsked, always: true, registers: true, to: []State{Stopping}}
 	dutyOverwritten = duty{say: "check whether an earlier placer overwrote a change of the author", do: (*Lifecycle).findEarlierLostUpdate, common: true}
-	dutyUndo        = duty{say: "repeat a change of the author that was overwritten: stop or purge the job again, or restore the author's version", do: (*Lifecycle).undo, to: []State{Waiting, Starting, Running, Resubmitted, Ended}, common: true}
+	dutyUndo        = duty{say: "repeat a change of the author that a placer overwrote: stop or purge the job again, or restore the author's version", do: (*Lifecycle).undo, to: []State{Waiting, Starting, Running, Resubmitted, Ended}, common: true}
 )
 
 // duties lists what can be due in each state, in this order. The records of earlier placers are
@@ -52,8 +52,8 @@ var duties = map[State][]duty{
 		dutyRecord, dutyPosition, dutyOverwritten, dutyUndo,
 		atWorkFinished, dutyRequeue,
 		{say: "record the decision if the members take long to start", do: (*Lifecycle).saveSlow},
-		{say: "add the gate if the pins have no room for all members that the author now requests (nomad job scale); the gang keeps running until all members fit", do: (*Lifecycle).askAgain, registers: true, to: []State{Resubmitted}},
-		{say: "if the gang stays incomplete: give missing members other nodes, continue without them, requeue the gang, or ask Nomad to evaluate the job", do: (*Lifecycle).repairOrRequeue, registers: true, to: []State{Stopping, Completing, Running, Failed}},
+		{say: "add the gate if the author now requests more members (nomad job scale) than the pins have GPUs for; the gang keeps running until all members fit", do: (*Lifecycle).askAgain, registers: true, to: []State{Resubmitted}},
+		{say: "if the gang stays incomplete: give the missing members other nodes, continue without the missing members, requeue the gang, or ask Nomad to evaluate the job", do: (*Lifecycle).repairOrRequeue, registers: true, to: []State{Stopping, Completing, Running, Failed}},
 	},
 	Running: {
 		dutyRecord, dutyPosition, dutyOverwritten, dutyUndo, atWorkFinished, dutyRequeue,
@@ -65,12 +65,12 @@ var duties = map[State][]duty{
 	Stopping:    {dutyRecord, dutyPosition, dutyOverwritten, dutyUndo, {say: "stop the members, or keep them running if a placer crashed before it stopped them", do: (*Lifecycle).stopOrGoOn, to: []State{Starting, Running}}},
 	Resubmitted: {dutyRecord, dutyPosition, dutyOverwritten, dutyUndo, {say: "restore the pins; if the job now requests other GPUs, ask the queue for room, and requeue the gang if a member is missing", do: (*Lifecycle).restorePins, registers: true, to: []State{Starting, Running, Native}}},
 	Ended:       {dutyUndo},
-	Lost:        {dutyRecord, dutyPosition, dutyOverwritten, dutyUndo, {say: "requeue the gang, give it up, or ask Nomad to place the stopped members again", do: (*Lifecycle).requeueLost, registers: true, to: []State{Completing, Failed}}},
+	Lost:        {dutyRecord, dutyPosition, dutyOverwritten, dutyUndo, {say: "requeue the gang, give up on it, or ask Nomad to place the stopped members again", do: (*Lifecycle).requeueLost, registers: true, to: []State{Completing, Failed}}},
 }
 
-// elsewhere says how an event is handled in each state for which [own] has no handler for the
-// event. Events that cannot happen in a state, or change nothing in it, are handled, too, because
-// the queue waits for an answer to each of its decisions.
+// elsewhere has the handlers for events for which [own] has no handler in the gang's state. Events
+// that cannot happen in a state, or that change nothing in it, have handlers, too, because the
+// queue waits for an answer to each of its decisions.
 var elsewhere = map[Kind]handler{
 	OnObserve:   {do: (*Lifecycle).observe, say: "apply what Nomad shows"},
 	OnReconcile: {do: (*Lifecycle).reconcile, say: "do what is due"},
@@ -84,15 +84,15 @@ var elsewhere = map[Kind]handler{
 
 // The handlers of single states.
 var (
-	inLine        = handler{do: (*Lifecycle).waitInQueue, say: "join the queue, or tell it that the gang has stopped", to: []State{Waiting, Rejected}}
+	inLine        = handler{do: (*Lifecycle).waitInQueue, say: "join the queue, or tell the queue that the gang has stopped", to: []State{Waiting, Rejected}}
 	atWork        = handler{do: (*Lifecycle).runInQueue, say: "tell the queue that the gang runs"}
 	whileStopping = handler{do: (*Lifecycle).staysInQueue}
-	whileEdited   = handler{do: (*Lifecycle).runsOnInQueue, say: "tell the queue that the gang still runs with its present members, if the queue does not know"}
+	whileEdited   = handler{do: (*Lifecycle).runsOnInQueue, say: "if the gang is not in the queue: tell the queue that the gang still runs with its present members"}
 	begin         = handler{do: (*Lifecycle).commit, say: "register the job with its pins", to: []State{Committing, Starting, Waiting, Completing}}
 	preempt       = handler{do: (*Lifecycle).preempt, say: "add the gate, keep the pins, and stop the members", to: []State{Stopping, Completing}}
-	makesRoom     = handler{do: (*Lifecycle).preemptChanged, say: "stop the members, if the gang still runs while its new request waits for room", to: []State{Completing}}
+	makesRoom     = handler{do: (*Lifecycle).preemptChanged, say: "if the gang still runs while its new request waits for room: stop the members", to: []State{Completing}}
 	resize        = handler{do: (*Lifecycle).resize, say: "register the job with its new number of members", to: []State{Starting}}
-	change        = handler{do: (*Lifecycle).change, say: "register the job with pins to the offered GPUs; first stop the gang if it holds some of these GPUs", to: []State{Starting, Running}}
+	change        = handler{do: (*Lifecycle).change, say: "register the job with pins to the offered GPUs; if the gang holds some of these GPUs, first stop the gang", to: []State{Starting, Running}}
 	move          = handler{do: (*Lifecycle).move, say: "add the gate, keep the pins, and stop the members", to: []State{Stopping, Completing}}
 )
 

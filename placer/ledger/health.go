@@ -26,7 +26,8 @@ func (v *Ledger) refreshHealth() {
 }
 
 // Unavailable returns why GPU u cannot be used now, whether or not a job holds it. The reason can
-// be the GPU's node, or tasks that may still run on the GPU. It returns "" if the GPU can be used.
+// be the GPU's node, or tasks that may still run on the GPU. Unavailable returns "" if the GPU can
+// be used.
 func (v *Ledger) Unavailable(u int) string {
 	return v.unavailable(v.GPUNode(u), v.Cluster.GPU(u).ID)
 }

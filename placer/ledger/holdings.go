@@ -14,11 +14,11 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Each job that holds or is promised GPUs has a holding (Ledger.wants). If only one job wants a
-// GPU, that job owns it. If several jobs want it (Ledger.rivals), [Ledger.first] chooses the owner.
-// Ledger.holds is the part of a job's holding that the job owns. refresh derives all holdings and
-// owners from the state; refreshJobs updates them for jobs that changed. A test checks that refresh
-// and refreshJobs give the same result.
+// Each job that holds or is promised GPUs has a holding (Ledger.wants). If only one job claims a
+// GPU, that job owns the GPU. If several jobs claim it (Ledger.rivals), [Ledger.first] chooses the
+// owner. Ledger.holds is the part of a job's holding that the job owns. refresh derives all
+// holdings and owners from the state; refreshJobs updates them for jobs that changed. A test checks
+// that refresh and refreshJobs give the same result.
 
 // holding is what one job has or is promised: GPUs, in ascending order, and resources of nodes.
 type holding struct {
@@ -57,7 +57,7 @@ func (v *Ledger) refresh() {
 }
 
 // refreshJobs updates the holdings of jobs that have changed, and of jobs whose reserved GPUs
-// differ between the present options and those before.
+// differ between the earlier and the present options.
 func (v *Ledger) refreshJobs(keys []cluster.JobKey, before Options) {
 	changed := make(map[cluster.JobKey]bool, len(keys))
 	for _, k := range keys {
@@ -106,7 +106,7 @@ func (v *Ledger) refreshJobs(keys []cluster.JobKey, before Options) {
 	}
 }
 
-// setTaken tells the cluster whether a GPU is held and, for a part of a GPU, by whom.
+// setTaken sets in the cluster whether a job holds a GPU and, for a part of a GPU, which job.
 func (v *Ledger) setTaken(u int) {
 	k := v.owner[u]
 	taken := k != cluster.JobKey{}
@@ -133,7 +133,8 @@ func (v *Ledger) own(k cluster.JobKey) {
 	}
 }
 
-// replace replaces a job's holding.
+// replace sets a job's holding, and updates the owners of the GPUs and the free resources of the
+// nodes.
 func (v *Ledger) replace(k cluster.JobKey, h holding) {
 	old := v.wants[k]
 	for _, u := range old.gpus {
@@ -155,8 +156,8 @@ func (v *Ledger) replace(k cluster.JobKey, h holding) {
 	}
 }
 
-// enter adds a job to those that want a GPU. If several jobs want the GPU, a job that has it goes
-// before a job that only has pins to it. Among equals, the lowest key goes first.
+// enter adds a job to the jobs that claim a GPU. If several jobs claim the GPU, a job that has it
+// goes before a job that only has pins to it. Among equals, the lowest key goes first.
 func (v *Ledger) enter(u int, k cluster.JobKey) {
 	owner := v.owner[u]
 	if owner == (cluster.JobKey{}) {
@@ -170,7 +171,7 @@ func (v *Ledger) enter(u int, k cluster.JobKey) {
 	v.owner[u] = v.first(u, v.rivals[u])
 }
 
-// first returns the owner among the jobs that want a GPU.
+// first returns the owner among the jobs that claim a GPU.
 func (v *Ledger) first(u int, rivals []cluster.JobKey) cluster.JobKey {
 	return slices.MinFunc(rivals, func(a, b cluster.JobKey) int {
 		x, y := v.wants[a], v.wants[b]
@@ -184,7 +185,7 @@ func (v *Ledger) first(u int, rivals []cluster.JobKey) cluster.JobKey {
 	})
 }
 
-// leave removes a job from those that want a GPU. The next rival, if any, then owns the GPU.
+// leave removes a job from the jobs that claim a GPU. The next rival, if any, then owns the GPU.
 func (v *Ledger) leave(u int, k cluster.JobKey) {
 	rest := slices.DeleteFunc(slices.Clone(v.rivals[u]), func(o cluster.JobKey) bool { return o == k })
 	v.owner[u] = cluster.JobKey{}
@@ -232,7 +233,7 @@ func (v *Ledger) holdingOf(k cluster.JobKey) holding {
 	return h
 }
 
-// Without frees what a job holds, except GPUs that other jobs also want. back undoes this. Callers
+// Without frees what a job holds, except GPUs that other jobs also claim. back undoes this. Callers
 // use Without to find out where else the job could run. owned are the freed GPUs.
 func (v *Ledger) Without(k cluster.JobKey) (owned []int, back func()) {
 	owned = slices.DeleteFunc(slices.Clone(v.holds[k]), func(u int) bool { return len(v.rivals[u]) > 0 || !v.Cluster.Taken(u) })
@@ -283,7 +284,7 @@ func (v *Ledger) Epoch() uint64 { return v.epoch }
 // used. Temporary changes that test what would fit do not count.
 func (v *Ledger) Changes() uint64 { return v.changes }
 
-// hold adds GPUs to a holding, by id. It skips GPUs that no node lists.
+// hold adds GPUs to a holding, by id. hold skips GPUs that no node lists.
 func (v *Ledger) hold(h *holding, ids []string) {
 	for _, id := range ids {
 		if i := v.Cluster.Find(id); i >= 0 {
@@ -320,10 +321,10 @@ type promise struct {
 	per   int           // GPUs per member
 }
 
-// promises returns the promises of a job's pins. It returns nothing if the pins name classes
-// instead of GPUs, if the job has ended, if all members have allocations, or if the placer may not
-// have written the pins. It also returns nothing if the job has its gate, because then the pins
-// belong to a gang that is being stopped.
+// promises returns the promises of a job's pins. promises returns nothing if the pins name classes
+// instead of GPUs, if the job has ended, if all members have allocations, or if somebody else may
+// have written the pins. promises also returns nothing if the job has its gate, because then the
+// pins belong to a gang that is being stopped.
 func promises(s *cluster.State, job *api.Job) []promise {
 	pins, ok := rewrite.Pinned(job)
 	if !ok || pins.Mode != rewrite.ModeGPU || rewrite.Gated(job) || cluster.Ended(job) || !s.TrustsPins(cluster.KeyOf(job), pins) {
@@ -337,7 +338,7 @@ func promises(s *cluster.State, job *api.Job) []promise {
 		}
 		per := rewrite.GPUsPerMember(g)
 		if per <= 0 || *g.Count <= 0 || (len(gp.GPUs)-1)/per >= *g.Count {
-			continue // the members use exactly the pinned GPUs
+			continue // the pins name more GPUs than the members need, so they promise nothing
 		}
 		c := promise{gpus: gp.GPUs, nodes: slices.Sorted(slices.Values(gp.Nodes)), need: cluster.Need(g), per: per}
 		members, held := map[string]bool{}, map[string]bool{}
@@ -361,7 +362,8 @@ func promises(s *cluster.State, job *api.Job) []promise {
 func (v *Ledger) Holds(k cluster.JobKey) []int { return v.holds[k] }
 
 // TakeShifted returns the jobs that own other GPUs than at the last call. A job's GPUs can change
-// although the job does not, because GPUs are reserved for it, or because other jobs want its GPUs.
+// although the job does not, because GPUs are reserved for it, or because other jobs claim its
+// GPUs.
 func (v *Ledger) TakeShifted() []cluster.JobKey {
 	keys := v.shifted
 	v.shifted = nil

@@ -22,7 +22,7 @@ import (
 // Options configure how Nomad's state becomes a cluster.
 type Options struct {
 	Locality pal.Locality
-	// Profile has the PM scores; nil: no GPU is measured.
+	// Profile has the PM scores; nil if no GPU is measured.
 	Profile *profile.Profile
 	// RackMeta is the node meta key that names a node's rack.
 	RackMeta string
@@ -37,7 +37,7 @@ type Options struct {
 	// Ending are the GPUs of gangs that are about to end, by job. The ledger counts all GPUs of
 	// such a gang as allocated until all of them can become free at once.
 	Ending map[cluster.JobKey][]string
-	// Occupant describes a job to the jobs that share a GPU with it; nil: jobs are not known.
+	// Occupant describes a job for the jobs that share a GPU with it; nil if jobs are not known.
 	Occupant func(cluster.JobKey) pal.Occupant
 }
 
@@ -55,7 +55,7 @@ type Ledger struct {
 	owner   []cluster.JobKey           // per GPU: the job that holds it, or to which it is promised
 	holds   map[cluster.JobKey][]int   // owner, by job: GPUs in ascending order
 	wants   map[cluster.JobKey]holding // what each job holds or is promised
-	rivals  map[int][]cluster.JobKey   // for GPUs that several jobs want
+	rivals  map[int][]cluster.JobKey   // for GPUs that several jobs claim
 	free    []pal.Resources            // per node
 	seen    cluster.Mark               // up to where the ledger has read the state's changes
 	moved   []pal.Placement            // placements taken or released in Cluster since the last update
@@ -64,13 +64,13 @@ type Ledger struct {
 	shifted []cluster.JobKey           // see TakeShifted
 	// givenBins are the bins of the profile that the plugins loaded from a file.
 	givenBins map[binKey]pal.PMScore
-	speeds    []ModelSpeed // see ModelSpeeds; nil: not computed yet
+	speeds    []ModelSpeed // see ModelSpeeds; nil if not computed yet
 }
 
-// New builds the cluster from the state: nodes by name, then id; instances by id. GPUs of live
-// allocations and of pins count as allocated. New ignores allocations and pins of the jobs in
-// without. New fails only if the options are invalid. Invalid data of a node only causes warnings
-// (see [cluster.State.NodeWarnings]).
+// New builds the cluster from the state. New sorts nodes by name, then by id, and instances by id.
+// GPUs of live allocations and of pins count as allocated. New ignores allocations and pins of the
+// jobs in without. New fails only if the options are invalid. Invalid data of a node only causes
+// warnings (see [cluster.State.NodeWarnings]).
 func New(s *cluster.State, o Options, without ...cluster.JobKey) (*Ledger, error) {
 	v := &Ledger{opts: o, State: s, without: without, NodeOf: map[string]int{}, InRack: map[string]int{}, holds: map[cluster.JobKey][]int{}}
 	v.Nodes = slices.Clone(s.GPUNodes())
@@ -90,7 +90,7 @@ func New(s *cluster.State, o Options, without ...cluster.JobKey) (*Ledger, error
 	return v, nil
 }
 
-// Update updates the ledger from the state. It returns false if the caller needs a new ledger,
+// Update updates the ledger from the state. Update returns false if the caller needs a new ledger,
 // because the GPUs, what nodes publish about them, the profile or the locality penalties have
 // changed.
 func (v *Ledger) Update(s *cluster.State, o Options) bool {

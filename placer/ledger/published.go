@@ -17,7 +17,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// published is what a device group's attributes say about its GPUs.
+// published is the data about GPUs in the attributes of their device group.
 type published struct {
 	degraded map[string]string         // reasons by instance id
 	given    map[string]map[int]rating // by instance id and application class
@@ -44,9 +44,9 @@ func (v *Ledger) published(d *api.NodeDeviceResource) published {
 	return p
 }
 
-// rate completes a GPU after its score was looked up in the cluster's profile: it adds scores of
-// the plugin's own profile file where the cluster's profile has none. A degraded GPU gets the last
-// class, whatever its score.
+// rate completes a GPU whose scores were looked up in the cluster's profile. For classes without a
+// score in the cluster's profile, rate adds the scores from the plugin's own profile file. A
+// degraded GPU gets the last class, whatever its score.
 func (p published) rate(u *pal.GPU) {
 	for k, r := range p.given[attr.GPUOf(u.ID)] {
 		if u.Classes[k] == 0 {
@@ -168,8 +168,8 @@ type binKey struct {
 	app, class int
 }
 
-// lastBins returns, by application class, the value for the last variability class of a model. That
-// is the value of the slowest known bin, but at least the lower edge of the last class.
+// lastBins returns, by application class, the value for the last variability class of a model: the
+// value of the slowest known bin, but at least the lower edge of the last class.
 func (v *Ledger) lastBins(model string) (last [pal.NumClasses]pal.PMScore) {
 	edges := profile.DefaultOptions().Edges
 	for k := range last {

@@ -26,8 +26,8 @@ type ModelSpeed struct {
 	Speed float64 `json:"speed"`
 }
 
-// ModelSpeeds returns the speeds of the cluster's models that the profile knows, in the cluster's
-// order. It omits parts of shared GPUs, whose speed depends on their neighbours.
+// ModelSpeeds returns the speeds of those of the cluster's models that are in the profile, in the
+// cluster's order. ModelSpeeds omits parts of shared GPUs, whose speed depends on their neighbours.
 func (v *Ledger) ModelSpeeds() []ModelSpeed {
 	if v.speeds == nil {
 		v.speeds = v.readSpeeds()

@@ -19,18 +19,20 @@ import (
 
 // Config is the configuration of a placer.
 type Config struct {
-	// Placement chooses GPUs for a gang.
+	// Placement is the policy that chooses the GPUs of a gang.
 	Placement pal.PolicyName
-	// Queue is the policy of the queue. Its Placement is set from the field above.
+	// Queue is the policy of the queue. Its field Placement is set from Config.Placement.
 	Queue    queue.Options
 	Locality pal.Locality
-	// Apps maps `pal_app` to application classes; DefaultClass is for jobs without a class.
+	// Apps maps `pal_app` to application classes; DefaultClass is the application class of jobs
+	// without a class.
 	Apps         map[string]pal.AppClass
 	DefaultClass pal.AppClass
 	// DefaultPreempt are the classes whose batch jobs may be stopped, unless the job or its tenant
-	// says otherwise.
+	// decides otherwise.
 	DefaultPreempt []pal.AppClass
-	// Learned returns the class learned for a job that names none; nil: no class is learned.
+	// Learned returns the learned class of a job without a class; nil if the placer learns no
+	// classes.
 	Learned func(*api.Job) (pal.AppClass, bool)
 	// RackMeta is the node meta key that names a node's rack.
 	RackMeta string
@@ -78,8 +80,8 @@ func DefaultConfig() Config {
 }
 
 // MayStop reports whether batch jobs of a namespace and class may be stopped, unless the job itself
-// decides. from is the configuration key that allows the placer to stop them; "" if it must not
-// stop them.
+// decides. from is the configuration key that allows the placer to stop these jobs; "" if the
+// placer must not stop them.
 func (c Config) MayStop(namespace string, class pal.AppClass) (may bool, from string) {
 	may, from = slices.Contains(c.DefaultPreempt, class), "default_preempt"
 	for name := c.Queue.TenantOf(namespace); name != ""; name = name[:max(0, strings.LastIndexByte(name, '/'))] {

@@ -16,8 +16,8 @@ import (
 const AvoidFor = time.Hour
 
 // FailedOn returns the names of nodes on which members of a job failed recently. FailedOn leaves
-// out failures of an unhealthy GPU, which is excluded anyway. It also leaves out failures that came
-// from a node's going down, because such a node is as good as any other once it is back.
+// out failures of an unhealthy GPU, which is excluded anyway. FailedOn also leaves out failures on
+// a node that went down, because such a node is as good as any other node once it is back.
 func (m *Model) FailedOn(k cluster.JobKey, now time.Time) map[string]bool {
 	nodes := map[string]bool{}
 	for _, f := range m.failuresOf(k) {
@@ -29,8 +29,8 @@ func (m *Model) FailedOn(k cluster.JobKey, now time.Time) map[string]bool {
 }
 
 // failuresOf returns the recorded failures of a job's members with GPUs. For failed allocations
-// without a recorded failure, it returns what Nomad still shows, because a mass failure can exceed
-// the limit of the record.
+// without a recorded failure, failuresOf returns what Nomad still shows, because a mass failure can
+// exceed the limit of the record.
 func (m *Model) failuresOf(k cluster.JobKey) (found []failure.Failure) {
 	noted := map[string]bool{}
 	for _, f := range m.Failures {
@@ -58,11 +58,11 @@ func (m *Model) Diagnose(a *cluster.Alloc) failure.Failure {
 
 // Try is a failed member, with the number of the try that it belongs to.
 type Try struct {
-	Try int `json:"try"` // number of the try, from 1, among those still known
+	Try int `json:"try"` // the try's number, from 1, among the tries that are still known
 	failure.Failure
 }
 
-// Tries returns the job's failed members that Nomad or the placer still knows. One try is
+// Tries returns the job's failed members of which Nomad or the placer still has data. One try is
 // everything that Nomad placed for one registration of the job, including Nomad's own rescheduling.
 // If the registration is unknown, a member belongs to the current try if it was placed before the
 // first member of that try ended. Failures before the job was purged and run again belong to

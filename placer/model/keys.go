@@ -27,7 +27,7 @@ type Key struct {
 	// *string. field is nil if text is set.
 	field func(*Config) any
 	text  *text
-	// zero: 0 is allowed as the value of a float64 or a duration. For an int, 0 is always allowed.
+	// zero is set if a float64 or a duration can be 0. For an int, 0 is always allowed.
 	zero bool
 }
 

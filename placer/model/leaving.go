@@ -18,13 +18,13 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// mostLeaving limits how many sentences describe a gang with many nodes, and how many GPUs one
+// mostLeaving is the maximum number of sentences about a gang with many nodes, and of GPUs that one
 // sentence lists.
 const mostLeaving = 3
 
 // Leaving describes problems of the job's nodes and GPUs: drained nodes, disconnected nodes, and
-// unhealthy GPUs. Each sentence says what happens to the members on these nodes, and when. Nodes
-// with the same problem share a sentence.
+// unhealthy GPUs. Each sentence describes what happens to the members on these nodes, and when.
+// Nodes with the same problem share a sentence.
 func (m *Model) Leaving(st gang.Observed) (said []reason.Reason) {
 	type sentence struct{ is, what string }
 	nodes := map[sentence][]string{}
@@ -128,7 +128,7 @@ func instance(n *api.Node, id string) *api.NodeDevice {
 	return nil
 }
 
-// elsewhere tells the user how to get other GPUs for a job that keeps running on its own.
+// elsewhere advises how to get other GPUs for a job that keeps running on its present GPUs.
 const elsewhere = "to get other GPUs for the job, stop it and run it again"
 
 // drained describes what happens to members on a node that is being drained. Nomad lets members of

@@ -4,7 +4,7 @@
 // Package model holds the placer's knowledge at one moment: Nomad's state, who holds which GPU, the
 // gangs and their queue, and the configuration. The package is pure, which means that it makes no
 // requests, reads no clock and logs nothing. The placer acts on a [Model]; package query answers
-// questions from one.
+// questions from a Model.
 //
 // The package builds on Nomad's state (placer/cluster), the view of GPUs (placer/request), the life
 // of one gang (placer/gang) and the queue (pal/queue).
@@ -37,9 +37,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/request"
 )
 
-// Model is the placer's knowledge at one moment: Nomad's state, who holds which GPU, the gangs and
-// their queue. It makes no requests, reads no clock and logs nothing. A placer acts on its model; a
-// snapshot of the model (package query) answers questions.
+// Model is the placer's knowledge at one moment. See the package comment.
 type Model struct {
 	Cfg  Config
 	Time time.Time // of the cycle, by the clock
@@ -52,20 +50,21 @@ type Model struct {
 	Quarantine   map[string]failure.Quarantine
 	Windows      windowsInForce
 	Dependencies dependencyCache
-	// Controls are settings that people made for jobs, such as a hold; nil: not read yet.
+	// Controls are settings that people made for jobs, such as a hold; nil if they are not read
+	// yet.
 	Controls     map[cluster.JobKey]gang.Control
 	unanswered   map[cluster.JobKey][]unanswered // oldest first
 	IsolatedJobs map[cluster.JobKey]IsolatedJob
-	order        []*Tracked     // the jobs by key; rebuilt if its length differs
+	order        []*Tracked     // the jobs by key; rebuilt if it is not as long as Jobs
 	working      cluster.JobKey // see BeginJob
 
 	Profile  *profile.Profile
 	Imported []profile.Sample // measured elsewhere, see cluster.MergeSamples
-	// BuiltFrom is the node generation of the last profile.
+	// BuiltFrom is the node generation from which the last profile was built.
 	BuiltFrom uint64
 }
 
-// New returns the model of a new placer, which knows nothing but the time.
+// New returns the model of a new placer, which has no data but the time.
 func New(cfg Config, now time.Time) (*Model, error) {
 	m := &Model{Cfg: cfg, Time: now, IsolatedJobs: map[cluster.JobKey]IsolatedJob{}, unanswered: map[cluster.JobKey][]unanswered{}, Dependencies: dependencyCache{Known: map[cluster.JobKey]Dependency{}}}
 	return m, m.Reset()
@@ -78,7 +77,7 @@ func (m *Model) Reset() (err error) {
 	return err
 }
 
-// Update applies an effect of a gang to the model. It does nothing outside the model.
+// Update applies an effect of a gang to the model. Update does nothing outside the model.
 func (m *Model) Update(t *Tracked, e gang.Effect) {
 	id, now := t.Key.String(), gang.QueueTime(m.Time)
 	switch e := e.(type) {
@@ -136,8 +135,8 @@ func (m *Model) At(t *Tracked) pal.Placement {
 }
 
 // CountOutside counts, against their tenants' limits, the GPUs of jobs that the queue itself does
-// not count. These are jobs that Nomad lists but cannot return, and running jobs whose current
-// jobspec the placer cannot serve. Jobs that Nomad places by itself do not count.
+// not count. The queue does not count jobs that Nomad lists but cannot return, and running jobs
+// whose current jobspec the placer cannot serve. Jobs that Nomad places by itself do not count.
 func (m *Model) CountOutside() {
 	m.Queue.Outside(m.heldBy(func(t *Tracked) bool { return !m.Queue.Counts(t.Key.String()) }))
 }
@@ -165,8 +164,8 @@ func (m *Model) HeldByNamespace() map[string]float64 {
 	return gpus
 }
 
-// heldBy counts held GPUs by namespace and user. heldBy counts all jobs that cannot be read, and
-// those of the placer's jobs that chosen selects.
+// heldBy counts, by namespace and user, the GPUs of all jobs that cannot be read, and of the
+// placer's jobs that chosen selects.
 func (m *Model) heldBy(chosen func(*Tracked) bool) map[queue.Payer]float64 {
 	gpus := map[queue.Payer]float64{}
 	for _, t := range m.Sorted() {
@@ -187,7 +186,7 @@ func (m *Model) amount(k cluster.JobKey) float64 { return m.View.Cluster.Amount(
 
 // Sorted returns the jobs in order of their keys; callers must not change the list. The list is
 // kept from cycle to cycle, so that thousands of jobs need not be sorted each time. The list is
-// valid if it is as long as the map, because [Model.Add] and [Model.Forget] update or drop it.
+// valid if it is as long as the map Jobs, because [Model.Add] and [Model.Forget] update or drop it.
 func (m *Model) Sorted() []*Tracked {
 	if len(m.order) != len(m.Jobs) {
 		m.order = make([]*Tracked, 0, len(m.Jobs))
@@ -240,8 +239,8 @@ func (m *Model) Unregistered(id string) bool {
 }
 
 // Observed returns the state of a job. Observed does not examine isolated jobs. For a tracked gang,
-// it returns the state that the placer last saw, so decisions and answers agree; later changes
-// count from the next cycle on.
+// Observed returns the state that the placer last saw, so that decisions and answers agree. Later
+// changes count from the next cycle on.
 func (m *Model) Observed(job *api.Job) gang.Observed {
 	if _, ok := m.Isolated(job, m.Time); ok {
 		return isolatedObserved(job)
@@ -266,29 +265,30 @@ func (m *Model) SizeOf(t *Tracked) *queue.Size {
 
 // dependencyCache holds what is known about jobs named in pal_after.
 type dependencyCache struct {
-	// Loaded: the dependencies that earlier placers stored have been read.
+	// Loaded is set once the dependencies that earlier placers stored have been read.
 	Loaded bool
 	Known  map[cluster.JobKey]Dependency
-	// Listens: the event stream reports changes.
+	// Listens is set once the event stream reports changes.
 	Listens bool
 }
 
 // Dependency is what is known about a job named in pal_after.
 type Dependency struct {
-	// Due is when to read the job from Nomad again; zero: at once.
+	// Due is when to read the job from Nomad again; zero means at once.
 	Due time.Time
-	// Heard is the index of the last change that an event reported; zero: no event. Nomad sends an
-	// event before it makes the change (seen on 1.11.3). Until Nomad returns the job with this
-	// index, Nomad's answers are outdated. The answer that there is no such job is outdated, too,
-	// unless the job was Purged.
+	// Heard is the index of the last change that an event reported; zero if no event reported a
+	// change. Nomad sends an event before it makes the change (seen on 1.11.3). Until Nomad returns
+	// the job with this index, Nomad's answers are outdated. The answer that there is no such job
+	// is outdated, too, unless the job was Purged.
 	Heard  uint64
 	Purged bool
-	// Finished is when the job succeeded; zero: it has not succeeded, and Why describes its state.
+	// Finished is when the job succeeded; zero if the job has not succeeded. Why then describes the
+	// job's state.
 	Finished time.Time
 	Why      reason.Reason
 }
 
-// Hear applies an event. It reports whether the event concerns a job in pal_after that was
+// Hear applies an event. Hear reports whether the event concerns a job in pal_after that was
 // registered, stopped or purged, or that ended.
 func (f *dependencyCache) Hear(e cluster.Event) bool {
 	job := e.Payload.Job
@@ -325,13 +325,13 @@ func (f *dependencyCache) Doubt() {
 // Tracked is a gang that the placer manages.
 type Tracked struct {
 	gang.Lifecycle
-	// Unregistered: Nomad does not have the job yet.
+	// Unregistered is set while Nomad does not have the job.
 	Unregistered bool
-	// Idle: the placer has nothing to do for the job until the job or one of its allocations
-	// changes.
+	// Idle is set if the placer has nothing to do for the job until the job or one of its
+	// allocations changes.
 	Idle bool
-	// PassedOver: the cycle had no time to look up since when the job waits, or whether one of its
-	// author's changes was overwritten.
+	// PassedOver is set if the cycle had no time to look up since when the job waits, or whether
+	// one of its author's changes was overwritten.
 	PassedOver        bool
 	EvaluationQueries EvaluationQueries
 	// After names an unfinished job from the job's pal_after; nil if all have finished. Eligible is

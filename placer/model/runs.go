@@ -67,9 +67,9 @@ func (r *Runs) Count(state gang.State, outcome string) {
 // ByArray replaces the elements of each array by one entry, at the place of the first element. The
 // entry has the name of the parameterized or periodic job, the sums of the elements' GPUs and
 // nodes, and the earliest times of submission and start. If each element has an expected end, the
-// entry has the latest of these. The entry has neither size nor progress; its other values are
-// those of the first element. An array with only one element is not replaced. listed is a subset of
-// all.
+// entry has the latest of these ends. The entry has neither size nor progress; its other values are
+// the values of the first element. An array with only one element is not replaced. listed is a
+// subset of all.
 func ByArray(listed, all []JobStatus) []JobStatus {
 	key := func(j JobStatus) cluster.JobKey { return cluster.JobKey{Namespace: j.Namespace, ID: j.Job} }
 	runs := map[cluster.JobKey]*Runs{}
@@ -100,7 +100,7 @@ func ByArray(listed, all []JobStatus) []JobStatus {
 }
 
 // absorb adds a further element to the entry. If the entry still has only the array's own values,
-// it first takes the element's values.
+// absorb replaces them with the element's values.
 func (j *JobStatus) absorb(o JobStatus) {
 	if j.State == gang.Template || j.State == gang.Ended {
 		o.Job, o.Parent, o.Runs = j.Job, "", j.Runs

@@ -37,9 +37,9 @@ type Status struct {
 	WaitsSince time.Time `json:"-"`
 	// Slowdown is the predicted slowdown of the running gangs.
 	Slowdown Slowdown `json:"-"`
-	// Stopped summarizes the gangs that were stopped for others.
+	// Stopped summarizes the gangs that were stopped for other gangs.
 	Stopped queue.Stops `json:"-"`
-	// Warnings tell operators about problems of Nomad and its nodes.
+	// Warnings are problems of Nomad and its nodes, for operators.
 	Warnings []string `json:"warnings,omitempty"`
 	// Queues are Nomad's own batch queues that interfere with the placer.
 	Queues cluster.BatchQueues `json:"batch_queues,omitempty"`
@@ -57,7 +57,7 @@ type JobStatus struct {
 	User string `json:"user,omitempty"`
 	// Held reports whether somebody holds the job.
 	Held bool `json:"held,omitempty"`
-	// Priority is the job's priority in the queue: that of its jobspec, unless somebody has set
+	// Priority is the job's priority in the queue: the jobspec's priority, unless somebody has set
 	// another priority.
 	Priority int `json:"priority"`
 	// GPUs is how many GPUs the job has or requests. If these are parts of shared GPUs, each part
@@ -100,9 +100,9 @@ type GPUsInTrouble struct {
 	Degraded    float64 `json:"degraded"`
 }
 
-// Slowdown is the predicted slowdown of gangs, a mean over their GPUs. Chosen is the slowdown as
-// placed; Packed is what packing would have given at that moment. Gangs for which one of the two is
-// unknown do not count.
+// Slowdown is the predicted slowdown of gangs, a mean over their GPUs. Chosen is the slowdown of
+// the actual placements. Packed is the slowdown that packing would have given at the times of these
+// placements. Gangs for which one of the two is unknown do not count.
 type Slowdown struct {
 	GPUs           int
 	Chosen, Packed float64
@@ -134,7 +134,8 @@ func (j JobStatus) LeastGPUs() int {
 	return j.GPUs
 }
 
-// Amount returns as how many whole GPUs this many of the job's GPUs count.
+// Amount converts a number of the job's GPUs, which can be parts of shared GPUs, to a number of
+// whole GPUs.
 func (j JobStatus) Amount(gpus int) float64 { return float64(gpus) * cmp.Or(j.Share, 1) }
 
 // InRange formats a range: "2–8", or "8" if both ends are equal.
@@ -167,7 +168,7 @@ func (m *Model) StatusOf(t *Tracked, waits map[string]*Wait) JobStatus {
 }
 
 // CanariesRun returns, as a reason, that canaries of a service's new version run beside the old
-// version; no reason if none do.
+// version; no reason if no canaries do.
 func CanariesRun(st gang.Observed) reason.Reason {
 	if !gang.HasCanaries(st.Job) {
 		return reason.Reason{}
@@ -312,7 +313,7 @@ func (sees Sees) Name(job string) string {
 	return Unseen
 }
 
-// Wait hides the names in a queue's answer that the user may not see.
+// Wait hides, in the queue's answer, the names of jobs that the user may not see.
 func (sees Sees) Wait(w queue.Wait) queue.Wait {
 	w.Ahead = sees.Name(w.Ahead)
 	w.Stopping, w.Shrinking = sees.names(w.Stopping), sees.names(w.Shrinking)
@@ -326,8 +327,8 @@ func (sees Sees) names(jobs []string) (names []string) {
 	return names
 }
 
-// The states of a GPU. Unavailable: the GPU's node accepts no jobs or has just come back, or tasks
-// of a purged job may still run on the GPU.
+// The states of a GPU. A GPU is unavailable if its node accepts no jobs or has just come back, or
+// if tasks of a purged job may still run on the GPU.
 const (
 	GPUUnhealthy   GPUState = "unhealthy"
 	GPUQuarantined GPUState = "quarantined"

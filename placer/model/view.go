@@ -33,8 +33,9 @@ func (m *Model) ViewOptions(now time.Time) request.Options {
 	}
 }
 
-// runsOf returns the run-time history of a job's name with that many GPUs. The result stays fixed
-// while the job is in the queue, because the job's speeds must not change whenever a run ends.
+// runsOf returns the run times of earlier runs with the job's name and this number of GPUs. The
+// result stays fixed while the job is in the queue, because the job's speeds must not change
+// whenever a run ends.
 func (m *Model) runsOf(job *api.Job, gpus int) queue.PastRuns {
 	t := m.Jobs[cluster.KeyOf(job)]
 	if t != nil && t.Queued {
@@ -55,8 +56,8 @@ func (m *Model) slowerBeside(k cluster.JobKey) (slower [pal.NumClasses]float64) 
 	return slower
 }
 
-// UpdateView updates the view. If an update is impossible, it builds a new view and adapts the
-// queue to the new view.
+// UpdateView updates the view. If an update is impossible, UpdateView builds a new view, and adapts
+// the queue to the new view.
 func (m *Model) UpdateView(now time.Time) error {
 	m.State.Elapse(now)
 	m.forgetUnanswered(now)
@@ -172,8 +173,9 @@ func (c Config) QueueOptions() queue.Options {
 	return o
 }
 
-// StartsPerCycle limits the queue's decisions in one cycle: starts, stops, moves and resizes. New
-// events must not wait until thousands of gangs are committed or stopped.
+// StartsPerCycle is the maximum number of the queue's decisions in one cycle: starts, stops, moves
+// and resizes. Without a limit, new events would have to wait until thousands of gangs are
+// committed or stopped.
 const StartsPerCycle = 256
 
 // Policy returns the placement policy for members of running jobs. These members accept any

@@ -18,10 +18,10 @@ import (
 // Wait is the queue's answer about a waiting job, prepared for people.
 type Wait struct {
 	queue.Wait
-	// never: the gang could not run even if all GPUs were free and healthy, because the cluster or
-	// its tenant's limit is too small.
+	// never is set if the gang could not run even if all GPUs were free and healthy, because the
+	// cluster or its tenant's limit is too small.
 	never bool
-	// Away: the gang waits for nodes, drivers or devices that are not ready now.
+	// Away is set if the gang waits for nodes, drivers or devices that are not ready now.
 	Away bool
 	// why overrides the queue's reason.
 	why reason.Reason
@@ -36,7 +36,7 @@ func (w *Wait) Why() reason.Reason {
 	return r
 }
 
-// at converts a time of the queue.
+// at converts the queue's form of a time to a time in UTC.
 func at(d time.Duration) time.Time { return time.Unix(0, int64(d)).UTC() }
 
 // Idle adapts the wait for the case that no placer is active. Without an active placer, there is no
@@ -50,7 +50,7 @@ func (w *Wait) Idle() {
 	}
 }
 
-// Barred returns, as a reason, a group that no node could run even if the node were idle. It
+// Barred returns, as a reason, a group that no node could run even if the node were idle. Barred
 // returns no reason if there is no such group.
 func Barred(found []request.Obstacle) reason.Reason {
 	lasting := map[string]int{}
@@ -132,7 +132,7 @@ func (m *Model) WaitsOf(ws []queue.Wait, c *pal.Cluster) map[string]*Wait {
 			shown.why = w.Why().Over(away(m.View.LastingObstacles(t.Job)).Because...)
 		}
 		if t := m.ByID(w.Job); t != nil && w.Reason == reason.Next && !t.Trouble().IsZero() {
-			shown.why, shown.From, shown.To = t.Trouble(), 0, 0 // the job has been tried
+			shown.why, shown.From, shown.To = t.Trouble(), 0, 0 // a start of the job has failed
 		}
 		if w.Reason == reason.Locality { // the job does not take the GPUs that are free now
 			now := gang.QueueTime(m.Time)

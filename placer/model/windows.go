@@ -14,7 +14,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/window"
 )
 
-// windowsInForce records for which cluster and time the queue knows the windows.
+// windowsInForce records the cluster and the time for which the queue has the windows.
 type windowsInForce struct {
 	view  *request.View
 	epoch uint64
@@ -22,8 +22,9 @@ type windowsInForce struct {
 	empty []string  // names of windows without GPUs
 }
 
-// SyncWindows passes the windows to the queue if they may have changed: the cluster was rebuilt,
-// nodes were added, or a window has ended, so that its next occurrence counts.
+// SyncWindows passes the windows to the queue if they may have changed because the cluster was
+// rebuilt, nodes were added, or a window has ended. Once a window has ended, its next occurrence
+// counts.
 func (m *Model) SyncWindows(now time.Time) {
 	w := &m.Windows
 	known := w.view == m.View && w.epoch == m.View.Epoch() && (w.next.IsZero() || now.Before(w.next))

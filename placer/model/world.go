@@ -112,8 +112,8 @@ func (w world) RoomForMissing(g *gang.Lifecycle) (gang.Room, error) {
 	return room, nil
 }
 
-// mostThatFit reduces the request to as many members as fit. If none fits, it returns the request
-// unchanged.
+// mostThatFit reduces the request to as many members as fit. If no member fits, mostThatFit returns
+// the request unchanged.
 func (w world) mostThatFit(r request.Request) request.Request {
 	lacks := 0
 	for _, set := range r.Gang.MemberSets {
@@ -162,7 +162,7 @@ func (w world) RoomForCanaries(g *gang.Lifecycle) (gang.Room, error) {
 }
 
 // CanariesBarred returns the tenant's limit that forbids the canaries in r on top of the GPUs that
-// the gang holds; no reason if no limit does.
+// the gang holds; no reason if no limit forbids them.
 func (m *Model) CanariesBarred(g *gang.Lifecycle, r request.Request) (wait queue.Wait, why reason.Reason) {
 	job := g.QueueJob(m.Cfg.RestartCost)
 	job.Gang, job.Least = r.Gang, 0

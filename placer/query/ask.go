@@ -17,7 +17,7 @@ import (
 var said = []time.Duration{10 * time.Minute, time.Hour, 8 * time.Hour}
 
 // ask suggests an estimate for a waiting job whose run time is unknown, and describes what an
-// estimate would gain now. It returns "" for other jobs, while no placer is active, and if an
+// estimate would gain now. ask returns "" for other jobs, while no placer is active, and if an
 // estimate would gain nothing. Callers hold mu.
 func (s *Snapshot) ask(t *model.Tracked, w *model.Wait) string {
 	job := t.QueueJob(s.m.Cfg.RestartCost)
@@ -60,7 +60,7 @@ func (s *Snapshot) ask(t *model.Tracked, w *model.Wait) string {
 	return "Set the job's expected run time (pal_duration): no earlier run shows it." + text
 }
 
-// startOf returns when a gang is expected to start; "" if that is unknown.
+// startOf formats the latest expected start of a gang; "" if its start is unknown.
 func startOf(w queue.Wait) string {
 	if w.To == 0 {
 		return ""
@@ -77,8 +77,8 @@ func (s facts) startsNow(job queue.Job) bool {
 	return ok
 }
 
-// notePreempt adds to the note the configuration key that makes a job preemptible, unless the job
-// itself sets pal_preempt.
+// notePreempt adds to the note the configuration key that allows the placer to stop the job for
+// other jobs, unless the job itself sets pal_preempt.
 func (s facts) notePreempt(e *Explanation, t *model.Tracked) {
 	if from := t.Request.PreemptFrom; from != "" {
 		e.addNote(fmt.Sprintf("%s allows the placer to stop the job for other jobs; pal_preempt = \"false\" in the job's meta prevents that", from))

@@ -108,8 +108,8 @@ func (s facts) checkGPUs() Check {
 	return Check{"gpus", OK, found, ""}
 }
 
-// checkPlugin checks that nomad-pal's device plugin provides the GPUs. It recognizes the plugin by
-// an attribute that the plugin always sets.
+// checkPlugin checks that nomad-pal's device plugin provides the GPUs. checkPlugin recognizes the
+// plugin by an attribute that the plugin always sets.
 func (s facts) checkPlugin() Check {
 	with, _ := s.gpusOn()
 	var others []string
@@ -124,8 +124,8 @@ func (s facts) checkPlugin() Check {
 	return Check{"device plugin", OK, fmt.Sprintf("nomad-pal's plugin runs on all %d clients with GPUs", len(with)), ""}
 }
 
-// checkMeasuring reports why device plugins do not measure GPUs. A GPU that is never measured,
-// because of the configuration or because its model is not supported, is not a fault.
+// checkMeasuring reports why device plugins do not measure GPUs. It is no fault if a GPU is never
+// measured because of the configuration, or because its model is not supported.
 func (s facts) checkMeasuring() Check {
 	with, _ := s.gpusOn()
 	waits, unable := map[string][]string{}, map[string][]string{} // nodes, by reason
@@ -199,7 +199,7 @@ func (s facts) checkProfile() Check {
 	return Check{"profile", OK, found, ""}
 }
 
-// behind returns the nodes whose plugin uses a profile of another version than this one.
+// behind returns the nodes whose plugin uses a profile of another version than the given one.
 func (s facts) behind(version int64) (names []string) {
 	with, _ := s.gpusOn()
 	for _, n := range with {
@@ -231,8 +231,8 @@ func (s facts) checkUnprofiled() Check {
 	return Check{"measured gpus", OK, fmt.Sprintf("all %d", c.NumGPUs()), ""}
 }
 
-// checkGate finds nodes whose meta opens the gate. Such nodes accept gangs that the placer has not
-// placed.
+// checkGate finds nodes whose meta opens the gate. Such nodes accept members of gangs that the
+// placer has not placed.
 func (s facts) checkGate() Check {
 	var open []string
 	for _, n := range s.m.State.Nodes {
@@ -264,7 +264,7 @@ func CheckClocks(written, worked, now time.Time) Check {
 	return Check{"clocks", OK, "the agent's and the servers' clocks agree within seconds", ""}
 }
 
-// ChecksFailed replaces the checks if Nomad cannot be read.
+// ChecksFailed returns the only check that doctor shows if it cannot read Nomad.
 func ChecksFailed(err error) Check {
 	c := Check{"reading nomad", Fail, err.Error(), NextServers}
 	if nomad.Refused(err) {

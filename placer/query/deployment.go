@@ -15,7 +15,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
-// Deployment is a service's current deployment in Nomad, or its last one if that failed.
+// Deployment is a service's current deployment in Nomad, or its last deployment if that one failed.
 type Deployment struct {
 	ID          string `json:"id"`                    // the deployment's id in Nomad
 	Status      string `json:"status"`                // its status in Nomad, such as running
@@ -93,7 +93,7 @@ func deploymentOf(d *api.Deployment, job *api.Job) *Deployment {
 	return out
 }
 
-// promotesItself reports whether Nomad promotes the canaries of a group by itself.
+// promotesItself reports whether Nomad promotes the canaries of a group by itself (auto_promote).
 func promotesItself(job *api.Job, group string) bool {
 	g := job.LookupTaskGroup(group)
 	return g != nil && g.Update != nil && g.Update.AutoPromote != nil && *g.Update.AutoPromote

@@ -42,7 +42,7 @@ type Explanation struct {
 	Planned bool `json:"planned,omitempty"`
 	// Outcome is how the job ended, if it has ended.
 	Outcome *Outcome `json:"outcome,omitempty"`
-	// Wait is what the queue says about the job; nil if the job does not wait in the queue.
+	// Wait is the queue's answer about the job; nil if the job does not wait in the queue.
 	Wait *queue.Wait `json:"wait,omitempty"`
 	// WaitsFor is what the job waits for, according to the queue.
 	WaitsFor reason.Reason `json:"waits_for,omitzero"`
@@ -55,12 +55,12 @@ type Explanation struct {
 	Decided time.Time `json:"decided,omitzero"`
 	Ready   time.Time `json:"ready,omitzero"`
 	// Restarted is the time when Nomad last restarted all members on the same GPUs, or started them
-	// again after the gang had none.
+	// again after the gang had no members.
 	Restarted time.Time `json:"restarted,omitzero"`
 	// Mode is how tightly the job is tied to its GPUs (pal_pin): gpu, class or prefer.
 	Mode string `json:"mode,omitempty"`
-	// Predicted is the original choice, if Nomad gave the job other GPUs within its pins. The
-	// decision then has the GPUs that the job got.
+	// Predicted is the original choice, if Nomad gave the job other GPUs within its pins. If
+	// Predicted is set, the decision has the GPUs that the job got.
 	Predicted *pal.Choice `json:"predicted,omitempty"`
 	// ClassFrom names the source of the application class.
 	ClassFrom string `json:"class_from,omitempty"`
@@ -70,15 +70,15 @@ type Explanation struct {
 	// with it. The cost of a missing class comes from the table of neighbours.
 	NeighboursFrom map[pal.AppClass]string `json:"neighbours_from,omitempty"`
 
-	// Note has further facts that matter for the job, such as its priority or a quota; "; "
-	// separates them.
+	// Note has further facts that matter for the job, such as its priority or a quota, separated by
+	// "; ".
 	Note string `json:"note,omitempty"`
 	// Obstacles are the reasons why nodes cannot run a job that cannot start.
 	Obstacles []request.Obstacle `json:"obstacles,omitempty"`
-	// Submitted is when the job began to wait; zero if that is unknown.
+	// Submitted is when the job began to wait; zero if unknown.
 	Submitted time.Time `json:"submitted,omitzero"`
 	// Holders are the jobs that hold GPUs for which the job waits. Remedies are changes with which
-	// the job could start now, or could run at all if it cannot run on this cluster.
+	// a waiting job could start now, or with which a job that cannot run on this cluster could run.
 	Holders  *Holders        `json:"holders,omitempty"`
 	Remedies []reason.Reason `json:"remedies,omitempty"`
 	// Ask asks the user for an estimate if the run time of a waiting job is unknown, and describes
@@ -106,26 +106,27 @@ type Explanation struct {
 	pinned *api.Job
 	// NoGate reports whether the placer leaves the job to Nomad only because it has no gate.
 	NoGate bool `json:"no_gate,omitempty"`
-	// Behind reports whether the job is newer than the known state of the cluster.
+	// Behind reports whether the job is newer than the state of the cluster that the placer has
+	// read.
 	Behind bool `json:"-"`
 	// Leaving lists drained or disconnected nodes of the job's members, and its GPUs that are
-	// unhealthy or gone, each with what happens to the affected members. For a service it also
-	// lists windows that reserve its nodes now or within a day.
+	// unhealthy or gone, each with what happens to the affected members. For a service, Leaving
+	// also lists windows that reserve the service's nodes now or within a day.
 	Leaving []reason.Reason `json:"leaving,omitempty"`
 	// Members are sentences on how often Nomad has retried members, and what happened to missing
-	// ones. Retry is how to get a missing member back if Nomad does not restart it.
+	// members. Retry is how to get a missing member back if Nomad does not restart it.
 	Members []reason.Reason `json:"members,omitempty"`
 	Retry   Retry           `json:"retry,omitempty"`
 	// Ran is the time when the last member ended, for a gang that ran and waits again.
 	Ran time.Time `json:"ran,omitzero"`
-	// StoppedWhy is why the placer stopped the job, if the placer did.
+	// StoppedWhy is why the placer stopped the job, if the placer stopped it.
 	StoppedWhy reason.Reason `json:"stopped_why,omitzero"`
-	// StoppedFor is the job (namespace/id) for which this job was stopped, if that is known.
+	// StoppedFor is the job (namespace/id) for which this job was stopped, if known.
 	StoppedFor string `json:"stopped_for,omitempty"`
 	// Deployment is the service's deployment, if it is active or has failed.
 	Deployment *Deployment `json:"deployment,omitempty"`
-	// EndFrom and EndTo are the range in which a running job is expected to end. EndWhy says what
-	// the range is based on.
+	// EndFrom and EndTo are the range in which a running job is expected to end. EndWhy is what the
+	// range is based on, or why the end is unknown.
 	EndFrom time.Time `json:"end_from,omitzero"`
 	EndTo   time.Time `json:"end_to,omitzero"`
 	EndWhy  string    `json:"end_why,omitempty"`
@@ -145,7 +146,7 @@ type Explanation struct {
 type Allocation struct {
 	ID     string   `json:"id"`     // the allocation's id
 	Group  string   `json:"group"`  // its task group
-	Node   string   `json:"node"`   // name of its node; the id if the placer does not know the node
+	Node   string   `json:"node"`   // name of its node; the node's id if the placer has not read the node
 	Status string   `json:"status"` // Nomad's client status, such as running
 	GPUs   []string `json:"gpus"`   // ids of its GPUs
 	// Version is the version of the job that the member runs, while a deployment is shown.
@@ -290,8 +291,8 @@ func (s *Snapshot) explainFromState(k cluster.JobKey) (e *Explanation, st gang.O
 	return e, st, true
 }
 
-// broken adds to the explanation what to fix in a job that still runs in its old version because
-// its newer version is invalid. t may be nil.
+// broken handles a job that still runs in its old version because its newer version is invalid: it
+// adds to the explanation what to fix. t may be nil.
 func (e *Explanation) broken(t *model.Tracked) {
 	if t == nil || t.Refused == nil || e.State == gang.Failed {
 		return
@@ -300,7 +301,7 @@ func (e *Explanation) broken(t *model.Tracked) {
 	e.Remedies = append(e.Remedies, reason.Reason{Kind: reason.FixVersion})
 }
 
-// lastEnd returns the latest end among the members that were placed after the time since. It
+// lastEnd returns the latest end among the members that were placed after the time since. lastEnd
 // returns the zero time if no such member has ended.
 func lastEnd(as []*cluster.Alloc, since time.Time) (at time.Time) {
 	for _, a := range as {
@@ -393,7 +394,7 @@ func (e *Explanation) movedFrom(chosen *pal.Choice) bool {
 	})
 }
 
-// lacks reports whether some GPU of the second choice is missing from the first.
+// lacks reports whether a GPU of the second choice (of) is missing in the first choice (has).
 func lacks(has, of *pal.Choice) bool {
 	all := has.GPUIDs()
 	return of != nil && slices.ContainsFunc(of.GPUIDs(), func(id string) bool { return !slices.Contains(all, id) })
@@ -444,8 +445,8 @@ func (e *Explanation) remeasured(d pal.Decision) {
 const recordComes = 2 * time.Second
 
 // restarted returns when Nomad last restarted all members of a running gang on the same GPUs, or
-// started them after the gang had none; zero if Nomad never did. Nomad restarts members when an
-// edit changes their tasks.
+// started them after the gang had no members. restarted returns zero if Nomad did neither. Nomad
+// restarts members when an edit changes their tasks.
 func restarted(st gang.Observed, r *gang.Record) time.Time {
 	switch {
 	case st.Nomad != gang.Running || r.Ready.IsZero():
@@ -456,8 +457,8 @@ func restarted(st gang.Observed, r *gang.Record) time.Time {
 	return st.PlacedAgain()
 }
 
-// lastRecord reads the record of a job. If its members have just been placed, the record can still
-// be that of the previous decision. Then lastRecord waits for the new record.
+// lastRecord reads the record of a job. If the job's members have just been placed, Nomad can still
+// have the record of the previous decision. In this case, lastRecord waits for the new record.
 func (s *Snapshot) lastRecord(ctx context.Context, st gang.Observed) (*gang.Record, error) {
 	for began := time.Now(); ; {
 		r, err := store.In(s.nomad).Record(ctx, st.Key)
@@ -578,8 +579,8 @@ func (s *Snapshot) askNomad(ctx context.Context, e *Explanation, job *api.Job) {
 	case err != nil:
 		return
 	case len(found) == 0 && e.pinned != nil && refused != "":
-		// Does Nomad also refuse the job on the GPUs that the placer would choose? Without pins,
-		// Nomad may have given the GPUs of one group to another.
+		// Ask whether Nomad also refuses the job on the GPUs that the placer would choose. Without
+		// pins, Nomad may have given the GPUs of one group to another.
 		if resp, err := s.nomad.DryRun(ctx, e.pinned); err == nil && len(resp.FailedTGAllocs) > 0 {
 			e.State, e.Reason = gang.Waiting, reason.Reason{Kind: reason.NomadRefuses, Cause: refused}
 		}
@@ -598,8 +599,8 @@ func (s facts) explainOn(c *pal.Cluster, g pal.Gang) pal.Decision {
 }
 
 // besideWindows handles a waiting job that would fit if no window reserved GPUs. besideWindows
-// makes d explain the GPUs that no window reserves. The reserved GPUs count as allocated until back
-// is called.
+// makes d explain only the GPUs that no window reserves. The reserved GPUs count as allocated until
+// back is called.
 func (s facts) besideWindows(c *pal.Cluster, k cluster.JobKey, g pal.Gang, d *pal.Decision) (back func()) {
 	if !d.Placed {
 		return func() {}
@@ -614,7 +615,7 @@ func (s facts) besideWindows(c *pal.Cluster, k cluster.JobKey, g pal.Gang, d *pa
 	n := &d.Candidates
 	n.Kept = was.Free + was.Outliers - n.Free - n.Outliers
 	n.Allocated -= n.Kept
-	if !d.Placed { // the queue knows the reason
+	if !d.Placed { // the queue gives the reason
 		d.Reason = reason.Reason{}
 	}
 	return back
@@ -632,8 +633,8 @@ func (s facts) allocations(st gang.Observed) []Allocation {
 	return as
 }
 
-// RedactedFor returns the explanation as a user may see it. It replaces the names of jobs in
-// namespaces that the user may not see.
+// RedactedFor returns the explanation as a user may see it. RedactedFor replaces the names of jobs
+// in namespaces that the user may not see.
 func (e Explanation) RedactedFor(sees model.Sees) *Explanation {
 	if e.Wait != nil {
 		now := sees.Wait(*e.Wait)

@@ -19,13 +19,13 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
-// GPU is one GPU as commands show it.
+// GPU is one GPU, as commands, the API and the page show it.
 type GPU struct {
 	ID     string `json:"id"`             // the GPU's id
 	Node   string `json:"node"`           // its node's name
 	Rack   string `json:"rack,omitempty"` // its node's rack, if known
 	NodeID string `json:"node_id"`        // its node's id
-	Index  int    `json:"index"`          // within the node, from 0
+	Index  int    `json:"index"`          // the GPU's number within its node, from 0
 	Device string `json:"device"`         // device group: vendor/type/name
 	// State is unhealthy, quarantined, allocated, unavailable or free: the first that applies.
 	State   model.GPUState `json:"state"`
@@ -37,7 +37,7 @@ type GPU struct {
 	PMScores map[pal.AppClass]pal.PMScore `json:"pm_scores,omitempty"`
 	// Classes are the GPU's variability classes by application class, from 1 (the fastest) to 5.
 	Classes   map[pal.AppClass]uint8 `json:"classes,omitempty"`
-	Available bool                   `json:"available"` // free and usable; a window may keep it
+	Available bool                   `json:"available"` // free and usable, although a window can reserve it
 	// Unhealthy and Unavailable are the reasons why the placer does not choose the GPU. Degraded is
 	// the reason why the placer chooses the GPU last. Each is "" if it does not apply.
 	Unhealthy   string `json:"unhealthy,omitempty"`
@@ -82,7 +82,7 @@ type GPUFilter struct {
 	// Outliers selects GPUs whose PM score for some application class is above the
 	// outlier_threshold.
 	Outliers bool
-	// Most is the maximum number of GPUs to list; 0: no limit.
+	// Most is the maximum number of GPUs to list; 0 means no limit.
 	Most int
 }
 
@@ -145,7 +145,8 @@ func (s *Snapshot) gpu(i int, unhealthy map[string]string) GPU {
 	return g
 }
 
-// windowOf returns the window that reserves a GPU now and for whom, or "". Callers hold mu.
+// windowOf returns the window that reserves a GPU now, and for whom; "" if no window reserves the
+// GPU. Callers hold mu.
 func (s *Snapshot) windowOf(gpu int) (name string, whom []string) {
 	if s.kept == nil {
 		s.kept = map[int]model.OpenWindow{}
@@ -162,8 +163,8 @@ func (s *Snapshot) windowOf(gpu int) (name string, whom []string) {
 	return w.Name + " until " + reason.Moment(w.To), w.For
 }
 
-// Keeper describes the window that reserves the GPU now, until when, and for whom. It returns "" if
-// no window reserves the GPU.
+// Keeper describes the window that reserves the GPU now, until when, and for whom. Keeper returns
+// "" if no window reserves the GPU.
 func (g GPU) Keeper() string {
 	switch {
 	case g.Window == "":
@@ -235,8 +236,8 @@ type MapRack struct {
 	Nodes      []MapNode `json:"nodes"`
 }
 
-// MapNode is a node and how many GPUs it has. Names are unique: if several nodes have one name, all
-// but the first have the beginning of their id appended.
+// MapNode is a node with the number of its GPUs. Names are unique: if several nodes have one name,
+// all but the first have the beginning of their id appended.
 type MapNode struct {
 	Name string `json:"name"`
 	GPUs int    `json:"gpus"`
@@ -244,7 +245,7 @@ type MapNode struct {
 
 const mapRackNodes = 32
 
-// Map returns the map.
+// Map returns the cluster as the web page draws it.
 func (s *Snapshot) Map() *Map {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -327,9 +328,9 @@ func (g GPU) RedactedFor(sees model.Sees, operator bool) GPU {
 	return g
 }
 
-// windowFor returns for whom a window is, with "others" in place of entries for namespaces that the
-// user may not see. An entry for a job of any namespace (*/job) is shown to operators only, because
-// everybody who may see a single namespace may see *, as in Nomad.
+// windowFor returns who may use a window's nodes, with "others" in place of entries for namespaces
+// that the user may not see. Only operators see an entry for a job of any namespace (*/job),
+// because everybody who may see a single namespace may see *, as in Nomad.
 func windowFor(sees model.Sees, operator bool, whom []string) (seen []string) {
 	for _, w := range whom {
 		if namespace, _, ofJob := strings.Cut(w, "/"); !sees(namespace) || namespace == "*" && ofJob && !operator {

@@ -60,7 +60,8 @@ func mainSentence(e *Explanation, now time.Time) string {
 	return fmt.Sprintf("%s is %s: %s.", e.Job, e.State, reason)
 }
 
-// runsOfIt counts the jobs that a parameterized or periodic job has made.
+// runsOfIt returns a sentence that counts the jobs that a parameterized or periodic job has made;
+// "" if there are none.
 func runsOfIt(e *Explanation) string {
 	if e.Runs == nil {
 		return ""
@@ -171,7 +172,7 @@ func whyThese(d *pal.Decision) string {
 	return fmt.Sprintf("Chosen among %d free GPUs for %s low predicted slowdown: %s", d.Candidates.Free, whose, times(d.Chosen.Cost))
 }
 
-// onlyFree returns a text that the placer had no other GPUs to choose from.
+// onlyFree returns the sentence for a gang that got all free GPUs, or all except outliers.
 func onlyFree(d *pal.Decision) string {
 	text := "These were the only free GPUs"
 	if d.Demand == 1 {
@@ -219,8 +220,8 @@ func waitsSentence(e *Explanation, now time.Time) string {
 	return fmt.Sprintf("%s: %s.%s", text, e.Reason.String(), startSentence(e, now))
 }
 
-// stoppedSentence says why the placer stopped the job, and for which other job. It returns "" if
-// the placer did not stop it.
+// stoppedSentence returns, in brackets, why the placer stopped the job, and for which other job; ""
+// if the placer did not stop the job.
 func stoppedSentence(e *Explanation) string {
 	why := e.StoppedWhy
 	if why.IsZero() {
@@ -232,8 +233,8 @@ func stoppedSentence(e *Explanation) string {
 	return " (" + why.String() + ")"
 }
 
-// startSentence says when the job is expected to start. It returns "" if its start is unknown and
-// the reason already explains why.
+// startSentence returns a sentence about the expected start of the job; "" if the start is unknown
+// and the reason already explains why.
 func startSentence(e *Explanation, now time.Time) string {
 	switch {
 	case e.StartTo.IsZero() && !e.Planned && e.Wait != nil && (e.Wait.Reason == reason.Quota || e.Wait.Reason == reason.Array):

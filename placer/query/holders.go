@@ -30,7 +30,7 @@ const mostHolders = 20
 
 // Holder is a job that holds GPUs that a waiting gang could use.
 type Holder struct {
-	// Job is namespace/id.
+	// Job is the job that holds the GPUs, as namespace/id.
 	Job string `json:"job"`
 	// GPUs is how many of these GPUs the job holds.
 	GPUs int `json:"gpus"`
@@ -57,7 +57,8 @@ type Holder struct {
 // Holders are the jobs that hold GPUs that a waiting gang could use.
 type Holders struct {
 	// Jobs are sorted: first stopping jobs, then jobs with an expected end (the earliest first),
-	// then jobs without (the largest first), then services. Omitted counts the jobs left out.
+	// then jobs without an expected end (the largest first), then services. Omitted counts the jobs
+	// left out.
 	Jobs    []Holder `json:"jobs,omitempty"`
 	Omitted int      `json:"omitted,omitempty"`
 	// Enough reports whether there is room for the gang once the needed jobs have ended.
@@ -78,8 +79,8 @@ func (h Holder) rank() int {
 }
 
 // matching returns a predicate for the GPUs on which a member of the gang could run if the cluster
-// were idle. matching excludes GPUs of a model that has too few for the gang, unless all models
-// have too few. small is how many GPUs are excluded for this reason.
+// were idle. If the cluster has too few GPUs of a model for the gang, matching excludes this
+// model's GPUs, unless all models have too few. small is the number of excluded GPUs.
 func matching(c *pal.Cluster, g pal.Gang) (matches func(gpu int) bool, small int) {
 	may, usable := make([]bool, c.Groups()), c.Usable(g)
 	for group := range may {
@@ -146,9 +147,9 @@ func (s facts) stopping(k cluster.JobKey) bool {
 	return ending
 }
 
-// holding returns what a holder requested; ok is false if that is unknown. A job that has ended
-// while its members are still stopping is no longer among the model's gangs, so holding reads its
-// request from the job again.
+// holding returns what a holder requested; ok is false if the request is unknown. A job that has
+// ended while its members are still stopping is no longer among the model's gangs, so holding reads
+// the request of such a job again.
 func (s facts) holding(k cluster.JobKey, stopping bool) (r request.Request, ok bool) {
 	if job := s.m.State.Jobs[k]; stopping && job != nil {
 		r, err := s.m.View.Request(job)
@@ -162,8 +163,8 @@ func (s facts) holding(k cluster.JobKey, stopping bool) (r request.Request, ok b
 }
 
 // needed marks the holders that make room for the gang when they end one after another. needed
-// ignores jobs that Nomad placed by itself, and resources other than GPUs. It restores the cluster
-// afterwards.
+// ignores jobs that Nomad placed by itself, and resources other than GPUs. needed restores the
+// cluster afterwards.
 func (s facts) needed(h *Holders, g pal.Gang, keys map[string]cluster.JobKey) {
 	c := s.m.View.Cluster
 	type taken struct {
@@ -198,8 +199,8 @@ func (s facts) needed(h *Holders, g pal.Gang, keys map[string]cluster.JobKey) {
 	}
 }
 
-// remedies returns changes with which a waiting gang could start now without overtaking gangs
-// ahead. try is the first change in the form that -what-if accepts.
+// remedies returns changes with which a waiting gang could start now without overtaking gangs ahead
+// of it. try is the first change in the form that -what-if accepts.
 func (s facts) remedies(t *model.Tracked) (out []reason.Reason, try string) {
 	r, g := t.Request, t.Request.Least()
 	fits := func(g pal.Gang) bool { return s.mayStart(t, g) }
@@ -243,8 +244,9 @@ func (s facts) mayStart(t *model.Tracked, g pal.Gang) bool {
 	return s.startsNow(job)
 }
 
-// priorityHelps reports whether the priority [tryPriority] would help a waiting job. It helps if
-// the job would overtake the job ahead of it, or could have a job stopped that holds GPUs.
+// priorityHelps reports whether the priority [tryPriority] would help a waiting job. The priority
+// helps if the job would overtake the job ahead of it, or if the placer could then stop a job that
+// holds GPUs.
 func (s facts) priorityHelps(t *model.Tracked, w *model.Wait, h *Holders) bool {
 	if !s.m.Cfg.Queue.ByPriority() || *t.Job.Priority >= tryPriority {
 		return false
@@ -332,8 +334,8 @@ type Alternative struct {
 	*pal.Choice
 }
 
-// runsOn sets the GPUs that a running gang has, where it would be placed if it started now, and
-// which changes of the job would alter this placement.
+// runsOn adds to the explanation the GPUs of a running gang, where the gang would be placed if it
+// started now, and which changes of the job would alter this placement.
 func (s facts) runsOn(e *Explanation, t *model.Tracked) {
 	c, g := s.m.View.Cluster, t.Request.Gang
 	at := s.m.At(t)

@@ -13,9 +13,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/live"
 )
 
-// AddLive reads the current load of GPUs from their nodes. It fails for more than [live.MostNodes]
-// nodes. If a node does not answer, AddLive stores the error, formatted by say, with the node's
-// GPUs.
+// AddLive reads the current load of GPUs from their nodes. AddLive fails for more than
+// [live.MostNodes] nodes. If a node does not answer, AddLive stores the error, as text from say,
+// with the node's GPUs.
 func AddLive(ctx context.Context, reader *live.Reader, c *api.Client, gpus []GPU, say func(error) string) error {
 	nodes := make([]string, len(gpus))
 	for i, g := range gpus {

@@ -88,7 +88,7 @@ func servicesEnd(h *Holders) (steps []string) {
 	return steps[:min(len(steps), mostServices)]
 }
 
-// mostServices limits how many services are listed.
+// mostServices is the maximum number of services that Next lists.
 const mostServices = 3
 
 // retryStep explains how to restart a missing member of a job whose members do not need each other.

@@ -50,7 +50,8 @@ func sizeInWords(s *queue.Size, st gang.State) string {
 	return fmt.Sprintf("elastic: the gang runs with %s (%d to %d allowed); it grows when GPUs come free that no waiting gang can use, if growing saves more time than it costs", members, s.Least, s.Most)
 }
 
-// noteWindows adds to the note which windows reserve GPUs that a waiting job could use, and why.
+// noteWindows adds to the note which windows reserve GPUs that a waiting job could use, and why the
+// job does not start on these GPUs.
 func (s facts) noteWindows(e *Explanation, t *model.Tracked) {
 	for _, k := range s.m.Queue.KeptFrom(gang.QueueTime(s.m.Time), t.Key.String()) {
 		said := fmt.Sprintf("window %s: %d GPUs are kept from %s to %s. ", k.Window, k.GPUs, model.Moment(k.From), model.Moment(k.To))
@@ -121,7 +122,7 @@ func (s facts) whenEnds(e *Explanation, t *model.Tracked) {
 	e.EndWhy += ", or " + longer
 }
 
-// reportsTell says how many steps the predicted pace is based on.
+// reportsTell describes how many steps the predicted pace is based on.
 func reportsTell(steps int) string {
 	if steps == 1 {
 		return "the pace rests on one step"
@@ -190,7 +191,7 @@ func (s facts) noteDeadline(e *Explanation, t *model.Tracked, w *model.Wait) {
 }
 
 // deadlineSentence describes whether a job will meet its deadline if it starts between from and to.
-// If both are 0, the start is unknown.
+// If from and to are 0, the start is unknown.
 func deadlineSentence(d queue.Deadline, from, to time.Duration) string {
 	startBy, misses, meets := d.StartBy, "will miss: ", ": 9 of 10 similar jobs meet their deadline if they start by "
 	if d.Assumed > 0 {
@@ -246,7 +247,7 @@ func (s facts) noteTenant(e *Explanation, t *model.Tracked) {
 	e.addNote(shareSentence(s.m.Cfg, u))
 }
 
-// quotaSentence compares a tenant's GPUs with its quota; "" without one.
+// quotaSentence compares a tenant's GPUs with its quota and limit; "" if it has neither.
 func quotaSentence(u queue.TenantUse) string {
 	if u.Quota == 0 && u.Limit == nil {
 		return ""
@@ -264,7 +265,7 @@ func quotaSentence(u queue.TenantUse) string {
 	return said
 }
 
-// userSentence compares a user's GPUs and jobs with the limits; "" without any.
+// userSentence compares a user's GPUs and jobs with the limits; "" if there are no limits.
 func userSentence(u queue.TenantUse, user string) string {
 	var has queue.UserUse
 	for _, o := range u.Users {
@@ -285,9 +286,9 @@ func userSentence(u queue.TenantUse, user string) string {
 	return fmt.Sprintf("user %s has %s in tenant %s", queue.ShownUser(user), strings.Join(most, " and "), u.Tenant)
 }
 
-// holding splits a tenant's GPUs into those that its jobs hold and those that they await (Awaited).
-// The queue counts both, because running jobs can have requested GPUs that they do not have yet,
-// for example for members that the author added to a service.
+// holding splits a tenant's GPUs into GPUs that its jobs hold and GPUs for which its jobs wait
+// (Awaited). The queue counts GPUs of both kinds, because running jobs can have requested GPUs that
+// they do not have yet, for example for members that the author added to a service.
 func holding(u *queue.TenantUse, held map[string]float64) {
 	has := 0.0
 	for _, namespace := range u.Namespaces {

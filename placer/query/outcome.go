@@ -20,11 +20,12 @@ import (
 type Outcome struct {
 	// Status is complete, failed, stopped, or at rest (its author has scaled it to zero).
 	Status string `json:"status"`
-	// At is when the last member ended; for a job that is stopped or at rest, when somebody stopped
-	// or scaled it. At is zero for other jobs if Nomad no longer has their allocations.
+	// At is when the last member ended. For a job that is stopped or at rest, At is when somebody
+	// stopped or scaled the job. For other jobs, At is zero if Nomad no longer has their
+	// allocations.
 	At time.Time `json:"at,omitzero"`
 	// Reason is what Nomad reports about the members: how many are complete, and the exit code or
-	// signal of a failed one.
+	// signal of a failed member.
 	Reason reason.Reason `json:"reason"`
 }
 
@@ -74,8 +75,8 @@ func OutcomeOf(m *model.Model, st gang.Observed) *Outcome {
 	return o
 }
 
-// lastAllocs returns the last allocation of each of the job's members with GPUs, by name. It
-// ignores allocations of a purged job of the same name.
+// lastAllocs returns the last allocation of each of the job's members with GPUs, by name.
+// lastAllocs ignores allocations of a purged job of the same name.
 func lastAllocs(s *cluster.State, k cluster.JobKey, job *api.Job) map[string]*cluster.Alloc {
 	last, groups := map[string]*cluster.Alloc{}, groupsWithGPUs(job)
 	for _, a := range s.AllocsOf(k) {
@@ -103,7 +104,7 @@ func membersSay(s *cluster.State, st gang.Observed) reason.Reason {
 		case !a.Member():
 		case a.Client != api.AllocClientStatusPending:
 			d.Run++
-		case a.Restarts() > 0: // Nomad's client is restarting a task of it
+		case a.Restarts() > 0: // Nomad's client is restarting a task of the member
 			d.Restarting++
 		case before[a.ID]:
 			d.Replacing++
@@ -120,8 +121,8 @@ func membersSay(s *cluster.State, st gang.Observed) reason.Reason {
 	return reason.Reason{Kind: reason.MembersRun, Want: st.Want, Doing: &d}
 }
 
-// membersLack describes the members of a gang that has GPUs if not all members run. If all run, it
-// returns no reason.
+// membersLack describes the members of a gang that has GPUs if not all members run. If all members
+// run, membersLack returns no reason.
 func membersLack(s *cluster.State, st gang.Observed) reason.Reason {
 	if st.Nomad != gang.Running && st.Nomad != gang.Starting {
 		return reason.Reason{}

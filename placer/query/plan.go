@@ -22,7 +22,7 @@ import (
 )
 
 // Plan explains what would happen to a job if it were registered with a gate now: whether and where
-// it would start, or what it would wait for. It tries the registration on a copy of the model.
+// it would start, or what it would wait for. Plan tries the registration on a copy of the model.
 func (s *Snapshot) Plan(ctx context.Context, job *api.Job) (*Explanation, error) {
 	s = s.With(s.Activity)
 	e, err := s.plan(job)
@@ -73,7 +73,7 @@ func (s *Snapshot) plan(job *api.Job) (*Explanation, error) {
 	k := cluster.KeyOf(job)
 	now := s.m.Time.UnixNano()
 	planned := *job
-	if rewrite.Gated(job) { // run also adds the gate to groups that lack it
+	if rewrite.Gated(job) { // nomad-pal run also adds the gate to groups that lack it
 		planned = *rewrite.Gate(job)
 	}
 	planned.SubmitTime = &now
@@ -127,8 +127,7 @@ func (s *Snapshot) plan(job *api.Job) (*Explanation, error) {
 	return e, nil
 }
 
-// Refused returns why no placer could serve a job with GPUs, whatever the cluster; nil if one
-// could.
+// Refused returns why no placer could serve a job with GPUs, on any cluster; nil if a placer could.
 func Refused(job *api.Job) *Explanation {
 	err := request.Takes(job)
 	if err == nil || !rewrite.Gated(request.Gate(job)) {
@@ -139,9 +138,9 @@ func Refused(job *api.Job) *Explanation {
 }
 
 // notServed reports whether the placer would not place the job, and if so, sets the reason. Either
-// run registers the job without a gate, or the job has no members, or it is a parameterized or
-// periodic job whose children the placer cannot place. If the placer can place the children,
-// notServed notes that the plan is for one child.
+// nomad-pal run registers the job without a gate, or the job has no members, or it is a
+// parameterized or periodic job whose children the placer cannot place. If the placer can place the
+// children, notServed notes that the plan is for one child.
 func (e *Explanation) notServed(job *api.Job, children bool) bool {
 	childless := request.Childless(job, children)
 	switch {
@@ -175,8 +174,8 @@ func (s facts) planRunning(e *Explanation, st gang.Observed, changed gang.Lifecy
 	}
 }
 
-// afterOthers adds to the explanation that a planned gang first waits for other jobs. plan does not
-// know when they finish, so it cannot predict a start.
+// afterOthers adds to the explanation that a planned gang first waits for other jobs. The end of
+// these jobs is unknown, so plan cannot predict a start.
 func (e *Explanation) afterOthers(keys []cluster.JobKey) {
 	if len(keys) == 0 {
 		return

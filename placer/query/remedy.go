@@ -41,7 +41,7 @@ type trial struct {
 // mostTried is the maximum number of changes of one job that are tried.
 const mostTried = 100
 
-// neverRuns adds to the explanation the changes with which the job could run. These are single
+// neverRuns adds to the explanation the changes with which the job could run. neverRuns adds single
 // changes or, if no single change is enough, two changes together. neverRuns drops obstacles that
 // are temporary.
 func (e *Explanation) neverRuns(v *request.View, job *api.Job) {
@@ -70,8 +70,8 @@ func (e *Explanation) neverRuns(v *request.View, job *api.Job) {
 	}
 }
 
-// find returns all changes that are enough by themselves. If there are none, it returns two changes
-// that are enough together.
+// find returns all changes that are enough by themselves. If there are none, find returns two
+// changes that are enough together.
 func (t *trial) find() []remedy {
 	all := t.remedies()
 	found := slices.DeleteFunc(slices.Clone(all), func(r remedy) bool { return !t.couldRun(r.Changes) })
@@ -81,8 +81,8 @@ func (t *trial) find() []remedy {
 	return found
 }
 
-// couldRun reports whether a changed job could run on the idle cluster. It returns false once the
-// limit of tries is reached.
+// couldRun reports whether a changed job could run on the idle cluster. couldRun returns false once
+// the limit of tries is reached.
 func (t *trial) couldRun(c Changes) bool {
 	if t.left == 0 {
 		return false
@@ -117,8 +117,8 @@ func (t *trial) pair(all []remedy) []remedy {
 	return nil
 }
 
-// remedies returns changes that could help. Changes of the whole job come first, then those of each
-// group: first other models, then fewer resources.
+// remedies returns changes that could help. Changes of the whole job come first, then changes of
+// each group: first other models, then fewer resources.
 func (t *trial) remedies() (out []remedy) {
 	v, job := t.v, t.job
 	add := func(key, value, text string, args ...any) {
@@ -180,7 +180,7 @@ func (t *trial) remedies() (out []remedy) {
 
 // meantModel guesses which of the cluster's models an unknown model name means. The model's name
 // contains the unknown name, or is similar to it (see [nearest.Name]). Models that differ in a word
-// with a number (A6000, 6000) are different. It returns "" if it finds none.
+// with a number (A6000, 6000) are different. meantModel returns "" if it finds none.
 func meantModel(request string, models []string) string {
 	at := strings.LastIndex(request, "/") + 1
 	vendor, name := request[:at], strings.ToLower(request[at:])
@@ -240,14 +240,15 @@ type Tradeoff struct {
 
 // thatMayStart keeps the tradeoffs with which a waiting job could start now, and those with which
 // it would not fit at all. thatMayStart drops the other tradeoffs, because with these the job would
-// need GPUs that are reserved for jobs ahead.
+// need GPUs that are reserved for jobs ahead of it.
 func (s facts) thatMayStart(t *model.Tracked, all []Tradeoff) []Tradeoff {
 	return slices.DeleteFunc(all, func(o Tradeoff) bool { return o.Choice != nil && !s.mayStart(t, o.gang) })
 }
 
-// tradeoffs returns the other application classes, and the smaller count, that would change what
-// the gang gets on the GPUs that are free now: whether it fits, on which GPUs, and how close
-// together they are. count is the -what-if key that sets the number of members.
+// tradeoffs returns the other application classes, and the smaller count, that would change the
+// gang's placement on the GPUs that are free now. A placement changes if the gang fits or no longer
+// fits, or gets other GPUs, or GPUs that are closer together. count is the -what-if key that sets
+// the number of members.
 func (s facts) tradeoffs(c *pal.Cluster, g pal.Gang, count string) (out []Tradeoff) {
 	find := func(g pal.Gang) (pal.Placement, bool) {
 		f, _, ok := s.m.Queue.Look(c, g)

@@ -21,8 +21,8 @@ func (s facts) keeps(st gang.Observed, job *api.Job) bool {
 	if forbidden {
 		return false
 	}
-	// The members run an earlier version than the one that Nomad has now, and hold what the earlier
-	// version requested.
+	// The members run an earlier version than the one that Nomad has now, and hold the GPUs that
+	// the earlier version requested.
 	elastic, _ := rewrite.ElasticOf(job)
 	for _, g := range job.TaskGroups {
 		members, each := 0, rewrite.GPUsPerMember(g)
@@ -58,8 +58,8 @@ func (s facts) tooLarge(t *model.Tracked) reason.Reason {
 }
 
 // resubmitted explains what happens if a job's file is run again while its gang runs: see
-// [gang.Resubmitted]. kept reports whether the job requests the GPUs that it has. If it requests
-// other GPUs, room says where it could run.
+// [gang.Resubmitted]. kept reports whether the job requests the GPUs that it has. If the job
+// requests other GPUs, room is where it could run.
 func (e *Explanation) resubmitted(st gang.Observed, job *api.Job, kept bool, room gang.Room) {
 	e.State, e.Obstacles = gang.Running, nil
 	e.Reason = reason.Reason{Needs: st.Holds()}

@@ -6,19 +6,19 @@
 //
 // Most of an answer comes from one [Snapshot], which the active placer makes from a copy of its
 // model. Some answers also read from Nomad what the model lacks: a job's record, evaluations,
-// deployments and versions, jobs that the model does not know, and Nomad's dry run of a job that
+// deployments and versions, jobs that the model does not have, and Nomad's dry run of a job that
 // would wait or start. [AddLive] reads the load of GPUs from their nodes.
 //
 // What must stay true:
-//   - An answer changes nothing in Nomad. It undoes what it tries on the snapshot's cluster before
-//     it releases mu; [Snapshot.Plan] works on a copy.
-//   - An answer holds mu while it uses the queue or the view, because tries change both. It does
-//     not hold mu during requests to Nomad. Nomad's state, the time and the failures never change
-//     in a snapshot.
-//   - An answer knows all namespaces. Before a user gets the answer, the agent redacts the names of
-//     jobs that the user may not see, with [Explanation.RedactedFor], [GPU.RedactedFor] and
-//     [model.JobStatus.RedactedFor]. These functions must redact each new field that names jobs of
-//     others, and each reason that can name such jobs.
+//   - An answer changes nothing in Nomad. An answer undoes what it tries on the snapshot's cluster
+//     before it releases mu; [Snapshot.Plan] works on a copy.
+//   - An answer holds mu while it uses the queue or the view, because tries change both. An answer
+//     does not hold mu during requests to Nomad. Nomad's state, the time and the failures never
+//     change in a snapshot.
+//   - An answer contains data of all namespaces. Before a user gets the answer, the agent redacts
+//     the names of jobs that the user may not see, with [Explanation.RedactedFor],
+//     [GPU.RedactedFor] and [model.JobStatus.RedactedFor]. These functions must redact each new
+//     field that names jobs of others, and each reason that can name such jobs.
 package query
 
 import (
@@ -39,7 +39,8 @@ import (
 )
 
 // Snapshot is the cluster and the queue at one time, with the configuration of the active placer.
-// The agent answers from a Snapshot. Its content stays the same, and it is safe for concurrent use.
+// The agent answers from a Snapshot. The content of a Snapshot stays the same, and a Snapshot is
+// safe for concurrent use.
 type Snapshot struct {
 	facts
 	nomad *nomad.Client
@@ -51,12 +52,13 @@ type Snapshot struct {
 	mu    sync.Mutex
 	waits map[string]*model.Wait   // by job; computed on demand
 	kept  map[int]model.OpenWindow // GPUs of active windows; computed on demand
-	// warned are the warnings of the active placer. counted are the counts, computed on demand.
+	// warned are the warnings of the active placer. counted is the result of Status, computed on
+	// demand.
 	warned  []string
 	counted *model.Status
 }
 
-// facts are what the model alone can answer. Callers of its methods hold the snapshot's mu.
+// facts answers what needs only the model. Callers of its methods hold the snapshot's mu.
 type facts struct{ m *model.Model }
 
 // New returns a snapshot that answers from m. The snapshot uses c only for data of single jobs.
@@ -72,7 +74,7 @@ func Picture(m *model.Model, c *nomad.Client, warned []string) *Snapshot {
 // Warned returns the warnings of the active placer.
 func (s *Snapshot) Warned() []string { return s.warned }
 
-// Status returns the counts.
+// Status returns the summary of the placer's work, with the warnings of the active placer.
 func (s *Snapshot) Status() model.Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -173,8 +175,8 @@ func (s *Snapshot) Jobs() []model.JobStatus {
 	return slices.DeleteFunc(js, func(j model.JobStatus) bool { return j.State == gang.Ended && !j.Runs.GoOn() })
 }
 
-// countRun counts a job as a run of the parameterized or periodic job that made it. If there is no
-// such job, it does nothing.
+// countRun counts a job as a run of the parameterized or periodic job that made it. If no such job
+// made it, countRun does nothing.
 func (s facts) countRun(runs map[cluster.JobKey]*model.Runs, st gang.Observed, state gang.State) {
 	if !cluster.Child(st.Job) {
 		return
@@ -189,8 +191,8 @@ func (s facts) countRun(runs map[cluster.JobKey]*model.Runs, st gang.Observed, s
 	runs[k].Count(state, outcome)
 }
 
-// runsOf counts the jobs that a parameterized or periodic job has made. It returns nil if there are
-// none.
+// runsOf counts the jobs that a parameterized or periodic job has made. runsOf returns nil if there
+// are none.
 func (s facts) runsOf(k cluster.JobKey) *model.Runs {
 	runs := map[cluster.JobKey]*model.Runs{}
 	for _, job := range s.m.State.Jobs {
@@ -238,9 +240,9 @@ func (s *Snapshot) Warnings() []string {
 	return slices.Concat(s.Activity.Warnings, s.m.State.Queues.Warnings(), s.m.State.NodeWarnings(), s.m.Windows.Warnings())
 }
 
-// FindJob finds a job among the known ones by its id or a unique prefix. If none matches, it
-// returns the key of a job with exactly this id, because a job that has no GPUs or has ended is not
-// among the known ones.
+// FindJob finds a job among the known jobs by its id or a unique prefix. If no known job matches,
+// FindJob returns the key of a job with exactly this id, because known lacks jobs without GPUs and
+// ended jobs.
 func FindJob(known []cluster.JobKey, namespace, id string) (cluster.JobKey, error) {
 	var found []cluster.JobKey
 	for _, k := range known {

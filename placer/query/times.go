@@ -27,8 +27,8 @@ func When(t, now time.Time) string {
 	return Clock(now.Location(), t) + " (" + Ago(t, now) + ")"
 }
 
-// About formats a duration, rounded, in the largest unit of which it has at least two. For example,
-// 47 hours stay hours, because "2d" would be less precise.
+// About formats a duration, rounded, in the largest unit that fits into the duration at least
+// twice. For example, 47 hours stay hours, because "2d" would be less precise.
 func About(d time.Duration) string {
 	for _, u := range []struct {
 		unit time.Duration

@@ -46,9 +46,9 @@ func (e *Explanation) addTried(s *Snapshot, st gang.Observed, deploys bool) {
 	}
 }
 
-// tried describes how often and why Nomad has retried members, and what happened to missing ones.
-// For members that do not need each other, it also returns how to get missing members back. deploys
-// says that a deployment is active or has failed, so that Nomad retries no members.
+// tried describes how often and why Nomad has retried members, and what happened to missing
+// members. For members that do not need each other, tried also returns how to get missing members
+// back. deploys means that a deployment is active or has failed, so that Nomad retries no members.
 func tried(m *model.Model, t *model.Tracked, deploys bool) (said []reason.Reason, retry Retry) {
 	before := map[string]*cluster.Alloc{}
 	for _, a := range m.State.AllocsOf(t.Key) {
@@ -72,7 +72,7 @@ func tried(m *model.Model, t *model.Tracked, deploys bool) (said []reason.Reason
 	return slices.Concat(few(away, reason.MoreMissing), few(again, reason.MoreTried)), retry
 }
 
-// few returns the first few reasons, and one that counts the rest.
+// few returns the first few reasons, and a reason that counts the rest.
 func few(said []reason.Reason, more reason.Kind) []reason.Reason {
 	if n := len(said) - mostMembers; n > 0 {
 		return append(said[:mostMembers:mostMembers], reason.Reason{Kind: more, Total: n})
@@ -163,7 +163,7 @@ func missing(m *model.Model, t *model.Tracked, a *cluster.Alloc, retries bool) (
 	return reason.Reason{}, ""
 }
 
-// reschedules reports whether the group's members may be rescheduled at all.
+// reschedules reports whether Nomad can reschedule members of the group at all.
 func reschedules(job *api.Job, group string) bool {
 	g := job.LookupTaskGroup(group)
 	if g == nil || g.ReschedulePolicy == nil {

@@ -60,7 +60,8 @@ func (c Changes) Apply(job *api.Job) error {
 	return nil
 }
 
-// of returns a copy of the job with the changes. ok is false if the job cannot be changed that way.
+// of returns a copy of the job with the changes. ok is false if these changes are impossible for
+// the job.
 func (c Changes) of(job *api.Job) (changed *api.Job, ok bool) {
 	text, err := json.Marshal(job)
 	if err == nil {
@@ -109,7 +110,7 @@ func alter(job *api.Job, key, value string) error {
 	return alterGroup(g, what, value)
 }
 
-// alterGroup changes what one of the groupKeys names.
+// alterGroup changes the property of a group that one of the groupKeys names.
 func alterGroup(g *api.TaskGroup, what, value string) error {
 	switch {
 	case what == "count":
@@ -145,7 +146,7 @@ func setNumber[T int | int64 | uint64](field **T, value string) error {
 	return nil
 }
 
-// groupOf returns the group with GPUs that has this name. For the name "", it returns the only
+// groupOf returns the group with GPUs that has this name. For the name "", groupOf returns the only
 // group with GPUs.
 func groupOf(job *api.Job, name string) (found *api.TaskGroup, err error) {
 	var names []string
