@@ -52,7 +52,7 @@ func checkToken(b *base, client *nomad.Client) query.Check {
 }
 
 // unknown reports whether err, from listing the namespaces, means that Nomad does not know the
-// token. Nomad refuses this request to no valid token: it lists the namespaces that the token may
+// token. Nomad answers this request for every valid token, with the namespaces that the token may
 // see.
 func unknown(err error) bool { return nomad.Refused(err) }
 
@@ -60,8 +60,8 @@ func unknown(err error) bool { return nomad.Refused(err) }
 const whyUnknown = "the token is mistyped, deleted, expired, or of another cluster"
 
 // tokenUnknown returns an error text that names the token's origin if Nomad does not know the
-// token. It returns "" if Nomad knows the token, if no token was given, or if Nomad does not
-// answer.
+// token. It returns "" if Nomad knows the token, if no token was given, or if the request fails
+// otherwise.
 func (b *base) tokenUnknown() string {
 	client, err := b.client()
 	if err != nil || b.config().SecretID == "" {

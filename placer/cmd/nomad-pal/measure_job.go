@@ -17,7 +17,7 @@ import (
 
 // measureLasts is how long the task of a measuring job sleeps if the job is not stopped earlier. It
 // is longer than any measurement with the plugin's defaults. If the command is killed, its jobs end
-// after this time.
+// after at most this time.
 const measureLasts = 15 * time.Minute
 
 // measurePriority is the lowest priority. With it, Nomad may preempt a measuring job for almost any

@@ -130,7 +130,8 @@ type kind struct {
 	gpus                        int
 }
 
-// lookAtGPUs counts GPUs, and writes the example job for the kind of node that has the most GPUs.
+// lookAtGPUs counts GPUs, and fits the example job to the kind of node that has the most GPUs in
+// total.
 func (s *site) lookAtGPUs(nodes []*api.Node) {
 	s.Pool, s.Driver, s.Device, s.Count, s.GPUsEach = "default", "raw_exec", "nvidia/gpu", 1, 1
 	s.Fits, s.Nodes = "a cluster with a GPU (this one shows none yet)", len(nodes)
