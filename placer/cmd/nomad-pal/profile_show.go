@@ -130,8 +130,8 @@ type memberSummary struct {
 	Score   pal.PMScore `json:"pm_score"`          // its time relative to the median GPU
 	Class   int         `json:"class"`             // its variability class; 1 is the fastest
 	Outlier bool        `json:"outlier,omitempty"` // the GPU is an outlier
-	// Pending is a class that one measuring session has indicated. If a second session also does,
-	// the GPU gets this class. 0: none.
+	// Pending is the class that one measuring session has indicated. A second session in the same
+	// direction changes the class. 0: none.
 	Pending int `json:"pending_class,omitempty"`
 }
 

@@ -10,7 +10,7 @@ import (
 )
 
 // filled replaces nil slices and maps in v with empty ones, so that the JSON has no null in place
-// of a list. It leaves out fields that the JSON omits if they are empty.
+// of a list. It leaves nil fields alone if the JSON omits them.
 func filled(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Pointer, reflect.Interface:
