@@ -26,7 +26,7 @@ type logReader struct {
 	name  string // the member, its node and, if the member has several tasks, the task
 	style style
 	all   bool // print the whole log, even if -n limits the number of lines
-	// live is canceled by end when the task ends.
+	// live is cancelled by end when the task ends.
 	live context.Context
 	end  context.CancelFunc
 
