@@ -38,7 +38,8 @@ Agent Options:
 	"Make the running agent reload its configuration:", "systemctl reload nomad-pal",
 ))
 
-// agentKeys maps general options to the keys of the agent's configuration that replace them.
+// agentKeys maps general options that the agent does not accept to the configuration keys of the
+// same settings.
 var agentKeys = map[string]string{
 	"address": "address", "region": "region", "token": "token_file", "ca-cert": "ca_cert", "ca-path": "ca_path",
 	"client-cert": "client_cert", "client-key": "client_key", "tls-server-name": "tls_server_name",
@@ -67,7 +68,7 @@ func foreignToAgent(b *base) error {
 	return nil
 }
 
-// paths is a flag that may be given several times.
+// paths collects the values of a flag that may be given several times.
 type paths []string
 
 func (p *paths) String() string     { return strings.Join(*p, ",") }

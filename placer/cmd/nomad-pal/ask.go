@@ -222,7 +222,7 @@ func (a *answers) within(d time.Duration, path string, q url.Values, out any) er
 // notServed is the body that Go's HTTP server returns for an unknown path.
 const notServed = "404 page not found"
 
-// plain turns the error with which an agent refused a request into a sentence.
+// plain turns the error of a request that an agent refused into an error with a plain sentence.
 func (a *answers) plain(err error) error {
 	unexpected, ok := errors.AsType[api.UnexpectedResponseError](err)
 	if !ok || !unexpected.HasBody() {
@@ -265,11 +265,11 @@ func (a *answers) Tenants() (tenants []queue.TenantUse, err error) {
 	return tenants, a.get("/v1/tenants", nil, &tenants)
 }
 
-// GPUs returns all GPUs.
 func (a *answers) GPUs() (gpus []query.GPU, err error) { return a.SomeGPUs(query.GPUFilter{}, false) }
 
-// SomeGPUs returns the GPUs of f.Nodes that f.Job holds. An empty f.Nodes or f.Job selects all. It
-// ignores other conditions of the filter. With live, it adds the current load of the GPUs.
+// SomeGPUs returns the GPUs of f.Nodes that f.Job holds. An empty f.Nodes or f.Job selects all.
+// SomeGPUs ignores the other conditions of the filter. With live, it adds the current load of the
+// GPUs.
 func (a *answers) SomeGPUs(f query.GPUFilter, live bool) (gpus []query.GPU, err error) {
 	q := url.Values{"node": f.Nodes}
 	if f.Job != "" {
@@ -319,7 +319,6 @@ func (a *answers) health(q url.Values) (h agent.Health, err error) {
 	return h, err
 }
 
-// Explain explains the state of a job.
 func (a *answers) Explain(k cluster.JobKey) (*query.Explanation, error) {
 	e := &query.Explanation{}
 	return e, a.get("/v1/job/"+url.PathEscape(k.ID)+"/explain", url.Values{"namespace": {k.Namespace}}, e)

@@ -174,8 +174,8 @@ func meantFlag(fs *flag.FlagSet, err error) string {
 // given reports whether the command line contains the option.
 func (b *base) given(name string) bool { return b.flagsGiven[name] }
 
-// fail prints an error and returns the exit code for it. Nomad also refuses a request if it does
-// not know the token. In this case fail prints that, because no capability is missing.
+// fail prints an error and returns the exit code for it. If Nomad refused a request because it does
+// not know the token, fail prints this reason. The error in err would name a missing capability.
 func (b *base) fail(err error) int {
 	if nomad.Refused(err) {
 		if unknown := b.tokenUnknown(); unknown != "" {
@@ -284,8 +284,8 @@ func (b *base) show(v any, print func()) int {
 	return code
 }
 
-// printf prints a message. It escapes line ends in arguments that are strings, because they may
-// come from others.
+// printf prints a message. It escapes line ends in arguments that are strings, because these
+// strings may come from other people.
 func (b *base) printf(format string, args ...any) {
 	for i, a := range args {
 		if text, ok := a.(string); ok {

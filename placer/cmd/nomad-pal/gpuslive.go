@@ -98,7 +98,6 @@ func (b *base) followGPUs(r *gpuReader, every time.Duration) int {
 	}
 }
 
-// printLive prints the current load of GPUs.
 func printLive(b *base, gpus []query.GPU, f query.GPUFilter) {
 	if len(gpus) == 0 {
 		printNoGPUs(b, f)

@@ -115,8 +115,8 @@ func cell(value any) string {
 	return ""
 }
 
-// csvCell formats a value for CSV: times in RFC 3339 format, durations in seconds, others as
-// [cell].
+// csvCell formats a value for CSV: times in RFC 3339 format, durations in seconds, other values as
+// [cell] does.
 func csvCell(value any) string {
 	switch v := value.(type) {
 	case time.Time:
@@ -190,7 +190,8 @@ func (o *historyOptions) query(b *base, now time.Time) (url.Values, error) {
 	return q, nil
 }
 
-// timeOf parses a date, a time, or a duration, which means the time that long before now.
+// timeOf parses a date or a time. It also parses a duration, which stands for the time this long
+// before now.
 func timeOf(text string, now time.Time) (time.Time, error) {
 	if d, err := rewrite.ParseSpan(text); err == nil {
 		return now.Add(-d), nil

@@ -109,7 +109,6 @@ func (r *logReader) follow(ctx context.Context) {
 	out.flush()
 }
 
-// how returns how the task ended.
 func (r *logReader) how() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -135,7 +134,6 @@ func (r *logReader) look(a *api.AllocationListStub) {
 	}
 }
 
-// howEnded describes how a task ended.
 func howEnded(a *api.AllocationListStub, s *api.TaskState) string {
 	switch {
 	case a.ClientStatus == api.AllocClientStatusLost:
@@ -148,8 +146,8 @@ func howEnded(a *api.AllocationListStub, s *api.TaskState) string {
 	return "ended: " + lastEvent(s, api.TaskTerminated, api.TaskKilled)
 }
 
-// lastEvent returns Nomad's message of a task event. It takes the first kind in kinds of which the
-// task has an event, and the last event of this kind.
+// lastEvent looks for events of the given kinds, one kind after the other. It returns Nomad's
+// message about the last event of the first kind that it finds.
 func lastEvent(s *api.TaskState, kinds ...string) string {
 	for _, k := range kinds {
 		for _, e := range slices.Backward(s.Events) {
@@ -161,7 +159,7 @@ func lastEvent(s *api.TaskState, kinds ...string) string {
 	return "Nomad gives no reason"
 }
 
-// copy copies the log from the byte offset from on, and returns how many bytes it has read. With
+// copy copies the log, starting at the byte offset from, and returns the number of bytes read. With
 // follow, it waits for more text at the end of the log until ctx ends or reading fails.
 func (r *logReader) copy(ctx context.Context, follow bool, from int64, to io.Writer) (n int64, err error) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -245,7 +243,7 @@ func lastLines(text []byte, n int) int {
 	return end + 1
 }
 
-// lineWriter is the common output of all tasks. The lock keeps their lines whole.
+// lineWriter is the common output of all tasks. Its lock keeps the lines of different tasks apart.
 type lineWriter struct {
 	mu sync.Mutex
 	w  io.Writer

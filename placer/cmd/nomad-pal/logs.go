@@ -142,8 +142,9 @@ func rankIn(name string) int {
 // member returns the name of an allocation within its job, such as workers[3].
 func member(a *api.AllocationListStub) string { return fmt.Sprintf("%s[%d]", a.TaskGroup, rankOf(a)) }
 
-// fits returns an error if the job has no member or task as the options name it. It also returns an
-// error for a parameterized or periodic job, because only the job's runs have members.
+// fits returns an error if -rank or -task names a member or task that the job does not have. It
+// also returns an error for a parameterized or periodic job, because only the job's runs have
+// members.
 func (l *logs) fits(job *api.Job) error {
 	if job.IsParameterized() || job.IsPeriodic() {
 		return fmt.Errorf("job %q has no members, only runs: %s", l.key.ID, cmp.Or(firstOf(l.runs()), "none yet"))
@@ -183,8 +184,8 @@ func live(a *api.AllocationListStub) bool {
 	return a.ClientStatus == api.AllocClientStatusPending || a.ClientStatus == api.AllocClientStatusRunning || a.ClientStatus == api.AllocClientStatusUnknown
 }
 
-// last returns, of the members that the options select, the last allocations, and earlier ones that
-// still run.
+// last returns the last allocation of each member that the options select. It adds earlier
+// allocations of these members that still run.
 func (l *logs) last(all []*api.AllocationListStub) (out []*api.AllocationListStub) {
 	for i, a := range all {
 		later := i+1 < len(all) && all[i+1].Name == a.Name
@@ -277,8 +278,8 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// take starts to follow new members, and reports the ends of others. Of members present at the
-// start, it prints only the last lines, as -n requests; of later members, all lines.
+// take starts to follow new members, and reports the ends of others. For members that exist at the
+// start, it prints the last lines, as -n requests. For later members, it prints all lines.
 func (l *logs) take(ctx context.Context, all []*api.AllocationListStub, first bool) {
 	if first {
 		for _, a := range all {

@@ -24,13 +24,12 @@ const measureLasts = 15 * time.Minute
 // other job, and never preempts a job for a measuring job.
 const measurePriority = 1
 
-// measureKey returns the key of the job that measures the GPU.
 func measureKey(namespace, gpu string) cluster.JobKey {
 	return cluster.JobKey{Namespace: namespace, ID: "nomad-pal-measure-" + gpu}
 }
 
-// measures reports whether j is a measuring job. The job's name does not prove it, because any user
-// can give a job this name.
+// measures reports whether j is a measuring job. The job's name is no proof, because any user can
+// give a job this name.
 func measures(j *api.Job) bool {
 	return len(j.TaskGroups) == 1 && len(j.TaskGroups[0].Tasks) == 1 && j.TaskGroups[0].Tasks[0].Env[attr.EnvMeasure] != ""
 }

@@ -159,7 +159,7 @@ func (r *measureRun) step() error {
 	return nil
 }
 
-// giveUpWaiting skips the GPUs that still wait when the time is over that the user set with -wait.
+// giveUpWaiting skips the GPUs that still wait after the time that the user set with -wait.
 func (r *measureRun) giveUpWaiting() {
 	if r.o.wait < 0 || time.Since(r.began) < r.o.wait {
 		return
@@ -228,7 +228,6 @@ func (r *measureRun) later(t *measureTarget, why string) {
 	t.Outcome, t.Reason, t.registered, t.again = gpuWaits, why, time.Time{}, time.Now().Add(measureAgain)
 }
 
-// end records the outcome of a GPU.
 func (r *measureRun) end(t *measureTarget, o measureOutcome, why string) {
 	t.Outcome, t.Reason = o, why
 	text := string(o)

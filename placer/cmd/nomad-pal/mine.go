@@ -42,8 +42,8 @@ func me(b *base, client *nomad.Client) (string, error) {
 	return cmp.Or(self.Name, self.AccessorID), nil
 }
 
-// mine returns those of the jobs that are the user's. If the user has none, and no job names any
-// user, it prints a note.
+// mine returns the user's jobs among the given jobs. If the user has none, and no job names any
+// user, mine prints a note.
 func (b *base) mine(client *nomad.Client, jobs []model.JobStatus) ([]model.JobStatus, error) {
 	name, err := me(b, client)
 	if err != nil {
@@ -85,9 +85,9 @@ func myJobs(b *base, client *nomad.Client) (ids []string, err error) {
 	return each(mine, func(j model.JobStatus) string { return j.Job }), nil
 }
 
-// sayUser writes NOMAD_PAL_USER into the meta of a job with GPUs that names no user. If Nomad
-// already has the job and it has not ended, its user stays as it is, because changed meta would
-// restart its tasks.
+// sayUser writes NOMAD_PAL_USER into the meta of a job with GPUs that names no user. If the job
+// exists in Nomad and has not ended, its user stays as it is, because changed meta would restart
+// its tasks.
 func sayUser(b *base, client *nomad.Client, job *api.Job) error {
 	name := os.Getenv(userVariable)
 	h, err := rewrite.ParseHints(job)

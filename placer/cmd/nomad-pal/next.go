@@ -117,7 +117,7 @@ var words = map[string]string{
 	"Slowdown":          "penalty × slowest PM score: 1 is a gang on median GPUs of one node",
 }
 
-// printLegend prints the explanations of the used terms.
+// printLegend prints the explanations of the terms in used.
 func printLegend(b *base, used ...string) {
 	b.head("Words")
 	for _, w := range used {

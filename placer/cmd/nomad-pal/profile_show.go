@@ -72,7 +72,8 @@ func readProfile(b *base, files []string) (*profile.Profile, error) {
 	return nil, fmt.Errorf("nomad-pal profile show takes one file, got %d", len(files))
 }
 
-// parseProfile reads a profile from a file. Errors call the profile by the text in what.
+// parseProfile reads a profile from a file. An error uses the text in what as the name of the
+// profile.
 func parseProfile(b *base, path, what string) (*profile.Profile, error) {
 	data, err := b.readFile(path)
 	if err != nil {

@@ -193,7 +193,6 @@ func wholeIDs(b *base, client *nomad.Client, given []string) ([]string, error) {
 	return out, nil
 }
 
-// printQuarantine prints the GPUs in quarantine.
 func printQuarantine(b *base, qs map[string]failure.Quarantine) {
 	rows, ids := []string{row("GPU", "Until", "Strikes", "Reason")}, slices.Sorted(maps.Keys(qs))
 	for _, id := range ids {

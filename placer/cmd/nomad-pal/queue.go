@@ -70,7 +70,7 @@ func (f queueFilter) shows(j model.JobStatus) bool {
 	return slices.Contains(f.states, j.State) && (f.namespace == "" || f.namespace == "*" || f.namespace == j.Namespace) && (f.class == "" || f.class == j.Class)
 }
 
-// only restricts the filter to states, given as a list with commas. "" means no restriction.
+// only restricts the filter to the states in a comma-separated list. "" means no restriction.
 func (f *queueFilter) only(states string) error {
 	if states == "" {
 		return nil
@@ -242,8 +242,8 @@ func more(n int) string {
 	return " " + reason.Counted(n, "more is", "more are") + " not shown: see -limit."
 }
 
-// queueSummary counts the jobs without the GPUs that they request: those that wait, can never start
-// and so on.
+// queueSummary counts the jobs that do not have the GPUs that they request, by kind: waiting,
+// failed, never able to start and so on.
 func queueSummary(jobs []model.JobStatus) string {
 	waiting, runOn, never, failed, least, requested := 0, 0, 0, 0, 0.0, 0.0
 	for _, j := range jobs {

@@ -95,7 +95,8 @@ func runRelease(b *base, args []string) int {
 // mostReleases is the maximum number of tries if jobs change during a release.
 const mostReleases = 10
 
-// releaseOf restores the author's jobs in Nomad, until one fails. It returns the restored jobs.
+// releaseOf removes gates and pins from the wanted jobs. With gateOnly, jobs with running members
+// keep their pins. It stops at the first error, and returns the jobs released until then.
 func releaseOf(b *base, client *nomad.Client, state *cluster.State, gateOnly bool, wanted func(cluster.JobKey) bool) (released []string, err error) {
 	for _, k := range state.SortedJobs() {
 		job := state.Jobs[k]
@@ -104,7 +105,7 @@ func releaseOf(b *base, client *nomad.Client, state *cluster.State, gateOnly boo
 			continue
 		}
 		out := rewrite.Author(job)
-		if gateOnly && slices.ContainsFunc(state.AllocsOf(k), (*cluster.Alloc).Live) { // keep the pins of running members, but let Nomad place waiting members anywhere
+		if gateOnly && slices.ContainsFunc(state.AllocsOf(k), (*cluster.Alloc).Live) { // jobs without live members also lose their pins
 			out = rewrite.Open(job)
 		}
 		if _, err := client.Register(b.ctx, out, *job.JobModifyIndex); err != nil {
@@ -134,7 +135,6 @@ func isHeld(b *base, id string) (bool, error) {
 	return false, err
 }
 
-// unhold lifts the holds on jobs.
 func unhold(b *base, ids []string) int {
 	told, err := tell(b, ids, agent.ControlRequest{}, "unhold")
 	if err != nil {

@@ -84,7 +84,7 @@ func (b *base) target(s *answers, name string) (*target, error) {
 }
 
 // jobBeginning returns the job that has ended or has no GPUs, and whose id begins with k.ID. If
-// there is none, it returns k.
+// there is none, it returns k; if there are several, an error.
 func jobBeginning(b *base, s *answers, k cluster.JobKey) (cluster.JobKey, error) {
 	found, _, err := s.nomad.API().Jobs().List((&api.QueryOptions{Prefix: k.ID, Namespace: b.namespace, PerPage: few + 1}).WithContext(b.ctx))
 	switch {

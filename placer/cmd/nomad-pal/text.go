@@ -123,7 +123,7 @@ func wrapped(text string, width int) []string {
 	return append(lines, line)
 }
 
-// each returns the results of the function of for the elements of all.
+// each calls the function of with each element of all, and returns the results.
 func each[T, U any](all []T, of func(T) U) []U {
 	out := make([]U, len(all))
 	for i, x := range all {

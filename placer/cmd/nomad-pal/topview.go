@@ -148,7 +148,8 @@ func (v *topView) focus(to *topList) {
 	v.app.SetFocus(to)
 }
 
-// key handles a key press. If it returns an event and not nil, the selected list handles the event.
+// key handles a key press. If it returns an event and not nil, the focused part of the screen
+// handles the event.
 func (v *topView) key(e *tcell.EventKey) *tcell.EventKey {
 	front, _ := v.pages.GetFrontPage()
 	if e.Key() == tcell.KeyCtrlC || e.Rune() == 'q' && front != "filter" {
@@ -270,7 +271,6 @@ func (v *topView) ask(whole bool) {
 	v.hardware.mark = key.String()
 }
 
-// job returns the selected job.
 func (v *topView) job() (cluster.JobKey, bool) {
 	namespace, id, ok := strings.Cut(v.jobs.selected(), "/")
 	return cluster.JobKey{Namespace: namespace, ID: id}, ok

@@ -100,8 +100,8 @@ func (r usageReport) page() plot.Page {
 	return p
 }
 
-// waste returns the wasted GPU hours, but at most all GPU hours. The sum alone could be higher: it
-// counts hours twice if a failed run was also idle or held GPUs in vain.
+// waste returns the wasted GPU hours, but at most all GPU hours. The sum of the parts can be
+// higher, because it counts hours twice if a failed run was also idle or held GPUs in vain.
 func waste(u accounting.Usage) float64 {
 	return min(u.GPUHours, u.FailedGPUHours+u.HeldInVainGPUHours+u.IdleGPUHours)
 }
