@@ -209,7 +209,7 @@ func (c *Client) JobAllocs(ctx context.Context, k cluster.JobKey) ([]*cluster.Al
 		}
 		a := p.AsAlloc()
 		if a.Version == nil {
-			a.Version = new(uint64) // if the version is missing, it is 0
+			a.Version = new(uint64) // Nomad omits the version only if it is 0
 		}
 		as = append(as, a)
 	}
@@ -321,7 +321,7 @@ func (c *Client) Deploys(ctx context.Context, k cluster.JobKey) (bool, error) {
 }
 
 // Deploying reports whether a deployment is under way: it has neither succeeded, failed nor been
-// canceled.
+// cancelled.
 func Deploying(d *api.Deployment) bool {
 	return d != nil && !slices.Contains([]string{api.DeploymentStatusSuccessful, api.DeploymentStatusFailed, api.DeploymentStatusCancelled}, d.Status)
 }

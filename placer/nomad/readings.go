@@ -90,8 +90,8 @@ func readingOf(attributes map[string]*api.StatValue) classify.Reading {
 // but a share above 2 is an error.
 const mostReading = 2
 
-// scaled returns a statistic divided by scale, or nil if it is missing or its quotient is no valid
-// share.
+// scaled returns a statistic divided by scale, or nil if the statistic is missing or the result is
+// no valid share.
 func scaled(v *api.StatValue, scale float64) *float64 {
 	var x float64
 	switch {

@@ -24,8 +24,8 @@ import (
 // Nomad allows 100 connections per client.
 const parallelReads = 16
 
-// Resync reads everything again. It takes nodes and jobs that have not changed from old, which may
-// be nil.
+// Resync reads everything again. It copies from old the nodes and jobs that have not changed. old
+// may be nil.
 //
 // Nomad has no snapshot over several lists, so the order of the lists matters: jobs come before
 // allocations. If the placer places a gang between the two lists, the gang's allocations have a job
@@ -133,9 +133,9 @@ func (c *Client) readJobs(ctx context.Context, s, old *cluster.State) error {
 const (
 	// jobTries is the maximum number of times that readEach tries to read a job or node.
 	jobTries = 2
-	// unreadShare sets how many jobs or nodes can be unreadable: one, or one in unreadShare of
-	// them. Up to this number, readEach keeps the old state of an unreadable object. Above it,
-	// Nomad itself is at fault.
+	// unreadShare sets the tolerated number of unreadable jobs or nodes: one, or one in unreadShare
+	// of all, whichever is more. Up to this number, readEach keeps the old state of an unreadable
+	// object. If more are unreadable, Nomad itself is at fault.
 	unreadShare = 20
 )
 

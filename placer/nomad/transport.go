@@ -208,7 +208,7 @@ func (s *numberScan) replaceNaN(p []byte) {
 	}
 }
 
-// withoutNaN makes the reader of an answer get 0 for NaN and infinities.
+// withoutNaN returns the answer with a body in which 0 replaces NaN and infinities.
 func withoutNaN(r *http.Response) *http.Response {
 	if strings.HasPrefix(r.Header.Get("Content-Type"), "application/json") {
 		r.Body = &numbers{ReadCloser: r.Body}

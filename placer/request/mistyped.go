@@ -54,7 +54,7 @@ func question(device string) string {
 }
 
 // meantGPU returns the correct spelling of a misspelled request for GPUs, or of one with another
-// vendor's name. For other devices it returns "". A name without a vendor can be a GPU's model. If
+// vendor's name. For other devices it returns "". A name without a vendor may be a GPU's model. If
 // the vendor's name is not similar to nvidia, the type must begin with gpu, because a TPU is not a
 // misspelled GPU.
 func meantGPU(device string) string {

@@ -122,7 +122,8 @@ func impliedLack(job *api.Job, g *api.TaskGroup, what string) string {
 	return what
 }
 
-// inJobsTerms adds to a filter of the scheduler the job's names of the missing things.
+// inJobsTerms adds to a filter of the scheduler the names that the job uses for the missing things,
+// such as drivers or volumes.
 func inJobsTerms(job *api.Job, g *api.TaskGroup, what string) string {
 	var names []string
 	add := func(name string) {

@@ -132,7 +132,7 @@ func eachAsk(job *api.Job, find func(author *api.Job, a gpuRequest) []Obstacle) 
 }
 
 // count counts, for each lack, the nodes that it excludes. If there are lacks that every node has,
-// count returns only these, each with the reason why no node can be without it.
+// count returns only these, each with the reason why no node can meet it.
 func (v *View) count(a gpuRequest, look func(node int) []Lack) (found []Obstacle) {
 	of, lacking := make([][]Lack, len(v.Nodes)), map[Lack]int{}
 	for i := range v.Nodes {

@@ -201,8 +201,8 @@ func Takes(job *api.Job) error {
 
 // Missing returns the request for the members that a running job lacks. Member sets that lack no
 // members stay in the request, without members, so that each set keeps its number. If the pins name
-// only nodes, Missing excludes nodes with excluded GPUs. To use such a node, the pins would have to
-// name GPUs. This would change the device blocks, and so restart running members.
+// only nodes, Missing leaves out nodes that have excluded GPUs. To use such a node, the pins would
+// have to name GPUs. This would change the device blocks, and so restart running members.
 func (v *View) Missing(job *api.Job) (Request, error) {
 	r, err := v.Request(job)
 	if err != nil {

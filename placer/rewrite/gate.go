@@ -13,10 +13,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/internal/nearest"
 )
 
-// The gate is a constraint on a key of node meta. No node has this key, unless an operator opens
-// the gate on the node. Nomad holds a job with the gate in a blocked evaluation. The job must have
-// the gate when it is registered. If the placer added the gate later, Nomad would already have
-// scheduled the job.
+// The gate is a constraint on a key of node meta. A node has this key only if an operator opens the
+// gate on it. Nomad holds a job with the gate in a blocked evaluation. The job must have the gate
+// when it is registered. If the placer added the gate later, Nomad would already have scheduled the
+// job.
 //
 // The gate's value can be any text. Nomad shows it in "nomad job status", "nomad job plan" and its
 // UI as the reason why nothing is placed, so nomad-pal's value explains where the job waits.

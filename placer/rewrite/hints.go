@@ -52,7 +52,7 @@ type Hints struct {
 	Efficiency float64
 	// Checkpoint is the interval between checkpoints: pal_checkpoint.
 	Checkpoint time.Duration
-	// Progress reports whether the job reports how much of its work is done: pal_progress.
+	// Progress is true if the job reports how much of its work is done: pal_progress.
 	Progress bool
 	// Speed is the job's speed on each GPU model: pal_speed. See [Speeds].
 	Speed string
@@ -74,7 +74,7 @@ type FailureAction string
 const (
 	ReplaceGang   FailureAction = "gang"
 	ReplaceMember FailureAction = "member"
-	// ReplaceNothing: the placer does not start a gang again that failed through its own fault.
+	// ReplaceNothing: the placer does not retry a gang that failed through its own fault.
 	ReplaceNothing FailureAction = "none"
 )
 
@@ -142,7 +142,8 @@ func meant(key string) string {
 	return hint
 }
 
-// noHints returns an error if a task of the group has hints. In a task, hints would have no effect.
+// noHints returns an error if a task of the group has hints, because hints in a task have no
+// effect.
 func noHints(g *api.TaskGroup) error {
 	for _, t := range g.Tasks {
 		for _, k := range slices.Sorted(maps.Keys(t.Meta)) {
@@ -177,8 +178,8 @@ var hints = map[string]func(h *Hints, value string) error{
 	"pal_elastic_efficiency": func(h *Hints, v string) (err error) { h.Efficiency, err = parseEfficiency(v); return },
 }
 
-// set reads one hint. An unknown key is an error: a misspelled hint has no effect, and otherwise
-// nobody would notice.
+// set reads one hint. It returns an error for an unknown key, because otherwise nobody would notice
+// that a misspelled hint has no effect.
 func (h *Hints) set(key, value string) error {
 	if hints[key] == nil {
 		names := slices.Sorted(maps.Keys(hints))

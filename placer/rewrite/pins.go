@@ -115,8 +115,7 @@ func (p Pins) Of(group string) (GroupPins, bool) {
 }
 
 // Union returns pins that allow everything that p or o allows. Both must be [ModeClass] pins of the
-// same job. Either both or neither must name GPUs, because pins without a list of GPUs allow any
-// GPU.
+// same job. Both must name GPUs, or neither, because pins without a list of GPUs allow any GPU.
 func (p Pins) Union(o Pins) Pins {
 	if p.Ceiling == 0 || o.Ceiling == 0 { // any class
 		p.Class, p.Ceiling = "", 0
@@ -144,9 +143,9 @@ func union(a, b []string) []string {
 	return slices.Compact(all)
 }
 
-// Pin returns the author's form of the job with exactly these pins, without the gate. The job must
-// have every group that has pins. Conversely, every group that requests GPUs and has a count above
-// 0 must have pins.
+// Pin returns the author's form of the job with exactly these pins, without the gate. Every group
+// in p must exist in the job. Every group of the job that requests GPUs and has a count above 0
+// must have pins.
 //
 // If all groups have pins to nodes, the job also gets a constraint to the racks of these nodes or,
 // if no racks are given, to the nodes. This constraint excludes no further nodes. But Nomad checks
@@ -154,10 +153,10 @@ func union(a, b []string) []string {
 // For racks, Nomad caches the result by computed node class, and reuses the result for the next
 // member. For single nodes, Nomad does not cache results.
 //
-// The constraint on the job cannot replace those of the groups. With it alone, Nomad would judge
-// the devices of all nodes of a computed class by the first node that it checks. It would then
-// reject the right node, because another node lacks the pinned GPUs. A group constraint on
-// ${node.unique.id} prevents this mistake (seen on 1.11.3).
+// The constraint on the job cannot replace those of the groups. With the constraint on the job
+// alone, Nomad would judge the devices of all nodes of a computed class by the first node that it
+// checks. It would then reject the right node, because another node lacks the pinned GPUs. A group
+// constraint on ${node.unique.id} prevents this mistake (seen on 1.11.3).
 func Pin(job *api.Job, p Pins, in Racks) (*api.Job, error) {
 	out := Author(job)
 	seen := 0
