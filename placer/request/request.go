@@ -187,7 +187,7 @@ func Paused(job *api.Job) bool {
 	return !elastic && !slices.ContainsFunc(job.TaskGroups, func(g *api.TaskGroup) bool { return g.Count == nil || *g.Count != 0 })
 }
 
-// NoMembers is the message for a paused job: see [Paused].
+// NoMembers is the message for a job in which every group with GPUs has a count of 0.
 const NoMembers = "every group with GPUs has count = 0; nomad job scale gives it members"
 
 // Takes returns why a job cannot be registered for the placer, or nil if it can. A paused job can

@@ -165,8 +165,9 @@ func notRegistered(b *base, client *nomad.Client, job *api.Job, err error) int {
 	return b.fail(fmt.Errorf("registering job %q: %w", *job.ID, nomad.Denied(err, nomad.SubmitJob)))
 }
 
-// register registers the job at the agent at -pal-address. If there is no such agent, or it does
-// not accept the job, register registers the job at Nomad.
+// register registers a gated job at the agent at -pal-address, if the option is set. If this agent
+// does not register jobs or does not answer, register registers the job at Nomad. Other jobs always
+// go to Nomad.
 func register(b *base, client *nomad.Client, job *api.Job, opts *api.RegisterOptions) (*api.JobRegisterResponse, error) {
 	w := (&api.WriteOptions{Namespace: *job.Namespace}).WithContext(b.ctx)
 	if b.palAddress != "" && rewrite.Gated(job) {
