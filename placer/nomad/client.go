@@ -28,7 +28,7 @@ type Client struct {
 	// namespace is the namespace of the placer's variables.
 	namespace string
 	// children registers runs of parameterized and periodic jobs, which Nomad's HTTP API cannot
-	// update. If children is nil, the client cannot update them either.
+	// update. If children is nil, the client cannot update such runs.
 	children *Children
 }
 
@@ -120,7 +120,7 @@ func (c *Client) Source(ctx context.Context, job *api.Job) *api.JobSubmission {
 	q := (&api.QueryOptions{Namespace: *job.Namespace}).WithContext(ctx)
 	s, _, err := c.api.Jobs().Submission(*job.ID, int(*job.Version), q)
 	if err != nil {
-		return nil // there is no source, or no answer: the placement is more important
+		return nil // no source, or no answer in time: do not delay the placement
 	}
 	return s
 }
@@ -177,8 +177,8 @@ func (c *Client) Versions(ctx context.Context, k cluster.JobKey) (map[uint64]*ap
 }
 
 // AddVersionOf adds to versions the job version that an allocation runs, if this version is
-// missing. It reads the version from the allocation, which contains it even if Nomad no longer
-// keeps it.
+// missing. It reads the version from the allocation, which contains its job version even if Nomad
+// no longer keeps this version.
 func (c *Client) AddVersionOf(ctx context.Context, versions map[uint64]*api.Job, a *cluster.Alloc) error {
 	if a.Version != nil && versions[*a.Version] != nil {
 		return nil

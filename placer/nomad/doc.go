@@ -3,8 +3,8 @@
 
 // Package nomad talks to Nomad's HTTP API. It reads full lists and the event stream, from which
 // package cluster builds its state. It registers jobs with check-and-set, makes dry runs, and
-// writes variables. It limits how long a request can take. Its errors show whether Nomad has, or
-// may have, carried out the request.
+// writes variables. It limits how long a request can take. Its errors show whether Nomad may have
+// carried out the request.
 //
 // What must stay true when you change it: If a registration failed but Nomad may have carried it
 // out, the error is [ErrUnknownOutcome]. If such a registration would start a gang, the placer

@@ -80,8 +80,8 @@ func (c *Client) readNodes(ctx context.Context, s, old *cluster.State) error {
 const withGPUs = `any NodeResources.Devices as d { d.Vendor == "` + attr.Vendor + `" and (d.Type == "` + attr.Type + `" or d.Type == "` + attr.SharedType + `") }`
 
 // listNodes lists the nodes with GPUs, without their resources, which take 10 kB per node. If any
-// node has no resources, Nomad's filter fails for the whole list. In this case, listNodes lists all
-// nodes, with their resources.
+// node has no resources, Nomad's filter makes the request for the whole list fail. In this case,
+// listNodes lists all nodes, with their resources.
 func (c *Client) listNodes(ctx context.Context) (stubs []*cluster.NodeStub, meta *api.QueryMeta, err error) {
 	q := (&api.QueryOptions{Filter: withGPUs}).WithContext(ctx)
 	if meta, err = c.api.Raw().Query("/v1/nodes", &stubs, q); StatusOf(err) != http.StatusBadRequest {
@@ -105,8 +105,9 @@ func (c *Client) node(ctx context.Context, id string) (*api.Node, error) {
 // withDevices is a filter expression that selects jobs that request devices.
 const withDevices = `any TaskGroups as g { any g.Tasks as t { t.Resources.Devices is not empty } }`
 
-// listJobs lists the jobs that request devices. If Nomad's filter fails on one job, it fails for
-// the whole list. In this case, listJobs lists all jobs, so that every job is read.
+// listJobs lists the jobs that request devices. If Nomad's filter cannot handle one of the jobs,
+// the request for the whole list fails. In this case, listJobs lists all jobs, so that every job is
+// read.
 func (c *Client) listJobs(ctx context.Context) (stubs []*cluster.JobStub, meta *api.QueryMeta, err error) {
 	q := everywhere(ctx)
 	q.Filter = withDevices
@@ -172,9 +173,9 @@ func (c *Client) readAllocs(ctx context.Context, s *cluster.State) error {
 	return nil
 }
 
-// readOutrun reads a job again if an allocation has a newer version of it than the list of jobs.
-// This happens if the placer starts a gang between the two lists. With the job's old version, it
-// would look as if Nomad alone had placed the gang.
+// readOutrun reads a job again if one of its allocations has a newer job version than the list of
+// jobs contains. This happens if the placer starts a gang between the two lists. With the job's old
+// version, it would look as if Nomad alone had placed the gang.
 func (c *Client) readOutrun(ctx context.Context, s *cluster.State) error {
 	outrun := s.Outrun()
 	jobs, errs := make([]*api.Job, len(outrun)), make([]error, len(outrun))

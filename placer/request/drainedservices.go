@@ -21,10 +21,10 @@ const replacedWithin = 5 * time.Minute
 
 // Drained returns the members of a running service that Nomad moves, or is about to move, off
 // drained nodes. On such a node, Nomad stops members a few at a time (migrate block), and the
-// others keep running until their turn. A stopped member is included until Nomad has placed it
-// again. For each member, Drained returns two gangs of one member: the first can use only the nodes
-// of the job's pins, the second any node. Nomad does not move members of batch jobs, nor members
-// that are pinned to their GPUs.
+// others keep running until their turn. Drained includes a stopped member until Nomad has placed
+// the member again. For each member, Drained returns two gangs of one member: the first can use
+// only the nodes of the job's pins, the second any node. Nomad does not move members of batch jobs,
+// nor members that are pinned to their GPUs.
 func (v *View) Drained(job *api.Job, now time.Time) (members [][]pal.Gang) {
 	pins, _ := rewrite.Pinned(job)
 	if *job.Type != api.JobTypeService || pins.Mode == rewrite.ModeGPU || rewrite.Gated(job) || cluster.Ended(job) {

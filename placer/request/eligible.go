@@ -55,15 +55,15 @@ func requestMatches(request string, d *api.NodeDeviceResource) bool {
 	}
 }
 
-// deviceServes reports whether the device group meets the request. If a constraint excludes any
-// instance of a group, it excludes the whole group, because the core chooses among all instances of
-// a group.
+// deviceServes reports whether the device group meets the request. A constraint that excludes one
+// instance of a device group excludes the whole group, because the core chooses among all instances
+// of a group.
 func deviceServes(r *api.RequestedDevice, d *api.NodeDeviceResource) bool {
 	return requestMatches(r.Name, d) && meetsAll(r.Constraints, d)
 }
 
-// gpuRequest is what one allocation of a task group requests. One device group must serve all of
-// it.
+// gpuRequest is what one allocation of a task group requests. One device group must provide all
+// GPUs of the allocation.
 type gpuRequest struct {
 	group    *api.TaskGroup
 	requests []*api.RequestedDevice

@@ -56,9 +56,9 @@ type Lack struct {
 	Attribute string `json:"attribute,omitempty"`
 	Operator  string `json:"operator,omitempty"`
 	Value     string `json:"value,omitempty"`
-	// Need is how much a member needs of the missing thing. For a port, it is the port's number.
-	// For a distinct_property, it is how many members need different values. Have is how many GPUs
-	// of one model the node has.
+	// Need is how much a member needs of the missing thing. For a port, Need is the port's number.
+	// For a distinct_property, Need is the number of members that need different values. Have is
+	// how many GPUs of one model the node has.
 	Need int `json:"need,omitempty"`
 	Have int `json:"have,omitempty"`
 	// Threshold is the PM score above which GPUs do not count; 0 if outliers count, too.

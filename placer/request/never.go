@@ -78,7 +78,7 @@ func filteredOn(job *api.Job, g *api.TaskGroup, m *api.AllocationMetric) (found 
 			counts[inJobsTerms(job, g, what)] += nodes
 		}
 	}
-	if rest := m.NodesFiltered; len(counts) == 1 { // with one reason, the uncounted nodes of known computed classes were filtered for it, too
+	if rest := m.NodesFiltered; len(counts) == 1 { // a single reason also applies to the uncounted nodes, which are of the same computed classes
 		for what := range counts {
 			counts[what] = rest
 		}

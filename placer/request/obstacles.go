@@ -29,9 +29,9 @@ type Obstacle struct {
 	// these things counts all nodes. Otherwise a node that lacks several things counts only for the
 	// thing that most nodes lack.
 	Nodes int `json:"nodes"`
-	// Total is the number of nodes with GPUs. If the obstacle is Nomad's message, it is the number
-	// of nodes that Nomad evaluated. If a group without GPUs is too large, it is the number of
-	// nodes in the group's datacenters and pool.
+	// Total is the number of nodes with GPUs. If the obstacle is Nomad's message, Total is the
+	// number of nodes that Nomad evaluated. If a group without GPUs is too large, Total is the
+	// number of nodes in the group's datacenters and pool.
 	Total int `json:"total"`
 	// Fault is why no node can ever meet a constraint, and what the author should write instead.
 	Fault *constraint.Fault `json:"fault,omitempty"`
@@ -131,8 +131,8 @@ func eachAsk(job *api.Job, find func(author *api.Job, a gpuRequest) []Obstacle) 
 	return out
 }
 
-// count counts, for each lack, the nodes that it excludes. If there are lacks that every node has,
-// count returns only these, each with the reason why no node can meet it.
+// count counts, for each lack, the nodes that it excludes. If all nodes share some lacks, count
+// returns only the shared lacks, each with the reason why no node can meet it.
 func (v *View) count(a gpuRequest, look func(node int) []Lack) (found []Obstacle) {
 	of, lacking := make([][]Lack, len(v.Nodes)), map[Lack]int{}
 	for i := range v.Nodes {

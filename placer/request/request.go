@@ -44,8 +44,8 @@ type Request struct {
 	Elastic *rewrite.Elastic
 	// SpeedsFrom describes, for each GPU model, the source of the gang's speed on it.
 	SpeedsFrom map[string]string
-	// NeighboursFrom describes, for classes of neighbours, from which earlier runs the cost of
-	// sharing a GPU with them is known: see [pal.Sharing].
+	// NeighboursFrom describes, for each class of neighbours, the earlier runs from which the cost
+	// of sharing a GPU is known: see [pal.Sharing].
 	NeighboursFrom map[pal.AppClass]string
 }
 
@@ -332,8 +332,8 @@ func modeOf(job *api.Job, h rewrite.Hints) rewrite.Mode {
 	return rewrite.ModeGPU
 }
 
-// replicas reports whether the job's members work independently. The members of a service do,
-// unless its author sets pal_on_failure = "gang" or pal_locality.
+// replicas reports whether the job's members work independently. The members of a service work
+// independently, unless its author sets pal_on_failure = "gang" or pal_locality.
 func replicas(job *api.Job, h rewrite.Hints) bool {
 	return *job.Type == api.JobTypeService && h.OnFailure != rewrite.ReplaceGang && h.Locality == 0
 }
@@ -402,11 +402,11 @@ func (v *View) finished(job *api.Job, group string) int {
 	return n
 }
 
-// eligibility is the result of checking all device groups against a request. may contains the
-// groups that may serve the request now, and could the groups that could serve it if all nodes were
-// back. prefer contains the preferences: see [View.preferred]. values caches, by attribute, the
-// values that spreads use. few is set if a distinct_property has too few values for the members; no
-// group can then serve the request.
+// eligibility is the result of checking all device groups against a request. may marks the device
+// groups that may serve the request now. could marks the device groups that could serve the request
+// if all nodes were back. prefer contains the preferences: see [View.preferred]. values caches, by
+// attribute, the values that spreads use. few is set if a distinct_property has too few values for
+// the members; no group can then serve the request.
 type eligibility struct {
 	may    []bool
 	could  []bool
@@ -586,7 +586,7 @@ func distinctHosts(cs []*api.Constraint) bool {
 // modelled reports whether the view has all data that decide where the job can run.
 func modelled(job *api.Job) bool {
 	for _, g := range job.TaskGroups {
-		if distinctHosts(constraintsOn(job, g)) || len(distinctProperties(job, g)) > 0 { // between groups, only the dry run checks them
+		if distinctHosts(constraintsOn(job, g)) || len(distinctProperties(job, g)) > 0 { // only the dry run checks such constraints across groups
 			return false
 		}
 		// The view has no nodes without GPUs, but groups without GPUs can run on such nodes.
@@ -612,8 +612,8 @@ func ofHostNetwork(p api.Port) bool { return p.HostNetwork != "" && p.HostNetwor
 
 // Pins returns the pins that restrict the request to the placement. In class mode, the pins name
 // nodes and a class ceiling: the highest class of the chosen GPUs, so that Nomad can use any GPU
-// that is as good. They name GPUs only if Nomad must not use all GPUs of these nodes. The reason is
-// that some are excluded or outliers, or that the gang gets parts of certain GPUs.
+// that is as good. The pins name GPUs only if Nomad must not use all GPUs of these nodes, because
+// some are excluded or outliers, or because the gang gets parts of certain GPUs.
 func (v *View) Pins(r Request, p pal.Placement) rewrite.Pins {
 	pins := rewrite.Pins{Mode: r.Mode}
 	groups := map[string]*rewrite.GroupPins{}

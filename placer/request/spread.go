@@ -31,8 +31,8 @@ func (v *View) spreads(job *api.Job, a gpuRequest, e eligibility) []pal.SpreadOv
 	return out
 }
 
-// attributeValues are the values that an attribute has on the nodes that may serve a request. of
-// maps each device group to the index of its node's value in names, or to -1.
+// attributeValues are the values that an attribute has on the nodes that may serve a request. of[i]
+// is the index in names of the value on the node of device group i, or -1.
 type attributeValues struct {
 	names []string
 	of    []int

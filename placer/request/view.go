@@ -22,8 +22,8 @@ type Options struct {
 	Apps         map[string]pal.AppClass
 	DefaultClass pal.AppClass
 	// DefaultPreempt decides for batch jobs without pal_preempt, by namespace and class, whether
-	// the placer may stop them. from is the configuration key that decides. nil: the placer must
-	// not stop them.
+	// the placer may stop them. from is the configuration key that decides. If DefaultPreempt is
+	// nil, the placer must not stop such jobs.
 	DefaultPreempt func(namespace string, class pal.AppClass) (may bool, from string)
 	// Learned returns the class learned for a job that sets no class; nil: no classes are learned.
 	Learned func(*api.Job) (pal.AppClass, bool)
@@ -79,8 +79,8 @@ func (v *View) Update(s *cluster.State, o Options) bool {
 	return true
 }
 
-// Clone returns an independent copy of the view, over of, which is a clone of its state. runs
-// replaces [Options.Runs]: a clone of the queue has its own past runs.
+// Clone returns an independent copy of the view, given a clone of the view's state. runs replaces
+// [Options.Runs], because a clone of the queue has its own past runs.
 func (v *View) Clone(of *cluster.State, runs func(*api.Job, int) queue.PastRuns) *View {
 	o := *v
 	o.opts.Runs = runs

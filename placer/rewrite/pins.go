@@ -15,7 +15,7 @@ import (
 )
 
 // Mark is the first element of each list that the placer writes. Some lists begin with one of the
-// marks below, which extend Mark. A mark is the id of no node or GPU, so it selects nothing. It
+// marks below, which extend Mark. A mark is the id of no node or GPU, so it selects nothing. A mark
 // does not prevent a match either, because set_contains_any is true if any element matches.
 const Mark = "nomad-pal"
 
@@ -73,8 +73,8 @@ type Pins struct {
 type GroupPins struct {
 	Group string
 	Nodes []string // node ids, sorted
-	// GPUs are instance ids, sorted. With ModeClass, nil allows all GPUs of the nodes, and a list
-	// only the GPUs in it.
+	// GPUs are instance ids, sorted. With ModeClass, GPUs is nil if the pins allow all GPUs of the
+	// nodes.
 	GPUs []string `json:",omitempty"`
 	// Count is the number of members that an elastic gang should have; 0 for other gangs.
 	Count int `json:",omitempty"`
@@ -85,7 +85,7 @@ type GroupPins struct {
 // Racks are the racks that contain the nodes in a job's pins.
 type Racks struct {
 	Meta string // the key of node meta that names a node's rack
-	// Names are sorted. There are none if the rack of a node is unknown, or if the racks contain
+	// Names are sorted. Names is empty if the rack of a node is unknown, or if the racks contain
 	// many of the cluster's GPU nodes.
 	Names []string
 }
@@ -153,10 +153,10 @@ func union(a, b []string) []string {
 // For racks, Nomad caches the result by computed node class, and reuses the result for the next
 // member. For single nodes, Nomad does not cache results.
 //
-// The constraint on the job cannot replace those of the groups. With the constraint on the job
-// alone, Nomad would judge the devices of all nodes of a computed class by the first node that it
-// checks. It would then reject the right node, because another node lacks the pinned GPUs. A group
-// constraint on ${node.unique.id} prevents this mistake (seen on 1.11.3).
+// The constraint on the job cannot replace the constraints of the groups. With the constraint on
+// the job alone, Nomad would judge the devices of all nodes of a computed class by the first node
+// that it checks. Nomad would then reject the right node, because another node lacks the pinned
+// GPUs. A group constraint on ${node.unique.id} prevents this mistake (seen on 1.11.3).
 func Pin(job *api.Job, p Pins, in Racks) (*api.Job, error) {
 	out := Author(job)
 	seen := 0
@@ -321,8 +321,8 @@ func GPURequests(t *api.Task) []*api.RequestedDevice {
 // 1.11.3), whose sums would overflow.
 const atMost = pal.MaxGPUs + 1
 
-// GPUs returns the number of GPUs of a device request. Without a count it is 1, as in Nomad. A
-// number above [pal.MaxGPUs] becomes MaxGPUs + 1.
+// GPUs returns the number of GPUs of a device request. A request without a count is for one GPU, as
+// in Nomad. A number above [pal.MaxGPUs] becomes MaxGPUs + 1.
 func GPUs(d *api.RequestedDevice) int {
 	if d.Count == nil {
 		return 1

@@ -130,8 +130,8 @@ func unpin(job *api.Job) *api.Job {
 }
 
 // unpinGroup removes our constraints and affinities from a copy of the group. If the group has no
-// pin to nodes, we have written nothing into it. Constraints and affinities on its devices that
-// look like ours are then the author's.
+// pin to nodes, the placer has written nothing into the group. Constraints and affinities on the
+// group's devices that look like ours are then the author's.
 func unpinGroup(g *api.TaskGroup) {
 	mode, mark, nodes := groupPin(g)
 	if mode == "" {
@@ -169,7 +169,7 @@ func Wrote(left, right string) bool {
 }
 
 // withoutLastCeiling removes our ceiling. It is the last ceiling in the list, because the placer
-// appends it to the list. The author may have written the same constraint before it.
+// appends it to the list. The author may have written the same constraint before ours.
 func withoutLastCeiling(cs []*api.Constraint) []*api.Constraint {
 	for _, c := range slices.Backward(cs) {
 		if _, _, ok := ceilingOf(c); ok {
@@ -181,7 +181,7 @@ func withoutLastCeiling(cs []*api.Constraint) []*api.Constraint {
 }
 
 // withoutLastSpread removes our spread block. It is the last block of its form. The author may have
-// written the same block before it.
+// written the same block before ours.
 func withoutLastSpread(all []*api.Spread) []*api.Spread {
 	for i, s := range slices.Backward(all) {
 		if isOverNodes(s) {

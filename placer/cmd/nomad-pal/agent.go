@@ -46,7 +46,8 @@ var agentKeys = map[string]string{
 	"tls-skip-verify": "skip_verify", "pal-namespace": "namespace",
 }
 
-// configOf loads the configuration files. It returns them, and the placer's configuration in them.
+// configOf loads the configuration files. It returns their content, and the placer's part of the
+// configuration.
 func configOf(files paths) (file agent.File, cfg model.Config, err error) {
 	if file, err = agent.Load(files); err == nil {
 		cfg, err = file.PlacerConfig()

@@ -44,7 +44,7 @@ const (
 	reachTimeout = 10 * time.Second
 )
 
-// answers gets answers from an agent. What the agent does not answer, it reads from Nomad.
+// answers gets answers from an agent. Data that the agent does not serve come from Nomad.
 type answers struct {
 	b     *base
 	nomad *nomad.Client

@@ -52,7 +52,7 @@ type base struct {
 	jobspec    string
 	flagsGiven map[string]bool
 	// prints lists the output options that the command accepts: "json", "t" or neither. nil means
-	// that it accepts both.
+	// both.
 	prints []string
 }
 
@@ -125,9 +125,9 @@ const (
 	anyWords = -2
 )
 
-// parse parses the arguments. If they are wrong, it prints an error, and ok is false. want is the
-// number of arguments apart from options, or anyArgs, or anyWords. With anyWords, arguments can
-// also start with "-".
+// parse parses the arguments. If an argument is wrong, parse prints an error, and ok is false. want
+// is the number of arguments apart from options, or anyArgs, or anyWords. With anyWords, arguments
+// can also start with "-".
 func (b *base) parse(fs *flag.FlagSet, args []string, want int) (rest []string, ok bool) {
 	refuse := func(format string, args ...any) ([]string, bool) {
 		b.fail(fmt.Errorf(format, args...))
@@ -175,7 +175,8 @@ func meantFlag(fs *flag.FlagSet, err error) string {
 func (b *base) given(name string) bool { return b.flagsGiven[name] }
 
 // fail prints an error and returns the exit code for it. If Nomad refused a request because it does
-// not know the token, fail prints this reason. The error in err would name a missing capability.
+// not know the token, fail prints this reason. The text of err would wrongly name a missing
+// capability.
 func (b *base) fail(err error) int {
 	if nomad.Refused(err) {
 		if unknown := b.tokenUnknown(); unknown != "" {
@@ -295,8 +296,8 @@ func (b *base) printf(format string, args ...any) {
 	fmt.Fprintf(b.io.out, format, args...)
 }
 
-// printEach prints a line, done and the thing's name, for each of the things. If there are none, it
-// prints none, unless none is "".
+// printEach prints a line for each of things: the text done, and then the thing. If things is
+// empty, it prints the text none, unless none is "".
 func (b *base) printEach(things []string, done, none string) {
 	if len(things) == 0 && none != "" {
 		b.printf("%s\n", none)

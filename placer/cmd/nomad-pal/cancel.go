@@ -112,8 +112,8 @@ func givenUp(b *base) (ids []string) {
 	return ids
 }
 
-// withRuns returns a job and its runs. It leaves out those that have ended, except failed ones. The
-// job comes first in the list, so that it starts no further runs while its runs are stopped.
+// withRuns returns a job and its runs. withRuns leaves out jobs and runs that have ended, unless
+// they have failed. The job comes first in the list, because a stopped job starts no further runs.
 func withRuns(b *base, c *api.Client, job *api.Job, gaveUp func() []string) (ids []string, err error) {
 	stops := func(id, status string, stopped bool) {
 		if !stopped && (status != "dead" || slices.Contains(gaveUp(), id)) {

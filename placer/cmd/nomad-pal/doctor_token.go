@@ -103,7 +103,7 @@ func lacks(b *base, client *nomad.Client) (lacks []string, failed error) {
 
 // submits finds the namespaces in which the token may submit jobs, by a dry run of a job without
 // members in each namespace. refused lists the namespaces where Nomad refuses the dry run.
-// elsewhere reports whether Nomad accepts it in at least one namespace.
+// elsewhere reports whether Nomad accepts the dry run in at least one namespace.
 func submits(b *base, known map[string]bool, client *nomad.Client) (refused []string, elsewhere bool, err error) {
 	for _, namespace := range slices.Sorted(maps.Keys(known)) {
 		task := api.NewTask("none", "raw_exec").SetConfig("command", "true")

@@ -145,7 +145,7 @@ func explain(b *base, s *answers, name string, f *jobFlags, changes query.Change
 	return x, nil
 }
 
-// planned explains what would happen to the job, with the changes applied, if it were submitted.
+// planned explains what would happen if somebody submitted the job with the changes applied.
 func (b *base) planned(s *answers, job *api.Job, changes query.Changes) (*explained, error) {
 	if err := changes.Apply(job); err != nil {
 		return nil, err
@@ -263,7 +263,8 @@ func liveRows(b *base, e *query.Explanation) []string {
 	return rows
 }
 
-// allocationRows returns table rows of the members. During a deployment they include the versions.
+// allocationRows returns table rows of the members. During a deployment, the rows include the
+// members' versions.
 func allocationRows(b *base, e *query.Explanation) []string {
 	line := rowWith(true, true, e.Deployment != nil, true, true, true)
 	rows := []string{line("ID", "Group", "Version", "Node", "Status", "GPUs")}
@@ -381,8 +382,8 @@ func printDecision(b *base, e *query.Explanation) {
 	}
 }
 
-// printNeighbours lists the members of other jobs on the gang's GPUs, and how much they and the
-// gang are expected to slow each other down.
+// printNeighbours lists the members of other jobs that share GPUs with the gang, and by how much
+// the gang and its neighbours are expected to take longer.
 func printNeighbours(b *base, e *query.Explanation) {
 	rows := []string{row("Group", "GPU", "Neighbours", "Class", "The job takes longer by", "Known from", "Neighbours take longer by")}
 	for _, m := range e.Decision.Chosen.Members {

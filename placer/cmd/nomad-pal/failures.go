@@ -38,7 +38,7 @@ type failureReport struct {
 // causeSum sums up the failures with one cause.
 type causeSum struct {
 	Failures int     `json:"failures"`  // number of failures with this cause
-	GPUHours float64 `json:"gpu_hours"` // GPU hours that they lost
+	GPUHours float64 `json:"gpu_hours"` // GPU hours lost by these failures
 }
 
 func runFailures(b *base, args []string) int {

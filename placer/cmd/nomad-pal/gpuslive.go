@@ -19,7 +19,8 @@ type gpuReader struct {
 	filter  query.GPUFilter
 	live    bool
 	answers *answers
-	// plain is the state read from Nomad itself. lacks is why no agent answers, or nil if one does.
+	// plain is the state read from Nomad itself. lacks is the reason why no agent answers; nil
+	// means that an agent answers.
 	plain  *query.Snapshot
 	lacks  error
 	reader gpulive.Reader
@@ -64,8 +65,8 @@ func (r *gpuReader) close(code int) int {
 	return code
 }
 
-// clearScreen moves a terminal's cursor to the top left and clears the screen. It writes to raw,
-// because other writers would escape the control characters.
+// clearScreen moves a terminal's cursor to the top left and clears the screen. clearScreen writes
+// to [base.raw], because other writers would escape the control characters.
 func clearScreen(b *base) { fmt.Fprint(b.raw(), "\x1b[H\x1b[2J") }
 
 // followGPUs prints the current load of GPUs. On a terminal, it refreshes the output until

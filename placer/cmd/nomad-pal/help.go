@@ -136,9 +136,9 @@ func unknownCommand(args []string, commands map[string]cli.CommandFactory) strin
 	return said + fmt.Sprintf(" nomad-pal %s-help.", of)
 }
 
-// unreached suggests what to try after an error. If the job does not exist, it suggests the command
-// that lists jobs; if Nomad refused a request without a token, a token; if Nomad does not answer,
-// another address. For other errors it returns "".
+// unreached suggests what to try after an error. If the job does not exist, the user can list the
+// jobs. If Nomad refused a request without a token, the user can set a token. If Nomad does not
+// answer, the address may be wrong. For other errors, unreached returns "".
 func unreached(b *base, err error) string {
 	if errors.Is(err, nomad.ErrNoJob) {
 		return "nomad-pal status lists the jobs with GPUs. -namespace=<name> names another namespace."

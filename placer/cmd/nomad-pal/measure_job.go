@@ -20,8 +20,8 @@ import (
 // after at most this time.
 const measureLasts = 15 * time.Minute
 
-// measurePriority is the lowest priority. With it, Nomad may preempt a measuring job for almost any
-// other job, and never preempts a job for a measuring job.
+// measurePriority is the lowest priority. With this priority, Nomad may preempt a measuring job for
+// almost any other job, and never preempts a job for a measuring job.
 const measurePriority = 1
 
 func measureKey(namespace, gpu string) cluster.JobKey {

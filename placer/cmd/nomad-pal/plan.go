@@ -127,8 +127,9 @@ func printPlan(b *base, x planned, indexKnown bool) {
 	}
 }
 
-// The command shows changes to a job in the form of nomad job plan. It compares with the job as its
-// author wrote it. Nomad itself would compare with the job as the placer has rewritten it.
+// The command shows changes to a job in the form of nomad job plan. It compares the new job with
+// the old job as its author wrote it. Nomad itself would compare with the old job as the placer has
+// rewritten it.
 
 // diff returns the changes, one per line. If Nomad does not have the job, there are none.
 func (b *base) diff(s *answers, is, job *api.Job, override bool) ([]string, error) {

@@ -50,8 +50,8 @@ Queue Options:
 ), exitCodes, outputOptions, generalOptions)
 
 // queueStates are the states of jobs that wait for GPUs, are about to get some, or cannot get any.
-// A completing job is among them, although its last members may still hold GPUs. listedStates also
-// includes resubmitted jobs, which keep their old GPUs until they get new ones.
+// queueStates includes completing jobs, although their last members may still hold GPUs.
+// listedStates also includes resubmitted jobs, which keep their old GPUs until they get new ones.
 var (
 	queueStates  = []gang.State{gang.Waiting, gang.Committing, gang.Completing, gang.Rejected, gang.Unschedulable, gang.Failed}
 	listedStates = append(slices.Clone(queueStates), gang.Resubmitted)

@@ -64,9 +64,9 @@ type quoting struct {
 	styled, colored bool
 }
 
-// Write escapes the text, except line ends and tabs. Only the commands themselves write these,
-// because [row] escapes them in cells. JSON stays valid, because only its strings contain
-// characters to escape.
+// Write escapes the text, except line ends and tabs. Only the commands themselves write line ends
+// and tabs, because [row] escapes those in cells. JSON output stays valid, because only strings in
+// it contain characters that Write escapes.
 func (q *quoting) Write(p []byte) (int, error) {
 	text := append(q.rest, p...)
 	end := len(text)

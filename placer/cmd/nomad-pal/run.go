@@ -127,8 +127,8 @@ func runRun(b *base, args []string) int {
 	return watch(b, client, gated, resp)
 }
 
-// watch prints what happens to a registered job, as an agent reports it. If no agent answers, it
-// prints that, and what is known of the registration.
+// watch prints what happens to a registered job, as an agent reports it. If no agent answers, watch
+// prints this fact, and the result of the registration.
 func watch(b *base, client *nomad.Client, job *api.Job, resp *api.JobRegisterResponse) int {
 	a, err := b.ask()
 	if lacksAgent(err) {
@@ -191,9 +191,9 @@ func registerAtAgent(b *base, job *api.Job, opts *api.RegisterOptions, w *api.Wr
 	return resp, err
 }
 
-// elsewhere reports whether to register the job at Nomad after an agent returned err. It is true if
-// the agent did nothing, does not offer registration, or did not answer. An agent that did not
-// answer may have registered the job. In this case, a second registration with the gate changes
+// elsewhere reports whether to register the job at Nomad after an agent returned err. elsewhere is
+// true if the agent did nothing, does not offer registration, or did not answer. An agent that did
+// not answer may have registered the job. In this case, a second registration with the gate changes
 // nothing.
 func elsewhere(err error) bool {
 	switch nomad.StatusOf(err) {
@@ -323,8 +323,8 @@ func placed(b *base, client *nomad.Client, job *api.Job) bool {
 	return pinned && !rewrite.Gated(now)
 }
 
-// watchJob follows the job until all members run, it ends or it cannot start. Then it prints the
-// job's explanation.
+// watchJob follows the job until all members run, or the job ends or cannot start. Then it prints
+// the job's explanation.
 func watchJob(b *base, a *answers, k cluster.JobKey) int {
 	e, idle, err := b.awaitStart(a, k)
 	switch {
@@ -351,8 +351,8 @@ func isUp(e *query.Explanation) bool {
 		!slices.ContainsFunc(e.Allocations, func(a query.Allocation) bool { return a.Status == api.AllocClientStatusPending })
 }
 
-// evaluated reports whether Nomad has processed all evaluations of a job. As long as it has not, an
-// update has no effect on the members that run.
+// evaluated reports whether Nomad has processed all evaluations of a job. Until Nomad has processed
+// them, an update does not change the running members.
 func (b *base) evaluated(a *answers, k cluster.JobKey) bool {
 	es, err := a.nomad.Evaluations(b.ctx, k)
 	return err != nil || !slices.ContainsFunc(es, func(e *api.Evaluation) bool { return e.Status == api.EvalStatusPending })
@@ -395,8 +395,8 @@ func lookAgain(took time.Duration) time.Duration {
 	return min(max(500*time.Millisecond, 10*took), 5*time.Second)
 }
 
-// awaitStart follows the job until all members run, it ends, or it cannot start unless somebody
-// changes it. It prints each change of its state. idle reports whether no placer is active.
+// awaitStart follows the job until all members run, the job ends, or the job cannot start without a
+// change. It prints each change of the job's state. idle reports whether no placer is active.
 func (b *base) awaitStart(a *answers, k cluster.JobKey) (e *query.Explanation, idle bool, err error) {
 	last, said, asked, sure := "", "", false, false
 	for {

@@ -30,8 +30,8 @@ const (
 
 // shellKeeper is the script that the session's job runs. It ends after $2 seconds in total, or
 // after $1 seconds without a heartbeat. Each heartbeat writes a new number to a file. With
-// raw_exec, Nomad does not kill the session's processes, so the script kills them. It finds them by
-// the allocation id in their environment.
+// raw_exec, Nomad does not kill the session's processes, so the script kills them. The script finds
+// these processes by the allocation id in their environment.
 const shellKeeper = `finish() {
   trap '' TERM INT
   [ -z "$1" ] || echo "$1"

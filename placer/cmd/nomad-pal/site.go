@@ -43,7 +43,7 @@ type site struct {
 	// Quota is the same for each namespace: the number of GPUs divided by the number of namespaces.
 	Quota int
 
-	// The example job. It fits nodes of one pool, driver and GPU model.
+	// The values of the example job, which fits nodes of one pool, driver and GPU model.
 	Namespace, Pool, Driver, Device, Fits string
 	Count, GPUsEach                       int
 }
@@ -82,8 +82,8 @@ func lookAround(b *base, client *nomad.Client) (*site, error) {
 // namespaceName matches valid names of namespaces. These names need no quotes in a shell script.
 var namespaceName = regexp.MustCompile(`^[a-zA-Z0-9-]{1,128}$`)
 
-// namespaces returns the namespaces for which init writes policies: all valid names. If there are
-// none, it returns own, or "default" if own is not a valid name.
+// namespaces returns the namespaces for which init writes policies: all valid names. If all
+// contains no valid name, it returns own, or "default" if own is not a valid name.
 func namespaces(all []string, own string) []string {
 	all = slices.DeleteFunc(all, func(n string) bool { return !namespaceName.MatchString(n) })
 	switch {

@@ -10,7 +10,7 @@ import (
 )
 
 // filled replaces nil slices and maps in v with empty ones, so that the JSON has no null in place
-// of a list. It leaves nil fields alone if the JSON omits them.
+// of a list. Fields that the JSON omits stay nil.
 func filled(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Pointer, reflect.Interface:

@@ -141,7 +141,8 @@ func (c *topCommand) within(f func()) {
 }
 
 // look reads a new state. It asks the agent that answered last; after an error, it looks for an
-// agent again. It reads the current load of GPUs only from the nodes in useOf; nil means none.
+// agent again. It reads the current load of GPUs only from the nodes in useOf; nil means from no
+// node.
 func (c *topCommand) look(a **answers, useOf *[]string) (s topState) {
 	s.at = time.Now()
 	if *a, s.err = c.askAgain(*a); s.err == nil {

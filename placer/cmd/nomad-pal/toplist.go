@@ -38,8 +38,8 @@ type topCell struct {
 	text  string
 	style style // see text.go
 	right bool
-	// tagged reports whether the text contains tview's colour tags. If it does, its other parts are
-	// already escaped.
+	// tagged reports whether the text contains tview's colour tags. The other parts of such a text
+	// are already escaped.
 	tagged bool
 }
 

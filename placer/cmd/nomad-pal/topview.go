@@ -33,8 +33,8 @@ type topView struct {
 	colored         bool
 	// wants holds the latest request for an explanation, for the goroutine that reads the cluster.
 	wants chan topWant
-	// useOf lists the nodes whose GPUs' current load is shown; nil means none. A value in again
-	// requests an immediate refresh.
+	// useOf lists the nodes for which top shows the current load of the GPUs; nil means no node. A
+	// value in again requests an immediate refresh.
 	useOf atomic.Pointer[[]string]
 	again chan struct{}
 

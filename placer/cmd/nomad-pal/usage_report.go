@@ -101,7 +101,7 @@ func (r usageReport) page() plot.Page {
 }
 
 // waste returns the wasted GPU hours, but at most all GPU hours. The sum of the parts can be
-// higher, because it counts hours twice if a failed run was also idle or held GPUs in vain.
+// higher, because the hours of a failed run can also count as idle or as held in vain.
 func waste(u accounting.Usage) float64 {
 	return min(u.GPUHours, u.FailedGPUHours+u.HeldInVainGPUHours+u.IdleGPUHours)
 }
@@ -130,8 +130,8 @@ func (r usageReport) days() plot.Section {
 // mostShown is the maximum number of bars in a figure.
 const mostShown = 12
 
-// share draws how usage is distributed over the values of a column. ok is false if there is only
-// one unnamed value, or none.
+// share draws how usage is distributed over the values of a column. ok is false if there is nothing
+// to compare: no value, or only a value without a name.
 func (r usageReport) share(column, called string) (s plot.Section, ok bool) {
 	usage := slices.Clone(r.by[column])
 	if len(usage) < 2 && (len(usage) == 0 || usage[0].Of[0] == "") {

@@ -37,7 +37,7 @@ type validation struct {
 	Errors []string `json:"errors"`
 	// Warnings are Nomad's warnings.
 	Warnings string `json:"warnings,omitempty"`
-	// Notes explain how the placer interprets the job's hints, if the author may not expect it.
+	// Notes explain how the placer interprets hints in ways that the author may not expect.
 	Notes []string `json:"notes,omitempty"`
 }
 
