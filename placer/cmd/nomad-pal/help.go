@@ -137,8 +137,9 @@ func unknownCommand(args []string, commands map[string]cli.CommandFactory) strin
 }
 
 // unreached suggests what to try after an error. If the job does not exist, the user can list the
-// jobs. If Nomad refused a request without a token, the user can set a token. If Nomad does not
-// answer, the address may be wrong. For other errors, unreached returns "".
+// jobs. If Nomad refused a request without a token, the user can set a token. If no Nomad answers
+// at the address, or if TLS fails, the user can correct the address or the TLS options. For other
+// errors, unreached returns "".
 func unreached(b *base, err error) string {
 	if errors.Is(err, nomad.ErrNoJob) {
 		return "nomad-pal status lists the jobs with GPUs. -namespace=<name> names another namespace."
