@@ -241,7 +241,8 @@ func (v *View) portsInUse(job cluster.JobKey, n int) map[string]map[int]bool {
 	return inUse
 }
 
-// firstPort returns a lack of the given kind for the first of the ports that is taken, by label.
+// firstPort looks for a taken port, in the order of the labels. It returns a lack of the given kind
+// for the first one.
 func firstPort(kind LackKind, ports map[string]int, taken func(port int) bool) (Lack, bool) {
 	for _, label := range slices.Sorted(maps.Keys(ports)) {
 		if taken(ports[label]) {

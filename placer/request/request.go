@@ -463,7 +463,7 @@ func leastMembers(job *api.Job, g *api.TaskGroup) int {
 }
 
 // fewValues returns a lack if a distinct_property of the job has too few values for the group's
-// members. The values count on all nodes that could serve the group. If there are enough, it
+// members. It counts the values on all nodes that could serve the group. If there are enough, it
 // returns nil.
 func (v *View) fewValues(job *api.Job, a gpuRequest, could []bool) *Lack {
 	members := leastMembers(job, a.group)
@@ -611,9 +611,9 @@ func modelled(job *api.Job) bool {
 func ofHostNetwork(p api.Port) bool { return p.HostNetwork != "" && p.HostNetwork != "default" }
 
 // Pins returns the pins that restrict the request to the placement. In class mode, the pins name
-// nodes and a class ceiling: the highest class of the chosen GPUs, so that Nomad can use any GPU
-// that is as good. The pins name GPUs only if Nomad must not use all GPUs of these nodes, because
-// some are excluded or outliers, or because the gang gets parts of certain GPUs.
+// nodes and a class ceiling. The ceiling is the highest class of the chosen GPUs, so that Nomad can
+// use any GPU that is as good. The pins name GPUs only if Nomad must not use all GPUs of these
+// nodes, because some are excluded or outliers, or because the gang gets parts of certain GPUs.
 func (v *View) Pins(r Request, p pal.Placement) rewrite.Pins {
 	pins := rewrite.Pins{Mode: r.Mode}
 	groups := map[string]*rewrite.GroupPins{}

@@ -40,9 +40,9 @@ func Pinned(job *api.Job) (Pins, bool) {
 	return p, len(p.Groups) > 0
 }
 
-// groupPin finds the pin of the group to nodes, and returns the mode; "" means no pin. The list of
-// nodes can begin with [markSpread]. ModeGPU and ModePrefer have the same mark, but the pin of
-// ModeGPU is a constraint, and the pin of ModePrefer an affinity.
+// groupPin finds the pin that ties the group to nodes, and returns the mode; "" means no pin. The
+// list of nodes can begin with [markSpread]. ModeGPU and ModePrefer have the same mark, but the pin
+// of ModeGPU is a constraint, and the pin of ModePrefer an affinity.
 func groupPin(g *api.TaskGroup) (mode Mode, mark string, nodes []string) {
 	for _, c := range g.Constraints {
 		if mark, nodes, ok := splitMarked(c.LTarget, c.Operand, c.RTarget, nodeTarget); ok {
