@@ -44,7 +44,7 @@ type classified struct {
 	Job       string              `json:"job"`               // the job's id
 	GPUs      []string            `json:"gpus"`              // ids of the GPUs that were watched
 	Readings  int                 `json:"readings"`          // number of readings of GPUs at work
-	Verdict   *classify.Verdict   `json:"verdict,omitempty"` // the class; nil if there is none, for the reason in Missing
+	Verdict   *classify.Verdict   `json:"verdict,omitempty"` // the class; nil if Missing is set
 	JudgedBy  string              `json:"judged_by"`         // "thresholds", or "comparison with <n> remembered jobs"
 	Missing   string              `json:"missing,omitempty"` // why there is no class
 	Medians   map[string]*float64 `json:"medians"`           // null if unknown
