@@ -229,7 +229,7 @@ func parseSpan(s string) (time.Duration, error) {
 }
 
 // tooLong matches durations in Go's notation, however long. It is needed because Go returns the
-// same error for a duration that is too long as for a text that is no duration.
+// same error for a duration that is too long as for a text that is not a duration.
 var tooLong = regexp.MustCompile(`^\+?(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+$`)
 
 // inDays matches a duration that begins with days, such as "2d" or "1d12h". onClock matches Slurm's

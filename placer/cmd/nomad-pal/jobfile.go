@@ -174,8 +174,8 @@ func jobBody(b *base, path string) ([]byte, error) {
 // those that only Nomad's go-getter supports.
 func isURL(path string) bool { return strings.Contains(path, "://") }
 
-// isJSONJob reports whether a jobspec is JSON for Nomad's API, and not HCL in its JSON form. In the
-// latter, the key "job" is in lower case.
+// isJSONJob reports whether a jobspec is JSON for Nomad's API, and not HCL in its JSON form. In
+// HCL, the key "job" is in lower case.
 func isJSONJob(body []byte) bool {
 	if !bytes.HasPrefix(bytes.TrimSpace(body), []byte("{")) {
 		return false

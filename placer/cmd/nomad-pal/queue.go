@@ -198,7 +198,7 @@ func (b *base) printJobs(jobs []model.JobStatus, now time.Time) {
 	b.table(rows)
 }
 
-// runsOf returns the numbers of an array's runs by state, or "" if the job is no array.
+// runsOf returns the numbers of an array's runs by state, or "" if the job is not an array.
 func runsOf(j model.JobStatus) string {
 	if j.Runs == nil {
 		return ""
