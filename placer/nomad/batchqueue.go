@@ -16,14 +16,15 @@ import (
 // passthrough is the queue type that means that there is no queue.
 const passthrough = "passthrough"
 
-// queueConfig is the batch queue in a scheduler's configuration or in a node pool. The names, and a
-// pool's own SchedulerConfiguration, are from Nomad's branch f-batch-job-queue.
+// queueConfig is the part of a scheduler's or node pool's configuration that describes the batch
+// queue. The names, and the SchedulerConfiguration of a pool, are from Nomad's branch
+// f-batch-job-queue.
 type queueConfig struct {
 	BatchQueue             struct{ Type string }
 	SchedulerConfiguration struct{ BatchQueue struct{ Type string } }
 }
 
-// kind returns the type of the queue, or "".
+// kind returns the type of the queue, or "" if there is no queue.
 func (q queueConfig) kind() string {
 	if kind := cmp.Or(q.BatchQueue.Type, q.SchedulerConfiguration.BatchQueue.Type); kind != passthrough {
 		return kind
@@ -31,9 +32,9 @@ func (q queueConfig) kind() string {
 	return ""
 }
 
-// BatchQueues returns the queues of the given node pools. It reads the scheduler's configuration
-// and the pools. If the token may not read both, it queries the queues themselves. Nomad's API
-// module does not know these queues yet.
+// BatchQueues returns the queues of the given node pools. It reads the configurations of the
+// scheduler and of the pools. If the token may not read both, it queries the queues themselves.
+// Nomad's API module does not support these queues yet.
 func (c *Client) BatchQueues(ctx context.Context, pools []string) (cluster.BatchQueues, error) {
 	out := cluster.BatchQueues{}
 	q := (&api.QueryOptions{}).WithContext(ctx)
@@ -70,7 +71,7 @@ func (c *Client) BatchQueues(ctx context.Context, pools []string) (cluster.Batch
 	return out, c.queryBatchQueues(ctx, pools, out)
 }
 
-// queryBatchQueues queries the queue of each pool. A version of Nomad without queues does not know
+// queryBatchQueues queries the queue of each pool. Versions of Nomad without queues do not have
 // this request.
 func (c *Client) queryBatchQueues(ctx context.Context, pools []string, out cluster.BatchQueues) error {
 	for _, pool := range pools {
@@ -90,7 +91,7 @@ func (c *Client) queryBatchQueues(ctx context.Context, pools []string, out clust
 	return nil
 }
 
-// QueueFor returns the queue of the job's node pool, if there is one.
+// QueueFor returns the batch queue of the job's node pool, if the pool has one.
 func (c *Client) QueueFor(ctx context.Context, job *api.Job) (cluster.BatchQueues, error) {
 	return c.BatchQueues(ctx, []string{cluster.PoolOf(job)})
 }

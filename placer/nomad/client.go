@@ -27,13 +27,13 @@ type Client struct {
 	api *api.Client
 	// namespace is the namespace of the placer's variables.
 	namespace string
-	// children registers jobs that Nomad's HTTP API cannot update. If it is nil, they are not
-	// updated.
+	// children registers runs of parameterized and periodic jobs, which Nomad's HTTP API cannot
+	// update. If children is nil, the client cannot update such runs.
 	children *Children
 }
 
-// NewClient returns a client that keeps its variables in the given namespace ("" is "default").
-// through wraps the transport of all requests.
+// NewClient returns a client. It keeps the placer's variables in the given namespace ("" means
+// "default"). The functions in through wrap the transport of all requests.
 func NewClient(cfg *api.Config, namespace string, through ...func(http.RoundTripper) http.RoundTripper) (*Client, error) {
 	if u, err := url.Parse(cfg.Address); cfg.Address != "" && (err != nil || u.Scheme == "" || u.Host+u.Path == "") {
 		return nil, fmt.Errorf("the address %q of Nomad (NOMAD_ADDR) is not a URL; example: http://127.0.0.1:4646", cfg.Address)
@@ -60,9 +60,9 @@ func NewClient(cfg *api.Config, namespace string, through ...func(http.RoundTrip
 	return &Client{api: c, namespace: cmp.Or(namespace, "default")}, nil
 }
 
-// Config returns the configuration of a connection to Nomad. Values that over omits come from
-// Nomad's environment variables. The configuration has no namespace, because every request names
-// its own.
+// Config returns the configuration of a connection to Nomad. Values that are not set in over come
+// from Nomad's environment variables. The configuration has no namespace, because every request
+// names its own namespace.
 func Config(over api.Config) *api.Config {
 	cfg := api.DefaultConfig()
 	cfg.Address, cfg.Region = cmp.Or(over.Address, cfg.Address), cmp.Or(over.Region, cfg.Region)
@@ -77,17 +77,18 @@ func Config(over api.Config) *api.Config {
 // API returns Nomad's own client.
 func (c *Client) API() *api.Client { return c.api }
 
-// ErrConflict means that somebody else has changed the job since it was read.
+// ErrConflict means that somebody else has changed the job since the caller read it.
 var ErrConflict = errors.New("the job changed meanwhile")
 
-// Register writes a job that was read at the given JobModifyIndex. It fails with [ErrConflict] if
-// the job has changed. [ErrUnknownOutcome] means that Nomad may have written the job, or may still
-// write it. Register keeps the author's source, if Nomad has it.
+// Register writes a job that was read at the given JobModifyIndex. If the job has changed since,
+// Register fails with [ErrConflict]. [ErrUnknownOutcome] means that Nomad may have written the job,
+// or may still write it. If Nomad has the author's source of the job, the new version keeps this
+// source.
 func (c *Client) Register(ctx context.Context, job *api.Job, index uint64) (*api.JobRegisterResponse, error) {
 	return c.RegisterWith(ctx, job, c.Source(ctx, job), index)
 }
 
-// RegisterWith is Register with the source given by the caller.
+// RegisterWith is Register with a source that the caller gives.
 func (c *Client) RegisterWith(ctx context.Context, job *api.Job, source *api.JobSubmission, index uint64) (*api.JobRegisterResponse, error) {
 	if cluster.Child(job) {
 		return c.registerChild(ctx, job, index)
@@ -104,12 +105,12 @@ func (c *Client) RegisterWith(ctx context.Context, job *api.Job, source *api.Job
 	return resp, nil
 }
 
-// sourceWithin is how long a registration waits for the job's source. It is short, because a gang's
-// start must not wait long for the source.
+// sourceWithin is how long a registration waits for the job's source. It is short, because the
+// source must not delay the start of a gang for long.
 const sourceWithin = 2 * time.Second
 
-// Source returns the source that the author submitted for the job's version, or nil if Nomad has
-// none.
+// Source returns the source that the author submitted for this version of the job, or nil if Nomad
+// has none.
 func (c *Client) Source(ctx context.Context, job *api.Job) *api.JobSubmission {
 	if job.Version == nil || cluster.Child(job) {
 		return nil
@@ -119,7 +120,7 @@ func (c *Client) Source(ctx context.Context, job *api.Job) *api.JobSubmission {
 	q := (&api.QueryOptions{Namespace: *job.Namespace}).WithContext(ctx)
 	s, _, err := c.api.Jobs().Submission(*job.ID, int(*job.Version), q)
 	if err != nil {
-		return nil // none, or no answer: placing matters more
+		return nil // no source, or no answer in time: do not delay the placement
 	}
 	return s
 }
@@ -140,10 +141,11 @@ func (c *Client) Job(ctx context.Context, k cluster.JobKey) (*api.Job, error) {
 	return job, nil
 }
 
-// answers is a pool of buffers, because thousands of jobs are read in a row.
+// answers is a pool of buffers for answers, because the client reads thousands of jobs in a row.
 var answers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
-// read reads one object. Nomad's own client would allocate a buffer for each object.
+// read reads one object into a buffer of the pool. Nomad's own client would allocate a buffer each
+// time.
 func (c *Client) read(path string, object any, q *api.QueryOptions) error {
 	body, err := c.api.Raw().Response(path, q)
 	if err != nil {
@@ -159,7 +161,7 @@ func (c *Client) read(path string, object any, q *api.QueryOptions) error {
 	return json.Unmarshal(answer.Bytes(), object)
 }
 
-// Versions reads the versions of a job that Nomad keeps.
+// Versions returns the versions of a job that Nomad still keeps, by number.
 func (c *Client) Versions(ctx context.Context, k cluster.JobKey) (map[uint64]*api.Job, error) {
 	jobs, _, _, err := c.api.Jobs().Versions(k.ID, false, (&api.QueryOptions{Namespace: k.Namespace}).WithContext(ctx))
 	if err != nil && !notFound(err) {
@@ -167,15 +169,16 @@ func (c *Client) Versions(ctx context.Context, k cluster.JobKey) (map[uint64]*ap
 	}
 	out := map[uint64]*api.Job{}
 	for _, j := range jobs {
-		if cluster.CheckStored(j) == nil { // a version that cannot be read counts as gone
+		if cluster.CheckStored(j) == nil { // a version that cannot be read counts as missing
 			out[*j.Version] = j
 		}
 	}
 	return out, nil
 }
 
-// AddVersionOf adds the job version that an allocation runs to versions, if Nomad no longer keeps
-// this version. It reads the version from the allocation, which contains it.
+// AddVersionOf adds to versions the job version that an allocation runs, if this version is
+// missing. It reads the version from the allocation, which contains its job version even if Nomad
+// no longer keeps this version.
 func (c *Client) AddVersionOf(ctx context.Context, versions map[uint64]*api.Job, a *cluster.Alloc) error {
 	if a.Version != nil && versions[*a.Version] != nil {
 		return nil
@@ -191,7 +194,7 @@ func (c *Client) AddVersionOf(ctx context.Context, versions map[uint64]*api.Job,
 	return nil
 }
 
-// JobAllocs reads the allocations of one job, with the job version of each.
+// JobAllocs reads the allocations of one job. Each result contains its job version.
 func (c *Client) JobAllocs(ctx context.Context, k cluster.JobKey) ([]*cluster.Alloc, error) {
 	q := (&api.QueryOptions{Namespace: k.Namespace}).WithContext(ctx)
 	var ps []*cluster.AllocPayload
@@ -206,15 +209,15 @@ func (c *Client) JobAllocs(ctx context.Context, k cluster.JobKey) ([]*cluster.Al
 		}
 		a := p.AsAlloc()
 		if a.Version == nil {
-			a.Version = new(uint64) // Nomad omits only version 0
+			a.Version = new(uint64) // Nomad omits the version only if it is 0
 		}
 		as = append(as, a)
 	}
 	return as, nil
 }
 
-// Allocs reads all allocations of the query's namespace in one list, with their GPUs and Nomad's
-// index.
+// Allocs reads all allocations of the query's namespace, with their GPUs, in one list. It also
+// returns Nomad's index of the list.
 func (c *Client) Allocs(ctx context.Context, q *api.QueryOptions) ([]*cluster.Alloc, uint64, error) {
 	q = q.WithContext(ctx)
 	q.Params = map[string]string{"resources": "true"}
@@ -251,7 +254,7 @@ func (c *Client) Evaluate(ctx context.Context, k cluster.JobKey) error {
 	return nil
 }
 
-// DryRun asks Nomad's scheduler whether the whole job could be placed and, if not, why.
+// DryRun asks Nomad's scheduler whether it could place the whole job now and, if not, why not.
 func (c *Client) DryRun(ctx context.Context, job *api.Job) (*api.JobPlanResponse, error) {
 	if cluster.Child(job) && c.children != nil {
 		resp, err := c.children.Plan(ctx, job)
@@ -265,13 +268,14 @@ func (c *Client) DryRun(ctx context.Context, job *api.Job) (*api.JobPlanResponse
 	return resp, nil
 }
 
-// ErrNoDryRun means that the token may plan the job, but Nomad makes no dry runs for it, because it
-// is a workload identity.
+// ErrNoDryRun means that Nomad makes no dry run because the token is a workload identity. The token
+// may plan the job, though.
 var ErrNoDryRun = errors.New("workload identities get no dry runs from Nomad")
 
-// NoDryRun returns ErrNoDryRun if Nomad refused a dry run because the token is a workload identity.
-// It returns other errors unchanged. Nomad 1.11.3 first checks the job and the right to plan it.
-// Then it fails because it looks up the token as an ACL token, which a workload identity is not.
+// NoDryRun returns ErrNoDryRun if err is the error with which Nomad refuses dry runs to workload
+// identities. It returns other errors unchanged. Nomad 1.11.3 first checks the job and the right to
+// plan it. Then it fails, because it looks up the token as an ACL token, and a workload identity is
+// no ACL token.
 func NoDryRun(err error) error {
 	if err != nil && strings.Contains(err.Error(), "acl token lookup failed") {
 		return ErrNoDryRun
@@ -284,13 +288,13 @@ func notFound(err error) bool { return StatusOf(err) == http.StatusNotFound }
 // ErrNoJob means that Nomad does not have the job.
 var ErrNoJob = errors.New("no job")
 
-// NoJob returns ErrNoJob for a job.
+// NoJob returns [ErrNoJob] with the job's id and namespace.
 func NoJob(k cluster.JobKey) error {
 	return fmt.Errorf("%w %q in namespace %q", ErrNoJob, k.ID, k.Namespace)
 }
 
-// StatusOf returns the HTTP status with which Nomad or an agent refused a request, or 0 for other
-// errors.
+// StatusOf returns the HTTP status with which Nomad or an agent refused a request. For other errors
+// it returns 0.
 func StatusOf(err error) int {
 	if unexpected, ok := errors.AsType[api.UnexpectedResponseError](err); ok {
 		return unexpected.StatusCode()
@@ -316,13 +320,13 @@ func (c *Client) Deploys(ctx context.Context, k cluster.JobKey) (bool, error) {
 	return Deploying(d), err
 }
 
-// Deploying reports whether a deployment is under way: neither Nomad nor an operator has ended it.
+// Deploying reports whether a deployment is under way: it has neither succeeded, failed nor been
+// cancelled.
 func Deploying(d *api.Deployment) bool {
 	return d != nil && !slices.Contains([]string{api.DeploymentStatusSuccessful, api.DeploymentStatusFailed, api.DeploymentStatusCancelled}, d.Status)
 }
 
-// VersionsOfAllocs returns the job versions that the job's allocations run, by the allocations'
-// ids.
+// VersionsOfAllocs returns, by allocation id, the job versions that the job's allocations run.
 func (c *Client) VersionsOfAllocs(ctx context.Context, k cluster.JobKey) (map[string]uint64, error) {
 	all, err := c.JobAllocs(ctx, k)
 	if err != nil {
@@ -350,7 +354,7 @@ func (c *Client) Deployment(ctx context.Context, k cluster.JobKey) (*api.Deploym
 // Namespace returns the namespace of the placer's variables.
 func (c *Client) Namespace() string { return c.namespace }
 
-// ReadNodes returns a state with only the nodes.
+// ReadNodes returns a state that contains only the nodes.
 func (c *Client) ReadNodes(ctx context.Context) (*cluster.State, error) {
 	s := cluster.NewState()
 	if err := c.readNodes(ctx, s, cluster.NewState()); err != nil {
@@ -359,9 +363,9 @@ func (c *Client) ReadNodes(ctx context.Context) (*cluster.State, error) {
 	return s, nil
 }
 
-// Deregister stops a job. With purge, Nomad also forgets the job. Deregister succeeds if there is
-// no such job. If somebody else purges the job at the same time, Nomad's state store returns "job
-// not found" (an error 500 on 1.11.3).
+// Deregister stops a job. With purge, Nomad also deletes the job. A job that Nomad does not have is
+// no error. If somebody else purges the job at the same time, Nomad's state store returns "job not
+// found" (an error 500 on 1.11.3), which is no error either.
 func (c *Client) Deregister(ctx context.Context, k cluster.JobKey, purge bool) error {
 	w := (&api.WriteOptions{Namespace: k.Namespace}).WithContext(ctx)
 	_, _, err := c.api.Jobs().Deregister(k.ID, purge, w)

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Right is a permission that a request needs, as an ACL policy would name it.
+// Right is a permission that a request needs, in the words of an ACL policy.
 type Right string
 
 // The rights that the placer and its commands need.
@@ -30,7 +30,7 @@ const (
 	DeleteVariables Right = `the capability "destroy" of the variables "nomad-pal/*"`
 )
 
-// deniedError is a refusal by Nomad that names the missing permission.
+// deniedError is the error of a request that Nomad refused. It names the missing permission.
 type deniedError struct {
 	cause error
 	right Right
@@ -42,8 +42,8 @@ func (e *deniedError) Error() string {
 
 func (e *deniedError) Unwrap() error { return e.cause }
 
-// Denied adds the missing permission to Nomad's "Permission denied". It returns other errors, and
-// errors that already name the permission, unchanged.
+// Denied adds the missing permission to Nomad's error "Permission denied". Other errors, and errors
+// that already name the permission, stay as they are.
 func Denied(err error, right Right) error {
 	var said *deniedError
 	if !Refused(err) || errors.As(err, &said) {
@@ -52,9 +52,9 @@ func Denied(err error, right Right) error {
 	return &deniedError{err, right}
 }
 
-// Refused reports whether Nomad refused a request for lack of permission. For logs and files,
-// Nomad's clients refuse with status 500 (seen on 1.11.3). They close a session in a task with only
-// the words "Permission denied".
+// Refused reports whether Nomad refused a request because the token lacks a permission. Nomad's
+// clients refuse logs and files with status 500 (seen on 1.11.3). They end a session in a task with
+// no status, only with the words "Permission denied".
 func Refused(err error) bool {
 	switch StatusOf(err) {
 	case 0:

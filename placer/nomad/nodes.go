@@ -12,15 +12,15 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// notWell is a filter for nodes on which Nomad now places nothing, or nothing that needs a certain
-// driver.
+// notWell is a filter expression. It selects nodes on which Nomad now places nothing, or nothing
+// that needs one of the drivers.
 const notWell = `Status != "ready" or SchedulingEligibility != "eligible" or any Drivers as _, d { d.Detected == true and d.Healthy == false }`
 
 // mostAway is the maximum number of nodes that AwayNodes reads.
 const mostAway = 64
 
-// AwayNodes returns nodes that are not ready, are not eligible, or have an unhealthy driver. all is
-// false if there are more than mostAway, so that some are missing.
+// AwayNodes returns the nodes that are not ready or not eligible, or that have an unhealthy driver.
+// If there are more than mostAway, it returns none of them, and all is false.
 func (c *Client) AwayNodes(ctx context.Context) (away []*api.Node, all bool, err error) {
 	var stubs []*cluster.NodeStub
 	if _, err := c.api.Raw().Query("/v1/nodes", &stubs, (&api.QueryOptions{Filter: notWell}).WithContext(ctx)); err != nil {
@@ -41,7 +41,7 @@ func (c *Client) AwayNodes(ctx context.Context) (away []*api.Node, all bool, err
 	return away, true, nil
 }
 
-// NodeResources returns all nodes, with only their datacenters, pools and resources.
+// NodeResources returns all nodes. Of each node, it reads only datacenter, pool and resources.
 func (c *Client) NodeResources(ctx context.Context) (nodes []*api.Node, err error) {
 	var all []*struct {
 		Datacenter, NodePool string

@@ -17,7 +17,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// JobGPUs returns the sorted ids of the GPUs of a job's running allocations, by node id.
+// JobGPUs returns, by node id, the sorted ids of the GPUs of a job's running allocations.
 func (c *Client) JobGPUs(ctx context.Context, k cluster.JobKey) (map[string][]string, error) {
 	as, err := c.JobAllocs(ctx, k)
 	if err != nil {
@@ -42,15 +42,15 @@ func (c *Client) JobGPUs(ctx context.Context, k cluster.JobKey) (map[string][]st
 	return out, nil
 }
 
-// GPUReading is a reading of a GPU's statistics from the device plugin, with its time.
+// GPUReading is a reading of a GPU's statistics by the device plugin, and the time of the reading.
 type GPUReading struct {
 	GPU string
 	At  time.Time
 	classify.Reading
 }
 
-// GPUReadings returns the last statistics of these GPUs of a node, in the given order. It omits
-// GPUs without statistics.
+// GPUReadings returns the last statistics of the given GPUs of a node, in the order of gpus. It
+// leaves out GPUs without statistics.
 func (c *Client) GPUReadings(ctx context.Context, node string, gpus []string) ([]GPUReading, error) {
 	stats, err := c.api.Nodes().Stats(node, (&api.QueryOptions{}).WithContext(ctx))
 	if err != nil {
@@ -70,7 +70,8 @@ func (c *Client) GPUReadings(ctx context.Context, node string, gpus []string) ([
 	return out, nil
 }
 
-// readingOf reads the plugin's statistics by name. A statistic that is missing or "N/A" is unknown.
+// readingOf reads the plugin's statistics, which it finds by name. A statistic that is missing or
+// "N/A" is unknown.
 func readingOf(attributes map[string]*api.StatValue) classify.Reading {
 	percent := func(name string) *float64 { return scaled(attributes[name], 100) }
 	r := classify.Reading{
@@ -85,12 +86,12 @@ func readingOf(attributes map[string]*api.StatValue) classify.Reading {
 	return r
 }
 
-// mostReading limits a share. The power of a GPU can exceed its limit a little, but a share above 2
-// is an error.
+// mostReading is the maximum of a valid share. The power of a GPU can slightly exceed its limit,
+// but a share above 2 is an error.
 const mostReading = 2
 
-// scaled returns a statistic divided by scale, or nil if the statistic is missing or not a valid
-// share.
+// scaled returns a statistic divided by scale, or nil if the statistic is missing or the result is
+// no valid share.
 func scaled(v *api.StatValue, scale float64) *float64 {
 	var x float64
 	switch {

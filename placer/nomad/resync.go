@@ -20,17 +20,17 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// parallelReads limits the parallel requests for single nodes and jobs. By default Nomad allows 100
-// connections per client.
+// parallelReads is the maximum number of parallel requests for single nodes and jobs. By default,
+// Nomad allows 100 connections per client.
 const parallelReads = 16
 
-// Resync reads everything again. It copies nodes and jobs that have not changed from old, which may
-// be nil.
+// Resync reads everything again. It copies from old the nodes and jobs that have not changed. old
+// may be nil.
 //
-// Nomad has no snapshot over several lists, so the order matters. Jobs come before allocations. If
-// a gang is placed between the two lists, its allocations have a job version that is not known yet.
-// readOutrun notices the unknown version and reads the job again. In the other order, the gang
-// would seem to have no allocations, and its GPUs would seem free.
+// Nomad has no snapshot over several lists, so the order of the lists matters: jobs come before
+// allocations. If the placer places a gang between the two lists, the gang's allocations have a job
+// version that the list of jobs does not contain. readOutrun notices this, and reads the job again.
+// In the other order, the gang would seem to have no allocations, and its GPUs would seem free.
 func (c *Client) Resync(ctx context.Context, old *cluster.State) (*cluster.State, error) {
 	old = cmp.Or(old, cluster.NewState())
 	s := old.Next()
@@ -60,9 +60,9 @@ func everywhere(ctx context.Context) *api.QueryOptions {
 	return (&api.QueryOptions{Namespace: api.AllNamespacesNamespace}).WithContext(ctx)
 }
 
-// readNodes reads the nodes with GPUs. The list has each node's ModifyIndex, and readNodes reads
-// only nodes whose index has changed since old. It keeps the old state of a node that cannot be
-// read.
+// readNodes reads the nodes with GPUs. The list contains each node's ModifyIndex, so readNodes
+// reads only nodes whose index differs from the one in old. If a node cannot be read, it keeps the
+// node's old state.
 func (c *Client) readNodes(ctx context.Context, s, old *cluster.State) error {
 	stubs, meta, err := c.listNodes(ctx)
 	if err != nil {
@@ -76,12 +76,12 @@ func (c *Client) readNodes(ctx context.Context, s, old *cluster.State) error {
 	return err
 }
 
-// withGPUs is a filter for nodes with GPUs.
+// withGPUs is a filter expression that selects nodes with GPUs.
 const withGPUs = `any NodeResources.Devices as d { d.Vendor == "` + attr.Vendor + `" and (d.Type == "` + attr.Type + `" or d.Type == "` + attr.SharedType + `") }`
 
-// listNodes lists the nodes with GPUs, but without their resources, which are 10 kB per node. If a
-// node has no resources, Nomad's filter fails for the whole list. listNodes then lists all nodes,
-// with their resources.
+// listNodes lists the nodes with GPUs, without their resources, which take 10 kB per node. If any
+// node has no resources, Nomad's filter makes the request for the whole list fail. In this case,
+// listNodes lists all nodes, with their resources.
 func (c *Client) listNodes(ctx context.Context) (stubs []*cluster.NodeStub, meta *api.QueryMeta, err error) {
 	q := (&api.QueryOptions{Filter: withGPUs}).WithContext(ctx)
 	if meta, err = c.api.Raw().Query("/v1/nodes", &stubs, q); StatusOf(err) != http.StatusBadRequest {
@@ -102,11 +102,12 @@ func (c *Client) node(ctx context.Context, id string) (*api.Node, error) {
 	return p.AsNode(), nil
 }
 
-// withDevices is a filter for jobs that request devices.
+// withDevices is a filter expression that selects jobs that request devices.
 const withDevices = `any TaskGroups as g { any g.Tasks as t { t.Resources.Devices is not empty } }`
 
-// listJobs lists the jobs that request devices. If Nomad's filter cannot handle one of the jobs, it
-// fails for the whole list. listJobs then lists all jobs, and every job is read.
+// listJobs lists the jobs that request devices. If Nomad's filter cannot handle one of the jobs,
+// the request for the whole list fails. In this case, listJobs lists all jobs, so that every job is
+// read.
 func (c *Client) listJobs(ctx context.Context) (stubs []*cluster.JobStub, meta *api.QueryMeta, err error) {
 	q := everywhere(ctx)
 	q.Filter = withDevices
@@ -117,8 +118,8 @@ func (c *Client) listJobs(ctx context.Context) (stubs []*cluster.JobStub, meta *
 	return slices.DeleteFunc(stubs, func(j *cluster.JobStub) bool { return j == nil }), meta, err
 }
 
-// readJobs reads the jobs that request devices in the way in which readNodes reads nodes. It always
-// reads a job whose form the placer only assumes (State.Assume).
+// readJobs reads the jobs that request devices, as readNodes reads nodes. If the placer only
+// assumes a job's form (State.Assume), readJobs reads the job even if its index has not changed.
 func (c *Client) readJobs(ctx context.Context, s, old *cluster.State) error {
 	stubs, meta, err := c.listJobs(ctx)
 	if err != nil {
@@ -131,16 +132,17 @@ func (c *Client) readJobs(ctx context.Context, s, old *cluster.State) error {
 }
 
 const (
-	// jobTries is how often readEach tries to read a job or node.
+	// jobTries is the maximum number of times that readEach tries to read a job or node.
 	jobTries = 2
-	// unreadShare bounds how many jobs or nodes can be unreadable. If only one cannot be read, or
-	// at most one in unreadShare, readEach keeps the old state of the unreadable ones. If more
-	// cannot be read, Nomad itself is at fault.
+	// unreadShare sets the tolerated number of unreadable jobs or nodes: one, or one in unreadShare
+	// of all, whichever is more. Up to this number, readEach keeps the old state of an unreadable
+	// object. If more are unreadable, Nomad itself is at fault.
 	unreadShare = 20
 )
 
-// readEach reads n objects one by one, except those that have not changed. An object that cannot be
-// read keeps its old state. If too many cannot be read, readEach returns an error.
+// readEach reads n objects, each with a request of its own, except objects that have not changed.
+// If an object cannot be read, readEach returns its old state. If too many cannot be read, readEach
+// returns an error.
 func readEach[T any](
 	ctx context.Context, n int, known func(int) (was *T, current bool), read func(context.Context, int) (*T, error),
 ) (objects []*T, errs []error, err error) {
@@ -171,9 +173,9 @@ func (c *Client) readAllocs(ctx context.Context, s *cluster.State) error {
 	return nil
 }
 
-// readOutrun reads jobs again if they have allocations of a newer version than the version in the
-// list of jobs. If the placer starts a gang between the two lists, the old version would make it
-// look as if Nomad alone had placed the gang.
+// readOutrun reads a job again if one of its allocations has a newer job version than the list of
+// jobs contains. This happens if the placer starts a gang between the two lists. With the job's old
+// version, it would look as if Nomad alone had placed the gang.
 func (c *Client) readOutrun(ctx context.Context, s *cluster.State) error {
 	outrun := s.Outrun()
 	jobs, errs := make([]*api.Job, len(outrun)), make([]error, len(outrun))
@@ -192,9 +194,9 @@ func (c *Client) readOutrun(ctx context.Context, s *cluster.State) error {
 	return err
 }
 
-// ReadStale reads the allocations for which events are incomplete: allocations of jobs that no
-// longer exist, and allocations that have succeeded, but perhaps for an older version of their job.
-// If Nomad refuses to return an allocation, ReadStale still reads the others.
+// ReadStale reads the allocations about which events are incomplete. These are allocations of jobs
+// that no longer exist, and allocations that have succeeded, but perhaps with an older version of
+// their job. If Nomad refuses to return one of them, ReadStale still reads the others.
 func (c *Client) ReadStale(ctx context.Context, s *cluster.State) error {
 	var errs []error
 	for _, a := range slices.Concat(s.Orphans(), s.StaleVersions()) {
@@ -216,7 +218,7 @@ func (c *Client) ReadStale(ctx context.Context, s *cluster.State) error {
 }
 
 // parallel calls f for 0…n-1, at most parallelReads at once, until a call fails. If a call panics,
-// parallel also panics, after the running calls have returned, so that the caller can recover. Each
+// parallel waits for the running calls and then panics itself, so that the caller can recover. Each
 // goroutine makes many calls, because a new goroutine is slow until its stack has grown with the
 // first answer.
 func parallel(ctx context.Context, n int, f func(ctx context.Context, i int) error) error {
@@ -228,7 +230,7 @@ func parallel(ctx context.Context, n int, f func(ctx context.Context, i int) err
 			defer func() {
 				if r := recover(); r != nil {
 					panicked.Store(&r)
-					err = context.Canceled // stops the others
+					err = context.Canceled // stops the other calls
 				}
 			}()
 			for err == nil && running.Err() == nil {

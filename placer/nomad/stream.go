@@ -20,10 +20,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// eventsIn returns the events in a line of the stream. A heartbeat has no events. An event that
-// cannot be parsed does not end the stream. With every change of an allocation, Nomad sends the
-// whole node again, which is tens of kB that are useless for placement (seen on 1.11.3). eventsIn
-// skips such an event without parsing it.
+// eventsIn returns the events in a line of the stream. A heartbeat contains no events. An event
+// that cannot be parsed does not end the stream. With every change of an allocation, Nomad sends
+// the whole node again: tens of kB that are useless for placement (seen on 1.11.3). eventsIn skips
+// such an event without parsing it.
 func eventsIn(line []byte) (es []cluster.Event, err error) {
 	batch := gjson.ParseBytes(line)
 	if !batch.IsObject() {
@@ -48,14 +48,15 @@ func eventsIn(line []byte) (es []cluster.Event, err error) {
 	return es, err
 }
 
-// heartbeat is how long the stream may be silent; Nomad sends an empty object every 10 s.
+// heartbeat is how long the stream may be silent. Nomad sends an empty object every 10 s.
 const heartbeat = 45 * time.Second
 
-// ErrHeartbeatTimeout ends a stream whose server no longer sends heartbeats.
+// ErrHeartbeatTimeout means that a stream was ended because its server sent no more heartbeats.
 var ErrHeartbeatTimeout = errors.New("the event stream sends no heartbeats")
 
-// ErrSilent ends a stream on which nothing arrived, not even a heartbeat. If a token lacks a
-// permission in some namespace, Nomad answers 200 and then sends nothing (seen on 1.11.3).
+// ErrSilent means that a stream was ended because nothing arrived on it, not even a heartbeat. If a
+// token lacks a permission in some namespace, Nomad answers 200 and then sends nothing (seen on
+// 1.11.3).
 var ErrSilent = fmt.Errorf("the event stream stays silent: the token may lack %s", Events)
 
 // Stream is a subscription to Nomad's events.
@@ -64,9 +65,9 @@ type Stream struct {
 	cancel context.CancelFunc
 }
 
-// Subscribe opens the event stream. The stream contains all events from now on, and perhaps some
-// earlier events. If the caller reads the lists after Subscribe has returned, the caller misses no
-// change (see [cluster.State.Apply]).
+// Subscribe opens the event stream. The stream contains all events that happen after Subscribe has
+// returned, and perhaps some earlier events. A caller that reads the lists after Subscribe has
+// returned misses no change (see [cluster.State.Apply]).
 func (c *Client) Subscribe(ctx context.Context) (*Stream, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	q := everywhere(ctx)
@@ -90,7 +91,7 @@ func (c *Client) JobsIndex(ctx context.Context) (uint64, error) {
 	return meta.LastIndex, nil
 }
 
-// Namespaces returns the names of the namespaces that the token may see.
+// Namespaces returns the set of the namespaces that the token may see.
 func (c *Client) Namespaces(ctx context.Context) (map[string]bool, error) {
 	list, _, err := c.api.Namespaces().List((&api.QueryOptions{}).WithContext(ctx))
 	if err != nil {
@@ -111,7 +112,7 @@ func (s *Stream) Close() {
 	s.body.Close()
 }
 
-// Run passes batches of events to f until the stream breaks, heartbeats stop, or f returns an
+// Run calls f with each batch of events, until the stream breaks, heartbeats stop, or f returns an
 // error.
 func (s *Stream) Run(f func([]cluster.Event) error) error {
 	var timedOut atomic.Bool
@@ -134,7 +135,7 @@ func (s *Stream) Run(f func([]cluster.Event) error) error {
 			return fmt.Errorf("reading Nomad's events: %w", err)
 		}
 		if len(es) > 0 {
-			watch.Stop() // no heartbeat timeout while f runs
+			watch.Stop() // f may take longer than the time limit for heartbeats
 			if err := f(es); err != nil {
 				return err
 			}

@@ -19,9 +19,10 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// httpClient differs from Nomad's own client in three ways. It requests no compression, because
-// Nomad creates a compressor for each answer, which takes longer than most requests. It keeps
-// enough connections open for the parallel requests. It accepts NaN and infinities: see [numbers].
+// httpClient returns a client that differs from Nomad's own in three ways. It requests no
+// compression, because Nomad creates a compressor for each answer, which takes longer than most
+// requests. It keeps enough connections open for the parallel requests. It accepts NaN and
+// infinities in answers: see [numbers].
 func httpClient(cfg *api.Config) (*http.Client, error) {
 	t := &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
@@ -48,7 +49,7 @@ func httpClient(cfg *api.Config) (*http.Client, error) {
 	return c, nil
 }
 
-// uncompressed removes the compression header that Nomad's client sets in each request.
+// uncompressed removes the header with which Nomad's client requests compression.
 type uncompressed struct{ *http.Transport }
 
 func (u uncompressed) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -61,23 +62,23 @@ func (u uncompressed) RoundTrip(r *http.Request) (*http.Response, error) {
 	return withoutNaN(resp), nil
 }
 
-// Time limits for a whole request, because a server that accepts requests and never answers must
-// not block everything else. Lists of a large cluster are tens of MB.
+// Time limits for whole requests. A server that accepts requests and never answers must not block
+// everything else. Lists of a large cluster take tens of MB.
 const (
 	requestTimeout = 15 * time.Second
 	listTimeout    = 90 * time.Second
-	// streamTimeout limits the time until a stream begins. A stream itself has no time limit.
+	// streamTimeout is the time limit until a stream begins. The stream itself has no time limit.
 	streamTimeout = 30 * time.Second
 )
 
-// ErrNoAnswer means that Nomad sent no answer, or only a part of it, in time.
+// ErrNoAnswer means that Nomad did not send a whole answer within the time limit.
 var ErrNoAnswer = errors.New("no answer from Nomad in time")
 
-// deadlines limits how long requests to Nomad can take.
+// deadlines is a transport that applies the time limits to requests.
 type deadlines struct{ next http.RoundTripper }
 
-// timeoutOf returns how long a request may take. For a stream, the limit applies only until the
-// answer begins.
+// timeoutOf returns the time limit of a request. If stream is true, the limit applies only until
+// the answer begins.
 func timeoutOf(r *http.Request) (limit time.Duration, stream bool) {
 	switch path := strings.TrimSuffix(r.URL.Path, "/"); {
 	case strings.HasSuffix(path, "/v1/event/stream"):
@@ -107,14 +108,14 @@ func (d deadlines) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// CloseIdleConnections is called by http.Client.
+// CloseIdleConnections closes idle connections. http.Client calls it.
 func (d deadlines) CloseIdleConnections() {
 	if c, ok := d.next.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()
 	}
 }
 
-// timely returns err, or [ErrNoAnswer] if the deadline caused it.
+// timely returns [ErrNoAnswer] if the time limit caused err, otherwise err.
 func timely(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); errors.Is(cause, ErrNoAnswer) {
 		return cause
@@ -122,7 +123,7 @@ func timely(ctx context.Context, err error) error {
 	return err
 }
 
-// body is an answer that must be read before its deadline.
+// body is the body of an answer, which must be read within the time limit.
 type body struct {
 	io.ReadCloser
 	ctx context.Context
@@ -142,11 +143,11 @@ func (b *body) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// ErrUnknownOutcome means that a write was sent and may have happened, but its answer was lost,
-// late, or a server error.
+// ErrUnknownOutcome means that Nomad may have carried out a write: the request was sent, but the
+// answer was lost, came too late, or was a server error.
 var ErrUnknownOutcome = errors.New("no answer from Nomad: the outcome is unknown")
 
-// Outcome adds [ErrUnknownOutcome] to the error of a write whose outcome is unknown.
+// Outcome adds [ErrUnknownOutcome] to the error of a write that Nomad may have carried out.
 func Outcome(err error) error {
 	if code := StatusOf(err); err == nil || code > 0 && code < http.StatusInternalServerError {
 		return err
@@ -155,8 +156,9 @@ func Outcome(err error) error {
 }
 
 // A device plugin can report NaN or an infinity in an attribute. Nomad's encoder (1.11.3) writes
-// these as NaN, +Inf or -Inf, which is not JSON. One such node would make the list of nodes, and
-// each event about it, unreadable. numbers replaces such values by 0 while an answer is read.
+// such a value as NaN, +Inf or -Inf, which is not JSON. Because of one such node, nobody could read
+// the list of nodes, or any event about the node. numbers replaces such values with 0 while it
+// reads an answer.
 type numbers struct {
 	io.ReadCloser
 	scan numberScan
@@ -168,12 +170,12 @@ func (n *numbers) Read(p []byte) (int, error) {
 	return got, err
 }
 
-// numberScan turns an answer into JSON in place, piece by piece. It relies on the fact that outside
-// strings, 'N', 'I' and a '+' that does not follow an 'e' occur only at the beginning of NaN or an
-// infinity.
+// numberScan turns an answer into JSON in place, piece by piece. Outside strings, 'N', 'I', and a
+// '+' that does not follow an 'e' occur only at the beginning of NaN or an infinity. numberScan
+// relies on this fact.
 type numberScan struct {
 	inString, escaped bool
-	skip              int  // remaining bytes of a value that is being replaced
+	skip              int  // how many bytes of the replaced value remain
 	last              byte // the last byte outside strings
 }
 
@@ -206,7 +208,7 @@ func (s *numberScan) replaceNaN(p []byte) {
 	}
 }
 
-// withoutNaN replaces NaN and infinities in an answer by 0 as it is read.
+// withoutNaN returns the answer with a body in which 0 replaces NaN and infinities.
 func withoutNaN(r *http.Response) *http.Response {
 	if strings.HasPrefix(r.Header.Get("Content-Type"), "application/json") {
 		r.Body = &numbers{ReadCloser: r.Body}

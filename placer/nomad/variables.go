@@ -12,10 +12,11 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// ErrChanged means that somebody else has changed the variable since it was read.
+// ErrChanged means that somebody else has changed the variable since the caller read it.
 var ErrChanged = errors.New("the variable changed meanwhile")
 
-// ListVariables lists the placer's variables under a prefix, ordered by path.
+// ListVariables lists the placer's variables whose paths begin with a prefix, in the order of their
+// paths.
 func (c *Client) ListVariables(ctx context.Context, prefix string) ([]*api.VariableMetadata, error) {
 	q := (&api.QueryOptions{Namespace: c.namespace, Prefix: prefix}).WithContext(ctx)
 	vars, _, err := c.api.Variables().List(q)
@@ -44,8 +45,9 @@ func (c *Client) WriteVariable(ctx context.Context, path string, items map[strin
 	return nil
 }
 
-// WriteChecked replaces a variable's items if the variable still has the given index; 0 means that
-// it does not exist. Otherwise WriteChecked fails with [ErrChanged]. It returns the new index.
+// WriteChecked replaces a variable's items if the variable still has the given index, and returns
+// the new index. Index 0 means that the variable must not exist. If the index differs, WriteChecked
+// fails with [ErrChanged].
 func (c *Client) WriteChecked(ctx context.Context, path string, items map[string]string, index uint64) (uint64, error) {
 	v := &api.Variable{Namespace: c.namespace, Path: path, Items: items, ModifyIndex: index}
 	written, _, err := c.api.Variables().CheckedUpdate(v, (&api.WriteOptions{Namespace: c.namespace}).WithContext(ctx))

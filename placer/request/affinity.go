@@ -15,13 +15,14 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// maxPreferences limits the preferences of a request, because each preference can cost a search.
+// maxPreferences is the maximum number of preferences of a request. Each preference can cost a
+// search.
 const maxPreferences = 8
 
 // preferred turns the affinities of the job, the group, its tasks and its device requests into
-// preferences. Each preference is a set of device groups. The first preference contains the groups
-// with the highest sum of weights, the second those with the two highest sums, and so on. It
-// returns nil if all device groups have the same sum.
+// preferences. Each preference is a set of device groups. The first preference contains the device
+// groups with the highest sum of weights, the second those with the two highest sums, and so on. If
+// all device groups have the same sum, preferred returns nil.
 func (v *View) preferred(job *api.Job, a gpuRequest, may []bool) [][]bool {
 	sums := make([]int, len(v.Devices))
 	var distinct []int
@@ -67,7 +68,7 @@ func (a gpuRequest) affinityWeight(job *api.Job, d *api.NodeDeviceResource, n *a
 	return sum
 }
 
-// weight returns the weight of an affinity or a spread; Nomad's default is 50.
+// weight returns the weight of an affinity or a spread, or Nomad's default, 50, if none is set.
 func weight(said *int8) int {
 	if said == nil {
 		return 50
@@ -81,13 +82,13 @@ func isMIG(d *api.NodeDeviceResource) bool {
 	return strings.Contains(d.Name, " MIG ") || d.Attributes["mig_profile"] != nil
 }
 
-// leavesModelOpen reports whether no request names a model.
+// leavesModelOpen reports whether no request of a names a GPU model.
 func (a gpuRequest) leavesModelOpen() bool {
 	return !slices.ContainsFunc(a.requests, func(r *api.RequestedDevice) bool { return rewrite.NamesModel(r.Name) })
 }
 
-// Avoid makes the gang prefer nodes other than the named ones, before its other preferences. The
-// gang still uses the named nodes if it fits nowhere else.
+// Avoid makes the gang prefer nodes other than the given ones. This preference comes before the
+// gang's other preferences. If the gang fits nowhere else, it still uses the given nodes.
 func (v *View) Avoid(r *Request, nodes map[string]bool) {
 	names := slices.Sorted(maps.Keys(nodes))
 	for i := range r.Gang.MemberSets {

@@ -10,8 +10,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Canaries returns the request for the canaries that the current version of a running service
-// lacks.
+// Canaries returns the request for the missing canaries of a running service's current version.
 func (v *View) Canaries(job *api.Job) (Request, error) {
 	r, err := v.Request(job)
 	if err != nil {
@@ -25,7 +24,7 @@ func (v *View) Canaries(job *api.Job) (Request, error) {
 	return r, nil
 }
 
-// CanariesOf returns how many canaries an update of the group starts.
+// CanariesOf returns how many canaries Nomad starts for an update of the group.
 func CanariesOf(g *api.TaskGroup) int {
 	if g.Update == nil || g.Count == nil {
 		return 0
@@ -33,8 +32,8 @@ func CanariesOf(g *api.TaskGroup) int {
 	return min(cluster.ValueOf(g.Update.Canary), rewrite.Members(g))
 }
 
-// HeldPins returns pins to exactly the nodes and GPUs that the job's members use. A running gang
-// keeps exactly these GPUs when its pins are widened for canaries.
+// HeldPins returns pins to exactly the nodes and GPUs that the job's members use now. When the pins
+// of a running gang are widened for canaries, the gang must keep these nodes and GPUs.
 func (v *View) HeldPins(job *api.Job) rewrite.Pins {
 	pins, _ := rewrite.Pinned(job)
 	held := pins

@@ -11,7 +11,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// servesChild returns an error if the job is a child that the placer cannot serve.
+// servesChild returns an error if the job is a run of a parameterized or periodic job that the
+// placer cannot serve.
 func (v *View) servesChild(job *api.Job) error {
 	switch {
 	case !cluster.Child(job):
@@ -25,15 +26,15 @@ func (v *View) servesChild(job *api.Job) error {
 }
 
 // ChoosesInstances reports whether the author constrains ${device.ids}, and so chooses single GPUs.
-// The placer does not serve such a job. The placer leaves such a job to Nomad if the job has no
-// gate, and refuses it otherwise.
+// The placer does not place such a job. If the job has the gate, the placer refuses it; otherwise,
+// the placer leaves it to Nomad.
 func ChoosesInstances(job *api.Job) bool {
 	_, t := instanceChooser(job)
 	return t != nil
 }
 
-// instanceChooser returns the first task with a constraint on ${device.ids}, and its group; nil if
-// there is none.
+// instanceChooser returns the first task with a constraint on ${device.ids}, and the task's group.
+// If there is none, it returns nil.
 func instanceChooser(job *api.Job) (*api.TaskGroup, *api.Task) {
 	if _, pinned := rewrite.Pinned(job); pinned {
 		job = rewrite.Author(job)
@@ -52,8 +53,8 @@ func instanceChooser(job *api.Job) (*api.TaskGroup, *api.Task) {
 	return nil, nil
 }
 
-// TemplateReason describes what happens to the children of a parameterized or periodic job.
-// children: the placer can register children.
+// TemplateReason describes what happens to the runs of a parameterized or periodic job. children
+// reports whether the placer can register them.
 func TemplateReason(job *api.Job, children bool) reason.Reason {
 	r := reason.Reason{Kind: reason.Template}
 	if !rewrite.Gated(job) {
@@ -68,8 +69,8 @@ func TemplateReason(job *api.Job, children bool) reason.Reason {
 	return r
 }
 
-// Childless returns why no child of a parameterized or periodic job can be placed; nil if children
-// can be placed. children: the placer can register children.
+// Childless returns why no run of a parameterized or periodic job can be placed, or nil if runs can
+// be placed. children reports whether the placer can register them.
 func Childless(job *api.Job, children bool) error {
 	switch p := job.ParameterizedJob; {
 	case !cluster.Template(job):

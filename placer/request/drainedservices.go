@@ -15,16 +15,16 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// replacedWithin is how long GPUs are kept for a member that Nomad has stopped. If Nomad has not
-// replaced the member by then, something other than missing GPUs prevents the replacement.
+// replacedWithin is how long the placer keeps GPUs for a member that Nomad has stopped. If Nomad
+// has not replaced the member within this time, the reason is something other than missing GPUs.
 const replacedWithin = 5 * time.Minute
 
-// Drained returns the members of a running service that Nomad is moving, or is about to move. On a
-// drained node, Nomad stops members a few at a time (migrate block). The other members keep running
-// until their turn, and a stopped member counts until Nomad has placed it again. For each such
-// member, Drained returns two gangs of one member: one restricted to the nodes of the job's pins,
-// and one that can use any node. Nomad does not move members of batch jobs, nor members pinned to
-// their GPUs.
+// Drained returns the members of a running service that Nomad moves, or is about to move, off
+// drained nodes. On such a node, Nomad stops members a few at a time (migrate block), and the
+// others keep running until their turn. Drained includes a stopped member until Nomad has placed
+// the member again. For each member, Drained returns two gangs of one member: the first can use
+// only the nodes of the job's pins, the second any node. Nomad does not move members of batch jobs,
+// nor members that are pinned to their GPUs.
 func (v *View) Drained(job *api.Job, now time.Time) (members [][]pal.Gang) {
 	pins, _ := rewrite.Pinned(job)
 	if *job.Type != api.JobTypeService || pins.Mode == rewrite.ModeGPU || rewrite.Gated(job) || cluster.Ended(job) {
@@ -58,10 +58,10 @@ func (v *View) Drained(job *api.Job, now time.Time) (members [][]pal.Gang) {
 	return members
 }
 
-// moves returns how many members of a service's group are on drained nodes, or were stopped and
-// have not been placed again.
+// moves returns how many members of a service's group are on drained nodes, or were stopped and not
+// yet placed again.
 func (v *View) moves(job *api.Job, tg *api.TaskGroup, now time.Time) (n int) {
-	last := map[string]*cluster.Alloc{} // by name: the newest allocation that should run, otherwise the newest
+	last := map[string]*cluster.Alloc{} // by name: the newest allocation that should run; if none should, the newest
 	for _, a := range v.State.AllocsOf(cluster.KeyOf(job)) {
 		had := last[a.Name]
 		switch {
@@ -83,8 +83,8 @@ func (v *View) moves(job *api.Job, tg *api.TaskGroup, now time.Time) (n int) {
 	return min(n, max(0, rewrite.Members(tg)-stay))
 }
 
-// stoppedFor returns how long ago Nomad stopped an allocation that has not failed and has not been
-// replaced. For other allocations it returns the maximum duration.
+// stoppedFor returns how long ago Nomad stopped an allocation. If the allocation was not stopped,
+// has failed or has been replaced, it returns the maximum duration.
 func stoppedFor(a *cluster.Alloc, now time.Time) time.Duration {
 	if a.Desired != api.AllocDesiredStatusStop || a.Next != "" || a.Failed() {
 		return math.MaxInt64
@@ -92,7 +92,7 @@ func stoppedFor(a *cluster.Alloc, now time.Time) time.Duration {
 	return now.Sub(time.Unix(0, a.ModifyTime))
 }
 
-// on returns the eligible device groups that are on the nodes.
+// on returns the eligible device groups whose nodes are among the given nodes.
 func (v *View) on(eligible []bool, nodes []string) []bool {
 	out := slices.Clone(eligible)
 	for i := range out {

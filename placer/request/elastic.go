@@ -17,10 +17,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// The members of an elastic gang keep running while other members join and leave. Nomad replaces
-// members whose device block changes, so the device block must not change. Therefore the pins name
-// nodes and a highest variability class, as for services, and the class stays the same until the
-// gang is placed again. The group's count is the number of members.
+// The members of an elastic gang keep running while other members join and leave. Nomad replaces a
+// member if its device block changes, so the device block must stay the same. Therefore, as for
+// services, the pins name nodes and a highest variability class, and this class stays the same
+// until the gang is placed again. The group's count is the number of members.
 
 func elasticOf(job *api.Job) *rewrite.Elastic {
 	if e, ok := rewrite.ElasticOf(job); ok {
@@ -29,8 +29,8 @@ func elasticOf(job *api.Job) *rewrite.Elastic {
 	return nil
 }
 
-// membersOf returns how many members a group should have. For a waiting elastic gang, it returns
-// the maximum.
+// membersOf returns how many members a group should have. For a waiting elastic gang, this is the
+// maximum.
 func (r Request) membersOf(g *api.TaskGroup) int {
 	if _, pinned := rewrite.Pinned(r.Job); r.Elastic != nil && (rewrite.Gated(r.Job) || !pinned) && *g.Name == r.Elastic.Group {
 		return r.Elastic.Most
@@ -38,9 +38,9 @@ func (r Request) membersOf(g *api.TaskGroup) int {
 	return rewrite.Members(g)
 }
 
-// elasticPins turns pins into those of an elastic gang of the placement's size. The pins allow all
-// classes below the first class that contains an outlier. If the gang itself got an outlier, the
-// pins allow all classes.
+// elasticPins changes pins for an elastic gang: their count becomes the placement's number of
+// members, and they allow all variability classes below the first class that contains an outlier.
+// If the gang itself got an outlier, the pins allow all classes.
 func (v *View) elasticPins(r Request, p pal.Placement, pins *rewrite.Pins) {
 	pins.Groups[0].Count = len(p.Members)
 	limit := pal.PMScore(v.opts.OutlierThreshold)
@@ -62,8 +62,8 @@ func (v *View) elasticPins(r Request, p pal.Placement, pins *rewrite.Pins) {
 	pins.Ceiling = max(pins.Ceiling, min(sound, barred-1))
 }
 
-// Resized returns the pins that give a running elastic gang the members of a placement. It returns
-// an error if the gang cannot get these members without a restart of its running ones.
+// Resized returns the pins with which a running elastic gang gets the members of a placement. If
+// the gang cannot get them without a restart of running members, it returns an error.
 func (v *View) Resized(r Request, old rewrite.Pins, to pal.Placement) (rewrite.Pins, error) {
 	was, _ := old.Of(r.Elastic.Group)
 	is := rewrite.GroupPins{Group: was.Group, GPUs: was.GPUs, Count: len(to.Members)}
@@ -85,9 +85,9 @@ func (v *View) Resized(r Request, old rewrite.Pins, to pal.Placement) (rewrite.P
 	return old, nil
 }
 
-// sameDevices returns an error if members on the GPUs of the placement need other device pins than
-// old. The parameter was has the GPUs that old names. named has the GPUs that new pins would name
-// because other GPUs of the same nodes are excluded.
+// sameDevices returns an error if members on the GPUs of the placement would need other device pins
+// than those of old. was contains the GPUs that old names. named contains the GPUs that new pins
+// would name because other GPUs of the same nodes are excluded.
 func (v *View) sameDevices(old rewrite.Pins, was, named []string, to pal.Placement) error {
 	for _, m := range to.Members {
 		for _, u := range m.GPUs {
@@ -103,7 +103,7 @@ func (v *View) sameDevices(old rewrite.Pins, was, named []string, to pal.Placeme
 	return nil
 }
 
-// memberIndex returns the number at the end of the allocation's name, or -1 if it has none.
+// memberIndex returns the number at the end of the allocation's name, or -1 if there is none.
 func memberIndex(a *cluster.Alloc) int {
 	_, number, _ := strings.Cut(a.Name[strings.LastIndexByte(a.Name, '.')+1:], "[")
 	n, err := strconv.Atoi(strings.TrimSuffix(number, "]"))
@@ -113,9 +113,9 @@ func memberIndex(a *cluster.Alloc) int {
 	return n
 }
 
-// inOrder returns the members of a running elastic gang that hold the GPUs, in the order of their
-// numbers, because Nomad stops the members with the highest numbers first. Members without an
-// allocation come last.
+// inOrder returns the members of a running elastic gang and the owned GPUs that they hold. The
+// members are in the order of their numbers, because Nomad stops the members with the highest
+// numbers first. Members without an allocation come last.
 func (v *View) inOrder(r Request, owned []int) []pal.Member {
 	var ms []pal.Member
 	left := slices.Clone(owned)

@@ -22,8 +22,8 @@ func nodeFits(job *api.Job, g *api.TaskGroup, n *api.Node) bool {
 	return fits
 }
 
-// nodeCould reports whether the node lacks nothing that [eachLack] checks, or only what can change
-// by itself ([Lack.passes]).
+// nodeCould reports whether the node lacks nothing that [eachLack] checks, except what can end by
+// itself ([Lack.passes]).
 func nodeCould(job *api.Job, g *api.TaskGroup, n *api.Node) bool {
 	could := true
 	eachLack(job, g, n, func(l Lack) bool { could = l.passes(); return could })
@@ -42,8 +42,8 @@ func hasDriver(n *api.Node, name string) bool {
 	return v == "1" || v == "true"
 }
 
-// requestMatches reports whether a device request's name matches the device group: type,
-// vendor/type or vendor/type/name.
+// requestMatches reports whether the name in a device request matches the device group. The name is
+// type, vendor/type or vendor/type/name.
 func requestMatches(request string, d *api.NodeDeviceResource) bool {
 	switch parts := strings.SplitN(request, "/", 3); len(parts) {
 	case 1:
@@ -55,22 +55,23 @@ func requestMatches(request string, d *api.NodeDeviceResource) bool {
 	}
 }
 
-// deviceServes reports whether the device group meets the request. A constraint that excludes any
-// instance of a group excludes the whole group, because the core chooses among all instances of a
-// group.
+// deviceServes reports whether the device group meets the request. A constraint that excludes one
+// instance of a device group excludes the whole group, because the core chooses among all instances
+// of a group.
 func deviceServes(r *api.RequestedDevice, d *api.NodeDeviceResource) bool {
 	return requestMatches(r.Name, d) && meetsAll(r.Constraints, d)
 }
 
-// gpuRequest is what one allocation of a task group requests from one device group.
+// gpuRequest is what one allocation of a task group requests. One device group must provide all
+// GPUs of the allocation.
 type gpuRequest struct {
 	group    *api.TaskGroup
 	requests []*api.RequestedDevice
 	gpus     int
 }
 
-// gpuRequestOf reads a group's GPU requests; gpus is 0 if it has none. The error explains why the
-// placer cannot serve the group.
+// gpuRequestOf reads a group's GPU requests. gpus is 0 if the group has none. The error explains
+// why the placer cannot serve the group.
 func gpuRequestOf(g *api.TaskGroup) (gpuRequest, error) {
 	a := gpuRequest{group: g}
 	for _, t := range g.Tasks {
@@ -106,9 +107,9 @@ func (a gpuRequest) serves(d *api.NodeDeviceResource) bool {
 	return !slices.ContainsFunc(a.requests, func(r *api.RequestedDevice) bool { return !deviceServes(r, d) })
 }
 
-// Forbids reports whether the job, as its author wrote it, excludes a node or GPU that one of these
-// members uses, by its constraints, datacenters, node pool, drivers or devices. Nodes and GPUs that
-// the cluster no longer has are ignored.
+// Forbids reports whether the job, as its author wrote it, excludes a node or GPU that one of the
+// members uses. Constraints, datacenters, the node pool, drivers and devices can exclude it.
+// Forbids ignores nodes and GPUs that the cluster no longer has.
 func (v *View) Forbids(job *api.Job, members []*cluster.Alloc) bool {
 	author := rewrite.Author(job)
 	return slices.ContainsFunc(members, func(m *cluster.Alloc) bool {

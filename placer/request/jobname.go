@@ -9,16 +9,16 @@ import (
 	"strings"
 )
 
-// callNames are the path suffixes of /v1/job/<id>/… that Nomad's HTTP API interprets as calls
-// (JobSpecificRequest, Nomad 1.11.3). Ids may contain slashes, so the API cannot address a job
-// whose id ends with such a suffix.
+// callNames are the suffixes of paths /v1/job/<id>/… that Nomad's HTTP API interprets as calls
+// (JobSpecificRequest, Nomad 1.11.3). Ids may contain slashes. Therefore, the API cannot address a
+// job whose id ends with one of these suffixes.
 var callNames = []string{
 	"action", "actions", "allocations", "deployment", "deployments", "dispatch", "dispatch/payload", "evaluate",
 	"evaluations", "periodic/force", "plan", "revert", "scale", "services", "stable", "submission", "summary", "tag", "versions",
 }
 
-// Addressable returns an error if Nomad's HTTP API cannot address a job with this id, so that the
-// job could be neither read nor stopped.
+// Addressable returns an error if Nomad's HTTP API cannot address a job with this id. Nobody could
+// read or stop such a job.
 func Addressable(id string) error {
 	if id == "." || id == ".." {
 		return fmt.Errorf("job id %q is a part of the path to Nomad's HTTP API: give the job another id", id)

@@ -15,20 +15,20 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Scheduler is Nomad's scheduler.
+// Scheduler asks Nomad's scheduler about jobs, and reads nodes that the ledger does not have.
 type Scheduler interface {
 	DryRun(ctx context.Context, job *api.Job) (*api.JobPlanResponse, error)
-	// AwayNodes returns nodes that are not ready, are not eligible, or have an unhealthy driver.
-	// all is false if there are too many to read.
+	// AwayNodes returns the nodes that are not ready or not eligible, or that have an unhealthy
+	// driver. all is false if there are too many such nodes to read them all.
 	AwayNodes(ctx context.Context) (away []*api.Node, all bool, err error)
-	// NodeResources returns all nodes, with only their datacenters, pools and resources.
+	// NodeResources returns all nodes. Of each node, it reads only datacenter, pool and resources.
 	NodeResources(ctx context.Context) ([]*api.Node, error)
 }
 
-// Judge asks Nomad's scheduler about a job as its author wrote it. never is what keeps groups of
-// the job off every node, including nodes that are away now (see [Never]). refused says which group
-// Nomad would not place now, and why; "" if Nomad would place all groups. largest holds the maximum
-// of each resource over nodes with GPUs.
+// Judge asks Nomad's scheduler about a job as its author wrote it. never contains what keeps groups
+// of the job off every node, including nodes that are away now (see [Never]). refused describes a
+// group that Nomad would not place now, and the reason; it is "" if Nomad would place all groups.
+// largest holds the maximum of each resource over the nodes with GPUs.
 func Judge(ctx context.Context, by Scheduler, job *api.Job, largest pal.Resources) (never []Obstacle, refused string, err error) {
 	author := rewrite.Author(job)
 	resp, err := by.DryRun(ctx, author)
@@ -55,8 +55,8 @@ func Judge(ctx context.Context, by Scheduler, job *api.Job, largest pal.Resource
 	}), refused, nil
 }
 
-// couldTake reports whether a node that is away could run a member of the group once it is back, as
-// far as is known.
+// couldTake reports whether, as far as is known, a node that is away could run a member of the
+// group when the node is back.
 func couldTake(author *api.Job, g *api.TaskGroup, n *api.Node) bool {
 	if a, err := gpuRequestOf(g); err == nil && a.gpus > 0 && !slices.ContainsFunc(cluster.GPUDevices(n), a.serves) {
 		return false
@@ -73,8 +73,8 @@ func tooLarge(ctx context.Context, by Scheduler, author *api.Job, failed map[str
 		if m := failed[*g.Name]; !over || m == nil || m.NodesExhausted == 0 || rewrite.GPUsPerMember(g) > 0 {
 			continue
 		}
-		// The nodes' resources take about 10 kB per node. These resources are rarely needed,
-		// because most members fit on the nodes with GPUs.
+		// NodeResources returns about 10 kB per node. It is rarely called, because most members fit
+		// on the nodes with GPUs.
 		if nodes == nil {
 			if nodes, err = by.NodeResources(ctx); err != nil {
 				return nil, err

@@ -18,27 +18,27 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// LackKind classifies what a node may lack for a group of a job.
+// LackKind is the kind of a [Lack].
 type LackKind string
 
 // The kinds of lacks.
 const (
 	LackDatacenter LackKind = "datacenter"
 	LackNodePool   LackKind = "node-pool"
-	LackConstraint LackKind = "constraint"        // of the job, the group or a task
-	LackGPUMeets   LackKind = "device-constraint" // of a request for GPUs
+	LackConstraint LackKind = "constraint"        // a constraint of the job, the group or a task
+	LackGPUMeets   LackKind = "device-constraint" // a constraint of a request for GPUs
 	LackDriver     LackKind = "driver"
 	LackHostVolume LackKind = "host-volume"
 	LackWritable   LackKind = "writable-volume"
 	LackCSI        LackKind = "csi-plugin"
 	LackDevice     LackKind = "device"
-	LackGPUs       LackKind = "gpus" // of one model
+	LackGPUs       LackKind = "gpus" // GPUs of one model
 	LackResource   LackKind = "resource"
 	LackPort       LackKind = "port"  // reserved by the node's configuration
 	LackNomad      LackKind = "nomad" // Nomad's own message
 	LackProperty   LackKind = "distinct-property"
 	LackReady      LackKind = "ready"
-	LackHealth     LackKind = "health" // of a driver or device
+	LackHealth     LackKind = "health" // a driver or device is unhealthy
 	LackFree       LackKind = "free-resource"
 	LackFreeGPUs   LackKind = "free-gpus"
 	LackFreePort   LackKind = "free-port"
@@ -46,26 +46,26 @@ const (
 
 // Lack is one thing that a node lacks for a group of a job.
 type Lack struct {
-	Kind LackKind `json:"kind"` // what kind of thing is lacking, such as driver or free-gpus
-	// Task is the task that needs what is lacking, if only one task does.
+	Kind LackKind `json:"kind"` // the kind of missing thing, such as driver or free-gpus
+	// Task is the task that needs the missing thing, if only one task does.
 	Task string `json:"task,omitempty"`
-	// Name is the node's datacenter or pool, or the driver, volume, device, resource or port that
-	// the job requests, or Nomad's message.
+	// Name is the node's datacenter or pool; the driver, volume, device, resource or port that the
+	// job requests; or Nomad's message.
 	Name string `json:"name,omitempty"`
 	// Attribute, Operator and Value are the parts of a constraint.
 	Attribute string `json:"attribute,omitempty"`
 	Operator  string `json:"operator,omitempty"`
 	Value     string `json:"value,omitempty"`
-	// Need is how much a member needs of what is lacking; for a port, the port's number; for a
-	// distinct_property, how many members need different values. Have is how many GPUs of one model
-	// the node has.
+	// Need is how much a member needs of the missing thing. For a port, Need is the port's number.
+	// For a distinct_property, Need is the number of members that need different values. Have is
+	// how many GPUs of one model the node has.
 	Need int `json:"need,omitempty"`
 	Have int `json:"have,omitempty"`
-	// Threshold is the PM score above which GPUs are ignored; 0 if outliers are not left out.
+	// Threshold is the PM score above which GPUs do not count; 0 if outliers count, too.
 	Threshold float64 `json:"threshold,omitempty"`
 }
 
-// String describes the lack, in the words of nomad job plan where it has some.
+// String describes the lack, if possible in the words of nomad job plan.
 func (l Lack) String() string {
 	switch l.Kind {
 	case LackDatacenter:
@@ -133,8 +133,8 @@ func (l Lack) passes() bool {
 	return false
 }
 
-// away reports whether the lack ends when nodes, drivers or devices come back, whatever other jobs
-// do.
+// away reports whether the lack ends when nodes, drivers or devices come back, without the end of
+// any job.
 func (l Lack) away() bool { return l.Kind == LackReady || l.Kind == LackHealth }
 
 func (l Lack) condition() constraint.Condition {
@@ -147,9 +147,9 @@ func unmet(kind LackKind, task string, c *api.Constraint) Lack {
 }
 
 // eachLack calls found for each thing that keeps Nomad from placing an allocation of the group on
-// the node, until found returns false. eachLack ignores GPUs, free resources and whether the node
-// is ready. job must be in its author's form, without the placer's constraints. Only Nomad's dry
-// run can find some lacks, for example of CSI volumes and of client networks.
+// the node, until found returns false. It ignores GPUs, free resources and whether the node is
+// ready. job must be in its author's form, without the placer's constraints. Some lacks, for
+// example of CSI volumes and of client networks, are found only by Nomad's dry run.
 func eachLack(job *api.Job, g *api.TaskGroup, n *api.Node, found func(Lack) bool) {
 	if !inDatacenters(job.Datacenters, n.Datacenter) && !found(Lack{Kind: LackDatacenter, Name: n.Datacenter}) {
 		return
@@ -195,8 +195,8 @@ func missingDriver(t *api.Task, n *api.Node) (Lack, bool) {
 }
 
 // missingVolume returns a lack if the node does not have a host volume of the group. For a CSI
-// volume it only checks whether the node can mount CSI volumes at all, because only Nomad's dry run
-// knows more.
+// volume, it checks only whether the node can mount any CSI volume. Nomad's dry run checks the
+// rest.
 func missingVolume(g *api.TaskGroup, n *api.Node) (Lack, bool) {
 	for _, name := range slices.Sorted(maps.Keys(g.Volumes)) {
 		vol := g.Volumes[name]
@@ -220,7 +220,7 @@ func missingVolume(g *api.TaskGroup, n *api.Node) (Lack, bool) {
 	return Lack{}, false
 }
 
-// hostVolume returns the node's volume for some member of the group; nil if it has none.
+// hostVolume returns the node's volume for some member of the group, or nil if the node has none.
 func hostVolume(vol *api.VolumeRequest, g *api.TaskGroup, n *api.Node) *api.HostVolumeInfo {
 	if !vol.PerAlloc {
 		return n.HostVolumes[vol.Source]
@@ -235,8 +235,9 @@ func hostVolume(vol *api.VolumeRequest, g *api.TaskGroup, n *api.Node) *api.Host
 	return nil
 }
 
-// missingDevice returns a lack if the node has too few healthy devices, of other kinds than the
-// placer's GPUs, for all of the group's tasks. Like Nomad, it also counts devices in use.
+// missingDevice returns a lack if the node has too few healthy devices for all of the group's
+// tasks. It checks only devices that are not the placer's GPUs. Like Nomad, it also counts devices
+// in use.
 func missingDevice(g *api.TaskGroup, n *api.Node) (Lack, bool) {
 	l, is := tooFewDevices(g, n, func(in *api.NodeDevice) bool { return in.Healthy })
 	if is {
@@ -275,8 +276,8 @@ func tooFewDevices(g *api.TaskGroup, n *api.Node, counts func(*api.NodeDevice) b
 	return Lack{}, false
 }
 
-// countDevices counts, for each of the node's device groups, the instances for which counts is
-// true.
+// countDevices returns, for each of the node's device groups, the number of instances for which the
+// function counts returns true.
 func countDevices(n *api.Node, counts func(*api.NodeDevice) bool) map[*api.NodeDeviceResource]int {
 	of := map[*api.NodeDeviceResource]int{}
 	for _, d := range cluster.DevicesOf(n) {
@@ -289,8 +290,8 @@ func countDevices(n *api.Node, counts func(*api.NodeDevice) bool) map[*api.NodeD
 	return of
 }
 
-// tooFewCores returns a lack if the node has fewer reservable cores than one member requests
-// (cores). Nodes that do not report their cores are ignored.
+// tooFewCores returns a lack if the node has fewer reservable cores than one member requests (key
+// cores). Nodes that do not report their cores have no such lack.
 func tooFewCores(g *api.TaskGroup, n *api.Node) (Lack, bool) {
 	need := 0
 	for _, t := range g.Tasks {
@@ -329,7 +330,7 @@ func inPorts(list string, port int) bool {
 	return false
 }
 
-// tooLittle returns a lack for the first resource of which have is less than need.
+// tooLittle returns a lack for the first resource of which there is less than needed.
 func tooLittle(kind LackKind, need, have pal.Resources) (Lack, bool) {
 	for _, r := range []struct {
 		name       string
@@ -347,8 +348,8 @@ func meetsAll(cs []*api.Constraint, d *api.NodeDeviceResource) bool {
 	return !slices.ContainsFunc(cs, func(c *api.Constraint) bool { return !constraint.DeviceMeets(c, d) })
 }
 
-// fault returns why no node can meet the constraint of a lack; nil if the lack is not about a
-// constraint.
+// fault returns why no node can meet the constraint of a lack. It returns nil if the lack is not
+// about a constraint.
 func (v *View) fault(a gpuRequest, l Lack) *constraint.Fault {
 	c := &api.Constraint{LTarget: l.Attribute, Operand: l.Operator, RTarget: l.Value}
 	switch l.Kind {

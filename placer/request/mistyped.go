@@ -14,8 +14,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// NoGPUs returns a message that a job requests no GPUs. The message names the devices that the job
-// requests instead.
+// NoGPUs returns a message that a job requests no GPUs. It names the devices that the job requests.
 func NoGPUs(job *api.Job) string {
 	var names []string
 	for _, name := range rewrite.OtherDevices(job) {
@@ -30,8 +29,8 @@ func NoGPUs(job *api.Job) string {
 	return fmt.Sprintf("the job asks for no GPUs: its devices %s are not GPUs", strings.Join(names, ", "))
 }
 
-// MistypedDevices returns a warning about devices of a job that look like GPUs but that the placer
-// does not manage; "" if there are none.
+// MistypedDevices returns a warning about devices of a job that look like GPUs, but that the placer
+// does not manage. If there are none, it returns "".
 func MistypedDevices(job *api.Job) string {
 	var names []string
 	for _, name := range rewrite.OtherDevices(job) {
@@ -45,7 +44,7 @@ func MistypedDevices(job *api.Job) string {
 	return fmt.Sprintf("The job asks for device %s, which is not a GPU that the placer manages: Nomad places the job only on a node with such a device.", strings.Join(names, " and "))
 }
 
-// question returns the question whether a device is a misspelled GPU; "" if a misspelling is
+// question returns a question whether the name of a device is a misspelled GPU, or "" if this is
 // unlikely.
 func question(device string) string {
 	if meant := meantGPU(device); meant != "" {
@@ -54,9 +53,9 @@ func question(device string) string {
 	return ""
 }
 
-// meantGPU returns the correct spelling for a misspelled GPU request, or for one with another
-// vendor's name; "" for other devices. A name without a vendor can be a GPU's model. If the
-// vendor's name is not similar to nvidia, the type must begin with gpu, because a TPU is not a
+// meantGPU returns the correct spelling of a misspelled request for GPUs, or of one with another
+// vendor's name. For other devices it returns "". A name without a vendor may be a GPU's model. If
+// the vendor's name is not similar to nvidia, the type must begin with gpu, because a TPU is not a
 // misspelled GPU.
 func meantGPU(device string) string {
 	parts := strings.SplitN(device, "/", 3)

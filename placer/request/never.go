@@ -15,18 +15,19 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// passingFilters are those of the scheduler's reasons to filter a node that can end by themselves,
-// when allocations end or a plugin comes back.
+// passingFilters are parts of the scheduler's reasons to filter a node. These reasons can end by
+// themselves, when allocations end or a plugin comes back.
 var passingFilters = []string{
 	api.ConstraintDistinctHosts, api.ConstraintDistinctProperty, "is unhealthy on client", "has the maximum number of volumes",
 	"has exhausted its available", "CSI volume lookup failed",
 }
 
-// knownOfGPUs are filters about which the view knows more than Nomad's message if the group has
-// GPUs. The view distinguishes unhealthy GPUs and drivers, and volumes in use, from missing ones.
+// knownOfGPUs are parts of the scheduler's reasons to filter a node. For groups with GPUs, the view
+// knows more than these reasons show: whether GPUs and drivers are missing or only unhealthy, and
+// whether volumes are missing or in use.
 var knownOfGPUs = []string{"missing devices", "missing drivers", "missing compatible host volumes"}
 
-// NeverPlaced turns the obstacles into one reason.
+// NeverPlaced returns one reason that contains all of the obstacles.
 func NeverPlaced(found []Obstacle) reason.Reason {
 	r := reason.Reason{Kind: reason.Never}
 	for _, o := range found {
@@ -37,13 +38,13 @@ func NeverPlaced(found []Obstacle) reason.Reason {
 	return r
 }
 
-// sameClass is the scheduler's message for a node of a computed class that it has already refused
-// for another reason.
+// sameClass is the scheduler's reason to filter a node if it has already filtered another node of
+// the same computed class for another reason.
 const sameClass = "computed class ineligible"
 
-// Never returns what keeps groups of a job off every node that Nomad evaluated, according to a dry
-// run of the job as its author wrote it. A group for which some node lacks nothing but free
-// resources is not included. Never returns nil if every group can start later.
+// Never returns what keeps groups of a job off every node that Nomad evaluated in a dry run of the
+// job as its author wrote it. It leaves out a group if some node lacks only free resources for it.
+// Never returns nil if every group can start later.
 func Never(author *api.Job, failed map[string]*api.AllocationMetric) (found []Obstacle) {
 	for _, name := range slices.Sorted(maps.Keys(failed)) {
 		g, m := author.LookupTaskGroup(name), failed[name]
@@ -64,7 +65,7 @@ func ofNomad(g *api.TaskGroup, what string, o Obstacle) Obstacle {
 	return o
 }
 
-// filteredOn returns why all nodes were filtered, or nil if some of the reasons can end by
+// filteredOn returns why the scheduler filtered all nodes, or nil if some of its reasons can end by
 // themselves.
 func filteredOn(job *api.Job, g *api.TaskGroup, m *api.AllocationMetric) (found []Obstacle) {
 	withGPUs, counts := rewrite.GPUsPerMember(g) > 0, map[string]int{}
@@ -73,11 +74,11 @@ func filteredOn(job *api.Job, g *api.TaskGroup, m *api.AllocationMetric) (found 
 		if slices.ContainsFunc(passingFilters, passes) || withGPUs && slices.ContainsFunc(knownOfGPUs, passes) {
 			return nil
 		}
-		if what, _, _ = strings.Cut(what, " from client "); what != sameClass { // without the node's id
+		if what, _, _ = strings.Cut(what, " from client "); what != sameClass { // the reason may contain the node's id, which is cut off
 			counts[inJobsTerms(job, g, what)] += nodes
 		}
 	}
-	if rest := m.NodesFiltered; len(counts) == 1 { // nodes of the same class were filtered for the same reason
+	if rest := m.NodesFiltered; len(counts) == 1 { // a single reason also applies to the uncounted nodes, which are of the same computed classes
 		for what := range counts {
 			counts[what] = rest
 		}
@@ -92,9 +93,9 @@ func filteredOn(job *api.Job, g *api.TaskGroup, m *api.AllocationMetric) (found 
 	return found
 }
 
-// implied lists attributes on which Nomad itself adds constraints to a job. lacks says what a node
-// lacks that does not meet such a constraint; %s stands for the part of the attribute's name
-// between before and after.
+// implied lists attributes on which Nomad itself adds constraints to a job. lacks describes what is
+// missing on a node that does not meet such a constraint. %s in lacks stands for the part of the
+// attribute's name between before and after.
 var implied = []struct{ before, after, lacks string }{
 	{"${attr.plugins.cni.version.", "}", "no CNI plugin %s, which the network mode needs"},
 	{"${attr.plugins.secrets.", ".version}", "no secrets provider %s"},
@@ -104,8 +105,9 @@ var implied = []struct{ before, after, lacks string }{
 	{"${attr.os.signals", "}", "no support for the signals that the job's tasks get"},
 }
 
-// impliedLack returns what a node lacks if Nomad itself added the constraint of a filter. It
-// returns the filter unchanged if the author wrote the constraint.
+// impliedLack translates a filter of the scheduler. If Nomad itself added the constraint,
+// impliedLack returns what the node lacks. If the author wrote the constraint, it returns the
+// filter unchanged.
 func impliedLack(job *api.Job, g *api.TaskGroup, what string) string {
 	attribute, _, _ := strings.Cut(what, " ")
 	if slices.ContainsFunc(constraintsOn(job, g), func(c *api.Constraint) bool { return c.LTarget == attribute }) {
@@ -120,7 +122,8 @@ func impliedLack(job *api.Job, g *api.TaskGroup, what string) string {
 	return what
 }
 
-// inJobsTerms adds to a filter of the scheduler the job's names for what is missing.
+// inJobsTerms adds to a filter of the scheduler the names that the job uses for the missing things,
+// such as drivers or volumes.
 func inJobsTerms(job *api.Job, g *api.TaskGroup, what string) string {
 	var names []string
 	add := func(name string) {

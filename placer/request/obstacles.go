@@ -21,24 +21,24 @@ import (
 
 // Obstacle is something that keeps a group of a job from nodes.
 type Obstacle struct {
-	Group string `json:"group"` // the task group that it concerns
+	Group string `json:"group"` // the task group that cannot run on the nodes
 	Lack
-	// What describes the kind of obstacle.
+	// What describes the obstacle.
 	What string `json:"what"`
 	// Nodes is how many nodes the obstacle excludes. If every node lacks the same things, each of
-	// these things counts all nodes. Otherwise each node counts once, for the one of its lacks that
-	// most nodes share.
+	// these things counts all nodes. Otherwise a node that lacks several things counts only for the
+	// thing that most nodes lack.
 	Nodes int `json:"nodes"`
-	// Total is the number of nodes with GPUs; if the obstacle is Nomad's own, the number of nodes
-	// that Nomad evaluated; if a group without GPUs is too large, the number of nodes in its
-	// datacenters and pool.
+	// Total is the number of nodes with GPUs. If the obstacle is Nomad's message, Total is the
+	// number of nodes that Nomad evaluated. If a group without GPUs is too large, Total is the
+	// number of nodes in the group's datacenters and pool.
 	Total int `json:"total"`
-	// Fault is why no node can ever meet a constraint, and what to write instead.
+	// Fault is why no node can ever meet a constraint, and what the author should write instead.
 	Fault *constraint.Fault `json:"fault,omitempty"`
 	// Now: the obstacle can end by itself, when jobs end or nodes come back.
 	Now bool `json:"now,omitempty"`
-	// Away: the nodes are down, draining or not eligible, or a driver or device on them is
-	// unhealthy, and they lack nothing else.
+	// Away: the nodes lack only what can come back. They are down, draining or not eligible, or
+	// have an unhealthy driver or device.
 	Away bool `json:"-"`
 }
 
@@ -53,9 +53,9 @@ func (o Obstacle) Reason() reason.Reason {
 
 func (o Obstacle) String() string { return o.Reason().String() }
 
-// Obstacles returns what keeps the job's groups off nodes with GPUs, by group, sorted by the number
-// of nodes. Groups without GPUs are ignored. With sparing, the job does not use GPUs that are
-// outliers for that application class.
+// Obstacles returns what keeps the job's groups with GPUs off nodes with GPUs. Within a group, the
+// obstacles are sorted by the number of nodes. If sparing is not "", the job does not use GPUs that
+// are outliers for this application class.
 func (v *View) Obstacles(job *api.Job, sparing pal.AppClass) []Obstacle {
 	groups := groupsByNode(v.Ledger)
 	return eachAsk(job, func(author *api.Job, a gpuRequest) []Obstacle {
@@ -78,8 +78,8 @@ func (v *View) Obstacles(job *api.Job, sparing pal.AppClass) []Obstacle {
 	})
 }
 
-// LastingObstacles returns the obstacles that do not end when jobs end, including nodes that are
-// away. Equal requests share one pass over the nodes.
+// LastingObstacles returns the obstacles that do not end when jobs end; nodes that are away also
+// count as obstacles. Equal requests share one pass over the nodes.
 func (v *View) LastingObstacles(job *api.Job) []Obstacle {
 	return eachAsk(job, func(author *api.Job, a gpuRequest) []Obstacle {
 		key := fmt.Sprintf("%s %d %+v", eligibilityKey(author, a), a.gpus, cluster.Need(a.group))
@@ -103,7 +103,7 @@ func (v *View) LastingObstacles(job *api.Job) []Obstacle {
 	})
 }
 
-// groupsByNode returns the cluster's device groups by node.
+// groupsByNode returns, for each node, its device groups.
 func groupsByNode(v *ledger.Ledger) [][]int {
 	groups := make([][]int, len(v.Nodes))
 	for gi := range v.Devices {
@@ -113,8 +113,8 @@ func groupsByNode(v *ledger.Ledger) [][]int {
 	return groups
 }
 
-// eachAsk calls find for each group of the job, as its author wrote it, that requests GPUs, and
-// joins the results.
+// eachAsk calls find for each group with GPUs of the job, as its author wrote it, and joins the
+// results.
 func eachAsk(job *api.Job, find func(author *api.Job, a gpuRequest) []Obstacle) (out []Obstacle) {
 	author := rewrite.Author(job)
 	for _, g := range author.TaskGroups {
@@ -131,8 +131,8 @@ func eachAsk(job *api.Job, find func(author *api.Job, a gpuRequest) []Obstacle) 
 	return out
 }
 
-// count counts what excludes each node. If every node lacks the same things, count returns only
-// these, each with the reason why no node can have it.
+// count counts, for each lack, the nodes that it excludes. If all nodes share some lacks, count
+// returns only the shared lacks, each with the reason why no node can meet it.
 func (v *View) count(a gpuRequest, look func(node int) []Lack) (found []Obstacle) {
 	of, lacking := make([][]Lack, len(v.Nodes)), map[Lack]int{}
 	for i := range v.Nodes {
@@ -164,7 +164,7 @@ func (v *View) count(a gpuRequest, look func(node int) []Lack) (found []Obstacle
 	return found
 }
 
-// passingLack returns the first thing that currently keeps the request off a node.
+// passingLack returns the first lack that keeps the request off a node now, but can end by itself.
 func (v *View) passingLack(a gpuRequest, i int, groups []int, sparing pal.AppClass) (Lack, bool) {
 	if what := cluster.NotReady(v.Nodes[i]); what != "" {
 		return Lack{Kind: LackReady, Name: what}, true
@@ -181,9 +181,9 @@ func (v *View) passingLack(a gpuRequest, i int, groups []int, sparing pal.AppCla
 	return Lack{}, false
 }
 
-// lastingLacks returns everything that would keep the request off the node even if the node were
-// idle. lastingLacks omits lacks that can end by themselves, unless there are no other lacks. few:
-// see [eligibility].
+// lastingLacks returns everything that would keep the request off node i even if the node were
+// idle. Lacks that can end by themselves are included only if there are no others. few is the field
+// of [eligibility].
 func (v *View) lastingLacks(job *api.Job, a gpuRequest, i int, groups []int, few *Lack) (lacks []Lack) {
 	n := v.Nodes[i]
 	add := func(l Lack) bool {
@@ -204,7 +204,7 @@ func (v *View) lastingLacks(job *api.Job, a gpuRequest, i int, groups []int, few
 	return lacks
 }
 
-// staticPorts returns the host ports that a group requests, by label.
+// staticPorts returns the static host ports that a group requests, by label.
 func staticPorts(g *api.TaskGroup) map[string]int {
 	ports := map[string]int{}
 	for _, network := range g.Networks {
@@ -220,8 +220,8 @@ func staticPorts(g *api.TaskGroup) map[string]int {
 	return ports
 }
 
-// portsInUse returns the host ports that other jobs use, by node. n is the number of requested
-// ports; if it is 0, portsInUse returns nil.
+// portsInUse returns, for each node, the host ports that other jobs use. If n, the number of
+// requested ports, is 0, it returns nil.
 func (v *View) portsInUse(job cluster.JobKey, n int) map[string]map[int]bool {
 	if n == 0 {
 		return nil
@@ -241,7 +241,8 @@ func (v *View) portsInUse(job cluster.JobKey, n int) map[string]map[int]bool {
 	return inUse
 }
 
-// firstPort returns a lack of the kind for the first of the static ports that is taken.
+// firstPort looks for a taken port, in the order of the labels. It returns a lack of the given kind
+// for the first one.
 func firstPort(kind LackKind, ports map[string]int, taken func(port int) bool) (Lack, bool) {
 	for _, label := range slices.Sorted(maps.Keys(ports)) {
 		if taken(ports[label]) {
@@ -251,8 +252,8 @@ func firstPort(kind LackKind, ports map[string]int, taken func(port int) bool) (
 	return Lack{}, false
 }
 
-// missingGPUs returns what the node's device groups lack for the request; nil if one of the groups
-// serves the request and has enough GPUs.
+// missingGPUs returns what the node's device groups lack for the request. It returns nil if one of
+// the groups serves the request and has enough GPUs.
 func (v *View) missingGPUs(a gpuRequest, groups []int) (lacks []Lack) {
 	most := 0
 	for _, gi := range groups {
@@ -282,7 +283,7 @@ func (v *View) missingGPUs(a gpuRequest, groups []int) (lacks []Lack) {
 			}
 		}
 	}
-	if len(lacks) == 0 { // each constraint is met by some device group, but no device group meets all of them
+	if len(lacks) == 0 { // some group meets each constraint, but none meets all of them
 		for _, r := range a.requests {
 			for _, c := range r.Constraints {
 				if len(lacks) == 0 && !constraint.DeviceMeets(c, v.Devices[groups[0]]) {
@@ -297,7 +298,7 @@ func (v *View) missingGPUs(a gpuRequest, groups []int) (lacks []Lack) {
 	return lacks
 }
 
-// Models returns the models of all GPUs, sorted.
+// Models returns the names of the GPU models, sorted.
 func (v *View) Models() (names []string) {
 	for _, d := range v.Devices {
 		names = append(names, d.Name)
@@ -315,7 +316,8 @@ func (v *View) Largest() (most pal.Resources) {
 	return most
 }
 
-// freeOn returns the largest number of free GPUs that the request could get from one device group.
+// freeOn returns the largest number of free GPUs that the request could get from one of the device
+// groups. If sparing is not "", outliers for this application class do not count.
 func (v *View) freeOn(a gpuRequest, groups []int, sparing pal.AppClass) int {
 	most := 0
 	for _, gi := range groups {

@@ -15,8 +15,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// NotPlaced returns the first group, by name, that Nomad has not placed, and why Nomad has not;
-// both are empty if Nomad has placed all groups.
+// NotPlaced returns the first group, by name, that Nomad has not placed, and Nomad's reason. If
+// Nomad has placed all groups, both results are empty.
 func NotPlaced(failed map[string]*api.AllocationMetric) (group, why string) {
 	if len(failed) == 0 {
 		return "", ""
@@ -25,7 +25,7 @@ func NotPlaced(failed map[string]*api.AllocationMetric) (group, why string) {
 	return group, Refusal(failed[group])
 }
 
-// Refusal returns Nomad's reason for not placing a group, as one line.
+// Refusal returns Nomad's reason for not placing a group, in one line.
 func Refusal(m *api.AllocationMetric) string {
 	if m == nil {
 		return "no reason given"
@@ -35,7 +35,7 @@ func Refusal(m *api.AllocationMetric) string {
 		said := map[string]int{}
 		for what, n := range counts {
 			if strings.Contains(what, " "+rewrite.Mark+",") || strings.Contains(what, " "+rewrite.Mark+"/") {
-				what = "not among the nodes that the placer chose for it" // our pins
+				what = "not among the nodes that the placer chose for it" // the constraint is one of our pins
 			}
 			said[what] += n
 		}

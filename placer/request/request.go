@@ -27,29 +27,29 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Request is a job as the core sees it.
+// Request is a job in the form that the core needs.
 type Request struct {
 	Key   cluster.JobKey
-	Job   *api.Job // as Nomad has it
+	Job   *api.Job // the job as Nomad has it
 	Gang  pal.Gang
 	Hints rewrite.Hints
-	// PreemptFrom is the configuration key that allows the placer to stop the gang; "" if its
-	// author decided, or if it must not be stopped.
+	// PreemptFrom is the configuration key that allows the placer to stop the gang. It is "" if the
+	// author decided, or if the placer must not stop the gang.
 	PreemptFrom string
 	Mode        rewrite.Mode
-	// Modelled is false if the job uses something that only Nomad's dry run can judge.
+	// Modelled is false if the job uses something that only Nomad's dry run can check.
 	Modelled bool
-	// Elastic is the range of an elastic gang's members; nil for other gangs. Gang has the job's
-	// current number of members; while the job waits, the maximum.
+	// Elastic is the range of an elastic gang's size; nil for other gangs. The size of Gang is the
+	// job's current number of members or, while the job waits, the maximum.
 	Elastic *rewrite.Elastic
 	// SpeedsFrom describes, for each GPU model, the source of the gang's speed on it.
 	SpeedsFrom map[string]string
-	// NeighboursFrom describes, for each class of neighbour, the source of the cost of sharing a
-	// GPU with it, if earlier runs provide it: see [pal.Sharing].
+	// NeighboursFrom describes, for each class of neighbours, the earlier runs from which the cost
+	// of sharing a GPU is known: see [pal.Sharing].
 	NeighboursFrom map[pal.AppClass]string
 }
 
-// Sized returns the gang. An elastic gang has this many members.
+// Sized returns the gang. If the gang is elastic, it gets the given number of members.
 func (r Request) Sized(members int) pal.Gang {
 	g := r.Gang
 	if r.Elastic != nil {
@@ -75,7 +75,7 @@ func (r Request) Least() pal.Gang {
 	return r.Sized(r.Elastic.Least)
 }
 
-// Request reads what the job requests. The error tells the author why the placer cannot serve it.
+// Request reads what the job requests. If the placer cannot serve the job, the error explains why.
 func (v *View) Request(job *api.Job) (Request, error) {
 	r := Request{Key: cluster.KeyOf(job), Job: job, Modelled: modelled(job)}
 	if err := Servable(job); err != nil {
@@ -111,12 +111,12 @@ func (v *View) Request(job *api.Job) (Request, error) {
 		if a.gpus == 0 {
 			continue
 		}
-		// A group whose members have all finished stays in the list, so that each member set keeps
-		// its number.
+		// A group whose members have all finished also gets a member set, so that each member set
+		// keeps its number.
 		set := pal.MemberSet{
 			Name: *g.Name, Members: max(0, r.membersOf(g)-v.finished(job, *g.Name)), GPUs: a.gpus, Need: v.needWithin(author, g),
 		}
-		if set.Members > 0 { // a group without members must not limit the others
+		if set.Members > 0 { // a group without members must not restrict the other groups
 			e := v.eligible(author, a)
 			r.Gang.Share = max(r.Gang.Share, v.Cluster.LargestShare(e.could))
 			set.Eligible, set.Prefer, set.Spreads = e.may, e.prefer, v.spreads(author, a, e)
@@ -134,7 +134,7 @@ func (v *View) Request(job *api.Job) (Request, error) {
 	return r, r.Gang.Validate()
 }
 
-// recall adds what earlier runs of the same job name show about the cost of neighbours.
+// recall adds to r what earlier runs of the job's name show about the cost of neighbours.
 func (v *View) recall(job *api.Job, r *Request) {
 	if r.Gang.Sharing != nil && v.opts.Runs != nil {
 		runs := v.opts.Runs(job, r.Full().GPUs()).Beside
@@ -142,8 +142,8 @@ func (v *View) recall(job *api.Job, r *Request) {
 	}
 }
 
-// apart returns an error if the members of a gang must be on different GPUs but cannot be kept
-// apart.
+// apart returns an error if the members of a gang must be on different GPUs, but the placer cannot
+// ensure this.
 func apart(author *api.Job, gang pal.Gang) error {
 	if !gang.StaysApart() {
 		return nil
@@ -163,8 +163,8 @@ func apart(author *api.Job, gang pal.Gang) error {
 	return nil
 }
 
-// Empty explains why a job with device blocks for GPUs requests none, or that a count is negative;
-// nil if the job requests GPUs.
+// Empty returns an error if a count is negative, or if the job has device blocks for GPUs but
+// requests no GPU. The error explains why.
 func Empty(job *api.Job) error {
 	if i := slices.IndexFunc(job.TaskGroups, func(g *api.TaskGroup) bool { return g.Count != nil && *g.Count < 0 }); i >= 0 {
 		g := job.TaskGroups[i]
@@ -179,19 +179,19 @@ func Empty(job *api.Job) error {
 	return errors.New("the job asks for no GPUs: its device blocks have count = 0")
 }
 
-// Paused reports whether the author currently wants no members: every group has a count of 0.
-// Neither Nomad nor the placer has anything to do for such a job until it is scaled. An elastic
-// gang is never paused, because the placer sets its count.
+// Paused reports whether every group has a count of 0. Neither Nomad nor the placer has anything to
+// do for such a job until somebody scales it. An elastic gang is never paused, because the placer
+// sets its count.
 func Paused(job *api.Job) bool {
 	_, elastic := rewrite.ElasticOf(job)
 	return !elastic && !slices.ContainsFunc(job.TaskGroups, func(g *api.TaskGroup) bool { return g.Count == nil || *g.Count != 0 })
 }
 
-// NoMembers is the message for a job whose author currently wants no members with GPUs.
+// NoMembers is the message for a job in which every group with GPUs has a count of 0.
 const NoMembers = "every group with GPUs has count = 0; nomad job scale gives it members"
 
-// Takes returns why a job cannot be registered for the placer; nil if it can. A paused job can be
-// registered.
+// Takes returns why a job cannot be registered for the placer, or nil if it can. A paused job can
+// be registered.
 func Takes(job *api.Job) error {
 	if err := Servable(job); err != nil || Paused(job) {
 		return err
@@ -200,9 +200,9 @@ func Takes(job *api.Job) error {
 }
 
 // Missing returns the request for the members that a running job lacks. Member sets that lack no
-// members stay, without members, so that each set keeps its number. If the pins name only nodes,
-// Missing leaves out nodes with excluded GPUs. To use these nodes, the pins would have to name
-// GPUs, which changes the device blocks and so restarts running members.
+// members stay in the request, without members, so that each set keeps its number. If the pins name
+// only nodes, Missing leaves out nodes that have excluded GPUs. To use such a node, the pins would
+// have to name GPUs. This would change the device blocks, and so restart running members.
 func (v *View) Missing(job *api.Job) (Request, error) {
 	r, err := v.Request(job)
 	if err != nil {
@@ -219,8 +219,8 @@ func (v *View) Missing(job *api.Job) (Request, error) {
 	return r, nil
 }
 
-// discount removes from a member set the members for which an allocation exists. An allocation on a
-// disconnected node and its replacement count as one member.
+// discount subtracts from a member set the members that already have an allocation. An allocation
+// on a disconnected node and its replacement count as one member.
 func (v *View) discount(s *pal.MemberSet, r Request, there func(*cluster.Alloc) bool) {
 	seen := map[string]bool{}
 	for _, a := range v.State.ByJob[r.Key] {
@@ -238,7 +238,7 @@ func (v *View) discount(s *pal.MemberSet, r Request, there func(*cluster.Alloc) 
 	}
 }
 
-// allUsable returns those of the device groups whose nodes have no excluded GPU.
+// allUsable returns the eligible device groups whose nodes have no excluded GPU.
 func (v *View) allUsable(eligible []bool) []bool {
 	out := slices.Clone(eligible)
 	for i := range out {
@@ -247,8 +247,8 @@ func (v *View) allUsable(eligible []bool) []bool {
 	return out
 }
 
-// Gate returns the job with the gate, as it should be registered. A job that requests no GPUs, or
-// that runs on every node, gets no gate, because Nomad places it by itself.
+// Gate returns the job in the form in which to register it: with the gate. A job that requests no
+// GPUs, or that runs on every node, gets no gate, because Nomad alone places it.
 func Gate(job *api.Job) *api.Job {
 	if !rewrite.AsksGPUs(job) || onEveryNode(job) {
 		return job
@@ -261,7 +261,7 @@ func onEveryNode(job *api.Job) bool {
 	return *job.Type == api.JobTypeSystem || *job.Type == api.JobTypeSysbatch
 }
 
-// Servable returns why no placer could serve the job on any cluster; nil if one could.
+// Servable returns why no placer could serve the job on any cluster, or nil if one could.
 func Servable(job *api.Job) error {
 	if err := Addressable(*job.ID); err != nil {
 		return err
@@ -283,7 +283,8 @@ func Servable(job *api.Job) error {
 	return nil
 }
 
-// ClassFrom describes the source of the job's application class; "" if it has none.
+// ClassFrom describes the source of the job's application class. If the class is invalid, it
+// returns "".
 func (v *View) ClassFrom(job *api.Job) string {
 	h, err := rewrite.ParseHints(job)
 	if err != nil {
@@ -296,7 +297,7 @@ func (v *View) ClassFrom(job *api.Job) string {
 	return from
 }
 
-// classOf returns the job's application class and describes its source.
+// classOf returns the job's application class, and a description of its source.
 func (o Options) classOf(job *api.Job, h rewrite.Hints) (class pal.AppClass, from string, err error) {
 	if app, ok := o.Apps[h.App]; ok && h.Class != "" && h.Class != app {
 		return "", "", fmt.Errorf("meta pal_class = %q contradicts pal_app = %q, which has class %s: remove one of the two", h.Class, h.App, app)
@@ -319,8 +320,8 @@ func (o Options) classOf(job *api.Job, h rewrite.Hints) (class pal.AppClass, fro
 	return o.DefaultClass, "the default, because the job sets no class", nil
 }
 
-// modeOf returns how tightly the job is pinned. Services, and gangs that can lose or gain single
-// members, get pins to nodes and a class, because a change of pins to GPUs restarts every member.
+// modeOf returns the mode of the job's pins. Services, and gangs that can lose or gain single
+// members, are pinned to nodes and a class, because a change of pins to GPUs restarts every member.
 func modeOf(job *api.Job, h rewrite.Hints) rewrite.Mode {
 	switch {
 	case h.Pin != "":
@@ -331,13 +332,14 @@ func modeOf(job *api.Job, h rewrite.Hints) rewrite.Mode {
 	return rewrite.ModeGPU
 }
 
-// replicas reports whether the job's members work independently. Members of a service work
+// replicas reports whether the job's members work independently. The members of a service work
 // independently, unless its author sets pal_on_failure = "gang" or pal_locality.
 func replicas(job *api.Job, h rewrite.Hints) bool {
 	return *job.Type == api.JobTypeService && h.OnFailure != rewrite.ReplaceGang && h.Locality == 0
 }
 
-// sharing returns with which jobs the job shares GPUs; nil if it requests whole GPUs.
+// sharing describes the jobs with which the job shares GPUs. It returns nil if the job requests
+// whole GPUs.
 func sharing(job *api.Job, h rewrite.Hints) *pal.Sharing {
 	if !rewrite.AsksParts(job.TaskGroups...) {
 		return nil
@@ -347,8 +349,8 @@ func sharing(job *api.Job, h rewrite.Hints) *pal.Sharing {
 	return &s
 }
 
-// occupants returns a function that describes a job to jobs that share a GPU with it. A job whose
-// hints cannot be read counts as a job without hints.
+// occupants returns a function that describes a job as a neighbour on a shared GPU. A job with
+// invalid hints counts as a job without hints.
 func (o Options) occupants(s *cluster.State) func(cluster.JobKey) pal.Occupant {
 	return func(k cluster.JobKey) pal.Occupant {
 		is := pal.Occupant{Gang: k.String(), Class: o.DefaultClass.Index(), Sharing: pal.Sharing{Beside: pal.AnyClass, Stays: true}, Parts: 1}
@@ -377,8 +379,8 @@ func (o Options) occupants(s *cluster.State) func(cluster.JobKey) pal.Occupant {
 	}
 }
 
-// spreadByNomad reports whether Nomad should spread the members of a group evenly over nodes. Pins
-// to GPUs already spread them, and the author's own spread blocks take precedence.
+// spreadByNomad reports whether the pins should make Nomad spread a group's members evenly over
+// nodes. Pins to GPUs already decide the nodes, and the author's own spread blocks take precedence.
 func (r Request) spreadByNomad(group string) bool {
 	if !r.Gang.Replicas || r.Mode == rewrite.ModeGPU {
 		return false
@@ -388,8 +390,8 @@ func (r Request) spreadByNomad(group string) bool {
 	return len(author.Spreads) == 0 && g != nil && len(g.Spreads) == 0
 }
 
-// finished counts the group's allocations that have finished their work, which a batch job does not
-// run again.
+// finished returns how many of the group's allocations have finished their work. A batch job does
+// not run them again.
 func (v *View) finished(job *api.Job, group string) int {
 	n := 0
 	for _, a := range v.State.ByJob[cluster.KeyOf(job)] {
@@ -400,28 +402,29 @@ func (v *View) finished(job *api.Job, group string) int {
 	return n
 }
 
-// eligibility is the result of checking all device groups against a request. may tells which groups
-// may serve the request now, could which groups could serve it once all nodes are back, and prefer
-// which groups are preferred. values caches, by attribute, the values that spreads use. few is set
-// if a distinct_property has too few values for the members; then no group may serve the request.
+// eligibility is the result of checking all device groups against a request. may marks the device
+// groups that may serve the request now. could marks the device groups that could serve the request
+// if all nodes were back. prefer contains the preferences: see [View.preferred]. values caches, by
+// attribute, the values that spreads use. few is set if a distinct_property has too few values for
+// the members; no group can then serve the request.
 type eligibility struct {
 	may    []bool
 	could  []bool
 	few    *Lack
 	prefer [][]bool
 	values map[string]attributeValues
-	models []string // of could
+	models []string // the models of could
 }
 
-// eligible checks for each device group whether Nomad may use it for the request. If the request
-// names no model and a whole GPU could serve the request, allocated or not, MIG instances are
-// excluded.
+// eligible checks for each device group whether Nomad may use it for the request. It excludes MIG
+// instances if the request names no model and the cluster has a whole GPU, free or allocated, that
+// could serve the request.
 func (v *View) eligible(job *api.Job, a gpuRequest) eligibility {
 	key := eligibilityKey(job, a)
 	if e, ok := v.eligibility[key]; ok {
 		return e
 	}
-	if len(v.eligibility) >= eligibilityKept { // most entries belong to jobs that are gone
+	if len(v.eligibility) >= eligibilityKept { // most entries are of jobs that no longer exist
 		clear(v.eligibility)
 		clear(v.avoiding) // the keys of avoiding are addresses of eligibility's slices
 	}
@@ -441,7 +444,7 @@ func (v *View) eligible(job *api.Job, a gpuRequest) eligibility {
 	return e
 }
 
-// wholeGPU reports whether a whole GPU could serve the request if its node were ready.
+// wholeGPU reports whether some whole GPU could serve the request if its node were ready.
 func (v *View) wholeGPU(job *api.Job, a gpuRequest) bool {
 	for i, d := range v.Devices {
 		if !isMIG(d) && a.serves(d) && nodeCould(job, a.group, v.GroupNode(i)) {
@@ -451,7 +454,7 @@ func (v *View) wholeGPU(job *api.Job, a gpuRequest) bool {
 	return false
 }
 
-// leastMembers returns the number of members without which the group does not start.
+// leastMembers returns the number of members that the group needs to start.
 func leastMembers(job *api.Job, g *api.TaskGroup) int {
 	if is, elastic := rewrite.ElasticOf(job); elastic {
 		return is.Least
@@ -459,8 +462,9 @@ func leastMembers(job *api.Job, g *api.TaskGroup) int {
 	return rewrite.Members(g)
 }
 
-// fewValues returns a lack if a distinct_property of the job has fewer values than the group needs,
-// counted over all nodes that could serve the group; otherwise nil.
+// fewValues returns a lack if a distinct_property of the job has too few values for the group's
+// members. It counts the values on all nodes that could serve the group. If there are enough, it
+// returns nil.
 func (v *View) fewValues(job *api.Job, a gpuRequest, could []bool) *Lack {
 	members := leastMembers(job, a.group)
 	for _, c := range distinctProperties(job, a.group) {
@@ -483,8 +487,8 @@ func distinctProperties(job *api.Job, g *api.TaskGroup) []*api.Constraint {
 	return slices.DeleteFunc(constraintsOn(job, g), func(c *api.Constraint) bool { return c.Operand != api.ConstraintDistinctProperty })
 }
 
-// constraintsOn lists the constraints on the node of a group's members: those of the job, of the
-// group and of its tasks.
+// constraintsOn returns all constraints that a node must meet for a group's member: those of the
+// job, of the group and of the group's tasks.
 func constraintsOn(job *api.Job, g *api.TaskGroup) []*api.Constraint {
 	all := slices.Concat(job.Constraints, g.Constraints)
 	for _, t := range g.Tasks {
@@ -493,8 +497,8 @@ func constraintsOn(job *api.Job, g *api.TaskGroup) []*api.Constraint {
 	return all
 }
 
-// Ever returns the smallest gang that satisfies the request. The gang is eligible for all nodes
-// that could serve it, including those that are away.
+// Ever returns the smallest gang that satisfies the request. It may use all nodes that could serve
+// it, including nodes that are away.
 func (v *View) Ever(r Request) pal.Gang {
 	g, author := r.Least(), rewrite.Author(r.Job)
 	g.MemberSets = slices.Clone(g.MemberSets)
@@ -508,13 +512,13 @@ func (v *View) Ever(r Request) pal.Gang {
 	return g
 }
 
-// eligibilityKept limits the cache, because an author who changes a constraint every second creates
-// a new entry each time.
+// eligibilityKept is the maximum number of entries in the cache. An author who changes a constraint
+// every second creates a new entry each time.
 const eligibilityKept = 10_000
 
-// eligibilityKey returns a key of the parts of a job that decide its eligibility: constraints,
+// eligibilityKey returns a key for the parts of a job that decide its eligibility: constraints,
 // affinities, spreads, drivers, volumes, static ports, cores, datacenters, pool and devices. Jobs
-// whose parts are equal share an entry, which saves most passes over all device groups.
+// with equal parts share one entry of the cache, so most jobs need no pass over all device groups.
 func eligibilityKey(job *api.Job, a gpuRequest) string {
 	all := []any{job.Datacenters, cluster.PoolOf(job), job.Constraints, job.Affinities, a.group.Constraints, a.group.Affinities, job.Spreads, a.group.Spreads, a.group.Volumes, staticPorts(a.group)}
 	if len(a.group.Volumes) > 0 || len(distinctProperties(job, a.group)) > 0 { // there may be one volume or value for each member
@@ -534,15 +538,15 @@ func eligibilityKey(job *api.Job, a gpuRequest) string {
 	for _, r := range a.requests {
 		all = append(all, r.Name, r.Constraints, r.Affinities)
 	}
-	sum := sha256.New() // a hash, because authors may write any amount of text
+	sum := sha256.New() // a hash, because authors may write texts of any length
 	if err := json.NewEncoder(sum).Encode(all); err != nil {
-		panic(err) // cannot fail: only texts and numbers
+		panic(err) // cannot fail, because all contains only texts and numbers
 	}
 	return string(sum.Sum(nil))
 }
 
-// needWithin returns [cluster.Need], plus the limit on members per node from distinct_hosts, static
-// ports, and members with several parts of GPUs.
+// needWithin returns [cluster.Need]. It adds the maximum number of members per node that follows
+// from distinct_hosts, from static ports, or from members with parts of several GPUs.
 func (v *View) needWithin(job *api.Job, g *api.TaskGroup) pal.Resources {
 	need := cluster.Need(g)
 	switch {
@@ -551,14 +555,14 @@ func (v *View) needWithin(job *api.Job, g *api.TaskGroup) pal.Resources {
 	case len(staticPorts(g)) > 0:
 		need.PerNode = addresses(v.Nodes)
 	case rewrite.AsksParts(g) && rewrite.GPUsPerMember(g) > 1:
-		need.PerNode = 1 // if two members on a node had parts of several GPUs, Nomad would mix up these parts
+		need.PerNode = 1 // Nomad would mix up the parts of two such members on one node
 	}
 	return need
 }
 
-// addresses returns the largest number of addresses that any node has on one network, at least 1. A
-// node accepts as many members with the same static port as it has addresses, for example two with
-// IPv4 and IPv6 (seen on 1.11.3).
+// addresses returns the largest number of IP addresses that any node has on one network device, at
+// least 1. A node accepts as many members with the same static port as it has addresses, for
+// example two members with IPv4 and IPv6 (seen on 1.11.3).
 func addresses(nodes []*api.Node) int {
 	most := 1
 	for _, n := range nodes {
@@ -579,10 +583,10 @@ func distinctHosts(cs []*api.Constraint) bool {
 	})
 }
 
-// modelled reports whether the view has all the data that decides where the job may run.
+// modelled reports whether the view has all data that decide where the job can run.
 func modelled(job *api.Job) bool {
 	for _, g := range job.TaskGroups {
-		if distinctHosts(constraintsOn(job, g)) || len(distinctProperties(job, g)) > 0 { // between groups, only the dry run checks them
+		if distinctHosts(constraintsOn(job, g)) || len(distinctProperties(job, g)) > 0 { // only the dry run checks such constraints across groups
 			return false
 		}
 		// The view has no nodes without GPUs, but groups without GPUs can run on such nodes.
@@ -603,7 +607,7 @@ func modelled(job *api.Job) bool {
 	return true
 }
 
-// ofHostNetwork reports whether a port belongs to a host network that not all clients have.
+// ofHostNetwork reports whether a port belongs to a host network that only some clients have.
 func ofHostNetwork(p api.Port) bool { return p.HostNetwork != "" && p.HostNetwork != "default" }
 
 // Pins returns the pins that restrict the request to the placement. In class mode, the pins name
@@ -613,7 +617,7 @@ func ofHostNetwork(p api.Port) bool { return p.HostNetwork != "" && p.HostNetwor
 func (v *View) Pins(r Request, p pal.Placement) rewrite.Pins {
 	pins := rewrite.Pins{Mode: r.Mode}
 	groups := map[string]*rewrite.GroupPins{}
-	open := false // some GPU has no published class, so there is no ceiling
+	open := false // true if some GPU has no published class; then there is no ceiling
 	for _, m := range p.Members {
 		name := r.Gang.MemberSets[m.MemberSet].Name
 		g := groups[name]
@@ -657,10 +661,10 @@ func (v *View) Pins(r Request, p pal.Placement) rewrite.Pins {
 	return pins
 }
 
-// barOutliers removes outliers from class pins that would allow them, either because the outliers'
-// class also contains other GPUs or because there is no ceiling. The pins then name all the other
-// GPUs, because Nomad does not know which GPUs are outliers. Outliers that the pins in allowed
-// already allow stay.
+// barOutliers removes outliers from class pins that would allow them. Pins allow an outlier if they
+// have no ceiling, or if the outlier's class also contains other GPUs. The pins then name all the
+// other GPUs, because Nomad does not know which GPUs are outliers. Outliers that the pins in
+// allowed already allow are not removed.
 func (v *View) barOutliers(r Request, pins *rewrite.Pins, allowed ...rewrite.Pins) {
 	if pins.Mode != rewrite.ModeClass || v.opts.OutlierThreshold == 0 {
 		return
@@ -697,9 +701,9 @@ func (v *View) outlier(u int, class pal.AppClass) bool {
 	return v.Cluster.GPU(u).Scores[class.Index()] > pal.PMScore(v.opts.OutlierThreshold)
 }
 
-// usable returns the GPUs of the nodes, sorted, without the excluded ones. Pins have to name these
-// GPUs, because Nomad does not know which GPUs are excluded. usable returns nil if no GPU is
-// excluded.
+// usable returns the GPUs of the nodes, sorted, without the excluded GPUs. Pins have to name these
+// GPUs, because Nomad does not know which GPUs are excluded. If no GPU is excluded, usable returns
+// nil.
 func (v *View) usable(nodes []string) []string {
 	all := gpusOf(v.Ledger, nodes)
 	ids := slices.DeleteFunc(slices.Clone(all), func(id string) bool {
@@ -711,7 +715,7 @@ func (v *View) usable(nodes []string) []string {
 	return ids
 }
 
-// partsOf returns all parts of the GPUs that the given parts belong to, sorted.
+// partsOf returns all parts of the shared GPUs to which the given parts belong, sorted.
 func partsOf(v *ledger.Ledger, parts []string) (all []string) {
 	for _, id := range parts {
 		first, n := v.Cluster.GroupGPUs(v.Cluster.GroupOf(v.Cluster.Find(id)))
@@ -735,9 +739,9 @@ func gpusOf(v *ledger.Ledger, nodes []string) []string {
 	return ids
 }
 
-// Widen returns pins that allow all GPUs that old or more allows. old are a job's pins; more are
-// the pins of further members, and r is the request of these members. If only old or only more
-// names GPUs, Widen also names the GPUs on the nodes of the other.
+// Widen returns pins that allow all GPUs that old or more allows. old are a job's pins. more are
+// the pins of further members, whose request is r. If only one of old and more names GPUs, Widen
+// also names the GPUs on the nodes of the other.
 func (v *View) Widen(r Request, old, more rewrite.Pins) rewrite.Pins {
 	if old.Mode != rewrite.ModeClass {
 		return old.Union(more)
@@ -747,7 +751,8 @@ func (v *View) Widen(r Request, old, more rewrite.Pins) rewrite.Pins {
 	return both
 }
 
-// named returns p with GPUs named in each group in which o names them.
+// named returns p. In each group in which only o names GPUs, the result names all GPUs on the nodes
+// of p.
 func (v *View) named(p, o rewrite.Pins) rewrite.Pins {
 	p.Groups = slices.Clone(p.Groups)
 	for i, g := range p.Groups {
@@ -758,17 +763,17 @@ func (v *View) named(p, o rewrite.Pins) rewrite.Pins {
 	return p
 }
 
-// Pin returns the author's form of the job with exactly these pins: see [rewrite.Pin].
+// Pin returns the job with exactly these pins: see [rewrite.Pin].
 func (v *View) Pin(job *api.Job, p rewrite.Pins) (*api.Job, error) {
 	return rewrite.Pin(job, p, v.racks(p.Nodes()))
 }
 
-// racksShare is the largest share of the cluster's GPU nodes for which a job names racks. If the
-// racks hold more nodes, naming them would exclude too few nodes to be worthwhile.
+// racksShare is the largest share of the cluster's GPU nodes that the racks named in a job may
+// contain. If racks contain more nodes, naming them would exclude too few nodes to be worthwhile.
 const racksShare = 0.25
 
-// racks returns the racks of the nodes, if each node has a rack and these racks together are a
-// small part of the cluster.
+// racks returns the racks of the nodes. If a node's rack is unknown, or if the racks contain more
+// than racksShare of the cluster's nodes, it returns none.
 func (v *View) racks(nodes []string) rewrite.Racks {
 	in := map[string]bool{}
 	for _, id := range nodes {
@@ -793,9 +798,9 @@ func (v *View) classOfGPU(u int, class pal.AppClass) int {
 	return publishedClass(v.Ledger, v.Cluster.GroupOf(u), v.Cluster.GPU(u).ID, class)
 }
 
-// publishedClass returns the variability class that the node itself publishes for a GPU, 0 for
-// none. Nomad checks class ceilings against the published class. The published class can differ
-// from the profile's class until the node has read the profile.
+// publishedClass returns the variability class that the node itself publishes for a GPU, or 0 if it
+// publishes none. Nomad checks class ceilings against the published class. Until the node has read
+// a new profile, the published class can differ from the profile's.
 func publishedClass(v *ledger.Ledger, group int, gpu string, class pal.AppClass) int {
 	for k := 1; k <= profile.MaxClass; k++ {
 		if slices.Contains(attr.SplitIDs(cluster.TextOf(v.Devices[group], attr.List(class, k))), gpu) {

@@ -12,8 +12,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Running returns the placement that the request's job holds now: the GPUs of its allocations and
-// of its pins.
+// Running returns the placement of the running job: the members that hold the owned GPUs.
 func (v *View) Running(r Request, owned []int) pal.Placement {
 	ms := v.dealt(r, owned)
 	if r.Elastic != nil {
@@ -26,10 +25,10 @@ func (v *View) Running(r Request, owned []int) pal.Placement {
 }
 
 // dealt returns members that together hold the GPUs. Only live allocations and pins show which
-// member set holds which GPU. Which member within a device group has which GPU makes no difference
-// to the slowdown, so the GPUs are dealt out in order.
+// member set holds which GPU. Within a device group, it makes no difference to the slowdown which
+// member holds which GPU, so dealt distributes the GPUs in order.
 func (v *View) dealt(r Request, owned []int) (ms []pal.Member) {
-	if len(r.Gang.MemberSets) == 0 { // the job cannot be served as it is now written
+	if len(r.Gang.MemberSets) == 0 { // the job's current version cannot be served
 		return nil
 	}
 	perMember := make([]int, len(r.Gang.MemberSets))
@@ -54,7 +53,7 @@ func (v *View) dealt(r Request, owned []int) (ms []pal.Member) {
 			}
 		}
 	}
-	// Members of one set in one device group are equivalent, so deal out the GPUs in order.
+	// Members of one set in one device group are equivalent, so distribute the GPUs in order.
 	type where struct{ set, group int }
 	byGroup := map[where][]int{}
 	for _, u := range owned {

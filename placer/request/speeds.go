@@ -18,14 +18,15 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// enoughRuns is how many runs of a job's name on a GPU model suffice to determine the job's speed
-// on that model. Fewer runs are combined with other estimates.
+// enoughRuns is how many runs of a job's name on a GPU model are enough to determine the job's
+// speed on this model. The speed from fewer runs is combined with other estimates.
 const enoughRuns = 3
 
 // speeds returns how fast a job runs on each GPU model that it may use, and the source of each
-// speed: runs of its name, its author, or the measured rates of its class. If the speeds on fewer
-// than two of these models are known, it returns nothing, because then there is nothing to compare.
-// Nodes that are away count too, because speeds must not change when nodes come and go.
+// speed: runs of the job's name, its author, or the measured rates of its class. If the speeds on
+// fewer than two models are known, there is nothing to compare, and speeds returns nil. It includes
+// the models of nodes that are away, because speeds must not change when nodes go away and come
+// back.
 func (v *View) speeds(job *api.Job, r *Request, models []string) (pal.Speeds, map[string]string, error) {
 	rates, from, err := v.toldSpeeds(r, models)
 	if err != nil {
@@ -46,8 +47,8 @@ func (v *View) speeds(job *api.Job, r *Request, models []string) (pal.Speeds, ma
 	return rounded(pal.SpeedsOf(rates), digits), from, nil
 }
 
-// toldSpeeds returns the author's speeds and their sources. If the author gave none, it returns the
-// rates of the job's class.
+// toldSpeeds returns the author's speeds, and the source of each. If the author gives none, it
+// returns the measured rates of the job's class.
 func (v *View) toldSpeeds(r *Request, models []string) (rates map[string]float64, from map[string]string, err error) {
 	rates, from = map[string]float64{}, map[string]string{}
 	if said := rewrite.Speeds(r.Hints.Speed); len(said) > 0 {
@@ -68,7 +69,7 @@ func (v *View) toldSpeeds(r *Request, models []string) (rates map[string]float64
 	return rates, from, nil
 }
 
-// saidSpeeds returns the author's speeds for the models that the job may use.
+// saidSpeeds returns those of the author's speeds that are for models that the job may use.
 func (v *View) saidSpeeds(said map[string]float64, models []string) (map[string]float64, error) {
 	rates, known := map[string]float64{}, v.modelsByName()
 	here := false
@@ -86,8 +87,8 @@ func (v *View) saidSpeeds(said map[string]float64, models []string) (map[string]
 	return rates, nil
 }
 
-// modelsByName returns the cluster's GPU models by the last part of their names, as authors write
-// them.
+// modelsByName maps the last part of a GPU model's name, which authors write, to the cluster's
+// models.
 func (v *View) modelsByName() map[string][]string {
 	if v.models == nil {
 		v.models = map[string][]string{}
@@ -100,17 +101,17 @@ func (v *View) modelsByName() map[string][]string {
 	return v.models
 }
 
-// pooled returns the rates that follow from runs, completed by the told rates. Told rates are
-// scaled to those of the runs by the geometric mean over the models that have both. A model with
-// fewer than [enoughRuns] runs gets a weighted mean of both, or no rate if it has no told rate.
-// pooled updates from. If there are runs on one model only, there is nothing to compare, and pooled
-// returns told.
+// pooled combines the rates that follow from runs with the told rates. It first scales the told
+// rates to the rates of the runs, by the geometric mean over the models that have both. If no model
+// has both, it drops the told rates. A model with fewer than [enoughRuns] runs gets a weighted mean
+// of its two rates, or no rate if it has no told rate. pooled updates from. If there are runs on
+// only one model, there is nothing to compare, and pooled returns told.
 func pooled(told map[string]float64, from map[string]string, runs map[string]queue.ModelRuns) map[string]float64 {
 	if len(runs) < 2 {
 		return told
 	}
 	sum, weight := 0.0, 0.0
-	for _, model := range slices.Sorted(maps.Keys(runs)) { // a sum of floats depends on its order
+	for _, model := range slices.Sorted(maps.Keys(runs)) { // the order decides how a sum of floats is rounded
 		if rate, ok := told[model]; ok {
 			n := float64(min(runs[model].Runs, enoughRuns))
 			sum, weight = sum-n*math.Log(rate*runs[model].Time.Seconds()), weight+n
@@ -143,8 +144,8 @@ func pooled(told map[string]float64, from map[string]string, runs map[string]que
 	return rates
 }
 
-// rounded rounds each speed in s to this many significant digits, and returns s. Medians change
-// slightly with each measurement and run, and such small changes should not change decisions.
+// rounded rounds each speed in s to the given number of significant digits, and returns s. Medians
+// change slightly with each measurement and run. Such small changes should not change decisions.
 func rounded(s pal.Speeds, digits int) pal.Speeds {
 	for model, v := range s {
 		scale := math.Pow(10, float64(digits-1)-math.Floor(math.Log10(v)))
@@ -153,7 +154,8 @@ func rounded(s pal.Speeds, digits int) pal.Speeds {
 	return s
 }
 
-// modelsOf returns the GPU models that could serve all of the requests, in the cluster's order.
+// modelsOf returns the GPU models that could serve all of the requests, in the cluster's order of
+// models.
 func modelsOf(asks []eligibility) (models []string) {
 	for n, e := range asks {
 		var of []string
@@ -167,7 +169,7 @@ func modelsOf(asks []eligibility) (models []string) {
 	return models
 }
 
-// namesOf returns the models of the device groups, each once.
+// namesOf returns the models of the device groups for which could is true, each once.
 func (v *View) namesOf(could []bool) (models []string) {
 	for i, may := range could {
 		if _, model := v.Cluster.Group(i); may && !slices.Contains(models, model) {

@@ -13,12 +13,12 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// spreads converts the spread blocks of the job and of one of its groups for the core. Values of
-// nodes that cannot serve the group are ignored.
+// spreads converts the spread blocks of the job and of one of its groups into the core's form. It
+// ignores the values of nodes that cannot serve the group.
 //
 // As in Nomad, a block without targets requests the same number of members for each value. If the
-// targets sum to less than 100 %, each value without a target gets the whole remainder as its
-// target.
+// percentages of the targets sum to less than 100, the remainder is the target of each value
+// without a target.
 func (v *View) spreads(job *api.Job, a gpuRequest, e eligibility) []pal.SpreadOver {
 	var out []pal.SpreadOver
 	for _, sp := range slices.Concat(job.Spreads, a.group.Spreads) {
@@ -31,8 +31,8 @@ func (v *View) spreads(job *api.Job, a gpuRequest, e eligibility) []pal.SpreadOv
 	return out
 }
 
-// attributeValues are the values of an attribute on the nodes that may serve a request. of maps
-// each device group to the index of its value in names, or to -1.
+// attributeValues are the values that an attribute has on the nodes that may serve a request. of[i]
+// is the index in names of the value on the node of device group i, or -1.
 type attributeValues struct {
 	names []string
 	of    []int
@@ -60,7 +60,8 @@ func (v *View) attributeValues(attribute string, e eligibility) attributeValues 
 	return in
 }
 
-// spreadTargets returns how many of count members each value should have.
+// spreadTargets returns, for each value, how many of count members should be on nodes with this
+// value.
 func spreadTargets(sp *api.Spread, values []string, count float64) []float64 {
 	targets := make([]float64, len(values))
 	rest := 100.0
@@ -81,7 +82,7 @@ func spreadTargets(sp *api.Spread, values []string, count float64) []float64 {
 	return targets
 }
 
-// haveSpread counts a member that is already placed on the node.
+// haveSpread counts a member that is already placed on the node in the spreads of its member set.
 func (v *View) haveSpread(s *pal.MemberSet, nodeID string) {
 	node, ok := v.NodeOf[nodeID]
 	if !ok {

@@ -14,41 +14,42 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/ledger"
 )
 
-// Options control how Nomad's state becomes a cluster, and set defaults for jobs.
+// Options are settings for how the view reads Nomad's state, and the defaults for jobs.
 type Options struct {
 	Ledger ledger.Options
-	// Apps maps pal_app to application classes. DefaultClass is for jobs that set neither pal_class
-	// nor pal_app.
+	// Apps maps the values of pal_app to application classes. DefaultClass is the class of jobs
+	// that set neither pal_class nor pal_app.
 	Apps         map[string]pal.AppClass
 	DefaultClass pal.AppClass
-	// DefaultPreempt reports whether batch jobs of a namespace and class may be stopped if they do
-	// not set pal_preempt, and which configuration key decides that. nil: they must not be stopped.
+	// DefaultPreempt decides for batch jobs without pal_preempt, by namespace and class, whether
+	// the placer may stop them. from is the configuration key that decides. If DefaultPreempt is
+	// nil, the placer must not stop such jobs.
 	DefaultPreempt func(namespace string, class pal.AppClass) (may bool, from string)
-	// Learned returns the class learned for a job that sets none; nil: nothing is learned.
+	// Learned returns the class learned for a job that sets no class; nil: no classes are learned.
 	Learned func(*api.Job) (pal.AppClass, bool)
-	// Runs returns the recorded runs of the job's name with this many GPUs; nil: none.
+	// Runs returns the recorded runs of jobs with the same name and number of GPUs; nil: none.
 	Runs func(job *api.Job, gpus int) queue.PastRuns
-	// Slower returns [pal.Sharing.Slower] of a queued or running job; nil: nothing is known.
+	// Slower returns [pal.Sharing.Slower] for a queued or running job; nil: unknown for all jobs.
 	Slower func(cluster.JobKey) [pal.NumClasses]float64
-	// Children: the placer can register dispatched and periodic jobs.
+	// Children: the placer can register runs of parameterized and periodic jobs.
 	Children bool
 	// OutlierThreshold is the PM score above which a GPU is an outlier; 0: there are no outliers.
 	OutlierThreshold float64
 }
 
-// View is the ledger from the point of view of jobs: which GPUs each job may use.
+// View adds to the ledger which GPUs each job may use.
 type View struct {
 	*ledger.Ledger
 	opts Options
-	// eligibility caches which device groups may serve a request, by [eligibilityKey].
+	// eligibility caches, by [eligibilityKey], which device groups may serve a request.
 	eligibility map[string]eligibility
 	// lasting caches the lasting obstacles of requests.
 	lasting map[string][]Obstacle
-	// avoiding caches preferences that leave out nodes. A key consists of these nodes and the
-	// eligible groups. The cache must return the same slices each time, because the queue compares
-	// gangs by their slices.
+	// avoiding caches the preferences that [View.Avoid] makes. A key consists of the nodes to avoid
+	// and the eligible device groups. The cache must return the same slices each time, because the
+	// queue compares gangs by the identity of their slices.
 	avoiding map[string][][]bool
-	// models are the GPU models by the last part of their names; nil: not computed yet.
+	// models maps the last part of a GPU model's name to the full names; nil: not computed yet.
 	models map[string][]string
 }
 
@@ -62,7 +63,7 @@ func NewView(s *cluster.State, o Options, without ...cluster.JobKey) (*View, err
 	return &View{Ledger: l, opts: o, eligibility: map[string]eligibility{}, lasting: map[string][]Obstacle{}, avoiding: map[string][][]bool{}}, nil
 }
 
-// Update is [ledger.Ledger.Update]; it also drops cached results that have become invalid.
+// Update is [ledger.Ledger.Update]. It also drops cached results that are no longer valid.
 func (v *View) Update(s *cluster.State, o Options) bool {
 	epoch := v.Epoch()
 	o.Ledger.Occupant = o.occupants(s)
@@ -78,8 +79,8 @@ func (v *View) Update(s *cluster.State, o Options) bool {
 	return true
 }
 
-// Clone returns an independent copy over a clone of its state. runs replaces [Options.Runs], for a
-// clone of the queue.
+// Clone returns an independent copy of the view, given a clone of the view's state. runs replaces
+// [Options.Runs], because a clone of the queue has its own past runs.
 func (v *View) Clone(of *cluster.State, runs func(*api.Job, int) queue.PastRuns) *View {
 	o := *v
 	o.opts.Runs = runs

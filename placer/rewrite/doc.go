@@ -1,11 +1,12 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package rewrite adds to a job what the placer writes into it, the gate and the pins, and removes
-// them again. The gate makes Nomad hold a job for the placer. The pins tie a released job to the
-// GPUs chosen for it. Package request chooses what the pins name. Package rewrite also parses the
-// author's hints ([ParseHints]). Its functions are pure functions on Nomad's API types: they never
-// change the job that they get, copy what they change, and share the rest.
+// Package rewrite adds to a job what the placer writes into the job, the gate and the pins, and
+// removes both again. The gate makes Nomad hold the job until the placer decides. The pins tie the
+// job to the GPUs that were chosen for it. Package request decides which nodes and GPUs the pins
+// name. Package rewrite also parses the author's hints ([ParseHints]). Its functions are pure
+// functions on Nomad's API types: they never change the job that they get, but return a copy that
+// shares the unchanged parts.
 //
 // Three forms of one job exist:
 //

@@ -12,20 +12,20 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// The scaling block of an elastic gang's group sets the range of its members, and a hint allows the
-// placer to change their number. The block alone does not allow changes by the placer, because
-// people and Nomad's autoscaler use it, too.
+// The scaling block of an elastic gang's group sets the range of the gang's size, and a hint allows
+// the placer to change the size. The block alone does not allow this, because people and Nomad's
+// autoscaler use such blocks, too.
 
 const elasticHint = "pal_elastic"
 
-// Elastic is the group of an elastic gang and the range of its members.
+// Elastic is the group of an elastic gang, and the minimum and maximum number of its members.
 type Elastic struct {
 	Group       string
 	Least, Most int
 }
 
-// ElasticOf returns the job's elastic group; ok is false if the job is not elastic, or if its
-// elastic settings are invalid. [ParseHints] returns why they are invalid.
+// ElasticOf returns the job's elastic group. ok is false if the job is not elastic, or if its
+// elastic settings are invalid: [ParseHints] returns the reason.
 func ElasticOf(job *api.Job) (e Elastic, ok bool) {
 	said := job.Meta[elasticHint]
 	for _, g := range job.TaskGroups {
@@ -38,7 +38,7 @@ func ElasticOf(job *api.Job) (e Elastic, ok bool) {
 	return e, err == nil
 }
 
-// elasticOf reads the scaling block of the one group with GPUs.
+// elasticOf reads the scaling block of the job's only group with GPUs.
 func elasticOf(job *api.Job) (e Elastic, err error) {
 	var group *api.TaskGroup
 	for _, g := range job.TaskGroups {
@@ -51,13 +51,13 @@ func elasticOf(job *api.Job) (e Elastic, err error) {
 		group = g
 	}
 	if group == nil {
-		return e, nil // the job is refused because it has no GPUs
+		return e, nil // other code refuses the job, because it has no GPUs
 	}
 	s := group.Scaling
 	switch {
 	case s == nil:
 		return e, fmt.Errorf("group %q needs a scaling block: min and max of that block set the range of the gang's members", *group.Name)
-	case s.Enabled != nil && !*s.Enabled && !Stopped(job): // when a job is stopped, Nomad disables the scaling block
+	case s.Enabled != nil && !*s.Enabled && !Stopped(job): // Nomad disables the scaling block of a stopped job
 		return e, fmt.Errorf("the scaling block of group %q is not enabled", *group.Name)
 	case len(s.Policy) > 0:
 		return e, fmt.Errorf("the scaling block of group %q has a policy, with which the autoscaler would also change the count", *group.Name)

@@ -13,35 +13,36 @@ import (
 	"github.com/nomad-pal/nomad-pal/internal/nearest"
 )
 
-// The gate is a constraint on node meta that no node has, unless an operator opens the gate on that
-// node. Nomad holds a job with the gate in a blocked evaluation. The job must have the gate when it
-// is registered. If the placer added the gate later, Nomad would already have scheduled the job.
+// The gate is a constraint on a key of node meta. A node has this key only if an operator opens the
+// gate on it. Nomad holds a job with the gate in a blocked evaluation. The job must have the gate
+// when it is registered. If the placer added the gate later, Nomad would already have scheduled the
+// job.
 //
-// The gate's value is arbitrary. Nomad shows it in "nomad job status", "nomad job plan" and its UI
-// as the reason why nothing is placed, so nomad-pal's value explains where the job waits.
+// The gate's value can be any text. Nomad shows it in "nomad job status", "nomad job plan" and its
+// UI as the reason why nothing is placed, so nomad-pal's value explains where the job waits.
 const (
 	GateMeta   = "pal_gate"
 	GateTarget = "${meta." + GateMeta + "}"
 	GateValue  = "waiting in nomad-pal's queue (type: nomad-pal explain JOB)"
 )
 
-// isGate reports whether a constraint is the gate, with any value and any spelling of equality that
-// Nomad accepts.
+// isGate reports whether a constraint is the gate. The gate can have any value, and any operator
+// that means equality in Nomad.
 func isGate(c *api.Constraint) bool { return isEquality(c) && c.LTarget == GateTarget }
 
 func isEquality(c *api.Constraint) bool {
 	return c.Operand == "=" || c.Operand == "==" || c.Operand == "is" || c.Operand == ""
 }
 
-// Gated reports whether the job, or any of its groups, carries the gate.
+// Gated reports whether the job or at least one of its groups has the gate.
 func Gated(job *api.Job) bool {
 	return slices.ContainsFunc(job.Constraints, isGate) || slices.ContainsFunc(job.TaskGroups, groupGated)
 }
 
 func groupGated(g *api.TaskGroup) bool { return slices.ContainsFunc(g.Constraints, isGate) }
 
-// MistypedGate returns an error if a constraint was meant to be the gate but is not. No node
-// satisfies such a constraint, and the placer does not remove it.
+// MistypedGate returns an error if a constraint seems meant as the gate, but is not the gate. No
+// node would satisfy such a constraint, and the placer would not remove it.
 func MistypedGate(job *api.Job) error {
 	all := slices.Clone(job.Constraints)
 	for _, g := range job.TaskGroups {
@@ -62,8 +63,8 @@ func MistypedGate(job *api.Job) error {
 	return nil
 }
 
-// meantAsGate reports whether a constraint looks like an attempt at the gate. Such an attempt has
-// the right key in any spelling, or a similar key with a value like the gate's.
+// meantAsGate reports whether a constraint seems meant as the gate. It has the gate's key in any
+// spelling, or a similar key and a value like the gate's.
 func meantAsGate(c *api.Constraint) bool {
 	key := strings.Trim(c.LTarget, "${} ")
 	key = strings.ReplaceAll(strings.ToLower(key[strings.LastIndexByte(key, '.')+1:]), "-", "_")
@@ -75,11 +76,11 @@ func meantAsGate(c *api.Constraint) bool {
 	return key == GateMeta || speaks && nearest.Name(key, []string{GateMeta}) != ""
 }
 
-// FullyGated reports whether the gate holds every group of the job, because the gate is on the job
-// or on every group.
+// FullyGated reports whether the gate holds every group of the job. The gate is then on the job or
+// on every group.
 func FullyGated(job *api.Job) bool { return Gated(job) && len(OpenGroups(job)) == 0 }
 
-// OpenGroups returns the names of the groups that no gate holds, so that Nomad schedules them at
+// OpenGroups returns the names of the groups that no gate holds. Nomad schedules such groups at
 // once.
 func OpenGroups(job *api.Job) (names []string) {
 	if slices.ContainsFunc(job.Constraints, isGate) {
@@ -93,8 +94,8 @@ func OpenGroups(job *api.Job) (names []string) {
 	return names
 }
 
-// Gate returns the job with the gate as a constraint of the whole job, so that all groups wait,
-// also those without GPUs. Pins stay. A fully gated job is returned unchanged.
+// Gate returns the job with the gate on the whole job, so that all groups wait, including groups
+// without GPUs. Pins stay. If the job is fully gated, Gate returns the job itself.
 func Gate(job *api.Job) *api.Job {
 	if FullyGated(job) {
 		return job
@@ -105,7 +106,7 @@ func Gate(job *api.Job) *api.Job {
 	return &out
 }
 
-// Open returns the job without the gate; pins stay.
+// Open returns the job without the gate, but with its pins.
 func Open(job *api.Job) *api.Job {
 	out := *job
 	out.Constraints = without(job.Constraints, isGate)
@@ -123,9 +124,9 @@ func Stopped(job *api.Job) bool { return job.Stop != nil && *job.Stop }
 // Author returns the job as its author wrote it: without gate and pins.
 func Author(job *api.Job) *api.Job { return unpin(Open(job)) }
 
-// without returns s without the elements that match; s itself if none does. If no element is left,
-// it returns nil, because the list must compare as equal to the list of a job from Nomad without
-// such elements, which is nil.
+// without returns s without the elements that match. If none matches, it returns s itself. If all
+// match, it returns nil, so that the result equals the list of a job from Nomad that never had such
+// elements.
 func without[T any](s []T, match func(T) bool) []T {
 	if !slices.ContainsFunc(s, match) {
 		return s
@@ -139,8 +140,8 @@ func without[T any](s []T, match func(T) bool) []T {
 	return kept
 }
 
-// mapGroups calls f with a shallow copy of each group, and returns the copies. f must replace lists
-// instead of writing to them, because the lists belong to the original.
+// mapGroups calls f with a shallow copy of each group, and returns the copies. f must not write to
+// a list of the copy, because the original shares the list; f must replace the list.
 func mapGroups(groups []*api.TaskGroup, f func(*api.TaskGroup)) []*api.TaskGroup {
 	if groups == nil {
 		return nil

@@ -21,72 +21,74 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Hints are the author's settings in a job's meta, keys `pal_*`. If a key is not set, its field is
-// zero, except for Neighbours.
+// Hints are the author's settings in a job's meta, under keys `pal_*`. The field of a missing key
+// is zero. The exception is Neighbours.
 type Hints struct {
-	Class    pal.AppClass  // pal_class: A…D
-	App      string        // pal_app: the application's name, mapped to a class by the placer
-	Pin      Mode          // pal_pin: gpu, class, prefer
+	Class    pal.AppClass  // pal_class: A, B, C or D
+	App      string        // pal_app: the name of the application, from which the placer gets the class
+	Pin      Mode          // pal_pin: gpu, class or prefer
 	Locality pal.Tier      // pal_locality: hard limit on the distance between the GPUs
-	Wait     time.Duration // pal_locality_wait: how long to wait for locality before giving it up
+	Wait     time.Duration // pal_locality_wait: how long to wait for GPUs that are close together
 	Duration time.Duration // pal_duration: expected run time
-	Preempt  bool          // pal_preempt: may be stopped and started again
-	// PreemptSaid: the author has set pal_preempt.
+	Preempt  bool          // pal_preempt: the placer may stop the job and start it again
+	// PreemptSaid reports whether the author has set pal_preempt.
 	PreemptSaid bool
-	Migrate     bool          // pal_migrate: may be moved
+	Migrate     bool          // pal_migrate: the placer may move the job
 	OnFailure   FailureAction // pal_on_failure
-	// After are the jobs of the same namespace that must succeed first, separated by commas:
-	// pal_after. See [Hints.Jobs].
+	// After lists jobs of the same namespace, separated by commas, that must succeed before this
+	// job can start: pal_after. See [Hints.Jobs].
 	After string
-	// Deadline is when the job should have ended: pal_deadline. A deadline is a time, or (Within) a
-	// duration since the author registered the job.
+	// Deadline is when the job should have ended: pal_deadline. If the author gives a duration and
+	// not a time, Within is this duration after registration, and Deadline is zero.
 	Deadline time.Time
 	Within   time.Duration
-	// Parallel limits how many runs of a parameterized or periodic job are running at a time:
-	// pal_array_parallel.
+	// Parallel is the maximum number of runs of a parameterized or periodic job that run at the
+	// same time: pal_array_parallel.
 	Parallel int
-	// Elastic: the placer may change the number of members: pal_elastic. Efficiency is the share of
-	// a linear speed-up that remains with each doubling of the members: pal_elastic_efficiency.
+	// Elastic reports whether the placer may change the number of members: pal_elastic. Efficiency
+	// is the share of a linear speed-up that remains with each doubling of the members:
+	// pal_elastic_efficiency.
 	Elastic    bool
 	Efficiency float64
 	// Checkpoint is the interval between checkpoints: pal_checkpoint.
 	Checkpoint time.Duration
-	// Progress: the job reports how much of its work is done: pal_progress.
+	// Progress is true if the job reports how much of its work is done: pal_progress.
 	Progress bool
 	// Speed is the job's speed on each GPU model: pal_speed. See [Speeds].
 	Speed string
-	// User is the job's owner, as its author wrote it: pal_user.
+	// User is the job's owner, as the author names it: pal_user.
 	User string
-	// Neighbours are the classes of jobs with which the job shares GPUs: pal_neighbours. If the key
-	// is not set, Neighbours has all classes.
+	// Neighbours are the classes of jobs with which the job shares GPUs: pal_neighbours. Without
+	// the key, these are all classes.
 	Neighbours pal.Sharing
 }
 
-// FailureAction is what to replace after a member was lost. Pins to single GPUs cannot change while
-// members run, because Nomad replaces every member whose device block differs from the job's. After
-// a change of a node constraint, Nomad replaces no member. So "member" requires [ModeClass], whose
-// pins can be widened by changing only node constraints. Jobs with "member" get this mode.
+// FailureAction is what the placer replaces after a member was lost. Pins to single GPUs cannot
+// change while members run, because Nomad replaces every member whose device block differs from the
+// job's. A changed constraint on nodes does not make Nomad replace members. So "member" requires
+// [ModeClass], whose pins can be widened by changing only constraints on nodes. Jobs with "member"
+// get this mode.
 type FailureAction string
 
 // The failure actions.
 const (
 	ReplaceGang   FailureAction = "gang"
 	ReplaceMember FailureAction = "member"
-	// ReplaceNothing: a gang that fails through its own fault is not retried.
+	// ReplaceNothing: the placer does not retry a gang that failed through its own fault.
 	ReplaceNothing FailureAction = "none"
 )
 
 const (
 	hintPrefix = "pal_"
-	// UserHint is the key of the job's owner.
+	// UserHint is the key of the hint that names the job's owner.
 	UserHint = "pal_user"
 )
 
-// ParseHints reads the hints in the job's meta and in its groups' meta. Groups may repeat hints,
-// but the values must agree. Errors name the key, the value and the place.
+// ParseHints reads the hints in the meta of the job and of its groups. Several groups may set the
+// same hint, but only to the same value. An error names the key, the value and the place.
 func ParseHints(job *api.Job) (Hints, error) {
 	h := Hints{Neighbours: pal.Sharing{Beside: pal.AnyClass}}
-	seen := map[string]string{} // key → value
+	seen := map[string]string{} // values by key
 	if err := h.read(job.Meta, "the job", seen); err != nil {
 		return Hints{}, err
 	}
@@ -107,8 +109,9 @@ func ParseHints(job *api.Job) (Hints, error) {
 	return h, nil
 }
 
-// read reads the hints of one place. seen has the hints of earlier places, so that an error can
-// name both values. Keys are read in order, so that the same job always gives the same error.
+// read reads the hints of one place: the job or a group. seen contains the hints of earlier places,
+// so that an error can name both values. The keys are read in order, so that a job always gets the
+// same error.
 func (h *Hints) read(meta map[string]string, where string, seen map[string]string) error {
 	for _, k := range slices.Sorted(maps.Keys(meta)) {
 		v := meta[k]
@@ -129,8 +132,8 @@ func (h *Hints) read(meta map[string]string, where string, seen map[string]strin
 	return nil
 }
 
-// meant returns the hint that key means if key is a hint spelled with upper case or hyphens;
-// otherwise key itself.
+// meant returns the hint that the author meant by key. If key is not a hint in another spelling,
+// with upper case or hyphens, meant returns key itself.
 func meant(key string) string {
 	hint := strings.ReplaceAll(strings.ToLower(key), "-", "_")
 	if hints[hint] == nil {
@@ -139,8 +142,8 @@ func meant(key string) string {
 	return hint
 }
 
-// noHints returns an error if a task of the group has hints, because hints have no effect in a
-// task.
+// noHints returns an error if a task of the group has hints, because hints in a task have no
+// effect.
 func noHints(g *api.TaskGroup) error {
 	for _, t := range g.Tasks {
 		for _, k := range slices.Sorted(maps.Keys(t.Meta)) {
@@ -152,7 +155,7 @@ func noHints(g *api.TaskGroup) error {
 	return nil
 }
 
-// hints are all hints, with the function that reads each value.
+// hints maps each hint's key to the function that reads its value.
 var hints = map[string]func(h *Hints, value string) error{
 	"pal_class":              func(h *Hints, v string) (err error) { h.Class, err = pal.ParseAppClass(v); return },
 	"pal_app":                func(h *Hints, v string) (err error) { h.App = v; return },
@@ -175,8 +178,8 @@ var hints = map[string]func(h *Hints, value string) error{
 	"pal_elastic_efficiency": func(h *Hints, v string) (err error) { h.Efficiency, err = parseEfficiency(v); return },
 }
 
-// set reads one hint. An unknown key is an error, because otherwise nobody would notice that a
-// misspelled hint has no effect.
+// set reads one hint. It returns an error for an unknown key, because otherwise nobody would notice
+// that a misspelled hint has no effect.
 func (h *Hints) set(key, value string) error {
 	if hints[key] == nil {
 		names := slices.Sorted(maps.Keys(hints))
@@ -188,13 +191,13 @@ func (h *Hints) set(key, value string) error {
 	return hints[key](h, value)
 }
 
-// longest is the longest duration that an author can set: 100 years, in effect forever. Twice this
-// duration after a time before 2062 still fits into an int64 of nanoseconds since 1970.
+// longest is the longest duration that an author can set: 100 years, in effect forever. A time
+// before 2062, plus twice this duration, still fits into an int64 of nanoseconds since 1970.
 const longest = 100 * 365 * 24 * time.Hour
 
-// Limit returns after how long Nomad stops all of the job's allocations (max_run_duration of its
-// groups, Nomad 2.0.3 and later), at most [longest]; 0 if an allocation can run forever. Groups
-// with count 0 are ignored.
+// Limit returns the run time after which Nomad stops all of the job's allocations, but at most
+// [longest]. It is the longest max_run_duration of the groups (Nomad 2.0.3 and later). If an
+// allocation can run forever, Limit returns 0. It ignores groups with count 0.
 func Limit(job *api.Job) time.Duration {
 	var most time.Duration
 	for _, g := range job.TaskGroups {
@@ -211,12 +214,12 @@ func Limit(job *api.Job) time.Duration {
 
 var (
 	errNoSpan = errors.New("not a positive duration such as 30s, 12h, 2d or 1-12:00:00")
-	// errTooLong is the error of [ParseSpan] for a duration above [longest]; ParseSpan then also
-	// returns longest.
+	// errTooLong is the error of [ParseSpan] for a duration above [longest]. With this error,
+	// ParseSpan also returns longest.
 	errTooLong = fmt.Errorf("longer than the longest duration, %.0fh (100 years)", longest.Hours())
 )
 
-// parseSpan reads the duration of a hint. A duration that is too long counts as [longest].
+// parseSpan reads the duration in a hint. A longer duration than [longest] counts as longest.
 func parseSpan(s string) (time.Duration, error) {
 	d, err := ParseSpan(s)
 	if errors.Is(err, errTooLong) {
@@ -225,8 +228,8 @@ func parseSpan(s string) (time.Duration, error) {
 	return d, err
 }
 
-// tooLong matches durations in Go's notation. tooLong is needed because Go returns the same error
-// for a duration that overflows as for a text that is not a duration.
+// tooLong matches durations in Go's notation, however long. It is needed because Go returns the
+// same error for a duration that is too long as for a text that is not a duration.
 var tooLong = regexp.MustCompile(`^\+?(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+$`)
 
 // inDays matches a duration that begins with days, such as "2d" or "1d12h". onClock matches Slurm's
@@ -247,19 +250,19 @@ func asGo(s string) string {
 	return s
 }
 
-// inHours returns a number of days and hours in Go's notation.
+// inHours returns a number of days and hours as hours in Go's notation.
 func inHours(days, hours string) string {
 	d, errDays := strconv.ParseInt(orZero(days), 10, 32)
 	h, errHours := strconv.ParseInt(orZero(hours), 10, 32)
 	if errDays != nil || errHours != nil {
-		return "999999999h" // overflows a time.Duration
+		return "999999999h" // too long for a time.Duration
 	}
 	return strconv.FormatInt(d*24+h, 10) + "h"
 }
 
 func orZero(number string) string { return cmp.Or(number, "0") }
 
-// ParseSpan reads a duration above 0 and up to [longest].
+// ParseSpan reads a duration above 0 and of at most [longest].
 func ParseSpan(s string) (time.Duration, error) {
 	s = asGo(s)
 	d, err := time.ParseDuration(s)
@@ -284,8 +287,8 @@ func parseFailureAction(s string) (FailureAction, error) {
 	return pal.ParseName("action", s, ReplaceGang, ReplaceMember, ReplaceNothing)
 }
 
-// parseNeighbours reads with which jobs a job shares GPUs. The value lists classes, or is any or
-// none; self stands for the job's own members.
+// parseNeighbours reads the jobs with which a job shares GPUs. The value is a list of classes, or
+// any or none. self in the list stands for the job's own members.
 func parseNeighbours(s string) (with pal.Sharing, err error) {
 	none := false
 	for word := range strings.SplitSeq(s, ",") {
@@ -329,11 +332,11 @@ func parseUser(s string) (string, error) {
 	return s, nil
 }
 
-// maxAfter is the maximum number of jobs for which a job waits, because the placer checks each of
-// them in every cycle.
+// maxAfter is the maximum number of jobs in pal_after. The placer checks each of these jobs in
+// every cycle.
 const maxAfter = 32
 
-// parseJobs normalizes a list of job ids: it removes spaces and duplicates.
+// parseJobs reads a list of job ids, and removes spaces and duplicates.
 func parseJobs(s string) (string, error) {
 	var ids []string
 	for id := range strings.SplitSeq(s, ",") {
@@ -351,7 +354,7 @@ func parseJobs(s string) (string, error) {
 	return strings.Join(ids, ","), nil
 }
 
-// Jobs returns the ids of the jobs that must succeed before this one.
+// Jobs returns the ids of the jobs in After.
 func (h Hints) Jobs() []string {
 	if h.After == "" {
 		return nil
@@ -359,7 +362,7 @@ func (h Hints) Jobs() []string {
 	return strings.Split(h.After, ",")
 }
 
-// parseDeadline reads a time, or a duration since registration.
+// parseDeadline reads a time, or a duration after registration.
 func parseDeadline(s string) (at time.Time, within time.Duration, err error) {
 	if at, err = time.Parse(time.RFC3339, s); err == nil {
 		return at.UTC(), 0, nil
@@ -370,8 +373,8 @@ func parseDeadline(s string) (at time.Time, within time.Duration, err error) {
 	return time.Time{}, within, nil
 }
 
-// check returns an error if hints contradict each other or the job. Children of a template inherit
-// its hints, so pal_array_parallel is valid in them, too.
+// check returns an error if hints contradict each other or the job. Runs of a parameterized or
+// periodic job inherit its hints, so pal_array_parallel is valid in runs, too.
 func (h Hints) check(job *api.Job) error {
 	child := job.ParentID != nil && *job.ParentID != ""
 	template := job.ParameterizedJob != nil || job.Periodic != nil
@@ -388,8 +391,8 @@ func (h Hints) check(job *api.Job) error {
 	return h.checkElastic(job)
 }
 
-// DeadlineOf returns when the job should have ended, if its author registered it at submitted; ok
-// is false if it has no deadline.
+// DeadlineOf returns when the job should have ended, given when its author registered it. ok is
+// false if the job has no deadline.
 func (h Hints) DeadlineOf(submitted time.Time) (at time.Time, ok bool) {
 	switch {
 	case !h.Deadline.IsZero():

@@ -14,12 +14,12 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
-// Mark, or one of the marks below, which begin with Mark, is the first element of each list that
-// the placer writes. A mark is no id, so it selects nothing. A mark prevents no match either,
-// because set_contains_any is true if any element matches.
+// Mark is the first element of each list that the placer writes. Some lists begin with one of the
+// marks below, which extend Mark. A mark is the id of no node or GPU, so it selects nothing. A mark
+// does not prevent a match either, because set_contains_any is true if any element matches.
 const Mark = "nomad-pal"
 
-// Marks of [ModeClass] pins with a class ceiling and without one, and of the constraint on the
+// The marks of [ModeClass] pins with and without a class ceiling, and of the constraint on the
 // whole job.
 const (
 	markClass = Mark + "/class"
@@ -27,7 +27,7 @@ const (
 	markJob   = Mark + "/job"
 )
 
-// markSpread follows the mark of a group to which a spread block was added.
+// markSpread follows the mark in the list of a group to which the placer has added a spread block.
 const markSpread = Mark + "/spread"
 
 const (
@@ -36,17 +36,17 @@ const (
 	containsAny = "set_contains_any"
 )
 
-// Mode is how tightly a job is tied to the GPUs chosen for it (`pal_pin`).
+// Mode is how tightly pins tie a job to the chosen GPUs (`pal_pin`).
 type Mode string
 
 // The pin modes.
 const (
-	// ModeGPU pins to exactly the chosen GPUs; for gangs.
+	// ModeGPU pins to exactly the chosen GPUs. It is the mode of most gangs.
 	ModeGPU Mode = "gpu"
-	// ModeClass pins to nodes and to a ceiling of the variability class, so that Nomad can
-	// reschedule by itself; for services, elastic gangs and jobs with [ReplaceMember].
+	// ModeClass pins to nodes and to a highest variability class, so that Nomad itself can
+	// reschedule members. It is the mode of services, elastic gangs and jobs with [ReplaceMember].
 	ModeClass Mode = "class"
-	// ModePrefer writes affinities only and never keeps a job from running.
+	// ModePrefer writes only affinities, so it never keeps a job from running.
 	ModePrefer Mode = "prefer"
 )
 
@@ -58,34 +58,35 @@ func ParseMode(s string) (Mode, error) {
 // Pins tie a job to GPUs.
 type Pins struct {
 	Mode Mode
-	// Class and Ceiling are the application class and the highest variability class allowed (1 is
-	// the fastest; 0: any). Only for ModeClass.
+	// Class and Ceiling are the application class, and the highest variability class that the pins
+	// allow (1 is the fastest). Ceiling 0 allows any class. Only for ModeClass.
 	Class   pal.AppClass `json:",omitempty"`
 	Ceiling int          `json:",omitempty"`
 	// Groups are sorted by name.
 	Groups []GroupPins
 }
 
-// GroupPins are the pins of one task group. In Nomad all allocations of a group have the same spec,
-// so the pins are the union over the allocations. The pins are exact nevertheless, because on every
-// node the group needs as many GPUs as its pins name on that node.
+// GroupPins are the pins of one task group. In Nomad, all allocations of a group have the same
+// specification, so the pins of a group contain the nodes and GPUs of all its allocations. The pins
+// are exact nevertheless: on every node, the group needs as many GPUs as its pins name on this
+// node.
 type GroupPins struct {
 	Group string
 	Nodes []string // node ids, sorted
-	// GPUs are instance ids, sorted. With ModeClass, nil allows any GPU of the nodes; otherwise
-	// GPUs lists the allowed ones.
+	// GPUs are instance ids, sorted. With ModeClass, GPUs is nil if the pins allow all GPUs of the
+	// nodes.
 	GPUs []string `json:",omitempty"`
-	// Count is how many members an elastic gang should have; 0 for other gangs.
+	// Count is the number of members that an elastic gang should have; 0 for other gangs.
 	Count int `json:",omitempty"`
 	// Spread reports whether Nomad should spread the members evenly over the nodes.
 	Spread bool `json:",omitempty"`
 }
 
-// Racks are the racks of all nodes in a job's pins.
+// Racks are the racks that contain the nodes in a job's pins.
 type Racks struct {
-	Meta string // the node meta key that names a node's rack
-	// Names are sorted. Names is empty if the rack of a node is unknown, or if the racks hold many
-	// of the cluster's GPU nodes.
+	Meta string // the key of node meta that names a node's rack
+	// Names are sorted. Names is empty if the rack of a node is unknown, or if the racks contain
+	// many of the cluster's GPU nodes.
 	Names []string
 }
 
@@ -113,9 +114,8 @@ func (p Pins) Of(group string) (GroupPins, bool) {
 	return GroupPins{}, false
 }
 
-// Union returns pins that allow everything that p or o allows; both must be of the same job. Union
-// works only for [ModeClass], and only if both p and o name GPUs or neither does, because pins
-// without a list of GPUs allow any GPU.
+// Union returns pins that allow everything that p or o allows. Both must be [ModeClass] pins of the
+// same job. Both must name GPUs, or neither, because pins without a list of GPUs allow any GPU.
 func (p Pins) Union(o Pins) Pins {
 	if p.Ceiling == 0 || o.Ceiling == 0 { // any class
 		p.Class, p.Ceiling = "", 0
@@ -133,7 +133,7 @@ func (p Pins) Union(o Pins) Pins {
 	return p
 }
 
-// union returns all elements, sorted; nil if a and b are nil.
+// union returns the elements of a and b, sorted; nil if a and b are nil.
 func union(a, b []string) []string {
 	if a == nil && b == nil {
 		return nil
@@ -144,19 +144,19 @@ func union(a, b []string) []string {
 }
 
 // Pin returns the author's form of the job with exactly these pins, without the gate. Every group
-// with pins must be in the job, and every group of the job that requests GPUs and has a count above
-// 0 must have pins.
+// in p must exist in the job. Every group of the job that requests GPUs and has a count above 0
+// must have pins.
 //
-// If all groups have pins to nodes, the job also gets a constraint: to the racks of these nodes, or
-// to the nodes if no racks are given. This constraint excludes no further nodes, but Nomad checks
-// the job's constraints first, and so skips thousands of other nodes several times as fast. Nomad
-// caches its result for racks by computed node class, and reuses it for the next member. Nomad does
-// not cache results for single nodes.
+// If all groups have pins to nodes, the job also gets a constraint to the racks of these nodes or,
+// if no racks are given, to the nodes. This constraint excludes no further nodes. But Nomad checks
+// the constraints of the job first, and so skips thousands of other nodes several times as fast.
+// For racks, Nomad caches the result by computed node class, and reuses the result for the next
+// member. For single nodes, Nomad does not cache results.
 //
-// The job's constraint cannot replace those of the groups. With the job's constraint alone, Nomad
-// would judge the devices of all nodes of a computed class by the first node it checks, and reject
-// the right node because another one lacks the pinned GPUs. A group constraint on ${node.unique.id}
-// prevents this mistake (seen on 1.11.3).
+// The constraint on the job cannot replace the constraints of the groups. With the constraint on
+// the job alone, Nomad would judge the devices of all nodes of a computed class by the first node
+// that it checks. Nomad would then reject the right node, because another node lacks the pinned
+// GPUs. A group constraint on ${node.unique.id} prevents this mistake (seen on 1.11.3).
 func Pin(job *api.Job, p Pins, in Racks) (*api.Job, error) {
 	out := Author(job)
 	seen := 0
@@ -171,7 +171,7 @@ func Pin(job *api.Job, p Pins, in Racks) (*api.Job, error) {
 				g.Count = &gp.Count
 			}
 		case !ok && g.Count != nil && *g.Count == 0:
-			// There is nothing to place.
+			// nothing to place
 		case ok != asks && err == nil:
 			err = fmt.Errorf("pinning job %q: group %q asks for GPUs: %v, has pins: %v", *job.ID, *g.Name, asks, ok)
 		}
@@ -193,11 +193,11 @@ func Pin(job *api.Job, p Pins, in Racks) (*api.Job, error) {
 }
 
 // PinAlone is [Pin] for the members on one node, as if the job had no other members. members maps
-// groups to the number of their members on this node. PinAlone is for dry runs.
+// each group to the number of its members on this node. Dry runs use PinAlone.
 func PinAlone(job *api.Job, p Pins, node string, members map[string]int) (*api.Job, error) {
 	alone := *job
 	alone.TaskGroups = mapGroups(job.TaskGroups, func(g *api.TaskGroup) {
-		g.Count, g.Scaling = new(members[*g.Name]), nil // a scaling block can require more members
+		g.Count, g.Scaling = new(members[*g.Name]), nil // a scaling block could require more members
 	})
 	there := p
 	there.Groups = nil
@@ -209,8 +209,7 @@ func PinAlone(job *api.Job, p Pins, node string, members map[string]int) (*api.J
 	return Pin(&alone, there, Racks{})
 }
 
-// pinGroup writes the pins of one group. The mark records the mode, so that [Pinned] can read the
-// pins back.
+// pinGroup writes the pins of one group. The mark shows the mode to [Pinned], which reads the pins.
 func pinGroup(g *api.TaskGroup, p Pins, gp GroupPins) {
 	mark := Mark
 	if p.Mode == ModeClass {
@@ -239,8 +238,8 @@ func pinGroup(g *api.TaskGroup, p Pins, gp GroupPins) {
 				own = append(own, constraint(idsTarget, markedList(mark, gp.GPUs)))
 			}
 			if p.Ceiling != 0 {
-				// Written in reverse order, so that it differs from the constraint that authors
-				// copy from the docs.
+				// The sides are swapped, so that our constraint differs from the constraint that
+				// authors copy from the docs.
 				own = append(own, constraint(classTarget(p.Class, p.Ceiling), idsTarget))
 			}
 			d.Constraints = own
@@ -250,43 +249,41 @@ func pinGroup(g *api.TaskGroup, p Pins, gp GroupPins) {
 	})
 }
 
-// classTarget returns the attribute that lists the GPUs of a node whose variability class is at
-// most the ceiling. A GPU matches if its id is in that list.
+// classTarget returns the attribute that lists those GPUs of a node whose variability class is at
+// most the ceiling. A GPU matches if its id is in the list.
 func classTarget(c pal.AppClass, ceiling int) string {
 	return "${device.attr." + attr.List(c, ceiling) + "}"
 }
 
-// markedList returns the right side of our constraints and affinities: the mark, then the values.
+// markedList returns the right side of our constraints and affinities: the mark, and then the ids.
 func markedList(mark string, ids []string) string {
 	return mark + "," + strings.Join(ids, ",")
 }
 
-// constraint returns a constraint for nodes, or devices, that have any of the values.
+// constraint returns a constraint that requires any of the values in r.
 func constraint(l, r string) *api.Constraint {
 	return &api.Constraint{LTarget: l, RTarget: r, Operand: containsAny}
 }
 
-// affinity returns an affinity for nodes, or devices, that have any of the values, with Nomad's
-// highest weight.
+// affinity returns an affinity for any of the values in r, with Nomad's highest weight.
 func affinity(l, r string) *api.Affinity {
 	return &api.Affinity{LTarget: l, RTarget: r, Operand: containsAny, Weight: new(int8(100))}
 }
 
-// overNodes returns a spread block that distributes members evenly over nodes, with Nomad's highest
+// overNodes returns a spread block that spreads members evenly over nodes, with Nomad's highest
 // weight. Without this block, Nomad's scheduler also tends to separate the members of a group, but
-// puts them on one node if they fill it well.
+// puts several members on a node that they fill well.
 func overNodes() *api.Spread {
 	return &api.Spread{Attribute: nodeTarget, Weight: new(int8(100))}
 }
 
-// isOverNodes reports whether a spread block is [overNodes].
+// isOverNodes reports whether a spread block equals the block of [overNodes].
 func isOverNodes(s *api.Spread) bool {
 	return s.Attribute == nodeTarget && s.Weight != nil && *s.Weight == 100 && len(s.SpreadTarget) == 0
 }
 
-// eachDevice calls f with a copy of each GPU request of the group, and replaces the request by the
-// copy. eachDevice also copies the tasks and resources around the request, because the caller's job
-// may share them.
+// eachDevice replaces each GPU request of the group with a copy, and calls f with the copy. It also
+// copies the tasks and resources that contain the request, because other jobs may share them.
 func eachDevice(g *api.TaskGroup, f func(*api.RequestedDevice)) {
 	tasks := slices.Clone(g.Tasks)
 	for i, t := range tasks {
@@ -319,13 +316,13 @@ func GPURequests(t *api.Task) []*api.RequestedDevice {
 	return slices.DeleteFunc(slices.Clone(t.Resources.Devices), func(d *api.RequestedDevice) bool { return !IsGPU(d.Name) })
 }
 
-// atMost is the value to which larger numbers of the author are reduced. Above the maximum that a
+// atMost is the value to which larger numbers of an author are reduced. Above the maximum that a
 // gang can request, the exact number does not matter. Nomad accepts counts up to 2^64-1 (seen on
-// 1.11.3), and their sums would overflow.
+// 1.11.3), whose sums would overflow.
 const atMost = pal.MaxGPUs + 1
 
-// GPUs returns the number of GPUs of a device request; 1 if it has no count, as in Nomad. Numbers
-// above [pal.MaxGPUs] are capped, but stay above [pal.MaxGPUs].
+// GPUs returns the number of GPUs of a device request. A request without a count is for one GPU, as
+// in Nomad. A number above [pal.MaxGPUs] becomes MaxGPUs + 1.
 func GPUs(d *api.RequestedDevice) int {
 	if d.Count == nil {
 		return 1
@@ -333,7 +330,8 @@ func GPUs(d *api.RequestedDevice) int {
 	return int(min(*d.Count, atMost))
 }
 
-// Members returns the number of allocations that the group requests, capped like [GPUs].
+// Members returns the number of allocations that the group requests, with the same maximum as
+// [GPUs].
 func Members(g *api.TaskGroup) int {
 	if g.Count == nil {
 		return 1
@@ -341,7 +339,8 @@ func Members(g *api.TaskGroup) int {
 	return max(0, min(*g.Count, atMost))
 }
 
-// GPUsPerMember returns the number of GPUs of one allocation of the group, capped like [GPUs].
+// GPUsPerMember returns the number of GPUs of one allocation of the group, with the same maximum as
+// [GPUs].
 func GPUsPerMember(g *api.TaskGroup) int {
 	n := 0
 	for _, t := range g.Tasks {
@@ -361,8 +360,8 @@ func AllGPUs(job *api.Job) int {
 	return n
 }
 
-// IsGPU reports whether a device request is for GPUs that the placer manages: "gpu", "nvidia/gpu"
-// or "nvidia/gpu/<model>", or the same with "gpu.shared" for parts of GPUs.
+// IsGPU reports whether a device request is for GPUs that the placer manages. Such requests are
+// "gpu", "nvidia/gpu" and "nvidia/gpu/<model>", and the same with "gpu.shared" for parts of GPUs.
 func IsGPU(request string) bool {
 	return isOf(request, attr.Type) || IsPart(request)
 }
@@ -378,8 +377,8 @@ func isOf(request, kind string) bool {
 // NamesModel reports whether a device request names a model.
 func NamesModel(request string) bool { return strings.Count(request, "/") >= 2 }
 
-// OtherDevices returns the names of the devices that the job requests and that are not GPUs of the
-// placer, each once.
+// OtherDevices returns the names of the devices that the job requests and the placer does not
+// manage, each once.
 func OtherDevices(job *api.Job) (names []string) {
 	for _, g := range job.TaskGroups {
 		for _, t := range g.Tasks {
@@ -396,7 +395,7 @@ func OtherDevices(job *api.Job) (names []string) {
 	return names
 }
 
-// AsksParts reports whether some task of the groups asks for parts of GPUs.
+// AsksParts reports whether a task of the groups requests parts of GPUs.
 func AsksParts(groups ...*api.TaskGroup) bool {
 	return slices.ContainsFunc(groups, func(g *api.TaskGroup) bool {
 		return slices.ContainsFunc(g.Tasks, func(t *api.Task) bool {
@@ -405,7 +404,7 @@ func AsksParts(groups ...*api.TaskGroup) bool {
 	})
 }
 
-// AsksGPUs reports whether any task of the job asks for GPUs.
+// AsksGPUs reports whether a task of the job requests GPUs.
 func AsksGPUs(job *api.Job) bool {
 	return slices.ContainsFunc(job.TaskGroups, func(g *api.TaskGroup) bool {
 		return slices.ContainsFunc(g.Tasks, asksGPU)

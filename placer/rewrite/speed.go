@@ -12,7 +12,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// parseSpeeds normalizes an author's speeds on GPU models: "NVIDIA A100-SXM4-80GB=1, Tesla T4=0.2".
+// parseSpeeds normalizes an author's speeds on GPU models, such as "NVIDIA A100-SXM4-80GB=1, Tesla
+// T4=0.2".
 func parseSpeeds(s string) (string, error) {
 	said, err := pal.ParseSpeeds(s)
 	if err != nil {
@@ -25,11 +26,12 @@ func parseSpeeds(s string) (string, error) {
 	return strings.Join(all, ","), nil
 }
 
-// Speeds returns the speeds of a hint (see [Hints.Speed]) by GPU model; nil for an empty hint.
+// Speeds returns the speeds in a hint (see [Hints.Speed]), by GPU model. For an empty hint it
+// returns nil.
 func Speeds(hint string) map[string]float64 {
 	if hint == "" {
 		return nil
 	}
-	said, _ := pal.ParseSpeeds(hint) // valid: parseSpeeds wrote it
+	said, _ := pal.ParseSpeeds(hint) // parseSpeeds wrote the hint, so it is valid
 	return said
 }

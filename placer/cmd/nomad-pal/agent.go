@@ -38,14 +38,16 @@ Agent Options:
 	"Make the running agent reload its configuration:", "systemctl reload nomad-pal",
 ))
 
-// agentKeys maps general options to the keys that the agent's configuration has for them.
+// agentKeys maps general options that the agent does not accept to the configuration keys of the
+// same settings.
 var agentKeys = map[string]string{
 	"address": "address", "region": "region", "token": "token_file", "ca-cert": "ca_cert", "ca-path": "ca_path",
 	"client-cert": "client_cert", "client-key": "client_key", "tls-server-name": "tls_server_name",
 	"tls-skip-verify": "skip_verify", "pal-namespace": "namespace",
 }
 
-// configOf loads the configuration files, and returns them with the placer's configuration.
+// configOf loads the configuration files. It returns their content, and the placer's part of the
+// configuration.
 func configOf(files paths) (file agent.File, cfg model.Config, err error) {
 	if file, err = agent.Load(files); err == nil {
 		cfg, err = file.PlacerConfig()
@@ -53,8 +55,8 @@ func configOf(files paths) (file agent.File, cfg model.Config, err error) {
 	return file, cfg, err
 }
 
-// foreignToAgent refuses options that only other commands have. The agent takes its connection to
-// Nomad from its configuration, also after a reload.
+// foreignToAgent returns an error for options that only other commands accept. The agent must find
+// its connection to Nomad in its configuration, so that a reload can change the connection.
 func foreignToAgent(b *base) error {
 	for _, name := range slices.Sorted(maps.Keys(b.flagsGiven)) {
 		if key, ok := agentKeys[name]; ok {
@@ -67,7 +69,7 @@ func foreignToAgent(b *base) error {
 	return nil
 }
 
-// paths is a flag that may be given several times.
+// paths collects the values of a flag that may be given several times.
 type paths []string
 
 func (p *paths) String() string     { return strings.Join(*p, ",") }
@@ -95,7 +97,7 @@ func runAgent(b *base, args []string) int {
 		return b.fail(fmt.Errorf("log level %q is unknown (one of trace, debug, info, warn, error)", *level))
 	}
 	if *check {
-		if _, err := file.Nomad.Connect(); err != nil { // reads token and certificates, sends no request
+		if _, err := file.Nomad.Connect(); err != nil { // reads the token and certificates, but sends no request
 			return b.fail(err)
 		}
 		b.printf("The configuration is valid.\n")

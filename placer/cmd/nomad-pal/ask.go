@@ -32,31 +32,33 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-// The commands are clients of the agent. The agent sees all of Nomad and shows each token what it
-// may see. Commands find the agent by NOMAD_PAL_ADDR, or by the address that the agent publishes in
-// Nomad. Commands that work without an agent read Nomad directly: see plain.go.
+// The commands are clients of the agent. The agent reads all of Nomad, and shows each token only
+// what the token may see. NOMAD_PAL_ADDR names the agent; without it, commands use the address that
+// the agent publishes in Nomad. Commands that work without an agent read Nomad directly: see
+// plain.go.
 
 const (
-	// askTimeout bounds one answer. On a large cluster the agent needs seconds.
+	// askTimeout is the time limit for one answer. The agent of a large cluster needs seconds.
 	askTimeout = 2 * time.Minute
-	// reachTimeout bounds the first answer, which is cheap for the agent.
+	// reachTimeout is the time limit for the first answer, which costs the agent little.
 	reachTimeout = 10 * time.Second
 )
 
-// answers asks an agent, and asks Nomad for what the agent does not answer.
+// answers gets answers from an agent. Data that the agent does not serve come from Nomad.
 type answers struct {
 	b     *base
 	nomad *nomad.Client
 	agent *api.Client
-	// address is the agent's address; told is where it came from.
+	// address is the agent's address. told is where the command found the address.
 	address, told string
-	// note says what is missing from the answers; "" if nothing is.
+	// note describes what is missing from the answers, or is "" if nothing is missing.
 	note     string
 	activity heartbeat.Activity
 }
 
-// noAgent is the error that no agent answers or, if refused is set, that the agent cannot serve the
-// request. looked is where the command looked for an agent, next is what to do.
+// noAgent is the error for a missing agent or, if refused is set, for an agent that cannot serve
+// the request. looked describes where the command looked for an agent. next is what the user can
+// do.
 type noAgent struct {
 	looked, next string
 	cause        error
@@ -74,7 +76,7 @@ func (e noAgent) Unwrap() error { return e.cause }
 // lacksAgent reports whether err means that no agent answers.
 func lacksAgent(err error) bool { _, lacks := errors.AsType[noAgent](err); return lacks }
 
-// ask finds the agent and asks whether a placer is active.
+// ask finds the agent, connects to it, and asks whether a placer is active.
 func (b *base) ask() (*answers, error) {
 	client, err := b.client()
 	if err != nil {
@@ -94,7 +96,7 @@ func (b *base) ask() (*answers, error) {
 	return a, a.connect()
 }
 
-// findPublished reads the address that the active agent publishes in Nomad.
+// findPublished reads the address that the active agent has published in Nomad.
 func (a *answers) findPublished(now time.Time) error {
 	is, err := heartbeat.ReadActivity(a.b.ctx, a.nomad, now)
 	if err != nil {
@@ -104,7 +106,7 @@ func (a *answers) findPublished(now time.Time) error {
 		return noAgent{looked: "NOMAD_PAL_ADDR is not set, and " + fmt.Sprintf(looked, args...), next: next}
 	}
 	const start, set = "start one (nomad-pal agent), or set NOMAD_PAL_ADDR", "set NOMAD_PAL_ADDR"
-	host, _ := os.Hostname() // without a host name, no agent counts as local
+	host, _ := os.Hostname() // if the host name is unknown, no agent counts as local
 	a.told = fmt.Sprintf("published in Nomad %s by agent %s", query.Ago(is.Beaten, now), is.Agent)
 	switch a.address = is.Address; {
 	case is.Agent == "" && is.Unknown != "" && a.b.config().SecretID == "":
@@ -115,7 +117,7 @@ func (a *answers) findPublished(now time.Time) error {
 		}
 		return missing(set, "the address that an agent publishes in Nomad cannot be read: %s", is.Unknown)
 	case is.Agent == "":
-		if _, err := a.nomad.API().Status().Leader(); err != nil { // it is not Nomad, or Nomad is in trouble
+		if _, err := a.nomad.API().Status().Leader(); err != nil { // the server is not Nomad, or Nomad is in trouble
 			return err
 		}
 		return missing(start, "no agent has published its address in Nomad")
@@ -130,7 +132,7 @@ func (a *answers) findPublished(now time.Time) error {
 	return nil
 }
 
-// connect checks that the address is an agent's before it sends any token.
+// connect checks that an agent answers at the address. It sends no token before this check.
 func (a *answers) connect() error {
 	fails := func(next string, err error) error {
 		return noAgent{looked: fmt.Sprintf("%s (%s): %s", a.address, a.told, oneLine(err.Error())), next: next, cause: err}
@@ -163,7 +165,7 @@ func (a *answers) connect() error {
 	return nil
 }
 
-// hear asks whether a placer is active.
+// hear asks the agent whether a placer is active, and records the answer in a.activity.
 func (a *answers) hear(within time.Duration) error {
 	is := heartbeat.Activity{}
 	if err := a.within(within, "/v1/agent", nil, &is); err != nil {
@@ -174,7 +176,8 @@ func (a *answers) hear(within time.Duration) error {
 }
 
 // noNamespace returns an error if Nomad does not have the namespace, or hides it from the token. It
-// returns nil if Nomad has it or does not say. Commands call it when they have nothing else to show.
+// returns nil if Nomad has it, or if the namespaces cannot be listed. Commands call noNamespace
+// when they have nothing else to show.
 func (b *base) noNamespace(client *nomad.Client, namespace string) error {
 	all, _, err := client.API().Namespaces().List((&api.QueryOptions{}).WithContext(b.ctx))
 	names := each(all, func(n *api.Namespace) string { return n.Name })
@@ -183,7 +186,7 @@ func (b *base) noNamespace(client *nomad.Client, namespace string) error {
 	}
 	slices.Sort(names)
 	none := fmt.Sprintf("no namespace %q", namespace)
-	if b.seesPart(client) { // Nomad lists only namespaces in which the token has rights
+	if b.seesPart(client) { // Nomad lists only the namespaces in which the token has rights
 		none += " that your token can see"
 	}
 	if near := nearest.Name(namespace, names); near != "" {
@@ -195,8 +198,8 @@ func (b *base) noNamespace(client *nomad.Client, namespace string) error {
 	return fmt.Errorf("%s: there are %s", none, firstOf(names))
 }
 
-// askAgain prepares a command that asks repeatedly for its next round. It asks again whether a
-// placer is active. a is nil before the first round.
+// askAgain asks again whether a placer is active, for a command that repeats its requests. Before
+// the first request, a is nil, and askAgain finds the agent.
 func (b *base) askAgain(a *answers) (*answers, error) {
 	if a == nil {
 		return b.ask()
@@ -204,7 +207,7 @@ func (b *base) askAgain(a *answers) (*answers, error) {
 	return a, a.hear(askTimeout)
 }
 
-// get sends the agent a request with these parameters.
+// get sends a request to the agent, with the parameters in q, and decodes the answer into out.
 func (a *answers) get(path string, q url.Values, out any) error {
 	return a.within(askTimeout, path, q, out)
 }
@@ -216,10 +219,10 @@ func (a *answers) within(d time.Duration, path string, q url.Values, out any) er
 	return a.plain(err)
 }
 
-// notServed is the answer of Go's servers to an unknown path.
+// notServed is the body that Go's HTTP server returns for an unknown path.
 const notServed = "404 page not found"
 
-// plain turns an agent's refusal into a sentence.
+// plain turns the error of a request that an agent refused into an error with a plain sentence.
 func (a *answers) plain(err error) error {
 	unexpected, ok := errors.AsType[api.UnexpectedResponseError](err)
 	if !ok || !unexpected.HasBody() {
@@ -234,7 +237,7 @@ func (a *answers) plain(err error) error {
 		return refusal{body, nomad.ErrNoJob}
 	case code == http.StatusNotFound:
 		return err
-	case code == http.StatusServiceUnavailable && strings.HasPrefix(body, "the history "): // the rest of the agent works
+	case code == http.StatusServiceUnavailable && strings.HasPrefix(body, "the history "): // only the history is unavailable; the agent serves other requests
 		return refusal{fmt.Sprintf("the agent at %s answers: %s", a.address, body), err}
 	case code == http.StatusServiceUnavailable:
 		return noAgent{looked: fmt.Sprintf("%s (%s): %s", a.address, a.told, body), next: "nomad-pal doctor explains more", cause: err, refused: true}
@@ -243,7 +246,7 @@ func (a *answers) plain(err error) error {
 	}
 }
 
-// refusal is an agent's refusal in its own words.
+// refusal is the error for a request that an agent refused, in the agent's words.
 type refusal struct {
 	text  string
 	cause error
@@ -257,16 +260,16 @@ func (a *answers) Jobs() (jobs []model.JobStatus, err error) {
 	return jobs, a.get("/v1/queue", nil, &jobs)
 }
 
-// Tenants returns what tenants hold and have used.
+// Tenants returns what each tenant holds and has used.
 func (a *answers) Tenants() (tenants []queue.TenantUse, err error) {
 	return tenants, a.get("/v1/tenants", nil, &tenants)
 }
 
-// GPUs returns all GPUs.
 func (a *answers) GPUs() (gpus []query.GPU, err error) { return a.SomeGPUs(query.GPUFilter{}, false) }
 
-// SomeGPUs returns the GPUs that the filter's Nodes and Job select; it ignores the filter's other
-// conditions. With live it adds their current load.
+// SomeGPUs returns the GPUs of f.Nodes that f.Job holds. An empty f.Nodes or f.Job selects all.
+// SomeGPUs ignores the other conditions of the filter. With live, it adds the current load of the
+// GPUs.
 func (a *answers) SomeGPUs(f query.GPUFilter, live bool) (gpus []query.GPU, err error) {
 	q := url.Values{"node": f.Nodes}
 	if f.Job != "" {
@@ -278,17 +281,17 @@ func (a *answers) SomeGPUs(f query.GPUFilter, live bool) (gpus []query.GPU, err 
 	return gpus, a.get("/v1/gpus", q, &gpus)
 }
 
-// Models returns how fast the GPU models are.
+// Models returns the measured speeds of the GPU models.
 func (a *answers) Models() (speeds []ledger.ModelSpeed, err error) {
 	return speeds, a.get("/v1/models", nil, &speeds)
 }
 
-// Moves returns the moves that would now gain more than they cost.
+// Moves returns the moves of gangs that would now gain more than they cost.
 func (a *answers) Moves() (moves []query.Move, err error) {
 	return moves, a.get("/v1/moves", nil, &moves)
 }
 
-// Profile returns the version of the profile in force, 0 for none.
+// Profile returns the version of the profile in force, or 0 if there is none.
 func (a *answers) Profile() (int, error) {
 	p, err := store.In(a.nomad).Profile().ReadOrRefused(a.b.ctx)
 	if p == nil {
@@ -297,25 +300,25 @@ func (a *answers) Profile() (int, error) {
 	return p.Version, err
 }
 
-// Warnings returns the active agent's warnings, which only operators see.
+// Warnings returns the active agent's warnings. If the token is not an operator's, it returns none.
 func (a *answers) Warnings() []string {
 	h, err := a.health(url.Values{"active": {"true"}})
 	if err != nil {
-		return nil // the activity already reports the agent's trouble
+		return nil // the activity already reports that the agent is in trouble
 	}
 	return h.Warnings
 }
 
-// health reads the health of the agent that was asked or, with active=true in q, of the active one.
+// health returns the health of the agent that was asked. With active=true in q, it returns the
+// health of the active agent.
 func (a *answers) health(q url.Values) (h agent.Health, err error) {
 	err = a.get("/v1/health", q, &h)
 	if unexpected, ok := errors.AsType[api.UnexpectedResponseError](err); ok && unexpected.StatusCode() == http.StatusServiceUnavailable {
-		err = json.Unmarshal([]byte(unexpected.Body()), &h) // the body names the trouble
+		err = json.Unmarshal([]byte(unexpected.Body()), &h) // an agent in trouble also describes its health in the body
 	}
 	return h, err
 }
 
-// Explain explains the state of a job.
 func (a *answers) Explain(k cluster.JobKey) (*query.Explanation, error) {
 	e := &query.Explanation{}
 	return e, a.get("/v1/job/"+url.PathEscape(k.ID)+"/explain", url.Values{"namespace": {k.Namespace}}, e)
@@ -339,8 +342,8 @@ Exit code 3: no agent answers, or no placer is active. Without an active placer
 no job with a gate starts, but the answer is still printed.
 `
 
-// close prints to standard error what is missing from the answers. It returns the exit code: code,
-// or 3 if code is 0 and no placer is active.
+// close prints to standard error what is missing from the answers, and whether no placer is active.
+// It returns the exit code: exitNoPlacer if no placer is active and code is 0, otherwise code.
 func (a *answers) close(code int) int {
 	a.printNote()
 	if a.activity.Unknown != "" {
@@ -368,8 +371,8 @@ func (b *base) seesPart(client *nomad.Client) bool {
 	return !aclDisabled(self, err) && (err != nil || self.Type != "management")
 }
 
-// aclDisabled reports whether Nomad answered that ACLs are off: by an error, or, in Nomad 1.11.3,
-// by a token whose accessor is "acls-disabled".
+// aclDisabled reports whether Nomad's answer means that ACLs are off. Nomad answers with an error
+// or, in version 1.11.3, with a token whose accessor is "acls-disabled".
 func aclDisabled(self *api.ACLToken, err error) bool {
 	if unexpected, ok := errors.AsType[api.UnexpectedResponseError](err); ok {
 		return strings.Contains(unexpected.Body(), "ACL support disabled")

@@ -33,13 +33,13 @@ type streams struct {
 	terminal bool
 }
 
-// base holds what all commands share: Nomad's own flags and the output formats.
+// base holds what all commands share: the general options, and the options for output.
 type base struct {
-	command string // its name
+	command string // the command's name
 	ctx     context.Context
 	io      streams
 
-	connect                        api.Config // from options only
+	connect                        api.Config // only what options set
 	tls                            api.TLSConfig
 	namespace, storage, palAddress string
 	noColor, forceColor, json      bool
@@ -48,11 +48,11 @@ type base struct {
 	// verbose reports whether to print ids in full.
 	verbose  bool
 	template string
-	// jobspec is the file that is explained, "" for a job in Nomad.
+	// jobspec is the file that the command explains, or "" if it explains a job in Nomad.
 	jobspec    string
 	flagsGiven map[string]bool
-	// prints lists the output options that the command has: -json, -t. If it is nil, the command
-	// has both.
+	// prints lists the output options that the command accepts: "json", "t" or neither. nil means
+	// both.
 	prints []string
 }
 
@@ -89,8 +89,8 @@ Output Options:
                            field that the JSON leaves out is empty.
 `
 
-// flags returns a flag set with the general options and the output options. parse refuses output
-// options that the command does not have: see [base.only].
+// flags returns a flag set with the general options and the output options. For an output option
+// that the command does not accept (see [base.only]), parse prints an error.
 func (b *base) flags(name string) *flag.FlagSet {
 	b.command = name
 	fs := flag.NewFlagSet(name, flag.ContinueOnError)
@@ -114,7 +114,7 @@ func (b *base) flags(name string) *flag.FlagSet {
 	return fs
 }
 
-// only says which output options the command has: "json", "t" or none.
+// only restricts the command to some of the output options "json" and "t", or to none of them.
 func (b *base) only(fs *flag.FlagSet, prints ...string) *flag.FlagSet {
 	b.prints = append([]string{}, prints...)
 	return fs
@@ -125,8 +125,9 @@ const (
 	anyWords = -2
 )
 
-// parse parses the arguments. ok is false if it has already printed an error. want is the number of
-// arguments beside flags, or anyArgs; with anyWords, arguments may look like options.
+// parse parses the arguments. If an argument is wrong, parse prints an error, and ok is false. want
+// is the number of arguments apart from options, or anyArgs, or anyWords. With anyWords, arguments
+// can also start with "-".
 func (b *base) parse(fs *flag.FlagSet, args []string, want int) (rest []string, ok bool) {
 	refuse := func(format string, args ...any) ([]string, bool) {
 		b.fail(fmt.Errorf(format, args...))
@@ -156,7 +157,7 @@ func (b *base) parse(fs *flag.FlagSet, args []string, want int) (rest []string, 
 	return fs.Args(), true
 }
 
-// meantFlag suggests the known option that is nearest to an unknown one.
+// meantFlag suggests the option whose name is most similar to an unknown option.
 func meantFlag(fs *flag.FlagSet, err error) string {
 	_, name, unknown := strings.Cut(err.Error(), "not defined: -")
 	if !unknown {
@@ -170,11 +171,12 @@ func meantFlag(fs *flag.FlagSet, err error) string {
 	return ""
 }
 
-// given reports whether the flag was given.
+// given reports whether the command line contains the option.
 func (b *base) given(name string) bool { return b.flagsGiven[name] }
 
-// fail prints an error and returns its exit code. If Nomad refused because it does not know the
-// token, fail says that instead, because no capability is missing then.
+// fail prints an error and returns the exit code for it. If Nomad refused a request because it does
+// not know the token, fail prints this reason. The text of err would wrongly name a missing
+// capability.
 func (b *base) fail(err error) int {
 	if nomad.Refused(err) {
 		if unknown := b.tokenUnknown(); unknown != "" {
@@ -222,7 +224,8 @@ func (b *base) nodeAPI() (*api.Client, error) {
 	return client, nil
 }
 
-// raw and rawErr are writers for what tasks write. They escape nothing, unlike all other output.
+// raw and rawErr return writers for the output of tasks. Unlike all other writers, they escape
+// nothing.
 func (b *base) raw() io.Writer    { return unquoted(b.io.out) }
 func (b *base) rawErr() io.Writer { return unquoted(b.io.err) }
 
@@ -233,17 +236,18 @@ func unquoted(w io.Writer) io.Writer {
 	return w
 }
 
-// usualNamespace is the namespace of a command whose options name none.
+// usualNamespace returns the namespace of a command without -namespace.
 func usualNamespace() string { return cmp.Or(api.DefaultConfig().Namespace, api.DefaultNamespace) }
 
-// config returns how to connect: from the options, then from Nomad's environment variables.
+// config returns how to connect to Nomad. Options take precedence over Nomad's environment
+// variables.
 func (b *base) config() *api.Config {
 	b.connect.TLSConfig = &b.tls
 	return nomad.Config(b.connect)
 }
 
-// structured prints v as JSON or through the template if an option says so. done reports whether it
-// did.
+// structured prints v as JSON with -json, or through the template with -t. done reports whether one
+// of these options was given.
 func (b *base) structured(v any) (done bool, code int) {
 	whole := reflect.New(reflect.TypeOf(v)).Elem()
 	whole.Set(reflect.ValueOf(v))
@@ -271,7 +275,7 @@ func (b *base) structured(v any) (done bool, code int) {
 	return false, 0
 }
 
-// show prints v as JSON or through the template if an option says so; otherwise it calls print. It
+// show prints v as JSON with -json, or through the template with -t; otherwise it calls print. It
 // returns the exit code.
 func (b *base) show(v any, print func()) int {
 	done, code := b.structured(v)
@@ -281,7 +285,8 @@ func (b *base) show(v any, print func()) int {
 	return code
 }
 
-// printf prints a message. Foreign text in it stays on one line.
+// printf prints a message. It escapes line ends in arguments that are strings, because these
+// strings may come from other people.
 func (b *base) printf(format string, args ...any) {
 	for i, a := range args {
 		if text, ok := a.(string); ok {
@@ -291,7 +296,8 @@ func (b *base) printf(format string, args ...any) {
 	fmt.Fprintf(b.io.out, format, args...)
 }
 
-// printEach prints a line for each thing done, or none, if it is not empty, if nothing was done.
+// printEach prints a line for each of things: the text done, and then the thing. If things is
+// empty, it prints the text none, unless none is "".
 func (b *base) printEach(things []string, done, none string) {
 	if len(things) == 0 && none != "" {
 		b.printf("%s\n", none)
@@ -301,7 +307,7 @@ func (b *base) printEach(things []string, done, none string) {
 	}
 }
 
-// readFile reads a file, standard input for "-".
+// readFile reads a file, or standard input if path is "-".
 func (b *base) readFile(path string) ([]byte, error) {
 	if path == "-" {
 		return io.ReadAll(b.io.in)

@@ -70,8 +70,8 @@ func runCancel(b *base, args []string) int {
 	return b.show(stopped, func() { b.printEach(stopped, "Stopped", fmt.Sprintf("Nothing to stop in namespace %q.", b.namespace)) })
 }
 
-// running returns the named jobs and their children, without those that have ended. An unknown name
-// is an error before any job is stopped.
+// running returns the named jobs and their runs, without the jobs that have ended. For an unknown
+// name it returns an error, so that the command stops no job.
 func running(b *base, client *nomad.Client, ids []string) (all []string, err error) {
 	gaveUp := sync.OnceValue(func() []string { return givenUp(b) })
 	for _, id := range ids {
@@ -96,8 +96,8 @@ func running(b *base, client *nomad.Client, ids []string) (all []string, err err
 	return all, nil
 }
 
-// givenUp returns the failed jobs of the namespace, as far as an agent reports them. In Nomad they
-// are dead, like completed jobs, but they stay in lists until they are stopped.
+// givenUp returns the namespace's jobs in the state failed, or none if no agent answers. In Nomad,
+// these jobs are dead, like completed jobs, but commands list them until somebody stops them.
 func givenUp(b *base) (ids []string) {
 	a, err := b.ask()
 	if err != nil {
@@ -112,8 +112,8 @@ func givenUp(b *base) (ids []string) {
 	return ids
 }
 
-// withRuns returns a job and its runs that have not ended or have failed. The job comes first, so
-// that it starts no more runs.
+// withRuns returns a job and its runs. withRuns leaves out jobs and runs that have ended, unless
+// they have failed. The job comes first in the list, because a stopped job starts no further runs.
 func withRuns(b *base, c *api.Client, job *api.Job, gaveUp func() []string) (ids []string, err error) {
 	stops := func(id, status string, stopped bool) {
 		if !stopped && (status != "dead" || slices.Contains(gaveUp(), id)) {

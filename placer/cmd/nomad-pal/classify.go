@@ -44,10 +44,10 @@ type classified struct {
 	Job       string              `json:"job"`               // the job's id
 	GPUs      []string            `json:"gpus"`              // ids of the GPUs that were watched
 	Readings  int                 `json:"readings"`          // number of readings of GPUs at work
-	Verdict   *classify.Verdict   `json:"verdict,omitempty"` // the class; nil if Missing says why
+	Verdict   *classify.Verdict   `json:"verdict,omitempty"` // the class; nil if Missing is set
 	JudgedBy  string              `json:"judged_by"`         // "thresholds", or "comparison with <n> remembered jobs"
 	Missing   string              `json:"missing,omitempty"` // why there is no class
-	Medians   map[string]*float64 `json:"medians"`           // null: unknown
+	Medians   map[string]*float64 `json:"medians"`           // null if unknown
 }
 
 func runClassify(b *base, args []string) int {
@@ -89,7 +89,8 @@ func runClassify(b *base, args []string) int {
 	return printClassified(b, out, *save)
 }
 
-// judge classifies the job by the groups of remembered jobs, or by thresholds if there are too few.
+// judge finds the job's class by comparison with remembered jobs, or by thresholds if too few jobs
+// are remembered.
 func judge(b *base, client *nomad.Client, f classify.Features, out *classified) (classify.Verdict, bool) {
 	known, err := store.In(client).Classes().Read(b.ctx)
 	if err != nil {
@@ -100,11 +101,12 @@ func judge(b *base, client *nomad.Client, f classify.Features, out *classified) 
 	return v, ok
 }
 
-// watchGPUs takes readings until the time is up: each of the plugin's readings once, and none from
-// before the watch began. It looks up the job's GPUs each time because the job may move.
+// watchGPUs collects the plugin's readings for the given length of time. It takes each reading
+// once, and leaves out readings older than the watch. It looks up the job's GPUs again each time,
+// because the job may move.
 func watchGPUs(b *base, client *nomad.Client, k cluster.JobKey, length, every time.Duration, out *classified) ([]classify.Reading, error) {
 	var readings []classify.Reading
-	seen := map[string]time.Time{} // last reading by GPU
+	seen := map[string]time.Time{} // time of the last reading, by GPU
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for end := time.Now().Add(length); ; {
@@ -140,7 +142,7 @@ func watchGPUs(b *base, client *nomad.Client, k cluster.JobKey, length, every ti
 	}
 }
 
-// known returns nil for an unknown value.
+// known returns nil if x is unknown (NaN).
 func known(x float64) *float64 {
 	if math.IsNaN(x) {
 		return nil
@@ -178,7 +180,7 @@ func printClassified(b *base, out classified, saved bool) int {
 	return code
 }
 
-// share formats a share in percent.
+// share formats a share as a percentage.
 func share(x *float64) string {
 	if x == nil {
 		return "not known"

@@ -29,8 +29,8 @@ and GPUs. It writes no file: you choose where to put the script.
 // completeCommand is the hidden command that the scripts call for candidates.
 const completeCommand = "__complete"
 
-// completionScripts make the shells ask for candidates. They pass the words up to the cursor; the
-// last one is unfinished.
+// completionScripts are the scripts with which shells request candidates. The scripts pass all
+// words up to the cursor; the user has not finished the last of these words.
 var completionScripts = map[string]string{
 	"bash": `_nomad_pal() {
   local IFS=$'\n'
@@ -63,10 +63,10 @@ func runCompletion(b *base, args []string) int {
 	return 0
 }
 
-// completeWithin bounds how long a shell waits for ids.
+// completeWithin is the maximum time for which a shell waits for ids.
 const completeWithin = 3 * time.Second
 
-// complete prints the candidates for the last word.
+// complete prints the candidates for the last of the words.
 func complete(ctx context.Context, io streams, words []string, commands map[string]cli.CommandFactory) int {
 	last := ""
 	if len(words) > 0 {
@@ -80,7 +80,7 @@ func complete(ctx context.Context, io streams, words []string, commands map[stri
 	return 0
 }
 
-// optionName is an option in a help text.
+// optionName matches the options in a help text.
 var optionName = regexp.MustCompile(`(?:^|, |  )(-[a-z0-9-]+)(=?)`)
 
 func candidatesFor(ctx context.Context, io streams, words []string, last string, commands map[string]cli.CommandFactory) []string {
@@ -128,7 +128,7 @@ func options(text string) (out []string) {
 	return slices.Compact(slices.Sorted(slices.Values(out)))
 }
 
-// ids returns the jobs, GPUs and nodes that an argument may name.
+// ids returns the ids of jobs, GPUs and nodes that the command accepts as its next argument.
 func ids(ctx context.Context, streams streams, name string, words []string) (out []string) {
 	switch name {
 	case "completion":
@@ -145,7 +145,7 @@ func ids(ctx context.Context, streams streams, name string, words []string) (out
 	defer cancel()
 	b := &base{ctx: ctx, io: streams}
 	b.io.out, b.io.err = io.Discard, io.Discard
-	b.flags(name) // the defaults
+	b.flags(name) // sets the options to their defaults
 	a, err := b.ask()
 	if err != nil {
 		return nil

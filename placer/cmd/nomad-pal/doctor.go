@@ -71,7 +71,7 @@ func printChecks(b *base, checks []query.Check) {
 	b.say(plain, fmt.Sprintf("Checked: %d OK, %d WARN, %d FAIL.", count[query.OK], count[query.Warn], count[query.Fail]))
 }
 
-// checks runs the checks. If Nomad does not answer, it runs only the first one.
+// checks runs the checks. If Nomad does not answer, it runs only the first check.
 func checks(b *base) []query.Check {
 	client, err := b.client()
 	if err != nil {
@@ -90,7 +90,7 @@ func checks(b *base) []query.Check {
 		checks = append(checks, query.CheckClocks(beat.Written, beat.Of.Worked, time.Now()))
 	}
 	s, err := plainly(b, client, nil)
-	var told []string // warnings that s.Checks reports
+	var told []string // warnings that s.Checks includes
 	if err == nil {
 		told = s.Warnings()
 	}
@@ -116,8 +116,8 @@ func checkReach(client *nomad.Client) query.Check {
 	return query.Check{Name: "nomad", Verdict: query.OK, Found: fmt.Sprintf("%s answers, the leader is %s", address, leader)}
 }
 
-// checkPaused reports that an operator has paused placement or job registration. It reports nothing
-// if neither is paused or the token may not see it.
+// checkPaused returns a failed check if an operator has paused placement or job registration. The
+// check is empty if neither is paused, or if the token may not read the scheduler configuration.
 func checkPaused(b *base, client *nomad.Client) query.Check {
 	answer, _, err := client.API().Operator().SchedulerGetConfiguration((&api.QueryOptions{}).WithContext(b.ctx))
 	switch {
@@ -146,8 +146,8 @@ func checkAgent(b *base, client *nomad.Client) query.Check {
 	return query.Check{Name: "agent", Verdict: query.OK, Found: workSentence(a, time.Now())}
 }
 
-// checkAPI checks the agent's health at the address that all commands use. It leaves out the
-// warnings in told, because other checks report them.
+// checkAPI checks the health of the agent whose address all commands use. It leaves out the
+// warnings in told, because other checks include them.
 func checkAPI(b *base, told []string) []query.Check {
 	a, err := b.ask()
 	if none, ok := errors.AsType[noAgent](err); ok {

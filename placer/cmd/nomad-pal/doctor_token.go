@@ -19,8 +19,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-// checkToken tests the rights that the agent needs, except "alloc-lifecycle" and "read-fs". It
-// changes nothing.
+// checkToken checks whether the token has the rights that the agent needs, except "alloc-lifecycle"
+// and "read-fs". The check changes nothing in Nomad.
 func checkToken(b *base, client *nomad.Client) query.Check {
 	self, _, err := client.API().ACLTokens().Self((&api.QueryOptions{}).WithContext(b.ctx))
 	switch {
@@ -51,15 +51,17 @@ func checkToken(b *base, client *nomad.Client) query.Check {
 	return query.Check{Name: "token", Verdict: query.OK, Found: "the token reads nodes and jobs, may submit jobs, and writes the placer's variables"}
 }
 
-// unknown reports whether Nomad refused to list the namespaces because it does not know the token.
-// Every valid token may list the namespaces that it can see.
+// unknown reports whether err, from listing the namespaces, means that Nomad does not know the
+// token. Nomad answers this request for every valid token, with the namespaces that the token may
+// see.
 func unknown(err error) bool { return nomad.Refused(err) }
 
-// whyUnknown lists why Nomad may not know a token.
+// whyUnknown lists the possible reasons why Nomad does not know a token.
 const whyUnknown = "the token is mistyped, deleted, expired, or of another cluster"
 
-// tokenUnknown returns an error text with the token's origin if Nomad does not know the token. It
-// returns "" if Nomad knows it or cannot say.
+// tokenUnknown returns an error text that names the token's origin if Nomad does not know the
+// token. It returns "" if Nomad knows the token, if no token was given, or if the request fails
+// otherwise.
 func (b *base) tokenUnknown() string {
 	client, err := b.client()
 	if err != nil || b.config().SecretID == "" {
@@ -71,7 +73,7 @@ func (b *base) tokenUnknown() string {
 	return "Nomad does not know the token (" + map[bool]string{true: "-token", false: "NOMAD_TOKEN"}[b.given("token")] + "): " + whyUnknown
 }
 
-// lacks returns the rights that the token lacks, apart from submitting jobs.
+// lacks returns the rights that the token lacks. It does not check the right to submit jobs.
 func lacks(b *base, client *nomad.Client) (lacks []string, failed error) {
 	try := func(right string, err error) {
 		switch {
@@ -93,15 +95,15 @@ func lacks(b *base, client *nomad.Client) (lacks []string, failed error) {
 	if !store.Unreadable(err) {
 		try(`reading the variables "nomad-pal/*"`, err)
 	}
-	// No variable ever has this index, so the write changes nothing.
+	// No variable ever has this index, so Nomad rejects the write, and nothing changes.
 	_, err = client.WriteChecked(b.ctx, store.In(client).Heartbeat().Path, map[string]string{"doctor": "may I write this?"}, math.MaxInt64)
 	try(`writing the variables "nomad-pal/*"`, err)
 	return lacks, failed
 }
 
-// submits tests in which namespaces the token may submit jobs, by a dry run of a job without
-// members. refused lists the namespaces where it may not; elsewhere reports whether it may in any
-// other namespace.
+// submits finds the namespaces in which the token may submit jobs, by a dry run of a job without
+// members in each namespace. refused lists the namespaces where Nomad refuses the dry run.
+// elsewhere reports whether Nomad accepts the dry run in at least one namespace.
 func submits(b *base, known map[string]bool, client *nomad.Client) (refused []string, elsewhere bool, err error) {
 	for _, namespace := range slices.Sorted(maps.Keys(known)) {
 		task := api.NewTask("none", "raw_exec").SetConfig("command", "true")

@@ -83,8 +83,8 @@ func runEvents(b *base, args []string) int {
 	return followEvents(b, s, q, last)
 }
 
-// exists reports whether a job with this id exists, in any namespace unless one was named. It is
-// true if neither the agent nor Nomad can answer.
+// exists reports whether a job with this id exists: in the namespace that an option names, or else
+// in any. If neither the agent nor Nomad answers, it returns true.
 func exists(b *base, s *answers, id string) bool {
 	if job, err := s.nomad.Job(b.ctx, keyOf(b, id)); job != nil || err != nil {
 		return true
@@ -95,7 +95,7 @@ func exists(b *base, s *answers, id string) bool {
 	})
 }
 
-// followEvents prints events as they happen, until it is interrupted.
+// followEvents prints events as they happen, until the user interrupts it.
 func followEvents(b *base, s *answers, q url.Values, last uint64) int {
 	q.Set("follow", "true")
 	for lost := false; ; {
@@ -110,7 +110,7 @@ func followEvents(b *base, s *answers, q url.Values, last uint64) int {
 			return 0
 		}
 		if err == nil {
-			continue // the agent ends each answer after a while
+			continue // the agent ends each answer after a while, so ask again
 		}
 		if !lost {
 			fmt.Fprintln(b.io.err, "Warning: the agent does not answer, retrying:", err)
@@ -120,7 +120,7 @@ func followEvents(b *base, s *answers, q url.Values, last uint64) int {
 	}
 }
 
-// pastEvents prints the last events, and returns the ID of the last one.
+// pastEvents prints the last events, and returns the ID of the newest.
 func pastEvents(b *base, s *answers, q url.Values, limit int) (last uint64, err error) {
 	var all []placer.Event
 	if err := readEvents(b, s, q, func(e placer.Event) { all = append(all, e) }); err != nil {
@@ -146,7 +146,7 @@ func pastEvents(b *base, s *answers, q url.Values, limit int) (last uint64, err 
 	return last, nil
 }
 
-// readEvents reads the answer to one request.
+// readEvents sends one request for events, and calls take for each event in the answer.
 func readEvents(b *base, s *answers, q url.Values, take func(placer.Event)) error {
 	body, err := s.agent.Raw().Response("/v1/events?"+q.Encode(), (&api.QueryOptions{}).WithContext(b.ctx))
 	if err != nil {
@@ -164,7 +164,7 @@ func readEvents(b *base, s *answers, q url.Values, take func(placer.Event)) erro
 	return nil
 }
 
-// eventStyles are the styles of kinds of events. Other kinds are plain.
+// eventStyles maps kinds of events to styles. Events of other kinds have no colour.
 var eventStyles = map[placer.EventKind]style{
 	placer.Started: green, placer.Placed: green, placer.Moved: green, placer.Requeued: yellow, placer.Stopped: yellow, placer.LostMembers: yellow,
 	placer.GivenUp: red, placer.Refused: red, placer.AllocFailed: red, placer.Quarantined: red,

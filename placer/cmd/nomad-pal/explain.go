@@ -97,7 +97,7 @@ func runExplain(b *base, args []string) int {
 	}))
 }
 
-// explain finds what the argument names, and explains it.
+// explain finds the job, allocation, GPU or node that the argument names, and explains its state.
 func explain(b *base, s *answers, name string, f *jobFlags, changes query.Changes) (*explained, error) {
 	if isJobFile(name) {
 		job, _, err := b.readJob(name, f)
@@ -145,7 +145,7 @@ func explain(b *base, s *answers, name string, f *jobFlags, changes query.Change
 	return x, nil
 }
 
-// planned explains what would happen to a job that differs from Nomad's.
+// planned explains what would happen if somebody submitted the job with the changes applied.
 func (b *base) planned(s *answers, job *api.Job, changes query.Changes) (*explained, error) {
 	if err := changes.Apply(job); err != nil {
 		return nil, err
@@ -170,7 +170,7 @@ func printExplained(b *base, x *explained) {
 	}
 }
 
-// printExplanation prints the sentence and the evidence.
+// printExplanation prints the headline of an explanation, and then the evidence.
 func printExplanation(b *base, e *query.Explanation) {
 	b.say(bold, e.Headline(time.Now()))
 	b.write("\n")
@@ -231,7 +231,7 @@ func printEvidence(b *base, e *query.Explanation) {
 	printWords(b, e)
 }
 
-// printDeployment shows the progress of a service from one version to the next.
+// printDeployment prints how far a service's deployment to a new version is.
 func printDeployment(b *base, d *query.Deployment) {
 	if d == nil {
 		return
@@ -247,7 +247,7 @@ func printDeployment(b *base, d *query.Deployment) {
 	b.section("Deployment "+b.short(d.ID)+": "+d.Status, rows)
 }
 
-// liveRows returns rows with the current load of each member's GPUs.
+// liveRows returns table rows with the current load of each member's GPUs.
 func liveRows(b *base, e *query.Explanation) []string {
 	rows := []string{row("Allocation", "GPU", "Utilization", "Memory", "Temp", "Power", "Idle since")}
 	for _, a := range e.Allocations {
@@ -263,7 +263,8 @@ func liveRows(b *base, e *query.Explanation) []string {
 	return rows
 }
 
-// allocationRows returns rows of the members; during a deployment, with their versions.
+// allocationRows returns table rows of the members. During a deployment, the rows include the
+// members' versions.
 func allocationRows(b *base, e *query.Explanation) []string {
 	line := rowWith(true, true, e.Deployment != nil, true, true, true)
 	rows := []string{line("ID", "Group", "Version", "Node", "Status", "GPUs")}
@@ -312,7 +313,7 @@ func printWait(b *base, e *query.Explanation) {
 	b.pairs(rows)
 }
 
-// printFailures lists the members that failed, with each try.
+// printFailures lists the failed members of each try.
 func printFailures(b *base, e *query.Explanation) {
 	rows := []string{row("Try", "Time", "Allocation", "Node", "Cause", "Reason", "GPUs")}
 	for _, f := range e.Failures {
@@ -321,7 +322,7 @@ func printFailures(b *base, e *query.Explanation) {
 	b.section("Failures", rows)
 }
 
-// printObstacles lists why nodes cannot run the job, by reason.
+// printObstacles lists the reasons why nodes cannot run the job, with the number of nodes.
 func printObstacles(b *base, e *query.Explanation) {
 	head := "Why nodes with GPUs cannot run the job (each node counts once)"
 	if e.State == gang.Unschedulable {
@@ -381,7 +382,8 @@ func printDecision(b *base, e *query.Explanation) {
 	}
 }
 
-// printNeighbours lists who shares GPUs with the members, and the expected cost.
+// printNeighbours lists the members of other jobs that share GPUs with the gang, and by how much
+// the gang and its neighbours are expected to take longer.
 func printNeighbours(b *base, e *query.Explanation) {
 	rows := []string{row("Group", "GPU", "Neighbours", "Class", "The job takes longer by", "Known from", "Neighbours take longer by")}
 	for _, m := range e.Decision.Chosen.Members {
@@ -394,9 +396,9 @@ func printNeighbours(b *base, e *query.Explanation) {
 
 func percent(part float64) string { return fmt.Sprintf("%.0f %%", 100*part) }
 
-// printModels lists the placement on each GPU model, for comparison.
+// printModels compares the placements on each GPU model.
 func printModels(b *base, e *query.Explanation) {
-	line := rowWith(true, true, true, true, true, true, len(e.SpeedsFrom) > 0) // unknown for a job that has ended
+	line := rowWith(true, true, true, true, true, true, len(e.SpeedsFrom) > 0) // SpeedsFrom is empty for a job that has ended
 	rows := []string{line("GPU model", "Speed", "Slowdown", "Price", "Slowdown with cost to others", "Result", "Speed known from")}
 	for _, m := range e.Decision.Models {
 		cost, price, total, result := "-", "-", "-", "no room now"
@@ -411,7 +413,7 @@ func printModels(b *base, e *query.Explanation) {
 			result = "chosen"
 		case m.Device == e.Decision.Left.Device:
 			result = "left to others"
-		case e.Decision.Replicas: // they were placed on all models together
+		case e.Decision.Replicas: // replicas are placed on all models together
 			result = "-"
 		}
 		rows = append(rows, line(m.Device, fmt.Sprintf("%.3g", m.Speed), cost, price, total, result, e.SpeedsFrom[m.Device]))
@@ -419,8 +421,8 @@ func printModels(b *base, e *query.Explanation) {
 	b.section("GPU models", rows)
 }
 
-// chosenHead returns the heading of the chosen GPUs: for a waiting job, these are the best ones
-// now.
+// chosenHead returns the heading of the table of chosen GPUs. For a waiting job, the table shows
+// the GPUs that would be chosen now.
 func chosenHead(e *query.Explanation) string {
 	switch {
 	case e.Predicted != nil:
@@ -431,7 +433,7 @@ func chosenHead(e *query.Explanation) string {
 	return "Chosen GPUs"
 }
 
-// bin formats the PM scores in the bin of an entry.
+// bin formats the range of PM scores in an entry's bin.
 func bin(w pal.Entry) string {
 	low, high := query.Score(w.Lowest), query.Score(w.Highest)
 	if low == high {
@@ -440,7 +442,7 @@ func bin(w pal.Entry) string {
 	return low + "–" + high
 }
 
-// result formats the outcome of an entry.
+// result describes whether an entry of the L×V matrix was chosen.
 func result(w pal.Entry) string {
 	switch {
 	case w.Taken:
@@ -451,7 +453,7 @@ func result(w pal.Entry) string {
 	return "does not fit"
 }
 
-// printTradeoffs lists changes of the job that would change its placement.
+// printTradeoffs lists changes to the job's request, and the placement that the job would then get.
 func printTradeoffs(b *base, all []query.Tradeoff) {
 	rows := []string{row("Change", "Nodes", "Locality", "Penalty", "Slowest PM score", "Slowdown")}
 	for _, t := range all {
@@ -477,7 +479,7 @@ func class(c uint8) string {
 
 func short(id string) string { return id[:min(8, len(id))] }
 
-// short returns an allocation's id at the length at which it is shown.
+// short returns an allocation's id: whole with -verbose, otherwise the first characters.
 func (b *base) short(id string) string {
 	if b.verbose {
 		return id

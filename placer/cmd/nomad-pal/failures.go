@@ -32,13 +32,13 @@ and all quarantined GPUs.
 type failureReport struct {
 	Causes     map[failure.Cause]causeSum    `json:"causes"`     // sums of Failures by cause
 	Failures   []failure.Failure             `json:"failures"`   // the last ones, the oldest first
-	Quarantine map[string]failure.Quarantine `json:"quarantine"` // the GPUs in quarantine, by id
+	Quarantine map[string]failure.Quarantine `json:"quarantine"` // quarantined GPUs, by id
 }
 
 // causeSum sums up the failures with one cause.
 type causeSum struct {
 	Failures int     `json:"failures"`  // number of failures with this cause
-	GPUHours float64 `json:"gpu_hours"` // GPU hours that they lost
+	GPUHours float64 `json:"gpu_hours"` // GPU hours lost by these failures
 }
 
 func runFailures(b *base, args []string) int {
@@ -50,7 +50,7 @@ func runFailures(b *base, args []string) int {
 		return b.fail(err)
 	}
 	r := failureReport{Causes: map[failure.Cause]causeSum{}}
-	var s *answers // the agent, if it was asked
+	var s *answers // nil unless the agent was asked
 	failures, err := store.In(client).Failures().Read(b.ctx)
 	r.Failures = failures.Of.Kept
 	if nomad.Refused(err) {

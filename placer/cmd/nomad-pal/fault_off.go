@@ -7,5 +7,5 @@ package main
 
 import "github.com/nomad-pal/nomad-pal/placer"
 
-// hooks are empty in the product; see fault_on.go.
+// hooks returns no hooks. The hooks of tests are in fault_on.go.
 func hooks() placer.Hooks { return placer.Hooks{} }

@@ -13,9 +13,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// hooks kill the process, as kill -9 does, at the point that NOMAD_PAL_FAULT names: before-commit
-// or after-commit. They exist only in binaries built with the tag faultpoints, for the end-to-end
-// tests.
+// hooks returns hooks that kill the process, as kill -9 does, at the point that NOMAD_PAL_FAULT
+// names: before-commit or after-commit. Only binaries for the end-to-end tests contain these hooks,
+// because only they are built with the tag faultpoints.
 func hooks() placer.Hooks {
 	die := func(cluster.JobKey) {
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)

@@ -89,7 +89,7 @@ func printAllGPUs(b *base, gpus []query.GPU, f query.GPUFilter) {
 	printGPUs(b, gpus, idLength(gpus))
 }
 
-// printNoGPUs prints that no GPU matches the filter.
+// printNoGPUs prints that no GPU matches the filter f.
 func printNoGPUs(b *base, f query.GPUFilter) {
 	of := ""
 	if len(f.Nodes) > 0 {
@@ -108,12 +108,12 @@ func printNoGPUs(b *base, f query.GPUFilter) {
 	b.printf("No GPU%s.\n", of)
 }
 
-// idLength returns the shortest length at which the ids differ.
+// idLength returns the shortest length to which ids can be cut so that they still differ.
 func idLength(gpus []query.GPU) int {
 	return query.IDLength(each(gpus, func(g query.GPU) string { return g.ID }))
 }
 
-// printGPUs prints a table of GPUs. On a terminal, ids are cut to this length.
+// printGPUs prints a table of GPUs. On a terminal, it cuts ids to the given length.
 func printGPUs(b *base, gpus []query.GPU, length int) {
 	only := onlyModel(b, gpus)
 	row := rowWith(true, true, only == "", true, true, true, true, true, true, true)
@@ -129,7 +129,7 @@ func printGPUs(b *base, gpus []query.GPU, length int) {
 	}
 }
 
-// printSpeeds prints the speeds of the GPU models, if there are at least this many models.
+// printSpeeds prints the speeds of the GPU models. With fewer than least models, it prints nothing.
 func printSpeeds(b *base, speeds []ledger.ModelSpeed, least int) {
 	head := []any{"GPU model"}
 	for _, c := range pal.AppClasses() {
@@ -179,8 +179,8 @@ func gpuState(g query.GPU) painted {
 	return p
 }
 
-// onlyModel returns the model if all GPUs have the same one and the output is a terminal, where a
-// column for it would take a third of each line; otherwise "".
+// onlyModel returns the GPUs' model if the output is a terminal and all GPUs are of one model, and
+// otherwise "". On a terminal, a column with the model would take a third of each line.
 func onlyModel(b *base, gpus []query.GPU) string {
 	if !b.io.terminal || len(gpus) == 0 || slices.ContainsFunc(gpus, func(g query.GPU) bool { return g.Device != gpus[0].Device }) {
 		return ""

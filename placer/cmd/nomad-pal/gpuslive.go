@@ -13,13 +13,14 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// gpuReader reads GPUs from the agent, or from Nomad itself if no agent answers.
+// gpuReader reads GPUs from the agent. If no agent answers, it reads them from Nomad itself.
 type gpuReader struct {
 	b       *base
 	filter  query.GPUFilter
 	live    bool
 	answers *answers
-	// plain is what Nomad itself reported, if no agent answers; lacks is why none does.
+	// plain is the state read from Nomad itself. lacks is the reason why no agent answers; nil
+	// means that an agent answers.
 	plain  *query.Snapshot
 	lacks  error
 	reader gpulive.Reader
@@ -51,7 +52,7 @@ func (r *gpuReader) read() (gpus []query.GPU, err error) {
 	return gpus, err
 }
 
-// close prints what is missing from the answer, and returns the exit code.
+// close prints a note if the answer is incomplete, and returns the exit code.
 func (r *gpuReader) close(code int) int {
 	if r.lacks == nil {
 		return r.answers.close(code)
@@ -64,11 +65,12 @@ func (r *gpuReader) close(code int) int {
 	return code
 }
 
-// clearScreen moves a terminal's cursor to the top left and clears the screen. Other output is
-// quoted; this is not.
+// clearScreen moves a terminal's cursor to the top left and clears the screen. clearScreen writes
+// to [base.raw], because other writers would escape the control characters.
 func clearScreen(b *base) { fmt.Fprint(b.raw(), "\x1b[H\x1b[2J") }
 
-// followGPUs prints the current load of GPUs; on a terminal, it refreshes until interrupted.
+// followGPUs prints the current load of GPUs. On a terminal, it refreshes the output until
+// interrupted.
 func (b *base) followGPUs(r *gpuReader, every time.Duration) int {
 	gpus, err := r.read()
 	if err != nil {
@@ -97,7 +99,6 @@ func (b *base) followGPUs(r *gpuReader, every time.Duration) int {
 	}
 }
 
-// printLive prints the current load of GPUs.
 func printLive(b *base, gpus []query.GPU, f query.GPUFilter) {
 	if len(gpus) == 0 {
 		printNoGPUs(b, f)
@@ -119,7 +120,7 @@ func printLive(b *base, gpus []query.GPU, f query.GPUFilter) {
 // meterWidth is the width of a bar in columns.
 const meterWidth = 10
 
-// bar draws a percentage as a bar.
+// bar draws a percentage as a bar of meterWidth columns.
 func bar(percent int64) string {
 	n := int(min(max(percent, 0), 100)*meterWidth+99) / 100
 	return strings.Repeat("█", n) + strings.Repeat("·", meterWidth-n)
@@ -164,7 +165,7 @@ func temperature(u *gpulive.Use) string {
 	return of(u.TemperatureC, nil, "°C", 1)
 }
 
-// liveState returns a GPU's state, and how long it has been idle under its job.
+// liveState returns a GPU's state and, if the GPU is idle although a job holds it, for how long.
 func liveState(g query.GPU, now time.Time) painted {
 	p := gpuState(g)
 	if !g.IdleSince.IsZero() {

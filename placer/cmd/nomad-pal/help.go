@@ -21,14 +21,15 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
-// help returns a command's help: usage, description and options, in lines of at most 80 columns.
+// help returns a function for a command's help: usage, description and options, in lines of at most
+// 80 columns.
 func help(usage, text string, options ...string) func() string {
 	return func() string {
 		return reflow(strings.TrimSpace("Usage: nomad-pal " + usage + "\n\n" + strings.TrimSpace(text) + "\n" + strings.Join(options, "")))
 	}
 }
 
-// examples formats pairs of a task and its command.
+// examples formats pairs of a task and the command for this task.
 func examples(pairs ...string) string {
 	var b strings.Builder
 	b.WriteString("\nExamples:\n")
@@ -41,8 +42,8 @@ func examples(pairs ...string) string {
 // optionColumn is the column where the description of an option starts.
 const optionColumn = 27
 
-// reflow wraps paragraphs and option descriptions at 80 columns. Other indented lines stay as they
-// are.
+// reflow wraps paragraphs and descriptions of options at 80 columns. It keeps other indented lines
+// as they are.
 func reflow(text string) string {
 	var out []string
 	block := "" // the paragraph or option that is being read
@@ -59,7 +60,7 @@ func reflow(text string) string {
 	for line := range strings.SplitSeq(text, "\n") {
 		switch {
 		case isOption(block) && strings.HasPrefix(line, strings.Repeat(" ", 20)):
-			if !strings.Contains(block[2:], "  ") { // the description starts here
+			if !strings.Contains(block[2:], "  ") { // the description starts in this line
 				block += " "
 			}
 			block += " " + strings.TrimSpace(line)
@@ -91,15 +92,15 @@ func optionLines(option string) []string {
 	return lines
 }
 
-// ofNomad maps words that people type to Nomad's own commands.
+// ofNomad maps words that people type as commands to Nomad's own commands.
 var ofNomad = map[string]string{
 	"stop": "nomad job stop", "start": "nomad job start", "scale": "nomad job scale", "restart": "nomad job restart", "revert": "nomad job revert",
 	"dispatch": "nomad job dispatch", "inspect": "nomad job inspect", "exec": "nomad alloc exec", "drain": "nomad node drain",
 	"job": "nomad job", "alloc": "nomad alloc", "node": "nomad node", "deployment": "nomad deployment", "eval": "nomad eval",
 }
 
-// unknownCommand returns the error for an unknown command, with a suggestion; "" if the command
-// exists.
+// unknownCommand returns an error text for an unknown command, with a suggestion. If the command
+// exists, it returns "".
 func unknownCommand(args []string, commands map[string]cli.CommandFactory) string {
 	if len(args) == 0 || strings.HasPrefix(args[0], "-") {
 		return ""
@@ -135,9 +136,10 @@ func unknownCommand(args []string, commands map[string]cli.CommandFactory) strin
 	return said + fmt.Sprintf(" nomad-pal %s-help.", of)
 }
 
-// unreached suggests what to try after an error: the command that lists jobs, if the job does not
-// exist; a token, if Nomad refused and none was given; the address, if Nomad does not answer.
-// Otherwise it returns "".
+// unreached suggests what to try after an error. If the job does not exist, the user can list the
+// jobs. If Nomad refused a request without a token, the user can set a token. If no Nomad answers
+// at the address, or if TLS fails, the user can correct the address or the TLS options. For other
+// errors, unreached returns "".
 func unreached(b *base, err error) string {
 	if errors.Is(err, nomad.ErrNoJob) {
 		return "nomad-pal status lists the jobs with GPUs. -namespace=<name> names another namespace."
@@ -159,8 +161,8 @@ func unreached(b *base, err error) string {
 	return fmt.Sprintf("No answer at %s. Is that Nomad's address (NOMAD_ADDR, or -address), and does Nomad run there?", b.config().Address)
 }
 
-// remedyTLS returns what to change so that command and server agree about TLS, if err is that they
-// do not; otherwise "".
+// remedyTLS returns what to change if err means that command and server disagree about TLS. For
+// other errors it returns "".
 func remedyTLS(err error) string {
 	op, _ := errors.AsType[*net.OpError](err)
 	switch text := err.Error(); {

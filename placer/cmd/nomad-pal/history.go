@@ -55,8 +55,8 @@ History Options:
 // runColumn is a column of history.
 type runColumn struct {
 	name, title string
-	// value returns a time, a duration, a number or a text. Times, factors and texts may be zero if
-	// they are unknown; nil is always unknown.
+	// value returns a time, a duration, a number or a text. nil always means unknown. Zero times
+	// and factors, and empty texts, can also mean unknown.
 	value func(r accounting.Run, now time.Time) any
 }
 
@@ -95,7 +95,7 @@ func runColumns() []runColumn {
 	}
 }
 
-// cell returns a value for a table; "" if it is unknown.
+// cell formats a value for a table. It returns "" if the value is unknown.
 func cell(value any) string {
 	switch v := value.(type) {
 	case time.Time:
@@ -115,7 +115,8 @@ func cell(value any) string {
 	return ""
 }
 
-// csvCell is [cell] for CSV: times are in RFC 3339 format, and durations in seconds.
+// csvCell formats a value for CSV: times in RFC 3339 format, durations in seconds, other values as
+// [cell] does.
 func csvCell(value any) string {
 	switch v := value.(type) {
 	case time.Time:
@@ -128,7 +129,7 @@ func csvCell(value any) string {
 	return cell(value)
 }
 
-// ranFor returns how long a started run took, or has taken so far.
+// ranFor returns the run time of a started run: until its end or, if it still runs, until now.
 func ranFor(r accounting.Run, now time.Time) time.Duration {
 	if !r.Ended.IsZero() {
 		now = r.Ended
@@ -136,7 +137,7 @@ func ranFor(r accounting.Run, now time.Time) time.Duration {
 	return now.Sub(r.Started)
 }
 
-// span formats a duration to the second, or below a second to the millisecond.
+// span rounds a duration to seconds, or to milliseconds if it is below a second, and formats it.
 func span(d time.Duration) string {
 	to := time.Second
 	if d < to {
@@ -162,7 +163,7 @@ func (o *historyOptions) add(fs *flag.FlagSet) {
 	fs.BoolVar(&o.csv, "csv", false, "")
 }
 
-// query returns the parameters of the agent's request.
+// query returns the parameters of the request to the agent.
 func (o *historyOptions) query(b *base, now time.Time) (url.Values, error) {
 	q := url.Values{}
 	for name, text := range map[string]string{"since": o.since, "until": o.until} {
@@ -189,7 +190,8 @@ func (o *historyOptions) query(b *base, now time.Time) (url.Values, error) {
 	return q, nil
 }
 
-// timeOf parses a duration before now, a day, or a time.
+// timeOf parses a date or a time. It also parses a duration, which stands for the time this long
+// before now.
 func timeOf(text string, now time.Time) (time.Time, error) {
 	if d, err := rewrite.ParseSpan(text); err == nil {
 		return now.Add(-d), nil
@@ -247,17 +249,17 @@ func runHistory(b *base, args []string) int {
 	return s.close(b.show(runs, func() { printRuns(b, runs, chosen, now, *limit) }))
 }
 
-// runsAtOnce is the size of a page: small enough that a loaded agent answers in time, and below the
-// agent's own limit.
+// runsAtOnce is the number of runs per request. It is small enough for a loaded agent to answer in
+// time, and below the agent's own limit.
 const runsAtOnce = 10_000
 
-// runs reads runs from the agent in pages of runsAtOnce, at most limit of them, or all if limit is
-// 0. Each further page starts at the submission time of the last run of the page before it, and
-// skips runs already listed.
+// runs reads at most limit runs from the agent, or all runs if limit is 0, in pages of runsAtOnce.
+// Each further page starts at the submission time of the last run of the previous page. Runs that
+// the previous page has already listed are skipped.
 func (a *answers) runs(q url.Values, limit int) iter.Seq2[[]accounting.Run, error] {
 	type key struct{ namespace, job string }
 	return func(yield func([]accounting.Run, error) bool) {
-		listed, at := map[key]bool{}, time.Time{} // listed are the runs submitted at the time at
+		listed, at := map[key]bool{}, time.Time{} // listed are the runs already read that were submitted at the time at
 		for left := limit; limit == 0 || left > 0; {
 			most := runsAtOnce
 			if limit > 0 {
@@ -319,8 +321,8 @@ func printRuns(b *base, runs []accounting.Run, columns []runColumn, now time.Tim
 	}
 }
 
-// chosenColumns returns the columns of a list. Without a list: those that fit a terminal, or all
-// for CSV.
+// chosenColumns returns the columns that a list names. If the list is empty, it returns all columns
+// for CSV, and otherwise the columns that fit a terminal.
 func chosenColumns(list string, all bool) ([]runColumn, error) {
 	known := runColumns()
 	names := splitList(list)
@@ -345,7 +347,7 @@ func splitList(text string) []string {
 	return strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' })
 }
 
-// printRunsCSV prints runs as CSV. The writer below reports no errors: see [quoting].
+// printRunsCSV prints runs as CSV. It ignores errors of the writer, because [quoting] keeps them.
 func printRunsCSV(b *base, parts iter.Seq2[[]accounting.Run, error], columns []runColumn, now time.Time) int {
 	w := csv.NewWriter(b.io.out)
 	defer w.Flush()
@@ -451,7 +453,7 @@ func printUsage(b *base, usage []accounting.Usage, columns []string) {
 	b.table(rows)
 }
 
-// printUsageCSV prints usage as CSV. The writer below reports no errors: see [quoting].
+// printUsageCSV prints usage as CSV. It ignores errors of the writer, because [quoting] keeps them.
 func printUsageCSV(b *base, usage []accounting.Usage, columns []string) {
 	w := csv.NewWriter(b.io.out)
 	defer w.Flush()

@@ -68,19 +68,19 @@ restores the jobspec's priority.
 	"Restore the jobspec's priority:", "nomad-pal priority train 0",
 ), outputOptions, generalOptions)
 
-// controlled is the output of hold, requeue and priority for one job.
+// controlled is the output of hold, requeue and priority about one job.
 type controlled struct {
 	Job string `json:"job"` // namespace/id
-	// Waits reports whether the job to be requeued is already waiting.
+	// Waits reports whether a job to be requeued waits already.
 	Waits bool `json:"waits,omitempty"`
 	gang.Control
 	notHeld bool // there was no hold to lift
 }
 
-// orders describes the orders in errors, by their names in the agent's API.
+// orders maps the names of orders in the agent's API to their descriptions in error messages.
 var orders = map[string]string{"hold": "holding", "unhold": "lifting the hold on", "requeue": "requeueing", "priority": "changing the priority of"}
 
-// tell sends the orders in what, about each of the jobs, to the placer.
+// tell sends the placer the orders named in what, for each of the jobs.
 func tell(b *base, ids []string, in agent.ControlRequest, what ...string) ([]controlled, error) {
 	a, err := b.ask()
 	if err != nil {
@@ -117,8 +117,9 @@ func tell(b *base, ids []string, in agent.ControlRequest, what ...string) ([]con
 	return told, nil
 }
 
-// waits reports whether a job is already waiting, so requeueing it changes nothing. A job that
-// neither waits nor runs is an error. If the job cannot be explained, the placer decides.
+// waits reports whether a job waits already, so that requeueing it would change nothing. It returns
+// an error for a job that neither waits nor runs. If the job cannot be explained, waits returns
+// false, and the placer decides.
 func (a *answers) waits(k cluster.JobKey) (bool, error) {
 	e, err := a.Explain(k)
 	switch {
@@ -132,7 +133,7 @@ func (a *answers) waits(k cluster.JobKey) (bool, error) {
 	return false, fmt.Errorf("requeueing job %q, which neither runs nor waits in the placer's queue: %s", k.ID, e.Headline(time.Now()))
 }
 
-// control sends the orders in what, about each of the jobs, and prints done before the job's name.
+// control calls tell, and prints done and the job's name for each job.
 func control(b *base, ids []string, in agent.ControlRequest, done string, what ...string) int {
 	told, err := tell(b, ids, in, what...)
 	if err != nil {
@@ -157,7 +158,7 @@ func control(b *base, ids []string, in agent.ControlRequest, done string, what .
 	})
 }
 
-// someJobs parses the arguments of a command that takes jobs.
+// someJobs parses the arguments of a command that takes one or more jobs.
 func someJobs(b *base, fs *flag.FlagSet, args []string) (ids []string, ok bool) {
 	ids, ok = b.parse(fs, args, anyArgs)
 	if ok && len(ids) == 0 {

@@ -68,7 +68,7 @@ func runInit(b *base, args []string) int {
 	return 0
 }
 
-// file is a file to write.
+// file is a file that init writes.
 type file struct {
 	name, text string
 	mode       os.FileMode
@@ -77,7 +77,7 @@ type file struct {
 //go:embed initfiles
 var initFiles embed.FS
 
-// files returns the files to write.
+// files returns the files for a site.
 func (s *site) files() []file {
 	names := []string{"plugin.hcl", "agent.hcl", "example.nomad.hcl"}
 	if s.ACL {
@@ -88,7 +88,7 @@ func (s *site) files() []file {
 		t := template.Must(template.New(name+".tmpl").Delims("<<", ">>").Funcs(template.FuncMap{"hcl": hclString}).ParseFS(initFiles, "initfiles/"+name+".tmpl"))
 		var text strings.Builder
 		if err := t.Execute(&text, s); err != nil {
-			panic(err) // cannot fail: the templates are embedded
+			panic(err) // cannot fail, because the templates are embedded and tested
 		}
 		mode := os.FileMode(0o644)
 		if strings.HasSuffix(name, ".sh") {
@@ -111,12 +111,12 @@ func (s *site) files() []file {
 	return out
 }
 
-// hclString quotes a string for HCL.
+// hclString quotes a string for HCL, and escapes template sequences in it.
 func hclString(s string) string {
 	return strings.NewReplacer("${", "$${", "%{", "%%{").Replace(strconv.Quote(s))
 }
 
-// writeFiles writes the files. Without force, it writes none if one of them already exists.
+// writeFiles writes the files. If one of them already exists and force is false, it writes none.
 func writeFiles(dir string, files []file, force bool) error {
 	var there []string
 	for _, f := range files {
@@ -135,7 +135,7 @@ func writeFiles(dir string, files []file, force bool) error {
 	for _, f := range files {
 		path := filepath.Join(dir, f.name)
 		if slices.Contains(there, f.name) {
-			if err := os.Remove(path); err != nil { // do not write through a link
+			if err := os.Remove(path); err != nil { // if the path is a link, do not write to the link's target
 				return err
 			}
 		}
@@ -146,7 +146,7 @@ func writeFiles(dir string, files []file, force bool) error {
 	return nil
 }
 
-// steps describes what to do with the files.
+// steps describes what the operator has to do with the files.
 func (s *site) steps(dir string) []string {
 	path := func(name string) string { return filepath.Join(dir, name) }
 	var out []string

@@ -22,8 +22,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// jobFlags are the flags of commands that read a jobspec. They are Nomad's own flags, except -json,
-// which selects the output format here.
+// jobFlags are the options of commands that read a jobspec. They have the names of Nomad's own
+// options. The exception is -json-job, because -json selects the output format.
 type jobFlags struct {
 	vars, varFiles                  paths
 	isJSON, strict                  bool
@@ -60,8 +60,8 @@ func (b *base) jobFlags(fs *flag.FlagSet) *jobFlags {
 	return f
 }
 
-// readJob parses a jobspec as `nomad job run` does, and returns the source for Nomad to keep. Later
-// requests go to the job's region.
+// readJob parses a jobspec as `nomad job run` does. It also returns the source, which Nomad stores
+// with the job. Later requests go to the job's region.
 func (b *base) readJob(path string, f *jobFlags) (*api.Job, *api.JobSubmission, error) {
 	body, err := jobBody(b, path)
 	if err != nil {
@@ -87,8 +87,8 @@ func (b *base) readJob(path string, f *jobFlags) (*api.Job, *api.JobSubmission, 
 	return job, submission, nil
 }
 
-// unplaced is an HCL error. It drops the "<nil>: " with which HCL begins an error that has no
-// position in the file.
+// unplaced wraps an HCL error without a position in the file. HCL begins the text of such an error
+// with "<nil>: ", which unplaced removes.
 type unplaced struct{ error }
 
 func (e unplaced) Error() string { return strings.TrimPrefix(e.error.Error(), "<nil>: ") }
@@ -109,7 +109,7 @@ func (f *jobFlags) parse(path string, body []byte) (job *api.Job, submission *ap
 		path = "stdin"
 	}
 	job, err = jobspec2.ParseWithConfig(&jobspec2.ParseConfig{
-		// Nomad's own file functions also start at the working directory.
+		// Nomad's own file functions resolve relative paths against the working directory, too.
 		Path: path, BaseDir: ".", Body: body, ArgVars: f.vars, VarFiles: f.varFiles, Strict: f.strict, AllowFS: true, Envs: os.Environ(),
 	})
 	if err != nil {
@@ -139,11 +139,11 @@ func (f *jobFlags) parse(path string, body []byte) (job *api.Job, submission *ap
 const (
 	// jobBytes is the maximum size of a jobspec from a URL; Nomad itself accepts jobs of 1 MB.
 	jobBytes = 8 << 20
-	// jobWithin is the time limit for reading it.
+	// jobWithin is the time limit for reading a jobspec from a URL.
 	jobWithin = 30 * time.Second
 )
 
-// jobBody reads a jobspec.
+// jobBody reads a jobspec from a file, from standard input or from a URL.
 func jobBody(b *base, path string) ([]byte, error) {
 	if !isURL(path) {
 		return b.readFile(path)
@@ -157,7 +157,7 @@ func jobBody(b *base, path string) ([]byte, error) {
 	}
 	resp, err := (&http.Client{Timeout: jobWithin}).Do(request)
 	if err != nil {
-		return nil, errors.New(err.Error()) // hides the error's type, because the server that failed is not Nomad
+		return nil, errors.New(err.Error()) // drops the error's type, so that no caller takes the failed server for Nomad
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
@@ -170,12 +170,12 @@ func jobBody(b *base, path string) ([]byte, error) {
 	return body, err
 }
 
-// isURL reports whether a jobspec is a URL and not a file. URLs with schemes that only Nomad's
-// go-getter reads also count.
+// isURL reports whether a jobspec is a URL and not a file. It is true for all schemes, including
+// those that only Nomad's go-getter supports.
 func isURL(path string) bool { return strings.Contains(path, "://") }
 
-// isJSONJob reports whether a jobspec is JSON for Nomad's API. A jobspec in HCL's JSON form starts
-// with "job" in lower case.
+// isJSONJob reports whether a jobspec is JSON for Nomad's API, and not HCL in its JSON form. In
+// HCL, the key "job" is in lower case.
 func isJSONJob(body []byte) bool {
 	if !bytes.HasPrefix(bytes.TrimSpace(body), []byte("{")) {
 		return false

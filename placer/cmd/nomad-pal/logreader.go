@@ -23,10 +23,10 @@ type logReader struct {
 	l     *logs
 	alloc *api.Allocation
 	task  string
-	name  string // the member, its node and, if there are several tasks, the task
+	name  string // the member, its node and, if the member has several tasks, the task
 	style style
-	all   bool // print the whole log, whatever -n says
-	// live is canceled when the task ends. end cancels it.
+	all   bool // print the whole log, even if -n limits the number of lines
+	// live is cancelled by end when the task ends.
 	live context.Context
 	end  context.CancelFunc
 
@@ -35,7 +35,7 @@ type logReader struct {
 	restarts uint64
 }
 
-// memberStyles tell members apart on a terminal.
+// memberStyles are the styles of lines on a terminal. They help to tell the members apart.
 var memberStyles = []style{cyan, yellow, green, magenta, blue, red}
 
 func (l *logs) reader(a *api.AllocationListStub, task string) *logReader {
@@ -49,14 +49,14 @@ func (l *logs) reader(a *api.AllocationListStub, task string) *logReader {
 	}
 }
 
-// report prints to standard error what happened to the member.
+// report prints to standard error an event of the member, such as its start or end.
 func (r *logReader) report(what string) {
 	r.l.out.mu.Lock()
 	defer r.l.out.mu.Unlock()
 	fmt.Fprintf(r.l.b.io.err, "%s: %s\n", r.name, oneLine(what))
 }
 
-// prefix is the start of each line.
+// prefix returns the text that each printed line of the member starts with.
 func (r *logReader) prefix() string {
 	text := quoted(r.name+" |", "")
 	if r.l.b.colored() {
@@ -87,7 +87,7 @@ func (r *logReader) follow(ctx context.Context) {
 			from += n
 		}
 		switch {
-		case r.live.Err() != nil && ctx.Err() == nil: // read what the task wrote last
+		case r.live.Err() != nil && ctx.Err() == nil: // read what the task wrote just before it ended
 			_, err = r.copy(ctx, false, from, out)
 			out.flush()
 			if err != nil && ctx.Err() == nil {
@@ -109,14 +109,13 @@ func (r *logReader) follow(ctx context.Context) {
 	out.flush()
 }
 
-// how returns how the task ended.
 func (r *logReader) how() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.ended
 }
 
-// look reads the task's state as Nomad knows it, and reports restarts and the end of the task.
+// look reads the task's state from Nomad's answer a, and reports restarts and the end of the task.
 func (r *logReader) look(a *api.AllocationListStub) {
 	s := a.TaskStates[r.task]
 	r.mu.Lock()
@@ -135,7 +134,6 @@ func (r *logReader) look(a *api.AllocationListStub) {
 	}
 }
 
-// howEnded describes how a task ended.
 func howEnded(a *api.AllocationListStub, s *api.TaskState) string {
 	switch {
 	case a.ClientStatus == api.AllocClientStatusLost:
@@ -148,7 +146,8 @@ func howEnded(a *api.AllocationListStub, s *api.TaskState) string {
 	return "ended: " + lastEvent(s, api.TaskTerminated, api.TaskKilled)
 }
 
-// lastEvent returns the last event of the first of these kinds that occurred, in Nomad's words.
+// lastEvent looks for events of the given kinds, one kind after the other. It returns Nomad's
+// message about the last event of the first kind that it finds.
 func lastEvent(s *api.TaskState, kinds ...string) string {
 	for _, k := range kinds {
 		for _, e := range slices.Backward(s.Events) {
@@ -160,8 +159,8 @@ func lastEvent(s *api.TaskState, kinds ...string) string {
 	return "Nomad gives no reason"
 }
 
-// copy reads the log from a position, and returns how many bytes it has read. With follow, it ends
-// only with ctx or an error.
+// copy copies the log, starting at the byte offset from, and returns the number of bytes read. With
+// follow, it waits for more text at the end of the log until ctx ends or reading fails.
 func (r *logReader) copy(ctx context.Context, follow bool, from int64, to io.Writer) (n int64, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -188,8 +187,8 @@ func (r *logReader) copy(ctx context.Context, follow bool, from int64, to io.Wri
 	}
 }
 
-// size returns the length of the log. Only tokens with read-fs may ask for it; for others, size
-// counts the bytes.
+// size returns the length of the log in bytes. Only tokens with read-fs may list the log's files,
+// so with other tokens, size reads the log and counts the bytes.
 func (r *logReader) size(ctx context.Context) (int64, error) {
 	q := (&api.QueryOptions{Namespace: r.l.key.Namespace}).WithContext(ctx)
 	files, _, err := r.l.nodes.AllocFS().List(r.alloc, "alloc/logs", q)
@@ -205,10 +204,11 @@ func (r *logReader) size(ctx context.Context) (int64, error) {
 	return n, nil
 }
 
-// lineGuess is the assumed length of a line.
+// lineGuess is the assumed length of a line in bytes.
 const lineGuess = 256
 
-// start returns the position of the last lines that the user asked for.
+// start returns the offset in the log from which to print, so that the user gets the last lines
+// requested with -n.
 func (r *logReader) start(ctx context.Context) (int64, error) {
 	if r.l.o.lines < 0 || r.all {
 		return 0, nil
@@ -233,7 +233,8 @@ func (r *logReader) start(ctx context.Context) (int64, error) {
 	}
 }
 
-// lastLines returns the offset of the last n lines, 0 if the text has no more than n.
+// lastLines returns the offset at which the last n lines of text start, or 0 if it has at most n
+// lines.
 func lastLines(text []byte, n int) int {
 	end := len(bytes.TrimSuffix(text, []byte("\n")))
 	for ; n > 0 && end >= 0; n-- {
@@ -242,26 +243,27 @@ func lastLines(text []byte, n int) int {
 	return end + 1
 }
 
-// lineWriter writes whole lines of several tasks.
+// lineWriter is the common output of all tasks. Its lock keeps the lines of different tasks apart.
 type lineWriter struct {
 	mu sync.Mutex
 	w  io.Writer
 }
 
-// prefixed writes a task's lines, each after a prefix.
+// prefixed is the writer for one task: it prints each line after a prefix.
 type prefixed struct {
 	to     *lineWriter
 	prefix string
 	rest   []byte // the start of an unfinished line
 }
 
-// Write prints whole lines. A carriage return also ends a line: progress bars write only those.
+// Write prints complete lines. A carriage return also ends a line, because progress bars write
+// carriage returns and no line feeds.
 func (m *prefixed) Write(p []byte) (int, error) {
 	m.rest = append(m.rest, p...)
 	var out bytes.Buffer
 	for {
 		i := bytes.IndexAny(m.rest, "\r\n")
-		if i < 0 || m.rest[i] == '\r' && i+1 == len(m.rest) { // a line feed may follow
+		if i < 0 || m.rest[i] == '\r' && i+1 == len(m.rest) { // the next write may start with the line feed of a CR LF pair
 			break
 		}
 		line, after := m.rest[:i], m.rest[i+1:]

@@ -44,10 +44,10 @@ Logs Options:
 	"Errors of all ranks:", "nomad-pal logs -stderr -f train",
 ), generalOptions)
 
-// logOptions selects the logs to print.
+// logOptions are the options of nomad-pal logs. They select logs and lines.
 type logOptions struct {
 	follow     bool
-	lines      int // number of last lines of each log; negative: all
+	lines      int // number of last lines of each log; negative means all lines
 	kind       string
 	rank, task string
 }
@@ -103,7 +103,8 @@ func runLogs(b *base, args []string) int {
 	return 0
 }
 
-// read returns the job and its allocations. With an index, it waits up to logsLook for a change.
+// read returns the job and its allocations. If index is not 0, it waits up to logsLook until the
+// allocations change.
 func (l *logs) read(ctx context.Context, index uint64) (*api.Job, []*api.AllocationListStub, uint64, error) {
 	q := (&api.QueryOptions{Namespace: l.key.Namespace, WaitIndex: index, WaitTime: logsLook}).WithContext(ctx)
 	all, meta, err := l.nomad.API().Jobs().Allocations(l.key.ID, false, q)
@@ -123,7 +124,7 @@ func (l *logs) read(ctx context.Context, index uint64) (*api.Job, []*api.Allocat
 	return job, all, meta.LastIndex, err
 }
 
-// logsLook is how long one request waits for changes.
+// logsLook is how long one request waits for a change.
 const logsLook = 10 * time.Second
 
 // rankOf returns the index of a member in its group.
@@ -141,8 +142,9 @@ func rankIn(name string) int {
 // member returns the name of an allocation within its job, such as workers[3].
 func member(a *api.AllocationListStub) string { return fmt.Sprintf("%s[%d]", a.TaskGroup, rankOf(a)) }
 
-// fits returns an error for a rank or task that the job cannot have, and for a job without members
-// of its own.
+// fits returns an error if -rank or -task names a member or task that the job does not have. It
+// also returns an error for a parameterized or periodic job, because only the job's runs have
+// members.
 func (l *logs) fits(job *api.Job) error {
 	if job.IsParameterized() || job.IsPeriodic() {
 		return fmt.Errorf("job %q has no members, only runs: %s", l.key.ID, cmp.Or(firstOf(l.runs()), "none yet"))
@@ -163,11 +165,11 @@ func (l *logs) fits(job *api.Job) error {
 	return nil
 }
 
-// runs returns the runs of a parameterized or periodic job, the last first.
+// runs returns the ids of the runs of a parameterized or periodic job, the newest first.
 func (l *logs) runs() []string {
 	found, _, err := l.nomad.API().Jobs().List((&api.QueryOptions{Namespace: l.key.Namespace, Prefix: l.key.ID + "/"}).WithContext(l.b.ctx))
 	if err != nil {
-		return nil // counts as none
+		return nil // an error counts as no runs
 	}
 	slices.SortFunc(found, func(a, b *api.JobListStub) int { return cmp.Compare(b.CreateIndex, a.CreateIndex) })
 	return each(found, func(j *api.JobListStub) string { return j.ID })
@@ -177,12 +179,13 @@ func (l *logs) picks(member string) bool {
 	return l.o.rank == "" || member == l.o.rank || strings.HasSuffix(member, "["+l.o.rank+"]")
 }
 
-// live reports whether an allocation may write more.
+// live reports whether an allocation can still write to its log.
 func live(a *api.AllocationListStub) bool {
 	return a.ClientStatus == api.AllocClientStatusPending || a.ClientStatus == api.AllocClientStatusRunning || a.ClientStatus == api.AllocClientStatusUnknown
 }
 
-// last returns the selected allocations: each member's last one, and those that run beside it.
+// last returns the last allocation of each member that the options select. It adds earlier
+// allocations of these members that still run.
 func (l *logs) last(all []*api.AllocationListStub) (out []*api.AllocationListStub) {
 	for i, a := range all {
 		later := i+1 < len(all) && all[i+1].Name == a.Name
@@ -203,12 +206,12 @@ func (l *logs) tasks(a *api.AllocationListStub) (out []string) {
 	return out
 }
 
-// nothing is the error for a job without a started member.
+// nothing returns the error for a job of which no member has started.
 func (l *logs) nothing() error {
 	return fmt.Errorf("no member of job %q has started: see %s", l.key.ID, query.ExplainCommand(l.key))
 }
 
-// print prints the logs as they are now.
+// print prints what the logs contain now.
 func (l *logs) print() error {
 	_, all, _, err := l.read(l.b.ctx, 0)
 	if err != nil {
@@ -267,7 +270,7 @@ func (l *logs) follow() error {
 	}
 }
 
-// pause waits, unless ctx ends before.
+// pause waits for the duration d, or until ctx ends.
 func pause(ctx context.Context, d time.Duration) {
 	select {
 	case <-time.After(d):
@@ -275,8 +278,8 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// take starts to follow new members, and reports how others ended. It prints the last lines of
-// members present at the start, and all lines of later ones.
+// take starts to follow new members, and reports the ends of others. For members that exist at the
+// start, it prints the last lines, as -n requests. For later members, it prints all lines.
 func (l *logs) take(ctx context.Context, all []*api.AllocationListStub, first bool) {
 	if first {
 		for _, a := range all {

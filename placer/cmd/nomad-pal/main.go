@@ -1,7 +1,7 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Command nomad-pal is the placer: its agent, and the commands of users and operators.
+// Command nomad-pal contains the placer's agent, and the commands for users and operators.
 package main
 
 import (
@@ -70,7 +70,7 @@ func (c *command) Synopsis() string      { return c.synopsis }
 func (c *command) Help() string          { return c.help() }
 func (c *command) Run(args []string) int { return c.run(&c.base, args) }
 
-// commands returns all commands. Most have a file of their own.
+// commands returns all commands by name. Most commands have a file of their own.
 func commands(ctx context.Context, io streams) map[string]cli.CommandFactory {
 	make := func(synopsis string, help func() string, run func(*base, []string) int) cli.CommandFactory {
 		return func() (cli.Command, error) { return &command{base{ctx: ctx, io: io}, synopsis, help, run}, nil }

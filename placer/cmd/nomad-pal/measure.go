@@ -53,10 +53,11 @@ Measure Options:
 	"What would that do now?", "nomad-pal measure -all -dry-run",
 ), outputOptions, generalOptions)
 
-// measureOutcome is the outcome of a GPU.
+// measureOutcome is the outcome of the measurement of one GPU.
 type measureOutcome string
 
-// The outcomes. The last two occur with -dry-run, or if the run ended before the GPU's turn.
+// The outcomes. ready and waits occur only with -dry-run, or if the run ended before the GPU's
+// turn.
 const (
 	gpuMeasured measureOutcome = "measured"
 	gpuFailed   measureOutcome = "failed"
@@ -65,27 +66,27 @@ const (
 	gpuWaits    measureOutcome = "waits"
 )
 
-// measuredGPU is measure's output for one GPU.
+// measuredGPU is the output of measure about one GPU.
 type measuredGPU struct {
 	GPU  string `json:"gpu"`  // the GPU's id
 	Node string `json:"node"` // its node's name
-	// Outcome is measured, failed or skipped; with -dry-run, or if measure ended early, also ready
-	// or waits.
+	// Outcome is measured, failed or skipped. With -dry-run, or if measure ended early, it can also
+	// be ready or waits.
 	Outcome measureOutcome `json:"outcome"`
-	// Reason is why it was not measured, or what it waits for.
+	// Reason is why the GPU was not measured, or what it waits for.
 	Reason string `json:"reason,omitempty"`
-	// Key is the comparability key. Times are milliseconds per unit of work.
+	// Key is the comparability key. Times are in milliseconds per unit of work.
 	Key   string                   `json:"key,omitempty"`
 	Times map[pal.AppClass]float64 `json:"times,omitempty"`
 	// Provisional: other GPUs of the node were idle during the measurement.
 	Provisional bool `json:"provisional,omitempty"`
 }
 
-// measureOptions are the options of the command.
+// measureOptions are the options of measure.
 type measureOptions struct {
 	all, dryRun   bool
 	atMost        int
-	wait          time.Duration // negative: forever
+	wait          time.Duration // negative: wait without a limit
 	driver, image string
 }
 
@@ -127,7 +128,7 @@ func runMeasure(b *base, args []string) int {
 	return code
 }
 
-// printMeasured prints a table of GPUs.
+// printMeasured prints a table of the GPUs and their outcomes.
 func printMeasured(b *base, out []measuredGPU) {
 	length := b.idLength(query.IDLength(each(out, func(m measuredGPU) string { return m.GPU })))
 	rows := []string{row("GPU", "Node", "Outcome", "A", "B", "C", "D", "Note")}
@@ -149,18 +150,18 @@ func printMeasured(b *base, out []measuredGPU) {
 	b.table(rows)
 }
 
-// measureTarget is a GPU to measure.
+// measureTarget is a GPU to measure, and the state of its measuring job.
 type measureTarget struct {
 	measuredGPU
 	node  *api.Node
 	model string
-	held  string // the job that holds it, "" if it is free
-	// before is the plugin's earlier report. registered is when the measuring job was registered,
-	// zero if it is not. again is when to try again.
+	held  string // the job that holds the GPU, or "" if the GPU is free
+	// before is the plugin's report before the measurement. registered is when the measuring job
+	// was registered; zero means that it is not registered. again is the time of the next try.
 	before     attr.Account
 	registered time.Time
-	started    bool   // its job has its allocation
-	told       string // the last reason that the plugin gave for waiting
+	started    bool   // the measuring job has its allocation
+	told       string // the last reason for waiting that the plugin reported
 	again      time.Time
 }
 
@@ -168,8 +169,8 @@ func (t *measureTarget) over() bool {
 	return t.Outcome == gpuMeasured || t.Outcome == gpuFailed || t.Outcome == gpuSkipped
 }
 
-// beginMeasuring returns the targets whose jobs to register now: free GPUs, node by node, up to
-// atMost simultaneous measurements (0: no limit).
+// beginMeasuring returns the targets whose measuring jobs to register now. It takes free GPUs node
+// by node, and keeps to at most atMost simultaneous measurements (0: no limit).
 func beginMeasuring(ts []*measureTarget, now time.Time, atMost int) (begin []*measureTarget) {
 	running := 0
 	for _, t := range ts {
@@ -188,10 +189,10 @@ func beginMeasuring(ts []*measureTarget, now time.Time, atMost int) (begin []*me
 	return begin
 }
 
-// selectGPUs returns the named GPUs of these nodes; all if no name is given.
+// selectGPUs returns the named GPUs of these nodes. If no name is given, it returns all GPUs.
 func selectGPUs(nodes map[string]*api.Node, names []string) ([]*measureTarget, error) {
 	var ts []*measureTarget
-	found := map[string]int{} // by name
+	found := map[string]int{} // how many GPUs each name matches
 	for _, n := range slices.SortedFunc(maps.Values(nodes), func(a, b *api.Node) int {
 		return strings.Compare(a.Name+"\x00"+a.ID, b.Name+"\x00"+b.ID)
 	}) {
@@ -221,7 +222,8 @@ func selectGPUs(nodes map[string]*api.Node, names []string) ([]*measureTarget, e
 	return ts, nil
 }
 
-// newMeasureTarget checks whether a GPU can be measured at all.
+// newMeasureTarget returns the target for a GPU, with the outcome skipped if the GPU cannot be
+// measured.
 func newMeasureTarget(n *api.Node, d *api.NodeDeviceResource, g *api.NodeDevice) *measureTarget {
 	t := &measureTarget{measuredGPU: measuredGPU{GPU: g.ID, Node: n.Name, Outcome: gpuReady}, node: n, model: d.Name}
 	t.before, _ = accountOf(d, g.ID)
@@ -231,7 +233,7 @@ func newMeasureTarget(n *api.Node, d *api.NodeDeviceResource, g *api.NodeDevice)
 	return t
 }
 
-// unmeasurable returns why a GPU of a node cannot be measured; "" if it can.
+// unmeasurable returns why a GPU of a node cannot be measured, or "" if it can.
 func unmeasurable(n *api.Node, gpu string) string {
 	for _, d := range cluster.GPUDevices(n) {
 		i := slices.IndexFunc(d.Instances, func(g *api.NodeDevice) bool { return g.ID == gpu })
@@ -260,7 +262,8 @@ func unmeasurable(n *api.Node, gpu string) string {
 	return "its node no longer lists this GPU"
 }
 
-// accountOf returns the device plugin's report on measuring a GPU; known is false if there is none.
+// accountOf returns the device plugin's report about measurements of a GPU. known is false if there
+// is no report.
 func accountOf(d *api.NodeDeviceResource, gpu string) (a attr.Account, known bool) {
 	all, err := attr.ParseAccounts(cluster.TextOf(d, attr.Measuring))
 	if err != nil {

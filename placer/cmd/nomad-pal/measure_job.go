@@ -15,27 +15,27 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// measureLasts is how long a measuring job's task sleeps, unless the job is stopped earlier. It is
-// longer than any measurement with the plugin's defaults. It also bounds how long jobs outlive a
-// killed command.
+// measureLasts is how long the task of a measuring job sleeps if the job is not stopped earlier. It
+// is longer than any measurement with the plugin's defaults. If the command is killed, its jobs end
+// after at most this time.
 const measureLasts = 15 * time.Minute
 
-// measurePriority is the lowest priority: Nomad may preempt a measuring job for almost any other,
-// and preempts no job for it.
+// measurePriority is the lowest priority. With this priority, Nomad may preempt a measuring job for
+// almost any other job, and never preempts a job for a measuring job.
 const measurePriority = 1
 
-// measureKey returns the key of the job that measures a GPU.
 func measureKey(namespace, gpu string) cluster.JobKey {
 	return cluster.JobKey{Namespace: namespace, ID: "nomad-pal-measure-" + gpu}
 }
 
-// measures reports whether a job is a measuring job. Its name is not enough: anybody may use it.
+// measures reports whether j is a measuring job. The job's name is no proof, because any user can
+// give a job this name.
 func measures(j *api.Job) bool {
 	return len(j.TaskGroups) == 1 && len(j.TaskGroups[0].Tasks) == 1 && j.TaskGroups[0].Tasks[0].Env[attr.EnvMeasure] != ""
 }
 
-// measureJob returns a job that requests exactly this GPU from Nomad, and a measurement from the
-// device plugin.
+// measureJob returns a job that requests the GPU of t from Nomad, and asks the device plugin for a
+// measurement.
 func (o measureOptions) measureJob(key cluster.JobKey, t *measureTarget) (*api.Job, error) {
 	driver, err := o.driverOn(t.node)
 	if err != nil {
@@ -64,8 +64,8 @@ func (o measureOptions) measureJob(key cluster.JobKey, t *measureTarget) (*api.J
 	return job.AddTaskGroup(group.AddTask(task)), nil
 }
 
-// driverOn picks the task driver on a node. Its tasks must be processes of the node, because the
-// device plugin recognizes them by their environment.
+// driverOn picks the task driver for a node. The driver must run tasks as processes of the node,
+// because the device plugin recognizes a measuring task by its environment.
 func (o measureOptions) driverOn(n *api.Node) (string, error) {
 	drivers := []string{"raw_exec", "exec", "docker", "podman"}
 	if o.driver != "" {
@@ -77,7 +77,8 @@ func (o measureOptions) driverOn(n *api.Node) (string, error) {
 	return "", fmt.Errorf("its node has no healthy driver (of %s): enable one in the client's configuration, or name another with -driver", strings.Join(drivers, ", "))
 }
 
-// firstHealthy returns the first of these task drivers that works on a node; "" if none does.
+// firstHealthy returns the first of the named task drivers that is healthy on a node, or "" if none
+// is.
 func firstHealthy(on map[string]*api.DriverInfo, names ...string) string {
 	for _, name := range names {
 		if d := on[name]; d != nil && d.Detected && d.Healthy {

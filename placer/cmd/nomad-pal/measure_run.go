@@ -20,21 +20,22 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// measureLook is the polling interval; a variable for tests.
+// measureLook is the interval between two polls. It is a variable so that tests can shorten it.
 var measureLook = 2 * time.Second
 
 const (
-	// placedWithin is how long a measuring job may wait for its allocation; Nomad needs less if the
-	// GPU is free. After measureAgain it is retried.
+	// placedWithin is how long a measuring job waits for its allocation. If the GPU is free, Nomad
+	// needs less time. After measureAgain, the command tries again.
 	placedWithin = 20 * time.Second
 	measureAgain = time.Minute
-	// measurePatience is how long Nomad may fail, for example while it elects a leader.
+	// measurePatience is how long requests to Nomad may fail, for example while Nomad elects a
+	// leader.
 	measurePatience = 2 * time.Minute
-	// purgeWithin is the time limit for removing the jobs after the command was interrupted.
+	// purgeWithin is the time limit for removing the remaining jobs at the end of the command.
 	purgeWithin = 20 * time.Second
 )
 
-// measureRun measures GPUs with Nomad jobs.
+// measureRun is one run of measure. It measures GPUs by registering jobs in Nomad.
 type measureRun struct {
 	b       *base
 	o       measureOptions
@@ -44,7 +45,7 @@ type measureRun struct {
 	began   time.Time
 }
 
-// newMeasureRun finds the GPUs, and which jobs hold them.
+// newMeasureRun finds the GPUs to measure, and the jobs that hold them.
 func newMeasureRun(b *base, names []string, o measureOptions) (*measureRun, error) {
 	client, err := b.client()
 	if err != nil {
@@ -69,8 +70,8 @@ func newMeasureRun(b *base, names []string, o measureOptions) (*measureRun, erro
 	return r, r.lookHolders()
 }
 
-// lookHolders finds which jobs hold the GPUs to measure. It may be incomplete: with a token that
-// sees only some jobs, a GPU looks free, and its measuring job waits in Nomad.
+// lookHolders finds the jobs that hold the GPUs to measure. If the token sees only some jobs, a GPU
+// that another job holds can look free. The GPU's measuring job then waits in Nomad.
 func (r *measureRun) lookHolders() (err error) {
 	if r.seen, err = plainly(r.b, r.client, r.seen); err != nil {
 		return err
@@ -100,7 +101,7 @@ func (r *measureRun) outcomes() []measuredGPU {
 	return each(r.targets, func(t *measureTarget) measuredGPU { return t.measuredGPU })
 }
 
-// progress prints a line about a GPU, to standard error if the output is JSON.
+// progress prints a line about a GPU. If the output is JSON, it prints to standard error.
 func (r *measureRun) progress(t *measureTarget, what string) {
 	out := r.b.io.out
 	if r.b.json || r.b.template != "" {
@@ -110,8 +111,8 @@ func (r *measureRun) progress(t *measureTarget, what string) {
 	fmt.Fprintln(out, quoted(text, ""))
 }
 
-// run registers jobs and follows them until no GPU has to be measured or waited for. At the end it
-// purges its remaining jobs. A job whose task failed stays, so that somebody can inspect it.
+// run registers measuring jobs and follows them until all GPUs have an outcome. At the end it
+// purges its remaining jobs. It keeps jobs whose tasks failed, so that somebody can inspect them.
 func (r *measureRun) run() (err error) {
 	defer func() { err = errors.Join(err, r.purge()) }()
 	for _, t := range r.targets {
@@ -119,7 +120,7 @@ func (r *measureRun) run() (err error) {
 			r.progress(t, "waits: "+t.Reason)
 		}
 	}
-	failing := time.Time{} // since when Nomad fails; zero while it does not
+	failing := time.Time{} // since when requests have failed; zero if the last one succeeded
 	for {
 		err := r.step()
 		switch {
@@ -144,7 +145,7 @@ func (r *measureRun) run() (err error) {
 	}
 }
 
-// step reads what has changed, and registers the jobs whose turn has come.
+// step reads what has changed, and registers the measuring jobs of GPUs whose turn has come.
 func (r *measureRun) step() error {
 	if err := r.look(); err != nil {
 		return err
@@ -158,7 +159,7 @@ func (r *measureRun) step() error {
 	return nil
 }
 
-// giveUpWaiting skips GPUs that have been in use for longer than the user waits.
+// giveUpWaiting skips the GPUs that still wait after the time that the user set with -wait.
 func (r *measureRun) giveUpWaiting() {
 	if r.o.wait < 0 || time.Since(r.began) < r.o.wait {
 		return
@@ -170,8 +171,9 @@ func (r *measureRun) giveUpWaiting() {
 	}
 }
 
-// begin registers a GPU's job. If the job already exists, another command has registered it, or a
-// killed command left it behind. A job that was left behind ends by itself.
+// begin registers a GPU's measuring job. If Nomad already has a running job of this name, another
+// command has registered it, or a killed command left it behind. A job that was left behind ends by
+// itself.
 func (r *measureRun) begin(t *measureTarget) error {
 	key := measureKey(r.b.namespace, t.GPU)
 	was, err := r.client.Job(r.b.ctx, key)
@@ -203,7 +205,7 @@ func (r *measureRun) begin(t *measureTarget) error {
 		r.end(t, gpuSkipped, err.Error())
 		return nil
 	}
-	for _, d := range cluster.GPUDevices(t.node) { // it may have been measured while it waited
+	for _, d := range cluster.GPUDevices(t.node) { // another job may have measured the GPU in the meantime
 		if a, known := accountOf(d, t.GPU); known {
 			t.before = a
 		}
@@ -218,7 +220,7 @@ func (r *measureRun) begin(t *measureTarget) error {
 	return nil
 }
 
-// later makes a GPU wait for another try.
+// later makes a GPU wait for measureAgain before the next try.
 func (r *measureRun) later(t *measureTarget, why string) {
 	if t.Reason != why {
 		r.progress(t, "waits: "+why)
@@ -226,7 +228,6 @@ func (r *measureRun) later(t *measureTarget, why string) {
 	t.Outcome, t.Reason, t.registered, t.again = gpuWaits, why, time.Time{}, time.Now().Add(measureAgain)
 }
 
-// end records the outcome of a GPU.
 func (r *measureRun) end(t *measureTarget, o measureOutcome, why string) {
 	t.Outcome, t.Reason = o, why
 	text := string(o)
@@ -236,7 +237,7 @@ func (r *measureRun) end(t *measureTarget, o measureOutcome, why string) {
 	r.progress(t, text)
 }
 
-// look reads what has changed in Nomad since the last poll.
+// look reads what has changed in Nomad since the last poll, and updates the targets.
 func (r *measureRun) look() error {
 	if slices.ContainsFunc(r.targets, func(t *measureTarget) bool { return t.registered.IsZero() && !t.over() }) {
 		if err := r.lookHolders(); err != nil {
@@ -262,7 +263,7 @@ func (r *measureRun) look() error {
 	return nil
 }
 
-// node reads a GPU's node. If Nomad no longer has it, node returns one without GPUs.
+// node reads a GPU's node. If Nomad no longer has the node, node returns a node without GPUs.
 func (r *measureRun) node(t *measureTarget) (*api.Node, error) {
 	n, _, err := r.client.API().Nodes().Info(t.node.ID, (&api.QueryOptions{}).WithContext(r.b.ctx))
 	if nomad.StatusOf(err) == http.StatusNotFound {
@@ -274,8 +275,8 @@ func (r *measureRun) node(t *measureTarget) (*api.Node, error) {
 	return n, nil
 }
 
-// follow checks the outcome of a GPU whose job is registered, and ends the job when the GPU is
-// measured.
+// follow checks whether a GPU with a registered measuring job has an outcome. When the GPU is
+// measured, follow removes the job.
 func (r *measureRun) follow(t *measureTarget, node *api.Node) error {
 	key := measureKey(r.b.namespace, t.GPU)
 	for _, d := range cluster.GPUDevices(node) {
@@ -310,7 +311,7 @@ func (r *measureRun) follow(t *measureTarget, node *api.Node) error {
 	if err := r.client.Deregister(r.b.ctx, key, true); err != nil {
 		return err
 	}
-	if node, err = r.node(t); err != nil { // its state may explain why the job ended
+	if node, err = r.node(t); err != nil { // the node's state may explain why the job ended
 		return err
 	}
 	switch why := unmeasurable(node, t.GPU); {
@@ -331,7 +332,7 @@ func (r *measureRun) follow(t *measureTarget, node *api.Node) error {
 	return nil
 }
 
-// take records the result of a measurement.
+// take records the result of a GPU's measurement.
 func (r *measureRun) take(t *measureTarget, d *api.NodeDeviceResource, a attr.Account) {
 	if a.Problem != "" {
 		r.end(t, gpuFailed, a.Problem)
@@ -346,7 +347,7 @@ func (r *measureRun) take(t *measureTarget, d *api.NodeDeviceResource, a attr.Ac
 	r.end(t, gpuMeasured, "")
 }
 
-// purge removes the remaining jobs.
+// purge removes the measuring jobs of targets that have no outcome yet.
 func (r *measureRun) purge() (err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.b.ctx), purgeWithin)
 	defer cancel()

@@ -19,10 +19,11 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// userVariable names the user in the environment.
+// userVariable is the environment variable that names the user.
 const userVariable = "NOMAD_PAL_USER"
 
-// me returns the user: NOMAD_PAL_USER, else the name of the ACL token, else the login name.
+// me returns the user's name. This is NOMAD_PAL_USER or, if the variable is empty, the name of the
+// ACL token. Without ACLs, it is the login name.
 func me(b *base, client *nomad.Client) (string, error) {
 	if name := os.Getenv(userVariable); name != "" {
 		return name, nil
@@ -41,8 +42,8 @@ func me(b *base, client *nomad.Client) (string, error) {
 	return cmp.Or(self.Name, self.AccessorID), nil
 }
 
-// mine returns the user's jobs among these. It prints a note if there are none and no job names a
-// user.
+// mine returns the user's jobs among the given jobs. If the user has none, and no job names any
+// user, mine prints a note.
 func (b *base) mine(client *nomad.Client, jobs []model.JobStatus) ([]model.JobStatus, error) {
 	name, err := me(b, client)
 	if err != nil {
@@ -66,8 +67,8 @@ func jobs(b *base, s *answers, mine bool) (all, shown []model.JobStatus, err err
 	return all, shown, err
 }
 
-// myJobs returns the user's jobs to cancel: those with GPUs that have not ended, in the command's
-// namespace.
+// myJobs returns the ids of the user's jobs with GPUs, in the command's namespace, that have not
+// ended.
 func myJobs(b *base, client *nomad.Client) (ids []string, err error) {
 	a, err := b.ask()
 	if err != nil {
@@ -84,13 +85,14 @@ func myJobs(b *base, client *nomad.Client) (ids []string, err error) {
 	return each(mine, func(j model.JobStatus) string { return j.Job }), nil
 }
 
-// sayUser writes NOMAD_PAL_USER into a job with GPUs that names no user. A job that is live in
-// Nomad keeps the user that it has there: changed meta would restart its tasks.
+// sayUser writes NOMAD_PAL_USER into the meta of a job with GPUs that names no user. If the job
+// exists in Nomad and has not ended, its user stays as it is, because changed meta would restart
+// its tasks.
 func sayUser(b *base, client *nomad.Client, job *api.Job) error {
 	name := os.Getenv(userVariable)
 	h, err := rewrite.ParseHints(job)
 	if name == "" || err != nil || h.User != "" || !rewrite.AsksGPUs(job) {
-		return nil // errors in hints are reported elsewhere
+		return nil // other code reports errors in hints
 	}
 	is, err := client.Job(b.ctx, cluster.KeyOf(job))
 	switch {

@@ -13,7 +13,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// stateCell returns a state, coloured.
+// stateCell returns a gang's state as a coloured table cell.
 func stateCell(s gang.State) painted {
 	p := painted{plain, string(s)}
 	switch s {
@@ -27,8 +27,8 @@ func stateCell(s gang.State) painted {
 	return p
 }
 
-// shortGPU cuts a GPU's id to its first n bytes; 0 keeps the whole id. Callers choose n so that ids
-// stay unique. Commands accept the short form.
+// shortGPU cuts a GPU's id to its first n bytes; if n is 0, it returns the whole id. Callers choose
+// n so that different GPUs have different short ids. Commands accept short ids as arguments.
 func shortGPU(id string, n int) string {
 	if n == 0 {
 		return id
@@ -36,7 +36,8 @@ func shortGPU(id string, n int) string {
 	return attr.Shorten(id, n)
 }
 
-// idLength returns the length at which GPU ids are shown: n on a terminal, otherwise 0 for all.
+// idLength returns the length to which ids of GPUs are cut: n on a terminal; otherwise, or with
+// -verbose, 0, which means whole ids.
 func (b *base) idLength(n int) int {
 	if b.io.terminal && !b.verbose {
 		return n
@@ -58,7 +59,7 @@ func printSteps(b *base, steps []string) {
 	}
 }
 
-// printHolders prints which jobs hold the GPUs that a gang waits for.
+// printHolders prints the jobs that hold GPUs for which a gang waits.
 func printHolders(b *base, h *query.Holders) {
 	if h == nil || len(h.Jobs) == 0 {
 		return
@@ -105,7 +106,7 @@ func whenItEnds(j query.Holder, now time.Time) string {
 	return end
 }
 
-// words explains PAL's terms.
+// words maps PAL's terms to their explanations.
 var words = map[string]string{
 	"PM score":          "time on this GPU relative to the median GPU; 0.9 is faster, 1.1 slower",
 	"Variability class": "GPUs with similar PM scores; 1 is the fastest",
@@ -116,7 +117,7 @@ var words = map[string]string{
 	"Slowdown":          "penalty × slowest PM score: 1 is a gang on median GPUs of one node",
 }
 
-// printLegend explains words.
+// printLegend prints the explanations of the terms in used.
 func printLegend(b *base, used ...string) {
 	b.head("Words")
 	for _, w := range used {
@@ -124,7 +125,7 @@ func printLegend(b *base, used ...string) {
 	}
 }
 
-// printWords explains the words in an explanation.
+// printWords prints the explanations of the terms that occur in the explanation of a job.
 func printWords(b *base, e *query.Explanation) {
 	d := e.Decision
 	if d == nil || e.State == gang.Unschedulable {

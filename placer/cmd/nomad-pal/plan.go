@@ -43,14 +43,14 @@ Nomad refuses. (As with nomad job plan, 1 means that allocations would be made.)
 // planned is the output of plan.
 type planned struct {
 	*query.Explanation
-	// JobModifyIndex is the index of the job in Nomad, for run -check-index; 0 for a new job.
+	// JobModifyIndex is the job's index in Nomad, for run -check-index; 0 for a new job.
 	JobModifyIndex uint64 `json:"job_modify_index"`
-	// Diff is what would change in Nomad's job, one change per line, without the parts that the
-	// placer wrote.
+	// Diff is what would change in Nomad's job, one change per line. It leaves out what the placer
+	// wrote.
 	Diff []string `json:"diff,omitempty"`
 }
 
-// planFailed is the exit code of plan for an error.
+// planFailed is the exit code of plan after an error.
 const planFailed = 255
 
 func runPlan(b *base, args []string) int {
@@ -83,7 +83,7 @@ func runPlan(b *base, args []string) int {
 	} else if none := b.noNamespace(s.nomad, *job.Namespace); none != nil {
 		return failed(none)
 	}
-	if unread == nil && *diff && e.State != gang.Rejected { // a rejected job's diff would only add Nomad's own error
+	if unread == nil && *diff && e.State != gang.Rejected { // for a rejected job, the diff would only add Nomad's own error
 		if x.Diff, err = b.diff(s, is, job, *override); err != nil {
 			s.note = fmt.Sprintf("the changes to the job are not known: %v", err)
 		}
@@ -95,7 +95,7 @@ func runPlan(b *base, args []string) int {
 	} else {
 		printPlan(b, x, unread == nil)
 	}
-	if e.State == gang.Native { // no placer is involved
+	if e.State == gang.Native { // Nomad places the job, and needs no placer
 		s.printNote()
 		return 0
 	}
@@ -109,11 +109,10 @@ func runPlan(b *base, args []string) int {
 	return idle
 }
 
-// never reports whether the job, as it is written, can never start.
+// never reports whether the job can never start as it is written.
 func (x planned) never() bool { return x.State == gang.Rejected || x.State == gang.Unschedulable }
 
-// printPlan prints a plan for people. indexKnown: it is known whether Nomad has the job, and in
-// which version.
+// printPlan prints a plan for people. indexKnown reports whether x.JobModifyIndex is known.
 func printPlan(b *base, x planned, indexKnown bool) {
 	for _, line := range x.Diff {
 		b.write(quoted(line, "") + "\n")
@@ -128,10 +127,11 @@ func printPlan(b *base, x planned, indexKnown bool) {
 	}
 }
 
-// The changes to a job, as nomad job plan shows them, but compared with the job as its author wrote
-// it: Nomad would compare with the job as the placer has rewritten it.
+// The command shows changes to a job in the form of nomad job plan. It compares the new job with
+// the old job as its author wrote it. Nomad itself would compare with the old job as the placer has
+// rewritten it.
 
-// diff returns the changes, one per line; none for a job that Nomad does not have.
+// diff returns the changes, one per line. If Nomad does not have the job, there are none.
 func (b *base) diff(s *answers, is, job *api.Job, override bool) ([]string, error) {
 	if is == nil {
 		return nil, nil
@@ -150,7 +150,7 @@ func (b *base) diff(s *answers, is, job *api.Job, override bool) ([]string, erro
 	return diffLines(resp.Diff), nil
 }
 
-// diffLines returns a diff without what the placer wrote.
+// diffLines formats a diff, without the changes that the placer made.
 func diffLines(d *api.JobDiff) (out []string) {
 	if d == nil {
 		return nil
@@ -168,7 +168,7 @@ func diffLines(d *api.JobDiff) (out []string) {
 	return headed(0, d.Type, fmt.Sprintf("Job: %q", d.ID), out)
 }
 
-// headed returns lines with a heading; none if only the placer changed something.
+// headed returns lines below a heading. If only the placer changed something, it returns nothing.
 func headed(depth int, kind, head string, lines []string) []string {
 	if kind == "None" || kind == "Edited" && len(lines) == 0 {
 		return nil
@@ -203,7 +203,7 @@ func objectLines(depth int, objects []*api.ObjectDiff) (out []string) {
 	return out
 }
 
-// written reports whether the placer wrote the constraint or affinity.
+// written reports whether the placer wrote the constraint or affinity in o.
 func written(o *api.ObjectDiff) bool {
 	if o.Name != "Constraint" && o.Name != "Affinity" {
 		return false

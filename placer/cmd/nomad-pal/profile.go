@@ -22,7 +22,7 @@ import (
 var helpProfile = help("profile <command>", "A profile says how fast each GPU is, per application class.",
 	examples("Show the profile in force:", "nomad-pal profile show"))
 
-// runProfile only prints the list of its subcommands.
+// runProfile prints only the list of the command's subcommands.
 func runProfile(*base, []string) int { return cli.RunResultHelp }
 
 const fileOptions = `
@@ -47,14 +47,14 @@ Calibration Options:
   -outlier=<score>         A GPU with this PM score or more is an outlier. Default: 1.5.
 `
 
-// fileFlags adds the flags of fileOptions.
+// fileFlags adds the flags that the help text fileOptions describes.
 func fileFlags(fs *flag.FlagSet, d *measured.Defaults) {
 	fs.StringVar(&d.App, "app", "", "")
 	fs.StringVar(&d.Model, "model", "", "")
 	fs.StringVar(&d.Key, "key", "", "")
 }
 
-// calibrationFlags adds the flags of calibrationOptions.
+// calibrationFlags adds the flags that the help text calibrationOptions describes.
 func calibrationFlags(fs *flag.FlagSet, o *profile.Options) {
 	*o = profile.DefaultOptions()
 	fs.Func("method", "", func(s string) error { o.Method = profile.Method(s); return nil })
@@ -62,7 +62,7 @@ func calibrationFlags(fs *flag.FlagSet, o *profile.Options) {
 	fs.Float64Var(&o.Outlier, "outlier", o.Outlier, "")
 }
 
-// readMeasurements reads files of measurements.
+// readMeasurements reads measured times from files.
 func readMeasurements(b *base, files []string, d measured.Defaults) ([]measured.Row, error) {
 	var rows []measured.Row
 	for _, f := range files {
@@ -83,8 +83,8 @@ func readMeasurements(b *base, files []string, d measured.Defaults) ([]measured.
 	return rows, nil
 }
 
-// readCalibration reads the cluster's measurements and profile, except the imported source but; for
-// "", it reads all sources. It warns of each source that it cannot use.
+// readCalibration reads the cluster's measurements and profile. If but is not "", it leaves out the
+// import with this name. readCalibration prints a warning about measurements that it cannot use.
 func readCalibration(b *base, client *nomad.Client, but string) (*placer.Calibration, error) {
 	cal, problem, err := placer.ReadCalibration(b.ctx, client, but)
 	if err == nil && problem != nil {
@@ -93,8 +93,8 @@ func readCalibration(b *base, client *nomad.Client, but string) (*placer.Calibra
 	return cal, err
 }
 
-// samplesOf fills in the models of rows from the cluster's GPUs. strangers maps each GPU that is
-// not in known to the place of its first row.
+// samplesOf returns the samples in rows, with each GPU's model as in the cluster. strangers
+// contains the GPUs that are not in known, each with the place of its first row in the files.
 func samplesOf(rows []measured.Row, known map[string]string) (samples []profile.Sample, strangers map[string]string, err error) {
 	strangers = map[string]string{}
 	for _, r := range rows {
@@ -104,7 +104,7 @@ func samplesOf(rows []measured.Row, known map[string]string) (samples []profile.
 			return nil, nil, fmt.Errorf("%s: GPU %q is a %q in the cluster, not a %q", r.At, r.GPU, model, r.Model)
 		case here:
 			r.Model = model
-		case r.Model == "" && err == nil: // the caller decides about strangers first
+		case r.Model == "" && err == nil: // return this error only at the end, because the caller first decides about strangers
 			err = fmt.Errorf("%s: no model is given for GPU %q: add a column model, or use -model", r.At, r.GPU)
 		}
 		if _, seen := strangers[r.GPU]; !here && !seen {
@@ -115,7 +115,8 @@ func samplesOf(rows []measured.Row, known map[string]string) (samples []profile.
 	return samples, strangers, err
 }
 
-// strange returns an error that lists GPUs that the cluster does not have, and their rows.
+// strange returns an error that lists GPUs that the cluster does not have, and the places of their
+// rows.
 func strange(strangers map[string]string) error {
 	ids := slices.Sorted(maps.Keys(strangers))
 	var lines []string

@@ -71,8 +71,8 @@ func runProfileBuild(b *base, args []string) int {
 	return b.show(summarize(p, ""), func() { printProfile(b, p, "", false) })
 }
 
-// calibration returns the starting point: the cluster's measurements or none, and the previous
-// profile.
+// calibration returns the basis of a new profile: the cluster's measurements if cluster is set, and
+// the previous profile if previous names a file.
 func calibration(b *base, cluster bool, previous string) (*placer.Calibration, error) {
 	cal := &placer.Calibration{}
 	if cluster {

@@ -16,8 +16,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
-// summarize returns a summary of each group of the profile, or only of app's groups if app is not
-// "".
+// summarize returns a summary of each group of the profile. If app is not "", it summarizes only
+// the groups of this application class.
 func summarize(p *profile.Profile, app string) []groupSummary {
 	var out []groupSummary
 	for _, g := range p.Groups {
@@ -47,7 +47,7 @@ func summarize(p *profile.Profile, app string) []groupSummary {
 	return out
 }
 
-// members returns the group's GPUs, fastest first, then by id.
+// members returns the group's GPUs sorted by PM score, the fastest first; equal scores by id.
 func members(p *profile.Profile, g profile.Group) []memberSummary {
 	ms := []memberSummary{}
 	for _, u := range p.GPUs {

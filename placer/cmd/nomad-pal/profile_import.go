@@ -38,8 +38,8 @@ type imported struct {
 	Source  string          `json:"source"`       // name of the import
 	Samples int             `json:"samples"`      // number of measured times in the files
 	GPUs    int             `json:"gpus"`         // number of GPUs in the files
-	Unknown int             `json:"unknown_gpus"` // how many of these the cluster does not have now
-	Changes []profile.Event `json:"changes"`      // to the profile, by GPU; empty with -delete
+	Unknown int             `json:"unknown_gpus"` // number of these GPUs that the cluster does not have now
+	Changes []profile.Event `json:"changes"`      // changes to the profile, by GPU; empty with -delete
 	DryRun  bool            `json:"dry_run"`      // nothing was stored
 	// Hidden are GPUs that no longer count as outliers because their comparability key changed.
 	Hidden []profile.Event `json:"hidden_outliers,omitempty"`
@@ -84,7 +84,7 @@ func dropImported(b *base, client *nomad.Client, source string) int {
 	kept := store.In(client).Measurements(source)
 	paths, err := kept.Paths(b.ctx)
 	if err == nil && len(paths) == 0 {
-		if _, err = kept.ReadOrRefused(b.ctx); err == nil { // otherwise Nomad may hide them from this token
+		if _, err = kept.ReadOrRefused(b.ctx); err == nil { // if the read is refused, Nomad may hide the imports from this token
 			err = fmt.Errorf("nothing is imported under %q", source)
 		}
 	}
@@ -97,8 +97,7 @@ func dropImported(b *base, client *nomad.Client, source string) int {
 	return b.show(imported{Source: source}, func() { b.printf("Nothing is imported under %q now.\n", source) })
 }
 
-// storeImported checks that the agent will be able to calibrate with the new rows
-// before it writes them.
+// storeImported stores the new rows, after it has checked that the agent can calibrate with them.
 func storeImported(b *base, client *nomad.Client, im imported, rows []measured.Row, allow bool) int {
 	cal, err := readCalibration(b, client, im.Source)
 	if err != nil {
@@ -159,8 +158,9 @@ func printImported(b *base, im imported) {
 	}
 }
 
-// hiddenOutliers returns the GPUs that no longer count as outliers because their key changed: they
-// are now compared with other GPUs, or with none.
+// hiddenOutliers returns the changes of GPUs that no longer count as outliers because their
+// comparability key changed. A GPU with a new key is compared with other GPUs than before, or with
+// none.
 func hiddenOutliers(was, is *profile.Profile, changes []profile.Event, outlier float64) []profile.Event {
 	var out []profile.Event
 	for _, e := range changes {
@@ -175,7 +175,7 @@ func hiddenOutliers(was, is *profile.Profile, changes []profile.Event, outlier f
 	return out
 }
 
-// sourceName derives the name of an import from that of its file.
+// sourceName derives the name of an import from the name of its file.
 func sourceName(file string) string {
 	base := strings.TrimSuffix(filepath.Base(file), filepath.Ext(file))
 	name := regexp.MustCompile(`[^a-zA-Z0-9_-]+`).ReplaceAllString(base, "-")

@@ -72,7 +72,8 @@ func readProfile(b *base, files []string) (*profile.Profile, error) {
 	return nil, fmt.Errorf("nomad-pal profile show takes one file, got %d", len(files))
 }
 
-// parseProfile reads a profile from a file; what names it in errors.
+// parseProfile reads a profile from a file. An error uses the text in what as the name of the
+// profile.
 func parseProfile(b *base, path, what string) (*profile.Profile, error) {
 	data, err := b.readFile(path)
 	if err != nil {
@@ -85,7 +86,8 @@ func parseProfile(b *base, path, what string) (*profile.Profile, error) {
 	return p, nil
 }
 
-// profileInForce reads the profile in force; its error explains why none can be read.
+// profileInForce reads the profile in force. If there is none, or it cannot be read, the error
+// explains why.
 func profileInForce(b *base) (*profile.Profile, error) {
 	client, err := b.client()
 	if err != nil {
@@ -98,14 +100,15 @@ func profileInForce(b *base) (*profile.Profile, error) {
 	return p, err
 }
 
-// groupSummary compares the GPUs of one model, application and key.
+// groupSummary compares the GPUs of one model by their PM scores for one application class,
+// measured under one comparability key.
 type groupSummary struct {
 	profile.Group
-	// Classes are all variability classes, from 1 on, including those without GPUs.
+	// Classes are all variability classes from 1 up, including classes without GPUs.
 	Classes []classSummary `json:"classes"`
 	// Rate, in Unit, is the median of the rates that RatedGPUs GPUs of this model reached for this
-	// application. Speed is Rate relative to the fastest model. All three include GPUs measured
-	// under other keys.
+	// application. Speed is Rate divided by the rate of the fastest model. Rate, RatedGPUs and
+	// Speed include GPUs that were measured under other keys.
 	Rate      float64 `json:"rate,omitempty"`
 	Unit      string  `json:"rate_unit,omitempty"`
 	RatedGPUs int     `json:"rated_gpus,omitempty"`
@@ -126,14 +129,14 @@ type classSummary struct {
 type memberSummary struct {
 	ID      string      `json:"id"`                // the GPU's id
 	Score   pal.PMScore `json:"pm_score"`          // its time relative to the median GPU
-	Class   int         `json:"class"`             // its variability class, 1 the fastest
-	Outlier bool        `json:"outlier,omitempty"` // it counts as an outlier
-	// Pending is the class that one session has indicated; a second one in the same direction
-	// changes the class. 0: none.
+	Class   int         `json:"class"`             // its variability class; 1 is the fastest
+	Outlier bool        `json:"outlier,omitempty"` // the GPU is an outlier
+	// Pending is the class that one measuring session has indicated. A second session in the same
+	// direction changes the class. 0: none.
 	Pending int `json:"pending_class,omitempty"`
 }
 
-// barWidth is the length of the fullest class's bar, in characters.
+// barWidth is the length, in characters, of the bar for the class with the most GPUs.
 const barWidth = 40
 
 func printProfile(b *base, p *profile.Profile, app string, verbose bool) {
@@ -154,8 +157,8 @@ func printProfile(b *base, p *profile.Profile, app string, verbose bool) {
 	}
 }
 
-// modelSpeeds returns the speeds of the profile's models, including models that have left the
-// cluster, for one application if app is not "".
+// modelSpeeds returns the speeds of the profile's models, including models that the cluster no
+// longer has. If app is not "", it returns only the speeds for this application class.
 func modelSpeeds(p *profile.Profile, app string) (out []ledger.ModelSpeed) {
 	for _, r := range p.Rates {
 		if app == "" || r.App == pal.AppClass(app) {
@@ -196,7 +199,7 @@ func printGroup(b *base, g groupSummary, verbose bool) {
 	printMembers(b, g, verbose)
 }
 
-// printMembers lists the outliers, or with verbose all GPUs.
+// printMembers lists the group's outliers; if verbose is set, it lists all GPUs of the group.
 func printMembers(b *base, g groupSummary, verbose bool) {
 	rows := []string{row("GPU", "PM score", "Class", "Remark")}
 	for _, m := range g.Members {

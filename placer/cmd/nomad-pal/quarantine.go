@@ -83,8 +83,8 @@ func runQuarantine(b *base, args []string) int {
 // longestReason is the maximum length of an operator's reason, in bytes.
 const longestReason = 200
 
-// putInQuarantine puts GPUs in quarantine. Each is given by its id or the beginning of its id, and
-// the agent must know it.
+// putInQuarantine puts GPUs in quarantine. Each of the texts in gpus must be the id, or the
+// beginning of the id, of exactly one known GPU.
 func putInQuarantine(b *base, gpus []string, why, long string, lifts bool) int {
 	span, err := failure.Longest, error(nil)
 	if long != "" {
@@ -129,8 +129,9 @@ func putInQuarantine(b *base, gpus []string, why, long string, lifts bool) int {
 	return b.show(qs, func() { b.printEach(gpus, "In quarantine:", "") })
 }
 
-// beginningWith returns the GPU with this id, or else those whose ids begin with prefix. The id of a
-// part of a shared GPU stands for the whole GPU. A MIG instance counts as a GPU.
+// beginningWith returns the GPU whose id is prefix. If no id equals prefix, it returns all GPUs
+// whose ids begin with prefix. The id of a part of a shared GPU stands for the whole GPU. A MIG
+// instance counts as a GPU.
 func beginningWith(ids []string, prefix string) []string {
 	prefix = attr.GPUOf(prefix)
 	if slices.Contains(ids, prefix) {
@@ -139,8 +140,8 @@ func beginningWith(ids []string, prefix string) []string {
 	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return !strings.HasPrefix(id, prefix) })
 }
 
-// haveReread asks the active agent to read the quarantine again. If a is nil (no agent answers),
-// the agent notices at its next read.
+// haveReread asks the active agent to read the quarantine again. If a is nil, no agent has
+// answered, and the agent notices the change when it next reads the quarantine.
 func haveReread(b *base, a *answers) {
 	if a == nil {
 		return
@@ -173,7 +174,7 @@ func (b *base) lift(gpus []string) int {
 	return b.show(lifted, func() { b.printEach(lifted, "Lifted the quarantine of", "No GPU is in quarantine.") })
 }
 
-// wholeIDs completes the beginnings of ids to ids of GPUs in quarantine.
+// wholeIDs replaces beginnings of ids with the ids of GPUs in quarantine.
 func wholeIDs(b *base, client *nomad.Client, given []string) ([]string, error) {
 	qs, err := quarantined(b, client)
 	if err != nil {
@@ -182,7 +183,7 @@ func wholeIDs(b *base, client *nomad.Client, given []string) ([]string, error) {
 	ids, out := slices.Collect(maps.Keys(qs)), each(given, attr.GPUOf)
 	for i, prefix := range out {
 		switch found := beginningWith(ids, prefix); len(found) {
-		case 0: // it stays as it is
+		case 0: // keep the text as it is
 		case 1:
 			out[i] = found[0]
 		default:
@@ -192,7 +193,6 @@ func wholeIDs(b *base, client *nomad.Client, given []string) ([]string, error) {
 	return out, nil
 }
 
-// printQuarantine prints the GPUs in quarantine.
 func printQuarantine(b *base, qs map[string]failure.Quarantine) {
 	rows, ids := []string{row("GPU", "Until", "Strikes", "Reason")}, slices.Sorted(maps.Keys(qs))
 	for _, id := range ids {
@@ -202,7 +202,7 @@ func printQuarantine(b *base, qs map[string]failure.Quarantine) {
 	b.table(rows)
 }
 
-// untilWhen returns when a GPU's quarantine ends, as text.
+// untilWhen returns the end of a GPU's quarantine as text.
 func untilWhen(q failure.Quarantine) string {
 	if q.Endless() {
 		return "it is lifted"

@@ -20,7 +20,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// terminalRows is how many jobs a terminal shows by default.
+// terminalRows is how many jobs queue prints on a terminal by default.
 const terminalRows = 20
 
 var helpQueue = help("queue [options]", `
@@ -50,27 +50,27 @@ Queue Options:
 ), exitCodes, outputOptions, generalOptions)
 
 // queueStates are the states of jobs that wait for GPUs, are about to get some, or cannot get any.
-// Members of a completing job that are still ending may hold GPUs. listedStates also includes jobs
-// that keep old GPUs until they get new ones.
+// queueStates includes completing jobs, although their last members may still hold GPUs.
+// listedStates also includes resubmitted jobs, which keep their old GPUs until they get new ones.
 var (
 	queueStates  = []gang.State{gang.Waiting, gang.Committing, gang.Completing, gang.Rejected, gang.Unschedulable, gang.Failed}
 	listedStates = append(slices.Clone(queueStates), gang.Resubmitted)
 )
 
-// queueFilter selects the jobs to show.
+// queueFilter selects jobs by namespace, class and state.
 type queueFilter struct {
 	namespace, class string
 	states           []gang.State
 }
 
 func (f queueFilter) shows(j model.JobStatus) bool {
-	if j.State == gang.Resubmitted && j.Reason.IsZero() { // it keeps its GPUs
+	if j.State == gang.Resubmitted && j.Reason.IsZero() { // the job keeps its GPUs
 		return false
 	}
 	return slices.Contains(f.states, j.State) && (f.namespace == "" || f.namespace == "*" || f.namespace == j.Namespace) && (f.class == "" || f.class == j.Class)
 }
 
-// only limits the filter to some states, separated by commas; "" keeps all listed states.
+// only restricts the filter to the states in a comma-separated list. "" means no restriction.
 func (f *queueFilter) only(states string) error {
 	if states == "" {
 		return nil
@@ -145,7 +145,8 @@ func runQueue(b *base, args []string) int {
 	}))
 }
 
-// shown returns how many of n jobs to show.
+// shown returns how many of n jobs to print. limit is the value of -limit; 0 means all jobs, and a
+// negative limit means the default, which is terminalRows on a terminal.
 func (b *base) shown(limit, n int) int {
 	if limit < 0 && b.io.terminal && !b.json && b.template == "" {
 		limit = terminalRows
@@ -156,7 +157,8 @@ func (b *base) shown(limit, n int) int {
 	return min(limit, n)
 }
 
-// noneWaits reports that the queue has no job that matches, and summarizes the others.
+// noneWaits returns the sentence for a queue without matching jobs. It also summarizes the other
+// jobs.
 func noneWaits(onlyMine bool, all []model.JobStatus) string {
 	others := slices.DeleteFunc(slices.Clone(all), func(j model.JobStatus) bool { return !queueFilter{states: listedStates}.shows(j) })
 	switch {
@@ -168,14 +170,15 @@ func noneWaits(onlyMine bool, all []model.JobStatus) string {
 	return "No such job is in the queue. Others: " + queueSummary(others) + "\n"
 }
 
-// printQueue prints the shown rows and a summary of all jobs.
+// printQueue prints a table of the shown jobs, and a summary of all jobs.
 func printQueue(b *base, jobs, rows, shown []model.JobStatus, now time.Time) {
 	b.printJobs(shown, now)
 	b.write("\n")
 	b.say(plain, queueSummary(jobs)+more(len(rows)-len(shown)))
 }
 
-// printJobs prints a table of jobs. It leaves out columns in which all jobs are equal or empty.
+// printJobs prints a table of jobs. It leaves out columns that would be the same or empty for all
+// jobs.
 func (b *base) printJobs(jobs []model.JobStatus, now time.Time) {
 	several, placed, expected, prioritized, runs, ends, arrays, users, reports := false, false, false, false, false, false, false, false, false
 	for _, j := range jobs {
@@ -195,7 +198,7 @@ func (b *base) printJobs(jobs []model.JobStatus, now time.Time) {
 	b.table(rows)
 }
 
-// runsOf returns the counts of an array's runs, or "" if the job is no array.
+// runsOf returns the numbers of an array's runs by state, or "" if the job is not an array.
 func runsOf(j model.JobStatus) string {
 	if j.Runs == nil {
 		return ""
@@ -203,7 +206,7 @@ func runsOf(j model.JobStatus) string {
 	return j.Runs.String()
 }
 
-// unlessZero returns a number, or "" for 0.
+// unlessZero formats a number; 0 becomes "".
 func unlessZero(n int) string {
 	if n == 0 {
 		return ""
@@ -211,7 +214,7 @@ func unlessZero(n int) string {
 	return strconv.Itoa(n)
 }
 
-// doneOf returns how much of its work a job has done, in percent, or "" if it reports no progress.
+// doneOf returns the job's progress as a percentage, or "" if the job reports no progress.
 func doneOf(j model.JobStatus) string {
 	if j.Progress == nil {
 		return ""
@@ -219,7 +222,7 @@ func doneOf(j model.JobStatus) string {
 	return fmt.Sprintf("%.0f %%", math.Floor(100**j.Progress))
 }
 
-// elapsed returns the time since a job started, or "" if it has not.
+// elapsed returns the time since a job's start, or "" if it has not started.
 func elapsed(started, now time.Time) string {
 	if started.IsZero() {
 		return ""
@@ -227,7 +230,7 @@ func elapsed(started, now time.Time) string {
 	return query.About(max(0, now.Sub(started)))
 }
 
-// byPosition compares jobs by queue position; jobs without one come last.
+// byPosition compares jobs by their position in the queue. Jobs without a position come last.
 func byPosition(a, b model.JobStatus) int {
 	return cmp.Compare(cmp.Or(a.Position, math.MaxInt), cmp.Or(b.Position, math.MaxInt))
 }
@@ -239,7 +242,8 @@ func more(n int) string {
 	return " " + reason.Counted(n, "more is", "more are") + " not shown: see -limit."
 }
 
-// queueSummary counts jobs that lack the GPUs that they request, by kind.
+// queueSummary counts the jobs that do not have the GPUs that they request, by kind: waiting,
+// failed, never able to start and so on.
 func queueSummary(jobs []model.JobStatus) string {
 	waiting, runOn, never, failed, least, requested := 0, 0, 0, 0, 0.0, 0.0
 	for _, j := range jobs {
@@ -272,8 +276,8 @@ func queueSummary(jobs []model.JobStatus) string {
 	return strings.Join(parts, "; ") + "."
 }
 
-// printTenants prints what tenants hold and have used, if there is more than one tenant, or one
-// with a quota, a limit, users or stops.
+// printTenants prints how many GPUs each tenant holds and has used. It prints nothing if there is
+// only one tenant, and this tenant has no quota, limit, users or stops.
 func printTenants(b *base, tenants []queue.TenantUse) {
 	told, stops := len(tenants) > 1, queue.Stops{}
 	for _, t := range tenants {
@@ -306,7 +310,7 @@ func printTenants(b *base, tenants []queue.TenantUse) {
 	printUsers(b, tenants)
 }
 
-// printUsers prints what users hold, if they have limits.
+// printUsers prints what the users of tenants with limits per user hold.
 func printUsers(b *base, tenants []queue.TenantUse) {
 	rows := []string{row("User", "Tenant", "GPUs", "At most", "Jobs", "At most")}
 	for _, t := range tenants {

@@ -14,12 +14,13 @@ import (
 )
 
 // Names of jobs, groups and nodes, and messages of tasks and drivers, are text that others wrote.
-// Nomad accepts escape sequences, control characters and bidirectional overrides in them. A
-// terminal obeys these: they could hide a row, forge one, or do worse. So all output of the
-// commands and the agent's log goes through [quoting], and each table cell also through [row].
+// Nomad accepts escape sequences, control characters and bidirectional overrides in such text. A
+// terminal obeys these characters: they could hide a row of a table, forge one, or do worse.
+// Therefore, all output of the commands and the agent's log goes through [quoting], and each table
+// cell also through [row].
 
-// quoted returns text with invisible and control characters escaped as in JSON, except those in
-// keep.
+// quoted returns text in which invisible and control characters are escaped as in JSON. It does not
+// escape the characters in keep.
 func quoted(text, keep string) string {
 	if strings.IndexFunc(text, func(r rune) bool { return hidden(r, keep) }) < 0 {
 		return text
@@ -45,25 +46,27 @@ func quoted(text, keep string) string {
 	return b.String()
 }
 
-// hidden reports whether a rune must not reach a terminal: control and format characters (including
-// bidi controls), line separators, and invalid UTF-8.
+// hidden reports whether a rune must be escaped, unless keep contains it: control and format
+// characters (including bidi controls), line separators, and invalid UTF-8.
 func hidden(r rune, keep string) bool {
 	return r == utf8.RuneError || !unicode.IsGraphic(r) && !strings.ContainsRune(keep, r)
 }
 
-// quoting is a writer for terminals.
+// quoting is a writer that escapes what must not reach a terminal.
 type quoting struct {
 	w io.Writer
-	// rest holds the first bytes of a rune whose other bytes have not been written yet.
+	// rest holds the first bytes of a rune until its other bytes are written.
 	rest []byte
 	// failed is the first error of the underlying writer; [run] reports it once.
 	failed error
-	// styled: the text contains styles, see [paint]. colored: show them.
+	// styled reports whether the text contains styles (see [paint]). colored reports whether to
+	// show them.
 	styled, colored bool
 }
 
-// Write keeps line ends and tabs: only the commands themselves write these, because [row] has
-// escaped them in cells. JSON stays valid, because escaped characters occur only in its strings.
+// Write escapes the text, except line ends and tabs. Only the commands themselves write line ends
+// and tabs, because [row] escapes those in cells. JSON output stays valid, because only strings in
+// it contain characters that Write escapes.
 func (q *quoting) Write(p []byte) (int, error) {
 	text := append(q.rest, p...)
 	end := len(text)
@@ -93,7 +96,7 @@ func (q *quoting) quoted(text string) string {
 // separator separates the cells of a row; [row] escapes it in cells.
 const separator = "\x1f"
 
-// row joins the cells of a table row.
+// row joins cells into a table row.
 func row(cells ...any) string {
 	parts := make([]string, len(cells))
 	for i, c := range cells {
@@ -106,7 +109,7 @@ func row(cells ...any) string {
 	return strings.Join(parts, separator)
 }
 
-// rowWith returns a variant of [row] that drops the columns that are not shown.
+// rowWith returns a variant of [row] that leaves out each column for which shown is false.
 func rowWith(shown ...bool) func(cells ...any) string {
 	return func(cells ...any) string {
 		var kept []any
@@ -119,5 +122,5 @@ func rowWith(shown ...bool) func(cells ...any) string {
 	}
 }
 
-// oneLine joins the lines of one of our own sentences.
+// oneLine joins the lines of a sentence of ours into one line.
 func oneLine(s string) string { return strings.ReplaceAll(s, "\n", " ") }

@@ -62,7 +62,7 @@ func runRelease(b *base, args []string) int {
 		return b.fail(err)
 	}
 	if k := (cluster.JobKey{Namespace: b.namespace, ID: strings.Join(rest, "")}); !*all && state.Jobs[k] == nil {
-		if _, err := client.Job(b.ctx, k); nomad.Refused(err) { // lists leave out what the token may not see
+		if _, err := client.Job(b.ctx, k); nomad.Refused(err) { // Resync does not list jobs that the token may not see
 			return b.fail(err)
 		}
 		return b.fail(cmp.Or(b.noNamespace(client, b.namespace), fmt.Errorf("%w %q with GPUs in namespace %q", nomad.ErrNoJob, k.ID, k.Namespace)))
@@ -74,7 +74,7 @@ func runRelease(b *base, args []string) int {
 			return within && (*all || k.ID == rest[0]) && !slices.Contains(released, k.String())
 		})
 		released = append(released, done...)
-		if errors.Is(err, nomad.ErrConflict) && tries < mostReleases { // an active placer was faster
+		if errors.Is(err, nomad.ErrConflict) && tries < mostReleases { // an active placer changed the job at the same time
 			state, err = client.Resync(b.ctx, nil)
 		} else if err == nil {
 			break
@@ -92,10 +92,11 @@ func runRelease(b *base, args []string) int {
 	return b.show(released, func() { b.printEach(released, "Released", "Nothing to release.") })
 }
 
-// mostReleases is how often a release is tried if jobs change during it.
+// mostReleases is the maximum number of tries if jobs change during a release.
 const mostReleases = 10
 
-// releaseOf hands jobs back to Nomad until one fails. It returns those that it handed back.
+// releaseOf removes gates and pins from the wanted jobs. With gateOnly, jobs with running members
+// keep their pins. It stops at the first error, and returns the jobs released until then.
 func releaseOf(b *base, client *nomad.Client, state *cluster.State, gateOnly bool, wanted func(cluster.JobKey) bool) (released []string, err error) {
 	for _, k := range state.SortedJobs() {
 		job := state.Jobs[k]
@@ -104,7 +105,7 @@ func releaseOf(b *base, client *nomad.Client, state *cluster.State, gateOnly boo
 			continue
 		}
 		out := rewrite.Author(job)
-		if gateOnly && slices.ContainsFunc(state.AllocsOf(k), (*cluster.Alloc).Live) { // waiting members may go anywhere
+		if gateOnly && slices.ContainsFunc(state.AllocsOf(k), (*cluster.Alloc).Live) { // jobs without live members also lose their pins
 			out = rewrite.Open(job)
 		}
 		if _, err := client.Register(b.ctx, out, *job.JobModifyIndex); err != nil {
@@ -115,8 +116,8 @@ func releaseOf(b *base, client *nomad.Client, state *cluster.State, gateOnly boo
 	return released, nil
 }
 
-// isHeld reports whether somebody holds the job. If no agent answers, it returns false: the job is
-// released as requested.
+// isHeld reports whether somebody holds the job. If no agent answers, it returns false, so that the
+// job is released.
 func isHeld(b *base, id string) (bool, error) {
 	a, err := b.ask()
 	if lacksAgent(err) {
@@ -134,7 +135,6 @@ func isHeld(b *base, id string) (bool, error) {
 	return false, err
 }
 
-// unhold lifts the holds on jobs.
 func unhold(b *base, ids []string) int {
 	told, err := tell(b, ids, agent.ControlRequest{}, "unhold")
 	if err != nil {

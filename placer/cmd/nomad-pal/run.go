@@ -127,8 +127,8 @@ func runRun(b *base, args []string) int {
 	return watch(b, client, gated, resp)
 }
 
-// watch reports what happens to a job, as an agent sees it. If no agent answers, the job is
-// registered all the same, and watch prints that.
+// watch prints what happens to a registered job, as an agent reports it. If no agent answers, watch
+// prints this fact, and the result of the registration.
 func watch(b *base, client *nomad.Client, job *api.Job, resp *api.JobRegisterResponse) int {
 	a, err := b.ask()
 	if lacksAgent(err) {
@@ -142,7 +142,7 @@ func watch(b *base, client *nomad.Client, job *api.Job, resp *api.JobRegisterRes
 	return watchJob(b, a, cluster.KeyOf(job))
 }
 
-// printJob prints the job as Nomad would get it.
+// printJob prints the JSON of the job that run would send to Nomad.
 func printJob(b *base, job *api.Job) int {
 	b.json, b.template = true, ""
 	_, code := b.structured(map[string]*api.Job{"Job": job})
@@ -151,7 +151,7 @@ func printJob(b *base, job *api.Job) int {
 
 var enforced = regexp.MustCompile(`\((` + api.RegisterEnforceIndexErrPrefix + `[^)]*)\)`)
 
-// notRegistered reports why Nomad refused the job. If the modify index is outdated, it prints
+// notRegistered prints why Nomad refused the job. If the modify index is outdated, it prints only
 // Nomad's own message.
 func notRegistered(b *base, client *nomad.Client, job *api.Job, err error) int {
 	if m := enforced.FindStringSubmatch(err.Error()); m != nil {
@@ -165,8 +165,9 @@ func notRegistered(b *base, client *nomad.Client, job *api.Job, err error) int {
 	return b.fail(fmt.Errorf("registering job %q: %w", *job.ID, nomad.Denied(err, nomad.SubmitJob)))
 }
 
-// register registers the job at the agent if -pal-address names one that accepts it, otherwise at
-// Nomad.
+// register registers a gated job at the agent at -pal-address, if the option is set. If this agent
+// does not register jobs or does not answer, register registers the job at Nomad. Other jobs always
+// go to Nomad.
 func register(b *base, client *nomad.Client, job *api.Job, opts *api.RegisterOptions) (*api.JobRegisterResponse, error) {
 	w := (&api.WriteOptions{Namespace: *job.Namespace}).WithContext(b.ctx)
 	if b.palAddress != "" && rewrite.Gated(job) {
@@ -190,9 +191,10 @@ func registerAtAgent(b *base, job *api.Job, opts *api.RegisterOptions, w *api.Wr
 	return resp, err
 }
 
-// elsewhere reports whether to register the job at Nomad instead: the agent has done nothing, has
-// no such endpoint, or did not answer. An agent that did not answer may have registered the job;
-// then registering it again with its gate changes nothing.
+// elsewhere reports whether to register the job at Nomad after an agent returned err. elsewhere is
+// true if the agent did nothing, does not offer registration, or did not answer. An agent that did
+// not answer may have registered the job. In this case, a second registration with the gate changes
+// nothing.
 func elsewhere(err error) bool {
 	switch nomad.StatusOf(err) {
 	case 0, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusMisdirectedRequest, http.StatusServiceUnavailable:
@@ -209,7 +211,8 @@ func notTaken(err error) string {
 	return fmt.Sprintf("did not accept the job (%v)", err)
 }
 
-// useLearned adds the class that was stored for the job's name, if its author gives none.
+// useLearned adds the application class that is stored for the job's name, if its author gives
+// none.
 func useLearned(b *base, client *nomad.Client, job *api.Job) error {
 	h, err := rewrite.ParseHints(job)
 	if err != nil || h.Class != "" || h.App != "" {
@@ -225,7 +228,8 @@ func useLearned(b *base, client *nomad.Client, job *api.Job) error {
 	return nil
 }
 
-// gateForRun adds the gate, or returns why no placer could serve the job.
+// gateForRun adds the gate to a job with GPUs. It returns an error if no placer could serve the
+// job.
 func gateForRun(b *base, client *nomad.Client, job *api.Job) (*api.Job, error) {
 	if err := request.Addressable(*job.ID); err != nil {
 		return nil, err
@@ -246,20 +250,20 @@ func gateForRun(b *base, client *nomad.Client, job *api.Job) (*api.Job, error) {
 	if p := job.ParameterizedJob; p != nil && p.Payload == "required" {
 		return nil, fmt.Errorf("job %q requires a payload, which Nomad would lose if the placer changed a run of the job: run it with nomad job run, and constrain the job's GPUs to a variability class yourself", *job.ID)
 	}
-	// If Nomad's scheduler configuration cannot be read, the placer will report this case.
+	// If Nomad's scheduler configuration cannot be read here, the placer reports a refusal later.
 	if q, err := client.QueueFor(b.ctx, gated); err == nil && q.Refusal(gated) != nil {
 		return nil, fmt.Errorf("job %q: %w", *job.ID, q.Refusal(gated))
 	}
 	return gated, nil
 }
 
-// registration is the output of run for a job that it does not watch.
+// registration is the output of run if it does not watch the job.
 type registration struct {
 	Job       string `json:"job"`       // the job's id
 	Namespace string `json:"namespace"` // the job's namespace
 	// Gated: the job was submitted with the gate, so the placer chooses its GPUs.
 	Gated bool `json:"gated"`
-	// Evaluation is the id of Nomad's evaluation.
+	// Evaluation is the id of Nomad's evaluation of the job.
 	Evaluation string `json:"evaluation"`
 }
 
@@ -269,7 +273,7 @@ func registered(b *base, client *nomad.Client, job *api.Job, resp *api.JobRegist
 	if err != nil {
 		activity.Unknown = err.Error()
 	}
-	after := func(code int) int { // a warning does not change the exit code: the job is registered
+	after := func(code int) int { // the job is registered, so a warning does not change the exit code
 		if rewrite.Gated(job) && activity.Idle() {
 			fmt.Fprintln(b.io.err, oneLine(idleSentence(activity, time.Now())))
 		}
@@ -298,8 +302,8 @@ func registered(b *base, client *nomad.Client, job *api.Job, resp *api.JobRegist
 	return after(0)
 }
 
-// servesChildren reports whether the agent can place the job's children; known is false if no agent
-// answers.
+// servesChildren reports whether the agent can place the runs of a parameterized or periodic job.
+// known is false if no agent answers.
 func servesChildren(b *base, job *api.Job) (children, known bool) {
 	a, err := b.ask()
 	if err != nil {
@@ -309,7 +313,7 @@ func servesChildren(b *base, job *api.Job) (children, known bool) {
 	return err == nil && e.State != gang.Rejected, err == nil
 }
 
-// placed reports whether the job was registered with its GPUs already chosen.
+// placed reports whether the registered job in Nomad already has its GPUs chosen.
 func placed(b *base, client *nomad.Client, job *api.Job) bool {
 	now, err := client.Job(b.ctx, cluster.KeyOf(job))
 	if err != nil || now == nil {
@@ -319,7 +323,8 @@ func placed(b *base, client *nomad.Client, job *api.Job) bool {
 	return pinned && !rewrite.Gated(now)
 }
 
-// watchJob follows the job until all members run or it ends, and then prints its explanation.
+// watchJob follows the job until all members run, or the job ends or cannot start. Then it prints
+// the job's explanation.
 func watchJob(b *base, a *answers, k cluster.JobKey) int {
 	e, idle, err := b.awaitStart(a, k)
 	switch {
@@ -333,30 +338,31 @@ func watchJob(b *base, a *answers, k cluster.JobKey) int {
 	return cmp.Or(code, map[bool]int{true: 2}[refusedToStart(e)])
 }
 
-// refusedToStart reports whether the job cannot start as it is.
+// refusedToStart reports whether the job cannot start unless somebody changes or resubmits it.
 func refusedToStart(e *query.Explanation) bool {
 	return e.State == gang.Rejected || e.State == gang.Failed || e.State == gang.Unschedulable
 }
 
-// isUp reports whether all members run and Nomad has begun to deploy the job's current version. A
-// service's old members keep running during an update, and before Nomad has evaluated it.
+// isUp reports whether all members run, and Nomad has begun to deploy the job's current version.
+// Members of a service's old version keep running during an update, and until Nomad has evaluated
+// the update.
 func isUp(e *query.Explanation) bool {
 	return e.State == gang.Running && (e.Deployment == nil || !e.Deployment.Superseded) &&
 		!slices.ContainsFunc(e.Allocations, func(a query.Allocation) bool { return a.Status == api.AllocClientStatusPending })
 }
 
-// evaluated reports whether Nomad has processed all evaluations of a job. Until then the members of
-// a running job stay as they are, whatever an update changes.
+// evaluated reports whether Nomad has processed all evaluations of a job. Until Nomad has processed
+// them, an update does not change the running members.
 func (b *base) evaluated(a *answers, k cluster.JobKey) bool {
 	es, err := a.nomad.Evaluations(b.ctx, k)
 	return err != nil || !slices.ContainsFunc(es, func(e *api.Evaluation) bool { return e.Status == api.EvalStatusPending })
 }
 
-// agentPatience is how long run waits for an agent that stopped answering.
+// agentPatience is how long run waits for an agent that has stopped answering.
 const agentPatience = 5 * time.Minute
 
-// standing returns the job's current explanation. While no agent answers, it waits for one: the
-// agent may be restarting, or another one taking over.
+// standing returns the job's current explanation. While no agent answers, standing waits: the agent
+// may be restarting, or another agent may be about to become active.
 func standing(b *base, a *answers, k cluster.JobKey) (e *query.Explanation, err error) {
 	told := false
 	for since := time.Now(); ; {
@@ -377,20 +383,20 @@ func standing(b *base, a *answers, k cluster.JobKey) (e *query.Explanation, err 
 			told = true
 		}
 		pause(b.ctx, time.Second)
-		if next, err := b.ask(); err == nil { // another one may be active
+		if next, err := b.ask(); err == nil { // another agent may be active now
 			*a = *next
 		}
 	}
 }
 
-// lookAgain returns the delay until the next poll, given how long the last one took. Polls of a
-// large cluster load its servers, but users want to see changes soon.
+// lookAgain returns the delay until the next poll, given how long the last poll took. Frequent
+// polls load the servers of a large cluster, but users want to see changes soon.
 func lookAgain(took time.Duration) time.Duration {
 	return min(max(500*time.Millisecond, 10*took), 5*time.Second)
 }
 
-// awaitStart follows the job until all members run, it ends, or it cannot start as it is. It prints
-// each change. idle reports whether no placer is active.
+// awaitStart follows the job until all members run, the job ends, or the job cannot start without a
+// change. It prints each change of the job's state. idle reports whether no placer is active.
 func (b *base) awaitStart(a *answers, k cluster.JobKey) (e *query.Explanation, idle bool, err error) {
 	last, said, asked, sure := "", "", false, false
 	for {
@@ -426,7 +432,7 @@ func (b *base) awaitStart(a *answers, k cluster.JobKey) (e *query.Explanation, i
 			return e, said != "", nil
 		}
 		if sure = up && b.evaluated(a, k); sure {
-			continue // Nomad may have processed an update since the last poll
+			continue // ask again without a pause, because Nomad may have processed an update since the last poll
 		}
 		pause(b.ctx, lookAgain(time.Since(began)))
 	}

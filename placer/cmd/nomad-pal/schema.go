@@ -14,8 +14,8 @@ import (
 	"strings"
 )
 
-// schemas is one JSON schema with a property for the output of each command. A test generates it
-// from the types that the commands print.
+// schemas is a JSON schema with one property per command: the schema of the command's JSON output.
+// A test generates it from the types that the commands print.
 //
 //go:embed schema.json
 var schemas []byte
@@ -59,7 +59,7 @@ func readSchemas() (all struct {
 	Defs       map[string]json.RawMessage `json:"$defs"`
 }) {
 	if err := json.Unmarshal(schemas, &all); err != nil {
-		panic(err) // a test generates the file
+		panic(err) // cannot fail, because a test generates the file
 	}
 	return all
 }
@@ -67,7 +67,7 @@ func readSchemas() (all struct {
 // schemaNames returns the commands that have a schema.
 func schemaNames() []string { return slices.Sorted(maps.Keys(readSchemas().Properties)) }
 
-// schemaOf returns the schema of one command, with the types that it uses.
+// schemaOf returns the schema of one command, together with the types to which it refers.
 func schemaOf(command string) ([]byte, error) {
 	all := readSchemas()
 	one, ok := all.Properties[command]

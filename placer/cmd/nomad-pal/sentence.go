@@ -16,7 +16,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// others turns a message of a node or driver into the end of one of our own sentences.
+// others prepares a message of a node or driver for the end of one of our own sentences.
 func others(text string) string { return strings.TrimRight(oneLine(text), ". ") }
 
 // counted returns a count with its noun, such as "3 nodes".
@@ -27,7 +27,7 @@ func allocSentence(a *api.AllocationListStub) string {
 	return fmt.Sprintf("Allocation %s (%s) is %s on node %s: a member of job %s.", short(a.ID), a.Name, a.ClientStatus, a.NodeName, a.JobID)
 }
 
-// gpuSentence describes who holds a GPU, or why nobody does.
+// gpuSentence describes a GPU's state in one sentence: who holds it, or why nobody does.
 func gpuSentence(g query.GPU) string {
 	text := fmt.Sprintf("%s, %s of node %s,", g.ID, g.Device, g.Node)
 	switch {
@@ -47,7 +47,8 @@ func gpuSentence(g query.GPU) string {
 	return fmt.Sprintf("%s is unavailable: %s.", text, g.Unavailable)
 }
 
-// changesSentence lists the changes that plan or explain tries, or "" if there are none.
+// changesSentence lists the changes to the job that plan or explain tries, or returns "" if there
+// are none.
 func changesSentence(c query.Changes) string {
 	if len(c) == 0 {
 		return ""
@@ -66,8 +67,8 @@ func changesSentence(c query.Changes) string {
 	return "With " + strings.Join(parts, " and ") + ": "
 }
 
-// isJobFile reports whether an argument of explain is a jobspec. In practice, no job's name looks
-// like one.
+// isJobFile reports whether an argument of explain is a jobspec and not a name. In practice, no job
+// has a name that looks like a file's.
 func isJobFile(name string) bool {
 	ends, begins := []string{".hcl", ".nomad", ".json"}, []string{"/", "./", "../"}
 	return name == "-" || isURL(name) ||

@@ -19,7 +19,8 @@ import (
 	"golang.org/x/term"
 )
 
-// session is one session of nomad-pal shell: it runs a command in the session's job.
+// session is a session of nomad-pal shell. It runs a command in the job that holds the session's
+// GPUs.
 type session struct {
 	b     *base
 	api   *api.Client
@@ -28,7 +29,7 @@ type session struct {
 	limit time.Duration
 }
 
-// newSession finds the job's running allocation.
+// newSession finds the running allocation of the session's job.
 func newSession(b *base, o shellOptions, job *api.Job) (*session, error) {
 	client, err := b.nodeAPI()
 	if err != nil {
@@ -48,10 +49,12 @@ func newSession(b *base, o shellOptions, job *api.Job) (*session, error) {
 	return nil, fmt.Errorf("job %q has ended before the session began", *job.ID)
 }
 
-// errSilent means that the job missed the session's heartbeats for so long that it has ended.
+// errSilent means that the session could not send heartbeats to its job for so long that the job
+// has ended.
 var errSilent = errors.New("Nomad did not answer for " + sessionGrace.String() + ", and the job has ended")
 
-// run runs the command, in a terminal if this process has one, and returns its exit code.
+// run runs the command and returns its exit code. If this process has a terminal, the command gets
+// one, too.
 func (s *session) run(command []string) (int, error) {
 	ctx, cancel := context.WithCancelCause(s.b.ctx)
 	defer cancel(nil)
@@ -69,7 +72,7 @@ func (s *session) run(command []string) (int, error) {
 	return s.exec(ctx, command, in, out, out, sizes(ctx, out))
 }
 
-// exec runs a command in the task; in a terminal, if sizes is not nil.
+// exec runs a command in the session's task. If sizes is not nil, the command gets a terminal.
 func (s *session) exec(ctx context.Context, command []string, in io.Reader, out, err io.Writer, sizes <-chan api.TerminalSize) (int, error) {
 	q := &api.QueryOptions{Namespace: s.alloc.Namespace}
 	code, failed := s.api.Allocations().Exec(ctx, s.alloc, "shell", sizes != nil, command, in, out, err, sizes, q)
@@ -79,8 +82,8 @@ func (s *session) exec(ctx context.Context, command []string, in io.Reader, out,
 	return code, failed
 }
 
-// beat sends the session's heartbeat to the job until ctx ends. If it fails for longer than
-// sessionGrace, the job has ended, and beat ends the session.
+// beat sends the session's heartbeat to the job until ctx ends. If heartbeats fail for longer than
+// sessionGrace, the job ends itself, so beat ends the session.
 func (s *session) beat(ctx context.Context, end context.CancelCauseFunc) {
 	heard := time.Now()
 	for n := 1; ctx.Err() == nil; n++ {
@@ -97,7 +100,7 @@ func (s *session) beat(ctx context.Context, end context.CancelCauseFunc) {
 	}
 }
 
-// terminalOf returns a reader or writer as a terminal, or nil if it is none.
+// terminalOf returns a reader or writer as a file if it is a terminal, otherwise nil.
 func terminalOf(of any) *os.File {
 	if f, ok := of.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		return f
@@ -105,7 +108,7 @@ func terminalOf(of any) *os.File {
 	return nil
 }
 
-// sizes sends the terminal's size now and after each change.
+// sizes returns a channel with the terminal's size now and after each change.
 func sizes(ctx context.Context, of *os.File) <-chan api.TerminalSize {
 	changed, out := make(chan os.Signal, 1), make(chan api.TerminalSize, 1)
 	signal.Notify(changed, syscall.SIGWINCH)

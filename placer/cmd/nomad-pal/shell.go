@@ -60,7 +60,7 @@ const (
 	exitBroken      = 255
 )
 
-// anyShell is the command that runs if the user gives none.
+// anyShell is the command that runs if the user names none.
 var anyShell = []string{"/bin/sh", "-c", "command -v bash > /dev/null && exec bash; exec sh"}
 
 func runShell(b *base, args []string) int {
@@ -94,18 +94,18 @@ func runShell(b *base, args []string) int {
 		command = anyShell
 	}
 	var stop context.CancelFunc
-	b.ctx, stop = signal.NotifyContext(b.ctx, syscall.SIGHUP) // SIGHUP: the terminal was closed
+	b.ctx, stop = signal.NotifyContext(b.ctx, syscall.SIGHUP) // a closed terminal also ends the session
 	defer stop()
 	return shell(b, o, command)
 }
 
-// shell submits the job of a session, waits until it runs, runs the command, and ends the job.
+// shell submits the session's job, waits until it runs, runs the command in it, and stops the job.
 func shell(b *base, o shellOptions, command []string) int {
 	client, err := b.client()
 	if err != nil {
 		return b.fail(err)
 	}
-	a, err := b.ask() // before anything is submitted
+	a, err := b.ask() // fails early, before a job is submitted
 	if err != nil {
 		return b.fail(err)
 	}
@@ -130,7 +130,7 @@ func shell(b *base, o shellOptions, command []string) int {
 		return 2
 	}
 	if _, err := register(b, client, gated, &api.RegisterOptions{}); err != nil {
-		if nomad.StatusOf(err) == 0 { // Nomad may have registered it
+		if nomad.StatusOf(err) == 0 { // without an answer, Nomad may have registered the job
 			endShell(b, client, job)
 		}
 		return notRegistered(b, client, job, err)
@@ -139,10 +139,10 @@ func shell(b *base, o shellOptions, command []string) int {
 	return attend(b, a, o, job, command)
 }
 
-// endWithin limits how long stopping the job may take.
+// endWithin is the time limit for stopping the job.
 const endWithin = 20 * time.Second
 
-// endShell stops the job of a session.
+// endShell stops the session's job.
 func endShell(b *base, client *nomad.Client, job *api.Job) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.ctx), endWithin)
 	defer cancel()
@@ -151,10 +151,10 @@ func endShell(b *base, client *nomad.Client, job *api.Job) {
 	}
 }
 
-// attend waits until the job runs, and runs the command in it.
+// attend waits until the session's job runs, and then runs the command in it.
 func attend(b *base, a *answers, o shellOptions, job *api.Job, command []string) int {
 	told := *b
-	told.io.out = b.io.err // standard output belongs to the command
+	told.io.out = b.io.err // standard output is reserved for the command
 	e, _, err := told.awaitStart(a, cluster.KeyOf(job))
 	switch {
 	case b.ctx.Err() != nil:
@@ -191,7 +191,7 @@ func attend(b *base, a *answers, o shellOptions, job *api.Job, command []string)
 	return code
 }
 
-// toldWithin is how long to wait, after a session was cut off, until Nomad knows why.
+// toldWithin is how long to wait, after a session was cut off, until Nomad can explain why.
 const toldWithin = 5 * time.Second
 
 // broken explains why a session ended before its command.
@@ -209,8 +209,8 @@ func (s *session) broken(cause error) error {
 	return fmt.Errorf("the session broke off: %w", cause)
 }
 
-// ended returns why the session's job has ended or is about to end, or "" if as far as Nomad knows
-// it keeps running.
+// ended returns why the session's job has ended or is about to end. It returns "" if, as far as
+// Nomad knows, the job keeps running.
 func (s *session) ended(ctx context.Context) string {
 	if time.Since(s.began) >= s.limit-min(5*time.Second, s.limit/2) {
 		return fmt.Sprintf("its time limit of %s is reached", s.limit)

@@ -24,13 +24,14 @@ import (
 const (
 	// sessionBeat is the interval of a session's heartbeats to its job.
 	sessionBeat = 10 * time.Second
-	// sessionGrace is how long the job keeps running without a heartbeat.
+	// sessionGrace is how long the job runs on without a heartbeat.
 	sessionGrace = time.Minute
 )
 
-// shellKeeper is the job's own script. It ends after $2 seconds, or after $1 seconds without a
-// heartbeat; each heartbeat writes a new number to the file. With raw_exec, Nomad does not kill a
-// session's processes, so the script does: it finds them by the allocation id in their environment.
+// shellKeeper is the script that the session's job runs. It ends after $2 seconds in total, or
+// after $1 seconds without a heartbeat. Each heartbeat writes a new number to a file. With
+// raw_exec, Nomad does not kill the session's processes, so the script kills them. The script finds
+// these processes by the allocation id in their environment.
 const shellKeeper = `finish() {
   trap '' TERM INT
   [ -z "$1" ] || echo "$1"
@@ -54,7 +55,8 @@ while :; do
   [ $((now - heard)) -lt "$1" ] || finish "The session has not answered for $1 s."
 done`
 
-// sessionFile is the command of a heartbeat.
+// sessionFile is the script of a heartbeat. It writes the number to the file that shellKeeper
+// reads.
 const sessionFile = `echo "$1" > "$NOMAD_TASK_DIR/session"`
 
 // shellOptions are the options of nomad-pal shell.
@@ -68,7 +70,7 @@ type shellOptions struct {
 
 var unnamed = regexp.MustCompile(`[^a-z0-9-]+`)
 
-// shellName returns a unique job name.
+// shellName returns a new, unique job name.
 func shellName() string {
 	who := "user"
 	if u, err := user.Current(); err == nil {
@@ -79,8 +81,8 @@ func shellName() string {
 	return "shell-" + who + "-" + hex.EncodeToString(b[:])
 }
 
-// shellJob returns the job that holds a session's GPUs. Nomad neither restarts nor reschedules it,
-// because a session cannot move.
+// shellJob returns the job that holds a session's GPUs. Nomad must neither restart nor reschedule
+// it, because a session cannot move.
 func (o shellOptions) shellJob(namespace string) (*api.Job, error) {
 	task := api.NewTask("shell", o.driver)
 	args := []string{"-c", shellKeeper, "sh", strconv.Itoa(int(sessionGrace.Seconds())), strconv.Itoa(int(o.limit.Seconds()))}
@@ -88,7 +90,7 @@ func (o shellOptions) shellJob(namespace string) (*api.Job, error) {
 	if o.image != "" {
 		task.Config["image"] = o.image
 	}
-	if o.driver == "docker" { // override the image's entry point
+	if o.driver == "docker" { // do not run the image's entry point
 		delete(task.Config, "command")
 		task.Config["entrypoint"] = []string{"/bin/sh"}
 	}
@@ -116,8 +118,8 @@ func (o shellOptions) shellJob(namespace string) (*api.Job, error) {
 	return job, nil
 }
 
-// shellDriver returns the driver that the user names. Without one, it returns docker for an image,
-// otherwise raw_exec if a client has it, otherwise exec.
+// shellDriver returns the task driver that the user names. If the user names none, it returns
+// docker for an image; otherwise raw_exec if a client has it, or else exec.
 func shellDriver(b *base, client *nomad.Client, o shellOptions) string {
 	switch {
 	case o.driver != "":

@@ -45,7 +45,7 @@ func runSimulate(b *base, args []string) int {
 	return simulate.Run(args, b.io.out, b.io.err, b.pastRuns)
 }
 
-// pastRuns returns those runs of the agent's history that the caller may list.
+// pastRuns returns the runs in the agent's history that the user may list.
 func (b *base) pastRuns(since, until string) ([]accounting.Run, error) {
 	times := historyOptions{since: since, until: until}
 	q, err := times.query(b, time.Now())

@@ -19,10 +19,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
-// site is what init finds on a cluster, and the data of its file templates.
+// site describes a cluster as init finds it. It is the data of the templates of init's files.
 type site struct {
 	Address, Region, Storage string
-	// The TLS settings that the command itself uses.
+	// The TLS settings with which this command connects to Nomad.
 	TLS                                               bool
 	CACert, CAPath, ClientCert, ClientKey, ServerName string
 	SkipVerify                                        bool
@@ -30,25 +30,25 @@ type site struct {
 	TokenFile                                         string
 	// Servers are the servers' RPC addresses, separated by commas.
 	Servers string
-	// Namespaces are those that the token may see.
+	// Namespaces are the namespaces that the token may see.
 	Namespaces []string
-	// RackMeta is the node meta key that names racks, "" if there is none. Racks summarizes its
-	// values.
+	// RackMeta is the node meta key that names racks, or "" if there is none. Racks is the start of
+	// a sentence: how many nodes have this key, and how many racks it names.
 	RackMeta, Racks string
-	// OtherPlugin begins a sentence on the nodes whose GPUs come from another device plugin; "" if
-	// there are none.
+	// OtherPlugin is the start of a sentence about the nodes whose GPUs come from another device
+	// plugin, or "" if there are no such nodes.
 	OtherPlugin string
-	// Nodes counts nodes with GPUs, GPUs all their GPUs.
+	// Nodes is the number of nodes with GPUs. GPUs is the number of GPUs on these nodes.
 	Nodes, GPUs int
-	// Quota is each namespace's equal share of the GPUs.
+	// Quota is the same for each namespace: the number of GPUs divided by the number of namespaces.
 	Quota int
 
-	// The example job, which is for nodes of one pool, driver and GPU model.
+	// The values of the example job, which fits nodes of one pool, driver and GPU model.
 	Namespace, Pool, Driver, Device, Fits string
 	Count, GPUsEach                       int
 }
 
-// lookAround reads what the cluster has.
+// lookAround reads the cluster's nodes, namespaces and servers, and returns the site.
 func lookAround(b *base, client *nomad.Client) (*site, error) {
 	cfg := b.config()
 	q := (&api.QueryOptions{}).WithContext(b.ctx)
@@ -79,11 +79,11 @@ func lookAround(b *base, client *nomad.Client) (*site, error) {
 	return s, nil
 }
 
-// namespaceName matches Nomad's namespace names; these are also safe in a script.
+// namespaceName matches valid names of namespaces. These names need no quotes in a shell script.
 var namespaceName = regexp.MustCompile(`^[a-zA-Z0-9-]{1,128}$`)
 
-// namespaces returns the namespaces to write policies for. If there are none, it returns own, or
-// "default" if own is not a valid name.
+// namespaces returns the namespaces for which init writes policies: all valid names. If all
+// contains no valid name, it returns own, or "default" if own is not a valid name.
 func namespaces(all []string, own string) []string {
 	all = slices.DeleteFunc(all, func(n string) bool { return !namespaceName.MatchString(n) })
 	switch {
@@ -97,7 +97,8 @@ func namespaces(all []string, own string) []string {
 	return all
 }
 
-// lookAtRacks picks, among the meta keys whose name contains "rack", the one that most nodes have.
+// lookAtRacks finds the meta keys whose name contains "rack", and picks the key that most nodes
+// have.
 func (s *site) lookAtRacks(nodes []*api.Node) {
 	by := map[string]map[string]int{}
 	for _, n := range nodes {
@@ -123,13 +124,14 @@ func (s *site) lookAtRacks(nodes []*api.Node) {
 	}
 }
 
-// kind is a kind of node for which the example job may be written.
+// kind stands for the nodes that have the same pool, driver, GPU model and number of healthy GPUs.
 type kind struct {
 	pool, driver, vendor, model string
 	gpus                        int
 }
 
-// lookAtGPUs counts GPUs, and fits the example to the kind of node with the most GPUs.
+// lookAtGPUs counts GPUs, and fits the example job to the kind of node that has the most GPUs in
+// total.
 func (s *site) lookAtGPUs(nodes []*api.Node) {
 	s.Pool, s.Driver, s.Device, s.Count, s.GPUsEach = "default", "raw_exec", "nvidia/gpu", 1, 1
 	s.Fits, s.Nodes = "a cluster with a GPU (this one shows none yet)", len(nodes)

@@ -40,36 +40,36 @@ Status Options:
 // overview is the output of status.
 type overview struct {
 	gpuCounts
-	// Windows counts the GPUs that each active window keeps. The keys describe the windows: until
-	// when, for whom.
+	// Windows counts, for each active window, the GPUs that the window keeps. A key describes a
+	// window: until when it lasts, and for whom.
 	Windows map[string]int `json:"windows,omitempty"`
 	// Profile is the version of the profile in force; 0 if there is none, or if the token cannot
 	// read it.
 	Profile  int                `json:"profile_version,omitempty"`
 	Warnings []string           `json:"warnings,omitempty"` // for operators; others do not see them
 	Placer   heartbeat.Activity `json:"placer"`             // whether a placer is active
-	// Tenants are those with namespaces that have jobs or have used GPUs, and that the token may
-	// see. A namespace without a tenant counts as one.
+	// Tenants are the tenants whose namespaces have jobs or have used GPUs, and are visible to the
+	// token. A namespace without a tenant counts as a tenant.
 	Tenants []queue.TenantUse `json:"tenants,omitempty"`
-	// Jobs are the jobs with GPUs that have not ended, those in the queue first.
+	// Jobs are the jobs with GPUs that have not ended; queued jobs come first.
 	Jobs   []model.JobStatus `json:"jobs"`
 	hidden bool              // the token may not see the profile
 	others int               // jobs that the options filter out
 }
 
-// gpuCounts counts GPUs by state. Each GPU counts once: an unhealthy or quarantined GPU counts as
-// such even if a job holds it.
+// gpuCounts counts GPUs by state. Each GPU counts once. Unhealthy and quarantined GPUs do not count
+// as allocated, even if a job holds them.
 type gpuCounts struct {
 	GPUs        int `json:"gpus"`        // all GPUs; each part of a shared GPU counts as one
 	Allocated   int `json:"allocated"`   // allocated to jobs or promised to them
 	Free        int `json:"free"`        // neither held nor out of use; windows may keep some
 	Unhealthy   int `json:"unhealthy"`   // unhealthy, whether held or not
 	Quarantined int `json:"quarantined"` // healthy, but in quarantine, whether held or not
-	// Unavailable GPUs are not held, but their node accepts no jobs or has just come back, or tasks
-	// of a purged job may still run on them.
+	// Unavailable GPUs are held by no job, but cannot be used now: their node accepts no jobs or
+	// has just come back, or tasks of a purged job may still run on them.
 	Unavailable int `json:"unavailable"`
-	// parts counts those that are parts of shared GPUs; shared counts these GPUs. A MIG instance
-	// counts as a GPU.
+	// parts is the number of counted GPUs that are parts of shared GPUs; shared is the number of
+	// these shared GPUs. A MIG instance counts as a GPU.
 	parts, shared int
 }
 

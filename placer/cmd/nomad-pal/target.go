@@ -29,14 +29,14 @@ type target struct {
 	alloc *api.AllocationListStub
 	gpu   *query.GPU
 	node  string
-	gpus  []query.GPU // the node's
-	// idLength is how many characters of an id distinguish every GPU.
+	gpus  []query.GPU // of the node named node
+	// idLength is the number of characters to which ids can be cut so that they still differ.
 	idLength int
 }
 
 // target finds a job, GPU, node or allocation by its full id or name, or by an unambiguous prefix.
-// Full names take precedence over prefixes; within each, jobs take precedence over GPUs, nodes and
-// allocations.
+// Full ids and names take precedence over prefixes. In each of these two steps, jobs take
+// precedence over GPUs, nodes and allocations.
 func (b *base) target(s *answers, name string) (*target, error) {
 	if err := request.Addressable(name); err != nil {
 		return nil, err
@@ -57,7 +57,7 @@ func (b *base) target(s *answers, name string) (*target, error) {
 		return t, nil
 	}
 	job, unread := s.nomad.Job(b.ctx, keyOf(b, name))
-	if unread == nil && job != nil && *job.ID == name { // it has ended, has no GPUs, or cannot be listed
+	if unread == nil && job != nil && *job.ID == name { // the job has ended, has no GPUs, or cannot be listed
 		return &target{job: keyOf(b, name)}, nil
 	}
 	k, err := query.FindJob(keys, b.namespace, name)
@@ -77,14 +77,14 @@ func (b *base) target(s *answers, name string) (*target, error) {
 	if t, err := allocation(b, s, name); t != nil || err != nil {
 		return t, err
 	}
-	if hidden != nil && !nomad.Refused(unread) { // else the agent names the right that the token lacks
+	if hidden != nil && !nomad.Refused(unread) { // otherwise the agent's answer names the missing right
 		return nil, fmt.Errorf("%w, and whether a GPU or node has that name is not known: %w", nomad.NoJob(k), hidden)
 	}
 	return &target{job: k}, goneGPU(b, s, name)
 }
 
-// jobBeginning completes a prefix to a job that has ended or has no GPUs, or returns k if there is
-// none.
+// jobBeginning returns the job that has ended or has no GPUs, and whose id begins with k.ID. If
+// there is none, it returns k; if there are several, an error.
 func jobBeginning(b *base, s *answers, k cluster.JobKey) (cluster.JobKey, error) {
 	found, _, err := s.nomad.API().Jobs().List((&api.QueryOptions{Prefix: k.ID, Namespace: b.namespace, PerPage: few + 1}).WithContext(b.ctx))
 	switch {
@@ -97,15 +97,15 @@ func jobBeginning(b *base, s *answers, k cluster.JobKey) (cluster.JobKey, error)
 	return k, fmt.Errorf("job prefix %q is not unique: %s", k.ID, firstOf(names))
 }
 
-// goneGPU explains which job runs on a GPU that no node lists, or returns nil if prefix cannot be a
-// GPU's id.
+// goneGPU returns an error about a GPU that no node lists. If a job runs on the GPU, the error
+// names the job. If prefix cannot be the beginning of a GPU's id, goneGPU returns nil.
 func goneGPU(b *base, s *answers, prefix string) error {
 	if !strings.HasPrefix(prefix, "GPU-") && !strings.HasPrefix(prefix, "MIG-") {
 		return nil
 	}
 	as, _, err := s.nomad.Allocs(b.ctx, &api.QueryOptions{Namespace: "*"})
 	if err != nil {
-		return nil // treated as if no job ran on it
+		return nil // an error counts as no job on the GPU
 	}
 	for _, a := range as {
 		i := slices.IndexFunc(a.GPUs, func(id string) bool { return attr.Begins(id, prefix) })
@@ -116,18 +116,20 @@ func goneGPU(b *base, s *answers, prefix string) error {
 	return fmt.Errorf("no node lists a GPU %q, and no job that you may see runs on such a GPU", prefix)
 }
 
-// keyOf returns the key of the job with this id in the command's namespace.
+// keyOf returns the key of the job with this id in the command's namespace. For all namespaces
+// ("*"), it takes the namespace "default".
 func keyOf(b *base, id string) cluster.JobKey {
 	return cluster.JobKey{Namespace: cmp.Or(strings.Trim(b.namespace, "*"), api.DefaultNamespace), ID: id}
 }
 
-// isJob reports whether Nomad has the job.
+// isJob reports whether Nomad has a job with exactly this key.
 func isJob(b *base, s *answers, k cluster.JobKey) bool {
 	job, err := s.nomad.Job(b.ctx, k)
 	return err == nil && job != nil && *job.ID == k.ID
 }
 
-// hardware returns the only matching GPU or node, or nil if there is none or more than one.
+// hardware returns the GPU or node whose id or name matches. If none or more than one matches, it
+// returns nil.
 func hardware(all []query.GPU, is func(string) bool) *target {
 	if len(beginnings(all, is)) != 1 {
 		return nil
@@ -144,7 +146,7 @@ func hardware(all []query.GPU, is func(string) bool) *target {
 	return nil
 }
 
-// beginnings returns the matching GPUs and nodes, sorted.
+// beginnings returns the ids of matching GPUs and the names of matching nodes, sorted.
 func beginnings(all []query.GPU, is func(string) bool) []string {
 	found := map[string]bool{}
 	for _, g := range all {
@@ -157,10 +159,10 @@ func beginnings(all []query.GPU, is func(string) bool) []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// few is how many names to list at most.
+// few is the maximum number of names that messages list.
 const few = 5
 
-// firstOf joins the first few names.
+// firstOf joins the first names, at most few.
 func firstOf(names []string) string {
 	if len(names) > few {
 		return strings.Join(names[:few], ", ") + ", …"
@@ -168,8 +170,8 @@ func firstOf(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// didYouMean extends an error about a missing job: it names a namespace that has a job of this
-// name, or the job with the most similar name.
+// didYouMean extends an error about a missing job. It names another namespace that has a job of
+// this name, or the job whose name is most similar.
 func didYouMean(b *base, s *answers, name string, err error) error {
 	if none := b.noNamespace(s.nomad, b.namespace); none != nil {
 		return none
@@ -178,7 +180,7 @@ func didYouMean(b *base, s *answers, name string, err error) error {
 	if unknown != nil {
 		return err
 	}
-	names := map[string]string{} // by lower-case name
+	names := map[string]string{} // the keys are in lower case
 	for _, j := range jobs {
 		if j.Job == name {
 			return fmt.Errorf("%w; namespace %s has a job of this name: nomad-pal %s %s", err, j.Namespace, b.command, query.InNamespace(j.Namespace, query.ShellQuoted(name)))
@@ -191,7 +193,7 @@ func didYouMean(b *base, s *answers, name string, err error) error {
 	return err
 }
 
-// allocation finds an allocation by its id's prefix; it returns nil if there is none.
+// allocation finds an allocation by a prefix of its id. If there is none, it returns nil.
 func allocation(b *base, s *answers, prefix string) (*target, error) {
 	even := prefix
 	if digits := strings.ReplaceAll(prefix, "-", ""); len(digits) < 4 || strings.Trim(digits, "0123456789abcdef") != "" {
@@ -215,14 +217,15 @@ func allocation(b *base, s *answers, prefix string) (*target, error) {
 
 // nodeState is a node's state in Nomad.
 type nodeState struct {
-	// ID is its id in Nomad. This, Status and Eligibility are empty if the token cannot read nodes.
+	// ID is the node's id in Nomad. ID, Status and Eligibility are empty if the token cannot read
+	// nodes.
 	ID          string `json:"id"`
 	Name        string `json:"name"`            // the node's name
 	Status      string `json:"status"`          // its status in Nomad, such as ready or down
 	Eligibility string `json:"eligibility"`     // eligible or ineligible for new allocations
 	Drain       bool   `json:"drain,omitempty"` // the node is being drained
-	// DrainUntil is when Nomad stops the allocations that still run there; zero if the drain has no
-	// deadline.
+	// DrainUntil is when Nomad stops the allocations that still run on the node. It is zero if the
+	// drain has no deadline.
 	DrainUntil time.Time `json:"drain_until,omitzero"`
 }
 

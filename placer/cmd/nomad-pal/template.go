@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// filled replaces nil slices and maps in v by empty ones, except those that JSON omits, so that no
-// list in the JSON is null.
+// filled replaces nil slices and maps in v with empty ones, so that the JSON has no null in place
+// of a list. Fields that the JSON omits stay nil.
 func filled(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Pointer, reflect.Interface:
@@ -35,9 +35,10 @@ func filled(v reflect.Value) {
 	}
 }
 
-// named returns v as templates of -t see it: structs become maps with the JSON's names, so that
-// there is one set of names. Unlike in the JSON, every field is present: one that the JSON omits is
-// empty. Times, and other values that marshal themselves as text, keep their type and methods.
+// named returns v in the form that templates of -t get. Structs become maps whose keys are the
+// JSON's names, so users need only one set of names. Unlike in the JSON, every field is present: a
+// field that the JSON omits is empty. Times, and other values that marshal themselves as text, keep
+// their type and methods.
 func named(v reflect.Value) any {
 	switch v.Kind() {
 	case reflect.Invalid:
@@ -66,7 +67,8 @@ func named(v reflect.Value) any {
 	return v.Interface()
 }
 
-// namedFields adds the fields of a struct of type t to out; if v is invalid, they are empty.
+// namedFields adds the fields of a struct of type t to out. If v is not valid, the fields are
+// empty.
 func namedFields(out map[string]any, t reflect.Type, v reflect.Value) {
 	if t.Kind() == reflect.Pointer {
 		if t = t.Elem(); v.IsValid() {
@@ -86,7 +88,7 @@ func namedFields(out map[string]any, t reflect.Type, v reflect.Value) {
 		case !value.IsValid():
 			out[name] = ""
 		case value.IsZero() && strings.HasPrefix(options, "omit") && value.Kind() == reflect.Struct:
-			out[name] = "" // a zero time prints as empty, not as year 1
+			out[name] = "" // otherwise a zero time would print as a date in year 1
 		default:
 			out[name] = named(value)
 		}

@@ -12,8 +12,8 @@ import (
 	"unicode/utf8"
 )
 
-// Layout of text. On a terminal, lines have at most 80 columns, and some words are coloured.
-// Elsewhere there are no colours, and lines are not wrapped, so that grep and scripts match whole
+// Layout of text. On a terminal, lines have at most 80 columns, and some words are coloured. In
+// other output, there are no colours, and no line is wrapped, so that grep and scripts match whole
 // lines.
 
 // columns is the width of lines on a terminal.
@@ -30,8 +30,8 @@ func (b *base) width() int {
 // style is the style of a word.
 type style rune
 
-// The styles. Until they reach the terminal they are private-use runes. No name can contain them,
-// because [quoted] escapes them.
+// The styles. Text contains them as private-use runes until it is written to the terminal. No name
+// contains such a rune, because [quoted] escapes private-use runes.
 const (
 	plain  style = '\uf000'
 	bold   style = '\uf001'
@@ -46,10 +46,10 @@ const (
 
 var escapes = map[style]string{plain: "\x1b[0m", bold: "\x1b[1m", red: "\x1b[31m", green: "\x1b[32m", yellow: "\x1b[33m", cyan: "\x1b[36m", magenta: "\x1b[35m", blue: "\x1b[34m"}
 
-// styles contains all of them.
+// styles contains all styles.
 const styles = "\uf000\uf001\uf002\uf003\uf004\uf005\uf006\uf007"
 
-// painted is text in a style, such as a table cell.
+// painted is a text with a style, such as a table cell.
 type painted struct {
 	style style
 	text  string
@@ -57,8 +57,8 @@ type painted struct {
 
 func (p painted) String() string { return p.text }
 
-// colored reports whether to use colour. Options decide; without them, colour is used on a terminal
-// unless NO_COLOR is set.
+// colored reports whether to use colours. The options -no-color and -force-color decide. Without
+// them, a terminal gets colours unless NO_COLOR is set or TERM is "dumb".
 func (b *base) colored() bool {
 	switch {
 	case b.noColor:
@@ -69,12 +69,13 @@ func (b *base) colored() bool {
 	return b.io.terminal && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 }
 
-// paint quotes text and puts it in a style.
+// paint quotes a text and puts it between the runes of styles.
 func paint(s style, text string) string {
 	return string(rune(s)) + quoted(text, "") + string(rune(plain))
 }
 
-// escaped replaces the styles in quoted text by escape sequences, or removes them.
+// escaped replaces the styles in quoted text with escape sequences, or removes them if colored is
+// false.
 func escaped(text string, colored bool) string {
 	for s, code := range escapes {
 		if !colored {
@@ -122,7 +123,7 @@ func wrapped(text string, width int) []string {
 	return append(lines, line)
 }
 
-// each applies of to each element of all.
+// each calls the function of with each element of all, and returns the results.
 func each[T, U any](all []T, of func(T) U) []U {
 	out := make([]U, len(all))
 	for i, x := range all {
@@ -134,7 +135,8 @@ func each[T, U any](all []T, of func(T) U) []U {
 // say prints a paragraph.
 func (b *base) say(s style, text string) { b.sayAfter("", s, text) }
 
-// sayAfter prints a paragraph after a mark; further lines are indented by the mark's width.
+// sayAfter prints a paragraph after a mark, such as "- ". It indents the other lines by the width
+// of the mark.
 func (b *base) sayAfter(mark string, s style, text string) {
 	room := 0
 	if w := b.width(); w > 0 {
@@ -152,7 +154,7 @@ func (b *base) sayAfter(mark string, s style, text string) {
 // head prints the heading of a section.
 func (b *base) head(text string) { b.write("\n" + paint(bold, text) + "\n") }
 
-// write prints quoted text; its styles become escape sequences.
+// write prints quoted text, and replaces its styles with escape sequences.
 func (b *base) write(text string) {
 	if q, ok := b.io.out.(*quoting); ok {
 		q.styled, q.colored = true, b.colored()
@@ -163,10 +165,10 @@ func (b *base) write(text string) {
 	fmt.Fprint(b.io.out, text)
 }
 
-// table prints rows made by [row]; the first row is the header.
+// table prints a table from rows that [row] made. The first row is the header.
 func (b *base) table(rows []string) { layOut(b, rows, "  ") }
 
-// section prints a heading and a table, or nothing if the table has no rows but its header.
+// section prints a heading and a table. If the table has only a header, it prints nothing.
 func (b *base) section(head string, rows []string) {
 	if len(rows) > 1 {
 		b.head(head)
@@ -174,10 +176,10 @@ func (b *base) section(head string, rows []string) {
 	}
 }
 
-// pairs prints rows of a key and a value, separated by "=".
+// pairs prints rows of a key and a value, with "=" between them.
 func (b *base) pairs(rows []string) { layOut(b, rows, " = ") }
 
-// leastColumn is the width below which squeeze does not narrow a column.
+// leastColumn is the width down to which squeeze narrows columns.
 const leastColumn = 8
 
 func layOut(b *base, rows []string, glue string) {
@@ -224,7 +226,7 @@ func layOut(b *base, rows []string, glue string) {
 	b.write(out.String())
 }
 
-// squeeze narrows the widest columns until a line fits the terminal.
+// squeeze narrows the widest columns until the lines fit the terminal.
 func squeeze(b *base, widths []int, glue int) {
 	if b.width() == 0 {
 		return

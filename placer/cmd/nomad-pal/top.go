@@ -23,7 +23,7 @@ import (
 
 type topCommand struct {
 	base
-	// screen is the screen of a test; nil means the terminal.
+	// screen is the simulated screen in tests; nil means the terminal.
 	screen tcell.Screen
 }
 
@@ -68,7 +68,7 @@ func (c *topCommand) run(args []string) int {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		defer v.app.Stop() // even after a panic: this restores the terminal
+		defer v.app.Stop() // also after a panic, because Stop restores the terminal
 		c.follow(v, a, *every)
 	}()
 	err = v.app.Run()
@@ -83,10 +83,11 @@ func (c *topCommand) run(args []string) int {
 // topState is one snapshot of the data on screen.
 type topState struct {
 	at   time.Time
-	from string // the address that answered
+	from string // address of the agent that answered
 	jobs []model.JobStatus
-	gpus []query.GPU // by rack and node
-	// use are the GPUs whose current load was read. notUsed is why their load could not be read.
+	gpus []query.GPU // sorted by rack and node
+	// use are the GPUs whose current load was read. notUsed is the error if reading the load
+	// failed.
 	use      []query.GPU
 	notUsed  string
 	idLength int
@@ -103,7 +104,7 @@ func (c *topCommand) follow(v *topView, a *answers, every time.Duration) {
 		var s topState
 		c.within(func() { s = c.look(&a, v.useOf.Load()) })
 		v.on(c.ctx, func() { v.update(s) })
-		if s.err == nil { // polls of a large cluster load the agent
+		if s.err == nil { // frequent polls would load the agent of a large cluster
 			pause = max(every, min(10*time.Since(began), topPause))
 		}
 		next := time.NewTimer(pause)
@@ -129,7 +130,7 @@ const topPause = 20 * time.Second
 // topWithin is the time limit of one refresh.
 const topWithin = 30 * time.Second
 
-// within runs f with this limit.
+// within runs f with the time limit topWithin.
 func (c *topCommand) within(f func()) {
 	whole := c.ctx
 	defer func() { c.ctx = whole }()
@@ -139,8 +140,9 @@ func (c *topCommand) within(f func()) {
 	f()
 }
 
-// look reads a new state from the same agent as before or, after an error, looks for an agent
-// again. It reads the current load of GPUs only from the nodes in useOf; nil means none.
+// look reads a new state. It asks the agent that answered last; after an error, it looks for an
+// agent again. It reads the current load of GPUs only from the nodes in useOf; nil means from no
+// node.
 func (c *topCommand) look(a **answers, useOf *[]string) (s topState) {
 	s.at = time.Now()
 	if *a, s.err = c.askAgain(*a); s.err == nil {
@@ -164,8 +166,8 @@ func (c *topCommand) look(a **answers, useOf *[]string) (s topState) {
 	return s
 }
 
-// arrange sorts the GPUs. That is slow on a large cluster, so it happens once per refresh and not
-// at each key press.
+// arrange sorts the GPUs. Sorting is slow on a large cluster, so it happens once per refresh and
+// not at each key press.
 func (s *topState) arrange() {
 	slices.SortStableFunc(s.gpus, func(a, b query.GPU) int {
 		return cmp.Or(strings.Compare(rackOf(a), rackOf(b)), cmp.Compare(len(a.Node), len(b.Node)), strings.Compare(a.Node, b.Node))
@@ -174,8 +176,8 @@ func (s *topState) arrange() {
 	s.counts = countGPUs(s.gpus)
 }
 
-// topWant requests the explanation of a job. whole reports whether all its evidence is wanted, and
-// not only its first sentences.
+// topWant requests the explanation of a job: the whole explanation if whole is set, otherwise only
+// the headline.
 type topWant struct {
 	job   cluster.JobKey
 	whole bool

@@ -15,18 +15,18 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// topMost is the highest variability class with its own column. That column also counts all slower
-// classes.
+// topMost is the highest variability class that has a column of its own. GPUs of slower classes
+// count in this column, too.
 const topMost = 5
 
-// topUnit is a rack or a node.
+// topUnit is a rack or a node, with its GPUs.
 type topUnit struct {
 	name, rack string
 	nodes      int
 	gpus       []query.GPU
 }
 
-// arrangeHardware fills the upper list.
+// arrangeHardware fills the upper list with racks, nodes or GPUs.
 func (v *topView) arrangeHardware() {
 	shown := v.state.gpus
 	if v.rack != "" || v.node != "" || v.match != "" {
@@ -50,8 +50,8 @@ func (v *topView) arrangeHardware() {
 	}
 }
 
-// listUse shows the current load of GPUs, busiest first. It requests a refresh if it needs other
-// nodes.
+// listUse lists the current load of GPUs, the busiest first. If the last refresh did not read the
+// load of these nodes, it requests a refresh.
 func (v *topView) listUse(nodes []*topUnit) {
 	names := unitNames(nodes)
 	if last := v.useOf.Load(); last == nil || !slices.Equal(*last, names) {
@@ -81,7 +81,7 @@ func (v *topView) listUse(nodes []*topUnit) {
 	})
 }
 
-// reversed shows text reversed if the selected job holds the GPU.
+// reversed puts text into reverse video if the selected job holds the GPU.
 func (v *topView) reversed(g query.GPU, text string) string {
 	if g.Job != "" && g.Job == v.hardware.mark {
 		return "[::r]" + text + "[::-]"
@@ -97,10 +97,11 @@ func percentOf(g query.GPU) int64 {
 	return *g.Live.Utilization
 }
 
-// rackOf returns a GPU's rack. Nodes without a known rack form one group.
+// rackOf returns a GPU's rack. Nodes without a known rack count as one rack.
 func rackOf(g query.GPU) string { return cmp.Or(g.Rack, "no rack") }
 
-// units groups GPUs by rack or node. The GPUs must be sorted so that each group is contiguous.
+// units groups GPUs by rack or node, which the function in returns. GPUs of a group must be
+// adjacent.
 func units(gpus []query.GPU, in func(query.GPU) string) (out []*topUnit) {
 	for i := range gpus {
 		name := in(gpus[i])
@@ -130,7 +131,7 @@ func unitNames(units []*topUnit) []string {
 	return each(units, func(u *topUnit) string { return u.name })
 }
 
-// listRacks shows, for each class, how many of the GPUs are free.
+// listRacks lists racks, and how many of their GPUs of each class are free.
 func (v *topView) listRacks(racks []*topUnit) {
 	heads := []string{"Rack", "Nodes", "Free"}
 	for k := 1; k <= topMost; k++ {
@@ -160,7 +161,7 @@ func freeOf(free, all int) string {
 	return fmt.Sprintf("%d/%d", free, all)
 }
 
-// listNodes shows each GPU of a node by its class and state.
+// listNodes lists nodes, and the class and state of each of their GPUs.
 func (v *topView) listNodes(nodes []*topUnit) {
 	v.hardware.fill([]string{"Rack", "Node", "Free", fmt.Sprintf("GPUs by class for %s (* allocated, ! unhealthy: see ?)", v.class)}, unitNames(nodes), func(i int) []topCell {
 		u := nodes[i]
@@ -176,7 +177,7 @@ func (v *topView) listNodes(nodes []*topUnit) {
 	})
 }
 
-// mark returns a GPU as two characters, and their colour.
+// mark returns two characters for a GPU's class and state, and their colour.
 func (v *topView) mark(g query.GPU) (string, rune) {
 	class := "."
 	if k := g.Classes[v.class]; k > 0 {

@@ -16,7 +16,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// topList is a list of jobs or hardware.
+// topList is a list on the screen of top: of jobs, or of racks, nodes or GPUs.
 type topList struct {
 	*tview.Table
 	lines *topLines
@@ -24,7 +24,7 @@ type topList struct {
 	mark string
 }
 
-// topLines are a list's lines. Only visible lines are rendered.
+// topLines holds the lines of a list. It renders only visible lines.
 type topLines struct {
 	tview.TableContentReadOnly
 	colored, focused bool
@@ -38,8 +38,8 @@ type topCell struct {
 	text  string
 	style style // see text.go
 	right bool
-	// tagged reports whether the text contains tview's colour tags; the rest of it is then escaped
-	// already.
+	// tagged reports whether the text contains tview's colour tags. The other parts of such a text
+	// are already escaped.
 	tagged bool
 }
 
@@ -94,7 +94,7 @@ func (l *topList) selected() string {
 	return ""
 }
 
-// fill replaces the lines; it keeps the selected line selected if that line still exists.
+// fill replaces the lines. The selected line stays selected if it still exists.
 func (l *topList) fill(heads, keys []string, line func(i int) []topCell) {
 	was := l.selected()
 	row, _ := l.GetSelection()
@@ -112,8 +112,8 @@ func (v *topView) matches(texts ...string) bool {
 	return v.match == "" || slices.ContainsFunc(texts, func(t string) bool { return strings.Contains(strings.ToLower(t), v.match) })
 }
 
-// topRank orders jobs: first waiting jobs, then running or starting ones, then those that cannot
-// start as they are.
+// topRank returns the rank of a job in the list: 0 for waiting jobs, 1 for running and starting
+// jobs, and 2 for jobs that cannot start unless somebody changes or resubmits them.
 func topRank(j model.JobStatus) int {
 	switch {
 	case j.State == gang.Rejected || j.State == gang.Unschedulable || j.State == gang.Failed:

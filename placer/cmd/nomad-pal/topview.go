@@ -20,46 +20,46 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
-// topView is the screen of top. Only the application's own goroutine may call its methods, except
-// on.
+// topView is the screen of top. Only the application's own goroutine may call its methods. The
+// method on is the exception: other goroutines call it.
 type topView struct {
 	app             *tview.Application
 	pages           *tview.Pages
 	head, why, foot *tview.TextView
-	whole           *tview.TextView // the whole explanation of a job, or the help
+	whole           *tview.TextView // shows a job's whole explanation, or the help
 	helping         bool
 	filter          *tview.InputField
 	hardware, jobs  *topList
 	colored         bool
-	// wants has the latest request to the goroutine that reads the cluster.
+	// wants holds the latest request for an explanation, for the goroutine that reads the cluster.
 	wants chan topWant
-	// useOf are the nodes whose current load is shown; nil means none. again requests an immediate
-	// refresh.
+	// useOf lists the nodes for which top shows the current load of the GPUs; nil means no node. A
+	// value in again requests an immediate refresh.
 	useOf atomic.Pointer[[]string]
 	again chan struct{}
 
 	state topState
 	level topLevel
-	// rack and node restrict what the lower levels show.
+	// rack and node restrict the nodes or GPUs that the lower levels list; "" means no restriction.
 	rack, node string
 	class      pal.AppClass
 	order      topOrder
 	match      string
-	// saidOf is the job whose headline is shown.
+	// saidOf is the job whose headline is on the screen.
 	saidOf cluster.JobKey
 }
 
-// topLevel is what the upper list shows.
+// topLevel is what the upper list contains: racks, nodes, GPUs, or the load of GPUs.
 type topLevel int
 
 const (
 	topRacks topLevel = iota
 	topNodes
 	topGPUs
-	topUse // current load
+	topUse // the current load of GPUs
 )
 
-// topOrder is how jobs are sorted.
+// topOrder is the order in which jobs are sorted.
 type topOrder int
 
 const (
@@ -67,12 +67,12 @@ const (
 	topByGPUs
 	topByAge
 	topByName
-	topOrders // how many there are
+	topOrders // the number of orders
 )
 
 const topKeys = "? help  q quit  Tab list  Enter open  Esc back  / filter  s sort  v view  u use"
 
-// topHelp is part of the command's help, and shown by the key "?".
+// topHelp is a part of the command's help. The key "?" shows it on the screen.
 const topHelp = `After a GPU's class, * means allocated to a job, ! unhealthy, q quarantined, and
 ~ unavailable (see the view of GPUs). A GPU that is not measured has . for its class. The GPUs of the
 selected job are shown reversed. ↓ marks the column by which jobs are sorted.
@@ -128,7 +128,7 @@ func newTopView(colored bool, screen tcell.Screen) *topView {
 	return v
 }
 
-// on runs f on the application's goroutine, and redraws.
+// on runs f on the application's goroutine, and then redraws the screen.
 func (v *topView) on(ctx context.Context, f func()) {
 	done := make(chan struct{})
 	go func() { // QueueUpdateDraw never returns after the application has ended
@@ -148,7 +148,8 @@ func (v *topView) focus(to *topList) {
 	v.app.SetFocus(to)
 }
 
-// key handles a key; an event that it returns goes on to the list.
+// key handles a key press. If it returns an event and not nil, the focused part of the screen
+// handles the event.
 func (v *topView) key(e *tcell.EventKey) *tcell.EventKey {
 	front, _ := v.pages.GetFrontPage()
 	if e.Key() == tcell.KeyCtrlC || e.Rune() == 'q' && front != "filter" {
@@ -220,7 +221,7 @@ func (v *topView) show(level topLevel, rack, node string) {
 	v.hardware.Select(1, 0)
 }
 
-// back removes the filter, or else goes up one level.
+// back removes the filter; without a filter, it goes up one level.
 func (v *topView) back() {
 	switch {
 	case v.match != "":
@@ -232,7 +233,8 @@ func (v *topView) back() {
 	}
 }
 
-// update shows a new state of the cluster. An error is shown together with the previous state.
+// update shows a new state of the cluster. If the state is an error, the previous state stays
+// visible.
 func (v *topView) update(s topState) {
 	if s.err != nil {
 		v.state.err = s.err
@@ -243,7 +245,8 @@ func (v *topView) update(s topState) {
 	v.ask(false)
 }
 
-// ask requests the explanation of the selected job.
+// ask requests the explanation of the selected job: all of it if whole is set, otherwise the
+// headline.
 func (v *topView) ask(whole bool) {
 	key, ok := v.job()
 	if !ok {
@@ -260,7 +263,7 @@ func (v *topView) ask(whole bool) {
 		v.pages.ShowPage("whole")
 		v.app.SetFocus(v.whole)
 	}
-	select { // drop an outdated request
+	select { // drop an outdated request from the channel
 	case <-v.wants:
 	default:
 	}
@@ -268,13 +271,12 @@ func (v *topView) ask(whole bool) {
 	v.hardware.mark = key.String()
 }
 
-// job returns the selected job.
 func (v *topView) job() (cluster.JobKey, bool) {
 	namespace, id, ok := strings.Cut(v.jobs.selected(), "/")
 	return cluster.JobKey{Namespace: namespace, ID: id}, ok
 }
 
-// explained shows the explanation of a job.
+// explained shows the explanation that w requested.
 func (v *topView) explained(w topWant, text string) {
 	if w.whole && !v.helping {
 		v.whole.SetText(text + "\n\nEsc: back")
@@ -286,7 +288,7 @@ func (v *topView) explained(w topWant, text string) {
 	}
 }
 
-// arrange fills the header and both lists.
+// arrange fills the header and both lists from the current state.
 func (v *topView) arrange() {
 	v.head.SetText(v.title())
 	style := tcell.StyleDefault.Bold(v.state.err != nil || v.state.activity.Idle())

@@ -18,24 +18,24 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/plot"
 )
 
-// usageReport is the data of a report: the usage of a period, added up in several ways.
+// usageReport is the data of a report: the usage in a period, in total and by day, user and so on.
 type usageReport struct {
-	since, until string // days
-	filter       string // "": all that the token may see
+	since, until string // as dates
+	filter       string // the user's filters, as text; "" means all usage that the token may see
 	all          accounting.Usage
-	by           map[string][]accounting.Usage // by column
+	by           map[string][]accounting.Usage // the usage by day, namespace and so on
 }
 
-// reportColumns are the columns by which a report groups usage, and their names in it.
+// reportColumns are the columns by which a report groups usage, each with its name in the report.
 var reportColumns = [][2]string{{"namespace", "namespace"}, {"user", "user"}, {"class", "application class"}, {"model", "GPU model"}}
 
-// readUsageReport reads the usage from the agent. Without since in q, the period begins with this
-// month.
+// readUsageReport reads the usage from the agent. If q has no since, the period begins with the
+// first day of the current month.
 func readUsageReport(s *answers, q url.Values, now time.Time) (r usageReport, err error) {
 	if !q.Has("since") {
 		q.Set("since", time.Date(now.UTC().Year(), now.UTC().Month(), 1, 0, 0, 0, 0, time.UTC).Format(time.RFC3339))
 	}
-	since, _ := time.Parse(time.RFC3339, q.Get("since")) // valid, as historyOptions.query wrote it
+	since, _ := time.Parse(time.RFC3339, q.Get("since")) // historyOptions.query has validated the time
 	until := now
 	if text := q.Get("until"); text != "" {
 		until, _ = time.Parse(time.RFC3339, text)
@@ -62,7 +62,7 @@ func readUsageReport(s *answers, q url.Values, now time.Time) (r usageReport, er
 	return r, nil
 }
 
-// writeUsageReport writes the report to a file: one self-contained HTML page.
+// writeUsageReport writes the report to a file, as one self-contained HTML page.
 func writeUsageReport(b *base, file string, r usageReport) int {
 	var page bytes.Buffer
 	if err := r.page().Write(&page); err != nil {
@@ -100,8 +100,8 @@ func (r usageReport) page() plot.Page {
 	return p
 }
 
-// waste returns the wasted GPU hours, at most all GPU hours. A run that failed may also have been
-// idle or held GPUs in vain, so the sum may count hours twice.
+// waste returns the wasted GPU hours, but at most all GPU hours. The sum of the parts can be
+// higher, because the hours of a failed run can also count as idle or as held in vain.
 func waste(u accounting.Usage) float64 {
 	return min(u.GPUHours, u.FailedGPUHours+u.HeldInVainGPUHours+u.IdleGPUHours)
 }
@@ -117,7 +117,7 @@ func (r usageReport) days() plot.Section {
 			continue
 		}
 		at := day.Sub(first).Hours() / 24
-		if at > p.End { // nothing ran on the days before
+		if at > p.End { // no job ran between the previous day and this one
 			p.At, p.Values = append(p.At, p.End), append(p.Values, make([]float64, 4))
 		}
 		p.At, p.End = append(p.At, at), at+1
@@ -127,10 +127,11 @@ func (r usageReport) days() plot.Section {
 	return plot.Section{Title: "By day", Figures: []plot.Figure{a.Figure()}}
 }
 
-// mostShown limits the bars of a figure.
+// mostShown is the maximum number of bars in a figure.
 const mostShown = 12
 
-// share draws how usage is distributed; ok is false if there is nothing to compare.
+// share draws how usage is distributed over the values of a column. ok is false if there is nothing
+// to compare: no value, or only a value without a name.
 func (r usageReport) share(column, called string) (s plot.Section, ok bool) {
 	usage := slices.Clone(r.by[column])
 	if len(usage) < 2 && (len(usage) == 0 || usage[0].Of[0] == "") {
@@ -241,7 +242,7 @@ func hoursOf(h float64) string {
 
 func grouped(n int64) string { return thousands(strconv.FormatInt(n, 10)) }
 
-// thousands adds commas to a whole number.
+// thousands separates groups of three digits by commas.
 func thousands(digits string) string {
 	for i := len(digits) - 3; i > 0 && digits[i-1] != '-'; i -= 3 {
 		digits = digits[:i] + "," + digits[i:]

@@ -32,12 +32,12 @@ Exit codes: 0 it is valid; 1 it is not, or an error.
 type validation struct {
 	Job       string `json:"job"`       // the job's id
 	Namespace string `json:"namespace"` // the job's namespace
-	Valid     bool   `json:"valid"`     // no Errors were found
+	Valid     bool   `json:"valid"`     // no errors were found
 	// Errors are the reasons why the job is not valid.
 	Errors []string `json:"errors"`
 	// Warnings are Nomad's warnings.
 	Warnings string `json:"warnings,omitempty"`
-	// Notes explain how the placer understands the job's hints, if that may surprise the author.
+	// Notes explain how the placer interprets hints in ways that the author may not expect.
 	Notes []string `json:"notes,omitempty"`
 }
 
@@ -95,13 +95,13 @@ func printValidation(b *base, v validation) {
 	}
 }
 
-// warnings returns notes on parts of the job that its author may not have meant.
+// warnings returns notes on parts of the job that its author may not intend.
 func warnings(job *api.Job, now time.Time) []string {
 	all := []string{pastDeadline(job, now), request.MistypedDevices(job)}
 	return slices.DeleteFunc(all, func(w string) bool { return w == "" })
 }
 
-// pastDeadline returns a warning if the job's deadline has passed, otherwise "".
+// pastDeadline returns a warning if the job's deadline has passed, and otherwise "".
 func pastDeadline(job *api.Job, now time.Time) string {
 	h, err := rewrite.ParseHints(job)
 	if at, ok := h.DeadlineOf(now); err == nil && ok && !at.After(now) {
@@ -110,7 +110,7 @@ func pastDeadline(job *api.Job, now time.Time) string {
 	return ""
 }
 
-// elasticNote describes the range of an elastic gang's size.
+// elasticNote describes between which sizes the placer may change an elastic gang.
 func elasticNote(e rewrite.Elastic) string {
 	if e.Least == e.Most {
 		return fmt.Sprintf("Group %q is elastic, but its min and max are both %d: the gang never changes its size.", e.Group, e.Least)
