@@ -40,8 +40,6 @@ type Config struct {
 	Variability VariabilityConfig `codec:"variability"`
 	Measure     MeasureConfig     `codec:"measure"`
 	Sharing     []SharingConfig   `codec:"sharing"`
-	// MPS is the mps block of a future nomad-device-nvidia. [decodeConfig] converts it to Sharing.
-	MPS *MPSConfig `codec:"mps"`
 	// Nomad is how to reach Nomad, to read the profile and to ask which allocations hold GPUs.
 	Nomad nomad.Options `codec:"nomad"`
 	// ProfileFromNomad is nil if its block is missing, or if ProfilePath is set.
@@ -93,23 +91,6 @@ type SharingConfig struct {
 	PipeDirectory string `codec:"pipe_directory"`
 	Directory     string `codec:"directory" default:"/run/nomad-device-pal/mps"`
 	Control       string `codec:"control" default:"nvidia-cuda-mps-control"`
-}
-
-// MPSConfig is the mps block that HashiCorp is preparing (nomad-device-nvidia, branch NMD-1234).
-type MPSConfig struct {
-	Enabled       bool              `codec:"enabled"`
-	User          string            `codec:"mps_user"`
-	PipeDirectory string            `codec:"mps_pipe_directory"`
-	LogDirectory  string            `codec:"mps_log_directory"`
-	SockAddr      string            `codec:"mps_sock_addr"`
-	Devices       []MPSDeviceConfig `codec:"device_specific_mps_config"`
-}
-
-// MPSDeviceConfig names the control daemon of one GPU.
-type MPSDeviceConfig struct {
-	UUID          string `codec:"uuid"`
-	PipeDirectory string `codec:"mps_pipe_directory"`
-	LogDirectory  string `codec:"mps_log_directory"`
 }
 
 // ReserveConfig is what a task gets in addition to NVIDIA_VISIBLE_DEVICES.

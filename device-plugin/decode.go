@@ -127,9 +127,6 @@ func decodeConfig(msgpack []byte) (c Config, err error) {
 	if c.Backend == "emulated" && c.Inventory == "" {
 		return Config{}, fmt.Errorf("config key %q: backend \"emulated\" needs the path of an inventory file", "inventory")
 	}
-	if err := c.translateMPS(); err != nil {
-		return Config{}, err
-	}
 	return c, errors.Join(checkReasons(c.Health.Ignore), checkSharing(c.Sharing))
 }
 

@@ -202,9 +202,6 @@ func (p *Plugin) ready() {
 		p.log.Warn("the stored state of shared GPUs is lost: a GPU may be published whole while tasks hold parts of it", "error", err)
 	}
 	p.keeper = p.openKeeper()
-	if said := p.cfg.translation(); said != "" {
-		p.log.Info(said)
-	}
 	if p.cfg.ProfileFromNomad != nil {
 		if p.profile, err = p.store.loadCopy(); err != nil {
 			p.log.Warn("stored profile is lost", "error", err)

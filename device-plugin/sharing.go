@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -74,58 +73,6 @@ func (b SharingConfig) checkLimits(at func(key, format string, args ...any) erro
 
 // threads returns a part's share of the multiprocessors, in percent.
 func (b SharingConfig) threads() int { return cmp.Or(b.Threads, 100/b.Replicas) }
-
-// translatedReplicas is the number of parts of a GPU under an mps block. The block has no key for
-// this number, because the plugin for which the block is meant has no limit.
-const translatedReplicas = 4
-
-// translateMPS converts an mps block to sharing blocks.
-func (c *Config) translateMPS() error {
-	m := c.MPS
-	if m == nil || !m.Enabled {
-		return nil
-	}
-	if len(c.Sharing) > 0 {
-		return fmt.Errorf("config key %q: cannot be combined with sharing blocks: use one of the two", "mps")
-	}
-	if len(m.Devices) > 0 && m.PipeDirectory+m.LogDirectory != "" {
-		return fmt.Errorf("config key %q: name directories here or in device_specific_mps_config, not in both", "mps.mps_pipe_directory")
-	}
-	share := func(name, pipe string) error {
-		b := SharingConfig{}
-		err := decode(map[string]any{"mode": string(MPS), "replicas": translatedReplicas, "gpus": []string{name},
-			"pipe_directory": cmp.Or(pipe, "/tmp/nvidia-mps")}, reflect.ValueOf(&b).Elem(), "mps.")
-		c.Sharing = append(c.Sharing, b)
-		return err
-	}
-	if len(m.Devices) == 0 {
-		return share(allGPUs, m.PipeDirectory)
-	}
-	for _, d := range m.Devices {
-		if err := share(d.UUID, d.PipeDirectory); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// translation returns a log line about the sharing blocks that replace an mps block; "" if
-// there was none.
-func (c *Config) translation() string {
-	if c.MPS == nil || !c.MPS.Enabled {
-		return ""
-	}
-	blocks := "1 sharing block"
-	if n := len(c.Sharing); n > 1 {
-		blocks = fmt.Sprintf("%d sharing blocks", n)
-	}
-	said := fmt.Sprintf("config block mps counts as %s with mode = %q, replicas = %d and the pipe directories of block mps: "+
-		"write sharing blocks yourself to choose other values", blocks, MPS, translatedReplicas)
-	if c.MPS.User+c.MPS.SockAddr != "" {
-		said += "; mps_user and mps_sock_addr are not used"
-	}
-	return said
-}
 
 // form is how a GPU is published: in parts, or whole (the zero value).
 type form struct {

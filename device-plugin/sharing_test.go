@@ -79,52 +79,10 @@ func TestSharingConfigErrors(t *testing.T) {
 		"range":             {block(`mode = "mps"`, "replicas = 2", "max_threads = 40"), `sharing block 1: config key "sharing.max_threads": 40 % is less than one part's share, 50 %`},
 		"memory range":      {block(`mode = "mps"`, "replicas = 2", "max_memory = 40"), `config key "sharing.max_memory": 40 % is less than one part's share, 50 %`},
 		"relative":          {block(`mode = "mps"`, "replicas = 2", `pipe_directory = "mps"`), `config key "sharing.pipe_directory": "mps" is not an absolute path`},
-		"both kinds":        {block("replicas = 2") + "mps {\n enabled = true\n}", `config key "mps": cannot be combined with sharing blocks`},
-		"both places":       {"mps {\n enabled = true\n mps_pipe_directory = \"/a\"\n device_specific_mps_config {\n uuid = \"GPU-a\"\n mps_pipe_directory = \"/b\"\n }\n}", `config key "mps.mps_pipe_directory": name directories here or`},
 	} {
 		if _, err := configOf(t, tc.config); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: error %v, want one with %q", name, err, tc.want)
 		}
-	}
-}
-
-// The plugin understands an mps block that was written for nomad-device-nvidia's future sharing.
-func TestBlockOfTheIncumbentsSharing(t *testing.T) {
-	c, err := configOf(t, `mps {
-		enabled = true
-		mps_user = "alice"
-		device_specific_mps_config {
-		  uuid = "GPU-a"
-		  mps_pipe_directory = "/run/a"
-		  mps_log_directory = "/log/a"
-		}
-		device_specific_mps_config {
-		  uuid = "GPU-b"
-		  mps_pipe_directory = "/run/b"
-		  mps_log_directory = "/log/b"
-		}
-	}`)
-	theirs := func(gpu, pipe string) SharingConfig {
-		return SharingConfig{Mode: MPS, Replicas: 4, GPUs: []string{gpu}, PipeDirectory: pipe,
-			Directory: "/run/nomad-device-pal/mps", Control: "nvidia-cuda-mps-control"}
-	}
-	want := []SharingConfig{theirs("GPU-a", "/run/a"), theirs("GPU-b", "/run/b")}
-	if diff := cmp.Diff(want, c.Sharing); err != nil || diff != "" {
-		t.Error(err, diff)
-	}
-	if said := c.translation(); !strings.Contains(said, "counts as 2 sharing blocks") || !strings.Contains(said, "mps_user") {
-		t.Errorf("the log says %q", said)
-	}
-	c, err = configOf(t, "mps {\n enabled = true\n}")
-	want = []SharingConfig{theirs("*", "/tmp/nvidia-mps")}
-	if diff := cmp.Diff(want, c.Sharing); err != nil || diff != "" {
-		t.Error(err, diff)
-	}
-	if said := c.translation(); !strings.Contains(said, "counts as 1 sharing block with") {
-		t.Errorf("the log says %q", said)
-	}
-	if c, err := configOf(t, "mps {\n enabled = false\n}"); err != nil || len(c.Sharing) > 0 {
-		t.Errorf("not enabled: %+v, %v", c.Sharing, err)
 	}
 }
 

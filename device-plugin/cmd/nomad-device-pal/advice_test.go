@@ -250,9 +250,6 @@ func adviceOnInstallation(t *testing.T, f *advice.Followed) {
 			return file("label.hcl", dir+strings.NewReplacer("{ config {} }", "{\n  config {}\n}").Replace(add)+"\n")
 		}},
 		{wrong: file("mistyped.hcl", with("fingerprint_priod = \"1m\"\n")), says: "fix the block: Nomad's agent does not start until it is valid", follow: func(string) string { return file("mended.hcl", with("fingerprint_period = \"1m\"\n")) }},
-		{wrong: file("both.hcl", with("sharing {\n  replicas = 2\n}\nmps {\n  enabled = true\n}\n")), says: "use one of the two", follow: func(string) string {
-			return file("one.hcl", with("sharing {\n  replicas = 2\n}\n"))
-		}},
 		{wrong: file("twice.hcl", with("sharing {\n  replicas = 2\n  gpus = [\"GPU-a\"]\n}\nsharing {\n  replicas = 3\n  gpus = [\"NVIDIA H200\"]\n}\n")), says: "fix the block, then restart Nomad's client", follow: func(string) string {
 			return file("once.hcl", with("sharing {\n  replicas = 2\n}\n"))
 		}},
