@@ -234,7 +234,7 @@ func (p *Placer) forbids(s *start) string {
 // agent, otherwise in the placer's name.
 func (p *core) registerStart(ctx context.Context, s *start, source *api.JobSubmission) (*api.JobRegisterResponse, error) {
 	if s.submission == nil {
-		return p.registerWhole(ctx, s.Job, source, s.t.Job)
+		return p.registerOver(ctx, s.Job, source, s.t.Job)
 	}
 	r := p.registerAs(ctx, s.submission, s.Job, true)
 	s.submitted, s.refused = r, r.err != nil && !errors.Is(r.err, nomad.ErrConflict)
