@@ -368,7 +368,7 @@ func (p *asker) reason(e, head *entry, free int) (r reason.Kind, spares *entry) 
 // refused reports whether a gang that does not fit would fit if it accepted all neighbours on
 // shared GPUs.
 func (p *asker) refused(e *entry) bool {
-	if !placementOf(p.Queue, e).RefuseBad || e.job.Gang.Sharing == nil {
+	if !policyFor(p.Queue, e).RefuseBad || e.job.Gang.Sharing == nil {
 		return false
 	}
 	e.anyNeighbour = true
