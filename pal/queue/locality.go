@@ -26,7 +26,7 @@ const muchFarther = 1.2
 // can be moved, it waits a quarter of the time that it would save, because it can start now and
 // move later.
 func (p *finder) waitsForBetterGPUs(e *entry, pl pal.Placement) (until time.Duration, waits bool) {
-	if !e.waitsForCloser(p.opt) {
+	if !e.mayWaitForBetter(p.opt) {
 		return 0, false
 	}
 	have, best := pl.Cost(), p.leastCost(e)
@@ -75,9 +75,9 @@ func (p *finder) holdsOut(e *entry, pl pal.Placement) bool {
 	return waits
 }
 
-// waitsForCloser reports whether the gang is allowed to wait for GPUs that are faster or closer
+// mayWaitForBetter reports whether the gang is allowed to wait for GPUs that are faster or closer
 // together.
-func (e *entry) waitsForCloser(opt *Options) bool {
+func (e *entry) mayWaitForBetter(opt *Options) bool {
 	return !e.job.Anywhere && (e.job.LocalityWait > 0 || opt.LocalityWait)
 }
 
