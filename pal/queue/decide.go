@@ -16,8 +16,8 @@ type whatIf struct {
 	c         *pal.Cluster
 	exclusive bool // see Options.Exclusive
 	undo      []func()
-	kept      []int // GPUs held until putBack
-	hidden    []int // GPUs kept for the overdue gang whose turn it is
+	held      []int // GPUs held until putBack
+	hidden    []int // free GPUs of the turn while they are held, so that searches skip them
 	// changed is the edited gang for which [Queue.RoomFor] looks for GPUs. own lists the GPUs that
 	// this gang gives up (Change.Own) while they are marked as taken. own is nil while they are
 	// free.
@@ -101,7 +101,7 @@ func (q *Queue) Decide(now time.Duration, c *pal.Cluster) []Action {
 	defer p.putBack()
 	p.holdPending()
 	p.settleClaims()
-	p.keepForMoving()
+	p.holdForDrained()
 	p.serve()
 	if p.turn == nil || q.opt.Backfill != BackfillNone {
 		p.walk()
@@ -158,11 +158,11 @@ func (p *whatIf) taken(u int) bool {
 	return !gpu.Unhealthy && !gpu.Quarantined && !gpu.Unavailable
 }
 
-// keep holds the free GPUs of a placement until the end of the pass, and returns them. The other
-// GPUs of the placement are not available, so no gang can get them anyway.
-func (p *whatIf) keep(pl pal.Placement) (held []int) {
+// holdToEnd holds the free GPUs of a placement until putBack, and returns them. The other GPUs of
+// the placement are not available, so no gang can get them anyway.
+func (p *whatIf) holdToEnd(pl pal.Placement) (held []int) {
 	held, free := p.hold(pl.GPUs())
-	p.kept = append(p.kept, held...)
+	p.held = append(p.held, held...)
 	p.undo = append(p.undo, free)
 	return held
 }
@@ -210,23 +210,23 @@ func firstOn(pl pal.Placement, set map[int]bool) int {
 func (p *finder) holdPending() {
 	for _, e := range p.pending {
 		if e.state == moving {
-			p.keep(e.target)
+			p.holdToEnd(e.target)
 		} else {
-			p.keep(e.placement)
+			p.holdToEnd(e.placement)
 		}
 	}
 }
 
-// keepForMoving holds GPUs for members that Nomad is about to move off drained nodes, because the
+// holdForDrained holds GPUs for members that Nomad is about to move off drained nodes, because the
 // cluster shows these GPUs as free until Nomad has moved the members. It uses no GPU that is
 // already held for a gang.
-func (p *finder) keepForMoving() {
+func (p *finder) holdForDrained() {
 	by := p.opt.Placement
 	by.RefuseBad = false // they have to go somewhere
 	for _, places := range p.drained {
 		for _, g := range places {
 			if pl, ok := pal.Place(p.c, g, by); ok {
-				p.keep(pl)
+				p.holdToEnd(pl)
 				break
 			}
 		}

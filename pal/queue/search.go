@@ -95,7 +95,7 @@ func (p *finder) avoided(e *entry) int {
 // fitsLater reports whether the gang would fit after all gangs that end have ended. GPUs that the
 // pass holds for other gangs count as free, too.
 func (p *finder) fitsLater(g pal.Gang, policy pal.Policy) bool {
-	defer p.unmark(slices.Concat(p.thoseThatEnd(), p.kept, p.hidden))()
+	defer p.unmark(slices.Concat(p.thoseThatEnd(), p.held, p.hidden))()
 	_, fits := pal.Find(p.c, g, policy)
 	return fits
 }
@@ -145,6 +145,6 @@ func (p *finder) without(which func(*entry) bool, f func()) {
 			}
 		}
 	}
-	defer p.unmark(slices.Concat(p.kept, p.hidden))()
+	defer p.unmark(slices.Concat(p.held, p.hidden))()
 	f()
 }

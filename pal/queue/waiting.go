@@ -189,9 +189,9 @@ func (p *asker) holdThenOrder() []*entry {
 func (p *asker) holdPromised() {
 	p.holdPending()
 	for _, cl := range p.Queue.claims {
-		p.keep(cl.placement)
+		p.holdToEnd(cl.placement)
 	}
-	p.keepForMoving()
+	p.holdForDrained()
 }
 
 // waitOf returns the Wait of one waiting gang, without predictions for the gangs behind it.
