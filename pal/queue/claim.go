@@ -112,11 +112,6 @@ func (p *pass) settleClaims() {
 	}
 }
 
-// allFree reports whether all GPUs of the placement are available.
-func (p *whatIf) allFree(pl pal.Placement) bool {
-	return !slices.ContainsFunc(pl.GPUs(), func(u int) bool { return !p.c.Available(u) })
-}
-
 // elsewhere calls look to find GPUs on which a gang with a claim can start now; ok is false if
 // there are none. It exists because stopping the victims can take long, or hang. look sees the free
 // GPUs and those that are already held for the gang.

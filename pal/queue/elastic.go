@@ -322,12 +322,6 @@ func (e *entry) with(from, to int) *entry {
 	return &some
 }
 
-// vacateMembers frees the GPUs of the members from…to-1 of the gang in the what-if; back takes them
-// again.
-func (p *whatIf) vacateMembers(v *entry, from, to int) (back func()) {
-	return p.vacate(v.with(from, to))
-}
-
 // giveBack returns an action that ends the gang's first member with a wanted GPU and all members
 // after it, because Nomad ends the last members first. ok is false if no member has a wanted GPU.
 func (p *pass) giveBack(v *entry, wanted map[int]bool) (a Action, ok bool) {

@@ -5,9 +5,30 @@ package queue
 
 import (
 	"slices"
+	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
 )
+
+// finder finds GPUs for one gang: where the gang fits now, where it would fit after others have
+// ended, and whether it should wait for better GPUs. It ignores other waiting gangs, and starts
+// none. In the Queue, a finder changes only caches, the sizes of waiting elastic gangs until the
+// end of the pass (see during), the times of waits for better GPUs (see holdsOut), and what Trying
+// returns.
+type finder struct {
+	*Queue
+	whatIf
+	now     time.Duration
+	started []*entry // gangs whose start this pass has decided
+	// slack is set after a search for a gang has failed. A gang of the same signature that runs at
+	// most this long, at cost 1, may fit. 0: no gang of this signature fits, however short.
+	slack time.Duration
+	// startsAt is the time when the gang would start; 0: now.
+	startsAt   time.Duration
+	windowless bool                  // see withoutWindows
+	rooms      map[*fitKind]*room    // on a cluster that is not exclusive
+	alone      map[beside]*pal.Found // see aloneBesideWindows
+}
 
 // place returns the placement that find returns, without the details of the search. Both leave out
 // GPUs that are outliers for the gang's class, unless the gang could never run without them.
