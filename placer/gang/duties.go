@@ -219,13 +219,13 @@ func (g *Lifecycle) stuck(w World) reason.Reason {
 	switch f := w.LastFailure(g.Job); {
 	case !settled:
 		return reason.Reason{}
-	case e != nil && g.preempted(w):
+	case e != nil && g.preemptedByNomad(w):
 		return reason.Reason{Kind: reason.NomadPreempted}
 	case e != nil:
 		return refusal(e)
 	case f != nil:
 		return reason.Reason{Kind: reason.MemberFailed, Cause: f.Reason}
-	case g.preempted(w): // without a blocked evaluation, Nomad does not replace the member
+	case g.preemptedByNomad(w): // without a blocked evaluation, Nomad does not replace the member
 		return reason.Reason{Kind: reason.PreemptedOnce}
 	case g.CutShort:
 		return reason.Reason{Kind: reason.CutShort}
@@ -235,11 +235,11 @@ func (g *Lifecycle) stuck(w World) reason.Reason {
 	return reason.Reason{}
 }
 
-// preempted reports whether Nomad has stopped a member for another job and has
-// not replaced it.
-func (g *Observed) preempted(w World) bool {
+// preemptedByNomad reports whether Nomad has stopped a member for another job and has not replaced
+// it.
+func (g *Observed) preemptedByNomad(w World) bool {
 	return slices.ContainsFunc(w.Allocs(g.Key), func(a *cluster.Alloc) bool {
-		return a.Preempted(g.Job) && !slices.ContainsFunc(g.Members, func(m *cluster.Alloc) bool { return m.Name == a.Name })
+		return a.PreemptedByNomad(g.Job) && !slices.ContainsFunc(g.Members, func(m *cluster.Alloc) bool { return m.Name == a.Name })
 	})
 }
 
