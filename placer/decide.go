@@ -377,7 +377,7 @@ func (p *Placer) move(ctx context.Context, t *model.Tracked, to pal.Placement, n
 // arrival is a gang that has stopped in order to move to its target.
 type arrival struct {
 	*model.Tracked
-	why gang.Reason
+	why gang.StopReason
 }
 
 // arrived returns the starts of gangs that have stopped in order to move. If the new GPUs are no

@@ -223,7 +223,7 @@ type (
 	// QueueSettled: the gang must not move, and an elastic one must keep its size.
 	QueueSettled struct{}
 	// StartAtTarget: the whole gang has stopped and can start at its target.
-	StartAtTarget struct{ Why Reason }
+	StartAtTarget struct{ Why StopReason }
 	// Placed: Nomad has stored the job with the pins of a start. Record has the reasons.
 	Placed struct{ Record Record }
 	// CountMove: a move began. The number of moves per hour is limited.

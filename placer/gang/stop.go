@@ -32,7 +32,7 @@ import (
 
 // stopping is why and how far a gang is being stopped.
 type stopping struct {
-	why Reason
+	why StopReason
 	// forJob is the job for which the gang makes room; target has the GPUs on which the gang starts
 	// again.
 	forJob string
@@ -47,20 +47,20 @@ type stopping struct {
 	someDone bool
 }
 
-// Reason is why a gang is stopped.
-type Reason string
+// StopReason is why a gang is stopped.
+type StopReason string
 
 // The reasons.
 const (
-	Preempted Reason = "preempted"
-	Moved     Reason = "moved"
-	Requeued  Reason = "requeued"
-	Resized   Reason = "resized" // by its author
+	Preempted StopReason = "preempted"
+	Moved     StopReason = "moved"
+	Requeued  StopReason = "requeued"
+	Resized   StopReason = "resized" // by its author
 )
 
 // Stopping returns why the gang is being stopped and for which job, if known;
 // "" if it is not being stopped.
-func (g *Lifecycle) Stopping() (why Reason, forJob string) {
+func (g *Lifecycle) Stopping() (why StopReason, forJob string) {
 	if g.stop == nil {
 		return "", ""
 	}
