@@ -146,8 +146,8 @@ func (b *body) Close() error {
 // late, or a server error.
 var ErrUnknownOutcome = errors.New("no answer from Nomad: the outcome is unknown")
 
-// Outcome adds [ErrUnknownOutcome] to the error of a write whose outcome is unknown.
-func Outcome(err error) error {
+// MarkUnknown adds [ErrUnknownOutcome] to the error of a write whose outcome is unknown.
+func MarkUnknown(err error) error {
 	if code := StatusOf(err); err == nil || code > 0 && code < http.StatusInternalServerError {
 		return err
 	}
