@@ -76,10 +76,8 @@ func (p *planner) delays(e *entry, f pal.Found) bool {
 	if !p.mayDelay(e) {
 		return false
 	}
-	if p.reserve == nil {
-		p.reserve = p.reserveFor(p.head, p.level(p.head, p.now))
-	}
-	return p.reserve.known && !p.endsBy(e, f, p.reserve.at) && !p.stoppableBy(e, p.reserve.at)
+	r := p.headReserve()
+	return r.known && !p.endsBy(e, f, r.at) && !p.stoppableBy(e, r.at)
 }
 
 // endsBy reports whether a gang that starts now on the placement is expected to have ended by the
@@ -96,15 +94,23 @@ func (p *planner) foreseeHead(e *entry) {
 	}
 }
 
+// headReserve returns the head's reservation, which may be stale. It makes the reservation on the
+// first call.
+func (p *planner) headReserve() *reservation {
+	if p.reserve == nil {
+		p.reserve = p.reserveFor(p.head, p.level(p.head, p.now))
+	}
+	return p.reserve
+}
+
 // reserved returns the head's reservation. It first chooses the reserved GPUs again if gangs have
 // started since they were last chosen.
 func (p *planner) reserved() *reservation {
-	if p.reserve == nil {
-		p.reserve = p.reserveFor(p.head, p.level(p.head, p.now))
-	} else if p.reserve.stale && p.reserve.known {
-		p.replan(p.reserve)
+	r := p.headReserve()
+	if r.stale && r.known {
+		p.replan(r)
 	}
-	return p.reserve
+	return r
 }
 
 // beside returns a placement for the gang that uses none of the reserved GPUs; false if there is
