@@ -179,7 +179,7 @@ func (s facts) countRun(runs map[cluster.JobKey]*model.Runs, st gang.Observed, s
 	if !cluster.Child(st.Job) {
 		return
 	}
-	k, outcome := cluster.JobKey{Namespace: st.Key.Namespace, ID: *st.Job.ParentID}, ""
+	k, outcome := cluster.TemplateOf(st.Job), ""
 	if runs[k] == nil {
 		runs[k] = &model.Runs{}
 	}
@@ -194,7 +194,7 @@ func (s facts) countRun(runs map[cluster.JobKey]*model.Runs, st gang.Observed, s
 func (s facts) runsOf(k cluster.JobKey) *model.Runs {
 	runs := map[cluster.JobKey]*model.Runs{}
 	for _, job := range s.m.State.Jobs {
-		if !cluster.Child(job) || *job.ParentID != k.ID || *job.Namespace != k.Namespace {
+		if cluster.TemplateOf(job) != k {
 			continue
 		}
 		st := s.m.Observed(job)
