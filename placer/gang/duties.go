@@ -333,7 +333,7 @@ func (g *memory) recordReady(w World) ([]Effect, bool) {
 	if g.Request.Elastic != nil && len(w.Holds(g.Key)) > g.Request.Gang.GPUs() {
 		return nothing() // some members are still ending
 	}
-	if w.Promised(g.Key) {
+	if w.Reserved(g.Key) {
 		return []Effect{Again{}}, true // the view still counts both the decision's GPUs and those that Nomad chose
 	}
 	if r.Decision.Gang == "" {

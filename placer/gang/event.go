@@ -315,11 +315,11 @@ type World interface {
 	Allocs(cluster.JobKey) []*cluster.Alloc
 	// LastFailure returns the last failure of the job's present version; nil if there is none.
 	LastFailure(*api.Job) *failure.Failure
-	// Holds returns the cluster's GPUs that the job holds, and GPUIDs the ids of GPUs. Promised
+	// Holds returns the cluster's GPUs that the job holds, and GPUIDs the ids of GPUs. Reserved
 	// reports whether a decision holds GPUs for the job.
 	Holds(cluster.JobKey) []int
 	GPUIDs([]int) []string
-	Promised(cluster.JobKey) bool
+	Reserved(cluster.JobKey) bool
 	// OthersHold reports whether other jobs hold some of these GPUs, by id.
 	OthersHold(cluster.JobKey, []string) bool
 	// Forbids reports whether the job must not run where these members run.

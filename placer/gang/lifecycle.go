@@ -145,9 +145,9 @@ type memory struct {
 
 	// Queued: the queue knows the gang. Placed: the queue knows it as running.
 	Queued, Placed bool
-	// Held are the ids of GPUs that a decision reserves for the gang, whether or not allocations or
+	// Reserved are the ids of GPUs that a decision reserves for the gang, whether or not allocations or
 	// pins hold them.
-	Held []string
+	Reserved []string
 
 	// Tries counts failures since the last success. Nothing is tried before RetryAt. trouble is the
 	// last failure, for people. trouble is a pointer, nil for most gangs, because a snapshot copies
@@ -333,5 +333,5 @@ func (g *Lifecycle) Detach() {
 		s := *g.sizing
 		g.sizing = &s
 	}
-	g.Held, g.read = slices.Clone(g.Held), readings{}
+	g.Reserved, g.read = slices.Clone(g.Reserved), readings{}
 }

@@ -19,7 +19,7 @@ import (
 
 // How a gang is stopped, to make room, to move or to be requeued. The gang's record is written
 // ([WriteRecord]), the gate is registered, the members are told to stop, and all members end
-// ([Lifecycle.hasStopped]). Until its stop is complete, the gang holds all its GPUs (Held), also
+// ([Lifecycle.hasStopped]). Until its stop is complete, the gang holds all its GPUs (Reserved), also
 // those of members that have ended, because the queue waits for all of these GPUs together.
 //
 // If a node goes down before the gang has stopped, Nomad reports the members on this node as lost.
@@ -159,13 +159,13 @@ func (g *Lifecycle) closed(w World) []Effect {
 	if g.stop.why == Resized {
 		return g.holdTarget(w)
 	}
-	g.Held = w.GPUIDs(w.Holds(g.Key))
+	g.Reserved = w.GPUIDs(w.Holds(g.Key))
 	return nil
 }
 
 // holdTarget reserves the GPUs of a gang's new size, besides those that it has.
 func (g *Lifecycle) holdTarget(w World) []Effect {
-	g.Held = w.GPUIDs(slices.Concat(w.Holds(g.Key), g.stop.target.GPUs()))
+	g.Reserved = w.GPUIDs(slices.Concat(w.Holds(g.Key), g.stop.target.GPUs()))
 	return []Effect{Keep{*g.stop.target}}
 }
 
@@ -193,7 +193,7 @@ func (g *Lifecycle) cancelStop(step Effect, err error) (out []Effect) {
 	if s == nil || s.gated {
 		return nil
 	}
-	g.stop, g.Held = nil, nil
+	g.stop, g.Reserved = nil, nil
 	gate, _ := step.(Register)
 	switch {
 	case gate.Why == ToStop && errors.Is(err, nomad.ErrUnknownOutcome):
@@ -247,6 +247,6 @@ func (g *Lifecycle) hasStopped(w World) []Effect {
 	if g.Target != nil {
 		out = append(out, StartAtTarget{g.stop.why})
 	}
-	g.stop, g.Held = nil, nil
+	g.stop, g.Reserved = nil, nil
 	return out
 }
