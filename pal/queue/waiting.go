@@ -31,7 +31,8 @@ type Wait struct {
 	// much. "services": services hold too many GPUs and do not end. "reserved": the free GPUs are
 	// reserved for another gang. "window": the free GPUs are kept for maintenance or for other
 	// jobs. "order": under strict order, the gang cannot start before the gang ahead. "locality":
-	// it waits for GPUs that are closer together. "next-round": it starts in the next round.
+	// it waits for GPUs that are faster or closer together. "next-round": it starts in the next
+	// round.
 	Reason  reason.Kind `json:"reason"`
 	Overdue bool        `json:"overdue,omitempty"` // the gang has waited, in total, for twice its estimate or limit, but at least an hour; with neither, for max_wait
 	GPUs    int         `json:"gpus"`              // GPUs that the gang requests; for an elastic gang, the minimum
