@@ -10,9 +10,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// muchFarther says when a placement is bad enough to wait for a better one: if it costs at least
-// muchFarther times the gang's least possible cost.
-const muchFarther = 1.2
+// muchWorse says when a placement is bad enough to wait for a better one: if it costs at least
+// muchWorse times the gang's least possible cost.
+const muchWorse = 1.2
 
 // waitsForBetterGPUs reports whether the gang should wait for GPUs that are faster or closer
 // together, and until when, instead of starting on the placement now (delay scheduling, Zaharia
@@ -34,7 +34,7 @@ func (p *finder) waitsForBetterGPUs(e *entry, pl pal.Placement) (until time.Dura
 		have = p.total(e, pl)
 		best, _ = p.bestModel(e)
 	}
-	if have < muchFarther*best {
+	if have < muchWorse*best {
 		return 0, false
 	}
 	limit := e.job.LocalityWait
