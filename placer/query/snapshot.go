@@ -18,7 +18,8 @@
 //   - An answer knows all namespaces. Before a user gets the answer, the agent redacts the names of
 //     jobs that the user may not see, with [Explanation.RedactedFor], [GPU.RedactedFor] and
 //     [model.JobStatus.RedactedFor]. These functions must redact each new field that names jobs of
-//     others, and each reason that can name such jobs.
+//     others, and each reason; a test finds reasons that they leave out. [Snapshot.Tenants] redacts
+//     its answer itself.
 package query
 
 import (
