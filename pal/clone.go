@@ -22,7 +22,7 @@ func (c *Cluster) Clone() *Cluster {
 	}
 	o.racks.free, o.dcs.free = slices.Clone(c.racks.free), slices.Clone(c.dcs.free)
 	o.open, o.unhealthy, o.avail = slices.Clone(c.open), slices.Clone(c.unhealthy), slices.Clone(c.avail)
-	o.tenants = slices.Clone(c.tenants)
+	o.occupancies = slices.Clone(c.occupancies)
 	o.resources, o.scratch = slices.Clone(c.resources), scratch{}
 	return &o
 }

@@ -50,7 +50,7 @@ type Cluster struct {
 	largestGroup int         // GPUs of the largest group
 	stateHash    uint64      // changes with everything that searches depend on, see statehash.go
 	outliers     outliers
-	tenants      []tenancy                     // of each GPU; nil if no GPU is shared
+	occupancies  []occupancy                   // of each GPU; nil if no GPU is shared
 	costs        func(of, by Occupant) float64 // see SetInterference; nil: cost by class
 
 	// scales are indexed by model+1, because anyModel is −1. A scale is made on first use and then
@@ -143,7 +143,7 @@ func NewCluster(nodes []Node, l Locality) (*Cluster, error) {
 		c.resources = append(c.resources, n.Free)
 	}
 	if slices.ContainsFunc(c.groups, func(g groupState) bool { return g.shared }) {
-		c.tenants = make([]tenancy, len(c.gpus))
+		c.occupancies = make([]occupancy, len(c.gpus))
 	}
 	c.binScores()
 	return c, nil
@@ -344,8 +344,8 @@ func (c *Cluster) takeOrRelease(g Gang, p Placement, taken bool) {
 
 // SetTaken marks one GPU as busy or free, for allocations that do not belong to a gang.
 func (c *Cluster) SetTaken(gpu int, taken bool) {
-	if c.tenants != nil && c.gpus[gpu].taken != taken {
-		c.stateHash ^= hashOfOccupant(gpu, c.tenants[gpu].now)
+	if c.occupancies != nil && c.gpus[gpu].taken != taken {
+		c.stateHash ^= hashOfOccupant(gpu, c.occupancies[gpu].now)
 	}
 	c.gpus[gpu].taken = taken
 	c.refresh(gpu)

@@ -92,7 +92,7 @@ type presence struct {
 func (c *Cluster) occupants(group int32) (on []presence) {
 	g := &c.groups[group]
 	for u := g.first; u < g.first+g.n; u++ {
-		o := c.tenants[u].now
+		o := c.occupancies[u].now
 		if !c.gpus[u].taken || o.Parts == 0 {
 			continue
 		}
@@ -106,10 +106,10 @@ func (c *Cluster) occupants(group int32) (on []presence) {
 	return on
 }
 
-// tenancy records who has a part; the zero Occupant if unknown. now does not change while a what-if
+// occupancy records who has a part; the zero Occupant if unknown. now does not change while a what-if
 // marks the part as free for a moment. If a search then takes the part, before keeps the previous
 // occupant until the search releases the part.
-type tenancy struct{ now, before Occupant }
+type occupancy struct{ now, before Occupant }
 
 // SetOccupant sets who has a part of a GPU while the part is taken. For gangs, [Cluster.Take] does
 // this.
@@ -117,11 +117,11 @@ func (c *Cluster) SetOccupant(gpu int, o Occupant) {
 	if !c.Shared(gpu) {
 		return
 	}
-	t := &c.tenants[gpu]
+	t := &c.occupancies[gpu]
 	if c.gpus[gpu].taken {
 		c.stateHash ^= hashOfOccupant(gpu, t.now) ^ hashOfOccupant(gpu, o)
 	}
-	*t = tenancy{now: o}
+	*t = occupancy{now: o}
 }
 
 // occupant describes a member of the gang that has this number of parts, for the other gangs on the
@@ -140,18 +140,18 @@ func (c *Cluster) setTaken(gpu int, taken bool, g *Gang, parts int) {
 		c.SetTaken(gpu, taken)
 		return
 	}
-	t := &c.tenants[gpu]
+	t := &c.occupancies[gpu]
 	if taken {
-		*t = tenancy{now: g.occupant(parts), before: t.now}
+		*t = occupancy{now: g.occupant(parts), before: t.now}
 	}
 	c.SetTaken(gpu, taken)
 	if !taken {
-		*t = tenancy{now: t.before}
+		*t = occupancy{now: t.before}
 	}
 }
 
 // Shared reports whether GPU i is a part of a GPU.
-func (c *Cluster) Shared(i int) bool { return c.tenants != nil && c.groups[c.gpus[i].group].shared }
+func (c *Cluster) Shared(i int) bool { return c.occupancies != nil && c.groups[c.gpus[i].group].shared }
 
 // shareIn is the fraction of a whole GPU that each instance of the group is: less than 1 for parts.
 // The fraction is rounded down to a multiple of 2^-20, so the parts of a GPU never add up to more
@@ -176,7 +176,7 @@ func (c *Cluster) Amount(gpus ...int) (n float64) {
 
 // AllAmount is [Cluster.Amount] of all GPUs of the cluster.
 func (c *Cluster) AllAmount() (n float64) {
-	if c.tenants == nil {
+	if c.occupancies == nil {
 		return float64(len(c.gpus))
 	}
 	for i := range c.groups {
@@ -422,7 +422,7 @@ func (c *Cluster) apart(g Gang) (back func()) {
 	}
 	type part struct {
 		at int
-		of tenancy
+		of occupancy
 	}
 	var hidden []part
 	for i := range c.groups {
@@ -437,15 +437,15 @@ func (c *Cluster) apart(g Gang) (back func()) {
 				continue
 			}
 			if shown++; shown > most {
-				hidden = append(hidden, part{u, c.tenants[u]})
-				c.gpus[u].taken, c.tenants[u] = true, tenancy{}
+				hidden = append(hidden, part{u, c.occupancies[u]})
+				c.gpus[u].taken, c.occupancies[u] = true, occupancy{}
 				c.refresh(u)
 			}
 		}
 	}
 	return func() {
 		for _, p := range hidden {
-			c.gpus[p.at].taken, c.tenants[p.at] = false, p.of
+			c.gpus[p.at].taken, c.occupancies[p.at] = false, p.of
 			c.refresh(p.at)
 		}
 	}

@@ -235,7 +235,7 @@ func (p *Placer) forbids(s *start) string {
 // agent, otherwise in the placer's name.
 func (p *core) registerStart(ctx context.Context, s *start, source *api.JobSubmission) (*api.JobRegisterResponse, error) {
 	if s.submission == nil {
-		return p.registerWhole(ctx, s.Job, source, s.t.Job)
+		return p.registerOver(ctx, s.Job, source, s.t.Job)
 	}
 	r := p.registerAs(ctx, s.submission, s.Job, true)
 	s.submitted, s.refused = r, r.err != nil && !errors.Is(r.err, nomad.ErrConflict)
@@ -378,7 +378,7 @@ func (p *Placer) move(ctx context.Context, t *model.Tracked, to pal.Placement, n
 // arrival is a gang that has stopped in order to move to its target.
 type arrival struct {
 	*model.Tracked
-	why gang.Reason
+	why gang.StopReason
 }
 
 // arrived returns the starts of gangs that have stopped in order to move. If the new GPUs are no

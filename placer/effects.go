@@ -221,7 +221,7 @@ func (p *Placer) register(ctx context.Context, t *model.Tracked, e gang.Register
 		p.again = true
 		return nil, fmt.Errorf("registering job %q is postponed until its new events are read: %w", t.Key.ID, nomad.ErrConflict)
 	}
-	resp, err := p.registerWhole(ctx, e.Job, source.Source, t.Job)
+	resp, err := p.registerOver(ctx, e.Job, source.Source, t.Job)
 	if errors.Is(err, nomad.ErrConflict) {
 		_ = p.readAgain(ctx, t.Key) // if this fails, an event will bring the job
 	}

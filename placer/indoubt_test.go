@@ -136,7 +136,7 @@ func TestLimboEndsWithTheJob(t *testing.T) {
 		t.Fatal(err)
 	}
 	k := cluster.KeyOf(job)
-	held := func() int { return len(p.m.HeldGPUs(now)[k]) }
+	held := func() int { return len(p.m.ReservedGPUs(now)[k]) }
 	for u := range 2 {
 		p.m.NoteUnanswered(sent, job, &gang.Start{Placement: pal.Placement{Members: []pal.Member{{GPUs: []int{u}}}}})
 	}

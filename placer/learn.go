@@ -4,6 +4,7 @@
 package placer
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -61,13 +62,7 @@ func (l *Learner) Class(job *api.Job) (pal.AppClass, bool) {
 }
 
 // nameOf returns the name under which a job's class is stored.
-func nameOf(job *api.Job) cluster.JobKey {
-	k := cluster.KeyOf(job)
-	if cluster.Child(job) {
-		k.ID = *job.ParentID
-	}
-	return k
-}
+func nameOf(job *api.Job) cluster.JobKey { return cmp.Or(cluster.TemplateOf(job), cluster.KeyOf(job)) }
 
 // Run learns until ctx ends. Errors are logged and retried. If a job causes a panic, nothing is
 // learned from it.

@@ -42,11 +42,11 @@ func (p *Placer) checkLast(ctx context.Context) error {
 // registration.
 const registerTimeout = 5 * time.Second
 
-// registerWhole registers job with the index of was, which is the job as Nomad has it.
-// registerWhole waits for the answer even if ctx ends, because the outcome must be known. If there
-// is no answer, registerWhole looks up the job in Nomad. source is the jobspec that the author
+// registerOver registers job with the index of was, which is the job as Nomad has it.
+// registerOver waits for the answer even if ctx ends, because the outcome must be known. If there
+// is no answer, registerOver looks up the job in Nomad. source is the jobspec that the author
 // wrote; nil if Nomad has none.
-func (p *core) registerWhole(ctx context.Context, job *api.Job, source *api.JobSubmission, was *api.Job) (*api.JobRegisterResponse, error) {
+func (p *core) registerOver(ctx context.Context, job *api.Job, source *api.JobSubmission, was *api.Job) (*api.JobRegisterResponse, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}

@@ -162,11 +162,11 @@ func TestRegisterWhole(t *testing.T) {
 		t.Fatal(err)
 	}
 	was := benchJob("j", 1)
-	resp, err := p.registerWhole(ctx, benchJob("j", 1), nil, was)
+	resp, err := p.registerOver(ctx, benchJob("j", 1), nil, was)
 	if err != nil || resp.JobModifyIndex != 200 {
 		t.Errorf("%+v, %v", resp, err)
 	}
-	if _, err := p.registerWhole(ctx, benchJob("j", 1), nil, was); err == nil {
+	if _, err := p.registerOver(ctx, benchJob("j", 1), nil, was); err == nil {
 		t.Error("registered after the end")
 	}
 }

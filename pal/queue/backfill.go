@@ -12,6 +12,15 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
+// planner looks ahead. It computes the head's reservation, the GPUs kept for a turn, and which
+// gangs can be stopped for which. The placements that backfill returns do not delay the head or the
+// turn.
+type planner struct {
+	finder
+	head    *entry // the first gang that did not fit; nil: none
+	reserve *reservation
+}
+
 // reservation contains the time and the GPUs of the head's expected start. As in EASY (Lifka 1995),
 // only the head has a reservation. Backfilling can delay the gangs behind the head, but the turns
 // of overdue gangs bound that delay.
@@ -67,10 +76,8 @@ func (p *planner) delays(e *entry, f pal.Found) bool {
 	if !p.mayDelay(e) {
 		return false
 	}
-	if p.reserve == nil {
-		p.reserve = p.reserveFor(p.head, p.level(p.head, p.now))
-	}
-	return p.reserve.known && !p.endsBy(e, f, p.reserve.at) && !p.stoppableBy(e, p.reserve.at)
+	r := p.headReserve()
+	return r.known && !p.endsBy(e, f, r.at) && !p.stoppableBy(e, r.at)
 }
 
 // endsBy reports whether a gang that starts now on the placement is expected to have ended by the
@@ -87,15 +94,23 @@ func (p *planner) foreseeHead(e *entry) {
 	}
 }
 
+// headReserve returns the head's reservation, which may be stale. It makes the reservation on the
+// first call.
+func (p *planner) headReserve() *reservation {
+	if p.reserve == nil {
+		p.reserve = p.reserveFor(p.head, p.level(p.head, p.now))
+	}
+	return p.reserve
+}
+
 // reserved returns the head's reservation. It first chooses the reserved GPUs again if gangs have
 // started since they were last chosen.
 func (p *planner) reserved() *reservation {
-	if p.reserve == nil {
-		p.reserve = p.reserveFor(p.head, p.level(p.head, p.now))
-	} else if p.reserve.stale && p.reserve.known {
-		p.replan(p.reserve)
+	r := p.headReserve()
+	if r.stale && r.known {
+		p.replan(r)
 	}
-	return p.reserve
+	return r
 }
 
 // beside returns a placement for the gang that uses none of the reserved GPUs; false if there is
@@ -329,14 +344,6 @@ func (p *planner) leave(e ending) (back func()) {
 	return p.unmark(e.placement.GPUs())
 }
 
-// unmark frees the GPUs that are marked as taken, and ignores the others; back marks the freed ones
-// again.
-func (p *whatIf) unmark(gpus []int) (back func()) {
-	gpus = slices.DeleteFunc(slices.Clone(gpus), func(u int) bool { return u >= p.c.NumGPUs() || !p.c.Taken(u) })
-	p.mark(gpus, false)
-	return func() { p.mark(gpus, true) }
-}
-
 // reserveFor returns a reservation with the predicted start of the head: when and on which GPUs. In
 // the what-if, it ends the running gangs one after the other, in the order of their expected ends,
 // until the head fits. Gangs that should have ended already end now. Gangs of worse levels than
@@ -389,13 +396,6 @@ func (p *planner) startsAt(r *reservation, at time.Duration, ends []ending, gone
 	return enough, fits
 }
 
-// undoAll calls the functions, the last one first. Each of them undoes a change of the what-if.
-func undoAll(back []func()) {
-	for _, b := range slices.Backward(back) {
-		b()
-	}
-}
-
 // replan chooses the head's GPUs again, among the GPUs that are expected to be free at its start.
 // If that does not slow the head down, replan chooses GPUs that are in use now. Then more of the
 // GPUs that are free now remain for other gangs.
@@ -445,15 +445,4 @@ func (p *planner) fewest(r *reservation, free []int) {
 			high = mid - 1
 		}
 	}
-}
-
-// freeNow returns the GPUs that are available.
-func (p *whatIf) freeNow() []int {
-	free := make([]int, 0, p.c.FreeGPUs())
-	for u := range p.c.NumGPUs() {
-		if p.c.Available(u) {
-			free = append(free, u)
-		}
-	}
-	return free
 }

@@ -41,7 +41,7 @@ func (q *Queue) RoomFor(now time.Duration, c *pal.Cluster, ch Change) (f pal.Fou
 	free()
 	p.own = nil
 	for _, cl := range q.claims { // their placements can contain GPUs of ch.Own
-		p.keep(cl.placement)
+		p.holdToEnd(cl.placement)
 	}
 	e := &entry{job: j, of: q.namespace(j.Tenant), gpus: j.Gang.GPUs(), slower: 1, before: j.Attained, doneBefore: j.Done, waitingSince: now}
 	e.anyNeighbour = p.changed != nil && p.changed.state >= running // its other members run already, so RefuseBad does not apply
@@ -82,7 +82,7 @@ func (p *asker) freeOf(g pal.Gang, gpus []int) (n int) {
 func (p *asker) giveOthers() {
 	p.holdPromised()
 	if p.turn != nil && p.turn.by != p.changed {
-		p.keep(p.turn.placement)
+		p.holdToEnd(p.turn.placement)
 	}
 	for _, e := range p.inOrder() {
 		if e == p.changed && e.state == waiting { // if the edited gang waits, it keeps its place: gangs behind it come later

@@ -102,7 +102,7 @@ func (p *pass) settleClaims() {
 		c.held = nil
 		switch {
 		case len(c.victims) > 0:
-			c.held = p.keep(c.placement)
+			c.held = p.holdToEnd(c.placement)
 		case p.allFree(c.placement):
 			c.by.granted = c.granted
 			p.start(c.by, pal.Found{Placement: c.placement})
@@ -110,11 +110,6 @@ func (p *pass) settleClaims() {
 			p.drop(c)
 		}
 	}
-}
-
-// allFree reports whether all GPUs of the placement are available.
-func (p *whatIf) allFree(pl pal.Placement) bool {
-	return !slices.ContainsFunc(pl.GPUs(), func(u int) bool { return !p.c.Available(u) })
 }
 
 // elsewhere calls look to find GPUs on which a gang with a claim can start now; ok is false if
@@ -137,7 +132,7 @@ func (p *pass) letGo(c *claim) {
 	}
 	p.unmark(c.held)
 	held := setOf(c.held)
-	p.kept = slices.DeleteFunc(p.kept, func(u int) bool { return held[u] })
+	p.held = slices.DeleteFunc(p.held, func(u int) bool { return held[u] })
 }
 
 // retries fills the field tries of each bucket with the gangs with a claim that may fit now: the

@@ -4,55 +4,10 @@
 package queue
 
 import (
-	"slices"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
 )
-
-// whatIf is the cluster in a hypothetical state. Each method that changes it returns a function
-// that undoes the change, or adds this function to undo. Changes must be undone in reverse order.
-type whatIf struct {
-	c         *pal.Cluster
-	exclusive bool // see Options.Exclusive
-	undo      []func()
-	kept      []int // GPUs held until putBack
-	hidden    []int // GPUs kept for the overdue gang whose turn it is
-	// changed is the edited gang for which [Queue.RoomFor] looks for GPUs. own lists the GPUs that
-	// this gang gives up (Change.Own) while they are marked as taken. own is nil while they are
-	// free.
-	changed *entry
-	own     []int
-}
-
-// finder finds GPUs for one gang: where the gang fits now, where it would fit after others have
-// ended, and whether it should wait for better GPUs. It ignores other waiting gangs, and starts
-// none. In the Queue, a finder changes only caches, the sizes of waiting elastic gangs until the
-// end of the pass (see during), the times of waits for better GPUs (see holdsOut), and what Trying
-// returns.
-type finder struct {
-	*Queue
-	whatIf
-	now     time.Duration
-	started []*entry // gangs whose start this pass has decided
-	// slack is set after a search for a gang has failed. A gang of the same signature that runs at
-	// most this long, at cost 1, may fit. 0: no gang of this signature fits, however short.
-	slack time.Duration
-	// startsAt is the time when the gang would start; 0: now.
-	startsAt   time.Duration
-	windowless bool                  // see withoutWindows
-	rooms      map[*fitKind]*room    // on a cluster that is not exclusive
-	alone      map[beside]*pal.Found // see aloneBesideWindows
-}
-
-// planner looks ahead. It computes the head's reservation, the GPUs kept for a turn, and which
-// gangs can be stopped for which. The placements that backfill returns do not delay the head or the
-// turn.
-type planner struct {
-	finder
-	head    *entry // the first gang that did not fit; nil: none
-	reserve *reservation
-}
 
 // pass is one run of Decide.
 type pass struct {
@@ -101,7 +56,7 @@ func (q *Queue) Decide(now time.Duration, c *pal.Cluster) []Action {
 	defer p.putBack()
 	p.holdPending()
 	p.settleClaims()
-	p.keepForMoving()
+	p.holdForDrained()
 	p.serve()
 	if p.turn == nil || q.opt.Backfill != BackfillNone {
 		p.walk()
@@ -115,11 +70,6 @@ func (q *Queue) Decide(now time.Duration, c *pal.Cluster) []Action {
 	return p.actions
 }
 
-// putBack restores the cluster to its state before the pass.
-func (p *whatIf) putBack() {
-	undoAll(p.undo)
-}
-
 // take marks a placement as used for the rest of the pass.
 func (p *finder) take(g pal.Gang, pl pal.Placement) {
 	if len(p.hidden) > 0 { // the placement may contain hidden GPUs (see onKept), and Take accepts only free GPUs
@@ -130,103 +80,28 @@ func (p *finder) take(g pal.Gang, pl pal.Placement) {
 	p.undo = append(p.undo, func() { p.c.Release(g, pl) })
 }
 
-// vacate frees the GPUs of a running gang in the what-if; back takes them again. It skips members
-// whose GPUs the cluster does not show as taken. Such a member has ended, or its GPU has failed,
-// but the caller has not reported that to the Queue yet.
-func (p *whatIf) vacate(e *entry) (back func()) {
-	if p.changed != nil && e.seq == p.changed.seq { // compare seq, because e can be a copy with some of the members (see with)
-		on := setOf(e.placement.GPUs())
-		return p.unmark(slices.DeleteFunc(slices.Clone(p.own), func(u int) bool { return !on[u] }))
-	}
-	pl := e.placement
-	if !p.exclusive {
-		pl.Members = slices.DeleteFunc(slices.Clone(pl.Members), func(m pal.Member) bool {
-			return slices.ContainsFunc(m.GPUs, func(u int) bool { return !p.taken(u) })
-		})
-	}
-	p.c.Release(e.job.Gang, pl)
-	return func() { p.c.Take(e.job.Gang, pl) }
-}
-
-// taken reports whether a GPU is in use, by a gang of the Queue or by another job. It returns false
-// for a GPU that is out of service, even if a job uses it.
-func (p *whatIf) taken(u int) bool {
-	if p.c.Available(u) {
-		return false
-	}
-	gpu := p.c.GPU(u)
-	return !gpu.Unhealthy && !gpu.Quarantined && !gpu.Unavailable
-}
-
-// keep holds the free GPUs of a placement until the end of the pass, and returns them. The other
-// GPUs of the placement are not available, so no gang can get them anyway.
-func (p *whatIf) keep(pl pal.Placement) (held []int) {
-	held, free := p.hold(pl.GPUs())
-	p.kept = append(p.kept, held...)
-	p.undo = append(p.undo, free)
-	return held
-}
-
-// hold marks those of the GPUs that are free as taken, so that searches skip them. It returns the
-// marked GPUs, and a function that frees them again.
-func (p *whatIf) hold(gpus []int) (held []int, free func()) {
-	for _, u := range gpus {
-		if u < p.c.NumGPUs() && p.c.Available(u) {
-			p.c.SetTaken(u, true)
-			held = append(held, u)
-		}
-	}
-	return held, func() { p.mark(held, false) }
-}
-
-// mark marks GPUs as taken, or as not taken.
-func (p *whatIf) mark(gpus []int, taken bool) {
-	for _, u := range gpus {
-		p.c.SetTaken(u, taken)
-	}
-}
-
-// setOf returns a list of GPUs as a set.
-func setOf(gpus []int) map[int]bool {
-	set := make(map[int]bool, len(gpus))
-	for _, u := range gpus {
-		set[u] = true
-	}
-	return set
-}
-
-// touches reports whether a member of the placement has a GPU of the set.
-func touches(pl pal.Placement, set map[int]bool) bool { return firstOn(pl, set) >= 0 }
-
-// firstOn returns the index of the first member that has a GPU of the set, or -1.
-func firstOn(pl pal.Placement, set map[int]bool) int {
-	return slices.IndexFunc(pl.Members, func(m pal.Member) bool {
-		return slices.ContainsFunc(m.GPUs, func(u int) bool { return set[u] })
-	})
-}
-
 // holdPending holds the GPUs of starts and moves that earlier passes decided and the caller has not
 // reported yet.
 func (p *finder) holdPending() {
 	for _, e := range p.pending {
 		if e.state == moving {
-			p.keep(e.target)
+			p.holdToEnd(e.target)
 		} else {
-			p.keep(e.placement)
+			p.holdToEnd(e.placement)
 		}
 	}
 }
 
-// keepForMoving holds GPUs for members that Nomad is about to move off drained nodes, because the
+// holdForDrained holds GPUs for members that Nomad is about to move off drained nodes, because the
 // cluster shows these GPUs as free until Nomad has moved the members. It uses no GPU that is
 // already held for a gang.
-func (p *finder) keepForMoving() {
+func (p *finder) holdForDrained() {
 	by := p.opt.Placement
 	by.RefuseBad = false // they have to go somewhere
 	for _, places := range p.drained {
 		for _, g := range places {
 			if pl, ok := pal.Place(p.c, g, by); ok {
-				p.keep(pl)
+				p.holdToEnd(pl)
 				break
 			}
 		}

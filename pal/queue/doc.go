@@ -97,10 +97,10 @@
 // A pass (one run of Decide) and each question consist of layers. Each layer uses only the layers
 // listed before it:
 //
-//   - whatIf: the cluster as it would be after hypothetical changes
-//   - finder: where one gang fits
-//   - planner: which gangs a start would delay
-//   - pass, which decides, and asker, which only answers questions
+//   - whatIf (whatif.go): the cluster as it would be after hypothetical changes
+//   - finder (search.go): where one gang fits
+//   - planner (backfill.go): which gangs a start would delay
+//   - pass (decide.go), which decides, and asker (waiting.go), which only answers questions
 //
 // # Who goes first
 //

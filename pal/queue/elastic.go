@@ -154,7 +154,7 @@ func (p *finder) asManyAsFit(e *entry, find func(*entry) (pal.Found, bool)) (bes
 		p.during(e, n)
 		if n <= room && e.limiting(e.gpus) == nil {
 			if f, fits := find(e); fits {
-				would, takes := p.holdsOut(e, f.Placement), f.Cost()*e.slower
+				would, takes := p.holdsOut(e, f.Placement), e.cost(f.Placement)
 				if !ok || !would && (waits || takes < ends) {
 					best, waits, ends, ok = f, would, takes, true
 				}
@@ -199,7 +199,7 @@ func (p *finder) closer(e *entry, best pal.Found, find func(*entry) (pal.Found, 
 		}
 		p.during(e, n)
 		f, fits := find(e)
-		if takes := f.Cost() * e.slower; fits && takes < ends && !p.holdsOut(e, f.Placement) {
+		if takes := e.cost(f.Placement); fits && takes < ends && !p.holdsOut(e, f.Placement) {
 			best, ends = f, takes
 		}
 	}
@@ -320,12 +320,6 @@ func (e *entry) with(from, to int) *entry {
 	some := *e
 	some.placement.Members = e.placement.Members[from:to]
 	return &some
-}
-
-// vacateMembers frees the GPUs of the members from…to-1 of the gang in the what-if; back takes them
-// again.
-func (p *whatIf) vacateMembers(v *entry, from, to int) (back func()) {
-	return p.vacate(v.with(from, to))
 }
 
 // giveBack returns an action that ends the gang's first member with a wanted GPU and all members

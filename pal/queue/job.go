@@ -59,10 +59,10 @@ type Job struct {
 	// Efficiency is the part of a linear speed-up that each doubling of the members keeps, from 0.5
 	// (twice the members are no faster) to 1; 0: 1.
 	Efficiency float64
-	// LocalityWait is the maximum time for which the gang waits for GPUs that are closer together;
-	// 0: see [Options.LocalityWait].
+	// LocalityWait is the maximum time for which the gang waits for GPUs that are faster or closer
+	// together; 0: see [Options.LocalityWait].
 	LocalityWait time.Duration
-	// Anywhere is set if the gang does not wait for GPUs that are closer together.
+	// Anywhere is set if the gang does not wait for GPUs that are faster or closer together.
 	Anywhere bool
 	// Endless is set for a service, which runs until somebody stops it. No gang waits for a
 	// service's GPUs, unless the service is preemptible.
@@ -126,10 +126,10 @@ type Options struct {
 	Preempt bool
 	// Migrate lets the Queue move migratable gangs if that saves more than twice what it costs.
 	Migrate bool
-	// LocalityWait lets a gang wait for GPUs that are closer together if the gang would be much
-	// slower on the free GPUs. The gang waits at most as long as the wait is expected to save, or a
-	// quarter of that if the gang can be moved later. LocalityWait also lets gangs move while
-	// others wait.
+	// LocalityWait lets a gang wait for GPUs that are faster or closer together if the gang would
+	// be much slower on the free GPUs. The gang waits at most as long as the wait is expected to
+	// save, or a quarter of that if the gang can be moved later. LocalityWait also lets gangs move
+	// while others wait.
 	LocalityWait bool
 	// OutlierThreshold is the PM score above which a GPU is an outlier for a class. A gang does not
 	// use outliers, unless it could never run without them. With LocalityWait, a gang of one GPU

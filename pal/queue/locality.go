@@ -10,9 +10,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// muchFarther says when a placement is bad enough to wait for a better one: if it costs at least
-// muchFarther times the gang's least possible cost.
-const muchFarther = 1.2
+// muchWorse says when a placement is bad enough to wait for a better one: if it costs at least
+// muchWorse times the gang's least possible cost.
+const muchWorse = 1.2
 
 // waitsForBetterGPUs reports whether the gang should wait for GPUs that are faster or closer
 // together, and until when, instead of starting on the placement now (delay scheduling, Zaharia
@@ -26,7 +26,7 @@ const muchFarther = 1.2
 // can be moved, it waits a quarter of the time that it would save, because it can start now and
 // move later.
 func (p *finder) waitsForBetterGPUs(e *entry, pl pal.Placement) (until time.Duration, waits bool) {
-	if !e.waitsForCloser(p.opt) {
+	if !e.mayWaitForBetter(p.opt) {
 		return 0, false
 	}
 	have, best := pl.Cost(), p.leastCost(e)
@@ -34,7 +34,7 @@ func (p *finder) waitsForBetterGPUs(e *entry, pl pal.Placement) (until time.Dura
 		have = p.total(e, pl)
 		best, _ = p.bestModel(e)
 	}
-	if have < muchFarther*best {
+	if have < muchWorse*best {
 		return 0, false
 	}
 	limit := e.job.LocalityWait
@@ -75,9 +75,9 @@ func (p *finder) holdsOut(e *entry, pl pal.Placement) bool {
 	return waits
 }
 
-// waitsForCloser reports whether the gang is allowed to wait for GPUs that are faster or closer
+// mayWaitForBetter reports whether the gang is allowed to wait for GPUs that are faster or closer
 // together.
-func (e *entry) waitsForCloser(opt *Options) bool {
+func (e *entry) mayWaitForBetter(opt *Options) bool {
 	return !e.job.Anywhere && (e.job.LocalityWait > 0 || opt.LocalityWait)
 }
 

@@ -64,6 +64,6 @@ func (p *pass) moveTo(e *entry, kind Kind, pl pal.Placement) {
 		e.stops++
 	}
 	p.pending = append(p.pending, e)
-	p.keep(pl)
+	p.holdToEnd(pl)
 	p.actions = append(p.actions, Action{Kind: kind, Job: e.job.ID, Found: pal.Found{Placement: pl}})
 }

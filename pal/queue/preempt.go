@@ -207,6 +207,6 @@ func (p *pass) takeFrom(c *claim, victims []*entry, ask func(v *entry, wanted ma
 	}
 	p.enter(c)
 	p.decided++
-	c.held = p.keep(c.placement)
+	c.held = p.holdToEnd(c.placement)
 	return true
 }

@@ -69,7 +69,7 @@ type entry struct {
 	stopsFor     *claim        // the claim for which it is being stopped; nil: none
 	freeing      float64       // GPUs that its tenants count as being freed, see countFreeing
 	within       pal.PMScore   // highest PM score of GPUs that it may use; 0: that of the options; see search
-	anyNeighbour bool          // Policy.RefuseBad does not apply to this gang; see placementOf
+	anyNeighbour bool          // Policy.RefuseBad does not apply to this gang; see policyFor
 	placement    pal.Placement // where it runs, or will start
 	target       pal.Placement // placement after the decided move or change of size
 	expectedEnd  time.Duration // computed at its start, after this time has passed, and after reports

@@ -404,9 +404,6 @@ func (o remainingRunTime) mean() time.Duration {
 	return seconds(sum / weight)
 }
 
-// seconds returns a number of seconds as a duration, but at most longestRun.
-func seconds(s float64) time.Duration { return atMostLongest(s * float64(time.Second)) }
-
 // doubt bounds the index of a gang with a history: the index is at most doubt × the index that the
 // gang would have without a history. The bound exists because a gang whose earlier runs were long
 // can itself be short, and must get a chance to show it. The value was chosen on virtual clusters

@@ -5,9 +5,30 @@ package queue
 
 import (
 	"slices"
+	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
 )
+
+// finder finds GPUs for one gang: where the gang fits now, where it would fit after others have
+// ended, and whether it should wait for better GPUs. It ignores other waiting gangs, and starts
+// none. In the Queue, a finder changes only caches, the sizes of waiting elastic gangs until the
+// end of the pass (see during), the times of waits for better GPUs (see holdsOut), and what Trying
+// returns.
+type finder struct {
+	*Queue
+	whatIf
+	now     time.Duration
+	started []*entry // gangs whose start this pass has decided
+	// slack is set after a search for a gang has failed. A gang of the same signature that runs at
+	// most this long, at cost 1, may fit. 0: no gang of this signature fits, however short.
+	slack time.Duration
+	// startsAt is the time when the gang would start; 0: now.
+	startsAt   time.Duration
+	windowless bool                  // see withoutWindows
+	rooms      map[*fitKind]*room    // on a cluster that is not exclusive
+	alone      map[beside]*pal.Found // see aloneBesideWindows
+}
 
 // place returns the placement that find returns, without the details of the search. Both leave out
 // GPUs that are outliers for the gang's class, unless the gang could never run without them.
@@ -22,19 +43,19 @@ func (p *finder) place(e *entry) (pal.Placement, bool) {
 func (p *finder) search(e *entry) (pal.Found, bool) {
 	p.trying = e.job.ID
 	if e.within > 0 {
-		policy := placementOf(p.Queue, e)
+		policy := policyFor(p.Queue, e)
 		policy.Market = p.market(e, p.c)
 		policy.OutlierThreshold = float64(e.within)
 		f, ok := pal.Find(p.c, e.job.Gang, policy)
 		p.trying = ""
 		return f, ok
 	}
-	f, _, ok := p.opt.avoiding(p.c, e.job.Gang, placementOf(p.Queue, e), p.market(e, p.c), func(policy pal.Policy) bool { return p.needsOutliers(e, policy) })
+	f, _, ok := p.opt.avoiding(p.c, e.job.Gang, policyFor(p.Queue, e), p.market(e, p.c), func(policy pal.Policy) bool { return p.needsOutliers(e, policy) })
 	p.trying = "" // not deferred: see Trying
 	return f, ok
 }
 
-// placementOf returns the placement policy for a gang. Normally its RefuseBad keeps gangs off parts
+// policyFor returns the placement policy for a gang. Normally its RefuseBad keeps gangs off parts
 // of shared GPUs where neighbours would slow each other too much. RefuseBad does not apply in three
 // cases:
 //
@@ -42,7 +63,7 @@ func (p *finder) search(e *entry) (pal.Found, bool) {
 //   - other members of the gang already run (anyNeighbour, set by RoomFor)
 //   - the asker tests whether the gang does not fit because of RefuseBad (anyNeighbour, set by
 //     refused)
-func placementOf(q *Queue, e *entry) pal.Policy {
+func policyFor(q *Queue, e *entry) pal.Policy {
 	by := q.opt.Placement
 	if e != nil && (e.anyNeighbour || q.turn != nil && q.turn.by == e || e.claim != nil && e.claim.granted) {
 		by.RefuseBad = false
@@ -55,7 +76,7 @@ func placementOf(q *Queue, e *entry) pal.Policy {
 // windows. It leaves out outliers unless the gang could never run without them.
 func (q *Queue) Look(c *pal.Cluster, g pal.Gang) (f pal.Found, by pal.Policy, ok bool) {
 	p := q.at(0, c)
-	return q.opt.avoiding(c, g, placementOf(q, q.entries[g.ID]), q.market(q.entries[g.ID], c), func(by pal.Policy) bool { return !p.fitsLater(g, by) })
+	return q.opt.avoiding(c, g, policyFor(q, q.entries[g.ID]), q.market(q.entries[g.ID], c), func(by pal.Policy) bool { return !p.fitsLater(g, by) })
 }
 
 // avoiding returns a placement without outliers or, if there is none and the gang needs outliers, a
@@ -78,7 +99,7 @@ func (o *Options) avoiding(c *pal.Cluster, g pal.Gang, by pal.Policy, m pal.Mark
 
 // avoided returns the number of free GPUs that the gang does not use because they are outliers.
 func (p *finder) avoided(e *entry) int {
-	by, threshold := placementOf(p.Queue, e), p.opt.OutlierThreshold
+	by, threshold := policyFor(p.Queue, e), p.opt.OutlierThreshold
 	if threshold <= 0 {
 		return 0
 	}
@@ -95,7 +116,7 @@ func (p *finder) avoided(e *entry) int {
 // fitsLater reports whether the gang would fit after all gangs that end have ended. GPUs that the
 // pass holds for other gangs count as free, too.
 func (p *finder) fitsLater(g pal.Gang, policy pal.Policy) bool {
-	defer p.unmark(slices.Concat(p.thoseThatEnd(), p.kept, p.hidden))()
+	defer p.unmark(slices.Concat(p.thoseThatEnd(), p.held, p.hidden))()
 	_, fits := pal.Find(p.c, g, policy)
 	return fits
 }
@@ -145,6 +166,6 @@ func (p *finder) without(which func(*entry) bool, f func()) {
 			}
 		}
 	}
-	defer p.unmark(slices.Concat(p.kept, p.hidden))()
+	defer p.unmark(slices.Concat(p.held, p.hidden))()
 	f()
 }

@@ -31,7 +31,8 @@ type Wait struct {
 	// much. "services": services hold too many GPUs and do not end. "reserved": the free GPUs are
 	// reserved for another gang. "window": the free GPUs are kept for maintenance or for other
 	// jobs. "order": under strict order, the gang cannot start before the gang ahead. "locality":
-	// it waits for GPUs that are closer together. "next-round": it starts in the next round.
+	// it waits for GPUs that are faster or closer together. "next-round": it starts in the next
+	// round.
 	Reason  reason.Kind `json:"reason"`
 	Overdue bool        `json:"overdue,omitempty"` // the gang has waited, in total, for twice its estimate or limit, but at least an hour; with neither, for max_wait
 	GPUs    int         `json:"gpus"`              // GPUs that the gang requests; for an elastic gang, the minimum
@@ -189,9 +190,9 @@ func (p *asker) holdThenOrder() []*entry {
 func (p *asker) holdPromised() {
 	p.holdPending()
 	for _, cl := range p.Queue.claims {
-		p.keep(cl.placement)
+		p.holdToEnd(cl.placement)
 	}
-	p.keepForMoving()
+	p.holdForDrained()
 }
 
 // waitOf returns the Wait of one waiting gang, without predictions for the gangs behind it.
@@ -368,7 +369,7 @@ func (p *asker) reason(e, head *entry, free int) (r reason.Kind, spares *entry) 
 // refused reports whether a gang that does not fit would fit if it accepted all neighbours on
 // shared GPUs.
 func (p *asker) refused(e *entry) bool {
-	if !placementOf(p.Queue, e).RefuseBad || e.job.Gang.Sharing == nil {
+	if !policyFor(p.Queue, e).RefuseBad || e.job.Gang.Sharing == nil {
 		return false
 	}
 	e.anyNeighbour = true

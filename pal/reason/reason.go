@@ -183,17 +183,20 @@ func (r Reason) RedactedFor(name func(job string) string) Reason {
 		}
 		return names
 	}
-	of := func(rs []Reason) (known []Reason) {
-		for _, r := range rs {
-			known = append(known, r.RedactedFor(name))
-		}
-		return known
-	}
 	if r.Ahead != "" {
 		r.Ahead = name(r.Ahead)
 	}
-	r.Jobs, r.Shrinking, r.Because, r.Also = all(r.Jobs), all(r.Shrinking), of(r.Because), of(r.Also)
+	r.Jobs, r.Shrinking = all(r.Jobs), all(r.Shrinking)
+	r.Because, r.Also = AllRedactedFor(r.Because, name), AllRedactedFor(r.Also, name)
 	return r
+}
+
+// AllRedactedFor returns the reasons, each redacted by [Reason.RedactedFor].
+func AllRedactedFor(rs []Reason, name func(job string) string) (redacted []Reason) {
+	for _, r := range rs {
+		redacted = append(redacted, r.RedactedFor(name))
+	}
+	return redacted
 }
 
 // Shorten applies cut to all messages in the reason that come from elsewhere, and reports whether

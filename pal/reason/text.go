@@ -31,7 +31,7 @@ const (
 	Spared    Kind = "spared"     // the job is a service, and the GPUs go first to a job that ends
 	Order     Kind = "order"      // the job fits, but no job may pass the head of the queue (backfill = none)
 	InWindow  Kind = "window"     // the GPUs are kept for maintenance, or for other jobs
-	Locality  Kind = "locality"   // the job fits, but waits for GPUs that are closer together
+	Locality  Kind = "locality"   // the job fits, but waits for GPUs that are faster or closer together
 	Next      Kind = "next-round" // the job fits, and the next decision starts it
 
 	NoPlacer     Kind = "no-placer"     // enough GPUs are free, but no placer is active

@@ -112,8 +112,8 @@ func (c *caller) submits(ctx context.Context, k cluster.JobKey, priority int) er
 	if err != nil {
 		return needs(err, fmt.Sprintf("the capability %q in namespace %q", "read-job", k.Namespace))
 	}
-	if parent := job.ParentID; parent != nil && *parent != "" { // Nomad's HTTP API cannot register a child
-		return c.submits(ctx, cluster.JobKey{Namespace: k.Namespace, ID: *parent}, priority)
+	if cluster.Child(job) { // Nomad's HTTP API cannot register a child
+		return c.submits(ctx, cluster.TemplateOf(job), priority)
 	}
 	if priority > 0 {
 		job.Priority = &priority

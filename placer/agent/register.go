@@ -118,7 +118,7 @@ func (a author) register(request api.JobRegisterRequest) placer.Register {
 		if isNew && err != nil && strings.Contains(err.Error(), api.RegisterEnforceIndexErrPrefix) {
 			return nil, fmt.Errorf("registering job %q: %w", *job.ID, nomad.ErrConflict)
 		}
-		return resp, nomad.Outcome(err)
+		return resp, nomad.MarkUnknown(err)
 	}
 }
 

@@ -28,6 +28,14 @@ var ErrNoRPC = errors.New("dispatched and periodic jobs can be placed through th
 // Child reports whether Nomad made the job from a parameterized or periodic job.
 func Child(job *api.Job) bool { return job.ParentID != nil && *job.ParentID != "" }
 
+// TemplateOf returns the parameterized or periodic job that made the job; the zero key if none did.
+func TemplateOf(job *api.Job) (template JobKey) {
+	if Child(job) {
+		template = JobKey{Namespace: KeyOf(job).Namespace, ID: *job.ParentID}
+	}
+	return template
+}
+
 // HasPayload reports whether the job carries a payload. Events contain payloads in the compressed
 // form that servers store. In this form an empty payload is one zero byte.
 func HasPayload(job *api.Job) bool {

@@ -68,10 +68,10 @@ func (a *Alloc) Live() bool {
 // Member reports whether the allocation runs or will run soon, and Nomad is not stopping it.
 func (a *Alloc) Member() bool { return a.Live() && a.Desired == api.AllocDesiredStatusRun }
 
-// Preempted reports whether Nomad has stopped the allocation for a job with a
-// higher priority since the job was last registered. Operators can enable such
-// preemption in Nomad.
-func (a *Alloc) Preempted(job *api.Job) bool {
+// PreemptedByNomad reports whether Nomad has stopped the allocation for a job with a higher priority
+// since the job was last registered. Operators can enable such preemption in Nomad. Preemption by
+// the placer is an event of package gang.
+func (a *Alloc) PreemptedByNomad(job *api.Job) bool {
 	return a.Desired == api.AllocDesiredStatusEvict && a.ModifyIndex > *job.JobModifyIndex
 }
 

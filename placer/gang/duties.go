@@ -221,13 +221,13 @@ func (g *Lifecycle) stuck(w World) reason.Reason {
 	switch f := w.LastFailure(g.Job); {
 	case !settled:
 		return reason.Reason{}
-	case e != nil && g.preempted(w):
+	case e != nil && g.preemptedByNomad(w):
 		return reason.Reason{Kind: reason.NomadPreempted}
 	case e != nil:
 		return refusal(e)
 	case f != nil:
 		return reason.Reason{Kind: reason.MemberFailed, Cause: f.Reason}
-	case g.preempted(w): // without a blocked evaluation, Nomad does not replace the member
+	case g.preemptedByNomad(w): // without a blocked evaluation, Nomad does not replace the member
 		return reason.Reason{Kind: reason.PreemptedOnce}
 	case g.CutShort:
 		return reason.Reason{Kind: reason.CutShort}
@@ -237,11 +237,11 @@ func (g *Lifecycle) stuck(w World) reason.Reason {
 	return reason.Reason{}
 }
 
-// preempted reports whether Nomad has stopped a member for another job and has not replaced the
+// preemptedByNomad reports whether Nomad has stopped a member for another job and has not replaced the
 // member.
-func (g *Observed) preempted(w World) bool {
+func (g *Observed) preemptedByNomad(w World) bool {
 	return slices.ContainsFunc(w.Allocs(g.Key), func(a *cluster.Alloc) bool {
-		return a.Preempted(g.Job) && !slices.ContainsFunc(g.Members, func(m *cluster.Alloc) bool { return m.Name == a.Name })
+		return a.PreemptedByNomad(g.Job) && !slices.ContainsFunc(g.Members, func(m *cluster.Alloc) bool { return m.Name == a.Name })
 	})
 }
 
@@ -335,7 +335,7 @@ func (g *memory) recordReady(w World) ([]Effect, bool) {
 	if g.Request.Elastic != nil && len(w.Holds(g.Key)) > g.Request.Gang.GPUs() {
 		return nothing() // some members are still ending
 	}
-	if w.Promised(g.Key) {
+	if w.Reserved(g.Key) {
 		return []Effect{Again{}}, true // the view still counts both the decision's GPUs and the GPUs that Nomad chose
 	}
 	if r.Decision.Gang == "" {

@@ -123,10 +123,10 @@ func (g *Lifecycle) resizeDone(why Purpose, w World) []Effect {
 		g.Record = &r
 	}
 	if why == ToShrink {
-		g.Held = nil
+		g.Reserved = nil
 		return nil // the queue learns the new size when the members have ended
 	}
-	g.Held = w.GPUIDs(to.GPUs())
+	g.Reserved = w.GPUIDs(to.GPUs())
 	return []Effect{Keep{to}, QueueStarted{to}}
 }
 

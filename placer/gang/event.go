@@ -225,7 +225,7 @@ type (
 	// QueueSettled tells the queue that the gang must not move and must keep its size.
 	QueueSettled struct{}
 	// StartAtTarget reports that the whole gang has stopped and can start on its target's GPUs.
-	StartAtTarget struct{ Why Reason }
+	StartAtTarget struct{ Why StopReason }
 	// Placed reports that Nomad has stored the job with the pins of a start. Record has the
 	// reasons.
 	Placed struct{ Record Record }
@@ -320,10 +320,10 @@ type World interface {
 	// LastFailure returns the last failure of the job's present version; nil if there is none.
 	LastFailure(*api.Job) *failure.Failure
 	// Holds returns the GPUs that the job holds, as indexes of the cluster's GPUs. GPUIDs returns
-	// the ids of GPUs by their indexes. Promised reports whether a decision holds GPUs for the job.
+	// the ids of GPUs by their indexes. Reserved reports whether a decision holds GPUs for the job.
 	Holds(cluster.JobKey) []int
 	GPUIDs([]int) []string
-	Promised(cluster.JobKey) bool
+	Reserved(cluster.JobKey) bool
 	// OthersHold reports whether other jobs hold some of these GPUs, by id.
 	OthersHold(cluster.JobKey, []string) bool
 	// Forbids reports whether the job must not run where these members run.

@@ -10,10 +10,10 @@ import "testing"
 func TestLostHoldsNothing(t *testing.T) {
 	for _, state := range []State{Starting, Lost, Ended} {
 		job := plainJob("j", 1)
-		g := &Lifecycle{memory: memory{known: known{Observed: Observed{Job: job, Nomad: Starting, Pins: somePins("g1", "g2")}}, Held: []string{"g1", "g2"}}}
+		g := &Lifecycle{memory: memory{known: known{Observed: Observed{Job: job, Nomad: Starting, Pins: somePins("g1", "g2")}}, Reserved: []string{"g1", "g2"}}}
 		g.Step(Observation{Observed: Observed{Job: job, Nomad: state, Pins: somePins("g1", "g2")}}, newFakeWorld())
-		if holds := len(g.Held) > 0; holds != (state == Starting) {
-			t.Errorf("%s: holds %v", state, g.Held)
+		if holds := len(g.Reserved) > 0; holds != (state == Starting) {
+			t.Errorf("%s: holds %v", state, g.Reserved)
 		}
 	}
 }

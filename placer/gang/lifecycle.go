@@ -149,9 +149,9 @@ type memory struct {
 	// Queued is set if the queue has the gang, as a waiting or a running gang. Placed is set if the
 	// queue has it as a running gang.
 	Queued, Placed bool
-	// Held are the ids of GPUs that a decision reserves for the gang, whether or not allocations or
+	// Reserved are the ids of GPUs that a decision reserves for the gang, whether or not allocations or
 	// pins hold them.
-	Held []string
+	Reserved []string
 
 	// Tries counts failures since the last success. The placer tries nothing before RetryAt.
 	// trouble is the last failure, for people. trouble is a pointer, nil for most gangs, because a
@@ -336,5 +336,5 @@ func (g *Lifecycle) Detach() {
 		s := *g.sizing
 		g.sizing = &s
 	}
-	g.Held, g.read = slices.Clone(g.Held), readings{}
+	g.Reserved, g.read = slices.Clone(g.Reserved), readings{}
 }

@@ -4,6 +4,7 @@
 package gang
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -52,11 +53,8 @@ func (g *known) QueueJob(restart time.Duration) queue.Job {
 // NameOf returns the name under which a job's runs are remembered. The name includes the namespace,
 // so that jobs with the same name in two namespaces stay separate.
 func NameOf(job *api.Job) string {
-	name := *job.Name
-	if cluster.Child(job) {
-		name = *job.ParentID // runs of one template are alike
-	}
-	return cluster.KeyOf(job).Namespace + "/" + name
+	name := cluster.JobKey{Namespace: cluster.KeyOf(job).Namespace, ID: *job.Name}
+	return cmp.Or(cluster.TemplateOf(job), name).String() // runs of one template are alike
 }
 
 // least returns the smallest number of members of an elastic gang; 0 for other gangs.
@@ -281,5 +279,5 @@ func (g *Observed) array() string {
 	if !cluster.Child(g.Job) {
 		return ""
 	}
-	return g.Key.Namespace + "/" + *g.Job.ParentID
+	return cluster.TemplateOf(g.Job).String()
 }

@@ -178,7 +178,7 @@ func (w *randomWorld) change() {
 	case 2:
 		w.holds = [][]int{nil, {1}, {1, 2}}[w.rng.IntN(3)]
 	case 3:
-		w.promised = !w.promised
+		w.reserved = !w.reserved
 	case 4:
 		w.room = Room{Fits: w.rng.IntN(2) == 0, Pins: somePins("g5", "g6"), Gang: pal.Gang{MemberSets: []pal.MemberSet{{Members: 2, GPUs: 1}}}}
 	case 5:

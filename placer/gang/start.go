@@ -40,7 +40,7 @@ func (g *Lifecycle) started(o Observed, s Start, w World) []Effect {
 	g.Observed, g.Since = o, w.Now()
 	g.Placed, g.stop, g.Target = g.Queued, nil, nil
 	if s.Pins.Mode != rewrite.ModeGPU {
-		g.Held = w.GPUIDs(s.Placement.GPUs())
+		g.Reserved = w.GPUIDs(s.Placement.GPUs())
 	}
 	c := s.Record.Decision.Chosen
 	return []Effect{

@@ -89,12 +89,12 @@ func (g *Lifecycle) observe(e Event, w World) []Effect {
 	// running if they were not told to stop yet.
 	runsOn := o.Nomad == Starting || o.Nomad == Running || (o.Nomad == Resubmitted && g.stop != nil && !g.stop.requested)
 	if changed && g.stop != nil && g.stop.gated && runsOn {
-		g.stop, g.Held = nil, nil
+		g.stop, g.Reserved = nil, nil
 		out = append(out, QueueKept{})
 	}
 	g.becomes(o.Observed)
 	if g.Nomad == Running || g.Nomad == Waiting && g.stop == nil || g.Nomad == Lost || g.Nomad == Ended {
-		g.Held = nil
+		g.Reserved = nil
 	}
 	if !g.Observed.Ours() {
 		return append(out, g.leave()...)

@@ -19,7 +19,7 @@ import (
 
 // How a gang is stopped, to make room, to move or to be requeued. The gang's record is written
 // ([WriteRecord]), the gate is registered, the members are told to stop, and all members end
-// ([Lifecycle.hasStopped]). Until its stop is complete, the gang holds all its GPUs (Held),
+// ([Lifecycle.hasStopped]). Until its stop is complete, the gang holds all its GPUs (Reserved),
 // including the GPUs of members that have ended, because the queue waits for all of these GPUs
 // together.
 //
@@ -33,7 +33,7 @@ import (
 
 // stopping is why and how far a gang is being stopped.
 type stopping struct {
-	why Reason
+	why StopReason
 	// forJob is the job for which the gang makes room; target has the GPUs on which the gang starts
 	// again.
 	forJob string
@@ -49,20 +49,20 @@ type stopping struct {
 	someDone bool
 }
 
-// Reason is why a gang is stopped.
-type Reason string
+// StopReason is why a gang is stopped.
+type StopReason string
 
 // The reasons.
 const (
-	Preempted Reason = "preempted"
-	Moved     Reason = "moved"
-	Requeued  Reason = "requeued"
-	Resized   Reason = "resized" // by its author
+	Preempted StopReason = "preempted"
+	Moved     StopReason = "moved"
+	Requeued  StopReason = "requeued"
+	Resized   StopReason = "resized" // by its author
 )
 
 // Stopping returns why the gang is being stopped and for which job, if known;
 // "" if it is not being stopped.
-func (g *Lifecycle) Stopping() (why Reason, forJob string) {
+func (g *Lifecycle) Stopping() (why StopReason, forJob string) {
 	if g.stop == nil {
 		return "", ""
 	}
@@ -161,13 +161,13 @@ func (g *Lifecycle) closed(w World) []Effect {
 	if g.stop.why == Resized {
 		return g.holdTarget(w)
 	}
-	g.Held = w.GPUIDs(w.Holds(g.Key))
+	g.Reserved = w.GPUIDs(w.Holds(g.Key))
 	return nil
 }
 
 // holdTarget reserves the GPUs of a gang's new size, in addition to the GPUs that the gang has.
 func (g *Lifecycle) holdTarget(w World) []Effect {
-	g.Held = w.GPUIDs(slices.Concat(w.Holds(g.Key), g.stop.target.GPUs()))
+	g.Reserved = w.GPUIDs(slices.Concat(w.Holds(g.Key), g.stop.target.GPUs()))
 	return []Effect{Keep{*g.stop.target}}
 }
 
@@ -196,7 +196,7 @@ func (g *Lifecycle) cancelStop(step Effect, err error) (out []Effect) {
 	if s == nil || s.gated {
 		return nil
 	}
-	g.stop, g.Held = nil, nil
+	g.stop, g.Reserved = nil, nil
 	gate, _ := step.(Register)
 	switch {
 	case gate.Why == ToStop && errors.Is(err, nomad.ErrUnknownOutcome):
@@ -251,6 +251,6 @@ func (g *Lifecycle) hasStopped(w World) []Effect {
 	if g.Target != nil {
 		out = append(out, StartAtTarget{g.stop.why})
 	}
-	g.stop, g.Held = nil, nil
+	g.stop, g.Reserved = nil, nil
 	return out
 }

@@ -41,7 +41,7 @@ import (
 //	deployment [active]
 //	source
 //	registered [index=n] [as <job>] | done | not-now | conflict | unknown | error
-//	world [+5s] [failure=user|infrastructure|unknown] [holds=1+2] [promised] [room=g1+g2] [no-room]
+//	world [+5s] [failure=user|infrastructure|unknown] [holds=1+2] [reserved] [room=g1+g2] [no-room]
 //	      [broken] [ceiling] [on-failure=gang|member|none] [healthy] [efficiency=x]
 type story struct {
 	t *testing.T
@@ -131,8 +131,8 @@ func (s *story) world(d *datadriven.TestData) string {
 			s.w.holds = numbersIn(value)
 		case a.Key == "others":
 			s.w.others = a.Vals
-		case a.Key == "promised":
-			s.w.promised = value != "no"
+		case a.Key == "reserved":
+			s.w.reserved = value != "no"
 		case a.Key == "room":
 			s.w.room = Room{Fits: true, Pins: somePins(strings.Split(value, "+")...), Gang: pal.Gang{MemberSets: []pal.MemberSet{{Members: 1, GPUs: 1}}}}
 			for _, gpu := range numbersIn(value) {

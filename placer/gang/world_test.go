@@ -25,7 +25,7 @@ type fakeWorld struct {
 	retries  int
 	failure  *failure.Failure
 	holds    []int
-	promised bool
+	reserved bool
 	others   []string // GPUs that other jobs hold
 	room     Room
 	roomErr  error
@@ -59,7 +59,7 @@ func (w *fakeWorld) Allocs(k cluster.JobKey) []*cluster.Alloc { return w.state.A
 func (w *fakeWorld) LastFailure(*api.Job) *failure.Failure    { return w.failure }
 func (w *fakeWorld) Holds(cluster.JobKey) []int               { return w.holds }
 func (w *fakeWorld) Forbids(*api.Job, []*cluster.Alloc) bool  { return false }
-func (w *fakeWorld) Promised(cluster.JobKey) bool             { return w.promised }
+func (w *fakeWorld) Reserved(cluster.JobKey) bool             { return w.reserved }
 func (w *fakeWorld) OthersHold(_ cluster.JobKey, gpus []string) bool {
 	return slices.ContainsFunc(gpus, func(id string) bool { return slices.Contains(w.others, id) })
 }

@@ -63,9 +63,9 @@ func (v *Ledger) refreshJobs(keys []cluster.JobKey, before Options) {
 	for _, k := range keys {
 		changed[k] = true
 	}
-	for _, m := range []map[cluster.JobKey][]string{before.Held, v.opts.Held, before.Ending, v.opts.Ending} {
+	for _, m := range []map[cluster.JobKey][]string{before.Reserved, v.opts.Reserved, before.Ending, v.opts.Ending} {
 		for k := range m {
-			if !slices.Equal(before.Held[k], v.opts.Held[k]) || !slices.Equal(before.Ending[k], v.opts.Ending[k]) {
+			if !slices.Equal(before.Reserved[k], v.opts.Reserved[k]) || !slices.Equal(before.Ending[k], v.opts.Ending[k]) {
 				changed[k] = true
 			}
 		}
@@ -214,7 +214,7 @@ func (v *Ledger) holdingOf(k cluster.JobKey) holding {
 		}
 		v.hold(&h, v.State.OwnGPUs(a))
 	}
-	v.hold(&h, v.opts.Held[k])
+	v.hold(&h, v.opts.Reserved[k])
 	v.hold(&h, v.opts.Ending[k])
 	strong := slices.Sorted(slices.Values(h.gpus))
 	if job := v.State.Jobs[k]; job != nil {
@@ -370,8 +370,8 @@ func (v *Ledger) TakeShifted() []cluster.JobKey {
 	return keys
 }
 
-// Promised reports whether a current decision has given GPUs to the job.
-func (v *Ledger) Promised(k cluster.JobKey) bool { return len(v.opts.Held[k]) > 0 }
+// Reserved reports whether a current decision has given GPUs to the job.
+func (v *Ledger) Reserved(k cluster.JobKey) bool { return len(v.opts.Reserved[k]) > 0 }
 
 // Owner returns the job that holds GPU i; the zero key if none does.
 func (v *Ledger) Owner(i int) cluster.JobKey { return v.owner[i] }

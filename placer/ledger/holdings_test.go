@@ -113,7 +113,7 @@ func TestViewFollows(t *testing.T) {
 					Used:   pal.Resources{CPU: 10, MemoryMB: 20}, CreateIndex: index, ModifyIndex: index,
 				})
 			case 4:
-				o.Held = map[cluster.JobKey][]string{k: gpus.Draw(t, "held")}
+				o.Reserved = map[cluster.JobKey][]string{k: gpus.Draw(t, "held")}
 			case 5: // a decision that the state may or may not show yet
 				g := pal.Gang{ID: k.String(), Class: pal.ClassB, MemberSets: []pal.MemberSet{{Name: "g", Members: 2, GPUs: 2, Need: pal.Resources{CPU: 100, MemoryMB: 100}}}}
 				if pl, ok := pal.Place(v.Cluster, g, pal.Policy{Name: pal.PAL}); ok {

@@ -32,8 +32,8 @@ type Options struct {
 	// Unavailable maps GPUs that must not be chosen, although Nomad counts them as free, to the
 	// reason. The keys are instance ids.
 	Unavailable map[string]string
-	// Held are the GPUs that a current decision has given to jobs, by job.
-	Held map[cluster.JobKey][]string
+	// Reserved are the GPUs that a current decision has given to jobs, by job.
+	Reserved map[cluster.JobKey][]string
 	// Ending are the GPUs of gangs that are about to end, by job. The ledger counts all GPUs of
 	// such a gang as allocated until all of them can become free at once.
 	Ending map[cluster.JobKey][]string

@@ -118,7 +118,7 @@ func (m *Meter) begin() {
 	for _, class := range pal.AppClasses() {
 		m.placements.WithLabelValues(string(class))
 	}
-	for _, reason := range []gang.Reason{gang.Preempted, gang.Moved, gang.Resized, gang.Requeued} {
+	for _, reason := range []gang.StopReason{gang.Preempted, gang.Moved, gang.Resized, gang.Requeued} {
 		m.Stops.WithLabelValues(string(reason))
 	}
 	for _, outcome := range []string{"sent", "given-up"} {

@@ -192,7 +192,7 @@ func queueKeys() []Key {
 		{Block: "queue", Name: "moves_per_hour", field: func(c *Config) any { return &c.MovesPerHour },
 			Doc: "How many gangs the placer may move within an hour"},
 		queueKey("locality_wait", func(c *Config) *bool { return &c.Queue.LocalityWait },
-			"If the free GPUs for a gang lie too far apart, the gang waits for closer GPUs, as long as the wait is expected to pay. `pal_locality_wait` limits this wait for one job"),
+			"If the free GPUs for a gang are much slower or farther apart than the best GPUs, the gang waits for better GPUs, as long as the wait is expected to pay. `pal_locality_wait` limits this wait for one job"),
 		{Block: "queue", Name: "outlier_threshold", zero: true, field: func(c *Config) any { return &c.Queue.OutlierThreshold },
 			Doc: "PM score above which the placer keeps GPUs for gangs that could not run without them; 0: no limit"},
 		queueKey("refuse_bad_neighbours", func(c *Config) *bool { return &c.Queue.Placement.RefuseBad },

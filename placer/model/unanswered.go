@@ -88,24 +88,24 @@ func (m *Model) forgetUnanswered(now time.Time) {
 	}
 }
 
-// HeldGPUs returns, by job, the GPUs that a decision or an unanswered start reserves for the job,
-// whether or not allocations or pins also hold these GPUs.
-func (m *Model) HeldGPUs(now time.Time) map[cluster.JobKey][]string {
-	held := map[cluster.JobKey][]string{}
+// ReservedGPUs returns, by job, the GPUs that a decision or an unanswered start reserves for the
+// job, whether or not allocations or pins also hold these GPUs.
+func (m *Model) ReservedGPUs(now time.Time) map[cluster.JobKey][]string {
+	reserved := map[cluster.JobKey][]string{}
 	for _, t := range m.Sorted() {
-		if len(t.Held) > 0 {
-			held[t.Key] = t.Held
+		if len(t.Reserved) > 0 {
+			reserved[t.Key] = t.Reserved
 		}
 	}
 	for k, us := range m.unanswered {
-		if len(held[k]) > 0 {
+		if len(reserved[k]) > 0 {
 			continue
 		}
 		for _, u := range us {
 			if job := m.State.Jobs[k]; len(u.gpus) > 0 && now.Before(u.until) && (job == nil || *job.JobModifyIndex == u.over) {
-				held[k] = append(held[k], u.gpus...)
+				reserved[k] = append(reserved[k], u.gpus...)
 			}
 		}
 	}
-	return held
+	return reserved
 }

@@ -25,7 +25,7 @@ func (m *Model) ViewOptions(now time.Time) request.Options {
 	c := m.Cfg
 	return request.Options{
 		Ledger: ledger.Options{
-			Locality: c.Locality, Profile: m.Profile, RackMeta: c.RackMeta, Held: m.HeldGPUs(now), Ending: m.State.Ending(now),
+			Locality: c.Locality, Profile: m.Profile, RackMeta: c.RackMeta, Reserved: m.ReservedGPUs(now), Ending: m.State.Ending(now),
 			Quarantined: failure.QuarantinedGPUs(m.Quarantine, now), Unavailable: m.State.Unavailable(now),
 		},
 		Apps: c.Apps, DefaultClass: c.DefaultClass, DefaultPreempt: c.MayStop,

@@ -40,7 +40,7 @@ func (w world) Allocs(k cluster.JobKey) []*cluster.Alloc       { return w.State.
 func (w world) Holds(k cluster.JobKey) []int                   { return w.View.Holds(k) }
 func (w world) GPUIDs(gpus []int) []string                     { return GPUIDs(w.View, gpus) }
 func (w world) Forbids(job *api.Job, on []*cluster.Alloc) bool { return w.View.Forbids(job, on) }
-func (w world) Promised(k cluster.JobKey) bool                 { return w.View.Promised(k) }
+func (w world) Reserved(k cluster.JobKey) bool                 { return w.View.Reserved(k) }
 
 func (w world) OthersHold(k cluster.JobKey, gpus []string) bool {
 	return slices.ContainsFunc(gpus, func(id string) bool {

@@ -100,7 +100,7 @@ func (c *Client) RegisterWith(ctx context.Context, job *api.Job, source *api.Job
 	case err != nil && strings.Contains(err.Error(), api.RegisterEnforceIndexErrPrefix):
 		return nil, fmt.Errorf("registering job %q: %w", *job.ID, ErrConflict)
 	case err != nil:
-		return nil, fmt.Errorf("registering job %q: %w", *job.ID, Outcome(Denied(err, SubmitJob)))
+		return nil, fmt.Errorf("registering job %q: %w", *job.ID, MarkUnknown(Denied(err, SubmitJob)))
 	}
 	return resp, nil
 }

@@ -147,8 +147,8 @@ func (b *body) Close() error {
 // answer was lost, came too late, or was a server error.
 var ErrUnknownOutcome = errors.New("no answer from Nomad: the outcome is unknown")
 
-// Outcome adds [ErrUnknownOutcome] to the error of a write that Nomad may have carried out.
-func Outcome(err error) error {
+// MarkUnknown adds [ErrUnknownOutcome] to the error of a write that Nomad may have carried out.
+func MarkUnknown(err error) error {
 	if code := StatusOf(err); err == nil || code > 0 && code < http.StatusInternalServerError {
 		return err
 	}

@@ -640,11 +640,21 @@ func (e Explanation) RedactedFor(sees model.Sees) *Explanation {
 		now := sees.Wait(*e.Wait)
 		e.Wait = &now
 	}
-	e.Reason, e.WaitsFor, e.StoppedWhy = e.Reason.RedactedFor(sees.Name), e.WaitsFor.RedactedFor(sees.Name), e.StoppedWhy.RedactedFor(sees.Name)
+	for _, r := range []*reason.Reason{&e.Reason, &e.WaitsFor, &e.StoppedWhy} {
+		*r = r.RedactedFor(sees.Name)
+	}
+	for _, rs := range []*[]reason.Reason{&e.Remedies, &e.Leaving, &e.Members} {
+		*rs = reason.AllRedactedFor(*rs, sees.Name)
+	}
 	if e.Decision != nil {
 		d := *e.Decision
-		d.Reason = d.Reason.RedactedFor(sees.Name)
+		d.Reason, d.Left = d.Reason.RedactedFor(sees.Name), d.Left.RedactedFor(sees.Name)
 		e.Decision = &d
+	}
+	if e.Outcome != nil {
+		o := *e.Outcome
+		o.Reason = o.Reason.RedactedFor(sees.Name)
+		e.Outcome = &o
 	}
 	e.StoppedFor = sees.Name(e.StoppedFor)
 	if e.Holders != nil {

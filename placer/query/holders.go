@@ -345,7 +345,7 @@ func (s facts) runsOn(e *Explanation, t *model.Tracked) {
 	if t.Refused != nil || len(at.GPUs()) == 0 || len(at.GPUs()) != g.GPUs() || slices.ContainsFunc(at.GPUs(), func(u int) bool { return !c.Taken(u) }) {
 		return
 	}
-	if !s.m.View.Promised(t.Key) {
+	if !s.m.View.Reserved(t.Key) {
 		e.holds = pal.Describe(c, g, at)
 	}
 	c.Release(g, at)

@@ -99,7 +99,7 @@ func membersSay(s *cluster.State, st gang.Observed) reason.Reason {
 		case !groups[a.Group]:
 		case a.FinishedIn(st.Job):
 			d.Complete++
-		case a.Preempted(st.Job):
+		case a.PreemptedByNomad(st.Job):
 			d.Preempted++
 		case !a.Member():
 		case a.Client != api.AllocClientStatusPending:

@@ -4,6 +4,8 @@
 package query
 
 import (
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -61,5 +63,61 @@ func TestRedaction(t *testing.T) {
 	}
 	if got := (GPU{}).RedactedFor(mine, false); got.Job != "" {
 		t.Errorf("a free GPU: %+v", got)
+	}
+}
+
+// Each reason in an answer is redacted, also one that is in a new field.
+func TestRedactionOfEveryReason(t *testing.T) {
+	t.Parallel()
+	const secret = "theirs/secret"
+	nobody := model.Sees(func(string) bool { return false })
+	naming := func(answer any) (fields []string) {
+		eachReason("", reflect.ValueOf(answer).Elem(), func(field string, r *reason.Reason) {
+			if r.Ahead == secret {
+				fields = append(fields, field)
+			}
+		})
+		return fields
+	}
+	set := func(_ string, r *reason.Reason) { *r = reason.Reason{Kind: reason.Reserved, Ahead: secret} }
+	var e Explanation
+	var j model.JobStatus
+	eachReason("", reflect.ValueOf(&e).Elem(), set)
+	eachReason("", reflect.ValueOf(&j).Elem(), set)
+	before := naming(&e)
+	if len(before) < 8 || len(naming(&j)) == 0 {
+		t.Fatalf("found the reasons %v and %v only", before, naming(&j))
+	}
+	his := j.RedactedFor(nobody)
+	if got := slices.Concat(naming(e.RedactedFor(nobody)), naming(&his)); len(got) > 0 {
+		t.Errorf("these reasons are not redacted: %v", got)
+	}
+	if got := naming(&e); !slices.Equal(got, before) {
+		t.Errorf("the snapshot's own explanation has changed: it names the job in %v only", got)
+	}
+}
+
+// eachReason calls do with each reason in the exported fields of v and their path. It fills in
+// pointers and lists that are nil.
+func eachReason(path string, v reflect.Value, do func(path string, r *reason.Reason)) {
+	switch {
+	case v.Type() == reflect.TypeFor[reason.Reason]():
+		do(path, v.Addr().Interface().(*reason.Reason))
+	case v.Kind() == reflect.Struct:
+		for f, field := range v.Fields() {
+			if f.IsExported() {
+				eachReason(path+"."+f.Name, field, do)
+			}
+		}
+	case v.Kind() == reflect.Pointer:
+		if v.IsNil() {
+			v.Set(reflect.New(v.Type().Elem()))
+		}
+		eachReason(path, v.Elem(), do)
+	case v.Kind() == reflect.Slice:
+		if v.Len() == 0 {
+			v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		}
+		eachReason(path, v.Index(0), do)
 	}
 }

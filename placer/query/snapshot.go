@@ -18,7 +18,8 @@
 //   - An answer contains data of all namespaces. Before a user gets the answer, the agent redacts
 //     the names of jobs that the user may not see, with [Explanation.RedactedFor],
 //     [GPU.RedactedFor] and [model.JobStatus.RedactedFor]. These functions must redact each new
-//     field that names jobs of others, and each reason that can name such jobs.
+//     field that names jobs of others, and each reason; a test finds reasons that they leave out.
+//     [Snapshot.Tenants] redacts its answer itself.
 package query
 
 import (
@@ -181,7 +182,7 @@ func (s facts) countRun(runs map[cluster.JobKey]*model.Runs, st gang.Observed, s
 	if !cluster.Child(st.Job) {
 		return
 	}
-	k, outcome := cluster.JobKey{Namespace: st.Key.Namespace, ID: *st.Job.ParentID}, ""
+	k, outcome := cluster.TemplateOf(st.Job), ""
 	if runs[k] == nil {
 		runs[k] = &model.Runs{}
 	}
@@ -196,7 +197,7 @@ func (s facts) countRun(runs map[cluster.JobKey]*model.Runs, st gang.Observed, s
 func (s facts) runsOf(k cluster.JobKey) *model.Runs {
 	runs := map[cluster.JobKey]*model.Runs{}
 	for _, job := range s.m.State.Jobs {
-		if !cluster.Child(job) || *job.ParentID != k.ID || *job.Namespace != k.Namespace {
+		if cluster.TemplateOf(job) != k {
 			continue
 		}
 		st := s.m.Observed(job)

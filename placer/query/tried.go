@@ -153,7 +153,7 @@ func missing(m *model.Model, t *model.Tracked, a *cluster.Alloc, retries bool) (
 			return r.And(reason.Reason{Kind: reason.NotRetriedNow}), map[bool]Retry{true: RetryEvaluate, false: RetryForce}[service]
 		}
 		return r.And(reason.Reason{Kind: reason.NotRetried}), map[bool]Retry{true: RetryChange, false: RetryAgain}[service]
-	case a.Preempted(t.Job):
+	case a.PreemptedByNomad(t.Job):
 		r.Kind = reason.MissingPreempted
 		return r, map[bool]Retry{true: RetryRun}[service]
 	case !a.Live() && a.Desired != api.AllocDesiredStatusRun:

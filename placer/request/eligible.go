@@ -4,14 +4,20 @@
 package request
 
 import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/hashicorp/nomad/api"
 	"github.com/ryanuber/go-glob"
 
+	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
+	"github.com/nomad-pal/nomad-pal/placer/constraint"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -126,4 +132,147 @@ func (v *View) Forbids(job *api.Job, members []*cluster.Alloc) bool {
 			return !a.serves(d) && slices.ContainsFunc(d.Instances, func(gpu *api.NodeDevice) bool { return slices.Contains(m.GPUs, gpu.ID) })
 		})
 	})
+}
+
+// eligibility is the result of checking all device groups against a request. may marks the device
+// groups that may serve the request now. could marks the device groups that could serve the request
+// if all nodes were back. prefer contains the preferences: see [View.preferred]. values caches, by
+// attribute, the values that spreads use. few is set if a distinct_property has too few values for
+// the members; no group can then serve the request.
+type eligibility struct {
+	may    []bool
+	could  []bool
+	few    *Lack
+	prefer [][]bool
+	values map[string]attributeValues
+	models []string // the models of could
+}
+
+// eligible checks for each device group whether Nomad may use it for the request. It excludes MIG
+// instances if the request names no model and the cluster has a whole GPU, free or allocated, that
+// could serve the request.
+func (v *View) eligible(job *api.Job, a gpuRequest) eligibility {
+	key := eligibilityKey(job, a)
+	if e, ok := v.eligibility[key]; ok {
+		return e
+	}
+	if len(v.eligibility) >= eligibilityKept { // most entries are of jobs that no longer exist
+		clear(v.eligibility)
+		clear(v.avoiding) // the keys of avoiding are addresses of eligibility's slices
+	}
+	e := eligibility{may: make([]bool, len(v.Devices)), could: make([]bool, len(v.Devices)), values: map[string]attributeValues{}}
+	sliced := a.leavesModelOpen() && v.wholeGPU(job, a)
+	for i, d := range v.Devices {
+		n := v.GroupNode(i)
+		e.could[i] = a.serves(d) && nodeCould(job, a.group, n) && !(sliced && isMIG(d))
+		e.may[i] = e.could[i] && cluster.NotReady(n) == "" && nodeFits(job, a.group, n)
+	}
+	if e.few = v.fewValues(job, a, e.could); e.few != nil {
+		clear(e.may)
+		clear(e.could)
+	}
+	e.prefer, e.models = v.preferred(job, a, e.may), v.namesOf(e.could)
+	v.eligibility[key] = e
+	return e
+}
+
+// wholeGPU reports whether some whole GPU could serve the request if its node were ready.
+func (v *View) wholeGPU(job *api.Job, a gpuRequest) bool {
+	for i, d := range v.Devices {
+		if !isMIG(d) && a.serves(d) && nodeCould(job, a.group, v.GroupNode(i)) {
+			return true
+		}
+	}
+	return false
+}
+
+// leastMembers returns the number of members that the group needs to start.
+func leastMembers(job *api.Job, g *api.TaskGroup) int {
+	if is, elastic := rewrite.ElasticOf(job); elastic {
+		return is.Least
+	}
+	return rewrite.Members(g)
+}
+
+// fewValues returns a lack if a distinct_property of the job has too few values for the group's
+// members. It counts the values on all nodes that could serve the group. If there are enough, it
+// returns nil.
+func (v *View) fewValues(job *api.Job, a gpuRequest, could []bool) *Lack {
+	members := leastMembers(job, a.group)
+	for _, c := range distinctProperties(job, a.group) {
+		values := map[string]bool{}
+		for i := range could {
+			if value, ok := constraint.NodeTarget(c.LTarget, v.GroupNode(i)); ok && could[i] {
+				values[value] = true
+			}
+		}
+		each, err := strconv.Atoi(cmp.Or(c.RTarget, "1"))
+		if err == nil && len(values) > 0 && len(values)*each < members {
+			return &Lack{Kind: LackProperty, Attribute: c.LTarget, Operator: c.Operand, Value: strconv.Itoa(len(values)), Need: members}
+		}
+	}
+	return nil
+}
+
+// distinctProperties returns the distinct_property constraints that apply to the group.
+func distinctProperties(job *api.Job, g *api.TaskGroup) []*api.Constraint {
+	return slices.DeleteFunc(constraintsOn(job, g), func(c *api.Constraint) bool { return c.Operand != api.ConstraintDistinctProperty })
+}
+
+// constraintsOn returns all constraints that a node must meet for a group's member: those of the
+// job, of the group and of the group's tasks.
+func constraintsOn(job *api.Job, g *api.TaskGroup) []*api.Constraint {
+	all := slices.Concat(job.Constraints, g.Constraints)
+	for _, t := range g.Tasks {
+		all = append(all, t.Constraints...)
+	}
+	return all
+}
+
+// Ever returns the smallest gang that satisfies the request. It may use all nodes that could serve
+// it, including nodes that are away.
+func (v *View) Ever(r Request) pal.Gang {
+	g, author := r.Least(), rewrite.Author(r.Job)
+	g.MemberSets = slices.Clone(g.MemberSets)
+	for i, set := range g.MemberSets {
+		if of := author.LookupTaskGroup(set.Name); set.Members > 0 && of != nil {
+			if a, err := gpuRequestOf(of); err == nil {
+				g.MemberSets[i].Eligible = v.eligible(author, a).could
+			}
+		}
+	}
+	return g
+}
+
+// eligibilityKept is the maximum number of entries in the cache. An author who changes a constraint
+// every second creates a new entry each time.
+const eligibilityKept = 10_000
+
+// eligibilityKey returns a key for the parts of a job that decide its eligibility: constraints,
+// affinities, spreads, drivers, volumes, static ports, cores, datacenters, pool and devices. Jobs
+// with equal parts share one entry of the cache, so most jobs need no pass over all device groups.
+func eligibilityKey(job *api.Job, a gpuRequest) string {
+	all := []any{job.Datacenters, cluster.PoolOf(job), job.Constraints, job.Affinities, a.group.Constraints, a.group.Affinities, job.Spreads, a.group.Spreads, a.group.Volumes, staticPorts(a.group)}
+	if len(a.group.Volumes) > 0 || len(distinctProperties(job, a.group)) > 0 { // there may be one volume or value for each member
+		all = append(all, a.group.Count, leastMembers(job, a.group))
+	}
+	for _, t := range a.group.Tasks {
+		all = append(all, t.Driver, t.Constraints, t.Affinities)
+		if r := t.Resources; r != nil {
+			all = append(all, r.Cores)
+			for _, d := range r.Devices {
+				if d != nil && !rewrite.IsGPU(d.Name) {
+					all = append(all, d.Name, d.Count, d.Constraints)
+				}
+			}
+		}
+	}
+	for _, r := range a.requests {
+		all = append(all, r.Name, r.Constraints, r.Affinities)
+	}
+	sum := sha256.New() // a hash, because authors may write texts of any length
+	if err := json.NewEncoder(sum).Encode(all); err != nil {
+		panic(err) // cannot fail, because all contains only texts and numbers
+	}
+	return string(sum.Sum(nil))
 }

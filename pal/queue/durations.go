@@ -1,0 +1,57 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package queue
+
+import (
+	"math"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// longestRun is longer than any gang runs: 100 years. Twice this duration fits into a
+// time.Duration; three times does not.
+const longestRun = 100 * 365 * 24 * time.Hour
+
+// atMostLongest returns a number of nanoseconds as a duration, but at most longestRun. Use it for
+// all computed run times and waits, because a cost can be infinite, and users' estimates can be
+// arbitrarily long.
+func atMostLongest(ns float64) time.Duration {
+	if ns < float64(longestRun) {
+		return time.Duration(ns)
+	}
+	return longestRun
+}
+
+// seconds returns a number of seconds as a duration, but at most longestRun.
+func seconds(s float64) time.Duration { return atMostLongest(s * float64(time.Second)) }
+
+// stretched returns a duration multiplied by a cost, but at most longestRun.
+func stretched(d time.Duration, cost float64) time.Duration {
+	return atMostLongest(float64(d) * cost)
+}
+
+// later returns the time d after at, but at most the last time that a time.Duration can hold.
+// Without this bound, the sum could overflow if gangs run one after the other for centuries.
+func later(at, d time.Duration) time.Duration {
+	if d > math.MaxInt64-at {
+		return math.MaxInt64
+	}
+	return at + d
+}
+
+// cost returns the gang's run time on the placement relative to its run time at cost 1 with all
+// members.
+func (e *entry) cost(pl pal.Placement) float64 { return pl.Cost() * e.slower }
+
+// does returns how much work, in time at cost 1, the gang does on the placement in the time d.
+func (e *entry) does(d time.Duration, f pal.Found) time.Duration {
+	return atMostLongest(float64(d) / e.cost(f.Placement))
+}
+
+// takes returns the time that the gang needs on the placement for this work, which is in time at
+// cost 1.
+func (e *entry) takes(work time.Duration, f pal.Found) time.Duration {
+	return stretched(work, e.cost(f.Placement))
+}
