@@ -245,7 +245,7 @@ func (p *planner) onKept(e *entry) (pal.Found, bool) {
 		return pal.Found{}, false
 	}
 	back := p.stoppableBy(e, p.turn.until)
-	if !back && (e.job.Endless || p.now+e.expect > p.turn.until) {
+	if !back && e.job.Endless {
 		p.slack = max(p.slack, p.turn.until-p.now)
 		return pal.Found{}, false
 	}
