@@ -188,7 +188,7 @@ func (o *options) inputFlags(f *flag.FlagSet) {
 	f.StringVar(&o.cluster, "cluster", "longhorn", "without -profile: the cluster whose published variability to use (longhorn, frontera, lonestar6)")
 	f.IntVar(&o.outliers, "outliers", -1, "without -profile: how many GPUs are outliers; -1: as many as measured")
 	f.Var(&o.locality, "locality", "slowdown of a gang across nodes, or `TIER=PENALTY,…` (island, numa, node, rack, datacenter, cluster)")
-	f.DurationVar(&o.mtbf, "mtbf", 0, "mean time between failures of one GPU; 0: none fail")
+	f.DurationVar(&o.mtbf, "mtbf", 0, "mean time between failures of one GPU, at least 1h; 0: none fail")
 	f.DurationVar(&o.repair, "repair", 12*time.Hour, "mean time to repair a GPU")
 }
 
@@ -225,6 +225,10 @@ The defaults are those of "nomad-pal agent"; -config reads its configuration.
 // mostDrift is the maximum of -progress-wrong, so that a float64 can hold what jobs report.
 const mostDrift = 100
 
+// leastMTBF is the minimum of -mtbf. If GPUs failed more often, the simulator would do hardly
+// anything but fail GPUs.
+const leastMTBF = time.Hour
+
 // describePolicies lists the baselines.
 func describePolicies(w io.Writer) {
 	fmt.Fprint(w, "Other policies than the agent's own (-policy NAME; they accept no options of the queue):\n\n")
@@ -247,6 +251,8 @@ func (o *options) check() error {
 		return fmt.Errorf("-restart-cost %v and -checkpoint %v must not be negative", o.restart, o.checkpoint)
 	case o.mtbf < 0 || o.repair < 0 || o.rendezvous < 0:
 		return fmt.Errorf("-mtbf %v, -repair %v and -rendezvous %v must not be negative", o.mtbf, o.repair, o.rendezvous)
+	case o.mtbf > 0 && o.mtbf < leastMTBF:
+		return fmt.Errorf("-mtbf %v is below %v: no job could finish", o.mtbf, leastMTBF)
 	case o.jobs <= 0:
 		return fmt.Errorf("-jobs %d must be positive", o.jobs)
 	case o.fromNomad && o.trace != "":
