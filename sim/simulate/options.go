@@ -206,7 +206,7 @@ func (o *options) policyFlags(f *flag.FlagSet) {
 	f.StringVar(&o.estimates, "estimates", "none", "users' estimates of run times: none (only those of the trace), exact, users (too long and round), or wrong:F (off by a factor of up to F either way)")
 	f.Float64Var(&o.progress, "progress", 0, "share of the jobs that report their progress (pal_progress), from 0 to 1")
 	f.Float64Var(&o.drift, "progress-wrong", 1, "with -progress: how wrong reports are: the speed that a job reports at its end is off by up to this factor either way; 1: all are right")
-	f.DurationVar(&o.rendezvous, "rendezvous", 0, "for policies nomad and nomad-spread: the time after which an incomplete gang gives up and starts again; 0: never")
+	f.DurationVar(&o.rendezvous, "rendezvous", 0, "for policies nomad and nomad-spread: the time, at least 10s, after which an incomplete gang gives up and starts again; 0: never")
 	f.BoolVar(&o.limit, "limit", true, "also run policy clairvoyant, and compare the policy with it")
 	o.begin = time.Date(2024, time.January, 1, 0, 0, 0, 0, time.UTC)
 	f.Func("begin", "when the trace begins, as `TIME` such as 2024-01-01T00:00:00Z (the default, a Monday): for the windows of -config", func(s string) (err error) {
@@ -225,9 +225,12 @@ The defaults are those of "nomad-pal agent"; -config reads its configuration.
 // mostDrift is the maximum of -progress-wrong, so that a float64 can hold what jobs report.
 const mostDrift = 100
 
-// leastMTBF is the minimum of -mtbf. If GPUs failed more often, the simulator would do hardly
-// anything but fail GPUs.
-const leastMTBF = time.Hour
+// leastMTBF and leastRendezvous are the minimums of -mtbf and -rendezvous. With less, the simulator
+// would do hardly anything but let GPUs fail and gangs give up, and might never end.
+const (
+	leastMTBF       = time.Hour
+	leastRendezvous = 10 * time.Second
+)
 
 // describePolicies lists the baselines.
 func describePolicies(w io.Writer) {
@@ -253,6 +256,8 @@ func (o *options) check() error {
 		return fmt.Errorf("-mtbf %v, -repair %v and -rendezvous %v must not be negative", o.mtbf, o.repair, o.rendezvous)
 	case o.mtbf > 0 && o.mtbf < leastMTBF:
 		return fmt.Errorf("-mtbf %v is below %v: no job could finish", o.mtbf, leastMTBF)
+	case o.rendezvous > 0 && o.rendezvous < leastRendezvous:
+		return fmt.Errorf("-rendezvous %v is below %v: no program gives up so soon", o.rendezvous, leastRendezvous)
 	case o.jobs <= 0:
 		return fmt.Errorf("-jobs %d must be positive", o.jobs)
 	case o.fromNomad && o.trace != "":

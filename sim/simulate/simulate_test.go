@@ -94,6 +94,7 @@ func TestBadInput(t *testing.T) {
 		"negative repair":       {[]string{"-mtbf", "10h", "-repair", "-5h"}, "-mtbf 10h0m0s, -repair -5h0m0s and -rendezvous 0s must not be negative"},
 		"failures all the time": {[]string{"-mtbf", "1ns"}, "-mtbf 1ns is below 1h0m0s"},
 		"negative rendezvous":   {[]string{"-policy", "nomad", "-rendezvous", "-5s"}, "-rendezvous -5s must not be negative"},
+		"no rendezvous":         {[]string{"-policy", "nomad", "-rendezvous", "1ms"}, "-rendezvous 1ms is below 10s"},
 		"hardly any load":       {[]string{"-load", "1e-300"}, "-load 1e-300 spreads the submissions over more than 100 years"},
 		"run of centuries":      {[]string{"-trace", write("slow.csv", "job_id,submit_time,duration,gpus,speed\na,0,86400000,8,\"V100=1,T4=0.000001\"\n"), "-gpus", "16xV100,32xT4", "-gpus-per-node", "8", "-policy", "nomad"}, `job "a" would run for`},
 		"failures":              {[]string{"-trace", good, "-policy", "nomad", "-mtbf", "10h"}, "simulate nomad: GPUs that fail are not modelled"},
