@@ -78,7 +78,7 @@ const (
 // SharingConfig publishes GPUs in parts.
 type SharingConfig struct {
 	Mode     Sharing  `codec:"mode" words:"time-slicing,mps"`
-	Replicas int      `codec:"replicas" least:"2" most:"100"` // parts of a GPU
+	Replicas int      `codec:"replicas" least:"2" most:"100"` // parts of a GPU; see mostMPS
 	GPUs     []string `codec:"gpus" default:"[\"*\"]"`        // UUID, index, model, or "*" for all
 	// Threads is a part's share of a GPU's multiprocessors, in percent; 0: 100 / replicas.
 	// MaxThreads and MaxMemory are the maximum that one task gets, in percent; 0: as much as one

@@ -292,8 +292,8 @@ func (p *Plugin) observe(now time.Time, r scanResult) {
 	p.judge()
 }
 
-// withMeasurements passes the scan to the scheduler and adds the times that the scheduler knows.
-// Callers hold mu.
+// withMeasurements passes the scan to the scheduler, which adds the times that it knows. From then
+// on the scheduler reads the list of devices too, so nobody may change it. Callers hold mu.
 func (p *Plugin) withMeasurements(inv gpu.Inventory) gpu.Inventory {
 	if p.view.accounts = nil; p.measures == nil {
 		return inv
@@ -302,11 +302,8 @@ func (p *Plugin) withMeasurements(inv gpu.Inventory) gpu.Inventory {
 	for id, v := range p.health.verdicts(inv, p.cfg.Health) {
 		unhealthy[id] = !v.healthy
 	}
-	theirs := inv
-	theirs.Devices = slices.Clone(inv.Devices)
-	p.measures.Observe(&theirs, unhealthy)
+	p.measures.Observe(&inv, unhealthy)
 	p.view.accounts = p.measures.Accounts()
-	inv.Devices = slices.Clone(theirs.Devices)
 	return inv
 }
 

@@ -46,7 +46,11 @@ func checkSharing(blocks []SharingConfig) error {
 	return nil
 }
 
-// checkLimits checks the keys that only MPS has.
+// mostMPS is the maximum number of clients of one GPU's MPS server, according to NVIDIA's manual. Up
+// to CUDA 13.0 the maximum is 48. A task with several processes needs one client for each of them.
+const mostMPS = 60
+
+// checkLimits checks the keys that only MPS has, and the limit of MPS.
 func (b SharingConfig) checkLimits(at func(key, format string, args ...any) error) error {
 	if b.Mode != MPS {
 		given := map[string]bool{"threads": b.Threads > 0, "max_threads": b.MaxThreads > 0, "max_memory": b.MaxMemory > 0,
@@ -59,6 +63,8 @@ func (b SharingConfig) checkLimits(at func(key, format string, args ...any) erro
 		return nil
 	}
 	switch {
+	case b.Replicas > mostMPS:
+		return at("replicas", "%d is above %d, the number of clients that an MPS server accepts", b.Replicas, mostMPS)
 	case b.MaxThreads > 0 && b.MaxThreads < b.threads():
 		return at("max_threads", "%d %% is less than one part's share, %d %%", b.MaxThreads, b.threads())
 	case b.MaxMemory > 0 && b.MaxMemory < 100/b.Replicas:

@@ -67,6 +67,7 @@ func TestSharingConfigErrors(t *testing.T) {
 		"no replicas":       {block(`mode = "mps"`), `sharing block 1: config key "sharing.replicas": 0 is below 2`},
 		"one part":          {block("replicas = 2", `gpus = ["a"]`) + block("replicas = 1"), `sharing block 2: config key "sharing.replicas": 1 is below 2`},
 		"too many":          {block("replicas = 101"), `config key "sharing.replicas": 101 is above 100`},
+		"too many for MPS":  {block(`mode = "mps"`, "replicas = 61"), `sharing block 1: config key "sharing.replicas": 61 is above 60, the number of clients that an MPS server accepts`},
 		"half a part":       {block("replicas = 2.5"), `config key "sharing.replicas": 2.5 is not a whole number`},
 		"mode":              {block("replicas = 2", `mode = "mig"`), `sharing block 1: config key "sharing.mode": "mig" is not one of time-slicing, mps`},
 		"no GPUs":           {block("replicas = 2", "gpus = []"), `sharing block 1: config key "sharing.gpus": the list is empty`},

@@ -199,7 +199,7 @@ func (p *core) readDependency(ctx context.Context, k cluster.JobKey, had model.D
 		return model.Dependency{Finished: had.Finished}, nil // Nomad has forgotten the job by now
 	case !cluster.NeverFinishes(job).IsZero():
 		return model.Dependency{Why: cluster.NeverFinishes(job)}, nil
-	case job.Status == nil || *job.Status != "dead":
+	case !cluster.Dead(job):
 		return model.Dependency{Why: reason.Reason{Kind: reason.AheadGoesOn}}, nil
 	}
 	as, err := p.nomad.JobAllocs(ctx, k)

@@ -25,7 +25,8 @@ import (
 )
 
 const (
-	// relistEvery is the number of readings after which the learner lists jobs again.
+	// relistEvery is the number of readings after which the learner reads the stored classes and
+	// lists jobs again.
 	relistEvery = 20
 	// learnFrom is the number of readings of busy GPUs that are needed to learn a class.
 	learnFrom = 40
@@ -53,7 +54,7 @@ func NewLearner(c *nomad.Client, every time.Duration, log hclog.Logger) *Learner
 	return &Learner{nomad: c, log: log, every: every, classes: map[cluster.JobKey]pal.AppClass{}}
 }
 
-// Class returns the class that was learned for a job's name.
+// Class returns the class that was learned or stored for a job's name.
 func (l *Learner) Class(job *api.Job) (pal.AppClass, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -67,12 +68,12 @@ func nameOf(job *api.Job) cluster.JobKey { return cmp.Or(cluster.TemplateOf(job)
 // Run learns until ctx ends. Errors are logged and retried. If a job causes a panic, nothing is
 // learned from it.
 func (l *Learner) Run(ctx context.Context) {
-	_ = recoverPanic(l.log, "remembered application classes", func() error { l.readClasses(ctx); return nil })
 	watched := map[cluster.JobKey]*study{}
 	tick := time.NewTicker(l.every)
 	defer tick.Stop()
 	for n := 0; ; n++ {
 		if n%relistEvery == 0 {
+			_ = recoverPanic(l.log, "remembered application classes", func() error { l.readClasses(ctx); return nil })
 			err := recoverPanic(l.log, "watching jobs", func() error { return l.relist(ctx, watched) })
 			if err != nil && ctx.Err() == nil {
 				l.log.Warn("cannot watch jobs for their application class", "error", err)
@@ -92,10 +93,11 @@ func (l *Learner) Run(ctx context.Context) {
 	}
 }
 
-// readClasses reads the classes that were learned before.
+// readClasses reads the stored classes: those that an agent learned before, and those that nomad-pal
+// classify -save stored.
 func (l *Learner) readClasses(ctx context.Context) {
 	known, err := store.In(l.nomad).Classes().Read(ctx)
-	if err != nil {
+	if err != nil && ctx.Err() == nil {
 		l.log.Warn("cannot read all learned application classes", "error", err)
 	}
 	l.mu.Lock()

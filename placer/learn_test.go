@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,8 +20,11 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/internal/patience"
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/classify"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
+	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
 // busyNode is a Nomad with one GPU, which draws this much of its 700 W. Every second request gets a
@@ -82,6 +86,35 @@ func TestLearnerTakesEachReadingOnceAndSkipsTheStart(t *testing.T) {
 	l.read(context.Background(), k, s)
 	if s.rounds != rounds {
 		t.Error("a job is still watched although its class is learned")
+	}
+}
+
+// A class that somebody stores while the learner runs counts for the next jobs of that name. So does
+// a class that could not be read when the learner started.
+func TestLearnerReadsStoredClasses(t *testing.T) {
+	t.Parallel()
+	server := nomadtest.New(nomadtest.Options{Seed: 1})
+	defer server.Close()
+	c, err := nomad.NewClient(server.Config("c", ""), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := cluster.JobKey{Namespace: "default", ID: "train"}
+	l := NewLearner(c, time.Millisecond, hclog.NewNullLogger())
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	server.Fail("", "GET /v1/vars", nomadtest.Failed, 1)
+	running.Go(func() { l.Run(ctx) })
+	for _, class := range []pal.AppClass{pal.ClassC, pal.ClassA} {
+		if err := store.In(c).Class(k).Write(t.Context(), store.Class{Job: k, Verdict: classify.Verdict{Class: class}}); err != nil {
+			t.Fatal(err)
+		}
+		patience.Eventually(t, "the class "+string(class)+" is used", func() bool {
+			learned, ok := l.Class(&api.Job{ID: &k.ID, Namespace: &k.Namespace})
+			return ok && learned == class
+		})
 	}
 }
 

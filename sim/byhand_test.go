@@ -181,6 +181,31 @@ func TestFailuresGoOn(t *testing.T) {
 	}
 }
 
+// TestFailuresInVain: a simulation also ends if GPUs fail so often that a gang never reaches a
+// checkpoint, or if a gang can never start while GPUs fail now and then.
+func TestFailuresInVain(t *testing.T) {
+	wide := job("wide", "A", 8, 0, 100*3600)
+	limited := job("limited", "A", 2, 0, 10)
+	limited.Tenant = "t"
+	for name, tc := range map[string]struct {
+		c     Config
+		stuck int
+	}{
+		"no checkpoint in time": {Config{Jobs: []trace.Job{wide, job("small", "A", 1, 0, 10)}, CheckpointS: 24 * 3600, Failures: Failures{MTBFH: 1, RepairH: 0.1}}, 1},
+		"a limit":               {Config{Jobs: []trace.Job{limited}, Queue: queue.Options{Tenants: map[string]queue.Tenant{"t": {Quota: 1, BorrowingLimit: new(int)}}}, Failures: Failures{MTBFH: 1000, RepairH: 1}}, 1},
+		"repairs of centuries":  {Config{Jobs: []trace.Job{wide}, Failures: Failures{MTBFH: 10, RepairH: 1e7}}, 1},
+		"a long run":            {Config{Jobs: []trace.Job{job("long", "A", 1, 0, 3e8)}, CheckpointS: 3600, Failures: Failures{MTBFH: 50, RepairH: 1}}, 0},
+	} {
+		c := tc.c
+		c.Cluster, c.Seed = even(t, 2, 4, 2), 1
+		c.Queue.Order, c.Queue.Placement = queue.FIFO, pal.Policy{Name: pal.Packed}
+		out, err := c.Run()
+		if err != nil || out.Stuck != tc.stuck {
+			t.Errorf("%s: %d stuck, %v; want %d", name, out.Stuck, err, tc.stuck)
+		}
+	}
+}
+
 // TestMovesPerHour: the simulator moves at most as many gangs per hour as the operator allows.
 func TestMovesPerHour(t *testing.T) {
 	moves := func(perHour int) int {

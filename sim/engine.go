@@ -126,14 +126,14 @@ type engine struct {
 	deps     dependencies
 }
 
-// Run simulates until every job has finished, or until nothing more can happen. If nothing more can
-// happen, Outcome.Stuck counts the unfinished jobs.
+// Run simulates until every job has finished, or until nothing more can happen but failures of
+// GPUs. In the second case, Outcome.Stuck counts the unfinished jobs.
 func (c Config) Run() (Outcome, error) {
 	e, err := c.engine()
 	if err != nil {
 		return Outcome{}, err
 	}
-	for e.finished < e.tracked {
+	for e.finished < e.tracked && !e.onlyFailures() {
 		at, ok := e.nextTime()
 		if !ok {
 			break
@@ -464,6 +464,9 @@ func (e *engine) stop(i int, kind string) {
 		left = j.leftAfter(useful)
 	}
 	e.use.work(e.Jobs[i].GPUs, j.left-left)
+	if left < j.left || kind == "finish" {
+		e.faults.inVain = 0
+	}
 	j.left = left
 	j.lostS += (held - useful) * gpus * float64(e.use.whole) / float64(e.use.gpus)
 	j.ranS += held * gpus

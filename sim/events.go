@@ -94,6 +94,8 @@ type faults struct {
 	on   map[int]int // job on each GPU; nil if no GPU can fail
 	// failures is the number of failures that took a GPU down.
 	failures int
+	// inVain is the number of failures, of any GPU, since a gang last kept some work or ended.
+	inVain int
 }
 
 // newFaults schedules the first failure.
@@ -124,7 +126,32 @@ func (f *faults) occupy(job int, p pal.Placement, on bool) {
 func (e *engine) nextFailure() {
 	n := e.Cluster.NumGPUs()
 	gap := e.faults.rand.ExpFloat64() * e.Failures.MTBFH * 3600 / float64(n)
-	e.events.push(event{at: e.now + seconds(gap), gpu: e.faults.rand.IntN(n)})
+	e.unlessNever(gap, event{gpu: e.faults.rand.IntN(n)})
+}
+
+// unlessNever schedules an event after s seconds, unless that is after the end of all simulations.
+func (e *engine) unlessNever(s float64, ev event) {
+	at, err := endOf(e.now, s, "")
+	if err == nil {
+		ev.at = at
+		e.events.push(ev)
+	}
+}
+
+// onlyFailures reports whether all jobs have arrived, and since then GPUs have failed more than
+// hopeless times while no gang kept any work. This happens if GPUs fail too often for the remaining
+// gangs, or if these gangs can never start.
+func (e *engine) onlyFailures() bool {
+	if e.faults.inVain <= hopeless || e.next < len(e.jobs) {
+		return false
+	}
+	for i := range e.jobs {
+		if j := &e.jobs[i]; j.running && e.kept((e.now-j.since).Seconds()) > 0 {
+			e.faults.inVain = 0
+			return false
+		}
+	}
+	return true
 }
 
 // fault takes a GPU down and stops its gang, or repairs the GPU.
@@ -136,6 +163,7 @@ func (e *engine) fault(ev event) {
 		return
 	}
 	e.nextFailure()
+	e.faults.inVain++
 	if e.faults.down[ev.gpu] {
 		return
 	}
@@ -149,5 +177,5 @@ func (e *engine) fault(ev event) {
 	}
 	e.Cluster.SetHealth(ev.gpu, true, false)
 	e.queue.Changed()
-	e.events.push(event{at: e.now + seconds(e.faults.rand.ExpFloat64()*e.Failures.RepairH*3600), gpu: ev.gpu, repair: true})
+	e.unlessNever(e.faults.rand.ExpFloat64()*e.Failures.RepairH*3600, event{gpu: ev.gpu, repair: true})
 }

@@ -109,7 +109,7 @@ func (n Nomad) Run() (Outcome, error) {
 
 // hopeless is the maximum number of times that gangs give up in a row while no gang runs and none
 // arrives. After this number, the waiting gangs count as stuck, because each takes GPUs that
-// another gang freed, and no gang ever has enough.
+// another gang freed, and no gang ever has enough. See also [engine.onlyFailures].
 const hopeless = 10_000
 
 func newNomadEngine(n Nomad) *nomadEngine {

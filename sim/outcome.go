@@ -21,8 +21,9 @@ type Outcome struct {
 	Samples     []Sample
 	MakespanS   float64
 	// Stuck is the number of jobs that never finish: gangs that fit nowhere, gangs that a limit
-	// never lets start, and gangs that come after such a gang. Under plain Nomad, Stuck also counts
-	// gangs that hold GPUs and wait for each other.
+	// never lets start, gangs that lose all their work because GPUs fail too often, and gangs that
+	// come after such a gang. Under plain Nomad, Stuck also counts gangs that hold GPUs and wait for
+	// each other.
 	Stuck int
 }
 

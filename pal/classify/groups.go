@@ -12,7 +12,8 @@ import (
 )
 
 // Groups are three groups of jobs learned from a cluster's history: compute, mixed and memory
-// (K-means with K = 3, as PAL and its successors do).
+// (K-means with K = 3, as PAL and its successors do). No group has class D, because the memory
+// group contains both jobs that stream memory and jobs that access memory at random.
 type Groups struct {
 	// Counters is set if the two axes are compute and memory activity. Otherwise the axes are the
 	// power drawn and the negated share of time at the power cap.

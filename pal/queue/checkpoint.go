@@ -42,8 +42,14 @@ func (e *entry) atCheckpoint(at time.Duration) bool {
 // start.
 func (e *entry) checkpointsFrom() time.Duration { return e.startedAt + e.job.RestartCost }
 
-// nextCheckpoint returns when the gang writes its next checkpoint. Its checkpoint interval must be
-// known.
-func (e *entry) nextCheckpoint(now time.Duration) time.Duration {
-	return now + e.job.Checkpoint - max(0, now-e.checkpointsFrom())%e.job.Checkpoint
+// nextCheckpoint returns when a running gang writes its next checkpoint; ok is false if that does not
+// matter, because the gang can be stopped at any time from now on. Otherwise the Queue would have to
+// decide again every second if the interval is a second.
+func (e *entry) nextCheckpoint(now time.Duration) (at time.Duration, ok bool) {
+	every, from := e.job.Checkpoint, e.checkpointsFrom()
+	ran := max(0, now-from)
+	if every <= 0 || every > mostCheckpoint || float64(every) <= lostShare*float64(ran) {
+		return 0, false
+	}
+	return from + ran - ran%every + every, true
 }

@@ -237,8 +237,21 @@ func TestStopsAtCheckpoints(t *testing.T) {
 			t.Errorf("after %v it may be stopped: %t", after, got)
 		}
 	}
-	if got := e.nextCheckpoint(e.startedAt + 90*time.Minute); got != e.startedAt+121*time.Minute {
+	if got, ok := e.nextCheckpoint(e.startedAt + 90*time.Minute); !ok || got != e.startedAt+121*time.Minute {
 		t.Errorf("the next one is at %v", got-e.startedAt)
+	}
+	if got, ok := e.nextCheckpoint(e.startedAt); !ok || got != e.startedAt+61*time.Minute {
+		t.Errorf("its first one is at %v", got-e.startedAt)
+	}
+	for after := time.Duration(0); after < 40*time.Hour; after += 7 * time.Minute {
+		if _, ok := e.nextCheckpoint(e.startedAt + after); ok != (after < 32*time.Hour+time.Minute) {
+			t.Errorf("after %v, its next checkpoint matters: %t", after, ok)
+		}
+	}
+	for after := 32*time.Hour + time.Minute; after < 40*time.Hour; after += 7 * time.Minute {
+		if !e.atCheckpoint(e.startedAt + after) {
+			t.Errorf("after %v it may not be stopped, but no checkpoint is awaited", after)
+		}
 	}
 	if e.job.Checkpoint = 100 * time.Hour; !e.atCheckpoint(e.startedAt + time.Hour) {
 		t.Error("a gang without a checkpoint for days cannot be stopped for days")

@@ -199,6 +199,7 @@ const (
 	// of its next run would be longer than 100 years.
 	DefaultFreeStops = 12
 	DefaultQuantum   = time.Hour
+	leastQuantum     = time.Second // with less, the Queue would decide again and again
 	// DefaultCredit is the value with which preemptible gangs gain as much as other gangs. See
 	// docs/results/sim-users.md.
 	DefaultCredit = 0.4
@@ -250,6 +251,8 @@ func (o Options) withDefaults() (Options, error) {
 	switch {
 	case o.MaxWait < 0 || o.Quantum < 0 || o.DefaultRuntime < 0:
 		return o, fmt.Errorf("queue: max_wait %v, quantum %v and default_runtime %v must not be negative", o.MaxWait, o.Quantum, o.DefaultRuntime)
+	case o.Quantum > 0 && o.Quantum < leastQuantum:
+		return o, fmt.Errorf("queue: quantum %v is below %v", o.Quantum, leastQuantum)
 	case o.HalfLife < 0:
 		return o, fmt.Errorf("queue: usage_half_life %v must not be negative", o.HalfLife)
 	case o.FreeStops < 0:

@@ -152,8 +152,8 @@ func (ls *levels) stopsFrom(fs *foresight, now time.Duration, soon func(time.Dur
 		return false
 	})
 	for _, e := range ls.due.es {
-		if c := e.job.Checkpoint; c > 0 && c <= mostCheckpoint {
-			soon(e.nextCheckpoint(now))
+		if at, ok := e.nextCheckpoint(now); ok {
+			soon(at)
 		}
 	}
 	switch fs.opt.Order {

@@ -244,16 +244,21 @@ func (p *planner) onKept(e *entry) (pal.Found, bool) {
 	if p.turn == nil || len(p.hidden) == 0 {
 		return pal.Found{}, false
 	}
-	back := p.stoppableBy(e, p.turn.until)
-	if !back && (e.job.Endless || p.now+e.expect > p.turn.until) {
-		p.slack = max(p.slack, p.turn.until-p.now)
-		return pal.Found{}, false
+	left, back := p.turn.until-p.now, p.stoppableBy(e, p.turn.until)
+	if !back {
+		if e.job.Endless {
+			return pal.Found{}, false
+		}
+		if least := p.leastCost(e) * e.slower; stretched(e.expect, least) > left { // too long even on the best GPUs
+			p.slack = max(p.slack, atMostLongest(float64(left)/least))
+			return pal.Found{}, false
+		}
 	}
 	p.show()
 	f, ok := p.find(e)
 	p.hide()
 	if ok && !back && !p.endsBy(e, f, p.turn.until) {
-		p.slack = max(p.slack, e.does(p.turn.until-p.now, f))
+		p.slack = max(p.slack, e.does(left, f))
 		return pal.Found{}, false
 	}
 	return f, ok

@@ -447,6 +447,7 @@ func TestNewRefuses(t *testing.T) {
 		"placement": {func(o *Options) { o.Placement.Name = "best" }, `placement policy "best" is unknown (one of pal, pm-first, packed, spread, random)`},
 		"pass":      {func(o *Options) { o.MaxWait = -1 }, `queue: max_wait -1ns, quantum 1h0m0s and default_runtime 10m0s must not be negative`},
 		"guess":     {func(o *Options) { o.DefaultRuntime = -1 }, `queue: max_wait 36h0m0s, quantum 1h0m0s and default_runtime -1ns must not be negative`},
+		"slices":    {func(o *Options) { o.Quantum = 1 }, "queue: quantum 1ns is below 1s"},
 		"half-life": {func(o *Options) { o.HalfLife = -1 }, "queue: usage_half_life -1ns must not be negative"},
 		"name":      {func(o *Options) { o.Tenants = map[string]Tenant{"a//b": {}} }, `queue: tenant "a//b": a name is words between slashes, such as research/vision`},
 		"twice": {func(o *Options) { o.Tenants = map[string]Tenant{"a": {}, "b/a": {}} },

@@ -102,10 +102,10 @@ func (w *world) do(t *testing.T, d *datadriven.TestData) (string, error) {
 	return "", fmt.Errorf("command %q", d.Cmd)
 }
 
-// open creates a queue, and a cluster of nodes with four GPUs. The GPU slow has a PM score of 2 for
-// class A.
+// open creates a queue, and a cluster of nodes with four GPUs. For class A, the GPU slow has a PM
+// score of 2, and the GPU fast one of 0.5.
 func (w *world) open(t *testing.T, d *datadriven.TestData) error {
-	nodes, order, maxWait, slow := 2, "fifo", 720, ""
+	nodes, order, maxWait, slow, fast := 2, "fifo", 720, "", -1
 	o := Options{Placement: pal.Policy{Name: pal.PAL}}
 	for _, a := range d.CmdArgs {
 		switch a.Key {
@@ -117,6 +117,8 @@ func (w *world) open(t *testing.T, d *datadriven.TestData) error {
 			d.ScanArgs(t, "max-wait", &maxWait)
 		case "slow":
 			d.ScanArgs(t, "slow", &slow)
+		case "fast":
+			d.ScanArgs(t, "fast", &fast)
 		case "backfill":
 			o.Backfill = BackfillReserved
 			if len(a.Vals) == 1 {
@@ -159,7 +161,12 @@ func (w *world) open(t *testing.T, d *datadriven.TestData) error {
 	if err != nil {
 		return err
 	}
-	w.cluster, err = pal.NewCluster(testNodes(nodes, slow), pal.TwoTier(1.7))
+	all := testNodes(nodes, slow)
+	if fast >= 0 {
+		u := &all[fast/4].Groups[0].GPUs[fast%4]
+		u.Scores[0], u.Binned[0] = 0.5, 0.5
+	}
+	w.cluster, err = pal.NewCluster(all, pal.TwoTier(1.7))
 	w.queue, w.now, w.manual = q, 0, d.HasArg("manual")
 	w.gangs, w.places = map[string]pal.Gang{}, map[string]pal.Placement{}
 	return err

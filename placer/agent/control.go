@@ -145,7 +145,7 @@ func (s *server) sayUser(ctx context.Context, c *caller, job *api.Job) error {
 		name = "workload identities"
 	}
 	is, _, err := c.nomad.Jobs().Info(*job.ID, (&api.QueryOptions{Namespace: *job.Namespace}).WithContext(ctx))
-	if err == nil && is.Status != nil && *is.Status != "dead" {
+	if err == nil && !cluster.Dead(is) {
 		name = is.Meta[rewrite.UserHint]
 	}
 	if name != "" {

@@ -5,6 +5,7 @@ package agent
 
 import (
 	"context"
+	"encoding/base64"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -155,6 +156,28 @@ func TestFollowersAreShared(t *testing.T) {
 	}
 	if !add("third") || add("greedy") || f.count() != followersAtOnce {
 		t.Errorf("%d follow", f.count())
+	}
+}
+
+// Each allocation has a workload identity of its own, but all those of a namespace together get no
+// more places than one token.
+func TestIdentitiesShareTheirPlaces(t *testing.T) {
+	t.Parallel()
+	var f followers
+	for i := range followersAtOnce {
+		claims := fmt.Sprintf(`{"nomad_namespace": "research", "nomad_job_id": "job-%d", "nomad_allocation_id": "%d"}`, i%3, i)
+		if _, ok := f.add("e30."+base64.RawURLEncoding.EncodeToString([]byte(claims))+".c2ln", func() {}); !ok {
+			t.Fatal("a place is free, but refused")
+		}
+	}
+	got := 0
+	for ; ; got++ {
+		if _, ok := f.add("token", func() {}); !ok {
+			break
+		}
+	}
+	if got != followersAtOnce/2 {
+		t.Errorf("beside the identities of one namespace, a token gets %d places", got)
 	}
 }
 

@@ -4,10 +4,12 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 )
 
@@ -16,21 +18,23 @@ const followersAtOnce = 100
 
 // followers are the requests that follow events or the stream, the oldest first. If all places are
 // taken, a new request ends the oldest request of the token that has the most requests, so that no
-// token can keep others out.
+// token can keep others out. All workload identities of a namespace count as one token, because an
+// author can have as many identities as allocations.
 type followers struct {
 	mu  sync.Mutex
 	all []*follower
 }
 
 type follower struct {
-	token [sha256.Size]byte // a hash of the token
+	token [sha256.Size]byte // a hash of the token, or of a workload identity's namespace
 	end   context.CancelFunc
 }
 
 // add reserves a place for a request with this token; ok is false if there is no place. If another
 // request loses its place to the new one, add ends the other request.
 func (f *followers) add(token string, end context.CancelFunc) (me *follower, ok bool) {
-	me = &follower{sha256.Sum256([]byte(token)), end}
+	namespace, _, _ := strings.Cut(identityOf(token), "/")
+	me = &follower{sha256.Sum256([]byte(cmp.Or(namespace, token))), end}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if len(f.all) >= followersAtOnce {

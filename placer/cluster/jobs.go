@@ -63,9 +63,10 @@ func PoolOf(job *api.Job) string {
 }
 
 // Ended reports whether no allocation of the job runs or will run.
-func Ended(job *api.Job) bool {
-	return rewrite.Stopped(job) || (job.Status != nil && *job.Status == "dead")
-}
+func Ended(job *api.Job) bool { return rewrite.Stopped(job) || Dead(job) }
+
+// Dead reports whether Nomad calls the job dead. A stopped job is not dead while its tasks end.
+func Dead(job *api.Job) bool { return job.Status != nil && *job.Status == "dead" }
 
 // Template reports whether the job is parameterized or periodic. Such a job never runs itself;
 // Nomad makes other jobs from it.

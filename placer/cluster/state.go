@@ -298,7 +298,7 @@ func (s *State) PutJob(job *api.Job) {
 // earlier evaluations under its name are complete, even evaluations of a purged job (seen on
 // 1.11.3).
 func evaluated(job *api.Job) *api.Job {
-	if rewrite.Stopped(job) || job.Status == nil || *job.Status != "dead" || *job.ModifyIndex != *job.JobModifyIndex {
+	if rewrite.Stopped(job) || !Dead(job) || *job.ModifyIndex != *job.JobModifyIndex {
 		return job
 	}
 	out := *job

@@ -114,8 +114,7 @@ const evaluateAgain = time.Minute
 // left and no blocked evaluation. Garbage collection would delete the job. The gate blocks the new
 // evaluation, so the job becomes pending again.
 func (g *memory) keepPending(w World) ([]Effect, bool) {
-	dead := g.Job.Status != nil && *g.Job.Status == "dead" && !rewrite.Stopped(g.Job)
-	if !dead || g.evaluated == *g.Job.ModifyIndex || w.Now().Sub(g.evaluatedAt) < evaluateAgain {
+	if !cluster.Dead(g.Job) || rewrite.Stopped(g.Job) || g.evaluated == *g.Job.ModifyIndex || w.Now().Sub(g.evaluatedAt) < evaluateAgain {
 		return nothing()
 	}
 	return await(Evaluate{})

@@ -250,9 +250,8 @@ func (g *memory) PastKnown() bool {
 // and its record is written. A waiting gang is quiet if the queue has its present request.
 func (g *Lifecycle) Quiet(b Book) bool {
 	if g.Nomad == Waiting {
-		dead := g.Job.Status != nil && *g.Job.Status == "dead"
 		return g.Queued && !g.Placed && !g.edited && g.Refused == nil && g.Target == nil && g.stop == nil && g.stumbled == "" &&
-			len(b.Unanswered(g.Job)) == 0 && !g.MayHaveOverwritten() && g.PastKnown() && !dead && g.eligible.IsZero()
+			len(b.Unanswered(g.Job)) == 0 && !g.MayHaveOverwritten() && g.PastKnown() && !cluster.Dead(g.Job) && g.eligible.IsZero()
 	}
 	return g.Nomad == Running && !g.Misplaced && !g.LeftOutBeside && g.Queued && g.Placed && g.Target == nil && !g.overwrote &&
 		g.stumbled == "" && g.Record != nil && !g.Unsaved && !g.Record.Ready.IsZero() && g.Record.JobModifyIndex == *g.Job.JobModifyIndex &&

@@ -51,7 +51,7 @@ var meanings = map[State]string{
 	// After a node was disconnected, Nomad can call a job pending although all its members have
 	// succeeded. The job stays pending until an evaluation of type max-disconnect-timeout is due
 	// (seen on 1.11.3).
-	Ended: "The job is complete, failed or stopped; `nomad-pal explain` shows which.",
+	Ended: "The job is complete, failed or stopped.",
 }
 
 // Meaning describes the state.

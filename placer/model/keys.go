@@ -198,7 +198,7 @@ func queueKeys() []Key {
 		queueKey("refuse_bad_neighbours", func(c *Config) *bool { return &c.Queue.Placement.RefuseBad },
 			"Leave a part of a [shared GPU](../operators/share-gpus.md#bad-neighbours) free, if a job would do less work on this part than its neighbours would lose. The job waits for a better part until the job is overdue. The placer knows the cost of neighbours on a V100, and from finished runs. If it does not know the cost, it refuses no job"),
 		queueKey("quantum", func(c *Config) *time.Duration { return &c.Queue.Quantum },
-			"GPU time of the first level of `las`; time slice of `round-robin`"),
+			"GPU time of the first level of `las`; time slice of `round-robin`. At least `1s`"),
 		queueKey("default_runtime", func(c *Config) *time.Duration { return &c.Queue.DefaultRuntime },
 			"Expected run time of a job that has no `pal_duration`, no `max_run_duration` and no earlier runs of its name. If other jobs have estimates, and jobs without one have run for longer, the expectation grows for jobs without one that may not be stopped. Once a job has run longer than expected, it is expected to run that long again"),
 		queueKey("job_priority", func(c *Config) *bool { return &c.Queue.JobPriority },

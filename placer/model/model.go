@@ -293,7 +293,7 @@ type Dependency struct {
 func (f *dependencyCache) Hear(e cluster.Event) bool {
 	job := e.Payload.Job
 	of, ok := f.Known[e.About()]
-	if !ok || job == nil || e.Progress() && (job.Status == nil || *job.Status != "dead") {
+	if !ok || job == nil || e.Progress() && !cluster.Dead(job) {
 		return false
 	}
 	of.Due, of.Heard, of.Purged = time.Time{}, e.Index, e.Purged()

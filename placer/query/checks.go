@@ -26,6 +26,8 @@ import (
 const (
 	NextStatus  = "nomad-pal status shows it until it is resolved"
 	NextServers = "look at the logs of Nomad's servers, and try again"
+
+	remedyUnmeasured = `let the device plugin measure (measure { mode = "idle" }), or nomad-pal profile import`
 )
 
 // Verdict is the result of a check.
@@ -184,7 +186,7 @@ func some(names []string) string {
 func (s facts) checkProfile() Check {
 	p := s.m.Profile
 	if p == nil {
-		return Check{"profile", Warn, "no GPU is measured, so all GPUs count as equally fast", "let the device plugin measure (measure { mode = \"idle\" }), or nomad-pal profile import"}
+		return Check{"profile", Warn, "no GPU is measured, so all GPUs count as equally fast", remedyUnmeasured}
 	}
 	found := fmt.Sprintf("version %d, with %s", p.Version, reason.Count(len(p.GPUs)))
 	if made, err := time.Parse(time.RFC3339, p.Created); err == nil {
@@ -226,7 +228,7 @@ func (s facts) checkUnprofiled() Check {
 		}
 	}
 	if unknown > 0 {
-		return Check{"measured gpus", Warn, fmt.Sprintf("%d of %d GPUs are not measured, on %s", unknown, c.NumGPUs(), some(names)), "unmeasured GPUs count as median GPUs; nomad-pal profile show lists the measured GPUs"}
+		return Check{"measured gpus", Warn, fmt.Sprintf("%d of %d GPUs are not measured, on %s", unknown, c.NumGPUs(), some(names)), remedyUnmeasured + "; until then, these GPUs count as median GPUs"}
 	}
 	return Check{"measured gpus", OK, fmt.Sprintf("all %d", c.NumGPUs()), ""}
 }

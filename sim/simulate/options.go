@@ -168,7 +168,7 @@ func (o *options) inputFlags(f *flag.FlagSet) {
 	f.StringVar(&o.cluster, "cluster", "longhorn", "without -profile: the cluster whose published variability to use (longhorn, frontera, lonestar6)")
 	f.IntVar(&o.outliers, "outliers", -1, "without -profile: how many GPUs are outliers; -1: as many as measured")
 	f.Var(&o.locality, "locality", "slowdown of a gang across nodes, or `TIER=PENALTY,…` (island, numa, node, rack, datacenter, cluster)")
-	f.DurationVar(&o.mtbf, "mtbf", 0, "mean time between failures of one GPU; 0: none fail")
+	f.DurationVar(&o.mtbf, "mtbf", 0, "mean time between failures of one GPU, at least 1h; 0: none fail")
 	f.DurationVar(&o.repair, "repair", 12*time.Hour, "mean time to repair a GPU")
 }
 
@@ -186,7 +186,7 @@ func (o *options) policyFlags(f *flag.FlagSet) {
 	f.StringVar(&o.estimates, "estimates", "none", "users' estimates of run times: none (only those of the trace), exact, users (too long and round), or wrong:F (off by a factor of up to F either way)")
 	f.Float64Var(&o.progress, "progress", 0, "share of the jobs that report their progress (pal_progress), from 0 to 1")
 	f.Float64Var(&o.drift, "progress-wrong", 1, "with -progress: how wrong reports are: the speed that a job reports at its end is off by up to this factor either way; 1: all are right")
-	f.DurationVar(&o.rendezvous, "rendezvous", 0, "for policies nomad and nomad-spread: the time after which an incomplete gang gives up and starts again; 0: never")
+	f.DurationVar(&o.rendezvous, "rendezvous", 0, "for policies nomad and nomad-spread: the time, at least 10s, after which an incomplete gang gives up and starts again; 0: never")
 	f.BoolVar(&o.limit, "limit", true, "also run policy clairvoyant, and compare the policy with it")
 	o.begin = time.Date(2024, time.January, 1, 0, 0, 0, 0, time.UTC)
 	f.Func("begin", "when the trace begins, as `TIME` such as 2024-01-01T00:00:00Z (the default, a Monday): for the windows of -config", func(s string) (err error) {
@@ -204,6 +204,13 @@ The defaults are those of "nomad-pal agent"; -config reads its configuration.
 
 // mostDrift is the maximum of -progress-wrong, so that a float64 can hold what jobs report.
 const mostDrift = 100
+
+// leastMTBF and leastRendezvous are the minimums of -mtbf and -rendezvous. With less, the simulator
+// would do hardly anything but let GPUs fail and gangs give up, and might never end.
+const (
+	leastMTBF       = time.Hour
+	leastRendezvous = 10 * time.Second
+)
 
 // describePolicies lists the baselines.
 func describePolicies(w io.Writer) {
@@ -227,6 +234,10 @@ func (o *options) check() error {
 		return fmt.Errorf("-restart-cost %v and -checkpoint %v must not be negative", o.restart, o.checkpoint)
 	case o.mtbf < 0 || o.repair < 0 || o.rendezvous < 0:
 		return fmt.Errorf("-mtbf %v, -repair %v and -rendezvous %v must not be negative", o.mtbf, o.repair, o.rendezvous)
+	case o.mtbf > 0 && o.mtbf < leastMTBF:
+		return fmt.Errorf("-mtbf %v is below %v: no job could finish", o.mtbf, leastMTBF)
+	case o.rendezvous > 0 && o.rendezvous < leastRendezvous:
+		return fmt.Errorf("-rendezvous %v is below %v: no program gives up so soon", o.rendezvous, leastRendezvous)
 	case o.jobs <= 0:
 		return fmt.Errorf("-jobs %d must be positive", o.jobs)
 	case o.fromNomad && o.trace != "":

@@ -113,9 +113,9 @@ func adviceOfChecks(t *testing.T, f *advice.Followed) {
 		{check: "profile", says: "measure the GPUs again: they change over months", before: c.profileMade(2, now.AddDate(-1, 0, 0)), follow: c.profileMade(3, now), becomes: query.OK},
 		{check: "profile", says: "check that the device plugins on these clients can read the variables nomad-pal/*; a plugin looks for a new profile about once a minute",
 			before: shows(attr.ProfileVersion, api.Attribute{IntVal: new(int64(2))}), follow: shows(attr.ProfileVersion, api.Attribute{IntVal: new(int64(3))}), becomes: query.OK},
-		{check: "measured gpus", says: "nomad-pal profile show lists the measured GPUs", before: nodes(func(n *api.Node) { n.NodeResources.Devices[0].Instances[0].ID = "GPU-new-" + n.Name }), follow: func() {
-			c.types("NVIDIA H200", "profile", "show")
-			well()
+		{check: "measured gpus", says: "or nomad-pal profile import; until then, these GPUs count as median GPUs", before: nodes(func(n *api.Node) { n.NodeResources.Devices[0].Instances[0].ID = "GPU-new-" + n.Name }), follow: func() {
+			c.types("", "profile", "import", c.written("new.csv", "gpu,app,time\nGPU-new-node-0,A,100\nGPU-new-node-1,A,101\n"))
+			well() // the test runs no agent, which would make a profile
 		}, becomes: query.OK},
 		{check: "measuring", says: "nomad-device-pal doctor on the node explains more; nomad-pal measure <node> measures by running jobs",
 			before: shows(attr.Measuring, api.Attribute{StringVal: new(attr.FormatAccounts(map[string]attr.Account{"GPU-0-0": {Waits: "nobody knows that it is idle"}}))}), follow: func() {

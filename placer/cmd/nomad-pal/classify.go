@@ -24,7 +24,8 @@ reports its application class, and why. A: limited by the power cap, or always
 using the compute units. B: in between. C: streams memory. D: accesses memory at
 random. Fixed thresholds decide, until at least 20 remembered jobs (-save) form three
 distinct groups, of the classes A, B and C. Then a job gets the class of the nearest
-group. Watch the job after its start-up, when it does its usual work.
+group, and class D only from its author (pal_class). Watch the job after its start-up,
+when it does its usual work.
 
 Classify Options:
 

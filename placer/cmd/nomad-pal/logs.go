@@ -256,7 +256,7 @@ func (l *logs) follow() error {
 		l.take(ctx, all, index == 0)
 		index = next
 		runs := slices.ContainsFunc(all, live)
-		if !runs && (job == nil || job.Status != nil && *job.Status == "dead") {
+		if !runs && (job == nil || cluster.Dead(job)) {
 			l.wg.Wait()
 			if len(l.readers) == 0 {
 				return l.nothing()

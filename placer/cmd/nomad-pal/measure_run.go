@@ -184,7 +184,7 @@ func (r *measureRun) begin(t *measureTarget) error {
 		r.end(t, gpuSkipped, fmt.Sprintf("job %q has the name of the measuring job but does not measure: rename it", key.ID))
 		return nil
 	}
-	if was != nil && was.Status != nil && *was.Status != "dead" {
+	if was != nil && !cluster.Dead(was) {
 		r.later(t, fmt.Sprintf("job %q is already measuring this GPU", key.ID))
 		return nil
 	}

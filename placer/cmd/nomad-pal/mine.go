@@ -99,7 +99,7 @@ func sayUser(b *base, client *nomad.Client, job *api.Job) error {
 	case errors.Is(err, nomad.ErrNoJob) || nomad.Refused(err):
 	case err != nil:
 		return err
-	case is != nil && (is.Status == nil || *is.Status != "dead"):
+	case is != nil && !cluster.Dead(is):
 		if had := is.Meta[rewrite.UserHint]; had != "" {
 			job.SetMeta(rewrite.UserHint, had)
 		}

@@ -118,7 +118,7 @@ func shell(b *base, o shellOptions, command []string) int {
 	if err != nil {
 		return b.fail(err)
 	}
-	if was, err := client.Job(b.ctx, cluster.KeyOf(job)); err != nil || was != nil && *was.Status != "dead" {
+	if was, err := client.Job(b.ctx, cluster.KeyOf(job)); err != nil || was != nil && !cluster.Dead(was) {
 		return b.fail(cmp.Or(err, fmt.Errorf("a job %q exists already", o.job)))
 	}
 	if err := sayUser(b, client, job); err != nil {

@@ -42,7 +42,14 @@ func narrow(text string) string {
 
 func runSimulate(b *base, args []string) int {
 	b.flags("simulate") // reads the agent's address from the environment
-	return simulate.Run(args, b.io.out, b.io.err, b.pastRuns)
+	done := make(chan int, 1)
+	go func() { done <- simulate.Run(args, b.io.out, b.io.err, b.pastRuns) }() // ends with the process if interrupted
+	select {
+	case code := <-done:
+		return code
+	case <-b.ctx.Done():
+		return exitInterrupted
+	}
 }
 
 // pastRuns returns the runs in the agent's history that the user may list.

@@ -65,7 +65,7 @@ type gpuCounts struct {
 	Free        int `json:"free"`        // neither held nor out of use; windows may keep some
 	Unhealthy   int `json:"unhealthy"`   // unhealthy, whether held or not
 	Quarantined int `json:"quarantined"` // healthy, but in quarantine, whether held or not
-	// Unavailable GPUs are held by no job, but cannot be used now: their node accepts no jobs or
+	// Unavailable GPUs are allocated to no job, but cannot be used now: their node accepts no jobs or
 	// has just come back, or tasks of a purged job may still run on them.
 	Unavailable int `json:"unavailable"`
 	// parts is the number of counted GPUs that are parts of shared GPUs; shared is the number of
