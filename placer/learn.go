@@ -4,7 +4,6 @@
 package placer
 
 import (
-	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -58,12 +57,9 @@ func NewLearner(c *nomad.Client, every time.Duration, log hclog.Logger) *Learner
 func (l *Learner) Class(job *api.Job) (pal.AppClass, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	c, ok := l.classes[nameOf(job)]
+	c, ok := l.classes[cluster.NameOf(job)]
 	return c, ok
 }
-
-// nameOf returns the name under which a job's class is stored.
-func nameOf(job *api.Job) cluster.JobKey { return cmp.Or(cluster.TemplateOf(job), cluster.KeyOf(job)) }
 
 // Run learns until ctx ends. Errors are logged and retried. If a job causes a panic, nothing is
 // learned from it.
@@ -129,10 +125,10 @@ func (l *Learner) relist(ctx context.Context, watched map[cluster.JobKey]*study)
 		if err != nil || h.Class != "" || h.App != "" || gang.Observe(state, job).Nomad != gang.Running {
 			continue
 		}
-		gpus := running[nameOf(job)] // includes the GPUs of the parent's other children
+		gpus := running[cluster.NameOf(job)] // includes the GPUs of the parent's other children
 		if gpus == nil {
 			gpus = map[string][]string{}
-			running[nameOf(job)] = gpus
+			running[cluster.NameOf(job)] = gpus
 		}
 		for _, a := range state.AllocsOf(k) {
 			if a.Client == api.AllocClientStatusRunning {

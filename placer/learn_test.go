@@ -83,6 +83,10 @@ func TestLearnerTakesEachReadingOnceAndSkipsTheStart(t *testing.T) {
 	if class, ok := l.Class(child); !ok || class != pal.ClassA {
 		t.Errorf("a dispatched job of that name has class %q, %v", class, ok)
 	}
+	next := "train-2"
+	if class, ok := l.Class(&api.Job{ID: &next, Name: &parent, Namespace: &namespace}); !ok || class != pal.ClassA {
+		t.Errorf("a job with another id and the same name has class %q, %v", class, ok)
+	}
 	l.read(context.Background(), k, s)
 	if s.rounds != rounds {
 		t.Error("a job is still watched although its class is learned")

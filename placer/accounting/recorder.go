@@ -165,7 +165,7 @@ func (r *Recorder) run(m *picture, st gang.Observed, was Run, known bool) (now R
 		}
 	}
 	now.User, now.State = UserOf(st.Job), Pending
-	_, now.Family, _ = strings.Cut(gang.NameOf(st.Job), "/")
+	now.Family = cluster.NameOf(st.Job).ID
 	if n := st.Holds(); n > 0 && finishedGPUs(m.State, st.Job) == 0 {
 		now.GPUs = n
 	}

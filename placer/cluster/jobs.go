@@ -4,6 +4,7 @@
 package cluster
 
 import (
+	"cmp"
 	"errors"
 
 	"github.com/hashicorp/nomad/api"
@@ -34,6 +35,18 @@ func TemplateOf(job *api.Job) (template JobKey) {
 		template = JobKey{Namespace: KeyOf(job).Namespace, ID: *job.ParentID}
 	}
 	return template
+}
+
+// NameOf returns the name under which a job's runs are remembered: their run times, their
+// application class and their history. The runs of a parameterized or periodic job share its id,
+// other jobs share the job's name, even if each run has its own id. Names are separate in each
+// namespace.
+func NameOf(job *api.Job) JobKey {
+	k := KeyOf(job)
+	if job.Name != nil {
+		k.ID = *job.Name
+	}
+	return cmp.Or(TemplateOf(job), k)
 }
 
 // HasPayload reports whether the job carries a payload. Events contain payloads in the compressed

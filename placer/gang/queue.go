@@ -4,7 +4,6 @@
 package gang
 
 import (
-	"cmp"
 	"slices"
 	"time"
 
@@ -40,7 +39,7 @@ func (g *known) QueueJob(restart time.Duration) queue.Job {
 		attained, done, waited = r.Attained, r.Done, r.Waited
 	}
 	return queue.Job{
-		ID: g.Key.String(), Name: NameOf(g.Job), Tenant: g.Key.Namespace, User: h.User, Gang: g.Request.Full(), Least: g.least(), Efficiency: h.Efficiency,
+		ID: g.Key.String(), Name: cluster.NameOf(g.Job).String(), Tenant: g.Key.Namespace, User: h.User, Gang: g.Request.Full(), Least: g.least(), Efficiency: h.Efficiency,
 		Priority: g.priority(), Submitted: QueueTime(g.AsksSince()), Estimate: h.Duration, Limit: rewrite.Limit(g.Job),
 		Preemptible: h.Preempt && !g.Misplaced, Migratable: h.Migrate && !g.Misplaced,
 		Attained: attained, Done: done, Waited: waited, RestartCost: restart, Checkpoint: h.Checkpoint, LocalityWait: h.Wait,
@@ -48,13 +47,6 @@ func (g *known) QueueJob(restart time.Duration) queue.Job {
 		Anywhere: h.Wait == 0 && (*g.Job.Type != api.JobTypeBatch || spreads(g.Request.Gang)),
 		Deadline: g.deadline(), Array: g.array(), ArrayParallel: h.Parallel, Endless: *g.Job.Type == api.JobTypeService,
 	}
-}
-
-// NameOf returns the name under which a job's runs are remembered. The name includes the namespace,
-// so that jobs with the same name in two namespaces stay separate.
-func NameOf(job *api.Job) string {
-	name := cluster.JobKey{Namespace: cluster.KeyOf(job).Namespace, ID: *job.Name}
-	return cmp.Or(cluster.TemplateOf(job), name).String() // runs of one template are alike
 }
 
 // least returns the smallest number of members of an elastic gang; 0 for other gangs.

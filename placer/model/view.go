@@ -41,7 +41,7 @@ func (m *Model) runsOf(job *api.Job, gpus int) queue.PastRuns {
 	if t != nil && t.Queued {
 		return t.runs
 	}
-	runs := m.Queue.PastRuns(gang.NameOf(job), gpus)
+	runs := m.Queue.PastRuns(cluster.NameOf(job).String(), gpus)
 	if t != nil {
 		t.runs = runs
 	}

@@ -82,12 +82,24 @@ func runClassify(b *base, args []string) int {
 	} else {
 		out.Missing = v.Reason
 	}
+	name := ""
 	if ok && *save {
-		if err := store.In(client).Class(k).Write(b.ctx, store.Class{Job: k, Verdict: v, Features: f}); err != nil {
+		if name, err = saveClass(b, client, k, store.Class{Verdict: v, Features: f}); err != nil {
 			return b.fail(err)
 		}
 	}
-	return printClassified(b, out, *save)
+	return printClassified(b, out, name)
+}
+
+// saveClass stores the class under the name that the job shares with its next runs, and returns the
+// name.
+func saveClass(b *base, client *nomad.Client, k cluster.JobKey, c store.Class) (name string, err error) {
+	job, err := client.Job(b.ctx, k)
+	if err != nil {
+		return "", fmt.Errorf("saving the class of job %q: %w", k.ID, err)
+	}
+	c.Job = cluster.NameOf(job)
+	return c.Job.ID, store.In(client).Class(c.Job).Write(b.ctx, c)
 }
 
 // judge finds the job's class by comparison with remembered jobs, or by thresholds if too few jobs
@@ -151,7 +163,9 @@ func known(x float64) *float64 {
 	return &x
 }
 
-func printClassified(b *base, out classified, saved bool) int {
+// printClassified prints the classification of a job. saved is the name under which the class was
+// stored; "" if it was not stored.
+func printClassified(b *base, out classified, saved string) int {
 	code := 0
 	if out.Verdict == nil {
 		code = 1
@@ -173,8 +187,8 @@ func printClassified(b *base, out classified, saved bool) int {
 		sure = "uncertain: near a boundary between classes, or the GPU lacks statistics that would decide"
 	}
 	b.pairs(append(rows, row("Application class", string(out.Verdict.Class)), row("Because", out.Verdict.Reason), row("Judged by", out.JudgedBy), row("How sure", sure)))
-	if saved {
-		b.printf("\nStored for %q. Runs with -learned use the class.\n", out.Job)
+	if saved != "" {
+		b.printf("\nStored for %q. Runs with -learned use the class.\n", saved)
 	} else {
 		b.printf("\nTo use this class: meta { pal_class = %q }\n", out.Verdict.Class)
 	}

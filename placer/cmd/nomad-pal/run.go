@@ -218,7 +218,7 @@ func useLearned(b *base, client *nomad.Client, job *api.Job) error {
 	if err != nil || h.Class != "" || h.App != "" {
 		return err
 	}
-	is, err := store.In(client).Class(cluster.KeyOf(job)).Read(b.ctx)
+	is, err := store.In(client).Class(cluster.NameOf(job)).Read(b.ctx)
 	if err != nil || !is.There {
 		return err
 	}
