@@ -59,12 +59,13 @@ func (p *core) registerOver(ctx context.Context, job *api.Job, source *api.JobSu
 	return resp, err
 }
 
-// lookUp finds out the outcome of a registration that Nomad did not answer: it succeeded, or
-// another registration came first. was is the job's former state, or nil for a new job. If the job
-// is unchanged, gone, or cannot be read, the outcome stays unknown, because the servers can still
-// write the registration. The placer then retries over the same index, and Nomad accepts only one
-// of the two registrations. If the author has purged the job and a late write brings it back, the
-// placer purges it again (see [model.Model.BroughtBack]).
+// lookUp finds out the outcome of a registration that Nomad did not confirm, because the answer was
+// lost or was a server error (500): it succeeded, or another registration came first. was is the
+// job's former state, or nil for a new job. If the job is unchanged, gone, or cannot be read, the
+// outcome stays unknown, because the servers can still write the registration. The placer then
+// retries over the same index, and Nomad accepts only one of the two registrations. If the author
+// has purged the job and a late write brings it back, the placer purges it again (see
+// [model.Model.BroughtBack]).
 //
 // If the job has been registered more than once since was, lookUp reports a conflict even if the
 // last registration looks like the placer's. The author may have run the job again, and another
@@ -83,7 +84,7 @@ func (p *core) lookUp(ctx context.Context, job, was *api.Job, unknown error) (*a
 	case gang.SpecText(now) != gang.SpecText(job), *now.Version > next, rewrite.Stopped(now): // or its author has stopped it since
 		return nil, fmt.Errorf("registering job %q: %w", *job.ID, nomad.ErrConflict)
 	}
-	p.log.Info("a registration that Nomad did not answer has succeeded", "job", *job.ID, "namespace", *job.Namespace)
+	p.log.Info("a registration that Nomad did not confirm has succeeded", "job", *job.ID, "namespace", *job.Namespace)
 	return &api.JobRegisterResponse{JobModifyIndex: *now.JobModifyIndex}, nil
 }
 

@@ -32,10 +32,10 @@ func (v *Ledger) Unavailable(u int) string {
 	return v.unavailable(v.GPUNode(u), v.Cluster.GPU(u).ID)
 }
 
-// unavailable is [Ledger.Unavailable] for a GPU of a node. GPUs on a node that is disconnected,
-// drained or ineligible are unavailable, so that earlier decisions to use these GPUs wait. For
-// example, if the victims of a preemption were lost with the node, Nomad would otherwise place the
-// new gang as soon as the node is back, while the victims' tasks still run on it.
+// unavailable is [Ledger.Unavailable] for a GPU of a node. GPUs on a node that is down,
+// disconnected, drained or ineligible are unavailable, so that earlier decisions to use these GPUs
+// wait. For example, if the victims of a preemption were lost with the node, Nomad would otherwise
+// place the new gang as soon as the node is back, while the victims' tasks still run on it.
 func (v *Ledger) unavailable(n *api.Node, gpu string) string {
 	return cmp.Or(cluster.NotReady(n), v.opts.Unavailable[gpu])
 }
