@@ -45,7 +45,7 @@ var meanings = map[State]string{
 	Lost:          "The gang ended before its members had finished. It is requeued, or Nomad places the missing members again.",
 	Failed:        "The placer has given up on the gang after repeated failures of its members or of the infrastructure.",
 	Rejected:      "The placer cannot serve the job as it is written, and does nothing for it until its author changes it.",
-	Unschedulable: "The gang waits, but this cluster could not run it even if nothing else ran. It blocks no other gang. The queue finds out that a gang is unschedulable. For the state machine, such a gang is waiting.",
+	Unschedulable: "The gang waits, but this cluster could not run it even if nothing else ran. It blocks no other gang. Only the queue distinguishes this state; for the state machine the gang is waiting.",
 	Native:        "Nomad alone places the job, because it has no gate, or because a node satisfies its gate.",
 	Template:      "The job is parameterized or periodic. The placer places the jobs that Nomad creates from it.",
 	// After a node was disconnected, Nomad can call a job pending although all its members have
