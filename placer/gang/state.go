@@ -37,8 +37,8 @@ const (
 var meanings = map[State]string{
 	Waiting:       "The job has the gate and waits in the queue; no member runs.",
 	Committing:    "The placer has sent the registration with pins, and Nomad has not answered yet.",
-	Starting:      "The job has pins; not all members run yet.",
-	Running:       "The job has pins; all members run or are complete.",
+	Starting:      "The job has pins; Nomad has not placed all members yet, or a member is missing.",
+	Running:       "The job has pins; Nomad has placed all members. They run, are about to run (for example, they pull images), or are complete.",
 	Stopping:      "The job has gate and pins, and members run: the placer is stopping the gang to make room for another gang, to move it, or to requeue it.",
 	Completing:    "The stopped members are ending; their GPUs come free together. Then a gang that moves starts on its new GPUs.",
 	Resubmitted:   "The author registered the job again, with the gate, while the gang was running.",
