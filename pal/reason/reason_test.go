@@ -74,6 +74,7 @@ var examples = []struct {
 		{Kind: WindowBegins},
 		{Kind: WindowBegins, Until: when},
 		{Kind: Locality},
+		{Kind: OtherModel},
 		{Kind: Next},
 		{Kind: NoPlacer},
 		{Kind: Held, Cause: "anna", Until: when},

@@ -31,9 +31,10 @@ const (
 	Spared    Kind = "spared"     // the job is a service, and the GPUs go first to a job that ends
 	Order     Kind = "order"      // the job fits, but no job may pass the head of the queue (backfill = none)
 	InWindow  Kind = "window"     // the GPUs are kept for maintenance, or for other jobs
-	Locality  Kind = "locality"   // the job fits, but waits for GPUs that are closer together
+	Locality  Kind = "locality"   // the job fits, but waits for GPUs that are closer together, or of another model
 	Next      Kind = "next-round" // the job fits, and the next decision starts it
 
+	OtherModel   Kind = "other-model"   // the job fits, but leaves the free GPUs to jobs that need their model more
 	NoPlacer     Kind = "no-placer"     // enough GPUs are free, but no placer is active
 	Away         Kind = "nodes-away"    // the job's nodes are not ready
 	WindowKeeps  Kind = "window-keeps"  // a window keeps GPUs from the job
@@ -256,8 +257,9 @@ var voice = map[Kind]func(Reason) string{
 		}
 		return fmt.Sprintf("the job might still be running when a window takes its GPUs; the window lasts until %s", Moment(r.Until))
 	},
-	Locality: say("the job could start, but waits for GPUs that are faster or closer together and may soon come free"),
-	Next:     say("the job's GPUs are free; the placer's next decision starts the job"),
+	Locality:   say("the job could start, but waits for GPUs that are faster or closer together and may soon come free"),
+	OtherModel: say("the job could start, but leaves the free GPUs to jobs that gain more from their model, and waits for GPUs of another model"),
+	Next:       say("the job's GPUs are free; the placer's next decision starts the job"),
 
 	NoPlacer: say("no placer is active"),
 	Away:     func(r Reason) string { return "the job's nodes are unavailable: " + list(r.Because, ", ") },
@@ -292,10 +294,10 @@ var voice = map[Kind]func(Reason) string{
 		if r.Room == 0 {
 			return because(r, fmt.Sprintf("each member of group %q needs %s of one model on one node; no node has that many", r.Group, Count(r.Each)))
 		}
-		return because(r, fmt.Sprintf("group %q needs %s of one model on one node for each of %d members; an idle cluster has room for %d members", r.Group, Count(r.Each), r.Members, r.Room))
+		return because(r, fmt.Sprintf("group %q needs %s on one node for each of %d members, all of one model; an idle cluster has room for %s", r.Group, Count(r.Each), r.Members, Counted(r.Room, "member", "members")))
 	},
 	TooMany: func(r Reason) string {
-		return because(r, fmt.Sprintf("group %q needs %s on one node for each of %d members; an idle cluster has room for %d members", r.Group, Count(r.Each), r.Members, r.Room))
+		return because(r, fmt.Sprintf("group %q needs %s on one node for each of %d members; an idle cluster has room for %s", r.Group, Count(r.Each), r.Members, Counted(r.Room, "member", "members")))
 	},
 	Neighbours:   say("this job and the jobs on those GPUs do not accept each other as neighbours (pal_neighbours)"),
 	MembersApart: say(`the job's members must not share a GPU (pal_neighbours = "any,self" allows it)`),
