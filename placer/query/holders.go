@@ -98,7 +98,14 @@ func matching(c *pal.Cluster, g pal.Gang) (matches func(gpu int) bool, small int
 // holders finds the holders for a gang.
 func (s facts) holders(g pal.Gang, self cluster.JobKey) *Holders {
 	c, held := s.m.View.Cluster, map[cluster.JobKey]int{}
-	may, _ := matching(c, g)
+	matches, _ := matching(c, g)
+	kept := map[int]bool{} // GPUs of windows that the gang avoids
+	for _, k := range s.m.Queue.KeptFrom(gang.QueueTime(s.m.Time), self.String()) {
+		for _, u := range k.On {
+			kept[u] = true
+		}
+	}
+	may := func(gpu int) bool { return matches(gpu) && !kept[gpu] }
 	for i := range c.NumGPUs() { // ignore decisions that the ledger does not show yet
 		if o := s.m.View.Owner(i); o != (cluster.JobKey{}) && o != self && may(i) {
 			held[o]++
@@ -130,7 +137,7 @@ func (s facts) holders(g pal.Gang, self cluster.JobKey) *Holders {
 	})
 	out.Omitted = max(0, len(out.Jobs)-mostHolders)
 	out.Jobs = out.Jobs[:len(out.Jobs)-out.Omitted]
-	s.needed(out, g, byName)
+	s.needed(out, g, byName, kept)
 	return out
 }
 
@@ -162,16 +169,28 @@ func (s facts) holding(k cluster.JobKey, stopping bool) (r request.Request, ok b
 }
 
 // needed marks the holders that make room for the gang when they end one after another. needed
-// ignores jobs that Nomad placed by itself, and resources other than GPUs. It restores the cluster
-// afterwards.
-func (s facts) needed(h *Holders, g pal.Gang, keys map[string]cluster.JobKey) {
+// ignores jobs that Nomad placed by itself, and resources other than GPUs. The gang cannot use the
+// GPUs in kept. needed restores the cluster afterwards.
+func (s facts) needed(h *Holders, g pal.Gang, keys map[string]cluster.JobKey, kept map[int]bool) {
 	c := s.m.View.Cluster
 	type taken struct {
 		g  pal.Gang
 		at pal.Placement
 	}
 	var released []taken
+	var hidden []int
+	hide := func() {
+		for u := range kept {
+			if c.Available(u) {
+				c.SetTaken(u, true)
+				hidden = append(hidden, u)
+			}
+		}
+	}
 	defer func() {
+		for _, u := range hidden {
+			c.SetTaken(u, false)
+		}
 		for _, t := range slices.Backward(released) {
 			c.Take(t.g, t.at)
 		}
@@ -189,6 +208,7 @@ func (s facts) needed(h *Holders, g pal.Gang, keys map[string]cluster.JobKey) {
 		c.Release(r.Gang, at)
 		released = append(released, taken{r.Gang, at})
 		h.Jobs[i].Needed = true
+		hide()
 		if _, _, h.Enough = s.m.Queue.Look(c, g); h.Enough {
 			return
 		}
