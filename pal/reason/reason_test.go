@@ -111,6 +111,7 @@ var examples = []struct {
 		{Kind: TooFew, Needs: 4, Because: append(beside("missing drivers: docker", 2, 3), Reason{Kind: More, Total: 2})},
 		{Kind: TooWide, Group: "g", Members: 4, Each: 8, Room: 1},
 		{Kind: TooWide, Group: "workers", Members: 1, Each: 16},
+		{Kind: ManyParts, Group: "workers", Members: 2, Each: 5},
 		{Kind: CanariesRun, Have: 1, Want: 3},
 		{Kind: TooMany, Group: "g", Members: 4, Each: 8, Room: 1},
 		{Kind: TooFar, Group: "g", Members: 4, Each: 2, Room: 2, Tier: "node"},

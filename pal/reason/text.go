@@ -51,6 +51,7 @@ const (
 	NoGPUs          Kind = "no-gpus"       // the job requests no GPUs
 	TooFew          Kind = "too-few"       // the cluster has too few GPUs that the job can use
 	TooWide         Kind = "too-wide"      // no nodes are large enough
+	ManyParts       Kind = "many-parts"    // no GPU has that many parts
 	Neighbours      Kind = "neighbours"    // the job and the jobs on the GPUs do not accept each other as neighbours
 	MembersApart    Kind = "members-apart" // the job's members must not share a GPU
 	TooMany         Kind = "too-many"      // the nodes cannot hold that many replicas
@@ -295,6 +296,9 @@ var voice = map[Kind]func(Reason) string{
 			return because(r, fmt.Sprintf("each member of group %q needs %s of one model on one node; no node has that many", r.Group, Count(r.Each)))
 		}
 		return because(r, fmt.Sprintf("group %q needs %s on one node for each of %d members, all of one model; an idle cluster has room for %s", r.Group, Count(r.Each), r.Members, Counted(r.Room, "member", "members")))
+	},
+	ManyParts: func(r Reason) string {
+		return because(r, fmt.Sprintf("each member of group %q needs %d parts of one GPU; no GPU has that many", r.Group, r.Each))
 	},
 	TooMany: func(r Reason) string {
 		return because(r, fmt.Sprintf("group %q needs %s on one node for each of %d members; an idle cluster has room for %s", r.Group, Count(r.Each), r.Members, Counted(r.Room, "member", "members")))

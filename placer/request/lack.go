@@ -32,7 +32,8 @@ const (
 	LackWritable   LackKind = "writable-volume"
 	LackCSI        LackKind = "csi-plugin"
 	LackDevice     LackKind = "device"
-	LackGPUs       LackKind = "gpus" // of one model
+	LackGPUs       LackKind = "gpus"  // of one model
+	LackParts      LackKind = "parts" // of one shared GPU
 	LackResource   LackKind = "resource"
 	LackPort       LackKind = "port"  // reserved by the node's configuration
 	LackNomad      LackKind = "nomad" // Nomad's own message
@@ -58,7 +59,7 @@ type Lack struct {
 	Value     string `json:"value,omitempty"`
 	// Need is how much a member needs of what is lacking; for a port, the port's number; for a
 	// distinct_property, how many members need different values. Have is how many GPUs of one model
-	// the node has.
+	// the node has, or how many parts its GPUs have.
 	Need int `json:"need,omitempty"`
 	Have int `json:"have,omitempty"`
 	// Threshold is the PM score above which GPUs are ignored; 0 if outliers are not left out.
@@ -88,6 +89,8 @@ func (l Lack) String() string {
 		return "missing devices: " + l.ofDevices()
 	case LackGPUs:
 		return fmt.Sprintf("only %d GPUs of one model", l.Have)
+	case LackParts:
+		return fmt.Sprintf("a GPU has only %d parts", l.Have)
 	case LackResource:
 		return fmt.Sprintf("nodes have less than %d %s", l.Need, l.Name)
 	case LackPort:
