@@ -99,12 +99,7 @@ func matching(c *pal.Cluster, g pal.Gang) (matches func(gpu int) bool, small int
 func (s facts) holders(g pal.Gang, self cluster.JobKey) *Holders {
 	c, held := s.m.View.Cluster, map[cluster.JobKey]int{}
 	matches, _ := matching(c, g)
-	kept := map[int]bool{} // GPUs of windows that the gang avoids
-	for _, k := range s.m.Queue.KeptFrom(gang.QueueTime(s.m.Time), self.String()) {
-		for _, u := range k.On {
-			kept[u] = true
-		}
-	}
+	kept := s.kept(self)
 	may := func(gpu int) bool { return matches(gpu) && !kept[gpu] }
 	for i := range c.NumGPUs() { // ignore decisions that the ledger does not show yet
 		if o := s.m.View.Owner(i); o != (cluster.JobKey{}) && o != self && may(i) {
@@ -139,6 +134,17 @@ func (s facts) holders(g pal.Gang, self cluster.JobKey) *Holders {
 	out.Jobs = out.Jobs[:len(out.Jobs)-out.Omitted]
 	s.needed(out, g, byName, kept)
 	return out
+}
+
+// kept returns the GPUs of windows that a waiting gang avoids.
+func (s facts) kept(k cluster.JobKey) map[int]bool {
+	kept := map[int]bool{}
+	for _, w := range s.m.Queue.KeptFrom(gang.QueueTime(s.m.Time), k.String()) {
+		for _, u := range w.On {
+			kept[u] = true
+		}
+	}
+	return kept
 }
 
 // stopping reports whether the job holds GPUs only for members that were told to stop.
@@ -264,7 +270,8 @@ func (s facts) mayStart(t *model.Tracked, g pal.Gang) bool {
 }
 
 // priorityHelps reports whether the priority [tryPriority] would help a waiting job. It helps if
-// the job would overtake the job ahead of it, or could have a job stopped that holds GPUs.
+// the job would overtake the job ahead of it, or if there is room for the job once the jobs are
+// stopped that may be stopped for it.
 func (s facts) priorityHelps(t *model.Tracked, w *model.Wait, h *Holders) bool {
 	if !s.m.Cfg.Queue.ByPriority() || *t.Job.Priority >= tryPriority {
 		return false
@@ -273,8 +280,20 @@ func (s facts) priorityHelps(t *model.Tracked, w *model.Wait, h *Holders) bool {
 		o := s.m.ByID(id)
 		return o != nil && *o.Job.Priority < tryPriority
 	}
-	stops := h != nil && slices.ContainsFunc(h.Jobs, func(h Holder) bool { return h.Preemptible && below(h.Job) })
-	return stops || w != nil && below(w.Ahead)
+	switch {
+	case w != nil && below(w.Ahead):
+		return true
+	case h == nil:
+		return false
+	}
+	stops, keys := Holders{}, map[string]cluster.JobKey{}
+	for _, j := range h.Jobs {
+		if j.Preemptible && below(j.Job) {
+			stops.Jobs, keys[j.Job] = append(stops.Jobs, j), s.m.ByID(j.Job).Key
+		}
+	}
+	s.needed(&stops, t.Request.Least(), keys, s.kept(t.Key))
+	return stops.Enough
 }
 
 // tryPriority is the priority that explain suggests to try.
