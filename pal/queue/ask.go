@@ -22,7 +22,7 @@ func (fs *foresight) Told(j Job) bool {
 // a clone.
 func (q *Queue) WaitsIf(now time.Duration, c *pal.Cluster, id string, estimates ...time.Duration) (ws []Wait) {
 	first := asking(q, now, c)
-	q.ifTold(id, estimates, func(e *entry) {
+	ifTold(q, id, estimates, func(e *entry) {
 		p := asking(q, now, c)
 		p.rooms, p.found = first.rooms, first.found // where gangs fit does not depend on estimates, so share the caches
 		ws = append(ws, p.waitOf(e))
@@ -34,7 +34,7 @@ func (q *Queue) WaitsIf(now time.Duration, c *pal.Cluster, id string, estimates 
 // now if its user had given this estimate: on GPUs that no gang ahead needs, and without a wait for
 // better GPUs. It returns nil if the gang does not wait. Like WaitsIf, it changes the Queue.
 func (q *Queue) StartsIf(now time.Duration, c *pal.Cluster, id string, estimates ...time.Duration) (starts []bool) {
-	q.ifTold(id, estimates, func(e *entry) {
+	ifTold(q, id, estimates, func(e *entry) {
 		f, _, ok := q.RoomFor(now, c, Change{Job: e.job})
 		p := asking(q, now, c)
 		defer p.putBack()
@@ -49,7 +49,7 @@ func (q *Queue) StartsIf(now time.Duration, c *pal.Cluster, id string, estimates
 
 // ifTold calls ask once for each estimate, with the waiting gang in the place that it has with this
 // estimate. Afterwards the gang has its original estimate again.
-func (q *Queue) ifTold(id string, estimates []time.Duration, ask func(e *entry)) {
+func ifTold(q *Queue, id string, estimates []time.Duration, ask func(e *entry)) {
 	e := q.entries[id]
 	if e == nil || e.state != waiting || len(estimates) == 0 {
 		return

@@ -57,7 +57,7 @@ func (e *Explanation) Next(jobspec string) []string {
 }
 
 // pendingMember says how to find out why a placed member does not run yet: it may pull an image, but
-// it may also wait for ever, for example for a variable that its template reads.
+// it may also wait forever, for example for a variable that its template reads.
 func (e *Explanation) pendingMember(jobspec string) (steps []string) {
 	for _, a := range e.Allocations {
 		if a.Status == api.AllocClientStatusPending {
