@@ -419,6 +419,9 @@ func tooWide(c *Cluster, g Gang) reason.Reason {
 				most += n
 			}
 		}
+		if most == 0 && g.Sharing != nil {
+			kind = reason.ManyParts
+		}
 		if most < set.Members {
 			return reason.Reason{Kind: kind, Group: set.Name, Members: set.Members, Each: set.GPUs, Room: most}
 		}

@@ -28,7 +28,7 @@ const (
 	Queued      EventKind = "queued"      // the job was registered, and waits
 	Placed      EventKind = "placed"      // GPUs were chosen, and the job was registered with them
 	Moved       EventKind = "moved"       // like Placed, but on better GPUs than before
-	Started     EventKind = "started"     // all members run
+	Started     EventKind = "started"     // Nomad has placed all members
 	Stopped     EventKind = "stopped"     // the placer stops the members
 	Requeued    EventKind = "requeued"    // the job waits again
 	LostMembers EventKind = "lost"        // members ended before their work was done
@@ -209,7 +209,7 @@ func (p *core) noteState(t *model.Tracked, was gang.State, heard gang.Event) {
 		}
 	case gang.Running:
 		if was == gang.Starting || was == gang.Waiting || was == gang.Committing {
-			p.emit(t.Key, Started, allThere(t.Want))
+			p.emit(t.Key, Started, allPlaced(t.Want))
 		}
 	case gang.Stopping:
 		_, forJob := t.Stopping()
@@ -234,11 +234,13 @@ func (p *core) noteState(t *model.Tracked, was gang.State, heard gang.Event) {
 	}
 }
 
-func allThere(members int) string {
+// allPlaced is the text of [Started]. The members may still be pending: Nomad reports that they run
+// only when their images are pulled and their tasks have started.
+func allPlaced(members int) string {
 	if members == 1 {
-		return "its member runs"
+		return "Nomad has placed its member"
 	}
-	return fmt.Sprintf("all %d members run", members)
+	return fmt.Sprintf("Nomad has placed all %d members", members)
 }
 
 // emitPlaced adds an event for a decision that Nomad has stored.

@@ -25,7 +25,12 @@ func Name(name string, names []string) string {
 			return n
 		}
 	}
-	if d := levenshtein.Distance(name, best, nil); d > max(1, len(name)/3) || d >= len(name) {
+	shared := len(name)
+	for _, n := range names {
+		shared = min(shared, begun(name, n))
+	}
+	own := len(name) - 1 - strings.LastIndexByte(name[:shared], '_') // a word that begins all names says nothing
+	if d := levenshtein.Distance(name, best, nil); d > max(1, own/3) || d >= own {
 		return ""
 	}
 	return best

@@ -13,6 +13,9 @@ func TestName(t *testing.T) {
 			t.Errorf("%q: %q, want %q", name, got, want)
 		}
 	}
+	if got := Name("pal_begin", []string{"pal_pin", "pal_class"}); got != "" {
+		t.Errorf("alike only in the prefix that all names have: %q", got)
+	}
 	if got := Name("trian", []string{"sweep", "train"}); got != "train" {
 		t.Errorf("two letters swapped: %q", got)
 	}

@@ -21,9 +21,38 @@ func (fs *foresight) Told(j Job) bool {
 // its original estimate. It forgets since when the gang has declined GPUs (see offeredFrom), so ask
 // a clone.
 func (q *Queue) WaitsIf(now time.Duration, c *pal.Cluster, id string, estimates ...time.Duration) (ws []Wait) {
+	first := asking(q, now, c)
+	ifTold(q, id, estimates, func(e *entry) {
+		p := asking(q, now, c)
+		p.rooms, p.found = first.rooms, first.found // where gangs fit does not depend on estimates, so share the caches
+		ws = append(ws, p.waitOf(e))
+	})
+	return ws
+}
+
+// StartsIf reports, for each of the given run time estimates, whether the waiting gang could start
+// now if its user had given this estimate: on GPUs that no gang ahead needs, and without a wait for
+// better GPUs. It returns nil if the gang does not wait. Like WaitsIf, it changes the Queue.
+func (q *Queue) StartsIf(now time.Duration, c *pal.Cluster, id string, estimates ...time.Duration) (starts []bool) {
+	ifTold(q, id, estimates, func(e *entry) {
+		f, _, ok := q.RoomFor(now, c, Change{Job: e.job})
+		p := asking(q, now, c)
+		defer p.putBack()
+		declines := false
+		if ok {
+			_, declines = p.waitsForBetterGPUs(e, f.Placement)
+		}
+		starts = append(starts, ok && !declines)
+	})
+	return starts
+}
+
+// ifTold calls ask once for each estimate, with the waiting gang in the place that it has with this
+// estimate. Afterwards the gang has its original estimate again.
+func ifTold(q *Queue, id string, estimates []time.Duration, ask func(e *entry)) {
 	e := q.entries[id]
 	if e == nil || e.state != waiting || len(estimates) == 0 {
-		return nil
+		return
 	}
 	was, settled := e.job.Estimate, e.settled
 	say := func(d time.Duration) {
@@ -35,14 +64,10 @@ func (q *Queue) WaitsIf(now time.Duration, c *pal.Cluster, id string, estimates 
 		say(was)
 		e.settled = settled
 	}()
-	first := asking(q, now, c)
 	for _, d := range estimates {
 		say(d)
-		p := asking(q, now, c)
-		p.rooms, p.found = first.rooms, first.found // where gangs fit does not depend on estimates, so share the caches
-		ws = append(ws, p.waitOf(e))
+		ask(e)
 	}
-	return ws
 }
 
 // RemainingQuantiles returns, for each part between 0 and 1, the quantile of the predicted

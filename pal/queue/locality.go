@@ -48,6 +48,16 @@ func (p *finder) waitsForBetterGPUs(e *entry, pl pal.Placement) (until time.Dura
 	return until, until > p.now
 }
 
+// onlyForOthers reports whether the placement suits the gang itself, so that a wait for better GPUs
+// (see waitsForBetterGPUs) only leaves the placement's model to other gangs.
+func (p *finder) onlyForOthers(e *entry, pl pal.Placement) bool {
+	if len(e.job.Gang.Speeds) == 0 {
+		return false
+	}
+	_, least := p.bestModel(e)
+	return pl.Cost() < muchWorse*least
+}
+
 // offeredFrom returns when a gang's wait for better GPUs began. This is when the gang was queued
 // or, if its speeds on GPU models are known, when it first declined GPUs. In a long queue, a wait
 // since submission would often be over before GPUs are free for the gang, and the gang would then

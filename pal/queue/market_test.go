@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
 // marketWorld returns a Queue and a cluster with two GPUs: one of the fast model a, and one of the
@@ -79,6 +80,9 @@ func TestWaitsForTheFasterModel(t *testing.T) {
 	w.submitAt(t, "waits", 0.5, time.Hour)
 	if got := w.decide(); got != "nothing\n" {
 		t.Errorf("an hour on a, two on b: %q", got)
+	}
+	if why := w.queue.Waiting(w.now, w.cluster)[0].Why(); why.Kind != reason.Locality {
+		t.Errorf("it waits for the faster model, and the reason is %q: %s", why.Kind, why)
 	}
 	w.now = 59 * time.Minute
 	if got := w.decide(); got != "nothing\n" {
@@ -179,6 +183,46 @@ func TestRunsOnSeveralModels(t *testing.T) {
 		if other := w.queue.RunsByModel("n", 2); len(other) > 0 {
 			t.Errorf("%s: on two GPUs: %v", name, other)
 		}
+	}
+}
+
+// A gang may decline a free GPU of the fast model, to leave it to a gang that can use no other model.
+// Then the gang does not wait for a faster or closer GPU, and the reason does not claim that it does.
+func TestWaitsForAModelThatOthersNeedLess(t *testing.T) {
+	w := marketWorld(t)
+	nodes := []pal.Node{{ID: "b", Name: "b", Groups: []pal.DeviceGroup{{Name: "b", GPUs: []pal.GPU{{ID: "b0"}}}}},
+		{ID: "a", Name: "a", Groups: []pal.DeviceGroup{{Name: "a", GPUs: []pal.GPU{{ID: "a0"}, {ID: "a1"}, {ID: "a2"}}}}}}
+	var err error
+	if w.cluster, err = pal.NewCluster(nodes, pal.TwoTier(1.7)); err != nil {
+		t.Fatal(err)
+	}
+	for id, j := range map[string]struct {
+		gpu int
+		run time.Duration
+	}{"on-b": {0, 3 * time.Minute}, "on-a": {1, time.Hour}} {
+		g := pal.SingleGPUs(id, pal.ClassA, 1)
+		g.Speeds = pal.Speeds{"a": 1, "b": 0.7}
+		pl := pal.Predict(w.cluster, g, []pal.Member{{GPUs: []int{j.gpu}}})
+		w.cluster.Take(g, pl)
+		if err := w.queue.Restore(Job{ID: id, Gang: g, Estimate: j.run}, pl, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wide := pal.SingleGPUs("wide", pal.ClassA, 3)
+	wide.MemberSets[0].Eligible = []bool{false, true}
+	if err := w.queue.Submit(0, Job{ID: "wide", Gang: wide, Estimate: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	w.submitAt(t, "one", 0.7, 5*time.Minute)
+	if got := w.decide(); got != "nothing\n" {
+		t.Fatalf("%q: the test proves nothing", got)
+	}
+	ws := w.queue.Waiting(0, w.cluster)
+	if ws[0].Job != "one" || ws[0].Reason != reason.Locality || ws[0].Until == 0 {
+		t.Fatalf("%+v: the test proves nothing", ws)
+	}
+	if got := ws[0].Why().Kind; got != reason.OtherModel {
+		t.Errorf("a free GPU of the fastest model is left to wide, and the reason is %q: %s", got, ws[0].Why())
 	}
 }
 

@@ -31,8 +31,8 @@ type Wait struct {
 	// much. "services": services hold too many GPUs and do not end. "reserved": the free GPUs are
 	// reserved for another gang. "window": the free GPUs are kept for maintenance or for other
 	// jobs. "order": under strict order, the gang cannot start before the gang ahead. "locality":
-	// it waits for GPUs that are faster or closer together. "next-round": it starts in the next
-	// round.
+	// it waits for GPUs that are faster or closer together, or that other jobs need less.
+	// "next-round": it starts in the next round.
 	Reason  reason.Kind `json:"reason"`
 	Overdue bool        `json:"overdue,omitempty"` // the gang has waited, in total, for twice its estimate or limit, but at least an hour; with neither, for max_wait
 	GPUs    int         `json:"gpus"`              // GPUs that the gang requests; for an elastic gang, the minimum
@@ -78,6 +78,9 @@ type Wait struct {
 	spares bool
 	// begins is set for reason.InWindow if the window has not begun yet.
 	begins bool
+	// otherModel is set for reason.Locality if the gang waits for a model that other gangs need
+	// less, not for GPUs that suit the gang itself better.
+	otherModel bool
 }
 
 // barredBy sets Until and begins, given the window that keeps the gang from starting.
@@ -105,6 +108,10 @@ func (w Wait) Why() reason.Reason {
 	case reason.InWindow:
 		if w.begins {
 			r.Kind = reason.WindowBegins
+		}
+	case reason.Locality:
+		if w.otherModel {
+			r.Kind = reason.OtherModel
 		}
 	case reason.Array:
 		r.Have, r.Limit = w.Running, w.Limit
@@ -229,6 +236,7 @@ func (p *asker) whys(queue []*entry) []Wait {
 		if w.Reason == reason.Locality {
 			pl, _ := p.placeNow(e)
 			w.Until, _ = p.waitsForBetterGPUs(e, pl)
+			w.otherModel = p.onlyForOthers(e, pl)
 		}
 		if w.Reason == reason.InWindow {
 			w.barredBy(p.barring(e), p.now)

@@ -315,6 +315,8 @@ type WindowConflict struct {
 	// GPUs is the number of the window's GPUs; for a running gang, the number of them that the gang
 	// holds.
 	GPUs int
+	// On are the numbers of the window's GPUs in the cluster, for a waiting gang.
+	On []int
 	// From and To are the beginning and the end of the window. Until is the time by which the gang
 	// has ended with probability [WindowChance]; a waiting gang is assumed to start now.
 	From, To, Until time.Duration
@@ -331,7 +333,7 @@ func (q *Queue) KeptFrom(now time.Duration, id string) []WindowConflict {
 	until := p.reach(e, now, p.longest(e, now), 1)
 	var out []WindowConflict
 	for _, w := range p.closed(e, until) {
-		out = append(out, WindowConflict{w.Name, len(w.GPUs), w.From, w.To, until})
+		out = append(out, WindowConflict{w.Name, len(w.GPUs), w.GPUs, w.From, w.To, until})
 	}
 	return out
 }
@@ -357,7 +359,7 @@ func (q *Queue) RunsInto(now, begin time.Duration, id string) (out []WindowConfl
 			}
 		}
 		if n > 0 && w.From <= begin {
-			out = append(out, WindowConflict{w.Name, n, w.From, w.To, until})
+			out = append(out, WindowConflict{w.Name, n, nil, w.From, w.To, until})
 		}
 	}
 	return out

@@ -115,7 +115,7 @@ func TestKeptFrom(t *testing.T) {
 	}
 	q.SetWindows([]Window{{Name: "soon", From: 2 * time.Hour, To: 4 * time.Hour, GPUs: []int{1, 2}}, {Name: "his", From: time.Hour, To: 9 * time.Hour, For: []string{"a"}},
 		{Name: "late", From: 3 * time.Hour, To: 4 * time.Hour}})
-	want := []WindowConflict{{Window: "soon", GPUs: 2, From: 2 * time.Hour, To: 4 * time.Hour, Until: 3 * time.Hour}}
+	want := []WindowConflict{{Window: "soon", GPUs: 2, On: []int{1, 2}, From: 2 * time.Hour, To: 4 * time.Hour, Until: 3 * time.Hour}}
 	if d := cmp.Diff(want, q.KeptFrom(0, "a/j")); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}

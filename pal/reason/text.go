@@ -31,9 +31,10 @@ const (
 	Spared    Kind = "spared"     // the job is a service, and the GPUs go first to a job that ends
 	Order     Kind = "order"      // the job fits, but no job may pass the head of the queue (backfill = none)
 	InWindow  Kind = "window"     // the GPUs are kept for maintenance, or for other jobs
-	Locality  Kind = "locality"   // the job fits, but waits for GPUs that are faster or closer together
+	Locality  Kind = "locality"   // the job fits, but waits for GPUs that are closer together, or of another model
 	Next      Kind = "next-round" // the job fits, and the next decision starts it
 
+	OtherModel   Kind = "other-model"   // the job fits, but leaves the free GPUs to jobs that need their model more
 	NoPlacer     Kind = "no-placer"     // enough GPUs are free, but no placer is active
 	Away         Kind = "nodes-away"    // the job's nodes are not ready
 	WindowKeeps  Kind = "window-keeps"  // a window keeps GPUs from the job
@@ -50,6 +51,7 @@ const (
 	NoGPUs          Kind = "no-gpus"       // the job requests no GPUs
 	TooFew          Kind = "too-few"       // the cluster has too few GPUs that the job can use
 	TooWide         Kind = "too-wide"      // no nodes are large enough
+	ManyParts       Kind = "many-parts"    // no GPU has that many parts
 	Neighbours      Kind = "neighbours"    // the job and the jobs on the GPUs do not accept each other as neighbours
 	MembersApart    Kind = "members-apart" // the job's members must not share a GPU
 	TooMany         Kind = "too-many"      // the nodes cannot hold that many replicas
@@ -256,8 +258,9 @@ var voice = map[Kind]func(Reason) string{
 		}
 		return fmt.Sprintf("the job might still be running when a window takes its GPUs; the window lasts until %s", Moment(r.Until))
 	},
-	Locality: say("the job could start, but waits for GPUs that are faster or closer together and may soon come free"),
-	Next:     say("the job's GPUs are free; the placer's next decision starts the job"),
+	Locality:   say("the job could start, but waits for GPUs that are faster or closer together and may soon come free"),
+	OtherModel: say("the job could start, but leaves the free GPUs to jobs that gain more from their model, and waits for GPUs of another model"),
+	Next:       say("the job's GPUs are free; the placer's next decision starts the job"),
 
 	NoPlacer: say("no placer is active"),
 	Away:     func(r Reason) string { return "the job's nodes are unavailable: " + list(r.Because, ", ") },
@@ -292,7 +295,10 @@ var voice = map[Kind]func(Reason) string{
 		if r.Room == 0 {
 			return because(r, fmt.Sprintf("each member of group %q needs %s of one model on one node; no node has that many", r.Group, Count(r.Each)))
 		}
-		return because(r, fmt.Sprintf("group %q needs %s of one model on one node for each member; an idle cluster has room for %d of %d members", r.Group, Count(r.Each), r.Room, r.Members))
+		return because(r, fmt.Sprintf("group %q needs %s on one node for each member, all of one model; an idle cluster has room for %d of %d members", r.Group, Count(r.Each), r.Room, r.Members))
+	},
+	ManyParts: func(r Reason) string {
+		return because(r, fmt.Sprintf("each member of group %q needs %d parts of one GPU; no GPU has that many", r.Group, r.Each))
 	},
 	TooMany: func(r Reason) string {
 		return because(r, fmt.Sprintf("group %q needs %s on one node for each member; an idle cluster has room for %d of %d members", r.Group, Count(r.Each), r.Room, r.Members))

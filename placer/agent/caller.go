@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 
 	"github.com/hashicorp/nomad/api"
@@ -166,21 +165,6 @@ func (c *caller) plans(ctx context.Context, gated *api.Job) error {
 		return nil
 	}
 	return needs(err, fmt.Sprintf("the capability %q or %q in namespace %q", "submit-job", "plan-job", *gated.Namespace))
-}
-
-// invalid reports whether Nomad refuses the job because of how it is written, and why. Nomad
-// answers such a request with status 500 and a list of errors.
-func invalid(err error) (why string, ok bool) {
-	unexpected, ok := errors.AsType[api.UnexpectedResponseError](err)
-	if !ok || unexpected.StatusCode() != http.StatusInternalServerError {
-		return "", false
-	}
-	_, why, ok = strings.Cut(strings.Replace(unexpected.Body(), " errors occurred:\n", " error occurred:\n", 1), " error occurred:\n")
-	lines := strings.FieldsFunc(why, func(r rune) bool { return r == '\n' })
-	for i := range lines {
-		lines[i] = strings.TrimLeft(lines[i], "\t *")
-	}
-	return strings.Join(slices.DeleteFunc(lines, func(s string) bool { return s == "" }), "; "), ok
 }
 
 // refuse answers with the status that fits the error.

@@ -119,8 +119,8 @@ func (c *caller) submits(ctx context.Context, k cluster.JobKey, priority int) er
 		job.Priority = &priority
 	}
 	err = author{nomad: c.nomad}.may(ctx, job, api.JobRegisterRequest{})
-	if nomad.StatusOf(err) == http.StatusInternalServerError && strings.Contains(err.Error(), "job priority must be") {
-		return fmt.Errorf("%w: %w", errPriority, err)
+	if why, ok := nomad.Invalid(err); ok && strings.Contains(why, "job priority must be") {
+		return fmt.Errorf("%w: %s", errPriority, why)
 	}
 	return needs(err, fmt.Sprintf("the capability %q in namespace %q", "submit-job", k.Namespace))
 }

@@ -29,7 +29,7 @@ func TestControlRights(t *testing.T) {
 		{"alice", "/v1/job/none/hold?namespace=research", `{}`, http.StatusNotFound, `no job "none"`},
 		{"alice", "/v1/job/mine/sing?namespace=research", `{}`, http.StatusNotFound, ""},
 		{"alice", "/v1/job/mine/priority?namespace=research", `{"priority": 99999}`, http.StatusBadRequest, "a priority is a number"},
-		{"alice", "/v1/job/mine/priority?namespace=research", `{"priority": 101}`, http.StatusBadRequest, "job priority must be between [1, 100]"},
+		{"alice", "/v1/job/mine/priority?namespace=research", `{"priority": 101}`, http.StatusBadRequest, "Nomad refuses this priority: job priority must be between [1, 100]\n"},
 		{"alice", hold, `{"why": "` + strings.Repeat("x", 201) + `"}`, http.StatusBadRequest, "at most 200 bytes"},
 		{"alice", hold, `{"why": "data", "by": "alice"}`, http.StatusOK, `"why": "data"`},
 		{"alice", "/v1/job/mine/priority?namespace=research", `{"priority": 70}`, http.StatusOK, `"priority": 70`},

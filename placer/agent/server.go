@@ -299,7 +299,7 @@ func (s *server) servePlan(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		err = s.sayUser(r.Context(), c, job)
 	}
-	if why, ok := invalid(err); ok {
+	if why, ok := nomad.Invalid(err); ok {
 		if e := query.Refused(job); e != nil { // this explanation shows the author what to change
 			writeJSON(w, http.StatusOK, e)
 			return

@@ -37,8 +37,8 @@ const (
 var meanings = map[State]string{
 	Waiting:       "The job has the gate and waits in the queue; no member runs.",
 	Committing:    "The placer has sent the registration with pins, and Nomad has not answered yet.",
-	Starting:      "The job has pins; not all members run yet.",
-	Running:       "The job has pins; all members run or are complete.",
+	Starting:      "The job has pins; Nomad has not placed all members yet, or a member is missing.",
+	Running:       "The job has pins; Nomad has placed all members. They run, are about to run (for example, they pull images), or are complete.",
 	Stopping:      "The job has the gate and pins, and members still run, because the placer is stopping the gang. The placer stops a gang to make room for another gang, to move the gang, or to requeue it.",
 	Completing:    "The placer has told the members to stop, and they are ending. Their GPUs become free together. If the gang is being moved, it then starts on its new GPUs.",
 	Resubmitted:   "The author registered the job again, with the gate, while the gang was running.",

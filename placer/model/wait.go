@@ -142,7 +142,9 @@ func (m *Model) WaitsOf(ws []queue.Wait, c *pal.Cluster) map[string]*Wait {
 		if w.Reason == reason.Scattered {
 			var kept []reason.Reason
 			for _, k := range m.Queue.KeptFrom(gang.QueueTime(m.Time), w.Job) {
-				kept = append(kept, reason.Reason{Kind: reason.WindowKeeps, Window: k.Window, Needs: k.GPUs, Until: at(k.To)})
+				if free := freeOf(c, k.On); free > 0 {
+					kept = append(kept, reason.Reason{Kind: reason.WindowKeeps, Window: k.Window, Needs: free, Until: at(k.To)})
+				}
 			}
 			shown.why = w.Why().Over(kept...)
 		}
@@ -153,6 +155,16 @@ func (m *Model) WaitsOf(ws []queue.Wait, c *pal.Cluster) map[string]*Wait {
 		out[w.Job] = shown
 	}
 	return out
+}
+
+// freeOf returns how many of the GPUs are free.
+func freeOf(c *pal.Cluster, gpus []int) (n int) {
+	for _, u := range gpus {
+		if c.Available(u) {
+			n++
+		}
+	}
+	return n
 }
 
 // whyNotOnce is [pal.WhyNot] with a cache, because the search of a large cluster is slow and many

@@ -7,7 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
+
+	"github.com/hashicorp/nomad/api"
 )
 
 // Right is a permission that a request needs, in the words of an ACL policy.
@@ -65,4 +68,19 @@ func Refused(err error) bool {
 		return strings.Contains(err.Error(), "Permission denied")
 	}
 	return false
+}
+
+// Invalid reports whether Nomad refuses the job because of how it is written, and why. Nomad
+// answers such a request with status 500 and a list of errors.
+func Invalid(err error) (why string, ok bool) {
+	unexpected, ok := errors.AsType[api.UnexpectedResponseError](err)
+	if !ok || unexpected.StatusCode() != http.StatusInternalServerError {
+		return "", false
+	}
+	_, why, ok = strings.Cut(strings.Replace(unexpected.Body(), " errors occurred:\n", " error occurred:\n", 1), " error occurred:\n")
+	lines := strings.FieldsFunc(why, func(r rune) bool { return r == '\n' })
+	for i := range lines {
+		lines[i] = strings.TrimLeft(lines[i], "\t *")
+	}
+	return strings.Join(slices.DeleteFunc(lines, func(s string) bool { return s == "" }), "; "), ok
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 )
@@ -26,17 +27,17 @@ func (s *Snapshot) ask(t *model.Tracked, w *model.Wait) string {
 	}
 	was := startOf(w.Wait)
 	var sooner []string
-	var later []time.Duration // with these run times the job cannot start now
-	for _, d := range said {
-		if job.Estimate = d; s.startsNow(job) {
-			sooner = append(sooner, "now if it runs "+model.ShortDuration(d))
-		} else {
-			later = append(later, d)
+	now, c, id := gang.QueueTime(s.m.Time), s.m.View.Cluster, t.Key.String()
+	starts := s.m.Queue.StartsIf(now, c, id, said...)
+	for i, o := range s.m.Queue.WaitsIf(now, c, id, said...) {
+		if o.Reason == reason.Locality { // until then, it would decline the GPUs that are free now
+			o.To = o.Until
 		}
-	}
-	for i, o := range s.m.Queue.WaitsIf(gang.QueueTime(s.m.Time), s.m.View.Cluster, t.Key.String(), later...) {
-		if at := startOf(o); at != "" && at != was && (w.To == 0 || o.To < w.To) {
-			sooner = append(sooner, fmt.Sprintf("%s if it runs %s", at, model.ShortDuration(later[i])))
+		ran := " if it runs " + model.ShortDuration(said[i])
+		if starts[i] {
+			sooner = append(sooner, "now"+ran)
+		} else if at := startOf(o); at != "" && at != was && (w.To == 0 || o.To < w.To) {
+			sooner = append(sooner, at+ran)
 		}
 	}
 	text := ""

@@ -9,7 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hashicorp/nomad/api"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 	"github.com/nomad-pal/nomad-pal/placer/query"
@@ -82,6 +84,37 @@ func TestAsksForNothingThatHarms(t *testing.T) {
 		e, err := s.Explain(w.T.Context(), bed.Key("silent"))
 		if err != nil || e.Ask != "" {
 			w.T.Errorf("%v %q", err, e.Ask)
+		}
+	})
+}
+
+// A job that declines free GPUs, because others are closer together, would decline them with an
+// estimate, too. Explain does not promise that it would start now.
+func TestEstimateDoesNotEndTheWait(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		w.AddNodes(2, 4)
+		w.StartPlacer()
+		for i := range 2 {
+			w.Submit(bed.Gang{Name: fmt.Sprint("half-", i), GPUs: 2, Runs: 10 * time.Hour, Change: func(j *api.Job) {
+				j.Constraints = append(j.Constraints, &api.Constraint{LTarget: "${node.unique.name}", Operand: "=", RTarget: fmt.Sprint("node-", i)})
+			}})
+		}
+		w.RunFor(5 * time.Second)
+		w.Submit(bed.Gang{Name: "near", Members: 2, GPUs: 2, Runs: time.Hour})
+		w.RunFor(5 * time.Second)
+		s := snapshot(w)
+		s.Activity.Working = true
+		e, err := s.Explain(w.T.Context(), bed.Key("near"))
+		if err != nil || e.Wait == nil || e.Wait.Reason != reason.Locality {
+			w.T.Fatalf("%+v, %v: the test proves nothing", e, err)
+		}
+		if strings.Contains(e.Ask, "now if it runs") {
+			w.T.Errorf("promised: %s", e.Ask)
+		}
+		w.Submit(bed.Gang{Name: "near", Members: 2, GPUs: 2, Runs: time.Hour, Meta: map[string]string{"pal_duration": "1h"}})
+		w.RunFor(5 * time.Second)
+		if e, err := snapshot(w).Explain(w.T.Context(), bed.Key("near")); err != nil || e.Wait == nil || e.Wait.Reason != reason.Locality {
+			w.T.Errorf("with an estimate: %+v, %v", e, err)
 		}
 	})
 }

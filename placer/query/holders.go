@@ -99,7 +99,9 @@ func matching(c *pal.Cluster, g pal.Gang) (matches func(gpu int) bool, small int
 // holders finds the holders for a gang.
 func (s facts) holders(g pal.Gang, self cluster.JobKey) *Holders {
 	c, held := s.m.View.Cluster, map[cluster.JobKey]int{}
-	may, _ := matching(c, g)
+	matches, _ := matching(c, g)
+	kept := s.kept(self)
+	may := func(gpu int) bool { return matches(gpu) && !kept[gpu] }
 	for i := range c.NumGPUs() { // ignore decisions that the ledger does not show yet
 		if o := s.m.View.Owner(i); o != (cluster.JobKey{}) && o != self && may(i) {
 			held[o]++
@@ -131,8 +133,19 @@ func (s facts) holders(g pal.Gang, self cluster.JobKey) *Holders {
 	})
 	out.Omitted = max(0, len(out.Jobs)-mostHolders)
 	out.Jobs = out.Jobs[:len(out.Jobs)-out.Omitted]
-	s.needed(out, g, byName)
+	s.needed(out, g, byName, kept)
 	return out
+}
+
+// kept returns the GPUs of windows that a waiting gang avoids.
+func (s facts) kept(k cluster.JobKey) map[int]bool {
+	kept := map[int]bool{}
+	for _, w := range s.m.Queue.KeptFrom(gang.QueueTime(s.m.Time), k.String()) {
+		for _, u := range w.On {
+			kept[u] = true
+		}
+	}
+	return kept
 }
 
 // stopping reports whether the job holds GPUs only for members that were told to stop.
@@ -163,16 +176,28 @@ func (s facts) holding(k cluster.JobKey, stopping bool) (r request.Request, ok b
 }
 
 // needed marks the holders that make room for the gang when they end one after another. needed
-// ignores jobs that Nomad placed by itself, and resources other than GPUs. needed restores the
-// cluster afterwards.
-func (s facts) needed(h *Holders, g pal.Gang, keys map[string]cluster.JobKey) {
+// ignores jobs that Nomad placed by itself, and resources other than GPUs. The gang cannot use the
+// GPUs in kept. needed restores the cluster afterwards.
+func (s facts) needed(h *Holders, g pal.Gang, keys map[string]cluster.JobKey, kept map[int]bool) {
 	c := s.m.View.Cluster
 	type taken struct {
 		g  pal.Gang
 		at pal.Placement
 	}
 	var released []taken
+	var hidden []int
+	hide := func() {
+		for u := range kept {
+			if c.Available(u) {
+				c.SetTaken(u, true)
+				hidden = append(hidden, u)
+			}
+		}
+	}
 	defer func() {
+		for _, u := range hidden {
+			c.SetTaken(u, false)
+		}
 		for _, t := range slices.Backward(released) {
 			c.Take(t.g, t.at)
 		}
@@ -190,6 +215,7 @@ func (s facts) needed(h *Holders, g pal.Gang, keys map[string]cluster.JobKey) {
 		c.Release(r.Gang, at)
 		released = append(released, taken{r.Gang, at})
 		h.Jobs[i].Needed = true
+		hide()
 		if _, _, h.Enough = s.m.Queue.Look(c, g); h.Enough {
 			return
 		}
@@ -245,8 +271,8 @@ func (s facts) mayStart(t *model.Tracked, g pal.Gang) bool {
 }
 
 // priorityHelps reports whether the priority [tryPriority] would help a waiting job. The priority
-// helps if the job would overtake the job ahead of it, or if the placer could then stop a job that
-// holds GPUs.
+// helps if the job would overtake the job ahead of it, or if the job has room once the placer has
+// stopped the jobs that it may stop for it.
 func (s facts) priorityHelps(t *model.Tracked, w *model.Wait, h *Holders) bool {
 	if !s.m.Cfg.Queue.ByPriority() || *t.Job.Priority >= tryPriority {
 		return false
@@ -255,8 +281,20 @@ func (s facts) priorityHelps(t *model.Tracked, w *model.Wait, h *Holders) bool {
 		o := s.m.ByID(id)
 		return o != nil && *o.Job.Priority < tryPriority
 	}
-	stops := h != nil && slices.ContainsFunc(h.Jobs, func(h Holder) bool { return h.Preemptible && below(h.Job) })
-	return stops || w != nil && below(w.Ahead)
+	switch {
+	case w != nil && below(w.Ahead):
+		return true
+	case h == nil:
+		return false
+	}
+	stops, keys := Holders{}, map[string]cluster.JobKey{}
+	for _, j := range h.Jobs {
+		if j.Preemptible && below(j.Job) {
+			stops.Jobs, keys[j.Job] = append(stops.Jobs, j), s.m.ByID(j.Job).Key
+		}
+	}
+	s.needed(&stops, t.Request.Least(), keys, s.kept(t.Key))
+	return stops.Enough
 }
 
 // tryPriority is the priority that explain suggests to try.

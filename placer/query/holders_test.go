@@ -194,3 +194,29 @@ func TestIDLength(t *testing.T) {
 		}
 	}
 }
+
+// Explain suggests no higher priority if the job would still wait for a job that may not be stopped.
+func TestPriorityThatDoesNotHelp(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		w.AddNodes(2, 4)
+		w.StartPlacer()
+		for name, preempt := range map[string]string{"stays": "false", "yields": "true"} {
+			w.Submit(bed.Gang{Name: name, GPUs: 4, Runs: time.Hour, Meta: map[string]string{"pal_preempt": preempt}})
+		}
+		w.RunFor(10 * time.Second)
+		w.Submit(bed.Gang{Name: "whole", Members: 2, GPUs: 4, Runs: time.Hour})
+		w.RunFor(10 * time.Second)
+		e, err := snapshot(w).Explain(w.T.Context(), bed.Key("whole"))
+		if err != nil || e.Holders == nil || !e.Holders.Enough {
+			w.T.Fatal(e, err)
+		}
+		if e.Try != "" {
+			w.T.Errorf("it suggests %q", e.Try)
+		}
+		w.Submit(bed.Gang{Name: "half", GPUs: 4, Runs: time.Hour, Meta: map[string]string{"pal_duration": "1m"}})
+		w.RunFor(10 * time.Second)
+		if e, err := snapshot(w).Explain(w.T.Context(), bed.Key("half")); err != nil || e.Try != "priority=80" {
+			w.T.Errorf("half could have one job stopped, but is told to try %q, %v", e.Try, err)
+		}
+	})
+}

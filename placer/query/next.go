@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/hashicorp/nomad/api"
+
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 )
 
@@ -30,7 +32,7 @@ func (e *Explanation) Next(jobspec string) []string {
 	}
 	switch e.State {
 	case gang.Running:
-		steps = append(steps, e.fasterNow()...)
+		steps = append(append(steps, e.pendingMember(jobspec)...), e.fasterNow()...)
 	case gang.Waiting, gang.Unschedulable:
 		steps = append(steps, servicesEnd(e.Holders)...)
 		if e.Try != "" {
@@ -52,6 +54,17 @@ func (e *Explanation) Next(jobspec string) []string {
 		}
 	}
 	return steps
+}
+
+// pendingMember says how to find out why a placed member does not run yet: it may pull an image, but
+// it may also wait forever, for example for a variable that its template reads.
+func (e *Explanation) pendingMember(jobspec string) (steps []string) {
+	for _, a := range e.Allocations {
+		if a.Status == api.AllocClientStatusPending {
+			return []string{"What a pending member waits for: nomad alloc status " + e.argument(jobspec, a.ID[:min(8, len(a.ID))])}
+		}
+	}
+	return nil
 }
 
 // fasterNow suggests a move if a running job would be faster on GPUs that are free now.

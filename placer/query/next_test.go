@@ -33,6 +33,9 @@ func TestNext(t *testing.T) {
 		"a new version waits to be promoted": {e: Explanation{Namespace: "team", Job: "web", State: gang.Running, Deployment: &Deployment{ID: "b5787e71-1111", Version: 3, Promote: true}},
 			want: []string{"Version 3 waits to be promoted: nomad deployment promote -namespace team b5787e71. To give it up: nomad deployment fail -namespace team b5787e71"}},
 		"a new version that does not": {e: Explanation{Job: "web", State: gang.Running, Deployment: &Deployment{ID: "b5787e71-1111", Version: 3}}},
+		"a member that does not run yet": {e: Explanation{Namespace: "team", Job: "j", State: gang.Running, Allocations: []Allocation{
+			{ID: "11111111-runs", Status: "running"}, {ID: "22222222-pulls", Status: "pending"}, {ID: "33333333-too", Status: "pending"}}},
+			want: []string{"What a pending member waits for: nomad alloc status -namespace team 22222222"}},
 		"a change to try": {e: Explanation{Namespace: "team", Job: "my job", State: gang.Waiting, Try: "count=2"},
 			want: []string{"To try a change without making it: nomad-pal explain -what-if count=2 -namespace team 'my job'"}},
 		"a change of a jobspec": {e: Explanation{Namespace: "team", Job: "j", State: gang.Unschedulable, Try: "count=2"}, jobspec: "my job.hcl",

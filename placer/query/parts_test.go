@@ -50,6 +50,23 @@ func TestPartsCountForTheirShare(t *testing.T) {
 	})
 }
 
+// A member that requests more parts than a GPU has is not told about whole GPUs: all its parts are on
+// one GPU, so other GPUs of the node do not help.
+func TestTooManyParts(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		w.Parts = 4
+		w.AddNodes(2, 1)
+		w.StartPlacer()
+		w.Submit(bed.Gang{Name: "five", GPUs: 5, Device: "nvidia/gpu.shared"})
+		w.RunFor(10 * time.Second)
+		e, err := snapshot(w).Explain(w.T.Context(), cluster.JobKey{Namespace: "default", ID: "five"})
+		const want = `each member of group "workers" needs 5 parts of one GPU; no GPU has that many: a GPU has only 4 parts (2 of 2 nodes)`
+		if err != nil || e.Reason.String() != want {
+			w.T.Errorf("%v %q, want %q", err, e.Reason, want)
+		}
+	})
+}
+
 // Explain names the current neighbours of a running job, not those at its placement.
 func TestNeighboursNow(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hashicorp/nomad/api"
+
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
@@ -91,6 +93,36 @@ func TestWindowKeepsSome(t *testing.T) {
 		e, err := snapshot(w).Explain(w.T.Context(), cluster.JobKey{Namespace: "default", ID: "second"})
 		if want := `needs 4 GPUs; 4 are free, but the window "kernel" reserves 4 GPUs until ` + until; err != nil || e.WaitsFor.String() != want {
 			w.T.Errorf("it waits for %q (%v), want %q", e.WaitsFor.String(), err, want)
+		}
+	})
+}
+
+// The end of a job that runs on a window's GPUs makes no room for a gang that cannot use these GPUs,
+// and neither do the window's free GPUs.
+func TestHoldersBesideWindow(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) {
+		c.Windows = []window.Window{{Name: "kernel", Start: time.Now().Add(time.Hour), Duration: time.Hour, Nodes: []string{"*-0", "*-1"}}}
+	}}, func(w *bed.World) {
+		w.AddNodes(3, 4)
+		w.StartPlacer()
+		for name, run := range map[string]string{"in-window": "20m", "beside": "2h"} {
+			node := map[string]string{"in-window": "node-0", "beside": "node-2"}[name]
+			w.Submit(bed.Gang{Name: name, GPUs: 4, Runs: 2 * time.Hour, Meta: map[string]string{"pal_duration": run}, Change: func(j *api.Job) {
+				j.Constraints = append(j.Constraints, &api.Constraint{LTarget: "${node.unique.name}", Operand: "=", RTarget: node})
+			}})
+			w.ExpectRunning(name, 10*time.Second)
+		}
+		w.Submit(bed.Gang{Name: "long", GPUs: 4, Runs: time.Hour, Meta: map[string]string{"pal_duration": "3h"}})
+		w.RunFor(10 * time.Second)
+		e, err := snapshot(w).Explain(w.T.Context(), cluster.JobKey{Namespace: "default", ID: "long"})
+		if err != nil || e.Holders == nil {
+			w.T.Fatal(e, err)
+		}
+		if h := e.Holders; len(h.Jobs) != 1 || h.Jobs[0].Job != "default/beside" || !h.Jobs[0].Needed || !h.Enough {
+			w.T.Errorf("holders: %+v", h)
+		}
+		if want := "4 are free, but the window \"kernel\" reserves 4 GPUs"; !strings.Contains(e.WaitsFor.String(), want) {
+			w.T.Errorf("%q lacks %q", e.WaitsFor, want)
 		}
 	})
 }

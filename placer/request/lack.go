@@ -32,7 +32,8 @@ const (
 	LackWritable   LackKind = "writable-volume"
 	LackCSI        LackKind = "csi-plugin"
 	LackDevice     LackKind = "device"
-	LackGPUs       LackKind = "gpus" // GPUs of one model
+	LackGPUs       LackKind = "gpus"  // GPUs of one model
+	LackParts      LackKind = "parts" // parts of one shared GPU
 	LackResource   LackKind = "resource"
 	LackPort       LackKind = "port"  // reserved by the node's configuration
 	LackNomad      LackKind = "nomad" // Nomad's own message
@@ -58,7 +59,7 @@ type Lack struct {
 	Value     string `json:"value,omitempty"`
 	// Need is how much a member needs of the missing thing. For a port, Need is the port's number.
 	// For a distinct_property, Need is the number of members that need different values. Have is
-	// how many GPUs of one model the node has.
+	// how many GPUs of one model the node has, or how many parts the node's GPUs have.
 	Need int `json:"need,omitempty"`
 	Have int `json:"have,omitempty"`
 	// Threshold is the PM score above which GPUs do not count; 0 if outliers count, too.
@@ -88,6 +89,8 @@ func (l Lack) String() string {
 		return "missing devices: " + l.ofDevices()
 	case LackGPUs:
 		return fmt.Sprintf("only %d GPUs of one model", l.Have)
+	case LackParts:
+		return fmt.Sprintf("a GPU has only %d parts", l.Have)
 	case LackResource:
 		return fmt.Sprintf("nodes have less than %d %s", l.Need, l.Name)
 	case LackPort:

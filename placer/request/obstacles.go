@@ -264,6 +264,8 @@ func (v *View) missingGPUs(a gpuRequest, groups []int) (lacks []Lack) {
 	switch {
 	case most >= a.gpus:
 		return nil
+	case most > 0 && rewrite.AsksParts(a.group): // the placer gives a member all its parts on one GPU
+		return []Lack{{Kind: LackParts, Need: a.gpus, Have: most}}
 	case most > 0:
 		return []Lack{{Kind: LackGPUs, Need: a.gpus, Have: most}}
 	}

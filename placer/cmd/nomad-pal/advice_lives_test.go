@@ -29,6 +29,7 @@ type life struct {
 	says   string
 	follow func(w *bed.World)
 	then   func(w *bed.World) bool // nil: the job runs
+	slow   bool                    // clients need minutes to start a task
 }
 
 // told is what explain prints about a job.
@@ -56,7 +57,11 @@ func adviceOnLives(t *testing.T, f *advice.Followed) {
 }
 
 func (l life) lead(t *testing.T, f *advice.Followed) {
-	bed.Run(t, bed.Options{Seed: 1, Unchecked: true, Placer: func(c *model.Config) {
+	var slow nomadtest.Options
+	if l.slow {
+		slow.Client = 5 * time.Minute
+	}
+	bed.Run(t, bed.Options{Seed: 1, Unchecked: true, Nomad: slow, Placer: func(c *model.Config) {
 		if l.tenant != nil {
 			c.Queue.Tenants = map[string]queue.Tenant{"default": l.tenant()}
 		}
@@ -184,7 +189,23 @@ func failedLives() map[string]life {
 			mended(w)
 		}},
 		"fails, and something happened to it": {comes: fails, job: "a", says: "Its events: nomad alloc status", follow: mended},
-		"fails":                               {comes: fails, job: "a", says: "fix the job and run it again", follow: edit("a", script("sleep infinity"))},
+		"is pending": {slow: true,
+			comes: func(w *bed.World) {
+				begin(w, 1)
+				w.Submit(bed.Gang{Name: "a"})
+				w.RunFor(10 * time.Second)
+			},
+			job: "a", says: "What a pending member waits for: nomad alloc status", follow: func(w *bed.World) {
+				m := regexp.MustCompile(`nomad alloc status (\S+)`).FindStringSubmatch(told(w, "a"))
+				if m == nil {
+					w.T.Fatal("no allocation is named")
+				}
+				if as, _, err := w.Author.Allocations().PrefixList(m[1]); err != nil || len(as) != 1 || as[0].ClientStatus != api.AllocClientStatusPending {
+					w.T.Errorf("%s: %+v, %v", m[0], as, err)
+				}
+			},
+		},
+		"fails": {comes: fails, job: "a", says: "fix the job and run it again", follow: edit("a", script("sleep infinity"))},
 		"is lost again and again": {
 			comes: func(w *bed.World) {
 				begin(w, 3)

@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -99,6 +100,13 @@ var ofNomad = map[string]string{
 	"job": "nomad job", "alloc": "nomad alloc", "node": "nomad node", "deployment": "nomad deployment", "eval": "nomad eval",
 }
 
+// ofSlurm maps Slurm's commands, and words for the same things, to commands of nomad-pal.
+var ofSlurm = map[string]string{
+	"sbatch": "run", "submit": "run", "srun": "shell", "salloc": "shell", "scancel": "cancel", "kill": "cancel", "delete": "cancel",
+	"sinfo": "gpus", "nodes": "gpus", "sstat": "gpus", "nvidia-smi": "gpus", "squeue": "queue", "sprio": "queue", "sacct": "history", "sreport": "usage",
+	"sshare": "status", "list": "status", "ls": "status", "jobs": "status", "ps": "status", "sacctmgr": "status", "scontrol": "explain", "show": "explain", "describe": "explain", "sdiag": "doctor",
+}
+
 // unknownCommand returns an error text for an unknown command, with a suggestion. If the command
 // exists, it returns "".
 func unknownCommand(args []string, commands map[string]cli.CommandFactory) string {
@@ -128,7 +136,7 @@ func unknownCommand(args []string, commands map[string]cli.CommandFactory) strin
 	names = slices.DeleteFunc(names, func(n string) bool {
 		return of == "" && strings.Contains(n, " ") || !strings.HasPrefix(n, of) || n == "profile" && of != ""
 	})
-	if near := nearest.Name(name, names); near != "" {
+	if near := cmp.Or(ofSlurm[name], nearest.Name(name, names)); near != "" {
 		said += fmt.Sprintf(": did you mean %q? See", near)
 	} else {
 		said += "; see"

@@ -131,6 +131,8 @@ func TestUnknownCommand(t *testing.T) {
 	for args, want := range map[string]string{
 		"explian train": `nomad-pal has no command "explian": did you mean "explain"? See nomad-pal -help.`,
 		"que":           `nomad-pal has no command "que": did you mean "queue"? See nomad-pal -help.`,
+		"sbatch job.sh": `nomad-pal has no command "sbatch": did you mean "run"? See nomad-pal -help.`,
+		"sinfo":         `nomad-pal has no command "sinfo": did you mean "gpus"? See nomad-pal -help.`,
 		"stop train":    `nomad-pal has no command "stop"; use Nomad's own command: nomad job stop.`,
 		"job status":    `nomad-pal has no command "job"; use Nomad's own command: nomad job.`,
 		"exec":          `nomad-pal has no command "exec"; use Nomad's own command: nomad alloc exec.`,

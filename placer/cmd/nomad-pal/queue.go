@@ -189,13 +189,25 @@ func (b *base) printJobs(jobs []model.JobStatus, now time.Time) {
 		users, reports = users || j.User != "", reports || j.Progress != nil
 		runs, ends, arrays = runs || j.Nodes > 0, ends || !j.EndTo.IsZero(), arrays || j.Runs != nil
 	}
-	row := rowWith(placed, true, several, users, true, arrays, prioritized, true, runs, true, true, runs, reports, expected, ends, true)
-	rows := []string{row("#", "Job", "Namespace", "User", "State", "Runs", "Priority", "GPUs", "Nodes", "Class", "Submitted", "Elapsed", "Done", "Expected start", "Expected end", "Reason")}
+	both := b.io.terminal && expected && ends // saves a column: a job that is expected to start has no expected end
+	row := rowWith(placed, true, several, users, true, arrays, prioritized, true, runs, true, true, runs, reports, expected && !both, ends && !both, both, true)
+	rows := []string{row("#", "Job", "Namespace", "User", "State", "Runs", "Priority", "GPUs", "Nodes", "Class", "Submitted", "Elapsed", "Done", "Expected start", "Expected end", "Expected", "Reason")}
 	for _, j := range jobs {
 		rows = append(rows, row(unlessZero(j.Position), j.Job, j.Namespace, j.User, stateCell(j.State), runsOf(j), j.Priority, j.Size(), unlessZero(j.Nodes), j.Class, query.Ago(j.Submitted, now), elapsed(j.Started, now), doneOf(j),
-			query.Soon(j.StartFrom, j.StartTo, now), query.Soon(j.EndFrom, j.EndTo, now), j.Reason.String()))
+			query.Soon(j.StartFrom, j.StartTo, now), query.Soon(j.EndFrom, j.EndTo, now), startOrEnd(j, now), j.Reason.String()))
 	}
-	b.table(rows)
+	b.tableWithProse(rows)
+}
+
+// startOrEnd returns when a job is expected to start or, if it has started, to end.
+func startOrEnd(j model.JobStatus, now time.Time) string {
+	if start := query.Soon(j.StartFrom, j.StartTo, now); start != "" {
+		return "start " + start
+	}
+	if end := query.Soon(j.EndFrom, j.EndTo, now); end != "" {
+		return "end " + end
+	}
+	return ""
 }
 
 // runsOf returns the numbers of an array's runs by state, or "" if the job is not an array.

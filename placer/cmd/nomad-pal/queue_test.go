@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -176,6 +177,48 @@ func TestJobsWithoutExpectedStart(t *testing.T) {
 		if strings.Contains(out.String(), "Expected start") != expected {
 			t.Errorf("expected %v:\n%s", expected, out.String())
 		}
+	}
+}
+
+// On a terminal of 80 columns, the table of jobs breaks no word, and a reason gets lines of its own if
+// it would be squeezed into a narrow column.
+func TestJobsOnTerminal(t *testing.T) {
+	now := time.Now()
+	const why = "the job could start, but waits for GPUs that are faster or closer together and may soon come free"
+	start, end := now.Add(4*time.Minute), now.Add(8*time.Minute)
+	jobs := []model.JobStatus{
+		{Namespace: "default", Job: "train", Position: 1, State: gang.Waiting, GPUs: 16, Class: "A", Submitted: now, StartFrom: start, StartTo: end, Reason: reason.Reason{Kind: reason.Locality}},
+		{Namespace: "default", Job: "light", State: gang.Running, GPUs: 1, Nodes: 1, Class: "B", Submitted: now, Started: now, EndFrom: start, EndTo: end},
+		{Namespace: "default", Job: "mig", State: gang.Unschedulable, GPUs: 1, Class: "D", Submitted: now, Reason: reason.Unread("none")},
+	}
+	for _, listed := range [][]model.JobStatus{jobs, jobs[:1]} {
+		var out bytes.Buffer
+		b := base{noColor: true, io: streams{out: &out, terminal: true}}
+		b.printJobs(listed, now)
+		text := out.String()
+		for line := range strings.Lines(text) {
+			if textWidth(strings.TrimRight(line, "\n")) > columns {
+				t.Errorf("more than %d columns: %s", columns, line)
+			}
+		}
+		words := strings.Fields(text)
+		for _, want := range []string{"Submitted", "train", "waiting"} {
+			if !slices.Contains(words, want) {
+				t.Errorf("no %q:\n%s", want, text)
+			}
+		}
+		if len(listed) > 1 && (!slices.Contains(words, "unschedulable") || !slices.Contains(words, "Elapsed")) {
+			t.Errorf("a broken word:\n%s", text)
+		}
+		if !strings.Contains(strings.Join(words, " "), why) || strings.Count(text, "\n") > 3+2*len(listed) {
+			t.Errorf("the reason is not in one piece, or takes too many lines:\n%s", text)
+		}
+	}
+	var plain bytes.Buffer
+	b := base{io: streams{out: &plain}}
+	b.printJobs(jobs, now)
+	if !regexp.MustCompile(`(?m)Expected start +Expected end +Reason$`).MatchString(plain.String()) || strings.Count(plain.String(), "\n") != 4 {
+		t.Errorf("not on a terminal:\n%s", plain.String())
 	}
 }
 

@@ -161,6 +161,8 @@ func notRegistered(b *base, client *nomad.Client, job *api.Job, err error) int {
 	}
 	if none := b.noNamespace(client, *job.Namespace); none != nil {
 		err = none
+	} else if why, ok := nomad.Invalid(err); ok {
+		err = errors.New("Nomad refuses the job: " + why)
 	}
 	return b.fail(fmt.Errorf("registering job %q: %w", *job.ID, nomad.Denied(err, nomad.SubmitJob)))
 }

@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -179,24 +178,70 @@ func (b *base) section(head string, rows []string) {
 // pairs prints rows of a key and a value, with "=" between them.
 func (b *base) pairs(rows []string) { layOut(b, rows, " = ") }
 
-// leastColumn is the width down to which squeeze narrows columns.
-const leastColumn = 8
+// leastColumn is the width down to which squeeze narrows a column. If the last column would be
+// narrower than leastProse, tableWithProse moves it.
+const (
+	leastColumn = 8
+	leastProse  = 40
+)
+
+// tableWithProse prints a table whose last column contains sentences. If they would be squeezed
+// into a narrow column, each of them gets lines of its own below its row.
+func (b *base) tableWithProse(rows []string) {
+	const glue = "  "
+	cells, widths, words := cellsOf(rows)
+	last := len(widths) - 1
+	whole := widths[last]
+	squeeze(b, widths, words, len(glue))
+	if last == 0 || whole <= leastProse || widths[last] >= leastProse {
+		b.write(laidOut(cells, widths, glue))
+		return
+	}
+	var short []string
+	for _, r := range rows {
+		short = append(short, r[:strings.LastIndex(r, separator)])
+	}
+	shortCells, widths, words := cellsOf(short)
+	squeeze(b, widths, words, len(glue))
+	const indent = "    "
+	for i, cs := range shortCells {
+		b.write(laidOut([][]string{cs}, widths, glue))
+		if prose := cells[i][last]; i > 0 && prose != "-" {
+			for _, line := range wrapped(prose, b.width()-len(indent)) {
+				b.write(indent + line + "\n")
+			}
+		}
+	}
+}
 
 func layOut(b *base, rows []string, glue string) {
-	var cells [][]string
-	var widths []int
+	cells, widths, words := cellsOf(rows)
+	squeeze(b, widths, words, len(glue))
+	b.write(laidOut(cells, widths, glue))
+}
+
+// cellsOf returns the cells of rows and, for each column, the width of its widest cell and of its
+// longest word.
+func cellsOf(rows []string) (cells [][]string, widths, words []int) {
 	for _, r := range rows {
 		cs := strings.Split(r, separator)
 		for i, c := range cs {
 			cs[i] = cmp.Or(c, "-")
 			if i == len(widths) {
-				widths = append(widths, 0)
+				widths, words = append(widths, 0), append(words, 0)
 			}
 			widths[i] = max(widths[i], textWidth(cs[i]))
+			for word := range strings.FieldsSeq(cs[i]) {
+				words[i] = max(words[i], textWidth(word))
+			}
 		}
 		cells = append(cells, cs)
 	}
-	squeeze(b, widths, len(glue))
+	return cells, widths, words
+}
+
+// laidOut returns rows of cells as lines, with each cell wrapped to the width of its column.
+func laidOut(cells [][]string, widths []int, glue string) string {
 	var out strings.Builder
 	for _, cs := range cells {
 		lines := make([][]string, len(cs))
@@ -223,23 +268,33 @@ func layOut(b *base, rows []string, glue string) {
 			out.WriteString(strings.TrimRight(line.String(), " ") + "\n")
 		}
 	}
-	b.write(out.String())
+	return out.String()
 }
 
-// squeeze narrows the widest columns until the lines fit the terminal.
-func squeeze(b *base, widths []int, glue int) {
+// squeeze narrows columns until a line fits the terminal: always the widest column that can be
+// narrowed without breaking a word; if there is none, the widest column.
+func squeeze(b *base, widths, words []int, glue int) {
 	if b.width() == 0 {
 		return
 	}
 	for {
 		sum := glue * (len(widths) - 1)
-		for _, w := range widths {
+		widest, narrows := 0, -1
+		for i, w := range widths {
 			sum += w
+			if w > widths[widest] {
+				widest = i
+			}
+			if w > max(words[i], leastColumn) && (narrows < 0 || w > widths[narrows]) {
+				narrows = i
+			}
 		}
-		widest := slices.Max(widths)
-		if sum <= b.width() || widest <= leastColumn {
+		if narrows < 0 {
+			narrows = widest
+		}
+		if sum <= b.width() || widths[narrows] <= leastColumn {
 			return
 		}
-		widths[slices.Index(widths, widest)]--
+		widths[narrows]--
 	}
 }

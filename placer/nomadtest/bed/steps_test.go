@@ -155,7 +155,9 @@ func (x *follower) offersOf(e *query.Explanation) (out []offer) {
 		out = append(out, offer{what, func() error { return x.change(k, try) }, ok, says, 5 * time.Second, false})
 	}
 	// A gang that fits may still wait, for GPUs that suit it better.
-	starts := func() bool { return len(x.GPUs(k)) > 0 || x.reason(e.Job).Kind == reason.Locality }
+	starts := func() bool {
+		return len(x.GPUs(k)) > 0 || slices.Contains([]reason.Kind{reason.Locality, reason.OtherModel}, x.reason(e.Job).Kind)
+	}
 	for _, r := range e.Remedies {
 		switch r.Kind {
 		case reason.FewerFit:

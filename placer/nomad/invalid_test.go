@@ -1,7 +1,7 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-package agent
+package nomad
 
 import (
 	"fmt"
@@ -31,7 +31,7 @@ func TestInvalid(t *testing.T) {
 		}
 		id := "x"
 		_, _, err = c.Jobs().PlanOpts(&api.Job{ID: &id}, nil, nil)
-		if why, ok := invalid(fmt.Errorf("planning: %w", err)); ok != (want != "") || why != want {
+		if why, ok := Invalid(fmt.Errorf("planning: %w", err)); ok != (want != "") || why != want {
 			t.Errorf("%q: %q, %t of %v", body, why, ok, err)
 		}
 	}
