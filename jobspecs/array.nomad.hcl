@@ -1,4 +1,4 @@
-# An array: a hundred dispatched runs of one job. At most 16 of them run at a time.
+# An array: a hundred dispatched runs of the same job. At most 16 run at a time.
 #
 #   nomad-pal run array.nomad.hcl
 #   for i in $(seq 100); do nomad job dispatch -detach -meta seed=$i array; done

@@ -1,6 +1,6 @@
-# A job that the placer may stop for others. In return, the job may start as soon as it fits
-# somewhere. It writes a checkpoint every hour, and when Nomad stops it. Its program is
-# checkpoint.py; put this file into the working directory of your image. The clients need a host
+# A job that the placer can stop for other jobs. In return, the job can start as soon as enough
+# GPUs are free. It writes a checkpoint every hour, and when Nomad stops it. Its program is
+# checkpoint.py: put this file into the working directory of your image. The clients need a host
 # volume "shared", on storage that all clients share.
 #
 #   nomad-pal run checkpoint.nomad.hcl
@@ -14,8 +14,8 @@ job "checkpoint" {
 
   meta {
     pal_class      = "A"
-    pal_duration   = "12h"  # an estimate of the whole run time; with an estimate, the job may start earlier
-    pal_preempt    = "true" # the placer may stop the job for others, and starts it again later
+    pal_duration   = "12h"  # an estimate of the whole run time; with an estimate, the job can start earlier
+    pal_preempt    = "true" # the placer can stop the job for other jobs, and starts it again later
     pal_checkpoint = "1h"   # the time between checkpoints; the placer stops the job soon after a checkpoint
     pal_progress   = "true" # the job reports its progress, so the placer can predict its end
   }
@@ -23,7 +23,7 @@ job "checkpoint" {
   group "train" {
     count = 1
 
-    # Storage that every node shares, because the job may continue on another node.
+    # Storage that every node shares, because the job can continue on another node.
     volume "checkpoints" {
       type      = "host"
       source    = "shared"
@@ -34,14 +34,13 @@ job "checkpoint" {
       driver = "docker"
 
       # Nomad sends SIGTERM, waits for kill_timeout, and then kills the task. Allow enough time to
-      # write a checkpoint. The client's max_kill_timeout, 30 s by default, must be at least as
-      # long.
+      # write a checkpoint. The client's max_kill_timeout (30 s by default) must not be shorter.
       kill_signal  = "SIGTERM"
       kill_timeout = "2m"
 
       config {
         image   = "nvcr.io/nvidia/pytorch:25.10-py3"
-        command = "python" # not a shell, because a shell would not pass the signal on
+        command = "python" # not a shell, because a shell would not forward the signal
         args    = ["checkpoint.py"]
       }
 

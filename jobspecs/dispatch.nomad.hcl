@@ -4,8 +4,8 @@
 #   nomad job dispatch -meta dataset=s3://data/2026-11 dispatch
 #   nomad-pal queue                          # the run is "dispatch/dispatch-…"
 #
-# The agent's configuration needs nomad { rpc_address }. The placer does not serve dispatched jobs
-# with a payload, so use meta.
+# The agent's configuration needs nomad { rpc_address }. Runs that are dispatched with a payload
+# stay gated, so use meta.
 job "dispatch" {
   type = "batch"
 

@@ -1,6 +1,6 @@
-# A service. Its pins name nodes, and the slowest variability class that it may get, but no GPUs. So
-# Nomad can replace a lost instance on these nodes by itself. A new version starts as one canary
-# beside the old instances. When the canary is healthy, the new version replaces the old instances.
+# A service. Its pins name nodes and the slowest allowed variability class, but no GPUs. So Nomad
+# can replace a lost instance on these nodes without the placer. A new version starts as one canary,
+# while the old instances run. When the canary is healthy, the new version replaces them.
 #
 #   nomad-pal run inference.nomad.hcl
 #   nomad job deployments inference          # the progress of an update
@@ -14,7 +14,7 @@ job "inference" {
   }
 
   meta {
-    pal_class = "C" # streams memory; GPUs hardly differ in the speed of such work
+    pal_class = "C" # memory-bound, so differences between GPUs matter little
     pal_pin   = "class"
   }
 
@@ -30,7 +30,7 @@ job "inference" {
 
   group "serve" {
     count          = 2
-    shutdown_delay = "5s" # before the instance stops, clients learn that it will stop
+    shutdown_delay = "5s" # the instance leaves service discovery 5 s before it stops
 
     network {
       port "http" {}

@@ -2,8 +2,8 @@
 # publishes for application class A, and gets two GPUs of variability class 1 or 2. Run it with
 # nomad job run, because nomad-pal run refuses jobs that constrain ${device.ids}.
 #
-# Both constraints are needed. The first constraint picks the GPUs. Without the second, Nomad can
-# skip a node with such GPUs, because another node of the same computed node class has none.
+# Both constraints are needed. The first constraint picks the GPUs. Without the second one, Nomad
+# can skip a matching node if another node of the same computed node class does not match.
 job "native-class" {
   type = "batch"
 

@@ -11,7 +11,7 @@ job "nccl" {
 
   meta {
     pal_class    = "B"
-    pal_locality = "rack" # never across racks, however long the job waits
+    pal_locality = "rack" # never across racks, even if the job has to wait
   }
 
   group "ranks" {

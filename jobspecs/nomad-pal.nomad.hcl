@@ -1,6 +1,6 @@
-# The placer as a Nomad job with two agents. One agent places, the other stands by. Both call Nomad
-# through the Task API with the job's workload identity, so you configure no address, token or
-# certificate. If Nomad has ACLs, first bind the agent's policy to the job:
+# The placer as a Nomad job with two agents. One agent is active, the other stands by. Both call
+# Nomad through the Task API with the job's workload identity, so you configure no address, token
+# or certificate. If Nomad has ACLs, first bind the agent's policy to the job:
 #
 #   nomad acl policy apply -namespace default -job nomad-pal nomad-pal placer/deploy/acl/nomad-pal.policy.hcl
 #   nomad job run jobspecs/nomad-pal.nomad.hcl

@@ -1,4 +1,4 @@
-# Runs every night at three (Berlin time), unless the previous run still waits or runs.
+# A job that runs every night at three (Berlin time), unless the previous run still waits or runs.
 #
 #   nomad-pal run periodic.nomad.hcl
 #   nomad job periodic force periodic        # run it now

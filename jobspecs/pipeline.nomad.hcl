@@ -15,7 +15,7 @@ job "pipeline" {
 
   meta {
     pal_after    = "prepare,train"
-    pal_deadline = "6h" # or a time: "2026-11-25T18:00:00Z"
+    pal_deadline = "6h" # or a date and time: "2026-11-25T18:00:00Z"
     pal_duration = "1h"
   }
 

@@ -1,5 +1,5 @@
 # A gang of two groups: two learners with eight GPUs each, and four actors with one GPU each. It
-# starts only when GPUs for all six are free.
+# starts only when GPUs for all six allocations are free.
 job "several-groups" {
   type = "batch"
 
@@ -10,7 +10,7 @@ job "several-groups" {
 
   meta {
     pal_class    = "B"
-    pal_locality = "rack" # never across racks, however long the job waits
+    pal_locality = "rack" # never across racks, even if the job has to wait
   }
 
   group "learner" {

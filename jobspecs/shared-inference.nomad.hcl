@@ -1,5 +1,5 @@
 # Two instances of an inference service on parts of GPUs. With nomad job run, Nomad chooses the
-# parts; nomad-pal run adds the gate, so that the placer chooses them. The operator divides
+# parts. nomad-pal run adds the gate, so that the placer chooses the parts. The operator divides
 # GPUs in the device plugin's configuration: docs/operators/share-gpus.md.
 job "shared-inference" {
   type = "service"
@@ -31,7 +31,7 @@ job "shared-inference" {
         image = "vllm/vllm-openai:v0.11.0"
         args = [
           "--model", "Qwen/Qwen3-0.6B", "--port", "${NOMAD_PORT_http}",
-          "--gpu-memory-utilization", "0.4", # a share of the whole GPU; under time slicing nothing else limits the memory
+          "--gpu-memory-utilization", "0.4", # of the whole GPU's memory; under time slicing nothing else limits the memory
         ]
         ports    = ["http"]
         shm_size = 2147483648 # 2 GiB
@@ -41,8 +41,8 @@ job "shared-inference" {
         cpu    = 4000
         memory = 16384
 
-        device "nvidia/gpu.shared" { # any model; nvidia/gpu.shared/Tesla T4-SHARED names one
-          constraint {               # a part's share of the GPU's memory
+        device "nvidia/gpu.shared" { # any model; nvidia/gpu.shared/Tesla T4-SHARED is one model
+          constraint {               # on the memory of one part
             attribute = "${device.attr.memory}"
             operator  = ">="
             value     = "5 GiB"

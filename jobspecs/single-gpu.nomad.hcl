@@ -1,4 +1,4 @@
-# A batch job on one GPU, the best free one.
+# A batch job on one GPU: the best free GPU.
 #
 #   nomad-pal run single-gpu.nomad.hcl       # adds the gate for you
 #   nomad job run single-gpu.nomad.hcl       # also works, because the file has the gate

@@ -15,7 +15,7 @@ job "torchrun" {
   meta {
     pal_class    = "A"
     pal_duration = "6h"   # an estimate of the run time; with estimates, jobs wait less on average
-    pal_preempt  = "true" # the job writes checkpoints, so the placer may stop it and start it again
+    pal_preempt  = "true" # the job writes checkpoints, so the placer can stop it and start it again
   }
 
   group "ranks" {
@@ -36,9 +36,9 @@ job "torchrun" {
       attempts = 0
     }
 
-    # Each rank registers itself with its number. NOMAD_ALLOC_INDEX goes from 0
-    # to count - 1; a replacement gets the number of the rank that it replaces. A copy
-    # of this job needs another service name, here and in the template.
+    # Nomad registers each rank as a service, with the rank's number as a tag. NOMAD_ALLOC_INDEX is
+    # 0 to count - 1; a replacement gets the number of the rank that it replaces. A copy of this job
+    # needs another service name, here and in the template.
     service {
       name     = "torchrun"
       port     = "rendezvous"
@@ -64,9 +64,9 @@ job "torchrun" {
         }
       }
 
-      # Rank 0's address, once rank 0 has registered itself. Do not use nomadService 1 "key" "name"
-      # instead. It picks by a hash over the services that exist at that moment, so ranks that start
-      # at different times get different addresses.
+      # Rank 0's address, once rank 0 is registered. Do not use nomadService 1 "key" "name" instead:
+      # it selects by a hash over the services that exist at the time of the call, so ranks that
+      # start at different times get different addresses.
       template {
         destination = "local/rank-0.env"
         change_mode = "noop"

@@ -1,4 +1,4 @@
-Agents of nomad-pal: [[ var "count" . ]]. One of them places, the others stand by.
+Agents of nomad-pal: [[ var "count" . ]]. One agent is active, the others stand by.
 
 If Nomad has ACLs, the job's identity needs the agent's policy:
 

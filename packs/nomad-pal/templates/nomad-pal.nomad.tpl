@@ -34,7 +34,7 @@ job [[ var "job_name" . | quote ]] {
       }
     }
 
-    # If the node is lost, start the agent elsewhere soon.
+    # If the node is lost, start the agent on another node soon.
     reschedule {
       delay          = "5s"
       delay_function = "exponential"
