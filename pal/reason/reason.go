@@ -105,7 +105,7 @@ type Reason struct {
 	Member string `json:"member,omitempty"`
 	// Node is the name of a node.
 	Node string `json:"node,omitempty"`
-	// Cause is a message that comes from elsewhere: Nomad, a driver, an error. It is shown
+	// Cause is a message that comes from elsewhere: Nomad, a driver, an error. The message is shown
 	// unchanged.
 	Cause string `json:"cause,omitempty"`
 	// Because lists the causes of this reason. Also lists further reasons that apply at the same

@@ -179,7 +179,7 @@ func queueKeys() []Key {
 		{Block: "queue", Name: "order", text: parsed(queue.ParseOrder, func(c *Config) *queue.Order { return &c.Queue.Order }),
 			Doc: "`fifo`, `priority` (Nomad's job priority, then age), `las` (least GPU time attained first), `srtf` (shortest expected remaining time), `adaptive` (least expected remaining GPU time, by hints and history), `round-robin`"},
 		{Block: "queue", Name: "backfill", text: backfill,
-			Doc: "Which gangs may start before the head of the queue if the head does not fit: `\"none\"` (strict order, so GPUs idle), `\"reserved\"` (gangs that do not delay the head's reservation, and gangs that may be stopped), `\"best-effort\"` (all gangs that fit, however long the head waits)"},
+			Doc: "Which gangs may start before a head of the queue that does not fit: `\"none\"` (strict order, so GPUs idle), `\"reserved\"` (gangs that do not delay the head's reservation, and gangs that may be stopped), `\"best-effort\"` (all gangs that fit, however long the head waits)"},
 		queueKey("max_wait", func(c *Config) *time.Duration { return &c.Queue.MaxWait },
 			"Total wait after which a gang without an estimate is overdue. A gang with `pal_duration` or `max_run_duration` is overdue after twice the shorter of the two, but not before an hour. Overdue gangs go first, in order of submission, within the limit of `overdue_share`"),
 		{Block: "queue", Name: "overdue_share", field: func(c *Config) any { return &c.Queue.OverdueShare },

@@ -69,8 +69,8 @@ type JobStatus struct {
 	// disconnected nodes and unhealthy GPUs of its members, and canaries that run beside the old
 	// version.
 	Reason reason.Reason `json:"reason,omitzero"`
-	// Submitted is when the job's author submitted it; zero if the placer has set the job aside
-	// after an internal error.
+	// Submitted is when the job's author submitted the job; zero if the placer has set the job
+	// aside after an internal error.
 	Submitted time.Time `json:"submitted"`
 	// StartFrom and StartTo are the range of the job's expected start, if there is a forecast.
 	StartFrom time.Time `json:"start_from,omitzero"`
