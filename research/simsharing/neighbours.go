@@ -231,7 +231,7 @@ func memory(b *bytes.Buffer, ps trace.Pairs) {
 const neighboursMeans = `
 ## What that means
 
-* The four classes are fitted on the V100. There they explain more than half of the variance of the rates. For a new batch size of a known application they
+* The four classes are fitted on the V100. On this model, they explain more than half of the variance of the rates. For a new batch size of a known application they
   explain nearly as much.
 * The classes say nothing about other GPU models, or about an application without a class. On P100 and K80 two jobs run as if they took
   turns (the mean rate is near one half), but on the V100 a neighbour hardly slows a small job.
