@@ -229,11 +229,11 @@ func memory(b *bytes.Buffer, ps trace.Pairs) {
 }
 
 const neighboursMeans = `
-## What that means
+## Conclusions
 
 * The four classes are fitted on the V100. On this model, they explain more than half of the variance of the rates. For a new batch size of a known application they
   explain nearly as much.
-* The classes say nothing about other GPU models, or about an application without a class. On P100 and K80 two jobs run as if they took
+* The classes do not predict rates on other GPU models, or rates of an application without a class. On P100 and K80 two jobs run as if they took
   turns (the mean rate is near one half), but on the V100 a neighbour hardly slows a small job.
 * So the table is only a first guess. On models other than the V100, the table can even rank neighbours in the wrong order. A job's own run times next
   to other jobs predict better.

@@ -462,7 +462,7 @@ func userCell(s source, load float64) *result {
 	return c
 }
 
-const usersText = `# What estimates and checkpoints win you
+const usersText = `# What users gain from estimates and checkpoints
 
 Written by %s, in one run, on %s. The first %d jobs of each trace run at 60, 85 and 110 %% load.
 The traces come from Philly's virtual clusters, from Gavel, and from Sia-Philly on its 64 GPUs (with faster or slower arrivals). Generated traces
@@ -476,7 +476,7 @@ and seeds used to choose the rules, and the comparison with an earlier queue.
 Users' guesses are round numbers, mostly 2 to 10 times too long; one in seven is too short. "Guesses too short" are up to 5 times too short.
 In "half estimate", half of the jobs have estimates, too long or too short by a factor of up to five, and no job has a name.
 
-## The price of saying and allowing nothing
+## The cost of giving no estimates and allowing no stops
 
 All figures are relative to the first row, in which users give no estimates and no job may be stopped. Every row has the same jobs on the same GPUs.
 
@@ -500,10 +500,10 @@ func usersTables(now, before []felt, ts []predictionLoss, of string) []byte {
 	return append(bytes.TrimSpace(b.Bytes()), '\n')
 }
 
-const progressText = `# What reports of progress win
+const progressText = `# What jobs gain from progress reports
 
-Written by %s, on %s. Jobs, clusters and terms are the same as in [what estimates
-and checkpoints win you](sim-users.md)%s. No job has an estimate.
+Written by %s, on %s. Jobs, clusters and terms are the same as in [what users gain
+from estimates and checkpoints](sim-users.md)%s. No job has an estimate.
 
 Each line is relative to the same jobs without reports. Honest reports are in whole percent. A job with false reports
 follows one of six patterns: nearly done for a long time, done at once, random, back and forth, slower and
