@@ -305,7 +305,7 @@ func count(cells []*result, is func(*result) bool) (n int) {
 	return n
 }
 
-const startsMean = "The queue predicts a range for the start of each waiting gang. In 80 % of the cases the gang should start within the range. The table shows how often sampled ranges held, and in brackets the median length of these ranges in hours (mean over traces). Shares outside 75 to 85 % are bold. Gangs that wait long are sampled most often, so the sampled ranges are long."
+const startsMean = "The queue predicts a range for the start of each waiting gang. In 80 % of the cases the gang should start within the range. The table shows how many sampled ranges contained the actual start, and in brackets the median length of these ranges in hours (mean over traces). Shares outside 75 to 85 % are bold. Gangs that wait long are sampled most often, so the sampled ranges are long."
 
 // predictedStarts writes one line per part: how often waiting gangs started within the ranges that
 // ours had predicted.
