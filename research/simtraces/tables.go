@@ -200,7 +200,7 @@ func summary(b *bytes.Buffer, cells []*result) {
 		losses(b, cells, p.name)
 	}
 	if len(stuck) > 0 {
-		fmt.Fprintf(b, "\nJobs that never finish, and that no figure counts: %s.\n", strings.Join(stuck, "; "))
+		fmt.Fprintf(b, "\nJobs that never finish, and are not included in any figure: %s.\n", strings.Join(stuck, "; "))
 	}
 }
 
