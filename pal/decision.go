@@ -79,8 +79,8 @@ type Decision struct {
 type OnModel struct {
 	Device string  `json:"device"` // device group
 	Speed  float64 `json:"speed"`  // the gang's speed on this model; 1 is the speed on its fastest model
-	// Fits reports whether the gang fits on free GPUs of the model. Cost and Total are for these
-	// GPUs.
+	// Fits reports whether the gang fits on free GPUs of the model. Cost is the predicted slowdown
+	// on these GPUs.
 	Fits bool    `json:"fits"`
 	Cost float64 `json:"cost,omitempty"`
 	// Price is the mean speed that recent gangs have on the model; 0: unknown. Total is Cost plus
@@ -96,12 +96,12 @@ const walkShown = 64
 
 // Choice is a placement with names instead of indices.
 type Choice struct {
-	// Members are the gang's allocations. A record that would be too large for Nomad lacks some or
-	// all members.
+	// Members are the gang's allocations. If the record would be too large for Nomad, some or all
+	// members are missing.
 	Members []ChosenMember `json:"members"`
-	Nodes   int            `json:"nodes"` // nodes that the members are on
-	// Tier is the smallest tier in use that holds all GPUs; for replicas, all GPUs of any one
-	// member.
+	Nodes   int            `json:"nodes"` // number of nodes on which the members are
+	// Tier is the smallest tier in use that contains all GPUs; for replicas, the smallest that
+	// contains all GPUs of each single member.
 	Tier Tier `json:"tier"`
 	// PMScore is the score of the slowest GPU. A GPU that was never measured counts as 1.
 	PMScore PMScore `json:"pm_score"`
@@ -170,30 +170,32 @@ type ChosenGPU struct {
 	Degraded string `json:"degraded,omitempty"`
 }
 
-// Candidates counts the cluster's GPUs by whether they could be chosen or, if not, by the reason.
+// Candidates counts the GPUs that could be chosen, and the other GPUs of the cluster by the reason
+// why they could not.
 type Candidates struct {
-	Total       int `json:"total"`                 // all GPUs, parts counted singly; 0: unknown
-	Ineligible  int `json:"ineligible"`            // excluded by model or constraints, or the node is not ready
+	Total       int `json:"total"`                 // all GPUs; each part of a shared GPU counts as one; 0: unknown
+	Ineligible  int `json:"ineligible"`            // excluded by the job's GPU model or constraints, or the node is not ready
 	Unhealthy   int `json:"unhealthy"`             // eligible, but unhealthy
 	Quarantined int `json:"quarantined"`           // eligible and healthy, but in quarantine
 	Unavailable int `json:"unavailable,omitempty"` // eligible, but the node accepts no jobs, or unreported tasks may still run
 	Allocated   int `json:"allocated"`             // eligible, but allocated to jobs or promised to them
-	Free        int `json:"free"`                  // eligible and free, without Outliers and Kept
+	Free        int `json:"free"`                  // eligible and free, not counting Outliers and Kept
 	// Outliers are free, but the policy excludes them as too slow.
 	Outliers int `json:"outliers,omitempty"`
 	// Kept are free, but reserved by a window that excludes the gang.
 	Kept int `json:"kept,omitempty"`
 }
 
-// Entry is one entry of the L×V matrix, in the order walked.
+// Entry is one entry of the L×V matrix.
 type Entry struct {
 	Bin PMScore `json:"bin"` // PM score that stands for the bin; GPUs of lower bins count, too
-	// Lowest and Highest bound the PM scores in the bin, which all count as equal.
+	// Lowest and Highest are the lowest and the highest PM score of the bin. All GPUs in a bin
+	// count as equally fast.
 	Lowest  PMScore `json:"lowest"`
 	Highest PMScore `json:"highest"`
 	Tier    Tier    `json:"tier"`    // tier within which all GPUs must lie
-	Product float64 `json:"product"` // bin × penalty
-	Free    int     `json:"free"`    // eligible free GPUs up to the bin
+	Product float64 `json:"product"` // bin × the tier's locality penalty
+	Free    int     `json:"free"`    // eligible free GPUs in this bin and in bins with lower PM scores
 	Taken   bool    `json:"taken"`   // the gang was placed by this entry
 	// PassedOver: the gang would fit here too, but on a node with more free GPUs than the chosen
 	// one, or on more nodes. PAL leaves these GPUs to wider gangs.

@@ -156,12 +156,12 @@ func faultsReport(kinds int, served map[nomadtest.Fault]*tally) string {
 	fmt.Fprintf(&b, `# What lost and odd answers of Nomad do to the placer
 
 Written by `+"`make faults`"+`. A busy placer (its gangs start, wait, are preempted, fail, lose their node and run again)
-makes %d kinds of requests. Each world below is an in-memory Nomad in virtual time (placer/nomadtest). In each world one kind of request fails in one way:
+makes %d kinds of requests. Each world is a separate in-memory Nomad in virtual time (placer/nomadtest). In each world one kind of request fails in one way:
 once, or for a minute that begins before the placer starts. Afterwards a new gang must run within two minutes, the placer must serve all waiting gangs,
 and the invariants of [random faults](simulate-faults.md) must hold.
 
-"429", "500", "refused", "lost": Nomad does not execute the request. "done, but 500", "broken", "half an answer", "unanswered": Nomad executes the request, but
-the placer gets an error, no answer, or half an answer. "slow", "slow write": Nomad executes the request, but the answer or the write takes ten seconds.
+With "429", "500", "refused" and "lost", Nomad does not execute the request. With "done, but 500", "broken", "half an answer" and "unanswered", Nomad executes the request, but
+the placer gets an error, no answer, or half an answer. With "slow" and "slow write", Nomad executes the request, but the answer or the write takes ten seconds.
 
 | fault | worlds | faults injected | longest time until a new gang ran afterwards | worlds that failed |
 |---|---|---|---|---|

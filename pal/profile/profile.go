@@ -131,8 +131,8 @@ type Group struct {
 	Key string `json:"key,omitempty"`
 	// Reference is the time of the median GPU, in the unit of the samples.
 	Reference float64 `json:"reference"`
-	// Measured is the number of GPUs in the group. Dropped is how many of these GPUs were too far
-	// off to count in the reference.
+	// Measured is the number of GPUs in the group. Dropped is how many of these GPUs differ so much
+	// that they do not count in the reference.
 	Measured int `json:"measured"`
 	Dropped  int `json:"dropped,omitempty"`
 	// Provisional: fewer GPUs were measured than min_gpus. Only outliers are then in classes 4 and 5.

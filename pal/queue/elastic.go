@@ -483,9 +483,9 @@ func (l *lending) resizesFrom(elastics []*entry, waiting bool, now time.Duration
 
 // Size is the number of members of an elastic gang, with its bounds.
 type Size struct {
-	Members int `json:"members"` // current members; 0 while it waits
-	Least   int `json:"least"`   // members that it needs
-	Most    int `json:"most"`    // members that it may have
+	Members int `json:"members"` // current members; 0 while the gang waits
+	Least   int `json:"least"`   // minimum number of members
+	Most    int `json:"most"`    // maximum number of members
 	// Settled means that the gang keeps its size, because some of its members have finished.
 	Settled bool `json:"settled,omitempty"`
 }

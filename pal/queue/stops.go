@@ -5,12 +5,12 @@ package queue
 
 import "time"
 
-// Stops sums up stops of gangs for others, and what these stops cost and saved.
+// Stops sums up stops of gangs for other gangs, with the cost and the gain of these stops.
 type Stops struct {
-	// Stops is how often gangs were stopped for others.
+	// Stops is how often gangs were stopped for other gangs.
 	Stops int `json:"stops,omitempty"`
-	// LostGPUSeconds is what these gangs lost: the restart and, with checkpoints, the work since
-	// the last one.
+	// LostGPUSeconds is the GPU time that the stopped gangs lost: the restart and, with
+	// checkpoints, the work since the last checkpoint.
 	LostGPUSeconds float64 `json:"lost_gpu_seconds,omitempty"`
 	// SavedSeconds is how much sooner other gangs got the GPUs than if the stopped gangs had run to
 	// their expected ends.

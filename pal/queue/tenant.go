@@ -516,8 +516,8 @@ type TenantUse struct {
 	// Namespaces are the namespaces of the tenant and its children that have jobs or have used
 	// GPUs.
 	Namespaces []string `json:"namespaces"`
-	// GPUs is the number of GPUs of gangs that run or are about to run, also of gangs that the
-	// placer cannot serve. A part of a shared GPU counts as this part of one GPU, as in all
+	// GPUs is the number of GPUs of gangs that run or are about to run, including gangs that the
+	// placer cannot serve. A part of a shared GPU counts as a fraction of a GPU, as in all
 	// comparisons with Quota and Limit.
 	GPUs   float64 `json:"gpus"`
 	Weight float64 `json:"weight"` // the tenant's weight in fair share, relative to the other children of its parent
@@ -533,13 +533,13 @@ type TenantUse struct {
 	Users          []UserUse `json:"users,omitempty"`
 	// GPUHours is the tenant's decayed usage; 0 if usage is not kept.
 	GPUHours float64 `json:"gpu_hours"`
-	// HalfLifeSeconds is the time after which used GPU hours count half.
+	// HalfLifeSeconds is the time after which used GPU hours count only half.
 	HalfLifeSeconds float64 `json:"half_life_seconds,omitempty"`
 	// Priced is set if GPU hours are weighted by the price of the GPU model.
 	Priced bool `json:"priced,omitempty"`
-	// Share is the tenant's part of all GPU time by weight, among the tenants that have jobs or
-	// have used GPU time. Times is the tenant's part of the used GPU time divided by Share; 0 if no
-	// tenant has used any.
+	// Share is the part of all GPU time to which the tenant's weight entitles it, among the tenants
+	// that have jobs or have used GPU time. Times is the tenant's part of the used GPU time divided
+	// by Share; 0 if no tenant has used GPU time.
 	Share float64 `json:"share"`
 	Times float64 `json:"times"`
 	// Stops sums up the stops of the tenant's gangs, and the time that stops of other gangs saved

@@ -23,18 +23,18 @@ type Wait struct {
 	Position int    `json:"position"` // the gang's position in the queue, from 1
 	// Reason is one of the following. "starting": the gang is about to start. "stopping": other
 	// gangs are being stopped for it. "shrinking": elastic gangs give members back for it.
-	// "too-large": it could not run on an empty cluster. "limit": it needs more GPUs than its
-	// tenant or user may ever hold. "quota": it would exceed a limit of its tenant or user now.
-	// "array": its array already runs its maximum number of jobs. "gpus": too few GPUs are free.
-	// "scattered": enough GPUs are free, but not where the gang can use them. "refused": the free
-	// GPUs are parts of shared GPUs, on which the gang and its neighbours would slow each other too
-	// much. "services": services hold too many GPUs and do not end. "reserved": the free GPUs are
-	// reserved for another gang. "window": the free GPUs are kept for maintenance or for other
-	// jobs. "order": under strict order, the gang cannot start before the gang ahead. "locality":
-	// it waits for GPUs that are faster or closer together, or that other jobs need less.
-	// "next-round": it starts in the next round.
+	// "too-large": the gang could not run even on an empty cluster. "limit": the gang alone exceeds
+	// a limit of its tenant or user. "quota": the gang would now exceed a limit of its tenant or
+	// user. "array": the array already runs its maximum number of jobs. "gpus": too few GPUs are
+	// free. "scattered": enough GPUs are free, but not where the gang can use them. "refused": the
+	// free GPUs are parts of shared GPUs, on which the gang and its neighbours would slow each
+	// other too much. "services": services hold too many GPUs and do not end. "reserved": the free
+	// GPUs are reserved for another gang. "window": the free GPUs are kept for maintenance or for
+	// other jobs. "order": under strict order, the gang cannot start before the gang ahead.
+	// "locality": the gang waits for GPUs that are faster or closer together, or that other jobs
+	// need less. "next-round": the gang starts in the next round.
 	Reason  reason.Kind `json:"reason"`
-	Overdue bool        `json:"overdue,omitempty"` // the gang has waited, in total, for twice its estimate or limit, but at least an hour; with neither, for max_wait
+	Overdue bool        `json:"overdue,omitempty"` // the gang's total wait exceeds twice its estimate or limit (at least an hour), or max_wait if the gang has neither
 	GPUs    int         `json:"gpus"`              // GPUs that the gang requests; for an elastic gang, the minimum
 	// Counts is set if the gang requests parts of shared GPUs: the number of whole GPUs that count
 	// towards limits.
@@ -48,9 +48,9 @@ type Wait struct {
 	Outliers int `json:"outliers,omitempty"`
 	// If Reason is "limit" or "quota", Limit is the maximum number of GPUs of the gang's tenant.
 	// For "quota", Tenant is the name of this tenant, and Held the number of GPUs that it holds. If
-	// User is set, Limit and Held apply to this user's GPUs in the tenant; if LimitsJobs is set, to
-	// the user's running jobs. If Reason is "array", Limit is the maximum number of running jobs of
-	// the array, and Running the number that run.
+	// User is set, Limit and Held apply to this user's GPUs in the tenant; if LimitsJobs is set,
+	// they apply to the user's running jobs. If Reason is "array", Limit is the maximum number of
+	// running jobs of the array, and Running is the current number.
 	Limit   int     `json:"limit,omitempty"`
 	Running int     `json:"running,omitempty"`
 	Tenant  string  `json:"tenant,omitempty"`

@@ -28,9 +28,9 @@ type Kind string
 // kind uses only a few of the fields: text.go shows which.
 type Reason struct {
 	Kind Kind `json:"kind"` // the kind of reason, for programs
-	// Text is the reason for people: a clause without a period, written after a state and a colon.
-	// JSON contains Text for readers; when JSON is read back, the text of a known kind is made
-	// again from the fields.
+	// Text is the reason for people: a clause without a period, which follows a state and a colon.
+	// A program that parses the JSON into a Reason of a known kind computes the text again from the
+	// other fields.
 	Text string `json:"text,omitempty"`
 	// Ahead is the job that goes first or that gets the GPUs, as namespace/id. Jobs are the jobs
 	// that are stopped for this job, or that this job comes after.
@@ -62,8 +62,8 @@ type Reason struct {
 	Used *Used `json:"used,omitempty"`
 	// Tenant is the tenant whose limit applies.
 	Tenant string `json:"tenant,omitempty"`
-	// User is the user whose limit applies: each user of the tenant has one. If Needs is 0, the
-	// limit is on the number of the user's jobs, otherwise on the user's GPUs.
+	// User is the user whose limit applies, because each user of the tenant has a limit. If Needs
+	// is 0, the limit is on the number of the user's jobs, otherwise on the user's GPUs.
 	User string `json:"user,omitempty"`
 	// Counts is what the job's GPUs count towards Limit if they are parts of shared GPUs: two
 	// quarters count 0.5. If Counts is 0, Needs counts. Held is the number of GPUs that the tenant,
@@ -76,7 +76,7 @@ type Reason struct {
 	// kind array, Have counts the running jobs of the array.
 	Have int `json:"have,omitempty"`
 	Want int `json:"want,omitempty"`
-	// Doing counts the existing members by what they do.
+	// Doing counts the existing members by their state.
 	Doing *Doing `json:"doing,omitempty"`
 	// Nodes is how many of Total nodes the reason is about.
 	Nodes int `json:"nodes,omitempty"`
@@ -105,11 +105,11 @@ type Reason struct {
 	Member string `json:"member,omitempty"`
 	// Node is the name of a node.
 	Node string `json:"node,omitempty"`
-	// Cause is a message that comes from elsewhere: Nomad, a driver, an error. It is shown
+	// Cause is a message that comes from elsewhere: Nomad, a driver, an error. The message is shown
 	// unchanged.
 	Cause string `json:"cause,omitempty"`
-	// Because are the reasons behind this reason, and Also are further reasons that apply at the
-	// same time.
+	// Because lists the causes of this reason. Also lists further reasons that apply at the same
+	// time.
 	Because []Reason `json:"because,omitempty"`
 	Also    []Reason `json:"also,omitempty"`
 }
@@ -117,7 +117,7 @@ type Reason struct {
 // Used counts GPUs that match but cannot be chosen.
 type Used struct {
 	Allocated   int `json:"allocated,omitempty"`   // allocated to jobs or promised to them
-	Unhealthy   int `json:"unhealthy,omitempty"`   // unhealthy, whether held or not
+	Unhealthy   int `json:"unhealthy,omitempty"`   // unhealthy, whether allocated or not
 	Quarantined int `json:"quarantined,omitempty"` // healthy, but in quarantine
 	// Unavailable GPUs are on a node that accepts no jobs, or unreported tasks may still run on
 	// these GPUs.
@@ -133,7 +133,7 @@ type Doing struct {
 	Replacing  int `json:"replacing,omitempty"`  // placed, and waiting for the members that they replace to end
 	Pending    int `json:"pending,omitempty"`    // placed, and not yet running
 	Complete   int `json:"complete,omitempty"`   // ended with success
-	Preempted  int `json:"preempted,omitempty"`  // by Nomad
+	Preempted  int `json:"preempted,omitempty"`  // preempted by Nomad
 	Ending     int `json:"ending,omitempty"`     // told to stop, and not yet ended
 }
 

@@ -262,7 +262,7 @@ type Usage struct {
 	GPUHours float64 `json:"gpu_hours"`
 	// FailedGPUHours are GPU hours of allocations that failed or were lost. HeldInVainGPUHours are
 	// GPU hours that members held while other members of their gang were missing. IdleGPUHours are
-	// GPU hours in which the GPUs are known to have computed nothing.
+	// GPU hours in which the GPUs are known to have been idle.
 	FailedGPUHours     float64 `json:"failed_gpu_hours"`
 	HeldInVainGPUHours float64 `json:"held_in_vain_gpu_hours"`
 	IdleGPUHours       float64 `json:"idle_gpu_hours"`

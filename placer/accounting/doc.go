@@ -34,15 +34,16 @@ type Run struct {
 	User      string `json:"user,omitempty"`  // the job's pal_user; "" if it has none
 	Class     string `json:"class,omitempty"` // application class; "" if unknown
 	Model     string `json:"model,omitempty"` // GPU model; "" before the run starts
-	GPUs      int    `json:"gpus"`            // requested
+	GPUs      int    `json:"gpus"`            // number of requested GPUs
 	// MemberGPUs is how many GPUs each member requests; 0 if unknown, or if members differ.
 	MemberGPUs int `json:"member_gpus,omitempty"`
 	// Preemptible is true if the placer may stop the job for other jobs.
 	Preemptible bool `json:"preemptible,omitempty"`
-	// State is the run's state. It is unknown if Nomad forgot the job before the agent saw its end.
+	// State is the run's state: unknown if Nomad deleted the job before the agent read how it
+	// ended.
 	State     State     `json:"state"`
 	Reason    string    `json:"reason,omitempty"` // why the run ended, in words
-	Submitted time.Time `json:"submitted"`
+	Submitted time.Time `json:"submitted"`        // when the run was submitted
 	// Started is when the first member got its GPUs; zero if none has.
 	Started time.Time `json:"started,omitzero"`
 	// Whole is when all members ran for the first time; zero if they have not.
@@ -55,18 +56,19 @@ type Run struct {
 	Predicted float64 `json:"predicted_slowdown,omitempty"`
 	// Packed is the predicted slowdown on the GPUs that packing would have chosen; 0 if unknown.
 	Packed float64 `json:"packed_slowdown,omitempty"`
-	// Any is the mean predicted slowdown over all choices of as many GPUs of the model, with the
-	// same locality penalty; 0 if unknown.
+	// Any is the mean predicted slowdown of all equally large sets of GPUs of the same model, with
+	// the same locality penalty; 0 if unknown.
 	Any float64 `json:"any_slowdown,omitempty"`
 	// Family is the name under which the queue learns run times: the name of the job or of its
 	// parent.
 	Family string `json:"family,omitempty"`
-	// Took is how long all members ran together. It is 0 if unknown, or if the run did not complete
-	// or was ever stopped, moved, resized or restarted.
+	// Took is how long all members ran together. Took is 0 if unknown, or if the run did not
+	// complete or was ever stopped, moved, resized or restarted.
 	Took Seconds `json:"took_seconds,omitempty"`
-	// Seen is the run's measured slowdown: Took divided by the run time of its family at slowdown 1.
-	// The family's run time is the median of Took divided by Predicted, over its last 16 complete
-	// runs on as many GPUs of the same model. Seen is 0 if there are fewer than three such runs.
+	// Seen is the run's measured slowdown: Took divided by the run time of its family at slowdown
+	// 1. The family's run time is the median of Took divided by Predicted, over the family's last
+	// 16 complete runs on the same number and model of GPUs. Seen is 0 if there are fewer than
+	// three such runs.
 	Seen float64 `json:"seen_slowdown,omitempty"`
 	// StartFrom and StartTo are the range first predicted for the run's start; zero if there was
 	// none.
@@ -76,7 +78,7 @@ type Run struct {
 	// unknown.
 	TakesFrom Seconds `json:"expected_least_seconds,omitempty"`
 	TakesTo   Seconds `json:"expected_most_seconds,omitempty"`
-	// Idle is the GPU time in which the run's GPUs are known to have computed nothing.
+	// Idle is the GPU time in which the run's GPUs are known to have been idle.
 	Idle Seconds `json:"idle_gpu_seconds,omitempty"`
 	// Stops has how often the run was stopped for other jobs, the GPU time that these stops cost,
 	// and how much sooner the run got GPUs because other jobs were stopped for it.

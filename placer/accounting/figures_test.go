@@ -136,9 +136,9 @@ func TestFigures(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	fmt.Fprintf(&out, "# The history of %s runs\n\nWritten by `make history-bench` on %s; %s/%s, %d processors. 200 users in 20 namespaces make a run every 3.15 s: ten million a year, "+
-		"in an SQLite file of %.1f GB. Each query runs five times. The table has the slowest answer "+
-		"and the most processor time, which depends less on other programs.\n\n| question | answered in | processor time |\n|---|---|---|\n",
+	fmt.Fprintf(&out, "# The history of %s runs\n\nWritten by `make history-bench` on %s; %s/%s, %d processors. Together, 200 users in 20 namespaces start a run every 3.15 s, which makes ten million runs a year. "+
+		"The history is an SQLite file of %.1f GB. Each query runs five times. The table has the slowest answer, "+
+		"and the highest processor time, which depends less on other programs.\n\n| question | answered in | processor time |\n|---|---|---|\n",
 		grouped(runs), time.Now().UTC().Format(time.DateOnly), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), float64(info.Size())/1e9)
 	for _, q := range questions() {
 		slowest, most := time.Duration(0), time.Duration(0)
@@ -153,7 +153,7 @@ func TestFigures(t *testing.T) {
 		}
 		fmt.Fprintf(&out, "| %s | %s | %s |\n", q.what, rounded(slowest), rounded(most))
 	}
-	fmt.Fprint(&out, "\n| ends of runs, each with its allocation, in one transaction | for each run | processor time |\n|---|---|---|\n")
+	fmt.Fprint(&out, "\n| ended runs, each with its allocation, written in one transaction | time per run | processor time per run |\n|---|---|---|\n")
 	for _, n := range []int{1, 10, 100} {
 		took, used := ends(t, db, n)
 		fmt.Fprintf(&out, "| %d | %s | %s |\n", n, rounded(took), rounded(used))
@@ -273,27 +273,27 @@ func questions() []question {
 	}
 	const day = dayLong
 	return []question{
-		runs("the last 100", Filter{Most: 100}),
-		runs("the last 100 of a user", Filter{User: "user7", Most: 100}),
-		runs("the last 100 of a user with one run in a thousand", Filter{User: "rare", Most: 100}),
-		runs("the last 100, for a token that sees a namespace with one run in a thousand", Filter{Namespaces: []string{"rare"}, Most: 100}),
-		runs("the last 100, for a token that sees 19 of 21 namespaces", Filter{Namespaces: namespacesFrom(1), Most: 100}),
-		runs("failed in the last day", Filter{States: []State{Failed}, Since: noon.Add(-day), Most: 1000}),
-		runs("all of the last day", Filter{Since: noon.Add(-day), Most: 100_000}),
-		runs("of one user in the last month, 1,000 at most", Filter{User: "user7", Since: noon.Add(-30 * day), Most: 1000}),
+		runs("the last 100 runs", Filter{Most: 100}),
+		runs("the last 100 runs of a user", Filter{User: "user7", Most: 100}),
+		runs("the last 100 runs of a user who has one run in a thousand", Filter{User: "rare", Most: 100}),
+		runs("the last 100 runs, for a token that can read only a namespace with one run in a thousand", Filter{Namespaces: []string{"rare"}, Most: 100}),
+		runs("the last 100 runs, for a token that can read 19 of 21 namespaces", Filter{Namespaces: namespacesFrom(1), Most: 100}),
+		runs("runs that failed in the last day", Filter{States: []State{Failed}, Since: noon.Add(-day), Most: 1000}),
+		runs("all runs of the last day", Filter{Since: noon.Add(-day), Most: 100_000}),
+		runs("at most 1,000 runs of one user in the last month", Filter{User: "user7", Since: noon.Add(-30 * day), Most: 1000}),
 		runs("failed runs of one user and class in the last half year", Filter{User: "user7", Class: "B", States: []State{Failed}, Since: noon.Add(-182 * day), Most: 100}),
-		runs("of a day half a year ago", Filter{Since: noon.Add(-183 * day), Until: noon.Add(-182 * day), Most: 50}),
-		runs("of a class without runs", Filter{Class: "D", Most: 100}),
-		runs("in a state without runs", Filter{States: []State{Unknown}, Most: 100}),
-		runs("by a prefix of the name, a third of all runs", Filter{Job: "train-", Most: 100}),
-		runs("by a full name", Filter{Job: "train-4000002", Most: 100}),
+		runs("runs of one day half a year ago", Filter{Since: noon.Add(-183 * day), Until: noon.Add(-182 * day), Most: 50}),
+		runs("runs of a class that has no runs", Filter{Class: "D", Most: 100}),
+		runs("runs in a state that no run has", Filter{States: []State{Unknown}, Most: 100}),
+		runs("runs whose name has a prefix that a third of all runs have", Filter{Job: "train-", Most: 100}),
+		runs("runs with a given full name", Filter{Job: "train-4000002", Most: 100}),
 		usage("by month and user", Filter{}, "month", "user"),
 		usage("by namespace, user, class and model", Filter{}, "namespace", "user", "class", "model"),
-		usage("by day and user, of a month", Filter{Since: noon.Add(-30 * day)}, "day", "user"),
-		usage("by day, of a year", Filter{}, "day"),
+		usage("by day and user, in a month", Filter{Since: noon.Add(-30 * day)}, "day", "user"),
+		usage("by day, in a year", Filter{}, "day"),
 		usage("by class, since mid-month half a year ago", Filter{Since: noon.Add(-170 * day)}, "class"),
-		{"namespaces", func(t *testing.T, db *DB) (int, error) { n, err := db.Namespaces(t.Context()); return len(n), err }},
-		{"what the agent reads at its start", func(t *testing.T, db *DB) (int, error) {
+		{"all namespaces", func(t *testing.T, db *DB) (int, error) { n, err := db.Namespaces(t.Context()); return len(n), err }},
+		{"what the agent reads when it starts", func(t *testing.T, db *DB) (int, error) {
 			r, a, err := db.Open(t.Context())
 			return len(r) + len(a), err
 		}},

@@ -25,8 +25,8 @@ type Metrics struct {
 	Leader    int     `json:"leader" help:"1 on the active agent, 0 on standby agents."`
 	GPUs      float64 `json:"gpus" help:"GPUs in the cluster. In all metrics that count GPUs, a part of a shared GPU counts as a fraction."`
 	Free      float64 `json:"gpus_free" help:"GPUs that a job could get now."`
-	Allocated float64 `json:"gpus_allocated" help:"GPUs that jobs hold, or that the placer reserves for jobs, except unhealthy and quarantined GPUs."`
-	Idle      int     `json:"gpus_held_idle" help:"GPUs that jobs hold and that have been idle for 15 minutes, which means that their utilization was 0 at each reading, once a minute."`
+	Allocated float64 `json:"gpus_allocated" help:"GPUs that are allocated to jobs, or reserved for jobs by the placer. Unhealthy and quarantined GPUs do not count."`
+	Idle      int     `json:"gpus_held_idle" help:"Allocated GPUs that have been idle for 15 minutes: their utilization was 0 at each reading, once a minute."`
 	// InTrouble counts unhealthy and quarantined GPUs, which are not chosen, and degraded GPUs,
 	// which are chosen last.
 	InTrouble model.GPUsInTrouble `json:"gpus_in_trouble"`
@@ -36,22 +36,22 @@ type Metrics struct {
 	Rates  map[string]float64 `json:"gpus_model_rate" label:"device,app_class" help:"Measured rate of a GPU model's median GPU for an application class: TFLOP/s for A and B, GB/s for C, Gload/s (10⁹ gathers a second) for D."`
 	// Slowdown has the keys "chosen" and "packed". Slowdown is empty while no running gang has both
 	// predictions.
-	Slowdown map[string]float64 `json:"gpus_predicted_slowdown" label:"placement" help:"Mean predicted slowdown of running gangs, weighted by GPUs: on the GPUs that the placer chose (chosen), and on those that packed placement would have chosen (packed). A gang on median GPUs of one node has 1."`
+	Slowdown map[string]float64 `json:"gpus_predicted_slowdown" label:"placement" help:"Mean predicted slowdown of running gangs, weighted by GPUs: on the GPUs that the placer chose (chosen), and on the GPUs that packed placement would have chosen (packed). The slowdown of a gang on median GPUs of one node is 1."`
 	// PredictedGPUs is the number of GPUs of the gangs in Slowdown.
-	PredictedGPUs int                `json:"gpus_predicted" help:"GPUs of the gangs that gpus_predicted_slowdown covers."`
+	PredictedGPUs int                `json:"gpus_predicted" help:"GPUs of the gangs that are included in gpus_predicted_slowdown."`
 	Jobs          map[gang.State]int `json:"jobs" label:"state" help:"Jobs with GPUs by state (docs/design/gang-states.md)."`
 	Refused       int                `json:"jobs_refused" help:"Jobs that cannot start now: rejected, unschedulable or failed."`
 	Requested     float64            `json:"gpus_requested" help:"GPUs that waiting jobs request. Jobs that are rejected, unschedulable or failed do not count."`
 	LongestWait   float64            `json:"longest_wait_seconds" help:"Longest time that a job in the queue has waited since it was submitted or last stopped. 0 if no job waits."`
-	StopsLost     float64            `json:"preemption_lost_gpu_seconds_total" help:"GPU seconds that gangs lost when they were stopped for others: restart_cost and, with pal_checkpoint, the work since the last checkpoint."`
-	StopsWon      float64            `json:"preemption_saved_wait_seconds_total" help:"Seconds by which gangs got GPUs sooner because others were stopped for them. Assumes that the stopped gangs would have run as long as expected."`
+	StopsLost     float64            `json:"preemption_lost_gpu_seconds_total" help:"GPU seconds that gangs lost because they were stopped for other gangs: restart_cost and, with pal_checkpoint, the work since the last checkpoint."`
+	StopsWon      float64            `json:"preemption_saved_wait_seconds_total" help:"Seconds by which gangs got GPUs sooner because other gangs were stopped for them. This assumes that the stopped gangs would have run as long as expected."`
 	// CycleAge stays at about a second unless the placer's loop hangs, because the loop signals
 	// once a second that it works, even if it has nothing to do.
 	CycleAge        float64 `json:"cycle_age_seconds" help:"Time since the placer's loop last signaled that it works; -1 before the first signal."`
 	Cycles          int     `json:"cycles_total" help:"Cycles of the placer."`
-	Restarts        int     `json:"restarts_total" help:"Restarts of the placer's work, whatever the cause."`
-	LostConnections int     `json:"lost_connections_total" help:"Restarts of the placer's work that Nomad or the network caused."`
-	Panics          int     `json:"panics_total" help:"Panics that the placer survived."`
+	Restarts        int     `json:"restarts_total" help:"Restarts of the placer's work, for any cause."`
+	LostConnections int     `json:"lost_connections_total" help:"Restarts of the placer's work because of Nomad or the network."`
+	Panics          int     `json:"panics_total" help:"Panics after which the placer continued to work."`
 	APIPanics       int64   `json:"api_panics_total" help:"Requests to the API that ended in a panic."`
 	// Goroutines is the number of goroutines in the process. Steady growth indicates a leak.
 	Goroutines int `json:"go_goroutines"`
@@ -133,7 +133,7 @@ func (a *Agent) gauges() []meter.Gauge {
 		{Name: "gpus_unhealthy", Help: "GPUs that the placer does not choose because they are unhealthy.", Read: read(func(m Metrics) any { return m.InTrouble.Unhealthy })},
 		{Name: "gpus_quarantined", Help: "GPUs that the placer does not choose because jobs failed on them, or because an operator put them into quarantine.", Read: read(func(m Metrics) any { return m.InTrouble.Quarantined })},
 		{Name: "gpus_degraded", Help: "GPUs that work, but not as they should. The placer chooses them last.", Read: read(func(m Metrics) any { return m.InTrouble.Degraded })},
-		{Name: "trouble", Help: "1 while the placer does not do its work. /v1/health has the reason.", Read: read(func(Metrics) any { return min(1, len(a.health(time.Now()).Trouble)) })},
+		{Name: "trouble", Help: "1 while the placer does not work, otherwise 0. /v1/health has the reason.", Read: read(func(Metrics) any { return min(1, len(a.health(time.Now()).Trouble)) })},
 		{Name: "warnings", Help: "Number of problems that operators should look at. /v1/health lists them.", Read: read(func(Metrics) any { return a.health(time.Now()).WarningCount })},
 	}
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[Metrics]()) {

@@ -53,7 +53,8 @@ type Fault struct {
 	// Subject is the faulty part: the operator, attribute or value.
 	Subject string `json:"subject"`
 	// Is describes the attribute: its unit, "text", "a number", "true or false" or "a version"; or
-	// what the subject fails to be: a "version", "condition on a version" or "regular expression".
+	// what the subject should be, but is not: a "version", "condition on a version" or "regular
+	// expression".
 	Is string `json:"is,omitempty"`
 	// Have are some of the values that nodes have.
 	Have []string `json:"have,omitempty"`

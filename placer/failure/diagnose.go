@@ -59,12 +59,12 @@ type Failure struct {
 	Unhealthy []string `json:"unhealthy,omitempty"`
 	Cause     Cause    `json:"cause"`               // infrastructure, user or unknown
 	Reason    string   `json:"reason"`              // the cause in words
-	ExitCode  int      `json:"exit_code,omitempty"` // of the failed task; 0 if not the cause
+	ExitCode  int      `json:"exit_code,omitempty"` // exit code of the failed task; 0 if the exit is not the cause
 	// Signal is the signal that ended the program; 0 if none did.
 	Signal int `json:"signal,omitempty"`
-	// Driver is true if the task driver could not start a task and named none of its GPUs. The
-	// cause may be the image, the node or the GPUs. So the GPUs are suspects, as if the program had
-	// failed.
+	// Driver is true if the task driver could not start a task, and its message named none of the
+	// task's GPUs. The cause can be the image, the node or the GPUs. Therefore the GPUs are
+	// suspects, as if the program had failed.
 	Driver bool `json:"driver,omitempty"`
 	// Named is true if Unhealthy comes from the task driver's message. A job's author can forge
 	// such a message, for example with the name of a command.

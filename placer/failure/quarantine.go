@@ -24,10 +24,9 @@ type Quarantine struct {
 	Last    time.Time `json:"last"`   // when the last strike or an operator began the quarantine
 	Reason  string    `json:"reason"` // why the GPU is in quarantine, in words
 	// ByJobs is true if failures of jobs caused the quarantine, and not a report of the machine.
-	// See [Cap].
 	ByJobs bool `json:"by_jobs,omitempty"`
-	// Operator is true if an operator put the GPU in quarantine. In this case everybody who may see
-	// the GPU may read the reason.
+	// Operator is true if an operator put the GPU in quarantine. Then everybody who can see the GPU
+	// can also read the reason.
 	Operator bool `json:"operator,omitempty"`
 	// Lifted is the time when an operator last lifted a quarantine of the GPU. Earlier failures no
 	// longer count against the GPU.

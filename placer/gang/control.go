@@ -12,12 +12,12 @@ import (
 // not in the jobspec. The placer stores a Control under the job's name, so the orders survive a new
 // registration of the job. The zero value holds no orders.
 type Control struct {
-	// Held keeps the job from starting.
+	// Held is set while the job is on hold: the job does not start.
 	Held *Said `json:"held,omitempty"`
-	// Priority replaces the jobspec's priority in the queue. 0 keeps the jobspec's priority.
+	// Priority is the job's priority in the queue; 0: the jobspec's priority.
 	Priority int `json:"priority,omitempty"`
-	// Requeue stops the gang if it was placed before the order was given. After the stop, the job
-	// waits again.
+	// Requeue is the order to stop the gang, if the gang was placed before this order. After the
+	// stop, the job waits again.
 	Requeue *Said `json:"requeue,omitempty"`
 }
 

@@ -42,7 +42,7 @@ const (
 
 // Activity describes whether a placer is active, according to its heartbeat.
 type Activity struct {
-	// Unknown is why nobody can tell whether a placer is active; "" if somebody can.
+	// Unknown is why it is unknown whether a placer is active; "" if it is known.
 	Unknown string `json:"unknown,omitempty"`
 	// Working is true if a placer is active. It is false while Unknown is set.
 	Working bool `json:"working"`
@@ -54,8 +54,8 @@ type Activity struct {
 	Trouble string `json:"trouble,omitempty"`
 	// Agent is the agent that wrote the last heartbeat, as host/process id.
 	Agent   string `json:"agent,omitempty"`
-	Version string `json:"version,omitempty"` // that agent's version and commit
-	Address string `json:"address,omitempty"` // URL of that agent's API, if it publishes one
+	Version string `json:"version,omitempty"` // version and commit of the agent
+	Address string `json:"address,omitempty"` // URL of the agent's API, if the agent publishes it
 	// Warnings are for operators only, not for everybody who may query an agent.
 	Warnings []string `json:"-"`
 	// Beaten is when the heartbeat was written, according to Nomad; zero if there is none.

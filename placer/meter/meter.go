@@ -85,20 +85,20 @@ func New(version, revision string, gauges []Gauge) *Meter {
 	}
 	m.placements = counter("placements_total", "Gangs placed, by application class.", "app_class")
 	m.Registrations = counter("registrations_total", "Registrations of jobs by the placer: by purpose and outcome (done, conflict, unknown, failed).", "purpose", "outcome")
-	m.Stops = counter("stops_total", "Gangs stopped by the placer: preempted for another, moved to better GPUs, resized because the author changed the job, or requeued for any other reason, such as missing members or a request by a user.", "reason")
+	m.Stops = counter("stops_total", "Gangs stopped by the placer, by reason: preempted for another gang, moved to better GPUs, resized because the author changed the job, or requeued for any other reason, such as missing members or a request by a user.", "reason")
 	m.Failures = counter("allocation_failures_total", "Failed allocations, by cause: user, infrastructure or unknown.", "cause")
 	m.Notifications = counter("notifications_total", "Notifications by outcome: sent, or given-up because the receiver did not accept them.", "outcome")
 	waits := []float64{1, 5, 15, 60, 5 * 60, 15 * 60, 3600, 4 * 3600, 12 * 3600, 36 * 3600, 7 * 24 * 3600}
-	m.wait = histogram(m.public, "wait_seconds", "Total time that gangs waited before they were placed, by application class.", waits, "app_class")
-	m.waitNamed = histogram(m.named, "namespace_wait_seconds", "Total time that gangs waited before they were placed, by namespace.", waits, "namespace")
+	m.wait = histogram(m.public, "wait_seconds", "Total time that each gang waited before it was placed, by application class.", waits, "app_class")
+	m.waitNamed = histogram(m.named, "namespace_wait_seconds", "Total time that each gang waited before it was placed, by namespace.", waits, "namespace")
 	m.slowdown = histogram(m.public, "predicted_slowdown_ratio", "Predicted slowdown of placed gangs, by application class: run time divided by the run time on median GPUs of one node.",
 		[]float64{0.9, 0.95, 1, 1.05, 1.1, 1.2, 1.5, 2, 3}, "app_class")
 	m.Accuracy = histogram(m.public, "observed_slowdown_ratio", "Run time of finished gangs divided by their pal_duration, by application class.",
 		[]float64{0.25, 0.5, 0.8, 0.9, 0.95, 1, 1.05, 1.1, 1.2, 1.5, 2, 3}, "app_class")
 	m.Cycles = histogram(m.public, "cycle_duration_seconds", "How long the placer's cycles took.", []float64{0.001, 0.005, 0.02, 0.1, 0.5, 2, 10, 60})
-	m.requests = histogram(m.public, "nomad_request_duration_seconds", "Time until Nomad began its answer, by method, kind of object and status (0: no answer).",
+	m.requests = histogram(m.public, "nomad_request_duration_seconds", "Time from a request to Nomad until Nomad begins to answer, by method, kind of object and status (0: no answer).",
 		[]float64{0.002, 0.01, 0.05, 0.25, 1, 5, 30}, "method", "object", "code")
-	const help = "1, with the version of the agent."
+	const help = "Always 1. The labels have the version and revision of the agent."
 	note("gauge", "build_info", help, []string{"version", "revision"}, false)
 	info := register(m.public, prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: prefix + "build_info", Help: help}, []string{"version", "revision"}))
 	info.WithLabelValues(version, revision).Set(1)

@@ -60,8 +60,8 @@ type JobStatus struct {
 	// Priority is the job's priority in the queue: the jobspec's priority, unless somebody has set
 	// another priority.
 	Priority int `json:"priority"`
-	// GPUs is how many GPUs the job has or requests. If these are parts of shared GPUs, each part
-	// counts as Share of a whole GPU.
+	// GPUs is the number of GPUs that the job has or requests. Share is set if these GPUs are parts
+	// of shared GPUs: the fraction of a whole GPU that each part counts.
 	GPUs  int     `json:"gpus"`
 	Share float64 `json:"share,omitempty"`
 	Class string  `json:"class,omitempty"` // application class; "" if the placer does not know it
@@ -69,8 +69,8 @@ type JobStatus struct {
 	// disconnected nodes and unhealthy GPUs of its members, and canaries that run beside the old
 	// version.
 	Reason reason.Reason `json:"reason,omitzero"`
-	// Submitted is when the job's author submitted it; zero if the placer has set the job aside
-	// after an internal error.
+	// Submitted is when the job's author submitted the job; zero if the placer has set the job
+	// aside after an internal error.
 	Submitted time.Time `json:"submitted"`
 	// StartFrom and StartTo are the range of the job's expected start, if there is a forecast.
 	StartFrom time.Time `json:"start_from,omitzero"`

@@ -104,7 +104,7 @@ type Explanation struct {
 	asks pal.AppClass
 	// pinned is the job as the placer would register it if it started now.
 	pinned *api.Job
-	// NoGate reports whether the placer leaves the job to Nomad only because it has no gate.
+	// NoGate reports whether the placer leaves the job to Nomad only because the job has no gate.
 	NoGate bool `json:"no_gate,omitempty"`
 	// Behind reports whether the job is newer than the state of the cluster that the placer has
 	// read.
@@ -137,19 +137,18 @@ type Explanation struct {
 	Allocations []Allocation `json:"allocations,omitempty"`
 	// Live maps GPU ids to their current load, if it is known.
 	Live map[string]live.Use `json:"live,omitempty"`
-	// Idle maps the id of each of the job's idle GPUs to the time since when that GPU has computed
-	// nothing.
+	// Idle maps the id of each idle GPU of the job to the time since which the GPU has been idle.
 	Idle map[string]time.Time `json:"idle,omitempty"`
 }
 
-// Allocation is a live member and the GPUs that Nomad gave it.
+// Allocation is a live member, with the GPUs that Nomad allocated to it.
 type Allocation struct {
 	ID     string   `json:"id"`     // the allocation's id
-	Group  string   `json:"group"`  // its task group
-	Node   string   `json:"node"`   // name of its node; the node's id if the placer has not read the node
+	Group  string   `json:"group"`  // the member's task group
+	Node   string   `json:"node"`   // name of the member's node; the node's id if the placer has not read the node
 	Status string   `json:"status"` // Nomad's client status, such as running
-	GPUs   []string `json:"gpus"`   // ids of its GPUs
-	// Version is the version of the job that the member runs, while a deployment is shown.
+	GPUs   []string `json:"gpus"`   // ids of the member's GPUs
+	// Version is the version of the job that the member runs; missing if no deployment is shown.
 	Version *uint64 `json:"version,omitempty"`
 }
 

@@ -29,7 +29,7 @@ type GPU struct {
 	Device string `json:"device"`         // device group: vendor/type/name
 	// State is unhealthy, quarantined, allocated, unavailable or free: the first that applies.
 	State   model.GPUState `json:"state"`
-	Healthy bool           `json:"healthy"` // its device plugin reports it as healthy
+	Healthy bool           `json:"healthy"` // the device plugin reports the GPU as healthy
 	// Job is the job that holds the GPU, as namespace/id.
 	Job string `json:"job,omitempty"`
 	// PMScores are the GPU's PM scores by application class, without the classes in which it was
@@ -37,7 +37,7 @@ type GPU struct {
 	PMScores map[pal.AppClass]pal.PMScore `json:"pm_scores,omitempty"`
 	// Classes are the GPU's variability classes by application class, from 1 (the fastest) to 5.
 	Classes   map[pal.AppClass]uint8 `json:"classes,omitempty"`
-	Available bool                   `json:"available"` // free and usable, although a window can reserve it
+	Available bool                   `json:"available"` // free and usable; a window can still reserve the GPU
 	// Unhealthy and Unavailable are the reasons why the placer does not choose the GPU. Degraded is
 	// the reason why the placer chooses the GPU last. Each is "" if it does not apply.
 	Unhealthy   string `json:"unhealthy,omitempty"`
@@ -53,11 +53,11 @@ type GPU struct {
 	WindowFor []string `json:"window_for,omitempty"`
 	// Quarantine is why the GPU is in quarantine, and until when.
 	Quarantine *failure.Quarantine `json:"quarantine,omitempty"`
-	// Live is the GPU's current load, if requested. NotLive is why its load is unknown.
+	// Live is the GPU's current load, if requested. NotLive is why the GPU's load is unknown.
 	Live    *live.Use `json:"live,omitempty"`
 	NotLive string    `json:"not_live,omitempty"`
-	// IdleSince is the time since when the GPU has computed nothing although a job holds it.
-	// IdleSince is zero if the GPU computes, or if its load is unknown.
+	// IdleSince is the time since which the GPU has been idle although a job holds it; zero if the
+	// GPU is not idle, or if its load is unknown.
 	IdleSince time.Time `json:"idle_since,omitzero"`
 }
 

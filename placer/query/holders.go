@@ -32,7 +32,7 @@ const mostHolders = 20
 type Holder struct {
 	// Job is the job that holds the GPUs, as namespace/id.
 	Job string `json:"job"`
-	// GPUs is how many of these GPUs the job holds.
+	// GPUs is the number of GPUs that the job holds and that the waiting gang could use.
 	GPUs int `json:"gpus"`
 	// Stopping reports whether the job's members were told to stop and have not ended yet.
 	Stopping bool `json:"stopping,omitempty"`
@@ -45,12 +45,12 @@ type Holder struct {
 	EndFrom time.Time `json:"end_from,omitzero"`
 	EndTo   time.Time `json:"end_to,omitzero"`
 	// MayGive is how many of these GPUs an elastic gang would give back if the waiting gang could
-	// then start. GiveFrom is the earliest time at which the elastic gang would give them back.
+	// then start. GiveFrom is the earliest time at which the elastic gang would give back GPUs.
 	MayGive  int       `json:"may_give,omitempty"`
 	GiveFrom time.Time `json:"give_from,omitzero"`
-	// Needed reports whether the gang needs the end of this job. Once all needed jobs have ended,
-	// there is room for the gang. The needed jobs are the first ones of the list, apart from jobs
-	// that Nomad placed by itself.
+	// Needed reports whether the waiting gang needs this job to end. Once all needed jobs have
+	// ended, there is room for the gang. The needed jobs are the first ones of the list, apart from
+	// jobs that Nomad placed by itself.
 	Needed bool `json:"needed,omitempty"`
 }
 

@@ -9,12 +9,12 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 )
 
-// Move is a gang that would run better elsewhere.
+// Move is a gang that would run faster on other GPUs.
 type Move struct {
 	Namespace string      `json:"namespace"` // the job's namespace
 	Job       string      `json:"job"`       // the job's id
-	From      *pal.Choice `json:"from"`      // the GPUs that it has
-	To        *pal.Choice `json:"to"`        // the GPUs that it would get
+	From      *pal.Choice `json:"from"`      // the gang's current GPUs
+	To        *pal.Choice `json:"to"`        // the GPUs that the gang would get
 }
 
 // Moves returns the moves that the queue would make now if migration were on.

@@ -19,7 +19,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Obstacle is something that keeps a group of a job from nodes.
+// Obstacle is a reason why a task group of a job cannot run on some nodes.
 type Obstacle struct {
 	Group string `json:"group"` // the task group that cannot run on the nodes
 	Lack

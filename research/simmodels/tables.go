@@ -13,19 +13,19 @@ import (
 const head = `# The right GPU model for each application
 
 Written by %s on %s. The speeds were published with Gavel (V100, P100 and K80, 32 GPUs of each; jobs of four virtual clusters of
-Philly) and with Sia (six GPU models, 16 GPUs of each; generated jobs). Nodes have 8 GPUs of one model; GPUs of a model are
-alike. Jobs have no estimates. A stopped gang loses %d s.
+Philly) and with Sia (six GPU models, 16 GPUs of each; generated jobs). Nodes have 8 GPUs of one model. All GPUs of a model are
+equally fast. Jobs have no estimates. A stopped gang loses %d s.
 
 * **agnostic**: the product's queue, without speeds.
 * **fastest first**: like agnostic, but each gang prefers the fastest model on which the gang fits now.
 * **ours**: the product's queue, with speeds.
-* **bound**: a lower bound on every policy's average. Its policy shares GPUs in fractions, knows all run times and has no gangs. The bound is loose
+* **bound**: a lower bound on the average of any policy. It assumes a policy that divides GPUs into fractions, knows all run times and ignores gangs. The bound is loose
   if jobs arrive in bursts.
 
-Load 100 %% is the most work that the cluster can do while the jobs arrive, by a linear program (Gavel's maximum throughput). The tables
-have ratios of average completion times: geometric means over cells, with the worst cell in brackets. The CSV file beside this page has each cell.
+Load 100 %% is the maximum work that the cluster can do while the jobs arrive, computed by a linear program (Gavel's maximum throughput). The tables
+have ratios of average completion times ("ours over agnostic": ours divided by agnostic). The ratios are geometric means over cells, with the worst cell in brackets. The CSV file beside this page has each cell.
 
-We chose the rules with two workloads. We also looked at the other workloads, so these are not strictly held out.
+We chose the rules with two workloads. We also looked at the results on the other workloads, so the other workloads are not strictly held out.
 `
 
 // tables writes the page of the results.
@@ -105,25 +105,25 @@ const tried = `
 
 At 85 % load the aim was an average completion time of 0.67 times agnostic's. With exact run times ours meets this aim: 0.56 and 0.58
 on the two workloads used to choose the rules. Without exact run times no rule meets the aim. On 2026-11-27 three rules were at most 4 % better than the product, and each was worse in one cell: congestion counts
-twice as much; congestion counts four times as much; a gang that may move waits as long for a better model as a gang that may not. Six other rules were worse.
+twice as much; congestion counts four times as much; a gang that may be moved waits for a better model as long as a gang that may not be moved. Six other rules were worse.
 `
 
 const fairness = `
 ## Gavel's finish-time fairness
 
-Among n jobs, Gavel's policy minimizes the greatest ratio of a job's finish time to the job's finish time on 1/n of each model's GPUs.
-No real scheduler can do all that: this policy knows run times, shares GPUs in fractions, has no gangs, and stops and moves jobs at no cost.
-The four workloads with three models:
+Suppose that each of n jobs runs alone on 1/n of each model's GPUs. Gavel's policy minimizes the largest ratio of a job's finish time to this finish time.
+No real scheduler can do this, because the policy knows run times, shares GPUs in fractions, has no gangs, and stops and moves jobs at no cost.
+The table has the four workloads with three GPU models:
 
 | load | fair over bound | ours over fair | ours over fair, gangs may be stopped |
 |---|---|---|---|
 `
 
 const reach = `
-## What is in reach at %.0f %% load
+## What is possible at %.0f %% load
 
-The average over the bound, for all workloads. **Told** is ours with exact run times. **Clairvoyant** knows all run times, stops, starts and moves gangs at
-no cost, and runs gangs with the least remaining GPU time first.
+Average completion time divided by the bound, for all workloads. **Told** is ours with exact run times. **Clairvoyant** knows all run times. It stops, starts and moves
+gangs at no cost, and first runs the gangs with the least remaining GPU time.
 
 | gangs may be stopped | agnostic | fastest first | ours | told | clairvoyant |
 |---|---|---|---|---|---|

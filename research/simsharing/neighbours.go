@@ -144,9 +144,9 @@ func table(ps trace.Pairs, model string) (t [pal.NumClasses][pal.NumClasses]floa
 
 const neighboursHead = `# What neighbours on a GPU cost each other
 
-Written by %s on %s from Gavel's measurements (OSDI 2020): how fast each of 26 training jobs (seven applications
-with several batch sizes) runs on a GPU next to each of these jobs, relative to alone. The product's table (` + "`pal/sharing.go`" + `)
-has the means of the pairs on a V100, by class. Nobody has measured such pairs with this plugin.
+Written by %s on %s from Gavel's measurements (OSDI 2020). Gavel measured how fast each of 26 training jobs (seven applications
+with several batch sizes) runs on a GPU next to each of these jobs, relative to its speed alone. The product's table (` + "`pal/sharing.go`" + `)
+has the mean of the V100's pairs for each pair of classes. Nobody has measured such pairs with this plugin.
 
 | class | applications |
 |---|---|
@@ -168,13 +168,13 @@ func neighbours(ps trace.Pairs) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, neighboursHead, "`make sim-neighbours`", time.Now().UTC().Format(time.DateOnly))
 	writeTable(&b, ps, fittedOn)
-	fmt.Fprintf(&b, "\n## How much it explains\n\nExplained share of the variance, for pairs that fit in memory: 1 is all, 0 is as much as the mean of the model's pairs explains, below 0 is less.\nAll guesses are fitted on the %s, so the %s and the K80 are held out.\n\n| guess | numbers | %s |\n|---|---|---|---|---|\n", fittedOn, models[1], strings.Join(models, " | "))
+	fmt.Fprintf(&b, "\n## How much it explains\n\nThe table has the share of the variance that each guess explains, for pairs that fit in memory. 1 is all of the variance. 0 is no better than the mean of the model's pairs, and a negative share is worse.\nAll guesses are fitted on the %s, so the %s and the K80 are held out.\n\n| guess | fitted numbers | %s |\n|---|---|---|---|---|\n", fittedOn, models[1], strings.Join(models, " | "))
 	for _, g := range []struct {
 		name, numbers string
 		guess         guess
 	}{
 		{"one number for all", "1", means(ps, fittedOn, one, nil)},
-		{"by its own class", "4", means(ps, fittedOn, ownClass, nil)},
+		{"by the job's own class", "4", means(ps, fittedOn, ownClass, nil)},
 		{"**by both classes** (in the product)", "16", means(ps, fittedOn, bothClasses, nil)},
 		{"by both classes, and the memory that both need", "18", withMemory(ps)},
 		{"by both applications", "49", means(ps, fittedOn, applications, nil)},
@@ -186,8 +186,8 @@ func neighbours(ps trace.Pairs) []byte {
 		}
 		b.WriteByte('\n')
 	}
-	b.WriteString("\nGavel's table does not say how much memory a job needs, so we guess this from the number of jobs that do not fit beside it.\n")
-	b.WriteString("\nThe guess by both classes, fitted on one model and scored on another:\n\n| fitted on | pairs | fit | mean rate | work of two, over one |")
+	b.WriteString("\nGavel's table does not say how much memory a job needs, so we estimate the memory from the number of jobs that do not fit on a GPU together with this job.\n")
+	b.WriteString("\nThe guess by both classes, fitted on one model and scored on another:\n\n| fitted on | pairs | pairs that fit in memory | mean rate | work of two jobs, relative to one |")
 	for _, model := range models {
 		fmt.Fprintf(&b, " scored on %s |", model)
 	}
@@ -203,7 +203,7 @@ func neighbours(ps trace.Pairs) []byte {
 		}
 		b.WriteByte('\n')
 	}
-	b.WriteString("\nThe guess by both classes, for jobs that were left out of the fit, on the same model:\n\n| model | a batch size that is new | an application that is new |\n|---|---|---|\n")
+	b.WriteString("\nThe guess by both classes, for jobs that were left out of the fit, on the same model:\n\n| model | new batch size | new application |\n|---|---|---|\n")
 	for _, model := range models {
 		fmt.Fprintf(&b, "| %s | %s | %s |\n", model, part(unseen(ps, model, func(job string) string { return job })), part(unseen(ps, model, appOf)))
 	}
@@ -229,14 +229,14 @@ func memory(b *bytes.Buffer, ps trace.Pairs) {
 }
 
 const neighboursMeans = `
-## What that means
+## Conclusions
 
-* On the V100, to which they are fitted, the four classes explain more than half of what neighbours cost. For a new batch size of a known application they
+* The four classes are fitted on the V100. On this model, they explain more than half of the variance of the rates. For a new batch size of a known application they
   explain nearly as much.
-* The classes say nothing about other GPU models, or about an application without a class. On P100 and K80 two jobs run as if they took
-  turns (the mean rate is near one half), but on the V100 a small job hardly notices its neighbour.
-* So the table is only a first guess. On models other than the V100, the table may even order neighbours wrongly. A job's own run times next
-  to others predict better.
+* The classes do not predict rates on other GPU models, or rates of an application without a class. On P100 and K80 two jobs run as if they took
+  turns (the mean rate is near one half), but on the V100 a neighbour hardly slows a small job.
+* So the table is only a first guess. On models other than the V100, the table can even rank neighbours in the wrong order. A job's own run times next
+  to other jobs predict better.
 `
 
 // rates writes the table of each model, one line per pair of classes.

@@ -14,32 +14,32 @@ import (
 
 const head = `# The right neighbour on a GPU
 
-Written by %s on %s. Jobs are those of four virtual clusters of Philly, with Gavel's applications, on %d GPUs (%s) in nodes
-of %d. [Gavel measured](neighbours.md) how fast two of these applications run on one GPU, but not for gangs: these simulations assume that a gang is as fast as its slowest member.
+Written by %s on %s. The jobs come from four virtual clusters of Philly, and run Gavel's applications. The cluster has %d GPUs (%s) in nodes
+of %d. [Gavel measured](neighbours.md) pairs of single-GPU jobs that share a GPU, but no gangs. These simulations assume that a gang is as fast as its slowest member.
 Each further seed shuffles the applications among the jobs. The queue is the product's; jobs have no estimates. A stopped gang loses %d s.
 
 * **exclusive**: one job per GPU. Load 100 %% is the cluster's capacity without sharing.
 * **random neighbours**: %d parts per GPU; a job takes an idle GPU if one exists, else any free part.
-* **refusing nobody**: ours with refuse_bad_neighbours = false. A job takes the best free part, however bad, by the table of the
-  four classes and the finished runs of the job's name.
+* **refusing nobody**: ours with refuse_bad_neighbours = false. A job takes the best free part, however bad. The table of the
+  four classes, and the finished runs of the job's name, determine which part is best.
 * **ours**: like refusing nobody, but a job that is not overdue leaves a part free if the job would do less work on this part than its neighbours would lose.
-* **own runs known**: ours, but instead of the table with the mean of the measured pairs for each application beside each class. Finished runs
-  can never teach more than these means.
+* **own runs known**: ours, but for each application beside each class, the mean of the measured pairs replaces the table. Finished runs
+  can never provide more information than these means.
 * **wrong classes**: ours, but each job has a random class.
 * **exact pairs**: ours, with the measured pairs instead of classes. This policy is not a bound, because it is greedy, too.
 * **floor**: the average run time without neighbours and without waits. The closer exclusive use is to the floor, the less sharing can gain.
 
 A job that leaves no memory for another job asks for all parts of its GPU.
 
-**Refused pairs**, by the table, are A beside A, B or C, and C beside C, because these two jobs together do less work than one alone. Jobs without a class
+**Refused pairs**, according to the table, are A beside A, B or C, and C beside C. On one GPU, two jobs of such a pair do less work together than one job alone. Jobs without a class
 (they count as B) share with each other. A refused job blocks the jobs behind it like any job that does not fit.
 
-**Class A** shares only with class D, so its jobs wait longer. If other jobs may be stopped for class A, its jobs finish sooner than
-with exclusive use. [Other rules that were tried](studies.md#refusing-bad-neighbours).
+**Class A** shares only with class D, so its jobs wait longer. If other jobs may be stopped for jobs of class A, the jobs of class A finish sooner than
+with exclusive use. We also tried [other rules](studies.md#refusing-bad-neighbours).
 
-**Finished runs** have little weight here. A job's application comes from Gavel, its length from an unrelated job on Philly. So the run
-times of one name and size vary widely (one standard deviation is a factor of 3 to 8), and tell less about neighbours than the table does.
-The more similar a name's runs are, the more they count.
+**Finished runs** have little weight here. A job's application comes from Gavel, but its length comes from an unrelated job on Philly. So the run
+times of one name and size vary widely (one standard deviation is a factor of 3 to 8), and predict the effect of neighbours less well than the table.
+The more similar the run times of a name are, the more they count.
 `
 
 // page writes the page with all tables.
@@ -110,7 +110,7 @@ func verdict(b *bytes.Buffer, cells []*cell, chosen bool) {
 			worst = max(worst, classOver(cells, ours, class, of))
 		}
 	}
-	fmt.Fprintf(b, "\nAll cells together, seeds: %d. Ours over exclusive use: %.2f (target 0.80; refusing nobody %.2f, own\nruns known %.2f, exact pairs %.2f). Ours over random neighbours: %.2f (target 0.90; exact\npairs reach %.2f). The worst class in a line of the first table: %.2f (target 1.10).\n",
+	fmt.Fprintf(b, "\nAll cells together, with %d seeds. Ours relative to exclusive use: %.2f (target 0.80; refusing nobody %.2f, own\nruns known %.2f, exact pairs %.2f). Ours relative to random neighbours: %.2f (target 0.90; exact\npairs reach %.2f). The worst class in a line of the first table: %.2f (target 1.10).\n",
 		seeds, over(cells, ours, exclusive, all), over(cells, accepting, exclusive, all), over(cells, rows, exclusive, all), over(cells, exact, exclusive, all), over(cells, ours, random, all), over(cells, exact, random, all), worst)
 }
 

@@ -116,7 +116,7 @@ const runTimesText = `
 
 This table compares run times with the queue's predictions at the submission of gangs that cannot be stopped. The queue has learned from all jobs that
 would have ended before this submission if each job started at once. The pinball loss is in doublings of the run time, averaged over jobs, then over
-traces. For the median, a loss of 0.5 is a factor of two. "As predicted" is the share of run times that are at most as long as predicted: 50 and 90 % are ideal.
+traces. For the median, a loss of 0.5 is a factor of two. "As predicted" is the share of run times that are at most as long as predicted. Ideal shares are 50 % for the median and 90 % for the prediction of 90 %.
 
 `
 
@@ -148,8 +148,8 @@ const sidesText = `
 ## Who gains
 
 Half of the jobs, drawn at random, have estimates or may be stopped. The first table has the average of each half, relative to the same jobs
-when no job has estimates or may be stopped. For the second table, another run exchanges the halves: all jobs with estimates,
-relative to the same jobs without. Differences of one percent do not count.
+when no job has estimates or may be stopped. For the second table, another run exchanges the halves. The table compares each job with
+an estimate with the same job without one. Differences of one percent do not count.
 
 `
 
@@ -166,7 +166,7 @@ func sidesTables(b *bytes.Buffer, fs []felt) {
 		return w, ok
 	}
 	for i, p := range []part{chosen, reported} {
-		fmt.Fprintf(b, "%s:\n\n| | cells | the half that does | the other half | cells in which the half that does gains less |\n|---|---|---|---|---|\n", halves[i])
+		fmt.Fprintf(b, "%s:\n\n| | cells | half with stops or estimates | other half | cells in which the first half gains less |\n|---|---|---|---|---|\n", halves[i])
 		for _, r := range [][2]string{{stopHalf, sayNothing}, {honest, nameless}} {
 			n, less, do, others := 0.0, 0, 0.0, 0.0
 			for _, f := range fs {
@@ -200,7 +200,7 @@ func sidesTables(b *bytes.Buffer, fs []felt) {
 			}
 		}
 		if n > 0 {
-			fmt.Fprintf(b, "%s:\n\n| | cells | average | worst cell | cells in which estimates do harm |\n|---|---|---|---|---|\n| each job, over itself | %.0f | %.3f | %.2f | %d |\n\n",
+			fmt.Fprintf(b, "%s:\n\n| | cells | average | worst cell | cells in which estimates do harm |\n|---|---|---|---|---|\n| each job, relative to itself | %.0f | %.3f | %.2f | %d |\n\n",
 				halves[i], n, math.Exp(sum/n), worst, harmed)
 		}
 	}
@@ -209,9 +209,9 @@ func sidesTables(b *bytes.Buffer, fs []felt) {
 const wideText = `
 ## Wide gangs at 60 % load
 
-The worst wait of the widest gangs, relative to EASY with users' guesses, in the cells of 60 % load. Differences of a minute do not count.
+The worst wait of the widest gangs at 60 % load, relative to their worst wait under EASY with users' guesses. Differences of a minute do not count.
 A gang's wait is the sum of its waits before each start. If gangs may be stopped, the longest-waiting gang usually runs for days, is stopped many
-times, and waits for a small part of its run time. So see also the p95 slowdown relative to EASY.
+times, and waits for a small part of its run time. Therefore the table also has the p95 slowdown relative to EASY.
 
 `
 

@@ -19,17 +19,17 @@ const limit = "clairvoyant"
 // header explains the tables.
 const header = `# Policies on real traces
 
-Made by ` + "`%s`" + `. Beside this page, a JSON file has each run, and a CSV file each cell: a trace at one load on one cluster.
+Made by ` + "`%s`" + `. Beside this page, a JSON file has each run, and a CSV file has each cell. A cell is a trace at one load on one cluster.
 
-* All policies run the same jobs on the same nodes of 8 GPUs, with the variability of Longhorn. Either one GPU in 64 is an outlier, or none is. A gang across nodes takes 1.7 times as long. A stopped gang loses %d s.
+* All policies run the same jobs on the same nodes of 8 GPUs, with the variability of Longhorn. Either one GPU in 64 is an outlier, or none is. A gang that spans several nodes takes 1.7 times as long. A stopped gang loses %d s.
 * The load is the GPU time of the jobs divided by the GPU time of the cluster between the first submission and the last.
-* A gang is either one-GPU members that may run anywhere, or tasks of up to 8 GPUs, each on one node.
-* We chose the rules on one half of the virtual clusters. This page shows the other half, and whole clusters.
-* "ours" is the agent's default queue if no gang may be stopped. In "preempting" all gangs may be stopped. Only in "exact times" jobs have estimates. SRTF and clairvoyant know all run times; easy-users knows users' guesses. ` + "`nomad-pal simulate -help`" + ` describes each policy.
+* A gang consists either of one-GPU members that can run on any node, or of tasks of up to 8 GPUs, each on one node.
+* We chose the rules on one half of the virtual clusters. This page shows the results on the other half, and on complete clusters.
+* "ours" is the agent's default queue if no gang may be stopped. In "preempting", all gangs may be stopped. Jobs have estimates only in "exact times". SRTF and clairvoyant know all run times; easy-users knows users' guesses. ` + "`nomad-pal simulate -help`" + ` describes each policy.
 
-Averages are completion times relative to the clairvoyant policy's. The p99 slowdown (completion time over work) and the makespan are relative to the lowest value of all policies except clairvoyant. All figures are geometric means over cells; the worst cell is in brackets.
+Averages are average completion times, relative to the average of the clairvoyant policy. The p99 slowdown (completion time divided by work) and the makespan are relative to the lowest value of all policies except clairvoyant. All figures are geometric means over cells; the worst cell is in brackets.
 
-"Lost" counts the cells in which ours is worse than its rivals: its average is above the best rival's, its p99 above 1.5 times the lowest, or its makespan above 1.05 times the lowest. The rivals know as little as ours: plain Nomad, EASY by users' estimates, Tiresias, Gandiva, LAS. Only plain Nomad and EASY stop no gang. For exact times, SRTF and EASY with exact times are rivals, too. The last column is the average divided by the best rival's.
+"Lost" counts the cells in which ours is worse than the best rival: our average is above the lowest average of a rival, our p99 above 1.5 times the lowest p99, or our makespan above 1.05 times the lowest makespan. The rivals do not know exact run times: plain Nomad, EASY by users' estimates, Tiresias, Gandiva, LAS. Only plain Nomad and EASY stop no gang. For ours with exact times, SRTF and EASY with exact times are rivals, too. "Over best" is our average divided by the lowest average of a rival.
 
 `
 
@@ -44,7 +44,7 @@ func (r report) markdown() ([]byte, error) {
 		target += fmt.Sprintf(` SIM_TRACES_ARGS="-only '%s'"`, r.only)
 	}
 	if r.quick {
-		fmt.Fprintf(&b, "# Policies on parts of real traces\n\nMade by `%s`. Rules, policies and tables are the same as for [all traces](sim-traces.md). Here only the first %d jobs of each virtual cluster run, with gangs as tasks, on GPUs with outliers.\n\n", target, quickJobs)
+		fmt.Fprintf(&b, "# Policies on parts of real traces\n\nMade by `%s`. Rules, policies and tables are the same as for [all traces](sim-traces.md). Only the first %d jobs of each virtual cluster run. Gangs consist of tasks, and some GPUs are outliers.\n\n", target, quickJobs)
 	} else {
 		fmt.Fprintf(&b, header, target, restartS)
 	}
@@ -106,9 +106,9 @@ func versions(b *bytes.Buffer, cells []*result) {
 	}
 	var all []string
 	for _, v := range slices.Sorted(maps.Keys(of)) {
-		all = append(all, fmt.Sprintf("%s: %d and %d", cmp.Or(v, "not kept"), runs[v][0], runs[v][1]))
+		all = append(all, fmt.Sprintf("%s: %d and %d", cmp.Or(v, "not recorded"), runs[v][0], runs[v][1]))
 	}
-	fmt.Fprintf(b, "\nRuns of ours and of others, by version of the queue: %s.\n", strings.Join(all, "; "))
+	fmt.Fprintf(b, "\nRuns of our policies and of other policies, by version of the queue: %s.\n", strings.Join(all, "; "))
 }
 
 // rivals returns the runs with which ours is compared: the runs of all policies except ours and the
@@ -200,7 +200,7 @@ func summary(b *bytes.Buffer, cells []*result) {
 		losses(b, cells, p.name)
 	}
 	if len(stuck) > 0 {
-		fmt.Fprintf(b, "\nJobs that never finish, and that no figure counts: %s.\n", strings.Join(stuck, "; "))
+		fmt.Fprintf(b, "\nJobs that never finish, and are not included in any figure: %s.\n", strings.Join(stuck, "; "))
 	}
 }
 
@@ -305,7 +305,7 @@ func count(cells []*result, is func(*result) bool) (n int) {
 	return n
 }
 
-const startsMean = "Each waiting gang has an expected start: a range that should hold in 80 % of the cases. The table shows how often sampled ranges held, and in brackets the ranges' median length in hours (mean over traces). Shares outside 75 to 85 % are bold. Gangs that wait long are sampled most often, so the sampled ranges are long."
+const startsMean = "The queue predicts a range for the start of each waiting gang. In 80 % of the cases the gang should start within the range. The table shows how many sampled ranges contained the actual start, and in brackets the median length of these ranges in hours (mean over traces). Shares outside 75 to 85 % are bold. Gangs that wait long are sampled most often, so the sampled ranges are long."
 
 // predictedStarts writes one line per part: how often waiting gangs started within the ranges that
 // ours had predicted.

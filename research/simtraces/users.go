@@ -462,21 +462,21 @@ func userCell(s source, load float64) *result {
 	return c
 }
 
-const usersText = `# What estimates and checkpoints win you
+const usersText = `# What users gain from estimates and checkpoints
 
-Written by %s, in one run, on %s. Of each trace the first %d jobs run, at 60, 85 and 110 %% load:
-traces of Philly's virtual clusters, of Gavel, and of Sia-Philly on its 64 GPUs (with its own, faster and slower arrivals). Generated traces
+Written by %s, in one run, on %s. The first %d jobs of each trace run at 60, 85 and 110 %% load.
+The traces come from Philly's virtual clusters, from Gavel, and from Sia-Philly on its 64 GPUs (with faster or slower arrivals). Generated traces
 have heavy tails, sweeps, days and nights, or wide gangs behind small ones. Nodes have 8 GPUs with the variability of Longhorn; one GPU in
 64 is an outlier. A stopped gang loses %d s.
 
-Figures are geometric means over cells; "worst" is the worst cell. Slowdown is completion time over work. "Wide" gangs are
+Figures are geometric means over cells; "worst" is the worst cell. Slowdown is completion time divided by work. "Wide" gangs are
 the widest 5 %%. The CSV file beside this page also has the traces
 and seeds used to choose the rules, and the comparison with an earlier queue.
 
 Users' guesses are round numbers, mostly 2 to 10 times too long; one in seven is too short. "Guesses too short" are up to 5 times too short.
-In "half estimate", half of the jobs have estimates, wrong by up to five times either way, and no job has a name.
+In "half estimate", half of the jobs have estimates, too long or too short by a factor of up to five, and no job has a name.
 
-## The price of saying and allowing nothing
+## The cost of giving no estimates and allowing no stops
 
 All figures are relative to the first row, in which users give no estimates and no job may be stopped. Every row has the same jobs on the same GPUs.
 
@@ -500,13 +500,13 @@ func usersTables(now, before []felt, ts []predictionLoss, of string) []byte {
 	return append(bytes.TrimSpace(b.Bytes()), '\n')
 }
 
-const progressText = `# What reports of progress win
+const progressText = `# What jobs gain from progress reports
 
-Written by %s, on %s. Jobs, clusters and terms are the same as in [what estimates
-and checkpoints win you](sim-users.md)%s. No job has an estimate.
+Written by %s, on %s. Jobs, clusters and terms are the same as in [what users gain
+from estimates and checkpoints](sim-users.md)%s. No job has an estimate.
 
-Each line is relative to the same jobs without reports. Honest reports are in whole percent. False reports follow
-one of six patterns: nearly done for a long time, done at once, random, back and forth, slower and
+Each line is relative to the same jobs without reports. Honest reports are in whole percent. A job with false reports
+follows one of six patterns: nearly done for a long time, done at once, random, back and forth, slower and
 slower, faster and faster.
 
 `
@@ -541,7 +541,7 @@ func compared(b *bytes.Buffer, rs []regime, now, before []felt, key func(felt) f
 		if !slices.ContainsFunc(now, func(f felt) bool { return f.Part == p }) {
 			continue
 		}
-		fmt.Fprintf(b, "%s:\n\n| | cells | average | worst cell | p99 slowdown | wide: worst wait | wide: mean wait | wide: p95 slowdown | makespan | worst cell | stops of the most-stopped: median cell, worst | GPU time lost: median cell, worst |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n",
+		fmt.Fprintf(b, "%s:\n\n| | cells | average | worst cell | p99 slowdown | wide: worst wait | wide: mean wait | wide: p95 slowdown | makespan | worst cell | stops of the most-stopped gang: median cell, worst cell | GPU time lost: median cell, worst cell |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n",
 			halves[i])
 		for _, r := range rs {
 			var fs []felt

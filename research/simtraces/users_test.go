@@ -109,7 +109,7 @@ func TestEachJobOverItself(t *testing.T) {
 	}
 	var b bytes.Buffer
 	sidesTables(&b, fs)
-	if want := "| each job, over itself | 2 | 0.825 | 1.02 | 1 |"; !strings.Contains(b.String(), want) {
+	if want := "| each job, relative to itself | 2 | 0.825 | 1.02 | 1 |"; !strings.Contains(b.String(), want) {
 		t.Errorf("no line %q in\n%s", want, b.String())
 	}
 }

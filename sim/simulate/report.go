@@ -32,16 +32,16 @@ type Report struct {
 	Order       string   `json:"order"`                   // order of the queue; "" if the policy has no queue
 	Seed        uint64   `json:"seed"`                    // seed of the random numbers
 	Nodes       int      `json:"nodes"`                   // number of nodes
-	GPUsPerNode int      `json:"gpus_per_node,omitempty"` // missing for the nodes of a Nomad cluster
+	GPUsPerNode int      `json:"gpus_per_node,omitempty"` // missing if the nodes come from a Nomad cluster
 	GPUs        int      `json:"gpus"`                    // number of whole GPUs
 	Parts       int      `json:"parts_per_gpu,omitempty"` // number of parts of each shared GPU
 	Neighbours  string   `json:"neighbours,omitempty"`    // how a job's neighbours are chosen
-	GPUModels   string   `json:"gpu_models,omitempty"`    // if the cluster has several
+	GPUModels   string   `json:"gpu_models,omitempty"`    // the GPU models, if the cluster has several
 	ModelChoice string   `json:"model_choice,omitempty"`  // how a job's GPU model is chosen
 	// Locality has the locality penalty of each tier in use, for class A.
 	Locality string `json:"locality"`
 
-	// AvgJCT is the average completion time: from submission to finish. All times are those of the
+	// AvgJCT is the average completion time: from submission to finish. All times count only
 	// finished jobs.
 	AvgJCT float64 `json:"avg_jct_s"`
 	// LimitAvgJCT is the average completion time under the clairvoyant policy.
@@ -55,11 +55,12 @@ type Report struct {
 	AvgWait     float64 `json:"avg_wait_s"`                 // average of total waiting times
 	Makespan    float64 `json:"makespan_s"`                 // from first submission to last finish
 	Utilization float64 `json:"utilization"`                // share of GPU time that gangs held
-	// Useful is a share of GPU time: work done and kept, at cost 1.
+	// Useful is the GPU time that the completed work takes at slowdown 1, divided by all GPU time.
+	// Lost work does not count.
 	Useful     float64 `json:"useful_utilization"`
 	Restarts   int     `json:"restarts"`          // starts after a job's first, without resizes; under plain Nomad, gangs that gave up
 	Resizes    int     `json:"resizes,omitempty"` // changes of size of running elastic gangs
-	LostGPUh   float64 `json:"gpu_hours_lost"`    // GPU hours that gangs held without kept work, such as before a restart
+	LostGPUh   float64 `json:"gpu_hours_lost"`    // GPU hours that gangs held without keeping any work, for example because of a restart
 	Unfinished int     `json:"unfinished"`        // jobs that never finish
 
 	BySize  []row `json:"by_size"`     // finished jobs by number of GPUs

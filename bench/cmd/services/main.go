@@ -148,13 +148,13 @@ func (r report) table(out io.Writer) {
 		fmt.Fprintf(out, " %s |", run.Scheduler)
 	}
 	fmt.Fprintln(out, "\n|---|---|---|")
-	row("nodes with a replica at first", func(r run) string { return fmt.Sprint(r.Nodes) })
+	row("nodes with a replica at the start", func(r run) string { return fmt.Sprint(r.Nodes) })
 	for _, what := range []string{nodeLost, rolling, canary} {
 		row(what+": fewest replicas", func(r run) string {
 			return fmt.Sprint(slices.MinFunc(r.of(what), func(a, b event) int { return cmp.Compare(a.Fewest, b.Fewest) }).Fewest)
 		})
-		row(fmt.Sprintf("%s: fewer than %d for", what, replicas), func(r run) string { return span(r.of(what), func(e event) float64 { return e.ShortS }) })
-		row(what+": done after", func(r run) string { return span(r.of(what), func(e event) float64 { return e.TookS }) })
+		row(fmt.Sprintf("%s: time with fewer than %d", what, replicas), func(r run) string { return span(r.of(what), func(e event) float64 { return e.ShortS }) })
+		row(what+": duration", func(r run) string { return span(r.of(what), func(e event) float64 { return e.TookS }) })
 	}
 }
 

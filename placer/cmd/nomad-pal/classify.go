@@ -48,7 +48,7 @@ type classified struct {
 	Verdict   *classify.Verdict   `json:"verdict,omitempty"` // the class; nil if Missing is set
 	JudgedBy  string              `json:"judged_by"`         // "thresholds", or "comparison with <n> remembered jobs"
 	Missing   string              `json:"missing,omitempty"` // why there is no class
-	Medians   map[string]*float64 `json:"medians"`           // null if unknown
+	Medians   map[string]*float64 `json:"medians"`           // the median of each statistic; null if unknown
 }
 
 func runClassify(b *base, args []string) int {

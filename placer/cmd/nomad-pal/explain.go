@@ -61,10 +61,10 @@ type explained struct {
 	// WhatIf are the changes to try, by key.
 	WhatIf map[string]string `json:"what_if,omitempty"`
 	*query.Explanation
-	Allocation string      `json:"allocation,omitempty"` // its id, if Kind is allocation
+	Allocation string      `json:"allocation,omitempty"` // the allocation's id, if Kind is allocation
 	GPU        *query.GPU  `json:"gpu,omitempty"`        // the GPU, if Kind is gpu
 	Node       *nodeState  `json:"node,omitempty"`       // the node, if Kind is node
-	NodeGPUs   []query.GPU `json:"node_gpus,omitempty"`  // that node's GPUs
+	NodeGPUs   []query.GPU `json:"node_gpus,omitempty"`  // the node's GPUs, if Kind is node
 	idLength   int
 }
 

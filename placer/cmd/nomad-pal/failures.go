@@ -31,7 +31,7 @@ and all quarantined GPUs.
 // failureReport is the output of failures.
 type failureReport struct {
 	Causes     map[failure.Cause]causeSum    `json:"causes"`     // sums of Failures by cause
-	Failures   []failure.Failure             `json:"failures"`   // the last ones, the oldest first
+	Failures   []failure.Failure             `json:"failures"`   // the latest failures, the oldest first
 	Quarantine map[string]failure.Quarantine `json:"quarantine"` // quarantined GPUs, by id
 }
 

@@ -75,7 +75,8 @@ type measuredGPU struct {
 	Outcome measureOutcome `json:"outcome"`
 	// Reason is why the GPU was not measured, or what it waits for.
 	Reason string `json:"reason,omitempty"`
-	// Key is the comparability key. Times are in milliseconds per unit of work.
+	// Key is the comparability key. Times are the measured times by application class, in
+	// milliseconds per unit of work.
 	Key   string                   `json:"key,omitempty"`
 	Times map[pal.AppClass]float64 `json:"times,omitempty"`
 	// Provisional: other GPUs of the node were idle during the measurement.

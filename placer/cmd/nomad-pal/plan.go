@@ -45,8 +45,8 @@ type planned struct {
 	*query.Explanation
 	// JobModifyIndex is the job's index in Nomad, for run -check-index; 0 for a new job.
 	JobModifyIndex uint64 `json:"job_modify_index"`
-	// Diff is what would change in Nomad's job, one change per line. It leaves out what the placer
-	// wrote.
+	// Diff is what would change in Nomad's job, one change per line. The parts that the placer
+	// wrote are left out.
 	Diff []string `json:"diff,omitempty"`
 }
 

@@ -128,8 +128,8 @@ type classSummary struct {
 // memberSummary is one GPU of the group.
 type memberSummary struct {
 	ID      string      `json:"id"`                // the GPU's id
-	Score   pal.PMScore `json:"pm_score"`          // its time relative to the median GPU
-	Class   int         `json:"class"`             // its variability class; 1 is the fastest
+	Score   pal.PMScore `json:"pm_score"`          // the GPU's time relative to the median GPU
+	Class   int         `json:"class"`             // the GPU's variability class; 1 is the fastest
 	Outlier bool        `json:"outlier,omitempty"` // the GPU is an outlier
 	// Pending is the class that one measuring session has indicated. A second session in the same
 	// direction changes the class. 0: none.

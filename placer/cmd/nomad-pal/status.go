@@ -40,13 +40,13 @@ Status Options:
 // overview is the output of status.
 type overview struct {
 	gpuCounts
-	// Windows counts, for each active window, the GPUs that the window keeps. A key describes a
-	// window: until when it lasts, and for whom.
+	// Windows counts, for each active window, the GPUs that the window reserves. A key describes a
+	// window: its end, and who may use the GPUs.
 	Windows map[string]int `json:"windows,omitempty"`
 	// Profile is the version of the profile in force; 0 if there is none, or if the token cannot
 	// read it.
 	Profile  int                `json:"profile_version,omitempty"`
-	Warnings []string           `json:"warnings,omitempty"` // for operators; others do not see them
+	Warnings []string           `json:"warnings,omitempty"` // warnings for operators; other users do not see them
 	Placer   heartbeat.Activity `json:"placer"`             // whether a placer is active
 	// Tenants are the tenants whose namespaces have jobs or have used GPUs, and are visible to the
 	// token. A namespace without a tenant counts as a tenant.
@@ -62,9 +62,9 @@ type overview struct {
 type gpuCounts struct {
 	GPUs        int `json:"gpus"`        // all GPUs; each part of a shared GPU counts as one
 	Allocated   int `json:"allocated"`   // allocated to jobs or promised to them
-	Free        int `json:"free"`        // neither held nor out of use; windows may keep some
-	Unhealthy   int `json:"unhealthy"`   // unhealthy, whether held or not
-	Quarantined int `json:"quarantined"` // healthy, but in quarantine, whether held or not
+	Free        int `json:"free"`        // neither allocated nor out of use; windows can reserve some of these GPUs
+	Unhealthy   int `json:"unhealthy"`   // unhealthy, whether allocated or not
+	Quarantined int `json:"quarantined"` // healthy, but in quarantine, whether allocated or not
 	// Unavailable GPUs are allocated to no job, but cannot be used now: their node accepts no jobs or
 	// has just come back, or tasks of a purged job may still run on them.
 	Unavailable int `json:"unavailable"`

@@ -179,7 +179,7 @@ func TestSubmissionsThatPanic(t *testing.T) {
 		p := w.StartPlacer()
 		w.RunFor(time.Second)
 		bad := Gang{Name: "bad"}.Job()
-		bad.Name = nil // the agent would refuse such a job
+		bad.Type = nil // the agent would refuse such a job
 		for range 10 {
 			ctx, cancel := context.WithTimeout(w.T.Context(), 5*time.Second)
 			_, _ = p.Submit(ctx, bad, func(context.Context, *api.Job, bool) (*api.JobRegisterResponse, error) {

@@ -152,17 +152,17 @@ func (s *walked) report(worlds int) string {
 Written by `+"`make simulate-faults`"+`. In each random walk, the real placer works on an in-memory Nomad in virtual time. For four minutes authors
 submit, edit, stop, purge and rerun jobs, machines fail, and requests and events go wrong. Then the faults end, and within 40 minutes each
 job must have finished in its author's last version. The CSV file beside this page counts what happened. Half of the walks use
-other settings than the defaults for queue, placement and restart cost. In half of all walks Nomad itself preempts. These invariants
+settings other than the defaults for queue, placement and restart cost. In half of all walks Nomad itself preempts. These invariants
 always hold:
 
 * No two allocations have the same GPU, even if a job was purged or a node returns.
 * Each gang is placed whole or not at all, and within its tenant's limit (one walk in four has a limit).
 * The placer changes only what belongs to it.
-* No finished job runs again unasked. If members do not need each other, no finished member does.
+* No finished job runs again unless its author requests this. If members do not need each other, no finished member runs again either.
 * At most `+"`pal_array_parallel`"+` runs of an array are active at a time.
-* Before each decision, the queue has each gang on the GPUs that it holds according to the placer.
+* Before each decision, the queue and the placer agree about which GPUs each gang holds.
 * A job on hold does not start, and is not in the queue.
-* After each decision, explain and the list of jobs agree with the queue and the ledger: why a job waits, which jobs go first, when
+* After each decision, explain and the list of jobs agree with the queue and the ledger about why a job waits, which jobs go first, when
   it starts, and who holds how many GPUs.
 
 A step is one event in the in-memory Nomad, such as an answer to a request, an evaluation, or a task that starts or ends.
