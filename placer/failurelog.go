@@ -27,8 +27,8 @@ const (
 	failureLogBytes = store.Bytes - 1<<10
 	// reasonBytes bounds a failure's reason, because a driver's message can be a page long.
 	reasonBytes = 300
-	// quarantineReread bounds how long the placer takes to notice that an operator lifted a
-	// quarantine.
+	// quarantineReread bounds how long the placer takes to notice that an operator has changed the
+	// quarantine. Commands cannot always tell the agent.
 	quarantineReread = 2 * time.Second
 )
 
@@ -72,8 +72,9 @@ func (h *failureLog) setQuarantine(kept store.Value[map[string]failure.Quarantin
 	}
 }
 
-// load reads, once, what earlier placers stored. Later it reads the quarantine again if an operator
-// may have changed it. Data that cannot be parsed counts as missing, and load returns the error.
+// load reads, once, what earlier placers stored. Later it reads the quarantine again, because an
+// operator may have changed it. Data that cannot be parsed counts as missing, and load returns the
+// error.
 func (h *failureLog) load(ctx context.Context, c *nomad.Client, now time.Time) (err error) {
 	switch {
 	case h.readAt.IsZero():
@@ -86,7 +87,7 @@ func (h *failureLog) load(ctx context.Context, c *nomad.Client, now time.Time) (
 			return err
 		}
 		return cmp.Or(h.putRight(ctx, c, now), odd)
-	case h.stale, now.Sub(h.readAt) >= quarantineReread && len(failure.QuarantinedGPUs(h.quarantine, now)) > 0:
+	case h.stale, now.Sub(h.readAt) >= quarantineReread:
 		return h.read(ctx, c, now)
 	}
 	return nil
@@ -235,7 +236,8 @@ func (h *failureLog) trimQuarantine(now time.Time) {
 
 // PutInQuarantine excludes GPUs from new placements for a time, with an operator's reason. For a
 // GPU that is already in quarantine, PutInQuarantine replaces the reason and the time. The active
-// agent reads the change at its next [Placer.Reread].
+// agent reads the change at its next [Placer.Reread], and before any decision after
+// quarantineReread.
 func PutInQuarantine(ctx context.Context, c *nomad.Client, long time.Duration, why string, gpus ...string) error {
 	kept := store.In(c).Quarantine()
 	is, err := kept.Read(ctx)
