@@ -233,7 +233,7 @@ func (a *Agent) serve(ctx context.Context, file File, address string) error {
 // beside starts the learner and the notifiers, which run beside the placer while this agent is
 // active. The learner's classes become part of cfg.
 func (a *Agent) beside(ctx context.Context, file File, client *nomad.Client, cfg *model.Config, start func(func())) error {
-	notifiers, err := a.notifiers(file)
+	notifiers, err := file.notifiers()
 	if err != nil {
 		return err
 	}
@@ -243,7 +243,8 @@ func (a *Agent) beside(ctx context.Context, file File, client *nomad.Client, cfg
 			a.log.Warn("cannot read when the earlier placer was last active", "error", err)
 		}
 		for _, n := range notifiers {
-			n.told = before.Of.Worked
+			n.told, n.log = before.Of.Worked, a.log.Named("notify")
+			n.count = func(outcome string) { a.meter.Notifications.WithLabelValues(outcome).Inc() }
 			start(func() { a.notify(ctx, n) })
 		}
 	}

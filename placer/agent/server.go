@@ -331,9 +331,13 @@ func (s *server) serveActivity(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, a)
 }
 
-// validateEndpoints checks what [model.Config.Validate] does not: addresses, certificates,
-// admission, notify blocks, and values that would otherwise fail only when they are used.
+// validateEndpoints checks what [model.Config.Validate] does not: the log level, addresses,
+// certificates, admission, notify blocks, and values that would otherwise fail only when they are
+// used.
 func (f File) validateEndpoints(cfg model.Config) error {
+	if _, err := LogLevel(cmp.Or(f.LogLevel, "info")); err != nil {
+		return err
+	}
 	if err := f.Admission.Validate(); err != nil {
 		return err
 	}
@@ -358,10 +362,8 @@ func (f File) validateEndpoints(cfg model.Config) error {
 	if _, _, err := f.HA.times(); err != nil {
 		return err
 	}
-	for _, n := range f.Notify {
-		if _, err := n.notifier(); err != nil {
-			return fmt.Errorf("notify %q: %w", n.Name, err)
-		}
+	if _, err := f.notifiers(); err != nil {
+		return err
 	}
 	if _, err := profile.Build(nil, cfg.Calibration, nil); err != nil {
 		return fmt.Errorf("calibration: %w", err)
