@@ -33,6 +33,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"runtime/debug"
 	"sync"
@@ -183,14 +184,18 @@ func (a *Agent) serve(ctx context.Context, file File, address string) error {
 	for _, w := range cfg.Warnings(time.Now()) {
 		a.log.Warn("part of the configuration has no effect", "what", w)
 	}
-	client, err := file.Nomad.Connect(a.meter.Transport)
+	elected := file.HA.Enabled
+	through := []func(http.RoundTripper) http.RoundTripper{a.meter.Transport}
+	if elected {
+		through = append(through, a.onlyLeading)
+	}
+	client, err := file.Nomad.Connect(through...)
 	if err != nil {
 		return err
 	}
 	if err := file.Nomad.serveChildren(client); err != nil {
 		return err
 	}
-	elected := file.HA.Enabled
 	once := func(ctx context.Context) error {
 		ctx, cancel := context.WithCancel(ctx)
 		var wg sync.WaitGroup
@@ -227,7 +232,11 @@ func (a *Agent) serve(ctx context.Context, file File, address string) error {
 	if !elected {
 		return lead(ctx)
 	}
-	return a.elect(ctx, client, *file.HA, lead)
+	election, err := file.Nomad.Connect(a.meter.Transport)
+	if err != nil {
+		return err
+	}
+	return a.elect(ctx, election, *file.HA, lead)
 }
 
 // beside starts the learner and the notifiers, which run beside the placer while this agent is

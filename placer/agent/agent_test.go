@@ -367,3 +367,19 @@ func TestHealthHearsHeartbeat(t *testing.T) {
 		}
 	}
 }
+
+// An agent that hung while another agent took over writes nothing more: neither what it decided
+// before, nor what it saves when it ends.
+func TestHungAgentWritesNothing(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, nil)
+	f.has(gpuJob("default", "runs", 1), "GPU-1") // the placer must record what it holds
+	f.broken = regexp.MustCompile("PUT /v1/var/nomad-pal/decisions")
+	r := f.run("http {\n  bind_port = 0\n}\nhigh_availability {\n  enabled = true\n  lock_ttl = \"500ms\"\n}\n").ready()
+	until(t, "it has something to write", func() bool { return len(f.askedFor("PUT /v1/var/nomad-pal/decisions")) > 0 })
+	f.set(func() { f.locks["nomad-pal/lock"], f.broken = "of another agent", nil })
+	until(t, "it no longer leads", func() bool { return !r.agent.leads.Load() })
+	if log := r.log.String(); !strings.Contains(log, "some decisions are not recorded") || !strings.Contains(log, errLostLock.Error()) {
+		t.Error("it writes what it had decided")
+	}
+}

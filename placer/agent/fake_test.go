@@ -255,11 +255,20 @@ func (f *fake) variable(w http.ResponseWriter, r *http.Request, path string) {
 	switch {
 	case q.Has("lock-acquire") && f.locks[path] != "":
 		http.Error(w, "conflict", http.StatusConflict)
+// lockID returns the lock's id in a request.
+func lockID(r *http.Request) string {
+	var v struct{ Lock struct{ ID string } }
+	_ = json.NewDecoder(r.Body).Decode(&v)
+	return v.Lock.ID
+}
+
 	case q.Has("lock-acquire"):
 		f.index++
 		f.locks[path] = fmt.Sprint("lock-", f.index)
 		fmt.Fprintf(w, `{"Namespace":"default","Path":%q,"Lock":{"ID":%q,"TTL":"1s"}}`, path, f.locks[path])
-	case q.Has("lock-renew") && f.locks[path] == "":
+	case q.Has("lock-renew") && f.locks[path] != lockID(r):
+		http.Error(w, "conflict", http.StatusConflict)
+	case q.Has("lock-release") && f.locks[path] != lockID(r):
 		http.Error(w, "conflict", http.StatusConflict)
 	case q.Has("lock-renew"), q.Has("lock-release"):
 		fmt.Fprintf(w, `{"Namespace":"default","Path":%q,"Lock":{"ID":%q,"TTL":"1s"}}`, path, f.locks[path])

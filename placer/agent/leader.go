@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
@@ -16,8 +17,8 @@ import (
 )
 
 // elect runs lead whenever this agent holds the lock, until ctx ends. lead ends before another
-// agent can get the lock. Even two leaders at once would do no harm, because writes are
-// check-and-set.
+// agent can get the lock, unless the process or its machine hangs: see [onlyLeading]. Registrations
+// are check-and-set, so even two leaders at once would do no harm to jobs.
 //
 // Nomad's own LockLeaser is not used: it continues the protected work after the lock was lost, and
 // panics if that work fails after the leaser has returned.
@@ -105,6 +106,30 @@ func (a *Agent) holdLock(until time.Time) { a.lockUntil.Store(&until) }
 func (a *Agent) holdsLock(now time.Time) bool {
 	until := a.lockUntil.Load()
 	return until != nil && now.Before(*until)
+}
+
+// errLostLock is why an agent that has lost its lock writes nothing.
+var errLostLock = errors.New("this agent no longer holds the lock, so another agent may be active")
+
+// onlyLeading is a transport that sends writes only while this agent holds the lock. An agent that
+// hung for a while does not know yet that another agent has taken over, and would overwrite newer
+// data of that agent.
+type onlyLeading struct {
+	next  http.RoundTripper
+	holds func(now time.Time) bool
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (o onlyLeading) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Method != http.MethodGet && !o.holds(time.Now()) {
+		return nil, errLostLock
+	}
+	return o.next.RoundTrip(r)
+}
+
+// onlyLeading wraps the transport of the client that an elected agent's placer uses.
+func (a *Agent) onlyLeading(next http.RoundTripper) http.RoundTripper {
+	return onlyLeading{next, a.holdsLock}
 }
 
 // noteLock records the result of an attempt to acquire the lock. It is no problem if another agent
