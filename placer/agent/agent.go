@@ -117,6 +117,7 @@ func (a *Agent) runUntilReload(ctx context.Context, file File, paths []string, r
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel()
+	a.warnings.Certificates(file.certificates())
 	api, err := a.listen(file)
 	if err != nil {
 		return file, err
@@ -128,6 +129,7 @@ func (a *Agent) runUntilReload(ctx context.Context, file File, paths []string, r
 		wg.Go(func() { api.serve(ctx) })
 		wg.Go(func() { a.collectMore(ctx) })
 	}
+	wg.Go(func() { a.watchToken(ctx, file.Nomad) })
 	done := make(chan error, 1)
 	wg.Go(func() { done <- a.serve(ctx, file, address) })
 	for {

@@ -383,3 +383,14 @@ func TestHungAgentWritesNothing(t *testing.T) {
 		t.Error("it writes what it had decided")
 	}
 }
+
+// The agent warns before its token expires.
+func TestExpiringToken(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, nil)
+	f.expires = time.Now().Add(24 * time.Hour)
+	r := f.run(openConfig).ready()
+	until(t, "it warns", func() bool {
+		return strings.Contains(strings.Join(r.agent.health(time.Now()).Warnings, ""), "the agent's token in Nomad expires on ")
+	})
+}
