@@ -133,7 +133,7 @@ func (w *Warnings) All(now time.Time) (all []string) {
 		all = append(all, w.accounts)
 	}
 	if w.other != "" && now.Sub(w.seen) <= heartbeatLapses {
-		all = append(all, fmt.Sprintf("two placers are active, %s and %s, and disturb each other: stop one, or set high_availability for both", w.own, w.other))
+		all = append(all, fmt.Sprintf("two placers are active, %s and %s, and disturb each other: stop one, or give both the same high_availability { enabled = true }", w.own, w.other))
 	}
 	return all
 }
