@@ -137,6 +137,11 @@ func TestElection(t *testing.T) {
 	const config = "http {\n  bind_port = 0\n}\nhigh_availability {\n  enabled = true\n  lock_ttl = \"500ms\"\n}\n"
 	first := f.run(config).ready()
 	until(t, "it leads", first.agent.leads.Load)
+	f.set(func() {
+		if lock := f.vars["nomad-pal/lock"]; !strings.Contains(lock, name()) {
+			t.Errorf("the lock does not say who holds it: %s", lock)
+		}
+	})
 	f.forget()
 	second := f.run(config)
 	until(t, "the second one tries", func() bool { return second.url() != "" && len(f.askedFor("PUT /v1/var/nomad-pal/lock")) > 3 })

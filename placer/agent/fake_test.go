@@ -269,6 +269,9 @@ func (f *fake) variable(w http.ResponseWriter, r *http.Request, path string) {
 	case q.Has("lock-acquire") && f.locks[path] != "":
 		http.Error(w, "conflict", http.StatusConflict)
 	case q.Has("lock-acquire"):
+		var v struct{ Items json.RawMessage }
+		_ = json.NewDecoder(r.Body).Decode(&v)
+		f.vars[path], f.varsAt[path] = string(v.Items), time.Now().UnixNano()
 		f.index++
 		f.locks[path] = fmt.Sprint("lock-", f.index)
 		fmt.Fprintf(w, `{"Namespace":"default","Path":%q,"Lock":{"ID":%q,"TTL":"1s"}}`, path, f.locks[path])

@@ -26,7 +26,8 @@ func (a *Agent) elect(ctx context.Context, c *nomad.Client, ha HA, lead func(con
 	ttl, delay, _ := ha.times() // checked by [File.PlacerConfig]
 	v := api.Variable{
 		Namespace: c.Namespace(), Path: cmp.Or(ha.LockPath, "nomad-pal/lock"),
-		Lock: &api.VariableLock{TTL: ttl.String(), LockDelay: delay.String()},
+		Lock:  &api.VariableLock{TTL: ttl.String(), LockDelay: delay.String()},
+		Items: api.VariableItems{"agent": name()}, // for people who wonder who holds the lock
 	}
 	for ctx.Err() == nil {
 		locks, err := c.API().Locks(api.WriteOptions{Namespace: c.Namespace()}, v)
