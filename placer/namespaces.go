@@ -6,7 +6,13 @@ package placer
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal/queue"
 )
 
 // namespacesEvery is how often the placer looks for new namespaces.
@@ -41,4 +47,26 @@ func (p *core) followNamespaces(ctx context.Context, known map[string]bool) erro
 			known = now
 		}
 	}
+}
+
+// warnOfTenants warns once about namespaces that tenants name and Nomad does not have: a misspelt
+// namespace would leave the jobs of the intended one without a quota. known is nil if the namespaces
+// could not be read.
+func (p *Placer) warnOfTenants(known map[string]bool) {
+	if known == nil {
+		return
+	}
+	p.ofTenants = p.tell(p.ofTenants, missingNamespaces(p.m.Cfg.Queue.Tenants, known), func(w string) { p.log.Warn(w) }, "Nomad has all namespaces that tenants name")
+}
+
+// missingNamespaces returns a warning for each name of a namespace that is not in known.
+func missingNamespaces(tenants map[string]queue.Tenant, known map[string]bool) (out []string) {
+	for _, tenant := range slices.Sorted(maps.Keys(tenants)) {
+		for _, name := range tenants[tenant].Namespaces {
+			if !known[name] && !strings.ContainsAny(name, "*?[") {
+				out = append(out, fmt.Sprintf("tenant %q names namespace %q, which Nomad does not have", tenant, name))
+			}
+		}
+	}
+	return out
 }

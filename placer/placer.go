@@ -45,6 +45,7 @@ type Placer struct {
 	warned        bool        // the placer has warned of an old Nomad
 	warnings      []string
 	ofNodes       []string  // warnings about nodes
+	ofTenants     []string  // warnings about tenants
 	pinsUntil     time.Time // see distrustPins
 	meanwhile     meanwhile
 	followed      followed
@@ -245,6 +246,7 @@ func (p *Placer) session(ctx context.Context) error {
 	if err != nil {
 		p.log.Debug("could not read the namespaces", "error", err)
 	}
+	p.warnOfTenants(namespaces)
 	stream, err := p.nomad.Subscribe(ctx)
 	if err != nil {
 		return err

@@ -291,3 +291,17 @@ func TestHeldBeforeItIsRead(t *testing.T) {
 		}
 	})
 }
+
+// A tenant's block misspells a namespace. The placer warns until Nomad has the namespace.
+func TestTenantOfNoNamespace(t *testing.T) {
+	Run(t, Options{Seed: 1, Placer: func(c *model.Config) {
+		c.Queue.Tenants = map[string]queue.Tenant{"ml": {Namespaces: []string{"default", "resaerch", "ml-*"}}, "unused": {}}
+	}}, func(w *World) {
+		w.AddNodes(1, 4)
+		p := w.StartPlacer()
+		const want = `tenant "ml" names namespace "resaerch", which Nomad does not have`
+		w.Expect("it warns", 10*time.Second, func() bool { return slices.Equal(p.Status().Warnings, []string{want}) })
+		w.Nomad.AddNamespace("resaerch")
+		w.Expect("it no longer warns", time.Minute, func() bool { return len(p.Status().Warnings) == 0 })
+	})
+}
