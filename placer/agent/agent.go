@@ -186,7 +186,7 @@ func (a *Agent) serve(ctx context.Context, file File, address string) error {
 	for _, w := range cfg.Warnings(time.Now()) {
 		a.log.Warn("part of the configuration has no effect", "what", w)
 	}
-	elected := file.HA.Enabled
+	elected := file.HA.on()
 	through := []func(http.RoundTripper) http.RoundTripper{a.meter.Transport}
 	if elected {
 		through = append(through, a.onlyLeading)

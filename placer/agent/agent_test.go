@@ -87,6 +87,9 @@ func TestReloadOfWhatCannotRun(t *testing.T) {
 	r := f.run(openConfig).ready()
 	for i, text := range []string{
 		"nomad {\n  token_file = \"/none\"\n}\n",
+		"nomad {\n  token_file = \"/dev/null\"\n}\n",
+		"nomad {\n  http_auth = \"secret\"\n}\n",
+		"http {\n  bind_address = \"192.0.2.1\"\n}\n",
 		"nomad {\n  rpc_address = \"127.0.0.1:1\"\n  ca_cert = \"/none\"\n}\n",
 		"http {\n  bind_address = \"192.0.2.1\"\n  bind_port = 1\n}\n",
 		fmt.Sprintf("http {\n  bind_port = %d\n}\n", taken.Addr().(*net.TCPAddr).Port),

@@ -187,7 +187,7 @@ type HTTP struct {
 
 // HA elects one active placer among several.
 type HA struct {
-	Enabled   bool   `hcl:"enabled,optional"`
+	Enabled   *bool  `hcl:"enabled,optional"`
 	LockPath  string `hcl:"lock_path,optional"`
 	LockTTL   string `hcl:"lock_ttl,optional"`
 	LockDelay string `hcl:"lock_delay,optional"`

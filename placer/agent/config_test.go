@@ -118,7 +118,7 @@ func keys(t reflect.Type, into map[string]bool, block func(string)) {
 // The configuration file in the packages is valid, with and without its commented-out lines.
 func TestExample(t *testing.T) {
 	path := filepath.Join("..", "deploy", "systemd", "nomad-pal.hcl")
-	if file, err := Load([]string{path}); err != nil || !file.HA.Enabled {
+	if file, err := Load([]string{path}); err != nil || !file.HA.on() {
 		t.Fatalf("%+v, %v", file, err)
 	}
 	examples := regexp.MustCompile(`(?m)^( *)# (( *[a-z_]+ +=|[a-z]+ ("[^"]+" )?\{|\}).*)$`).ReplaceAllString(readPage(t, path), "$1$2")
@@ -225,6 +225,9 @@ func TestConfigErrors(t *testing.T) {
 		{"locality", "locality {\n  cluster = 0.5\n}", "locality: penalty 0.5"},
 		{"calibration", "calibration {\n  method = \"guess\"\n}", `calibration: method "guess" is unknown`},
 		{"port", "http {\n  bind_port = 70000\n}", "http: bind_port: 70000 is not in 0…65535"},
+		{"port in the address", "http {\n  bind_address = \"0.0.0.0:8090\"\n}", `http: bind_address: "0.0.0.0:8090" is not a host name or an IP address alone, without a port`},
+		{"URL as host", "http {\n  allowed_hosts = [\"https://pal.example\"]\n}", `http: allowed_hosts: "https://pal.example" is not a host name`},
+		{"nobody is elected", "high_availability {\n  lock_ttl = \"30s\"\n}", "high_availability: without enabled = true, agents elect nobody"},
 		{"half of TLS", "http {\n  cert_file = \"x\"\n}", "http: TLS requires both cert_file and key_file"},
 		{"no certificate", "http {\n  cert_file = \"/none\"\n  key_file = \"/none\"\n}", `http: cert_file "/none": open /none: no such file or directory`},
 		{"RPC address", "nomad {\n  rpc_address = \"10.0.0.1\"\n}", `nomad: rpc_address: "10.0.0.1" is not host:port`},

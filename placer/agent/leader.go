@@ -162,6 +162,20 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
+// on reports whether agents elect one.
+func (ha *HA) on() bool { return ha.Enabled != nil && *ha.Enabled }
+
+// check returns an error if the block is invalid.
+func (ha *HA) check() error {
+	if _, _, err := ha.times(); err != nil {
+		return err
+	}
+	if ha.Enabled == nil && *ha != (HA{}) {
+		return errors.New("high_availability: without enabled = true, agents elect nobody, and the other keys have no effect")
+	}
+	return nil
+}
+
 // times returns how long an unrenewed lock lasts (ttl), and how long after that nobody can acquire
 // it (delay).
 func (ha *HA) times() (ttl, delay time.Duration, err error) {

@@ -9,6 +9,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -46,10 +47,15 @@ func (n *Nomad) config() (*api.Config, error) {
 		if err != nil {
 			return nil, fmt.Errorf("nomad: token_file: %w", err)
 		}
-		cfg.SecretID = strings.TrimSpace(string(token))
+		if cfg.SecretID = strings.TrimSpace(string(token)); cfg.SecretID == "" {
+			return nil, fmt.Errorf("nomad: token_file: %q is empty", n.TokenFile)
+		}
 	}
 	if n.HTTPAuth != "" {
-		user, password, _ := strings.Cut(n.HTTPAuth, ":")
+		user, password, ok := strings.Cut(n.HTTPAuth, ":")
+		if !ok {
+			return nil, errors.New("nomad: http_auth is not user:password")
+		}
 		cfg.HttpAuth = &api.HttpBasicAuth{Username: user, Password: password}
 	}
 	return cfg, nil

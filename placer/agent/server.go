@@ -348,6 +348,9 @@ func (f File) validateEndpoints(cfg model.Config) error {
 	if h.BindPort != nil && (*h.BindPort < 0 || *h.BindPort > 65535) {
 		return fmt.Errorf("http: bind_port: %d is not in 0…65535", *h.BindPort)
 	}
+	if err := h.checkNames(); err != nil {
+		return err
+	}
 	if h.Advertise != "" {
 		if err := checkAdvertise(h.Advertise); err != nil {
 			return err
@@ -359,7 +362,7 @@ func (f File) validateEndpoints(cfg model.Config) error {
 	if err := f.Nomad.addresses(); err != nil {
 		return err
 	}
-	if _, _, err := f.HA.times(); err != nil {
+	if err := f.HA.check(); err != nil {
 		return err
 	}
 	if _, err := f.notifiers(); err != nil {
