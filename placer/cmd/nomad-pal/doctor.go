@@ -87,7 +87,7 @@ func checks(b *base) []query.Check {
 	}
 	beat, err := store.In(client).Heartbeat().Read(b.ctx)
 	if err == nil {
-		checks = append(checks, query.CheckClocks(beat.Written, beat.Of.Worked, time.Now()))
+		checks = append(checks, query.CheckClocks(beat.Of, beat.Written, time.Now()))
 	}
 	s, err := plainly(b, client, nil)
 	var told []string // warnings that s.Checks reports
