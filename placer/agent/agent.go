@@ -33,7 +33,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"os"
 	"runtime/debug"
 	"sync"
@@ -187,15 +186,8 @@ func (a *Agent) serve(ctx context.Context, file File, address string) error {
 		a.log.Warn("part of the configuration has no effect", "what", w)
 	}
 	elected := file.HA.on()
-	through := []func(http.RoundTripper) http.RoundTripper{a.meter.Transport}
-	if elected {
-		through = append(through, a.onlyLeading)
-	}
-	client, err := file.Nomad.Connect(through...)
+	client, err := a.connect(file)
 	if err != nil {
-		return err
-	}
-	if err := file.Nomad.serveChildren(client); err != nil {
 		return err
 	}
 	once := func(ctx context.Context) error {

@@ -128,9 +128,18 @@ func (o onlyLeading) RoundTrip(r *http.Request) (*http.Response, error) {
 	return o.next.RoundTrip(r)
 }
 
-// onlyLeading wraps the transport of the client that an elected agent's placer uses.
-func (a *Agent) onlyLeading(next http.RoundTripper) http.RoundTripper {
-	return onlyLeading{next, a.holdsLock}
+// connect returns the client of the placer. If the placer is elected, the client writes only while
+// this agent holds the lock.
+func (a *Agent) connect(file File) (*nomad.Client, error) {
+	through := []func(http.RoundTripper) http.RoundTripper{a.meter.Transport}
+	if file.HA.on() {
+		through = append(through, func(next http.RoundTripper) http.RoundTripper { return onlyLeading{next, a.holdsLock} })
+	}
+	client, err := file.Nomad.Connect(through...)
+	if err != nil {
+		return nil, err
+	}
+	return client, file.Nomad.serveChildren(client)
 }
 
 // noteLock records the result of an attempt to acquire the lock. It is no problem if another agent
