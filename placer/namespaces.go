@@ -49,18 +49,24 @@ func (p *core) followNamespaces(ctx context.Context, known map[string]bool) erro
 	}
 }
 
-// warnOfTenants warns once about namespaces that tenants name and Nomad does not have: a misspelt
-// namespace would leave the jobs of the intended one without a quota. known is nil if the namespaces
-// could not be read.
-func (p *Placer) warnOfTenants(known map[string]bool) {
+// warnOfNamespaces warns once about namespaces that the configuration names and Nomad does not have.
+// known is nil if the namespaces could not be read.
+func (p *Placer) warnOfNamespaces(known map[string]bool) {
 	if known == nil {
 		return
 	}
-	p.ofTenants = p.tell(p.ofTenants, missingNamespaces(p.m.Cfg.Queue.Tenants, known), func(w string) { p.log.Warn(w) }, "Nomad has all namespaces that tenants name")
+	warnings := missingNamespaces(p.nomad.Namespace(), p.m.Cfg.Queue.Tenants, known)
+	p.ofNamespaces = p.tell(p.ofNamespaces, warnings, func(w string) { p.log.Warn(w) }, "Nomad has all namespaces that the configuration names")
 }
 
-// missingNamespaces returns a warning for each name of a namespace that is not in known.
-func missingNamespaces(tenants map[string]queue.Tenant, known map[string]bool) (out []string) {
+// missingNamespaces returns a warning for each name of a namespace that is not in known. own is the
+// namespace of the placer's variables. Nomad stores variables in a namespace that does not exist
+// (seen on 1.11.3), but commands do not look there. A misspelt namespace of a tenant would leave the
+// jobs of the intended one without a quota.
+func missingNamespaces(own string, tenants map[string]queue.Tenant, known map[string]bool) (out []string) {
+	if !known[own] {
+		out = append(out, fmt.Sprintf("the agent's data is in namespace %q (nomad { namespace }), which Nomad does not have; commands find the agent only with -pal-namespace", own))
+	}
 	for _, tenant := range slices.Sorted(maps.Keys(tenants)) {
 		for _, name := range tenants[tenant].Namespaces {
 			if !known[name] && !strings.ContainsAny(name, "*?[") {

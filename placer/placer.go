@@ -45,7 +45,7 @@ type Placer struct {
 	warned        bool        // the placer has warned of an old Nomad
 	warnings      []string
 	ofNodes       []string  // warnings about nodes
-	ofTenants     []string  // warnings about tenants
+	ofNamespaces  []string  // warnings about namespaces
 	pinsUntil     time.Time // see distrustPins
 	meanwhile     meanwhile
 	followed      followed
@@ -246,7 +246,7 @@ func (p *Placer) session(ctx context.Context) error {
 	if err != nil {
 		p.log.Debug("could not read the namespaces", "error", err)
 	}
-	p.warnOfTenants(namespaces)
+	p.warnOfNamespaces(namespaces)
 	stream, err := p.nomad.Subscribe(ctx)
 	if err != nil {
 		return err

@@ -49,6 +49,7 @@ var followedBy = map[string]string{
 	"run the command on %s, or set http { bind_address } in the agent's configuration": "TestWithoutAgent",
 	"name the CA of its certificate (-ca-cert)":                                        "TestTLSIsExplained",
 	"renew its certificate, and make it read the new one; or, if the certificate is still valid, correct this machine's clock":                                         "TestTLSIsExplained",
+	"start an agent: nomad-pal agent; if one runs whose configuration sets nomad { namespace }, name this namespace (-pal-namespace)":                                  "TestDoctor",
 	"use a name in the address for which the certificate is valid":                                                                                                     "TestTLSIsExplained",
 	"write http:// in the address, because the server does not use TLS":                                                                                                "TestTLSIsExplained",
 	"write https:// in the address, because the server uses TLS":                                                                                                       "TestTLSIsExplained",
