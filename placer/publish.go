@@ -115,7 +115,7 @@ func (p *Placer) publish(now time.Time) {
 	if p.unpublished = last != nil && age < least; p.unpublished {
 		return
 	}
-	warnings := slices.Concat(p.warnings, p.ofNodes, p.ofNamespaces, p.m.Windows.Warnings(), p.m.Denials(), p.failing())
+	warnings := slices.Concat(p.warnings, p.ofNodes, p.ofNamespaces, p.m.Windows.Warnings(), p.m.Denials(), p.m.Unplaced(), p.failing())
 	seen := p.m.View.Changes()
 	changed := last == nil || p.changed || seen != p.pictured || !slices.Equal(last.Warned(), warnings)
 	if changed || age >= sameFor {

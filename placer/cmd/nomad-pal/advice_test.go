@@ -50,6 +50,7 @@ var followedBy = map[string]string{
 	"name the CA of its certificate (-ca-cert)":                                        "TestTLSIsExplained",
 	"renew its certificate, and make it read the new one; or, if the certificate is still valid, correct this machine's clock":                                         "TestTLSIsExplained",
 	"start an agent: nomad-pal agent; if one runs whose configuration sets nomad { namespace }, name this namespace (-pal-namespace)":                                  "TestDoctor",
+	"Nomad has placed no member of %s, the first started %s: doctor shows whether Nomad's evaluations are paused; if not, look at the load of Nomad's servers":         "TestNothingIsEvaluated",
 	"use a name in the address for which the certificate is valid":                                                                                                     "TestTLSIsExplained",
 	"write http:// in the address, because the server does not use TLS":                                                                                                "TestTLSIsExplained",
 	"write https:// in the address, because the server uses TLS":                                                                                                       "TestTLSIsExplained",
