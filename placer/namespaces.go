@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hashicorp/nomad/api"
+
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 )
 
@@ -50,9 +52,10 @@ func (p *core) followNamespaces(ctx context.Context, known map[string]bool) erro
 }
 
 // warnOfNamespaces warns once about namespaces that the configuration names and Nomad does not have.
-// known is nil if the namespaces could not be read.
+// Nomad lists only namespaces in which the token has a right, and always has the default one. So
+// warnOfNamespaces believes no list without it.
 func (p *Placer) warnOfNamespaces(known map[string]bool) {
-	if known == nil {
+	if !known[api.DefaultNamespace] {
 		return
 	}
 	warnings := missingNamespaces(p.nomad.Namespace(), p.m.Cfg.Queue.Tenants, known)
