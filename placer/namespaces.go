@@ -51,9 +51,9 @@ func (p *core) followNamespaces(ctx context.Context, known map[string]bool) erro
 	}
 }
 
-// warnOfNamespaces warns once about namespaces that the configuration names and Nomad does not have.
-// Nomad lists only namespaces in which the token has a right, and always has the default one. So
-// warnOfNamespaces believes no list without it.
+// warnOfNamespaces warns once about namespaces that the configuration names and Nomad does not
+// have. Nomad lists only namespaces in which the token has a right, and always has the default one.
+// So warnOfNamespaces believes no list without it.
 func (p *Placer) warnOfNamespaces(known map[string]bool) {
 	if !known[api.DefaultNamespace] {
 		return
@@ -64,8 +64,8 @@ func (p *Placer) warnOfNamespaces(known map[string]bool) {
 
 // missingNamespaces returns a warning for each name of a namespace that is not in known. own is the
 // namespace of the placer's variables. Nomad stores variables in a namespace that does not exist
-// (seen on 1.11.3), but commands do not look there. A misspelt namespace of a tenant would leave the
-// jobs of the intended one without a quota.
+// (seen on 1.11.3), but commands do not look there. A misspelt namespace of a tenant would leave
+// the jobs of the intended one without a quota.
 func missingNamespaces(own string, tenants map[string]queue.Tenant, known map[string]bool) (out []string) {
 	if !known[own] {
 		out = append(out, fmt.Sprintf("the agent's data is in namespace %q (nomad { namespace }), which Nomad does not have; commands find the agent only with -pal-namespace", own))

@@ -380,8 +380,8 @@ func (m *Model) Denials() (out []string) {
 // warns.
 const unplacedAfter = 2 * time.Minute
 
-// Unplaced warns if Nomad has not placed any member of gangs that the placer started long ago. Nomad
-// does not evaluate jobs while an operator has paused that, and only slowly under overload.
+// Unplaced warns if Nomad has not placed any member of gangs that the placer started long ago.
+// Nomad does not evaluate jobs while an operator has paused that, and only slowly under overload.
 func (m *Model) Unplaced() []string {
 	late, since := 0, m.Time
 	for _, t := range m.Sorted() {

@@ -306,8 +306,8 @@ func TestTenantOfNoNamespace(t *testing.T) {
 	})
 }
 
-// Nomad does not evaluate jobs, because an operator has paused that. The placer warns until the gang
-// has started.
+// Nomad does not evaluate jobs, because an operator has paused that. The placer warns until the
+// gang has started.
 func TestNothingIsEvaluated(t *testing.T) {
 	Run(t, Options{Seed: 1, Nomad: nomadtest.Options{Scheduling: 4 * time.Minute}, Partial: time.Hour}, func(w *World) {
 		w.AddNodes(1, 4)

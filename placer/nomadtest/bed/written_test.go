@@ -125,8 +125,8 @@ func (w *World) expectWell(what, name string) {
 	}
 }
 
-// Somebody with write permission writes values of the right type, but absurd ones, into the placer's
-// variables: one at a time, while no placer is active.
+// Somebody with write permission writes values of the right type, but absurd ones, into the
+// placer's variables: one at a time, while no placer is active.
 func TestOddVariables(t *testing.T) {
 	Run(t, Options{Seed: 1, Partial: time.Hour, Placer: func(c *model.Config) {
 		c.Queue.Order, c.Queue.Preempt, c.Queue.FairShare = queue.Priority, true, true
