@@ -5,6 +5,8 @@ package deviceplugin
 
 import (
 	"cmp"
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -29,6 +31,7 @@ type view struct {
 	compat   Compat
 	accounts map[string]attr.Account // state of measuring each GPU; nil if nothing is measured
 	forms    map[string]form         // forms of the devices that are published in parts
+	unkept   map[string]error        // why something cannot be stored, by what that means
 }
 
 // instance is what Nomad allocates: a device, or a part of one.
@@ -165,7 +168,7 @@ func (a attributes) sharing(f form, ds []gpu.Device) {
 }
 
 // membership publishes how many instances there are, how many of them are healthy, and which are
-// degraded or wait for a row remap. It also publishes the hidden GPUs.
+// degraded or wait for a row remap. It also publishes the hidden GPUs, and what cannot be stored.
 func (v *view) membership(a attributes, all []instance) {
 	var degraded, remap []string
 	for _, in := range all {
@@ -188,6 +191,11 @@ func (v *view) membership(a attributes, all []instance) {
 		a.text(attr.Hidden, strings.Join(all, "; "))
 		a.number(attr.HiddenCount, n)
 	}
+	var unkept []string
+	for _, what := range slices.Sorted(maps.Keys(v.unkept)) {
+		unkept = append(unkept, fmt.Sprintf("%s: %v", what, v.unkept[what]))
+	}
+	a.text(attr.Unkept, strings.Join(unkept, "; "))
 }
 
 // topology publishes which instances are close to each other.

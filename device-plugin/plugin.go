@@ -149,7 +149,7 @@ func (p *Plugin) configure(cfg Config) {
 	p.health, p.store = newHealth(), nil
 	p.profile, p.nodeOnly = nil, nil
 	p.driver, p.endingUse = driverUsed, false
-	p.warned = map[string]bool{}
+	p.warned, p.view.unkept = map[string]bool{}, map[string]error{}
 	p.allocated = cfg.Nomad.Allocated
 }
 
@@ -180,7 +180,7 @@ func (p *Plugin) ready() {
 	p.backend, p.scans, p.samples = b, &scanner{backend: b}, &sampler{backend: b}
 	p.store = openStore(p.cfg.StateDir)
 	if err := p.store.Prepare(); err != nil {
-		p.log.Warn("no state is kept: faults and measurements are forgotten when the plugin restarts (config key state_dir)", "error", err)
+		p.stored("no state is kept: faults and measurements are forgotten when the plugin restarts (config key state_dir)", err)
 		p.store = openStore("")
 	}
 	kept, err := p.store.load()
@@ -350,12 +350,17 @@ func (p *Plugin) judge() {
 	}
 }
 
-// stored logs a failure to store something, once when the failure begins.
+// stored logs a failure to store something, once when the failure begins, and publishes it until it
+// ends.
 func (p *Plugin) stored(trouble string, err error) {
-	if err != nil && !p.warned[trouble] {
+	if err == nil {
+		delete(p.view.unkept, trouble)
+		return
+	}
+	if p.view.unkept[trouble] == nil {
 		p.log.Warn(trouble, "error", err)
 	}
-	p.warned[trouble] = err != nil
+	p.view.unkept[trouble] = err
 }
 
 // rate computes the view's ratings. Callers hold mu.

@@ -105,6 +105,9 @@ func TestStateIsWrittenWhenTheDiskHasRoomAgain(t *testing.T) {
 		if n := strings.Count(log.String(), "faults cannot be stored"); n != 1 {
 			t.Errorf("said %d times, want once:\n%s", n, log)
 		}
+		if unkept := *p.view.groups()[0].Attributes[attr.Unkept].String; !strings.Contains(unkept, "faults cannot be stored: they are forgotten when the plugin restarts: writing state") || !strings.Contains(unkept, "; the list of GPUs cannot be stored: ") {
+			t.Errorf("published: %q", unkept)
+		}
 		for _, f := range files {
 			if err := os.Remove(f); err != nil {
 				t.Fatal(err)
@@ -112,6 +115,9 @@ func TestStateIsWrittenWhenTheDiskHasRoomAgain(t *testing.T) {
 		}
 		time.Sleep(2 * cfg.FingerprintPeriod)
 		synctest.Wait()
+		if a := p.view.groups()[0].Attributes[attr.Unkept]; a != nil {
+			t.Errorf("still published: %q", *a.String)
+		}
 		end()
 	})
 	for i, want := range []string{`"xid": 79`, `"GPU-0"`} {
@@ -135,8 +141,8 @@ func TestUnusableStateDir(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, _, log, _ := onStage(1, cfg)
 		c, end := fingerprints(t, p)
-		if got := next(t, c); len(got) != 1 {
-			t.Errorf("%d groups", len(got))
+		if got := next(t, c); len(got) != 1 || got[0].Attributes[attr.Unkept] == nil || !strings.Contains(*got[0].Attributes[attr.Unkept].String, "no state is kept: ") {
+			t.Errorf("groups %v", got)
 		}
 		end()
 		synctest.Wait()

@@ -164,7 +164,7 @@ func testReinstalled(t *testing.T, b *bed) {
 		t.Errorf("GPU-1-0 is listed %d times", n)
 	}
 	log := b.placer.Log()
-	if n := strings.Count(log, "a node's data is left out"); n < 1 || n > 3 {
+	if n := strings.Count(log, "a node has a problem"); n < 1 || n > 3 {
 		t.Errorf("the log has the warning %d times", n)
 	}
 	for _, never := range []string{"occurs twice", "reading everything again"} {

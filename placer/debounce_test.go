@@ -21,7 +21,7 @@ func TestDebounce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlacer(t)
 		// There is no Nomad, so nothing may be due to be read.
-		p.m.State, p.profileReadAt, p.failureLog.readAt = cluster.NewState(), time.Now().Add(time.Hour), time.Now()
+		p.m.State, p.profileReadAt, p.failureLog.readAt = cluster.NewState(), time.Now().Add(time.Hour), time.Now().Add(time.Hour)
 		p.m.Controls, p.resyncedAt = map[cluster.JobKey]gang.Control{}, time.Now()
 		began := time.Now()
 		ctx, cancel := context.WithCancel(t.Context())

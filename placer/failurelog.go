@@ -29,8 +29,8 @@ const (
 	// reasonBytes is the maximum length of a failure's reason, because a driver's message can be a
 	// page long.
 	reasonBytes = 300
-	// quarantineReread is the maximum time until the placer notices that an operator lifted a
-	// quarantine.
+	// quarantineReread is the maximum time until the placer notices that an operator has changed the
+	// quarantine. Commands cannot always notify the agent.
 	quarantineReread = 2 * time.Second
 )
 
@@ -74,7 +74,7 @@ func (h *failureLog) setQuarantine(kept store.Value[map[string]failure.Quarantin
 	}
 }
 
-// load reads, once, what earlier placers stored. Later, load reads the quarantine again if an
+// load reads, once, what earlier placers stored. Later, load reads the quarantine again, because an
 // operator may have changed it. Data that cannot be parsed counts as missing, and load returns the
 // error.
 func (h *failureLog) load(ctx context.Context, c *nomad.Client, now time.Time) (err error) {
@@ -89,7 +89,7 @@ func (h *failureLog) load(ctx context.Context, c *nomad.Client, now time.Time) (
 			return err
 		}
 		return cmp.Or(h.putRight(ctx, c, now), odd)
-	case h.stale, now.Sub(h.readAt) >= quarantineReread && len(failure.QuarantinedGPUs(h.quarantine, now)) > 0:
+	case h.stale, now.Sub(h.readAt) >= quarantineReread:
 		return h.read(ctx, c, now)
 	}
 	return nil
@@ -239,7 +239,8 @@ func (h *failureLog) trimQuarantine(now time.Time) {
 
 // PutInQuarantine excludes GPUs from new placements for a time, with an operator's reason. For a
 // GPU that is already in quarantine, PutInQuarantine replaces the reason and the time. The active
-// agent reads the change at its next [Placer.Reread].
+// agent reads the change at its next [Placer.Reread], and before any decision after
+// quarantineReread.
 func PutInQuarantine(ctx context.Context, c *nomad.Client, long time.Duration, why string, gpus ...string) error {
 	kept := store.In(c).Quarantine()
 	is, err := kept.Read(ctx)

@@ -144,6 +144,24 @@ func TestLiftQuarantine(t *testing.T) {
 	}
 }
 
+// An operator puts the first GPU in quarantine, and the command cannot tell the agent. The agent
+// notices by itself.
+func TestQuarantineUntold(t *testing.T) {
+	t.Parallel()
+	_, c := newVars(t)
+	ctx, now := t.Context(), time.Now()
+	agent := failureLog{}
+	if err := agent.load(ctx, c, now); err != nil {
+		t.Fatal(err)
+	}
+	if err := PutInQuarantine(ctx, c, time.Hour, "its fan is loud", "g1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := agent.load(ctx, c, now.Add(quarantineReread)); err != nil || !failure.QuarantinedGPUs(agent.quarantine, now)["g1"] {
+		t.Errorf("quarantine %v, %v", agent.quarantine, err)
+	}
+}
+
 // When a quarantine is lifted, the GPU's strikes are forgotten, and earlier failures of jobs no
 // longer count.
 func TestLiftedStartsAnew(t *testing.T) {

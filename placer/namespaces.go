@@ -6,7 +6,15 @@ package placer
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/nomad-pal/nomad-pal/pal/queue"
 )
 
 // namespacesEvery is how often the placer looks for new namespaces.
@@ -42,4 +50,33 @@ func (p *core) followNamespaces(ctx context.Context, known map[string]bool) erro
 			known = now
 		}
 	}
+}
+
+// warnOfNamespaces warns once about namespaces that the configuration names and Nomad does not
+// have. Nomad lists only namespaces in which the token has a right, and always has the default one.
+// So warnOfNamespaces believes no list without it.
+func (p *Placer) warnOfNamespaces(known map[string]bool) {
+	if !known[api.DefaultNamespace] {
+		return
+	}
+	warnings := missingNamespaces(p.nomad.Namespace(), p.m.Cfg.Queue.Tenants, known)
+	p.ofNamespaces = p.tell(p.ofNamespaces, warnings, func(w string) { p.log.Warn(w) }, "Nomad has all namespaces that the configuration names")
+}
+
+// missingNamespaces returns a warning for each name of a namespace that is not in known. own is the
+// namespace of the placer's variables. Nomad stores variables in a namespace that does not exist
+// (seen on 1.11.3), but commands do not look there. A misspelt namespace of a tenant would leave
+// the jobs of the intended one without a quota.
+func missingNamespaces(own string, tenants map[string]queue.Tenant, known map[string]bool) (out []string) {
+	if !known[own] {
+		out = append(out, fmt.Sprintf("the agent's data is in namespace %q (nomad { namespace }), which Nomad does not have; commands find the agent only with -pal-namespace", own))
+	}
+	for _, tenant := range slices.Sorted(maps.Keys(tenants)) {
+		for _, name := range tenants[tenant].Namespaces {
+			if !known[name] && !strings.ContainsAny(name, "*?[") {
+				out = append(out, fmt.Sprintf("tenant %q names namespace %q, which Nomad does not have", tenant, name))
+			}
+		}
+	}
+	return out
 }

@@ -45,6 +45,7 @@ type Placer struct {
 	warned        bool        // the placer has warned of an old Nomad
 	warnings      []string
 	ofNodes       []string  // warnings about nodes
+	ofNamespaces  []string  // warnings about namespaces
 	pinsUntil     time.Time // see distrustPins
 	meanwhile     meanwhile
 	followed      followed
@@ -245,6 +246,7 @@ func (p *Placer) session(ctx context.Context) error {
 	if err != nil {
 		p.log.Debug("could not read the namespaces", "error", err)
 	}
+	p.warnOfNamespaces(namespaces)
 	stream, err := p.nomad.Subscribe(ctx)
 	if err != nil {
 		return err

@@ -115,7 +115,7 @@ func (p *Placer) publish(now time.Time) {
 	if p.unpublished = last != nil && age < least; p.unpublished {
 		return
 	}
-	warnings := slices.Concat(p.warnings, p.ofNodes, p.m.Windows.Warnings(), p.m.Denials(), p.failing())
+	warnings := slices.Concat(p.warnings, p.ofNodes, p.ofNamespaces, p.m.Windows.Warnings(), p.m.Denials(), p.m.Unplaced(), p.failing())
 	seen := p.m.View.Changes()
 	changed := last == nil || p.changed || seen != p.pictured || !slices.Equal(last.Warned(), warnings)
 	if changed || age >= sameFor {
@@ -147,9 +147,9 @@ func (p *Placer) warnOfQueues() {
 	p.warnings = p.tell(p.warnings, p.m.State.Queues.Warnings(), func(w string) { p.log.Warn(w) }, "no batch queue of Nomad's own interferes now")
 }
 
-// warnOfNodes warns once about node data that is ignored.
+// warnOfNodes warns once about node data that is ignored, and about problems that nodes report.
 func (p *Placer) warnOfNodes() {
-	p.ofNodes = p.tell(p.ofNodes, p.m.State.NodeWarnings(), func(w string) { p.log.Warn("a node's data is left out", "why", w) }, "no node's data is left out now")
+	p.ofNodes = p.tell(p.ofNodes, p.m.State.NodeWarnings(), func(w string) { p.log.Warn("a node has a problem", "what", w) }, "no node has a problem now")
 }
 
 // tell logs the warnings that are new. When no warning is left, it logs the message none. tell

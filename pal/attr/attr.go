@@ -102,6 +102,9 @@ const (
 	// (Int) is the number of these GPUs. If there are no such GPUs, both attributes are absent.
 	Hidden      = "unique.hidden"
 	HiddenCount = "hidden_count"
+	// Unkept (String) says what the plugin cannot store, and why. A restart of the plugin forgets
+	// it. If the plugin can store everything, the attribute is absent.
+	Unkept = "unique.unkept"
 )
 
 // List is the name of the attribute that lists the instances whose variability class for the

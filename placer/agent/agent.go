@@ -118,6 +118,7 @@ func (a *Agent) runUntilReload(ctx context.Context, file File, paths []string, r
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel()
+	a.warnings.Certificates(file.certificates())
 	api, err := a.listen(file)
 	if err != nil {
 		return file, err
@@ -129,6 +130,7 @@ func (a *Agent) runUntilReload(ctx context.Context, file File, paths []string, r
 		wg.Go(func() { api.serve(ctx) })
 		wg.Go(func() { a.collectMore(ctx) })
 	}
+	wg.Go(func() { a.watchToken(ctx, file.Nomad) })
 	done := make(chan error, 1)
 	wg.Go(func() { done <- a.serve(ctx, file, address) })
 	for {
@@ -185,14 +187,11 @@ func (a *Agent) serve(ctx context.Context, file File, address string) error {
 	for _, w := range cfg.Warnings(time.Now()) {
 		a.log.Warn("part of the configuration has no effect", "what", w)
 	}
-	client, err := file.Nomad.Connect(a.meter.Transport)
+	elected := file.HA.on()
+	client, err := a.connect(file)
 	if err != nil {
 		return err
 	}
-	if err := file.Nomad.serveChildren(client); err != nil {
-		return err
-	}
-	elected := file.HA.Enabled
 	once := func(ctx context.Context) error {
 		ctx, cancel := context.WithCancel(ctx)
 		var wg sync.WaitGroup
@@ -229,13 +228,17 @@ func (a *Agent) serve(ctx context.Context, file File, address string) error {
 	if !elected {
 		return lead(ctx)
 	}
-	return a.elect(ctx, client, *file.HA, lead)
+	election, err := file.Nomad.Connect(a.meter.Transport)
+	if err != nil {
+		return err
+	}
+	return a.elect(ctx, election, *file.HA, lead)
 }
 
 // beside starts the learner and the notifiers, which run beside the placer while this agent is
 // active. The learner's classes become part of cfg.
 func (a *Agent) beside(ctx context.Context, file File, client *nomad.Client, cfg *model.Config, start func(func())) error {
-	notifiers, err := a.notifiers(file)
+	notifiers, err := file.notifiers()
 	if err != nil {
 		return err
 	}
@@ -245,7 +248,8 @@ func (a *Agent) beside(ctx context.Context, file File, client *nomad.Client, cfg
 			a.log.Warn("cannot read when the earlier placer was last active", "error", err)
 		}
 		for _, n := range notifiers {
-			n.told = before.Of.Worked
+			n.told, n.log = before.Of.Worked, a.log.Named("notify")
+			n.count = func(outcome string) { a.meter.Notifications.WithLabelValues(outcome).Inc() }
 			start(func() { a.notify(ctx, n) })
 		}
 	}

@@ -87,6 +87,9 @@ func TestReloadOfWhatCannotRun(t *testing.T) {
 	r := f.run(openConfig).ready()
 	for i, text := range []string{
 		"nomad {\n  token_file = \"/none\"\n}\n",
+		"nomad {\n  token_file = \"/dev/null\"\n}\n",
+		"nomad {\n  http_auth = \"secret\"\n}\n",
+		"http {\n  bind_address = \"192.0.2.1\"\n}\n",
 		"nomad {\n  rpc_address = \"127.0.0.1:1\"\n  ca_cert = \"/none\"\n}\n",
 		"http {\n  bind_address = \"192.0.2.1\"\n  bind_port = 1\n}\n",
 		fmt.Sprintf("http {\n  bind_port = %d\n}\n", taken.Addr().(*net.TCPAddr).Port),
@@ -137,6 +140,11 @@ func TestElection(t *testing.T) {
 	const config = "http {\n  bind_port = 0\n}\nhigh_availability {\n  enabled = true\n  lock_ttl = \"500ms\"\n}\n"
 	first := f.run(config).ready()
 	until(t, "it leads", first.agent.leads.Load)
+	f.set(func() {
+		if lock := f.vars["nomad-pal/lock"]; !strings.Contains(lock, name()) {
+			t.Errorf("the lock does not say who holds it: %s", lock)
+		}
+	})
 	f.forget()
 	second := f.run(config)
 	until(t, "the second one tries", func() bool { return second.url() != "" && len(f.askedFor("PUT /v1/var/nomad-pal/lock")) > 3 })
@@ -366,4 +374,31 @@ func TestHealthHearsHeartbeat(t *testing.T) {
 			t.Errorf("%s: %+v", c.name, h)
 		}
 	}
+}
+
+// An agent that hung while another agent took over writes nothing more: neither what it decided
+// before, nor what it saves when it ends.
+func TestHungAgentWritesNothing(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, nil)
+	f.has(gpuJob("default", "runs", 1), "GPU-1") // the placer must record what it holds
+	f.broken = regexp.MustCompile("PUT /v1/var/nomad-pal/decisions")
+	r := f.run("http {\n  bind_port = 0\n}\nhigh_availability {\n  enabled = true\n  lock_ttl = \"500ms\"\n}\n").ready()
+	until(t, "it has something to write", func() bool { return len(f.askedFor("PUT /v1/var/nomad-pal/decisions")) > 0 })
+	f.set(func() { f.locks["nomad-pal/lock"], f.broken = "of another agent", nil })
+	until(t, "it no longer leads", func() bool { return !r.agent.leads.Load() })
+	if log := r.log.String(); !strings.Contains(log, "some decisions are not recorded") || !strings.Contains(log, errLostLock.Error()) {
+		t.Error("it writes what it had decided")
+	}
+}
+
+// The agent warns before its token expires.
+func TestExpiringToken(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, nil)
+	f.expires = time.Now().Add(24 * time.Hour)
+	r := f.run(openConfig).ready()
+	until(t, "it warns", func() bool {
+		return strings.Contains(strings.Join(r.agent.health(time.Now()).Warnings, ""), "the agent's token in Nomad expires on ")
+	})
 }

@@ -4,6 +4,7 @@
 package agent
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -14,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/gohcl"
 	"github.com/hashicorp/hcl/v2/hclparse"
@@ -187,7 +189,7 @@ type HTTP struct {
 
 // HA elects one active placer among several.
 type HA struct {
-	Enabled   bool   `hcl:"enabled,optional"`
+	Enabled   *bool  `hcl:"enabled,optional"`
 	LockPath  string `hcl:"lock_path,optional"`
 	LockTTL   string `hcl:"lock_ttl,optional"`
 	LockDelay string `hcl:"lock_delay,optional"`
@@ -364,7 +366,8 @@ func list(paths []string) ([]string, error) {
 		}
 		before := len(names)
 		for _, e := range entries {
-			if ext := filepath.Ext(e.Name()); !e.IsDir() && (ext == ".hcl" || ext == ".json") {
+			hidden := e.Name()[0] == '.' // such as Emacs' lock of a file that somebody edits
+			if ext := filepath.Ext(e.Name()); !e.IsDir() && !hidden && (ext == ".hcl" || ext == ".json") {
 				names = append(names, filepath.Join(p, e.Name()))
 			}
 		}
@@ -384,9 +387,12 @@ func (f File) PlacerConfig() (model.Config, error) {
 			return c, fmt.Errorf("%s: %s: %w", s.at, s.key.Path(), err)
 		}
 	}
-	for _, a := range f.Apps {
+	for i, a := range f.Apps {
 		if c.Apps[a.Name], err = pal.ParseAppClass(a.Class); err != nil {
 			return c, fmt.Errorf("app %q: %w", a.Name, err)
+		}
+		if slices.ContainsFunc(f.Apps[:i], func(o App) bool { return o.Name == a.Name }) {
+			return c, fmt.Errorf("app %q is defined twice", a.Name)
 		}
 	}
 	if err := f.Locality.apply(&c.Locality); err != nil {
@@ -422,6 +428,15 @@ func (f File) PlacerConfig() (model.Config, error) {
 	return c, f.validateEndpoints(c)
 }
 
+// LogLevel parses a log level. It returns an error if the level is unknown.
+func LogLevel(text string) (hclog.Level, error) {
+	level := hclog.LevelFromString(text)
+	if level == hclog.NoLevel {
+		return level, fmt.Errorf("log level %q is unknown (one of trace, debug, info, warn, error)", text)
+	}
+	return level, nil
+}
+
 func duration(key, value string, to *time.Duration) error {
 	if value == "" {
 		return nil
@@ -445,12 +460,32 @@ func (l *Locality) apply(to *pal.Locality) error {
 	for class := range pal.NumClasses {
 		set(class, l.Penalties)
 	}
-	for _, c := range l.Classes {
+	for i, c := range l.Classes {
 		class, err := pal.ParseAppClass(c.Name)
 		if err != nil {
 			return fmt.Errorf("locality: %w", err)
 		}
+		if slices.ContainsFunc(l.Classes[:i], func(o LocalityClass) bool { return strings.EqualFold(o.Name, c.Name) }) {
+			return fmt.Errorf("locality: class %q is defined twice", c.Name)
+		}
 		set(class.Index(), c.Penalties)
 	}
+	fillTiers(to)
 	return nil
+}
+
+// fillTiers completes the tiers that only some classes have: for the other classes, such a tier
+// counts as the next wider one.
+func fillTiers(l *pal.Locality) {
+	none := [pal.NumClasses]float64{}
+	wider := l[pal.TierCluster]
+	for t := pal.TierCluster - 1; t >= pal.TierIsland; t-- {
+		if l[t] == none {
+			continue
+		}
+		for class := range l[t] {
+			l[t][class] = cmp.Or(l[t][class], wider[class])
+		}
+		wider = l[t]
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -117,7 +118,7 @@ func keys(t reflect.Type, into map[string]bool, block func(string)) {
 // The configuration file in the packages is valid, with and without its commented-out lines.
 func TestExample(t *testing.T) {
 	path := filepath.Join("..", "deploy", "systemd", "nomad-pal.hcl")
-	if file, err := Load([]string{path}); err != nil || !file.HA.Enabled {
+	if file, err := Load([]string{path}); err != nil || !file.HA.on() {
 		t.Fatalf("%+v, %v", file, err)
 	}
 	examples := regexp.MustCompile(`(?m)^( *)# (( *[a-z_]+ +=|[a-z]+ ("[^"]+" )?\{|\}).*)$`).ReplaceAllString(readPage(t, path), "$1$2")
@@ -224,6 +225,9 @@ func TestConfigErrors(t *testing.T) {
 		{"locality", "locality {\n  cluster = 0.5\n}", "locality: penalty 0.5"},
 		{"calibration", "calibration {\n  method = \"guess\"\n}", `calibration: method "guess" is unknown`},
 		{"port", "http {\n  bind_port = 70000\n}", "http: bind_port: 70000 is not in 0…65535"},
+		{"port in the address", "http {\n  bind_address = \"0.0.0.0:8090\"\n}", `http: bind_address: "0.0.0.0:8090" is not a host name or an IP address alone, without a port`},
+		{"URL as host", "http {\n  allowed_hosts = [\"https://pal.example\"]\n}", `http: allowed_hosts: "https://pal.example" is not a host name`},
+		{"nobody is elected", "high_availability {\n  lock_ttl = \"30s\"\n}", "high_availability: without enabled = true, agents elect nobody"},
 		{"half of TLS", "http {\n  cert_file = \"x\"\n}", "http: TLS requires both cert_file and key_file"},
 		{"no certificate", "http {\n  cert_file = \"/none\"\n  key_file = \"/none\"\n}", `http: cert_file "/none": open /none: no such file or directory`},
 		{"RPC address", "nomad {\n  rpc_address = \"10.0.0.1\"\n}", `nomad: rpc_address: "10.0.0.1" is not host:port`},
@@ -241,6 +245,10 @@ func TestConfigErrors(t *testing.T) {
 		{"window twice", strings.Repeat("window \"w\" {\n  cron = \"0 2 * * 0\"\n  duration = \"1h\"\n  for = [\"ml/train*\"]\n}\n", 2), `window "w" is defined twice`},
 		{"window that is never over", "window \"w\" {\n  cron = \"0 2 * * 0\"\n  duration = \"400h\"\n}", `window "w": duration 400h0m0s is not shorter than the longest interval between its starts (168h0m0s): the window would never end`},
 		{"tenant twice", "tenant \"x\" {}\ntenant \"x\" {}", `tenant "x" is defined twice`},
+		{"app twice", strings.Repeat("app \"x\" {\n  class = \"A\"\n}\n", 2), `app "x" is defined twice`},
+		{"penalties of a class twice", "locality {\n" + strings.Repeat("  class \"A\" {\n    rack = 1.1\n  }\n", 2) + "}\n", `locality: class "A" is defined twice`},
+		{"notify twice", strings.Repeat("notify \"x\" {\n  url = \"http://x\"\n}\n", 2), `notify "x": the name is used twice`},
+		{"log level", "log_level = \"loud\"\n", `log level "loud" is unknown (one of trace, debug, info, warn, error)`},
 		{"tenants of one namespace", "tenant \"x\" {}\ntenant \"y\" {\n  namespaces = [\"x\"]\n}", `namespace "x" belongs to both tenant "x" and tenant "y"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -259,11 +267,37 @@ func TestConfigErrors(t *testing.T) {
 	}
 }
 
+// A class may have a penalty for a tier that the other classes do not tell apart.
+func TestPenaltyOfOneClass(t *testing.T) {
+	t.Parallel()
+	for _, of := range pal.AppClasses() {
+		path := filepath.Join(t.TempDir(), "agent.hcl")
+		text := fmt.Sprintf("locality {\n  cluster = 1.5\n  class %q {\n    rack = 1.1\n  }\n}\n", of)
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		file, err := Load([]string{path})
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg, err := file.PlacerConfig()
+		if err != nil {
+			t.Errorf("class %s: %v", of, err)
+			continue
+		}
+		want := [pal.NumClasses]float64{1.5, 1.5, 1.5, 1.5}
+		want[of.Index()] = 1.1
+		if got := cfg.Locality[pal.TierRack]; got != want || !slices.Contains(cfg.Locality.Tiers(), pal.TierRack) {
+			t.Errorf("class %s: tier rack has the penalties %v, want %v", of, got, want)
+		}
+	}
+}
+
 // Several files form one configuration, in HCL or JSON.
 func TestLoadDirectory(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
-		"10.hcl": "retries = 7\n", "20.json": `{"http": {"bind_port": 0}}`, "readme.txt": "not read",
+		"10.hcl": "retries = 7\n", "20.json": `{"http": {"bind_port": 0}}`, "readme.txt": "not read", ".#10.hcl": "an editor's lock",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 			t.Fatal(err)

@@ -45,9 +45,11 @@ type fake struct {
 	varsAt map[string]int64    // when they were written
 	locks  map[string]string   // path to the lock's id
 	pools  string              // node pools in JSON; "": none
-	index  uint64
-	listed int // number of changes of the lists
-	asked  []string
+	// expires is when each token expires; zero: never.
+	expires time.Time
+	index   uint64
+	listed  int // number of changes of the lists
+	asked   []string
 	// broken matches the requests that are answered with 500.
 	broken *regexp.Regexp
 	// denied matches the requests that are answered with 403.
@@ -169,7 +171,11 @@ func (f *fake) answer(w http.ResponseWriter, r *http.Request, token string) {
 		if token == "root" {
 			kind = "management"
 		}
-		fmt.Fprintf(w, `{"AccessorID":"1","Name":%q,"Type":%q}`, token, kind)
+		expires := ""
+		if !f.expires.IsZero() {
+			expires = fmt.Sprintf(`,"ExpirationTime":%q`, f.expires.Format(time.RFC3339))
+		}
+		fmt.Fprintf(w, `{"AccessorID":"1","Name":%q,"Type":%q%s}`, token, kind, expires)
 	case !allowed:
 		http.Error(w, "Permission denied", http.StatusForbidden)
 	case path == "/v1/nodes":
@@ -249,6 +255,13 @@ func (f *fake) putJob(job *api.Job) {
 	f.jobs[*job.Namespace+"/"+*job.ID] = job
 }
 
+// lockID returns the lock's id in a request.
+func lockID(r *http.Request) string {
+	var v struct{ Lock struct{ ID string } }
+	_ = json.NewDecoder(r.Body).Decode(&v)
+	return v.Lock.ID
+}
+
 func (f *fake) variable(w http.ResponseWriter, r *http.Request, path string) {
 	items, there := f.vars[path]
 	q := r.URL.Query()
@@ -256,10 +269,15 @@ func (f *fake) variable(w http.ResponseWriter, r *http.Request, path string) {
 	case q.Has("lock-acquire") && f.locks[path] != "":
 		http.Error(w, "conflict", http.StatusConflict)
 	case q.Has("lock-acquire"):
+		var v struct{ Items json.RawMessage }
+		_ = json.NewDecoder(r.Body).Decode(&v)
+		f.vars[path], f.varsAt[path] = string(v.Items), time.Now().UnixNano()
 		f.index++
 		f.locks[path] = fmt.Sprint("lock-", f.index)
 		fmt.Fprintf(w, `{"Namespace":"default","Path":%q,"Lock":{"ID":%q,"TTL":"1s"}}`, path, f.locks[path])
-	case q.Has("lock-renew") && f.locks[path] == "":
+	case q.Has("lock-renew") && f.locks[path] != lockID(r):
+		http.Error(w, "conflict", http.StatusConflict)
+	case q.Has("lock-release") && f.locks[path] != lockID(r):
 		http.Error(w, "conflict", http.StatusConflict)
 	case q.Has("lock-renew"), q.Has("lock-release"):
 		fmt.Fprintf(w, `{"Namespace":"default","Path":%q,"Lock":{"ID":%q,"TTL":"1s"}}`, path, f.locks[path])

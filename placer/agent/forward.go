@@ -44,7 +44,7 @@ func answersItself(r *http.Request) bool {
 func (s *server) forwardIfStandby(mux *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, served := mux.Handler(r)
-		alone := !s.file.HA.Enabled
+		alone := !s.file.HA.on()
 		if alone || s.agent.current.Load() != nil || served == "" || answersItself(r) {
 			mux.ServeHTTP(w, r)
 			return

@@ -16,11 +16,13 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"os"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -38,7 +40,7 @@ type apiListener struct {
 	log      hclog.Logger
 }
 
-// listen opens the API. If no port is configured and the default port cannot be opened, for example
+// listen opens the API. If no port is configured and the default port is in use, for example
 // because a second agent on the machine uses this port, the agent runs without API.
 func (a *Agent) listen(file File) (*apiListener, error) {
 	server, err := a.newServer(file)
@@ -50,7 +52,7 @@ func (a *Agent) listen(file File) (*apiListener, error) {
 		return nil, err
 	}
 	l, err := a.open(file.HTTP)
-	if err != nil && file.HTTP.BindPort == nil {
+	if file.HTTP.BindPort == nil && errors.Is(err, syscall.EADDRINUSE) {
 		a.log.Warn("cannot listen on the default port: running without the HTTP API; set http { bind_port } to use another one", "error", err)
 		return nil, nil
 	}
@@ -126,6 +128,19 @@ func (h *HTTP) rejected(at *net.TCPAddr) error {
 	return config.Certificates[0].Leaf.VerifyHostname(u.Hostname())
 }
 
+// checkNames returns an error if a name or address in the block has a port or is a URL: it would
+// match no request, or could not be listened on.
+func (h *HTTP) checkNames() error {
+	for key, names := range map[string][]string{"bind_address": {h.BindAddress}, "allowed_hosts": h.AllowedHosts} {
+		for _, name := range names {
+			if _, notIP := netip.ParseAddr(name); strings.ContainsAny(name, "/:") && notIP != nil {
+				return fmt.Errorf("http: %s: %q is not a host name or an IP address alone, without a port", key, name)
+			}
+		}
+	}
+	return nil
+}
+
 // checkAdvertise returns an error if an address to publish is invalid.
 func checkAdvertise(address string) error {
 	u, err := url.Parse(address)
@@ -150,14 +165,12 @@ func (h *HTTP) at(port int) string {
 }
 
 // mayListen returns why a new API could not replace the current one. present is the current port; 0
-// if there is no API.
+// if there is no API. Without a configured port only the address matters, because the agent can run
+// without API.
 func (h *HTTP) mayListen(present int) error {
-	if h.BindPort == nil {
-		return nil // without a configured port, the agent can run without API
-	}
-	at := h.address()
-	if *h.BindPort == present { // this agent stops listening on its port before it listens again
-		at = h.at(0)
+	at := h.at(0)
+	if h.BindPort != nil && *h.BindPort != present { // this agent releases the present port first
+		at = h.address()
 	}
 	l, err := net.Listen("tcp", at)
 	if err != nil {

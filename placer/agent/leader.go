@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
@@ -16,8 +17,8 @@ import (
 )
 
 // elect runs lead whenever this agent holds the lock, until ctx ends. lead ends before another
-// agent can get the lock. Even two leaders at once would do no harm, because writes are
-// check-and-set.
+// agent can get the lock, unless the process or its machine hangs: see [onlyLeading]. Registrations
+// are check-and-set, so even two leaders at once would do no harm to jobs.
 //
 // The agent does not use LockLeaser of Nomad's API package. LockLeaser continues the protected work
 // after the lock was lost, and panics if that work fails after LockLeaser has returned.
@@ -25,7 +26,8 @@ func (a *Agent) elect(ctx context.Context, c *nomad.Client, ha HA, lead func(con
 	ttl, delay, _ := ha.times() // checked by [File.PlacerConfig]
 	v := api.Variable{
 		Namespace: c.Namespace(), Path: cmp.Or(ha.LockPath, "nomad-pal/lock"),
-		Lock: &api.VariableLock{TTL: ttl.String(), LockDelay: delay.String()},
+		Lock:  &api.VariableLock{TTL: ttl.String(), LockDelay: delay.String()},
+		Items: api.VariableItems{"agent": name()}, // for people who wonder who holds the lock
 	}
 	for ctx.Err() == nil {
 		locks, err := c.API().Locks(api.WriteOptions{Namespace: c.Namespace()}, v)
@@ -107,6 +109,39 @@ func (a *Agent) holdsLock(now time.Time) bool {
 	return until != nil && now.Before(*until)
 }
 
+// errLostLock is why an agent that has lost its lock writes nothing.
+var errLostLock = errors.New("this agent no longer holds the lock, so another agent may be active")
+
+// onlyLeading is a transport that sends writes only while this agent holds the lock. An agent that
+// hung for a while does not know yet that another agent has taken over, and would overwrite newer
+// data of that agent.
+type onlyLeading struct {
+	next  http.RoundTripper
+	holds func(now time.Time) bool
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (o onlyLeading) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Method != http.MethodGet && !o.holds(time.Now()) {
+		return nil, errLostLock
+	}
+	return o.next.RoundTrip(r)
+}
+
+// connect returns the client of the placer. If the placer is elected, the client writes only while
+// this agent holds the lock.
+func (a *Agent) connect(file File) (*nomad.Client, error) {
+	through := []func(http.RoundTripper) http.RoundTripper{a.meter.Transport}
+	if file.HA.on() {
+		through = append(through, func(next http.RoundTripper) http.RoundTripper { return onlyLeading{next, a.holdsLock} })
+	}
+	client, err := file.Nomad.Connect(through...)
+	if err != nil {
+		return nil, err
+	}
+	return client, file.Nomad.serveChildren(client)
+}
+
 // noteLock records the result of an attempt to acquire the lock. An error that means that another
 // agent holds the lock is no problem. After any other error there may be no active agent, so
 // noteLock logs the error, and health reports it.
@@ -134,6 +169,20 @@ func pause(ctx context.Context, d time.Duration) {
 	case <-t.C:
 	case <-ctx.Done():
 	}
+}
+
+// on reports whether agents elect one.
+func (ha *HA) on() bool { return ha.Enabled != nil && *ha.Enabled }
+
+// check returns an error if the block is invalid.
+func (ha *HA) check() error {
+	if _, _, err := ha.times(); err != nil {
+		return err
+	}
+	if ha.Enabled == nil && *ha != (HA{}) {
+		return errors.New("high_availability: without enabled = true, agents elect nobody, and the other keys have no effect")
+	}
+	return nil
 }
 
 // times returns how long an unrenewed lock lasts (ttl), and how long after that nobody can acquire

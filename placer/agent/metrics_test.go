@@ -156,7 +156,8 @@ func TestDashboardLabels(t *testing.T) {
 	}
 }
 
-// Prometheus accepts the alert rules and each expression of the dashboard.
+// Prometheus accepts the alert rules and each expression of the dashboard, and the rules pass their
+// own tests.
 func TestPromtool(t *testing.T) {
 	t.Parallel()
 	promtool, err := exec.LookPath("promtool")
@@ -178,6 +179,9 @@ func TestPromtool(t *testing.T) {
 		t.Fatal(err)
 	}
 	if out, err := exec.Command(promtool, "check", "rules", file, "../deploy/monitoring/alerts.yml").CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if out, err := exec.Command(promtool, "test", "rules", "../deploy/monitoring/alerts_test.yml").CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
 }

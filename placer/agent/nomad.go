@@ -5,17 +5,24 @@ package agent
 
 import (
 	"cmp"
+	"context"
 	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/rpc"
 )
@@ -40,13 +47,60 @@ func (n *Nomad) config() (*api.Config, error) {
 		if err != nil {
 			return nil, fmt.Errorf("nomad: token_file: %w", err)
 		}
-		cfg.SecretID = strings.TrimSpace(string(token))
+		if cfg.SecretID = strings.TrimSpace(string(token)); cfg.SecretID == "" {
+			return nil, fmt.Errorf("nomad: token_file: %q is empty", n.TokenFile)
+		}
 	}
 	if n.HTTPAuth != "" {
-		user, password, _ := strings.Cut(n.HTTPAuth, ":")
+		user, password, ok := strings.Cut(n.HTTPAuth, ":")
+		if !ok {
+			return nil, errors.New("nomad: http_auth is not user:password")
+		}
 		cfg.HttpAuth = &api.HttpBasicAuth{Username: user, Password: password}
 	}
 	return cfg, nil
+}
+
+// certificates returns the certificates that an agent with this configuration shows to others. It
+// leaves out those that it cannot read: the agent does not start with them.
+func (f File) certificates() (all []heartbeat.Credential) {
+	files := map[string]string{"http { cert_file }": f.HTTP.CertFile}
+	if cfg, err := f.Nomad.config(); err == nil {
+		files["nomad { client_cert }"] = cfg.TLSConfig.ClientCert
+	}
+	for _, key := range slices.Sorted(maps.Keys(files)) {
+		text, err := os.ReadFile(files[key])
+		block, _ := pem.Decode(text)
+		if err != nil || block == nil {
+			continue
+		}
+		if leaf, err := x509.ParseCertificate(block.Bytes); err == nil {
+			all = append(all, heartbeat.Credential{Name: fmt.Sprintf("certificate %s (%s)", files[key], key), From: leaf.NotBefore, Until: leaf.NotAfter})
+		}
+	}
+	return all
+}
+
+// tokenEvery is how often the agent asks Nomad when its token expires.
+const tokenEvery = time.Hour
+
+// watchToken looks when the agent's token expires, until ctx ends.
+func (a *Agent) watchToken(ctx context.Context, n *Nomad) {
+	client, err := n.Connect(a.meter.Transport)
+	if err != nil {
+		return // the agent ends
+	}
+	defer client.API().Close()
+	for ; ctx.Err() == nil; pause(ctx, tokenEvery) {
+		self, _, err := client.API().ACLTokens().Self((&api.QueryOptions{}).WithContext(ctx))
+		switch {
+		case err != nil: // also if the token has expired
+		case self == nil || self.ExpirationTime == nil:
+			a.warnings.Token(nil)
+		default:
+			a.warnings.Token([]heartbeat.Credential{{Name: "token in Nomad", From: self.CreateTime, Until: *self.ExpirationTime}})
+		}
+	}
 }
 
 // connectAs connects with the given token instead of the agent's own; "" means no token.

@@ -70,9 +70,9 @@ type notifier struct {
 }
 
 // notifiers returns the notifiers of a configuration, or an error if a block is invalid.
-func (a *Agent) notifiers(file File) (all []*notifier, err error) {
+func (f File) notifiers() (all []*notifier, err error) {
 	names := map[string]bool{}
-	for _, of := range file.Notify {
+	for _, of := range f.Notify {
 		n, err := of.notifier()
 		if err == nil && names[of.Name] {
 			err = errors.New("the name is used twice")
@@ -81,7 +81,6 @@ func (a *Agent) notifiers(file File) (all []*notifier, err error) {
 			return nil, fmt.Errorf("notify %q: %w", of.Name, err)
 		}
 		names[of.Name] = true
-		n.log, n.count = a.log.Named("notify"), func(outcome string) { a.meter.Notifications.WithLabelValues(outcome).Inc() }
 		all = append(all, n)
 	}
 	return all, nil

@@ -27,19 +27,19 @@ func TestHealthBeforeTheFirstCycle(t *testing.T) {
 	}
 }
 
-// If the API's port cannot be opened, the agent runs without the API. If the port was configured,
-// the agent does not start. 192.0.2.1 belongs to nobody (RFC 5737).
+// An agent that cannot listen on its address does not start, and its configuration does not replace
+// another one. 192.0.2.1 belongs to nobody (RFC 5737).
 func TestNoAPI(t *testing.T) {
-	log := &testlog.Buffer{}
 	file := blank()
 	file.HTTP.BindAddress = "192.0.2.1"
-	api, err := newAgent(log).listen(file)
-	if err != nil || api != nil || !strings.Contains(log.String(), "running without the HTTP API") {
-		t.Errorf("%v, %v: %s", api, err, log)
-	}
-	file.HTTP.BindPort = new(1)
-	if _, err := newAgent(log).listen(file); err == nil || !strings.Contains(err.Error(), "opening the HTTP API") {
-		t.Error(err)
+	for _, port := range []*int{nil, new(1)} {
+		file.HTTP.BindPort = port
+		_, err := newAgent(&testlog.Buffer{}).listen(file)
+		for what, err := range map[string]error{"start": err, "reload": file.HTTP.mayListen(8090)} {
+			if err == nil || !strings.Contains(err.Error(), "opening the HTTP API") {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
 	}
 }
 

@@ -335,9 +335,13 @@ func (s *server) serveActivity(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, a)
 }
 
-// validateEndpoints checks what [model.Config.Validate] does not: addresses, certificates,
-// admission, notify blocks, and values that would otherwise fail only when they are used.
+// validateEndpoints checks what [model.Config.Validate] does not: the log level, addresses,
+// certificates, admission, notify blocks, and values that would otherwise fail only when they are
+// used.
 func (f File) validateEndpoints(cfg model.Config) error {
+	if _, err := LogLevel(cmp.Or(f.LogLevel, "info")); err != nil {
+		return err
+	}
 	if err := f.Admission.Validate(); err != nil {
 		return err
 	}
@@ -347,6 +351,9 @@ func (f File) validateEndpoints(cfg model.Config) error {
 	}
 	if h.BindPort != nil && (*h.BindPort < 0 || *h.BindPort > 65535) {
 		return fmt.Errorf("http: bind_port: %d is not in 0…65535", *h.BindPort)
+	}
+	if err := h.checkNames(); err != nil {
+		return err
 	}
 	if h.Advertise != "" {
 		if err := checkAdvertise(h.Advertise); err != nil {
@@ -359,13 +366,11 @@ func (f File) validateEndpoints(cfg model.Config) error {
 	if err := f.Nomad.addresses(); err != nil {
 		return err
 	}
-	if _, _, err := f.HA.times(); err != nil {
+	if err := f.HA.check(); err != nil {
 		return err
 	}
-	for _, n := range f.Notify {
-		if _, err := n.notifier(); err != nil {
-			return fmt.Errorf("notify %q: %w", n.Name, err)
-		}
+	if _, err := f.notifiers(); err != nil {
+		return err
 	}
 	if _, err := profile.Build(nil, cfg.Calibration, nil); err != nil {
 		return fmt.Errorf("calibration: %w", err)

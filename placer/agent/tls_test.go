@@ -11,11 +11,13 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"fmt"
 	"math/big"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -31,13 +33,19 @@ type issued struct{ cert, key string }
 
 func issue(t *testing.T, names ...string) issued {
 	t.Helper()
+	return issueFor(t, time.Hour, names...)
+}
+
+// issueFor issues a certificate that began an hour ago and expires after left.
+func issueFor(t *testing.T, left time.Duration, names ...string) issued {
+	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, DNSNames: names, IsCA: true, BasicConstraintsValid: true,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(left), KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
@@ -213,4 +221,25 @@ func onlyCert(t *testing.T, i issued) string {
 		t.Fatal(err)
 	}
 	return dir
+}
+
+// The agent warns of a certificate that expires soon, until it has read a new one.
+func TestExpiringCertificates(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, nil)
+	old, fresh := issueFor(t, time.Minute, "localhost"), issueFor(t, time.Hour, "localhost")
+	config := func(of issued) string {
+		return fmt.Sprintf("http {\n  bind_port = 0\n  cert_file = %q\n  key_file = %q\n}\n", of.cert, of.key)
+	}
+	r := f.run(config(old))
+	warned := func() string { return strings.Join(r.agent.health(time.Now()).Warnings, "; ") }
+	until(t, "it warns", func() bool { return strings.Contains(warned(), old.cert+" (http { cert_file }) expires on") })
+	r.configure(f, config(fresh))
+	r.reload <- syscall.SIGHUP
+	until(t, "it warns no longer", func() bool { return !strings.Contains(warned(), "expires on") })
+	file := fileAt("https://127.0.0.1:1")
+	file.Nomad.ClientCert, file.Nomad.ClientKey = old.cert, old.key
+	if all := file.certificates(); len(all) != 1 || !strings.Contains(all[0].Name, "(nomad { client_cert })") || all[0].Until.Sub(time.Now()) > time.Minute {
+		t.Errorf("the certificate for Nomad: %+v", all)
+	}
 }

@@ -116,6 +116,28 @@ func TestOwner(t *testing.T) {
 	}
 }
 
+// A node whose device plugin cannot store its state is warned of, until the plugin can.
+func TestUnkeptWarning(t *testing.T) {
+	s := NewState()
+	node := func(index uint64, unkept string) *api.Node {
+		n := clustertest.Node("node-1", "ready", 10, "G1")
+		n.ModifyIndex = index
+		if unkept != "" {
+			n.NodeResources.Devices[0].Attributes = map[string]*api.Attribute{attr.Unkept: {StringVal: &unkept}}
+		}
+		return n
+	}
+	put(s, node(11, "faults cannot be stored: no space left\x1b on device"))
+	want := []string{`node "host-node-1" (node-1): its device plugin cannot store its state, and a restart forgets it: "faults cannot be stored: no space left\x1b on device"`}
+	if d := cmp.Diff(want, s.NodeWarnings()); d != "" {
+		t.Errorf("(-want +got)\n%s", d)
+	}
+	put(s, node(12, ""))
+	if w := s.NodeWarnings(); len(w) > 0 {
+		t.Errorf("still warned of: %v", w)
+	}
+}
+
 // The warning names a GPU, both nodes and the reason. It disappears when one of the nodes is gone.
 func TestOwnerWarning(t *testing.T) {
 	s := NewState()

@@ -51,6 +51,12 @@ func sanitize(n *api.Node) (*api.Node, []string) {
 	}
 	r := *n.NodeResources
 	r.Devices = usableDevices(r.Devices, report)
+	for _, d := range r.Devices {
+		if unkept := TextOf(d, attr.Unkept); isGPU(d) && unkept != "" {
+			report("its device plugin cannot store its state, and a restart forgets it: %.300q", unkept)
+			break // each group has the same text
+		}
+	}
 	out.NodeResources = &r
 	for _, amount := range []struct {
 		of    string

@@ -5,8 +5,11 @@ package heartbeat
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
 // Warnings holds problems that do not keep the agent from working, but that operators should fix.
@@ -14,6 +17,8 @@ import (
 type Warnings struct {
 	mu     sync.Mutex
 	config string
+	// certificates and token are the agent's credentials that expire.
+	certificates, token []Credential
 	// accounts is why the history is not written, or "" if it is written.
 	accounts string
 	own      string    // this agent's name
@@ -58,6 +63,44 @@ func (w *Warnings) Configured(err error) {
 	}
 }
 
+// Credential is something that the agent shows to others, and that expires: a certificate or a
+// token.
+type Credential struct {
+	Name        string
+	From, Until time.Time
+}
+
+// renewBefore is how long before a credential's end the agent warns at the earliest. It warns of a
+// short-lived credential in the last fifth of its life.
+const renewBefore = 14 * 24 * time.Hour
+
+// warning returns a text if the credential has expired or expires soon, or "".
+func (c Credential) warning(now time.Time) string {
+	expires := "expires"
+	switch left := c.Until.Sub(now); {
+	case left <= 0:
+		expires = "expired"
+	case left >= min(renewBefore, c.Until.Sub(c.From)/5):
+		return ""
+	}
+	return fmt.Sprintf("the agent's %s %s on %s: renew it, and reload the agent", c.Name, expires, reason.Moment(c.Until))
+}
+
+// Certificates replaces the certificates that the agent uses until it reads its configuration
+// again.
+func (w *Warnings) Certificates(all []Credential) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.certificates = all
+}
+
+// Token replaces the agent's token; nil if it never expires, or if the agent does not know.
+func (w *Warnings) Token(token []Credential) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.token = token
+}
+
 // Accounts records why the history is not written. err is nil if it is written.
 func (w *Warnings) Accounts(err error) {
 	w.mu.Lock()
@@ -81,11 +124,16 @@ func (w *Warnings) All(now time.Time) (all []string) {
 	if w.config != "" {
 		all = append(all, w.config)
 	}
+	for _, c := range slices.Concat(w.certificates, w.token) {
+		if text := c.warning(now); text != "" {
+			all = append(all, text)
+		}
+	}
 	if w.accounts != "" {
 		all = append(all, w.accounts)
 	}
 	if w.other != "" && now.Sub(w.seen) <= heartbeatLapses {
-		all = append(all, fmt.Sprintf("two placers are active, %s and %s, and disturb each other: stop one, or set high_availability for both", w.own, w.other))
+		all = append(all, fmt.Sprintf("two placers are active, %s and %s, and disturb each other: stop one, or give both the same high_availability { enabled = true }", w.own, w.other))
 	}
 	return all
 }

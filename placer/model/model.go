@@ -376,6 +376,29 @@ func (m *Model) Denials() (out []string) {
 	return out
 }
 
+// unplacedAfter is how long Nomad may take to place the first member of a gang before the placer
+// warns.
+const unplacedAfter = 2 * time.Minute
+
+// Unplaced warns if Nomad has not placed any member of gangs that the placer started long ago.
+// Nomad does not evaluate jobs while an operator has paused that, and only slowly under overload.
+func (m *Model) Unplaced() []string {
+	late, since := 0, m.Time
+	for _, t := range m.Sorted() {
+		if t.Nomad != gang.Starting || len(t.Members) > 0 || t.Record == nil || !t.Record.Ready.IsZero() || m.Time.Sub(t.Record.Decided) < unplacedAfter {
+			continue
+		}
+		if late++; t.Record.Decided.Before(since) {
+			since = t.Record.Decided
+		}
+	}
+	if late == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("Nomad has placed no member of %s, the first started %s: doctor shows whether Nomad's evaluations are paused; if not, look at the load of Nomad's servers",
+		reason.Counted(late, "gang that the placer started", "gangs that the placer started"), reason.Moment(since))}
+}
+
 // unfitNode is a node that is unfit for a job as registered at the index.
 type unfitNode struct {
 	node  string

@@ -20,6 +20,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
+	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
 // Advice that doctor gives in several places.
@@ -249,19 +250,22 @@ func (s facts) checkGate() Check {
 	return Check{"gate", OK, "closed on all nodes", ""}
 }
 
-// CheckClocks compares the clocks of the active agent (worked), Nomad's servers (written) and the
-// caller (now). The heartbeat contains the agent's time, and Nomad records when it wrote the
-// heartbeat.
-func CheckClocks(written, worked, now time.Time) Check {
+// CheckClocks compares the clocks of the active agent, Nomad's servers (written) and the caller
+// (now). The heartbeat contains the time when the agent last worked, by its own clock, and Nomad
+// records when it wrote the heartbeat. So an agent that does not work, because it is in trouble,
+// shows its clock only if that is ahead.
+func CheckClocks(beat store.Heartbeat, written, now time.Time) Check {
 	const most = 5 * time.Second
 	ahead := written.Sub(now)
-	switch apart := written.Sub(worked); {
-	case written.IsZero() || worked.IsZero():
+	switch apart := written.Sub(beat.Worked); {
+	case written.IsZero() || beat.Worked.IsZero():
 		return Check{"clocks", Warn, "not compared: there is no heartbeat of an agent", ""}
-	case apart > heartbeat.HeartbeatEvery || apart < -most:
+	case apart > heartbeat.HeartbeatEvery && beat.Trouble == "" || apart < -most:
 		return Check{"clocks", Warn, fmt.Sprintf("the clocks of the agent and of Nomad's servers differ by %s", apart.Abs().Round(time.Second)), "synchronize the clocks by NTP: waiting times and quarantines are wrong by this difference"}
 	case ahead > most:
 		return Check{"clocks", Warn, fmt.Sprintf("the servers' clock is %s ahead of this machine's", ahead.Round(time.Second)), "synchronize the clocks by NTP"}
+	case beat.Trouble != "":
+		return Check{"clocks", OK, "this machine's and the servers' clocks agree within seconds; the agent's clock is not known, because the agent is in trouble", ""}
 	}
 	return Check{"clocks", OK, "the agent's and the servers' clocks agree within seconds", ""}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
 // A profile is reported as old after three months, not before.
@@ -35,16 +36,19 @@ func TestCheckClocks(t *testing.T) {
 	for _, c := range []struct {
 		what            string
 		written, worked time.Time
+		trouble         string
 		want            Verdict
 	}{
-		{"none", time.Time{}, time.Time{}, Warn},
-		{"right", now.Add(-10 * time.Second), now.Add(-10 * time.Second), OK},
-		{"an old one", now.Add(-time.Hour), now.Add(-time.Hour), OK},
-		{"the agent's is behind", now.Add(-10 * time.Second), now.Add(-time.Minute), Warn},
-		{"the agent's is ahead", now.Add(-10 * time.Second), now.Add(time.Minute), Warn},
-		{"the servers' is ahead", now.Add(time.Minute), now.Add(time.Minute), Warn},
+		{"none", time.Time{}, time.Time{}, "", Warn},
+		{"right", now.Add(-10 * time.Second), now.Add(-10 * time.Second), "", OK},
+		{"an old one", now.Add(-time.Hour), now.Add(-time.Hour), "", OK},
+		{"the agent's is behind", now.Add(-10 * time.Second), now.Add(-time.Minute), "", Warn},
+		{"the agent's is ahead", now.Add(-10 * time.Second), now.Add(time.Minute), "", Warn},
+		{"the servers' is ahead", now.Add(time.Minute), now.Add(time.Minute), "", Warn},
+		{"the agent has been in trouble for an hour", now.Add(-10 * time.Second), now.Add(-time.Hour), "it cannot work", OK},
+		{"in trouble, and the agent's is ahead", now.Add(-10 * time.Second), now.Add(time.Minute), "it cannot work", Warn},
 	} {
-		if got := CheckClocks(c.written, c.worked, now); got.Verdict != c.want {
+		if got := CheckClocks(store.Heartbeat{Worked: c.worked, Trouble: c.trouble}, c.written, now); got.Verdict != c.want {
 			t.Errorf("%s: %+v", c.what, got)
 		}
 	}

@@ -28,8 +28,9 @@ import (
 
 // followedBy are texts with advice that doctor never shows, each with the test that follows it.
 var followedBy = map[string]string{
-	"GPUs %s have one MPS control daemon each, and a process can use only one daemon: request parts of one GPU (count = 1)": "TestReserveByMPS",
-	"write sharing blocks yourself to choose other values":                                                                  "TestBlockOfTheIncumbentsSharing",
+	"GPUs %s have one MPS control daemon each, and a process can use only one daemon: request parts of one GPU (count = 1)":     "TestReserveByMPS",
+	"make room on the disk of state_dir; until then, a restart of the plugin forgets what has changed since the disk filled up": "TestDoctorOfAFullDisk",
+	"write sharing blocks yourself to choose other values":                                                                      "TestBlockOfTheIncumbentsSharing",
 	// Advice in the log. These faults take a while to appear, or appear while tasks run.
 	"have its cooling checked": "TestLogNamesTheRemedy", "have the machine's power supplies checked": "TestLogNamesTheRemedy",
 	"restart the tasks that share the GPU: when all of them have ended, the next task gets a new server":             "TestLogNamesTheRemedy",
@@ -73,7 +74,7 @@ func TestAdvice(t *testing.T) {
 		t.Fatal(err)
 	}
 	var tests []byte
-	for _, in := range []string{"../../*_test.go", "../../*/*_test.go"} {
+	for _, in := range []string{"*_test.go", "../../*_test.go", "../../*/*_test.go"} {
 		paths, err := filepath.Glob(in)
 		if err != nil {
 			t.Fatal(err)
@@ -258,7 +259,7 @@ func adviceOnInstallation(t *testing.T, f *advice.Followed) {
 		{wrong: good, says: "nomad-pal measure; then write the file again: nomad-pal profile export -o", follow: func(string) string { return good }, change: func(d *diagnosis) { d.profile = valid }, first: func(d *diagnosis) { d.profile = other }},
 		{wrong: good, says: "the plugin makes the directory when it runs as root", follow: func(string) string { return good }, first: func(d *diagnosis) { d.stateDir = filepath.Join(i.dir, "nowhere") }},
 		{wrong: good, says: "other users can write to it (mode 0777): give the plugin a directory of its own", follow: func(string) string { return good }, first: func(d *diagnosis) { d.stateDir = open }},
-		{wrong: good, says: "chmod 700 the directory and chown it to the user that Nomad's client runs as", follow: func(string) string {
+		{wrong: good, says: "chmod 700 the directory and chown it to the user that Nomad's client runs as, then restart the client", follow: func(string) string {
 			if err := os.Chmod(open, 0o700); err != nil {
 				t.Fatal(err)
 			}

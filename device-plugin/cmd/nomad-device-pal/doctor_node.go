@@ -12,6 +12,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/hashicorp/hcl/v2"
@@ -169,25 +170,37 @@ func (d *diagnosis) state() {
 		return
 	}
 	if err := statedir.Dir(d.stateDir).Check(); err != nil {
-		d.add(statusFail, "state", err.Error(), "chmod 700 the directory and chown it to the user that Nomad's client runs as; until then the plugin keeps no state there")
+		d.add(statusFail, "state", err.Error(), "chmod 700 the directory and chown it to the user that Nomad's client runs as, then restart the client: until then the plugin keeps no state there")
 		return
 	}
-	probe, err := os.CreateTemp(d.stateDir, ".doctor-*")
-	if err != nil {
+	err := probe(d.stateDir)
+	switch {
+	case errors.Is(err, syscall.ENOSPC):
+		d.add(statusFail, "state", "state_dir cannot be written: "+err.Error(), "make room on the disk of state_dir; until then, a restart of the plugin forgets what has changed since the disk filled up")
+	case err != nil:
 		d.add(statusFail, "state", "state_dir cannot be written: "+err.Error(), "run doctor as root, like Nomad's client; if this check then fails again, fix owner and mode of the directory")
-	} else {
-		probe.Close()
-		os.Remove(probe.Name())
 	}
 	d.missing(err == nil)
 	d.latched()
 	d.measured()
 }
 
+// probe writes a file into a directory, and removes it. On a full disk an empty file could still be
+// made, so probe writes as many bytes as the state of a large node has.
+func probe(dir string) error {
+	f, err := os.CreateTemp(dir, ".doctor-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	_, err = f.Write(make([]byte, 64<<10))
+	return errors.Join(err, f.Close())
+}
+
 // leftAlone reports whether the operator has ordered the running plugin to release the driver. If
 // so, doctor does not open the driver either.
 func (d *diagnosis) leftAlone() bool {
-	if d.stateless {
+	if d.stateless || statedir.Dir(d.stateDir).Check() != nil { // then there is no order, and state tells why
 		return false
 	}
 	until, _, err := deviceplugin.ReleasedUntil(d.stateDir, time.Now())

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -196,5 +197,56 @@ func TestNomadConfigDirectory(t *testing.T) {
 	}
 	if c, err := readNomadConfig(dir); err != nil || c.pluginDir != "/plugins" || c.dataDir != "/data" || len(c.unreadable) > 0 {
 		t.Errorf("%+v, %v", c, err)
+	}
+}
+
+// stateFindings returns what doctor finds about a state directory.
+func stateFindings(t *testing.T, dir string) (found string) {
+	t.Helper()
+	inventory := filepath.Join(t.TempDir(), "gpus.hcl")
+	if err := os.WriteFile(inventory, []byte("gpu \"GPU-0\" {\n  model = \"NVIDIA H200\"\n}\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	d := diagnosis{source: source{inventory: inventory, stateDir: dir}, nomadConfig: "testdata", patience: time.Second}
+	d.run()
+	for _, f := range d.findings {
+		if f.Check == "state" || f.Check == "released" {
+			found += fmt.Sprintf("%s %s: %s → %s\n", f.Status, f.Check, f.Message, f.Fix)
+		}
+	}
+	return found
+}
+
+// On a full disk, files can be made, but not written.
+func TestDoctorOfAFullDisk(t *testing.T) {
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=256k,mode=0700"); err != nil {
+		t.Skipf("mounting a small disk needs root: %v", err)
+	}
+	defer func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) }()
+	ballast := filepath.Join(dir, "ballast")
+	if err := os.WriteFile(ballast, make([]byte, 1<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
+		t.Fatal(err)
+	}
+	if found := stateFindings(t, dir); !strings.Contains(found, "fail state: state_dir cannot be written: ") || !strings.Contains(found, "make room on the disk") {
+		t.Error(found)
+	}
+	if err := os.Remove(ballast); err != nil {
+		t.Fatal(err)
+	}
+	if found := stateFindings(t, dir); !strings.HasPrefix(found, "ok state: ") {
+		t.Errorf("with room: %s", found)
+	}
+}
+
+// A state directory that cannot be used holds no order to release the driver, so resume is no
+// remedy.
+func TestDoctorOfABadStateDir(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if found := stateFindings(t, path); !strings.HasPrefix(found, "fail state: ") || strings.Contains(found, "released") {
+		t.Error(found)
 	}
 }

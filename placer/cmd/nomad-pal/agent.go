@@ -92,9 +92,9 @@ func runAgent(b *base, args []string) int {
 	if err != nil {
 		return b.fail(err)
 	}
-	*level = cmp.Or(*level, file.LogLevel, "info")
-	if hclog.LevelFromString(*level) == hclog.NoLevel {
-		return b.fail(fmt.Errorf("log level %q is unknown (one of trace, debug, info, warn, error)", *level))
+	verbosity, err := agent.LogLevel(cmp.Or(*level, file.LogLevel, "info"))
+	if err != nil {
+		return b.fail(err)
 	}
 	if *check {
 		if _, err := file.Nomad.Connect(); err != nil { // reads the token and certificates, but sends no request
@@ -107,7 +107,7 @@ func runAgent(b *base, args []string) int {
 		return 0
 	}
 	log := hclog.New(&hclog.LoggerOptions{
-		Name: "nomad-pal", Level: hclog.LevelFromString(*level), Output: b.io.err, JSONFormat: *logJSON || file.LogJSON,
+		Name: "nomad-pal", Level: verbosity, Output: b.io.err, JSONFormat: *logJSON || file.LogJSON,
 	})
 	log.Info("starting", "version", version.Human())
 	hup := make(chan os.Signal, 1)

@@ -87,7 +87,7 @@ func checks(b *base) []query.Check {
 	}
 	beat, err := store.In(client).Heartbeat().Read(b.ctx)
 	if err == nil {
-		checks = append(checks, query.CheckClocks(beat.Written, beat.Of.Worked, time.Now()))
+		checks = append(checks, query.CheckClocks(beat.Of, beat.Written, time.Now()))
 	}
 	s, err := plainly(b, client, nil)
 	var told []string // warnings that s.Checks includes
@@ -138,6 +138,8 @@ func checkAgent(b *base, client *nomad.Client) query.Check {
 		return query.Check{Name: "agent", Verdict: query.Fail, Found: err.Error()}
 	case a.Unknown != "":
 		return query.Check{Name: "agent", Verdict: query.Warn, Found: "not known: " + a.Unknown}
+	case a.Idle() && a.Agent == "":
+		return query.Check{Name: "agent", Verdict: query.Fail, Found: idleSentence(a, time.Now()), Next: "start an agent: nomad-pal agent; if one runs whose configuration sets nomad { namespace }, name this namespace (-pal-namespace)"}
 	case a.Idle():
 		return query.Check{Name: "agent", Verdict: query.Fail, Found: idleSentence(a, time.Now()), Next: "start the agent, or look at its log: nomad-pal agent"}
 	case a.Version != version.Human():

@@ -99,6 +99,7 @@ func TestDoctorOfToken(t *testing.T) {
 		"reads":   {Nodes: true, Namespaces: map[string][]string{"*": reads}},
 		"writes":  {Nodes: true, Namespaces: map[string][]string{"*": writes}},
 		"some":    {Nodes: true, Namespaces: map[string][]string{"*": writes, "research": submits}},
+		"blind":   {Nodes: true, Namespaces: map[string][]string{"*": {"list-jobs", "submit-job", "alloc-lifecycle", "variables", "read-variables"}}},
 		"agent's": {Nodes: true, Namespaces: map[string][]string{"*": submits}},
 		"root":    {Management: true},
 	})
@@ -109,6 +110,7 @@ func TestDoctorOfToken(t *testing.T) {
 		"reads":   {query.Fail, `the token lacks writing the variables "nomad-pal/*", "submit-job"`},
 		"writes":  {query.Fail, `the token lacks "submit-job"`},
 		"some":    {query.Warn, `the token lacks "submit-job" in some namespaces (default): gated jobs in these namespaces wait`},
+		"blind":   {query.Fail, `the token lacks "read-job" in namespaces (default, research)`},
 		"agent's": {query.OK, "may submit jobs"},
 		"deleted": {query.Fail, "Nomad does not know the token"},
 	} {

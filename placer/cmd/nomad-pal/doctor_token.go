@@ -14,6 +14,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/query"
 	"github.com/nomad-pal/nomad-pal/placer/store"
@@ -34,7 +35,7 @@ func checkToken(b *base, client *nomad.Client) query.Check {
 	if unknown(err) {
 		return query.Check{Name: "token", Verdict: query.Fail, Found: "Nomad does not know the token: " + whyUnknown, Next: "nomad acl token create, with the agent's policy"}
 	}
-	lacks, readErr := lacks(b, client)
+	lacks, readErr := lacks(b, known, client)
 	refused, elsewhere, submitErr := submits(b, known, client)
 	if err = cmp.Or(err, readErr, submitErr); err != nil {
 		return query.Check{Name: "token", Verdict: query.Fail, Found: fmt.Sprintf("not known, because Nomad fails: %v", err), Next: query.NextServers}
@@ -73,8 +74,12 @@ func (b *base) tokenUnknown() string {
 	return "Nomad does not know the token (" + map[bool]string{true: "-token", false: "NOMAD_TOKEN"}[b.given("token")] + "): " + whyUnknown
 }
 
-// lacks returns the rights that the token lacks. It does not check the right to submit jobs.
-func lacks(b *base, client *nomad.Client) (lacks []string, failed error) {
+// doctorsJob is a job that doctor asks Nomad about. It does not exist.
+const doctorsJob = "nomad-pal-doctor"
+
+// lacks returns the rights that the token lacks, apart from submitting jobs, and from those that
+// doctor cannot try without changing something. known are the cluster's namespaces.
+func lacks(b *base, known map[string]bool, client *nomad.Client) (lacks []string, failed error) {
 	try := func(right string, err error) {
 		switch {
 		case err == nil || errors.Is(err, nomad.ErrChanged):
@@ -91,6 +96,18 @@ func lacks(b *base, client *nomad.Client) (lacks []string, failed error) {
 	everywhere.Namespace = "*"
 	_, _, err = client.API().Jobs().List(&everywhere)
 	try(`"list-jobs"`, err)
+	var unread []string
+	var refusal error
+	for _, namespace := range slices.Sorted(maps.Keys(known)) {
+		if _, err = client.Job(b.ctx, cluster.JobKey{Namespace: namespace, ID: doctorsJob}); nomad.Refused(err) {
+			unread, refusal = append(unread, namespace), err
+		} else {
+			failed = cmp.Or(failed, err)
+		}
+	}
+	try(fmt.Sprintf(`"read-job" in namespaces (%s)`, strings.Join(unread, ", ")), refusal)
+	_, err = client.ListVariables(b.ctx, "nomad-pal/")
+	try(`listing the variables "nomad-pal/*"`, err)
 	_, err = store.In(client).Failures().Read(b.ctx)
 	if !store.Unreadable(err) {
 		try(`reading the variables "nomad-pal/*"`, err)
@@ -108,7 +125,7 @@ func submits(b *base, known map[string]bool, client *nomad.Client) (refused []st
 	for _, namespace := range slices.Sorted(maps.Keys(known)) {
 		task := api.NewTask("none", "raw_exec").SetConfig("command", "true")
 		job := &api.Job{
-			ID: new("nomad-pal-doctor"), Name: new("nomad-pal-doctor"), Namespace: &namespace, Type: new(api.JobTypeBatch), Datacenters: []string{"*"},
+			ID: new(doctorsJob), Name: new(doctorsJob), Namespace: &namespace, Type: new(api.JobTypeBatch), Datacenters: []string{"*"},
 			TaskGroups: []*api.TaskGroup{api.NewTaskGroup("none", 0).AddTask(task)},
 		}
 		_, _, err := client.API().Jobs().PlanOpts(job, nil, (&api.WriteOptions{Namespace: namespace}).WithContext(b.ctx))

@@ -173,7 +173,10 @@ func unreached(b *base, err error) string {
 // other errors it returns "".
 func remedyTLS(err error) string {
 	op, _ := errors.AsType[*net.OpError](err)
+	invalid, _ := errors.AsType[x509.CertificateInvalidError](err)
 	switch text := err.Error(); {
+	case invalid.Cert != nil && invalid.Reason == x509.Expired:
+		return "renew its certificate, and make it read the new one; or, if the certificate is still valid, correct this machine's clock"
 	case errors.As(err, new(x509.UnknownAuthorityError)):
 		return "name the CA of its certificate (-ca-cert)"
 	case errors.As(err, new(x509.HostnameError)):

@@ -4,6 +4,9 @@
 package main
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
@@ -11,6 +14,8 @@ import (
 	"io"
 	"log"
 	"maps"
+	"math/big"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -233,6 +238,34 @@ func TestAgentOfAnotherVersion(t *testing.T) {
 	}
 }
 
+// expiredServer starts a server whose certificate has expired. It returns its address, and the file
+// with the certificate.
+func expiredServer(t *testing.T) (url, file string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(-time.Minute),
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := httptest.NewUnstartedServer(http.NotFoundHandler())
+	s.Config.ErrorLog = log.New(io.Discard, "", 0)
+	s.TLS = &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	file = filepath.Join(t.TempDir(), "old.pem")
+	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return s.URL, file
+}
+
 // If TLS fails, commands say what to change, for the agent and for Nomad. With that change they
 // reach the server, which is neither.
 func TestTLSIsExplained(t *testing.T) {
@@ -257,6 +290,7 @@ func TestTLSIsExplained(t *testing.T) {
 		s.Config.ErrorLog = log.New(io.Discard, "", 0)
 		t.Cleanup(s.Close)
 	}
+	expired, old := expiredServer(t)
 	trust := []string{"-ca-cert", ca}
 	for _, of := range []struct {
 		address string
@@ -271,6 +305,7 @@ func TestTLSIsExplained(t *testing.T) {
 		{strings.Replace(secure.URL, "https:", "http:", 1), nil, "write https:// in the address, because the server uses TLS"},
 		{strict.URL, trust, "use a certificate that the server accepts (-client-cert, -client-key)"},
 		{strict.URL, []string{"-ca-cert", ca, "-client-cert", cert, "-client-key", key}, ""},
+		{expired, []string{"-ca-cert", old}, "renew its certificate, and make it read the new one"},
 	} {
 		for _, server := range []string{"-pal-address", "-address"} {
 			for _, command := range []string{"queue", "doctor"} {
