@@ -280,7 +280,7 @@ var voice = map[Kind]func(Reason) string{
 	BeingRead:    say("the placer is still reading the job from Nomad"),
 	NomadRefuses: func(r Reason) string { return "Nomad cannot place the job now: " + r.Cause },
 
-	NoGPUs: say("the job asks for no GPUs"),
+	NoGPUs: say("the job requests no GPUs"),
 	TooFew: func(r Reason) string {
 		match := fmt.Sprintf("the cluster has %d that match", r.Match)
 		if r.Match == 0 {

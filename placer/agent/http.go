@@ -51,7 +51,7 @@ func (a *Agent) listen(file File) (*apiListener, error) {
 	}
 	l, err := a.open(file.HTTP)
 	if err != nil && file.HTTP.BindPort == nil {
-		a.log.Warn("cannot listen on the default port: running without the HTTP API; set http { bind_port } to use another one", "error", err)
+		a.log.Warn("cannot listen on the default port: running without the HTTP API; set http { bind_port } to use another port", "error", err)
 		return nil, nil
 	}
 	if err != nil {

@@ -32,7 +32,7 @@ func TestVitals(t *testing.T) {
 		}, 3601, ""},
 		{"a long cycle", func(v *Vitals) { v.CycleBegan(at(0)) }, 59, ""},
 		{"a cycle hangs", func(v *Vitals) { v.LoopAlive(at(0)); v.CycleBegan(at(5)) }, 85, "a cycle has not ended for 1m20s"},
-		{"the loop hangs between cycles", func(v *Vitals) { v.CycleBegan(at(0)); v.CycleEnded(at(1)) }, 91, "the placer's loop has not moved for 1m30s"},
+		{"the loop hangs between cycles", func(v *Vitals) { v.CycleBegan(at(0)); v.CycleEnded(at(1)) }, 91, "the placer's loop has made no progress for 1m30s"},
 		{"two restarts", func(v *Vitals) { v.Restarted(at(1), lost); v.Restarted(at(2), lost) }, 3, ""},
 		{"Nomad is down", func(v *Vitals) {
 			for s := range 5 {

@@ -216,7 +216,7 @@ var (
 	errNoSpan = errors.New("not a positive duration such as 30s, 12h, 2d or 1-12:00:00")
 	// errTooLong is the error of [ParseSpan] for a duration above [longest]. With this error,
 	// ParseSpan also returns longest.
-	errTooLong = fmt.Errorf("longer than the longest duration, %.0fh (100 years)", longest.Hours())
+	errTooLong = fmt.Errorf("longer than the maximum duration, %.0fh (100 years)", longest.Hours())
 )
 
 // parseSpan reads the duration in a hint. A longer duration than [longest] counts as longest.

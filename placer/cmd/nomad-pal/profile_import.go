@@ -23,7 +23,7 @@ nodes publish. A second import under the same name replaces the first.
 
 Import Options:
 
-  -name=<name>             The name of this import. Default: that of the first file.
+  -name=<name>             The name of this import. Default: the name of the first file.
   -allow-unknown           Accept GPUs that the cluster does not have now.
   -dry-run                 Print what would change, and change nothing.
   -delete                  Delete what was imported under -name.
