@@ -118,7 +118,7 @@ func TestExplainTargets(t *testing.T) {
 	if code, _, err := c.does("explain", "-what-if", "count=2", held); code != 1 || !strings.Contains(err, "-what-if is for jobs") {
 		t.Errorf("what if a GPU: %d %s", code, err)
 	}
-	if code, _, err := c.does("explain", "nobody"); code != 1 || err != "Error: no job \"nobody\" in namespace \"default\"\nnomad-pal status lists the jobs with GPUs. -namespace=<name> names another namespace.\n" {
+	if code, _, err := c.does("explain", "nobody"); code != 1 || err != "Error: no job \"nobody\" in namespace \"default\"\nnomad-pal status lists the jobs with GPUs. -namespace=<name> selects another namespace.\n" {
 		t.Errorf("an unknown name: %d %s", code, err)
 	}
 	c.nomad.TakeAway(held)
