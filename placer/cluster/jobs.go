@@ -22,7 +22,7 @@ var ErrPayloadRequired = errors.New("the job requires a payload, which Nomad wou
 	"Remove the gate, and constrain the GPUs of the job to a variability class instead")
 
 // ErrNoRPC is why an agent without an RPC address does not place children.
-var ErrNoRPC = errors.New("dispatched and periodic jobs can be placed through the servers' RPC port only: " +
+var ErrNoRPC = errors.New("the placer can place dispatched and periodic jobs only through the servers' RPC port: " +
 	"set nomad { rpc_address } in the configuration of the agent")
 
 // Child reports whether Nomad made the job from a parameterized or periodic job.

@@ -145,7 +145,7 @@ func (s VitalSigns) Trouble(now time.Time) string {
 		return fmt.Sprintf("the placer's loop has made no progress for %s", age.Round(time.Second))
 	}
 	if s.InARow >= restartsInARow && !s.recovers() {
-		return fmt.Sprintf("the placer had to restart %d times in a row, last %s ago %s: see its log", s.InARow, max(0, now.Sub(s.Last)).Round(time.Second), s.why())
+		return fmt.Sprintf("the placer had to restart %d times in a row, most recently %s ago, %s: see its log", s.InARow, max(0, now.Sub(s.Last)).Round(time.Second), s.why())
 	}
 	return ""
 }
