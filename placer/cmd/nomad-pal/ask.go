@@ -347,7 +347,7 @@ no job with a gate starts, but the answer is still printed.
 func (a *answers) close(code int) int {
 	a.printNote()
 	if a.activity.Unknown != "" {
-		a.say("Note: it is not known whether a placer is active: " + a.activity.Unknown)
+		a.say("Note: cannot find out whether a placer is active: " + a.activity.Unknown)
 	}
 	if !a.activity.Idle() {
 		return code

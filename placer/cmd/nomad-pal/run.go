@@ -133,7 +133,7 @@ func watch(b *base, client *nomad.Client, job *api.Job, resp *api.JobRegisterRes
 	a, err := b.ask()
 	if lacksAgent(err) {
 		code := registered(b, client, job, resp)
-		b.complain("Note: it is not known where the job is placed or what it waits for: " + err.Error())
+		b.complain("Note: cannot find out where the job is placed or what the job waits for: " + err.Error())
 		return cmp.Or(code, exitNoPlacer)
 	}
 	if err != nil {

@@ -190,7 +190,7 @@ func (r usageReport) wasted() plot.Section {
 	notes := []string{fmt.Sprintf("%s of %s runs failed, %s were stopped. A GPU hour can be counted in several rows. "+
 		"A GPU is idle if each reading of its utilization was 0 %% for 15 minutes or longer; GPUs without readings do not count.", grouped(u.Failed), grouped(u.Runs), grouped(u.Stopped))}
 	if u.Stops > 0 {
-		notes = append(notes, fmt.Sprintf("Runs were stopped %s times for other runs, which got GPUs %s hours sooner, assuming that the stopped runs would have run as long as expected.",
+		notes = append(notes, fmt.Sprintf("Runs were stopped %s times for other runs. In total, the other runs got GPUs %s hours sooner, if the stopped runs would otherwise have run as long as expected.",
 			grouped(u.Stops), hoursOf(u.StopsSavedHours)))
 	}
 	return plot.Section{Title: "Failures and waste", Table: t, Notes: notes}
