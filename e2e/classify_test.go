@@ -78,7 +78,7 @@ func TestClassify(t *testing.T) {
 `), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if out, code := b.pal("run", "-detach", "-learned", spec); code != 0 || !strings.Contains(out, "Application class C, as remembered: 88 % of the memory bandwidth") {
+	if out, code := b.pal("run", "-detach", "-learned", spec); code != 0 || !strings.Contains(out, "Application class C, stored from an earlier run: 88 % of the memory bandwidth") {
 		t.Errorf("exit code %d\n%s", code, out)
 	}
 	job, _, err := c.API().Jobs().Info("train", nil)

@@ -73,7 +73,7 @@ admission {
 		b.purge("serve")
 	})
 	b.scene("refused", func(t *testing.T, b *bed) {
-		b.register(through, parameterized("pay", "required").hcl(), "which Nomad would lose")
+		b.register(through, parameterized("pay", "required").hcl(), "which Nomad would discard")
 		bad := gang("bad", 1, 1)
 		bad.meta = `pal_class = "Z"`
 		b.register(through, bad.hcl(), `pal_class = "Z"`)

@@ -92,7 +92,7 @@ func hostileReport(p *Placer, as []queue.Action, jobs []hostile.Job) (page strin
 	states := map[string]int{}
 	for _, j := range jobs {
 		k := cluster.KeyOf(j.Job)
-		state, why := "left to Nomad", "it asks for no GPUs"
+		state, why := "left to Nomad", "it requests no GPUs"
 		if s, ok := status[k.ID]; ok {
 			state, why = string(s.State), s.Reason.String()
 		}

@@ -144,7 +144,7 @@ func (p *Placer) grownOld() bool {
 
 // warnOfQueues warns once about each of Nomad's own batch queues that interferes with the placer.
 func (p *Placer) warnOfQueues() {
-	p.warnings = p.tell(p.warnings, p.m.State.Queues.Warnings(), func(w string) { p.log.Warn(w) }, "no batch queue of Nomad's own interferes now")
+	p.warnings = p.tell(p.warnings, p.m.State.Queues.Warnings(), func(w string) { p.log.Warn(w) }, "no batch queue of Nomad's own blocks gated jobs now")
 }
 
 // warnOfNodes warns once about node data that is ignored, and about problems that nodes report.

@@ -186,7 +186,7 @@ func (s Sample) check() error {
 	case s.Model == "":
 		return fmt.Errorf("no model")
 	case s.App == "" || strings.ContainsAny(string(s.App), " =;,"):
-		return fmt.Errorf("application name %q is empty or holds a space, '=', ';' or ','", s.App)
+		return fmt.Errorf("application name %q is empty or contains a space, '=', ';' or ','", s.App)
 	case len(s.GPU) > attr.MaxName || len(s.Model) > attr.MaxName || len(s.App) > attr.MaxName || len(s.Key) > attr.MaxName:
 		return fmt.Errorf("a name is longer than %d bytes", attr.MaxName)
 	case !positive(s.Time):
@@ -263,7 +263,7 @@ func (p *Profile) addGroup(c measuredGroup, prev *Profile, gpus map[string]*GPU)
 			gpus[r.gpu] = gpu
 		}
 		if gpu.Model != g.Model {
-			return fmt.Errorf("GPU %q has samples as a %q and as a %q", r.gpu, gpu.Model, g.Model)
+			return fmt.Errorf("GPU %q has samples of two models, %q and %q", r.gpu, gpu.Model, g.Model)
 		}
 		// Groups are sorted by app, so the entries are also sorted by app.
 		if n := len(gpu.Entries); n > 0 && gpu.Entries[n-1].App == g.App {

@@ -311,7 +311,7 @@ func TestBuildErrors(t *testing.T) {
 		{"two keys", []Sample{{GPU: "g", Model: "m", Key: "x", App: "A", Time: 1}, {GPU: "g", Model: "m", Key: "y", App: "A", Time: 1}},
 			DefaultOptions(), `GPU "g" has application "A" under the keys "x" and "y", which cannot be compared`},
 		{"two models", []Sample{{GPU: "g", Model: "m", App: "A", Time: 1}, {GPU: "g", Model: "n", App: "B", Time: 1}},
-			DefaultOptions(), `GPU "g" has samples as a "m" and as a "n"`},
+			DefaultOptions(), `GPU "g" has samples of two models, "m" and "n"`},
 		{"edges descend", nil, edit(func(o *Options) { o.Edges = []float64{1, 0.9} }), "edges: [1 0.9] are not positive and ascending"},
 		{"too many edges", nil, edit(func(o *Options) { o.Edges = make([]float64, 5) }), "edges: 5 given, want 1 to 4"},
 		{"method", nil, edit(func(o *Options) { o.Method = "x" }), `method "x" is unknown`},

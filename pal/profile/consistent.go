@@ -36,7 +36,7 @@ func Consistent(samples []Sample) (kept []Sample, problems []string) {
 		key, ok := g.keys[s.App]
 		switch {
 		case g.model != s.Model:
-			problem[s.GPU] = fmt.Sprintf("it is a %q and a %q", g.model, s.Model)
+			problem[s.GPU] = fmt.Sprintf("it has two models, %q and %q", g.model, s.Model)
 		case ok && key != s.Key:
 			problem[s.GPU] = fmt.Sprintf("application %q has the keys %q and %q", s.App, key, s.Key)
 		}

@@ -27,7 +27,7 @@ func TestConsistent(t *testing.T) {
 	}
 	want := []string{
 		`GPU "moved": application "A" has the keys "k" and "l"`,
-		`GPU "odd": it is a "m" and a "n"`,
+		`GPU "odd": it has two models, "m" and "n"`,
 		`GPU "tiny": application "A": time 1e-09 is not within 1000 times the median 1 of its kind`,
 		`GPU "zero": application "A": time 0 is not a positive number`,
 	}

@@ -250,7 +250,7 @@ func TestExpectBehindWindow(t *testing.T) {
 	}
 	for begins, want := range map[time.Duration]string{
 		0:         "a window reserves GPUs that the job needs",
-		time.Hour: "the job might still be running when a window takes its GPUs",
+		time.Hour: "the job might still be running when a window reserves its GPUs",
 	} {
 		q, err := New(Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}})
 		if err != nil {

@@ -121,7 +121,7 @@ var examples = []struct {
 	}},
 	{"rejected", []Reason{
 		{Kind: Rejected, Cause: `pal_class "E" is not A, B, C or D`},
-		{Kind: StaysGated, Cause: "the job asks for no GPUs"},
+		{Kind: StaysGated, Cause: "the job requests no GPUs"},
 		{Kind: NoChild, Cause: "its payload would be lost"},
 		{Kind: Unreadable, Cause: "the job has no task groups"},
 		{Kind: PlacerFault, Cause: "index out of range [3] with length 3"},
@@ -135,7 +135,7 @@ var examples = []struct {
 		{Kind: Ungated, Want: 2},
 		{Kind: Ungated, Needs: 4, Have: 2, Want: 2},
 		{Kind: NotOurs, Needs: 2, Have: 1, Want: 2, Cause: "system jobs have no gate"},
-		{Kind: WithoutGPUs, Cause: "the job asks for no GPUs"},
+		{Kind: WithoutGPUs, Cause: "the job requests no GPUs"},
 		{Kind: PartNative, Have: 1, Want: 2},
 		{Kind: WouldBeNative, Cause: "system jobs have no gate"},
 	}},

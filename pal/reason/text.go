@@ -254,9 +254,9 @@ var voice = map[Kind]func(Reason) string{
 	},
 	WindowBegins: func(r Reason) string {
 		if r.Until.IsZero() {
-			return "the job might still be running when a window takes its GPUs"
+			return "the job might still be running when a window reserves its GPUs"
 		}
-		return fmt.Sprintf("the job might still be running when a window takes its GPUs; the window lasts until %s", Moment(r.Until))
+		return fmt.Sprintf("the job might still be running when a window reserves its GPUs; the window lasts until %s", Moment(r.Until))
 	},
 	Locality:   say("the job could start, but waits for GPUs that are faster or closer together and may soon come free"),
 	OtherModel: say("the job could start, but leaves the free GPUs to jobs that gain more from their model, and waits for GPUs of another model"),
@@ -283,7 +283,7 @@ var voice = map[Kind]func(Reason) string{
 	BeingRead:    say("the placer is still reading the job from Nomad"),
 	NomadRefuses: func(r Reason) string { return "Nomad cannot place the job now: " + r.Cause },
 
-	NoGPUs: say("the job asks for no GPUs"),
+	NoGPUs: say("the job requests no GPUs"),
 	TooFew: func(r Reason) string {
 		match := fmt.Sprintf("the cluster has %d that match", r.Match)
 		if r.Match == 0 {
@@ -325,7 +325,7 @@ var voice = map[Kind]func(Reason) string{
 		return because(r, text)
 	},
 	Apart: func(r Reason) string {
-		return because(r, fmt.Sprintf("needs %s within one %s; %s free, but not that close together", Count(r.Needs), r.Tier, are(r.Free)))
+		return because(r, fmt.Sprintf("needs %s within one %s; %s free, but too far apart", Count(r.Needs), r.Tier, are(r.Free)))
 	},
 	Barred: func(r Reason) string {
 		return because(r, fmt.Sprintf("no node could run group %q, even when idle", r.Group))
@@ -346,7 +346,7 @@ var voice = map[Kind]func(Reason) string{
 	WouldBeNative:   func(r Reason) string { return "Nomad alone would place the job: " + r.Cause },
 	Unreadable:      func(r Reason) string { return "the placer cannot read the job: " + r.Cause },
 	PlacerFault: func(r Reason) string {
-		return "the placer has a bug that this job triggers, and leaves the job alone until the job changes: " + r.Cause + "; please report it with the agent's log"
+		return "the placer has a bug that this job triggers, and leaves the job alone until the job changes: " + r.Cause + "; please report the bug with the agent's log"
 	},
 	Template: func(r Reason) string {
 		return because(r, "the job is parameterized or periodic; nomad-pal status -all lists its runs")
@@ -366,8 +366,8 @@ var voice = map[Kind]func(Reason) string{
 	MembersRun:   membersRun,
 	Incomplete:   func(r Reason) string { return because(r, placed(r)) },
 	Deploying:    func(r Reason) string { return because(r, placed(r)) + "; Nomad may try again after the deployment" },
-	OthersRun:    say("the others keep running"),
-	OthersDone:   say("the others have finished"),
+	OthersRun:    say("the other members keep running"),
+	OthersDone:   say("the other members have finished"),
 	OnlyItsNodes: say("the missing members wait for GPUs on the job's own nodes; pinning the job to other nodes would make Nomad rerun finished members"),
 	OnlyItsGPUs:  say("the missing members wait for the job's own GPUs; pinning the job to other GPUs would restart the running members"),
 	OnlyItsClass: func(r Reason) string {
@@ -485,7 +485,7 @@ var voice = map[Kind]func(Reason) string{
 	},
 	AskFewer:     func(r Reason) string { return raise(r) + ", or ask for fewer members" },
 	AwaitPart:    say("the job starts when a part of a GPU with better neighbours comes free; once the job is overdue, it accepts any neighbours; a job that leaves its GPU idle most of the time should set pal_class = D"),
-	AwaitTenant:  func(r Reason) string { return await(r, "its members") },
+	AwaitTenant:  func(r Reason) string { return await(r, "the job's members") },
 	AwaitTenants: func(r Reason) string { return await(r, "the canaries") },
 	AwaitCanaries: func(r Reason) string {
 		return fmt.Sprintf("the canaries start when %s free in addition to the old version's GPUs", Counted(r.Needs, "GPU comes", "GPUs come"))

@@ -96,7 +96,7 @@ func (a *Agent) accountTrouble(err error) {
 	case err != nil && (was == nil || *was != text):
 		a.log.Error("cannot write the history; trying again", "error", err)
 	case err == nil && was != nil && *was != "":
-		a.log.Info("the history is written again")
+		a.log.Info("writing the history works again")
 	}
 }
 

@@ -221,7 +221,7 @@ func (a *Agent) serve(ctx context.Context, file File, address string) error {
 	lead := func(ctx context.Context) error {
 		err := once(ctx)
 		for ; errors.Is(err, placer.ErrClockSetBack); err = once(ctx) {
-			a.log.Warn("starting afresh", "because", err)
+			a.log.Warn("starting again with an empty state", "because", err)
 		}
 		return err
 	}

@@ -194,7 +194,7 @@ const (
 )
 
 var (
-	errBusy  = errors.New("the agent is answering too many requests with jobs: try again")
+	errBusy  = errors.New("the agent is processing too many requests that contain jobs: try again")
 	errParts = fmt.Errorf("more than %d objects and lists", bodyParts)
 )
 

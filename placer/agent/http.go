@@ -53,7 +53,7 @@ func (a *Agent) listen(file File) (*apiListener, error) {
 	}
 	l, err := a.open(file.HTTP)
 	if file.HTTP.BindPort == nil && errors.Is(err, syscall.EADDRINUSE) {
-		a.log.Warn("cannot listen on the default port: running without the HTTP API; set http { bind_port } to use another one", "error", err)
+		a.log.Warn("cannot listen on the default port: running without the HTTP API; set http { bind_port } to use another port", "error", err)
 		return nil, nil
 	}
 	if err != nil {

@@ -49,7 +49,7 @@ func (s *snapshots) picture(ctx context.Context, p *placer.Placer, since time.Ti
 	picture := p.Picture()
 	switch {
 	case trouble != "" && picture == nil:
-		return nil, errors.New("the agent has not seen the cluster yet: " + trouble)
+		return nil, errors.New("the agent has not read the cluster yet: " + trouble)
 	case trouble != "":
 	case picture == nil && before != nil && since.IsZero() && now.Sub(before.Model().Time) < takesOver:
 		picture = before

@@ -15,15 +15,15 @@ import (
 )
 
 // ErrPayload is why the placer does not place a job that was dispatched with a payload.
-var ErrPayload = errors.New("the job was dispatched with a payload, which Nomad would lose if the placer rewrote the job. " +
+var ErrPayload = errors.New("the job was dispatched with a payload, which Nomad would discard if the placer rewrote the job. " +
 	"So the job stays gated. Stop it, remove the gate from the parameterized job, and constrain the parameterized job's GPUs to a variability class instead")
 
 // ErrPayloadRequired is why the placer places no run of a parameterized job.
-var ErrPayloadRequired = errors.New("the job requires a payload, which Nomad would lose if the placer rewrote a run. " +
+var ErrPayloadRequired = errors.New("the job requires a payload, which Nomad would discard if the placer rewrote a run. " +
 	"Remove the gate, and constrain the GPUs of the job to a variability class instead")
 
 // ErrNoRPC is why an agent without an RPC address does not place children.
-var ErrNoRPC = errors.New("dispatched and periodic jobs can be placed through the servers' RPC port only: " +
+var ErrNoRPC = errors.New("the placer can place dispatched and periodic jobs only through the servers' RPC port: " +
 	"set nomad { rpc_address } in the configuration of the agent")
 
 // Child reports whether Nomad made the job from a parameterized or periodic job.

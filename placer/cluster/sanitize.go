@@ -129,11 +129,11 @@ func badID(id string) string {
 	case badName(id) != "":
 		return badName(id)
 	case strings.ContainsAny(id, ",;") || strings.Contains(id, "${"):
-		return "holds ',', ';' or '${'"
+		return "contains ',', ';' or '${'"
 	case id == rewrite.Mark || strings.HasPrefix(id, rewrite.Mark+"/"):
 		return "is the placer's own mark"
 	case strings.ContainsFunc(id, unicode.IsSpace):
-		return "holds a space"
+		return "contains a space"
 	}
 	return ""
 }
@@ -145,7 +145,7 @@ func badName(name string) string {
 	case len(name) > attr.MaxName:
 		return fmt.Sprintf("has %d bytes, more than %d", len(name), attr.MaxName)
 	case !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsGraphic(r) }):
-		return "holds characters that cannot be printed"
+		return "contains characters that cannot be printed"
 	}
 	return ""
 }

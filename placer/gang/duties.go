@@ -150,7 +150,7 @@ func (g *Lifecycle) repairOrRequeue(w World) ([]Effect, bool) {
 		if g.SetTrouble(stuck.And(reason.Reason{Kind: rest})); g.Trouble().Same(was) {
 			return nil, false
 		}
-		return []Effect{g.log(Warn, "members are missing, the others keep running", "reason", g.Trouble())}, false
+		return []Effect{g.log(Warn, "members are missing; the other members keep running", "reason", g.Trouble())}, false
 	}
 	if g.Pins.Mode == rewrite.ModeClass && g.Have > 0 && (blocked || !g.NeedsAll()) && !g.someOver(e) {
 		es, on := g.extend(w)

@@ -359,4 +359,4 @@ type Room struct {
 }
 
 // ErrNoVersion means that Nomad no longer keeps the version of the job that the placer needs.
-var ErrNoVersion = errors.New("this version of the job is no longer kept by Nomad")
+var ErrNoVersion = errors.New("Nomad no longer keeps this version of the job")

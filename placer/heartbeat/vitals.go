@@ -142,10 +142,10 @@ func (s VitalSigns) Trouble(now time.Time) string {
 		if !s.Cycle.IsZero() {
 			return fmt.Sprintf("a cycle has not ended for %s", now.Sub(s.Cycle).Round(time.Second))
 		}
-		return fmt.Sprintf("the placer's loop has not moved for %s", age.Round(time.Second))
+		return fmt.Sprintf("the placer's loop has made no progress for %s", age.Round(time.Second))
 	}
 	if s.InARow >= restartsInARow && !s.recovers() {
-		return fmt.Sprintf("the placer had to restart %d times in a row, last %s ago %s: see its log", s.InARow, max(0, now.Sub(s.Last)).Round(time.Second), s.why())
+		return fmt.Sprintf("the placer had to restart %d times in a row, most recently %s ago, %s: see its log", s.InARow, max(0, now.Sub(s.Last)).Round(time.Second), s.why())
 	}
 	return ""
 }

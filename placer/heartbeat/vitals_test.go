@@ -32,13 +32,13 @@ func TestVitals(t *testing.T) {
 		}, 3601, ""},
 		{"a long cycle", func(v *Vitals) { v.CycleBegan(at(0)) }, 59, ""},
 		{"a cycle hangs", func(v *Vitals) { v.LoopAlive(at(0)); v.CycleBegan(at(5)) }, 85, "a cycle has not ended for 1m20s"},
-		{"the loop hangs between cycles", func(v *Vitals) { v.CycleBegan(at(0)); v.CycleEnded(at(1)) }, 91, "the placer's loop has not moved for 1m30s"},
+		{"the loop hangs between cycles", func(v *Vitals) { v.CycleBegan(at(0)); v.CycleEnded(at(1)) }, 91, "the placer's loop has made no progress for 1m30s"},
 		{"two restarts", func(v *Vitals) { v.Restarted(at(1), lost); v.Restarted(at(2), lost) }, 3, ""},
 		{"Nomad is down", func(v *Vitals) {
 			for s := range 5 {
 				v.Restarted(at(15*s), lost)
 			}
-		}, 61, "the placer had to restart 5 times in a row, last 1s ago because it lost its connection to Nomad, or got no usable answer: see its log"},
+		}, 61, "the placer had to restart 5 times in a row, most recently 1s ago, because it lost its connection to Nomad, or got no usable answer: see its log"},
 		{"each first cycle panics", func(v *Vitals) {
 			for s := range 3 {
 				v.LoopAlive(at(20 * s))
@@ -46,13 +46,13 @@ func TestVitals(t *testing.T) {
 				v.Panicked()
 				v.Restarted(at(20*s+1), broken)
 			}
-		}, 42, "the placer had to restart 3 times in a row, last 1s ago because of a fault of its own: see its log"},
+		}, 42, "the placer had to restart 3 times in a row, most recently 1s ago, because of a fault of its own: see its log"},
 		{"each cycle fails after a minute", func(v *Vitals) {
 			for s := range 3 {
 				v.CycleBegan(at(70 * s))
 				v.Restarted(at(70*s+60), lost)
 			}
-		}, 201, "the placer had to restart 3 times in a row, last 1s ago because it lost its connection to Nomad, or got no usable answer: see its log"},
+		}, 201, "the placer had to restart 3 times in a row, most recently 1s ago, because it lost its connection to Nomad, or got no usable answer: see its log"},
 		{"better again", func(v *Vitals) {
 			for s := range 4 {
 				v.Restarted(at(s), lost)
@@ -76,7 +76,7 @@ func TestVitals(t *testing.T) {
 				v.Restarted(at(20*s+2), broken)
 			}
 			v.CycleEnded(at(43))
-		}, 44, "the placer had to restart 3 times in a row, last 2s ago because of a fault of its own: see its log"},
+		}, 44, "the placer had to restart 3 times in a row, most recently 2s ago, because of a fault of its own: see its log"},
 		{"one restart an hour", func(v *Vitals) {
 			for h := range 5 {
 				v.LoopAlive(at(3600 * h))

@@ -169,7 +169,7 @@ func TestSane(t *testing.T) {
 		}, 2, ""},
 		{"nil driver", func(n *api.Node) { n.Drivers = map[string]*api.DriverInfo{"docker": nil} }, 2, ""},
 		{"empty id", func(n *api.Node) { n.NodeResources.Devices[0].Instances[0].ID = "" }, 1, `the id "" is empty`},
-		{"comma", func(n *api.Node) { n.NodeResources.Devices[0].Instances[0].ID = "A,G" }, 1, `the id "A,G" holds ','`},
+		{"comma", func(n *api.Node) { n.NodeResources.Devices[0].Instances[0].ID = "A,G" }, 1, `the id "A,G" contains ','`},
 		{"our mark", func(n *api.Node) { n.NodeResources.Devices[0].Instances[0].ID = "nomad-pal" }, 1, "is the placer's own mark"},
 		{"control characters", func(n *api.Node) { n.NodeResources.Devices[0].Instances[0].ID = "\x1b[31mA" }, 1, "cannot be printed"},
 		{"right to left", func(n *api.Node) { n.NodeResources.Devices[0].Instances[0].ID = "A\u202eB" }, 1, "cannot be printed"},
@@ -191,7 +191,7 @@ func TestSane(t *testing.T) {
 		{"absurdly reserved", func(n *api.Node) {
 			n.ReservedResources = &api.NodeReservedResources{Cpu: api.NodeReservedCpuResources{CpuShares: 1<<64 - 1}}
 		}, 2, ""},
-		{"bad node id", func(n *api.Node) { n.ID = "x,good" }, 0, `its id "x,good" holds`},
+		{"bad node id", func(n *api.Node) { n.ID = "x,good" }, 0, `its id "x,good" contains`},
 		{"no node id", func(n *api.Node) { n.ID = "" }, 0, `its id "" is empty`},
 	} {
 		t.Run(c.name, func(t *testing.T) {

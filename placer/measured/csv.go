@@ -94,7 +94,7 @@ func ReadCSV(name string, r io.Reader, d Defaults) ([]Row, error) {
 		rows = append(rows, row)
 	}
 	if len(rows) == 0 {
-		return nil, fmt.Errorf("%s: the file holds no measurements", name)
+		return nil, fmt.Errorf("%s: the file contains no measurements", name)
 	}
 	return rows, nil
 }
@@ -141,15 +141,15 @@ func (r Row) check() error {
 	case r.GPU == "":
 		return fmt.Errorf("no GPU id")
 	case strings.ContainsAny(r.GPU, " ;=,"):
-		return fmt.Errorf("GPU id %q holds a space, ',', ';' or '='", r.GPU)
+		return fmt.Errorf("GPU id %q contains a space, ',', ';' or '='", r.GPU)
 	case strings.HasPrefix(r.GPU, "#"):
 		return fmt.Errorf("GPU id %q begins with '#', as a comment does", r.GPU)
 	case r.App == "":
 		return fmt.Errorf("no application")
 	case strings.ContainsAny(string(r.App), " ;=,"):
-		return fmt.Errorf("application %q holds a space, ',', ';' or '='", r.App)
+		return fmt.Errorf("application %q contains a space, ',', ';' or '='", r.App)
 	case strings.ContainsAny(r.Key, " ;="):
-		return fmt.Errorf("key %q holds a space, ';' or '='", r.Key)
+		return fmt.Errorf("key %q contains a space, ';' or '='", r.Key)
 	case !(r.Time > 0) || math.IsInf(r.Time, 0):
 		return fmt.Errorf("time %v is not a positive number", r.Time)
 	case !(r.Noise >= 0) || math.IsInf(r.Noise, 0):

@@ -80,7 +80,7 @@ func readArray(name string, data []byte, d Defaults) ([]Row, error) {
 		return nil, jsonError(name, data, dec.InputOffset(), err)
 	}
 	if len(rows) == 0 {
-		return nil, fmt.Errorf("%s: the file holds no measurements", name)
+		return nil, fmt.Errorf("%s: the file contains no measurements", name)
 	}
 	return rows, nil
 }
@@ -138,7 +138,7 @@ func (r report) rows(name string, d Defaults) ([]Row, error) {
 		}
 	}
 	if len(rows) == 0 {
-		return nil, fmt.Errorf("%s: the report holds no measurements", name)
+		return nil, fmt.Errorf("%s: the report contains no measurements", name)
 	}
 	return rows, nil
 }

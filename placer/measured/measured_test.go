@@ -58,7 +58,7 @@ func TestRead(t *testing.T) {
 func TestReadErrors(t *testing.T) {
 	for _, c := range []struct{ name, text, want string }{
 		{"empty", "", "f:1: the file is empty"},
-		{"head only", "gpu,app,time\n", "f: the file holds no measurements"},
+		{"head only", "gpu,app,time\n", "f: the file contains no measurements"},
 		{"no time", "gpu,app\nG,A\n", `f:1: the header has no column "time" (gpu, app and time are needed)`},
 		{"unknown column", "gpu,app,time,colour\n", `f:1: column "colour" is unknown (one of gpu, app, time, model, key, noise, rate)`},
 		{"column twice", "gpu,app,time,gpu\n", `f:1: column "gpu" occurs twice`},
@@ -69,7 +69,7 @@ func TestReadErrors(t *testing.T) {
 		{"not finite", "gpu,app,time\nG1,A,inf\n", "f:2: time +Inf is not a positive number"},
 		{"noise", "gpu,app,time,noise\nG1,A,1,-0.1\n", "f:2: noise -0.1 is not a number of at least 0"},
 		{"no GPU", "gpu,app,time\n,A,1\n", "f:2: no GPU id"},
-		{"space in a GPU id", "gpu,app,time\nG 1,A,1\n", `f:2: GPU id "G 1" holds a space, ',', ';' or '='`},
+		{"space in a GPU id", "gpu,app,time\nG 1,A,1\n", `f:2: GPU id "G 1" contains a space, ',', ';' or '='`},
 		{"GPU id like a comment", "gpu,app,time\n\"#G1\",A,1\n", `f:2: GPU id "#G1" begins with '#', as a comment does`},
 		{"unprintable", "gpu,app,time,model\nG1,A,1,\"M\n1\"\n", `f:2: "M\n1" contains characters that cannot be printed`},
 		{"no application", "gpu,app,time\nG1,,1\n", "f:2: no application"},
@@ -77,11 +77,11 @@ func TestReadErrors(t *testing.T) {
 		{"JSON of another kind", "[\n\n{\"gpu\": \"G1\", \"app\": \"A\", \"time\": \"1\"}]", `f:3: field "time" is a JSON string, want a number`},
 		{"JSON field", "[\n{\"gpu\": \"G1\", \"apps\": \"A\"}]", `f:2: unknown field "apps"`},
 		{"JSON time", "[\n{\"gpu\": \"G1\", \"app\": \"A\"}\n]", "f:2: time 0 is not a positive number"},
-		{"JSON, no rows", "[]", "f: the file holds no measurements"},
+		{"JSON, no rows", "[]", "f: the file contains no measurements"},
 		{"format", `{"format": "x"}`, `f: format "x" is unknown: want "nomad-pal/measurement/1", "nomad-pal/profile/1", a JSON array, or a table`},
 		{"report", `{"format": "nomad-pal/measurement/1", "results": [{"gpu": "G1", "apps": [{"app": "A", "ms": -2}]}]}`,
 			"f: results[0].apps[0]: time -2 is not a positive number"},
-		{"empty report", `{"format": "nomad-pal/measurement/1"}`, "f: the report holds no measurements"},
+		{"empty report", `{"format": "nomad-pal/measurement/1"}`, "f: the report contains no measurements"},
 		{"bad profile", `{"format": "nomad-pal/profile/1"}`, "f: profile: version: 0 is less than 1"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -270,7 +270,7 @@ func (c *Client) DryRun(ctx context.Context, job *api.Job) (*api.JobPlanResponse
 
 // ErrNoDryRun means that Nomad makes no dry run because the token is a workload identity. The token
 // may plan the job, though.
-var ErrNoDryRun = errors.New("workload identities get no dry runs from Nomad")
+var ErrNoDryRun = errors.New("Nomad does not allow dry runs with a workload identity")
 
 // NoDryRun returns ErrNoDryRun if err is the error with which Nomad refuses dry runs to workload
 // identities. It returns other errors unchanged. Nomad 1.11.3 first checks the job and the right to

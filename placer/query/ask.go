@@ -58,7 +58,7 @@ func (s *Snapshot) ask(t *model.Tracked, w *model.Wait) string {
 	if text == "" {
 		return ""
 	}
-	return "Set the job's expected run time (pal_duration): no earlier run shows it." + text
+	return "Set the job's expected run time (pal_duration), because no earlier run of the job shows it." + text
 }
 
 // startOf formats the latest expected start of a gang; "" if its start is unknown.

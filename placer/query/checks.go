@@ -245,7 +245,7 @@ func (s facts) checkGate() Check {
 	}
 	slices.Sort(open)
 	if len(open) > 0 {
-		return Check{"gate", Fail, fmt.Sprintf("meta %s opens the gate on %s: on these nodes, Nomad places members of waiting gangs with that gate value, without the placer and not as whole gangs", rewrite.GateMeta, some(open)), fmt.Sprintf("nomad node meta apply -unset %s -node-id <id>, unless you want Nomad to place the jobs itself", rewrite.GateMeta)}
+		return Check{"gate", Fail, fmt.Sprintf("meta %s opens the gate on %s: on these nodes, Nomad itself, without the placer, places single members of waiting gangs whose gate has the same value", rewrite.GateMeta, some(open)), fmt.Sprintf("nomad node meta apply -unset %s -node-id <id>, unless you want Nomad to place the jobs itself", rewrite.GateMeta)}
 	}
 	return Check{"gate", OK, "closed on all nodes", ""}
 }

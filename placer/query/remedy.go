@@ -215,7 +215,7 @@ func (t *trial) otherModels(key, request, of string, add func(key, value, text s
 	if meant := meantModel(request, t.v.Models()); meant != "" {
 		add(key, meant, "on %s instead of %s%s", meant, request, of)
 	}
-	add(key, "nvidia/gpu", "on any model of GPU instead of %s%s, here %s", request, of, some(t.v.Models()))
+	add(key, "nvidia/gpu", "on any GPU model of the cluster (%s) instead of %s%s", some(t.v.Models()), request, of)
 }
 
 // fewer adds a change of the key to the largest number below now that is enough by itself, or to 1

@@ -21,7 +21,7 @@ var callNames = []string{
 // read or stop such a job.
 func Addressable(id string) error {
 	if id == "." || id == ".." {
-		return fmt.Errorf("job id %q is a part of the path to Nomad's HTTP API: give the job another id", id)
+		return fmt.Errorf("job id %q conflicts with a path of Nomad's HTTP API: give the job another id", id)
 	}
 	i := slices.IndexFunc(callNames, func(call string) bool { return strings.HasSuffix(id, "/"+call) })
 	if i < 0 {

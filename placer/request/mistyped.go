@@ -22,11 +22,11 @@ func NoGPUs(job *api.Job) string {
 	}
 	switch len(names) {
 	case 0:
-		return "the job asks for no GPUs"
+		return "the job requests no GPUs"
 	case 1:
-		return fmt.Sprintf("the job asks for no GPUs: its device %s is not one", names[0])
+		return fmt.Sprintf("the job requests no GPUs: its device %s is not a GPU", names[0])
 	}
-	return fmt.Sprintf("the job asks for no GPUs: its devices %s are not GPUs", strings.Join(names, ", "))
+	return fmt.Sprintf("the job requests no GPUs: its devices %s are not GPUs", strings.Join(names, ", "))
 }
 
 // MistypedDevices returns a warning about devices of a job that look like GPUs, but that the placer
@@ -41,7 +41,7 @@ func MistypedDevices(job *api.Job) string {
 	if len(names) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("The job asks for device %s, which is not a GPU that the placer manages: Nomad places the job only on a node with such a device.", strings.Join(names, " and "))
+	return fmt.Sprintf("The job requests device %s, which is not a GPU that the placer manages: Nomad places the job only on a node with such a device.", strings.Join(names, " and "))
 }
 
 // question returns a question whether the name of a device is a misspelled GPU, or "" if this is

@@ -168,9 +168,9 @@ func Empty(job *api.Job) error {
 	case rewrite.AllGPUs(job) > 0:
 		return nil
 	case slices.ContainsFunc(job.TaskGroups, func(g *api.TaskGroup) bool { return rewrite.GPUsPerMember(g) > 0 }):
-		return errors.New("the job asks for no GPUs: every group with GPUs has count = 0")
+		return errors.New("the job requests no GPUs: every group with GPUs has count = 0")
 	}
-	return errors.New("the job asks for no GPUs: its device blocks have count = 0")
+	return errors.New("the job requests no GPUs: its device blocks have count = 0")
 }
 
 // Paused reports whether every group has a count of 0. Neither Nomad nor the placer has anything to
@@ -264,7 +264,7 @@ func Servable(job *api.Job) error {
 	case onEveryNode(job):
 		return fmt.Errorf("a %s job runs on every node, so the placer has nothing to choose", *job.Type)
 	case job.IsMultiregion():
-		return fmt.Errorf("multiregion jobs are not supported: gate the job of each region by itself")
+		return fmt.Errorf("multiregion jobs are not supported: use a separate job with a gate for each region")
 	case !rewrite.AsksGPUs(job):
 		return fmt.Errorf(`%s; no task has a device block "gpu", "nvidia/gpu" or "nvidia/gpu/<model>"`, NoGPUs(job))
 	}

@@ -216,7 +216,7 @@ var (
 	errNoSpan = errors.New("not a positive duration such as 30s, 12h, 2d or 1-12:00:00")
 	// errTooLong is the error of [ParseSpan] for a duration above [longest]. With this error,
 	// ParseSpan also returns longest.
-	errTooLong = fmt.Errorf("longer than the longest duration, %.0fh (100 years)", longest.Hours())
+	errTooLong = fmt.Errorf("longer than the maximum duration, %.0fh (100 years)", longest.Hours())
 )
 
 // parseSpan reads the duration in a hint. A longer duration than [longest] counts as longest.
@@ -386,7 +386,7 @@ func (h Hints) check(job *api.Job) error {
 	case h.Checkpoint > 0 && !h.Preempt && !h.Migrate:
 		return fmt.Errorf(`meta pal_checkpoint is for jobs that may be stopped: add pal_preempt = "true", or remove pal_checkpoint`)
 	case h.Within > 0 && h.Duration > h.Within:
-		return fmt.Errorf("meta pal_deadline = %v after it is registered contradicts pal_duration = %v", h.Within, h.Duration)
+		return fmt.Errorf("meta pal_deadline, %v after the registration, is too early for pal_duration = %v", h.Within, h.Duration)
 	}
 	return h.checkElastic(job)
 }

@@ -360,7 +360,7 @@ func TestSpans(t *testing.T) {
 		}
 	}
 	for _, s := range []string{"999999d", "99999999999999999999d", "99999999-00:00:00", "2000000h"} {
-		if _, err := rewrite.ParseSpan(s); err == nil || !strings.Contains(err.Error(), "longest") {
+		if _, err := rewrite.ParseSpan(s); err == nil || !strings.Contains(err.Error(), "maximum") {
 			t.Errorf("%q: %v", s, err)
 		}
 	}

@@ -263,7 +263,7 @@ func list(m map[string]any, key string, want int) ([]map[string]any, error) {
 	for i, v := range values {
 		e, ok := v.(map[string]any)
 		if !ok {
-			return nil, fmt.Errorf("%s of the server's job holds a %T", key, v)
+			return nil, fmt.Errorf("%s of the server's job contains a %T", key, v)
 		}
 		out[i] = e
 	}

@@ -73,7 +73,7 @@ func adviceOnJobs(t *testing.T, f *advice.Followed) {
 		"no checkpoint":   {job("j", meta(`pal_checkpoint = "30m"`), "", plain), "or remove pal_checkpoint", job("j", "", "", plain)},
 		"no gate":         {job("j", constraint(`attribute = "${meta.palgate}", value = "open"`), "", plain), "is mistyped: the gate is ${meta.pal_gate} = ", job("j", gate, "", plain)},
 		"run's gate":      {job("j", constraint(`attribute = "${meta.palgate}", value = "open"`), "", plain), "nomad-pal run adds the gate to a job without a gate", job("j", "", "", plain)},
-		"regions":         {job("j", "multiregion {\n  region \"global\" {}\n}\n"+gate, "", plain), "gate the job of each region by itself", job("j", gate, "", plain)},
+		"regions":         {job("j", "multiregion {\n  region \"global\" {}\n}\n"+gate, "", plain), "use a separate job with a gate for each region", job("j", gate, "", plain)},
 	} {
 		for how, text := range map[string]string{"wrong": of.wrong, "right": of.right} {
 			code, out, said := c.reads(text, "plan", "-")
@@ -188,7 +188,7 @@ func adviceOnTemplates(t *testing.T, f *advice.Followed) {
 		return job
 	}
 	code, out, said := c.reads(takes("t", "required", gpuBlock("nvidia/gpu", "")), "run", "-detach", "-")
-	if code != 2 || !f.Add(out+said, "run it with nomad job run, and constrain the job's GPUs to a variability class yourself") {
+	if code != 2 || !f.Add(out+said, "use nomad job run instead, and constrain the job's GPUs to a variability class yourself") {
 		t.Errorf("run: %d %s%s", code, out, said)
 	}
 	jobs := c.client("").API().Jobs()

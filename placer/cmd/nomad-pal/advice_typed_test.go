@@ -130,7 +130,7 @@ func (c *testCluster) followsIndex(f *advice.Followed) {
 		c.t.Errorf("run: %d %s%s", code, out, said)
 	}
 	code, out, said := c.does("run", "-detach", "-check-index", "1", path)
-	if code == 0 || !f.Add(out+said, "See its index: nomad-pal plan, or nomad job inspect") {
+	if code == 0 || !f.Add(out+said, "To see its modify index: nomad-pal plan, or nomad job inspect") {
 		c.t.Errorf("run, with another index: %d %s%s", code, out, said)
 	}
 	c.until("nomad job inspect shows what plan shows", func() bool {

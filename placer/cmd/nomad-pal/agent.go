@@ -23,8 +23,8 @@ import (
 
 var helpAgent = help("agent [options]", `
 Runs the placer until it is interrupted. SIGHUP makes it read its configuration
-again. Without -config it uses the defaults, and the Nomad cluster that Nomad's
-environment variables name.
+again. Without -config, the agent uses the defaults, and connects to the Nomad
+cluster that Nomad's environment variables name.
 
 Agent Options:
 

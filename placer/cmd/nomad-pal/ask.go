@@ -347,7 +347,7 @@ no job with a gate starts, but the answer is still printed.
 func (a *answers) close(code int) int {
 	a.printNote()
 	if a.activity.Unknown != "" {
-		a.say("Note: it is not known whether a placer is active: " + a.activity.Unknown)
+		a.say("Note: cannot find out whether a placer is active: " + a.activity.Unknown)
 	}
 	if !a.activity.Idle() {
 		return code
@@ -387,7 +387,7 @@ func idleSentence(a heartbeat.Activity, now time.Time) string {
 	case a.Since.IsZero() && a.Trouble != "":
 		return fmt.Sprintf("No placer is active%s. The agent %s: %s.", nothing, a.Agent, a.Trouble)
 	case a.Since.IsZero():
-		return "No placer is active, and none has been yet" + nothing + " (nomad-pal agent)."
+		return "No placer has been active yet" + nothing + " (nomad-pal agent)."
 	case a.Trouble != "":
 		return fmt.Sprintf("No placer has been active since %s%s. The agent %s: %s.", query.When(a.Since, now), nothing, a.Agent, a.Trouble)
 	}

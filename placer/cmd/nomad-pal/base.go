@@ -85,8 +85,8 @@ const outputOptions = `
 Output Options:
 
   -json                    Print JSON; nomad-pal schema describes it.
-  -t=<template>            Print through a Go template. It uses the names of the JSON; a
-                           field that the JSON leaves out is empty.
+  -t=<template>            Format the output with a Go template, which uses the names of the
+                           JSON. A field that the JSON leaves out is empty.
 `
 
 // flags returns a flag set with the general options and the output options. For an output option

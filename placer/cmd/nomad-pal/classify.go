@@ -22,9 +22,9 @@ var helpClassify = help("classify [options] <job>", `
 Watches the GPUs of a running job through the device plugin's statistics and
 reports its application class, and why. A: limited by the power cap, or always
 using the compute units. B: in between. C: streams memory. D: accesses memory at
-random. Fixed thresholds decide, until at least 20 remembered jobs (-save) form three
-distinct groups, of the classes A, B and C. Then a job gets the class of the nearest
-group, and class D only from its author (pal_class). Watch the job after its start-up,
+random. At first, fixed thresholds decide. Once at least 20 stored jobs (-save) form three
+distinct groups, of the classes A, B and C, a job gets the class of the nearest group;
+class D then comes only from the job's author (pal_class). Watch the job after its start-up,
 when it does its usual work.
 
 Classify Options:
@@ -36,7 +36,7 @@ Classify Options:
                            next runs (nomad-pal run -learned) and the classification of other jobs use them.
 `, examples(
 	"Which class is my job?", "nomad-pal classify train",
-	"Remember the class for the job's next runs:", "nomad-pal classify -save -for 5m train",
+	"Store the class for the job's next runs:", "nomad-pal classify -save -for 5m train",
 ), outputOptions, generalOptions)
 
 // classified is the JSON output of nomad-pal classify.

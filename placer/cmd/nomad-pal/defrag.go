@@ -43,10 +43,10 @@ func runDefrag(b *base, args []string) int {
 
 func printMoves(b *base, moves []query.Move) {
 	if len(moves) == 0 {
-		b.printf("No move would pay.\n")
+		b.printf("No move would pay off.\n")
 		return
 	}
-	rows := []string{row("Job", "Namespace", "Slowdown now", "Slowdown then", "Nodes now", "Nodes then")}
+	rows := []string{row("Job", "Namespace", "Slowdown now", "Slowdown after", "Nodes now", "Nodes after")}
 	for _, m := range moves {
 		rows = append(rows, row(m.Job, m.Namespace, fmt.Sprintf("%.3f", m.From.Cost), fmt.Sprintf("%.3f", m.To.Cost), m.From.Nodes, m.To.Nodes))
 	}

@@ -118,7 +118,7 @@ func TestExplainTargets(t *testing.T) {
 	if code, _, err := c.does("explain", "-what-if", "count=2", held); code != 1 || !strings.Contains(err, "-what-if is for jobs") {
 		t.Errorf("what if a GPU: %d %s", code, err)
 	}
-	if code, _, err := c.does("explain", "nobody"); code != 1 || err != "Error: no job \"nobody\" in namespace \"default\"\nnomad-pal status lists the jobs with GPUs. -namespace=<name> names another namespace.\n" {
+	if code, _, err := c.does("explain", "nobody"); code != 1 || err != "Error: no job \"nobody\" in namespace \"default\"\nnomad-pal status lists the jobs with GPUs. -namespace=<name> selects another namespace.\n" {
 		t.Errorf("an unknown name: %d %s", code, err)
 	}
 	c.nomad.TakeAway(held)
@@ -175,7 +175,7 @@ func TestExplainWholeID(t *testing.T) {
 		t.Errorf("an id like a path: %s%s", out, said)
 	}
 	for id, want := range map[string]string{
-		".": "is a part of the path", "..": "is a part of the path", "evaluate/plan": "ends with /plan, which", "./nosuch.hcl": "no such file",
+		".": "conflicts with a path", "..": "conflicts with a path", "evaluate/plan": "ends with /plan, which", "./nosuch.hcl": "no such file",
 	} {
 		if code, out, err := c.does("explain", id); code != 1 || !strings.Contains(err, want) {
 			t.Errorf("%s: %d %s%s", id, code, out, err)
@@ -245,11 +245,11 @@ func TestRunUnschedulable(t *testing.T) {
 		t.Errorf("huge: %d %s%s", code, out, said)
 	}
 	cpu := strings.Replace(jobText("default", "cpu", 1), "nvidia/gpu", "vendor/fpga", 1)
-	if code, out, said := c.reads(cpu, "plan", "-"); code != 0 || !strings.Contains(out, `the job asks for no GPUs: its device "vendor/fpga" is not one, so the placer leaves the job to Nomad`) {
+	if code, out, said := c.reads(cpu, "plan", "-"); code != 0 || !strings.Contains(out, `the job requests no GPUs: its device "vendor/fpga" is not a GPU, so the placer leaves the job to Nomad`) {
 		t.Errorf("plan: %d %s%s", code, out, said)
 	}
 	gated := strings.Replace(cpu, "batch\"", "batch\"\n  constraint {\n    attribute = \"${meta.pal_gate}\"\n    value = \"open\"\n  }", 1)
-	if code, _, said := c.reads(gated, "run", "-detach", "-"); code != 2 || !strings.Contains(said, "asks for no GPUs") {
+	if code, _, said := c.reads(gated, "run", "-detach", "-"); code != 2 || !strings.Contains(said, "requests no GPUs") {
 		t.Errorf("run: %d %s", code, said)
 	}
 	if code, out, said := c.reads(cpu, "run", "-detach", "-"); code != 0 {
@@ -263,7 +263,7 @@ func TestRunUnschedulable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if code, out, said := c.does("explain", "cpu"); code != 0 || !strings.Contains(out, `the job asks for no GPUs: its device "vendor/fpga" is not one; no task has a device block "gpu"`) {
+	if code, out, said := c.does("explain", "cpu"); code != 0 || !strings.Contains(out, `the job requests no GPUs: its device "vendor/fpga" is not a GPU; no task has a device block "gpu"`) {
 		t.Errorf("explain: %d %s%s", code, out, said)
 	}
 }

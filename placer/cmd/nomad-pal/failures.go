@@ -17,8 +17,8 @@ import (
 )
 
 var helpFailures = help("failures [options]", `
-Shows the last allocations with GPUs that failed or were lost: a sum by cause with
-the lost GPU hours, then each allocation, then the quarantined GPUs. Operators see
+Shows the last failed or lost allocations with GPUs: first their number and the lost
+GPU hours by cause, then each allocation, then the quarantined GPUs. Operators see
 the failures of all namespaces. If the token may not read the variable
 nomad-pal/failures, the command asks the agent, and shows only failures in namespaces
 whose jobs the token can list. With -namespace it shows the failures of one namespace,

@@ -25,8 +25,8 @@ quarantined, or unavailable, and why), and the job that holds it. A degraded GPU
 is in class 5, the slowest. With several GPU models, it also shows their measured speeds.
 
 With -live, it shows the current load of GPUs instead: utilization, memory, temperature
-and power, as the device plugins sample them. It asks at most 64 nodes, through Nomad;
-the token needs the right to read nodes.
+and power, as the device plugins sample them. It reads at most 64 nodes, through Nomad.
+The token needs the right to read nodes.
 
 GPUs Options:
 

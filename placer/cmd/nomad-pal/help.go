@@ -150,13 +150,13 @@ func unknownCommand(args []string, commands map[string]cli.CommandFactory) strin
 // errors, unreached returns "".
 func unreached(b *base, err error) string {
 	if errors.Is(err, nomad.ErrNoJob) {
-		return "nomad-pal status lists the jobs with GPUs. -namespace=<name> names another namespace."
+		return "nomad-pal status lists the jobs with GPUs. -namespace=<name> selects another namespace."
 	}
 	if nomad.Refused(err) && b.config().SecretID == "" {
 		return "No token was given: set NOMAD_TOKEN, or -token."
 	}
 	if nomad.StatusOf(err) == http.StatusNotFound && strings.Contains(err.Error(), "404 page not found") {
-		return fmt.Sprintf("%s answers, but not like Nomad. NOMAD_ADDR (or -address) must be Nomad's address.", b.config().Address)
+		return fmt.Sprintf("%s answers, but is not Nomad's HTTP API. NOMAD_ADDR (or -address) must be Nomad's address.", b.config().Address)
 	}
 	if remedy := remedyTLS(err); remedy != "" {
 		return fmt.Sprintf("%s is the address of Nomad (NOMAD_ADDR or -address): %s.", b.config().Address, remedy)

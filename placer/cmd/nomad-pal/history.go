@@ -31,7 +31,7 @@ const historyFilters = `
 var helpHistory = help("history [options]", `
 Lists runs of jobs with GPUs, also ended runs, the last submitted first, as Slurm's
 sacct does. The agent keeps the runs in its database: see the history block of its
-configuration. Runs from before that block was set are missing.
+configuration. Runs from the time before this block was set are missing.
 
 History Options:
 `+historyFilters+`
@@ -40,9 +40,9 @@ History Options:
   -job=<job>               Only jobs whose ids start with this text.
   -limit=<n>               At most n runs; 0: all. Default: 50.
   -columns=<columns>       Which of these columns to show: `+strings.Join(runColumnNames(), ", ")+`.
-                           "slowdown" is predicted for the run's GPUs, "packed" for those that packing would have
-                           chosen, and "any" on average for GPUs of that model. "seen" is measured: the run time
-                           relative to earlier runs of the job. "stops" counts how often the run was
+                           "slowdown" is the predicted slowdown on the run's GPUs, "packed" on the GPUs that packing
+                           would have chosen, and "any" the mean over all equally large sets of GPUs of the model. "seen" is
+                           measured: the run time relative to earlier runs of the job. "stops" counts how often the run was
                            stopped for other jobs, "lost" are the GPU hours that these stops cost, and
                            "sooner" is how much earlier the run started because other jobs were stopped
                            for it.

@@ -26,20 +26,20 @@ import (
 
 const controlRights = `
 The token needs the right to register the job (submit-job). The agent stores the request
-in Nomad's variables: it outlives restarts of the agent, and applies to new versions of
-the job.
+in Nomad's variables, so the request outlives restarts of the agent, and applies to new
+versions of the job.
 `
 
 var helpHold = help("hold [options] <job>... | -lift [options] <job>...", `
 Holds jobs, as scontrol hold does: a waiting job leaves the queue and does not start
-until the hold is lifted. Its submission time still decides its place afterwards. A
+until the hold is lifted. Afterwards, its place in the queue again depends on its submission time. A
 running job keeps running, but waits if it is requeued. explain and queue show who
 holds a job, since when and why. "nomad-pal release" of a held job also lifts the hold.
 `+controlRights+`
 Hold Options:
 
   -lift                    Lift the hold, so that the jobs can start.
-  -reason=<text>           Why, as explain and queue show it: at most 200 bytes.
+  -reason=<text>           The reason that explain and queue show: at most 200 bytes.
 `, examples(
 	"Hold a job until its data is repaired:", "nomad-pal hold -reason 'data set is being repaired' train",
 	"Let the job start:", "nomad-pal hold -lift train",
@@ -54,7 +54,7 @@ place. A job that neither runs nor waits cannot be requeued: run it again.
 Requeue Options:
 
   -hold                    Also hold the jobs: see nomad-pal hold.
-  -reason=<text>           Why, as explain and queue show it: at most 200 bytes.
+  -reason=<text>           The reason that explain and queue show: at most 200 bytes.
 `, examples(
 	"Stop a running job and queue it again:", "nomad-pal requeue train",
 ), outputOptions, generalOptions)
@@ -143,7 +143,7 @@ func control(b *base, ids []string, in agent.ControlRequest, done string, what .
 		for _, c := range told {
 			switch {
 			case c.notHeld:
-				b.printf("Nobody holds %s: nothing was lifted\n", c.Job)
+				b.printf("%s is not held: no hold was lifted\n", c.Job)
 			case !c.Waits:
 				b.printf("%s %s\n", done, c.Job)
 			case slices.Contains(what, "hold"):

@@ -110,7 +110,7 @@ func TestRequeue(t *testing.T) {
 		_, out, _ := c.does("explain", "train")
 		return strings.Contains(out, "runs on 4 GPUs")
 	})
-	if code, out, _ := c.does("hold", "-lift", "train"); code != 0 || !strings.HasPrefix(out, "Nobody holds default/train: nothing was lifted\n") {
+	if code, out, _ := c.does("hold", "-lift", "train"); code != 0 || !strings.HasPrefix(out, "default/train is not held: no hold was lifted\n") {
 		t.Errorf("%d %s", code, out)
 	}
 	if code, out, said := c.does("cancel", "train"); code != 0 {
@@ -214,8 +214,8 @@ func TestMine(t *testing.T) {
 	t.Setenv(userVariable, "anna")
 	for _, q := range []struct{ args, want string }{
 		{"queue -mine", "None of your jobs waits. Others: 1 job can never start.\n"},
-		{"queue -mine -class B", "No such job is in the queue. Others: 1 job can never start.\n"},
-		{"queue -state failed", "No such job is in the queue. Others: 1 job can never start.\n"},
+		{"queue -mine -class B", "No job in the queue matches. Others: 1 job can never start.\n"},
+		{"queue -state failed", "No job in the queue matches. Others: 1 job can never start.\n"},
 	} {
 		c.until(q.want, func() bool { _, out, _ := c.does(strings.Fields(q.args)...); return out == q.want })
 	}

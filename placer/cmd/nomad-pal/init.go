@@ -18,7 +18,7 @@ import (
 )
 
 var helpInit = help("init [options]", `
-Inspects the cluster and writes the files that nomad-pal needs there into a folder:
+Inspects the cluster, and writes the files that nomad-pal needs on it into a folder:
 the configuration of the device plugin and of the agent (address, TLS, servers, racks,
 namespaces), and an example job that fits the GPUs. If Nomad has ACLs, it also writes
 policies and a script that applies them and makes the tokens. It changes nothing in

@@ -28,8 +28,8 @@ in "workers[3] node-7 | step 100". Without -f it prints one member after the oth
 With -f it prints lines as they come, until the job ends or you press Ctrl-C, and
 reports starts, restarts and ends of members on standard error.
 
-It shows the log of a member's last allocation. Nomad keeps logs with the allocation, as
-much as the task's logs block allows. The token needs read-logs.
+It shows the log of a member's last allocation. Nomad keeps as much of an allocation's
+logs as the task's logs block allows. The token needs read-logs.
 
 Logs Options:
 
@@ -39,7 +39,7 @@ Logs Options:
   -rank=<rank>             Only this member: 3, or workers[3] if several groups have a 3.
   -task=<task>             Only this task. Default: all tasks.
 `, examples(
-	"What do the ranks of my job say?", "nomad-pal logs -n 20 train",
+	"What did the members of my job print last?", "nomad-pal logs -n 20 train",
 	"Follow rank 3:", "nomad-pal logs -f -rank 3 train",
 	"Errors of all ranks:", "nomad-pal logs -stderr -f train",
 ), generalOptions)

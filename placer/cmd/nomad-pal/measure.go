@@ -23,10 +23,11 @@ var helpMeasure = help("measure [options] <node or GPU>... | measure [options] -
 Measures GPUs now, at full power for two to five minutes each. Name nodes by name or id,
 and GPUs by a prefix of their UUID. For each GPU the command registers a batch job,
 nomad-pal-measure-<GPU>, that requests exactly this GPU and sleeps, so that Nomad gives
-the GPU to no other job. The device plugin on the node sees the job and measures. A GPU
-that another job holds is measured when it comes free. The measuring jobs have priority 1
+the GPU to no other job. The device plugin on the node detects the job, and measures
+the GPU. A GPU that another job holds is measured when it comes free. The measuring jobs have priority 1
 and preempt no job. The command purges them at its end and on Ctrl-C, except those whose
-task failed. If it is killed, each job ends 15 minutes after it got its GPU.
+task failed. If the command is killed, each job ends 15 minutes after the
+job got its GPU.
 
 You need the right to submit jobs in the namespace. The nodes need a driver whose tasks
 are processes of the node (raw_exec, exec, docker or podman), and a device plugin whose
@@ -34,7 +35,8 @@ measure mode is "idle" or "manual". Results are final only if all GPUs of a node
 measured together, because a job on the whole node heats all of them; otherwise the
 results are provisional.
 
-Exit codes: 0 all GPUs were measured, or -dry-run; 1 an error; 2 some were not.
+Exit codes: 0 all GPUs were measured, or -dry-run; 1 an error; 2 some GPUs were not
+measured.
 
 Measure Options:
 
@@ -50,7 +52,7 @@ Measure Options:
 `, examples(
 	"Measure a node after its GPUs were replaced:", "nomad-pal measure gpu-07",
 	"Measure the whole cluster, eight GPUs at a time:", "nomad-pal measure -all -at-most=8",
-	"What would that do now?", "nomad-pal measure -all -dry-run",
+	"What would measuring all GPUs do now?", "nomad-pal measure -all -dry-run",
 ), outputOptions, generalOptions)
 
 // measureOutcome is the outcome of the measurement of one GPU.

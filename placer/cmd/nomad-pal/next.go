@@ -76,7 +76,7 @@ func printHolders(b *base, h *query.Holders) {
 	b.table(rows)
 	for _, j := range h.Jobs {
 		if j.MayGive > 0 {
-			b.say(plain, fmt.Sprintf("%s is elastic: the job may give back %d of these GPUs from %s on.", j.Job, j.MayGive, query.When(j.GiveFrom, now)))
+			b.say(plain, fmt.Sprintf("%s is elastic: the job can give back %d of these GPUs from %s on.", j.Job, j.MayGive, query.When(j.GiveFrom, now)))
 		}
 	}
 	if h.Omitted > 0 {
@@ -113,7 +113,7 @@ var words = map[string]string{
 	"Application class": "how much a slow GPU slows the job down; A the most, D the least",
 	"Locality":          "the smallest unit that contains all GPUs of the gang: a node, a rack or the cluster",
 	"Penalty":           "how many times longer a gang takes at this locality than on one node",
-	"L×V matrix":        "penalty × mean PM score for each locality and bin of similar PM scores, which count as equal. An entry fits if the free GPUs up to that bin, at that locality, are enough for the gang. The lowest entry that fits is chosen, but a fuller node wins over an emptier one if it costs little more",
+	"L×V matrix":        "penalty × mean PM score for each locality and bin of similar PM scores, which count as equal. An entry fits if, at its locality, its bin and the faster bins have enough free GPUs for the gang. The placer chooses the lowest entry that fits, but prefers a fuller node to an emptier one if this costs little more",
 	"Slowdown":          "penalty × slowest PM score: 1 is a gang on median GPUs of one node",
 }
 

@@ -92,7 +92,7 @@ func TestWithoutAgent(t *testing.T) {
 				continue
 			}
 			code, out, said := c.does(strings.Fields(strings.ReplaceAll(text, "JOB", job))...)
-			if code != 0 || out == "" || name == "gpus" && (!strings.Contains(said, "Note: read from Nomad itself, as no agent answers: ") || !strings.Contains(out, "free")) {
+			if code != 0 || out == "" || name == "gpus" && (!strings.Contains(said, "Note: read from Nomad itself, because no agent answers: ") || !strings.Contains(out, "free")) {
 				t.Errorf("%s, %s: %d %s%s", of.name, name, code, out, said)
 			}
 		}
@@ -103,7 +103,7 @@ func TestWithoutAgent(t *testing.T) {
 func TestRunWithoutAgent(t *testing.T) {
 	c := newCluster(t)
 	code, out, said := c.does("run", c.job("default", "train", 2))
-	if code != exitNoPlacer || !strings.Contains(out, `Job "train" registered, waiting for the placer`) || !strings.Contains(said, "Note: it is not known where the job is placed or what it waits for: no agent answers: ") {
+	if code != exitNoPlacer || !strings.Contains(out, `Job "train" registered, waiting for the placer`) || !strings.Contains(said, "Note: cannot find out where the job is placed or what the job waits for: no agent answers: ") {
 		t.Errorf("%d %s%s", code, out, said)
 	}
 }

@@ -34,7 +34,7 @@ File Options:
                            if their keys are equal (batch size, power limit, driver branch).
 
 Files are tables (CSV) with a header and the columns gpu, app, time and
-optionally model, key, noise and rate (work a second, in TFLOP/s for the classes A
+optionally model, key, noise and rate (work per second, in TFLOP/s for the classes A
 and B, GB/s for C, Gload/s for D); JSON arrays of objects with these names; reports
 of nomad-device-pal measure; or profiles. "-" is standard input.
 `

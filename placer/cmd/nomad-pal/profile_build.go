@@ -22,7 +22,7 @@ Build Options:
 
   -cluster                 Also use what the cluster's nodes publish, and earlier imports.
   -o=<file>                Write the profile to this file, and a summary to standard output.
-  -previous=<file>         The profile before this one. The new one gets the next version, and
+  -previous=<file>         The previous profile. The new profile gets the next version, and
                            a GPU changes its class only if its score moves far enough.
 `, fileOptions, calibrationOptions, examples(
 	"Turn measured times into a profile for the device plugin:", "nomad-pal profile build -o profile.json times.csv",

@@ -23,14 +23,14 @@ nodes publish. A second import under the same name replaces the first.
 
 Import Options:
 
-  -name=<name>             The name of this import. Default: that of the first file.
+  -name=<name>             The name of this import. Default: the name of the first file.
   -allow-unknown           Accept GPUs that the cluster does not have now.
   -dry-run                 Print what would change, and change nothing.
   -delete                  Delete what was imported under -name.
 `, fileOptions, examples(
 	"What would measurements from elsewhere change?", "nomad-pal profile import -dry-run times.csv",
-	"Have the placer use them:", "nomad-pal profile import -name bench times.csv",
-	"Stop using them:", "nomad-pal profile import -name bench -delete",
+	"Import measurements for the placer:", "nomad-pal profile import -name bench times.csv",
+	"Delete an import:", "nomad-pal profile import -name bench -delete",
 ), outputOptions, generalOptions)
 
 // imported is the JSON output of profile import.
@@ -154,7 +154,7 @@ func printImported(b *base, im imported) {
 		b.printf("  and %s\n", counted(len(im.Changes)-few, "more change"))
 	}
 	if !im.DryRun {
-		b.printf("The agent uses them from its next full read, or at once on SIGHUP.\n")
+		b.printf("The agent uses these measurements after its next full read, or at once on SIGHUP.\n")
 	}
 }
 

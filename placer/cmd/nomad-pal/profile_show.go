@@ -49,7 +49,7 @@ func runProfileShow(b *base, args []string) int {
 	}
 	groups := summarize(p, *app)
 	if len(groups) == 0 {
-		return b.fail(fmt.Errorf("the profile holds nothing for application %q", *app))
+		return b.fail(fmt.Errorf("the profile has no measurements of application %q", *app))
 	}
 	if *svg != "" {
 		if err := writeTo(b, *svg, drawProfile(p.Version, groups)); err != nil {
@@ -208,7 +208,7 @@ func printMembers(b *base, g groupSummary, verbose bool) {
 		case m.Outlier:
 			remark = "outlier"
 		case m.Pending > 0:
-			remark = fmt.Sprintf("one session points to class %d", m.Pending)
+			remark = fmt.Sprintf("class %d if a second session agrees", m.Pending)
 		}
 		if verbose || m.Outlier {
 			rows = append(rows, row(m.ID, fmt.Sprintf("%.3f", m.Score), m.Class, remark))

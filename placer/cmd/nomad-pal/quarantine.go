@@ -22,10 +22,10 @@ import (
 )
 
 var helpQuarantine = help("quarantine [options] | -reason <text> [options] <gpu>... | -lift [options] <gpu>... | -lift -all", `
-Shows the GPUs that get no new jobs for a while because jobs failed on them, or
-because an operator wants it: until when, and why. With -reason, puts GPUs in
-quarantine; jobs that run on them keep running. With -lift, ends the quarantine of
-GPUs early. A running agent notices the change within seconds, and forgets the failures
+Shows the quarantined GPUs, until when, and why. These GPUs get no new jobs, because
+jobs failed on them, or because an operator has put them in quarantine. With -reason,
+puts GPUs in quarantine; jobs that run on these GPUs keep running. With -lift, ends the quarantine of
+GPUs early. A running agent reads the change within seconds, and forgets the failures
 on these GPUs. Unhealthy GPUs still get no jobs.
 
 Quarantine Options:
@@ -147,7 +147,7 @@ func haveReread(b *base, a *answers) {
 		return
 	}
 	if _, err := a.agent.Raw().Write("/v1/reread", struct{}{}, nil, (&api.WriteOptions{}).WithContext(b.ctx)); err != nil {
-		b.complain("Note: telling the agent failed, so it may notice the change later: " + oneLine(a.plain(err).Error()))
+		b.complain("Note: the agent was not notified, so the change can take effect later: " + oneLine(a.plain(err).Error()))
 	}
 }
 

@@ -29,7 +29,8 @@ reason why it waits, and a summary of all waiting jobs. Jobs that cannot start n
 rejected (the job must be changed), unschedulable (the cluster lacks something), failed
 (given up). An array (a parameterized job and its runs) has one line, that of its first
 run, and says how many runs are running, waiting and ended. Below the jobs it shows
-what tenants hold and have used; old GPU hours count less (usage_half_life).
+the GPUs that tenants hold and the GPU hours that they have used; old GPU hours count
+less (usage_half_life).
 
 Queue Options:
 
@@ -167,7 +168,7 @@ func noneWaits(onlyMine bool, all []model.JobStatus) string {
 	case onlyMine:
 		return "None of your jobs waits. Others: " + queueSummary(others) + "\n"
 	}
-	return "No such job is in the queue. Others: " + queueSummary(others) + "\n"
+	return "No job in the queue matches. Others: " + queueSummary(others) + "\n"
 }
 
 // printQueue prints a table of the shown jobs, and a summary of all jobs.

@@ -35,7 +35,7 @@ the same file again does not touch running members. There is no -ui: nomad job s
 -ui <job> opens Nomad's page of the job.
 
 If NOMAD_PAL_USER is set, a new job with GPUs gets this user name as its meta pal_user,
-unless it has that meta. If users have limits, an agent that registers the job (see
+unless the job sets pal_user itself. If users have limits, an agent that registers the job (see
 below) sets pal_user to the name of your ACL token.
 
 If -pal-address names an agent with http { register = true }, a job that can start at
@@ -43,7 +43,7 @@ once is registered with its GPUs already chosen, which halves Nomad's work. If t
 agent does not accept the job, it is registered at Nomad with its gate.
 
 Exit codes: 0 the job runs, or with -detach it was registered; 1 an error, such as a job
-that Nomad refuses; 2 the job will not start as it is: no placer could serve it and it
+that Nomad refuses; 2 the job will not start as it is: no placer could serve it, so it
 was not registered, or it is rejected, unschedulable or failed; 3 it waits because no
 agent answers or no placer is active.
 
@@ -133,7 +133,7 @@ func watch(b *base, client *nomad.Client, job *api.Job, resp *api.JobRegisterRes
 	a, err := b.ask()
 	if lacksAgent(err) {
 		code := registered(b, client, job, resp)
-		b.complain("Note: it is not known where the job is placed or what it waits for: " + err.Error())
+		b.complain("Note: cannot find out where the job is placed or what the job waits for: " + err.Error())
 		return cmp.Or(code, exitNoPlacer)
 	}
 	if err != nil {
@@ -156,7 +156,7 @@ var enforced = regexp.MustCompile(`\((` + api.RegisterEnforceIndexErrPrefix + `[
 func notRegistered(b *base, client *nomad.Client, job *api.Job, err error) int {
 	if m := enforced.FindStringSubmatch(err.Error()); m != nil {
 		code := b.fail(errors.New(m[1]))
-		fmt.Fprintln(b.io.err, "Job not updated. See its index: nomad-pal plan, or nomad job inspect")
+		fmt.Fprintln(b.io.err, "Job not updated. To see its modify index: nomad-pal plan, or nomad job inspect")
 		return code
 	}
 	if none := b.noNamespace(client, *job.Namespace); none != nil {
@@ -226,7 +226,7 @@ func useLearned(b *base, client *nomad.Client, job *api.Job) error {
 	}
 	v := is.Of.Verdict
 	job.SetMeta("pal_class", string(v.Class))
-	fmt.Fprintf(b.io.err, "Application class %s, as remembered: %s\n", v.Class, v.Reason)
+	fmt.Fprintf(b.io.err, "Application class %s, stored from an earlier run: %s\n", v.Class, v.Reason)
 	return nil
 }
 
@@ -250,7 +250,7 @@ func gateForRun(b *base, client *nomad.Client, job *api.Job) (*api.Job, error) {
 		return nil, fmt.Errorf("job %q: %w", *job.ID, err)
 	}
 	if p := job.ParameterizedJob; p != nil && p.Payload == "required" {
-		return nil, fmt.Errorf("job %q requires a payload, which Nomad would lose if the placer changed a run of the job: run it with nomad job run, and constrain the job's GPUs to a variability class yourself", *job.ID)
+		return nil, fmt.Errorf("job %q requires a payload, which Nomad would discard if the placer changed a run of the job: use nomad job run instead, and constrain the job's GPUs to a variability class yourself", *job.ID)
 	}
 	// If Nomad's scheduler configuration cannot be read here, the placer reports a refusal later.
 	if q, err := client.QueueFor(b.ctx, gated); err == nil && q.Refusal(gated) != nil {

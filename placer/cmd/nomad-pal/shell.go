@@ -28,7 +28,7 @@ command reads standard input, and its standard output and standard error stay ap
 
 The job ends with the session: when the command ends, on Ctrl-C while the job waits, and
 when the terminal is closed. If nomad-pal is killed or loses the connection, the job ends
-by itself a minute later. It always ends at its -time limit.
+by itself a minute later. The job always ends at its -time limit.
 
 The job is not preempted and not moved (pal_preempt, pal_migrate). If its node fails or is
 drained, the session ends, and you are told why.
@@ -39,7 +39,7 @@ placer is active; 130 interrupted while waiting; 255 the session was cut off.
 Shell Options:
 
   -gpus=<n>                GPUs, all on one node. Default: 1.
-  -class=<A-D>             The application class (pal_class). Default: the agent's.
+  -class=<A-D>             The application class (pal_class). Default: the agent's default_class.
   -time=<duration>         The time limit, as in 90m, 2d or 1-12:00:00. Default: 2h.
   -image=<image>           A docker image; it needs sh, sleep and date.
   -driver=<driver>         Nomad's task driver. Default: with -image, docker; otherwise

@@ -29,7 +29,7 @@ func TestJobVariables(t *testing.T) {
 // run -detach says whether the job starts, waits, or is placed by nobody.
 func TestRunDetached(t *testing.T) {
 	c := newCluster(t)
-	if code, out, said := c.does("run", "-detach", c.job("default", "early", 1)); code != 0 || !strings.Contains(out, "waiting for the placer") || !strings.Contains(said, "No placer is active") {
+	if code, out, said := c.does("run", "-detach", c.job("default", "early", 1)); code != 0 || !strings.Contains(out, "waiting for the placer") || !strings.Contains(said, "No placer has been active yet") {
 		t.Errorf("without a placer: %d\n%s%s", code, out, said)
 	}
 	text := jobText("default", "everywhere", 1)

@@ -20,8 +20,8 @@ import (
 )
 
 var helpStatus = help("status [options]", `
-Shows how many GPUs exist and how many are free, what tenants hold and have used, and
-every job with GPUs that has not ended: its state, how long it has run, on how many
+Shows how many GPUs exist and how many are free, the GPUs that tenants hold and the GPU
+hours that they have used, and every job with GPUs that has not ended: its state, how long it has run, on how many
 nodes, when it is expected to end and, if it waits, the reason. Active maintenance
 windows and reservations are shown with the GPUs that they keep, and for whom. With
 -namespace, shows only the jobs of that namespace. An array (a parameterized job and its

@@ -78,7 +78,7 @@ func (b *base) target(s *answers, name string) (*target, error) {
 		return t, err
 	}
 	if hidden != nil && !nomad.Refused(unread) { // otherwise the agent's answer names the missing right
-		return nil, fmt.Errorf("%w, and whether a GPU or node has that name is not known: %w", nomad.NoJob(k), hidden)
+		return nil, fmt.Errorf("%w; cannot find out whether a GPU or node has that name: %w", nomad.NoJob(k), hidden)
 	}
 	return &target{job: k}, goneGPU(b, s, name)
 }

@@ -31,7 +31,7 @@ var helpTop = help("top [options]", `
 Shows racks, nodes and GPUs by variability class, and jobs: waiting jobs by position,
 then running ones. Below them it explains the state of the selected job. u shows the
 current load of GPUs, as nvitop does: utilization, memory, temperature, power and the
-job that holds them. It works in 80 columns and 24 lines, and without colours. Without
+job that holds them. 80 columns, 24 lines and no colours are enough. Without
 a terminal, it prints the output of "nomad-pal gpus -live" once.
 
 `+topHelp+`

@@ -75,7 +75,7 @@ const topKeys = "? help  q quit  Tab list  Enter open  Esc back  / filter  s sor
 // topHelp is a part of the command's help. The key "?" shows it on the screen.
 const topHelp = `After a GPU's class, * means allocated to a job, ! unhealthy, q quarantined, and
 ~ unavailable (see the view of GPUs). A GPU that is not measured has . for its class. The GPUs of the
-selected job are shown reversed. ↓ marks the column by which jobs are sorted.
+selected job are shown in reverse video. ↓ marks the column by which jobs are sorted.
 The current load of GPUs is read from at most 64 nodes: on a larger cluster, open a
 rack or a node first. The busiest GPUs come first.
 
@@ -83,15 +83,15 @@ Keys:
 
   ?, h           this help
   q, Ctrl-C      quit
-  Tab            the other list
+  Tab            switch between the two lists
   arrows, j, k   move; also PgUp, PgDn, g and G
   Enter          open: the rack, the node, or the whole explanation of a job
   Esc            back; removes the filter
   /              show only what has this text in its name, state, job or reason
   s              sort jobs by position, GPUs, time of submission or name
-  v              racks, nodes or GPUs
+  v              show racks, nodes or GPUs
   u              the current load of the selected rack or node, or of all GPUs
-  c              the application class (A to D) for the variability classes
+  c              show the variability classes of the next application class
 `
 
 func newTopView(colored bool, screen tcell.Screen) *topView {

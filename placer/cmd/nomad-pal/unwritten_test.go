@@ -44,7 +44,7 @@ func TestWrongAddress(t *testing.T) {
 	for address, want := range map[string]string{
 		"nonsense":       `"nonsense" of Nomad (NOMAD_ADDR) is not a URL; example: http://127.0.0.1:4646`,
 		"127.0.0.1:4646": `"127.0.0.1:4646" of Nomad (NOMAD_ADDR) is not a URL; example: http://127.0.0.1:4646`,
-		agent:            agent + " answers, but not like Nomad",
+		agent:            agent + " answers, but is not Nomad's HTTP API",
 	} {
 		if code, _, err := c.does("status", "-address="+address); code != 1 || !strings.Contains(err, want) || !strings.Contains(err, "NOMAD_ADDR") {
 			t.Errorf("%s: %d %s", address, code, err)

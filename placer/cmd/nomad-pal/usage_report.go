@@ -187,10 +187,10 @@ func (r usageReport) wasted() plot.Section {
 			t.Rows = append(t.Rows, []string{"all kinds, user " + cut(m.Of[0], 32), hoursOf(w), shareOf(w, u.GPUHours)})
 		}
 	}
-	notes := []string{fmt.Sprintf("%s of %s runs failed, %s were stopped. One GPU hour can be of several kinds. "+
+	notes := []string{fmt.Sprintf("%s of %s runs failed, %s were stopped. A GPU hour can be counted in several rows. "+
 		"A GPU is idle if each reading of its utilization was 0 %% for 15 minutes or longer; GPUs without readings do not count.", grouped(u.Failed), grouped(u.Runs), grouped(u.Stopped))}
 	if u.Stops > 0 {
-		notes = append(notes, fmt.Sprintf("Runs were stopped %s times for other runs, which got GPUs %s hours sooner, assuming that the stopped runs would have run as long as expected.",
+		notes = append(notes, fmt.Sprintf("Runs were stopped %s times for other runs. In total, the other runs got GPUs %s hours sooner, if the stopped runs would otherwise have run as long as expected.",
 			grouped(u.Stops), hoursOf(u.StopsSavedHours)))
 	}
 	return plot.Section{Title: "Failures and waste", Table: t, Notes: notes}
@@ -202,16 +202,16 @@ func (r usageReport) saved() plot.Section {
 	t.Rows = append(t.Rows,
 		[]string{"with packed placement, predicted", hoursOf(u.SavedGPUHours), shareOf(u.SavedGPUHours, u.GPUHours), "all GPU hours"},
 		[]string{"on any GPUs of the model, predicted", hoursOf(u.SavedAnyGPUHours), shareOf(u.SavedAnyGPUHours, u.GPUHours), "all GPU hours"})
-	s := plot.Section{Title: "What placement saved", Table: t, Notes: []string{"Any GPUs: the mean over all choices of the same number of usable GPUs of the model, as far apart as the chosen GPUs."}}
+	s := plot.Section{Title: "What placement saved", Table: t, Notes: []string{"Any GPUs: the mean over all sets of equally many usable GPUs of the same model, with the locality penalty of the chosen GPUs."}}
 	if seen.Runs == 0 {
-		s.Notes = append(s.Notes, "No savings were measured: no run had three earlier complete runs of its job on as many GPUs of the same model.")
+		s.Notes = append(s.Notes, "No savings were measured: this needs three earlier complete runs of the same job on the same number and model of GPUs.")
 		return s
 	}
 	on := grouped(seen.Runs) + " runs"
 	t.Rows = append(t.Rows,
 		[]string{"with packed placement, measured", hoursOf(seen.SavedGPUHours), shareOf(seen.SavedGPUHours, seen.GPUHours), on},
 		[]string{"on any GPUs of the model, measured", hoursOf(seen.SavedAnyGPUHours), shareOf(seen.SavedAnyGPUHours, seen.GPUHours), on})
-	s.Notes = append(s.Notes, "Measured: these runs are compared with up to 16 earlier runs of their job, on as many GPUs of the same model. This does not show errors that all predictions of a job have in common.")
+	s.Notes = append(s.Notes, "Measured: each run is compared with up to 16 earlier runs of the same job on the same number and model of GPUs. This does not show errors that all predictions of a job have in common.")
 	bars := plot.Bars{Name: "slowdowns", Title: "Slowdown of the " + on + " that can be compared", Label: "mean over GPU hours", Bars: []plot.Bar{
 		{Name: "measured", Colour: plot.Ours + 2, Value: seen.Slowdown}, {Name: "predicted", Colour: plot.Ours + 1, Value: seen.PredictedSlowdown},
 		{Name: "any GPUs, predicted", Colour: 4, Value: seen.AnySlowdown}, {Name: "packed, predicted", Colour: 1, Value: seen.PackedSlowdown},
@@ -221,7 +221,7 @@ func (r usageReport) saved() plot.Section {
 }
 
 func (r usageReport) predicted() plot.Section {
-	t := &plot.Table{Head: []string{"prediction", "predictions", "held", "sooner", "later"}}
+	t := &plot.Table{Head: []string{"prediction", "predictions", "in range", "sooner", "later"}}
 	for _, row := range []struct {
 		name string
 		of   accounting.PredictedRanges
@@ -230,7 +230,7 @@ func (r usageReport) predicted() plot.Section {
 		all := float64(f.Told)
 		t.Rows = append(t.Rows, []string{row.name, grouped(f.Told), shareOf(float64(f.Held), all), shareOf(float64(f.Early), all), shareOf(float64(f.Told-f.Held-f.Early), all)})
 	}
-	return plot.Section{Title: "How well predictions held", Table: t, Notes: []string{"Predictions are ranges. Eight in ten starts should be within their ranges. Ranges of run times come from estimates and earlier runs, and are a factor of 1.4 wider at both ends."}}
+	return plot.Section{Title: "Accuracy of predictions", Table: t, Notes: []string{"Each prediction is a range. Eight in ten starts should be in their range. The range of a run time comes from estimates and earlier runs; its lower end is divided, and its upper end multiplied by 1.4."}}
 }
 
 func hoursOf(h float64) string {
