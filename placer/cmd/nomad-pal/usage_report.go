@@ -230,7 +230,7 @@ func (r usageReport) predicted() plot.Section {
 		all := float64(f.Told)
 		t.Rows = append(t.Rows, []string{row.name, grouped(f.Told), shareOf(float64(f.Held), all), shareOf(float64(f.Early), all), shareOf(float64(f.Told-f.Held-f.Early), all)})
 	}
-	return plot.Section{Title: "Accuracy of predictions", Table: t, Notes: []string{"Each prediction is a range. Eight in ten starts should be in their range. The range of a run time comes from estimates and earlier runs; its lower end is divided, and its upper end multiplied by 1.4."}}
+	return plot.Section{Title: "Accuracy of predictions", Table: t, Notes: []string{"Each prediction is a range. Eight in ten starts should be in their range. The range of a run time comes from estimates and earlier runs. The queue widens it: it divides the lower end by 1.4, and multiplies the upper end by 1.4."}}
 }
 
 func hoursOf(h float64) string {
