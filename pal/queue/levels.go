@@ -215,8 +215,8 @@ func (p *planner) above(n int) *victims {
 }
 
 // atMost returns an upper bound of the number of GPUs that all lenders and victims free. The actual
-// number can be lower, because next skips gangs that must not be stopped. If even the bound is too
-// low, the caller need not check any gang.
+// number can be lower, because next skips gangs that do not run or must not be stopped. If even the
+// bound is too low, the caller need not check any gang.
 func (v *victims) atMost() int {
 	n := 0
 	for _, e := range v.lenders {
