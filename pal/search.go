@@ -193,8 +193,8 @@ func (s *search) eligibleForAll(group int32) bool {
 	return true
 }
 
-// counts returns, for each bin of the group's model, the number of GPUs up to this bin that can be
-// chosen. The slice belongs to the cluster; callers must not change it.
+// counts returns, for each bin of the group's model, how many of the group's GPUs in this bin and
+// all lower bins can be chosen. The slice belongs to the cluster; callers must not change it.
 func (s *search) counts(group int32) []uint16 {
 	bins := len(s.values)
 	if s.model == anyModel {

@@ -276,9 +276,9 @@ func (c *Cluster) takes(g *Gang, group int32) bool {
 	return true
 }
 
-// together is the cost of giving a member of the gang a part in the group: the time of the member's
-// work on this part plus the time that the neighbours lose. The unit of the cost is the time of the
-// work alone on the median GPU.
+// together returns the cost of placing a member of the gang on a part of the group's GPU, next to
+// the jobs on its other parts. The cost is the run time of the member on this part plus the time
+// that these neighbours lose. Its unit is the member's run time alone on the median GPU.
 func (c *Cluster) together(g *Gang, group int32) float64 {
 	self := g.occupant(0)
 	first := c.gpus[c.groups[group].first].GPU

@@ -15,8 +15,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
-// Share returns the nodes with shared GPUs. Each GPU becomes a device group with this number of
-// parts, as the placer represents shared GPUs.
+// Share returns a copy of the nodes in which the given number of jobs can share each GPU. As in the
+// placer, each shared GPU is a device group of its own, with an entry for each part.
 func Share(nodes []pal.Node, parts int) []pal.Node {
 	nodes = slices.Clone(nodes)
 	for n := range nodes {

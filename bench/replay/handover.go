@@ -9,9 +9,9 @@ import "time"
 type Handover struct {
 	// After reports whether another gang held some of the GPUs when the gang was submitted.
 	After bool
-	// Decided is the time until Nomad had placed the whole gang. It begins when the gang is
-	// submitted and its GPUs are free. It includes time in which the queue let the gang wait for
-	// other gangs or for better GPUs.
+	// Decided is the time from the moment when the gang was submitted and its GPUs were free until
+	// Nomad had placed the whole gang. Decided includes the time in which the queue let the gang
+	// wait for other gangs or for better GPUs.
 	Decided time.Duration
 	// Started is the time from the placement until all ranks ran.
 	Started time.Duration

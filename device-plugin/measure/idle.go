@@ -32,11 +32,11 @@ func (u use) String() string {
 	return u.by
 }
 
-// uses finds out what uses the GPUs with these ids. all are the node's GPUs. An empty result does
-// not prove that a GPU is free, because a task can hold a GPU for days without touching it. tickets
-// are reservations, by GPU. uses also looks for their tasks, and returns the result as shown, which
-// has the form of claims.shown. Without tickets, uses does not read the machine's processes if the
-// driver already reports a use of each GPU.
+// uses returns what uses each of the GPUs with these ids. all contains all GPUs of the node. A GPU
+// without a reported use can still belong to a task, because a task can hold a GPU for days without
+// touching it. tickets contains reservations, by GPU. shown tells which tickets have a running task
+// (see claims.shown). Without tickets, uses does not read the machine's processes if the driver
+// already reports a use of each GPU.
 func (r Runner) uses(all []gpu.Device, ids []string, tickets map[string]string) (_ map[string]use, shown map[string]bool) {
 	var samples map[string]gpu.Sample
 	if r.Sample != nil {

@@ -342,8 +342,8 @@ const (
 	settleBound   = 0.002
 )
 
-// windows runs a class until done returns true. It returns the child's description of the
-// prepared unit.
+// windows makes the child measure one class, window after window, until done returns true for a
+// window. It returns the child's description of the unit of work that the child prepared.
 func (s *session) windows(ctx context.Context, c pal.AppClass, done func(childWindow) bool) (*childReady, error) {
 	s.child.order("run " + string(c))
 	m, err := s.next(ctx)

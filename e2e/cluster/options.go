@@ -144,7 +144,7 @@ func completeClients(clients []Client, before int) ([]Client, error) {
 	for i, c := range clients {
 		c.Name = cmp.Or(c.Name, fmt.Sprintf("c%02d", before+i))
 		if c.Name != filepath.Base(c.Name) {
-			return nil, fmt.Errorf("client name %q: a node name is also a directory name here", c.Name)
+			return nil, fmt.Errorf("client name %q is not a directory name: each client has a directory with its name", c.Name)
 		}
 		c.Datacenter, c.CPUMHz, c.MemoryMB = cmp.Or(c.Datacenter, "dc1"), cmp.Or(c.CPUMHz, 64_000), cmp.Or(c.MemoryMB, 65_536)
 		out[i] = c

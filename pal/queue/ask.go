@@ -85,8 +85,8 @@ func (q *Queue) RemainingQuantiles(now time.Duration, id string, parts ...float6
 }
 
 // Takes returns a range that contains a gang's remaining run time, on GPUs of this cost, in eight
-// of ten cases. The more the runs of a name differ, the wider the range. Takes returns 0, 0 if the
-// gang has neither an estimate nor an earlier run.
+// of ten cases. The more the runs of the gang's name differ, the wider the range. If the gang has
+// neither an estimate nor an earlier run, Takes returns 0, 0.
 func Takes(q *Queue, now time.Duration, id string, cost float64) (from, to time.Duration) {
 	e := q.entries[id]
 	if e == nil || !q.knowsRunTime(e) {

@@ -342,9 +342,9 @@ func (fs *foresight) patience(j Job) time.Duration {
 // overdueFrom returns the time at which the gang's total wait reaches its patience.
 func (e *entry) overdueFrom() time.Duration { return e.waitingSince - e.waited + e.patience }
 
-// age marks the gangs that have become overdue. The heap ages is sorted by the time when gangs
-// become overdue, so age visits no other gangs. An overdue gang is still overdue if it runs, is
-// stopped and waits again.
+// age marks the gangs that have become overdue. The first gang of the heap ages is the next to
+// become overdue, so age need not visit all gangs. If an overdue gang runs, is stopped and waits
+// again, it is still overdue.
 func (bk *book) age(now time.Duration) {
 	for len(bk.ages.es) > 0 && bk.ages.es[0].overdueFrom() <= now {
 		e := bk.ages.es[0]

@@ -371,10 +371,11 @@ func (p *pass) isWanted() bool {
 	return false
 }
 
-// larger returns the placement with more members on which a running gang ends soonest; ok is false
-// if growing does not pay or would delay the head. A new GPU can be an outlier only if it is no
-// slower than the gang's slowest GPU, which sets the pace. larger tries the largest size, then half
-// of the additional members, and so on.
+// larger returns the placement with additional members on which a running gang ends soonest. ok is
+// false if growing does not pay, or would delay the head of the queue. A new GPU can be an outlier
+// only if it is no slower than the gang's slowest GPU, which determines the gang's speed. larger
+// first tries the maximum number of additional members, and halves this number for each further
+// try.
 func (p *pass) larger(e *entry) (best pal.Placement, ok bool) {
 	now, set := len(e.placement.Members), e.full.MemberSets[0]
 	left := float64(p.remaining(e, p.now))

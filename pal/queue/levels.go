@@ -214,9 +214,9 @@ func (p *planner) above(n int) *victims {
 	return &victims{p: p, of: of[:i]}
 }
 
-// atMost returns an upper bound of the number of GPUs that all lenders and victims free. The bound
-// includes gangs that next would skip. If even the bound is too low, the caller need not check any
-// gang.
+// atMost returns an upper bound of the number of GPUs that all lenders and victims free. The actual
+// number can be lower, because next skips gangs that do not run or must not be stopped. If even the
+// bound is too low, the caller need not check any gang.
 func (v *victims) atMost() int {
 	n := 0
 	for _, e := range v.lenders {

@@ -39,8 +39,8 @@ func (a *account) update(now time.Duration) {
 // allowance returns the number of GPUs that overdue gangs can use in the long run.
 func (a *account) allowance() float64 { return a.share * a.gpus }
 
-// grant records that an overdue gang has begun to run on that many GPUs in its turn or, if the
-// number is negative, that it has stopped.
+// grant records that an overdue gang has started in its turn, on the given number of GPUs. A
+// negative number means that the gang has stopped.
 func (a *account) grant(now time.Duration, gpus float64) {
 	a.update(now)
 	a.used += gpus

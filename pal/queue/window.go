@@ -30,8 +30,8 @@ type Window struct {
 	For []string
 }
 
-// WindowChance is the least probability with which a gang must end before a window begins, so that
-// it can start on the window's GPUs.
+// WindowChance is the minimum probability with which a gang must end before a window begins.
+// Otherwise, the gang cannot start on the window's GPUs.
 const WindowChance = 0.9
 
 // admits reports whether the job can use the window's GPUs during the window.

@@ -594,8 +594,7 @@ func free(r Reason) string {
 	return are(r.Free) + " free"
 }
 
-// slowOnly reports whether too few GPUs are free, but enough GPUs would be free if outliers
-// counted.
+// slowOnly reports whether enough GPUs are free for the gang, but not enough without outliers.
 func (r Reason) slowOnly() bool {
 	return r.Used != nil && r.Used.Outliers > 0 && r.Free < r.Needs && r.Free+r.Used.Outliers >= r.Needs
 }

@@ -137,8 +137,8 @@ type Alloc struct {
 	Held     float64
 	From, To time.Time
 	Status   string // Nomad's client status
-	// Vain is the time until which the allocation held its GPUs while other members of its gang
-	// were missing.
+	// Vain is the end of the time in which the allocation held its GPUs in vain, because other
+	// members of its gang were missing.
 	Vain time.Time
 	// Predicted, Packed and Any are copied from its run.
 	Predicted, Packed, Any float64

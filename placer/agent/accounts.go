@@ -57,8 +57,8 @@ type accounts struct {
 }
 
 // account records runs in the database until ctx ends. h is nil if the agent keeps no history. A
-// failure of the database delays nothing else. account later writes the runs that it could not
-// write, if Nomad still has their jobs then.
+// failure of the database delays no other work of the agent. When the database works again, account
+// writes the missing runs whose jobs Nomad still has.
 func (a *Agent) account(ctx context.Context, p *placer.Placer, h *History) {
 	if h == nil {
 		return

@@ -114,7 +114,7 @@ func (a *Admission) Review(job *api.Job, queues cluster.BatchQueues, children bo
 	return r
 }
 
-// warn adds a warning for the author, if there is one.
+// warn adds a warning for the author of the job, unless the sentence is "".
 func (r *Review) warn(sentence string) {
 	if sentence != "" {
 		r.Warnings = append(r.Warnings, "nomad-pal: "+sentence)

@@ -78,7 +78,7 @@ func one(ctx context.Context, namespace string) *api.QueryOptions {
 	return (&api.QueryOptions{Namespace: namespace, PerPage: 1}).WithContext(ctx)
 }
 
-// listsSome fails if the caller can list jobs in no namespace.
+// listsSome returns an error unless the caller can list the jobs of at least one namespace.
 func (c *caller) listsSome(ctx context.Context) error {
 	// With the wildcard, Nomad refuses only callers who can list nothing.
 	_, _, err := c.nomad.Jobs().List(one(ctx, api.AllNamespacesNamespace))
@@ -141,7 +141,8 @@ func (c *caller) readsNodes(ctx context.Context) error {
 	return needs(err, `node { policy = "read" }`)
 }
 
-// readsNodesOrJobs fails if the caller may read neither nodes nor any jobs.
+// readsNodesOrJobs returns an error unless the caller can read nodes, or list the jobs of at least
+// one namespace.
 func (c *caller) readsNodesOrJobs(ctx context.Context) error {
 	if err := c.readsNodes(ctx); !denied(err) {
 		return err

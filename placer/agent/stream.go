@@ -37,8 +37,9 @@ const (
 // cluster, and then with each change, for a web page.
 //
 // A message is the whole state or, with "from", the difference from the state of that version. The
-// agent makes and compresses a message once for all pages. A page without the right to read nodes
-// gets no GPUs. Such a page learns from the messages only when to read the queue again.
+// agent makes and compresses a message once for all pages. If the token of a page cannot read
+// nodes, the messages to this page contain no GPUs; they only tell the page when to read the queue
+// again.
 func (s *server) serveStream(w http.ResponseWriter, r *http.Request) {
 	version, err := strconv.ParseUint(r.URL.Query().Get("version"), 10, 64)
 	if err != nil && r.URL.Query().Get("version") != "" {

@@ -16,11 +16,12 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Whoever runs a Nomad client writes its node's data. Bad data of one node must not keep the placer
-// from serving jobs on other nodes. So each node passes through [sanitize] before it enters a
-// [State]. After [sanitize], no driver, device group or GPU is nil, and the ids of nodes and GPUs
-// can be listed in constraints. Warnings list the removed data, and the amounts that [clamp] will
-// reduce when they are read. owner.go decides which node owns a GPU id that several nodes name.
+// A node's data come from its Nomad client, which can report anything. Bad data of one node must
+// not keep the placer from serving jobs on other nodes. So each node passes through [sanitize]
+// before it enters a [State]. After [sanitize], no driver, device group or GPU is nil, and the ids
+// of nodes and GPUs can be listed in constraints. Warnings list the removed data, and the amounts
+// that [clamp] will reduce when they are read. owner.go decides which node owns a GPU id that
+// several nodes name.
 
 const (
 	// maxDevices is the maximum number of GPU models of one node.

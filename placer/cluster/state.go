@@ -244,8 +244,8 @@ func (s *touched) Touched(since Mark) (keys []JobKey, now Mark, known bool) {
 	if since.touches == s.touches {
 		return nil, now, true
 	}
-	// Include the job before the mark, because touch adds no entry if the same job changes twice in
-	// a row.
+	// The last job before the mark may have changed again since, because touch adds no second entry
+	// if the same job changes twice in a row. So include this job.
 	keys = slices.Clone(s.jobs[max(0, since.at-s.before-1):])
 	slices.SortFunc(keys, JobKey.Compare)
 	return slices.Compact(keys), now, true

@@ -41,7 +41,7 @@ const (
 	Unknown Cause = "unknown"
 )
 
-// Failure is one allocation with GPUs that failed or was lost.
+// Failure describes an allocation that had GPUs, and that failed or was lost.
 type Failure struct {
 	At     time.Time `json:"at"`              // when the allocation last changed in Nomad
 	Index  uint64    `json:"index"`           // the allocation's ModifyIndex in Nomad

@@ -137,13 +137,15 @@ type Evidence struct {
 //
 // A GPU that the machine reports as unhealthy gets a strike at once. So does a GPU that a task
 // driver names, within the [Cap]. If the cause is unknown, a node went down, a download failed, or
-// a hook failed for another reason, no GPU gets a strike. If a program failed, or a driver failed
-// and named no GPU, a GPU of the allocation gets a strike if [suspectFamilies] families of jobs
-// that count have now failed on it in a row:
+// a hook failed for another reason, no GPU gets a strike.
+//
+// If a program failed, or a driver failed and named no GPU, Judge counts the families of jobs that
+// have failed in a row on each GPU of the allocation. A GPU with [suspectFamilies] families gets a
+// strike:
 //
 //   - A family is the jobs of one namespace whose names differ only in numbers, or that come from
-//     one template. It counts only if it failed on no other GPU, because jobs that also fail on
-//     other GPUs have a fault of their own.
+//     one template. A family counts only if it failed on no other GPU, because jobs that also fail
+//     on other GPUs have a fault of their own.
 //   - A namespace's families count only if its jobs fail on this GPU more than [oftener] times as
 //     often as on the other GPUs that it used. So many jobs with different names and the same
 //     mistake count against no GPU. The jobs of a namespace that used no other GPU do not count,

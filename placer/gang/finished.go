@@ -233,8 +233,9 @@ func FinishedWell(job *api.Job, as []*cluster.Alloc) (at time.Time, ok bool) {
 	return finishedIn(job, version, as)
 }
 
-// finishedIn is [FinishedWell] for a given version: the present one, or an earlier one that differs
-// from it only by stops. finishedIn counts members of the given version and of the present version.
+// finishedIn is [FinishedWell] for the given version of the job: the present version, or an earlier
+// version that differs from the present one only by stops. finishedIn counts members of the given
+// version and of the present version.
 func finishedIn(job *api.Job, version uint64, as []*cluster.Alloc) (at time.Time, ok bool) {
 	done, everywhere := map[string]map[string]bool{}, *job.Type == api.JobTypeSysbatch // by group, the names of members
 	for _, a := range as {

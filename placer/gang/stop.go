@@ -89,9 +89,9 @@ func (g *Lifecycle) WhyStopped() reason.Reason {
 	return reason.Reason{Kind: reason.NotWhole}.Over(g.Trouble())
 }
 
-// preempt stops the gang to make room for another gang, which stays in the queue. The queue
-// reserves the GPUs for the other gang until this gang has stopped, for whatever reason, or is not
-// stopped after all ([QueueKept]). After that, the queue decides again.
+// preempt stops this gang so that another gang can get its GPUs. The other gang remains in the
+// queue, which reserves the GPUs for that gang until this gang has stopped, for whatever reason, or
+// is not stopped after all ([QueueKept]). After that, the queue decides again.
 func (g *Lifecycle) preempt(e Event, w World) []Effect {
 	if g.MayHaveOverwritten() {
 		return g.refuseStop(e, w)

@@ -36,7 +36,7 @@ var (
 	dutyPending     = duty{say: "if Nomad calls the job dead, ask Nomad to evaluate the job again", do: (*Lifecycle).keepPending}
 	dutyRequeue     = duty{say: "requeue the gang if a user has asked for it since the gang was placed (nomad-pal requeue)", do: (*Lifecycle).requeueAsked, always: true, registers: true, to: []State{Stopping}}
 	dutyOverwritten = duty{say: "check whether an earlier placer overwrote a change of the author", do: (*Lifecycle).findEarlierLostUpdate, common: true}
-	dutyUndo        = duty{say: "repeat a change of the author that a placer overwrote: stop or purge the job again, or restore the author's version", do: (*Lifecycle).undo, to: []State{Waiting, Starting, Running, Resubmitted, Ended}, common: true}
+	dutyUndo        = duty{say: "if a placer overwrote a change of the author, make the change again: stop or purge the job, or restore the author's version", do: (*Lifecycle).undo, to: []State{Waiting, Starting, Running, Resubmitted, Ended}, common: true}
 )
 
 // duties lists what can be due in each state, in this order. The records of earlier placers are

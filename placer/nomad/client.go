@@ -32,8 +32,8 @@ type Client struct {
 	children *Children
 }
 
-// NewClient returns a client. It keeps the placer's variables in the given namespace ("" means
-// "default"). The functions in through wrap the transport of all requests.
+// NewClient returns a client. The client keeps the placer's variables in the given namespace (""
+// means "default"), and wraps the transport of its requests in the functions of through.
 func NewClient(cfg *api.Config, namespace string, through ...func(http.RoundTripper) http.RoundTripper) (*Client, error) {
 	if u, err := url.Parse(cfg.Address); cfg.Address != "" && (err != nil || u.Scheme == "" || u.Host+u.Path == "") {
 		return nil, fmt.Errorf("the address %q of Nomad (NOMAD_ADDR) is not a URL; example: http://127.0.0.1:4646", cfg.Address)
@@ -268,8 +268,8 @@ func (c *Client) DryRun(ctx context.Context, job *api.Job) (*api.JobPlanResponse
 	return resp, nil
 }
 
-// ErrNoDryRun means that Nomad makes no dry run because the token is a workload identity. The token
-// may plan the job, though.
+// ErrNoDryRun means that Nomad makes no dry run because the token is a workload identity, although
+// the token has the right to plan the job.
 var ErrNoDryRun = errors.New("Nomad does not allow dry runs with a workload identity")
 
 // NoDryRun returns ErrNoDryRun if err is the error with which Nomad refuses dry runs to workload

@@ -148,8 +148,8 @@ func (p *plan) settleReturning(g *api.TaskGroup, is *groupAllocs) {
 	p.returned = append(p.returned, is.returning...)
 }
 
-// keepsReplacement reports whether the replacement of an allocation that is back keeps running,
-// instead of the allocation.
+// keepsReplacement reports which of two allocations keeps running when a's node is back: true means
+// the replacement by, false means a itself.
 func (p *plan) keepsReplacement(g *api.TaskGroup, a, by *alloc) bool {
 	if *by.job.Version > *a.job.Version || *by.job.CreateIndex > *a.job.CreateIndex {
 		return true

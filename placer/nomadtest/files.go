@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// SetProgress sets a function that returns the content of alloc/pal-progress in a job's first
-// member. ran is how long this member has run. If the function returns "", there is no such file.
+// SetProgress sets a function that returns the content of the file alloc/pal-progress in a job's
+// first member, or "" if the member has no such file. ran is how long this member has run.
 func (s *Server) SetProgress(written func(k Key, ran time.Duration) string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -25,7 +25,7 @@ import (
 // Advice for a waiting gang: which jobs hold GPUs that it could use, when they are expected to end,
 // and with which change the gang could start now.
 
-// mostHolders is how many holders an explanation names.
+// mostHolders is the maximum number of holders that an explanation names.
 const mostHolders = 20
 
 // Holder is a job that holds GPUs that a waiting gang could use.

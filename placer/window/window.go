@@ -46,8 +46,8 @@ type Window struct {
 	Racks       []string `json:"racks,omitempty" hcl:"racks,optional"`
 	NodePools   []string `json:"node_pools,omitempty" hcl:"node_pools,optional"`
 	Datacenters []string `json:"datacenters,omitempty" hcl:"datacenters,optional"`
-	// For names the namespaces or jobs that may use the nodes during the window (see
-	// [queue.Window]). If For is empty, no job may use them.
+	// For lists the namespaces and jobs that can use the nodes during the window (see
+	// [queue.Window]). If For is empty, no job can use the nodes during the window.
 	For []string `json:"for,omitempty" hcl:"for,optional"`
 }
 

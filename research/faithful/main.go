@@ -222,12 +222,12 @@ func (o *options) report(t trace.Trace, res artifact.Result) report {
 	return r
 }
 
-// compareAll prints average JCT and makespan under the order, without and with preemption.
-// compareAll prints both figures as ratios to the values of the artifact's PAL under FIFO, and adds
-// the geometric means of the ratios over the traces.
+// compareAll runs the traces under the order, without and with preemption. It prints the average
+// JCT and the makespan as ratios to the values of the artifact's PAL under FIFO, and the geometric
+// means of these ratios over the traces.
 func (o *options) compareAll(traces []string, stdout io.Writer) error {
 	if slices.Contains(artifact.Orders(), o.order) {
-		return fmt.Errorf("-compare needs an order of pal/queue, not the artifact's %q", o.order)
+		return fmt.Errorf("-compare does not work with %q, an order of the artifact: choose an order of pal/queue", o.order)
 	}
 	w := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "ratios to PAL under FIFO\taverage\tmakespan\taverage, preempting\tmakespan, preempting\n")

@@ -168,7 +168,7 @@ func neighbours(ps trace.Pairs) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, neighboursHead, "`make sim-neighbours`", time.Now().UTC().Format(time.DateOnly))
 	writeTable(&b, ps, fittedOn)
-	fmt.Fprintf(&b, "\n## How much it explains\n\nThe table has the share of the variance that each guess explains, for pairs that fit in memory. 1 is all of the variance. 0 is no better than the mean of the model's pairs, and a negative share is worse.\nAll guesses are fitted on the %s, so the %s and the K80 are held out.\n\n| guess | fitted numbers | %s |\n|---|---|---|---|---|\n", fittedOn, models[1], strings.Join(models, " | "))
+	fmt.Fprintf(&b, "\n## How much it explains\n\nThe table has the share of the variance that each guess explains, for pairs that fit in memory. A guess with share 1 explains all of the variance. A guess with share 0 is as good as the mean of the model's pairs, and a guess with a negative share is worse.\nAll guesses are fitted on the %s alone. The %s and the K80 only test the guesses.\n\n| guess | fitted numbers | %s |\n|---|---|---|---|---|\n", fittedOn, models[1], strings.Join(models, " | "))
 	for _, g := range []struct {
 		name, numbers string
 		guess         guess

@@ -209,7 +209,7 @@ func sidesTables(b *bytes.Buffer, fs []felt) {
 const wideText = `
 ## Wide gangs at 60 % load
 
-The worst wait of the widest gangs at 60 % load, relative to their worst wait under EASY with users' guesses. Differences of a minute do not count.
+The table compares the worst wait of the widest gangs at 60 % load with their worst wait under EASY with users' guesses. Differences of a minute do not count.
 A gang's wait is the sum of its waits before each start. If gangs may be stopped, the longest-waiting gang usually runs for days, is stopped many
 times, and waits for a small part of its run time. Therefore the table also has the p95 slowdown relative to EASY.
 

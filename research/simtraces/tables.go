@@ -25,7 +25,7 @@ Made by ` + "`%s`" + `. Beside this page, a JSON file has each run, and a CSV fi
 * The load is the GPU time of the jobs divided by the GPU time of the cluster between the first submission and the last.
 * A gang consists either of one-GPU members that can run on any node, or of tasks of up to 8 GPUs, each on one node.
 * We chose the rules on one half of the virtual clusters. This page shows the results on the other half, and on complete clusters.
-* "ours" is the agent's default queue if no gang may be stopped. In "preempting", all gangs may be stopped. Jobs have estimates only in "exact times". SRTF and clairvoyant know all run times; easy-users knows users' guesses. ` + "`nomad-pal simulate -help`" + ` describes each policy.
+* "ours" is the agent's default queue if no gang may be stopped. In "preempting", all gangs may be stopped. Only in the lines with "exact times" do jobs have estimates, which are exact. SRTF and clairvoyant know all run times; easy-users knows users' guesses. ` + "`nomad-pal simulate -help`" + ` describes each policy.
 
 Averages are average completion times, relative to the average of the clairvoyant policy. The p99 slowdown (completion time divided by work) and the makespan are relative to the lowest value of all policies except clairvoyant. All figures are geometric means over cells; the worst cell is in brackets.
 

@@ -198,7 +198,7 @@ func TestNewTable(t *testing.T) {
 	if diff := cmp.Diff(want, tb); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
-	if _, err := NewTable("x", "y", []Run{{"a", -1}}); err == nil || !strings.Contains(err.Error(), `run 1 of y on x: GPU "a" with time -1`) {
+	if _, err := NewTable("x", "y", []Run{{"a", -1}}); err == nil || !strings.Contains(err.Error(), `run 1 of y on x has GPU "a" and time -1`) {
 		t.Errorf("negative time: %v", err)
 	}
 }

@@ -69,7 +69,7 @@ func NewTable(cluster, app string, runs []Run) (Table, error) {
 	byGPU := map[string][]float64{}
 	for i, r := range runs {
 		if r.GPU == "" || !(r.Time > 0) || math.IsInf(r.Time, 0) {
-			return Table{}, fmt.Errorf("run %d of %s on %s: GPU %q with time %v", i+1, app, cluster, r.GPU, r.Time)
+			return Table{}, fmt.Errorf("run %d of %s on %s has GPU %q and time %v: a run needs a GPU and a positive, finite time", i+1, app, cluster, r.GPU, r.Time)
 		}
 		byGPU[r.GPU] = append(byGPU[r.GPU], r.Time)
 	}

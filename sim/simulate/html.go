@@ -84,7 +84,7 @@ func (r *Report) figures() []plot.Figure {
 			plot.Lines{Title: "GPUs held", X: hours, Y: percent, Series: []plot.Series{{Name: "GPUs held", Colour: plot.Ours, Points: busy}}}.Figure(),
 			plot.Lines{Title: "Waiting jobs", X: hours, Y: plot.Axis{Label: "jobs"}, Series: []plot.Series{{Name: "waiting jobs", Colour: plot.Ours, Points: waiting}}}.Figure())
 	}
-	slowdown := plot.Bars{Title: "Slowdown by application class", Label: "time on GPUs over work at cost 1"}
+	slowdown := plot.Bars{Title: "Slowdown by application class", Label: "time on GPUs, divided by the work (the time at cost 1)"}
 	for _, x := range r.ByClass {
 		slowdown.Bars = append(slowdown.Bars, plot.Bar{Name: x.Kind, Colour: plot.Ours, Value: x.Slowdown})
 	}

@@ -214,7 +214,7 @@ const (
 
 // describePolicies lists the baselines.
 func describePolicies(w io.Writer) {
-	fmt.Fprint(w, "Other policies than the agent's own (-policy NAME; they accept no options of the queue):\n\n")
+	fmt.Fprint(w, "Policies that the agent does not have (-policy NAME). They cannot be combined with options of the queue:\n\n")
 	for _, p := range sim.Baselines() {
 		fmt.Fprintf(w, "  %s\n    \t%s\n", p.Name, p.About)
 	}

@@ -286,7 +286,7 @@ func (r *Report) writeTable(out io.Writer) error {
 	}
 	fmt.Fprintf(w, "average JCT\t%.1f s\tgeometric mean\t%.1f s\n", r.AvgJCT, r.GeoJCT)
 	if r.OverLimit > 0 {
-		fmt.Fprintf(w, "times the clairvoyant's\t%.3f\tits average JCT\t%.1f s\n", r.OverLimit, r.LimitAvgJCT)
+		fmt.Fprintf(w, "average JCT / clairvoyant's\t%.3f\tclairvoyant's average JCT\t%.1f s\n", r.OverLimit, r.LimitAvgJCT)
 	}
 	fmt.Fprintf(w, "median, p90, p99, longest\t%.0f, %.0f, %.0f, %.0f s\n", r.P50, r.P90, r.P99, r.MaxJCT)
 	fmt.Fprintf(w, "average wait\t%.1f s\tmakespan\t%.0f s\n", r.AvgWait, r.Makespan)

@@ -536,7 +536,7 @@ func TestDistanceFromTheLimit(t *testing.T) {
 	if f := figuresOf(t, "-limit=false"); f.Limit != 0 || f.Over != 0 {
 		t.Errorf("-limit=false: %+v", f)
 	}
-	if out, _ := simulate(t, 0, "-quiet", "-jobs", "40"); !strings.Contains(out, "times the clairvoyant's") {
+	if out, _ := simulate(t, 0, "-quiet", "-jobs", "40"); !strings.Contains(out, "average JCT / clairvoyant's") {
 		t.Errorf("the table does not say how far the limit is:\n%s", out)
 	}
 }

@@ -149,7 +149,7 @@ func (t *table) unknown(all []format) error {
 	} else if len(t.header[0]) > 0 && slurmID.MatchString(t.header[0]) {
 		seen = fmt.Sprintf("its first line is %q: there is no header%s", strings.Join(t.header, ", "), all[0].hint)
 	}
-	return fmt.Errorf("unknown trace format: %s%s. Known are Philly (JSON), %s (job_id, gpus, submit_time, duration and more)",
+	return fmt.Errorf("unknown trace format: %s%s. Known formats: Philly (JSON), %s (with columns job_id, gpus, submit_time, duration and more)",
 		seen, near, strings.Join(titles, ", "))
 }
 

@@ -87,7 +87,7 @@ func (s *stage) compare(plain, placed *replay.Result) {
 			r.Mode+":", sum.Finished, sum.Jobs, seconds(sum.AvgJCT), seconds(sum.GeomeanJCT), seconds(sum.Makespan), 100*sum.Useful, seconds(r.HalfPlaced), seconds(r.Deadlocked))
 	}
 	if plain.Bounded {
-		fmt.Fprintln(s.out, "Plain Nomad was cut off: its averages leave out the jobs that did not finish.")
+		fmt.Fprintln(s.out, "The time limit ended the run of plain Nomad, so its averages include only the jobs that finished.")
 	}
 	s.choice(placed)
 }

@@ -76,7 +76,7 @@ func (r *report) Page() plot.Page {
 	p := plot.Page{
 		Title: "Placing on a large cluster",
 		Lead: []string{
-			"One real Nomad server with simulated nodes of 8 GPUs. Latencies are times from a job's registration until all its allocations exist, for jobs submitted one after the other. Rates are for a burst submitted with eight requests at a time, medians of the rounds. Plain Nomad places the same jobs without gate or gang; \"agent\" means jobs registered at the placer's agent, \"gated\" jobs registered at Nomad with a gate.",
+			"The cluster has one real Nomad server, and simulated nodes of 8 GPUs. A latency is the time from a job's registration until all its allocations exist; for latencies, jobs are submitted one after the other. For rates, a burst of jobs is submitted, eight requests at a time; a rate is the median of the rounds. \"plain\" is Nomad without the placer: the jobs have no gate, and are not placed as gangs. \"agent\" jobs are registered at the placer's agent. \"gated\" jobs are registered at Nomad, with a gate.",
 			r.Provenance.String(),
 		},
 		Sections: []plot.Section{{Title: "Growth", Table: t, Figures: r.figures()}},

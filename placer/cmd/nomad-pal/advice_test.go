@@ -56,7 +56,7 @@ var followedBy = map[string]string{
 	"write https:// in the address, because the server uses TLS":                                                                                                       "TestTLSIsExplained",
 	"use a certificate that the server accepts (-client-cert, -client-key)":                                                                                            "TestTLSIsExplained",
 	"leave out -tls-skip-verify, and name the CA of the agent's certificate (-ca-cert)":                                                                                "TestTLSIsExplained",
-	"set http { advertise } in its configuration to an address for which the certificate is valid, or NOMAD_PAL_ADDR":                                                  "TestTLSIsExplained",
+	"set NOMAD_PAL_ADDR, or http { advertise } in the agent's configuration, to an address for which the agent's certificate is valid":                                 "TestTLSIsExplained",
 	"commands reject the certificate at the address that this agent publishes: set http { advertise } to an address for which the certificate is valid":                "TestPublishedNameIsNotInCertificate",
 	"give the agent a certificate, or send the token unprotected (-pal-token-plain)":                                                                                   "TestTokenTravelsProtected",
 	": the active agent does not accept this agent's certificate (%v); set nomad { client_cert, client_key } in this agent's configuration":                            "TestStandbyNeedsCertificate",

@@ -157,7 +157,7 @@ func (a *answers) connect() error {
 	a.agent.SetSecretID("")
 	if err := a.hear(reachTimeout); err != nil {
 		if published && errors.As(err, new(x509.HostnameError)) {
-			return fails("set http { advertise } in its configuration to an address for which the certificate is valid, or NOMAD_PAL_ADDR", err)
+			return fails("set NOMAD_PAL_ADDR, or http { advertise } in the agent's configuration, to an address for which the agent's certificate is valid", err)
 		}
 		return fails(cmp.Or(remedyTLS(err), "is an agent running there?"), err)
 	}

@@ -104,7 +104,7 @@ func commands(ctx context.Context, io streams) map[string]cli.CommandFactory {
 		"priority":       make("Change a job's priority in the queue", helpPriority, runPriority),
 		"release":        make("Hand a job back to plain Nomad", helpRelease, runRelease),
 		"profile":        make("Build, show, import and export profiles", helpProfile, runProfile),
-		"profile build":  make("Calibrate measurements into a profile file", helpProfileBuild, runProfileBuild),
+		"profile build":  make("Build a profile from measurements of GPUs", helpProfileBuild, runProfileBuild),
 		"profile show":   make("Show how fast the GPUs are", helpProfileShow, runProfileShow),
 		"profile import": make("Import measurements made elsewhere", helpProfileImport, runProfileImport),
 		"profile export": make("Write the profile in force to a file", helpProfileExport, runProfileExport),

@@ -172,8 +172,8 @@ func (t *measureTarget) over() bool {
 	return t.Outcome == gpuMeasured || t.Outcome == gpuFailed || t.Outcome == gpuSkipped
 }
 
-// beginMeasuring returns the targets whose measuring jobs to register now. It takes free GPUs node
-// by node, and keeps to at most atMost simultaneous measurements (0: no limit).
+// beginMeasuring returns the targets for which the caller now registers measuring jobs. It takes
+// free GPUs node by node, so that at most atMost measurements run at the same time (0: no limit).
 func beginMeasuring(ts []*measureTarget, now time.Time, atMost int) (begin []*measureTarget) {
 	running := 0
 	for _, t := range ts {

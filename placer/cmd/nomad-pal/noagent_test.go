@@ -323,7 +323,7 @@ func TestTLSIsExplained(t *testing.T) {
 	if _, _, said := c.does("queue", "-token", "secret", "-tls-skip-verify"); !strings.Contains(said, "leave out -tls-skip-verify, and name the CA of the agent's certificate (-ca-cert)") {
 		t.Errorf("a published address, not verified: %s", said)
 	}
-	const advertise = "set http { advertise } in its configuration to an address for which the certificate is valid, or NOMAD_PAL_ADDR"
+	const advertise = "set NOMAD_PAL_ADDR, or http { advertise } in the agent's configuration, to an address for which the agent's certificate is valid"
 	if _, _, said := c.does("queue", "-token", "secret", "-ca-cert", ca); !strings.Contains(said, advertise) {
 		t.Errorf("a published address that the certificate does not name: %s", said)
 	}

@@ -29,8 +29,9 @@ func (b *base) width() int {
 // style is the style of a word.
 type style rune
 
-// The styles. Text contains them as private-use runes until it is written to the terminal. No name
-// contains such a rune, because [quoted] escapes private-use runes.
+// The styles. In a text, a private-use rune begins each style, until [escaped] replaces these runes
+// with escape sequences of the terminal. No name contains such a rune, because [quoted] escapes
+// private-use runes.
 const (
 	plain  style = '\uf000'
 	bold   style = '\uf001'

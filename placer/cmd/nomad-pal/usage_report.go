@@ -202,9 +202,9 @@ func (r usageReport) saved() plot.Section {
 	t.Rows = append(t.Rows,
 		[]string{"with packed placement, predicted", hoursOf(u.SavedGPUHours), shareOf(u.SavedGPUHours, u.GPUHours), "all GPU hours"},
 		[]string{"on any GPUs of the model, predicted", hoursOf(u.SavedAnyGPUHours), shareOf(u.SavedAnyGPUHours, u.GPUHours), "all GPU hours"})
-	s := plot.Section{Title: "What placement saved", Table: t, Notes: []string{"Any GPUs: the mean over all sets of equally many usable GPUs of the same model, with the locality penalty of the chosen GPUs."}}
+	s := plot.Section{Title: "What placement saved", Table: t, Notes: []string{"\"On any GPUs\" is the mean over all sets of as many usable GPUs of the same model. Each set has the locality penalty of the GPUs that the run got."}}
 	if seen.Runs == 0 {
-		s.Notes = append(s.Notes, "No savings were measured: this needs three earlier complete runs of the same job on the same number and model of GPUs.")
+		s.Notes = append(s.Notes, "No savings were measured, because no run had three earlier complete runs of the same job on the same number and model of GPUs.")
 		return s
 	}
 	on := grouped(seen.Runs) + " runs"
@@ -230,7 +230,7 @@ func (r usageReport) predicted() plot.Section {
 		all := float64(f.Told)
 		t.Rows = append(t.Rows, []string{row.name, grouped(f.Told), shareOf(float64(f.Held), all), shareOf(float64(f.Early), all), shareOf(float64(f.Told-f.Held-f.Early), all)})
 	}
-	return plot.Section{Title: "Accuracy of predictions", Table: t, Notes: []string{"Each prediction is a range. Eight in ten starts should be in their range. The range of a run time comes from estimates and earlier runs; its lower end is divided, and its upper end multiplied by 1.4."}}
+	return plot.Section{Title: "Accuracy of predictions", Table: t, Notes: []string{"Each prediction is a range. Eight in ten starts should be in their range. The range of a run time comes from estimates and earlier runs. The queue widens it: it divides the lower end by 1.4, and multiplies the upper end by 1.4."}}
 }
 
 func hoursOf(h float64) string {

@@ -32,7 +32,7 @@ func CheckLedger(m *model.Model) error {
 	}
 	for i := range m.View.Cluster.NumGPUs() {
 		if k := m.View.Owner(i); k != (cluster.JobKey{}) && m.View.Cluster.Available(i) {
-			errs = append(errs, fmt.Errorf("GPU %s is held for %s, and counts as free", m.View.Cluster.GPU(i).ID, k))
+			errs = append(errs, fmt.Errorf("%s holds GPU %s, but the GPU counts as free", k, m.View.Cluster.GPU(i).ID))
 		}
 	}
 	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })

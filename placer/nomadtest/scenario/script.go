@@ -149,8 +149,8 @@ func (x *Script) untouched() {
 	})
 }
 
-// leaves describes the first thing that is not as it was before the scenario. It returns "" if
-// there is none.
+// leaves returns a description of a job that the scenario left behind, or of a node or GPU that the
+// scenario left unusable. It returns "" if there is none.
 func (x *Script) leaves() string {
 	jobs, _, err := x.API().Jobs().List(nil)
 	x.must(err)
