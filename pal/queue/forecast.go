@@ -25,9 +25,9 @@ const (
 	// rangeMisses is the part of all ranges that may be missed at the lower end, and again at the
 	// upper end.
 	rangeMisses = 0.1
-	// maxWaits is the maximum number of stored waits. The stored waits are used only if at least
-	// fewestWaits of them have ended in a start.
-	maxWaits, fewestWaits = 256, 20
+	// maxWaits is the maximum number of stored waits. The stored waits are used only if there are
+	// at least fewestWaits, and fewestStarts of them have ended in a start.
+	maxWaits, fewestWaits, fewestStarts = 256, 20, 3
 	// rangeStep is the step by which ranges are widened and narrowed, as a natural logarithm; see
 	// adapt.
 	rangeStep = 0.05
@@ -162,8 +162,9 @@ type length struct {
 	wait int
 }
 
-// byLength returns the lengths of the stored waits, shortest first; none if fewer than fewestWaits
-// have ended in a start. The result is the same for all predictions made at one time.
+// byLength returns the lengths of the stored waits, shortest first; none if there are fewer than
+// fewestWaits, or if fewer than fewestStarts have ended in a start. The result is the same for all
+// predictions made at one time.
 func (f *forecasts) byLength(now time.Duration) []length {
 	ls, started := make([]length, len(f.waits)), 0
 	for i, w := range f.waits {
@@ -172,7 +173,7 @@ func (f *forecasts) byLength(now time.Duration) []length {
 			started++
 		}
 	}
-	if started < fewestWaits {
+	if len(f.waits) < fewestWaits || started < fewestStarts {
 		return nil
 	}
 	slices.SortFunc(ls, func(a, b length) int { return cmp.Compare(a.secs, b.secs) })
@@ -181,7 +182,7 @@ func (f *forecasts) byLength(now time.Duration) []length {
 
 // predictStart returns the range in which eight of ten such waiting gangs start. The range is
 // unknown if waits is empty. ahead is the number of GPUs that gangs ahead request. The range spans
-// from the first to the ninth decile of the stored waits, weighted by likeness. It begins no
+// from the first to the ninth decile of the other gangs' stored waits, weighted by likeness. It begins no
 // earlier than enough GPUs come free (soonest), because short waits do not predict a jam. Then it
 // is widened or narrowed at both ends, as the outcomes of earlier ranges require.
 func (f *forecasts) predictStart(now time.Duration, e *entry, ahead int, soonest time.Duration, waits []length) prediction {
@@ -192,8 +193,10 @@ func (f *forecasts) predictStart(now time.Duration, e *entry, ahead int, soonest
 	var weights [maxWaits]float64
 	sum := 0.0
 	for i, w := range f.waits {
-		weights[i] = r.likeness(w.waitFeatures)
-		sum += weights[i]
+		if !slices.Contains(e.predictions, w) { // a gang's own wait tells nothing about its end
+			weights[i] = r.likeness(w.waitFeatures)
+			sum += weights[i]
+		}
 	}
 	quantile := func(part float64) float64 {
 		below := 0.0

@@ -70,6 +70,31 @@ func TestRangeFollowsTheLine(t *testing.T) {
 	}
 }
 
+// TestWaitingGangsTeachOthers: the wait of a gang that still waits counts for other gangs, so that
+// ranges are learned while few gangs have started. It does not count for the gang itself.
+func TestWaitingGangsTeachOthers(t *testing.T) {
+	q, now := newQueue(t), 10*time.Hour
+	for range fewestStarts {
+		q.forecasts.remember(&prediction{at: 0, started: true, waited: time.Minute})
+	}
+	waits, other := &entry{gpus: 1, expect: time.Hour}, &entry{gpus: 1, expect: time.Hour}
+	rangeOf := func(e *entry) prediction { return q.forecasts.predictStart(now, e, 0, now, q.forecasts.byLength(now)) }
+	for range fewestWaits {
+		if f := rangeOf(other); f.known != (len(q.forecasts.waits) >= fewestWaits) {
+			t.Fatalf("after %d waits, of which %d have ended, a range is known: %t", len(q.forecasts.waits), fewestStarts, f.known)
+		}
+		r := &prediction{at: 0}
+		waits.predictions = append(waits.predictions, r)
+		q.forecasts.remember(r)
+	}
+	if f := rangeOf(other); f.to < now+20*time.Hour {
+		t.Errorf("a gang has waited for 10 hours, and another is expected to start in at most %v", f.to-now)
+	}
+	if f := rangeOf(waits); f.to > now+10*time.Minute {
+		t.Errorf("all others waited for a minute, and the gang is expected to start in up to %v", f.to-now)
+	}
+}
+
 // TestForgottenGangTeachesNothing: the wait of a gang that leaves the Queue before it starts does
 // not count.
 func TestForgottenGangTeachesNothing(t *testing.T) {
