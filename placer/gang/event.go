@@ -359,4 +359,4 @@ type Room struct {
 }
 
 // ErrNoVersion means that Nomad no longer keeps the version of the job that the placer needs.
-var ErrNoVersion = errors.New("Nomad no longer keeps this version of the job")
+var ErrNoVersion = errors.New("the job has no such version in Nomad any more")

@@ -145,7 +145,7 @@ func (b *body) Close() error {
 
 // ErrUnknownOutcome means that Nomad may have carried out a write: the request was sent, but the
 // answer was lost, came too late, or was a server error.
-var ErrUnknownOutcome = errors.New("Nomad did not confirm the request, so the outcome is unknown")
+var ErrUnknownOutcome = errors.New("the outcome is unknown, because Nomad did not confirm the request")
 
 // MarkUnknown adds [ErrUnknownOutcome] to the error of a write that Nomad may have carried out.
 func MarkUnknown(err error) error {
