@@ -359,4 +359,4 @@ type Room struct {
 }
 
 // ErrNoVersion means that Nomad no longer keeps the version of the job that the placer needs.
-var ErrNoVersion = errors.New("the job has no such version in Nomad any more")
+var ErrNoVersion = errors.New("the job no longer has this version in Nomad")
