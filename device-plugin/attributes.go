@@ -31,7 +31,7 @@ type view struct {
 	compat   Compat
 	accounts map[string]attr.Account // state of measuring each GPU; nil if nothing is measured
 	forms    map[string]form         // forms of the devices that are published in parts
-	unkept   map[string]error        // why something cannot be stored, by what that means
+	unkept   map[string]error        // why something cannot be stored, by the consequence
 }
 
 // instance is what Nomad allocates: a device, or a part of one.
@@ -94,7 +94,7 @@ func (v *view) group(kind, name string, devices []gpu.Device) *device.DeviceGrou
 	return g
 }
 
-// attributes collects a group's attributes. A value that is not known gets no attribute.
+// attributes are the attributes of one group. Unknown values are left out.
 type attributes map[string]*structs.Attribute
 
 func (a attributes) integer(name string, v *int64, unit string) {
@@ -117,9 +117,8 @@ func (a attributes) list(name string, ids []string, countName string, count int)
 	a.number(countName, count)
 }
 
-// hardware sets nomad-device-nvidia's nine attributes, with its names and units. A group has one
-// value of each attribute: that of the first device whose value is known. A lost GPU has no known
-// values.
+// hardware sets the nine attributes of nomad-device-nvidia, with the same names and units. Each
+// value comes from the first device that has the value, because a lost GPU has none.
 func (a attributes) hardware(inv gpu.Inventory, ds []gpu.Device, compat Compat) {
 	a.integer("memory", first(ds, func(d *gpu.Device) *int64 { return d.MemoryMiB }), structs.UnitMiB)
 	a.integer("power", first(ds, func(d *gpu.Device) *int64 { return d.PowerLimitW }), structs.UnitW)
@@ -205,8 +204,8 @@ func (v *view) topology(a attributes, all []instance) {
 	a.lists(all, func(d *gpu.Device) int { return d.PCIeSwitch }, attr.PCIeSwitch, attr.PCIeSwitchCount)
 }
 
-// lists publishes one list of instances for each value that number returns for their devices. If
-// number returns -1 for a device, the device is in no list.
+// lists groups the instances by the number of their device, and publishes one list per number. A
+// device with the number -1 is in no list.
 func (a attributes) lists(all []instance, number func(*gpu.Device) int, name, count func(int) string) {
 	members := map[int][]string{}
 	for i := range all {
@@ -219,8 +218,8 @@ func (a attributes) lists(all []instance, number func(*gpu.Device) int, name, co
 	}
 }
 
-// variability publishes classes, scores and raw times. Classes are lists of instances, for
-// constraints; scores and times are by GPU. An empty list is published too, because Nomad's
+// variability publishes classes, scores and raw times. A class is a list of instances, for
+// constraints. Scores and times are per GPU. Empty lists are published too, because Nomad's
 // scheduler needs the attribute.
 func (v *view) variability(a attributes, all []instance, gpus []gpu.Device) {
 	list := func(name string, c pal.AppClass, k int, count string) {
@@ -294,8 +293,7 @@ func ids(ds []gpu.Device) []string {
 	return out
 }
 
-// first returns the value of the first device whose value is known. It returns the zero value if no
-// device's is.
+// first returns the first known value among the devices, or the zero value.
 func first[T comparable](ds []gpu.Device, get func(*gpu.Device) T) T {
 	var unknown T
 	for i := range ds {

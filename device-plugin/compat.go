@@ -5,16 +5,15 @@ package deviceplugin
 
 import "github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 
-// Compat selects the values of attributes for which nomad-device-nvidia publishes wrong values:
-// these same values, or the right ones.
+// Compat selects what is published where nomad-device-nvidia publishes wrong values: its values, or
+// the right ones.
 type Compat string
 
 const (
-	// CompatJobs keeps the constraints of existing jobs true: a constraint that holds for
-	// nomad-device-nvidia's values also holds for ours. The PCIe bandwidth is never below that of
-	// nomad-device-nvidia, which rounds it up for generations 3 and 4. States are the words
-	// "Enabled" and "Disabled", because no job could compare the digits that nomad-device-nvidia
-	// publishes.
+	// CompatJobs publishes values with which every existing constraint still holds. The PCIe
+	// bandwidth is at least that of nomad-device-nvidia, which rounds up for generations 3 and 4.
+	// States are "Enabled" and "Disabled", because no job could compare nomad-device-nvidia's
+	// digits.
 	CompatJobs Compat = "jobs"
 	// CompatExact publishes nomad-device-nvidia's own PCIe bandwidth and states.
 	CompatExact Compat = "exact"

@@ -68,7 +68,7 @@ func keysOf(t reflect.Type) []key {
 }
 
 // blockOf returns the struct type of a field that is a block, or nil if the field is a value. A
-// field that is a pointer stays nil if the configuration does not have its block.
+// pointer field stays nil if the configuration does not have its block.
 func blockOf(f key) reflect.Type {
 	switch f.Type.Kind() {
 	case reflect.Pointer:
@@ -161,7 +161,7 @@ func decode(given map[string]any, into reflect.Value, at string) error {
 	return nil
 }
 
-// decodeList decodes the blocks of one name. Errors number the blocks from 1.
+// decodeList decodes all blocks with one name. Errors count the blocks from 1.
 func decodeList(given any, into reflect.Value, name string) error {
 	blocks, _ := given.([]any)
 	for i, b := range blocks {
@@ -218,8 +218,8 @@ func (f key) set(to reflect.Value, value any) error {
 	return err
 }
 
-// longest is the longest duration that the configuration accepts, in effect forever. Twice this
-// duration fits into a time.Duration.
+// longest is the maximum duration in the configuration. Twice this duration still fits into a
+// time.Duration.
 const longest = 100 * 365 * 24 * time.Hour
 
 // duration parses a Go duration and checks it against the minimum and [longest].

@@ -22,10 +22,9 @@ import (
 )
 
 const (
-	// firstWithin is how long the first message waits for the first scan if no GPU is known yet.
-	// Nomad's client waits for that message when the client starts. If the plugin has a stored list
-	// of GPUs, the message waits for up to firstHangAfter, which Nomad tolerates, so that the GPUs
-	// do not become unhealthy before the first scan.
+	// firstWithin is how long the first message waits for the first scan if no GPUs are known.
+	// Nomad's client waits for this message at its start. With a stored list of GPUs, the message
+	// waits for up to firstHangAfter, so that the GPUs are not unhealthy before the first scan.
 	firstWithin = 800 * time.Millisecond
 	// lookInterval is the time between two checks of the operator's orders and of the watchdog.
 	lookInterval = time.Second
@@ -108,9 +107,8 @@ type stream struct {
 	hung    bool // GPUs were reported as unhealthy because a scan hangs
 }
 
-// run owns the stream. It starts and ends the event source, and closes out. The event source ends
-// when its driver call returns, which can be late or never. So run does not wait for the event
-// source, and the next stream of this process can measure GPUs at once.
+// run runs the stream, and closes out at the end. It does not wait for the event source, because a
+// driver call in the event source can hang. So the next stream can measure GPUs at once.
 func (s *stream) run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -229,8 +227,8 @@ func (s *stream) settle(r scanResult) time.Duration {
 	return wait
 }
 
-// unscanned fills the view with the stored list of GPUs if the first scan takes too long. These
-// GPUs count as not answering. Callers hold mu.
+// unscanned fills the view with the stored GPUs, marked as not answering, if the first scan takes
+// too long. Callers hold mu.
 func (s *stream) unscanned() {
 	if s.p.scanned {
 		return
@@ -260,8 +258,8 @@ func (s *stream) take(e gpu.Event) {
 	}
 }
 
-// look reads the operator's orders and runs the watchdog, which need no driver. It reports whether
-// the view may have changed.
+// look reads the operator's orders and runs the watchdog. Neither needs the driver. look reports
+// whether the view may have changed.
 func (s *stream) look() bool {
 	s.p.mu.Lock()
 	defer s.p.mu.Unlock()

@@ -12,11 +12,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
 
-// forms tracks the form in which each device is published. If the configuration gives a device
-// another form while a task holds the device, the device keeps the old form, which Nomad knows,
-// until all its tasks have ended. Meanwhile its instances are unhealthy, so that no new task gets
-// them. Running tasks can restart, because unhealthy instances of such a device can still be
-// reserved.
+// forms tracks the form in which each device is published. If the configured form changes, the
+// device keeps its old form until all of its tasks have ended. Until then, its instances are
+// unhealthy, so that no new task is placed on them. Running tasks can still restart, because
+// Reserve accepts these instances.
 type forms struct {
 	shared map[string]form   // forms as last published, by device; without devices that are published whole
 	known  map[string]bool   // devices that were published at any time, in any form

@@ -49,7 +49,7 @@ func encode(schema *hclspec.Spec, f *hcl.File) ([]byte, error) {
 	return msgpack.Marshal(value, value.Type())
 }
 
-// decoder converts a schema, as a plugin sends it, into a spec with which hcldec decodes a block.
+// decoder converts the schema of a plugin into a spec for hcldec.
 func decoder(s *hclspec.Spec, at string) (hcldec.Spec, error) {
 	switch b := s.GetBlock().(type) {
 	case *hclspec.Spec_Object:

@@ -31,7 +31,7 @@ const (
 
 // Error is a failed driver call.
 type Error struct {
-	Op   string // what was being done when it failed
+	Op   string // the operation that failed
 	Code int
 	Name string // CUDA_ERROR_…
 	Log  string // log of the JIT compiler, if there is one
@@ -45,7 +45,7 @@ func (e *Error) Error() string {
 	return msg
 }
 
-// hints are the texts after the names of errors. They say what is wrong, and what to do.
+// hints explain errors and say what to do, by error code.
 var hints = map[int]string{
 	OutOfMemory:        ", the GPU's memory is in use or too small",
 	NoDevice:           ", the driver shows no GPU to this process",
@@ -79,7 +79,7 @@ func Sticky(err error) bool {
 // pointer is the address of a kernel argument.
 type pointer = unsafe.Pointer
 
-// check returns nil for the driver's code 0, otherwise the error.
+// check returns an error unless the driver's code is 0.
 func (d *Driver) check(op string, code int32) error {
 	if code == 0 {
 		return nil

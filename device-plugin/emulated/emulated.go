@@ -147,8 +147,8 @@ func send(ctx context.Context, out chan<- gpu.Event, e gpu.Event) {
 	}
 }
 
-// Sample makes up readings from the file's fields. A GPU without these fields has the reading of an
-// idle GPU.
+// Sample returns readings from the fields in the file. Without these fields, a GPU has the readings
+// of an idle GPU.
 func (b *Backend) Sample(ids []string) map[string]gpu.Sample {
 	inv, _ := b.load()
 	out := make(map[string]gpu.Sample, len(ids))

@@ -183,8 +183,7 @@ func or[T any](p *T, fallback T) T {
 	return *p
 }
 
-// byClass checks a GPU's values by application class, and returns them by parsed class. For errors,
-// key is the key that holds the values.
+// byClass parses the class names of a GPU's values. key is the name of the values in error texts.
 func byClass(key string, in map[string]float64) (map[pal.AppClass]float64, string) {
 	if len(in) == 0 {
 		return nil, ""

@@ -40,7 +40,7 @@ func fail(ui cli.Ui, name string, err error) int {
 	return 1
 }
 
-// printJSON prints a command's answer; it returns the exit code.
+// printJSON prints v as JSON, and returns the exit code.
 func printJSON(ui cli.Ui, name string, v any) int {
 	data, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
@@ -57,7 +57,7 @@ func columns(rows []string) string {
 
 func withUnit(text, unit string) string { return strings.TrimSuffix(text+" "+unit, " ") }
 
-// commands are the subcommands.
+// commands returns the subcommands by name.
 func commands(ui cli.Ui) map[string]cli.CommandFactory {
 	all := map[string]*command{
 		"clear":       clearCommand(ui),

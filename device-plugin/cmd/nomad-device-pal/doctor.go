@@ -244,8 +244,8 @@ func (d *diagnosis) health() {
 	}
 }
 
-// degraded reports a GPU that works, but not as it should. If the driver could not answer a
-// question about the GPU, the check fails, because somebody must look into the cause.
+// degraded reports a degraded GPU. If the driver could not answer a question about the GPU, the
+// check fails, because an operator must find the cause.
 func (d *diagnosis) degraded(id, reasons string) {
 	status := statusWarn
 	var fixes []string
@@ -278,8 +278,8 @@ func (d *diagnosis) hidden(inv gpu.Inventory) {
 }
 
 // unlisted reports GPUs on the PCI bus that NVML does not list. Such a GPU fell off the bus before
-// the driver was loaded, or the driver could not start it, or another driver owns it. A GPU or
-// virtual function that is passed through to a virtual machine is not reported.
+// the driver was loaded, did not start, or belongs to another driver. GPUs and virtual functions
+// that are passed through to a virtual machine are not reported.
 func (d *diagnosis) unlisted(inv gpu.Inventory) {
 	named := map[string]bool{}
 	for _, dev := range inv.Devices {
@@ -308,7 +308,7 @@ func (d *diagnosis) unlisted(inv gpu.Inventory) {
 	}
 }
 
-// placement checks that Nomad can find this binary under the right name.
+// placement checks that this binary is in Nomad's plugin directory, under the right name.
 func (d *diagnosis) placement() {
 	if d.self != "" && runtime.GOOS == "linux" {
 		if st, err := os.Stat(d.self); err == nil && st.Mode()&0o111 == 0 {

@@ -26,8 +26,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/statedir"
 )
 
-// configured sets the options that no flag set. Their values come from the plugin's block in
-// Nomad's configuration, or else from the defaults.
+// configured sets the options that have no flag from the plugin's block in Nomad's configuration,
+// or else from the defaults.
 func (d *diagnosis) configured() {
 	for _, b := range d.agent.blocks {
 		if b.Name != d.blockName() {
@@ -131,7 +131,7 @@ func askCUDA(library string) (string, error) {
 	return fmt.Sprintf("%s: CUDA %d.%d, %d GPUs", library, major, minor, len(devices)), nil
 }
 
-// books asks Nomad which GPUs allocations hold. The plugin asks the same before it measures a GPU.
+// books asks Nomad which GPUs are allocated, as the plugin does before it measures a GPU.
 func (d *diagnosis) books() {
 	var whole []string
 	if d.inv != nil {
@@ -185,8 +185,8 @@ func (d *diagnosis) state() {
 	d.measured()
 }
 
-// probe writes a file into a directory, and removes it. On a full disk an empty file could still be
-// made, so probe writes as many bytes as the state of a large node has.
+// probe checks that a file can be written to a directory. It writes as many bytes as the state of a
+// large node has, because an empty file can fit on a full disk.
 func probe(dir string) error {
 	f, err := os.CreateTemp(dir, ".doctor-*")
 	if err != nil {
@@ -197,10 +197,10 @@ func probe(dir string) error {
 	return errors.Join(err, f.Close())
 }
 
-// leftAlone reports whether the operator has ordered the running plugin to release the driver. If
-// so, doctor does not open the driver either.
+// leftAlone reports whether the operator has ordered the plugin to release the driver. In this case
+// doctor must not open the driver.
 func (d *diagnosis) leftAlone() bool {
-	if d.stateless || statedir.Dir(d.stateDir).Check() != nil { // then there is no order, and state tells why
+	if d.stateless || statedir.Dir(d.stateDir).Check() != nil { // no order can exist, and the check state reports the cause
 		return false
 	}
 	until, _, err := deviceplugin.ReleasedUntil(d.stateDir, time.Now())
@@ -214,7 +214,8 @@ func (d *diagnosis) leftAlone() bool {
 	return !until.IsZero() && d.inventory == ""
 }
 
-// latched reports faults that the running plugin remembers. A scan does not show them.
+// latched reports the faults that the running plugin has latched. A scan does not show latched
+// faults.
 func (d *diagnosis) latched() {
 	if d.inv == nil {
 		return

@@ -47,7 +47,7 @@ const stateDirHelp = `  -state-dir=DIR   The plugin's state_dir (default /var/li
                    does not open the driver.
 `
 
-// parse reads the flags; ok is false when the command must end with code.
+// parse reads the flags. If ok is false, the command must exit with code.
 func (s *source) parse(ui cli.Ui, name string, args []string, more func(*flag.FlagSet)) (code int, ok bool) {
 	fs := flag.NewFlagSet(name, flag.ContinueOnError)
 	fs.StringVar(&s.inventory, "inventory", "", "")
@@ -71,7 +71,7 @@ func (s *source) stateDirFlag(fs *flag.FlagSet) {
 	fs.StringVar(&s.stateDir, "state-dir", deviceplugin.DefaultStateDir, "")
 }
 
-// parseFlags parses a command's flags; ok is false when the command must end with code.
+// parseFlags parses the flags of a command. If ok is false, the command must exit with code.
 func parseFlags(ui cli.Ui, fs *flag.FlagSet, args []string) (code int, ok bool) {
 	fs.SetOutput(io.Discard)
 	switch err := fs.Parse(args); {
@@ -111,8 +111,8 @@ func released(stateDir string) error {
 	return fmt.Errorf("the driver is released until %s, and this command would open the driver. To end the release: %s", until.Local().Format(moment), deviceplugin.Order(stateDir, "resume"))
 }
 
-// released does the same for these flags. It returns nil if the GPUs come from an inventory file,
-// which needs no driver.
+// released returns an error if the operator has released the driver. An inventory file needs no
+// driver, so for an inventory file released returns nil.
 func (s *source) released() error {
 	if s.inventory != "" {
 		return nil

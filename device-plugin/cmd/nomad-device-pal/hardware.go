@@ -89,7 +89,7 @@ func tryHardware(ui cli.Ui, args []string) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // go on if nobody reads the output: the files have everything
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // continue if the output is closed, because the files contain everything
 	record, err := o.Run(ctx)
 	if err != nil {
 		return fail(ui, "hardware", err)

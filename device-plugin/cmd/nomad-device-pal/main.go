@@ -72,7 +72,7 @@ func serve() {
 	plugin.Settle(settleWithin)
 }
 
-// settleWithin is below two seconds, because Nomad kills a plugin that takes longer to stop.
+// settleWithin is the time that the plugin has to stop. Nomad kills a plugin after two seconds.
 const settleWithin = 1500 * time.Millisecond
 
 // open returns the backend that the configuration names.

@@ -105,7 +105,7 @@ func (c *nomadConfig) plugins() string {
 	return c.pluginDir
 }
 
-// installed returns the name that a binary, or a link to it, has in the plugin directory. It
+// installed returns the name of a binary, or of a link to the binary, in the plugin directory. It
 // returns "" if the directory has neither.
 func (c *nomadConfig) installed(binary string) string {
 	entries, _ := os.ReadDir(c.plugins()) // without the directory, nothing is installed

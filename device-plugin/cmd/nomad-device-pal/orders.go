@@ -134,8 +134,8 @@ func resumeCommand(ui cli.Ui) *command {
 	}
 }
 
-// orderFlags parses the flags of an order. uuids is 1 if the order is about one GPU, and 0 if it is
-// about the whole node. known are the plugin's GPUs. If ok is false, the command must end with
+// orderFlags parses the flags of an order. uuids is the number of GPUs that the order names: 1, or
+// 0 for the whole node. known are the plugin's GPUs. If ok is false, the command must exit with
 // code.
 func orderFlags(ui cli.Ui, fs *flag.FlagSet, args []string, uuids int) (dir string, known []string, code int, ok bool) {
 	fs.StringVar(&dir, "state-dir", deviceplugin.DefaultStateDir, "")
