@@ -73,7 +73,7 @@ const (
 	silentFor = 10 * time.Second
 	// clearAfter is how many readings in a row without a recovery action end a latch.
 	clearAfter = 2
-	// confirmReadings is how many readings come quickly after a GPU was lost or began to need a
+	// confirmReadings is the number of readings that follow quickly after a GPU is lost or needs a
 	// reset, because the GPU may have recovered already.
 	confirmReadings = 3
 	// containedWithin is the maximum time between Xid 48 and Xid 94 of one error.
@@ -86,8 +86,7 @@ type verdict struct {
 	reason  string // "" when healthy
 	// degraded lists lesser problems, sorted.
 	degraded []string
-	// unsettled means that the next readings decide, because good readings are being counted or an
-	// answer is late. So the next readings should come soon.
+	// unsettled means that the next readings decide the verdict, so they should come soon.
 	unsettled bool
 }
 
@@ -253,7 +252,7 @@ func (h *health) observe(now time.Time, inv gpu.Inventory, spacing time.Duration
 	}
 }
 
-// hear records since when a device has not answered.
+// hear records when a device stopped answering.
 func (r *record) hear(now time.Time, s gpu.Signals) {
 	if !s.Unanswered {
 		r.answered, r.silent, r.late = true, time.Time{}, false
@@ -265,10 +264,9 @@ func (r *record) hear(now time.Time, s gpu.Signals) {
 	r.late = r.answered && now.Sub(r.silent) < silentFor
 }
 
-// count judges the memory errors that the driver has counted since it was loaded. Errors that no
-// Xid explains, such as errors from before the plugin's start, count like an Xid 48 that arrives
-// now, and are cleared in the same ways. If the driver supports recovery actions, these decide
-// instead.
+// count judges the driver's count of memory errors since the driver was loaded. Errors without an
+// Xid, such as errors from before the plugin's start, count like an Xid 48 that arrives now. If the
+// driver supports recovery actions, these actions decide instead.
 func (h *health) count(now time.Time, r *record, d *gpu.Device) {
 	if d.Signals.ECCUncorrected == nil || d.Signals.Lost || d.Signals.Unanswered {
 		return
@@ -319,9 +317,9 @@ func (h *health) verdicts(inv gpu.Inventory, cfg HealthConfig) map[string]verdic
 	return out
 }
 
-// concerning returns the signals that affect the work that a device can do. NVLink and its fabric
-// connect several GPUs, so they do not affect a MIG instance. The fabric does not affect the only
-// GPU of a machine, unless the fabric joins several machines.
+// concerning returns the signals that matter for a device. NVLink and its fabric connect several
+// GPUs, so they do not matter for a MIG instance. The fabric does not matter for the only GPU of a
+// machine, unless the fabric joins several machines.
 func concerning(d *gpu.Device, physical int) gpu.Signals {
 	s := d.Signals
 	if d.Parent != "" {
@@ -465,8 +463,8 @@ func (r *record) fault(s gpu.Signals, cfg HealthConfig) string {
 	return ""
 }
 
-// first returns the health reason for failed questions. It names the same failure as before while
-// that failure lasts, and otherwise the most telling one.
+// first returns the health reason for failed questions. The reason names the same failure as before
+// while that failure lasts, and otherwise the most important failure.
 func (r *record) first(failed []gpu.Failure) string {
 	for _, f := range failed {
 		if reason := reasonNVML + ":" + f.String(); reason == r.reason {

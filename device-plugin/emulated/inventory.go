@@ -183,7 +183,8 @@ func or[T any](p *T, fallback T) T {
 	return *p
 }
 
-// byClass parses the class names of a GPU's values. key is the name of the values in error texts.
+// byClass checks a GPU's values and parses their class names. key is the name of the values in
+// error texts.
 func byClass(key string, in map[string]float64) (map[pal.AppClass]float64, string) {
 	if len(in) == 0 {
 		return nil, ""

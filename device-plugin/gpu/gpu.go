@@ -28,8 +28,8 @@ type Inventory struct {
 	// Hidden are GPUs that the driver lists by index, but whose UUID is unknown or unusable. Hidden
 	// GPUs cannot be published, because a job gets its GPUs by UUID.
 	Hidden []Hidden
-	// Complete means that a GPU that is not listed was removed on purpose and does not
-	// count as missing.
+	// Complete means that GPUs that are not listed were removed on purpose, and do not count as
+	// missing.
 	Complete bool
 	// Warnings say what the scan could not read, one sentence each, sorted.
 	Warnings []string
@@ -54,8 +54,8 @@ func (h Hidden) String() string {
 	return fmt.Sprintf("GPU %d: %s", h.Index, h.Why)
 }
 
-// Unidentified returns the number of hidden GPUs that are not lost. Each of them may be one of the
-// GPUs that seem to be missing.
+// Unidentified returns the number of hidden GPUs that are not lost. Any GPU that seems to be
+// missing can be one of them.
 func (inv *Inventory) Unidentified() int {
 	n := 0
 	for _, h := range inv.Hidden {

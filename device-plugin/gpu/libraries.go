@@ -24,10 +24,9 @@ func LibraryDirs() []string {
 	}
 }
 
-// FindLibrary returns the name or path with which to open a driver library. If name is a path, or
-// the dynamic linker knows it, FindLibrary returns name. Otherwise it returns the path in the first
-// of [LibraryDirs] that has the library, or name if no folder has it. root is the root of the file
-// system to search.
+// FindLibrary returns the path of a driver library in the first of [LibraryDirs] that has the
+// library. It returns name if name is a path, if the dynamic linker knows name, or if no folder has
+// the library. root is the root of the file system.
 func FindLibrary(root, name string) string {
 	if strings.Contains(name, "/") || linkerKnows(root, name) {
 		return name
@@ -64,8 +63,8 @@ func linkerKnows(root, name string) bool {
 	return false
 }
 
-// LibraryPath returns a value for LD_LIBRARY_PATH with which a driver library finds others in its
-// folder, such as the compiler of kernels. If library is a name without a folder, LibraryPath
+// LibraryPath returns LD_LIBRARY_PATH with the folder of a driver library added, because the
+// library loads other libraries from its folder. If library is a name without a folder, LibraryPath
 // returns the current value.
 func LibraryPath(library string) string {
 	path := os.Getenv("LD_LIBRARY_PATH")

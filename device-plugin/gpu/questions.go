@@ -115,9 +115,8 @@ type Question struct {
 	Why      string // the reason for the weight
 }
 
-// Questions returns the functions whose failure affects a GPU's health. The most telling function
-// comes first, because a health reason names the first that fails. All other functions have the
-// weight Nothing: their failure says nothing about the GPU's ability to work.
+// Questions returns the functions whose failure affects a GPU's health, the most important first. A
+// health reason names the first function that failed. All other functions have the weight Nothing.
 func Questions() []Question {
 	const sensor = "every GPU has this value; a single sensor can break while the GPU still computes"
 	const judged = "without an answer, the plugin does not see some faults of the GPU"

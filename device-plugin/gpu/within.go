@@ -16,8 +16,7 @@ var ErrNoAnswer = errors.New("the driver does not answer")
 // DriverWithin is how long the driver may take to list the GPUs, and CUDA to start.
 const DriverWithin = 20 * time.Second
 
-// Within asks the driver with a time limit. Commands use it because people run them when something
-// is wrong, and a hung driver must not hang the command.
+// Within asks the driver with a time limit, so that a hung driver does not hang a command.
 func Within[T any](limit time.Duration, doing string, ask func() (T, error)) (v T, err error) {
 	done := make(chan struct{})
 	var answer T

@@ -19,7 +19,7 @@ const (
 	compileLimit  = 2.0   // seconds a kernel takes to compile
 	repeatLimit   = 0.004 // relative standard deviation of a kernel's runs
 	sessionLimit  = 150.0 // seconds of a whole session
-	abortLimit    = 2.0   // seconds until a killed measurement is gone
+	abortLimit    = 2.0   // seconds until a killed measurement has ended
 	eventLimit    = 1.0   // seconds until an Xid's event
 	coreLimit     = 0.1   // share of a core that a measuring process uses
 	unitLow       = 40.0  // milliseconds of a unit of work
@@ -113,7 +113,7 @@ func idleIsIdle(r Record) Claim {
 	return t.claim("an idle GPU uses at most 1 GiB of its memory", "at most %.0f MiB", t.most)
 }
 
-// runs calls each for every good run, with its kernel.
+// runs calls each for every successful run, with the run's kernel.
 func runs(r Record, each func(k KernelRuns, run KernelRun)) {
 	for _, k := range r.Kernels {
 		for _, run := range k.Runs {

@@ -60,15 +60,14 @@ type run struct {
 	failed error // first error of writing the files
 }
 
-// keep adds a result to the record, writes the files, and only then reports the result in one line.
-// So no reported result is lost if the process is killed. keep drops results of a step that was
-// abandoned.
+// keep adds a result to the record, writes the files, and then reports the result in one line. In
+// this order, no reported result is lost if the process is killed. keep drops the results of
+// abandoned steps.
 type keep func(add func(*Record), format string, args ...any)
 
-// Run takes the steps that fit into the budget. It writes each result at once, as JSON and as a
-// page, and writes its reports to a log. If ctx ends, Run ends early without an error, and the
-// record so far is valid. Run does not overwrite the files of an earlier run; it changes Out
-// instead.
+// Run executes the steps that fit into the budget. It writes each result at once, as JSON and as a
+// page, and logs its progress. If ctx ends, Run returns the record so far, without an error. Run
+// never overwrites the files of an earlier run; it changes Out instead.
 func (o *Options) Run(ctx context.Context) (Record, error) {
 	log, err := o.take()
 	if err != nil {
@@ -139,7 +138,7 @@ func (r *run) addLocked(change func(*Record), format string, args ...any) {
 	}
 }
 
-// step takes one step, if the step fits into the rest of the budget. A step that hangs is
+// step executes a step if the step fits into the rest of the budget. A step that hangs is
 // abandoned, and its later results are dropped.
 func (r *run) step(ctx context.Context, s step) {
 	entry := Step{Name: s.name}

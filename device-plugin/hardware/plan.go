@@ -24,8 +24,8 @@ type Pace struct {
 	Session measure.Plan  // plan of the whole measurement
 }
 
-// quickBelow is the budget below which a run gives up reliable figures, so that every check
-// runs once.
+// quickBelow is the budget below which the figures are not reliable, because every check must run
+// once.
 const quickBelow = 5 * time.Minute
 
 // PaceFor returns the pace for a budget.

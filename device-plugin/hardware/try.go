@@ -190,7 +190,7 @@ func (r *run) job(ctx context.Context, d gpu.Device, started func()) measure.Res
 	})
 }
 
-// beside measures while a job runs. It finds out whether the idle check sees the job, how much the
+// beside measures while a job runs. It shows whether the idle check detects the job, how much the
 // job slows down, and how fast a killed measurement ends.
 func (r *run) beside(ctx context.Context, k keep) error {
 	d, others := r.usable[0], r.usable[1:]

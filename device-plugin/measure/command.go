@@ -248,8 +248,8 @@ func (c Command) measure(ctx context.Context, o options) (Report, error) {
 	return report, nil
 }
 
-// targets returns the GPUs to measure. NVML's values become part of the GPUs' comparability keys.
-// Without NVML, the CUDA driver at least lists the GPUs.
+// targets returns the GPUs to measure. NVML's values become part of the comparability keys of the
+// GPUs. Without NVML, the list comes from the CUDA driver.
 func (c Command) targets(ctx context.Context, o options, b Backend, run *Runner) ([]Target, error) {
 	inv, err := gpu.Within(cmp.Or(c.patience, gpu.DriverWithin), "listing the GPUs", b.Scan)
 	if errors.Is(err, gpu.ErrNoAnswer) {
@@ -296,8 +296,8 @@ func (c Command) targets(ctx context.Context, o options, b Backend, run *Runner)
 	return targets, nil
 }
 
-// refuseBusy returns an error that names the GPUs that are in use, or that Nomad gave to an
-// allocation. It refuses all GPUs if Nomad cannot answer.
+// refuseBusy returns an error that names the GPUs that are in use or allocated. It also returns an
+// error if Nomad does not answer.
 func (r Runner) refuseBusy(ctx context.Context, all []gpu.Device, targets []Target) error {
 	const anyway = "-force measures anyway"
 	var ids, busy []string

@@ -109,16 +109,16 @@ func Variants(d gpu.Device) []Variant {
 	return append(out, Variant{idTriad, Plan{Classes: []pal.AppClass{pal.ClassC}}}, Variant{idGather, Plan{Classes: []pal.AppClass{pal.ClassD}}})
 }
 
-// Utilization counts as use only if it is above 0 in looksAtLoad readings, loadPause apart. The
-// first reading after NVML starts, or after a GPU wakes up, can be the utilization of the start
-// itself.
+// A GPU counts as used only if all of looksAtLoad readings, loadPause apart, show a utilization
+// above 0. The first reading can be the utilization that starting NVML, or waking the GPU up,
+// causes.
 const (
 	looksAtLoad = 4
 	loadPause   = time.Second
 )
 
-// InUse returns what uses each of the GPUs with these ids. GPUs that seem unused are left out. all
-// are the node's GPUs.
+// InUse reports what is using the GPUs with the given ids. Unused GPUs are left out. The parameter
+// all lists every GPU of the node.
 func (r Runner) InUse(all []gpu.Device, ids []string) map[string]string {
 	uses, _ := r.uses(all, ids, nil)
 	for range looksAtLoad - 1 {

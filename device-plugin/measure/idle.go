@@ -32,11 +32,11 @@ func (u use) String() string {
 	return u.by
 }
 
-// uses returns what uses each of the GPUs with these ids. all contains all GPUs of the node. A GPU
-// without a reported use can still belong to a task, because a task can hold a GPU for days without
-// touching it. tickets contains reservations, by GPU. shown tells which tickets have a running task
-// (see claims.shown). Without tickets, uses does not read the machine's processes if the driver
-// already reports a use of each GPU.
+// uses reports what is using the GPUs with the given ids. The parameter all lists every GPU of the
+// node. A GPU without a reported use can still be allocated to a task that does not use it. tickets
+// contains reservations, by GPU. shown tells which tickets have a running task (see claims.shown).
+// Without tickets, uses does not read the machine's processes if the driver already reports a use
+// of each GPU.
 func (r Runner) uses(all []gpu.Device, ids []string, tickets map[string]string) (_ map[string]use, shown map[string]bool) {
 	var samples map[string]gpu.Sample
 	if r.Sample != nil {

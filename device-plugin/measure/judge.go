@@ -77,8 +77,7 @@ func (s *session) usable(c pal.AppClass, ws []Repetition, a *App) []float64 {
 	return kept(a.Windows)
 }
 
-// slowBelow returns the rate of a class below which this GPU is an outlier beyond doubt; 0 if
-// unknown.
+// slowBelow returns the rate of a class below which the GPU is certainly an outlier; 0 if unknown.
 func (s *session) slowBelow(r *childReady) float64 {
 	var limitW float64
 	if w := s.target.Device.PowerLimitW; w != nil {

@@ -214,8 +214,8 @@ func twoDigits(x float64) float64 {
 	return math.Round(x/f) * f
 }
 
-// bufferBytes returns the size of a buffer: want, or on small GPUs want halved until it is
-// at most 1/share of the memory.
+// bufferBytes returns the size of a buffer: want, halved until it is at most 1/share of the GPU's
+// memory.
 func bufferBytes(d cuda.Device, want, share uint64) uint64 {
 	for want > d.MemoryBytes/share {
 		want /= 2

@@ -15,18 +15,18 @@ import (
 )
 
 // readiness tracks whether CUDA starts on this node. If NVSwitches join the GPUs, CUDA needs the
-// fabric manager, and otherwise fails with error 802. NVML reports a missing fabric manager only
-// from Hopper on. A node without a fabric manager accepts job after job, and all jobs fail.
+// fabric manager, and otherwise fails with error 802. A node without a fabric manager accepts job
+// after job, and all jobs fail. NVML reports a missing fabric manager only from Hopper on.
 //
-// One refusal by CUDA proves nothing, because the fabric may be coming up. After a refused session,
-// the scheduler runs processes that only start CUDA, one after the other, until CUDA starts. Only a
-// successful start ends these attempts, because other failures prove nothing. If NVML also reports
-// that the fabric is not set up, one refusal is enough, and one process runs each minute until CUDA
-// starts. NVML alone does not decide, because on some machines NVML reports a failed fabric
-// although CUDA starts. Sessions are a week apart, or never begin (measure mode manual), so if the
-// node may have NVSwitches, one process runs each hour, too. Error 803 means that libraries do not
-// fit the driver. This error may concern one process alone; NVML shows whether it concerns the
-// system.
+// One refusal by CUDA proves nothing, because the fabric may be starting. After a refused session,
+// the scheduler runs processes that only start CUDA, one after the other, until CUDA starts. Other
+// failures prove nothing. If NVML also reports that the fabric is not set up, one refusal is
+// enough, and one process runs each minute. NVML alone does not decide, because on some machines
+// NVML reports a failed fabric although CUDA starts.
+//
+// Sessions are rare, so if the node may have NVSwitches, one process runs each hour, too. Error 803
+// means that libraries do not fit the driver. NVML shows whether error 803 concerns the system or
+// only one process.
 type readiness struct {
 	refusals int       // refusals in a row
 	started  bool      // CUDA started at the last attempt
@@ -49,8 +49,8 @@ func (r readiness) suspected(now time.Time) readiness {
 }
 
 // due reports whether it is time for the next process. suspected is the minimum time between
-// processes after CUDA has refused one. unsuspected is the minimum time as long as CUDA has refused
-// none; 0 means that no process runs.
+// processes after CUDA has refused one. unsuspected is the minimum time before; if it is 0, no
+// process runs.
 func (r readiness) due(now time.Time, suspected, unsuspected time.Duration) bool {
 	if r.refusals == 0 {
 		return unsuspected > 0 && now.Sub(r.asked) >= unsuspected

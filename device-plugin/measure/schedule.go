@@ -41,9 +41,9 @@ type Schedule struct {
 	Gather time.Duration
 	// Recheck is the minimum time between two queries to Nomad about a GPU.
 	Recheck time.Duration
-	// Jitter is the maximum of the time that each node draws. Sessions that nobody requested begin
-	// only when this time has passed since the plugin's start, so that a cluster whose plugins
-	// start together is not measured all at once.
+	// Jitter is the maximum delay after the plugin's start before sessions that nobody requested
+	// begin. Each node has its own delay, so that a cluster whose plugins start together is not
+	// measured all at once.
 	Jitter time.Duration
 	// OneByOne measures one GPU at a time, instead of all that are due and idle.
 	OneByOne bool
@@ -139,9 +139,9 @@ type pastSession struct {
 	Times map[pal.AppClass]float64 `json:"times"`
 }
 
-// mostDowns is the number of sessions in a row that end with a crash of the plugin or the machine,
-// after which a GPU is measured only if an operator or the GPU's own task requests it. All GPUs at
-// full power can overload a power supply, and a machine must not reboot forever.
+// mostDowns limits the crashes of the plugin or the machine, in a row, while a GPU is measured.
+// After that, the GPU is measured only if an operator or the GPU's own task requests it. All GPUs
+// at full power can overload a power supply, and a machine must not reboot forever.
 const mostDowns = 3
 
 // keptSessions is the length of a GPU's history.
@@ -243,8 +243,8 @@ func spread(span time.Duration, text string) time.Duration {
 	return time.Duration(binary.BigEndian.Uint64(h[:8]) % uint64(span))
 }
 
-// recover records the end of a session during which the plugin ended. It reports whether there was
-// such a session.
+// recover records the end of a session that was running when the plugin ended. It reports whether
+// there was such a session.
 func (r *record) recover() bool {
 	if r.Begun.IsZero() {
 		return false

@@ -73,7 +73,7 @@ func (r *running) stuck(now time.Time) bool {
 	return r != nil && !r.ending.IsZero() && now.Sub(r.ending) >= reserveWait
 }
 
-// end records since when the process is being ended.
+// end marks the session as ending, unless it is marked already.
 func (r *running) end(now time.Time) {
 	if r.ending.IsZero() {
 		r.ending = now
@@ -113,8 +113,8 @@ func (s *Scheduler) recover() {
 	}
 }
 
-// begin stores that sessions begin, so that the next process learns of sessions whose end this
-// process does not see. Callers hold mu.
+// begin stores the start of sessions. If the plugin crashes, the next process knows from these
+// records which sessions were cut short. Callers hold mu.
 func (s *Scheduler) begin(now time.Time, ts []Target) {
 	for _, t := range ts {
 		r := s.records[t.Device.ID]
@@ -164,9 +164,9 @@ func (s *Scheduler) Observe(inv *gpu.Inventory, unhealthy map[string]bool) {
 // make a task on a whole node fail.
 const reserveWait = 20 * time.Second
 
-// Reserve ends the sessions of these GPUs. It returns the ticket with which the task can have its
-// GPUs measured. GPUs of which the task has only a part cannot be measured so. An error means that
-// a session did not end in time.
+// Reserve ends the sessions of these GPUs. It returns a ticket with which the task can request a
+// measurement of its GPUs, except GPUs of which the task has only a part. An error means that a
+// session did not end in time.
 func (s *Scheduler) Reserve(ids []string, parts map[string]bool) (ticket string, _ error) {
 	s.mu.Lock()
 	ticket = rand.Text()
@@ -210,8 +210,8 @@ func ended(all []*running) bool {
 	return true
 }
 
-// Pause ends everything that uses the driver, and begins nothing until Resume. The error
-// says that something did not end in time.
+// Pause ends everything that uses the driver, and begins nothing until Resume. An error means that
+// something did not end in time.
 func (s *Scheduler) Pause() error {
 	s.mu.Lock()
 	s.paused = true
@@ -294,9 +294,9 @@ func (s *Scheduler) whole() (n int) {
 	return n
 }
 
-// prove returns the GPUs that are certainly free of other tasks: those whose own task requested the
-// measurement, and those that no allocation holds according to Nomad. That no use of a GPU is
-// visible proves nothing.
+// prove returns the GPUs that are certainly free of other tasks. These are GPUs whose own task
+// requested the measurement, and GPUs that are not allocated according to Nomad. A GPU without
+// visible use can still be allocated.
 func (s *Scheduler) prove(ctx context.Context, now time.Time, ts []Target) (free []Target) {
 	var ids []string
 	s.mu.Lock()
@@ -349,7 +349,7 @@ func (s *Scheduler) tellUnproven(err error) {
 	s.tell()
 }
 
-// ownEnd matches this machine's end of a connection in an error. Its port differs each time.
+// ownEnd matches the local address of a connection in an error. Its port differs each time.
 var ownEnd = regexp.MustCompile(`\S+->`)
 
 // brief returns an error from Nomad as one line that stays the same while the error lasts. It cuts
@@ -364,10 +364,10 @@ func brief(err error) string {
 
 const mostBrief = 400
 
-// UnprovenNext is the advice if Nomad cannot tell which GPUs allocations hold.
+// UnprovenNext is the advice if Nomad cannot tell which GPUs are allocated.
 const UnprovenNext = "let the plugin ask Nomad (config block nomad), or measure with: nomad-pal measure"
 
-// forgetSessions makes the records forget the running sessions, because the plugin is about to end.
+// forgetSessions removes the running sessions from the records, because the plugin is about to end.
 // The driver may need more time to end the sessions than Nomad gives the plugin, and the next
 // process would count them as crashes.
 func (s *Scheduler) forgetSessions() {
@@ -517,7 +517,7 @@ func (s *Scheduler) dueNow(now time.Time, rules Schedule) []Target {
 	return out
 }
 
-// measurable reports whether a session of the device could begin at all. Callers hold mu.
+// measurable reports whether a session of the device is possible at all. Callers hold mu.
 func (s *Scheduler) measurable(d gpu.Device) bool {
 	return d.MIGProfile == "" && s.running[d.ID] == nil && Supported(d) == nil
 }
@@ -608,8 +608,8 @@ func (s *Scheduler) look(now time.Time) {
 // process starts, Nomad may have to pull an image or wait for a secret.
 const ticketsLast = 15 * time.Minute
 
-// tickets returns, by GPU, the reservations whose tasks to look for. These are tasks without a
-// process so far, and tasks that want their GPU measured. Callers hold mu.
+// tickets returns, by GPU, the reservations of tasks that have had no process so far, or that
+// request a measurement. Callers hold mu.
 func (s *Scheduler) tickets(now time.Time) map[string]string {
 	out := map[string]string{}
 	for id, r := range s.records {

@@ -5,9 +5,9 @@ package measure
 
 import "strings"
 
-// sku is a product that the vendor sells: how much of the architecture it has, and the power for
-// which its rate is specified. Without the product, no absolute rate can be called slow. For
-// example, an H20 is a Hopper with a seventh of an H200's tensor cores.
+// sku is a product of the vendor, with the rate and power that its data sheet states. GPUs of one
+// architecture differ, so only the product shows whether a rate is slow. For example, an H20 is a
+// Hopper with a seventh of an H200's tensor cores.
 type sku struct {
 	name string // part of the model's name
 	// powerW is the default power limit. If variants share the name, it is the lowest of

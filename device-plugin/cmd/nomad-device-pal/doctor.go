@@ -308,7 +308,7 @@ func (d *diagnosis) unlisted(inv gpu.Inventory) {
 	}
 }
 
-// placement checks that this binary is in Nomad's plugin directory, under the right name.
+// placement checks that Nomad can find this binary under the right name.
 func (d *diagnosis) placement() {
 	if d.self != "" && runtime.GOOS == "linux" {
 		if st, err := os.Stat(d.self); err == nil && st.Mode()&0o111 == 0 {

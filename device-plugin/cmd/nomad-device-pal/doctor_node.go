@@ -26,8 +26,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/statedir"
 )
 
-// configured sets the options that have no flag from the plugin's block in Nomad's configuration,
-// or else from the defaults.
+// configured fills in the options that no flag has set. The values come from the plugin's block in
+// Nomad's configuration, or else from the defaults.
 func (d *diagnosis) configured() {
 	for _, b := range d.agent.blocks {
 		if b.Name != d.blockName() {

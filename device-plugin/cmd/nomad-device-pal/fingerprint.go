@@ -111,8 +111,8 @@ func released(stateDir string) error {
 	return fmt.Errorf("the driver is released until %s, and this command would open the driver. To end the release: %s", until.Local().Format(moment), deviceplugin.Order(stateDir, "resume"))
 }
 
-// released returns an error if the operator has released the driver. An inventory file needs no
-// driver, so for an inventory file released returns nil.
+// released returns an error if the operator has released the driver. It returns nil if the GPUs
+// come from an inventory file.
 func (s *source) released() error {
 	if s.inventory != "" {
 		return nil

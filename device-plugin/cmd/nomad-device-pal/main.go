@@ -72,7 +72,8 @@ func serve() {
 	plugin.Settle(settleWithin)
 }
 
-// settleWithin is the time that the plugin has to stop. Nomad kills a plugin after two seconds.
+// settleWithin limits the wait for the streams to end. Nomad kills a plugin that takes longer than
+// two seconds to stop.
 const settleWithin = 1500 * time.Millisecond
 
 // open returns the backend that the configuration names.
