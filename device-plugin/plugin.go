@@ -160,8 +160,9 @@ func (p *Plugin) Configure(cfg Config) {
 	p.configure(cfg)
 }
 
-// Settle waits up to limit until the fingerprint streams have ended, as they do when Nomad ends the
-// plugin. An ending stream records that no crash cut its measurements short.
+// Settle waits until the fingerprint streams have ended, but not longer than limit. Nomad ends the
+// streams when it ends the plugin. A stream that ends records that no crash cut its measurements
+// short.
 func (p *Plugin) Settle(limit time.Duration) {
 	done := make(chan struct{})
 	go func() { defer close(done); p.streams.Wait() }()
@@ -292,8 +293,8 @@ func (p *Plugin) observe(now time.Time, r scanResult) {
 	p.judge()
 }
 
-// withMeasurements passes the scan to the scheduler, which adds the times that it knows. From then
-// on the scheduler reads the list of devices too, so nobody may change it. Callers hold mu.
+// withMeasurements passes the scan to the scheduler, which adds the measured times. The scheduler
+// keeps the list of devices, so the list must not change after this call. Callers hold mu.
 func (p *Plugin) withMeasurements(inv gpu.Inventory) gpu.Inventory {
 	if p.view.accounts = nil; p.measures == nil {
 		return inv
@@ -316,8 +317,8 @@ func (p *Plugin) tellKnown() {
 	}
 }
 
-// leastUptime is the minimum time that the process runs before restartFor ends it, because Nomad
-// restarts a plugin at once, without backing off.
+// leastUptime is the minimum time before restartFor ends the process, because Nomad restarts a
+// plugin without a delay.
 const leastUptime = time.Minute
 
 // restartFor ends the process if only a new process can find the driver again.
@@ -350,8 +351,7 @@ func (p *Plugin) judge() {
 	}
 }
 
-// stored logs a failure to store something, once when the failure begins, and publishes it until it
-// ends.
+// stored logs when storing something begins to fail, and publishes the failure until it ends.
 func (p *Plugin) stored(trouble string, err error) {
 	if err == nil {
 		delete(p.view.unkept, trouble)
@@ -395,8 +395,8 @@ func (p *Plugin) logVerdict(d gpu.Device, before map[string]verdict, now verdict
 	}
 }
 
-// unignored leaves out the devices whose id, or whose GPU's id, is ignored. It warns about
-// ignored ids that match nothing. Callers hold mu.
+// unignored returns the devices that the configuration does not ignore, by the device's id or its
+// GPU's id. It warns about ignored ids that match nothing. Callers hold mu.
 func (p *Plugin) unignored(ds []gpu.Device, complete bool) []gpu.Device {
 	matched := map[string]bool{} // ignored ids of devices
 	var out []gpu.Device

@@ -18,9 +18,8 @@ const basicLimit = 2
 //
 // A single failure must not make a GPU unhealthy. A question begins to count when it has failed in
 // two of three readings. It ceases to count when it has been answered in eight readings in a row.
-// This end takes longer, so that a sensor that fails now and then does not change the GPU's health
-// each time, because every change registers the node again. The very first reading decides at once,
-// because nothing better is known.
+// Every change of health registers the node again, so a sensor that fails now and then must not
+// cause changes. The very first reading decides at once, because nothing better is known.
 type questions struct {
 	asked bool // there was a reading
 	last  map[string]question

@@ -44,8 +44,8 @@ func Release(dir string, until time.Time) error {
 	return statedir.Dir(dir).Write(releaseFile, release{until.UTC().Round(0)})
 }
 
-// ReleasedUntil returns until when the plugin must leave the driver alone; zero if there is no such
-// order. gone means that the plugin has released the driver.
+// ReleasedUntil returns the end of the order to release the driver; zero if there is no order. gone
+// means that the plugin has released the driver.
 func ReleasedUntil(dir string, now time.Time) (until time.Time, gone bool, err error) {
 	var ordered, done release
 	d := statedir.Dir(dir)
@@ -61,7 +61,7 @@ func ReleasedUntil(dir string, now time.Time) (until time.Time, gone bool, err e
 	return ordered.Until, done.Until.Equal(ordered.Until), nil
 }
 
-// ordered returns until when the driver must be left alone. Callers hold mu.
+// ordered returns the end of the order to release the driver. Callers hold mu.
 func (p *Plugin) ordered() (until time.Time, gone bool) {
 	until, gone, err := ReleasedUntil(string(p.store.Dir), time.Now())
 	if err != nil {
@@ -112,8 +112,8 @@ func (s *stream) followRelease() (changed bool) {
 	return changed
 }
 
-// endDriverUse ends everything that uses the driver. It can hang forever, so nothing waits for
-// endDriverUse.
+// endDriverUse ends everything that uses the driver. Nothing waits for endDriverUse, because it can
+// hang forever.
 func (p *Plugin) endDriverUse(b Backend, m *measure.Scheduler, k *mps.Keeper) {
 	k.Pause(context.Background())
 	if m != nil {

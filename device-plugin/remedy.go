@@ -45,7 +45,7 @@ func ofStateDir(dir string) string {
 	return " -state-dir=" + dir
 }
 
-// remedies is the advice by kind of reason. For every other kind it is remedyReset.
+// remedies is the advice by kind of reason. Other kinds have the advice remedyReset.
 var remedies = map[string]string{
 	gpu.MIGEmpty: "nvidia-smi mig -i $GPU -lgip lists profiles, nvidia-smi mig -i $GPU -cgi PROFILE -C makes an instance;" +
 		" nvidia-smi mig -i $GPU -lgi lists GPU instances; if one has no compute instance, nvidia-smi mig -i $GPU -gi ID -cci creates it;" +

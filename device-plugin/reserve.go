@@ -25,9 +25,9 @@ const (
 	cdiKind = "nvidia.com/gpu"
 )
 
-// Reserve returns how a task gets the devices. It answers from the last scan. Only after a restart
-// of the plugin, it waits for the first scan, because Nomad's client keeps running and can call
-// Reserve at once. A task must not fail because its GPUs have not been scanned yet.
+// Reserve returns how a task gets the devices, according to the last scan. After a restart of the
+// plugin, Reserve waits for the first scan. Otherwise a task would fail because its GPUs have not
+// been scanned yet.
 func (p *Plugin) Reserve(deviceIDs []string) (*device.ContainerReservation, error) {
 	if len(deviceIDs) == 0 {
 		return &device.ContainerReservation{}, nil
@@ -123,7 +123,8 @@ func (p *Plugin) find(deviceIDs []string) (chosen []gpu.Device, parts map[string
 	return chosen, parts, nil
 }
 
-// besides reports for each reserved GPU whether other tasks may hold parts of it. Callers hold mu.
+// besides reports, for each reserved GPU, whether other tasks may hold parts of the GPU. Callers
+// hold mu.
 func (p *Plugin) besides(parts map[string]int) map[string]bool {
 	out := map[string]bool{}
 	for id, n := range parts {

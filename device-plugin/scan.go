@@ -61,8 +61,8 @@ type sampler struct {
 }
 
 // sample returns readings of the devices that are no older than maxAge. If the driver does not
-// answer within wait, it returns the last readings. Devices that could not be read are missing. It
-// waits for a running reading, and starts another one if that reading was of other devices.
+// answer within wait, sample returns the last readings. It leaves out devices that could not be
+// read. If a reading of other devices is running, sample waits and then starts its own.
 func (s *sampler) sample(ids []string, maxAge, wait time.Duration) (map[string]gpu.Sample, map[string]time.Time) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()

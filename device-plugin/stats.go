@@ -111,8 +111,8 @@ func (p *Plugin) stats() []*device.DeviceGroupStats {
 	return out
 }
 
-// part builds the statistics of a further part of a shared GPU. The GPU's activity cannot
-// be attributed to parts, and sums over parts must not count it more than once.
+// part builds the statistics of a further part of a shared GPU. It leaves out the GPU's activity,
+// because sums over parts must not count the activity more than once.
 func (v *view) part(id, first string, taken time.Time) *device.DeviceStats {
 	set := statistics{}
 	set.text("Statistics of", &first, "The part that has the GPU's statistics")

@@ -52,8 +52,8 @@ func measurementOf(d gpu.Device) attr.Measurement {
 	return attr.Measurement{GPU: d.ID, Key: d.Key, Times: d.Times}
 }
 
-// entriesOf returns a GPU's entries. A measured time that the profile can rate is newer than the
-// profile's own entry, so it replaces that entry.
+// entriesOf returns a GPU's entries. A measured time that the profile can rate replaces the
+// profile's own entry, because the measured time is newer.
 func entriesOf(d gpu.Device, p *profile.Profile) map[pal.AppClass]profile.Entry {
 	scored := p.Score(d.Model, measurementOf(d))
 	out := make(map[pal.AppClass]profile.Entry, pal.NumClasses)

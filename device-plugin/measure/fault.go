@@ -109,9 +109,8 @@ func Variants(d gpu.Device) []Variant {
 	return append(out, Variant{idTriad, Plan{Classes: []pal.AppClass{pal.ClassC}}}, Variant{idGather, Plan{Classes: []pal.AppClass{pal.ClassD}}})
 }
 
-// A GPU counts as used only if all of looksAtLoad readings, loadPause apart, show a utilization
-// above 0. The first reading can be the utilization that starting NVML, or waking the GPU up,
-// causes.
+// Utilization counts as use only if all of looksAtLoad readings, loadPause apart, are above 0. The
+// start of NVML, or a GPU that wakes up, can cause the first reading.
 const (
 	looksAtLoad = 4
 	loadPause   = time.Second

@@ -49,7 +49,7 @@ func (r readiness) suspected(now time.Time) readiness {
 }
 
 // due reports whether it is time for the next process. suspected is the minimum time between
-// processes after CUDA has refused one. unsuspected is the minimum time before; if it is 0, no
+// processes after CUDA has refused one. unsuspected is the minimum time otherwise; 0 means that no
 // process runs.
 func (r readiness) due(now time.Time, suspected, unsuspected time.Duration) bool {
 	if r.refusals == 0 {

@@ -21,10 +21,10 @@ const (
 	// eventsEvery is the time between checks of NVML's event queue. Checks happen at whole
 	// multiples of this time, as the statistics do, so that one wakeup serves both.
 	//
-	// NVML could wait for events instead. Then an event would arrive up to a second earlier, but
-	// Nomad's client sends changes only every five seconds. A waiting call would also occupy a
-	// thread and keep the driver open. Some versions of the library poll while they wait; one
-	// version woke this process 100 times a second.
+	// A call that waits for events would deliver an event up to a second earlier, but Nomad's
+	// client sends changes only every five seconds. The call would also occupy a thread and keep
+	// the driver open. In some versions of the library the call polls; one version woke this
+	// process 100 times a second.
 	eventsEvery = time.Second
 	// retryAfter is the pause after a failed wait or registration.
 	retryAfter = time.Second

@@ -13,8 +13,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
 
-// gpmState is what is kept about a GPU between two samples. The goroutine that claimed the GPU owns
-// this state.
+// gpmState is the state of a GPU between two samples. It belongs to the goroutine that claimed the
+// GPU.
 type gpmState struct {
 	busy  bool
 	asked bool // it is known whether the GPU has GPM
@@ -30,9 +30,8 @@ type capTime struct {
 	power, thermal float64
 }
 
-// counted reads the temperature of the memory. It also turns the driver's counters of how
-// long clocks were held down into shares of the time since the last sample. These shares
-// show the cause of variability directly.
+// counted reads the temperature of the memory. It also returns the share of the time since the last
+// sample in which clocks were held down. This share shows the cause of variability directly.
 func (g *gpmState) counted(r *reader, dev nvml.Device, id string, s *gpu.Sample) {
 	values := fields(r, dev, nvml.FI_DEV_MEMORY_TEMP, nvml.FI_DEV_PERF_POLICY_POWER, nvml.FI_DEV_PERF_POLICY_THERMAL)
 	if t := values[nvml.FI_DEV_MEMORY_TEMP]; t > 0 { // 0 means that the memory has no sensor

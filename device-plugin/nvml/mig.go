@@ -77,8 +77,8 @@ func (b *Backend) migInstances(r *reader, dev nvml.Device, parent gpu.Device) (d
 	return d
 }
 
-// read reads the MIG instance at one index. Questions that fail for one instance say nothing about
-// the others.
+// read reads the MIG instance at one index. A failed question for one instance does not affect the
+// other instances.
 func (d *division) read(r *reader, i int, dev nvml.Device, parent gpu.Device) {
 	own := &reader{sym: r.sym, lost: r.lost}
 	child, ret := answer(own, "nvmlDeviceGetMigDeviceHandleByIndex", func() (nvml.Device, nvml.Return) {

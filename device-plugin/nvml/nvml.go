@@ -36,8 +36,8 @@ type Backend struct {
 	// check returns an error if the library cannot be loaded or is not NVML. It runs before any
 	// call of the library. It is nil if there is nothing to load.
 	check func() error
-	// within is the maximum time of the calls for one GPU in a scan. lateWithin is their maximum
-	// time to count in the next scan. eventsEvery is the time between checks for events.
+	// within is the maximum time of the calls for one GPU in a scan. Calls that end later, but
+	// within lateWithin, count in the next scan. eventsEvery is the time between checks for events.
 	within, lateWithin, eventsEvery time.Duration
 
 	// conn is locked for reading around every use of the library, and for writing while
@@ -218,9 +218,8 @@ func replaced(maps, library string) bool {
 }
 
 // driverLoad identifies the present load of the kernel module by the inode number of its directory
-// in /sys, which is new with each load. The directory's time is unsuitable, because the kernel sets
-// it to the current time after it has dropped the directory from its cache. Then the plugin would
-// forget every latched fault.
+// in /sys. Each load has a new number. The directory's time is unsuitable, because the kernel can
+// reset it without a new load, and the plugin would forget every latched fault.
 func (b *Backend) driverLoad() string {
 	st, err := os.Stat(filepath.Join(b.opts.root(), "sys/module/nvidia"))
 	if err != nil {
@@ -281,8 +280,8 @@ func value[T any](r *reader, symbol string, ask func() (T, nvml.Return)) (v T, o
 	return v, ret == nvml.SUCCESS
 }
 
-// answer is like value, but returns the return code. It repeats a failed question at once, so that
-// a single failed call has no effect.
+// answer is like value, but returns the return code. It repeats a failed question once, so that a
+// single failed call has no effect.
 func answer[T any](r *reader, symbol string, ask func() (T, nvml.Return)) (T, nvml.Return) {
 	var zero T
 	if r.lost || !r.sym.has(strings.Split(symbol, "|")...) {
@@ -300,7 +299,7 @@ func answer[T any](r *reader, symbol string, ask func() (T, nvml.Return)) (T, nv
 	return v, ret
 }
 
-// askAgain reports whether to repeat a question: a second answer may differ, and would matter.
+// askAgain reports whether a second answer to a question can differ and would matter.
 func askAgain(function string, ret nvml.Return) bool {
 	if ret == nvml.SUCCESS {
 		return false
@@ -377,8 +376,8 @@ func number[T ~int | ~uint32 | ~uint64](r *reader, symbol string, divide int64, 
 	return &n
 }
 
-// available reports whether NVML has the value. It also handles go-nvml integers that have
-// 32 bits in NVML.
+// available reports whether NVML has the value. Some integers have 32 bits in NVML, but more in
+// go-nvml.
 func available[T ~int | ~uint32 | ~uint64](v T) bool {
 	return v != ^T(0) && uint64(v) != math.MaxUint32
 }

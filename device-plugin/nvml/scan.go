@@ -22,8 +22,8 @@ import (
 // cancelled, so the GPU is not read again until the call returns.
 const answerWithin = 5 * time.Second
 
-// lateWithin is the maximum time of calls whose result counts in the next scan. A GPU whose calls
-// always end within this time is slow, but does not hang.
+// lateWithin is the maximum time of calls whose result counts in the next scan. A GPU that always
+// answers within this time is slow, but does not hang.
 const lateWithin = 15 * time.Second
 
 // startWithin replaces answerWithin until the first GPU has been read. With persistence mode off,
@@ -246,8 +246,8 @@ func (b *Backend) readAll(count int) []found {
 	return out
 }
 
-// await waits for the read of one GPU until the time for all GPUs is over. It does not wait
-// for a GPU that hangs.
+// await waits for the read of one GPU until the time for all GPUs is over. It does not wait for
+// GPUs that hang.
 func (b *Backend) await(s *slot, timeout *time.Timer, expired *bool) (found, bool) {
 	if *expired || time.Since(s.begun) > b.lateWithin {
 		select {
@@ -375,7 +375,7 @@ func (f found) withSignals(s gpu.Signals) found {
 }
 
 // vanished returns the GPUs that an earlier scan found but the driver no longer lists, because they
-// fell off the bus. They stay in the inventory, as lost, until the plugin restarts.
+// fell off the bus. Until the plugin restarts, the inventory contains these GPUs as lost.
 func (b *Backend) vanished(seen map[string]bool) []found {
 	b.mu.Lock()
 	defer b.mu.Unlock()

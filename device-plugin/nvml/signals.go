@@ -23,10 +23,9 @@ type growth struct {
 	fast  bool // verdict on the last rate
 }
 
-// next returns the state after a reading. The rate per second is taken over at least span. fast
-// reports whether the rate is too high; was is its last verdict. The last verdict stays until span
-// is over, because scans triggered by events can be close together. The verdict also stays if the
-// counter was reset.
+// next returns the state after a reading. fast judges the rate per second, which is taken over at
+// least span. was is the previous verdict. The previous verdict stays if the counter was reset, or
+// until span is over, because scans triggered by events can be close together.
 func (g growth) next(now time.Time, count float64, span time.Duration, fast func(perSecond float64, was bool) bool) growth {
 	took := now.Sub(g.at)
 	switch {
@@ -90,7 +89,7 @@ func (b *Backend) signals(r *reader, dev nvml.Device, uuid string) gpu.Signals {
 	return s
 }
 
-// vitals asks questions that every GPU answers, only to see whether this one does.
+// vitals asks questions that every healthy GPU answers. It discards the answers.
 func vitals(r *reader, dev nvml.Device) {
 	value(r, "nvmlDeviceGetTemperature", func() (uint32, nvml.Return) { return dev.GetTemperature(nvml.TEMPERATURE_GPU) })
 	value(r, "nvmlDeviceGetUtilizationRates", dev.GetUtilizationRates)

@@ -52,9 +52,9 @@ func readLinks(r *reader, dev nvml.Device) links {
 	return l
 }
 
-// compareLinks marks GPUs that have fewer links than others of the same model. A card without links
-// among cards joined by bridges is not marked, because it simply has no bridge. The roster finds
-// links that the GPU itself had before.
+// compareLinks marks GPUs that have fewer links than others of the same model. It does not mark
+// cards without any links, because such a card has no bridge. The roster finds links that the GPU
+// itself had before.
 func compareLinks(fs []found) {
 	most, switched := map[string]int{}, map[string]bool{}
 	for _, f := range fs {
@@ -115,7 +115,7 @@ func (b *Backend) topology(fs []found) {
 	}
 }
 
-// lacks reports whether a GPU can now give an answer that the cache lacks.
+// lacks reports whether a GPU can now answer a question whose answer is not in the cache.
 func (c topologyCache) lacks(fs []found) bool {
 	for _, f := range fs {
 		if !f.answers() {
@@ -137,8 +137,8 @@ func (c topologyCache) lacks(fs []found) bool {
 // answers reports whether the GPU could be read.
 func (f found) answers() bool { return f.dev != nil && f.err == nil }
 
-// survey queries every pair of GPUs. While NVML does not answer about pairs, survey keeps the
-// switches of the last survey of the same GPUs.
+// survey queries every pair of GPUs. While NVML does not answer, survey keeps the switches of the
+// last survey of the same GPUs.
 func (b *Backend) survey(set string, fs []found, last topologyCache) topologyCache {
 	byBus := map[string]int{}
 	for i, f := range fs {

@@ -172,8 +172,8 @@ func (d Dir) Replace(name string, data []byte) error {
 	return nil
 }
 
-// replace writes a new file beside the old one and renames it. Neither step follows a link that has
-// the name of one of the two files.
+// replace writes a new file beside the old one and renames it. It follows no link with the name of
+// either file.
 func replace(root *os.Root, name string, data []byte) error {
 	next := "." + name + ".new"
 	if err := root.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
