@@ -266,7 +266,7 @@ func (v *view) members(all []instance, c pal.AppClass, k int) []instance {
 	return out
 }
 
-// healthy counts the healthy instances.
+// healthy returns the number of healthy instances.
 func (v *view) healthy(all []instance) int {
 	n := 0
 	for _, in := range all {

@@ -175,7 +175,8 @@ func decodeList(given any, into reflect.Value, name string) error {
 	return nil
 }
 
-// set sets a field to a value whose type Nomad has checked, or to the default if the value is nil.
+// set sets a field to a value, or to the default if the value is nil. Nomad has checked the type of
+// the value.
 func (f key) set(to reflect.Value, value any) error {
 	if f.Type == reflect.TypeFor[time.Duration]() {
 		text, _ := value.(string)
@@ -234,8 +235,7 @@ func duration(value, least string) (time.Duration, error) {
 	return d, nil
 }
 
-// oneOf returns an error if the word is not one of words. It replaces an empty word with the first
-// of words.
+// oneOf returns an error if the word is not one of words. An empty word becomes the first of words.
 func oneOf(word reflect.Value, words []string) error {
 	if word.String() == "" {
 		word.SetString(words[0])

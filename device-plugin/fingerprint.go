@@ -28,7 +28,7 @@ const (
 	firstWithin = 800 * time.Millisecond
 	// lookInterval is the time between two checks of the operator's orders and of the watchdog.
 	lookInterval = time.Second
-	// hangAfter is how long a scan may take before its GPUs become unhealthy.
+	// hangAfter is the time after which a running scan makes its GPUs unhealthy.
 	hangAfter = 10 * time.Second
 	// firstHangAfter is hangAfter for the first scan. It is longer because the driver may have to
 	// start the GPUs, and a GPU that hangs delays the others.
@@ -38,8 +38,9 @@ const (
 	eventScan = time.Second
 	// recoverScan is the longest time between scans while a GPU's verdict is unsettled.
 	recoverScan = 5 * time.Second
-	// startsWithin is how long the GPUs may take to start if the driver does not keep them ready
-	// (persistence mode off). The GPUs start one after the other, and each takes some seconds.
+	// startsWithin is the maximum time that the GPUs need to start if the driver does not keep them
+	// ready (persistence mode off). The GPUs start one after the other, and each takes some
+	// seconds.
 	startsWithin = 2 * time.Minute
 	// hungExit is the exit status if the driver hangs, and restartExit if the driver was replaced.
 	hungExit, restartExit = 70, 71
@@ -86,15 +87,15 @@ type stream struct {
 	opened  time.Time
 	// patience is how long the first message waits for the first scan.
 	patience time.Duration
-	// measures is nil unless this stream runs the scheduler; changed receives a value for a new
+	// measures is nil unless this stream runs the scheduler. changed receives a value for each new
 	// result.
 	measures *measure.Scheduler
 	changed  <-chan struct{}
 	profiles chan *profile.Profile // profiles from the file or from Nomad
 	waits    bool                  // the profile's file has not been read yet
 	books    chan books            // which tasks hold the GPUs whose form changes
-	// keeper is nil unless this stream runs the keeper; troubled receives a value when one of its
-	// daemons begins or ceases to fail.
+	// keeper is nil unless this stream runs the keeper. troubled receives a value when a problem of
+	// a daemon begins or ends.
 	keeper   *mps.Keeper
 	troubled <-chan struct{}
 
@@ -189,7 +190,7 @@ func (s *stream) loop(ctx context.Context) {
 	}
 }
 
-// scan starts a scan unless one runs, or the driver is released.
+// scan starts a scan, unless a scan is running or the driver is released.
 func (s *stream) scan() {
 	if s.away {
 		return

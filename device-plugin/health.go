@@ -98,7 +98,7 @@ func (v verdict) description() string {
 	return v.reason
 }
 
-// latch is a fatal Xid that holds until something clears it.
+// latch is a fatal Xid that counts until it is cleared.
 type latch struct {
 	Xid  int    `json:"xid"`
 	Boot string `json:"boot,omitempty"` // identifies the machine's boot
@@ -192,7 +192,7 @@ func (h *health) event(now time.Time, id string, xid int, whole bool, cfg Health
 }
 
 // containedBeside handles the Xid 94 of another MIG instance of the GPU. If an earlier Xid 48 named
-// the whole GPU, that Xid concerned the other instance.
+// the whole GPU, the Xid 48 concerned the other instance.
 func (h *health) containedBeside(now time.Time, id string) {
 	r := h.record(id)
 	if r.beside = now; r.whole {

@@ -23,8 +23,8 @@ const (
 	remedyNVLink = "nvidia-smi nvlink -i $GPU -s and -e show links and errors; have the GPU's bridge or seating checked; " + remedyReset
 )
 
-// Remedy returns what an operator should type about the reason in a health description. id is that
-// of the physical GPU, and dir is the plugin's state directory.
+// Remedy returns the advice for the reason in a health description. id is the id of the physical
+// GPU, and dir is the plugin's state directory.
 func Remedy(reason, id, dir string) string {
 	text := strings.ReplaceAll(remedy(strings.TrimPrefix(reason, reasonDegraded+":")), "$GPU", id)
 	return orders.ReplaceAllStringFunc(text, func(order string) string { return order + ofStateDir(dir) })
@@ -118,7 +118,7 @@ func answerText(code int) string {
 	return text
 }
 
-// RemedyHidden returns what an operator should type about a GPU that cannot be identified.
+// RemedyHidden returns the advice for a GPU that cannot be identified.
 func RemedyHidden(h gpu.Hidden) string {
 	switch {
 	case gpu.KindOf(h.Code) == gpu.Denied:

@@ -10,9 +10,9 @@ import (
 )
 
 // roster remembers the GPUs that this node had when the plugin last ran. A GPU that the driver does
-// not list at the start fell off the bus. The plugin publishes this GPU as lost until the GPU is
-// back, another card is in its slot, or the operator clears it. Missing NVLinks are handled in the
-// same way.
+// not list at the start fell off the bus. The plugin publishes the GPU as lost until the driver
+// lists it, another card is in its slot, or the operator clears it. Missing NVLinks are handled in
+// the same way.
 type roster struct {
 	stored    []gpu.Device    // stored GPUs that no scan has listed yet
 	known     map[string]bool // all stored GPUs, by id; nil before the first scan
@@ -22,8 +22,8 @@ type roster struct {
 }
 
 // complete adds the GPUs that are missing from a scan. replaced are missing GPUs that count as
-// removed, because another GPU is in their slot, or because all GPUs are different, as after the
-// disk or the virtual machine moved to another host.
+// removed. They were removed if another GPU is in their slot, or if all GPUs are different, for
+// example because the disk moved to another host.
 func (r *roster) complete(inv gpu.Inventory) (_ gpu.Inventory, replaced []string) {
 	inv.Devices = slices.DeleteFunc(slices.Clone(inv.Devices), func(d gpu.Device) bool {
 		gone := r.forgotten[d.ID] || r.forgotten[d.Physical()]

@@ -121,7 +121,7 @@ func (f form) group(model string) (kind, name string) {
 // limits nor their own address spaces.
 const leastMPS = 7
 
-// plan assigns a form to each device of a node.
+// plan is the result of applying the sharing blocks to a node's devices.
 type plan struct {
 	forms  map[string]form // forms by device id, only for devices that are shared
 	blocks map[string]int  // number of each device's block, from 0

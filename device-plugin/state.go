@@ -114,8 +114,8 @@ func (h *health) kept() stored {
 }
 
 // clear forgets the latched faults of a device, or of all MIG instances of a GPU, and their missing
-// NVLinks. It forgets the device itself if the driver no longer lists it. A device that waits for
-// its new form gets the new form. Callers hold mu.
+// NVLinks. It also forgets a device that the driver no longer lists. A device that waits for its
+// new form gets the new form. Callers hold mu.
 func (p *Plugin) clear(id string) {
 	known := p.health.clear(id)
 	for _, d := range p.named(id) {
@@ -203,8 +203,8 @@ func LatchedFaults(dir string, inv gpu.Inventory) (map[string]string, error) {
 	return out, err
 }
 
-// event applies an Xid to the device that the event names, or to all MIG instances of the GPU that
-// it names. Callers hold mu.
+// event applies an Xid to the device that the event names. If the event names a GPU with MIG
+// instances, the Xid applies to all of them. Callers hold mu.
 func (p *Plugin) event(now time.Time, e gpu.Event) {
 	hit := p.named(e.GPU)
 	if len(hit) == 0 {

@@ -288,7 +288,7 @@ func noneUsable(all []gpu.Device, why map[string]string) error {
 	return fmt.Errorf("%w (%s); -force measures GPUs that are in use, too", errNoGPU, strings.Join(each, "; "))
 }
 
-// smi asks nvidia-smi, if it is installed.
+// smi compares nvidia-smi with the scan, if nvidia-smi is installed.
 func (r *run) smi(ctx context.Context, k keep) error {
 	path, err := exec.LookPath("nvidia-smi")
 	if err != nil {

@@ -91,8 +91,8 @@ func (run KernelRun) String() string {
 	return fmt.Sprintf("%.4g %s, %.0f %% of peak, limited by %s", run.Rate, run.Unit, 100*run.Share, run.LimitedBy)
 }
 
-// kernelRun returns what a page needs from a session of one class. If another kernel ran instead,
-// the result has no figures, because that kernel is measured under its own name.
+// kernelRun returns what the page shows about a session of one class. If another kernel ran
+// instead, the result has no figures, because that kernel is measured under its own name.
 func kernelRun(kernel string, res measure.Result) KernelRun {
 	run := KernelRun{Problem: res.Problem, Warnings: res.Warnings, CompileSeconds: res.Compile[kernel]}
 	if len(res.Apps) == 0 {
@@ -110,8 +110,8 @@ func kernelRun(kernel string, res measure.Result) KernelRun {
 	return run
 }
 
-// session makes one whole measurement, as the plugin does. It keeps each class as soon as
-// it is measured.
+// session makes one whole measurement, as the plugin does. It records each class as soon as the
+// class is measured.
 func (r *run) session(ctx context.Context, k keep) error {
 	at := map[string]int{}
 	rows := make([]measure.Result, len(r.usable))

@@ -67,8 +67,8 @@ type running struct {
 	ending time.Time // since when the session's process is being ended; zero while it measures
 }
 
-// stuck reports whether the session's process was killed but does not end. Such a process is inside
-// the driver, which cannot be interrupted, so no task can use the GPU.
+// stuck reports whether the session's process was killed but does not end. The process hangs in the
+// driver, so no task can use the GPU.
 func (r *running) stuck(now time.Time) bool {
 	return r != nil && !r.ending.IsZero() && now.Sub(r.ending) >= reserveWait
 }
@@ -492,7 +492,7 @@ func (s *Scheduler) report(res Result, events map[pal.AppClass]profile.DriftEven
 	}
 }
 
-// next returns the GPUs whose session begins now if they are proved to be free.
+// next returns the GPUs to measure now, if they are proved to be free.
 func (s *Scheduler) next(now time.Time) []Target {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -556,9 +556,9 @@ func (s *Scheduler) wants(now time.Time, rules Schedule, d gpu.Device) bool {
 	return s.measurable(d) && rules.wanted(now, s.records[d.ID], identityOf(d, s.inv.DriverVersion), s.condition(now, d.ID)) == ""
 }
 
-// look finds out which of the GPUs to be measured are in use, by a Nomad task or according to the
-// driver, and which tasks request a measurement. It ends the sessions of GPUs that another program
-// has begun to use. It does not check GPUs that need no session.
+// look finds the GPUs to be measured that are in use, by a Nomad task or according to the driver,
+// and the tasks that request a measurement. It ends the sessions of GPUs that another program has
+// begun to use. It does not check GPUs that need no session.
 func (s *Scheduler) look(now time.Time) {
 	s.mu.Lock()
 	for id, r := range s.records {
@@ -604,8 +604,8 @@ func (s *Scheduler) look(now time.Time) {
 	}
 }
 
-// ticketsLast is how long to look for the first process of a reservation's task. Before this
-// process starts, Nomad may have to pull an image or wait for a secret.
+// ticketsLast is how long the scheduler looks for the first process of a reservation's task. Nomad
+// may have to pull an image or wait for a secret before the process starts.
 const ticketsLast = 15 * time.Minute
 
 // tickets returns, by GPU, the reservations of tasks that have had no process so far, or that

@@ -81,7 +81,7 @@ type Target struct {
 	Of     int
 }
 
-// ending is what a session reports as Progress.Doing when its process is being ended.
+// ending is the value of Progress.Doing while the session's process is being ended.
 const ending = "ending"
 
 // Progress is what a session reports while it runs.
@@ -154,8 +154,8 @@ func newSession(r Runner, t Target, p Plan, progress func(Progress)) *session {
 	return s
 }
 
-// missing returns why a session that ran to its end is incomplete: it measured nothing, or
-// not class A, the class that matters most to jobs.
+// missing returns why a complete session has no useful result. It measured nothing, or not class A,
+// which matters most to jobs.
 func (s *session) missing() error {
 	if len(s.result.Apps) == 0 {
 		return fmt.Errorf("no class could be measured%s", s.lastWarning("class "))
@@ -186,8 +186,8 @@ type errCompiler struct {
 func (e *errCompiler) Error() string { return fmt.Sprintf("compiling kernel %q: %v", e.kernel, e.err) }
 func (e *errCompiler) Unwrap() error { return e.err }
 
-// fallBack reports whether to try a session that ended with err again, without the compute
-// kernel at which the driver's compiler hung or crashed.
+// fallBack reports whether to repeat a session that ended with err. The new session skips the
+// compute kernel at which the driver's compiler hung or crashed.
 func (s *session) fallBack(err error) bool {
 	var c *errCompiler
 	if !errors.As(err, &c) || s.work != nil || slices.Contains(s.plan.Avoid, c.kernel) {
@@ -336,7 +336,7 @@ func (s *session) warmUp(ctx context.Context) error {
 }
 
 // settleBound is the maximum relative change of a settled GPU's unit time. settleWindows is the
-// minimum number of windows to judge that.
+// minimum number of windows for this check.
 const (
 	settleWindows = 4
 	settleBound   = 0.002

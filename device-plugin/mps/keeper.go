@@ -249,8 +249,8 @@ func (k *Keeper) begin(ctx context.Context, s *state) error {
 	return nil
 }
 
-// bury finds the remaining clients of servers that no longer exist. Such a server has crashed,
-// because a server ends by itself only after its clients.
+// bury finds the running clients of servers that no longer exist. Such a server has died, because a
+// server ends by itself only after its clients.
 func (s *state) bury(now map[int][]int) {
 	for server, clients := range s.clients {
 		if _, there := now[server]; !there {

@@ -159,7 +159,7 @@ func (b *Backend) platform(r *reader, dev nvml.Device, d *gpu.Device) {
 	}
 }
 
-// sizes reads the values that have a unit.
+// sizes reads the values that have a unit, such as memory and power.
 func (b *Backend) sizes(r *reader, dev nvml.Device, d *gpu.Device) {
 	if m, ret := answer(r, "nvmlDeviceGetMemoryInfo", dev.GetMemoryInfo); ret == nvml.SUCCESS {
 		d.MemoryMiB = mebibytes(m.Total)

@@ -219,7 +219,7 @@ func replaced(maps, library string) bool {
 
 // driverLoad identifies the present load of the kernel module by the inode number of its directory
 // in /sys. Each load has a new number. The directory's time is unsuitable, because the kernel can
-// reset it without a new load, and the plugin would forget every latched fault.
+// change it without a new load, and the plugin would forget every latched fault.
 func (b *Backend) driverLoad() string {
 	st, err := os.Stat(filepath.Join(b.opts.root(), "sys/module/nvidia"))
 	if err != nil {

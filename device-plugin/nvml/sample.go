@@ -120,8 +120,8 @@ func (b *Backend) release(g *gpmState) {
 	g.busy = false
 }
 
-// owns reports whether a claim belongs to the present initialization of NVML. Otherwise its handles
-// are invalid.
+// owns reports whether a claim belongs to the present initialization of NVML. Handles of an earlier
+// initialization are invalid.
 func (b *Backend) owns(g *gpmState, physical string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -89,7 +89,7 @@ func (b *Backend) signals(r *reader, dev nvml.Device, uuid string) gpu.Signals {
 	return s
 }
 
-// vitals asks questions that every healthy GPU answers. It discards the answers.
+// vitals asks questions that every GPU answers. Only a failure to answer matters.
 func vitals(r *reader, dev nvml.Device) {
 	value(r, "nvmlDeviceGetTemperature", func() (uint32, nvml.Return) { return dev.GetTemperature(nvml.TEMPERATURE_GPU) })
 	value(r, "nvmlDeviceGetUtilizationRates", dev.GetUtilizationRates)

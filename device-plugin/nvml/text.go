@@ -8,10 +8,10 @@ import (
 	"unicode"
 )
 
-// A driver can answer anything, for example for a card with a broken InfoROM. Text that is not
+// A driver can return any text, for example for a card with a broken InfoROM. Text that is not
 // UTF-8 cannot be sent to Nomad, which would conclude that the plugin has crashed.
 
-// No machine has more GPUs than this, and no GPU more MIG instances.
+// Limits on the number of GPUs of a machine and of MIG instances of a GPU.
 const (
 	mostGPUs      = 1024
 	mostInstances = 64

@@ -52,9 +52,9 @@ func readLinks(r *reader, dev nvml.Device) links {
 	return l
 }
 
-// compareLinks marks GPUs that have fewer links than others of the same model. It does not mark
-// cards without any links, because such a card has no bridge. The roster finds links that the GPU
-// itself had before.
+// compareLinks marks GPUs that have fewer links than others of the same model. If bridges join the
+// cards, a card without links is not marked, because it has no bridge. The roster finds links that
+// the GPU itself had before.
 func compareLinks(fs []found) {
 	most, switched := map[string]int{}, map[string]bool{}
 	for _, f := range fs {
