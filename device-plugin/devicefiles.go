@@ -25,11 +25,11 @@ const (
 	migMinors = "/proc/driver/nvidia-caps/mig-minors"
 )
 
-// deviceNodes returns the device files that the exec driver must give a task. root is the
-// directory with dev and proc.
+// deviceNodes returns the device files that the exec driver must give a task. root is the directory
+// with dev and proc.
 //
-// Under WSL2 there is one file for all GPUs, and no driver files. A missing file is left out only
-// if tasks run without it, because a task must not start without its GPU.
+// Under WSL2 there is one file for all GPUs, and no driver files. A missing file that tasks need is
+// not left out, because a task must not start without its GPU.
 func deviceNodes(root string, ds []gpu.Device) ([]*device.DeviceSpec, error) {
 	has := func(path string) bool {
 		_, err := os.Stat(filepath.Join(root, path))

@@ -68,8 +68,8 @@ const (
 	// slowEnd is the share below which a degraded GPU recovers. It is lower than slowShare, so that
 	// a GPU near the limit does not alternate.
 	slowEnd = 0.3
-	// silentFor is how long a GPU can be silent before its silence counts, because the driver
-	// queues calls while it starts or resets another GPU, or lists many processes.
+	// silentFor is the time after which a GPU's silence counts. A healthy GPU can be silent while
+	// the driver starts or resets another GPU, or lists many processes.
 	silentFor = 10 * time.Second
 	// clearAfter is how many readings in a row without a recovery action end a latch.
 	clearAfter = 2

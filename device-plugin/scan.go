@@ -48,8 +48,8 @@ func (s *scanner) running() time.Duration {
 	return 0
 }
 
-// sampler reads statistics: one reading at a time, shared by all callers, and in its own
-// goroutine for the same reason as scanner.
+// sampler reads statistics in its own goroutine, because a driver call can hang. It runs one
+// reading at a time, which all callers share.
 type sampler struct {
 	backend Backend
 

@@ -62,8 +62,8 @@ func (b *bench) inject(f Fault) error {
 // errNoFault means that the fault did not happen.
 var errNoFault = errors.New("nothing went wrong")
 
-// Fault has a child cause a fault on a GPU. It returns the time at which the fault began, and the
-// child's error. err is set if there was no fault, or no answer.
+// Fault makes a child process cause a fault on a GPU. It returns the start time of the fault and
+// the child's error. err is set if there was no fault, or no answer.
 func (r Runner) Fault(ctx context.Context, d gpu.Device, f Fault, p Plan) (begun time.Time, said string, err error) {
 	s := &session{Runner: r, plan: p, target: Target{Device: d}, result: Result{GPU: d.ID}}
 	if s.child, err = r.start(ctx, d.ID, p); err != nil {

@@ -236,9 +236,9 @@ func findOwnTask(proc string) ownTask {
 	return o
 }
 
-// includes reports whether a process with this GPU list belongs to the task. A process that is not
-// our ancestor, such as a shell opened in the container, has the same mounts and the same list.
-// Equal mounts alone prove nothing, because tasks without a container share the node's mounts.
+// includes reports whether a process with this GPU list belongs to the task. A shell opened in the
+// container is not our ancestor, but has the same mounts and the same list. Equal mounts alone
+// prove nothing, because tasks without a container share the node's mounts.
 func (o ownTask) includes(pid int, list string) bool {
 	return o.line[pid] || o.lists[list] && o.namespace != "" && mountsOf(o.proc, pid) == o.namespace
 }
@@ -256,7 +256,7 @@ func hasDevices(process string) bool {
 }
 
 // contained adds the GPUs whose device files a process has in a root of its own, as in a container.
-// A process with the files of all GPUs adds none, because it may only watch GPUs, like
+// A process with the files of all GPUs adds none, because its container may only watch GPUs, like
 // dcgm-exporter. A process with the host's root adds none either.
 func contained(process string, all []gpu.Device, found map[string]bool) {
 	root, err := os.Stat(filepath.Join(process, "root"))

@@ -52,8 +52,8 @@ type kernel struct {
 	unit string // unit of a rate, after dividing by scale
 	// scale converts work into unit.
 	scale float64
-	// expected is the share of the peak, at the largest clock, that a healthy GPU reaches.
-	// The amount of work per unit follows from it.
+	// expected is the share of the peak, at the largest clock, that a healthy GPU reaches. The
+	// amount of work per unit is computed from it.
 	expected float64
 	// floor is the share of the peak rate that every healthy GPU of the model
 	// reaches at its default power limit; 0 if unknown. See [slowBelow].
@@ -240,8 +240,8 @@ func triadLaunches(d cuda.Device, ms float64) int {
 	return max(1, int(math.Round(rate*ms/1e3/bytes)))
 }
 
-// describe returns a text for what one unit of the class does on a GPU of this model. The text is
-// the kernels' part of the comparability key: two GPUs with equal text do equal work.
+// describe returns a description of one unit of the class's work on a GPU of this model. The
+// description is a part of the comparability key: two GPUs with equal descriptions do equal work.
 func describe(d cuda.Device, class pal.AppClass, compute kernel) string {
 	switch class {
 	case pal.ClassA:

@@ -31,8 +31,8 @@ type Own struct {
 	Timeout time.Duration // time limit of one run
 }
 
-// Session runs the program on one GPU, the only one that it can see, Repeat times. If a run fails,
-// the session ends with the results of the earlier runs, marked partial.
+// Session runs the program Repeat times on one GPU. The program can see only this GPU. If a run
+// fails, the session ends with the results of the earlier runs, marked partial.
 func (o Own) Session(ctx context.Context, t Target, progress func(Progress)) Result {
 	s := newSession(Runner{}, t, Plan{Limit: time.Duration(o.Repeat) * o.Timeout}, progress)
 	s.work = map[pal.AppClass]string{pal.ClassA: "own:" + o.App + "*" + o.Command}

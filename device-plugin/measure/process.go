@@ -77,7 +77,7 @@ func inGroup(cmd *exec.Cmd) {
 // library returns the name or path of the CUDA driver library.
 func (r Runner) library() string { return gpu.FindLibrary("/", cmp.Or(r.Library, cuda.Library)) }
 
-// start starts the child for one GPU, which is the only one that it can see.
+// start starts the child process for one GPU. The child can see only this GPU.
 func (r Runner) start(ctx context.Context, id string, p Plan) (*process, error) {
 	library := r.library()
 	args := append(slices.Clone(r.Self[1:]), "-gpu", id, "-window", p.Window.String(), "-library", library, "-avoid", strings.Join(p.Avoid, ","))

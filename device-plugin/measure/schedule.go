@@ -269,8 +269,8 @@ func (r record) notAfter(now time.Time) record {
 }
 
 // accept adds the outcome of a session to the record. It returns, by class, how the times compare
-// with the GPU's own past. Classes without a past are left out. After an incomplete session, the
-// result is nil.
+// with the GPU's earlier times. Classes without earlier times are left out. After an incomplete
+// session, the result is nil.
 func (r *record) accept(res Result, id identity) map[pal.AppClass]profile.DriftEvent {
 	r.Tried, r.Begun = res.Started, time.Time{}
 	r.Problem, r.Refused = res.Problem, res.refused
@@ -311,7 +311,8 @@ func (r *record) accept(res Result, id identity) map[pal.AppClass]profile.DriftE
 	return events
 }
 
-// observe compares a time with the GPU's own past. known is false if the class has no earlier time.
+// observe compares a time with the GPU's earlier times. known is false if the class has no earlier
+// time.
 func (r *record) observe(a App) (e profile.DriftEvent, known bool) {
 	d, known := r.Drift[a.App]
 	if !known {

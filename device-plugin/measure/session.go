@@ -154,8 +154,8 @@ func newSession(r Runner, t Target, p Plan, progress func(Progress)) *session {
 	return s
 }
 
-// missing returns why a complete session has no useful result. It measured nothing, or not class A,
-// which matters most to jobs.
+// missing returns an error if a session that ran to its end measured nothing, or did not measure
+// class A, which matters most to jobs.
 func (s *session) missing() error {
 	if len(s.result.Apps) == 0 {
 		return fmt.Errorf("no class could be measured%s", s.lastWarning("class "))

@@ -188,7 +188,7 @@ func (k *Keeper) remember() {
 	}
 }
 
-// keep starts a daemon if it does not run, and returns its problem. Only Run calls it.
+// keep starts a daemon unless it runs, and returns the daemon's problem. Only Run calls it.
 func (k *Keeper) keep(ctx context.Context, s *state) (trouble string, _ error) {
 	if !s.runs() {
 		s.limited, s.clients = false, nil

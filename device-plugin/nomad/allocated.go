@@ -72,7 +72,7 @@ func allocated(client *api.Client, q *api.QueryOptions, gpus []string) (map[stri
 	return held, nil
 }
 
-// localNode returns the node of the agent that is asked.
+// localNode returns the node of the agent that the client asks.
 func localNode(client *api.Client, q *api.QueryOptions) (*api.Node, error) {
 	var self api.AgentSelf
 	if _, err := client.Raw().Query("/v1/agent/self", &self, q); err != nil {
@@ -92,8 +92,8 @@ func localNode(client *api.Client, q *api.QueryOptions) (*api.Node, error) {
 	return node, nil
 }
 
-// knows returns an error if the node does not have the GPUs, because the node's allocations then
-// prove nothing about the GPUs.
+// knows returns an error unless the node has the GPUs. Otherwise the node's allocations prove
+// nothing about the GPUs.
 func knows(node *api.Node, gpus []string) error {
 	has := map[string]bool{}
 	if node.NodeResources != nil {

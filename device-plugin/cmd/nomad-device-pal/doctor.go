@@ -156,7 +156,7 @@ func (d *diagnosis) wsl() {
 // path returns the path of a file below root.
 func (d *diagnosis) path(name string) string { return filepath.Join(d.root, name) }
 
-// permissions looks at the device files.
+// permissions checks the access to the device files.
 func (d *diagnosis) permissions() {
 	const control, memory = "/dev/nvidiactl", "/dev/nvidia-uvm"
 	makes := map[string]string{control: "nvidia-smi, run as root, makes this file; nvidia-persistenced makes it at boot", memory: "nvidia-modprobe -u -c=0 makes this file"}

@@ -100,7 +100,7 @@ func accepts(block map[string]any) (*deviceplugin.Plugin, error) {
 	return p, p.SetConfig(&base.Config{PluginConfig: data})
 }
 
-// cuda starts the CUDA driver, with which the plugin measures.
+// cuda checks that the CUDA driver starts. The plugin measures with this driver.
 func (d *diagnosis) cuda() {
 	what, err := gpu.Within(d.patience, "starting CUDA", func() (string, error) { return askCUDA(d.cudaLibrary) })
 	switch {
