@@ -43,8 +43,8 @@ func openForms(s *store, before []gpu.Device) (*forms, error) {
 	return f, err
 }
 
-// take gives these devices their planned forms, except devices that a task may hold in another
-// form. changed reports whether the forms must be stored.
+// take gives these devices their planned forms. Devices that a task may hold in another form keep
+// their form. changed reports whether the forms must be stored.
 func (f *forms) take(want map[string]form, ds []gpu.Device) (changed bool) {
 	f.want = want
 	for _, d := range ds {

@@ -13,8 +13,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/statedir"
 )
 
-// driverUse is whether the plugin uses the driver. While any program uses the driver, no GPU can be
-// reset or switched to MIG. So an operator can order the plugin to release the driver for a while.
+// driverUse is whether the plugin uses the driver. No GPU can be reset or switched to MIG while a
+// program uses the driver. So an operator can order the plugin to release the driver for a while.
 type driverUse int
 
 const (

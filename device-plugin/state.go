@@ -13,8 +13,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/statedir"
 )
 
-// store keeps latched faults in state_dir, so that a restart of the plugin does
-// not make a broken GPU healthy. Without a directory it keeps nothing.
+// store stores latched faults in state_dir, so that a broken GPU stays unhealthy after a restart of
+// the plugin. Without a directory it stores nothing.
 type store struct {
 	statedir.Dir
 	inventory string // the list of GPUs as last saved

@@ -58,9 +58,9 @@ func (p *Plugin) sendStats(ctx context.Context, interval time.Duration, out chan
 	}
 }
 
-// nextStats returns the time until the next statistics. They are sent at a whole multiple of
-// interval, at least nine tenths of interval from now. If they were sent sooner, an old reading
-// might be sent again, and shares of the time since the last reading would cover too short a time.
+// nextStats returns the time until the next statistics: the first whole multiple of interval that
+// is at least nine tenths of interval from now. Statistics that are sent sooner could repeat an old
+// reading, and their shares would cover too short a time.
 func nextStats(now time.Time, interval time.Duration) time.Duration {
 	wait := gpu.UntilTick(now, interval)
 	if wait < interval-interval/10 {

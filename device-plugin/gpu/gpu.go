@@ -35,7 +35,7 @@ type Inventory struct {
 	Warnings []string
 }
 
-// Hidden is a GPU that the driver lists but that cannot be published.
+// Hidden is a GPU that the driver lists but the plugin cannot publish.
 type Hidden struct {
 	Index int    // NVML's index
 	ID    string // UUID, if known

@@ -22,8 +22,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
-// interrupted is the problem of a session that was cut short: by Reserve, by Pause, because
-// somebody else began to use the GPU, or by the plugin's end.
+// interrupted is the problem of a session that was cut short by Reserve, by Pause, by another
+// program that began to use the GPU, or by the plugin's end.
 const interrupted = "interrupted"
 
 // Scheduler measures the node's idle GPUs inside the plugin: when they first appear, and on a
@@ -426,7 +426,7 @@ func (s *Scheduler) tell() {
 	}
 }
 
-// save stores the records, or records that they are unsaved. Callers hold mu.
+// save stores the records. If this fails, it sets unsaved. Callers hold mu.
 func (s *Scheduler) save() {
 	err := saveRecords(s.cfg.StateDir, s.records)
 	if err != nil && !s.unsaved {
@@ -532,8 +532,8 @@ func (s *Scheduler) condition(now time.Time, id string) condition {
 		asked: s.records[id].Asks, early: now.Before(turn), wait: now.Before(s.askAgain) || now.Before(s.allocated[id].again)}
 }
 
-// wanted returns the devices that would be measured if they were idle. If one of them is due,
-// devices that are due soon are included. Callers hold mu.
+// wanted returns the devices that would be measured if they were idle. If one of these devices is
+// due, wanted includes devices that are due soon. Callers hold mu.
 func (s *Scheduler) wanted(now time.Time) []string {
 	by := func(rules Schedule) (ids []string) {
 		for _, d := range s.inv.Devices {

@@ -68,7 +68,7 @@ func NewKeeper(log hclog.Logger, left []Daemon, save func([]Daemon) error) *Keep
 	return k
 }
 
-// Want sets which daemons must run, by GPU. Run starts these daemons, and ends the plugin's other
+// Want sets which daemons must run, by GPU. Run starts these daemons. It ends the plugin's other
 // daemons, except on GPUs in leave.
 func (k *Keeper) Want(want map[string]Daemon, leave map[string]bool) {
 	k.mu.Lock()

@@ -107,8 +107,8 @@ func newBackend(o Options, lib nvml.Interface, lookup func(string) error) *Backe
 // for the shutdown, because both can hang with the driver.
 func (b *Backend) Close() { go b.Disconnect() }
 
-// starting is held while a backend initializes NVML or shuts it down, because both write variables
-// of go-nvml that all backends share. One backend can shut down while the next one starts.
+// starting is held while a backend initializes NVML or shuts it down. Both write variables of
+// go-nvml that all backends share, and one backend can shut down while the next one starts.
 var starting sync.Mutex
 
 // connect initializes NVML if it is not up, or if the driver was reloaded.
@@ -193,8 +193,8 @@ func (b *Backend) shutdown() {
 	}
 }
 
-// replaced reports whether a new process would load another library than this process has
-// loaded, because the driver package was upgraded or downgraded.
+// replaced reports whether a new process would load another library than this process has loaded.
+// This is the case after an upgrade or downgrade of the driver package.
 func replaced(maps, library string) bool {
 	data, _ := os.ReadFile(maps) // without the file, no library is known
 	name, _, _ := strings.Cut(filepath.Base(library), ".so")

@@ -24,8 +24,8 @@ type growth struct {
 }
 
 // next returns the state after a reading. fast judges the rate per second, which is taken over at
-// least span. was is the previous verdict. The previous verdict stays if the counter was reset, or
-// until span is over, because scans triggered by events can be close together.
+// least span. was is the previous verdict. The previous verdict stays until span is over, because
+// scans triggered by events can be close together. It also stays if the counter was reset.
 func (g growth) next(now time.Time, count float64, span time.Duration, fast func(perSecond float64, was bool) bool) growth {
 	took := now.Sub(g.at)
 	switch {

@@ -270,7 +270,7 @@ func (d *diagnosis) physical(id string) string {
 	return id
 }
 
-// hidden reports GPUs that the driver lists but that cannot be published.
+// hidden reports the GPUs that the driver lists but the plugin cannot publish.
 func (d *diagnosis) hidden(inv gpu.Inventory) {
 	for _, h := range inv.Hidden {
 		d.add(statusFail, "gpus", h.String()+": this GPU is not published to Nomad", deviceplugin.RemedyHidden(h))
