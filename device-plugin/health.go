@@ -155,7 +155,7 @@ type slowReading struct {
 // the error counts.
 type health struct {
 	records    map[string]*record
-	boot, load string // of the last scan that had them
+	boot, load string // from the last scan that reported them
 	changed    bool   // latches or error counts differ from what was stored
 }
 

@@ -344,7 +344,7 @@ func (p *Plugin) judge() {
 	}
 	p.view.verdicts, p.view.cfg, p.view.compat = verdicts, p.cfg.Variability, p.cfg.Compat
 	p.rate()
-	if p.health.changed { // retried until the faults are stored, because a full disk may have room again
+	if p.health.changed { // try again until the faults are stored
 		err := p.store.save(p.health)
 		p.stored("faults cannot be stored: they are forgotten when the plugin restarts", err)
 		p.health.changed = err != nil

@@ -17,9 +17,9 @@ const (
 )
 
 // judgeXid classifies an Xid by the immediate action in NVIDIA's Xid catalog. If the catalog names
-// no action, the GPU stays healthy, because users of plugins that choose otherwise lost good GPUs.
-// Xid 154, a change of the driver's recovery action, needs no verdict, because the next scan reads
-// the action.
+// no action, the GPU stays healthy. Plugins that choose otherwise made good GPUs unusable. Xid 154,
+// a change of the driver's recovery action, needs no verdict, because the next scan reads the
+// action.
 func judgeXid(xid int, cfg HealthConfig) xidVerdict {
 	if slices.Contains(cfg.IgnoreXids, xid) {
 		return xidApplication

@@ -75,7 +75,7 @@ func (inv *Inventory) Physical() int {
 	return len(ids) + len(inv.Hidden)
 }
 
-// Why an existing device cannot be used, whatever its health.
+// Reasons why a device cannot be used, even if it is healthy.
 const (
 	// MIGEmpty means that the GPU is in MIG mode and has no instance.
 	MIGEmpty = "mig-without-instances"

@@ -28,7 +28,7 @@ const InsufficientPower = 8
 // RemedyDenied is what an operator does if the plugin lacks permission.
 const RemedyDenied = "run Nomad's client as root, and let its cgroup have the device files /dev/nvidia* and /dev/nvidia-caps/*"
 
-// Answer is the meaning of NVML's return code, whatever the question was.
+// Answer is the meaning of a return code of NVML. It is the same for every question.
 type Answer int
 
 // The kinds of answers.

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 )
 
-// Under WSL2 the driver is that of Windows: Linux has no kernel module and no device files for it.
+// Under WSL2 the driver is part of Windows. Linux has no kernel module and no device files for it.
 const (
 	WSLDevice    = "/dev/dxg"
 	WSLLibraries = "/usr/lib/wsl/lib"

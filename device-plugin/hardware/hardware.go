@@ -237,7 +237,7 @@ func output(ctx context.Context, name string, args ...string) ([]byte, error) {
 	return out, err
 }
 
-// scan lists the GPUs and finds those that can be measured.
+// scan lists the GPUs, and finds the GPUs that can be measured.
 func (r *run) scan(ctx context.Context, k keep) error {
 	inv, err := r.backend.Scan()
 	runner := r.runner

@@ -101,7 +101,7 @@ func compareSMI(answer string, ds []gpu.Device, driver string) (*SMI, error) {
 	return s, nil
 }
 
-// same reports whether our value equals nvidia-smi's, which may be written differently.
+// same reports whether our value equals nvidia-smi's value, which can have another notation.
 func (v smiValue) same(smi string) bool {
 	if v.query == "pci.bus_id" { // 00000000:1A:00.0 and 0000:1a:00.0
 		smi = strings.TrimPrefix(strings.ToLower(smi), "0000")

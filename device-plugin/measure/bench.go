@@ -44,9 +44,9 @@ type bench struct {
 	idle        cuda.Event               // recorded after all launches
 }
 
-// seed starts the kernels' random operands. Operands must be random, because zeros draw
-// less power and run 13 % faster. They must be the same for every launch and GPU, so that a
-// wrong result shows.
+// seed starts the kernels' random operands. Operands must be random, because zeros draw less power
+// and run 13 % faster. All launches and GPUs must have the same operands, so that a wrong result
+// shows.
 const seed = 1
 
 // newBench returns a bench with the strongest compute kernel that GPU and driver can run, except

@@ -286,8 +286,8 @@ func contained(process string, all []gpu.Device, found map[string]bool) {
 
 // given adds the GPUs that a value of NVIDIA_VISIBLE_DEVICES names: by UUID, by the start of a
 // UUID, or by number. A number counts only if real returns true. "all" adds none, because CUDA
-// images, and containers that only watch GPUs, set it. If such a container computes, other checks
-// show its use of the GPU.
+// images, and containers that only watch GPUs, set "all". If such a container computes, other
+// checks detect that.
 func given(list string, all []gpu.Device, real func() bool, found map[string]bool) {
 	byBus := slices.SortedFunc(slices.Values(all), func(a, b gpu.Device) int { return cmp.Compare(a.BusID, b.BusID) })
 	for word := range strings.SplitSeq(list, ",") {

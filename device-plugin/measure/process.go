@@ -116,8 +116,7 @@ func (c *process) read(stdout io.Reader) {
 	}
 }
 
-// order sends one line. A write error needs no handling, because reading shows that the child has
-// ended.
+// order sends one line. It ignores write errors, because reading shows whether the child has ended.
 func (c *process) order(line string) { _, _ = io.WriteString(c.stdin, line+"\n") }
 
 // next returns the child's next message. It returns an error if the child fails, ends, or

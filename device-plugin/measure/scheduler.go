@@ -51,7 +51,7 @@ type Scheduler struct {
 	ready            readiness
 	asking           *running // process that tests whether CUDA starts; nil if none runs
 	paused           bool     // the driver must not be used
-	unsaved          bool     // the records could not be stored; try again, since the disk may have room again
+	unsaved          bool     // the records could not be stored, so try again
 }
 
 // allocation is what Nomad said about a GPU, and when to ask again.
@@ -64,7 +64,7 @@ type allocation struct {
 type running struct {
 	cancel context.CancelFunc
 	done   chan struct{}
-	ending time.Time // since when the session's process is being ended; zero while it measures
+	ending time.Time // when the scheduler began to end the session's process; zero while it measures
 }
 
 // stuck reports whether the session's process was killed but does not end. The process hangs in the
@@ -353,7 +353,7 @@ func (s *Scheduler) tellUnproven(err error) {
 var ownEnd = regexp.MustCompile(`\S+->`)
 
 // brief returns an error from Nomad as one line that stays the same while the error lasts. It cuts
-// long texts, because an answer can be a whole page from a proxy.
+// long texts, because a proxy can answer with a whole page.
 func brief(err error) string {
 	text := []rune(ownEnd.ReplaceAllString(strings.Join(strings.Fields(err.Error()), " "), ""))
 	if len(text) > mostBrief {
@@ -587,7 +587,7 @@ func (s *Scheduler) look(now time.Time) {
 	for _, id := range ids {
 		u := uses[id]
 		if s.records[id].Asks && u.busy {
-			u = use{} // the utilization is that of this task: no other task can have the GPU, and no process computes on it
+			u = use{} // this task causes the utilization: no other task can have the GPU, and no process computes on it
 		}
 		by := u
 		if by == (use{}) {

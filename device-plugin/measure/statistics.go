@@ -18,8 +18,8 @@ type summary struct {
 	CI float64
 }
 
-// summarize reads the times in the order in which they were measured. Consecutive windows
-// are correlated, so they count for less than independent ones.
+// summarize summarizes the times of windows in the order of measurement. Consecutive windows are
+// correlated, so they count for less than independent windows.
 func summarize(times []float64) summary {
 	s := summary{Median: profile.Median(times), CI: math.Inf(1)}
 	if len(times) < 3 {

@@ -194,7 +194,7 @@ func numbers(text string) (out []int) {
 func (d Daemon) used() string { return filepath.Join(filepath.Dir(d.Pipe), "used") }
 
 // Use records that a task gets a part of the GPU. A used daemon does not end with the plugin,
-// because a program that finds no daemon runs without limits.
+// because a program that finds no daemon has no limits.
 func (d Daemon) Use() error {
 	if !d.Own {
 		return nil

@@ -41,9 +41,9 @@ func clique(cluster [16]uint8, id uint32) string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x.%d", cluster[:4], cluster[4:6], cluster[6:8], cluster[8:10], cluster[10:], id)
 }
 
-// fabricLimits returns codes for the ways in which the fabric of an NVSwitch system serves the GPU
-// badly. Some machines report that the fabric is not set up, or has failed, although CUDA works.
-// Only CUDA itself shows whether it works (error 802).
+// fabricLimits returns codes for the problems of an NVSwitch fabric that affect the GPU. Some
+// machines report that the fabric is not set up, or has failed, although CUDA works. Only CUDA
+// itself shows whether it works (error 802).
 func fabricLimits(r *reader, dev nvml.Device) []string {
 	f, ok := readFabric(r, dev)
 	switch {

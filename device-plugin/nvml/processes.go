@@ -14,8 +14,8 @@ import (
 )
 
 // Processes lists the compute processes of each GPU, including processes behind an MPS server. It
-// leaves out GPUs that do not answer in time, that are lost or still being read, or that the plugin
-// lacks permission to read. If the driver cannot list processes, the result is empty.
+// leaves out GPUs that do not answer in time, are lost, are still being read, or that the plugin
+// has no permission to read. If the driver cannot list processes, the result is empty.
 func (b *Backend) Processes(ids []string) map[string][]int {
 	type answer struct {
 		id   string

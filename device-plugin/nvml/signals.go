@@ -123,7 +123,7 @@ func retiredPages(r *reader, dev nvml.Device) (n int, pending bool) {
 	return n, waits == nvml.FEATURE_ENABLED
 }
 
-// fields returns the values of those fields that the GPU has.
+// fields returns the values of the fields that the GPU has.
 func fields(r *reader, dev nvml.Device, ids ...uint32) map[uint32]float64 {
 	values := make([]nvml.FieldValue, len(ids))
 	for i, id := range ids {
@@ -136,8 +136,8 @@ func fields(r *reader, dev nvml.Device, ids ...uint32) map[uint32]float64 {
 	return out
 }
 
-// answered queries fields, and returns those that the GPU has. Ids from 251 on were
-// renumbered between driver branches and are never queried.
+// answered queries fields, and returns the fields that the GPU has. Ids from 251 on were renumbered
+// between driver branches and are never queried.
 func answered(r *reader, dev nvml.Device, asked []nvml.FieldValue) []nvml.FieldValue {
 	values, _ := value(r, "nvmlDeviceGetFieldValues", func() ([]nvml.FieldValue, nvml.Return) { return asked, dev.GetFieldValues(asked) })
 	return slices.DeleteFunc(values, func(v nvml.FieldValue) bool {

@@ -17,8 +17,8 @@ const (
 	mostInstances = 64
 )
 
-// isID reports whether an answer can be a device's id. Lists of ids are joined by commas,
-// so an id has none.
+// isID reports whether an answer can be the id of a device. An id contains no comma, because lists
+// of ids are joined by commas.
 func isID(s string) bool {
 	return s != "" && !strings.ContainsFunc(s, func(c rune) bool { return c <= ' ' || c == ',' || c >= unicode.MaxASCII })
 }
