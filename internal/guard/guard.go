@@ -74,8 +74,8 @@ func start() (end func() string, err error) {
 	}, nil
 }
 
-// Shell runs a script that cleans up when its standard input closes. The input closes when End is
-// called, or when the process that started the script is killed or crashes.
+// Shell runs a script that cleans up when its standard input closes: after a call of End, or when
+// the process that started the script is killed or crashes.
 type Shell struct {
 	pipe io.Closer
 	cmd  *exec.Cmd
@@ -95,8 +95,8 @@ func StartShell(script, name string, args ...string) (*Shell, error) {
 	return s, err
 }
 
-// End lets the script clean up and waits for it. If somebody killed the script,
-// End runs it again.
+// End makes the script clean up, and waits for the script. If somebody killed the script, End runs
+// it again.
 func (s *Shell) End() error {
 	_ = s.pipe.Close()
 	if s.cmd.Wait() == nil {

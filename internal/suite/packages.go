@@ -87,8 +87,8 @@ func list(patterns []string) (all []pkg, sampling map[string]bool, err error) {
 	}
 }
 
-// sharesMemory reports whether goroutines may share memory in a package or its tests, because the
-// code starts goroutines, or uses packages that are made for goroutines.
+// sharesMemory reports whether goroutines possibly share memory in a package or its tests: the code
+// starts goroutines, or uses packages that are made for goroutines.
 func (p pkg) sharesMemory() (bool, error) {
 	for _, name := range slices.Concat(p.GoFiles, p.CgoFiles, p.TestGoFiles, p.XTestGoFiles) {
 		file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, name), nil, parser.SkipObjectResolution)
@@ -106,7 +106,7 @@ func (p pkg) sharesMemory() (bool, error) {
 var forGoroutines = []string{"sync", "sync/atomic", "testing/synctest", "net/http/httptest", "golang.org/x/sync/errgroup"}
 
 // startsGoroutines reports whether code has a go statement or a channel, or imports one of
-// forGoroutines. So tests that are merely parallel do not count.
+// forGoroutines. Parallel tests alone do not count.
 func startsGoroutines(file *ast.File) bool {
 	for _, i := range file.Imports {
 		if path, err := strconv.Unquote(i.Path.Value); err == nil && slices.Contains(forGoroutines, path) {

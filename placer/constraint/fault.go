@@ -188,8 +188,8 @@ func patternFault(c *api.Constraint) *Fault {
 	return nil
 }
 
-// asPattern returns a regular expression that matches the same texts as p, and that Nomad reads as
-// text. Nomad reads 4090 or 80GB as numbers, and numbers match nothing.
+// asPattern returns a regular expression that matches the same texts as p, but does not look like a
+// number. Nomad reads 4090 or 80GB as numbers, and numbers match nothing.
 func asPattern(p string) string {
 	if _, text := structs.ParseAttribute(p).GetString(); text {
 		return p
@@ -622,7 +622,7 @@ func meantOfNodes(word string, targets []string) string {
 	return ""
 }
 
-// unlessVain drops useless advice: it removes the suggested constraint if nothing meets it either.
+// unlessVain removes the suggested constraint if nothing meets it.
 func (f *Fault) unlessVain(met func(*api.Constraint) bool) *Fault {
 	if w := f.Write; w != nil && f.In == "" && f.Kind != FaultInstance && !met(&api.Constraint{LTarget: w.Attribute, Operand: w.Operator, RTarget: w.Value}) {
 		f.Write = nil

@@ -235,7 +235,7 @@ func DeviceMeets(c *api.Constraint, d *api.NodeDeviceResource) bool {
 	})
 }
 
-// asText returns the text of an attribute that may be a version: a string, or an integer without a
+// asText returns an attribute as text if it can be a version: a string, or an integer without a
 // unit.
 func asText(a *structs.Attribute) (string, bool) {
 	if s, ok := a.GetString(); ok {

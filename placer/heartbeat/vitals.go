@@ -45,8 +45,8 @@ type VitalSigns struct {
 }
 
 const (
-	// overdueAfter is how long the loop can make no progress, within a cycle or between cycles,
-	// before it is in trouble.
+	// overdueAfter is how long the loop can go without progress, within a cycle or between cycles,
+	// before it counts as in trouble.
 	overdueAfter = time.Minute
 	// restartsInARow is how many restarts in a row count as trouble. The trouble ends when the work
 	// has continued for steadyAfter. After a loss of the connection to Nomad, it already ends when

@@ -86,15 +86,14 @@ func (c Credential) warning(now time.Time) string {
 	return fmt.Sprintf("the agent's %s %s on %s: renew it, and reload the agent", c.Name, expires, reason.Moment(c.Until))
 }
 
-// Certificates replaces the certificates that the agent uses until it reads its configuration
-// again.
+// Certificates replaces the certificates in use.
 func (w *Warnings) Certificates(all []Credential) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.certificates = all
 }
 
-// Token replaces the agent's token; nil if it never expires, or if the agent does not know.
+// Token replaces the agent's token. token is nil if the token never expires, or if this is unknown.
 func (w *Warnings) Token(token []Credential) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

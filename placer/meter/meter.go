@@ -242,8 +242,8 @@ func (t transport) CloseIdleConnections() {
 	}
 }
 
-// object returns the kind of object to which a path below /v1/ leads. There are few kinds, and no
-// kind contains the name of an object.
+// object returns the kind of object at a path below /v1/. There are few kinds, and no kind contains
+// the name of an object.
 func object(path string) string {
 	kind, _, _ := strings.Cut(path, "/")
 	switch kind {

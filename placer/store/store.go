@@ -58,8 +58,8 @@ func unreadable(path string, err error) error {
 	return unreadableError{fmt.Errorf("reading variable %q: %w", path, err)}
 }
 
-// Unreadable reports whether an error is only about data that could not be parsed. The data that
-// could not be parsed counts as missing. All other data that was read is valid.
+// Unreadable reports whether an error says only that some data could not be parsed. This data
+// counts as missing. All other data that was read is valid.
 func Unreadable(err error) bool {
 	var u unreadableError
 	return errors.As(err, &u)
@@ -163,7 +163,7 @@ func (v Variable[T]) Write(ctx context.Context, of T) error {
 	return v.nomad.WriteVariable(ctx, v.Path, is)
 }
 
-// holds reports whether the variable is known to hold these items.
+// holds reports whether the variable certainly has these items.
 func (v Variable[T]) holds(ctx context.Context, is items) bool {
 	raw, err := v.nomad.ReadVariable(ctx, v.Path)
 	return err == nil && raw != nil && maps.Equal(raw.Items, is)

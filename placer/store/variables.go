@@ -184,7 +184,7 @@ func (s Store) Usage() Variable[Usage] {
 	})}
 }
 
-// Finished is a job that has succeeded and for which other jobs wait.
+// Finished is a succeeded job for which other jobs wait.
 type Finished struct {
 	Namespace string    `json:"namespace"`
 	Job       string    `json:"job"`
@@ -270,8 +270,8 @@ func (s Store) Measurements(source string) Shards[[]profile.Sample, []profile.Sa
 }
 
 // MeasurementsBut returns the shards with the measurements of all sources except one, or of all
-// sources if source is "". They are for reading, in the order of the sources' names. Several times
-// of one GPU are repetitions.
+// sources if source is "". The shards are only for reading, ordered by source. If one GPU has
+// several times, they are repeated measurements.
 func (s Store) MeasurementsBut(source string) Shards[[]profile.Sample, []profile.Sample] {
 	but := ""
 	if source != "" {
