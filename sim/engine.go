@@ -279,7 +279,7 @@ func (e *engine) enqueue(i int) {
 	e.use.wait(1)
 }
 
-// decide carries out the queue's actions. decide asks the queue again if an action can have freed
+// decide carries out the queue's actions, and asks the queue again if an action can have freed
 // GPUs.
 func (e *engine) decide() {
 	if e.Windows != nil && e.now >= e.windowed {
@@ -337,8 +337,8 @@ func (e *engine) decide() {
 	}
 }
 
-// mayMove reports whether the limit of moves per hour allows one more move now. If the limit allows
-// the move, mayMove counts it.
+// mayMove reports whether the limit of moves per hour allows one more move now, and counts this
+// move.
 func (e *engine) mayMove() bool {
 	if e.MovesPerHour <= 0 {
 		return true
@@ -477,8 +477,7 @@ func (e *engine) stop(i int, kind string) {
 	e.observe(i, kind, j.placement)
 }
 
-// kept returns the part of a run's useful seconds that a stop does not lose: the part before the
-// last checkpoint.
+// kept returns the useful seconds of a stopped run before its last checkpoint, which are not lost.
 func (e *engine) kept(usefulS float64) float64 {
 	if e.CheckpointS <= 0 {
 		return usefulS

@@ -129,7 +129,7 @@ func (e *engine) nextFailure() {
 	e.unlessNever(gap, event{gpu: e.faults.rand.IntN(n)})
 }
 
-// unlessNever schedules an event after s seconds, unless that is after the end of all simulations.
+// unlessNever schedules an event after s seconds, unless no simulation lasts that long.
 func (e *engine) unlessNever(s float64, ev event) {
 	at, err := endOf(e.now, s, "")
 	if err == nil {
@@ -138,9 +138,9 @@ func (e *engine) unlessNever(s float64, ev event) {
 	}
 }
 
-// onlyFailures reports whether all jobs have arrived, and since then GPUs have failed more than
-// hopeless times while no gang kept any work. This happens if GPUs fail too often for the remaining
-// gangs, or if these gangs can never start.
+// onlyFailures reports whether all jobs have arrived, and GPUs have since failed more than hopeless
+// times without any gang keeping some work. Then GPUs fail too often for the remaining gangs, or
+// these gangs can never start.
 func (e *engine) onlyFailures() bool {
 	if e.faults.inVain <= hopeless || e.next < len(e.jobs) {
 		return false

@@ -38,7 +38,7 @@ type Nomad struct {
 // of a batch job (scheduler: limit iterator, batch).
 const nomadCandidates = 2
 
-// nomadJob is the simulated Nomad's state of one job.
+// nomadJob is the simulated state of one job.
 type nomadJob struct {
 	gang    pal.Gang
 	count   int // number of its allocations
@@ -107,9 +107,9 @@ func (n Nomad) Run() (Outcome, error) {
 	return e.outcome(), nil
 }
 
-// hopeless is the maximum number of times that gangs give up in a row while no gang runs and none
-// arrives. After this number, the waiting gangs count as stuck, because each takes GPUs that
-// another gang freed, and no gang ever has enough. See also [engine.onlyFailures].
+// hopeless limits how often gangs give up in a row while no gang runs and none arrives. After that,
+// the waiting gangs count as stuck: each takes GPUs that another gang freed, and none ever has
+// enough. See also [engine.onlyFailures].
 const hopeless = 10_000
 
 func newNomadEngine(n Nomad) *nomadEngine {
@@ -138,8 +138,8 @@ func (e *nomadEngine) step(at time.Duration) {
 	e.now = at
 }
 
-// happen processes an event. ev.gpu is -1 for the end of a job; for a rendezvous timeout, it is the
-// number of the attempt.
+// happen processes an event. ev.gpu is -1 for the end of a job, and the number of the attempt for a
+// rendezvous timeout.
 func (e *nomadEngine) happen(ev event) {
 	j := &e.jobs[ev.job]
 	switch {
@@ -198,9 +198,9 @@ func (e *nomadEngine) anyHas(gpus int) bool {
 	return gpus < len(e.withFree) && slices.ContainsFunc(e.withFree[gpus:], func(groups int) bool { return groups > 0 })
 }
 
-// unblock tries every blocked evaluation, oldest first. If again is not -1, the evaluation of the
-// job with this index comes last. As soon as no GPU is free, the remaining evaluations stay
-// blocked. evaluate appends jobs that block again to e.blocked, which reuses the slice.
+// unblock tries every blocked evaluation, oldest first, and the evaluation of job again last,
+// unless again is -1. It stops when no GPU is free. evaluate appends jobs that block again to
+// e.blocked, which reuses the slice.
 func (e *nomadEngine) unblock(again int) {
 	waiting := e.blocked
 	if i := slices.Index(waiting, again); i >= 0 {

@@ -115,8 +115,8 @@ func withOurRules(o queue.Options) queue.Options {
 // Nomad reports whether the policy is plain Nomad.
 func (p Policy) Nomad() bool { return p.kind == plainNomad || p.kind == spreadNomad }
 
-// GivesUp returns a copy of the policy under which half-placed gangs of plain Nomad give up after
-// this time; 0: never.
+// GivesUp returns a copy of the policy whose half-placed gangs under plain Nomad give up after this
+// time; 0: never.
 func (p Policy) GivesUp(after time.Duration) Policy {
 	p.rendezvousS = after.Seconds()
 	return p
@@ -153,8 +153,8 @@ func Wrong(f float64, seed uint64) Estimate {
 }
 
 // Reporting returns a function for [Config.Progress] with which a share of the jobs report. The
-// speed that a job reports drifts. At the job's end, it is the average speed of the run, multiplied
-// or divided by a random factor of up to f.
+// speed that a job reports drifts. At the end of the job, it is the average speed of the run,
+// multiplied or divided by a random factor of up to f.
 func Reporting(share, f float64, seed uint64) func(i int, done float64) float64 {
 	return func(i int, done float64) float64 {
 		r := rand.New(rand.NewPCG(^seed, uint64(i)))

@@ -44,8 +44,8 @@ func (j JobResult) Slowdown() float64 {
 	return j.HeldS / j.WorkS
 }
 
-// shortest is the least time, in seconds, with which [JobResult.Stretch] computes. With less, the
-// stretch of a short job would depend more on the job than on the queue.
+// shortest is the smallest time, in seconds, in [JobResult.Stretch]. Without it, the stretch of a
+// short job would say little about the queue.
 const shortest = 10
 
 // Stretch is the job completion time divided by the work at cost 1, where times below 10 s count as

@@ -19,8 +19,7 @@ type Outliers struct {
 	count    int
 }
 
-// AsMeasured makes each GPU an outlier at random. The probability is the measured share of outlier
-// runs.
+// AsMeasured makes each GPU an outlier with the measured share of outlier runs as probability.
 func AsMeasured() Outliers { return Outliers{measured: true} }
 
 // Exactly makes k of the GPUs outliers.
@@ -154,7 +153,7 @@ func find(tables []Table, cluster, app string) (Table, bool) {
 	return Table{}, false
 }
 
-// drawScores draws the scores of a GPU. drawScores makes the same number of draws for every spec.
+// drawScores draws the scores of a GPU. Every spec takes the same number of random draws.
 func (s Spec) drawScores(g *GPU, tables [pal.NumClasses]Table, rng *rand.Rand) {
 	common := normal(rng.Float64())
 	for c := range tables {

@@ -13,9 +13,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// model has figures from NVIDIA's data sheet of a GPU model: TFLOP/s without sparsity, and memory
-// bandwidth in GB/s. The TFLOP/s are for the format that training frameworks use by default: TF32
-// if the tensor cores support it, otherwise FP32. A K80 is one of the two GPUs of its board.
+// model has figures of a GPU model from NVIDIA's data sheet: TFLOP/s without sparsity, and memory
+// bandwidth in GB/s. The TFLOP/s are for the default format of training frameworks: TF32 if the
+// tensor cores support it, otherwise FP32. A K80 is one of the two GPUs of its board.
 type model struct{ tflops, gbs float64 }
 
 // dataSheets has the models that the generator of mixed workloads knows.
@@ -68,7 +68,7 @@ func Applications(models []string) ([]App, error) {
 const nodeGPUs = 8
 
 // Mixed generates jobs of the given applications on the given GPU models. Sizes and run times are
-// as in [SiaPhilly]; a job has this run time on a GPU of the models' mean speed.
+// as in [SiaPhilly]. The run times are for a GPU with the mean speed of the models.
 func Mixed(seed uint64, shape Shape, models []string, apps []App) Trace {
 	t := SiaPhilly(seed, shape)
 	t.Name = fmt.Sprintf("mixed seed %d", seed)

@@ -16,8 +16,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Pairs has, by GPU model, how fast the first of two applications runs beside the second on one
-// GPU, relative to running alone. 0 means that both together do not fit in the GPU's memory.
+// Pairs has, by GPU model, the speed of one application beside another on one GPU, relative to its
+// speed alone. 0 means that they do not fit in the GPU's memory together.
 type Pairs map[string]map[Pair]float64
 
 // Pair is an application and its neighbour.
@@ -42,8 +42,8 @@ func (ps Pairs) Apps(model string) []string {
 	return slices.Sorted(maps.Keys(apps))
 }
 
-// Rate returns how fast an application runs beside others, relative to running alone. The costs of
-// all neighbours add up, as if the applications took turns on the GPU, because nobody has measured
+// Rate returns the speed of an application beside others, relative to its speed alone. The costs of
+// all neighbours add up, as if the applications took turns on the GPU. There are no measurements of
 // more than two applications together.
 func (ps Pairs) Rate(model, app string, others []string) float64 {
 	longer := 1.0
