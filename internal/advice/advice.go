@@ -117,7 +117,7 @@ func (f *Finder) In(dirs ...string) (found []Text, err error) {
 // Texts returns all texts in a Go file.
 func Texts(path string) ([]Text, error) { return read(path, nil) }
 
-// read returns the texts in a Go file, except arguments and values of the functions and
+// read returns the texts in a Go file. It omits the arguments and values of the functions and
 // fields in leftOut.
 func read(path string, leftOut []string) (found []Text, err error) {
 	files := token.NewFileSet()
@@ -234,8 +234,8 @@ type shown struct {
 	from, to int // position of the advice
 }
 
-// Add records that a test followed advice in a text shown to a user. ok reports whether the text
-// contains the advice.
+// Add records that a test followed the advice in a text shown to a user. ok is false if the text
+// does not contain the advice.
 func (f *Followed) Add(text, advice string) (ok bool) {
 	text, advice = folded(text), folded(advice)
 	at := strings.Index(text, advice)

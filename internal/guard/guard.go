@@ -18,10 +18,10 @@ import (
 // markName is the environment variable that marks all processes that descend from a test.
 const markName = "NOMAD_PAL_TEST_RUN"
 
-// script reads from a pipe that only the test can write to. The pipe closes when the test has ended
-// in any way. Then the script waits a moment for processes that are ending anyway, prints the
-// remaining processes, and kills them. It is a shell script, because a test binary can act as
-// another program only if its TestMain provides for that.
+// script reads from a pipe that only the test can write to. The pipe closes when the test ends, in
+// any way. Then the script waits a moment for processes that are ending, prints the remaining
+// processes, and kills them. It is a shell script, because a test binary can act as another program
+// only if its TestMain provides for that.
 const script = `
 mark=$1
 trap '' PIPE # a dead test does not listen

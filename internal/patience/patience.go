@@ -163,9 +163,9 @@ func (f fatal) Unwrap() error { return f.error }
 // Fatal makes Poll and Until return err at once.
 func Fatal(err error) error { return fatal{err} }
 
-// Condition returns what is still missing, in words, and "" when the condition holds. After an
-// error, the condition does not hold yet, because systems in motion return many errors. Only an
-// error from Fatal ends the wait.
+// Condition returns what is still missing, in words, or "" when the condition holds. An error means
+// that the condition does not hold yet, because systems in motion return many errors. Only an error
+// from Fatal ends the wait.
 type Condition func(context.Context) (missing string, err error)
 
 // Poll polls a condition until it holds or ctx ends. The error names what Poll waited for, and what
@@ -245,8 +245,8 @@ func look(ctx context.Context, condition Condition) (missing string, err error) 
 // has moved.
 var changing = regexp.MustCompile(`\w*[0-9]\w*`)
 
-// Until polls a condition until it holds, or the wait is over. A new text of what is
-// missing is a move, too, unless only its numbers are new.
+// Until polls a condition until it holds, or the wait is over. A new text of what is missing also
+// counts as a move, unless only its numbers are new.
 func Until(parent context.Context, l Limits, what string, condition Condition) error {
 	var said atomic.Pointer[string]
 	said.Store(new(string))

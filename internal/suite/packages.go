@@ -48,9 +48,9 @@ func packages(to io.Writer, part string, patterns []string) (int, error) {
 	return 0, nil
 }
 
-// runsIn reports whether a part runs a package's tests. The race detector makes tests about
-// five times slower, and finds something only if goroutines share memory. Packages that run
-// only a sample of their cases under the detector also run all of them without it.
+// runsIn reports whether a part runs a package's tests. The race detector makes tests about five
+// times slower, and is useful only if goroutines share memory. Packages that run only a sample of
+// their cases under the detector run all of them without it.
 func runsIn(part string, sharesMemory, samples bool) bool {
 	if part == "race" {
 		return sharesMemory

@@ -440,8 +440,8 @@ func lines(days map[dayKey]sums, by []string) []Usage {
 	return out
 }
 
-// Namespaces returns all namespaces in the database. It finds the namespaces of ended runs in the
-// monthly sums, which are few rows.
+// Namespaces returns all namespaces in the database. It finds those of ended runs in the monthly
+// sums, which have few rows.
 func (db *DB) Namespaces(ctx context.Context) (names []string, err error) {
 	err = db.rows(ctx, fmt.Sprintf("SELECT namespace FROM month UNION SELECT namespace FROM run WHERE length = %d UNION SELECT namespace FROM alloc WHERE ended = 0 ORDER BY 1", openLength), nil, func(rows *sql.Rows) error {
 		var name string

@@ -239,11 +239,10 @@ func (db *DB) Write(ctx context.Context, b Batch) error {
 }
 
 // table describes a table: its name, the columns of its key, all columns to write, and the columns
-// that keep their first value. Columns are separated by ", ".
+// whose first value stays. Columns are separated by ", ".
 type table struct{ name, key, columns, kept string }
 
-// upsert returns a statement that stores a row. If the stored row with the same key has ended, the
-// statement changes nothing.
+// upsert returns a statement that stores a row, unless the stored row with the same key has ended.
 func (t table) upsert() string {
 	names, keep := strings.Split(t.columns, ", "), strings.Split(t.key+", "+t.kept, ", ")
 	var sets []string

@@ -23,8 +23,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Recorder tracks what is stored about the jobs and allocations that Nomad still has. It is not
-// safe for concurrent use.
+// Recorder tracks what is stored about the jobs and allocations in Nomad. It is not safe for
+// concurrent use.
 type Recorder struct {
 	keep   time.Duration                  // how long runs are kept, see [DB.Prune]; 0 means forever
 	runs   map[cluster.JobKey]Run         // the last run of each job
@@ -93,8 +93,8 @@ type picture struct {
 }
 
 // Look compares a snapshot with what is stored, and returns the differences and the idle times.
-// waits returns what each waiting job waits for. Look does not change the recorder;
-// [Recorder.Written] does.
+// waits returns what each waiting job waits for. Look does not change the recorder; call
+// [Recorder.Written] after the differences are stored.
 func (r *Recorder) Look(of *model.Model, waits func() map[string]*model.Wait, idle []IdleGPU) Batch {
 	m := &picture{of, waits, map[string][]float64{}}
 	b := Batch{seen: map[string]uint64{}, stops: map[cluster.JobKey]queue.Stops{}}
@@ -289,8 +289,8 @@ func (now *Run) describe(m *picture, st gang.Observed) {
 	}
 }
 
-// requests fills in what the job requests. It adds the GPUs of completed members, because a request
-// does not include them.
+// requests fills in what the job requests. A request does not include completed members, so
+// requests adds their GPUs.
 func (now *Run) requests(s *cluster.State, r request.Request) {
 	now.Class, now.Preemptible = string(r.Gang.Class), r.Hints.Preempt
 	if done := finishedGPUs(s, r.Job); done == 0 || now.GPUs == 0 {

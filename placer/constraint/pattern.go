@@ -74,8 +74,7 @@ func compile(text string) (*regexp.Regexp, error) {
 	return regexp.Compile(text)
 }
 
-// size returns an estimate of the number of steps of the compiled program; it stops counting above
-// maxProgram.
+// size estimates the number of steps of the compiled program. It stops counting above maxProgram.
 func size(re *syntax.Regexp) int {
 	n := 1 + len(re.Rune)
 	for _, sub := range re.Sub {

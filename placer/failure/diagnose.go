@@ -140,8 +140,8 @@ func endedWell(events []*api.TaskEvent) string {
 	return "ended with exit code 0, and is not started again: " + why
 }
 
-// UntilKilled returns a task's events from before Nomad began to kill the task. Later events, such
-// as an exit code or a failing start, do not show what went wrong.
+// UntilKilled returns a task's events before Nomad began to kill the task. Later events, such as an
+// exit code or a failing start, do not show what went wrong.
 func UntilKilled(events []*api.TaskEvent) []*api.TaskEvent {
 	if i := slices.IndexFunc(events, func(e *api.TaskEvent) bool { return e.Type == api.TaskKilling }); i >= 0 {
 		return events[:i]
@@ -149,8 +149,8 @@ func UntilKilled(events []*api.TaskEvent) []*api.TaskEvent {
 	return events
 }
 
-// suspects returns the names of the tasks in the order in which to look for the cause: first the
-// tasks that failed, then the tasks that were killed with them. Both parts are sorted.
+// suspects returns the names of the tasks that can be the cause: first those that failed, then
+// those that were killed with them. Both parts are sorted.
 func suspects(tasks map[string]*api.TaskState) []string {
 	after := func(task string) int {
 		if tasks[task].Failed {

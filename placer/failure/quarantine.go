@@ -46,15 +46,14 @@ const (
 	// through their own faults, before the GPU is suspect. A success interrupts the row. Otherwise
 	// the best GPUs would become suspect, because most jobs run and fail on them.
 	suspectFamilies = 3
-	// oftener limits which failures count against a GPU. Failures of a namespace's jobs count only
-	// if these jobs fail on this GPU more than oftener times as often as on the other GPUs that the
-	// namespace used.
+	// oftener limits which failures count against a GPU. A namespace's failures count only if its
+	// jobs fail on this GPU more than oftener times as often as on the other GPUs that they used.
 	oftener = 3
 	// capShare limits how many GPUs can be excluded because of job failures: at most 1/capShare of
 	// the cluster's GPUs, and at most 1/capShare of the GPUs of each model.
 	capShare = 8
-	// Longest is the length of a quarantine if the operator gives no time. In practice the
-	// quarantine lasts until somebody lifts it.
+	// Longest is the length of an operator's quarantine without a given time. In practice it lasts
+	// until somebody lifts it.
 	Longest = 100 * 365 * 24 * time.Hour
 
 	// sameTry is the longest time between the creation of two members of one gang.
@@ -284,7 +283,7 @@ func (e Evidence) against(gpu string, tries []*try, now time.Time) int {
 }
 
 // ofTemplate matches the end of the name of a job that Nomad made from a template. numbers matches
-// the parts in which the names of similar jobs differ.
+// the parts of a name in which similar jobs differ.
 var (
 	ofTemplate = regexp.MustCompile(`/(dispatch|periodic)-[^/]*$`)
 	numbers    = regexp.MustCompile(`[0-9a-fA-F]*[0-9][0-9a-fA-F]*`)

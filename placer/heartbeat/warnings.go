@@ -70,8 +70,8 @@ type Credential struct {
 	From, Until time.Time
 }
 
-// renewBefore is how long before a credential's end the agent warns at the earliest. It warns of a
-// short-lived credential in the last fifth of its life.
+// renewBefore is the earliest time before a credential's end at which the agent warns. For a
+// short-lived credential, it warns in the last fifth of its life.
 const renewBefore = 14 * 24 * time.Hour
 
 // warning returns a text if the credential has expired or expires soon, or "".

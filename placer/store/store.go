@@ -170,12 +170,12 @@ func (v Variable[T]) holds(ctx context.Context, is items) bool {
 }
 
 // Change calls change with from, and writes the result if nobody else has written the variable
-// since from was read. Otherwise Change calls change again with the newer value. An unreadable
-// value counts as missing. If change returns an error, Change writes nothing. Change returns the
-// last value that it has read or written.
+// since from was read. Otherwise it calls change again with the newer value. An unreadable value
+// counts as missing. If change returns an error, nothing is written. Change returns the last value
+// that it has read or written.
 //
-// If the answer to a write is lost, Change returns an error, although the write may have happened.
-// So when Change is called again, change may see its own result.
+// If the answer to a write is lost, Change returns an error, although Nomad may have written the
+// value. So in the next call of Change, change may receive its own result.
 func (v Variable[T]) Change(ctx context.Context, from Value[T], change func(Value[T]) (T, error)) (Value[T], error) {
 	for try := 1; ; try++ {
 		of, err := change(from)
