@@ -16,11 +16,11 @@ import (
 )
 
 // Clairvoyant is a run under a scheduler that cannot exist in reality: it knows how long each gang
-// will run, and stops, starts and moves gangs at no cost. The scheduler runs as many gangs as fit,
-// first the gangs with the least remaining GPU time (work at cost 1 × GPUs). Slow GPUs and distance
-// cost as much as under other policies. GPUs do not fail. Other policies are compared with the
-// average job completion time of Clairvoyant. This time is not a proven bound, because finding the
-// best order of gangs is NP-hard.
+// will run, and stops, starts and moves gangs at no cost. It runs as many gangs as fit, first the
+// gangs with the least remaining GPU time (work at cost 1 × GPUs). Slow GPUs and distance cost as
+// much as under other policies. GPUs do not fail. Other policies are compared with its average job
+// completion time. This time is not a proven bound, because finding the best order of gangs is
+// NP-hard.
 //
 // Clairvoyant shares no code with pal/queue. To choose the GPUs of one gang, it uses the product's
 // [pal.Place].
@@ -161,9 +161,9 @@ func (e *clairvoyantEngine) enqueue(i int) {
 	k.waiting = slices.Insert(k.waiting, at, i)
 }
 
-// decide chooses the jobs to run, stops the other jobs and starts the chosen jobs. Moves cost
-// nothing. If a gang does not fit, or its placement is bad, other jobs are placed again: first a
-// few neighbours and, if this is not enough, all running jobs.
+// decide chooses the jobs to run, stops the others and starts the chosen ones. Moves cost nothing.
+// If a gang does not fit, or its placement is bad, other jobs are placed again: first a few
+// neighbours and, if this is not enough, all running jobs.
 func (e *clairvoyantEngine) decide() {
 	starts, stops := e.choose()
 	for _, i := range stops {

@@ -193,7 +193,7 @@ func (e *nomadEngine) occupy(g, gpus int) {
 	e.use.hold(gpus)
 }
 
-// anyHas reports whether any node has n GPUs free.
+// anyHas reports whether any node has at least this number of free GPUs.
 func (e *nomadEngine) anyHas(gpus int) bool {
 	return gpus < len(e.withFree) && slices.ContainsFunc(e.withFree[gpus:], func(groups int) bool { return groups > 0 })
 }
@@ -251,8 +251,8 @@ func (e *nomadEngine) begin(i int) {
 	e.events.push(event{at: at, job: i, gpu: -1})
 }
 
-// nodeOrder is an evaluation's random order of nodes. The search for each allocation continues
-// where the search for the previous allocation stopped (scheduler: StaticIterator).
+// nodeOrder is an evaluation's random order of nodes. Each search continues where the search for
+// the previous allocation stopped (scheduler: StaticIterator).
 type nodeOrder struct {
 	order  []int
 	offset int
@@ -262,8 +262,8 @@ type nodeOrder struct {
 // it looks for better nodes (scheduler: LimitIterator).
 const nomadSkips = 3
 
-// bestNode returns the best of the first feasible nodes; on ties, the first of these. The caller
-// ensures that there is a feasible node.
+// bestNode returns the best of the first feasible nodes; on ties, the first one. The caller ensures
+// that there is a feasible node.
 func (e *nomadEngine) bestNode(j *nomadJob, set int, nodes *nodeOrder) int {
 	want := j.gang.MemberSets[set].GPUs
 	var looked, skipped []int
@@ -293,9 +293,8 @@ func (e *nomadEngine) bestNode(j *nomadJob, set int, nodes *nodeOrder) int {
 
 // score is Nomad's score of the node after the allocation. Usually, it is the fit, from 0 to 1:
 // structs.ScoreFitBinPack or ScoreFitSpread, divided by 18. If the node already runs allocations of
-// the task group, the score is the mean of the fit and the job anti-affinity. The model assumes
-// that the share of the node's CPU and memory that an allocation needs equals the share of the
-// node's GPUs.
+// the task group, it is the mean of the fit and the job anti-affinity. The model assumes that an
+// allocation needs the same share of the node's CPU and memory as of its GPUs.
 func (e *nomadEngine) score(j *nomadJob, set, g int) float64 {
 	_, n := e.Cluster.GroupGPUs(g)
 	group := j.gang.MemberSets[set]

@@ -105,7 +105,7 @@ func migrating(o queue.Options) queue.Options {
 	return o
 }
 
-// withOurRules adds the product's rules about where gangs run.
+// withOurRules adds the product's placement rules.
 func withOurRules(o queue.Options) queue.Options {
 	o = migrating(o)
 	o.LocalityWait, o.OutlierThreshold = true, queue.DefaultOutlierThreshold
@@ -168,10 +168,9 @@ func Reporting(share, f float64, seed uint64) func(i int, done float64) float64 
 // usersFactor is the largest factor by which users' estimates are too long, before rounding.
 const usersFactor = 5
 
-// Users returns the estimates of users whose jobs are killed at the end of the requested time. If
-// the trace has an estimate for a job, Users returns this estimate. Otherwise the estimate is the
-// work times a random number from 1 to 5 (the f-model of Mu'alem and Feitelson), rounded up to a
-// time that people write.
+// Users returns the estimates of users whose jobs are killed at the end of the requested time. It
+// prefers an estimate in the trace. Otherwise the estimate is the work times a random number from 1
+// to 5 (the f-model of Mu'alem and Feitelson), rounded up to a time that people write.
 func Users(seed uint64) Estimate {
 	return func(i int, j trace.Job) time.Duration {
 		if j.EstimateS > 0 {

@@ -242,8 +242,8 @@ func (r *Rendezvous) drive(g *gang, members []*member) {
 
 var errLost = errors.New("a rank disappeared")
 
-// barrier sends the order to all ranks and waits until all have executed it. It returns the slowest
-// rank's iteration time.
+// barrier sends the order to all ranks and waits until all have executed it. It returns the longest
+// iteration time of a rank.
 func barrier(members []*member, o order) (slowest time.Duration, err error) {
 	for _, m := range members {
 		if err := m.say(o); err != nil {

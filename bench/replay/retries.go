@@ -15,10 +15,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/bench/rank"
 )
 
-// retries makes plain Nomad replace ranks that gave up without delay. Nomad itself waits at least 5
-// s, which is many minutes in the trace. retries requests an evaluation as soon as Nomad knows that
-// a rank has ended. An evaluation costs Nomad time, so it serves all ranks of a job that have
-// ended.
+// retries makes plain Nomad replace, without delay, ranks that gave up. Nomad itself waits at least
+// 5 s, which is many minutes in the trace. retries requests an evaluation as soon as Nomad knows
+// that a rank has ended. An evaluation costs Nomad time, so one evaluation of a job serves all its
+// ended ranks.
 type retries struct {
 	ended int             // number of ended ranks at the last look
 	until time.Time       // time until which to look for these ranks' allocations

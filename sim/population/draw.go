@@ -131,8 +131,8 @@ func (s Spec) check() error {
 	return nil
 }
 
-// classTables returns the table of the application that stands for each class, as in PAL (C has no
-// data of its own). An application that was not measured on Cluster has Longhorn's table.
+// classTables returns the table of the application that represents each class, as in PAL (C has no
+// data of its own). If an application was not measured on Cluster, its table is Longhorn's.
 func (s Spec) classTables() (out [pal.NumClasses]Table) {
 	for c, app := range [pal.NumClasses]string{"resnet50", "bert", "bert", "pagerank"} {
 		t, ok := find(s.Tables, s.Cluster, app)
@@ -171,8 +171,8 @@ func normal(u float64) float64 {
 	return math.Sqrt2 * math.Erfinv(2*math.Max(u, 1e-12)-1)
 }
 
-// drawOutliers runs after all other draws, so that it does not change the other draws. If a
-// cluster's measurements have no outliers, drawOutliers draws from Longhorn's outliers.
+// drawOutliers draws the outliers, after all other draws, which therefore stay the same. If a
+// cluster's measurements have no outliers, it draws from Longhorn's outliers.
 func (s Spec) drawOutliers(gpus []GPU, rng *rand.Rand) {
 	own, _ := find(s.Tables, s.Cluster, "resnet50")
 	tail := own

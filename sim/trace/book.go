@@ -284,9 +284,9 @@ func (b *book) spread(t *Trace) error {
 	return nil
 }
 
-// order resolves the dependencies between jobs. order replaces arrays by their jobs, and drops
+// order resolves the dependencies between jobs. It replaces arrays by their jobs, and drops
 // dependencies on jobs that are not simulated. A dependency on a job that is not in the file is an
-// error, unless the trace is a log, because a log can begin after this job.
+// error. In a log it is no error, because a log can begin after this job.
 func (b *book) order(t *Trace, log bool) error {
 	arrays := map[string][]string{}
 	for _, j := range t.Jobs {
@@ -318,7 +318,7 @@ func (b *book) order(t *Trace, log bool) error {
 	return t.inTurn()
 }
 
-// merge makes one job of all runs. Runs of different task groups form a gang; several runs of one
+// merge makes one job of all runs. Runs of different task groups form a gang. Several runs of one
 // group mean that the job was requeued. If a run has not ended, the whole job is left out.
 func (e *booked) merge() (leftOut string, line int) {
 	var groups []run

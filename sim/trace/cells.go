@@ -53,8 +53,8 @@ func number(cell string, low float64) (float64, error) {
 // most is a number of GPUs or members above that of any cluster.
 const most = 1e6
 
-// whole reads a whole number, also in the form "8.0". Tools that cannot mark an integer as missing
-// write all integers of a column in this form.
+// whole reads a whole number, also in the form "8.0". Some tools write all integers of a column in
+// this form if a value is missing.
 func whole(cell string, low int) (int, error) {
 	v, err := strconv.Atoi(strings.TrimSuffix(cell, ".0"))
 	switch {

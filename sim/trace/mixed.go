@@ -32,9 +32,8 @@ type application struct {
 	compute, memory, host float64
 }
 
-// applications are chosen so that their speeds vary like the speeds that Gavel (OSDI'20) and Sia
-// (SOSP'23) measured. For example, a recommendation job hardly gains from a newer GPU, and a
-// language model gains most.
+// applications have speeds that vary as Gavel (OSDI'20) and Sia (SOSP'23) measured. For example, a
+// recommendation job hardly gains from a newer GPU, and a language model gains most.
 var applications = []application{
 	{"language", pal.ClassB, 0.70, 0.25, 0.05},
 	{"vision", pal.ClassA, 0.60, 0.30, 0.10},

@@ -23,8 +23,8 @@ type Pairs map[string]map[Pair]float64
 // Pair is an application and its neighbour.
 type Pair struct{ Of, Beside string }
 
-// AppOf is the application of a job: the part of the job's name before "×". All jobs of one class
-// without a name count as one application.
+// AppOf is the application of a job: the part of its name before "×". Jobs without a name count as
+// one application per class.
 func AppOf(j Job) string {
 	app, _, _ := strings.Cut(j.Name, "×")
 	if app == "" && j.Class != "" {
@@ -83,9 +83,9 @@ func (ps Pairs) Large(models []string) map[string]bool {
 }
 
 // ReadPairs reads measured pairs: Gavel's table (gpu, job_a, job_b, gpus, steps_per_s_a,
-// steps_per_s_b), with throughputs.csv in the same directory, which has the rates of the jobs
-// alone. ReadPairs ignores pairs on several GPUs, because in Gavel's table all rates of such pairs
-// are 0, even for small jobs.
+// steps_per_s_b). The same directory must have throughputs.csv, with the rates of the jobs alone.
+// ReadPairs ignores pairs on several GPUs, because their rates in Gavel's table are all 0, even for
+// small jobs.
 func ReadPairs(path string) (Pairs, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -64,8 +64,8 @@ type crowd struct {
 	P50  float64 `json:"run_p50_ms"`
 }
 
-// crowds returns the sizes of crowds. A crowd must leave at least one GPU free, and clusters of
-// more than 1,000 nodes get only the first size.
+// crowds returns the sizes of crowds. A crowd must leave at least one GPU free. Clusters of more
+// than 1,000 nodes get only the first size.
 func crowds(nodes int) []int {
 	switch {
 	case nodes < 250:
@@ -94,9 +94,9 @@ func (o options) point(ctx context.Context, nodes int) (p point, err error) {
 	return p, nil
 }
 
-// round measures each way once: plain Nomad without a placer, then the placer's two ways, whose
-// order changes with each round. A machine's speed changes from minute to minute, so more rounds
-// give better results than longer bursts.
+// round measures each way once: plain Nomad without a placer, then the placer's two ways, in an
+// order that changes with each round. A machine's speed changes from minute to minute, so more
+// rounds give better results than longer bursts.
 func (b *bed) round(ctx context.Context, round int, p *point, all map[how]*taken) (err error) {
 	server, sim := b.Servers()[0].PID(), b.sim.PID()
 	if err := b.measure(ctx, plain, round, p.Burst, b.o.paced, pids{server, 0, sim}, all[plain]); err != nil {

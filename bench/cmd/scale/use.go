@@ -15,8 +15,8 @@ import (
 
 // use keeps an allocation running on every node, as on clusters that ship logs or metrics from each
 // node. CPU profiles show that these allocations matter. For every new allocation, Nomad wakes
-// nodes without allocations whose ids are similar to that of the allocation's node, alive or dead.
-// On a fresh cluster, or after a garbage collection, it wakes every node.
+// nodes that have no allocations and whose ids are similar to the id of the allocation's node,
+// alive or dead. On a fresh cluster, or after a garbage collection, Nomad wakes every node.
 func (b *bed) use(ctx context.Context) error {
 	began := time.Now()
 	j := api.NewSystemJob("use", "use", "global", 50)

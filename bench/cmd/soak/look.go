@@ -67,8 +67,8 @@ func believed(ctx context.Context, url string) (world, metrics, error) {
 	return w, m, nil
 }
 
-// metrics are values of /v1/metrics that come from the agent's stored state. In contrast, /v1/gpus
-// and /v1/queue compute their answers for each request.
+// metrics are values of /v1/metrics from the agent's stored state. The agent computes /v1/gpus and
+// /v1/queue for each request.
 type metrics struct {
 	Leader     int            `json:"leader"`
 	Jobs       map[string]int `json:"jobs"`
@@ -147,7 +147,7 @@ func (w *world) hold(job string, a *api.AllocationListStub) {
 	}
 }
 
-// differences describes each subject about which the two sides disagree.
+// differences returns, by subject, how the two sides differ.
 func differences(placer, nomad world, m metrics) map[string]string {
 	out := map[string]string{}
 	for gpu := range union(placer.holder, nomad.holder) {
