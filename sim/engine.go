@@ -47,9 +47,9 @@ type Config struct {
 	// cost predicts. Slower is for jobs whose speeds the queue does not know; nil: there are no
 	// such jobs.
 	Slower func(i int, p pal.Placement) float64
-	// Beside returns how fast job i runs beside other jobs on the GPU of a device group, relative
-	// to running alone; 0: these jobs together do not fit in the GPU's memory. A gang is as fast as
-	// its slowest member. If Beside is nil, GPUs are not shared. See [Share].
+	// Beside returns the speed of job i beside other jobs on the GPU of a device group, relative to
+	// its speed alone. 0 means that these jobs do not fit in the GPU's memory together. A gang is
+	// as fast as its slowest member. If Beside is nil, GPUs are not shared. See [Share].
 	Beside func(i int, others []int, group int) float64
 	// Estimate is the queue's estimate of a job's work; nil: there are no estimates.
 	Estimate func(i int, j trace.Job) time.Duration

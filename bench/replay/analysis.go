@@ -28,7 +28,7 @@ func Confidence(xs []float64) (low, high float64, ok bool) {
 }
 
 // Ratio returns the geometric mean of ratios and its 95 % confidence interval, by Student's t
-// distribution of their logarithms; ok is false for fewer than two ratios, which have no interval.
+// distribution of their logarithms. ok is false for fewer than two ratios, which have no interval.
 func Ratio(xs []float64) (mean, low, high float64, ok bool) {
 	logs, sum := make([]float64, len(xs)), 0.0
 	for i, x := range xs {

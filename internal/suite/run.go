@@ -34,8 +34,8 @@ type note struct {
 	Wall, CPU float64
 	Passed    int
 	Skips     []skip
-	// Partly means that the part's time is not compared, because some results are from an earlier
-	// run, some tests ran again, or the time was limited, so that some cases may not have begun.
+	// Partly means that the part's time is not compared. Some results are from an earlier run, some
+	// tests ran again, or cases are possibly missing because the time was limited.
 	Partly, Failed bool
 	// Again are the tests that failed, and passed when they ran again alone.
 	Again []test `json:",omitempty"`

@@ -69,8 +69,8 @@ var plain = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9_~-]*$`)
 
 // Path returns the path below a prefix for a name of several parts, such as a job's namespace and
 // id. Different names have different paths. Nomad allows few characters in paths, and at most 128.
-// If a name does not fit, Path uses its hash. If the name's first part fits, the path consists of
-// this part and the hash, so that a policy can let the users of a namespace read the data of their
+// If a name does not fit, Path uses its hash. If only the name's first part fits, the path consists
+// of this part and the hash. So a policy can let the users of a namespace read the data of their
 // jobs.
 func Path(prefix string, name ...string) string {
 	good, path := true, prefix

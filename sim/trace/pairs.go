@@ -124,9 +124,9 @@ func ReadPairs(path string) (Pairs, error) {
 	return ps, err
 }
 
-// Properties of Gavel's measured pairs on a V100 that [MixedPairs] copies: the standard deviation
-// of pairs of the same classes, and the share of applications that leave too little memory for
-// another application.
+// Properties of Gavel's measured pairs on a V100 that [MixedPairs] copies. They are the standard
+// deviation of pairs of the same classes, and the share of applications that leave too little
+// memory for another application.
 const (
 	pairsDiffer = 0.16
 	largeApps   = 2. / 26
