@@ -16,11 +16,11 @@ import (
 )
 
 // Clairvoyant is a run under a scheduler that cannot exist in reality: it knows how long each gang
-// will run, and stops, starts and moves gangs at no cost. The scheduler runs as many gangs as fit,
-// first the gangs with the least remaining GPU time (work at cost 1 × GPUs). Slow GPUs and distance
-// cost as much as under other policies. GPUs do not fail. Other policies are compared with the
-// average job completion time of Clairvoyant. This time is not a proven bound, because finding the
-// best order of gangs is NP-hard.
+// will run, and stops, starts and moves gangs at no cost. It runs as many gangs as fit, first the
+// gangs with the least remaining GPU time (work at cost 1 × GPUs). Slow GPUs and distance cost as
+// much as under other policies. GPUs do not fail. Other policies are compared with its average job
+// completion time. This time is not a proven bound, because finding the best order of gangs is
+// NP-hard.
 //
 // Clairvoyant shares no code with pal/queue. To choose the GPUs of one gang, it uses the product's
 // [pal.Place].
@@ -47,7 +47,7 @@ type clairvoyantJob struct {
 	runs      int
 }
 
-// gangKind has the gangs of one class that fit in the same places.
+// gangKind is the gangs of one class that fit in the same places.
 type gangKind struct {
 	gpus    int
 	waiting []int   // by remaining GPU time, then submission
@@ -144,8 +144,8 @@ func (e *clairvoyantEngine) remaining(i int) float64 {
 	return left * float64(j.gpus)
 }
 
-// compare compares the work that jobs still need. For waiting jobs, this work is constant; for
-// running jobs, choose updates it.
+// compare orders jobs by their remaining GPU time. It is constant for waiting jobs, and choose
+// updates it for running jobs.
 func (e *clairvoyantEngine) compare(a, b int) int {
 	if c := cmp.Compare(e.jobs[a].need, e.jobs[b].need); c != 0 {
 		return c
@@ -161,9 +161,9 @@ func (e *clairvoyantEngine) enqueue(i int) {
 	k.waiting = slices.Insert(k.waiting, at, i)
 }
 
-// decide chooses the jobs to run, stops the other jobs and starts the chosen jobs. Moves cost
-// nothing. If a gang does not fit, or its placement is bad, other jobs are placed again: first a
-// few neighbours and, if this is not enough, all running jobs.
+// decide chooses the jobs to run, stops the others and starts the chosen ones. Moves cost nothing.
+// If a gang does not fit, or its placement is bad, other jobs are placed again: first a few
+// neighbours and, if this is not enough, all running jobs.
 func (e *clairvoyantEngine) decide() {
 	starts, stops := e.choose()
 	for _, i := range stops {
@@ -187,13 +187,12 @@ func (e *clairvoyantEngine) decide() {
 	e.freed = 0
 }
 
-// muchWorse is the factor by which a gang's cost must exceed its least cost before other gangs make
-// room for the gang.
+// muchWorse is how many times its least cost a gang must cost before other gangs move for it.
 const muchWorse = 1.2
 
 // badlyPlaced returns the running gangs that cost much more than they would alone on the cluster.
-// badlyPlaced leaves out gangs for which other gangs have already made room, unless as many GPUs as
-// the gang has have come free since the last repack.
+// Gangs for which others have already moved are left out, until the GPUs that came free since the
+// last repack are as many as the gang has.
 func (e *clairvoyantEngine) badlyPlaced() (gangs []int) {
 	for _, i := range e.running {
 		j := &e.jobs[i]
@@ -207,9 +206,8 @@ func (e *clairvoyantEngine) badlyPlaced() (gangs []int) {
 // spare is the number of nodes to empty in addition to the nodes that the gangs need.
 const spare = 2
 
-// neighbours returns the running gangs to move so that the given gangs find whole nodes. neighbours
-// chooses the gangs on the emptiest nodes: on as many nodes as the given gangs need, and a few
-// more.
+// neighbours returns the running gangs to move so that the given gangs find whole nodes: the gangs
+// on the emptiest nodes. These are as many nodes as the given gangs need, and a few more.
 func (e *clairvoyantEngine) neighbours(gangs []int) []int {
 	used := make([]int, e.Cluster.Groups())
 	alone := make([]int, len(e.running)) // device group on which the whole gang is; -1: several groups
@@ -250,7 +248,7 @@ func (e *clairvoyantEngine) neighbours(gangs []int) []int {
 	return moved
 }
 
-// choose goes through all jobs by remaining GPU time. A job runs if enough GPUs remain, on any
+// choose goes through all jobs by remaining GPU time. A job runs if enough GPUs remain on any
 // nodes. choose removes the jobs to start from the queue.
 func (e *clairvoyantEngine) choose() (starts, stops []int) {
 	for _, i := range e.running {
@@ -291,8 +289,8 @@ func (e *clairvoyantEngine) choose() (starts, stops []int) {
 	}
 }
 
-// nobodyBetter reports whether the running jobs can stay as they are: no waiting job fits on the
-// free GPUs, and no waiting job goes before a running job.
+// nobodyBetter reports whether the running jobs can stay: no waiting job fits on the free GPUs, and
+// none goes before a running job.
 func (e *clairvoyantEngine) nobodyBetter(free int) bool {
 	worst := -1
 	for _, i := range e.running {
@@ -331,9 +329,8 @@ func (e *clairvoyantEngine) start(jobs []int) (rest []int) {
 	return nil
 }
 
-// repack places waiting gangs and some running gangs again, the widest first. repack is for gangs
-// that do not fit although enough GPUs are free in total. repack returns the gangs that still do
-// not fit.
+// repack places waiting gangs and some running gangs again, the widest first. It is for gangs that
+// do not fit although enough GPUs are free in total. It returns the gangs that still do not fit.
 func (e *clairvoyantEngine) repack(gangs, running []int) (rest []int) {
 	for _, i := range running {
 		e.release(i)

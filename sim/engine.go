@@ -47,9 +47,9 @@ type Config struct {
 	// cost predicts. Slower is for jobs whose speeds the queue does not know; nil: there are no
 	// such jobs.
 	Slower func(i int, p pal.Placement) float64
-	// Beside returns how fast job i runs beside other jobs on the GPU of a device group, relative
-	// to running alone; 0: these jobs together do not fit in the GPU's memory. A gang is as fast as
-	// its slowest member. If Beside is nil, GPUs are not shared. See [Share].
+	// Beside returns the speed of job i beside other jobs on the GPU of a device group, relative to
+	// its speed alone. 0 means that these jobs do not fit in the GPU's memory together. A gang is
+	// as fast as its slowest member. If Beside is nil, GPUs are not shared. See [Share].
 	Beside func(i int, others []int, group int) float64
 	// Estimate is the queue's estimate of a job's work; nil: there are no estimates.
 	Estimate func(i int, j trace.Job) time.Duration
@@ -279,7 +279,7 @@ func (e *engine) enqueue(i int) {
 	e.use.wait(1)
 }
 
-// decide carries out the queue's actions. decide asks the queue again if an action can have freed
+// decide carries out the queue's actions, and asks the queue again if an action can have freed
 // GPUs.
 func (e *engine) decide() {
 	if e.Windows != nil && e.now >= e.windowed {
@@ -337,8 +337,8 @@ func (e *engine) decide() {
 	}
 }
 
-// mayMove reports whether the limit of moves per hour allows one more move now. If the limit allows
-// the move, mayMove counts it.
+// mayMove reports whether the limit of moves per hour allows one more move now, and counts this
+// move.
 func (e *engine) mayMove() bool {
 	if e.MovesPerHour <= 0 {
 		return true
@@ -477,8 +477,7 @@ func (e *engine) stop(i int, kind string) {
 	e.observe(i, kind, j.placement)
 }
 
-// kept returns the part of a run's useful seconds that a stop does not lose: the part before the
-// last checkpoint.
+// kept returns the useful seconds of a stopped run before its last checkpoint, which are not lost.
 func (e *engine) kept(usefulS float64) float64 {
 	if e.CheckpointS <= 0 {
 		return usefulS

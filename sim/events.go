@@ -70,9 +70,9 @@ func (es *events) popUntil(at time.Duration) (event, bool) {
 	return heap.Pop(&es.heap).(event), true
 }
 
-// endOf returns the end of a run that begins at the given time and takes s seconds. endOf returns
-// an error if the end does not fit into a [time.Duration], because it is more than 292 years after
-// the trace began.
+// endOf returns the end of a run that begins at the given time and takes s seconds. It returns an
+// error if the end is more than 292 years after the trace began, which a [time.Duration] cannot
+// hold.
 func endOf(begin time.Duration, s float64, job string) (time.Duration, error) {
 	if !(s*float64(time.Second) < float64(math.MaxInt64-begin)) {
 		return math.MaxInt64, fmt.Errorf("job %q would run for %.0f years; is its run time, or one of its speeds, wrong?", job, s/(365*86400))
@@ -121,15 +121,15 @@ func (f *faults) occupy(job int, p pal.Placement, on bool) {
 	}
 }
 
-// nextFailure draws the next GPU to fail, and the time of the failure. The failure has no effect if
-// the GPU is already down.
+// nextFailure draws the next GPU to fail and the time. If the GPU is already down then, the failure
+// has no effect.
 func (e *engine) nextFailure() {
 	n := e.Cluster.NumGPUs()
 	gap := e.faults.rand.ExpFloat64() * e.Failures.MTBFH * 3600 / float64(n)
 	e.unlessNever(gap, event{gpu: e.faults.rand.IntN(n)})
 }
 
-// unlessNever schedules an event after s seconds, unless that is after the end of all simulations.
+// unlessNever schedules an event after s seconds, unless no simulation lasts that long.
 func (e *engine) unlessNever(s float64, ev event) {
 	at, err := endOf(e.now, s, "")
 	if err == nil {
@@ -138,9 +138,9 @@ func (e *engine) unlessNever(s float64, ev event) {
 	}
 }
 
-// onlyFailures reports whether all jobs have arrived, and since then GPUs have failed more than
-// hopeless times while no gang kept any work. This happens if GPUs fail too often for the remaining
-// gangs, or if these gangs can never start.
+// onlyFailures reports whether all jobs have arrived, and GPUs have since failed more than hopeless
+// times without any gang keeping some work. Then GPUs fail too often for the remaining gangs, or
+// these gangs can never start.
 func (e *engine) onlyFailures() bool {
 	if e.faults.inVain <= hopeless || e.next < len(e.jobs) {
 		return false

@@ -38,7 +38,7 @@ type Nomad struct {
 // of a batch job (scheduler: limit iterator, batch).
 const nomadCandidates = 2
 
-// nomadJob is the simulated Nomad's state of one job.
+// nomadJob is the simulated state of one job.
 type nomadJob struct {
 	gang    pal.Gang
 	count   int // number of its allocations
@@ -107,9 +107,9 @@ func (n Nomad) Run() (Outcome, error) {
 	return e.outcome(), nil
 }
 
-// hopeless is the maximum number of times that gangs give up in a row while no gang runs and none
-// arrives. After this number, the waiting gangs count as stuck, because each takes GPUs that
-// another gang freed, and no gang ever has enough. See also [engine.onlyFailures].
+// hopeless limits how often gangs give up in a row while no gang runs and none arrives. After that,
+// the waiting gangs count as stuck: each takes GPUs that another gang freed, and none ever has
+// enough. See also [engine.onlyFailures].
 const hopeless = 10_000
 
 func newNomadEngine(n Nomad) *nomadEngine {
@@ -138,8 +138,8 @@ func (e *nomadEngine) step(at time.Duration) {
 	e.now = at
 }
 
-// happen processes an event. ev.gpu is -1 for the end of a job; for a rendezvous timeout, it is the
-// number of the attempt.
+// happen processes an event. ev.gpu is -1 for the end of a job, and the number of the attempt for a
+// rendezvous timeout.
 func (e *nomadEngine) happen(ev event) {
 	j := &e.jobs[ev.job]
 	switch {
@@ -193,14 +193,14 @@ func (e *nomadEngine) occupy(g, gpus int) {
 	e.use.hold(gpus)
 }
 
-// anyHas reports whether any node has n GPUs free.
+// anyHas reports whether any node has at least this number of free GPUs.
 func (e *nomadEngine) anyHas(gpus int) bool {
 	return gpus < len(e.withFree) && slices.ContainsFunc(e.withFree[gpus:], func(groups int) bool { return groups > 0 })
 }
 
-// unblock tries every blocked evaluation, oldest first. If again is not -1, the evaluation of the
-// job with this index comes last. As soon as no GPU is free, the remaining evaluations stay
-// blocked. evaluate appends jobs that block again to e.blocked, which reuses the slice.
+// unblock tries every blocked evaluation, oldest first, and the evaluation of job again last,
+// unless again is -1. It stops when no GPU is free. evaluate appends jobs that block again to
+// e.blocked, which reuses the slice.
 func (e *nomadEngine) unblock(again int) {
 	waiting := e.blocked
 	if i := slices.Index(waiting, again); i >= 0 {
@@ -251,8 +251,8 @@ func (e *nomadEngine) begin(i int) {
 	e.events.push(event{at: at, job: i, gpu: -1})
 }
 
-// nodeOrder is an evaluation's random order of nodes. The search for each allocation continues
-// where the search for the previous allocation stopped (scheduler: StaticIterator).
+// nodeOrder is an evaluation's random order of nodes. Each search continues where the search for
+// the previous allocation stopped (scheduler: StaticIterator).
 type nodeOrder struct {
 	order  []int
 	offset int
@@ -262,8 +262,8 @@ type nodeOrder struct {
 // it looks for better nodes (scheduler: LimitIterator).
 const nomadSkips = 3
 
-// bestNode returns the best of the first feasible nodes; on ties, the first of these. The caller
-// ensures that there is a feasible node.
+// bestNode returns the best of the first feasible nodes; on ties, the first one. The caller ensures
+// that there is a feasible node.
 func (e *nomadEngine) bestNode(j *nomadJob, set int, nodes *nodeOrder) int {
 	want := j.gang.MemberSets[set].GPUs
 	var looked, skipped []int
@@ -293,9 +293,8 @@ func (e *nomadEngine) bestNode(j *nomadJob, set int, nodes *nodeOrder) int {
 
 // score is Nomad's score of the node after the allocation. Usually, it is the fit, from 0 to 1:
 // structs.ScoreFitBinPack or ScoreFitSpread, divided by 18. If the node already runs allocations of
-// the task group, the score is the mean of the fit and the job anti-affinity. The model assumes
-// that the share of the node's CPU and memory that an allocation needs equals the share of the
-// node's GPUs.
+// the task group, it is the mean of the fit and the job anti-affinity. The model assumes that an
+// allocation needs the same share of the node's CPU and memory as of its GPUs.
 func (e *nomadEngine) score(j *nomadJob, set, g int) float64 {
 	_, n := e.Cluster.GroupGPUs(g)
 	group := j.gang.MemberSets[set]

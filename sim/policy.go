@@ -105,7 +105,7 @@ func migrating(o queue.Options) queue.Options {
 	return o
 }
 
-// withOurRules adds the product's rules about where gangs run.
+// withOurRules adds the product's placement rules.
 func withOurRules(o queue.Options) queue.Options {
 	o = migrating(o)
 	o.LocalityWait, o.OutlierThreshold = true, queue.DefaultOutlierThreshold
@@ -115,8 +115,8 @@ func withOurRules(o queue.Options) queue.Options {
 // Nomad reports whether the policy is plain Nomad.
 func (p Policy) Nomad() bool { return p.kind == plainNomad || p.kind == spreadNomad }
 
-// GivesUp returns a copy of the policy under which half-placed gangs of plain Nomad give up after
-// this time; 0: never.
+// GivesUp returns a copy of the policy whose half-placed gangs under plain Nomad give up after this
+// time; 0: never.
 func (p Policy) GivesUp(after time.Duration) Policy {
 	p.rendezvousS = after.Seconds()
 	return p
@@ -153,8 +153,8 @@ func Wrong(f float64, seed uint64) Estimate {
 }
 
 // Reporting returns a function for [Config.Progress] with which a share of the jobs report. The
-// speed that a job reports drifts. At the job's end, it is the average speed of the run, multiplied
-// or divided by a random factor of up to f.
+// speed that a job reports drifts. At the end of the job, it is the average speed of the run,
+// multiplied or divided by a random factor of up to f.
 func Reporting(share, f float64, seed uint64) func(i int, done float64) float64 {
 	return func(i int, done float64) float64 {
 		r := rand.New(rand.NewPCG(^seed, uint64(i)))
@@ -168,10 +168,9 @@ func Reporting(share, f float64, seed uint64) func(i int, done float64) float64 
 // usersFactor is the largest factor by which users' estimates are too long, before rounding.
 const usersFactor = 5
 
-// Users returns the estimates of users whose jobs are killed at the end of the requested time. If
-// the trace has an estimate for a job, Users returns this estimate. Otherwise the estimate is the
-// work times a random number from 1 to 5 (the f-model of Mu'alem and Feitelson), rounded up to a
-// time that people write.
+// Users returns the estimates of users whose jobs are killed at the end of the requested time. It
+// prefers an estimate in the trace. Otherwise the estimate is the work times a random number from 1
+// to 5 (the f-model of Mu'alem and Feitelson), rounded up to a time that people write.
 func Users(seed uint64) Estimate {
 	return func(i int, j trace.Job) time.Duration {
 		if j.EstimateS > 0 {

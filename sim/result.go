@@ -44,15 +44,14 @@ func (j JobResult) Slowdown() float64 {
 	return j.HeldS / j.WorkS
 }
 
-// shortest is the least time, in seconds, with which [JobResult.Stretch] computes. With less, the
-// stretch of a short job would depend more on the job than on the queue.
+// shortest is the smallest time, in seconds, in [JobResult.Stretch]. Without it, the stretch of a
+// short job would say little about the queue.
 const shortest = 10
 
-// Stretch is the job completion time divided by the work at cost 1, where times below 10 s count as
-// 10 s. Stretch is the combined effect of waiting and slow GPUs. The literature calls the stretch
-// bounded slowdown.
+// Stretch is the job completion time divided by the work at cost 1. Times below 10 s count as 10 s.
+// Stretch combines the effects of waiting and slow GPUs. The literature calls it bounded slowdown.
 func (j JobResult) Stretch() float64 { return max(j.JCT(), shortest) / max(j.WorkS, shortest) }
 
-// JCT is the job completion time. JCT is never below 0, although the times of a trace can be more
+// JCT is the job completion time. It is never below 0, although times in a trace can be more
 // precise than simulated times.
 func (j JobResult) JCT() float64 { return max(0, j.Finish-j.Submit) }

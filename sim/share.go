@@ -42,8 +42,8 @@ func SharedGangOf(j trace.Job, parts int) pal.Gang {
 		MemberSets: []pal.MemberSet{{Members: j.GPUs, GPUs: parts}}}
 }
 
-// recall sets what neighbours cost job i, from earlier runs of jobs with the same name. recall is
-// called when the job enters the queue.
+// recall sets what neighbours cost job i when it enters the queue, from earlier runs of jobs with
+// the same name.
 func (e *engine) recall(i int) {
 	g := &e.jobs[i].gang
 	if g.Sharing == nil {
@@ -54,8 +54,8 @@ func (e *engine) recall(i int) {
 	g.Sharing = &with
 }
 
-// pace is the state of a run at a change of its speed: how long the run had worked, how much work
-// remained, and the cost after the change.
+// pace is the state of a run when its speed changes: the time worked, the remaining work, and the
+// new cost.
 type pace struct{ worked, left, cost float64 }
 
 // leftAfter is the work that remains after the run has worked for the given number of seconds.
@@ -129,7 +129,7 @@ func (e *engine) repace(i int) {
 	e.pushEnd(i, max(e.now, j.since), next.left*cost)
 }
 
-// beside is the speed of job i beside the other jobs on the GPU of a device group, relative to its
+// beside is the speed of job i next to the other jobs on the GPU of a device group, relative to its
 // speed alone.
 func (e *engine) beside(i, group int) float64 {
 	others := slices.DeleteFunc(slices.Clone(e.on[group]), func(o int) bool { return o == i })
@@ -144,8 +144,7 @@ func (e *engine) beside(i, group int) float64 {
 	return rate
 }
 
-// Beside returns a function for [Config.Beside] that uses measured pairs, for these jobs on the
-// cluster's GPU models.
+// Beside returns a function for [Config.Beside] from measured pairs.
 func Beside(ps trace.Pairs, jobs []trace.Job, c *pal.Cluster) func(i int, others []int, group int) float64 {
 	return func(i int, others []int, group int) float64 {
 		_, model := c.Group(group)
@@ -165,8 +164,8 @@ func (e *engine) requestedGPUs(i int) float64 {
 	return float64(e.Jobs[i].GPUs)
 }
 
-// RandomNeighbours returns a function for [pal.Cluster.SetInterference] that makes jobs take an
-// idle GPU if there is one, and otherwise a part beside random neighbours.
+// RandomNeighbours returns a function for [pal.Cluster.SetInterference]. With it, jobs prefer an
+// idle GPU, and otherwise get random neighbours.
 func RandomNeighbours(seed uint64) func(of, by pal.Occupant) float64 {
 	return func(of, by pal.Occupant) float64 {
 		h := fnv.New64a()

@@ -46,8 +46,8 @@ func Main(name string, run func(context.Context) error) {
 	}
 }
 
-// ending returns the message and the exit status of a command that ended with err. The message says
-// that everything has been stopped only if the command was interrupted and met no other error.
+// ending returns the message and the exit status of a command that ended with err. After an
+// interrupt without other errors, the message says that everything has been stopped.
 func ending(err error, interrupted bool) (said string, code int) {
 	switch {
 	case interrupted && (err == nil || errors.Is(err, context.Canceled)):

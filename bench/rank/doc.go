@@ -27,9 +27,8 @@ type Gang struct {
 	Restart time.Duration
 }
 
-// Speeds maps GPU id → application class → the time that work takes on the GPU, divided by the time
-// on the median GPU of the fastest model. On a cluster with one model, these are the true PM
-// scores.
+// Speeds maps GPU id → application class → the time that work takes on the GPU, relative to the
+// median GPU of the fastest model. With one model, these are the true PM scores.
 type Speeds map[string]map[string]float64
 
 // Exit codes of a rank.

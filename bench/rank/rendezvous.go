@@ -174,8 +174,8 @@ func (r *Rendezvous) join(m *member) bool {
 	return true
 }
 
-// begin starts a gang that is complete. The last attempt may still run, if it has not noticed yet
-// that a rank was replaced. The gang then starts when that attempt has ended.
+// begin starts a complete gang. If the last attempt still runs, because it has not yet seen that a
+// rank was replaced, the gang starts when this attempt has ended.
 func (r *Rendezvous) begin(g *gang) {
 	if g.running || len(g.members) < g.Ranks {
 		return
@@ -242,8 +242,8 @@ func (r *Rendezvous) drive(g *gang, members []*member) {
 
 var errLost = errors.New("a rank disappeared")
 
-// barrier sends the order to all ranks and waits until all have executed it. It returns the slowest
-// rank's iteration time.
+// barrier sends the order to all ranks and waits until all have executed it. It returns the longest
+// iteration time of a rank.
 func barrier(members []*member, o order) (slowest time.Duration, err error) {
 	for _, m := range members {
 		if err := m.say(o); err != nil {

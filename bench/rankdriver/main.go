@@ -3,8 +3,8 @@
 
 // Command rank-driver is a Nomad task driver for the replay. It only runs a program as its own
 // child process. Nomad's raw_exec starts another Nomad process for each task, which takes about 0.3
-// s of CPU. A replay starts in minutes, on one machine, as many tasks as a cluster in hours. So
-// this cost would dominate the measurement, although it does not matter on a GPU cluster.
+// s of CPU. This does not matter on a GPU cluster. But a replay starts as many tasks in minutes, on
+// one machine, as a cluster in hours, so this cost would dominate the measurement.
 //
 // Tasks do not survive their client, because the driver does not recover tasks.
 package main

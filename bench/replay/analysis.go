@@ -28,7 +28,7 @@ func Confidence(xs []float64) (low, high float64, ok bool) {
 }
 
 // Ratio returns the geometric mean of ratios and its 95 % confidence interval, by Student's t
-// distribution of their logarithms; ok is false for fewer than two ratios, which have no interval.
+// distribution of their logarithms. ok is false for fewer than two ratios, which have no interval.
 func Ratio(xs []float64) (mean, low, high float64, ok bool) {
 	logs, sum := make([]float64, len(xs)), 0.0
 	for i, x := range xs {
@@ -39,9 +39,8 @@ func Ratio(xs []float64) (mean, low, high float64, ok bool) {
 	return math.Exp(sum / float64(max(len(xs), 1))), math.Exp(low), math.Exp(high), ok
 }
 
-// student returns the 97.5 % point of Student's t distribution. Beyond its table, it returns the
-// 97.5 % point of the normal distribution plus two terms of the expansion in 1/df. The error is
-// below 0.001.
+// student returns the 97.5 % point of Student's t distribution. Beyond its table, it uses the
+// normal distribution's point plus two terms of the expansion in 1/df. The error is below 0.001.
 func student(df int) float64 {
 	table := []float64{12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086}
 	if df <= len(table) {
@@ -61,13 +60,12 @@ func Median(xs []float64) float64 {
 	return xs[len(xs)/2]/2 + xs[(len(xs)-1)/2]/2
 }
 
-// HalfPlacedFor is a limit for the time that a gang's GPUs waited for missing ranks, on average
-// over the GPUs. Above this limit, the gang counts as half placed. The ranks of a gang that is
-// placed as a whole start faster.
+// HalfPlacedFor is how long a gang's GPUs, on average, must wait for missing ranks before the gang
+// counts as half placed. The ranks of a gang that is placed as a whole start faster.
 const HalfPlacedFor = 5 * time.Second
 
-// Halved reports whether some ranks of a gang held GPUs in vain, which means for longer than
-// [HalfPlacedFor] per GPU, or until the end of the run.
+// Halved reports whether some ranks of a gang held GPUs in vain: for longer than [HalfPlacedFor]
+// per GPU, or until the end of the run.
 func (j JobResult) Halved() bool {
 	if j.Allocations < 2 {
 		return false
@@ -147,7 +145,7 @@ func (r *Result) HeldShare(gpus int) float64 {
 }
 
 // Queueing returns the times from submission until all ranks ran, by the gang's number of GPUs. For
-// a gang that never started, the time until the end of the run counts, a lower bound.
+// a gang that never started, it counts the time until the end of the run.
 func (r *Result) Queueing() map[int][]time.Duration {
 	end := r.end()
 	out := map[int][]time.Duration{}
@@ -164,8 +162,8 @@ func (r *Result) Queueing() map[int][]time.Duration {
 	return out
 }
 
-// Starts returns the times from submission until all ranks ran, for jobs that found free GPUs. This
-// means that when the job was submitted, no other job waited, and enough GPUs were free.
+// Starts returns the times from submission until all ranks ran, for jobs that were submitted when
+// enough GPUs were free and no other job waited.
 func (r *Result) Starts(gpus int) []time.Duration {
 	var out []time.Duration
 	for i, j := range r.Jobs {

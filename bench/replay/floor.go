@@ -14,7 +14,7 @@ import (
 const slow = 1.5
 
 // Floor returns a lower bound of the makespan under any scheduler, for GPUs of score 1. A job takes
-// its work plus the overhead; for a job that needs several nodes, the work is multiplied by the
+// its work plus the overhead. For a job that needs several nodes, the work is multiplied by the
 // penalty. The bound is the largest of three makespans. In the first, the jobs fill the GPUs
 // without gaps. In the second, gangs that need more than half of the GPUs without outliers run one
 // after the other. In the third, each job runs as soon as it is submitted.
@@ -48,8 +48,8 @@ func (g *GPUs) Floor(jobs []Job, penalty float64, overhead time.Duration) time.D
 	return max(first+area, serial, longest) - first
 }
 
-// PredictPlain simulates a run under plain Nomad. never is the number of jobs that never finish.
-// The figures do not include these jobs.
+// PredictPlain simulates a run under plain Nomad. never is the number of jobs that never finish,
+// which the figures do not include.
 func PredictPlain(jobs []Job, g *GPUs, penalty float64, spread bool, giveUp, overhead time.Duration, seed uint64) (f sim.Figures, never int, err error) {
 	c, err := g.Cluster(penalty)
 	if err != nil {

@@ -53,8 +53,8 @@ func DrawGPUs(nodes, gpusPerNode, outliers int, seed uint64) (g *GPUs, source st
 	return drawGPUs([]population.Spec{{Cluster: "longhorn", Nodes: nodes, GPUsPerNode: gpusPerNode, Outliers: population.Exactly(outliers)}}, "TACC Longhorn (V100)", seed)
 }
 
-// DrawTwoModels is like DrawGPUs, and adds a number of other nodes. The GPUs of these nodes are of
-// a second model, and drawn from Frontera's measurements.
+// DrawTwoModels is like DrawGPUs, and adds the given number of other nodes. Their GPUs are of a
+// second model, and drawn from Frontera's measurements.
 func DrawTwoModels(nodes, others, gpusPerNode, outliers int, seed uint64) (g *GPUs, source string, err error) {
 	if others == 0 {
 		return DrawGPUs(nodes, gpusPerNode, outliers, seed)
@@ -164,7 +164,8 @@ func (g *GPUs) clients() []cluster.Client {
 	return cs
 }
 
-// inventory returns the inventory of a node in which one GPU is unhealthy, or none if the id is "".
+// inventory returns the inventory of a node. The GPU with the id unhealthy is unhealthy, unless the
+// id is "".
 func (g *GPUs) inventory(node int, unhealthy string) string {
 	var on []population.GPU
 	for _, u := range g.All {
@@ -176,8 +177,8 @@ func (g *GPUs) inventory(node int, unhealthy string) string {
 	return strings.Replace(population.Inventory(on), head, head+"  healthy       = false\n", 1)
 }
 
-// MakeUnhealthy makes one GPU of a node unhealthy, and the node's other GPUs healthy. With the id
-// "", it makes all GPUs healthy.
+// MakeUnhealthy makes one GPU of a node unhealthy and the others healthy, or all healthy if the id
+// is "".
 func (b *Bed) MakeUnhealthy(node int, gpu string) error {
 	return b.Clients()[node].SetInventory(b.GPUs.inventory(node, gpu))
 }

@@ -9,17 +9,17 @@ import "time"
 type Handover struct {
 	// After reports whether another gang held some of the GPUs when the gang was submitted.
 	After bool
-	// Decided is the time from the moment when the gang was submitted and its GPUs were free until
-	// Nomad had placed the whole gang. Decided includes the time in which the queue let the gang
-	// wait for other gangs or for better GPUs.
+	// Decided is the time from when the gang was submitted and its GPUs were free until Nomad had
+	// placed the whole gang. It includes the time in which the queue made the gang wait for other
+	// gangs or for better GPUs.
 	Decided time.Duration
 	// Started is the time from the placement until all ranks ran.
 	Started time.Duration
 }
 
-// Handovers returns the handovers of the gangs that ran once. It omits gangs that were stopped and
-// restarted, because the times at which they got their GPUs are not known. Old result files do not
-// record when a gang was placed. For these files, all of the time counts as Started.
+// Handovers returns the handovers of the gangs that ran once. For stopped and restarted gangs, the
+// times at which they got their GPUs are unknown. Old result files do not record when a gang was
+// placed, so for them all of the time counts as Started.
 func (r *Result) Handovers() []Handover {
 	ends := map[string][]time.Time{} // ends of the gangs on each GPU
 	for _, j := range r.Jobs {
@@ -62,8 +62,8 @@ func (j JobResult) ran() func(yield func(string) bool) {
 	}
 }
 
-// choosy is the limit above which a gang counts as waiting by choice, for other gangs or for better
-// GPUs: the time until the gang was placed is more than choosy times the median.
+// choosy is how many times the median placement time a gang must wait before it counts as waiting
+// by choice: for other gangs or for better GPUs.
 const choosy = 5
 
 // starting returns the times that gangs took to start, in seconds, for the simulator. It includes
@@ -80,17 +80,16 @@ func (r *Result) starting() []float64 {
 	return out
 }
 
-// ending returns the additional seconds to place a gang on GPUs that another gang has just held,
-// for the simulator. The earlier gang's ranks have ended, but Nomad's clients report ends in
-// batches, five a second, and the new gang needs all of its GPUs.
+// ending returns, for the simulator, the extra seconds to place a gang on GPUs that another gang
+// has just held. Nomad's clients report ends in batches, five a second, and the new gang needs all
+// of its GPUs.
 func (r *Result) ending() float64 {
 	hs := r.Handovers()
 	return max(0, decided(hs, true)-decided(hs, false))
 }
 
-// decided returns the median time in seconds to place gangs, 0 without such gangs. If after is set,
-// it includes only gangs whose GPUs another gang had held, otherwise only gangs that found their
-// GPUs free.
+// decided returns the median time in seconds to place gangs, or 0 without gangs. If after is set,
+// it counts only gangs whose GPUs another gang had held, otherwise only the other gangs.
 func decided(hs []Handover, after bool) float64 {
 	var ds []float64
 	for _, h := range hs {

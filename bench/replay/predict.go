@@ -50,8 +50,7 @@ type Prediction struct {
 }
 
 // AvgJCTOf returns the simulated average JCT over the jobs that finished in the run, to compare
-// with the run's own average. For result files without times by job, it returns the average over
-// all jobs.
+// with the run's own average. If a result file has no times by job, the average is over all jobs.
 func (p *Prediction) AvgJCTOf(r *Result) float64 {
 	sum, n := 0.0, 0
 	for _, j := range r.Jobs {

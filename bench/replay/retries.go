@@ -15,10 +15,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/bench/rank"
 )
 
-// retries makes plain Nomad replace ranks that gave up without delay, because Nomad itself waits at
-// least 5 s, which is many minutes of the trace's time. retries requests an evaluation as soon as
-// Nomad knows that a rank has ended. Each evaluation costs Nomad time, so one evaluation of a job
-// serves all of the job's ranks that have ended.
+// retries makes plain Nomad replace, without delay, ranks that gave up. Nomad itself waits at least
+// 5 s, which is many minutes in the trace. retries requests an evaluation as soon as Nomad knows
+// that a rank has ended. An evaluation costs Nomad time, so one evaluation of a job serves all its
+// ended ranks.
 type retries struct {
 	ended int             // number of ended ranks at the last look
 	until time.Time       // time until which to look for these ranks' allocations
@@ -57,8 +57,7 @@ func (rs *retries) push(ctx context.Context, nomad *api.Client, now time.Time, s
 	return ctx.Err()
 }
 
-// jobs returns the sorted jobs of allocations that have failed, were not replaced, and have not
-// been seen before.
+// jobs returns, sorted, the jobs with newly failed allocations that Nomad has not replaced.
 func (rs *retries) jobs(ctx context.Context, nomad *api.Client) ([]string, error) {
 	failed, _, err := nomad.Allocations().List((&api.QueryOptions{Filter: `ClientStatus == "failed" and NextAllocation == ""`}).WithContext(ctx))
 	if err != nil {

@@ -60,8 +60,8 @@ func (r *Result) sample(states []rank.State, at, d time.Duration) {
 	}
 }
 
-// stuckAfter is how long ranks must wait for each other without any event before a run counts as
-// deadlocked. It is longer than the time after which ranks give up.
+// stuckAfter is how long ranks must wait without any event before a run counts as deadlocked. Ranks
+// give up sooner.
 const stuckAfter = 30 * time.Second
 
 // stillness detects deadlocks.

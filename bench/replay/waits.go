@@ -13,8 +13,8 @@ import (
 type Waits struct {
 	Avg, P99, Longest time.Duration
 	Overdue           int // gangs that waited longer than max_wait
-	// Promised is the queue's bound for the wait of the gang that waited longest. Used is the
-	// largest ratio of a gang's wait to the gang's own bound.
+	// Promised is the queue's bound for the longest wait of a gang. Used is the largest ratio of a
+	// gang's wait to its own bound.
 	Promised time.Duration
 	Used     float64
 }
@@ -58,9 +58,9 @@ func (j JobResult) waited(end time.Time) time.Duration {
 
 // promised returns the queue's bound for the time from the job's submission to its start (package
 // comment of pal/queue). overdueGPUs is how many GPUs overdue gangs may use in the long run. The
-// bound is maxWait, one turn for the job, and a time for each earlier job that had not ended at the
-// job's submission. This time is one turn, and the time until overdue gangs' share has paid for the
-// earlier job.
+// bound is maxWait, one turn for the job, and a time for each earlier job that had not ended when
+// this job was submitted. That time is one turn, and the time until the share of overdue gangs has
+// paid for the earlier job.
 func (r *Result) promised(j JobResult, maxWait time.Duration, overdueGPUs float64) time.Duration {
 	var longest time.Duration
 	for _, o := range r.Jobs {

@@ -68,8 +68,7 @@ func (g generate) node(i int, r *rand.Rand) *structs.Node {
 
 func resources() *structs.NodeResources {
 	r := &structs.NodeResources{
-		// A node has few cores, because Nomad keeps an entry for each core, and only the total
-		// matters here.
+		// A node has few cores, because Nomad keeps an entry for each core. Only the total matters.
 		Cpu:    structs.LegacyNodeCpuResources{CpuShares: 256_000, TotalCpuCores: 4, ReservableCpuCores: []uint16{0, 1, 2, 3}},
 		Memory: structs.NodeMemoryResources{MemoryMB: 2_000_000},
 		Disk:   structs.NodeDiskResources{DiskMB: 1_000_000},

@@ -13,8 +13,8 @@ import (
 )
 
 // outbox holds the updates that a client has to report. The server collects the updates of all
-// clients for 50 ms before it answers. As in a real client, starts and stops of allocations do not
-// wait for this answer.
+// clients for 50 ms before it answers. Allocations start and stop without waiting for this answer,
+// as in a real client.
 type outbox struct {
 	senders sync.WaitGroup
 

@@ -91,7 +91,7 @@ func play(ctx context.Context, server string, nodes []*structs.Node, stdout io.W
 	return nil
 }
 
-// register registers all nodes and returns a player for each. It does not keep registered nodes,
+// register registers all nodes and returns a player for each. It drops each registered node,
 // because 10,000 nodes need much memory.
 func register(ctx context.Context, w *wire, nodes []*structs.Node, counts *counts) ([]*player, error) {
 	players := make([]*player, len(nodes))
@@ -109,8 +109,8 @@ func register(ctx context.Context, w *wire, nodes []*structs.Node, counts *count
 	return players, all.Wait()
 }
 
-// patiently retries for up to ten seconds, because a server that has just started refuses nodes
-// until it has a leader and a root key.
+// patiently retries for up to ten seconds. A server that has just started refuses nodes until it
+// has a leader and a root key.
 func patiently(ctx context.Context, try func() (*player, error)) (*player, error) {
 	const tries = 40
 	for n := 1; ; n++ {

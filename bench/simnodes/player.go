@@ -27,8 +27,8 @@ type player struct {
 
 	outbox outbox
 
-	// tasks has, by id, the allocations that run, and the allocations whose end the server does not
-	// know yet. Only watch uses this map.
+	// tasks has the running allocations by id, and the ended ones until the server knows their end.
+	// Only watch uses this map.
 	tasks map[string]*playedAlloc
 }
 
@@ -39,7 +39,7 @@ type playedAlloc struct {
 	ended bool
 }
 
-// queryTime is how long the server waits for a change before it answers a query, as for real
+// queryTime is how long the server can wait for a change before it answers a query, as for real
 // clients.
 const queryTime = 5 * time.Minute
 

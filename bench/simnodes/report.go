@@ -19,8 +19,8 @@ type counts struct {
 	lastError atomic.Value // string
 }
 
-// failed counts an error and keeps its text. It ignores errors after ctx has ended, because the
-// connections then close.
+// failed counts an error and keeps its text. After ctx has ended, connections close, so failed
+// ignores their errors.
 func (c *counts) failed(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return

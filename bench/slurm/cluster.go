@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: MPL-2.0
 
 // Package slurm runs Slurm clusters on this machine, for comparison: munged, slurmctld and a slurmd
-// per node, with emulated GPUs. The clusters need Debian's packages (see [Missing]). They share
-// nothing with a Slurm cluster to which the machine may belong, and end with the process that
-// started them.
+// per node, with emulated GPUs. The clusters need Debian's packages (see [Missing]). They end with
+// the process that started them. They share nothing with a Slurm cluster to which the machine
+// itself belongs.
 package slurm
 
 import (
@@ -189,7 +189,7 @@ func (c *Cluster) write() error {
 	return nil
 }
 
-// munge starts munged with a new key, with which the cluster's processes authenticate each other.
+// munge starts munged with a new key. The cluster's processes authenticate each other with the key.
 func (c *Cluster) munge(ctx context.Context) error {
 	at := func(name string) string { return filepath.Join(c.Dir, name) }
 	if err := c.daemon(nil, "munged", "--foreground", "--force", "--key-file="+at("munge.key"), "--socket="+c.layout.socket(),
@@ -207,7 +207,7 @@ func (c *Cluster) munge(ctx context.Context) error {
 	})
 }
 
-// daemon starts a daemon, which the guard ends.
+// daemon starts a daemon. The guard ends the daemon.
 func (c *Cluster) daemon(env []string, name string, args ...string) error {
 	path, err := program(name)
 	if err != nil {
@@ -238,8 +238,8 @@ func (c *Cluster) died() error {
 	}
 }
 
-// environment returns this process's environment, without variables of a Slurm job that it may run
-// in.
+// environment returns this process's environment without the variables of a Slurm job, in which the
+// process itself can run.
 func (c *Cluster) environment() []string {
 	env := slices.DeleteFunc(os.Environ(), func(kv string) bool {
 		return strings.HasPrefix(kv, "SLURM") || strings.HasPrefix(kv, "SBATCH") || strings.HasPrefix(kv, "CUDA_")

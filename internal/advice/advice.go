@@ -38,15 +38,15 @@ var imperative = regexp.MustCompile(`(?i)(^ ?|[;:.,(—] ?|\bor |\band |\bthen )
 // forExample matches "say" in the sense of "for example".
 var forExample = regexp.MustCompile(`, say\b`)
 
-// describes lists functions and fields whose texts advise nobody: the texts describe a command or a
+// describes lists functions and fields whose texts are no advice: they describe a command or a
 // path, or define options.
 var describes = []string{"help", "examples", "make", "HandleFunc", "Handle", "handle", "synopsis", "StringVar", "BoolVar", "IntVar", "Float64Var", "DurationVar", "Var"}
 
 // ofHelp matches the start of a text that is part of a command's help.
 var ofHelp = regexp.MustCompile(`^(Usage: |\n[A-Z][a-z]+ Options:\n)`)
 
-// advises lists the fields and variables that hold only advice, whatever its words. Functions and
-// constants whose names begin with "remedy" or "Next" also hold only advice.
+// advises lists the fields and variables whose texts are always advice. So are the texts of
+// functions and constants whose names begin with "remedy" or "Next".
 var advises = []string{"Next", "next", "Fix", "steps"}
 
 // advisesLast lists doctor's types and functions whose fourth value is advice.
@@ -117,7 +117,7 @@ func (f *Finder) In(dirs ...string) (found []Text, err error) {
 // Texts returns all texts in a Go file.
 func Texts(path string) ([]Text, error) { return read(path, nil) }
 
-// read returns the texts in a Go file, except arguments and values of the functions and
+// read returns the texts in a Go file. It omits the arguments and values of the functions and
 // fields in leftOut.
 func read(path string, leftOut []string) (found []Text, err error) {
 	files := token.NewFileSet()
@@ -226,7 +226,7 @@ func (f *Finder) Gives(t Text) bool {
 	return t.kept || f.command.MatchString(t.Text) || imperative.MatchString(forExample.ReplaceAllString(t.Text, ""))
 }
 
-// Followed collects advice that users were shown and that a test followed.
+// Followed collects advice that a test has followed.
 type Followed struct{ shown []shown }
 
 type shown struct {
@@ -234,8 +234,8 @@ type shown struct {
 	from, to int // position of the advice
 }
 
-// Add records that a test followed advice in a text shown to a user. ok reports whether the text
-// contains the advice.
+// Add records that a test followed the advice in a text shown to a user. ok is false if the text
+// does not contain the advice.
 func (f *Followed) Add(text, advice string) (ok bool) {
 	text, advice = folded(text), folded(advice)
 	at := strings.Index(text, advice)
@@ -264,7 +264,7 @@ func (f *Followed) Rest(texts []Text) (rest []Text) {
 	return rest
 }
 
-// verb matches what is replaced in a text before it is shown: verbs of package fmt, and
+// verb matches the parts that are replaced before a user sees the text: verbs of package fmt, and
 // names such as $GPU.
 var verb = regexp.MustCompile(`%[-+# 0]*[0-9]*(\.[0-9]+)?[a-zA-Z]|\$[A-Z]+\b`)
 

@@ -18,10 +18,10 @@ import (
 // markName is the environment variable that marks all processes that descend from a test.
 const markName = "NOMAD_PAL_TEST_RUN"
 
-// script reads from a pipe that only the test can write to. The pipe closes when the test has ended
-// in any way. Then the script waits a moment for processes that are ending anyway, prints the
-// remaining processes, and kills them. It is a shell script, because a test binary can act as
-// another program only if its TestMain provides for that.
+// script reads from a pipe that only the test can write to. The pipe closes when the test ends, in
+// any way. Then the script waits a moment for processes that are ending, prints the remaining
+// processes, and kills them. It is a shell script, because a test binary can act as another program
+// only if its TestMain provides for that.
 const script = `
 mark=$1
 trap '' PIPE # a dead test does not listen
@@ -74,8 +74,8 @@ func start() (end func() string, err error) {
 	}, nil
 }
 
-// Shell runs a script that cleans up when its standard input closes. The input closes when End is
-// called, or when the process that started the script is killed or crashes.
+// Shell runs a script that cleans up when its standard input closes: after a call of End, or when
+// the process that started the script is killed or crashes.
 type Shell struct {
 	pipe io.Closer
 	cmd  *exec.Cmd
@@ -95,8 +95,8 @@ func StartShell(script, name string, args ...string) (*Shell, error) {
 	return s, err
 }
 
-// End lets the script clean up and waits for it. If somebody killed the script,
-// End runs it again.
+// End makes the script clean up, and waits for the script. If somebody killed the script, End runs
+// it again.
 func (s *Shell) End() error {
 	_ = s.pipe.Close()
 	if s.cmd.Wait() == nil {

@@ -14,9 +14,9 @@ import (
 // All reports whether all cases should run.
 func All() bool { return os.Getenv("TEST_LONG") != "" }
 
-// Skips reports whether a case is outside the sample. A case combines two values: n is the number
-// of the first value, and k, from 0 to of-1, the number of the second. The sample has one case for
-// each n. If n takes at least of values, the sample has each k at least once.
+// Skips reports whether a case is outside the sample. n numbers the values of one parameter of the
+// case, and k, from 0 to of-1, the values of the other. The sample has one case for each n, and
+// each k at least once if there are at least of values of n.
 func Skips(n, k, of int) bool { return !All() && n%of != k }
 
 // Over reports whether the time for long tests is over: TEST_LONG_UNTIL is its end, in

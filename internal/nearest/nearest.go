@@ -12,7 +12,7 @@ import (
 	"github.com/agext/levenshtein"
 )
 
-// Name returns the name that is most similar to another one; "" if none is similar.
+// Name returns the most similar of the names; "" if none is similar.
 func Name(name string, names []string) string {
 	if len(names) == 0 {
 		return ""
@@ -44,7 +44,7 @@ func begun(a, b string) (n int) {
 	return n
 }
 
-// swapped reports whether two names differ only by two neighbouring letters that changed places.
+// swapped reports whether two names differ only by two swapped neighbouring letters.
 func swapped(a, b string) bool {
 	if len(a) != len(b) {
 		return false

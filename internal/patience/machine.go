@@ -13,8 +13,8 @@ import (
 )
 
 // machine is how busy the machine is. waited is how long some process has waited for a CPU since
-// the machine started, if the kernel counts this time (counted). runnable is how many processes
-// want to run now, and running how many can.
+// the machine started, if the kernel counts this time (counted). runnable is how many processes are
+// ready to run, and running how many can run.
 type machine struct {
 	waited            time.Duration
 	counted           bool
@@ -38,8 +38,7 @@ func readMachine() machine {
 	return m
 }
 
-// starved returns the share of the time passed between two readings in which processes waited for a
-// CPU.
+// starved returns the share of the time between two readings in which processes waited for a CPU.
 func starved(before, after machine, passed time.Duration) float64 {
 	if before.counted && after.counted {
 		return min(1, max(0, float64(after.waited-before.waited)/float64(max(passed, 1))))

@@ -45,8 +45,8 @@ const beat = 250 * time.Millisecond
 // movesEvery is the time between two calls of Moves, each of which costs a few requests.
 const movesEvery = 2 * time.Second
 
-// slowest is the minimum weight of time on a starved machine. Because of this minimum, a wait for
-// something that hangs ends on such a machine, too.
+// slowest is the minimum weight of time on a starved machine. So even on such a machine, a wait for
+// something that hangs ends.
 const slowest = 0.1
 
 // Context returns a context that ends when the wait is over. Its cause says why.
@@ -86,7 +86,7 @@ func moves(ctx context.Context, ask func(context.Context) string) string {
 	return ask(ctx)
 }
 
-// spent is how much of its limits a wait has used. It reads no clock.
+// spent is the part of its limits that a wait has used. It reads no clock.
 type spent struct {
 	limits Limits
 	began  time.Time
@@ -144,9 +144,9 @@ func (s *spent) load() string {
 	return fmt.Sprintf(" (not counting %v for which the machine was busy)", s.busy.Round(time.Second))
 }
 
-// The pause between polls begins at pollEvery, which is short compared with anything that tests
-// wait for. The pause grows, up to pollAtLeast, if polls take long, as commands do, or if the wait
-// is already long. Eight waiting tests must not occupy the CPUs that they wait for.
+// pollEvery is the first pause between polls, and is short compared with anything that tests wait
+// for. The pause grows up to pollAtLeast if polls take long, or if the wait is already long. Eight
+// waiting tests must not use up the CPUs that they wait for.
 const pollEvery, pollAtLeast = 25 * time.Millisecond, 500 * time.Millisecond
 
 // pause returns how long to wait before the next poll, given how long the last poll and the
@@ -160,12 +160,12 @@ type fatal struct{ error }
 
 func (f fatal) Unwrap() error { return f.error }
 
-// Fatal makes Poll and Until give up with err at once.
+// Fatal makes Poll and Until return err at once.
 func Fatal(err error) error { return fatal{err} }
 
-// Condition returns what is still missing, in words, and "" when the condition holds. After an
-// error, the condition does not hold yet, because systems in motion return many errors. Only an
-// error from Fatal ends the wait.
+// Condition returns what is still missing, in words, or "" when the condition holds. An error means
+// that the condition does not hold yet, because systems in motion return many errors. Only an error
+// from Fatal ends the wait.
 type Condition func(context.Context) (missing string, err error)
 
 // Poll polls a condition until it holds or ctx ends. The error names what Poll waited for, and what
@@ -199,8 +199,8 @@ func Poll(ctx context.Context, what string, condition Condition) error {
 // grace is how long look waits for a condition that still runs after its context has ended.
 const grace = 10 * time.Second
 
-// answer is the outcome of a call of a condition. If the call did not return, it panicked
-// or ended its goroutine, as t.Fatal does.
+// answer is the result of calling a condition. If the call did not return, it panicked or ended its
+// goroutine, as t.Fatal does.
 type answer struct {
 	missing  string
 	err      error
@@ -241,12 +241,12 @@ func look(ctx context.Context, condition Condition) (missing string, err error) 
 	return a.missing, a.err
 }
 
-// changing matches words that may change without a move, because they contain digits: times, ports,
-// ids, files.
+// changing matches words with digits: times, ports, ids, files. If only such words change, nothing
+// has moved.
 var changing = regexp.MustCompile(`\w*[0-9]\w*`)
 
-// Until polls a condition until it holds, or the wait is over. A new text of what is
-// missing is a move, too, unless only its numbers are new.
+// Until polls a condition until it holds, or the wait is over. A new text of what is missing also
+// counts as a move, unless only its numbers are new.
 func Until(parent context.Context, l Limits, what string, condition Condition) error {
 	var said atomic.Pointer[string]
 	said.Store(new(string))

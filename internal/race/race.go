@@ -1,9 +1,9 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package race tells tests whether the race detector is on, which makes them many times slower. If
-// hundreds of cases run the same goroutines, a sample of the cases shows the detector the same
-// shared memory. Without the detector all cases run, in `make unit` and `make simulations`.
+// Package race tells tests whether the race detector is on, which makes them many times slower.
+// Hundreds of cases with the same goroutines share the same memory, so under the detector a sample
+// of them is enough. Without the detector all cases run, in `make unit` and `make simulations`.
 package race
 
 import "hash/fnv"

@@ -13,10 +13,10 @@ import (
 	"time"
 )
 
-// beside runs a command beside a process with n threads that use all the CPU time they get. Linux
-// shares the CPU time between sessions first (autogroup), and a nice value counts within its
-// session only. So for a command at nice 19, apart puts that process into a session of its own. In
-// the command's session, the process would leave the command about 0.1 % of a CPU.
+// beside runs a command next to a process with n threads that use all the CPU time they get. Linux
+// first shares the CPU time between sessions (autogroup); a nice value counts only within its
+// session. So for a command at nice 19, apart puts the process into its own session. In the
+// command's session, the process would leave the command about 0.1 % of a CPU.
 func beside(number string, apart bool, args []string) (int, error) {
 	if _, err := strconv.Atoi(number); err != nil {
 		return 2, err

@@ -48,9 +48,9 @@ func packages(to io.Writer, part string, patterns []string) (int, error) {
 	return 0, nil
 }
 
-// runsIn reports whether a part runs a package's tests. The race detector makes tests about
-// five times slower, and finds something only if goroutines share memory. Packages that run
-// only a sample of their cases under the detector also run all of them without it.
+// runsIn reports whether a part runs a package's tests. The race detector makes tests about five
+// times slower, and is useful only if goroutines share memory. Packages that run only a sample of
+// their cases under the detector run all of them without it.
 func runsIn(part string, sharesMemory, samples bool) bool {
 	if part == "race" {
 		return sharesMemory
@@ -87,8 +87,8 @@ func list(patterns []string) (all []pkg, sampling map[string]bool, err error) {
 	}
 }
 
-// sharesMemory reports whether goroutines may share memory in a package or its tests, because the
-// code starts goroutines, or uses packages that are made for goroutines.
+// sharesMemory reports whether goroutines possibly share memory in a package or its tests: the code
+// starts goroutines, or uses packages that are made for goroutines.
 func (p pkg) sharesMemory() (bool, error) {
 	for _, name := range slices.Concat(p.GoFiles, p.CgoFiles, p.TestGoFiles, p.XTestGoFiles) {
 		file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, name), nil, parser.SkipObjectResolution)
@@ -106,7 +106,7 @@ func (p pkg) sharesMemory() (bool, error) {
 var forGoroutines = []string{"sync", "sync/atomic", "testing/synctest", "net/http/httptest", "golang.org/x/sync/errgroup"}
 
 // startsGoroutines reports whether code has a go statement or a channel, or imports one of
-// forGoroutines. So tests that are merely parallel do not count.
+// forGoroutines. Parallel tests alone do not count.
 func startsGoroutines(file *ast.File) bool {
 	for _, i := range file.Imports {
 		if path, err := strconv.Unquote(i.Path.Value); err == nil && slices.Contains(forGoroutines, path) {

@@ -34,8 +34,8 @@ type note struct {
 	Wall, CPU float64
 	Passed    int
 	Skips     []skip
-	// Partly means that the part's time is not compared, because some results are from an earlier
-	// run, some tests ran again, or the time was limited, so that some cases may not have begun.
+	// Partly means that the part's time is not compared. Some results are from an earlier run, some
+	// tests ran again, or cases are possibly missing because the time was limited.
 	Partly, Failed bool
 	// Again are the tests that failed, and passed when they ran again alone.
 	Again []test `json:",omitempty"`
@@ -124,8 +124,8 @@ func (r *reader) run(times string, in, args []string) (int, error) {
 	return exitCode(cmd.Wait())
 }
 
-// mostAgain is the maximum number of failed tests that run again. If more tests fail, the product
-// is at fault.
+// mostAgain is the maximum number of failed tests that run again. More failures are a fault of the
+// product.
 const mostAgain = 3
 
 // runAgain runs these tests alone, one after the other, until one fails.
@@ -192,8 +192,7 @@ func (r *reader) print(text string) {
 // quiet is the maximum time without output.
 const quiet = time.Minute
 
-// watch prints which tests are running whenever nothing was printed for the time quiet, until all
-// is closed.
+// watch prints the running tests after each time quiet without output, until all is closed.
 func (r *reader) watch(all <-chan struct{}) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -300,8 +299,8 @@ func (r *reader) failed() (leaves []test) {
 	return leaves
 }
 
-// cutShort prints the output of a package's tests that were still running when their process ended,
-// and reports whether there are any.
+// cutShort prints the output of a package's tests that did not end before their process ended, and
+// reports whether there are any.
 func (r *reader) cutShort(in string) (any bool) {
 	for _, key := range slices.Sorted(maps.Keys(r.runs)) {
 		if strings.HasPrefix(key, in+" ") {

@@ -17,7 +17,7 @@ import (
 )
 
 // summary prints each part's times and what was skipped. It fails if the times differ too much from
-// a table's.
+// the table in page.
 func summary(to io.Writer, page string) (int, error) {
 	all, err := readNotes()
 	if err != nil {
@@ -80,7 +80,7 @@ func readNotes() (all []note, err error) {
 	return all, nil
 }
 
-// remedies are what would make skipped tests run, by the reason for the skip.
+// remedies are the ways to make skipped tests run, by the reason for the skip.
 var remedies = []struct{ said, remedy string }{
 	{"gcc", "apt-get install gcc"},
 	{"PAL_DATA", "PAL_DATA=the PAL artifact's data (hal-uw/blox-pal, branch artifact)"},
@@ -98,7 +98,7 @@ var remedies = []struct{ said, remedy string }{
 	{"make ", ""}, // the reason already names the command
 }
 
-// remedy returns what would make a test with this skip reason run; "" if nothing is needed.
+// remedy returns how to make a test with this skip reason run; "" if nothing is needed.
 func remedy(why string) string {
 	for _, r := range remedies {
 		if strings.Contains(why, r.said) {
@@ -108,7 +108,7 @@ func remedy(why string) string {
 	return ""
 }
 
-// skipped returns which tests were skipped, why, and what would make them run.
+// skipped returns which tests were skipped, why, and how to make them run.
 func skipped(all []note) string {
 	tests := map[string][]string{}
 	for _, n := range all {
@@ -155,8 +155,7 @@ func table(page string) map[string]said {
 	return says
 }
 
-// least is the minimum time, in seconds, of parts that are compared, because chance matters less in
-// long parts.
+// least is the minimum time, in seconds, of compared parts. In shorter parts, chance matters more.
 const least = 20
 
 // lacks reports whether tests of the part were skipped because the machine lacks a program or data.
@@ -165,9 +164,9 @@ func (n note) lacks() bool {
 }
 
 // compare returns which parts took more than twice or less than half of the table's time. For a
-// time with "about", the limits are four times and a quarter. A part is reported only if its time
-// is outside the limits both in seconds and relative to the other parts, because a slow machine
-// slows all parts, and other work on the machine slows some of them.
+// time with "about", the limits are four times and a quarter. A part's time must be outside the
+// limits both in seconds and relative to the other parts. A slow machine slows all parts, and other
+// work on the machine slows some of them.
 func compare(all []note, says map[string]said) (wrong []string) {
 	ratios, together := map[string]float64{}, []float64{}
 	for _, n := range all {

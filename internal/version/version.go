@@ -6,13 +6,13 @@ package version
 
 import "runtime/debug"
 
-// Number is the version of all binaries. The linker sets it (release/version.sh) to the tag's
-// version, or for other commits to a version that sorts before the next release. A plain go build
-// reports the value here, which names the next release. It must stay above every version of
-// nomad-device-nvidia, because Nomad's loader keeps the plugin with the higher version.
+// Number is the version of all binaries. The linker sets it (release/version.sh): to the tag's
+// version, or to a version that sorts before the next release. A plain go build has the value here,
+// which names the next release. Number must stay above every version of nomad-device-nvidia,
+// because Nomad's loader keeps the plugin with the higher version.
 var Number = "2.0.0-dev"
 
-// commit is set by the linker (make and release/build.sh). Otherwise Go knows the commit, but not
+// commit is set by the linker (make and release/build.sh). Without it, Go sets the commit, but not
 // in a linked worktree (git worktree add), whose .git is a file instead of a directory.
 var commit string
 

@@ -11,9 +11,9 @@ import (
 	"path/filepath"
 )
 
-// Write replaces the content of a file in one step: after a crash, and for every reader, the file
-// has either the old content or the new. A link stays a link to the same file. If path is not a
-// regular file, such as /dev/stdout, Write writes to it and does not replace it.
+// Write replaces the content of a file in one step: readers find the old content or the new, even
+// after a crash. Write follows links. If path is not a regular file, such as /dev/stdout, Write
+// writes to it and does not replace it.
 func Write(path string, content []byte) error {
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		path = target

@@ -109,8 +109,8 @@ func (db *DB) Runs(ctx context.Context, f Filter) (out []Run, err error) {
 	return f.first(append(out, there...)), err
 }
 
-// each splits a list into lists of one element. nil means no restriction, so for nil it returns a
-// single nil.
+// each splits a list into lists of one element. For nil, which means no restriction, it returns one
+// nil.
 func each[T any](of []T) [][]T {
 	if of == nil {
 		return [][]T{nil}
@@ -161,9 +161,9 @@ func (f Filter) limit() string {
 }
 
 // thereAtSince returns a statement that selects the runs that were submitted before f.Since and had
-// not ended at f.Since. The statement reads a part of the index on length and submission for each
-// length. A run with this length ends less than 1<<length ms after its submission. So the runs with
-// this length that had not ended at f.Since were submitted less than 1<<length ms before f.Since.
+// not ended at f.Since. The statement reads the index on length and submission once for each
+// length. A run with this length takes less than 1<<length ms. So if it had not ended at f.Since,
+// it was submitted less than 1<<length ms before f.Since.
 func (f Filter) thereAtSince() (statement string, args []any) {
 	since := stored(f.Since)
 	ranges := make([]string, 0, openLength)
@@ -340,8 +340,8 @@ func usageOf(of []string, s sums) Usage {
 // Columns returns the columns by which usage can be listed.
 func Columns() []string { return []string{"namespace", "user", "class", "model", "day", "month"} }
 
-// groupings maps each of [Columns] to the column of the stored sums, and to a function that returns
-// a day's value in it.
+// groupings maps each of [Columns] to its column in the stored sums, and to a function that returns
+// the column's value for a day.
 var groupings = map[string]struct {
 	stored string
 	of     func(dayKey) string
@@ -440,8 +440,8 @@ func lines(days map[dayKey]sums, by []string) []Usage {
 	return out
 }
 
-// Namespaces returns all namespaces in the database. It finds the namespaces of ended runs in the
-// monthly sums, which are few rows.
+// Namespaces returns all namespaces in the database. It finds those of ended runs in the monthly
+// sums, which have few rows.
 func (db *DB) Namespaces(ctx context.Context) (names []string, err error) {
 	err = db.rows(ctx, fmt.Sprintf("SELECT namespace FROM month UNION SELECT namespace FROM run WHERE length = %d UNION SELECT namespace FROM alloc WHERE ended = 0 ORDER BY 1", openLength), nil, func(rows *sql.Rows) error {
 		var name string

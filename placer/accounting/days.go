@@ -49,9 +49,9 @@ const (
 	wait6h
 	wait1d
 	waitMore
-	// Runs with a measured slowdown: their number, their GPU time, and what this time would be at
-	// slowdown 1, at the predicted slowdown, at the slowdown predicted for packing, and at that for
-	// any GPUs.
+	// Runs with a measured slowdown: their number, their GPU time, and their GPU time at slowdown
+	// 1, at the predicted slowdown, at the slowdown predicted for packing, and at the slowdown
+	// predicted for any GPUs.
 	seenRuns
 	seenTime
 	seenWork
@@ -145,8 +145,8 @@ func (r Run) sums() (s sums) {
 	return s
 }
 
-// inRange returns what a predicted range adds to the sums: one is 1, held is 1 if actual lies
-// within the range, and early is 1 if actual lies below the range.
+// inRange compares an actual value with a predicted range, for the sums. one is always 1. held is 1
+// if the range contains actual, and early is 1 if actual lies below the range.
 func inRange(actual, from, to int64) (one, held, early int64) {
 	switch {
 	case actual < from:
@@ -176,7 +176,7 @@ func (a Alloc) addTo(days map[dayKey]sums, since, until time.Time) {
 	})
 }
 
-// more returns the additional time if something took times as long, or 0 if times is unknown.
+// more returns the extra time of something that takes times × ms, or 0 if times is unknown.
 func more(ms int64, times float64) int64 {
 	if times == 0 {
 		return 0
@@ -192,7 +192,7 @@ func (a Alloc) gpuTime(from, to time.Time) int64 {
 	return int64(float64(to.Sub(from).Milliseconds()) * a.Held)
 }
 
-// byDay calls each for the part of the period in each day.
+// byDay calls each with every day of the period, and with the part of the period in this day.
 func byDay(from, until time.Time, each func(day int64, from, to time.Time)) {
 	for from.Before(until) {
 		day := dayOf(from)

@@ -37,8 +37,8 @@ func IsPostgres(database string) bool {
 }
 
 // Open opens a database, creates it if it is missing, and migrates it to the current schema.
-// database is a file for SQLite or an address postgres://… If SQLite finds the file corrupt, Open
-// renames it and starts with an empty database. aside is then the new name of the corrupt file.
+// database is a file for SQLite or an address postgres://… Open renames a corrupt SQLite file to
+// aside, and starts with an empty database.
 func Open(ctx context.Context, database string) (db *DB, aside string, err error) {
 	if IsPostgres(database) {
 		db, err = open(ctx, "pgx", "PostgreSQL", database)
@@ -239,11 +239,10 @@ func (db *DB) Write(ctx context.Context, b Batch) error {
 }
 
 // table describes a table: its name, the columns of its key, all columns to write, and the columns
-// that keep their first value. Columns are separated by ", ".
+// whose first value stays. Columns are separated by ", ".
 type table struct{ name, key, columns, kept string }
 
-// upsert returns a statement that stores a row. If the stored row with the same key has ended, the
-// statement changes nothing.
+// upsert returns a statement that stores a row, unless the stored row with the same key has ended.
 func (t table) upsert() string {
 	names, keep := strings.Split(t.columns, ", "), strings.Split(t.key+", "+t.kept, ", ")
 	var sets []string
@@ -268,8 +267,8 @@ var (
 // openLength is the value of the column length for a run that has not ended.
 const openLength = 64
 
-// length returns the number of bits of the milliseconds between submission and end, or [openLength]
-// if the run has not ended.
+// length returns the number of bits of the run's milliseconds from submission to end, or
+// [openLength] if the run has not ended.
 func (r Run) length() int {
 	if r.Ended.IsZero() {
 		return openLength

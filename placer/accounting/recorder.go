@@ -23,8 +23,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Recorder tracks what is stored about the jobs and allocations that Nomad still has. It is not
-// safe for concurrent use.
+// Recorder tracks what is stored about the jobs and allocations in Nomad. It is not safe for
+// concurrent use.
 type Recorder struct {
 	keep   time.Duration                  // how long runs are kept, see [DB.Prune]; 0 means forever
 	runs   map[cluster.JobKey]Run         // the last run of each job
@@ -45,16 +45,15 @@ func NewRecorder(open []Run, live []Alloc, keep time.Duration) *Recorder {
 	return r
 }
 
-// Continue takes over the queue's counts from an earlier recorder of the same queue. was is nil if
-// there was none.
+// Continue copies the queue's counts from was, an earlier recorder of the same queue, unless was is
+// nil.
 func (r *Recorder) Continue(was *Recorder) {
 	if was != nil {
 		r.stops = was.stops
 	}
 }
 
-// Missing returns the jobs of a snapshot whose last stored run the recorder does not know and has
-// not looked up yet.
+// Missing returns the jobs of a snapshot whose last stored run must be read from the database.
 func (r *Recorder) Missing(m *model.Model) (jobs []cluster.JobKey) {
 	for _, k := range m.State.SortedJobs() {
 		if _, known := r.runs[k]; !known && !r.looked[k] {
@@ -64,7 +63,7 @@ func (r *Recorder) Missing(m *model.Model) (jobs []cluster.JobKey) {
 	return jobs
 }
 
-// Know tells the recorder the last runs of these jobs, as [DB.LastRuns] returns them.
+// Know tells the recorder the last stored runs of these jobs, as [DB.LastRuns] returns them.
 func (r *Recorder) Know(jobs []cluster.JobKey, last []Run) {
 	for _, k := range jobs {
 		r.looked[k] = true
@@ -94,8 +93,8 @@ type picture struct {
 }
 
 // Look compares a snapshot with what is stored, and returns the differences and the idle times.
-// waits returns what each waiting job waits for. Look does not change the recorder;
-// [Recorder.Written] does.
+// waits returns what each waiting job waits for. Look does not change the recorder; call
+// [Recorder.Written] after the differences are stored.
 func (r *Recorder) Look(of *model.Model, waits func() map[string]*model.Wait, idle []IdleGPU) Batch {
 	m := &picture{of, waits, map[string][]float64{}}
 	b := Batch{seen: map[string]uint64{}, stops: map[cluster.JobKey]queue.Stops{}}
@@ -200,9 +199,8 @@ func (now *Run) end(m *picture, st gang.Observed, o *query.Outcome) {
 	}
 }
 
-// count adds to the run what the queue has counted since the last write, which is the difference
-// between is and was. The queue's counts start again at 0 when the queue restarts, and when the job
-// leaves the queue.
+// count adds to the run the stops that the queue has counted since the last write: is minus was.
+// The queue counts again from 0 after a restart, and after the job leaves the queue.
 func (now *Run) count(is, was queue.Stops) {
 	if is.Stops < was.Stops || is.LostGPUSeconds < was.LostGPUSeconds || is.SavedSeconds < was.SavedSeconds {
 		was = queue.Stops{}
@@ -212,7 +210,7 @@ func (now *Run) count(is, was queue.Stops) {
 	now.SavedSeconds += is.SavedSeconds - was.SavedSeconds
 }
 
-// inOnePiece reports whether the members of a run were placed once, and none was stopped or
+// inOnePiece reports whether the run's members were placed only once, and never stopped or
 // restarted.
 func inOnePiece(s *cluster.State, r Run) bool {
 	return !slices.ContainsFunc(s.AllocsOf(r.key()), func(a *cluster.Alloc) bool {
@@ -241,7 +239,7 @@ func outcome(m *model.Model, st gang.Observed) *query.Outcome {
 	return o
 }
 
-// describe fills in what the job's members and the placer's record show.
+// describe fills in the run from the job's members and the placer's record.
 func (now *Run) describe(m *picture, st gang.Observed) {
 	for _, a := range m.State.AllocsOf(st.Key) {
 		at := ms(time.Unix(0, a.CreateTime))
@@ -291,8 +289,8 @@ func (now *Run) describe(m *picture, st gang.Observed) {
 	}
 }
 
-// requests fills in what the job requests. It adds the GPUs of completed members, because a request
-// does not include them.
+// requests fills in what the job requests. A request does not include completed members, so
+// requests adds their GPUs.
 func (now *Run) requests(s *cluster.State, r request.Request) {
 	now.Class, now.Preemptible = string(r.Gang.Class), r.Hints.Preempt
 	if done := finishedGPUs(s, r.Job); done == 0 || now.GPUs == 0 {
@@ -318,7 +316,7 @@ func finishedGPUs(s *cluster.State, job *api.Job) (n int) {
 	return n
 }
 
-// anyCost returns the mean cost over all choices of as many usable GPUs of the model, with the
+// anyCost returns the mean cost of all equally large sets of usable GPUs of the model, with the
 // locality penalty of the chosen GPUs. It returns 0 if the mean is unknown.
 func (m *picture) anyCost(d pal.Decision) float64 {
 	gpus := d.Chosen.GPUIDs()
@@ -336,9 +334,9 @@ func (m *picture) anyCost(d pal.Decision) float64 {
 	return meanSlowest(all, n) * d.Chosen.Cost / float64(d.Chosen.PMScore)
 }
 
-// meanSlowest returns the largest of n chosen scores, as a mean over all choices. The scores are
-// sorted. The i-th score (counted from 1) is the largest chosen one with probability below × n/i.
-// Here below is the probability that no later score is chosen.
+// meanSlowest returns the mean, over all choices of n scores, of the largest chosen score. The
+// scores are sorted. The i-th score (counted from 1) is the largest chosen one with probability
+// below × n/i. Here below is the probability that no later score is chosen.
 func meanSlowest(scores []float64, n int) (mean float64) {
 	below := 1.0
 	for i := len(scores); i >= n; i-- {
@@ -441,8 +439,7 @@ func (r *Recorder) Written(b Batch, m *model.Model) {
 	maps.DeleteFunc(r.looked, func(k cluster.JobKey, _ bool) bool { return m.State.Jobs[k] == nil })
 }
 
-// UserOf returns the user to whom a job is charged, as its author wrote the name, or "" if there is
-// none.
+// UserOf returns the user that the job names for accounting, or "" if it names none.
 func UserOf(job *api.Job) string { return strings.TrimSpace(job.Meta[rewrite.UserHint]) }
 
 func anyLive(s *cluster.State, k cluster.JobKey) bool {

@@ -188,8 +188,8 @@ func patternFault(c *api.Constraint) *Fault {
 	return nil
 }
 
-// asPattern returns a regular expression that matches the same texts as p, and that Nomad reads as
-// text. Nomad reads 4090 or 80GB as numbers, and numbers match nothing.
+// asPattern returns a regular expression that matches the same texts as p, but does not look like a
+// number. Nomad reads 4090 or 80GB as numbers, and numbers match nothing.
 func asPattern(p string) string {
 	if _, text := structs.ParseAttribute(p).GetString(); text {
 		return p
@@ -217,8 +217,8 @@ func DeviceFault(c *api.Constraint, devices []*api.NodeDeviceResource) *Fault {
 	return unlessMet(c, devices, DeviceMeets, deviceFault)
 }
 
-// unlessMet returns the fault of a constraint that no device group, or no node, meets; nil if all
-// is empty or contains one that meets it. unlessMet drops advice that would not help.
+// unlessMet returns the fault of a constraint that nothing in all meets. It returns nil if
+// something meets it, or if all is empty. It drops advice that would not help.
 func unlessMet[T any](c *api.Constraint, all []T, meets func(*api.Constraint, T) bool, fault func(*api.Constraint, []T) *Fault) *Fault {
 	met := func(c *api.Constraint) bool {
 		return slices.ContainsFunc(all, func(one T) bool { return meets(c, one) })
@@ -445,9 +445,9 @@ func splitNumber(text string) (number, unit string) {
 	return strings.TrimSpace(text[:i]), strings.TrimSpace(text[i:])
 }
 
-// meantUnit guesses which unit the author means if Nomad does not have the given one. For example,
-// "gb" means GB, and if the attribute is in MiB, "G" and "gigs" mean GiB. If no unit is similar,
-// meantUnit returns the attribute's own unit.
+// meantUnit guesses the unit that the author means if Nomad does not have the given one. For
+// example, "gb" means GB, and if the attribute is in MiB, "G" and "gigs" mean GiB. If no unit is
+// similar, meantUnit returns own, the attribute's unit.
 func meantUnit(unit, own string) string {
 	fits := func(name string) bool {
 		u, is := structs.UnitIndex[name], structs.UnitIndex[own]
@@ -622,7 +622,7 @@ func meantOfNodes(word string, targets []string) string {
 	return ""
 }
 
-// unlessVain drops useless advice: it removes the suggested constraint if nothing meets it either.
+// unlessVain removes the suggested constraint if nothing meets it.
 func (f *Fault) unlessVain(met func(*api.Constraint) bool) *Fault {
 	if w := f.Write; w != nil && f.In == "" && f.Kind != FaultInstance && !met(&api.Constraint{LTarget: w.Attribute, Operand: w.Operator, RTarget: w.Value}) {
 		f.Write = nil

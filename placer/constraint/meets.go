@@ -8,8 +8,8 @@
 //
 // What must stay true when you change it: NodeMeets and DeviceMeets agree with Nomad's scheduler
 // (package scheduler/feasible, Nomad 1.11.3) about each operator and each missing attribute. If
-// they accept a node or device that Nomad does not, Nomad refuses the placer's choice. If they
-// accept fewer, a job that could run waits.
+// they accept more than Nomad, Nomad refuses the placer's choice. If they accept less, a job waits
+// although it could run.
 package constraint
 
 import (
@@ -76,9 +76,9 @@ func NodeMeets(c *api.Constraint, n *api.Node) bool {
 	}, func() (string, string, bool) { return l, r, true })
 }
 
-// holds reports whether an operator holds, by Nomad's rules. l and r report whether the two sides
-// exist. Most operators need both sides, but "!=" also holds if one is missing. order compares the
-// two sides. texts returns them as strings; ok is false if they are not texts.
+// holds reports whether an operator holds, by Nomad's rules. l and r are whether the left and the
+// right side exist. Most operators need both sides, but "!=" also holds if one is missing. order
+// compares the two sides. texts returns them as strings; ok is false if they are not texts.
 func holds(operator string, l, r bool, order func() (int, bool), texts func() (l, r string, ok bool)) bool {
 	switch operator {
 	case api.ConstraintAttributeIsSet:
@@ -235,7 +235,7 @@ func DeviceMeets(c *api.Constraint, d *api.NodeDeviceResource) bool {
 	})
 }
 
-// asText returns the text of an attribute that may be a version: a string, or an integer without a
+// asText returns an attribute as text if it can be a version: a string, or an integer without a
 // unit.
 func asText(a *structs.Attribute) (string, bool) {
 	if s, ok := a.GetString(); ok {

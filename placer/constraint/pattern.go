@@ -74,8 +74,7 @@ func compile(text string) (*regexp.Regexp, error) {
 	return regexp.Compile(text)
 }
 
-// size returns an estimate of the number of steps of the compiled program; it stops counting above
-// maxProgram.
+// size estimates the number of steps of the compiled program. It stops counting above maxProgram.
 func size(re *syntax.Regexp) int {
 	n := 1 + len(re.Rune)
 	for _, sub := range re.Sub {
@@ -88,7 +87,7 @@ func size(re *syntax.Regexp) int {
 }
 
 // Check returns an error if a job's constraints and affinities are too costly to check, or if Nomad
-// always refuses one of them; the error then says what to write instead.
+// always refuses one of them. In the second case, the error says what to write instead.
 func Check(job *api.Job) error {
 	if n := len(job.TaskGroups); n > maxGroups {
 		return fmt.Errorf("it has %d task groups: the placer accepts %d at most", n, maxGroups)

@@ -33,11 +33,12 @@ type Cause string
 
 // The causes.
 const (
-	// Infrastructure means a GPU, a node or a driver. The placer tries the job on other GPUs.
+	// Infrastructure means that a GPU, a node or a driver caused the failure. The placer tries the
+	// job on other GPUs.
 	Infrastructure Cause = "infrastructure"
-	// User means the program itself. A try on other GPUs seldom helps.
+	// User means that the job's program caused the failure. Other GPUs seldom help.
 	User Cause = "user"
-	// Unknown means that there is evidence for neither of the two.
+	// Unknown means that there is no evidence for either cause.
 	Unknown Cause = "unknown"
 )
 
@@ -121,7 +122,7 @@ func Diagnose(a *cluster.Alloc, gpus []string, node string, unhealthy map[string
 	return f
 }
 
-// endedWell describes the end of a task that counts as failed only because it ended, for example in
+// endedWell describes the end of a task that ended with exit code 0 but must run on, for example in
 // a service whose restart block allows no further start. It returns "" for other tasks.
 func endedWell(events []*api.TaskEvent) string {
 	ended, why := false, ""
@@ -139,8 +140,8 @@ func endedWell(events []*api.TaskEvent) string {
 	return "ended with exit code 0, and is not started again: " + why
 }
 
-// UntilKilled returns a task's events from before Nomad began to kill the task. Later events, such
-// as an exit code or a failing start, do not show what went wrong.
+// UntilKilled returns a task's events before Nomad began to kill the task. Later events, such as an
+// exit code or a failing start, do not show what went wrong.
 func UntilKilled(events []*api.TaskEvent) []*api.TaskEvent {
 	if i := slices.IndexFunc(events, func(e *api.TaskEvent) bool { return e.Type == api.TaskKilling }); i >= 0 {
 		return events[:i]
@@ -148,8 +149,8 @@ func UntilKilled(events []*api.TaskEvent) []*api.TaskEvent {
 	return events
 }
 
-// suspects returns the names of the tasks in the order in which to look for the cause: first the
-// tasks that failed, then the tasks that were killed with them. Both parts are sorted.
+// suspects returns the names of the tasks that can be the cause: first those that failed, then
+// those that were killed with them. Both parts are sorted.
 func suspects(tasks map[string]*api.TaskState) []string {
 	after := func(task string) int {
 		if tasks[task].Failed {
@@ -165,10 +166,10 @@ const (
 	taskHookFailed    = "Task hook failed"
 	taskRestoreFailed = "Failed Restoring Task"
 	TaskMainDead      = "Main Tasks Dead"
-	// devicesHook begins the message of a hook that failed to reserve devices. If the message
-	// contains the word in unhealthy, the device plugin refused GPUs that had become unhealthy
-	// before Nomad knew. Without this word, the message names all requested GPUs, and the reason
-	// may only be that the client or the plugin has started too recently to know the GPUs.
+	// devicesHook is the prefix of the message of a hook that failed to reserve devices. If the
+	// message contains the word in unhealthy, the device plugin refused GPUs that had become
+	// unhealthy before Nomad knew. Otherwise the message names all requested GPUs, and the cause
+	// can be that the client or the plugin started only recently.
 	devicesHook = "devices: "
 	unhealthy   = "unhealthy"
 )
@@ -212,7 +213,7 @@ func (f *Failure) judge(task string, e *api.TaskEvent) bool {
 	return false
 }
 
-// named returns which of the failure's GPUs a message names.
+// named returns the failure's GPUs that a message names.
 func (f *Failure) named(message string) []string {
 	var out []string
 	for _, id := range f.GPUs {

@@ -44,18 +44,16 @@ const (
 
 	// suspectFamilies is how many families of jobs must fail on one GPU in a row, apparently
 	// through their own faults, before the GPU is suspect. A success interrupts the row. Otherwise
-	// the best GPUs would become suspect, because they are chosen most often and so see most
-	// failures.
+	// the best GPUs would become suspect, because most jobs run and fail on them.
 	suspectFamilies = 3
-	// oftener limits which failures count against a GPU. Failures of a namespace's jobs count only
-	// if these jobs fail on this GPU more than oftener times as often as on the other GPUs that the
-	// namespace used.
+	// oftener limits which failures count against a GPU. A namespace's failures count only if its
+	// jobs fail on this GPU more than oftener times as often as on the other GPUs that they used.
 	oftener = 3
 	// capShare limits how many GPUs can be excluded because of job failures: at most 1/capShare of
 	// the cluster's GPUs, and at most 1/capShare of the GPUs of each model.
 	capShare = 8
-	// Longest is the length of a quarantine if the operator gives no time. In practice the
-	// quarantine lasts until somebody lifts it.
+	// Longest is the length of an operator's quarantine without a given time. In practice it lasts
+	// until somebody lifts it.
 	Longest = 100 * 365 * 24 * time.Hour
 
 	// sameTry is the longest time between the creation of two members of one gang.
@@ -82,11 +80,11 @@ func QuarantinedGPUs(qs map[string]Quarantine, now time.Time) map[string]bool {
 	return out
 }
 
-// Ahead reports whether a clock that was ahead of now wrote the times of the quarantine.
+// Ahead reports whether the quarantine has times after now. A clock that was ahead wrote such
+// times.
 func (q Quarantine) Ahead(now time.Time) bool { return q.Last.After(now) || q.Lifted.After(now) }
 
-// NotAhead returns the quarantine. If a clock that was ahead of now wrote its times, NotAhead moves
-// the times back to now.
+// NotAhead returns the quarantine with times after now moved back to now.
 func (q Quarantine) NotAhead(now time.Time) Quarantine {
 	if ahead := q.Last.Sub(now); ahead > 0 {
 		q.Last, q.Until = q.Last.Add(-ahead), q.Until.Add(-ahead)
@@ -195,7 +193,7 @@ func (e Evidence) withinCap(strikes []Strike, now time.Time) (kept, spared []Str
 	return kept, spared
 }
 
-// unclear reports whether the GPUs may have caused a failure that looks like the job's own fault.
+// unclear reports whether the GPUs can be the cause, although the job seems to be at fault.
 func (f *Failure) unclear() bool { return f.Cause == User || f.Driver }
 
 // try is one failed attempt of a job: for a gang, all members that failed.
@@ -285,14 +283,14 @@ func (e Evidence) against(gpu string, tries []*try, now time.Time) int {
 }
 
 // ofTemplate matches the end of the name of a job that Nomad made from a template. numbers matches
-// the parts in which the names of similar jobs differ.
+// the parts of a name in which similar jobs differ.
 var (
 	ofTemplate = regexp.MustCompile(`/(dispatch|periodic)-[^/]*$`)
 	numbers    = regexp.MustCompile(`[0-9a-fA-F]*[0-9][0-9a-fA-F]*`)
 )
 
-// Family returns the part of a job's name that it shares with the other jobs of its family: the
-// name of the template, or the name without its numbers.
+// Family returns the name that similar jobs share: the name of their template, or the job's name
+// without its numbers.
 func Family(job string) string {
 	if template := ofTemplate.ReplaceAllString(job, ""); template != job {
 		return template

@@ -35,8 +35,8 @@ const (
 	retryEvery = 5 * time.Second
 	// firstLook is how often the agent checks whether the placer has started to work.
 	firstLook = 100 * time.Millisecond
-	// handover is how long it can take until an agent places jobs after another agent has stopped
-	// cleanly, or the same agent with its old configuration.
+	// handover is the longest time from the clean stop of an agent until the next agent places
+	// jobs. The next agent can be the same one with a new configuration.
 	handover = 10 * time.Second
 )
 
@@ -62,8 +62,8 @@ type Activity struct {
 	Beaten time.Time `json:"-"`
 }
 
-// Fresh reports whether the heartbeat in Nomad is so recent that its agent should answer requests.
-// The agent may be in trouble, or may have just started.
+// Fresh reports whether the last heartbeat is so recent that its agent should answer requests. The
+// agent can still be in trouble, or have just started.
 func (a Activity) Fresh(now time.Time) bool {
 	return (a.Working || a.Trouble != "" || a.Unknown != "") && now.Sub(a.Beaten) <= heartbeatLapses
 }

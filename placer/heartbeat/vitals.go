@@ -45,12 +45,12 @@ type VitalSigns struct {
 }
 
 const (
-	// overdueAfter is how long the loop can make no progress, within a cycle or between cycles,
-	// before it is in trouble.
+	// overdueAfter is how long the loop can go without progress, within a cycle or between cycles,
+	// before it counts as in trouble.
 	overdueAfter = time.Minute
-	// restartsInARow is how many restarts in a row count as trouble. The trouble ends when the work
-	// has continued for steadyAfter. After a loss of the connection to Nomad, it already ends when
-	// a cycle has completed. The pauses between restarts grow to 15 s.
+	// restartsInARow is how many restarts in a row count as trouble. The trouble ends after
+	// steadyAfter of work without a restart. If the cause was a lost connection to Nomad, the
+	// trouble already ends after a complete cycle. The pauses between restarts grow to 15 s.
 	restartsInARow = 3
 	steadyAfter    = 30 * time.Second
 )
@@ -162,8 +162,7 @@ func (s VitalSigns) why() string {
 // fault of the placer it returns false, because the next cycle can hit the fault again.
 func (s VitalSigns) recovers() bool { return !s.LastOurs && s.LastCycle.After(s.Last) }
 
-// Recovers returns a text for a placer that has just recovered from repeated restarts, or "" for
-// all other placers.
+// Recovers returns a text if the placer has just recovered from repeated restarts, otherwise "".
 func (s VitalSigns) Recovers() string {
 	if s.InARow < restartsInARow || !s.recovers() {
 		return ""

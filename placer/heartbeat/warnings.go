@@ -70,8 +70,8 @@ type Credential struct {
 	From, Until time.Time
 }
 
-// renewBefore is how long before a credential's end the agent warns at the earliest. It warns of a
-// short-lived credential in the last fifth of its life.
+// renewBefore is the earliest time before a credential's end at which the agent warns. For a
+// short-lived credential, it warns in the last fifth of its life.
 const renewBefore = 14 * 24 * time.Hour
 
 // warning returns a text if the credential has expired or expires soon, or "".
@@ -86,15 +86,14 @@ func (c Credential) warning(now time.Time) string {
 	return fmt.Sprintf("the agent's %s %s on %s: renew it, and reload the agent", c.Name, expires, reason.Moment(c.Until))
 }
 
-// Certificates replaces the certificates that the agent uses until it reads its configuration
-// again.
+// Certificates replaces the certificates in use.
 func (w *Warnings) Certificates(all []Credential) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.certificates = all
 }
 
-// Token replaces the agent's token; nil if it never expires, or if the agent does not know.
+// Token replaces the agent's token. token is nil if the token never expires, or if this is unknown.
 func (w *Warnings) Token(token []Credential) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -100,7 +100,7 @@ type Reader struct {
 	nodes map[string]*heard
 }
 
-// heard is a node's last answer. Its mutex is held during a request, so that callers that read the
+// heard is a node's last answer. Its mutex is locked during a request, so callers that read the
 // same node at the same time share one request.
 type heard struct {
 	mu  sync.Mutex

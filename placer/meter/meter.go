@@ -111,9 +111,8 @@ func New(version, revision string, gauges []Gauge) *Meter {
 	return m
 }
 
-// begin exports, with the value 0, all counters except those of registrations. Otherwise
-// Prometheus's rate and increase would miss the first event, because they ignore the first value of
-// a series.
+// begin exports all counters except those of registrations with the value 0. Prometheus's rate and
+// increase ignore the first value of a series, so they would miss the first event.
 func (m *Meter) begin() {
 	for _, class := range pal.AppClasses() {
 		m.placements.WithLabelValues(string(class))
@@ -242,8 +241,8 @@ func (t transport) CloseIdleConnections() {
 	}
 }
 
-// object returns the kind of object to which a path below /v1/ leads. There are few kinds, and no
-// kind contains the name of an object.
+// object returns the kind of object at a path below /v1/. There are few kinds, and no kind contains
+// the name of an object.
 func object(path string) string {
 	kind, _, _ := strings.Cut(path, "/")
 	switch kind {

@@ -93,7 +93,7 @@ func handshake(ctx context.Context, plain net.Conn, config *tls.Config) (net.Con
 }
 
 // handle returns a handle that decodes raw bytes to strings, and maps to maps with string keys. A
-// job that is sent back to the server requires both.
+// job needs both before it can be sent back to the server.
 func handle() *codec.MsgpackHandle {
 	h := &codec.MsgpackHandle{WriteExt: true}
 	h.RawToString = true

@@ -77,9 +77,9 @@ func (s Shards[T, V]) ReadOrRefused(ctx context.Context) (V, error) {
 	return s.Read(ctx)
 }
 
-// Write makes the shards hold exactly v. It writes the shards that change. If Nomad refuses to
-// write a shard, Write still writes the other shards. If Nomad does not answer, Write stops. After
-// all writes have succeeded, it deletes the shards that v does not need.
+// Write makes the shards hold exactly v. It writes only the shards that change. If Nomad refuses
+// one, Write still writes the others. If Nomad does not answer, Write stops. After all writes have
+// succeeded, it deletes the shards that v does not need.
 func (s Shards[T, V]) Write(ctx context.Context, v V) error {
 	shards, err := s.split(v)
 	if err != nil {

@@ -58,8 +58,8 @@ func unreadable(path string, err error) error {
 	return unreadableError{fmt.Errorf("reading variable %q: %w", path, err)}
 }
 
-// Unreadable reports whether an error is only about data that could not be parsed. The data that
-// could not be parsed counts as missing. All other data that was read is valid.
+// Unreadable reports whether an error says only that some data could not be parsed. This data
+// counts as missing. All other data that was read is valid.
 func Unreadable(err error) bool {
 	var u unreadableError
 	return errors.As(err, &u)
@@ -69,8 +69,8 @@ var plain = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9_~-]*$`)
 
 // Path returns the path below a prefix for a name of several parts, such as a job's namespace and
 // id. Different names have different paths. Nomad allows few characters in paths, and at most 128.
-// If a name does not fit, Path uses its hash. If the name's first part fits, the path consists of
-// this part and the hash, so that a policy can let the users of a namespace read the data of their
+// If a name does not fit, Path uses its hash. If only the name's first part fits, the path consists
+// of this part and the hash. So a policy can let the users of a namespace read the data of their
 // jobs.
 func Path(prefix string, name ...string) string {
 	good, path := true, prefix
@@ -163,19 +163,19 @@ func (v Variable[T]) Write(ctx context.Context, of T) error {
 	return v.nomad.WriteVariable(ctx, v.Path, is)
 }
 
-// holds reports whether the variable is known to hold these items.
+// holds reports whether the variable certainly has these items.
 func (v Variable[T]) holds(ctx context.Context, is items) bool {
 	raw, err := v.nomad.ReadVariable(ctx, v.Path)
 	return err == nil && raw != nil && maps.Equal(raw.Items, is)
 }
 
 // Change calls change with from, and writes the result if nobody else has written the variable
-// since from was read. Otherwise Change calls change again with the newer value. An unreadable
-// value counts as missing. If change returns an error, Change writes nothing. Change returns the
-// last value that it has read or written.
+// since from was read. Otherwise it calls change again with the newer value. An unreadable value
+// counts as missing. If change returns an error, nothing is written. Change returns the last value
+// that it has read or written.
 //
-// If the answer to a write is lost, Change returns an error, although the write may have happened.
-// So when Change is called again, change may see its own result.
+// If the answer to a write is lost, Change returns an error, although Nomad may have written the
+// value. So in the next call of Change, change may receive its own result.
 func (v Variable[T]) Change(ctx context.Context, from Value[T], change func(Value[T]) (T, error)) (Value[T], error) {
 	for try := 1; ; try++ {
 		of, err := change(from)

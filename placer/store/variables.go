@@ -174,9 +174,9 @@ type Usage struct {
 	Usage []queue.Usage `json:"usage"`
 }
 
-// Usage returns the variable with the GPU time that each namespace has used. Fair share is based on
-// it. If the usage is too large, the second half of the namespaces is left out. Writers sort
-// namespaces by usage, so the namespaces with the least usage are left out.
+// Usage returns the variable with the GPU time that each namespace has used, on which fair share is
+// based. If it is too large, the second half of the namespaces is left out: those with the least
+// usage, because writers sort by usage.
 func (s Store) Usage() Variable[Usage] {
 	return Variable[Usage]{"nomad-pal/usage", s.nomad, asJSON("usage", func(u *Usage) bool {
 		u.Usage = u.Usage[:len(u.Usage)/2]
@@ -184,7 +184,7 @@ func (s Store) Usage() Variable[Usage] {
 	})}
 }
 
-// Finished is a job that has succeeded and for which other jobs wait.
+// Finished is a succeeded job for which other jobs wait.
 type Finished struct {
 	Namespace string    `json:"namespace"`
 	Job       string    `json:"job"`
@@ -257,9 +257,9 @@ func CheckSource(source string) error {
 	return nil
 }
 
-// Measurements returns the shards with the measurements that were imported from one source.
-// [CheckSource] checks the source's name. Each variable is a complete table. So if a writer crashes
-// half-way, rows of the old and the new version remain, and all of them are valid.
+// Measurements returns the shards with the measurements from one source. [CheckSource] checks the
+// source's name. Each variable is a complete table. So if a writer crashes half-way, rows of the
+// old and the new version remain, and all of them are valid.
 func (s Store) Measurements(source string) Shards[[]profile.Sample, []profile.Sample] {
 	shards := s.MeasurementsBut("")
 	shards.prefix = Path(measurementsPrefix, source)
@@ -270,8 +270,8 @@ func (s Store) Measurements(source string) Shards[[]profile.Sample, []profile.Sa
 }
 
 // MeasurementsBut returns the shards with the measurements of all sources except one, or of all
-// sources if source is "". They are for reading, in the order of the sources' names. Several times
-// of one GPU are repetitions.
+// sources if source is "". The shards are only for reading, ordered by source. If one GPU has
+// several times, they are repeated measurements.
 func (s Store) MeasurementsBut(source string) Shards[[]profile.Sample, []profile.Sample] {
 	but := ""
 	if source != "" {

@@ -97,8 +97,8 @@ func (w Window) check() error {
 }
 
 // longestGap returns the longest interval between two consecutive times of a cron expression, or 0
-// if it has fewer than two. A cron expression has the same times of day on each of its days. So
-// longestGap checks the intervals within one day, and the intervals between days.
+// if it has fewer than two. All days of an expression have the same times of day. So longestGap
+// checks the intervals within one day, and the intervals between days.
 func longestGap(e *cronexpr.Expression) (longest time.Duration) {
 	const days = 400 // more than a year
 	first := e.Next(time.Date(2026, 1, 1, 0, 0, -1, 0, time.UTC))
@@ -123,8 +123,8 @@ func longestGap(e *cronexpr.Expression) (longest time.Duration) {
 func (w Window) zone() (*time.Location, error) { return time.LoadLocation(w.TimeZone) }
 
 // At returns the current occurrence of the window, or the next one. ok is false if there are no
-// more occurrences. Occurrences that overlap count as one occurrence, which begins with the first
-// of them and ends with the last. The window must be valid.
+// more. Overlapping occurrences count as one, which begins with the first and ends with the last of
+// them. The window must be valid.
 func (w Window) At(now time.Time) (from, to time.Time, ok bool) {
 	from, to = w.Start, w.Start.Add(w.Duration)
 	if w.Cron != "" {
@@ -197,7 +197,7 @@ func times(e *cronexpr.Expression, now time.Time, zone *time.Location) iter.Seq[
 	}
 }
 
-// shown returns the time that the clocks of t's zone show at t, as if this time were UTC.
+// shown returns the clock time of t in its zone, as if this time were UTC.
 func shown(t time.Time) time.Time {
 	_, offset := t.Zone()
 	return t.UTC().Add(time.Duration(offset) * time.Second)

@@ -80,8 +80,8 @@ func linearTicks(lo, hi float64) (first, last float64, ticks []float64) {
 	return from * step, to * step, ticks
 }
 
-// logTicks returns powers of ten and, if there are few, also 2 and 5 times these powers. The ends
-// are ticks.
+// logTicks returns powers of ten and, if they are few, also 2 and 5 times these powers. The first
+// and the last tick are the ends of the axis.
 func logTicks(lo, hi float64) (first, last float64, ticks []float64) {
 	within := []float64{1}
 	if math.Log10(hi/lo) < 2.5 {

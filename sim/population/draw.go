@@ -19,8 +19,7 @@ type Outliers struct {
 	count    int
 }
 
-// AsMeasured makes each GPU an outlier at random. The probability is the measured share of outlier
-// runs.
+// AsMeasured makes each GPU an outlier with the measured share of outlier runs as probability.
 func AsMeasured() Outliers { return Outliers{measured: true} }
 
 // Exactly makes k of the GPUs outliers.
@@ -132,8 +131,8 @@ func (s Spec) check() error {
 	return nil
 }
 
-// classTables returns the table of the application that stands for each class, as in PAL (C has no
-// data of its own). An application that was not measured on Cluster has Longhorn's table.
+// classTables returns the table of the application that represents each class, as in PAL (C has no
+// data of its own). If an application was not measured on Cluster, its table is Longhorn's.
 func (s Spec) classTables() (out [pal.NumClasses]Table) {
 	for c, app := range [pal.NumClasses]string{"resnet50", "bert", "bert", "pagerank"} {
 		t, ok := find(s.Tables, s.Cluster, app)
@@ -154,7 +153,7 @@ func find(tables []Table, cluster, app string) (Table, bool) {
 	return Table{}, false
 }
 
-// drawScores draws the scores of a GPU. drawScores makes the same number of draws for every spec.
+// drawScores draws the scores of a GPU. Every spec takes the same number of random draws.
 func (s Spec) drawScores(g *GPU, tables [pal.NumClasses]Table, rng *rand.Rand) {
 	common := normal(rng.Float64())
 	for c := range tables {
@@ -172,8 +171,8 @@ func normal(u float64) float64 {
 	return math.Sqrt2 * math.Erfinv(2*math.Max(u, 1e-12)-1)
 }
 
-// drawOutliers runs after all other draws, so that it does not change the other draws. If a
-// cluster's measurements have no outliers, drawOutliers draws from Longhorn's outliers.
+// drawOutliers draws the outliers, after all other draws, which therefore stay the same. If a
+// cluster's measurements have no outliers, it draws from Longhorn's outliers.
 func (s Spec) drawOutliers(gpus []GPU, rng *rand.Rand) {
 	own, _ := find(s.Tables, s.Cluster, "resnet50")
 	tail := own

@@ -11,8 +11,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
-// OutlierFrom is the time, relative to the median GPU, from which a run counts as an outlier and
-// not as part of the spread.
+// OutlierFrom is the time of an outlier run, relative to the median GPU: runs of at least this time
+// do not count as part of the spread.
 const OutlierFrom = 1.5
 
 // Table describes how the GPUs of one cluster differ in one application.
@@ -31,9 +31,8 @@ type Table struct {
 	// Noise is the median of the GPUs' relative run-to-run standard deviations, estimated from the
 	// median absolute deviation. Only GPUs with at least 3 runs count; 0 if there are no such GPUs.
 	Noise float64
-	// OutlierShare is the share of runs of at least OutlierFrom times the median, and
-	// OutlierQuantiles are the quantiles of the times of these runs, divided by MedianTime, at even
-	// steps.
+	// OutlierShare is the share of runs of at least OutlierFrom times the median. OutlierQuantiles
+	// are the quantiles of the times of these runs, divided by MedianTime, at even steps.
 	OutlierShare     float64
 	OutlierQuantiles []float64
 }

@@ -18,15 +18,15 @@ type heat struct {
 	cells [][]cell // by GPU, then time slot
 }
 
-// span is the time of one run of a job on its GPUs.
+// span is one run of a job on its GPUs.
 type span struct {
 	from, to time.Duration
 	gpus     []int
 	class    int
 }
 
-// cell is one GPU in one slot of time: the share of the slot in which the GPU was busy, and this
-// share times the GPU's PM score.
+// cell is one GPU in one slot of time. busy is the share of the slot in which the GPU was busy, and
+// slow is this share times the GPU's PM score.
 type cell struct{ busy, slow float64 }
 
 const (

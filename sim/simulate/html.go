@@ -58,8 +58,7 @@ func sums(rows []row) *plot.Table {
 	return t
 }
 
-// maxCurvePoints limits the points of a line over time: a line has fewer than twice this number of
-// points.
+// maxCurvePoints bounds the points of a line over time: there are fewer than 2 × maxCurvePoints.
 const maxCurvePoints = 400
 
 func (r *Report) figures() []plot.Figure {

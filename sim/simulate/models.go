@@ -189,7 +189,7 @@ func (o *options) mixedNodes() ([]pal.Node, error) {
 	return all, nil
 }
 
-// onModels makes the run choose GPU models as -model-choice says.
+// onModels makes the run choose GPU models by -model-choice.
 func (o *options) onModels(cfg *sim.Config, c *pal.Cluster) {
 	choice := o.choice
 	if _, ok := o.baseline(); ok {

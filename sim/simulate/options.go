@@ -202,11 +202,11 @@ The defaults are those of "nomad-pal agent"; -config reads its configuration.
 
 `
 
-// mostDrift is the maximum of -progress-wrong, so that a float64 can hold what jobs report.
+// mostDrift is the maximum of -progress-wrong. With more, what jobs report could exceed a float64.
 const mostDrift = 100
 
-// leastMTBF and leastRendezvous are the minimums of -mtbf and -rendezvous. With less, the simulator
-// would do hardly anything but let GPUs fail and gangs give up, and might never end.
+// leastMTBF and leastRendezvous are the minimums of -mtbf and -rendezvous. With less, GPUs would
+// fail or gangs would give up all the time, and the simulation might never end.
 const (
 	leastMTBF       = time.Hour
 	leastRendezvous = 10 * time.Second

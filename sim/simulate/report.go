@@ -245,8 +245,8 @@ func (r *Report) writeJSON(w io.Writer) error {
 	return nil
 }
 
-// whyUnfinished says why jobs never finish. Jobs that are too large for the cluster do not count,
-// because they were left out before.
+// whyUnfinished says why jobs never finish. Jobs that are too large for the cluster were left out
+// before.
 func (r *Report) whyUnfinished() string {
 	if p, ok := sim.PolicyOf(r.Policy); ok && p.Nomad() {
 		return "hold GPUs and wait for each other"

@@ -26,9 +26,8 @@ type queueFlags struct {
 // links matches a Markdown link.
 var links = regexp.MustCompile(`\[([^\]]+)\]\([^)]+\)`)
 
-// queueKeys are the keys of the queue that have flags. Two keys are left out: preempt, because
-// -preempt and the configuration together decide whether the queue stops gangs, and restart_cost,
-// because -restart-cost is a separate flag.
+// queueKeys are the keys of the queue that have flags. Two keys are left out. The flag -preempt and
+// the configuration together replace the key preempt, and -restart-cost is a separate flag.
 func queueKeys() []model.Key {
 	return slices.DeleteFunc(model.Keys(), func(k model.Key) bool {
 		return k.Block != "queue" || k.Name == "preempt" || k.Name == "restart_cost"

@@ -60,8 +60,7 @@ const (
 	backwards    = "ends before it starts"
 )
 
-// Ways in which jobs are simulated differently from the trace. A report counts the jobs for each
-// way.
+// Ways in which a simulated job can differ from the trace. A report counts the jobs for each.
 const (
 	noteRequeued   = "ran several times (requeued); the run times add up"
 	noteTwice      = "several rows about one run (outputs that overlap); the last counts"
@@ -242,9 +241,9 @@ func (r *row) run(t *table) (run, error) {
 	return u, nil
 }
 
-// length returns how long the run took. length prefers the times of start and end to a duration
-// column. A duration can include the wait, and even runs that have not ended can have a duration.
-// In formats with elapsed, length prefers the duration.
+// length returns how long the run took: the time from start to end, rather than a duration column.
+// A duration can include the wait, and even unfinished runs can have one. Formats with elapsed
+// prefer the duration.
 func (r *row) length(t *table) opt {
 	if t.format.prompt && !t.starts {
 		r.start = r.submit
@@ -270,8 +269,8 @@ func (b *book) close(t *Trace) {
 	}
 }
 
-// spread refuses a log that spans an implausible number of years, because one of its times is then
-// probably a placeholder for a missing time.
+// spread refuses a log that spans too many years. One of its times is then probably a placeholder
+// for a missing time.
 func (b *book) spread(t *Trace) error {
 	if len(t.Jobs) == 0 {
 		return nil
@@ -285,9 +284,9 @@ func (b *book) spread(t *Trace) error {
 	return nil
 }
 
-// order resolves the dependencies between jobs. order replaces arrays by their jobs, and drops
+// order resolves the dependencies between jobs. It replaces arrays by their jobs, and drops
 // dependencies on jobs that are not simulated. A dependency on a job that is not in the file is an
-// error, unless the trace is a log, because a log can begin after this job.
+// error. In a log it is no error, because a log can begin after this job.
 func (b *book) order(t *Trace, log bool) error {
 	arrays := map[string][]string{}
 	for _, j := range t.Jobs {
@@ -319,7 +318,7 @@ func (b *book) order(t *Trace, log bool) error {
 	return t.inTurn()
 }
 
-// merge makes one job of all runs. Runs of different task groups form a gang; several runs of one
+// merge makes one job of all runs. Runs of different task groups form a gang. Several runs of one
 // group mean that the job was requeued. If a run has not ended, the whole job is left out.
 func (e *booked) merge() (leftOut string, line int) {
 	var groups []run
@@ -363,9 +362,9 @@ func (e *booked) merge() (leftOut string, line int) {
 	return "", 0
 }
 
-// once returns each run once, in order of time. A file can hold several outputs of sacct that
-// overlap. A run in two outputs has the same start in both, but perhaps its end only in the later
-// output. Or the run had not yet started at the time of the earlier output.
+// once returns each run once, in order of time. A file can hold several overlapping outputs of
+// sacct. A run in two outputs has the same start in both, but perhaps only the later one has its
+// end. Or the run had not yet started at the time of the earlier output.
 func once(rows []run) []run {
 	if len(rows) == 1 {
 		return rows

@@ -18,8 +18,8 @@ type opt struct {
 	ok bool
 }
 
-// set keeps the first value. So if two columns have the same meaning, the first column of the
-// format counts.
+// set keeps the first value. So of two columns with the same meaning, the first in the format
+// counts.
 func (o *opt) set(v float64) {
 	if !o.ok {
 		*o = opt{v, true}
@@ -50,11 +50,11 @@ func number(cell string, low float64) (float64, error) {
 	return v, nil
 }
 
-// most is a number of GPUs, or of members, that is larger than any cluster.
+// most is a number of GPUs or members above that of any cluster.
 const most = 1e6
 
-// whole reads a whole number, also in the form "8.0". Tools that cannot mark an integer as missing
-// write all integers of a column in this form.
+// whole reads a whole number, also in the form "8.0". Some tools write all integers of a column in
+// this form if a value is missing.
 func whole(cell string, low int) (int, error) {
 	v, err := strconv.Atoi(strings.TrimSuffix(cell, ".0"))
 	switch {
@@ -131,8 +131,8 @@ const (
 	zoned   clockKind = "a date with an offset from UTC"
 )
 
-// afterAll is a time, in seconds since 1970, that is later than every submission. So a larger
-// number must be in milliseconds.
+// afterAll is later than every submission, in seconds since 1970. So a larger number must be in
+// milliseconds.
 const afterAll = 9e9
 
 // read reads a time in seconds since an origin that all times of the file share.

@@ -19,8 +19,8 @@ type Elastic struct {
 	GPUs        int     // GPUs of the cluster; no gang gets more
 }
 
-// Elastic returns the trace with some gangs made elastic, drawn from a seed. Of the gangs with one
-// name, either all become elastic, or none. With as many members as in the trace, an elastic gang
+// Elastic returns the trace with some gangs made elastic, drawn from a seed. Gangs with the same
+// name either all become elastic, or none. With its number of members in the trace, an elastic gang
 // needs the same GPU time as before.
 func (t Trace) Elastic(seed uint64, e Elastic) Trace {
 	r := rand.New(rand.NewPCG(seed, 0xe1a5))

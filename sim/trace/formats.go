@@ -18,8 +18,8 @@ type format struct {
 	name  string
 	title string // name in docs and errors
 	hint  string // advice on how to write such a table
-	// known are the columns that identify the format: a table with all known columns is of this
-	// format. "a|b" means a or b; "a+b" means both.
+	// known are the columns that identify the format: a table of this format has all of them. "a|b"
+	// means a or b; "a+b" means both.
 	known []string
 	// needs are further columns that the table must have.
 	needs []string
@@ -94,8 +94,7 @@ const sacct = "; Slurm writes a readable file with: sacct -a -D -P -S BEGIN -o J
 // paiColumns are the columns of pai_task_table.csv, which has no header.
 var paiColumns = []string{"job_name", "task_name", "inst_num", "status", "start_time", "end_time", "plan_cpu", "plan_mem", "plan_gpu", "gpu_type"}
 
-// unnamed returns the columns of a table whose first line is not a header; nil if the first line is
-// a header.
+// unnamed returns the columns of a table without a header; nil if first is a header.
 func unnamed(first []string) []string {
 	if len(first) != len(paiColumns) {
 		return nil
@@ -130,7 +129,7 @@ func steps(r *row) *float64      { return &r.steps }
 func least(r *row) *int          { return &r.LeastMembers }
 func efficiency(r *row) *float64 { return &r.Efficiency }
 
-// given makes read skip cells that stand for a missing value.
+// given returns a reader that skips cells without a value.
 func given(read func(r *row, cell string) error) func(*row, string) error {
 	return func(r *row, cell string) error {
 		if missing(cell) {
@@ -158,14 +157,13 @@ func words(to func(*row) *string) func(*row, string) error {
 	}
 }
 
-// heldBy reads a user. If the row has no tenant or no name of the job, the user also serves as the
-// tenant or the name.
+// heldBy reads a user. The user is also the tenant, and the job's name, if the row has none.
 func heldBy(r *row, cell string) error {
 	r.user = cell
 	return nil
 }
 
-// moment reads a time. Tools that cannot mark a number as missing write -1.
+// moment reads a time. -1 means that the time is missing.
 func moment(to func(*row) *opt) func(*row, string) error {
 	return given(func(r *row, cell string) error {
 		if cell == "-1" {
@@ -230,8 +228,7 @@ func positive(cell string) (float64, error) {
 	return s, err
 }
 
-// kept reads an efficiency, which is the share of a linear speed-up that a doubling of members
-// gives.
+// kept reads an efficiency: the share of a linear speed-up that twice as many members give.
 func kept(cell string) (float64, error) {
 	v, err := number(cell, 0.5)
 	if err == nil && v > 1 {

@@ -137,8 +137,8 @@ func HeavyTail(seed uint64, jobs, clusterGPUs int, load float64) Trace {
 // maxWorkS limits the work of a generated job to 3 days.
 const maxWorkS = 3 * 86400
 
-// gangSize draws a power of two, distributed as Helios reports: about half of the jobs have one
-// GPU, and few have more than 8.
+// gangSize draws a power of two as Helios reports: about half of the jobs have one GPU, and few
+// have more than 8.
 func gangSize(r *rand.Rand) int {
 	u := r.Float64()
 	for i, p := range []float64{0.55, 0.65, 0.78, 0.94, 0.97, 0.985, 0.995} {

@@ -13,9 +13,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// model has figures from NVIDIA's data sheet of a GPU model: TFLOP/s without sparsity, and memory
-// bandwidth in GB/s. The TFLOP/s are for the format that training frameworks use by default: TF32
-// if the tensor cores support it, otherwise FP32. A K80 is one of the two GPUs of its board.
+// model has figures of a GPU model from NVIDIA's data sheet: TFLOP/s without sparsity, and memory
+// bandwidth in GB/s. The TFLOP/s are for the default format of training frameworks: TF32 if the
+// tensor cores support it, otherwise FP32. A K80 is one of the two GPUs of its board.
 type model struct{ tflops, gbs float64 }
 
 // dataSheets has the models that the generator of mixed workloads knows.
@@ -32,9 +32,8 @@ type application struct {
 	compute, memory, host float64
 }
 
-// applications are chosen so that their speeds vary like the speeds that Gavel (OSDI'20) and Sia
-// (SOSP'23) measured. For example, a recommendation job hardly gains from a newer GPU, and a
-// language model gains most.
+// applications have speeds that vary as Gavel (OSDI'20) and Sia (SOSP'23) measured. For example, a
+// recommendation job hardly gains from a newer GPU, and a language model gains most.
 var applications = []application{
 	{"language", pal.ClassB, 0.70, 0.25, 0.05},
 	{"vision", pal.ClassA, 0.60, 0.30, 0.10},
@@ -68,7 +67,7 @@ func Applications(models []string) ([]App, error) {
 const nodeGPUs = 8
 
 // Mixed generates jobs of the given applications on the given GPU models. Sizes and run times are
-// as in [SiaPhilly]; a job has this run time on a GPU of the models' mean speed.
+// as in [SiaPhilly]. The run times are for a GPU with the mean speed of the models.
 func Mixed(seed uint64, shape Shape, models []string, apps []App) Trace {
 	t := SiaPhilly(seed, shape)
 	t.Name = fmt.Sprintf("mixed seed %d", seed)

@@ -11,9 +11,10 @@ import (
 // openbDefault is the pod list, with times, from which Alibaba made the lists without times.
 const openbDefault = "openb_pod_list_default.csv"
 
-// podTimes are the times of the pods of openb_pod_list_default.csv. The multigpu lists have no
-// times. These lists have the same pods under the same names, followed by more pods. The additional
-// pods get the times of the pods with the same number of GPUs, in turn.
+// podTimes are the times of the pods of openb_pod_list_default.csv, for the multigpu lists, which
+// have no times. A multigpu list has the same pods under the same names, followed by more pods. An
+// additional pod gets the times of a pod with the same number of GPUs; several such pods are used
+// in turn.
 type podTimes struct {
 	byName  map[string]Job
 	byGPUs  map[int][]Job
@@ -55,8 +56,8 @@ func timesBeside(list string) (*podTimes, error) {
 	return p, nil
 }
 
-// fill gives a row without times the times of the pod with the same name or, if there is no such
-// pod, the times of a pod with as many GPUs.
+// fill sets the times of a row from the pod with the same name or, without such a pod, from a pod
+// with the same number of GPUs.
 func (p *podTimes) fill(r *row) {
 	gpus := int(r.each.v)
 	like := p.byGPUs[gpus]

@@ -16,15 +16,15 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Pairs has, by GPU model, how fast the first of two applications runs beside the second on one
-// GPU, relative to running alone. 0 means that both together do not fit in the GPU's memory.
+// Pairs has, by GPU model, the speed of one application beside another on one GPU, relative to its
+// speed alone. 0 means that they do not fit in the GPU's memory together.
 type Pairs map[string]map[Pair]float64
 
 // Pair is an application and its neighbour.
 type Pair struct{ Of, Beside string }
 
-// AppOf is the application of a job: the part of the job's name before "×". All jobs of one class
-// without a name count as one application.
+// AppOf is the application of a job: the part of its name before "×". Jobs without a name count as
+// one application per class.
 func AppOf(j Job) string {
 	app, _, _ := strings.Cut(j.Name, "×")
 	if app == "" && j.Class != "" {
@@ -42,8 +42,8 @@ func (ps Pairs) Apps(model string) []string {
 	return slices.Sorted(maps.Keys(apps))
 }
 
-// Rate returns how fast an application runs beside others, relative to running alone. The costs of
-// all neighbours add up, as if the applications took turns on the GPU, because nobody has measured
+// Rate returns the speed of an application beside others, relative to its speed alone. The costs of
+// all neighbours add up, as if the applications took turns on the GPU. There are no measurements of
 // more than two applications together.
 func (ps Pairs) Rate(model, app string, others []string) float64 {
 	longer := 1.0
@@ -83,9 +83,9 @@ func (ps Pairs) Large(models []string) map[string]bool {
 }
 
 // ReadPairs reads measured pairs: Gavel's table (gpu, job_a, job_b, gpus, steps_per_s_a,
-// steps_per_s_b), with throughputs.csv in the same directory, which has the rates of the jobs
-// alone. ReadPairs ignores pairs on several GPUs, because in Gavel's table all rates of such pairs
-// are 0, even for small jobs.
+// steps_per_s_b). The same directory must have throughputs.csv, with the rates of the jobs alone.
+// ReadPairs ignores pairs on several GPUs, because their rates in Gavel's table are all 0, even for
+// small jobs.
 func ReadPairs(path string) (Pairs, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -124,9 +124,9 @@ func ReadPairs(path string) (Pairs, error) {
 	return ps, err
 }
 
-// Properties of Gavel's measured pairs on a V100 that [MixedPairs] copies: the standard deviation
-// of pairs of the same classes, and the share of applications that leave too little memory for
-// another application.
+// Properties of Gavel's measured pairs on a V100 that [MixedPairs] copies. They are the standard
+// deviation of pairs of the same classes, and the share of applications that leave too little
+// memory for another application.
 const (
 	pairsDiffer = 0.16
 	largeApps   = 2. / 26

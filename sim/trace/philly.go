@@ -118,7 +118,7 @@ func (d *lineDecoder) Read(p []byte) (int, error) {
 }
 
 // line is the line that the decoder has reached. A log has millions of lines, so line searches the
-// offsets of the line ends instead of counting.
+// offsets of the line ends, and does not count.
 func (d *lineDecoder) line() int {
 	n, _ := slices.BinarySearch(d.lines, d.json.InputOffset())
 	return n + 1

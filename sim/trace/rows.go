@@ -100,7 +100,7 @@ func openRows(name string, b *bufio.Reader, unnamed func(first []string) []strin
 	return rs, nil
 }
 
-// idle reports whether a line holds no values, because it is empty or a comment.
+// idle reports whether a line is empty or a comment.
 func idle(line string) bool { return line == "" || strings.HasPrefix(line, "#") }
 
 // separator is the most frequent separator in the first line, outside quotes.
@@ -152,8 +152,8 @@ func (rs *rows) quoted(b *bufio.Reader, comma byte) func() ([]string, error) {
 	}
 }
 
-// plain reads rows as sacct writes them, where a quote in a job's name is part of the name. If a
-// whole value is in quotes, as Excel writes it, plain removes the quotes.
+// plain reads rows as sacct writes them: a quote in a job's name is part of the name. Excel can put
+// whole values in quotes, so plain removes the quotes around a value.
 func (rs *rows) plain(b *bufio.Reader, comma byte) func() ([]string, error) {
 	return func() ([]string, error) {
 		for {

@@ -154,8 +154,8 @@ func (r *row) setLimit(cell string) (err error) {
 
 var dependency = regexp.MustCompile(`^(?:([a-z]+):)?((?:\d+(?:_(?:\d+|\*))?(?:\+\d+)?:?)+)(?:\([a-z]+\))?$`)
 
-// setDependency reads afterok:231370:231371,afterany:231372(unfulfilled). The simulator ignores
-// dependencies that let a job start before the other jobs have ended; a note says this.
+// setDependency reads afterok:231370:231371,afterany:231372(unfulfilled). It ignores dependencies
+// that let a job start before the other jobs have ended, and adds a note to the job.
 func (r *row) setDependency(cell string) error {
 	if strings.Contains(cell, "?") { // any one of the jobs is enough
 		r.rowNote = noteDependency

@@ -26,10 +26,10 @@ func parseSpeeds(cell string) (pal.Speeds, error) {
 	return pal.SpeedsOf(said), nil
 }
 
-// OnModels returns the trace for a cluster of these GPU models (vendor/type/name). In the returned
-// trace, the keys of speeds are these names, and the work is the time on the fastest of these
-// models. A job that has speeds, but on none of these models, is left out. If a job has a speed on
-// only one of these models, its speeds are dropped, as in the placer.
+// OnModels returns the trace for a cluster of these GPU models (vendor/type/name). The keys of its
+// speeds are these names, and the work is the time on the fastest of these models. Jobs with speeds
+// on none of these models are left out. A job with a speed on only one of them loses its speeds, as
+// in the placer.
 func (t Trace) OnModels(models []string) Trace {
 	t.Jobs = slices.Clone(t.Jobs)
 	t.Jobs = slices.DeleteFunc(t.Jobs, func(j Job) bool {
@@ -55,8 +55,7 @@ func (t Trace) OnModels(models []string) Trace {
 	return t
 }
 
-// onModels returns the job's speeds on the given models, without models for which the job has no
-// speed.
+// onModels returns the job's known speeds on the given models.
 func (j Job) onModels(models []string) map[string]float64 {
 	rates := map[string]float64{}
 	for _, model := range models {
@@ -73,9 +72,9 @@ func ModelName(model string) string {
 	return parts[len(parts)-1]
 }
 
-// WithSpeeds returns the trace with the speeds of its jobs' applications, and the number of jobs
-// that now have speeds. A job's application is the application with the job's name, or with the
-// part of this name before "×". Jobs that already have speeds keep their speeds.
+// WithSpeeds returns the trace with speeds from apps, and the number of jobs that got speeds. A
+// job's application has the job's name, or the part of this name before "×". Jobs that already have
+// speeds keep them.
 func (t Trace) WithSpeeds(apps []App) (Trace, int) {
 	byName, have := map[string]pal.Speeds{}, 0
 	for _, a := range apps {
@@ -244,8 +243,8 @@ func ratesBeside(list string) (rates, error) {
 	return all, err
 }
 
-// fill computes the speeds and the work of a job. fill uses the rates for the job's number of GPUs
-// or, if nobody measured these rates, for the next lower number.
+// fill computes the speeds and the work of a job, from the rates for its number of GPUs or, if they
+// are missing, for the next lower number.
 func (all rates) fill(r *row) error {
 	app, gpus := r.Name, int(r.gpus.v)
 	for n := gpus; n > 0; n-- {
@@ -265,8 +264,9 @@ func (all rates) fill(r *row) error {
 	return fmt.Errorf("%s has no rate of %s on %d GPUs or fewer", gavelRates, app, gpus)
 }
 
-// GavelClass is the class of one of Gavel's jobs. Of all divisions with ResNet-50 in A and the
-// Transformer in B, this division explains Gavel's pairs on a V100 best (make sim-neighbours).
+// GavelClass is the class of one of Gavel's jobs. The classes have ResNet-50 in A and the
+// Transformer in B. Of all such divisions, this one explains Gavel's pairs on a V100 best (make
+// sim-neighbours).
 func GavelClass(name string) pal.AppClass {
 	app, _, _ := strings.Cut(name, "/")
 	others := map[string]pal.AppClass{"resnet-50": pal.ClassA, "recommendation": pal.ClassC, "resnet-18": pal.ClassD}

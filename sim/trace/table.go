@@ -93,9 +93,8 @@ func (t *table) check() error {
 	return nil
 }
 
-// misspelt refuses a column that is not read if its name is close to the name of a missing column,
-// because users who write tables misspell names. misspelt does not check logs of Slurm, because
-// Slurm's own tools check names.
+// misspelt refuses an unknown column if its name is close to the name of a missing column. It does
+// not check logs of Slurm, because Slurm's own tools check names.
 func (t *table) misspelt(known []string) error {
 	if t.format.elapsed {
 		return nil
@@ -109,8 +108,8 @@ func (t *table) misspelt(known []string) error {
 	return nil
 }
 
-// columnsText writes columns such as "a|b+c" for people. columnsText adds columns of the table
-// whose names are probably misspelt.
+// columnsText writes columns such as "a|b+c" for people, with similar names from the table, which
+// are probably misspelt.
 func (t *table) columnsText(columns []string) string {
 	texts := make([]string, len(columns))
 	for i, c := range columns {
@@ -122,8 +121,8 @@ func (t *table) columnsText(columns []string) string {
 	return strings.Join(texts, "; ")
 }
 
-// unknown is the error for columns that no format has. The error lists the formats, and says which
-// format is nearest.
+// unknown returns the error for a table of no known format. The error lists the formats and names
+// the nearest one.
 func (t *table) unknown(all []format) error {
 	var titles []string
 	best, most := 0, 0

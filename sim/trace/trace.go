@@ -129,7 +129,7 @@ type LeftOut struct {
 	Line               int // line of the file; 0: not from a file
 }
 
-// Skip records that a job is left out.
+// Skip records a job that is left out.
 func (t *Trace) Skip(reason string, j Job) {
 	t.LeftOut = append(t.LeftOut, LeftOut{reason, j.ID, j.Tenant, j.Line})
 }
@@ -316,8 +316,8 @@ func (t *Trace) Fit(nodes, gpusPerNode int) error {
 	return nil
 }
 
-// fits reports whether a gang fits on empty nodes. fits puts the largest members first, each on the
-// fullest node that can hold the member.
+// fits reports whether a gang fits on empty nodes. It places the largest members first, each on the
+// fullest node with enough room.
 func fits(groups []Group, nodes, gpusPerNode int) bool {
 	all := 0
 	for _, g := range groups {
@@ -390,8 +390,8 @@ func (t Trace) Of(tenant string) Trace {
 }
 
 // InTasks returns the trace with each job divided into tasks, as Nomad's users write gangs. A task
-// has at most gpus GPUs, all on one node. If a size of at least half of gpus divides the job's
-// GPUs, all tasks have this size. Otherwise all tasks have gpus GPUs, except the last task, which
+// has at most gpus GPUs, all on one node. All tasks have the same size if a size of at least half
+// of gpus divides the job's GPUs. Otherwise all tasks have gpus GPUs, except the last task, which
 // has the rest. If gpus is 1, every GPU can be on any node.
 func (t Trace) InTasks(gpus int) Trace {
 	t.Jobs = slices.Clone(t.Jobs)

@@ -43,8 +43,8 @@ const gpusPerNode = 4
 // others is the number of nodes with GPUs of the second model.
 func (o options) others() int { return max(1, o.Nodes/5) }
 
-// widest is the size of the widest gang. Such a gang leaves one node of the first model free, so it
-// never needs the outlier.
+// widest is the size of the widest gang. One node of the first model stays free, so the gang never
+// needs the outlier.
 func (o options) widest() int { return (o.Nodes - o.others() - 1) * gpusPerNode }
 
 func demo(ctx context.Context, o options) (err error) {
@@ -110,9 +110,9 @@ const work = 100
 
 func rules() replay.Rules { return replay.Rules{Penalty: penalty, Compress: work} }
 
-// drawJobs draws a mix with the sizes, models and arrivals of the Sia-Philly workloads. If PAL_DATA
-// is set, it takes the first jobs of workload 1 instead. drawJobs limits the jobs' work, because
-// the work in the trace spans four orders of magnitude.
+// drawJobs draws a mix with the sizes, models and arrivals of the Sia-Philly workloads or, if
+// PAL_DATA is set, takes the first jobs of workload 1. It limits the jobs' work, because the work
+// in the trace spans four orders of magnitude.
 func drawJobs(o options) ([]replay.Job, error) {
 	t := trace.SiaPhilly(o.Seed, trace.Shape{Jobs: o.jobs, MaxGPUs: o.widest()})
 	if dir := paldata.Dir(); dir != "" {

@@ -62,7 +62,7 @@ func fromNomad(env func(string) string) (r rank.Rank, err error) {
 	return r, nil
 }
 
-// fromSlurm reads a task's GPUs like a program under Slurm, by the GPUs' numbers on the node.
+// fromSlurm reads a task's GPUs by their numbers on the node, as a program under Slurm does.
 func fromSlurm(env func(string) string, path string) (r rank.Rank, err error) {
 	r = rank.Rank{Job: env("SLURM_JOB_NAME"), Group: "ranks", Node: env("SLURMD_NODENAME")}
 	if r.Index, err = strconv.Atoi(env("SLURM_PROCID")); err != nil {

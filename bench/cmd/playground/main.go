@@ -109,8 +109,8 @@ func writeJobs(folder string, nodes int) error {
 	return nil
 }
 
-// config returns the agent's configuration: that of the demo, plus registration of jobs at the
-// agent, and support for dispatched and periodic jobs.
+// config returns the demo's agent configuration, plus registration of jobs at the agent, and
+// support for dispatched and periodic jobs.
 func config(rpc string) string {
 	return strings.Replace(replay.Rules{Penalty: 1.7}.HCL(), "http {\n", "http {\n  register = true\n", 1) +
 		fmt.Sprintf("nomad {\n  rpc_address = %q\n}\n", rpc)

@@ -11,7 +11,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/plot"
 )
 
-// near is the largest relative error with which the simulator counts as close to the measurement.
+// near is the largest relative error of the simulator that counts as close to the measurement.
 const near = 0.05
 
 // beside compares the measured average JCT (s) of one run with the simulated one.

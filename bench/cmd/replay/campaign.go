@@ -115,8 +115,8 @@ func (c *campaign) startable(chosen []scheduler, lacks string) ([]scheduler, err
 	return some, nil
 }
 
-// takeUp continues an interrupted campaign. It reads the result file, and removes the tasks whose
-// runs the file has.
+// takeUp continues an interrupted campaign: it reads the result file and removes the tasks that
+// have a result.
 func (c *campaign) takeUp() error {
 	if !c.resume {
 		return nil
@@ -256,8 +256,8 @@ func (c *campaign) onCluster(ctx context.Context, t task) (*replay.Result, error
 	return r, c.predictRun(t.scheduler, t.gpus, r)
 }
 
-// turn waits until no other task is starting a cluster. done ends the turn. Further calls of done
-// do nothing.
+// turn waits until no other task is starting a cluster. done ends the turn, and can be called
+// again.
 func (c *campaign) turn(ctx context.Context) (done func(), err error) {
 	select {
 	case c.busy <- struct{}{}:

@@ -75,8 +75,8 @@ func (l *line) title() string {
 	return l.Scheduler
 }
 
-// colours returns the lines' colours: baseline colours for plain Nomad and Slurm, our colours for
-// the placer.
+// colours returns the lines' colours: our colours for the placer, baseline colours for plain Nomad
+// and Slurm.
 func (v view) colours() []int {
 	out := make([]int, len(v.lines))
 	theirs, ours := 0, plot.Ours

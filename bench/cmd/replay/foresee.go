@@ -24,8 +24,8 @@ const (
 	// usualEnd is the time from the end of a gang until another gang can use its GPUs. Nomad's
 	// clients report changes of their allocations in batches, five a second.
 	usualEnd = 200 * time.Millisecond
-	// usualStop is how long a gang that is stopped for another gang still holds its GPUs. Most
-	// gangs for which another gang was stopped waited this long.
+	// usualStop is how long a gang still holds its GPUs when it is stopped for another gang. Most
+	// of these other gangs waited this long.
 	usualStop = 300 * time.Millisecond
 )
 
@@ -34,7 +34,7 @@ const (
 type play func(g *replay.GPUs, jobs []replay.Job, seed uint64) (f sim.Figures, never int, err error)
 
 // foreseen is the simulator's forecast for one line. avg, geomean and makespan are sums of
-// logarithms over the repetitions, from which the geometric means are computed.
+// logarithms over the repetitions, for geometric means.
 type foreseen struct {
 	name                   string
 	avg, geomean, makespan float64

@@ -126,6 +126,6 @@ func (o options) workloadJobs(seed uint64) ([]replay.Job, error) {
 	return jobs, nil
 }
 
-// overloadJobs is how many jobs are drawn, from which the jobs of an overloaded hour are chosen.
-// overloadSeed is added to the seed of these jobs.
+// overloadJobs is how many jobs are drawn. The jobs of the overloaded hour are chosen from them.
+// overloadSeed is added to their seed.
 const overloadSeed, overloadJobs = 1000, 10_000

@@ -17,8 +17,8 @@ const (
 	makespanTarget = 1 - 0.47
 )
 
-// margin compares one line of the placer with one of plain Nomad or Slurm, by ratios of runs with
-// the same jobs on the same GPUs.
+// margin compares one line of the placer with one of plain Nomad or Slurm, run by run. Compared
+// runs have the same jobs and GPUs.
 type margin struct {
 	Population string `json:"population"`
 	Scheduler  string `json:"scheduler"`

@@ -21,9 +21,9 @@ const (
 
 func modelNames() []string { return []string{v100, k80} }
 
-// gavelApps are applications with speeds like those that Gavel (OSDI'20) measured on one GPU, with
-// the job alone on the GPU. Each speed is the rate on a K80 divided by the rate on a V100, as the
-// rounded geometric mean over the application's batch sizes. Source: stanford-futuredata/gavel,
+// gavelApps are applications with speeds like those that Gavel (OSDI'20) measured for one job alone
+// on one GPU. Each speed is the rate on a K80 divided by the rate on a V100. It is the rounded
+// geometric mean over the application's batch sizes. Source: stanford-futuredata/gavel,
 // scheduler/simulation_throughputs.json.
 func gavelApps() []trace.App {
 	app := func(name string, class pal.AppClass, onK80 float64) trace.App {

@@ -14,8 +14,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/bench/replay"
 )
 
-// report is the result file. People read the version without the raw runs. Programs make reports
-// from the version with the raw runs.
+// report is the result file. It is written with the raw runs, for programs, and without them, for
+// people.
 type report struct {
 	command.Provenance
 	Seed        uint64    `json:"seed"` // seed of the first repetition
@@ -117,8 +117,8 @@ func populationName(outliers int) string {
 	return fmt.Sprintf("%d outliers", outliers)
 }
 
-// sameAs returns an error unless the runs of another report were made with the same settings, so
-// that one file can have both.
+// sameAs returns an error if the runs of another report had other settings. One file can have only
+// runs with the same settings.
 func (r *report) sameAs(o *report) error {
 	for _, v := range []struct {
 		name      string
@@ -261,8 +261,8 @@ func percentile(r *replay.Result, p float64) float64 {
 	return xs[int(p*float64(len(xs)-1))]
 }
 
-// runsFile returns the path of the file beside the result file that also has the raw runs, from
-// which reports are made.
+// runsFile returns the path of the file with the raw runs, which lies beside the result file.
+// Reports are made from it.
 func runsFile(path string) string { return strings.TrimSuffix(path, ".json") + "-runs.json.gz" }
 
 func (r *report) write(path string) error {

@@ -25,8 +25,8 @@ type scheduler struct {
 	alone     bool          // a run needs the whole machine
 	asked     bool          // runs only if -modes names it
 	choose    choice        // in lines about GPU models: the way in which a job's GPU model is chosen
-	// limit returns, for a seed, the estimate of run times that Slurm gets as time limits. It is
-	// nil if the line does not run on Slurm.
+	// limit returns, for a seed, the estimates that Slurm gets as time limits. It is nil for other
+	// lines.
 	limit func(seed uint64) sim.Estimate
 }
 
@@ -40,7 +40,7 @@ const restart = 60 * time.Second
 // iteration.
 const iteration = 250 * time.Millisecond
 
-// restartCost is the queue's estimate of the time that a restart costs: to load a checkpoint, to
+// restartCost is the queue's estimate of the cost of a restart: the time to load a checkpoint, to
 // start, to stop, and to repeat the work since the last iteration.
 func restartCost(compress float64) time.Duration {
 	return time.Duration(float64(restart)/compress) + usualStart + usualStop + iteration/2
@@ -55,8 +55,8 @@ func (o options) timing() sim.Config {
 // never is the give-up time of gangs that wait without limit.
 const never = 1000 * time.Hour
 
-// schedulers returns the schedulers to compare. The placer starts only whole gangs, so their ranks
-// give up only after the longer of plain Nomad's two times.
+// schedulers returns the schedulers to compare. Under the placer, only whole gangs start, so their
+// ranks give up after the longer of plain Nomad's two times.
 func (o options) schedulers() []scheduler {
 	const hurried, patient = 10 * time.Minute, 30 * time.Minute
 	rules := func(placement pal.PolicyName, order queue.Order) *replay.Rules {
@@ -94,8 +94,8 @@ func place(name string, preempt bool) int {
 	return slices.IndexFunc(options{compress: 1}.schedulers(), func(s scheduler) bool { return s.name == name && s.preempt == preempt })
 }
 
-// chosen returns the schedulers that -modes names or, without -modes, all except those that run
-// only if -modes names them.
+// chosen returns the schedulers that -modes names. Without -modes, it returns all except those that
+// must be named.
 func (o options) chosen() ([]scheduler, error) {
 	all := o.schedulers()
 	if o.modes == "" {

@@ -19,8 +19,8 @@ import (
 // once.
 const gpusPerClient = 64
 
-// clients has the results of crowds on a cluster of real clients, on which jobs really run. Each
-// task is a process, which its driver only starts (bench/rankdriver).
+// clients has the results of crowds on a cluster of real clients. Each task is a real process,
+// which its driver only starts (bench/rankdriver).
 type clients struct {
 	Nodes int     `json:"nodes"`
 	GPUs  int     `json:"gpus"`

@@ -35,13 +35,12 @@ func (x *taken) gangs() *gangs {
 // pacedGangs is how many gangs are submitted one after the other.
 const pacedGangs = 20
 
-// burst returns how many gangs are submitted at once, half of the gangs that fit on the nodes.
+// burst returns how many gangs are submitted at once: half of those that fit on the nodes.
 func (o options) burst() int {
 	return max(1, o.clients*gpusPerClient/(gangTasks*gangGPUs)/2)
 }
 
-// gangsRun submits gangs one after the other, each when the previous gang runs, and then submits a
-// burst.
+// gangsRun submits gangs one after the other, each when the previous gang runs, and then a burst.
 func (b *bed) gangsRun(ctx context.Context, w *watcher, h how, name string, x *taken) error {
 	gang := func(id string) *api.Job { return b.gang(id, h, gangTasks, gangGPUs) }
 	ran, err := b.oneByOne(ctx, h, name+"-paced", pacedGangs, gang, w.runs)
@@ -61,7 +60,8 @@ func (b *bed) gangsRun(ctx context.Context, w *watcher, h how, name string, x *t
 	return b.stopAll(ctx, name+"-burst", burst)
 }
 
-// gangTable returns a table that compares the ways to start gangs, nil for results without gangs.
+// gangTable returns a table that compares the ways to start gangs, or nil if no gangs were
+// measured.
 func (c *clients) gangTable() []plot.Section {
 	if c.PlainGangs == nil {
 		return nil

@@ -64,8 +64,8 @@ type crowd struct {
 	P50  float64 `json:"run_p50_ms"`
 }
 
-// crowds returns the sizes of crowds. A crowd must leave at least one GPU free, and clusters of
-// more than 1,000 nodes get only the first size.
+// crowds returns the sizes of crowds. A crowd must leave at least one GPU free. Clusters of more
+// than 1,000 nodes get only the first size.
 func crowds(nodes int) []int {
 	switch {
 	case nodes < 250:
@@ -94,9 +94,9 @@ func (o options) point(ctx context.Context, nodes int) (p point, err error) {
 	return p, nil
 }
 
-// round measures each way once: plain Nomad without a placer, then the placer's two ways, whose
-// order changes with each round. A machine's speed changes from minute to minute, so more rounds
-// give better results than longer bursts.
+// round measures each way once: plain Nomad without a placer, then the placer's two ways, in an
+// order that changes with each round. A machine's speed changes from minute to minute, so more
+// rounds give better results than longer bursts.
 func (b *bed) round(ctx context.Context, round int, p *point, all map[how]*taken) (err error) {
 	server, sim := b.Servers()[0].PID(), b.sim.PID()
 	if err := b.measure(ctx, plain, round, p.Burst, b.o.paced, pids{server, 0, sim}, all[plain]); err != nil {
@@ -244,9 +244,8 @@ func (b *bed) measureCrowds(ctx context.Context, w *watcher, h how, name string,
 }
 
 // forget waits until Nomad is idle, purges the jobs whose names begin with name, and makes Nomad
-// drop their evaluations and allocations. Otherwise these objects would slow down the next
-// measurement, because the server counts all jobs every second, and its garbage collector examines
-// all objects.
+// drop their evaluations and allocations. Otherwise they would slow down the next measurement: the
+// server counts all jobs every second, and its garbage collector examines all objects.
 func (b *bed) forget(ctx context.Context, name string) error {
 	if err := b.settle(ctx); err != nil {
 		return err
@@ -265,10 +264,10 @@ func (b *bed) forget(ctx context.Context, name string) error {
 	return b.settle(ctx)
 }
 
-// oneByOne submits n jobs one after the other and returns how long each took, in ms. The function
-// there returns the time at which a job was placed or started; then oneByOne submits the next job.
-// oneByOne stops the jobs only at the end. A client reports its changes in batches, one after the
-// other, so the end of a job would delay the next job's start on the same node.
+// oneByOne submits n jobs one after the other and returns how long each took, in ms. It submits the
+// next job when there returns, with the time at which the job was placed or started. It stops the
+// jobs only at the end. A client reports its changes in batches, so the end of a job would delay
+// the start of the next job on the same node.
 func (b *bed) oneByOne(ctx context.Context, h how, name string, n int, job func(id string) *api.Job, there func(context.Context, string, int) (time.Time, error)) ([]float64, error) {
 	var latencies []float64
 	for i := range n {
@@ -309,8 +308,8 @@ func (b *bed) crowd(ctx context.Context, w *watcher, h how, name string, n int) 
 	return percentile(latencies, 0.5), b.stopAll(ctx, name, n)
 }
 
-// burst submits n gangs at once, eight requests at a time. The function there returns the time at
-// which a gang was placed or started. burst returns n divided by the seconds until this time of the
+// burst submits n gangs at once, eight requests at a time, and returns how many it starts per
+// second. there returns the time at which a gang was placed or started. The seconds end with the
 // last gang.
 func (b *bed) burst(ctx context.Context, h how, name string, n int, there func(context.Context, string, int) (time.Time, error)) (rate float64, err error) {
 	began := time.Now()
@@ -333,7 +332,7 @@ func (b *bed) burst(ctx context.Context, h how, name string, n int, there func(c
 // sides is how many requests to submit or stop jobs run in parallel.
 const sides = 8
 
-// fromAllSides calls f for 0…n-1. At most sides of these calls run at once.
+// fromAllSides calls f for 0…n-1, with at most sides calls at once.
 func fromAllSides(n int, f func(i int) error) error {
 	var g errgroup.Group
 	g.SetLimit(sides)
@@ -368,8 +367,7 @@ func (b *bed) submit(ctx context.Context, h how, j *api.Job) (time.Time, error) 
 	return began, nil
 }
 
-// gang returns a batch job with a number of members and of GPUs for each. The job runs until it is
-// stopped.
+// gang returns a batch job that runs until it is stopped.
 func (b *bed) gang(id string, h how, members, gpus int) *api.Job {
 	j := api.NewBatchJob(id, id, "global", 50)
 	j.Datacenters = []string{"*"}

@@ -95,8 +95,7 @@ func (r *report) Page() plot.Page {
 	return p
 }
 
-// crowdTable returns a table of the times until jobs run that are submitted at once, nil without
-// crowds.
+// crowdTable returns a table of the times until the jobs of crowds run, or nil without crowds.
 func crowdTable(title string, plain, agent, gated []crowd) []plot.Section {
 	if len(plain) == 0 {
 		return nil

@@ -84,7 +84,7 @@ func (b *slurmBed) round(ctx context.Context, name string, burst int, x *taken) 
 	return b.clear(ctx)
 }
 
-// gangTasks is the number of a gang's members, gangGPUs the number of GPUs of each.
+// gangTasks is the number of a gang's members. gangGPUs is the number of GPUs of each member.
 const gangTasks, gangGPUs = 2, 4
 
 // submit submits a gang that runs until it is stopped, like [bed.gang].

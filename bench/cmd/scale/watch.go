@@ -61,11 +61,11 @@ func (b *bed) watch(ctx context.Context) (*watcher, error) {
 	return w, nil
 }
 
-// resubscriptions is how often at most the watcher opens the stream again after Nomad has ended it.
+// resubscriptions limits how often the watcher opens the stream again after Nomad has ended it.
 const resubscriptions = 20
 
-// events is the part of a batch of events that the watcher parses. This part is much smaller than
-// the whole batch, because to parse more would take processor time from the measured programs.
+// events is the small part of a batch of events that the watcher parses. To parse more would take
+// processor time from the measured programs.
 type events struct {
 	Index  uint64
 	Events []struct {
@@ -145,14 +145,12 @@ func note(in map[string]map[string]time.Time, job, alloc string, now time.Time) 
 	}
 }
 
-// placed waits until the job has n allocations, and returns the time at which the last of these
-// appeared.
+// placed waits until the job has n allocations, and returns when the last one appeared.
 func (w *watcher) placed(ctx context.Context, job string, n int) (time.Time, error) {
 	return w.last(ctx, w.exist, job, n)
 }
 
-// runs waits until n allocations of the job have started, and returns the time at which the last of
-// these started.
+// runs waits until n allocations of the job have started, and returns when the last one started.
 func (w *watcher) runs(ctx context.Context, job string, n int) (time.Time, error) {
 	return w.last(ctx, w.running, job, n)
 }
@@ -166,7 +164,7 @@ func (w *watcher) last(ctx context.Context, in map[string]map[string]time.Time, 
 }
 
 // first waits until n jobs whose names begin with prefix have an allocation. It returns, in order,
-// the times at which each job's first allocation appeared.
+// when the first allocation of each job appeared.
 func (w *watcher) first(ctx context.Context, prefix string, n int) ([]time.Time, error) {
 	at, err := w.wait(ctx, "jobs "+prefix+"… with an allocation", n, func() (at []time.Time) {
 		for job, allocs := range w.exist {

@@ -133,8 +133,8 @@ func on(ctx context.Context, o options, gpus *replay.GPUs, placer bool) (r run, 
 	return r, nil
 }
 
-// table prints the results as the docs show them: the fewest replicas of all repetitions, and the
-// median, minimum and maximum of the times.
+// table prints the results as in the docs: the fewest replicas of all repetitions, and the median,
+// minimum and maximum of the times.
 func (r report) table(out io.Writer) {
 	fmt.Fprintf(out, "%s\n\n| |", r.Provenance)
 	row := func(name string, value func(run) string) {

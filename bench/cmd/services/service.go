@@ -124,8 +124,8 @@ func (s *service) disturb(ctx context.Context, what string) (event, error) {
 	return e, err
 }
 
-// lose kills the client that runs a replica, and starts the client again when all replicas run on
-// other nodes. The replica counts as lost from the kill on, as if its machine had failed.
+// lose kills the client of a replica, and starts it again when all replicas run on other nodes. The
+// replica counts as lost from the kill on, as if its machine had failed.
 func (s *service) lose(ctx context.Context, w *watch, of *api.AllocationListStub) (event, error) {
 	client := s.Clients()[slices.IndexFunc(s.Clients(), func(a *cluster.Agent) bool { return a.Name == of.NodeName })]
 	w.gone = of.NodeID

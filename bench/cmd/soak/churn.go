@@ -13,9 +13,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 )
 
-// placerConfig is the default configuration, with a free port and a shorter time between full
-// reads. Full reads remove the records of jobs that no longer exist; their interval is compressed
-// like the traffic.
+// placerConfig is the default configuration, with a free port and more frequent full reads. Full
+// reads remove the records of jobs that no longer exist, so their interval is compressed like the
+// traffic.
 const placerConfig = "resync = \"30s\"\nhttp {\n  bind_port = 0\n}\n"
 
 // How long disturbed clients, placers and GPUs stay down.
@@ -45,9 +45,9 @@ func (s *soak) startPlacer(ctx context.Context) error {
 	})
 }
 
-// disturb, in turn, kills a client, kills the placer, and makes a GPU unhealthy. In the second half
-// of the run it does not kill the placer, so that the placer's resource use can be followed. It
-// ends every disturbance, so that the cluster is whole when it drains.
+// disturb kills a client, kills the placer, and makes a GPU unhealthy, in turn. In the second half
+// of the run it does not kill the placer, so that its resource use can be measured. It ends every
+// disturbance, so the cluster is whole when it drains.
 func (s *soak) disturb(ctx, timed context.Context) error {
 	r := rand.New(rand.NewPCG(s.options.Seed, 2))
 	for k := 1; ; k++ {
@@ -113,8 +113,7 @@ func (s *soak) killPlacer(ctx context.Context) error {
 	return nil
 }
 
-// makeUnhealthy makes a GPU unhealthy, waits until the placer knows that, and makes the GPU healthy
-// again.
+// makeUnhealthy makes a GPU unhealthy until the placer knows.
 func (s *soak) makeUnhealthy(ctx context.Context, gpu int) error {
 	u := s.GPUs.All[gpu]
 	s.note("GPU %s of gpu-%02d becomes unhealthy", u.ID, u.Node)

@@ -67,8 +67,8 @@ func believed(ctx context.Context, url string) (world, metrics, error) {
 	return w, m, nil
 }
 
-// metrics are values of /v1/metrics that come from the agent's stored state. In contrast, /v1/gpus
-// and /v1/queue compute their answers for each request.
+// metrics are values of /v1/metrics from the agent's stored state. The agent computes /v1/gpus and
+// /v1/queue for each request.
 type metrics struct {
 	Leader     int            `json:"leader"`
 	Jobs       map[string]int `json:"jobs"`
@@ -123,9 +123,9 @@ func actual(ctx context.Context, c *api.Client) (world, error) {
 	return w, nil
 }
 
-// wanted reports whether Nomad has members of the job running or still to be placed. The job's
-// status is not enough: it is also pending while a delayed evaluation exists, such as the one that
-// Nomad schedules for the time limit of a disconnected node.
+// wanted reports whether, according to Nomad, members of the job run or must still be placed. The
+// job's status is not enough: it is also pending while a delayed evaluation exists. Nomad schedules
+// one, for example, for the time limit of a disconnected node.
 func wanted(j *api.JobListStub) bool {
 	if j.JobSummary == nil {
 		return true
@@ -147,7 +147,7 @@ func (w *world) hold(job string, a *api.AllocationListStub) {
 	}
 }
 
-// differences returns the subjects about which the two sides disagree, each with a description.
+// differences returns, by subject, how the two sides differ.
 func differences(placer, nomad world, m metrics) map[string]string {
 	out := map[string]string{}
 	for gpu := range union(placer.holder, nomad.holder) {
@@ -178,8 +178,8 @@ func union(a, b map[string]string) map[string]string {
 const settle = 20 * time.Second
 
 // compare queries both sides until they have agreed about every subject at least once, or settle is
-// over. It returns the subjects about which they never agreed, and the GPUs that two allocations
-// hold. After an error, it returns the subjects about which they had not agreed before the error.
+// over. It returns the subjects without agreement, and the GPUs that two allocations hold. After an
+// error, it returns the subjects without agreement so far.
 func compare(ctx context.Context, url string, c *api.Client) (drift map[string]string, seen world, m metrics, err error) {
 	end := time.Now().Add(settle)
 	for first := true; ; first = false {

@@ -90,9 +90,9 @@ func (r *report) fail(format string, args ...any) {
 	r.Failures = append(r.Failures, fmt.Sprintf(format, args...))
 }
 
-// judge adds the failures that only all checks together show. It uses only the values of the last
-// placer process, because the earlier processes were killed. It omits the last check, because at
-// that time there was no traffic.
+// judge adds the failures that only the series of all checks shows. For the placer, it uses only
+// the last process, because the earlier ones were killed. It omits the last check, which had no
+// traffic.
 func (r *report) judge() {
 	if len(r.Looks) > 0 {
 		looks := r.Looks[:len(r.Looks)-1]

@@ -93,8 +93,8 @@ func (s *soak) lookOnce(ctx context.Context) (look, map[string]string, error) {
 	return l, drift, nil
 }
 
-// guard checks every second whether two allocations hold the same GPU, because such a fault can be
-// over before the next check of [soak.looks].
+// guard checks every second whether two allocations hold the same GPU. Such a fault can be over
+// before the next check of [soak.looks].
 func (s *soak) guard(ctx, timed context.Context) error {
 	known := map[string]bool{}
 	for {
