@@ -85,7 +85,7 @@ func (e *entry) most() int {
 	return e.full.GPUs()
 }
 
-// sized returns the elastic gang with n members.
+// sized returns the gang with n members.
 func (el *elastic) sized(n int) pal.Gang {
 	g := el.full
 	g.MemberSets = slices.Clone(g.MemberSets)
@@ -93,8 +93,8 @@ func (el *elastic) sized(n int) pal.Gang {
 	return g
 }
 
-// resize sets the number of members of an elastic gang. Do not call resize while the gang is
-// counted as holding GPUs, because countHeld must subtract the same number of GPUs that it added.
+// resize sets the number of members of an elastic gang. Do not call it between the two calls of
+// countHeld that add and subtract the gang's GPUs.
 func (q *Queue) resize(e *entry, n int) {
 	if e.elastic == nil || n == e.job.Gang.MemberSets[0].Members {
 		return
@@ -135,10 +135,8 @@ func (p *finder) toLeast(e *entry) { p.during(e, e.job.Least) }
 // asManyAsFit returns a placement for the gang, found with find; ok is false if there is none. It
 // places an elastic gang with as many members as fit. It uses fewer if the gang would otherwise
 // wait for closer GPUs, or would end later because of an outlier. An elastic gang that does not fit
-// keeps its least size. asManyAsFit first tries all members, then as many as there are free GPUs
-// for, then as many as there are free GPUs that are not outliers. After that it halves the size,
-// which bounds the number of searches by the logarithm of the members. A gang that starts smaller
-// than it could grows later.
+// keeps its least size. asManyAsFit first tries all members, then the number of free GPUs, then the
+// number of free GPUs that are not outliers. After that, it halves the size for each search.
 func (p *finder) asManyAsFit(e *entry, find func(*entry) (pal.Found, bool)) (best pal.Found, ok bool) {
 	if e.elastic == nil {
 		return find(e)
@@ -186,9 +184,9 @@ func (p *finder) asManyAsFit(e *entry, find func(*entry) (pal.Found, bool)) (bes
 	return best, true
 }
 
-// closer returns a placement of an elastic gang with fewer members than best, which are closer
-// together, if the gang ends sooner on it than on best. Otherwise it returns best. For each closer
-// tier, it tries as many members as fit within one domain of the tier.
+// closer returns a placement with fewer members that are closer together, if the gang then ends
+// sooner than on best. Otherwise it returns best. For each closer tier, it tries as many members as
+// fit within one domain of the tier.
 func (p *finder) closer(e *entry, best pal.Found, find func(*entry) (pal.Found, bool)) pal.Found {
 	all := e.full.MemberSets[0].Members
 	ends := best.Cost() * e.job.Slower(len(best.Members), all)
@@ -271,7 +269,7 @@ func (p *planner) byArea(a, b *entry) int {
 	return cmp.Or(cmp.Compare(p.area(a, p.now), p.area(b, p.now)), cmp.Compare(a.seq, b.seq))
 }
 
-// hasLent reports whether a gang is an elastic one that runs and could give back members.
+// hasLent reports whether the gang is elastic, runs, and could give back members.
 func (e *entry) hasLent() bool {
 	return e.elastic != nil && e.state == running && !e.settled && len(e.placement.Members) > e.job.Least
 }

@@ -120,8 +120,8 @@ func (f *forecasts) remember(r *prediction) {
 	f.next = (f.next + 1) % maxWaits
 }
 
-// so returns how long the gang waited after the prediction. If the gang still waits, so returns
-// twice its wait since the prediction.
+// so returns the gang's wait after the prediction. If the gang still waits, the result is twice the
+// wait so far.
 func (r *prediction) so(now time.Duration) time.Duration {
 	if r.started {
 		return r.waited
@@ -156,7 +156,7 @@ func adapt(wider float64, missed bool, most float64) float64 {
 	return min(mostWider, max(-mostWider, wider+step))
 }
 
-// length is the length of a stored wait in seconds, with the index of the wait.
+// length is the length, in seconds, and the index of a stored wait.
 type length struct {
 	secs float64
 	wait int
@@ -215,9 +215,8 @@ func (f *forecasts) predictStart(now time.Duration, e *entry, ahead int, soonest
 }
 
 // checkForecast predicts the start of one waiting gang in every checkEvery-th pass, to learn from
-// the outcome. The number of the pass selects the gang, so the same passes make the same forecasts.
-// All parts of the queue are selected equally often, because gangs in front wait less than gangs at
-// the end.
+// the outcome. The number of the pass selects the gang, so that all parts of the queue are selected
+// equally often.
 func (p *pass) checkForecast() {
 	n := len(p.ages.es) + len(p.overdue.es)
 	if n == 0 || p.passes%checkEvery != 0 {
@@ -264,8 +263,7 @@ func (bk *book) aheadOfAll() map[*entry]int {
 }
 
 // ahead returns the number of GPUs that the gangs ahead of e in the queue request. It ignores turns
-// of overdue gangs, as the stored waits do. It scans all waiting gangs. Therefore checkForecast
-// predicts only once in checkEvery passes.
+// of overdue gangs.
 func (bk *book) ahead(e *entry) int {
 	n := 0
 	for _, b := range bk.live {

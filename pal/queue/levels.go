@@ -10,25 +10,22 @@ import (
 	"time"
 )
 
-// levels holds the running preemptible gangs by level, so that a pass need not sort all running
-// gangs. A gang's level is computed again only when it may have changed. The lists are sorted for
-// the choice of victims: worst level first, and latest start first within a level.
+// levels holds the running preemptible gangs in the order in which victims are chosen: worst level
+// first, and latest start first within a level.
 type levels struct {
 	of   []*level // worst first; some may be empty
 	due  heap     // the gangs, by the time when their levels must be computed again
 	safe []*entry // gangs that may not have run long enough to be stopped
 }
 
-// level holds the running preemptible gangs of one level. An empty level is not deleted, because
-// there are few levels: one for each job priority and power of 4.
+// level holds the running preemptible gangs of one level.
 type level struct {
 	level int
 	gpus  int
 	es    []*entry // by the time of start, earliest first
 }
 
-// byStart compares gangs of a level by the time of start. That time does not change while a gang
-// runs, so drop can find a gang by binary search.
+// byStart compares gangs of a level by the time of start.
 func byStart(a, b *entry) int {
 	return cmp.Or(cmp.Compare(a.startedAt, b.startedAt), cmp.Compare(a.seq, b.seq))
 }
@@ -88,8 +85,7 @@ func (ls *levels) put(e *entry, n int) {
 	e.level.gpus += e.gpus
 }
 
-// relevel computes the levels of gangs whose level may have changed by now. Several calls with the
-// same time compute each level at most once.
+// relevel computes the levels of gangs whose level could have changed.
 func (ls *levels) relevel(fs *foresight, now time.Duration) {
 	for len(ls.due.es) > 0 && ls.due.es[0].levelDue <= now {
 		e := ls.due.es[0]
@@ -174,8 +170,7 @@ func (ls *levels) stopsFrom(fs *foresight, now time.Duration, soon func(time.Dur
 }
 
 // victims is an iterator over the running gangs that can be stopped for a waiting gang: worst level
-// first, and latest start first within a level. It is an iterator because most callers need only a
-// few victims. It reads the lists of levels, so no gang must change its level before the iteration
+// first, and latest start first within a level. No gang must change its level before the iteration
 // ends.
 type victims struct {
 	p    *planner
@@ -214,9 +209,7 @@ func (p *planner) above(n int) *victims {
 	return &victims{p: p, of: of[:i]}
 }
 
-// atMost returns an upper bound of the number of GPUs that all lenders and victims free. The actual
-// number can be lower, because next skips gangs that do not run or must not be stopped. If even the
-// bound is too low, the caller need not check any gang.
+// atMost returns an upper bound of the number of GPUs that all lenders and victims free.
 func (v *victims) atMost() int {
 	n := 0
 	for _, e := range v.lenders {

@@ -10,8 +10,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// marketMemory is roughly the number of most recently requested GPUs over which the price of a GPU
-// model is averaged.
+// marketMemory is roughly the number of recently requested GPUs that the price of a model averages.
 const marketMemory = 256
 
 // crowding is the weight of the queue in the choice of a GPU model. If waiting gangs request as
@@ -62,7 +61,7 @@ func (ks *gangKinds) crowd(live []*bucket, c *pal.Cluster) {
 }
 
 // crowdOf returns what a waiting gang adds to the congestion of each model that it can use (share),
-// and the number of usable GPUs of each such model.
+// and the number of usable GPUs of each of these models.
 func (ks *gangKinds) crowdOf(e *entry, c *pal.Cluster) (share float64, usable map[string]int) {
 	k := ks.kindOf(e)
 	if k.usable == nil {
@@ -92,9 +91,9 @@ type atBest struct {
 	cost  float64
 }
 
-// bestModel returns the gang's least total (see [pal.Market]) over all models, and its least cost
-// over all models, which may be on another model. Both apply after all gangs that end have ended;
-// for a service, if none of the Queue's gangs ran. Both are infinite if the gang would not fit.
+// bestModel returns the gang's least total (see [pal.Market]) and its least cost, each over all
+// models. It assumes that all gangs that end have ended; for a service, that no gang of the Queue
+// runs. Both results are infinite if the gang would not fit.
 func (p *finder) bestModel(e *entry) (total, cost float64) {
 	k, without := p.kindOf(e), p.withoutEnding
 	if e.job.Endless {

@@ -31,9 +31,7 @@ func (p *pass) migrate() {
 	}
 }
 
-// hopeless reports whether not even a move to the best GPUs of an empty cluster would pay. Then
-// migrate need not call better, which searches. For a gang that already has the best GPUs, hopeless
-// does not even compute the remaining run time.
+// hopeless reports whether even a move to the best GPUs of an empty cluster would not pay.
 func (p *pass) hopeless(e *entry) bool {
 	worse := e.placement.Cost() - p.leastCost(e)
 	if worse <= 0 {

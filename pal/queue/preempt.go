@@ -87,10 +87,9 @@ func (p *planner) together(e *entry, level int) *victims {
 }
 
 // stopEnough stops as many of the victims, first to last, as the gang needs to start without
-// delaying the head, and reports whether it did. If all of them are not enough, it stops none. In
-// the what-if, it first stops victims until enough GPUs are free. As long as these GPUs are too
-// scattered, it then stops a quarter more victims before each further search, because a search
-// after each victim would be too expensive.
+// delaying the head, and reports whether it did. If all of them are not enough, it stops none.
+// While the freed GPUs are too scattered, it stops a quarter more victims before each further
+// search.
 func (p *pass) stopEnough(e *entry, vs *victims) bool {
 	back := p.vacateLeaving(e)
 	defer func() { undoAll(back) }()
@@ -179,8 +178,7 @@ func (p *pass) claim(e *entry, pl pal.Placement, vs *victims, gone []*entry) boo
 // takeFrom records a claim, and returns true. For each possible victim, ask returns an action, and
 // whether the gang must stop or shrink at all. No other gang gets the GPUs of the claim, which can
 // include GPUs of gangs in leaving. If neither a victim nor a gang in leaving holds a GPU of the
-// placement, takeFrom returns false and stops no gang, because the GPUs are then free, but kept for
-// the head.
+// placement, takeFrom returns false.
 func (p *pass) takeFrom(c *claim, victims []*entry, ask func(v *entry, wanted map[int]bool) (Action, bool)) bool {
 	wanted := setOf(c.placement.GPUs())
 	p.leaving = slices.DeleteFunc(p.leaving, func(v *entry) bool {

@@ -54,7 +54,7 @@ func (rs *runners) part(e *entry) {
 }
 
 // byEnd compares running gangs by expected end. Remove a gang from runners.byEnd before its
-// expected end changes, because a binary search by expected end finds it.
+// expected end changes.
 func byEnd(a, b *entry) int {
 	return cmp.Or(cmp.Compare(a.expectedEnd, b.expectedEnd), cmp.Compare(a.seq, b.seq))
 }

@@ -23,7 +23,7 @@ type finder struct {
 	// slack is set after a search for a gang has failed. A gang of the same signature that runs at
 	// most this long, at cost 1, may fit. 0: no gang of this signature fits, however short.
 	slack time.Duration
-	// startsAt is the time when the gang would start; 0: now.
+	// startsAt is the time when the gang would start; 0 means now.
 	startsAt   time.Duration
 	windowless bool                  // see withoutWindows
 	rooms      map[*fitKind]*room    // on a cluster that is not exclusive

@@ -143,9 +143,8 @@ type tree struct {
 	deep   bool // at least one tenant has children
 }
 
-// newTree returns the tree of the tenants, which must be valid. A name sorts before all longer
-// names that begin with it, so parents come before their children. newTree then goes through the
-// names in reverse order, so that a parent without a quota gets the sum of its children's quotas.
+// newTree returns the tree of the tenants, which must be valid. A parent without a quota gets the
+// sum of its children's quotas.
 func newTree(tenants map[string]Tenant) tree {
 	t := tree{byName: map[string]*tenant{}}
 	for _, name := range slices.Sorted(maps.Keys(tenants)) { // parents before children
@@ -283,10 +282,8 @@ func (o Options) checkQuotas() error {
 }
 
 // countHeld adds an entry and its GPUs to the counts of its tenants (sign 1), or subtracts them
-// (-1). Each entry that does not wait is counted once. It counts with the larger of two numbers:
-// the GPUs that it requests, and those of its placement. The placement can briefly have more GPUs
-// than requested. Before Nomad has reported all new members on a node, a gang can seem to hold a
-// GPU of another gang.
+// (-1). It counts the requested GPUs or the GPUs of the placement, whichever are more. The
+// placement can briefly have more GPUs, before Nomad has reported all new members on a node.
 func (ts *tenancy) countHeld(e *entry, sign int) {
 	if sign > 0 {
 		if e.counted = e.amount(e.gpus); e.state != waiting {
@@ -310,11 +307,10 @@ func (ts *tenancy) countHeld(e *entry, sign int) {
 	ts.countJob(e, sign)
 }
 
-// amount returns a number of requested GPUs as whole GPUs. The two differ if the gang requests
-// parts of shared GPUs.
+// amount converts a number of requested GPUs, which can be parts of shared GPUs, to whole GPUs.
 func (e *entry) amount(gpus int) float64 { return e.job.Gang.Amount(gpus) }
 
-// has returns the number of whole GPUs for which a placement of the gang counts.
+// has returns the number of whole GPUs that a placement of the gang counts as.
 func (e *entry) has(p pal.Placement) float64 {
 	if p.Amount == 0 {
 		return e.amount(len(p.GPUs()))
@@ -351,10 +347,8 @@ func (e *entry) gpuBound(gpus float64, never bool) *brokenLimit {
 func (ts *tenancy) byTenant() bool { return ts.opt.FairShare || ts.tree.quotas }
 
 // firstByTenant returns the bucket whose next gang goes first; nil if no gang is left to try.
-// Within a tenant, the order decides; among tenants, compare decides. A step of the walk that
-// decides nothing changes only a bucket of the first tenant, so firstByTenant then only moves this
-// tenant back. After each decision it sorts all tenants again, because the decision changed what
-// tenants use.
+// Within a tenant, the order decides; among tenants, compare decides. After each decision,
+// firstByTenant sorts all tenants again.
 func (p *pass) firstByTenant() *bucket {
 	compare := func(a, b *tenant) int {
 		return p.compare(p.now, a.turn.first, b.turn.first, a.turn.claim, b.turn.claim)
