@@ -45,7 +45,7 @@ const (
 	Random  PolicyName = "random"
 )
 
-// Policies are the placement policies.
+// Policies returns the placement policies.
 func Policies() []PolicyName { return []PolicyName{PAL, PMFirst, Packed, Spread, Random} }
 
 // ParsePolicy reads a placement policy's name.

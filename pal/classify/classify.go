@@ -43,8 +43,8 @@ const (
 	enough = 10
 )
 
-// Summarize returns the medians of the readings. Summarize ignores readings of idle GPUs. Summarize
-// also ignores readings without a utilization, because the GPU may have been idle.
+// Summarize returns the medians of the readings. It ignores readings of idle GPUs, and readings
+// without a utilization.
 func Summarize(rs []Reading) Features {
 	var kept []Reading
 	for _, r := range rs {
@@ -61,7 +61,7 @@ func Summarize(rs []Reading) Features {
 	}
 }
 
-// medianOf is the median of the known values, NaN if there are none.
+// medianOf returns the median of the known values, or NaN.
 func medianOf(rs []Reading, of func(Reading) *float64) float64 {
 	var xs []float64
 	for _, r := range rs {

@@ -52,11 +52,8 @@ func Consistent(samples []Sample) (kept []Sample, problems []string) {
 	return kept, problems
 }
 
-// dropImplausible adds the GPUs with an impossible time to problem. When dropImplausible drops a
-// GPU, the medians of the GPU's groups move, so another GPU can become implausible. Therefore
-// dropImplausible checks these groups again. dropImplausible checks no other group again, because a
-// node can publish any number of impossible times, and each time would cost a pass over the whole
-// cluster.
+// dropImplausible adds the GPUs with an impossible time to problem. Dropping a GPU moves the
+// medians of its groups, so dropImplausible checks these groups again.
 func dropImplausible(samples []Sample, problem map[string]string) {
 	groups, err := groupSamples(samples)
 	if err != nil {

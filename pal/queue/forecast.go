@@ -182,9 +182,9 @@ func (f *forecasts) byLength(now time.Duration) []length {
 
 // predictStart returns the range in which eight of ten such waiting gangs start. The range is
 // unknown if waits is empty. ahead is the number of GPUs that gangs ahead request. The range spans
-// from the first to the ninth decile of the other gangs' stored waits, weighted by likeness. It begins no
-// earlier than enough GPUs come free (soonest), because short waits do not predict a jam. Then it
-// is widened or narrowed at both ends, as the outcomes of earlier ranges require.
+// from the first to the ninth decile of the other gangs' stored waits, weighted by likeness. The
+// range begins no earlier than soonest, the time when enough GPUs become free. Then both ends are
+// moved as the outcomes of earlier ranges require.
 func (f *forecasts) predictStart(now time.Duration, e *entry, ahead int, soonest time.Duration, waits []length) prediction {
 	r := prediction{waitFeatures: alike(now, e, ahead), at: now}
 	if len(waits) == 0 {
