@@ -60,8 +60,7 @@ func byEnd(a, b *entry) int {
 }
 
 // foreseeEnds gives each gang that should have ended by now a new expected end, at least a second
-// in the future. The other gangs keep their expected ends, so a reservation does not move while
-// gangs end as expected.
+// in the future.
 func (rs *runners) foreseeEnds(fs *foresight, now time.Duration) {
 	for len(rs.byEnd) > 0 && rs.byEnd[0].expectedEnd < now {
 		e := rs.byEnd[0]

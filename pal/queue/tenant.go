@@ -102,8 +102,7 @@ func (t *tenant) count(user string, gpus float64) {
 }
 
 // Outside sets how many GPUs each tenant and user holds in jobs that are not in the Queue. These
-// are jobs that the placer cannot read, or can no longer serve as written. Their GPUs count towards
-// the limits.
+// GPUs count towards the limits.
 func (ts *tenancy) Outside(gpus map[Payer]float64) {
 	for by, held := range ts.outside {
 		ts.namespace(by.Tenant).tenant.count(by.User, -held)
@@ -114,8 +113,7 @@ func (ts *tenancy) Outside(gpus map[Payer]float64) {
 	ts.outside = gpus
 }
 
-// Counts reports whether the GPUs of a gang count towards its tenant's limits, because the gang
-// runs, is about to run, or is being stopped.
+// Counts reports whether the GPUs of a gang count towards its tenant's limits.
 func (q *Queue) Counts(id string) bool {
 	e := q.entries[id]
 	return e != nil && e.state != waiting
