@@ -8,10 +8,9 @@ import (
 	"slices"
 )
 
-// pmFirst is PM-First (PAL alg. 1): it takes the GPUs with the lowest bins, wherever they are.
-// pmFirst chooses among the available GPUs of the groups whose bin value is at most values[limit];
-// it returns nil if the gang does not fit. Member sets with the most GPUs per member go first,
-// because they are the hardest to fit.
+// pmFirst is PM-First (PAL alg. 1): it takes the GPUs with the lowest bins, wherever they are. It
+// uses only GPUs of the groups whose bin value is at most values[limit]. It returns nil if the gang
+// does not fit. Member sets with the most GPUs per member go first.
 //
 // With one-GPU members, pmFirst does the same as the artifact: it sorts GPUs by (bin, |GPUs of that
 // bin on the node − demand|, index). The second key prefers nodes that have about as many GPUs of
@@ -92,12 +91,10 @@ func (s *search) slotsUpTo(set int, groups []int32, limit int) []binSlots {
 	return all
 }
 
-// lowestSlots keeps the slots with the lowest bins. Of the last bin needed, lowestSlots keeps the
-// slots with the lowest score, |GPUs of that bin on the group − demand of the gang|; on ties, the
-// first.
+// lowestSlots keeps the slots with the lowest bins. Of the last bin needed, it keeps the slots with
+// the lowest score: |GPUs of that bin on the group − demand of the gang|.
 //
-// Sorting all slots by these keys would give the same result. But bin and score are small whole
-// numbers, so counting needs only time linear in the number of groups:
+// It counts slots instead of sorting them:
 //
 //  1. Count members by bin. This gives the last bin that is needed.
 //  2. Count the members of the last bin by score. This gives the last score that is needed.

@@ -10,8 +10,8 @@ import (
 )
 
 // Several tasks can share a GPU. Nomad then sees the parts of the GPU as instances. In this
-// package, the parts of one GPU are a device group. So all parts of a member are on one GPU, and
-// the member's neighbours are the other members in the group.
+// package, the parts of one GPU are a device group. So all parts of a member are on one GPU. The
+// member's neighbours are the other members on this GPU.
 //
 // A part is as fast as its GPU, minus what the neighbours take. The gang gets the parts on which
 // the gang and its neighbours together lose the least time. This choice comes before the choice by

@@ -16,9 +16,9 @@ import (
 )
 
 // Speeds are how fast one application runs on each GPU model, by the name of the device group
-// (vendor/type/name). Speeds are relative to the application's fastest model, which has speed 1; on
-// a model with speed 0.5, the work takes twice as long. PM scores compare GPUs of one model; speeds
-// compare models. Empty: no speed is known, and all models count as equally fast.
+// (vendor/type/name). The application's fastest model has speed 1. On a model with speed 0.5, the
+// work takes twice as long. PM scores compare GPUs of one model; speeds compare models. If Speeds
+// is empty, all models count as equally fast.
 //
 // Speeds are replaced and never changed, so that gangs and placements can share them.
 type Speeds map[string]float64

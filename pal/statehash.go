@@ -5,10 +5,10 @@ package pal
 
 import "math"
 
-// The state hash of a cluster covers everything that can change and affect a search. The state hash
-// is the exclusive or of numbers: one for every available GPU, one for every taken part of a shared
-// GPU, and one for the free resources of every node. A cluster that returns to an earlier state has
-// the same hash as before.
+// The state hash of a cluster covers everything that can change and affect a search. It is the
+// exclusive or of one number for every available GPU, every taken part of a shared GPU, and the
+// free resources of every node. A cluster that returns to an earlier state has the same hash as
+// before.
 
 func hashOfGPU(i int) uint64 { return mix(uint64(i) + 1) }
 

@@ -19,10 +19,9 @@ type Clustering struct {
 // programming finds the exact optimum. With fewer than k distinct values, each distinct value is a
 // cluster. On ties, the partition with the smaller first clusters wins.
 //
-// The dynamic program: the best c clusters of the first i values are the best c−1 clusters of
-// the first s values, plus one cluster of the rest, for the best s. The best s never falls as i
-// grows, so divide and conquer finds all s in O(n·log n) for each c: O(k·n·log n) in total. See
-// Grønlund et al., arXiv 1701.07204.
+// The best c clusters of the first i values are the best c−1 clusters of the first s values, plus
+// one cluster of the rest, for the best s. Divide and conquer finds all s, in O(k·n·log n) in
+// total. See Grønlund et al., arXiv 1701.07204.
 func KMeans1D(values []float64, k int) Clustering {
 	if len(values) == 0 || k < 1 {
 		return Clustering{}

@@ -140,8 +140,7 @@ func (p *pass) start(e *entry, f pal.Found) {
 // If none of these succeeds, the gang waits. The first gang that waits for GPUs is the head, which
 // the gangs behind it must not delay. A gang with a claim starts when the walk reaches it, if it
 // now fits on other GPUs; it is never the head. If a gang must wait, the walk tries no other gang
-// of its bucket, because they would fail too. But if a shorter gang of the bucket may fit, the walk
-// tries the shorter gang.
+// of its bucket, unless a shorter gang may fit.
 func (p *pass) walk() {
 	p.retries()
 	for {

@@ -13,13 +13,12 @@ import (
 // The start of a waiting gang is predicted from the waits of similar gangs. Two gangs are similar
 // if their size, expected GPU time, wait so far, and number of GPUs that gangs ahead request are
 // similar. Every few passes, the Queue samples one waiting gang and stores how long the gang waits
-// after that pass. A sampled gang that has not started yet counts with twice its wait after the
-// pass. The predicted range covers eight of ten stored waits, weighted by similarity.
+// after that pass. The predicted range covers eight of ten stored waits, weighted by similarity. A
+// gang that still waits counts with twice its wait so far.
 //
 // Waits differ from day to day, so these ranges alone would be wrong too often. Therefore each
 // missed range widens the following ranges, and each hit narrows them (adaptive conformal
-// inference, Gibbs and Candès 2021). In the long run, eight of ten ranges are then right, however
-// the waits change. Fewer may be right while few waits are stored.
+// inference, Gibbs and Candès 2021). In the long run, eight of ten ranges are then right.
 
 const (
 	// rangeMisses is the part of all ranges that may be missed at the lower end, and again at the

@@ -101,10 +101,8 @@ func (ls *levels) relevel(fs *foresight, now time.Duration) {
 const looks = 16
 
 // nextLevel returns when a running gang's level must be computed again. Under LAS and RoundRobin,
-// this is exactly when the level changes; under LAS, when the attained GPU time reaches the next
-// power of 4 times the quantum. Under FIFO and Priority, levels never change. Under SRTF and
-// Adaptive, the expected remaining time rises and falls at unknown times, so the level may change
-// earlier or later than the result.
+// this is exactly when the level changes. Under FIFO and Priority, levels never change. Under SRTF
+// and Adaptive, the level can change earlier or later.
 func (fs *foresight) nextLevel(e *entry, now time.Duration) time.Duration {
 	switch fs.opt.Order {
 	case LAS:
@@ -137,7 +135,7 @@ func (fs *foresight) nextLevel(e *entry, now time.Duration) time.Duration {
 
 // stopsFrom calls soon with each time at which a running gang may become a victim, because it has
 // then run long enough, has written a checkpoint, or reaches a worse level. Under SRTF and
-// Adaptive, the time of a worse level is unknown, so stopsFrom uses a quarter of a quantum from
+// Adaptive, the time of a worse level is unknown, and stopsFrom uses a quarter of a quantum from
 // now.
 func (ls *levels) stopsFrom(fs *foresight, now time.Duration, soon func(time.Duration)) {
 	ls.safe = slices.DeleteFunc(ls.safe, func(e *entry) bool {

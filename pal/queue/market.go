@@ -23,8 +23,6 @@ const crowding = 4
 // price updates the prices of GPU models with a new gang. The price of a model is the mean speed of
 // recent gangs on the model, weighted by the GPUs that they request. The older a gang, the smaller
 // its weight. A gang counts only for the models for which it has a speed. Prices are not saved.
-// After a restart of the placer, they are computed from the gangs that are submitted or restored
-// again.
 func (ks *gangKinds) price(g pal.Gang) {
 	if len(g.Speeds) == 0 {
 		return
@@ -43,9 +41,8 @@ func (ks *gangKinds) price(g pal.Gang) {
 }
 
 // crowd computes the congestion of each GPU model. Each waiting gang that can use the model adds
-// crowding × R / U, where R is the number of GPUs that the gang requests, and U is the number of
-// GPUs of all models that it can use. So a gang that can use only one model adds nothing to other
-// models.
+// crowding × R / U. R is the number of GPUs that the gang requests, and U is the number of GPUs of
+// all models that it can use.
 func (ks *gangKinds) crowd(live []*bucket, c *pal.Cluster) {
 	ks.crowds = nil
 	if len(ks.opt.Placement.Market.Prices) == 0 { // no gang has speeds, so no gang uses prices

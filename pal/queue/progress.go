@@ -145,7 +145,7 @@ func (e *entry) again(now time.Duration) reports {
 
 // reported returns what the reports of a gang that has done this much work predict: the work of the
 // whole run, the work that is left, and the weight of this prediction, from 0 to 1. It uses the
-// reports from before the last restart until those since then have more weight. If a gang has run
+// reports from before the last restart until later reports have more weight. If a gang has run
 // longer than predicted, the work left is the work since its latest report.
 func (e *entry) reported(done time.Duration) (length, left time.Duration, sure float64) {
 	r := &e.reports

@@ -16,7 +16,7 @@ import (
 // Two tenants are compared below their common parent. The branch with the waiting gang must stay
 // within its quota, and the branch with the victim must be above its quota, not counting gangs that
 // are already being stopped. A gang stops as a whole, so the last victim can take its tenant below
-// its quota, by less than the gang's size.
+// its quota.
 func (p *pass) reclaim(e *entry) bool {
 	if !p.tree.quotas || p.claimOf(e) == 0 {
 		return false

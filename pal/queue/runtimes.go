@@ -340,10 +340,9 @@ func powerOf2(n int64) int64 { return 1 << (bits.Len64(uint64(n)) - 1) }
 
 // remainingRunTime is the predicted distribution of how much longer a gang runs, at cost 1. It
 // combines known runs with an unknown part, for the case that no known run predicts the gang. With
-// a history, the unknown part has the weight of the last run with the gang's number of GPUs; if the
-// gang cannot be stopped, only [doubtOfMean] of that weight. With an estimate, it has no weight at
-// first. Known runs lose weight when the gang has run longer than they did, so the share of the
-// unknown part grows.
+// a history, the unknown part has weight 1 or, if the gang cannot be stopped, [doubtOfMean]. With
+// an estimate, it has no weight at first. Known runs lose weight after the gang has run longer than
+// they did.
 type remainingRunTime struct {
 	of    []chance // the known runs, shortest first
 	again float64  // median remaining time of the unknown part, in seconds
@@ -405,8 +404,8 @@ func (o remainingRunTime) mean() time.Duration {
 
 // doubt bounds the index of a gang with a history: the index is at most doubt × the index that the
 // gang would have without a history. Without the bound, a short gang whose earlier runs were long
-// would wait very long. The value was chosen on virtual clusters of the Philly trace. With 1, 2, 4,
-// 8 and 16, the average JCT was 1.013, 0.993, 0.974, 0.963 and 0.960 times that of the best other
+// can wait very long. The value was chosen on virtual clusters of the Philly trace. With 1, 2, 4, 8
+// and 16, the average JCT was 1.013, 0.993, 0.974, 0.963 and 0.960 times that of the best other
 // policy with the same knowledge. The p99 of the slowdown was at worst 1.4, 2.1, 1.7, 2.4 and 6.4
 // times the least p99; without a bound, it was 37 times.
 const doubt = 8

@@ -440,8 +440,8 @@ func (ts *tenancy) compareShares(now time.Duration, a, b *tenant) int {
 
 // claimOf returns at which levels of the tree the gang stays within its tenants' quotas, one bit
 // for each level. The top of the tree has the highest bit. The gang with the greater number goes
-// first, so the top decides first. A level without a quota, or below the gang's tenant, has the
-// same bit as the level above it. Levels below the eighth do not count.
+// first. A level without a quota, or below the gang's tenant, has the same bit as the level above
+// it.
 func (ts *tenancy) claimOf(e *entry) uint8 {
 	if !ts.tree.quotas {
 		return 0
@@ -465,10 +465,8 @@ func (ts *tenancy) claimOf(e *entry) uint8 {
 	return claim
 }
 
-// inTurns sorts waiting gangs, which are given in the order of their keys, in the order in which
-// the Queue would start them if the order depends on tenants. When inTurns chooses the next gang,
-// the gangs before it count as running. inTurns is for lists of the whole queue; a pass calls
-// firstByTenant for each step.
+// inTurns sorts waiting gangs, given in the order of their keys, in the order in which the Queue
+// would start them. When inTurns chooses the next gang, the gangs before it count as running.
 func (ts *tenancy) inTurns(now time.Duration, es []*entry) {
 	if !ts.byTenant() {
 		return

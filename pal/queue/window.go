@@ -115,8 +115,7 @@ func (fs *foresight) longest(e *entry, now time.Duration) time.Duration {
 
 // quantile returns a remaining run time, at cost 1, that the gang does not exceed with the given
 // probability. Each known run ends at a known time. Of the unknown part, the fraction x / (again +
-// x) has ended after the time x, so half of it has ended after the time again. Between the ends of
-// two known runs, quantile solves for x.
+// x) has ended after the time x. Between the ends of two known runs, quantile solves for x.
 func (o remainingRunTime) quantile(chance float64) time.Duration {
 	need, ended, at := chance*o.weight(), 0.0, 0.0
 	for i := 0; ; i++ {
