@@ -20,8 +20,7 @@ const (
 	// a GPU counts in the reference.
 	dropSigmas = 5
 	// A group is one class if its spread is below minSpread (1 %), or below noiseSpread (six) times
-	// the noise of a GPU. From the 1st to the 99th percentile, pure noise spans nearly five
-	// standard deviations. A group is also one class if its standard deviation is below noiseSigmas
+	// the noise of a GPU. A group is also one class if its standard deviation is below noiseSigmas
 	// times the noise and its tails are short; see isSingleClass. singleSlack keeps a group near a
 	// limit from changing back and forth.
 	minSpread   = 0.01

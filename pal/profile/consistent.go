@@ -12,10 +12,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Consistent removes what [Build] would refuse: GPUs with malformed samples; GPUs with
-// contradictory samples, for example after a card was moved while its old node still publishes
-// it; and GPUs with an impossible time. One such GPU must not keep a whole cluster from being
-// calibrated. problems lists what was removed and why, by GPU.
+// Consistent removes the GPUs that [Build] would refuse: GPUs with malformed or contradictory
+// samples, or with an impossible time. problems lists the removed GPUs, with the reasons.
 func Consistent(samples []Sample) (kept []Sample, problems []string) {
 	type seen struct {
 		model string

@@ -333,8 +333,8 @@ func (p *planner) leave(e ending) (back func()) {
 
 // reserveFor returns a reservation with the predicted start of the head: when and on which GPUs. In
 // the what-if, it ends the running gangs in the order of their expected ends until the head fits.
-// Gangs of worse levels than stops are stopped. Each try ends twice as many gangs as the try before
-// it. That needs few searches, but the predicted start can be too late.
+// Gangs of worse levels than stops are stopped. Each further try ends twice as many gangs. That
+// needs few searches, but the predicted start can be too late.
 func (p *planner) reserveFor(head *entry, stops int) *reservation {
 	r, done := &reservation{head: head, stops: stops}, 0
 	ends, back := p.endings(r)

@@ -190,9 +190,8 @@ type attempt struct {
 	head    *entry
 	turn    *turn
 	// first is the gang that was tried, and starts is the number of all starts before the attempt.
-	// Both are zero if there was no head, turn, claim or window. Then all gangs of the bucket fail
-	// in the same way, and a start only leaves less room. For gangs that share GPUs, starts is
-	// always set.
+	// Both are zero if all gangs of the bucket fail in the same way: there was no head, turn, claim
+	// or window. For gangs that share GPUs, starts is always set.
 	first  *entry
 	starts uint64
 }

@@ -75,7 +75,7 @@ func (q *Queue) drop(c *claim) {
 }
 
 // promise adds a claim's GPUs to the counts of its gang's tenants, user and array (sign 1), or
-// subtracts them (-1). Without these counts, two claims could use the same part of a quota.
+// subtracts them (-1).
 func (ts *tenancy) promise(c *claim, sign int) {
 	for t := c.by.of.tenant; t != nil; t = t.parent {
 		t.promised += float64(sign) * c.gpus

@@ -220,7 +220,7 @@ func (p *pass) goOn(b *bucket, e *entry) {
 func (p *pass) full() bool { return p.opt.Starts > 0 && len(p.actions) >= p.opt.Starts }
 
 // possible reports whether the gang could run on the GPUs that are healthy now, if none of the
-// Queue's gangs ran. On an exclusive cluster the answer is cached until Changed.
+// Queue's gangs ran.
 func (p *finder) possible(e *entry) bool {
 	return p.roomOf(e).ever.of(func() bool { return p.fitsWithout(e, p.withoutRunning) })
 }

@@ -211,8 +211,7 @@ func (p *finder) slowed(pl pal.Placement) bool {
 
 // shrinkFor makes elastic gangs of this level or worse give back members so that a waiting gang can
 // start, and reports whether it did. It takes no more members than needed, and none if the gang
-// still could not start. The gangs with the most expected GPU time left give first. If the freed
-// GPUs are too scattered, each further search takes twice as many members from a gang.
+// still could not start. The gangs with the most expected GPU time left give first.
 func (p *pass) shrinkFor(e *entry, level int) bool {
 	if len(p.elastics) == 0 || p.barring(e) != nil {
 		return false
@@ -275,8 +274,9 @@ func (e *entry) hasLent() bool {
 }
 
 // lends reports whether a running gang v would give back a member for a waiting gang e, whose level
-// is level. It always does for a turn (math.MinInt). Otherwise two of three conditions must hold:
-// v's level is no better, e's tenant stays within its quota, v's tenant is above its quota.
+// is level. If level is math.MinInt (a turn), it always does. Otherwise two of three conditions
+// must hold: v's level is no better, e's tenant stays within its quota, v's tenant is above its
+// quota.
 func (p *planner) lends(v, e *entry, level int, freed freedGPUs) bool {
 	if !v.hasLent() {
 		return false
@@ -333,9 +333,8 @@ func (p *pass) giveBack(v *entry, wanted map[int]bool) (a Action, ok bool) {
 }
 
 // grow gives free GPUs to elastic gangs. It is the last step of a pass, so these are GPUs that no
-// waiting gang can use. Gangs with the least expected GPU time left come first, because then most
-// jobs end soonest. No gang grows in a pass that has reached its limit of actions, because such a
-// pass may not have tried all waiting gangs.
+// waiting gang can use. Gangs with the least expected GPU time left come first. No gang grows in a
+// pass that has reached its limit of actions, because waiting gangs may be left.
 func (p *pass) grow() {
 	p.wanted = len(p.live) > 0 && (p.lentFor == 0 || p.isWanted()) // isWanted is expensive, and its result is not needed while lentFor is unknown
 	if p.wanted {
@@ -371,9 +370,7 @@ func (p *pass) isWanted() bool {
 
 // larger returns the placement with additional members on which a running gang ends soonest. ok is
 // false if growing does not pay, or would delay the head of the queue. A new GPU can be an outlier
-// only if it is no slower than the gang's slowest GPU, which determines the gang's speed. larger
-// first tries the maximum number of additional members, and halves this number for each further
-// try.
+// only if it is no slower than the gang's slowest GPU.
 func (p *pass) larger(e *entry) (best pal.Placement, ok bool) {
 	now, set := len(e.placement.Members), e.full.MemberSets[0]
 	left := float64(p.remaining(e, p.now))
@@ -403,9 +400,8 @@ func (p *pass) larger(e *entry) (best pal.Placement, ok bool) {
 	return best, ok
 }
 
-// enlarged returns the placement of the running gang e after it got the members of more in
-// addition. It returns false if these members do not fit, or if all members would then be too far
-// apart.
+// enlarged returns the placement of the running gang e with the members of more added. It returns
+// false if these members do not fit, or if all members would then be too far apart.
 func (p *pass) enlarged(e, more *entry) (pal.Placement, bool) {
 	f, ok := p.find(more)
 	if !ok {
@@ -419,8 +415,7 @@ func (p *pass) enlarged(e, more *entry) (pal.Placement, bool) {
 // pays reports whether growing pays for a gang. was and takes are the gang's remaining run times
 // without and with the growth. Growing pays if it saves more than twice the cost of the restarts
 // while the GPUs are lent. There is a second restart if the gang is expected to give the GPUs back
-// before it ends. A loan is expected to last as long as recent loans, or as long as no gang has now
-// wanted lent GPUs, whichever is longer.
+// before it ends.
 func (p *pass) pays(e *entry, was, takes float64) bool {
 	lasts, restarts := takes, 1.0
 	if l := float64(max(p.lentFor, p.now-p.wantedAt)); p.lentFor > 0 && l < takes {
@@ -458,8 +453,7 @@ func (p *pass) growTo(e *entry, to pal.Placement) {
 }
 
 // Settled reports that some of a gang's members have finished their work. From now until its next
-// start, the gang is not moved, because these members would have to repeat their work. An elastic
-// gang keeps its size.
+// start, the gang is not moved or resized.
 func (q *Queue) Settled(id string) {
 	if e := q.entries[id]; e != nil {
 		e.settled = true

@@ -78,8 +78,8 @@ func alike(now time.Duration, e *entry, ahead int) waitFeatures {
 }
 
 // likeness returns how similar two waits are, as a weight of at most 1. The weight halves for each
-// factor of two between their numbers of GPUs, their GPUs ahead, or their minutes waited. GPU time
-// is only a guess, so the weight halves only for a factor of four between their GPU times.
+// factor of two between their numbers of GPUs, their GPUs ahead, or their minutes waited. It also
+// halves for each factor of four between their GPU times.
 func (a waitFeatures) likeness(b waitFeatures) float64 {
 	d := math.Abs(a.gpus-b.gpus) + math.Abs(a.area-b.area)/2 + math.Abs(a.ahead-b.ahead) + math.Abs(a.since-b.since)
 	if a.again != b.again {
@@ -129,8 +129,7 @@ func (r *prediction) so(now time.Duration) time.Duration {
 }
 
 // judge widens or narrows later ranges, depending on whether the gang started within the range. A
-// range without a lower end may be missed at its upper end twice as often, so that eight of ten
-// such ranges are right, too.
+// range without a lower end can be missed at its upper end twice as often.
 func (f *forecasts) judge(r *prediction, now time.Duration) {
 	if !r.known || r.judged {
 		return
@@ -145,8 +144,7 @@ func (f *forecasts) judge(r *prediction, now time.Duration) {
 }
 
 // adapt returns the new widening, given the old one. It adds rangeStep × (1 - most) after a miss,
-// and subtracts rangeStep × most after a hit. Both balance when the fraction most of all ranges is
-// missed.
+// and subtracts rangeStep × most after a hit.
 func adapt(wider float64, missed bool, most float64) float64 {
 	step := -rangeStep * most
 	if missed {
@@ -161,9 +159,8 @@ type length struct {
 	wait int
 }
 
-// byLength returns the lengths of the stored waits, shortest first; none if there are fewer than
-// fewestWaits, or if fewer than fewestStarts have ended in a start. The result is the same for all
-// predictions made at one time.
+// byLength returns the lengths of the stored waits, shortest first. It returns none if there are
+// fewer than fewestWaits, or if fewer than fewestStarts have ended in a start.
 func (f *forecasts) byLength(now time.Duration) []length {
 	ls, started := make([]length, len(f.waits)), 0
 	for i, w := range f.waits {

@@ -96,8 +96,7 @@ func (ls *levels) relevel(fs *foresight, now time.Duration) {
 }
 
 // looks sets how often a level under SRTF or Adaptive is computed again: after the gang has done
-// another 1/looks of its work so far, or of DefaultRuntime if that is longer. The bounds between
-// levels are powers of 4, so a level is seldom wrong before it is computed again.
+// another 1/looks of its work so far, or of DefaultRuntime if that is longer.
 const looks = 16
 
 // nextLevel returns when a running gang's level must be computed again. Under LAS and RoundRobin,
@@ -133,8 +132,7 @@ func (fs *foresight) nextLevel(e *entry, now time.Duration) time.Duration {
 	return math.MaxInt64
 }
 
-// stopsFrom calls soon with each time at which a running gang may become a victim, because it has
-// then run long enough, has written a checkpoint, or reaches a worse level. Under SRTF and
+// stopsFrom calls soon with each time at which a running gang may become a victim. Under SRTF and
 // Adaptive, the time of a worse level is unknown, and stopsFrom uses a quarter of a quantum from
 // now.
 func (ls *levels) stopsFrom(fs *foresight, now time.Duration, soon func(time.Duration)) {

@@ -46,8 +46,8 @@ func (p *finder) waitsForBetterGPUs(e *entry, pl pal.Placement) (until time.Dura
 	return until, until > p.now
 }
 
-// onlyForOthers reports whether the placement suits the gang itself, so that a wait for better GPUs
-// (see waitsForBetterGPUs) only leaves the placement's model to other gangs.
+// onlyForOthers reports whether a wait for better GPUs would only leave the placement's model to
+// other gangs, because the placement suits the gang itself.
 func (p *finder) onlyForOthers(e *entry, pl pal.Placement) bool {
 	if len(e.job.Gang.Speeds) == 0 {
 		return false
@@ -68,8 +68,7 @@ func (e *entry) offeredFrom(now time.Duration) time.Duration {
 	return e.offered
 }
 
-// holdsOut reports whether the gang waits (see waitsForBetterGPUs). If it does, holdsOut also
-// records the wait, so that [Queue.Wake] returns the time when the first such wait ends.
+// holdsOut returns the result of waitsForBetterGPUs. It also records the wait for [Queue.Wake].
 func (p *finder) holdsOut(e *entry, pl pal.Placement) bool {
 	until, waits := p.waitsForBetterGPUs(e, pl)
 	if waits {

@@ -100,9 +100,8 @@ func (q *Queue) Reported(now time.Duration, id string, done float64) {
 	}
 }
 
-// NextReport returns after how much time to ask a gang for its progress again, given how long the
-// gang has run. At first, when little is known, this is half a minute; later it is up to ten
-// minutes.
+// NextReport returns the time until the placer asks a gang for its progress again: half a minute at
+// first, and up to ten minutes later.
 func NextReport(ran time.Duration) time.Duration {
 	return min(10*time.Minute, max(30*time.Second, ran/30))
 }

@@ -84,8 +84,8 @@ func newTenancy(o *Options) tenancy {
 	return tenancy{opt: o, tree: newTree(o.Tenants), namespaces: map[string]*namespace{}, arrays: map[string]int{}}
 }
 
-// namespace is a Nomad namespace that has or had jobs. Usage is counted per namespace as well as
-// per tenant, because a later configuration can assign the namespace to another tenant.
+// namespace is a Nomad namespace that has or had jobs. Usage is also counted per namespace, because
+// a later configuration can assign the namespace to another tenant.
 type namespace struct {
 	tenant *tenant
 	usage  usage
@@ -93,7 +93,7 @@ type namespace struct {
 }
 
 // count adds GPUs to the counts of the tenant, its parents and one of its users; a negative number
-// subtracts. As in all limits, a part of a shared GPU counts as this part of one GPU.
+// subtracts. A part of a shared GPU counts as a fraction.
 func (t *tenant) count(user string, gpus float64) {
 	t.countUser(user, gpus, 0)
 	for ; t != nil; t = t.parent {
