@@ -29,8 +29,7 @@ type Cluster struct {
 	dcs      topologyLevel
 	// upTo[class][offset[class][group]+bin] is the number of available GPUs of the group whose bin
 	// is at most bin. inlierOffset is the position of the same counts without outliers; for a group
-	// without outliers, it equals offset. 16 bits are enough for a count, because a group is part
-	// of one node.
+	// without outliers, it equals offset.
 	upTo         [NumClasses][]uint16
 	offset       [NumClasses][]int32
 	inlierOffset [NumClasses][]int32

@@ -21,15 +21,14 @@ import (
 type Sharing struct {
 	// Beside has the classes of neighbours that the gang accepts, by [AppClass.Index].
 	Beside [NumClasses]bool
-	// Self: members of the gang may share a GPU. Replicas may always share a GPU, but are spread as
-	// far as possible.
+	// Self is set if members of the gang can share a GPU. Replicas can always share a GPU, but are
+	// spread as far as possible.
 	Self bool
 	// Slower is the gang's run time beside a neighbour of each class, divided by its run time
 	// alone, from earlier runs; 0: use the table of neighbours.
 	Slower [NumClasses]float64
-	// Stays: nobody waits for this gang's part, because the gang does not end, or nobody knows when
-	// it ends. So no other gang is refused a part because of this gang, and this gang is never
-	// refused a part.
+	// Stays is set if the gang does not end, or nobody knows when it ends. Then the gang is never
+	// refused a part, and no other gang is refused a part because of it.
 	Stays bool
 }
 
@@ -235,8 +234,7 @@ const (
 )
 
 // Company returns who shares GPUs with a gang that has parts. If each member has at most one
-// neighbour, Company returns the class of the neighbour that costs most by the table, because the
-// slowest member sets the pace.
+// neighbour, this is the class of the neighbour that costs most by the table.
 func (c *Cluster) Company(g Gang, p Placement) Company {
 	with, most := Alone, math.Inf(-1)
 	for _, m := range p.Members {

@@ -356,9 +356,9 @@ func (q *Queue) Removed(now time.Duration, id string) {
 	delete(q.entries, id)
 }
 
-// leave removes the entry from all lists of waiting, starting or running gangs. Afterwards the
-// entry's state is waiting, but it is in no bucket. Its times (before, doneBefore, waited) include
-// the span that has just ended. The caller then enqueues, runs or drops the entry.
+// leave removes the entry from all lists of waiting, starting or running gangs. Afterwards, the
+// entry's state is waiting, but the entry is in no bucket. The caller then enqueues, runs or drops
+// the entry.
 func (q *Queue) leave(now time.Duration, e *entry) {
 	switch e.state {
 	case waiting:
@@ -380,8 +380,8 @@ func (q *Queue) leave(now time.Duration, e *entry) {
 }
 
 // stop removes an entry that has stopped from the lists to which run added it, from the victims of
-// its claim, and from leaving. The fields of the entry must still be as run left them, because
-// sorted lists find the entry by these fields.
+// its claim, and from leaving. The fields of the entry must not have changed since run, because
+// sorted lists find the entry by them.
 func (q *Queue) stop(now time.Duration, e *entry) {
 	q.version++
 	if e.granted {
