@@ -14,10 +14,9 @@ import (
 // GPUs are free on each node. [Explain] shows the choice of Packed next to PAL's.
 type baseline struct{ *search }
 
-// packed packs gangs as the artifact does, without regard to variability. packed prefers a node
-// with exactly the number of free GPUs needed, then the fullest node that can hold the gang. If no
-// single node can hold the gang, packed fills the emptiest nodes one after the other. So whole
-// nodes stay free for wide gangs, and a gang that needs several nodes gets as few as possible.
+// packed packs gangs as the artifact does, without regard to variability. It prefers a node with
+// exactly the needed number of free GPUs, then the fullest node that can hold the gang. If no
+// single node can hold the gang, packed fills the emptiest nodes one after the other.
 func (s baseline) packed() []Member {
 	best, bestFree := int32(-1), math.MaxInt
 	groups := s.groups()
@@ -39,9 +38,7 @@ func (s baseline) packed() []Member {
 }
 
 // fillUp repeatedly fills the device group with the most free GPUs; on ties, the first of these
-// groups. fillUp goes down from the largest number of free GPUs, level by level; perLevel lets it
-// skip levels without a group. No group is filled twice, because a filled group cannot hold another
-// member.
+// groups.
 func (s baseline) fillUp(set int) []Member {
 	k, left := s.g.MemberSets[set].GPUs, s.g.MemberSets[set].Members
 	groups := s.groups()
@@ -75,16 +72,15 @@ func (s baseline) fillUp(set int) []Member {
 	return s.fillFirst(set, loads)
 }
 
-// load counts the members that a baseline has put on a group, and the GPUs of the group that remain
-// free.
+// load contains the number of members that a baseline has put on a group, and the number of free
+// GPUs that remain in the group.
 type load struct {
 	group         int32
 	free, members int32
 }
 
 // spreadOut repeatedly puts one member on the device group with the most free GPUs; on ties, on the
-// first of these groups. A level is a number of free GPUs. A group that got a member has fewer free
-// GPUs, so it appears again on a lower level.
+// first of these groups.
 func (s baseline) spreadOut(set int) []Member {
 	k, left := s.g.MemberSets[set].GPUs, s.g.MemberSets[set].Members
 	loads := s.c.scratch.loads[:0]
@@ -140,9 +136,8 @@ func (s baseline) firstFree(group int32, n int) []int {
 	return gpus
 }
 
-// sample draws k of n numbers with the policy's Sample function. If the policy has none, the gang's
-// ID is the seed, so the same gang draws the same numbers on the same cluster. Nomad likewise
-// shuffles nodes by evaluation id.
+// sample draws k of n numbers with the policy's Sample function or, if the policy has none, with
+// the gang's ID as the seed.
 func (s baseline) sample(set, n, k int) []int {
 	if s.p.Sample != nil {
 		return s.p.Sample(n, k)
@@ -152,9 +147,7 @@ func (s baseline) sample(set, n, k int) []int {
 	return rand.New(rand.NewPCG(h.Sum64(), uint64(set))).Perm(n)[:k]
 }
 
-// randomSet draws slots from all groups, with equal probability. A slot has the GPUs of one member,
-// so for one-GPU members it draws single GPUs, as the artifact does. Drawing nodes first would
-// favour the GPUs of nodes that are nearly full.
+// randomSet draws slots from all groups, with equal probability. A slot has the GPUs of one member.
 func (s baseline) randomSet(set int) []Member {
 	want := s.g.MemberSets[set]
 	var pool []Member

@@ -18,13 +18,13 @@ const (
 	ClassD AppClass = "D" // irregular memory access (PageRank, PointNet)
 )
 
-// AppClasses are the application classes, most sensitive first.
+// AppClasses returns the application classes, most sensitive first.
 func AppClasses() []AppClass { return []AppClass{ClassA, ClassB, ClassC, ClassD} }
 
 // NumClasses is the number of application classes.
 const NumClasses = 4
 
-// Index is the position of the class in [AppClasses], -1 if it is unknown.
+// Index returns the position of the class in [AppClasses], -1 if it is unknown.
 func (c AppClass) Index() int {
 	for i, k := range [NumClasses]AppClass{ClassA, ClassB, ClassC, ClassD} {
 		if c == k {

@@ -5,8 +5,7 @@ package pal
 
 import "slices"
 
-// Clone returns an independent copy of the cluster: changes of one do not affect the other, and
-// both can be searched at the same time. Parts that never change are shared.
+// Clone returns an independent copy of the cluster. Another goroutine can search the copy.
 func (c *Cluster) Clone() *Cluster {
 	o := *c
 	o.nodes, o.groups, o.gpus = slices.Clone(c.nodes), slices.Clone(c.groups), slices.Clone(c.gpus)

@@ -9,15 +9,12 @@ import (
 	"slices"
 )
 
-// Cluster is the state of nodes and GPUs, in a form that placement reads fast. For each device
-// group, application class and bin, a Cluster keeps the number of available GPUs in this bin or a
-// lower one. So a decision reads only a few small numbers per group, and reads single GPUs only in
-// the groups that it chooses.
+// Cluster is the state of nodes and GPUs. For each device group, application class and bin, it
+// keeps the number of available GPUs in this bin and the bins below it. So a decision reads only a
+// few numbers per group.
 //
-// Each change of a GPU updates these counts, so that searches need not count. Updating is cheaper
-// than counting, because a gang takes and releases each GPU once, but the queue tries many gangs on
-// the same state. Only refresh and countOutliers write the counts. The data that searches read most
-// is in slices of plain numbers, not in the structs, so that it is close together in memory.
+// Each change of a GPU updates these counts. Only refresh and countOutliers write the counts. The
+// data that searches read most is in slices of numbers, so that it is close together in memory.
 //
 // Nodes, groups and GPUs keep the order in which they were given; this order breaks ties. A Cluster
 // is not safe for concurrent use.
@@ -32,8 +29,7 @@ type Cluster struct {
 	dcs      topologyLevel
 	// upTo[class][offset[class][group]+bin] is the number of available GPUs of the group whose bin
 	// is at most bin. inlierOffset is the position of the same counts without outliers; for a group
-	// without outliers, it equals offset. 16 bits are enough for a count, because a group is part
-	// of one node.
+	// without outliers, it equals offset.
 	upTo         [NumClasses][]uint16
 	offset       [NumClasses][]int32
 	inlierOffset [NumClasses][]int32
@@ -53,14 +49,12 @@ type Cluster struct {
 	occupancies  []occupancy                   // of each GPU; nil if no GPU is shared
 	costs        func(of, by Occupant) float64 // see SetInterference; nil: cost by class
 
-	// scales are indexed by model+1, because anyModel is −1. A scale is made on first use and then
-	// kept, because the bins of a cluster never change.
+	// scales are indexed by model+1, because anyModel is −1. A scale is made on first use.
 	scales  [NumClasses][]*scale
 	scratch scratch
 }
 
-// nodeState is a node as NewCluster received it, and the position of the node's groups, which are
-// consecutive.
+// nodeState is a node as NewCluster received it, and the position of the node's groups.
 type nodeState struct {
 	Node
 	firstGroup    int32
@@ -79,7 +73,7 @@ type groupState struct {
 }
 
 // gpuState is a GPU and whether it can be chosen. available depends on taken and on the GPU's
-// health; it is stored so that refresh can detect a change.
+// health.
 type gpuState struct {
 	*GPU      // replaced, never changed, because clones share it
 	group     int32
@@ -88,8 +82,7 @@ type gpuState struct {
 	outlier   uint8 // a bit per class, set if the GPU's score is above the threshold
 }
 
-// modelState has what the device groups of one model share. PM scores are relative to the median of
-// a model, so bins are ranked within one model.
+// modelState contains the data that the device groups of one model share.
 type modelState struct {
 	name   string
 	values [NumClasses][]PMScore // bin values, ascending
@@ -110,7 +103,7 @@ func (r scores) with(s PMScore) scores {
 	return r
 }
 
-// topologyLevel has the racks, or the datacenters, of a cluster, by number.
+// topologyLevel contains the racks, or the datacenters, of a cluster, by number.
 type topologyLevel struct {
 	groups [][]int32 // device groups of each, ascending
 	free   []int32   // available GPUs of each
@@ -191,8 +184,7 @@ func (c *Cluster) addGroup(n *nodeState, g DeviceGroup, models map[string]int32)
 	return nil
 }
 
-// checkGPU refuses scores that break comparisons: bins are sorted and searched by value, and NaN
-// does not even equal itself.
+// checkGPU returns an error if a score of the GPU is invalid, for example NaN.
 func checkGPU(u GPU) error {
 	for i := range NumClasses {
 		if !(u.Scores[i] >= 0) || !(u.Binned[i] >= 0) {
@@ -202,8 +194,8 @@ func checkGPU(u GPU) error {
 	return nil
 }
 
-// binScores ranks each GPU's bin among the distinct values of its model, then computes the counts.
-// After this step, a bin is represented by its rank, a small number that indexes the counts.
+// binScores replaces each GPU's bin by the rank of its value within the model, then computes the
+// counts.
 func (c *Cluster) binScores() {
 	for k := range NumClasses {
 		for i := range c.gpus {
@@ -243,8 +235,7 @@ func (c *Cluster) binScores() {
 	}
 }
 
-// buildIndex builds the indexes for finding groups. buildIndex leaves all counts at 0; refresh then
-// adds one GPU after the other.
+// buildIndex builds the indexes for finding groups, with all counts at 0.
 func (c *Cluster) buildIndex() {
 	words := (len(c.groups) + 63) / 64
 	c.open, c.unhealthy = make([]uint64, words), make([]uint64, words)
@@ -265,15 +256,14 @@ func (c *Cluster) buildIndex() {
 	}
 }
 
-// binValue is the PM score of the GPU's bin. A GPU without a score counts as the median, so on a
-// cluster without measurements all GPUs are equal.
+// binValue returns the PM score of the GPU's bin. A GPU without a score counts as the median, so on
+// a cluster without measurements all GPUs are equal.
 func binValue(u *GPU, class int) PMScore {
 	return cmp.Or(u.Binned[class], 1)
 }
 
 // refresh recomputes whether GPU i is available, and the counts that depend on it. Nothing else
-// changes whether a GPU is available. The cost per class is one step for each bin from the GPU's
-// bin upwards.
+// changes whether a GPU is available.
 func (c *Cluster) refresh(i int) {
 	u := &c.gpus[i]
 	now := !u.taken && outOfUse(u.GPU) == 0
@@ -281,8 +271,7 @@ func (c *Cluster) refresh(i int) {
 		return
 	}
 	u.available = now
-	// d serves counts of both sizes: adding 65535 to a uint16 subtracts 1, and the conversion to
-	// int16 restores the sign.
+	// Adding 65535 to a uint16 subtracts 1. The conversion to int16 restores the sign.
 	d := uint16(1)
 	if !now {
 		d = ^uint16(0) // −1
@@ -310,7 +299,7 @@ func (c *Cluster) refresh(i int) {
 	c.stateHash ^= hashOfGPU(i)
 }
 
-// addUpTo adds d to the counts of the bin with this rank and of all higher bins.
+// addUpTo adds d to the counts of the bin rank and all higher bins.
 func addUpTo[N uint16 | int32](upTo []N, rank uint16, d N) {
 	for b := int(rank); b < len(upTo); b++ {
 		upTo[b] += d
@@ -318,13 +307,13 @@ func addUpTo[N uint16 | int32](upTo []N, rank uint16, d N) {
 }
 
 // Take marks the GPUs of a placement as busy and takes the members' resources from their nodes.
-// Take panics if a GPU is already taken, because this is a bug of the caller.
+// Take panics if a GPU is already taken.
 func (c *Cluster) Take(g Gang, p Placement) { c.takeOrRelease(g, p, true) }
 
 // Release undoes [Cluster.Take].
 func (c *Cluster) Release(g Gang, p Placement) { c.takeOrRelease(g, p, false) }
 
-// takeOrRelease keeps Take and Release symmetric.
+// takeOrRelease implements Take and Release.
 func (c *Cluster) takeOrRelease(g Gang, p Placement, taken bool) {
 	times := -1 // factor of the members' needs, which are subtracted from the unallocated resources
 	if taken {
@@ -389,7 +378,7 @@ func setBit(bits []uint64, group int32, set bool) {
 	}
 }
 
-// outOfUse is 1 for a GPU that cannot be chosen even if no job uses it, otherwise 0.
+// outOfUse returns 1 for a GPU that cannot be chosen even if no job uses it, otherwise 0.
 func outOfUse(u *GPU) int32 {
 	if u.Unhealthy || u.Quarantined || u.Unavailable {
 		return 1
@@ -397,8 +386,8 @@ func outOfUse(u *GPU) int32 {
 	return 0
 }
 
-// SetFree replaces the unallocated resources of a node. The resources are negative if more is
-// allocated than the node has now. Members that need a negative resource then do not fit.
+// SetFree replaces the unallocated resources of a node. They are negative if more is allocated than
+// the node has now.
 func (c *Cluster) SetFree(node int, r Resources) {
 	if r != c.resources[node] {
 		c.stateHash ^= hashOfResources(node, c.resources[node]) ^ hashOfResources(node, r)
@@ -406,19 +395,19 @@ func (c *Cluster) SetFree(node int, r Resources) {
 	}
 }
 
-// Free are the unallocated resources of a node.
+// Free returns the unallocated resources of a node.
 func (c *Cluster) Free(node int) Resources { return c.resources[node] }
 
-// FreeGPUs is the number of GPUs that can be chosen: see [Cluster.Available].
+// FreeGPUs returns the number of GPUs that can be chosen: see [Cluster.Available].
 func (c *Cluster) FreeGPUs() int { return c.free }
 
-// NumGPUs is the number of all GPUs, available or not.
+// NumGPUs returns the number of all GPUs, available or not.
 func (c *Cluster) NumGPUs() int { return len(c.gpus) }
 
 // GPU describes GPU i, 0 ≤ i < NumGPUs.
 func (c *Cluster) GPU(i int) GPU { return *c.gpus[i].GPU }
 
-// Find is the index of the GPU with the instance id, -1 if there is none.
+// Find returns the index of the GPU with the instance id, -1 if there is none.
 func (c *Cluster) Find(id string) int {
 	if i, ok := c.byID[id]; ok {
 		return int(i)
@@ -433,10 +422,10 @@ func (c *Cluster) Available(i int) bool { return c.gpus[i].available }
 // Taken reports whether a GPU is in use or promised.
 func (c *Cluster) Taken(i int) bool { return c.gpus[i].taken }
 
-// GroupOf is the index of the device group of GPU i.
+// GroupOf returns the index of the device group of GPU i.
 func (c *Cluster) GroupOf(i int) int { return int(c.gpus[i].group) }
 
-// Groups is the number of device groups; MemberSet.Eligible has an entry for each.
+// Groups returns the number of device groups; MemberSet.Eligible has an entry for each.
 func (c *Cluster) Groups() int { return len(c.groups) }
 
 // Group identifies device group i by its node's index and its name, vendor/type/name.
@@ -444,12 +433,12 @@ func (c *Cluster) Group(i int) (node int, name string) {
 	return int(c.groups[i].node), c.models[c.groups[i].model].name
 }
 
-// GroupGPUs is the range of GPU indices of device group i.
+// GroupGPUs returns the range of GPU indices of device group i.
 func (c *Cluster) GroupGPUs(i int) (first, n int) {
 	return int(c.groups[i].first), int(c.groups[i].n)
 }
 
-// NumNodes is the number of nodes.
+// NumNodes returns the number of nodes.
 func (c *Cluster) NumNodes() int { return len(c.nodes) }
 
 // Node describes node i as it was given to [NewCluster]; [Cluster.Free] has its current free

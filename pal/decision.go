@@ -5,8 +5,7 @@ package pal
 
 import "github.com/nomad-pal/nomad-pal/pal/reason"
 
-// Placement has the GPUs on which a gang runs. GPUs are indices into the cluster (see
-// [Cluster.GPU]).
+// Placement contains the GPUs on which a gang runs, as indices into the cluster: see [Cluster.GPU].
 type Placement struct {
 	Members []Member
 	// Tier is the smallest tier in use that holds all GPUs.
@@ -25,7 +24,7 @@ type Placement struct {
 	Amount float64
 }
 
-// GPUs are the indices of all GPUs, member by member.
+// GPUs returns the indices of all GPUs, member by member.
 func (p Placement) GPUs() []int {
 	var all []int
 	for _, m := range p.Members {
@@ -113,8 +112,8 @@ type Choice struct {
 	Cost float64 `json:"cost"`
 }
 
-// Slowest is the slowest GPU model (device group) that was chosen; "" if no speeds are known. mixed
-// reports whether several models were chosen, as for replicas or for task groups that request
+// Slowest returns the slowest GPU model (device group) that was chosen; "" if no speeds are known.
+// mixed reports whether several models were chosen, as for replicas or for task groups that request
 // different models.
 func (d *Decision) Slowest() (device string, mixed bool) {
 	for _, m := range d.Models { // the fastest first
@@ -125,7 +124,7 @@ func (d *Decision) Slowest() (device string, mixed bool) {
 	return device, mixed
 }
 
-// Spread is why the replicas of a choice are on these nodes; no reason if there is only one
+// Spread returns why the replicas of a choice are on these nodes; no reason if there is only one
 // replica.
 func (c *Choice) Spread() reason.Reason {
 	if len(c.Members) < 2 {

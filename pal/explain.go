@@ -25,10 +25,9 @@ func Explain(c *Cluster, g Gang, p Policy) Decision {
 	return d
 }
 
-// ExplainFound is [Explain] for an existing placement. This placement stays the choice, whatever
-// the policy would choose now; best reports whether the policy would choose the same GPUs.
-// ExplainFound searches again only if the cluster, the gang or the policy, apart from
-// [Policy.Market], has changed since the original search.
+// ExplainFound is [Explain] for an existing placement. best reports whether the policy would choose
+// the same GPUs now. ExplainFound searches again only if the cluster, the gang or the policy, apart
+// from [Policy.Market], has changed since the original search.
 func ExplainFound(c *Cluster, g Gang, p Policy, f Found) (d Decision, best bool) {
 	if f.current(c, g, p) {
 		d, best = f.reasons(c, g, p, true), true
@@ -41,8 +40,8 @@ func ExplainFound(c *Cluster, g Gang, p Policy, f Found) (d Decision, best bool)
 	return d, best
 }
 
-// reasons returns the explanation without the choice. ok is false if the gang does not fit; then,
-// under PAL, Walk has the whole matrix of the first suitable model, because every entry failed.
+// reasons returns the explanation without the choice. ok is false if the gang does not fit. Under
+// PAL, Walk then contains the whole matrix of the first suitable model.
 func (f *Found) reasons(c *Cluster, g Gang, p Policy, ok bool) Decision {
 	d := Decision{Gang: g.ID, Class: g.Class, Policy: string(p.Name), Demand: g.GPUs(), Replicas: g.Replicas, Candidates: candidates(c, g), Models: f.onModels(g, p)}
 	if p.OutlierThreshold > 0 {
@@ -74,9 +73,7 @@ func (f *Found) reasons(c *Cluster, g Gang, p Policy, ok bool) Decision {
 	return d
 }
 
-// packedInstead is the placement that the packed policy would choose. If only one model suits, and
-// the gang has neither preferences nor sharing rules, packedInstead reuses the search's list of
-// device groups.
+// packedInstead returns the placement that the packed policy would choose.
 func (s *search) packedInstead(g Gang) (Placement, bool) {
 	policy := Policy{Name: Packed}
 	if g.preferences() > 0 || g.Sharing != nil || len(modelsFor(s.c, g)) > 1 {
@@ -96,9 +93,8 @@ func (s *search) packedInstead(g Gang) (Placement, bool) {
 	return packed.predict(members), true
 }
 
-// same reports whether two gangs are equal for a search. Lists of eligible groups compare by
-// identity. These lists have an entry for each group of the cluster, and remain the same slices
-// while the job and the nodes do not change.
+// same reports whether two gangs are equal for a search. Lists of eligible groups are equal only if
+// they are the same slice.
 func (g *Gang) same(o Gang) bool {
 	same := func(a, b []bool) bool {
 		return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) && (a == nil) == (b == nil)
@@ -124,7 +120,7 @@ func (p Placement) SameGPUs(o Placement) bool {
 	return slices.Equal(a, b)
 }
 
-// Describe returns a placement with names, because indices have no meaning outside this cluster.
+// Describe returns a placement with names instead of indices.
 func Describe(c *Cluster, g Gang, pl Placement) *Choice {
 	ch := &Choice{Tier: pl.Tier, PMScore: pl.PMScore, Penalty: pl.Penalty, Cost: pl.Cost()}
 	k := g.Class.Index()
@@ -167,7 +163,7 @@ func (s *search) entriesTo(n int) (es []Entry, omitted int) {
 	return es, omitted
 }
 
-// scoresIn is the range of PM scores in a bin, over all models searched.
+// scoresIn returns the range of PM scores in a bin, over all models searched.
 func (s *search) scoresIn(v int) (all scores) {
 	for m, to := range s.toValue {
 		if b, ok := slices.BinarySearch(to, v); ok {
@@ -179,8 +175,8 @@ func (s *search) scoresIn(v int) (all scores) {
 }
 
 // freeUpTo counts, for each bin value, the available GPUs up to this value that can serve at least
-// one member set. Most gangs can use most of the cluster. So if, for one model, fewer groups are
-// unsuitable than suitable, freeUpTo subtracts the unsuitable groups from the model's counts.
+// one member set. If few groups of a model are unsuitable, it subtracts these groups from the
+// model's counts.
 func (s *search) freeUpTo() []int {
 	free, groups := zeros(&s.c.scratch.gpusUpTo, len(s.values)), s.groups()
 	if s.model == anyModel {
@@ -217,7 +213,7 @@ func (s *search) addFree(free []int, group int32) {
 	}
 }
 
-// openOf is how many groups of a model have an available GPU.
+// openOf returns the number of groups of a model that have an available GPU.
 func (c *Cluster) openOf(model int) int {
 	n := 0
 	for w, word := range c.models[model].groups {
@@ -275,8 +271,7 @@ func (g *Gang) MayUse(group int) bool {
 }
 
 // candidates counts the cluster's GPUs by whether they can be chosen or, if not, by the reason.
-// candidates reads one number per group, and single GPUs only in groups with GPUs out of use. GPUs
-// that are neither free nor out of use count as allocated.
+// GPUs that are neither free nor out of use count as allocated.
 func candidates(c *Cluster, g Gang) Candidates {
 	n := Candidates{Total: len(c.gpus)}
 	for gi := range c.groups {
@@ -312,7 +307,7 @@ func (n *Candidates) add(gpus []gpuState) {
 	}
 }
 
-// Used counts the GPUs that match but cannot be chosen.
+// Used returns the numbers of GPUs that match but cannot be chosen.
 func (n Candidates) Used() *reason.Used {
 	return &reason.Used{Allocated: n.Allocated, Unhealthy: n.Unhealthy, Quarantined: n.Quarantined, Unavailable: n.Unavailable, Outliers: n.Outliers}
 }
@@ -342,8 +337,8 @@ func (c *Cluster) freeInliers(group, class int) int {
 	return int(c.upTo[class][int(from)+len(c.models[c.groups[group].model].values[class])-1])
 }
 
-// WhyNot is why the gang does not fit now, and whether it would not fit even if all GPUs were
-// free and healthy.
+// WhyNot returns why the gang does not fit now. impossible is true if the gang would not fit even
+// if all GPUs were free and healthy.
 func WhyNot(c *Cluster, g Gang) (impossible bool, why reason.Reason) {
 	return whyNot(c, g, Policy{}, candidates(c, g))
 }
@@ -402,7 +397,7 @@ func tooLarge(c *Cluster, g Gang) reason.Reason {
 
 // tooWide returns the reason for the first member set that has too few GPUs even in an idle,
 // healthy cluster. If every set has enough GPUs, tooWide returns the zero reason. tooWide checks
-// each member set alone. If each set fits, but not all sets together, the gang counts as waiting.
+// each member set alone.
 func tooWide(c *Cluster, g Gang) reason.Reason {
 	for i := range g.MemberSets {
 		set, capacity := &g.MemberSets[i], make([]int, len(c.models))
@@ -429,7 +424,7 @@ func tooWide(c *Cluster, g Gang) reason.Reason {
 	return reason.Reason{}
 }
 
-// in is how many members fit on this number of GPUs of one device group.
+// in returns how many members fit on this number of GPUs of one device group.
 func (s *MemberSet) in(gpus int) int {
 	if s.GPUs == 0 {
 		return 0
@@ -457,7 +452,8 @@ func tooFar(c *Cluster, g Gang) reason.Reason {
 	return reason.Reason{}
 }
 
-// mostWithin is how many members of a set fit into an idle place within the gang's locality limit.
+// mostWithin returns how many members of a set fit into an idle place within the gang's locality
+// limit.
 func (c *Cluster) mostWithin(g Gang, set MemberSet) (most int) {
 	for t := TierIsland; t <= g.MaxTier; t++ {
 		if t != g.MaxTier && !slices.Contains(c.locality.Tiers(), t) {
@@ -470,18 +466,16 @@ func (c *Cluster) mostWithin(g Gang, set MemberSet) (most int) {
 	return most
 }
 
-// FreeWithin is the largest number of members of the gang's first set that fit into one place of
-// the tier (a node or wider). FreeWithin counts only available GPUs, and no outliers. An outlier is
-// a GPU whose PM score is greater than the argument above; if above is 0, no GPU is an outlier.
-// FreeWithin ignores CPU and memory.
+// FreeWithin returns the largest number of members of the gang's first set that fit into one place
+// of the tier (a node or wider). It counts only available GPUs whose PM score is at most above; if
+// above is 0, any score. FreeWithin ignores CPU and memory.
 func (c *Cluster) FreeWithin(g Gang, above float64, t Tier) (most int) {
 	c.countOutliers(above)
 	return c.roomAt(g, g.MemberSets[0], t, func(group, _ int) int { return c.freeInliers(group, g.class()) })
 }
 
 // roomAt returns the largest number of members of a set that fit into one place of the tier.
-// counted returns how many of a group's GPUs in a place count. roomAt stops counting when all
-// members of the set fit.
+// counted returns how many of a group's GPUs in a place count.
 func (c *Cluster) roomAt(g Gang, set MemberSet, t Tier, counted func(group, gpus int) int) (most int) {
 	room := map[place]int{}
 	for gi := range c.groups {

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// MaxGPUs is the maximum number of GPUs that a gang can request. MaxGPUs is far above any cluster's
-// size, and small enough that sums and products of a gang's numbers do not overflow.
+// MaxGPUs is the maximum number of GPUs that a gang can request. It prevents overflows in sums and
+// products of a gang's numbers.
 const MaxGPUs = 1 << 24
 
 // Gang is a job that starts as a whole or not at all: all allocations of all its task groups that
@@ -52,7 +52,7 @@ type MemberSet struct {
 	Beside []int
 }
 
-// GPUs is the number of GPUs that the gang needs, at most math.MaxInt.
+// GPUs returns the number of GPUs that the gang needs, at most math.MaxInt.
 func (g Gang) GPUs() int {
 	n := 0
 	for _, s := range g.MemberSets {
@@ -61,8 +61,8 @@ func (g Gang) GPUs() int {
 	return n
 }
 
-// Amount is the number of whole GPUs that a request for this number of GPUs counts as; a part of a
-// shared GPU counts as a fraction.
+// Amount returns the number of whole GPUs that a request for this number of GPUs counts as; a part
+// of a shared GPU counts as a fraction.
 func (g Gang) Amount(gpus int) float64 { return float64(gpus) * cmp.Or(g.Share, 1) }
 
 // Validate checks the class and the numbers of a gang that comes from outside. [Place] and the
@@ -104,17 +104,14 @@ func plus(a, b int) int {
 	return a + b
 }
 
-// SingleGPUs is a gang of n one-GPU members. This is PAL's model of a job: its GPUs can be on any
-// nodes.
+// SingleGPUs is a gang of n one-GPU members. This is PAL's model of a job.
 func SingleGPUs(id string, class AppClass, n int) Gang {
 	return Gang{ID: id, Class: class, MemberSets: []MemberSet{{Members: n, GPUs: 1}}}
 }
 
 // Demand returns a text with the gang's speeds and its member sets, but not the names of the sets.
-// Gangs with the same text and MaxTier fit in the same places. Replicas have a text of their own,
-// because they can mix GPU models. Lists of eligible and preferred device groups have an entry for
-// each group of the cluster, so the text has only their addresses. For gangs to count as equal, the
-// caller must give them the same slices. The addresses do not affect any order.
+// Gangs with the same text and MaxTier fit in the same places. The text contains lists of eligible
+// and preferred device groups only as addresses, so equal gangs must have the same slices.
 func (g Gang) Demand() string {
 	var b strings.Builder
 	if g.Replicas {

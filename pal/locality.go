@@ -66,7 +66,7 @@ func TwoTier(across float64) Locality {
 	return l
 }
 
-// Tiers are the tiers in use, closest first.
+// Tiers returns the tiers in use, closest first.
 func (l Locality) Tiers() []Tier {
 	var ts []Tier
 	for t := TierIsland; t <= TierCluster; t++ {
@@ -79,8 +79,8 @@ func (l Locality) Tiers() []Tier {
 
 func (l Locality) uses(t Tier) bool { return l[t][0] != 0 }
 
-// penalty is the penalty of the tier or, if the tier is not in use, of the next wider tier in use.
-// TierCluster is always in use, so the loop ends.
+// penalty returns the penalty of the tier or, if the tier is not in use, of the next wider tier in
+// use.
 func (l Locality) penalty(t Tier, class int) float64 {
 	for !l.uses(t) {
 		t++

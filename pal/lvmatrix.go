@@ -22,12 +22,11 @@ type lvEntry struct {
 	product float64
 }
 
-// matrix is the L×V matrix in walking order: by product, on equal products the closer tier, then
-// the lower bin (PAL alg. 2, line 3; the artifact sorts stably with "within" built first).
+// matrix returns the L×V matrix sorted by product; on equal products, the closer tier comes first,
+// then the lower bin (PAL alg. 2, line 3).
 //
-// The matrix has bins × tiers entries. Each outlier has its own bin, so the matrix of a large
-// cluster has thousands of entries. A scale therefore caches the matrix of gangs without a locality
-// limit.
+// The matrix of a large cluster has thousands of entries, so a scale caches the matrix of gangs
+// without a locality limit.
 func (s *scale) matrix(l Locality, class int, tiers []Tier) []lvEntry {
 	es := make([]lvEntry, 0, len(s.values)*len(tiers))
 	for v, value := range s.values {
@@ -41,9 +40,8 @@ func (s *scale) matrix(l Locality, class int, tiers []Tier) []lvEntry {
 	return es
 }
 
-// lvMatrix returns the matrix for the gang. The matrix has the tiers with a penalty up to the
-// gang's limit, and the limit itself. If the limit is a tier without a penalty, the gang pays the
-// penalty of the next wider tier.
+// lvMatrix returns the matrix for the gang, with the tiers in use up to the gang's limit, and the
+// limit itself.
 func (s *search) lvMatrix() []lvEntry {
 	if s.g.MaxTier == 0 {
 		return s.entries
@@ -57,21 +55,18 @@ func (s *search) lvMatrix() []lvEntry {
 	return s.matrix(s.c.locality, s.k, append(ts, s.g.MaxTier))
 }
 
-// walk is PAL (alg. 2): it takes the first entry of the L×V matrix that can hold the gang. A gang
-// of one GPU gains nothing from locality, so PM-First places it, as in the artifact. If the policy
-// leaves room for wide gangs, bestNode places the one-GPU gang instead.
+// walk is PAL (alg. 2): it takes the first entry of the L×V matrix that can hold the gang. As in
+// the artifact, PM-First places a gang of one GPU, because such a gang gains nothing from locality.
+// If the policy leaves room for wide gangs, bestNode places a gang of one GPU instead.
 //
-// The paper tries each entry separately, and would count the free GPUs of the whole cluster each
-// time. Here, when the walk first reaches a tier, it finds the lowest bin up to which one domain of
-// the tier can hold the gang. An entry of the tier works if its bin is at least this lowest bin.
-// The result is the same, because the GPUs up to a higher bin include the GPUs up to a lower bin.
-// So a walk costs one pass per tier and one comparison per entry.
+// The paper counts the free GPUs of the whole cluster for each entry. Here, when the walk first
+// reaches a tier, it finds the lowest bin up to which one domain of the tier can hold the gang. An
+// entry of the tier works if its bin is at least this lowest bin. The result is the same, because
+// the GPUs up to a higher bin include the GPUs up to a lower bin.
 //
 // Within a node or closer, the walk takes the first GPUs whose bin is at most the entry's bin; in
 // wider domains, PM-First chooses among the GPUs. The artifact tries all combinations of a node's
-// GPUs, and takes one whose slowest GPU has the lowest bin. This bin cannot be below the entry's
-// bin, because the walk would then have taken an earlier entry. So the first combination is as good
-// as any.
+// GPUs, but no combination can have a lower bin: the walk would have taken an earlier entry.
 func (s *search) walk() []Member {
 	if s.n == 1 && s.p.RoomForWide > 0 && s.g.MaxTier == 0 {
 		if d := s.bestNode(); d.v < len(s.values) {
@@ -109,9 +104,8 @@ type domain struct {
 	chosen []Member // see [search.inFewNodes]; nil: any of the GPUs up to the bin
 }
 
-// bestDomain finds the best domain of a tier. A node is usually one device group, for which
-// bestNode reads two counts. A gang of several models, or of parts of several GPUs, needs several
-// groups of the node; bestOf counts these groups as it does for a rack.
+// bestDomain finds the best domain of a tier. For a node, it calls bestNode if the gang needs one
+// device group, otherwise bestOf.
 func (s *search) bestDomain(t Tier) domain {
 	switch t {
 	case TierIsland, TierNUMA:
@@ -156,9 +150,7 @@ func (d domain) better(best domain) bool {
 // noDomain is worse than any domain that works.
 func (s *search) noDomain(t Tier) domain { return domain{v: len(s.values), tier: t} }
 
-// bestNode finds one device group that holds the whole gang. The cheap checks come first, because
-// most groups of a busy cluster have too few GPUs. CPU and memory are checked only for a group that
-// would win.
+// bestNode finds one device group that holds the whole gang. The cheap checks come first.
 func (s *search) bestNode() domain {
 	best := s.noDomain(TierNode)
 	if s.n > s.c.largestGroup {
@@ -182,8 +174,7 @@ func (s *search) bestNode() domain {
 }
 
 // lowestBin returns the lowest bin up to which the group has enough GPUs for the whole gang, and
-// the number of these GPUs. The bin is an index into values, which has the bins of all models
-// searched; counts are by bin of one model.
+// the number of these GPUs. The bin is an index into values.
 func (s *search) lowestBin(group int32) (v, free int) {
 	to := s.toValue[s.c.groups[group].model]
 	if to == nil {
@@ -197,10 +188,8 @@ func (s *search) lowestBin(group int32) (v, free int) {
 	return len(s.values), 0
 }
 
-// bestSubdomain looks for one island or NUMA node that holds the whole gang. No counts are kept for
-// subdomains, so it looks at their GPUs one by one. bestSubdomain skips a group that even as a
-// whole needs a higher bin than the best subdomain so far, because no part of the group can need a
-// lower bin.
+// bestSubdomain looks for one island or NUMA node that holds the whole gang. It skips a group that
+// even as a whole needs a higher bin than the best subdomain so far.
 func (s *search) bestSubdomain(t Tier) domain {
 	best := s.noDomain(t)
 	if s.n > s.c.largestGroup {
@@ -263,8 +252,8 @@ func (s *search) subdomain(group int32, t Tier, sub uint16) domain {
 	return s.noDomain(t)
 }
 
-// bestOf finds the best node, rack or datacenter that holds the whole gang. of returns the i-th of
-// n domains. bestOf tries no bin above the best bin so far.
+// bestOf finds the best node, rack or datacenter that holds the whole gang. The parameter of
+// returns the i-th of n domains.
 func (s *search) bestOf(t Tier, n int, of func(i int) (groups []int32, free int)) domain {
 	best := s.noDomain(t)
 	for i := range n {
@@ -280,10 +269,9 @@ func (s *search) bestOf(t Tier, n int, of func(i int) (groups []int32, free int)
 	return best
 }
 
-// lowestBinOf is the lowest bin, at most limit, up to which the groups together hold the gang. For
-// one member set the counts are exact, because members on one group are independent of members on
-// other groups. Several sets compete for the same GPUs, CPU and memory. So counts show only that
-// the sets might fit, and PM-First checks whether they do.
+// lowestBinOf returns the lowest bin, at most limit, up to which the groups together hold the gang.
+// For one member set, the counts are exact. Several sets compete for the same GPUs, CPU and memory,
+// so PM-First must check the result.
 func (s *search) lowestBinOf(groups []int32, limit int) (v, free int) {
 	slots, gpus := zeros(&s.c.scratch.slotsUpTo, len(s.values)), zeros(&s.c.scratch.gpusUpTo, len(s.values))
 	several := len(s.g.MemberSets) > 1
@@ -307,10 +295,7 @@ func (s *search) lowestBinOf(groups []int32, limit int) (v, free int) {
 	return len(s.values), 0
 }
 
-// lowestBinOfAll is lowestBinOf for all groups of a simple search. In each group, lowestBinOfAll
-// goes down from the highest bin. Counts fall from bin to bin, so lowestBinOfAll stops at the first
-// bin up to which no member fits. Once the lowest bin has slots for all members, no other group can
-// improve the result.
+// lowestBinOfAll is lowestBinOf for all groups of a simple search.
 func (s *search) lowestBinOfAll() int {
 	c, f, slots := s.c, &s.fits[0], zeros(&s.c.scratch.slotsUpTo, len(s.values))
 	upTo, membersFor := c.upTo[s.k], f.membersFor
@@ -382,8 +367,8 @@ func (s *search) addCapacity(group int32, slots, gpus []int) {
 	}
 }
 
-// within chooses the GPUs in a domain that holds the gang. within takes a group's GPUs by index,
-// not by bin, as in the artifact, because the cost of the entry is the same either way.
+// within chooses the GPUs in a domain that holds the gang. It takes a group's GPUs by index, not by
+// bin, as in the artifact.
 func (s *search) within(d domain) []Member {
 	switch {
 	case d.chosen != nil:

@@ -6,31 +6,28 @@ package pal
 import "slices"
 
 // outliers counts the GPUs that a search excludes if its policy has a threshold. A cluster counts
-// its outliers once per threshold. Excluding outliers then costs a search nothing, because for
-// groups with outliers the search reads other counts (inlierOffset). A cluster keeps the counts for
-// only one threshold, because all policies of a placer or a simulation have the same threshold.
+// its outliers once per threshold. It keeps the counts for only one threshold, because all policies
+// of a placer or a simulation have the same threshold.
 type outliers struct {
 	above float64         // PM score; 0: no GPU is an outlier
 	gpus  [NumClasses]int // all outliers, available or not
 	free  [NumClasses]int // available outliers
 }
 
-// Outliers is the number of GPUs, available or not, whose PM score for the class is above the given
-// score.
+// Outliers returns the number of GPUs, available or not, whose PM score for the class is above the
+// given score.
 func (c *Cluster) Outliers(class AppClass, above float64) int {
 	c.countOutliers(above)
 	return c.outliers.gpus[class.Index()]
 }
 
-// FreeOutliers is how many of the outliers that [Cluster.Outliers] counts are available.
+// FreeOutliers returns the number of available GPUs among those that [Cluster.Outliers] counts.
 func (c *Cluster) FreeOutliers(class AppClass, above float64) int {
 	c.countOutliers(above)
 	return c.outliers.free[class.Index()]
 }
 
-// countOutliers computes the counts for a threshold, unless they exist. Groups without an outlier
-// share the counts of all GPUs. In upTo, the counts without outliers follow the counts of all GPUs,
-// and replace the counts for an earlier threshold.
+// countOutliers computes the counts for a threshold, unless they exist.
 func (c *Cluster) countOutliers(above float64) {
 	if c.outliers.above == above {
 		return
@@ -45,8 +42,8 @@ func (c *Cluster) countOutliers(above float64) {
 	}
 }
 
-// counted is the number of counts of a class that include outliers. In upTo, the counts without
-// outliers follow the counts with outliers.
+// counted returns the number of counts of a class that include outliers. In upTo, the counts
+// without outliers follow these counts.
 func (c *Cluster) counted(class int) int {
 	last := len(c.groups) - 1
 	if last < 0 {
@@ -55,9 +52,8 @@ func (c *Cluster) counted(class int) int {
 	return int(c.offset[class][last]) + len(c.models[c.groups[last].model].values[class])
 }
 
-// countOutliersIn finds the outliers of one group. If the group has outliers, countOutliersIn
-// appends the group's counts without outliers. countOutliersIn compares the raw PM scores with the
-// threshold.
+// countOutliersIn finds the outliers of one group by their raw PM scores. If there are any, it
+// appends the group's counts without outliers.
 func (c *Cluster) countOutliersIn(group int32, class int) {
 	g := &c.groups[group]
 	gpus, bit := c.gpus[g.first:g.first+g.n], uint8(1)<<class

@@ -11,24 +11,19 @@ import (
 // Place chooses available GPUs for the gang. ok is false if the gang does not fit now; [Explain]
 // says why. The cluster does not change.
 //
-// A gang never mixes GPU models unless its member sets request different models. PM scores of two
-// models are not comparable, and the faster GPUs would wait for the slower GPUs. If several models
-// suit, each is tried and the lowest cost wins; on ties, the model that comes first in the cluster.
-// If the gang's speeds are known, the [Market] decides instead. Replicas do not wait for each
-// other, so they mix models if this spreads the replicas better.
+// A gang never mixes GPU models unless its member sets request different models. If several models
+// suit, Place tries each model, and the lowest cost wins. If the gang's speeds are known, the
+// [Market] decides instead. Replicas do not wait for each other, so they mix models if this spreads
+// them better.
 //
 // Preferences of the member sets come before any cost: the first preference under which the whole
 // gang fits wins. Within a preference, spreads come before cost.
-//
-// Run time: a few passes over the device groups, plus the GPUs of the chosen groups, for each
-// preference tried.
 func Place(c *Cluster, g Gang, p Policy) (pl Placement, ok bool) {
 	f, ok := Find(c, g, p)
 	return f.Placement, ok
 }
 
-// Found is a placement and the details of its search. The placer explains each start. With these
-// details, [ExplainFound] need not search again.
+// Found is a placement with the details of its search, which [ExplainFound] uses.
 type Found struct {
 	Placement
 	c         *Cluster
@@ -42,7 +37,7 @@ type Found struct {
 	each      []Found // the placements to choose from, at most one per model; nil if no speeds are known
 }
 
-// By is the policy that found the placement; zero if only the placement is known.
+// By returns the policy that found the placement; zero if only the placement is known.
 func (f Found) By() Policy { return f.policy }
 
 // Find is [Place] that also returns the details of the search.
@@ -103,10 +98,8 @@ func findWithin(c *Cluster, g Gang, p Policy) (f Found, ok bool) {
 }
 
 // current reports whether [Find] would return the same result now, in the market of the original
-// search. current can return false although the result would be the same; this only costs another
-// search. A placement that was found without outliers is also valid for a policy that accepts
-// outliers, if no outlier is free. current returns false if the caller supplies random numbers,
-// because the same numbers cannot be drawn twice.
+// search. It can return false although the result would be the same. Then the caller searches
+// again.
 func (f *Found) current(c *Cluster, g Gang, p Policy) bool {
 	if f.c != c || f.stateHash != c.stateHash || f.policy.Name != p.Name || f.policy.RoomForWide != p.RoomForWide || f.policy.RefuseBad != p.RefuseBad && g.Sharing != nil || !f.gang.same(g) || f.policy.Sample != nil || p.Sample != nil {
 		return false
@@ -114,7 +107,7 @@ func (f *Found) current(c *Cluster, g Gang, p Policy) bool {
 	return f.policy.OutlierThreshold == p.OutlierThreshold || p.OutlierThreshold == 0 && c.outliers.above == f.policy.OutlierThreshold && c.outliers.free[g.class()] == 0
 }
 
-// preferences is the number of preferences to try.
+// preferences returns the number of preferences to try.
 func (g Gang) preferences() int {
 	n := 0
 	for i := range g.MemberSets {

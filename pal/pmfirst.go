@@ -8,14 +8,13 @@ import (
 	"slices"
 )
 
-// pmFirst is PM-First (PAL alg. 1): it takes the GPUs with the lowest bins, wherever they are.
-// pmFirst chooses among the available GPUs of the groups whose bin value is at most values[limit];
-// it returns nil if the gang does not fit. Member sets with the most GPUs per member go first,
-// because they are the hardest to fit.
+// pmFirst is PM-First (PAL alg. 1): it takes the GPUs with the lowest bins, wherever they are. It
+// uses only GPUs of the groups whose bin value is at most values[limit]. It returns nil if the gang
+// does not fit. Member sets with the most GPUs per member go first.
 //
 // With one-GPU members, pmFirst does the same as the artifact: it sorts GPUs by (bin, |GPUs of that
 // bin on the node − demand|, index). The second key prefers nodes that have about as many GPUs of
-// the bin as the gang needs. So among equal GPUs, GPUs that are close together win.
+// the bin as the gang needs.
 func (s *search) pmFirst(groups []int32, limit int) []Member {
 	return s.fromSlots(groups, limit, s.lowestSlots)
 }
@@ -35,9 +34,8 @@ func (s *search) fromSlots(groups []int32, limit int, choose func(all []binSlots
 }
 
 // eachSet places one member set after the other, in the order of compare or, if compare is nil, in
-// the job's order. eachSet returns the members in the gang's order. While eachSet runs, it takes
-// the chosen GPUs in the cluster, so that no later set gets the same GPUs. eachSet always releases
-// these GPUs at the end.
+// the job's order. It returns the members in the gang's order. It takes the chosen GPUs in the
+// cluster, so that no later set gets them, and releases them at the end.
 func (s *search) eachSet(compare func(a, b int) int, place func(set int) []Member) []Member {
 	if len(s.g.MemberSets) == 1 {
 		return place(0)
@@ -93,12 +91,10 @@ func (s *search) slotsUpTo(set int, groups []int32, limit int) []binSlots {
 	return all
 }
 
-// lowestSlots keeps the slots with the lowest bins. Of the last bin needed, lowestSlots keeps the
-// slots with the lowest score, |GPUs of that bin on the group − demand of the gang|; on ties, the
-// first.
+// lowestSlots keeps the slots with the lowest bins. Of the last bin needed, it keeps the slots with
+// the lowest score: |GPUs of that bin on the group − demand of the gang|.
 //
-// Sorting all slots by these keys would give the same result. But bin and score are small whole
-// numbers, so counting needs only time linear in the number of groups:
+// It counts slots instead of sorting them:
 //
 //  1. Count members by bin. This gives the last bin that is needed.
 //  2. Count the members of the last bin by score. This gives the last score that is needed.
@@ -122,10 +118,9 @@ func (s *search) lowestSlots(all []binSlots, need int) []binSlots {
 	return s.selectSlots(all, last, s.cutoffScore(perCount, &need), need)
 }
 
-// fewestNodes keeps the slots of as few groups as possible. fewestNodes uses the groups with the
-// most slots as a whole. The remaining members go to the smallest group that has enough slots for
-// all remaining members. Among groups with equally many slots, the groups with the lowest bins come
-// first; within a group, the slots with the lowest bins. The result overwrites the slice all.
+// fewestNodes keeps the slots of as few groups as possible. It uses the groups with the most slots
+// completely, and for the remaining members the smallest group with enough slots. Among equally
+// large groups, those with the lowest bins come first. The result overwrites the slice all.
 func (s *search) fewestNodes(all []binSlots, need int) []binSlots {
 	groups := zeros(&s.c.scratch.perCount, s.c.largestGroup+1) // number of groups by their slots
 	for of := range byGroup(all) {
@@ -149,10 +144,9 @@ func (s *search) fewestNodes(all []binSlots, need int) []binSlots {
 	return s.keepGroups(all, level, whole, rest, need)
 }
 
-// keepGroups keeps all groups with more slots than level. Of the groups with exactly level slots,
-// keepGroups keeps as many groups as whole says: the groups with the lowest bins. For the last need
-// members, keepGroups keeps slots of one group with rest slots: the group that needs the lowest
-// bin.
+// keepGroups keeps all groups with more slots than level, and whole of the groups with exactly
+// level slots: the groups with the lowest bins. For the last need members, it keeps slots of one
+// group with rest slots.
 func (s *search) keepGroups(all []binSlots, level, whole, rest, need int) []binSlots {
 	perBin, last := zeros(&s.c.scratch.perBin, len(s.values)), -1
 	for of := range byGroup(all) {
@@ -188,7 +182,7 @@ func (s *search) keepGroups(all []binSlots, level, whole, rest, need int) []binS
 	return slices.Insert(kept, at, part...)
 }
 
-// worstOf is the worst bin if n members use a group's first slots.
+// worstOf returns the worst bin if n members use a group's first slots.
 func worstOf(slots []binSlots, n int) int {
 	for _, e := range slots {
 		if n -= int(e.n); n <= 0 {
@@ -214,7 +208,7 @@ func byGroup(all []binSlots) iter.Seq[[]binSlots] {
 	}
 }
 
-// members is the number of members that the slots hold together.
+// members returns the number of members that the slots hold together.
 func members(slots []binSlots) (n int) {
 	for _, e := range slots {
 		n += int(e.n)
@@ -288,7 +282,7 @@ func (s *search) appendSlots(all []binSlots, set int, group int32, limit int) []
 	return all
 }
 
-// cutoff returns the first index up to which the counts add up to at least need, or -1. cutoff
+// cutoff returns the first index up to which the counts add up to at least need, or -1. It
 // subtracts the counts before this index from need.
 func cutoff(counts []int, need *int) int {
 	for i, n := range counts {
@@ -300,9 +294,9 @@ func cutoff(counts []int, need *int) int {
 	return -1
 }
 
-// cutoffScore is the score up to which the slots add up to need. perCount[i] is the number of slots
-// on groups with i GPUs of the worst bin. Groups with demand − s and groups with demand + s such
-// GPUs have score s. There are enough slots, so the loop ends.
+// cutoffScore returns the score up to which the slots add up to need. perCount[i] is the number of
+// slots on groups with i GPUs of the worst bin. Groups with demand − s and groups with demand + s
+// such GPUs have score s.
 func (s *search) cutoffScore(perCount []int, need *int) int {
 	most := len(perCount) - 1
 	for score := max(0, s.n-most); ; score++ {
@@ -320,8 +314,7 @@ func (s *search) cutoffScore(perCount []int, need *int) int {
 	}
 }
 
-// fill turns slots into members. Each group gives its first GPUs in (bin, index) order, because the
-// slots kept of a group are always its slots with the lowest bins.
+// fill turns slots into members. Each group gives its first GPUs in (bin, index) order.
 func (s *search) fill(set int, slots []binSlots) []Member {
 	k, members := s.g.MemberSets[set].GPUs, s.g.MemberSets[set].Members
 	all, ms := make([]int, 0, members*k), make([]Member, 0, members)
@@ -341,8 +334,7 @@ func (s *search) fill(set int, slots []binSlots) []Member {
 	return ms
 }
 
-// byBin lists the GPUs of the group that can be chosen, in (bin, index) order. byBin reads the
-// whole group once per bin of the model, so it is called only for chosen groups. The list is in the
+// byBin lists the GPUs of the group that can be chosen, in (bin, index) order. The list is in the
 // cluster's scratch memory.
 func (s *search) byBin(group int32) []int {
 	g := s.c.groups[group]

@@ -23,8 +23,8 @@ type Policy struct {
 	// with the lowest bins, wherever they are.
 	RoomForWide float64
 	// OutlierThreshold excludes the GPUs whose PM score for the gang's class is above this value; 0
-	// excludes no GPU. Use one value per cluster, because the cluster counts its GPUs again after
-	// each change of the value.
+	// excludes no GPU. Use one value per cluster: each change of the value costs a new count of the
+	// GPUs.
 	OutlierThreshold float64
 	// RefuseBad leaves a part of a GPU free if the gang would do less work on this part than its
 	// neighbours would lose. See [Sharing].
@@ -45,7 +45,7 @@ const (
 	Random  PolicyName = "random"
 )
 
-// Policies are the placement policies.
+// Policies returns the placement policies.
 func Policies() []PolicyName { return []PolicyName{PAL, PMFirst, Packed, Spread, Random} }
 
 // ParsePolicy reads a placement policy's name.

@@ -5,9 +5,8 @@ package pal
 
 import "math"
 
-// roomier has, for each tier in which [Policy.RoomForWide] chose GPUs, the lowest bin with which
-// PAL as published would have taken a domain. +Inf means that RoomForWide chose no GPUs in the
-// tier.
+// roomier contains, for each tier in which [Policy.RoomForWide] chose GPUs, the lowest bin with
+// which PAL as published would have taken a domain. For other tiers, it contains +Inf.
 type roomier [TierCluster + 1]PMScore
 
 func nowhere() (r roomier) {
@@ -18,9 +17,7 @@ func nowhere() (r roomier) {
 }
 
 // inFewNodes places the gang on as few nodes of the domain as possible, at little more than the
-// cost of the best bin. The margin is half of the margin for a gang on one node (see tightest),
-// because these gangs are wide, so a higher cost affects more GPUs. PAL as published takes the best
-// GPUs wherever they are, and so uses GPUs of one empty node after the other.
+// cost of the best bin. The margin is half of the margin for a gang on one node: see tightest.
 func (s *search) inFewNodes(d domain) domain {
 	if s.p.RoomForWide == 0 || d.v == len(s.values) {
 		return d
@@ -51,9 +48,7 @@ func (s *search) littleMore(v int, more float64) int {
 }
 
 // tightest finds the node with the fewest free GPUs on which the gang costs little more than on the
-// best node. So empty nodes stay free for gangs that need a whole node. The limit is a bin and not
-// a PM score, because policies choose by bins only. PAL as published takes the node with the most
-// GPUs, and so uses GPUs of one empty node after the other.
+// best node. So empty nodes stay free for gangs that need a whole node.
 func (s *search) tightest(best domain) domain {
 	limit, fewest := s.littleMore(best.v, s.p.RoomForWide), s.free(best.group)
 	for _, g := range s.groups() {

@@ -12,9 +12,8 @@ import (
 // search is one attempt to place one gang on GPUs of one model (or of any model, if its member sets
 // request different models).
 //
-// A search reads the cluster's counts and works in the cluster's scratch memory, because a placer
-// can try thousands of waiting gangs in a cycle. Most gangs have one member set and fit one model;
-// the loops have a shortcut for such gangs (see simple).
+// A search works in the cluster's scratch memory. Loops have a shortcut for gangs with one member
+// set that fit one model: see simple.
 type search struct {
 	*scale
 	c       *Cluster
@@ -31,9 +30,9 @@ type search struct {
 	roomier roomier
 }
 
-// scale has what all searches for one class and one model (or any model) share: the bin values and
-// their matrix. For any model, the bins of all models are merged by value, so that bins of
-// different models can be compared.
+// scale contains the bin values and their matrix, which all searches for one class and model share.
+// For any model, the bins of all models are merged by value, so that bins of different models can
+// be compared.
 type scale struct {
 	values  []PMScore // bin values, ascending
 	toValue [][]int   // model → bin → index into values; nil if the model is not searched
@@ -54,8 +53,7 @@ type scratch struct {
 	subs                []uint16
 }
 
-// newSearch returns a search for GPUs of one model. newSearch does not fill the tables for placing,
-// because measuring or explaining a gang needs no tables; [search.prepare] fills them.
+// newSearch returns a search for GPUs of one model. Call [search.prepare] before placing a gang.
 func newSearch(c *Cluster, g Gang, p Policy, model int) *search {
 	s := &search{c: c, g: g, p: p, k: g.class(), n: g.GPUs(), model: model, roomier: nowhere()}
 	s.scale = c.scaleOf(s.k, model)
@@ -66,7 +64,7 @@ func newSearch(c *Cluster, g Gang, p Policy, model int) *search {
 	return s
 }
 
-// class is the index of the gang's class. [Gang.Validate] checks gangs from outside, so an
+// class returns the index of the gang's class. [Gang.Validate] checks gangs from outside, so an
 // unknown class here is a bug.
 func (g *Gang) class() int {
 	k := g.Class.Index()
@@ -76,8 +74,7 @@ func (g *Gang) class() int {
 	return k
 }
 
-// scaleOf returns the scale for a class and a model. scaleOf makes each scale once, because a scale
-// depends only on bins, which never change in a cluster.
+// scaleOf returns the scale for a class and a model.
 func (c *Cluster) scaleOf(class, model int) *scale {
 	kept := &c.scales[class][model+1]
 	if *kept != nil {
@@ -165,8 +162,7 @@ func (s *search) prepare() {
 	s.c.scratch.fits = s.fits
 }
 
-// holds is how many members fit on a node with these resources. Usually a node can hold perNode
-// members; three comparisons show this, without a division.
+// holds returns how many members fit on a node with these resources.
 func (f *fit) holds(free *Resources) int {
 	if free.CPU >= f.perNodeNeed.CPU && free.MemoryMB >= f.perNodeNeed.MemoryMB && free.DiskMB >= f.perNodeNeed.DiskMB {
 		return f.perNode
@@ -203,7 +199,7 @@ func (s *search) counts(group int32) []uint16 {
 	return s.c.upTo[s.k][s.offset[group]:][:bins]
 }
 
-// free is the number of GPUs of the group that can be chosen.
+// free returns the number of GPUs of the group that can be chosen.
 func (s *search) free(group int32) int {
 	if s.avoid && s.offset[group] != s.c.offset[s.k][group] {
 		counts := s.counts(group)
@@ -218,7 +214,7 @@ func (s *search) mayChoose(i int) bool {
 	return u.available && !(s.avoid && u.outlier>>s.k&1 != 0)
 }
 
-// everywhere lists all device groups, 0 to n-1; callers slice it.
+// everywhere lists all device groups.
 func (s *search) everywhere() []int32 {
 	all := &s.c.scratch.everywhere
 	for i := len(*all); i < len(s.c.groups); i++ {
@@ -255,8 +251,7 @@ func (s *search) groups() []int32 {
 	return list
 }
 
-// simple reports whether groups is the list for a search with one member set and one model. If so,
-// each group can serve the member set, and each bin of a group is an entry of values.
+// simple reports whether groups is the list for a search with one member set and one model.
 func (s *search) simple(groups []int32) bool {
 	return len(s.g.MemberSets) == 1 && s.model != anyModel && len(groups) > 0 && len(s.listed) > 0 && &groups[0] == &s.listed[0]
 }
@@ -274,8 +269,8 @@ func (s *search) holdsAll(group int32) bool {
 	return true
 }
 
-// split divides GPUs of one group among the members, member set by member set. The members share
-// one array; each slice is capped, so that an append cannot overwrite the next member's GPUs.
+// split divides GPUs of one group among the members, member set by member set. Each slice is
+// capped, so that an append cannot overwrite the next member's GPUs.
 func (s *search) split(group int32, gpus []int) []Member {
 	n := 0
 	for i := range s.g.MemberSets {
@@ -291,8 +286,8 @@ func (s *search) split(group int32, gpus []int) []Member {
 	return ms
 }
 
-// tier is the smallest tier in use that holds all members. An unknown island or NUMA node differs
-// from all others, also from other unknown islands or NUMA nodes.
+// tier returns the smallest tier in use that holds all members. An unknown island or NUMA node
+// differs from all others, also from other unknown islands or NUMA nodes.
 func (s *search) tier(members []Member) Tier {
 	c := s.c
 	first := c.gpus[members[0].GPUs[0]]

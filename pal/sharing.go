@@ -10,8 +10,8 @@ import (
 )
 
 // Several tasks can share a GPU. Nomad then sees the parts of the GPU as instances. In this
-// package, the parts of one GPU are a device group. So all parts of a member are on one GPU, and
-// the member's neighbours are the other members in the group.
+// package, the parts of one GPU are a device group. So all parts of a member are on one GPU. The
+// member's neighbours are the other members on this GPU.
 //
 // A part is as fast as its GPU, minus what the neighbours take. The gang gets the parts on which
 // the gang and its neighbours together lose the least time. This choice comes before the choice by
@@ -21,15 +21,14 @@ import (
 type Sharing struct {
 	// Beside has the classes of neighbours that the gang accepts, by [AppClass.Index].
 	Beside [NumClasses]bool
-	// Self: members of the gang may share a GPU. Replicas may always share a GPU, but are spread as
-	// far as possible.
+	// Self is set if members of the gang can share a GPU. Replicas can always share a GPU, but are
+	// spread as far as possible.
 	Self bool
 	// Slower is the gang's run time beside a neighbour of each class, divided by its run time
 	// alone, from earlier runs; 0: use the table of neighbours.
 	Slower [NumClasses]float64
-	// Stays: nobody waits for this gang's part, because the gang does not end, or nobody knows when
-	// it ends. So no other gang is refused a part because of this gang, and this gang is never
-	// refused a part.
+	// Stays is set if the gang does not end, or nobody knows when it ends. Then the gang is never
+	// refused a part, and no other gang is refused a part because of it.
 	Stays bool
 }
 
@@ -68,8 +67,8 @@ func interference(of, by int) float64 { return 1/beside[of][by] - 1 }
 // function. Simulations use it for comparison.
 func (c *Cluster) SetInterference(costs func(of, by Occupant) float64) { c.costs = costs }
 
-// costOf is how much longer the work of the first occupant takes beside the second occupant; see
-// [Interference].
+// costOf returns how much longer the work of the first occupant takes beside the second occupant;
+// see [Interference].
 func (c *Cluster) costOf(of, by Occupant) float64 {
 	if c.costs != nil {
 		return c.costs(of, by)
@@ -86,8 +85,7 @@ type presence struct {
 	members float64
 }
 
-// occupants lists the gangs that have parts of a device group's GPU, in the order of the parts.
-// Costs are sums over this list; because of the fixed order, the rounding is always the same. A
+// occupants lists the gangs that have parts of a device group's GPU, in the order of the parts. A
 // member with several parts counts once.
 func (c *Cluster) occupants(group int32) (on []presence) {
 	g := &c.groups[group]
@@ -106,9 +104,8 @@ func (c *Cluster) occupants(group int32) (on []presence) {
 	return on
 }
 
-// occupancy records who has a part; the zero Occupant if unknown. now does not change while a what-if
-// marks the part as free for a moment. If a search then takes the part, before keeps the previous
-// occupant until the search releases the part.
+// occupancy records who has a part; the zero Occupant if unknown. If a search takes the part in a
+// what-if, before is the previous occupant until the search releases the part.
 type occupancy struct{ now, before Occupant }
 
 // SetOccupant sets who has a part of a GPU while the part is taken. For gangs, [Cluster.Take] does
@@ -153,10 +150,9 @@ func (c *Cluster) setTaken(gpu int, taken bool, g *Gang, parts int) {
 // Shared reports whether GPU i is a part of a GPU.
 func (c *Cluster) Shared(i int) bool { return c.occupancies != nil && c.groups[c.gpus[i].group].shared }
 
-// shareIn is the fraction of a whole GPU that each instance of the group is: less than 1 for parts.
-// The fraction is rounded down to a multiple of 2^-20, so the parts of a GPU never add up to more
-// than 1, and sums of shares are exact. For example, adding and subtracting the same shares gives
-// 0, and three thirds fit into one GPU.
+// shareIn returns the fraction of a whole GPU that each instance of the group is: less than 1 for
+// parts. The fraction is rounded down to a multiple of 2^-20, so that sums are exact and the parts
+// of a GPU never add up to more than 1.
 func (c *Cluster) shareIn(group int32) float64 {
 	const grain = 1 << 20
 	if g := &c.groups[group]; g.shared {
@@ -165,8 +161,8 @@ func (c *Cluster) shareIn(group int32) float64 {
 	return 1
 }
 
-// Amount is the number of whole GPUs that these GPUs count as: a part of a shared GPU counts as a
-// fraction.
+// Amount returns the number of whole GPUs that these GPUs count as: a part of a shared GPU counts
+// as a fraction.
 func (c *Cluster) Amount(gpus ...int) (n float64) {
 	for _, u := range gpus {
 		n += c.shareIn(c.gpus[u].group)
@@ -185,9 +181,9 @@ func (c *Cluster) AllAmount() (n float64) {
 	return n
 }
 
-// LargestShare is the largest fraction of a whole GPU that an instance of the given device groups
-// is; nil means all groups. A gang that could get parts of different sizes counts as if it got the
-// largest parts. If no group is given, the result is 0.
+// LargestShare returns the largest fraction of a whole GPU that an instance of the given device
+// groups is; nil means all groups. A gang that could get parts of different sizes counts as if it
+// got the largest parts. If no group is given, the result is 0.
 func (c *Cluster) LargestShare(of []bool) (most float64) {
 	for i := range c.groups {
 		if of == nil || of[i] {
@@ -238,8 +234,7 @@ const (
 )
 
 // Company returns who shares GPUs with a gang that has parts. If each member has at most one
-// neighbour, Company returns the class of the neighbour that costs most by the table, because the
-// slowest member sets the pace.
+// neighbour, this is the class of the neighbour that costs most by the table.
 func (c *Cluster) Company(g Gang, p Placement) Company {
 	with, most := Alone, math.Inf(-1)
 	for _, m := range p.Members {
@@ -259,8 +254,7 @@ func (c *Cluster) Company(g Gang, p Placement) Company {
 	return with
 }
 
-// takes reports whether the gang may get a part in the group. The gang may get a part if the gang
-// and all gangs in the group accept each other as neighbours.
+// takes reports whether the gang and all gangs in the group accept each other as neighbours.
 func (c *Cluster) takes(g *Gang, group int32) bool {
 	if g.Sharing == nil || !c.groups[group].shared {
 		return true
@@ -293,13 +287,12 @@ func (c *Cluster) together(g *Gang, group int32) float64 {
 // tableModel is part of the names of the GPU models for which the table of neighbours is valid.
 const tableModel = "V100"
 
-// asTurns is what a neighbour costs if both gangs take turns on the GPU. asTurns is the default for
-// unknown costs. With turns, both gangs together do as much work as one gang alone, so no gang is
-// refused because of an unknown cost.
+// asTurns is the cost of a neighbour if both gangs take turns on the GPU: the default for unknown
+// costs.
 const asTurns = 1
 
-// knownCost is what the occupant by costs the occupant of on the GPU of a group, from earlier runs
-// or measurements; if unknown, asTurns.
+// knownCost returns what the occupant by costs the occupant of, from earlier runs or measurements;
+// if unknown, asTurns.
 func (c *Cluster) knownCost(group int32, of, by Occupant) float64 {
 	tabled := c.costs != nil || strings.Contains(c.models[c.groups[group].model].name, tableModel)
 	if !tabled && of.Sharing.Slower[by.Class] == 0 {
@@ -351,8 +344,8 @@ func refused(c *Cluster, g Gang, p Policy) bool {
 	return fits
 }
 
-// placeBeside is place for gangs that share GPUs. placeBeside first tries only the GPUs on which
-// the least time is lost, then adds the GPUs on which more time is lost, step by step.
+// placeBeside is place for gangs that share GPUs. It first tries the GPUs on which the least time
+// is lost.
 func (s *search) placeBeside() []Member {
 	if s.g.Sharing == nil {
 		return s.place()
@@ -399,8 +392,8 @@ func (g Gang) together() Gang {
 	return g
 }
 
-// mostOf is how many of n GPUs of a group the gang can get. If its members must not share a GPU,
-// the gang gets at most one member's parts of each shared GPU.
+// mostOf returns how many of n GPUs of a group the gang can get. If its members must not share a
+// GPU, the gang gets at most one member's parts of each shared GPU.
 func (c *Cluster) mostOf(group int32, g *Gang, n int) int {
 	if !c.groups[group].shared || !g.StaysApart() {
 		return n

@@ -5,9 +5,9 @@ package pal
 
 import "cmp"
 
-// Cost is the predicted slowdown: PM score of the slowest member × locality penalty (PAL eq. 1),
-// divided by the speed of its GPU model if the speed is known. At cost 1, a gang runs as fast as on
-// the median GPU of its fastest model.
+// Cost returns the predicted slowdown: PM score of the slowest member × locality penalty (PAL eq.
+// 1), divided by the speed of its GPU model if the speed is known. At cost 1, a gang runs as fast
+// as on the median GPU of its fastest model.
 func (p Placement) Cost() float64 {
 	cost := float64(p.PMScore) * p.Penalty
 	if p.Speed > 0 {
@@ -22,9 +22,8 @@ func Predict(c *Cluster, g Gang, members []Member) Placement {
 	return newSearch(c, g, Policy{}, anyModel).predict(members)
 }
 
-// predict computes tier, PM score and penalty of chosen members. predict uses the raw PM score, not
-// the bin's score, because bins serve only to choose GPUs (PAL §3.3). The gang is as slow as its
-// slowest GPU, since its members wait for one another at each step.
+// predict computes tier, PM score and penalty of chosen members. It uses the raw PM score, because
+// bins serve only to choose GPUs (PAL §3.3).
 func (s *search) predict(members []Member) Placement {
 	p := Placement{Members: members, Tier: s.reach(members)}
 	for _, m := range members {
@@ -37,8 +36,8 @@ func (s *search) predict(members []Member) Placement {
 	return p
 }
 
-// reach is the tier over which members communicate. Replicas do not communicate with each other, so
-// for replicas it is the widest tier within one member.
+// reach returns the tier over which members communicate. Replicas do not communicate with each
+// other, so for replicas it is the widest tier within one member.
 func (s *search) reach(members []Member) (t Tier) {
 	if !s.g.Replicas {
 		return s.tier(members)
@@ -49,7 +48,7 @@ func (s *search) reach(members []Member) (t Tier) {
 	return t
 }
 
-// rawScore is the GPU's PM score; an unmeasured GPU counts as the median.
+// rawScore returns the GPU's PM score; an unmeasured GPU counts as the median.
 func rawScore(u *GPU, class int) PMScore {
 	return cmp.Or(u.Scores[class], 1)
 }

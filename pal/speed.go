@@ -16,9 +16,9 @@ import (
 )
 
 // Speeds are how fast one application runs on each GPU model, by the name of the device group
-// (vendor/type/name). Speeds are relative to the application's fastest model, which has speed 1; on
-// a model with speed 0.5, the work takes twice as long. PM scores compare GPUs of one model; speeds
-// compare models. Empty: no speed is known, and all models count as equally fast.
+// (vendor/type/name). The application's fastest model has speed 1. On a model with speed 0.5, the
+// work takes twice as long. PM scores compare GPUs of one model; speeds compare models. If Speeds
+// is empty, all models count as equally fast.
 //
 // Speeds are replaced and never changed, so that gangs and placements can share them.
 type Speeds map[string]float64
@@ -65,8 +65,8 @@ func ParseSpeeds(s string) (map[string]float64, error) {
 	return said, nil
 }
 
-// On is the speed on a model; 0 if no speed is known. A model without a known speed counts as the
-// slowest known model, so the gang uses it only if nothing better is free.
+// On returns the speed on a model; 0 if no speed is known. A model without a known speed counts as
+// the slowest known model, so the gang uses it only if nothing better is free.
 func (s Speeds) On(model string) float64 {
 	if v, ok := s[model]; ok {
 		return v
@@ -89,8 +89,8 @@ func (s Speeds) text() string {
 	return b.String()
 }
 
-// Market has what GPUs of each model are worth to other gangs. The placer uses it for gangs whose
-// speeds are known.
+// Market contains the value of GPUs of each model to other gangs. It is used for gangs whose speeds
+// are known.
 type Market struct {
 	// Prices has what a GPU of each model is worth: the mean speed that recent gangs have on the
 	// model. A fast model is expensive for a gang that gains less from it than other gangs do. A
@@ -104,8 +104,8 @@ type Market struct {
 	Own float64
 }
 
-// Total is the cost of a unit of the gang's work on a model, in seconds. It is the time that this
-// work takes on the model (see [Placement.Cost]), plus what this time costs the waiting gangs.
+// Total returns the cost of a unit of the gang's work on a model, in seconds. It is the time that
+// this work takes on the model (see [Placement.Cost]), plus what this time costs the waiting gangs.
 func (m Market) Total(model string, cost float64) float64 {
 	price, ok := m.Prices[model]
 	if !ok {
@@ -122,9 +122,8 @@ func (m Market) choose(found []Found) Found {
 	})
 }
 
-// Usable is how many GPUs of each model, free or not, the gang can use. Usable counts only models
-// with enough GPUs for the whole gang; if the gang requests several models at once, it counts all
-// models.
+// Usable returns the number of GPUs of each model, free or not, that the gang can use. Unless the
+// gang requests several models at once, models with too few GPUs for the whole gang are left out.
 func (c *Cluster) Usable(g Gang) map[string]int {
 	models := slices.Clone(modelsFor(c, g))
 	several := len(models) == 1 && models[0] == anyModel
@@ -141,9 +140,8 @@ func (c *Cluster) Usable(g Gang) map[string]int {
 	return usable
 }
 
-// FindEach returns the placements from which [Find] chooses for a gang whose speeds are known: one
-// on each model on which the gang fits, in the order of the cluster. For other gangs, FindEach
-// returns what Find finds.
+// FindEach returns the placements from which [Find] chooses: if the gang's speeds are known, one
+// for each model on which the gang fits, in the order of the cluster.
 func FindEach(c *Cluster, g Gang, p Policy) []Found {
 	f, ok := Find(c, g, p)
 	if ok && f.each == nil {
@@ -174,8 +172,8 @@ func (f *Found) onModels(g Gang, p Policy) (all []OnModel) {
 	return all
 }
 
-// markModel marks the models that the gang was placed on. If a faster model had free GPUs,
-// markModel sets the reason why the gang left these GPUs to others.
+// markModel marks the models of the placement. If a faster model had free GPUs, it sets the reason
+// why the gang did not get them.
 func (d *Decision) markModel() {
 	taken, fastest := -1, -1
 	for i := range d.Models {
@@ -196,7 +194,7 @@ func (d *Decision) markModel() {
 	}
 }
 
-// modelOf is the model of all members; "" if the members have different models.
+// modelOf returns the model of all members; "" if the members have different models.
 func (s *search) modelOf(members []Member) (name string) {
 	for i, m := range members {
 		switch of := s.c.models[s.c.groups[m.Group].model].name; {
@@ -209,7 +207,7 @@ func (s *search) modelOf(members []Member) (name string) {
 	return name
 }
 
-// speed is the speed on the slowest model that the members use; 0 if none is known.
+// speed returns the speed on the slowest model that the members use; 0 if none is known.
 func (s *search) speed(members []Member) (slowest float64) {
 	if len(s.g.Speeds) == 0 {
 		return 0

@@ -19,7 +19,7 @@ type SpreadOver struct {
 	Have    []int
 }
 
-// boost is how desirable one more member is on nodes with this value: at most 1, and negative
+// boost returns how desirable one more member is on nodes with this value: at most 1, and negative
 // beyond the target. The formula is that of Nomad's spread iterator, so that a gang is spread as
 // Nomad would spread it.
 func (o *SpreadOver) boost(value, used int) float64 {
@@ -31,13 +31,8 @@ func (o *SpreadOver) boost(value, used int) float64 {
 
 // spread places the gang member by member. Each member goes to the nodes with the highest boost. Of
 // these nodes, a replica goes to the nodes with the fewest members of its set. Among the remaining
-// nodes, the lowest cost wins. Like Nomad, spread looks no further ahead than the next member.
-// spread returns nil if no member set must be spread, or if the gang does not fit when it is
-// spread. If spread returns nil, the caller places the gang without spreads, because spreads are
-// only targets.
-//
-// Each member costs one pass over the device groups per boost that is tried. spread takes the GPUs
-// of the members that it has placed, and releases all of these GPUs at the end.
+// nodes, the lowest cost wins. spread returns nil if no member set must be spread, or if the gang
+// does not fit when it is spread. The caller then places the gang without spreads.
 func (s *search) spread() []Member {
 	if !s.spreads() {
 		return nil
@@ -83,7 +78,7 @@ func (s *search) spreads() bool {
 	})
 }
 
-// crowd is the number of pairs of replicas of one set that share a node; 0 for gangs without
+// crowd returns the number of pairs of replicas of one set that share a node; 0 for gangs without
 // replicas.
 func (s *search) crowd(members []Member) (pairs int) {
 	if !s.g.Replicas {
@@ -123,8 +118,7 @@ type areas struct {
 	replicas bool
 }
 
-// newAreas puts device groups into one area if their nodes have the same value of every spread,
-// because such groups have the same boost. A missing value counts as a value of its own.
+// newAreas puts device groups into one area if their nodes have the same value of every spread.
 func newAreas(s *search, set int) *areas {
 	a := &areas{spreads: s.g.MemberSets[set].Spreads, of: make([]int, len(s.c.groups)), onNode: map[int32]int{}, replicas: s.g.Replicas}
 	for _, node := range s.g.MemberSets[set].Beside {
@@ -155,7 +149,7 @@ func newAreas(s *search, set int) *areas {
 	return a
 }
 
-// boost is how desirable the next member is in an area: the mean over the spreads, by weight.
+// boost returns how desirable the next member is in an area: the mean over the spreads, by weight.
 func (a *areas) boost(area int) float64 {
 	sum, weights := 0.0, 0.0
 	for i := range a.spreads {
@@ -183,8 +177,8 @@ func (w wanted) more(o wanted) bool {
 }
 
 // next finds a place for the next part of a member set: one member if the set must be spread,
-// otherwise all members. next starts with the most desirable device groups. next searches equally
-// desirable groups together, so that the cost decides among these groups.
+// otherwise all members. It starts with the most desirable device groups. Among equally desirable
+// groups, the cost decides.
 func (a *areas) next(s *search, set MemberSet) (placedPart, bool) {
 	boosts, at := make([]float64, len(a.values)), make([]wanted, len(a.of))
 	for area := range boosts {
@@ -218,8 +212,7 @@ func (a *areas) next(s *search, set MemberSet) (placedPart, bool) {
 	return placedPart{}, false
 }
 
-// most returns the most desirable of the values in at that are less desirable than below. If below
-// is nil, most returns the most desirable of all values.
+// most returns the most desirable value in at, or the next one after below if below is not nil.
 func (a *areas) most(at []wanted, below *wanted) (most wanted, ok bool) {
 	for g, w := range at {
 		if a.of[g] >= 0 && (below == nil || below.more(w)) && (!ok || w.more(most)) {

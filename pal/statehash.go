@@ -5,16 +5,14 @@ package pal
 
 import "math"
 
-// The state hash of a cluster covers everything that can change and affect a search. The state hash
-// is the exclusive or of numbers: one for every available GPU, one for every taken part of a shared
-// GPU, and one for the free resources of every node. So the hash is cheap to update, and a cluster
-// that returns to an earlier state has the same hash as before. The chance that two different
-// states share a hash is 2^-64.
+// The state hash of a cluster covers everything that can change and affect a search. It is the
+// exclusive or of one number for every available GPU, every taken part of a shared GPU, and the
+// free resources of every node. A cluster that returns to an earlier state has the same hash as
+// before.
 
 func hashOfGPU(i int) uint64 { return mix(uint64(i) + 1) }
 
-// hashOfOccupant hashes an occupied part of a GPU, because the gangs on a GPU decide which other
-// gangs may share the GPU.
+// hashOfOccupant returns the hash of an occupied part of a GPU.
 func hashOfOccupant(i int, o Occupant) uint64 {
 	h := mix(uint64(i)<<16 ^ uint64(o.Class)<<8 ^ uint64(o.Parts))
 	for _, b := range append(o.Sharing.Beside[:], o.Sharing.Self, o.Sharing.Stays) {

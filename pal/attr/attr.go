@@ -1,9 +1,8 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package attr is the contract between the device plugin and the placer. The package names the
-// device attributes that the plugin publishes and the placer reads. The package also defines the
-// text form of values that do not fit into one number.
+// Package attr names the device attributes that the device plugin publishes and the placer reads.
+// It also defines the text form of their values.
 //
 // Nomad shares attributes between all instances of a device group, so data about single GPUs is
 // published as lists of instance ids. The names of lists start with "unique.", because Nomad
@@ -11,9 +10,8 @@
 // a class of its own.
 //
 // For every list, the plugin also publishes the number of its entries, under a name without
-// "unique.". Nomad caches, per computed class, whether a node's devices fit; constraints in a
-// device block do not bypass this cache. So nodes with an empty list and nodes with a non-empty
-// list must have different classes, and the count makes their classes differ.
+// "unique.". Nomad caches, per computed class, whether a node's devices fit. The count gives nodes
+// with an empty list a class of their own.
 package attr
 
 import (
@@ -107,45 +105,45 @@ const (
 	Unkept = "unique.unkept"
 )
 
-// List is the name of the attribute that lists the instances whose variability class for the
+// List returns the name of the attribute that lists the instances whose variability class for the
 // application class is at most k (1 is the fastest).
 func List(c pal.AppClass, k int) string {
 	return fmt.Sprintf("unique.variability_%s_le_%d", strings.ToLower(string(c)), k)
 }
 
-// ListCount is the name of the Int attribute with the number of healthy
+// ListCount returns the name of the Int attribute with the number of healthy
 // instances in [List] of the same arguments.
 func ListCount(c pal.AppClass, k int) string {
 	return fmt.Sprintf("variability_%s_le_%d_count", strings.ToLower(string(c)), k)
 }
 
-// DefaultList is the name of the attribute that repeats [List] for the node's default application
-// class.
+// DefaultList returns the name of the attribute that repeats [List] for the node's default
+// application class.
 func DefaultList(k int) string { return fmt.Sprintf("unique.variability_le_%d", k) }
 
-// DefaultListCount is the name of the attribute that repeats [ListCount] for the node's default
-// application class.
+// DefaultListCount returns the name of the attribute that repeats [ListCount] for the node's
+// default application class.
 func DefaultListCount(k int) string { return fmt.Sprintf("variability_le_%d_count", k) }
 
-// NUMA is the name of the attribute that lists the instances of NUMA node n; NUMACount names the
-// attribute with the number of these instances.
+// NUMA returns the name of the attribute that lists the instances of NUMA node n; NUMACount names
+// the attribute with the number of these instances.
 func NUMA(n int) string { return fmt.Sprintf("unique.numa_%d", n) }
 
-// NUMACount is the companion of [NUMA].
+// NUMACount returns the companion of [NUMA].
 func NUMACount(n int) string { return fmt.Sprintf("numa_%d_count", n) }
 
-// Island is the name of the attribute that lists the instances of NVLink or NVSwitch island n;
+// Island returns the name of the attribute that lists the instances of NVLink or NVSwitch island n;
 // IslandCount names the attribute with the number of these instances.
 func Island(n int) string { return fmt.Sprintf("unique.nvlink_island_%d", n) }
 
-// IslandCount is the companion of [Island].
+// IslandCount returns the companion of [Island].
 func IslandCount(n int) string { return fmt.Sprintf("nvlink_island_%d_count", n) }
 
-// PCIeSwitch is the name of the attribute that lists the instances below PCIe switch n of the node;
-// PCIeSwitchCount names the attribute with the number of these instances.
+// PCIeSwitch returns the name of the attribute that lists the instances below PCIe switch n of the
+// node; PCIeSwitchCount names the attribute with the number of these instances.
 func PCIeSwitch(n int) string { return fmt.Sprintf("unique.pcie_switch_%d", n) }
 
-// PCIeSwitchCount is the companion of [PCIeSwitch].
+// PCIeSwitchCount returns the companion of [PCIeSwitch].
 func PCIeSwitchCount(n int) string { return fmt.Sprintf("pcie_switch_%d_count", n) }
 
 // JoinIDs writes a list attribute: ids joined by commas, in the order given.
@@ -183,7 +181,7 @@ const (
 // partMark separates a GPU's id from the number of the part.
 const partMark = "::"
 
-// PartID is the instance id of part n of a shared GPU.
+// PartID returns the instance id of part n of a shared GPU.
 func PartID(gpu string, n int) string { return fmt.Sprint(gpu, partMark, n) }
 
 // IsGPU reports whether a device of the vendor and type is a GPU, or a part of a GPU.
@@ -191,7 +189,7 @@ func IsGPU(vendor, kind string) bool {
 	return vendor == Vendor && (kind == Type || kind == SharedType)
 }
 
-// ModelOf is the GPU model of a device group: its name, without the suffix of shared groups.
+// ModelOf returns the GPU model of a device group: its name, without the suffix of shared groups.
 func ModelOf(kind, name string) string {
 	if i := strings.LastIndex(name, SharedSuffix); kind == SharedType && i >= 0 {
 		return name[:i]

@@ -14,9 +14,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Limits on what one node can publish. The limits are necessary because whoever runs a Nomad client
-// can write any text into these attributes. An eight-GPU server needs 8 measurements of 4
-// applications each; if its GPUs are split into MIG instances, the server needs 56 measurements.
+// Limits on what one node can publish. They exist because whoever runs a Nomad client can write any
+// text into these attributes. An eight-GPU server needs 8 measurements, or 56 if its GPUs are split
+// into MIG instances.
 const (
 	// MaxGPUs is the maximum number of measurements that one node can publish.
 	MaxGPUs = 256

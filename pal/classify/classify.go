@@ -1,10 +1,9 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package classify finds the application class of a job from its GPUs' statistics. Classification
-// uses the power drawn, and the share of time in which the power cap limited the clocks, because
-// power-capped GPUs of one model differ most. If the GPU reports the loads of the tensor cores and
-// of the memory, classification also uses these loads.
+// Package classify finds the application class of a job from its GPUs' statistics. It uses the
+// power drawn, and the share of time in which the power cap limited the clocks. It also uses the
+// loads of the tensor cores and of the memory, if the GPU reports them.
 //
 // [Summarize] reduces the readings of a job's GPUs to [Features], [ByThresholds] classifies one job
 // by itself, and [Learn] groups the jobs of a cluster's history as PAL does, if the history has
@@ -43,8 +42,8 @@ const (
 	enough = 10
 )
 
-// Summarize returns the medians of the readings. Summarize ignores readings of idle GPUs. Summarize
-// also ignores readings without a utilization, because the GPU may have been idle.
+// Summarize returns the medians of the readings. It ignores readings of idle GPUs, and readings
+// without a utilization.
 func Summarize(rs []Reading) Features {
 	var kept []Reading
 	for _, r := range rs {
@@ -61,7 +60,7 @@ func Summarize(rs []Reading) Features {
 	}
 }
 
-// medianOf is the median of the known values, NaN if there are none.
+// medianOf returns the median of the known values, or NaN.
 func medianOf(rs []Reading, of func(Reading) *float64) float64 {
 	var xs []float64
 	for _, r := range rs {

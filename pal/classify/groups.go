@@ -25,9 +25,8 @@ type Groups struct {
 const MinJobs = 20
 
 // Learn groups the jobs that have enough readings. If all of these jobs have compute and memory
-// counters, Learn uses the counters, otherwise the power. Learn returns an error if fewer than
-// [MinJobs] jobs have enough readings, or if the jobs do not form three groups. The thresholds are
-// then more reliable.
+// counters, Learn uses the counters, otherwise the power. It returns an error if fewer than
+// [MinJobs] jobs have enough readings, or if the jobs do not form three groups.
 //
 // The same jobs in any order give the same groups: K-means starts from the least compute-bound job,
 // from the job farthest from it, and from the job farthest from these two.
@@ -69,7 +68,7 @@ func Learn(jobs []Features) (Groups, error) {
 // groups could be similar jobs that were split by chance.
 const leastDistance = 0.15
 
-// closest is the smallest distance between two centers.
+// closest returns the smallest distance between two centers.
 func closest(centers [3][2]float64) float64 {
 	least := math.Inf(1)
 	for i := range centers {
@@ -93,8 +92,7 @@ func (g Groups) point(f Features) (p [2]float64, ok bool) {
 	return p, !math.IsNaN(p[0]) && !math.IsNaN(p[1])
 }
 
-// bound is how compute-bound a point is. With counters as well as with power, bound grows with the
-// first coordinate and falls with the second.
+// bound returns how compute-bound a point is.
 func bound(p [2]float64) float64 { return p[0] - p[1] }
 
 // less orders points, so that the result does not depend on the order of the jobs.
@@ -133,8 +131,7 @@ func nearest(centers [][2]float64, p [2]float64) (int, float64) {
 	return at, best
 }
 
-// kmeans runs Lloyd's algorithm; an empty group keeps its center. The number of rounds is limited,
-// because rounding errors could make the sums change forever.
+// kmeans runs Lloyd's algorithm. An empty group keeps its center. The number of rounds is limited.
 func kmeans(points [][2]float64, centers [3][2]float64) [3][2]float64 {
 	for range 100 {
 		var sum [3][2]float64
@@ -161,7 +158,7 @@ func kmeans(points [][2]float64, centers [3][2]float64) [3][2]float64 {
 
 // Judge puts a job into the nearest group. ok is false if the job has too few readings, or lacks
 // the values from which the groups were learned. The verdict is sure if the second nearest group is
-// more than twice as far away as the nearest group; the code compares squared distances.
+// more than twice as far away as the nearest group.
 func (g Groups) Judge(f Features) (v Verdict, ok bool) {
 	p, known := g.point(f)
 	if !known || f.Readings < enough {

@@ -25,10 +25,9 @@ func (p *Profile) classify(g *Group, rs []reading, scores []float64, prev *Profi
 	return entries
 }
 
-// classifyByEdges is the default. classifyByEdges also serves groups that cannot be clustered,
-// because they have one class or too few GPUs. Outliers share the last class, but each has its own
-// value, which is a bin of its own in the L×V matrix, as in PAL. So a gang avoids a GPU that takes
-// three times as long, but not the whole last class.
+// classifyByEdges puts scores into classes by fixed edges. It also serves groups that cannot be
+// clustered. Outliers share the last class, but each has a value of its own, so that a gang can
+// avoid a very slow GPU without avoiding the whole class.
 func (p *Profile) classifyByEdges(g *Group, entries []Entry, rs []reading, prev *Profile) {
 	var scores []float64
 	var rank []int
@@ -54,8 +53,8 @@ func (e *Entry) setValue(g *Group) {
 	}
 }
 
-// classEdges are the edges, padded so that the last class is MaxClass. The padding begins at the
-// outlier threshold, so only scores of outliers are in the padded classes.
+// classEdges returns the edges, padded so that the last class is MaxClass. The padding begins at
+// the outlier threshold, so only scores of outliers are in the padded classes.
 func (p *Profile) classEdges() []float64 {
 	edges := append([]float64(nil), p.Options.Edges...)
 	for len(edges) < MaxClass-1 {
@@ -64,9 +63,8 @@ func (p *Profile) classEdges() []float64 {
 	return edges
 }
 
-// classifyByClusters uses the clusters as bins, as PAL does. classifyByClusters has no hysteresis,
-// because a new fit moves all centroids. Outliers, by PAL's rule or by Options.Outlier, get the
-// last class, whatever the rank of their bin.
+// classifyByClusters uses the clusters as bins, as PAL does, without hysteresis. Outliers, by PAL's
+// rule or by Options.Outlier, get the last class.
 func (p *Profile) classifyByClusters(g *Group, entries []Entry, scores []float64) {
 	b := Bins(scores, p.Options.Method, nil)
 	g.Values, g.Centers = b.Values, b.Centers
@@ -94,10 +92,8 @@ type heldClass struct {
 	again bool
 }
 
-// classHeld returns the GPU's class in the previous profile p. classHeld returns the zero value if
-// there is no previous profile, if p used another method or other edges, or if p does not have the
-// GPU. classHeld also returns the zero value if SingleClass or Provisional of the group has
-// changed.
+// classHeld returns the GPU's class in the previous profile p, or the zero value if that class
+// cannot be compared with new classes.
 func (p *Profile) classHeld(gpu string, g *Group, time float64, o Options) heldClass {
 	if p == nil || p.Options.Method != o.Method || !slices.Equal(p.Options.Edges, o.Edges) {
 		return heldClass{}
@@ -115,10 +111,7 @@ func (p *Profile) classHeld(gpu string, g *Group, time float64, o Options) heldC
 // edgeClass returns the class of a GPU with this score in the group. If the score lies outside the
 // GPU's present class, the GPU keeps this class at first. The new class is pending if the score is
 // beyond the edge by more than the hysteresis. The class changes if two sessions are beyond the
-// hysteresis in the same direction. Without this rule, GPUs near an edge would change class with
-// the noise of each session, which would disturb jobs that constrain on classes. Outliers and
-// clearly slow GPUs change class at once, because a job on such a GPU loses more than an
-// unnecessary change costs.
+// hysteresis in the same direction. Outliers and clearly slow GPUs change class at once.
 func (p *Profile) edgeClass(g *Group, score float64, h heldClass) (class, pending int) {
 	o := p.Options
 	raw := edgeRank(score, o.Edges) + 1

@@ -85,9 +85,9 @@ func outliers(scores []float64) []int {
 	return out
 }
 
-// silhouetteK is the number of clusters with the best silhouette (on ties, the smaller number),
-// plus the number of outliers. The artifact is meant to do the same, but returns from its loop
-// after the first try, which is 2 clusters. Therefore [KMeans] uses 2.
+// silhouetteK returns the number of clusters with the best silhouette (on ties, the smaller
+// number), plus the number of outliers. The artifact returns after the first try, 2 clusters, so
+// [KMeans] uses 2.
 func silhouetteK(scores []float64) int {
 	out := outliers(scores)
 	rest := without(scores, out)
@@ -120,8 +120,8 @@ func edgeBins(scores, edges []float64) Binning {
 	return Binning{Rank: rank, Values: binMedians(scores, rank, edges)}
 }
 
-// edgeRank is the index of the range that contains the score; a score on an edge is in the faster
-// range.
+// edgeRank returns the index of the range that contains the score; a score on an edge is in the
+// faster range.
 func edgeRank(score float64, edges []float64) int {
 	return sort.SearchFloat64s(edges, score)
 }
@@ -147,7 +147,7 @@ func binMedians(scores []float64, rank []int, edges []float64) []float64 {
 	return values
 }
 
-// nominalValue is the value of an empty range: the middle of the range. The first and the last
+// nominalValue returns the value of an empty range: the middle of the range. The first and the last
 // range are open, so their value lies beyond their edge, by half the width of the neighbouring
 // range. With only one edge, the value lies 0.01 beyond this edge.
 func nominalValue(r int, edges []float64) float64 {

@@ -20,8 +20,7 @@ const (
 	// a GPU counts in the reference.
 	dropSigmas = 5
 	// A group is one class if its spread is below minSpread (1 %), or below noiseSpread (six) times
-	// the noise of a GPU. From the 1st to the 99th percentile, pure noise spans nearly five
-	// standard deviations. A group is also one class if its standard deviation is below noiseSigmas
+	// the noise of a GPU. A group is also one class if its standard deviation is below noiseSigmas
 	// times the noise and its tails are short; see isSingleClass. singleSlack keeps a group near a
 	// limit from changing back and forth.
 	minSpread   = 0.01
@@ -155,9 +154,8 @@ func groupSamples(samples []Sample) ([]measuredGroup, error) {
 	return groups, nil
 }
 
-// implausible finds readings that are impossible in the group, and returns the reason by GPU.
-// implausible compares each time with the lower and with the upper median. If two halves of a
-// group, or two GPUs, are far apart, either could be wrong, so implausible returns both.
+// implausible finds readings that are impossible in the group, and returns the reason by GPU. It
+// compares each time with the lower and the upper median of the group.
 func (c measuredGroup) implausible() map[string]error {
 	times := make([]float64, len(c.readings))
 	for i, r := range c.readings {
@@ -218,9 +216,7 @@ func combine(gpu string, reps []Sample) reading {
 }
 
 // reference returns the median time without the GPUs that are far off, and the number of GPUs
-// excluded. reference excludes GPUs only once, because the limit would shrink with each round. With
-// fewer than minGPUs GPUs, reference returns the lower median. Otherwise, if there are two GPUs,
-// the slower GPU would move the reference half way towards its own time.
+// excluded. With fewer than minGPUs GPUs, it returns the lower median.
 func reference(rs []reading, minGPUs int) (ref float64, dropped int) {
 	times := make([]float64, len(rs))
 	for i, r := range rs {
@@ -275,12 +271,11 @@ func (p *Profile) addGroup(c measuredGroup, prev *Profile, gpus map[string]*GPU)
 	return nil
 }
 
-// pmScore is the time relative to the reference, rounded to six decimals, which is far below any
-// noise.
+// pmScore returns the time relative to the reference, rounded to six decimals, which is far below
+// any noise.
 func pmScore(time, reference float64) float64 { return math.Round(1e6*time/reference) / 1e6 }
 
-// spread is the distance from the 1st to the 99th percentile of the scores without outliers,
-// because one bad GPU must not turn noise into classes.
+// spread returns the distance from the 1st to the 99th percentile of the scores without outliers.
 func spread(scores []float64, outlier float64) float64 {
 	var asc []float64
 	for _, s := range sorted(scores) {
@@ -294,8 +289,8 @@ func spread(scores []float64, outlier float64) float64 {
 	return Quantile(asc, 0.99) - Quantile(asc, 0.01)
 }
 
-// groupNoise is the median noise of the GPUs that report their noise; if no GPU does, the previous
-// value.
+// groupNoise returns the median noise of the GPUs that report their noise; if no GPU does, the
+// previous value.
 func groupNoise(c measuredGroup, prev *Profile) float64 {
 	var known []float64
 	for _, r := range c.readings {
@@ -314,13 +309,12 @@ func groupNoise(c measuredGroup, prev *Profile) float64 {
 	return 0
 }
 
-// noiseFloor is the spread below which the group's scores are only noise.
+// noiseFloor returns the spread below which the group's scores are only noise.
 func (g *Group) noiseFloor() float64 { return math.Max(minSpread, noiseSpread*g.Noise) }
 
-// isSingleClass reports whether the group is one class. The group is one class if the spread is
-// below the noise floor. The group is also one class if the tails are short and sigma is close to
-// the noise of a single GPU. sigma is the robust standard deviation of the scores. singleSlack
-// favours the group's previous state.
+// isSingleClass reports whether the group is one class: the spread is below the noise floor, or the
+// tails are short and sigma is close to the noise of a GPU. sigma is the robust standard deviation
+// of the scores. singleSlack favours the group's previous state.
 func (g *Group) isSingleClass(sigma float64, prev *Profile) bool {
 	slack := 1.0
 	if prev != nil {

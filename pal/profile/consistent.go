@@ -12,10 +12,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Consistent removes what [Build] would refuse: GPUs with malformed samples; GPUs with
-// contradictory samples, for example after a card was moved while its old node still publishes
-// it; and GPUs with an impossible time. One such GPU must not keep a whole cluster from being
-// calibrated. problems lists what was removed and why, by GPU.
+// Consistent removes the GPUs that [Build] would refuse: GPUs with malformed or contradictory
+// samples, or with an impossible time. problems lists the removed GPUs, with the reasons.
 func Consistent(samples []Sample) (kept []Sample, problems []string) {
 	type seen struct {
 		model string
@@ -52,11 +50,8 @@ func Consistent(samples []Sample) (kept []Sample, problems []string) {
 	return kept, problems
 }
 
-// dropImplausible adds the GPUs with an impossible time to problem. When dropImplausible drops a
-// GPU, the medians of the GPU's groups move, so another GPU can become implausible. Therefore
-// dropImplausible checks these groups again. dropImplausible checks no other group again, because a
-// node can publish any number of impossible times, and each time would cost a pass over the whole
-// cluster.
+// dropImplausible adds the GPUs with an impossible time to problem. Dropping a GPU moves the
+// medians of its groups, so dropImplausible checks these groups again.
 func dropImplausible(samples []Sample, problem map[string]string) {
 	groups, err := groupSamples(samples)
 	if err != nil {

@@ -57,8 +57,7 @@ func (e Event) String() string {
 }
 
 // Diff lists what changed from one profile to the next, by GPU and then application. If old is nil,
-// every GPU is new. An event BecameOutlier is about a GPU that is an outlier now. Before, the GPU
-// was no outlier, or was not in the profile.
+// every GPU is new.
 func Diff(old, cur *Profile) []Event {
 	before, after := entriesOf(old), entriesOf(cur)
 	var events []Event
@@ -100,8 +99,7 @@ func entriesOf(p *Profile) map[entryID]modelEntry {
 	return m
 }
 
-// changed returns the kind of event, or "" if there is no event. A score that changes within its
-// class causes no event, because scores change with each session.
+// changed returns the kind of event, or "". A score that changes within its class causes no event.
 func changed(b, a modelEntry, had bool) EventKind {
 	switch {
 	case a.Outlier && !b.Outlier:

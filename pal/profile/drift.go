@@ -6,8 +6,8 @@ package profile
 import "math"
 
 const (
-	// minSigma is the smallest session-to-session standard deviation that drift detection uses,
-	// because very stable GPUs would otherwise cause false alarms.
+	// minSigma is the smallest session-to-session standard deviation that drift detection uses.
+	// Without it, very stable GPUs would cause false alarms.
 	minSigma = 0.0015
 	// ewmaWeight and ewmaLimit are for the moving average of session scores. The average raises an
 	// alarm when it exceeds 3 of its own standard deviations. EWMA detects sudden changes early.
@@ -18,8 +18,7 @@ const (
 	cusumSlack = 0.5
 	cusumLimit = 5
 	// confirmations is the number of sessions that must confirm the change, after the session that
-	// raised the alarm. For a change of at least largeStep, one session is enough, because large
-	// noise twice in a row is rarer than small noise three times in a row.
+	// raised the alarm. For a change of at least largeStep, one session is enough.
 	confirmations = 2
 	largeStep     = 0.01
 	// confirmSigmas is how far a session must be from the baseline, in the direction of the

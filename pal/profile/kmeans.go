@@ -15,17 +15,13 @@ type Clustering struct {
 	Inertia   float64   // sum of squared distances to the centroids
 }
 
-// KMeans1D partitions the values into k clusters with the least inertia. In one dimension the
-// optimum is a partition of the sorted values into intervals, so dynamic programming finds it
-// exactly, while Lloyd's algorithm can stop at a local optimum. On the artifact's populations of 8,
-// 32, 64 and 256 GPUs, scikit-learn finds the same centroids. Equal values share a cluster; with
-// fewer than k distinct values, each distinct value is a cluster. On ties, the partition with the
-// smaller first clusters wins.
+// KMeans1D partitions the values into k clusters with the least inertia. In one dimension, dynamic
+// programming finds the exact optimum. With fewer than k distinct values, each distinct value is a
+// cluster. On ties, the partition with the smaller first clusters wins.
 //
-// The dynamic program: the best c clusters of the first i values are the best c−1 clusters of
-// the first s values, plus one cluster of the rest, for the best s. The best s never falls as i
-// grows, so divide and conquer finds all s in O(n·log n) for each c: O(k·n·log n) in total. See
-// Grønlund et al., arXiv 1701.07204.
+// The best c clusters of the first i values are the best c−1 clusters of the first s values, plus
+// one cluster of the rest, for the best s. Divide and conquer finds all s, in O(k·n·log n) in
+// total. See Grønlund et al., arXiv 1701.07204.
 func KMeans1D(values []float64, k int) Clustering {
 	if len(values) == 0 || k < 1 {
 		return Clustering{}
@@ -81,12 +77,12 @@ func newDistinct(values []float64) distinct {
 	return d
 }
 
-// mean is the mean of the distinct values lo…hi-1, weighted by their counts.
+// mean returns the mean of the distinct values lo…hi-1, weighted by their counts.
 func (d *distinct) mean(lo, hi int) float64 {
 	return d.shift + (d.s1[hi]-d.s1[lo])/(d.count[hi]-d.count[lo])
 }
 
-// cost is the inertia of one cluster of the distinct values lo…hi-1, from the prefix sums in
+// cost returns the inertia of one cluster of the distinct values lo…hi-1, from the prefix sums in
 // constant time: Σx² − (Σx)²/n, but at least 0, because rounding can make the difference negative.
 func (d *distinct) cost(lo, hi int) float64 {
 	if hi-lo < 2 {
@@ -96,8 +92,7 @@ func (d *distinct) cost(lo, hi int) float64 {
 	return math.Max(0, d.s2[hi]-d.s2[lo]-s*s/(d.count[hi]-d.count[lo]))
 }
 
-// bestStarts returns the index of the first distinct value of each of k clusters. bestStarts fills
-// the layers one after the other, and then follows the splits backward from the last cluster.
+// bestStarts returns the index of the first distinct value of each of k clusters.
 func (d *distinct) bestStarts(k int) []int {
 	n := len(d.value)
 	best := make([]float64, n+1) // best[i]: least cost of the first i values
@@ -145,9 +140,9 @@ func (d *distinct) fill(l layer, lo, hi, from, to int) {
 	d.fill(l, mid+1, hi, at, to)
 }
 
-// Silhouette is the mean silhouette of a clustering of these values, −1…1: how much nearer values
-// are to their own cluster than to the next nearest cluster. A cluster with one member counts as 0;
-// with fewer than two clusters, the result is 0.
+// Silhouette returns the mean silhouette of a clustering of these values, −1…1: how much nearer
+// values are to their own cluster than to the next nearest cluster. A cluster with one member
+// counts as 0; with fewer than two clusters, the result is 0.
 func Silhouette(values []float64, c Clustering) float64 {
 	k := len(c.Centroids)
 	if k < 2 {

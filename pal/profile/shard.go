@@ -94,9 +94,9 @@ func cut(s string, size int) []string {
 	return append(pieces, s)
 }
 
-// Join joins the pieces of one profile, in any order. Join fails if a piece is missing, or if the
-// pieces belong to different profiles. The pieces differ if a profile is written while the caller
-// reads. The caller should then read again.
+// Join joins the pieces of one profile, in any order. It returns an error if a piece is missing, or
+// if the pieces belong to different profiles. The pieces differ if a profile is written while the
+// caller reads. The caller should then read again.
 func Join(shards []Shard) (*Profile, error) {
 	if len(shards) == 0 {
 		return nil, fmt.Errorf("profile: no shards")

@@ -12,12 +12,12 @@ import (
 // normal distribution.
 const madSigma = 1.4826
 
-// Median is the median of the values: for an even number of values, the mean of the middle two;
-// without values, NaN. Median does not change its input.
+// Median returns the median of the values: for an even number of values, the mean of the middle
+// two; without values, NaN. Median does not change its input.
 func Median(xs []float64) float64 { return Quantile(sorted(xs), 0.5) }
 
-// Quantile is the p-quantile of ascending values by linear interpolation; NaN without values. p
-// is clamped to 0…1.
+// Quantile returns the p-quantile of ascending values by linear interpolation; NaN without values.
+// p is clamped to 0…1.
 func Quantile(asc []float64, p float64) float64 {
 	if len(asc) == 0 {
 		return math.NaN()
@@ -39,9 +39,8 @@ func RobustSigma(xs []float64, center float64) float64 {
 	return madSigma * Median(dev)
 }
 
-// repetitionSigma is RobustSigma for the few repetitions of one measurement. With few values the
-// median absolute deviation is too small on average. So for up to 9 values, repetitionSigma
-// corrects this deviation by the factors of Croux and Rousseeuw (1992).
+// repetitionSigma is RobustSigma for few values. For up to 9 values, it applies the correction
+// factors of Croux and Rousseeuw (1992).
 func repetitionSigma(xs []float64, center float64) float64 {
 	n := len(xs)
 	factor := float64(n) / (float64(n) - 0.8)
@@ -55,7 +54,7 @@ func sorted(xs []float64) []float64 {
 	return slices.Sorted(slices.Values(xs))
 }
 
-// meanStd is the mean and the standard deviation of a sample (n−1), as in pandas; std is 0 for
+// meanStd returns the mean and the standard deviation of a sample (n−1), as in pandas; std is 0 for
 // fewer than two values.
 func meanStd(xs []float64) (mean, std float64) {
 	for _, x := range xs {

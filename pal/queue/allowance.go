@@ -75,8 +75,7 @@ func (c comeback) compare(o comeback) int {
 }
 
 // opens returns the first time when at least the amount much of the limit is unused. ok is false if
-// that time is unknown. Call opens for gangs in the order of the queue, because it assumes that no
-// gang starts before one ahead of it.
+// that time is unknown. Call opens for gangs in the order of the queue.
 func (a *allowance) opens(much float64) (at time.Duration, ok bool) {
 	const rounding = 1e-9 // more than the rounding errors of sums of parts of GPUs
 	for len(a.ends) > 0 && (a.ends[0].at <= a.now || a.left+rounding < much) {
@@ -87,9 +86,9 @@ func (a *allowance) opens(much float64) (at time.Duration, ok bool) {
 	return a.now, a.left+rounding >= much
 }
 
-// allowances predicts when limits let gangs start. It assumes that each gang ends at the earliest
-// time of its predicted range or, if late is set, at the latest time. A gang without a predicted
-// end is assumed never to free its part of a limit.
+// allowances predicts when limits let gangs start. It assumes that each gang ends at the start of
+// its predicted range or, if late is set, at the end. A gang without a predicted end never frees
+// its part of a limit.
 type allowances struct {
 	p    *asker
 	late bool
@@ -145,8 +144,8 @@ func (as *allowances) ends(v *entry, starts time.Duration) (at time.Duration, ok
 	return v.endsAt(as.p.now, least), true
 }
 
-// start returns when all limits of a waiting gang let it start. From that time on, start counts the
-// gang towards these limits. ok is false if that time is unknown.
+// start returns when all limits of a waiting gang let it start, and counts the gang towards these
+// limits from that time. ok is false if the time is unknown.
 func (as *allowances) start(e *entry) (at time.Duration, ok bool) {
 	at, ok = as.p.now, true
 	needs, ceilings := e.amount(e.least()), as.p.ceilings(e)

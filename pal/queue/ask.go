@@ -16,10 +16,8 @@ func (fs *foresight) Told(j Job) bool {
 }
 
 // WaitsIf returns one [Wait] for each of the given run time estimates: what the waiting gang would
-// wait for if its user had given this estimate. It returns nil if the gang does not wait. To
-// compute the answers, WaitsIf puts the gang into the queue with each estimate, and at the end with
-// its original estimate. It forgets since when the gang has declined GPUs (see offeredFrom), so ask
-// a clone.
+// wait for if its user had given this estimate. It returns nil if the gang does not wait. It
+// forgets since when the gang has declined GPUs (see offeredFrom), so ask a clone.
 func (q *Queue) WaitsIf(now time.Duration, c *pal.Cluster, id string, estimates ...time.Duration) (ws []Wait) {
 	first := asking(q, now, c)
 	ifTold(q, id, estimates, func(e *entry) {

@@ -12,9 +12,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// planner looks ahead. It computes the head's reservation, the GPUs kept for a turn, and which
-// gangs can be stopped for which. The placements that backfill returns do not delay the head or the
-// turn.
+// planner computes the head's reservation, the GPUs kept for a turn, and which gangs can be stopped
+// for another gang.
 type planner struct {
 	finder
 	head    *entry // the first gang that did not fit; nil: none
@@ -22,8 +21,7 @@ type planner struct {
 }
 
 // reservation contains the time and the GPUs of the head's expected start. As in EASY (Lifka 1995),
-// only the head has a reservation. Backfilling can delay the gangs behind the head, but the turns
-// of overdue gangs bound that delay.
+// only the head has a reservation.
 type reservation struct {
 	head      *entry
 	stops     int           // gangs of worse (greater) levels than this can be stopped for the head
@@ -34,8 +32,7 @@ type reservation struct {
 	kept      map[int]bool // GPUs that are kept for the turn of another gang
 }
 
-// backfill returns a placement for the gang that delays neither the turn nor the head; false if
-// there is none.
+// backfill returns a placement for the gang that delays neither the turn nor the head.
 func (p *planner) backfill(e *entry) (pal.Found, bool) {
 	f, ok := p.besideHead(e)
 	if !ok || !p.delaysTurn(e, f) {
@@ -46,9 +43,8 @@ func (p *planner) backfill(e *entry) (pal.Found, bool) {
 	return p.besideHead(e)
 }
 
-// besideHead returns a placement for the gang that does not delay the head; false if there is none.
-// On this placement the gang ends before the head's GPUs are free, or it uses other GPUs than the
-// head. besideHead checks the end first, because that needs no second search.
+// besideHead returns a placement for the gang that does not delay the head. Either the gang ends
+// before the head's start, or it uses other GPUs than the head.
 func (p *planner) besideHead(e *entry) (pal.Found, bool) {
 	f, ok := p.find(e)
 	if !ok || p.head == nil || !p.delays(e, f) {
@@ -62,16 +58,14 @@ func (p *planner) besideHead(e *entry) (pal.Found, bool) {
 }
 
 // mayDelay reports whether the Queue must check that this gang does not delay the head. With
-// BackfillBestEffort no gang is checked, because delays are accepted. A preemptible gang is not
-// checked either, even if the head cannot preempt it; the package comment explains why. But a
-// preemptible gang of a lower priority than the head's is checked. Otherwise such gangs could pass
-// the head again and again, while each has run too briefly to be stopped.
+// BackfillBestEffort, it checks no gang. It checks a preemptible gang only if the head has a higher
+// priority; the package comment explains why.
 func (p *planner) mayDelay(e *entry) bool {
 	return p.opt.Backfill != BackfillBestEffort && (!p.stoppable(e) || p.head != nil && p.behind(e) > p.behind(p.head))
 }
 
-// delays reports whether a gang that starts now on that placement could delay the head. If the
-// head's start cannot be predicted, delays returns false.
+// delays reports whether a gang that starts now on the placement f could delay the head. It returns
+// false if the head's start cannot be predicted.
 func (p *planner) delays(e *entry, f pal.Found) bool {
 	if !p.mayDelay(e) {
 		return false
@@ -80,22 +74,21 @@ func (p *planner) delays(e *entry, f pal.Found) bool {
 	return r.known && !p.endsBy(e, f, r.at) && !p.stoppableBy(e, r.at)
 }
 
-// endsBy reports whether a gang that starts now on the placement is expected to have ended by the
-// time at.
+// endsBy reports whether a gang that starts now on the placement f is expected to end by the time
+// at.
 func (p *finder) endsBy(e *entry, f pal.Found, at time.Duration) bool {
 	return !e.job.Endless && p.now+e.takes(e.expect, f) <= at
 }
 
-// foreseeHead updates the head's reservation. Call it before the what-if frees GPUs of other gangs
-// for the gang e. Otherwise the reservation would contain GPUs that are free only for e.
+// foreseeHead updates the head's reservation. Call it before the what-if frees GPUs for the gang e.
+// Otherwise the reservation could include these GPUs.
 func (p *planner) foreseeHead(e *entry) {
 	if p.head != nil && p.mayDelay(e) {
 		p.reserved()
 	}
 }
 
-// headReserve returns the head's reservation, which may be stale. It makes the reservation on the
-// first call.
+// headReserve returns the head's reservation, which can be stale. The first call makes it.
 func (p *planner) headReserve() *reservation {
 	if p.reserve == nil {
 		p.reserve = p.reserveFor(p.head, p.level(p.head, p.now))
@@ -103,8 +96,8 @@ func (p *planner) headReserve() *reservation {
 	return p.reserve
 }
 
-// reserved returns the head's reservation. It first chooses the reserved GPUs again if gangs have
-// started since they were last chosen.
+// reserved returns the head's reservation. If gangs have started since the reserved GPUs were
+// chosen, it first chooses them again.
 func (p *planner) reserved() *reservation {
 	r := p.headReserve()
 	if r.stale && r.known {
@@ -113,10 +106,8 @@ func (p *planner) reserved() *reservation {
 	return r
 }
 
-// beside returns a placement for the gang that uses none of the reserved GPUs; false if there is
-// none. If the reservation is stale and the first search fails, beside chooses the reserved GPUs
-// again and repeats the search. It does not choose them before the first search, because choosing
-// costs several searches.
+// beside returns a placement for the gang that uses none of the reserved GPUs. If the search fails
+// and the reservation is stale, beside updates the reservation and searches again.
 func (p *planner) beside(r *reservation, e *entry) (pal.Found, bool) {
 	find := func() (pal.Found, bool) {
 		_, free := p.hold(r.placement.GPUs())
@@ -136,9 +127,8 @@ type ending struct {
 	*entry
 	at     time.Duration
 	marked []int // set for a gang that will get its GPUs later: these GPUs; nil: those of its placement
-	// gang is set if the head can stop the members of entry, or make the gang give them back. These
-	// members are then all members of gang, or its last ones. They leave at the time at, or at the
-	// time until if quotas protect them from the head.
+	// gang is set if the head can stop the members of entry, or make the gang give them back. They
+	// leave at the time at, or at the time until if quotas protect them from the head.
 	gang  *entry
 	until time.Duration
 }
@@ -148,7 +138,7 @@ func (e ending) touches(set map[int]bool) bool {
 	return slices.ContainsFunc(e.frees(), func(u int) bool { return set[u] })
 }
 
-// frees returns the GPUs that come free.
+// frees returns the GPUs that become free.
 func (e ending) frees() []int {
 	if e.marked == nil {
 		return e.placement.GPUs()
@@ -158,9 +148,9 @@ func (e ending) frees() []int {
 
 // endings returns when GPUs come free for the head, the earliest time first. A gang frees its GPUs
 // at its expected end, when it is stopped for the head, or when it gives members back. endings also
-// changes the what-if: gangs that are being stopped, shrunk or moved leave their GPUs at once, and
-// the gangs that will get these GPUs hold them. The turn holds the GPUs that are kept for it. back
-// undoes these changes.
+// changes the what-if. Gangs that are being stopped, shrunk or moved leave their GPUs at once, and
+// the next gangs hold these GPUs. The turn holds its kept GPUs. The functions in back undo these
+// changes.
 func (p *planner) endings(r *reservation) (ends []ending, back []func()) {
 	if p.opt.Preempt {
 		p.levels.relevel(&p.foresight, p.now)
@@ -220,9 +210,8 @@ func sortEndings(ends []ending) {
 	slices.SortFunc(ends, func(a, b ending) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.seq, b.seq)) })
 }
 
-// clear returns the endings after it has changed those of gangs on GPUs that are kept for a turn.
-// Such gangs leave at the latest when the turn's gang starts, because they are then stopped or give
-// back members, regardless of quotas.
+// clear returns the endings, in which gangs on GPUs kept for a turn end at the latest when the
+// turn's gang starts. Quotas do not protect these gangs.
 func (p *planner) clear(ends []ending, kept map[int]bool, begins time.Duration) []ending {
 	for i, e := range ends {
 		switch n := firstOn(e.placement, kept); {
@@ -255,8 +244,8 @@ func (p *planner) couldStay(r *reservation, e *entry) int {
 }
 
 // spare puts members back into the what-if if quotas would protect them from a head that starts at
-// the start time (startTime). It checks only the first len(gone) endings, whose members have left
-// the what-if; gone[i] undoes the leaving of ends[i]. back removes the members again.
+// startTime. It checks only the first len(gone) endings; gone[i] puts the members of ends[i] back.
+// The function back removes the members again.
 func (p *planner) spare(r *reservation, ends []ending, gone []func()) (back func()) {
 	if !p.tree.quotas && !p.tenantsFirst() || r.stops == math.MinInt {
 		return func() {}
@@ -286,9 +275,8 @@ func (p *planner) spare(r *reservation, ends []ending, gone []func()) (back func
 	}
 }
 
-// staying returns a function that returns how many members of an ending can stay if the head starts
-// at the start time. The GPUs of gangs that have ended by that time no longer count with their
-// tenants.
+// staying returns a function that returns how many members of an ending can stay when the head
+// starts at startTime.
 func (p *planner) staying(r *reservation, ends []ending) func(ending) int {
 	var back []func()
 	for _, e := range ends {
@@ -317,8 +305,8 @@ func (p *planner) staying(r *reservation, ends []ending) func(ending) int {
 	}
 }
 
-// away frees the GPUs of an ending in the what-if; back takes them again. GPUs that are kept for a
-// turn stay taken, because the turn then holds them.
+// away frees the GPUs of an ending in the what-if, except GPUs kept for a turn. The function back
+// takes them again.
 func (p *planner) away(r *reservation, e ending) (back func()) {
 	left := p.leave(e)
 	if r.kept == nil || e.entry == p.turn.by || !e.touches(r.kept) {
@@ -331,9 +319,8 @@ func (p *planner) away(r *reservation, e ending) (back func()) {
 	}
 }
 
-// leave is away without regard to a turn. If a gang's start was decided in an earlier pass but is
-// not reported yet, holdPending has only marked its GPUs as taken. The cluster has not counted the
-// gang's CPU and memory, so leave must not release them.
+// leave is away, but also frees GPUs kept for a turn. If a gang's start is not reported yet, the
+// cluster has not counted the gang's CPU and memory, so leave must not release them.
 func (p *planner) leave(e ending) (back func()) {
 	switch {
 	case e.marked != nil:
@@ -345,11 +332,9 @@ func (p *planner) leave(e ending) (back func()) {
 }
 
 // reserveFor returns a reservation with the predicted start of the head: when and on which GPUs. In
-// the what-if, it ends the running gangs one after the other, in the order of their expected ends,
-// until the head fits. Gangs that should have ended already end now. Gangs of worse levels than
-// stops are stopped. The first try ends as many gangs as free enough GPUs. If these GPUs are too
-// scattered, each further try ends twice as many gangs. With n running gangs that takes log2(n)
-// searches instead of n, but the predicted start can be too late.
+// the what-if, it ends the running gangs in the order of their expected ends until the head fits.
+// Gangs of worse levels than stops are stopped. Each further try ends twice as many gangs. That
+// needs few searches, but the predicted start can be too late.
 func (p *planner) reserveFor(head *entry, stops int) *reservation {
 	r, done := &reservation{head: head, stops: stops}, 0
 	ends, back := p.endings(r)
@@ -385,8 +370,8 @@ func (p *planner) reserveFor(head *entry, stops int) *reservation {
 	}
 }
 
-// startsAt reports whether enough GPUs for the head are free at the time at, and whether the head
-// then fits. The first len(gone) endings have already left the what-if.
+// startsAt reports whether the head could start at the time at. The first len(gone) endings have
+// already left the what-if.
 func (p *planner) startsAt(r *reservation, at time.Duration, ends []ending, gone []func()) (enough, fits bool) {
 	defer p.startingAt(at)()
 	defer p.spare(r, ends, gone)()
@@ -396,9 +381,8 @@ func (p *planner) startsAt(r *reservation, at time.Duration, ends []ending, gone
 	return enough, fits
 }
 
-// replan chooses the head's GPUs again, among the GPUs that are expected to be free at its start.
-// If that does not slow the head down, replan chooses GPUs that are in use now. Then more of the
-// GPUs that are free now remain for other gangs.
+// replan chooses the head's GPUs again, among the GPUs that are expected to be free at the head's
+// start. Among equally good choices, it prefers GPUs that are in use now.
 func (p *planner) replan(r *reservation) {
 	r.stale = false
 	defer p.startingAt(r.at)()
@@ -417,9 +401,8 @@ func (p *planner) replan(r *reservation) {
 	p.fewest(r, free)
 }
 
-// fewest sets the reservation's placement to one of the least cost that uses as few of the given
-// free GPUs as possible. A bisection finds how many of these GPUs it can hide from the search
-// without raising the cost. That takes log2(len(free)) searches.
+// fewest sets the reservation's placement to one of the least cost that uses as few of the free
+// GPUs as possible. It finds the number of GPUs to hide from the search by bisection.
 func (p *planner) fewest(r *reservation, free []int) {
 	hidden := 0 // number of GPUs at the beginning of free that are hidden
 	show := func(n int) {

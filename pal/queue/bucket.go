@@ -15,9 +15,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// heap is a binary heap of entries that store their own position, so any entry can be removed in
-// logarithmic time. An entry can be in several heaps, with a separate position field for each:
-// *pos(es[i]) == i always holds.
+// heap is a binary heap of entries. Each entry stores its position in the heap, so any entry can be
+// removed in logarithmic time: *pos(es[i]) == i always holds.
 type heap struct {
 	less func(a, b *entry) bool
 	pos  func(e *entry) *int
@@ -71,18 +70,16 @@ func newBook() book {
 	}
 }
 
-// signature contains everything that decides where a waiting gang fits. Two gangs with equal
-// signatures fit in the same places, at the same cost, under the same rules. If one of them does
-// not fit, the pass need not try the other. Run time and priority are not part of the signature,
-// because they only sort the gangs of a bucket.
+// signature contains everything that decides where a waiting gang fits. If one gang does not fit, a
+// pass skips all other gangs with the same signature. Run time and priority are not in the
+// signature, because they only sort the gangs of a bucket.
 type signature struct {
 	class      pal.AppClass
 	maxTier    pal.Tier
 	memberSets string
 	tenant     string // "" if no tenant differs from another
 	user       string // "" if users have no limits
-	// Other rules of backfill and of waits for better GPUs apply to gangs that may be stopped or
-	// moved.
+	// Different rules for backfill and for waiting apply to gangs that can be stopped or moved.
 	preemptible, migratable bool
 	localityWait            time.Duration
 	anywhere                bool
@@ -105,16 +102,16 @@ type bucket struct {
 	failed      attempt       // the last failed attempt
 	failedUntil time.Duration // a gang of the bucket that ends by this time may fit
 	done        uint64        // number of the last pass in which no more gangs of the bucket are to be tried
-	// In the pass with the number passes, the next gang to try is from, and only gangs that run no
-	// longer than slack at cost 1 are tried. Any other pass begins with the first gang.
+	// from is the next gang that the current pass tries, and slack is the maximum run time, at cost
+	// 1, of the gangs that it tries. Both are valid only in the pass with the number passes.
 	from   *entry
 	passes uint64
 	slack  time.Duration
 	tries  []*entry // if sig.claimed: the gangs that the pass still has to try
 }
 
-// place is an element of a bucket: a gang, with copies of the fields that decide when the gang is
-// tried. A pass may scan a long bucket, and with the copies it need not read each entry.
+// place is a gang in a bucket. It copies the fields that decide when the gang is tried, so that the
+// scan of a long bucket does not read every entry.
 type place struct {
 	key    key
 	expect time.Duration
@@ -155,8 +152,7 @@ func (b *bucket) Pop() any {
 	return e
 }
 
-// after returns the first gang of the bucket behind the key that is expected to run for at most the
-// time long; nil if there is none.
+// after returns the first gang behind the key k with an expected run time of at most long, or nil.
 func (b *bucket) after(k key, long time.Duration) *entry {
 	var first *place
 	for i := range b.es {
@@ -171,9 +167,8 @@ func (b *bucket) after(k key, long time.Duration) *entry {
 	return first.e
 }
 
-// ahead returns the number of GPUs that the gangs of the bucket ahead of the key request. For
-// elastic gangs it uses each gang's current size, because a pass may be trying the gang with fewer
-// members.
+// ahead returns the number of GPUs that the bucket's gangs ahead of the key k request. For elastic
+// gangs, it uses the current size.
 func (b *bucket) ahead(k key) (gpus int) {
 	for i := range b.es {
 		switch p := &b.es[i]; {
@@ -187,23 +182,21 @@ func (b *bucket) ahead(k key) (gpus int) {
 	return gpus
 }
 
-// attempt records the conditions under which a gang of a bucket did not fit. As long as the
-// conditions are unchanged, the gang still does not fit. This is true only on exclusive clusters,
-// where version grows whenever a GPU comes free.
+// attempt records the conditions under which a gang of a bucket did not fit. While these conditions
+// are unchanged, the gang does not fit. This is true only on exclusive clusters: see
+// [Options.Exclusive].
 type attempt struct {
 	version uint64 // Queue.version
 	head    *entry
 	turn    *turn
 	// first is the gang that was tried, and starts is the number of all starts before the attempt.
-	// Both are zero if there was no head, turn, claim or window. Then all gangs of the bucket fail
-	// in the same way, and a start only leaves less room. For gangs that share GPUs, starts is
-	// always set.
+	// Both are zero if all gangs of the bucket fail in the same way: there was no head, turn, claim
+	// or window. For gangs that share GPUs, starts is always set.
 	first  *entry
 	starts uint64
 }
 
-// sign sets the gang's signature. While a pass tries an elastic gang with fewer members, the gang's
-// signature differs from that of its bucket.
+// sign sets the gang's signature.
 func (q *Queue) sign(e *entry) {
 	e.sig = signature{class: e.job.Gang.Class, maxTier: e.job.Gang.MaxTier, memberSets: memberSets(e.job.Gang), localityWait: e.job.LocalityWait, anywhere: e.job.Anywhere,
 		preemptible: e.job.Preemptible, migratable: e.job.Migratable, admitted: q.windows.admitted(e.job), array: e.job.array(), endless: e.job.Endless, claimed: e.claim != nil, least: e.job.Least, efficiency: e.job.Efficiency}
@@ -217,9 +210,8 @@ func (q *Queue) sign(e *entry) {
 }
 
 // enqueue makes an entry wait: it adds the entry to its bucket and to the lists of waiting gangs.
-// It computes the gang's expected run time and key. Neither changes with time while the gang waits,
-// so the bucket stays in order. The exceptions are new history (see resort) and deadlines (see
-// hurry). An elastic gang waits with its full size.
+// It computes the gang's expected run time and key. While the gang waits, only new history (see
+// resort) and deadlines (see hurry) change them. An elastic gang waits with its full size.
 func (q *Queue) enqueue(e *entry) {
 	e.state, e.settled, e.offered = waiting, false, -1
 	if e.elastic != nil {
@@ -286,8 +278,7 @@ func (bk *book) all() iter.Seq[*entry] {
 	}
 }
 
-// leaveQueue removes a gang that no longer waits. If other gangs were being stopped for this gang,
-// waiting gangs can get their GPUs.
+// leaveQueue removes a gang that no longer waits, and its claim.
 func (q *Queue) leaveQueue(e *entry) {
 	q.dequeue(e)
 	if e.claim != nil {
@@ -295,7 +286,7 @@ func (q *Queue) leaveQueue(e *entry) {
 	}
 }
 
-// dequeue takes a waiting entry out of its bucket and out of the lists of waiting gangs.
+// dequeue removes a waiting gang from its bucket and from the lists of waiting gangs.
 func (q *Queue) dequeue(e *entry) {
 	q.takeOut(e)
 	q.dated = without(q.dated, e)
@@ -308,8 +299,7 @@ func (q *Queue) dequeue(e *entry) {
 	}
 }
 
-// takeOut takes a waiting entry out of its bucket. When the last gang leaves, takeOut deletes the
-// bucket, so a pass sees no empty buckets.
+// takeOut removes a waiting gang from its bucket, and deletes the bucket if it is then empty.
 func (bk *book) takeOut(e *entry) {
 	b := e.bucket
 	b.remove(e)
@@ -322,8 +312,8 @@ func (bk *book) takeOut(e *entry) {
 	}
 }
 
-// leastPatience is the shortest wait after which a gang with an estimate or a limit is overdue. It
-// keeps short gangs from becoming overdue after a few minutes, because such waits are normal.
+// leastPatience is the shortest wait after which a gang with an estimate or a limit is overdue.
+// Without this minimum, short gangs would be overdue after a few minutes.
 const leastPatience = time.Hour
 
 // patience returns the total wait after which a gang is overdue: see [Options.Patience] and
@@ -342,9 +332,8 @@ func (fs *foresight) patience(j Job) time.Duration {
 // overdueFrom returns the time at which the gang's total wait reaches its patience.
 func (e *entry) overdueFrom() time.Duration { return e.waitingSince - e.waited + e.patience }
 
-// age marks the gangs that have become overdue. The first gang of the heap ages is the next to
-// become overdue, so age need not visit all gangs. If an overdue gang runs, is stopped and waits
-// again, it is still overdue.
+// age marks the gangs that have become overdue. An overdue gang that runs, is stopped and waits
+// again is still overdue.
 func (bk *book) age(now time.Duration) {
 	for len(bk.ages.es) > 0 && bk.ages.es[0].overdueFrom() <= now {
 		e := bk.ages.es[0]
@@ -354,9 +343,8 @@ func (bk *book) age(now time.Duration) {
 	}
 }
 
-// resort moves waiting gangs whose names have new history to their new places in the queue. It runs
-// once a pass, not once a finished run, because many runs of a name can end between two passes. It
-// visits names in sorted order, because no decision may depend on the order of a map.
+// resort moves waiting gangs whose names have new history to their new places in the queue. It
+// visits names in sorted order, because decisions must not depend on the order of a map.
 func (q *Queue) resort() {
 	if len(q.learned) == 0 {
 		return
@@ -376,9 +364,8 @@ func (q *Queue) resort() {
 	clear(q.learned)
 }
 
-// indexByName adds a waiting gang to the index that resort reads, and unindexByName removes it. The
-// index lists waiting gangs by the name whose history predicts their run time. It contains gangs
-// without a name, too.
+// indexByName adds a waiting gang to the index of waiting gangs by the name whose history predicts
+// their run time. unindexByName removes it.
 func (fs *foresight) indexByName(e *entry) {
 	by := e.toldBy()
 	e.namePos = len(fs.named[by])

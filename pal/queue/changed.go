@@ -11,8 +11,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
-// Change describes an edit of a running gang. The job's author has made the edit, or is only
-// considering it.
+// Change describes an edit, made or planned, of a running gang's job.
 type Change struct {
 	// Job is the edited job, or only the members of it that have no GPUs yet.
 	Job Job
@@ -27,10 +26,9 @@ type Change struct {
 // wait, ok is false and w says what it waits for.
 //
 // The gang gets its own GPUs (Own), unless it requests more GPUs than it has and the head's
-// reservation includes them. For other GPUs, the gang counts as if it were submitted now, behind
-// all waiting gangs. So it gets no GPU that a waiting gang could use or will get, none that a
-// window keeps, and none above its tenants' limits. It gets GPUs of the head's reservation only if
-// it ends before the head needs them. RoomFor decides nothing, and leaves the cluster unchanged.
+// reservation includes its own. For other GPUs, the gang counts as submitted now, behind all
+// waiting gangs. It gets GPUs of the head's reservation only if it ends before the head needs them.
+// RoomFor decides nothing, and leaves the cluster unchanged.
 func (q *Queue) RoomFor(now time.Duration, c *pal.Cluster, ch Change) (f pal.Found, w Wait, ok bool) {
 	p := asking(q, now, c)
 	defer p.putBack()
@@ -66,7 +64,7 @@ func (q *Queue) RoomFor(now time.Duration, c *pal.Cluster, ch Change) (f pal.Fou
 	return f, w, w.Reason == reason.Next
 }
 
-// freeOf returns how many of the GPUs are free and usable by the gang.
+// freeOf returns how many of the given GPUs are free and usable by the gang.
 func (p *asker) freeOf(g pal.Gang, gpus []int) (n int) {
 	for _, u := range gpus {
 		if p.c.Available(u) && g.MayUse(p.c.GroupOf(u)) {
@@ -76,9 +74,8 @@ func (p *asker) freeOf(g pal.Gang, gpus []int) (n int) {
 	return n
 }
 
-// giveOthers takes, in the what-if, the GPUs on which waiting gangs could start now. The first
-// waiting gang that could not start becomes the head. So all of these gangs go before the edited
-// gang.
+// giveOthers starts, in the what-if, all waiting gangs that could start now. The first waiting gang
+// that could not start becomes the head.
 func (p *asker) giveOthers() {
 	p.holdPromised()
 	if p.turn != nil && p.turn.by != p.changed {
@@ -107,9 +104,8 @@ func (p *asker) giveOthers() {
 	}
 }
 
-// roomFor returns a placement for an edited running gang on the GPUs that giveOthers left, and the
-// reason [reason.Next]. If there is no placement, it returns another reason. If a tenant's quota is
-// the reason, w names the tenant.
+// roomFor returns a placement for an edited running gang on the GPUs that giveOthers did not use,
+// and the reason [reason.Next]. If there is no placement, it returns another reason.
 func (p *asker) roomFor(e *entry, ch Change, w *Wait) (f pal.Found, r reason.Kind) {
 	if had := p.changed; had != nil && had.state >= running { // count the edited gang once, not before and after the edit
 		had.of.tenant.count(had.job.User, -had.counted)

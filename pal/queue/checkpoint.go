@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// safeFor returns for how long after its start a gang must not be stopped or moved. After
+// safeFor returns the time after its start in which a gang must not be stopped or moved. After
 // [Options.FreeStops] stops, this time doubles with each further stop.
 func (e *entry) safeFor(freeStops int) time.Duration {
 	d := minRuns * e.job.RestartCost
@@ -26,9 +26,9 @@ const (
 	mostCheckpoint = 4 * time.Hour
 )
 
-// atCheckpoint reports whether a running gang can be stopped at the given time with regard to its
-// checkpoints: the time since its last checkpoint is then at most lostShare of its run time so far.
-// It returns true if the checkpoint interval is unknown or longer than mostCheckpoint.
+// atCheckpoint reports whether a stop at the given time would lose at most lostShare of the gang's
+// run time so far. It returns true if the checkpoint interval is unknown or longer than
+// mostCheckpoint.
 func (e *entry) atCheckpoint(at time.Duration) bool {
 	every := e.job.Checkpoint
 	if every <= 0 || every > mostCheckpoint {
@@ -42,9 +42,8 @@ func (e *entry) atCheckpoint(at time.Duration) bool {
 // start.
 func (e *entry) checkpointsFrom() time.Duration { return e.startedAt + e.job.RestartCost }
 
-// nextCheckpoint returns when a running gang writes its next checkpoint; ok is false if that does not
-// matter, because the gang can be stopped at any time from now on. Otherwise the Queue would have to
-// decide again every second if the interval is a second.
+// nextCheckpoint returns when a running gang writes its next checkpoint; ok is false if the gang
+// can be stopped at any time from now on.
 func (e *entry) nextCheckpoint(now time.Duration) (at time.Duration, ok bool) {
 	every, from := e.job.Checkpoint, e.checkpointsFrom()
 	ran := max(0, now-from)

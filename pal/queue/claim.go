@@ -12,8 +12,7 @@ import (
 )
 
 // claim is a waiting gang's right to GPUs that other gangs are freeing for it. A claim lasts until
-// all victims have stopped, often for several passes, because a task can take as long as its
-// kill_timeout to stop. Until then, no other gang gets these GPUs.
+// all victims have stopped. Until then, no other gang gets these GPUs.
 type claim struct {
 	by        *entry
 	placement pal.Placement
@@ -24,9 +23,8 @@ type claim struct {
 	held      []int         // GPUs of the placement that are free now, and that this pass has marked as taken
 }
 
-// reason returns why the claim's gang waits. The reason is Stopping if at least one gang is being
-// stopped for it, and Shrinking if gangs only give members back. stop and shrink list the IDs of
-// both kinds of gangs.
+// reason returns why the claim's gang waits: Stopping if at least one victim is being stopped,
+// otherwise Shrinking. stop and shrink list the IDs of the victims that are stopped and shrunk.
 func (c *claim) reason() (r reason.Kind, stop, shrink []string) {
 	for _, v := range c.victims {
 		if len(v.target.Members) > 0 {
@@ -50,8 +48,7 @@ func (e *entry) endOn(pl pal.Placement, at time.Duration) time.Duration {
 	return later(at, stretched(e.expect, pl.Cost()*slower))
 }
 
-// enter adds a claim to the Queue. From now on, the claim's GPUs count towards the limits of the
-// gang's tenants, user and array. The gang moves to a bucket of gangs with claims.
+// enter adds a claim to the Queue.
 func (q *Queue) enter(c *claim) {
 	q.claims = append(q.claims, c)
 	c.by.claim = c
@@ -63,8 +60,7 @@ func (q *Queue) enter(c *claim) {
 	q.rebucket(c.by)
 }
 
-// drop ends a claim. The claim's victims still stop, because their stop has already begun. Their
-// GPUs go to the next gang that needs them: see takeOver.
+// drop ends a claim. The victims still stop, and another gang can get their GPUs: see takeOver.
 func (q *Queue) drop(c *claim) {
 	q.version++
 	q.claims = without(q.claims, c)
@@ -79,7 +75,7 @@ func (q *Queue) drop(c *claim) {
 }
 
 // promise adds a claim's GPUs to the counts of its gang's tenants, user and array (sign 1), or
-// subtracts them (-1). Without these counts, two claims could use the same part of a quota.
+// subtracts them (-1).
 func (ts *tenancy) promise(c *claim, sign int) {
 	for t := c.by.of.tenant; t != nil; t = t.parent {
 		t.promised += float64(sign) * c.gpus
@@ -93,10 +89,9 @@ func without[T comparable](list []T, one T) []T {
 	return slices.DeleteFunc(list, func(o T) bool { return o == one })
 }
 
-// settleClaims starts each gang whose claim has no victims left. For each other claim it holds the
-// GPUs that have already come free. If all victims have stopped but a GPU of the placement is not
-// available, settleClaims drops the claim, and the Queue decides about the gang again. This happens
-// if another job took the GPU, or if the GPU or its node failed.
+// settleClaims starts each gang whose claim has no victims left. For each other claim, it holds the
+// GPUs that are already free. If all victims have stopped but a GPU of the placement is not
+// available, settleClaims drops the claim.
 func (p *pass) settleClaims() {
 	for _, c := range slices.Clone(p.Queue.claims) {
 		c.held = nil
@@ -112,9 +107,8 @@ func (p *pass) settleClaims() {
 	}
 }
 
-// elsewhere calls look to find GPUs on which a gang with a claim can start now; ok is false if
-// there are none. It exists because stopping the victims can take long, or hang. look sees the free
-// GPUs and those that are already held for the gang.
+// elsewhere calls look to find GPUs on which a gang with a claim can start now, because stopping
+// its victims can take long. look can use the free GPUs and the GPUs already held for the gang.
 func (p *pass) elsewhere(c *claim, look func() (pal.Found, bool)) (f pal.Found, ok bool) {
 	defer p.unmark(c.held)()
 	p.promise(c, -1)
@@ -135,9 +129,8 @@ func (p *pass) letGo(c *claim) {
 	p.held = slices.DeleteFunc(p.held, func(u int) bool { return held[u] })
 }
 
-// retries fills the field tries of each bucket with the gangs with a claim that may fit now: the
-// free GPUs and those held for the gang are enough. It omits gangs that got their claim in a turn,
-// because serveClaims handles them.
+// retries sets the field tries of each bucket to the gangs with a claim for which enough GPUs are
+// free or held. It omits gangs that got their claim in a turn: see serveClaims.
 func (p *pass) retries() {
 	for _, b := range p.live {
 		b.tries = b.tries[:0]
@@ -156,8 +149,7 @@ func (p *pass) retries() {
 	}
 }
 
-// retry starts a gang with a claim if it fits now. Then other gangs can get the GPUs of its
-// victims.
+// retry starts a gang with a claim if it fits now.
 func (p *pass) retry(b *bucket, e *entry) {
 	b.tries = b.tries[1:]
 	if len(e.claim.held) > 0 {

@@ -10,11 +10,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Clone returns a copy with the same state, which makes the same decisions. Afterwards the copy and
-// q are independent, so another goroutine can use the copy. Both share the memory of jobs,
-// placements, windows and finished runs, because a Queue replaces these and never changes them in
-// place. Clone writes to the entries of q (the field copied), so no other goroutine must use q
-// during the call.
+// Clone returns a copy that makes the same decisions as q. Another goroutine can use the copy. No
+// other goroutine must use q during the call, because Clone writes to the entries of q.
 func (q *Queue) Clone() *Queue {
 	o, opt := *q, *q.opt
 	o.opt, o.foresight.opt, o.tenancy.opt, o.gangKinds.opt = &opt, &opt, &opt, &opt
@@ -75,9 +72,8 @@ type cloner struct {
 	turn      *turn
 }
 
-// of returns the copy of an entry, or nil for nil. An entry can be a gang that has left the Queue,
-// because an earlier decision still refers to it. The copy of such an entry is in no list, and the
-// next pass drops it.
+// of returns the copy of an entry, or nil for nil. The entry's gang can have left the Queue if an
+// earlier decision still refers to it.
 func (c *cloner) of(e *entry) *entry {
 	switch {
 	case e == nil:
@@ -153,8 +149,8 @@ func (c *cloner) buckets(q *Queue) (all map[signature]*bucket, live []*bucket) {
 	return all, live
 }
 
-// attempt returns a copy of a failed attempt. If the attempt was made during a turn that is over,
-// it no longer counts, and the copy is empty.
+// attempt returns a copy of a failed attempt. The copy is empty if the attempt was made during a
+// turn that is over.
 func (c *cloner) attempt(a attempt, now *turn) attempt {
 	if a.turn != nil && a.turn != now {
 		return attempt{}

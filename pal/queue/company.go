@@ -71,9 +71,8 @@ func companyOf(n int64) int8 {
 	return int8(n)
 }
 
-// LookAround records the company of each running gang that shares GPUs, except elastic gangs. The
-// recorded company counts from now until the next call. Call LookAround after the GPUs of running
-// gangs have been reported.
+// LookAround records the company of each running gang that shares GPUs, except elastic gangs. Call
+// it after the GPUs of running gangs have been reported.
 func (rs *runners) LookAround(now time.Duration, c *pal.Cluster) {
 	for _, e := range rs.running {
 		if e.job.Gang.Sharing != nil && e.elastic == nil {

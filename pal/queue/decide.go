@@ -92,9 +92,7 @@ func (p *finder) holdPending() {
 	}
 }
 
-// holdForDrained holds GPUs for members that Nomad is about to move off drained nodes, because the
-// cluster shows these GPUs as free until Nomad has moved the members. It uses no GPU that is
-// already held for a gang.
+// holdForDrained holds GPUs for members that Nomad is about to move off drained nodes.
 func (p *finder) holdForDrained() {
 	by := p.opt.Placement
 	by.RefuseBad = false // they have to go somewhere
@@ -108,9 +106,7 @@ func (p *finder) holdForDrained() {
 	}
 }
 
-// start decides that a waiting gang starts on the placement. From now on the gang's GPUs count for
-// its tenant. start marks the head's reservation as stale, so that it is computed again when it is
-// next needed.
+// start decides that a waiting gang starts on the placement f.
 func (p *pass) start(e *entry, f pal.Found) {
 	if e.claim != nil {
 		p.letGo(e.claim)
@@ -144,8 +140,7 @@ func (p *pass) start(e *entry, f pal.Found) {
 // If none of these succeeds, the gang waits. The first gang that waits for GPUs is the head, which
 // the gangs behind it must not delay. A gang with a claim starts when the walk reaches it, if it
 // now fits on other GPUs; it is never the head. If a gang must wait, the walk tries no other gang
-// of its bucket, because they would fail too. But if a shorter gang of the bucket may fit, the walk
-// tries the shorter gang.
+// of its bucket, unless a shorter gang may fit.
 func (p *pass) walk() {
 	p.retries()
 	for {
@@ -187,8 +182,7 @@ func (p *pass) walk() {
 	}
 }
 
-// next returns the gang of the bucket that the pass tries next: the first gang, or the gang that
-// goOn chose.
+// next returns the gang of the bucket that the pass tries next.
 func (p *pass) next(b *bucket) *entry {
 	switch {
 	case b.sig.claimed:
@@ -201,10 +195,8 @@ func (p *pass) next(b *bucket) *entry {
 
 // goOn chooses the gang of the bucket to try after e. If there is none, the pass is done with the
 // bucket. If e would end too late, the next gang is the first gang behind e whose expected run time
-// is within the slack. To find it, goOn scans the bucket, because the heap is sorted by key, not by
-// run time. If e has left the bucket, because it starts or gets a claim, the next gang is the
-// bucket's new first gang. But if this pass has already skipped gangs of the bucket, the next gang
-// is the next one within the slack.
+// is within the slack. If e has left the bucket, the next gang is the bucket's new first gang. But
+// if this pass has already skipped gangs of the bucket, the next gang must be within the slack.
 func (p *pass) goOn(b *bucket, e *entry) {
 	first := b.passes != p.passes
 	switch {
@@ -228,19 +220,17 @@ func (p *pass) goOn(b *bucket, e *entry) {
 func (p *pass) full() bool { return p.opt.Starts > 0 && len(p.actions) >= p.opt.Starts }
 
 // possible reports whether the gang could run on the GPUs that are healthy now, if none of the
-// Queue's gangs ran. On an exclusive cluster the answer is cached until Changed.
+// Queue's gangs ran.
 func (p *finder) possible(e *entry) bool {
 	return p.roomOf(e).ever.of(func() bool { return p.fitsWithout(e, p.withoutRunning) })
 }
 
-// awaits reports whether the gang will fit at some time without the stop of a service. If it
-// returns false, no GPUs are kept for the gang, and the gang delays no other gang.
+// awaits reports whether the gang will fit at some time without the stop of a service.
 func (p *finder) awaits(e *entry) bool {
 	return p.possible(e) && p.roomOf(e).onceEnded.of(func() bool { return p.endless == 0 || p.fitsWithout(e, p.withoutEnding) })
 }
 
-// roomOf returns the cached answers about room for gangs of this kind. On a cluster that is not
-// exclusive, the answers are valid for this pass only.
+// roomOf returns the cached answers for the gang's kind.
 func (p *finder) roomOf(e *entry) *room {
 	k := p.kindOf(e)
 	if p.opt.Exclusive {
@@ -258,7 +248,6 @@ func (p *pass) doneWith(b *bucket) bool {
 }
 
 // first returns the bucket whose next gang comes first in the order; nil if no gang is left to try.
-// If the order does not depend on tenants, first visits all buckets.
 func (p *pass) first() *bucket {
 	if p.byTenant() {
 		return p.firstByTenant()
@@ -272,10 +261,9 @@ func (p *pass) first() *bucket {
 	return best
 }
 
-// fits returns a placement on which the gang can start now; false if there is none. If there is a
-// head, the rules of backfilling apply. On an exclusive cluster, fits does not repeat a failed
-// attempt before GPUs have come free. An elastic gang that does not fit keeps its least size for
-// the rest of the pass, so that the caller can try to free GPUs for this size.
+// fits returns a placement on which the gang can start now. If there is a head, the rules of
+// backfilling apply. An elastic gang that does not fit keeps its least size for the rest of the
+// pass, so that the caller can try to free GPUs for this size.
 func (p *pass) fits(b *bucket, e *entry) (pal.Found, bool) {
 	p.slack = 0
 	try := attempt{version: p.version, head: p.head, turn: p.turn}

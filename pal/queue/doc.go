@@ -3,8 +3,8 @@
 
 // Package queue decides which waiting gang starts next and on which GPUs, and which running gangs
 // are stopped, moved or resized so that other gangs can start or run faster. It also reports why
-// each waiting gang waits. Like the rest of pal, this package is pure. The daemon calls it with the
-// wall clock, the simulator with simulated time, and both run the same code.
+// each waiting gang waits. Like the rest of pal, this package does no I/O and reads no clock. The
+// daemon calls it with the wall clock, and the simulator with simulated time.
 //
 // The caller reports events to a [Queue] and asks the Queue what to do. Times are durations since
 // an epoch that the caller chooses. They never go back:
@@ -42,15 +42,13 @@
 //
 // The caller keeps the only ledger of who holds which GPU. The ledger consists of the cluster that
 // the caller passes to Decide, and of the placement that the caller reported last for each gang.
-// The Queue never changes a reported placement by itself. It stores placements because it derives
-// values from them when they are reported: sizes, usage, work done, expected ends and levels. The
-// Queue keeps lists sorted by these values, so it needs them before a decision looks at the gang.
-// Decisions whose outcome is not reported yet (starts, moves, claims) are plans, and in no ledger.
+// The Queue never changes a reported placement by itself. When a placement is reported, the Queue
+// computes the gang's size, usage, work done, expected end and level, and sorts lists by them.
+// Decisions whose outcome is not reported yet (starts, moves, claims) are in no ledger.
 //
 // A gang's GPUs can change while it runs or is being stopped. Before each Decide the caller reports
 // the exact GPUs of each such gang ([Queue.SetPlacement]). Reporting the same placement again
-// changes nothing, so the caller need not compare the old placement with the new one. Gangs whose
-// GPUs cannot have changed need no report, so 10,000 unchanged gangs cost nothing.
+// changes nothing. Gangs whose GPUs cannot have changed need no report.
 //
 // # What must stay true
 //
@@ -110,21 +108,19 @@
 // of the head's reserved GPUs.
 //
 // With [Options.Preempt] a gang can stop preemptible gangs of a worse level. The bounds between
-// levels are powers, so gangs of similar rank never stop each other. A preemptible gang can start
-// even on GPUs that are reserved for the head, unless priorities count and its priority is lower
-// than the head's. This holds even for a gang of the head's level, which the head cannot stop.
-// Keeping GPUs from such gangs would shorten some waits and lengthen others, and the turns of
-// overdue gangs bound the head's wait anyway.
+// levels are powers of 4, so gangs of similar rank seldom stop each other. A preemptible gang can
+// start even on GPUs that are reserved for the head, unless priorities count and its priority is
+// lower than the head's. This holds even for a gang that the head cannot stop. The turns of overdue
+// gangs bound the head's wait.
 //
 // A waiting gang delays no gang behind it if it could not run even without the other gangs, if it
 // must wait for a service to end, or if a limit or a window keeps it waiting. [Default] is the
 // policy of the agent and of the simulator's tables.
 //
-// The Queue predicts how much longer a gang runs as a distribution. It uses the user's estimate, or
-// else earlier runs of the gang's name; runs submitted just before or after the gang count most.
-// While the gang runs, the progress that it reports counts too, and soon counts more
-// ([Queue.Reported]). The order [Adaptive] sorts preemptible gangs by the Gittins index of that
-// distribution, and other gangs by its mean.
+// The Queue predicts the distribution of a gang's remaining run time. It uses the user's estimate,
+// or else earlier runs of the gang's name; runs submitted just before or after the gang count most.
+// While the gang runs, its reports of progress count too ([Queue.Reported]). The order [Adaptive]
+// sorts preemptible gangs by the Gittins index of that distribution, and other gangs by its mean.
 //
 // The queue predicts a range for the start of a waiting gang, from the waits of similar gangs. Eight
 // of ten gangs should start within their range; docs/results shows how many did on real traces.
@@ -141,10 +137,10 @@
 // A gang is overdue when the sum of its waits reaches its patience. The patience is
 // [Options.Patience] times its estimated run time or its limit, whichever is shorter, but at least
 // an hour. Without an estimate and a limit, the patience is [Options.MaxWait]. Overdue gangs keep
-// their places in the queue. In addition they are served in order of submission, one turn after the
-// other. The gang whose turn it is starts if it fits, or stops other gangs if that makes room.
-// Otherwise the Queue keeps GPUs for the gang until all of them are free. A gang that started in
-// its turn is not stopped for others. A restart of the placer ends this protection.
+// their places in the queue. In addition, they have turns, in order of submission. In its turn, a
+// gang starts if it fits, or stops other gangs if it then fits. Otherwise the Queue keeps GPUs for
+// the gang until all of these GPUs are free. A gang that started in its turn is not stopped for
+// others. A restart of the placer ends this protection.
 //
 // During a turn, the rest of the queue works as usual: backfill, preemption, moves and waiting for
 // close GPUs. Other gangs use kept GPUs only if they can be stopped for the turn, or if they are

@@ -85,7 +85,7 @@ func (e *entry) most() int {
 	return e.full.GPUs()
 }
 
-// sized returns the elastic gang with n members.
+// sized returns the gang with n members.
 func (el *elastic) sized(n int) pal.Gang {
 	g := el.full
 	g.MemberSets = slices.Clone(g.MemberSets)
@@ -93,8 +93,8 @@ func (el *elastic) sized(n int) pal.Gang {
 	return g
 }
 
-// resize sets the number of members of an elastic gang. Do not call resize while the gang is
-// counted as holding GPUs, because countHeld must subtract the same number of GPUs that it added.
+// resize sets the number of members of an elastic gang. Do not call it between the two calls of
+// countHeld that add and subtract the gang's GPUs.
 func (q *Queue) resize(e *entry, n int) {
 	if e.elastic == nil || n == e.job.Gang.MemberSets[0].Members {
 		return
@@ -135,10 +135,8 @@ func (p *finder) toLeast(e *entry) { p.during(e, e.job.Least) }
 // asManyAsFit returns a placement for the gang, found with find; ok is false if there is none. It
 // places an elastic gang with as many members as fit. It uses fewer if the gang would otherwise
 // wait for closer GPUs, or would end later because of an outlier. An elastic gang that does not fit
-// keeps its least size. asManyAsFit first tries all members, then as many as there are free GPUs
-// for, then as many as there are free GPUs that are not outliers. After that it halves the size,
-// which bounds the number of searches by the logarithm of the members. A gang that starts smaller
-// than it could grows later.
+// keeps its least size. asManyAsFit first tries all members, then the number of free GPUs, then the
+// number of free GPUs that are not outliers. After that, it halves the size for each search.
 func (p *finder) asManyAsFit(e *entry, find func(*entry) (pal.Found, bool)) (best pal.Found, ok bool) {
 	if e.elastic == nil {
 		return find(e)
@@ -186,9 +184,9 @@ func (p *finder) asManyAsFit(e *entry, find func(*entry) (pal.Found, bool)) (bes
 	return best, true
 }
 
-// closer returns a placement of an elastic gang with fewer members than best, which are closer
-// together, if the gang ends sooner on it than on best. Otherwise it returns best. For each closer
-// tier, it tries as many members as fit within one domain of the tier.
+// closer returns a placement with fewer members that are closer together, if the gang then ends
+// sooner than on best. Otherwise it returns best. For each closer tier, it tries as many members as
+// fit within one domain of the tier.
 func (p *finder) closer(e *entry, best pal.Found, find func(*entry) (pal.Found, bool)) pal.Found {
 	all := e.full.MemberSets[0].Members
 	ends := best.Cost() * e.job.Slower(len(best.Members), all)
@@ -213,8 +211,7 @@ func (p *finder) slowed(pl pal.Placement) bool {
 
 // shrinkFor makes elastic gangs of this level or worse give back members so that a waiting gang can
 // start, and reports whether it did. It takes no more members than needed, and none if the gang
-// still could not start. The gangs with the most expected GPU time left give first. If the freed
-// GPUs are too scattered, each further search takes twice as many members from a gang.
+// still could not start. The gangs with the most expected GPU time left give first.
 func (p *pass) shrinkFor(e *entry, level int) bool {
 	if len(p.elastics) == 0 || p.barring(e) != nil {
 		return false
@@ -271,14 +268,15 @@ func (p *planner) byArea(a, b *entry) int {
 	return cmp.Or(cmp.Compare(p.area(a, p.now), p.area(b, p.now)), cmp.Compare(a.seq, b.seq))
 }
 
-// hasLent reports whether a gang is an elastic one that runs and could give back members.
+// hasLent reports whether the gang is elastic, runs, and could give back members.
 func (e *entry) hasLent() bool {
 	return e.elastic != nil && e.state == running && !e.settled && len(e.placement.Members) > e.job.Least
 }
 
 // lends reports whether a running gang v would give back a member for a waiting gang e, whose level
-// is level. It always does for a turn (math.MinInt). Otherwise two of three conditions must hold:
-// v's level is no better, e's tenant stays within its quota, v's tenant is above its quota.
+// is level. If level is math.MinInt (a turn), it always does. Otherwise two of three conditions
+// must hold: v's level is no better, e's tenant stays within its quota, v's tenant is above its
+// quota.
 func (p *planner) lends(v, e *entry, level int, freed freedGPUs) bool {
 	if !v.hasLent() {
 		return false
@@ -335,9 +333,8 @@ func (p *pass) giveBack(v *entry, wanted map[int]bool) (a Action, ok bool) {
 }
 
 // grow gives free GPUs to elastic gangs. It is the last step of a pass, so these are GPUs that no
-// waiting gang can use. Gangs with the least expected GPU time left come first, because then most
-// jobs end soonest. No gang grows in a pass that has reached its limit of actions, because such a
-// pass may not have tried all waiting gangs.
+// waiting gang can use. Gangs with the least expected GPU time left come first. No gang grows in a
+// pass that has reached its limit of actions, because waiting gangs may be left.
 func (p *pass) grow() {
 	p.wanted = len(p.live) > 0 && (p.lentFor == 0 || p.isWanted()) // isWanted is expensive, and its result is not needed while lentFor is unknown
 	if p.wanted {
@@ -373,9 +370,7 @@ func (p *pass) isWanted() bool {
 
 // larger returns the placement with additional members on which a running gang ends soonest. ok is
 // false if growing does not pay, or would delay the head of the queue. A new GPU can be an outlier
-// only if it is no slower than the gang's slowest GPU, which determines the gang's speed. larger
-// first tries the maximum number of additional members, and halves this number for each further
-// try.
+// only if it is no slower than the gang's slowest GPU.
 func (p *pass) larger(e *entry) (best pal.Placement, ok bool) {
 	now, set := len(e.placement.Members), e.full.MemberSets[0]
 	left := float64(p.remaining(e, p.now))
@@ -405,9 +400,8 @@ func (p *pass) larger(e *entry) (best pal.Placement, ok bool) {
 	return best, ok
 }
 
-// enlarged returns the placement of the running gang e after it got the members of more in
-// addition. It returns false if these members do not fit, or if all members would then be too far
-// apart.
+// enlarged returns the placement of the running gang e with the members of more added. It returns
+// false if these members do not fit, or if all members would then be too far apart.
 func (p *pass) enlarged(e, more *entry) (pal.Placement, bool) {
 	f, ok := p.find(more)
 	if !ok {
@@ -421,8 +415,7 @@ func (p *pass) enlarged(e, more *entry) (pal.Placement, bool) {
 // pays reports whether growing pays for a gang. was and takes are the gang's remaining run times
 // without and with the growth. Growing pays if it saves more than twice the cost of the restarts
 // while the GPUs are lent. There is a second restart if the gang is expected to give the GPUs back
-// before it ends. A loan is expected to last as long as recent loans, or as long as no gang has now
-// wanted lent GPUs, whichever is longer.
+// before it ends.
 func (p *pass) pays(e *entry, was, takes float64) bool {
 	lasts, restarts := takes, 1.0
 	if l := float64(max(p.lentFor, p.now-p.wantedAt)); p.lentFor > 0 && l < takes {
@@ -460,8 +453,7 @@ func (p *pass) growTo(e *entry, to pal.Placement) {
 }
 
 // Settled reports that some of a gang's members have finished their work. From now until its next
-// start, the gang is not moved, because these members would have to repeat their work. An elastic
-// gang keeps its size.
+// start, the gang is not moved or resized.
 func (q *Queue) Settled(id string) {
 	if e := q.entries[id]; e != nil {
 		e.settled = true

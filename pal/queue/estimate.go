@@ -17,19 +17,16 @@ const (
 	// It is also the number of runs without an estimate that are needed before their mean is used
 	// (see takeSilent).
 	judgedRuns = 4
-	// mostStretch is the largest value of run time divided by estimate that is stored.
+	// mostStretch is the largest stored ratio of run time to estimate.
 	mostStretch = 1000
 )
 
-// estimatesOf returns the name under which the history stores a tenant's runs as multiples of their
-// estimates. A stored run of 1 s stands for a run that was as long as estimated. No job has such a
-// name.
+// estimatesOf returns the name under which the history stores a tenant's ratios of run time to
+// estimate. A stored run of 1 s means a ratio of 1. No job has this name.
 func estimatesOf(tenant string) string { return "\x00estimates of " + tenant }
 
-// judgeStopped judges a gang that is stopped before its end, if it has already run much longer than
-// estimated. If only finished gangs were judged, a tenant's gangs whose estimates are too short
-// could stop each other forever. Each estimate would be believed until its gang had run longer, and
-// no gang would end.
+// judgeStopped judges a stopped gang that has run much longer than estimated. If only finished
+// gangs were judged, gangs with estimates that are too short could stop each other forever.
 func (fs *foresight) judgeStopped(e *entry, now time.Duration) {
 	if !e.judged && e.work(now) > stretched(e.job.Estimate, 1+beyond) {
 		fs.judge(e, now)
@@ -37,8 +34,7 @@ func (fs *foresight) judgeStopped(e *entry, now time.Duration) {
 	}
 }
 
-// judge records the run time of a finished or stopped gang divided by its estimate. If that changes
-// the factor of its tenant's estimates, the next pass sorts the tenant's waiting gangs again.
+// judge records the ratio of run time to estimate of a finished or stopped gang.
 func (fs *foresight) judge(e *entry, now time.Duration) {
 	if e.job.Estimate <= 0 {
 		return
@@ -66,22 +62,18 @@ func (fs *foresight) stretch(tenant string) float64 {
 	return median
 }
 
-// silent is the name under which the history stores runs without an estimate. No job has such a
-// name.
+// silent is the name under which the history stores runs without an estimate. No job has this name.
 const silent = "\x00silent"
 
-// silenceCounts × the mean of runs without an estimate is the expected run time of a gang without
-// an estimate, if other users give estimates. With a value of 1, jobs with an estimate that was
-// wrong by a factor of up to five did worse than without it in more than a quarter of the cells of
-// docs/results/sim-users.md. At first the mean is probably too low, because the longest of these
-// runs end last.
+// If other users give estimates, a gang without an estimate is expected to run for silenceCounts ×
+// the mean run time of such gangs. With a value of 1, users often gained from giving no estimate:
+// see docs/results/sim-users.md.
 const silenceCounts = 2
 
 // learnSilent records a finished run if its gang had no estimate. If other users give estimates, a
 // gang without an estimate and without a history is expected to run for twice the mean of such
-// runs. Otherwise it would go before all gangs with honest estimates, because nothing shows that it
-// is long. Gangs that can be stopped are exempt (see unknown), because they can be stopped if they
-// turn out to be long.
+// runs. Otherwise it would go before all gangs with honest estimates. Gangs that can be stopped are
+// exempt: see unknown.
 func (fs *foresight) learnSilent(e *entry, now time.Duration) {
 	if e.job.Estimate == 0 {
 		fs.note("", silent, sample{work: e.work(now), gpus: 1})
@@ -90,8 +82,8 @@ func (fs *foresight) learnSilent(e *entry, now time.Duration) {
 }
 
 // takeSilent sets usual, the run time that is assumed for gangs without an estimate. It is
-// DefaultRuntime times a power of two, so that it seldom changes, because each change sorts all
-// waiting gangs again.
+// DefaultRuntime times a power of two, so that it seldom changes. Each change sorts all waiting
+// gangs again.
 func (fs *foresight) takeSilent() {
 	runs := fs.samples(silent)
 	usual := fs.opt.DefaultRuntime

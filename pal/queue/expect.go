@@ -80,8 +80,7 @@ func (p *asker) expect(queue []*entry, ws []Wait) {
 
 // openings predicts when picky gangs fit: gangs that cannot use every GPU, or not beside every
 // neighbour. For each gang it finds the end of a running gang after which the waiting gang fits. In
-// the late simulation, each further gang of a kind uses only the ends after those that made room
-// for the previous gang of the kind.
+// the late simulation, two gangs of a kind never use the same ends.
 type openings struct {
 	p           *asker
 	early, late []ending
@@ -137,8 +136,7 @@ func endOf(ends []ending, n int, now time.Duration) time.Duration {
 }
 
 // fitsAfter returns the number n of ends after which the gang fits: the first n of the given ends.
-// ok is false if it does not fit even after all of them. To need few searches, fitsAfter doubles n
-// until the gang fits, and then bisects.
+// ok is false if it does not fit even after all ends.
 func (p *planner) fitsAfter(e *entry, ends []ending) (n int, ok bool) {
 	var gone []func()
 	defer func() { undoAll(gone) }()
@@ -186,8 +184,7 @@ func (p *asker) afterLimit(e *entry, limit span, early, late *timeline) (from, t
 
 // soonest returns the earliest time when enough GPUs for the gang are expected to be free, or now
 // if that is unknown. It assumes that each running gang ends at the start of its predicted range.
-// It only counts GPUs, in the order of the gangs' expected ends, and so visits few gangs even if
-// many run. It searches for a placement only if the gang shares GPUs.
+// It only counts GPUs, unless the gang shares GPUs.
 func (p *planner) soonest(e *entry) time.Duration {
 	free, has := p.c.FreeGPUs()+len(p.hidden), func(v *entry) int { return v.gpus }
 	if p.picky(e) {
@@ -272,8 +269,7 @@ func (w *Wait) likeOthers() bool {
 
 // inLine corrects the predicted ranges: no gang is expected to start before a gang ahead of it that
 // fits wherever this gang fits. Such a gang ahead is of the same kind and no larger; under strict
-// order, every gang ahead counts. The correction is needed because the waits of similar gangs do
-// not show which gangs are ahead now.
+// order, every gang ahead counts.
 func (p *asker) inLine(queue []*entry, ws []Wait) {
 	lines, lineOf := map[signature]map[int]span{}, p.lines()
 	for i := range ws {

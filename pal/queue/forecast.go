@@ -13,13 +13,12 @@ import (
 // The start of a waiting gang is predicted from the waits of similar gangs. Two gangs are similar
 // if their size, expected GPU time, wait so far, and number of GPUs that gangs ahead request are
 // similar. Every few passes, the Queue samples one waiting gang and stores how long the gang waits
-// after that pass. A sampled gang that has not started yet counts with twice its wait after the
-// pass. The predicted range covers eight of ten stored waits, weighted by similarity.
+// after that pass. The predicted range covers eight of ten stored waits, weighted by similarity. A
+// gang that still waits counts with twice its wait so far.
 //
 // Waits differ from day to day, so these ranges alone would be wrong too often. Therefore each
 // missed range widens the following ranges, and each hit narrows them (adaptive conformal
-// inference, Gibbs and Candès 2021). In the long run, eight of ten ranges are then right, however
-// the waits change. Fewer may be right while few waits are stored.
+// inference, Gibbs and Candès 2021). In the long run, eight of ten ranges are then right.
 
 const (
 	// rangeMisses is the part of all ranges that may be missed at the lower end, and again at the
@@ -79,8 +78,8 @@ func alike(now time.Duration, e *entry, ahead int) waitFeatures {
 }
 
 // likeness returns how similar two waits are, as a weight of at most 1. The weight halves for each
-// factor of two between their numbers of GPUs, their GPUs ahead, or their minutes waited. GPU time
-// is only a guess, so the weight halves only for a factor of four between their GPU times.
+// factor of two between their numbers of GPUs, their GPUs ahead, or their minutes waited. It also
+// halves for each factor of four between their GPU times.
 func (a waitFeatures) likeness(b waitFeatures) float64 {
 	d := math.Abs(a.gpus-b.gpus) + math.Abs(a.area-b.area)/2 + math.Abs(a.ahead-b.ahead) + math.Abs(a.since-b.since)
 	if a.again != b.again {
@@ -120,8 +119,8 @@ func (f *forecasts) remember(r *prediction) {
 	f.next = (f.next + 1) % maxWaits
 }
 
-// so returns how long the gang waited after the prediction. If the gang still waits, so returns
-// twice its wait since the prediction.
+// so returns the gang's wait after the prediction. If the gang still waits, the result is twice the
+// wait so far.
 func (r *prediction) so(now time.Duration) time.Duration {
 	if r.started {
 		return r.waited
@@ -130,8 +129,7 @@ func (r *prediction) so(now time.Duration) time.Duration {
 }
 
 // judge widens or narrows later ranges, depending on whether the gang started within the range. A
-// range without a lower end may be missed at its upper end twice as often, so that eight of ten
-// such ranges are right, too.
+// range without a lower end can be missed at its upper end twice as often.
 func (f *forecasts) judge(r *prediction, now time.Duration) {
 	if !r.known || r.judged {
 		return
@@ -146,8 +144,7 @@ func (f *forecasts) judge(r *prediction, now time.Duration) {
 }
 
 // adapt returns the new widening, given the old one. It adds rangeStep × (1 - most) after a miss,
-// and subtracts rangeStep × most after a hit. Both balance when the fraction most of all ranges is
-// missed.
+// and subtracts rangeStep × most after a hit.
 func adapt(wider float64, missed bool, most float64) float64 {
 	step := -rangeStep * most
 	if missed {
@@ -156,15 +153,14 @@ func adapt(wider float64, missed bool, most float64) float64 {
 	return min(mostWider, max(-mostWider, wider+step))
 }
 
-// length is the length of a stored wait in seconds, with the index of the wait.
+// length is the length, in seconds, and the index of a stored wait.
 type length struct {
 	secs float64
 	wait int
 }
 
-// byLength returns the lengths of the stored waits, shortest first; none if there are fewer than
-// fewestWaits, or if fewer than fewestStarts have ended in a start. The result is the same for all
-// predictions made at one time.
+// byLength returns the lengths of the stored waits, shortest first. It returns none if there are
+// fewer than fewestWaits, or if fewer than fewestStarts have ended in a start.
 func (f *forecasts) byLength(now time.Duration) []length {
 	ls, started := make([]length, len(f.waits)), 0
 	for i, w := range f.waits {
@@ -182,9 +178,9 @@ func (f *forecasts) byLength(now time.Duration) []length {
 
 // predictStart returns the range in which eight of ten such waiting gangs start. The range is
 // unknown if waits is empty. ahead is the number of GPUs that gangs ahead request. The range spans
-// from the first to the ninth decile of the other gangs' stored waits, weighted by likeness. It begins no
-// earlier than enough GPUs come free (soonest), because short waits do not predict a jam. Then it
-// is widened or narrowed at both ends, as the outcomes of earlier ranges require.
+// from the first to the ninth decile of the other gangs' stored waits, weighted by likeness. The
+// range begins no earlier than soonest, the time when enough GPUs become free. Then both ends are
+// moved as the outcomes of earlier ranges require.
 func (f *forecasts) predictStart(now time.Duration, e *entry, ahead int, soonest time.Duration, waits []length) prediction {
 	r := prediction{waitFeatures: alike(now, e, ahead), at: now}
 	if len(waits) == 0 {
@@ -215,9 +211,8 @@ func (f *forecasts) predictStart(now time.Duration, e *entry, ahead int, soonest
 }
 
 // checkForecast predicts the start of one waiting gang in every checkEvery-th pass, to learn from
-// the outcome. The number of the pass selects the gang, so the same passes make the same forecasts.
-// All parts of the queue are selected equally often, because gangs in front wait less than gangs at
-// the end.
+// the outcome. The number of the pass selects the gang, so that all parts of the queue are selected
+// equally often.
 func (p *pass) checkForecast() {
 	n := len(p.ages.es) + len(p.overdue.es)
 	if n == 0 || p.passes%checkEvery != 0 {
@@ -264,8 +259,7 @@ func (bk *book) aheadOfAll() map[*entry]int {
 }
 
 // ahead returns the number of GPUs that the gangs ahead of e in the queue request. It ignores turns
-// of overdue gangs, as the stored waits do. It scans all waiting gangs. Therefore checkForecast
-// predicts only once in checkEvery passes.
+// of overdue gangs.
 func (bk *book) ahead(e *entry) int {
 	n := 0
 	for _, b := range bk.live {

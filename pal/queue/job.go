@@ -116,8 +116,7 @@ type Options struct {
 	// Credit is the part of a preemptible gang's GPU time that counts for its place in the queue
 	// under Adaptive. Without this discount, preemptible gangs would gain less than the gangs that
 	// they make room for. The discount also makes it harder for gangs that are not preemptible to
-	// stop preemptible ones. Gangs shorter than DefaultRuntime stop them as before, because they
-	// would otherwise wait longer than they run. 0: no discount.
+	// stop preemptible ones, unless they are shorter than DefaultRuntime. 0: no discount.
 	Credit float64
 	// OverdueShare is the part of the cluster's GPU time that, in the long run, serves overdue
 	// gangs in order of submission; 0: [DefaultOverdueShare].

@@ -48,8 +48,7 @@ type gangKinds struct {
 	crowds  map[string]float64 // congestion by GPU model; see crowd
 }
 
-// kindOf returns the gang's kind. The look-up by signature is slow, so each entry stores its kind
-// until it is signed again or the cluster changes.
+// kindOf returns the gang's kind.
 func (ks *gangKinds) kindOf(e *entry) *fitKind {
 	if e.kind == nil || e.kind.changes != ks.changes {
 		sig := e.empty()
@@ -63,8 +62,7 @@ func (ks *gangKinds) kindOf(e *entry) *fitKind {
 	return e.kind
 }
 
-// oncePerKind returns a function that calls compute once for each kind of gang, and returns the
-// stored result for the other gangs of the kind.
+// oncePerKind returns compute with a cache by kind of gang.
 func oncePerKind[T any](q *Queue, compute func(*entry) T) func(*entry) T {
 	known := map[*fitKind]T{}
 	return func(e *entry) T {

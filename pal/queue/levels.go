@@ -10,25 +10,22 @@ import (
 	"time"
 )
 
-// levels holds the running preemptible gangs by level, so that a pass need not sort all running
-// gangs. A gang's level is computed again only when it may have changed. The lists are sorted for
-// the choice of victims: worst level first, and latest start first within a level.
+// levels holds the running preemptible gangs in the order in which victims are chosen: worst level
+// first, and latest start first within a level.
 type levels struct {
 	of   []*level // worst first; some may be empty
 	due  heap     // the gangs, by the time when their levels must be computed again
 	safe []*entry // gangs that may not have run long enough to be stopped
 }
 
-// level holds the running preemptible gangs of one level. An empty level is not deleted, because
-// there are few levels: one for each job priority and power of 4.
+// level holds the running preemptible gangs of one level.
 type level struct {
 	level int
 	gpus  int
 	es    []*entry // by the time of start, earliest first
 }
 
-// byStart compares gangs of a level by the time of start. That time does not change while a gang
-// runs, so drop can find a gang by binary search.
+// byStart compares gangs of a level by the time of start.
 func byStart(a, b *entry) int {
 	return cmp.Or(cmp.Compare(a.startedAt, b.startedAt), cmp.Compare(a.seq, b.seq))
 }
@@ -88,8 +85,7 @@ func (ls *levels) put(e *entry, n int) {
 	e.level.gpus += e.gpus
 }
 
-// relevel computes the levels of gangs whose level may have changed by now. Several calls with the
-// same time compute each level at most once.
+// relevel computes the levels of gangs whose level could have changed.
 func (ls *levels) relevel(fs *foresight, now time.Duration) {
 	for len(ls.due.es) > 0 && ls.due.es[0].levelDue <= now {
 		e := ls.due.es[0]
@@ -100,15 +96,12 @@ func (ls *levels) relevel(fs *foresight, now time.Duration) {
 }
 
 // looks sets how often a level under SRTF or Adaptive is computed again: after the gang has done
-// another 1/looks of its work so far, or of DefaultRuntime if that is longer. The bounds between
-// levels are powers of 4, so a level is seldom wrong before it is computed again.
+// another 1/looks of its work so far, or of DefaultRuntime if that is longer.
 const looks = 16
 
 // nextLevel returns when a running gang's level must be computed again. Under LAS and RoundRobin,
-// this is exactly when the level changes; under LAS, when the attained GPU time reaches the next
-// power of 4 times the quantum. Under FIFO and Priority, levels never change. Under SRTF and
-// Adaptive, the expected remaining time rises and falls at unknown times, so the level may change
-// earlier or later than the result.
+// this is exactly when the level changes. Under FIFO and Priority, levels never change. Under SRTF
+// and Adaptive, the level can change earlier or later.
 func (fs *foresight) nextLevel(e *entry, now time.Duration) time.Duration {
 	switch fs.opt.Order {
 	case LAS:
@@ -139,9 +132,8 @@ func (fs *foresight) nextLevel(e *entry, now time.Duration) time.Duration {
 	return math.MaxInt64
 }
 
-// stopsFrom calls soon with each time at which a running gang may become a victim, because it has
-// then run long enough, has written a checkpoint, or reaches a worse level. Under SRTF and
-// Adaptive, the time of a worse level is unknown, so stopsFrom uses a quarter of a quantum from
+// stopsFrom calls soon with each time at which a running gang may become a victim. Under SRTF and
+// Adaptive, the time of a worse level is unknown, and stopsFrom uses a quarter of a quantum from
 // now.
 func (ls *levels) stopsFrom(fs *foresight, now time.Duration, soon func(time.Duration)) {
 	ls.safe = slices.DeleteFunc(ls.safe, func(e *entry) bool {
@@ -174,8 +166,7 @@ func (ls *levels) stopsFrom(fs *foresight, now time.Duration, soon func(time.Dur
 }
 
 // victims is an iterator over the running gangs that can be stopped for a waiting gang: worst level
-// first, and latest start first within a level. It is an iterator because most callers need only a
-// few victims. It reads the lists of levels, so no gang must change its level before the iteration
+// first, and latest start first within a level. No gang must change its level before the iteration
 // ends.
 type victims struct {
 	p    *planner
@@ -214,9 +205,7 @@ func (p *planner) above(n int) *victims {
 	return &victims{p: p, of: of[:i]}
 }
 
-// atMost returns an upper bound of the number of GPUs that all lenders and victims free. The actual
-// number can be lower, because next skips gangs that do not run or must not be stopped. If even the
-// bound is too low, the caller need not check any gang.
+// atMost returns an upper bound of the number of GPUs that all lenders and victims free.
 func (v *victims) atMost() int {
 	n := 0
 	for _, e := range v.lenders {

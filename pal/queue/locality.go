@@ -20,11 +20,9 @@ const muchWorse = 1.2
 //
 // The wait begins when the gang was put into the queue, and lasts at most as long as
 // [Job.LocalityWait]. If that is not set, it lasts at most for the time that the best GPUs are
-// expected to save. So even a wait in vain costs at most twice what an immediate start could lose.
-// If the gang's speeds on GPU models are known, the time for which it keeps GPUs from other gangs
-// counts too (see [pal.Market]), and the wait begins when the gang first declined GPUs. If the gang
-// can be moved, it waits a quarter of the time that it would save, because it can start now and
-// move later.
+// expected to save. If the gang's speeds on GPU models are known, the time for which it keeps GPUs
+// from other gangs counts too (see [pal.Market]), and the wait begins when the gang first declined
+// GPUs. If the gang can be moved later, it waits a quarter of the time that it would save.
 func (p *finder) waitsForBetterGPUs(e *entry, pl pal.Placement) (until time.Duration, waits bool) {
 	if !e.mayWaitForBetter(p.opt) {
 		return 0, false
@@ -48,8 +46,8 @@ func (p *finder) waitsForBetterGPUs(e *entry, pl pal.Placement) (until time.Dura
 	return until, until > p.now
 }
 
-// onlyForOthers reports whether the placement suits the gang itself, so that a wait for better GPUs
-// (see waitsForBetterGPUs) only leaves the placement's model to other gangs.
+// onlyForOthers reports whether a wait for better GPUs would only leave the placement's model to
+// other gangs, because the placement suits the gang itself.
 func (p *finder) onlyForOthers(e *entry, pl pal.Placement) bool {
 	if len(e.job.Gang.Speeds) == 0 {
 		return false
@@ -59,9 +57,7 @@ func (p *finder) onlyForOthers(e *entry, pl pal.Placement) bool {
 }
 
 // offeredFrom returns when a gang's wait for better GPUs began. This is when the gang was queued
-// or, if its speeds on GPU models are known, when it first declined GPUs. In a long queue, a wait
-// since submission would often be over before GPUs are free for the gang, and the gang would then
-// accept any model.
+// or, if its speeds on GPU models are known, when it first declined GPUs.
 func (e *entry) offeredFrom(now time.Duration) time.Duration {
 	switch {
 	case len(e.job.Gang.Speeds) == 0:
@@ -72,8 +68,7 @@ func (e *entry) offeredFrom(now time.Duration) time.Duration {
 	return e.offered
 }
 
-// holdsOut reports whether the gang waits (see waitsForBetterGPUs). If it does, holdsOut also
-// records the wait, so that [Queue.Wake] returns the time when the first such wait ends.
+// holdsOut returns the result of waitsForBetterGPUs. It also records the wait for [Queue.Wake].
 func (p *finder) holdsOut(e *entry, pl pal.Placement) bool {
 	until, waits := p.waitsForBetterGPUs(e, pl)
 	if waits {
@@ -91,9 +86,8 @@ func (e *entry) mayWaitForBetter(opt *Options) bool {
 	return !e.job.Anywhere && (e.job.LocalityWait > 0 || opt.LocalityWait)
 }
 
-// mayUseOutlier reports whether the gang can run on an outlier after it has waited in vain for
-// another GPU. Only gangs of one GPU can, because in a wider gang all other members would wait for
-// the member on the outlier.
+// mayUseOutlier reports whether the gang can run on an outlier after it has waited for another GPU.
+// Only gangs of one GPU can.
 func (p *finder) mayUseOutlier(e *entry) bool {
 	return e.gpus == 1 && e.elastic == nil && !e.job.Endless && p.opt.OutlierThreshold > 0 && p.opt.LocalityWait && !e.job.Anywhere
 }
@@ -113,9 +107,8 @@ func (p *finder) anyGPU(e *entry) (back func()) {
 }
 
 // leastCost returns the gang's lowest possible cost: its cost after all gangs that end have ended.
-// For a service, it is the cost if none of the Queue's gangs ran. The cost is computed once per
-// kind of gang. If the gang would not fit even then, for example while nodes are down, the cost is
-// infinite and is not cached.
+// For a service, it is the cost if none of the Queue's gangs ran. The cost is infinite if the gang
+// would not fit even then.
 func (p *finder) leastCost(e *entry) float64 {
 	if len(e.job.Gang.Speeds) > 0 {
 		_, c := p.bestModel(e)

@@ -10,8 +10,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// marketMemory is roughly the number of most recently requested GPUs over which the price of a GPU
-// model is averaged.
+// marketMemory is roughly the number of recently requested GPUs that the price of a model averages.
 const marketMemory = 256
 
 // crowding is the weight of the queue in the choice of a GPU model. If waiting gangs request as
@@ -24,8 +23,6 @@ const crowding = 4
 // price updates the prices of GPU models with a new gang. The price of a model is the mean speed of
 // recent gangs on the model, weighted by the GPUs that they request. The older a gang, the smaller
 // its weight. A gang counts only for the models for which it has a speed. Prices are not saved.
-// After a restart of the placer, they are computed from the gangs that are submitted or restored
-// again.
 func (ks *gangKinds) price(g pal.Gang) {
 	if len(g.Speeds) == 0 {
 		return
@@ -44,9 +41,8 @@ func (ks *gangKinds) price(g pal.Gang) {
 }
 
 // crowd computes the congestion of each GPU model. Each waiting gang that can use the model adds
-// crowding × R / U, where R is the number of GPUs that the gang requests, and U is the number of
-// GPUs of all models that it can use. So a gang that can use only one model adds nothing to other
-// models.
+// crowding × R / U. R is the number of GPUs that the gang requests, and U is the number of GPUs of
+// all models that it can use.
 func (ks *gangKinds) crowd(live []*bucket, c *pal.Cluster) {
 	ks.crowds = nil
 	if len(ks.opt.Placement.Market.Prices) == 0 { // no gang has speeds, so no gang uses prices
@@ -62,7 +58,7 @@ func (ks *gangKinds) crowd(live []*bucket, c *pal.Cluster) {
 }
 
 // crowdOf returns what a waiting gang adds to the congestion of each model that it can use (share),
-// and the number of usable GPUs of each such model.
+// and the number of usable GPUs of each of these models.
 func (ks *gangKinds) crowdOf(e *entry, c *pal.Cluster) (share float64, usable map[string]int) {
 	k := ks.kindOf(e)
 	if k.usable == nil {
@@ -92,9 +88,9 @@ type atBest struct {
 	cost  float64
 }
 
-// bestModel returns the gang's least total (see [pal.Market]) over all models, and its least cost
-// over all models, which may be on another model. Both apply after all gangs that end have ended;
-// for a service, if none of the Queue's gangs ran. Both are infinite if the gang would not fit.
+// bestModel returns the gang's least total (see [pal.Market]) and its least cost, each over all
+// models. It assumes that all gangs that end have ended; for a service, that no gang of the Queue
+// runs. Both results are infinite if the gang would not fit.
 func (p *finder) bestModel(e *entry) (total, cost float64) {
 	k, without := p.kindOf(e), p.withoutEnding
 	if e.job.Endless {

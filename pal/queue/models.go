@@ -35,8 +35,8 @@ func (e *entry) sampleOf(now time.Duration) sample {
 	return s
 }
 
-// at returns the sample with its work computed again from these speeds. It leaves the work
-// unchanged if the speed on the sample's model is unknown.
+// at returns the sample with its work computed again from these speeds. Without a speed on the
+// sample's model, the work is unchanged.
 func (s sample) at(speeds pal.Speeds) sample {
 	if speed := speeds.On(s.model); s.model != "" && speed > 0 {
 		s.work = time.Duration(float64(s.time) * speed)
@@ -44,8 +44,7 @@ func (s sample) at(speeds pal.Speeds) sample {
 	return s
 }
 
-// rate computes the work of a name's runs again, with the speeds of the name's newest gang. When
-// earlier gangs ran, their speeds may have been unknown or less exact.
+// rate computes the work of a name's runs again, with the speeds of the name's newest gang.
 func (fs *foresight) rate(name string, speeds pal.Speeds) {
 	h := fs.runTimes[name]
 	if h == nil || len(speeds) == 0 || maps.Equal(h.speeds, speeds) {

@@ -10,9 +10,8 @@ import (
 )
 
 // migrate moves gangs to free GPUs if the expected gain is more than twice the cost of the move.
-// The factor is two because the gain is a guess, and the cost is not. A move frees as many GPUs as
-// it takes, so waiting gangs do not lose GPUs, but the freed GPUs may be worse. Therefore, while a
-// head waits, gangs move only if LocalityWait is set.
+// The factor is two because the gain is a guess. While a head waits, gangs move only if
+// LocalityWait is set, because a move can leave worse GPUs for the head.
 func (p *pass) migrate() {
 	if p.head != nil && !p.opt.LocalityWait || p.c.FreeGPUs() == 0 {
 		return
@@ -31,9 +30,7 @@ func (p *pass) migrate() {
 	}
 }
 
-// hopeless reports whether not even a move to the best GPUs of an empty cluster would pay. Then
-// migrate need not call better, which searches. For a gang that already has the best GPUs, hopeless
-// does not even compute the remaining run time.
+// hopeless reports whether even a move to the best GPUs of an empty cluster would not pay.
 func (p *pass) hopeless(e *entry) bool {
 	worse := e.placement.Cost() - p.leastCost(e)
 	if worse <= 0 {

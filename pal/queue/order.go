@@ -69,8 +69,7 @@ func (fs *foresight) rank(e *entry, now time.Duration) float64 {
 // area returns the GPU time by which Adaptive sorts gangs, in GPU seconds. For a gang that must not
 // be stopped, it is the GPU time that the gang is still expected to use. For a preemptible gang, it
 // is the Gittins index ([remainingRunTime.index]) times the gang's GPUs. Both are in clock time at
-// the gang's pace so far, because on slow GPUs a gang takes longer for the same work. With times at
-// cost 1, the results in the simulator were worse than those of LAS.
+// the gang's pace so far.
 func (fs *foresight) area(e *entry, now time.Duration) float64 {
 	left := fs.remaining
 	if fs.mayStop(e) {

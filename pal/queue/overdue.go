@@ -27,8 +27,7 @@ type account struct {
 }
 
 // update computes the debt at the time now: used GPU time adds to it, and the share pays it off.
-// The debt is never negative, so an unused share is not saved. Call update before used, idle or
-// gpus change.
+// The debt is never negative. Call update before used, idle or gpus change.
 func (a *account) update(now time.Duration) {
 	if now > a.at {
 		a.debt = max(0, a.debt+(now-a.at).Seconds()*(a.used+a.idle-a.allowance()))
@@ -47,8 +46,7 @@ func (a *account) grant(now time.Duration, gpus float64) {
 }
 
 // due reports whether a new turn can begin: there is no debt, and overdue gangs use less than the
-// share. Starts and claims that are decided but not reported count too. Otherwise one pass would
-// begin a turn for every overdue gang.
+// share. Starts and claims that are decided but not reported count too.
 func (a *account) due(pending []*entry, claims []*claim) bool {
 	used := a.used
 	for _, e := range pending {
@@ -164,8 +162,8 @@ func (p *pass) longestOverdue() *entry {
 
 // serveOne gives one gang its turn: it starts the gang, stops others for the gang, or keeps GPUs
 // for it. It returns true if the gang starts or others are stopped for it. Then the next overdue
-// gang can have its turn in this pass. Levels and the quotas of other tenants do not count: every
-// preemptible gang can be stopped for a turn.
+// gang can have its turn in this pass. Every preemptible gang can be stopped for a turn, whatever
+// its level and its tenant's quota.
 func (p *pass) serveOne(e *entry) bool {
 	e.anyNeighbour = true
 	defer func() { e.anyNeighbour = false }()
@@ -192,8 +190,8 @@ func (p *pass) serveOne(e *entry) bool {
 }
 
 // valid reports whether the turn's gang still waits and the kept GPUs will come free. Each of these
-// GPUs must be free, or held by or for a gang of the Queue, because nobody knows when others free
-// GPUs. valid also returns false if the gang may run into a window on these GPUs.
+// GPUs must be free, or held by or for a gang of the Queue. valid also returns false if the gang
+// could run into a window on these GPUs.
 func (p *pass) valid(t *turn) bool {
 	if t.by.state != waiting || p.entries[t.by.job.ID] != t.by || p.crosses(t.by, t.placement) {
 		return false
@@ -236,10 +234,8 @@ func (p *whatIf) show() {
 	p.hidden = nil
 }
 
-// onKept returns a placement that can contain GPUs kept for the turn; false if there is none. The
-// gang must be expected to end by the time until of the turn, or it must be possible to stop it
-// then. A gang that has just started cannot be stopped for a while. Without these conditions, new
-// gangs could hold the kept GPUs forever.
+// onKept returns a placement that can contain GPUs kept for the turn. At the time until of the
+// turn, the gang must be expected to have ended, or it must be possible to stop it.
 func (p *planner) onKept(e *entry) (pal.Found, bool) {
 	if p.turn == nil || len(p.hidden) == 0 {
 		return pal.Found{}, false
@@ -264,9 +260,7 @@ func (p *planner) onKept(e *entry) (pal.Found, bool) {
 	return f, ok
 }
 
-// delaysTurn reports whether a gang on that placement could delay the turn. Free GPUs of the turn
-// are hidden from searches. So a placement contains GPUs of the turn only if other gangs would be
-// stopped for the gang.
+// delaysTurn reports whether a gang on the placement f could delay the turn.
 func (p *planner) delaysTurn(e *entry, f pal.Found) bool {
 	t := p.turn
 	return t != nil && e != t.by && !p.stoppable(e) && touches(f.Placement, setOf(t.placement.GPUs())) && !p.endsBy(e, f, t.until)

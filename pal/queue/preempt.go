@@ -41,9 +41,8 @@ func (p *planner) victimsFor(e *entry, level, above int) *victims {
 }
 
 // levelFor returns the level of the running gang v for comparison with the level of the waiting
-// gang e; its is v's own level. Under fair share, a tenant must not get more GPUs because it sets
-// high priorities. So the priority does not count between gangs of two tenants, unless the order is
-// Priority.
+// gang e; its is v's own level. Under fair share, the priority does not count between gangs of two
+// tenants, unless the order is Priority.
 func (p *planner) levelFor(e, v *entry, its int) int {
 	if p.tenantsFirst() && v.of.tenant != e.of.tenant {
 		its += (p.behind(e) - p.behind(v)) * orderLevels
@@ -52,8 +51,8 @@ func (p *planner) levelFor(e, v *entry, its int) int {
 }
 
 // mayPreempt reports whether the running gang v can be stopped for the waiting gang e, whose level
-// is level. For a turn (math.MinInt) it always can. Otherwise two of three conditions must hold:
-// e's level is better, e's tenant stays within its quota, v's tenant is above its quota.
+// is level. If level is math.MinInt (a turn), it always can. Otherwise two of three conditions must
+// hold: e's level is better, e's tenant stays within its quota, v's tenant is above its quota.
 func (p *planner) mayPreempt(v, e *entry, level int, freed freedGPUs) bool {
 	return level == math.MinInt || p.outranks(p.levelFor(e, v, v.level.level) > level, v, e, freed)
 }
@@ -61,9 +60,8 @@ func (p *planner) mayPreempt(v, e *entry, level int, freed freedGPUs) bool {
 // tenantsFirst reports whether fair shares count before priorities.
 func (ts *tenancy) tenantsFirst() bool { return ts.opt.FairShare && ts.opt.Order != Priority }
 
-// stopAndShrink combines all ways to free GPUs, for the case that each of them alone frees too
-// little: elastic gangs give back members, and gangs of worse levels or of tenants above their
-// quotas are stopped. It reports whether the waiting gang gets its GPUs.
+// stopAndShrink makes elastic gangs give back members, and stops gangs of worse levels or of
+// tenants above their quotas. It reports whether the waiting gang gets its GPUs.
 func (p *pass) stopAndShrink(e *entry, level int) bool {
 	vs := p.together(e, level)
 	return (len(vs.lenders) > 0 || p.claimOf(e) > 0) && p.stopEnough(e, vs)
@@ -87,10 +85,9 @@ func (p *planner) together(e *entry, level int) *victims {
 }
 
 // stopEnough stops as many of the victims, first to last, as the gang needs to start without
-// delaying the head, and reports whether it did. If all of them are not enough, it stops none. In
-// the what-if, it first stops victims until enough GPUs are free. As long as these GPUs are too
-// scattered, it then stops a quarter more victims before each further search, because a search
-// after each victim would be too expensive.
+// delaying the head, and reports whether it did. If all of them are not enough, it stops none.
+// While the freed GPUs are too scattered, it stops a quarter more victims before each further
+// search.
 func (p *pass) stopEnough(e *entry, vs *victims) bool {
 	back := p.vacateLeaving(e)
 	defer func() { undoAll(back) }()
@@ -123,8 +120,7 @@ func (p *pass) stopEnough(e *entry, vs *victims) bool {
 }
 
 // takeOver gives a waiting gang a claim to GPUs of gangs in leaving, and reports whether it did.
-// Gangs in leaving are being stopped or shrunk, but for no other gang: see [Queue.Stopping] and
-// drop.
+// The gangs in leaving are being stopped or shrunk, but not for another gang.
 func (p *pass) takeOver(e *entry) bool {
 	if len(p.leaving) == 0 {
 		return false
@@ -147,9 +143,8 @@ func (p *planner) vacateLeaving(e *entry) (back []func()) {
 	return back
 }
 
-// ranLongEnough reports whether a running gang can be stopped or moved at the start time
-// (startTime). By then it must have run long enough, be at a checkpoint, and not be expected to
-// have ended.
+// ranLongEnough reports whether a running gang can be stopped or moved at startTime: it has run
+// long enough, is at a checkpoint, and is not expected to have ended.
 func (p *finder) ranLongEnough(v *entry) bool {
 	at := p.startTime()
 	return at >= v.safeUntil && v.atCheckpoint(at) && (at == p.now || v.expectedEnd > at)
@@ -177,10 +172,8 @@ func (p *pass) claim(e *entry, pl pal.Placement, vs *victims, gone []*entry) boo
 }
 
 // takeFrom records a claim, and returns true. For each possible victim, ask returns an action, and
-// whether the gang must stop or shrink at all. No other gang gets the GPUs of the claim, which can
-// include GPUs of gangs in leaving. If neither a victim nor a gang in leaving holds a GPU of the
-// placement, takeFrom returns false and stops no gang, because the GPUs are then free, but kept for
-// the head.
+// whether the gang must stop or shrink. If neither a victim nor a gang in leaving holds a GPU of
+// the placement, takeFrom returns false.
 func (p *pass) takeFrom(c *claim, victims []*entry, ask func(v *entry, wanted map[int]bool) (Action, bool)) bool {
 	wanted := setOf(c.placement.GPUs())
 	p.leaving = slices.DeleteFunc(p.leaving, func(v *entry) bool {

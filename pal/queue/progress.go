@@ -100,9 +100,8 @@ func (q *Queue) Reported(now time.Duration, id string, done float64) {
 	}
 }
 
-// NextReport returns after how much time to ask a gang for its progress again, given how long the
-// gang has run. At first, when little is known, this is half a minute; later it is up to ten
-// minutes.
+// NextReport returns the time until the placer asks a gang for its progress again: half a minute at
+// first, and up to ten minutes later.
 func NextReport(ran time.Duration) time.Duration {
 	return min(10*time.Minute, max(30*time.Second, ran/30))
 }
@@ -145,7 +144,7 @@ func (e *entry) again(now time.Duration) reports {
 
 // reported returns what the reports of a gang that has done this much work predict: the work of the
 // whole run, the work that is left, and the weight of this prediction, from 0 to 1. It uses the
-// reports from before the last restart until those since then have more weight. If a gang has run
+// reports from before the last restart until later reports have more weight. If a gang has run
 // longer than predicted, the work left is the work since its latest report.
 func (e *entry) reported(done time.Duration) (length, left time.Duration, sure float64) {
 	r := &e.reports

@@ -149,8 +149,8 @@ func New(o Options) (*Queue, error) {
 		forecasts: forecasts{from: firstWider, until: firstWider}, version: 1}, nil
 }
 
-// Submit adds a waiting job to the Queue. now is the time when it began to wait. But a job that has
-// never run counts as waiting since its submission, even if the placer has restarted since.
+// Submit adds a waiting job to the Queue. It waits since now or, if it has never run, since its
+// submission.
 func (q *Queue) Submit(now time.Duration, j Job) error {
 	e, err := q.newEntry(j)
 	if err != nil {
@@ -231,12 +231,9 @@ func (q *Queue) Started(now time.Duration, id string, p pal.Placement) {
 	q.run(e, p, now)
 }
 
-// SetPlacement reports the GPUs of a gang that runs or is being stopped. They can change without a
-// decision of the Queue, because members end one by one, or because Nomad moves a member. The
-// caller keeps the ledger of GPUs, and the Queue never derives a placement itself. Reporting the
-// same placement again changes nothing, so the caller need not compare placements. A gang that is
-// being stopped keeps that state until [Queue.Stopped]. A gang that shrinks keeps it until few
-// enough members are left.
+// SetPlacement reports the GPUs of a gang that runs or is being stopped. For example, a member has
+// ended, or Nomad has moved a member. Reporting the same placement again changes nothing. A gang
+// that is being stopped stays in that state until [Queue.Stopped].
 func (q *Queue) SetPlacement(now time.Duration, id string, p pal.Placement) {
 	e := q.entries[id]
 	if e == nil || e.state < running || e.isOn(p) {
@@ -264,8 +261,7 @@ func (e *entry) isOn(p pal.Placement) bool {
 }
 
 // run records that an entry has been running on the placement since the time at. The entry must be
-// in no list. run sets the size of the gang first, because all counts depend on the size. It adds
-// the gang to levels last, because levels.add reads safeUntil.
+// in no list.
 func (q *Queue) run(e *entry, p pal.Placement, at time.Duration) {
 	q.resize(e, max(1, len(p.Members)))
 	if e.granted {
@@ -360,9 +356,9 @@ func (q *Queue) Removed(now time.Duration, id string) {
 	delete(q.entries, id)
 }
 
-// leave removes the entry from all lists of waiting, starting or running gangs. Afterwards the
-// entry's state is waiting, but it is in no bucket. Its times (before, doneBefore, waited) include
-// the span that has just ended. The caller then enqueues, runs or drops the entry.
+// leave removes the entry from all lists of waiting, starting or running gangs. Afterwards, the
+// entry's state is waiting, but the entry is in no bucket. The caller then enqueues, runs or drops
+// the entry.
 func (q *Queue) leave(now time.Duration, e *entry) {
 	switch e.state {
 	case waiting:
@@ -384,8 +380,8 @@ func (q *Queue) leave(now time.Duration, e *entry) {
 }
 
 // stop removes an entry that has stopped from the lists to which run added it, from the victims of
-// its claim, and from leaving. The fields of the entry must still be as run left them, because
-// sorted lists find the entry by these fields.
+// its claim, and from leaving. The fields of the entry must not have changed since run, because
+// sorted lists find the entry by them.
 func (q *Queue) stop(now time.Duration, e *entry) {
 	q.version++
 	if e.granted {
@@ -494,8 +490,7 @@ func sorted(entries map[string]*entry) []*entry {
 }
 
 // Changed reports that the set of usable GPUs has changed for a reason that no other call reports.
-// For example, a GPU failed or was repaired, a node joined, or other jobs took or freed GPUs. The
-// Queue then drops what it has cached about the cluster.
+// For example, a GPU failed or was repaired, a node joined, or other jobs took or freed GPUs.
 func (q *Queue) Changed() {
 	q.version++
 	q.changes++

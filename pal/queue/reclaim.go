@@ -16,7 +16,7 @@ import (
 // Two tenants are compared below their common parent. The branch with the waiting gang must stay
 // within its quota, and the branch with the victim must be above its quota, not counting gangs that
 // are already being stopped. A gang stops as a whole, so the last victim can take its tenant below
-// its quota, by less than the gang's size.
+// its quota.
 func (p *pass) reclaim(e *entry) bool {
 	if !p.tree.quotas || p.claimOf(e) == 0 {
 		return false
@@ -34,8 +34,7 @@ func (p *pass) reclaim(e *entry) bool {
 	return len(vs) > 0 && p.stopEnough(e, &victims{p: &p.planner, left: vs})
 }
 
-// freedGPUs is the number of GPUs, by tenant, that would be freed for a gang, without the GPUs that
-// are already being freed.
+// freedGPUs is the number of additional GPUs, by tenant, that would be freed for a gang.
 type freedGPUs map[*tenant]float64
 
 func (f freedGPUs) add(v *entry, gpus float64) {
@@ -44,8 +43,7 @@ func (f freedGPUs) add(v *entry, gpus float64) {
 	}
 }
 
-// countFreeing updates how many GPUs of the gang its tenants count as being freed. While the gang
-// is being stopped or shrunk, these are the GPUs that it gives up; otherwise there are none.
+// countFreeing updates the number of GPUs that the gang's tenants count as being freed.
 func (v *entry) countFreeing() {
 	gpus := 0.0
 	if v.state == stopping {
@@ -71,8 +69,7 @@ func (ts *tenancy) quotas(e, v *entry, freed freedGPUs) (within, over bool) {
 
 // outranks reports whether a waiting gang e can take the GPUs of a running gang v. Two of three
 // conditions must hold: e's level is better (passed as better), e's tenant stays within its quota,
-// v's tenant is above its quota. If a better level alone were enough, v's tenant would reclaim the
-// GPUs at once.
+// v's tenant is above its quota.
 func (ts *tenancy) outranks(better bool, v, e *entry, freed freedGPUs) bool {
 	within, over := ts.quotas(e, v, freed)
 	return better && (within || over) || within && over

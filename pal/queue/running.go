@@ -54,14 +54,13 @@ func (rs *runners) part(e *entry) {
 }
 
 // byEnd compares running gangs by expected end. Remove a gang from runners.byEnd before its
-// expected end changes, because a binary search by expected end finds it.
+// expected end changes.
 func byEnd(a, b *entry) int {
 	return cmp.Or(cmp.Compare(a.expectedEnd, b.expectedEnd), cmp.Compare(a.seq, b.seq))
 }
 
 // foreseeEnds gives each gang that should have ended by now a new expected end, at least a second
-// in the future. The other gangs keep their expected ends, so a reservation does not move while
-// gangs end as expected.
+// in the future.
 func (rs *runners) foreseeEnds(fs *foresight, now time.Duration) {
 	for len(rs.byEnd) > 0 && rs.byEnd[0].expectedEnd < now {
 		e := rs.byEnd[0]

@@ -126,9 +126,8 @@ func (fs *foresight) note(tenant, name string, s sample) {
 	h.samples = append(slices.Clone(h.samples[max(0, len(h.samples)-maxSamples+1):]), s.at(h.speeds)) // copied, because clones share the old slice
 }
 
-// makeRoom deletes the history of one name if there are already maxNames. It chooses the tenant
-// with the most names and, among that tenant's names, the name whose last run is the oldest. So a
-// user who gives each job another name removes only names of the same tenant.
+// makeRoom deletes the history of one name if there are already maxNames: of the tenant with the
+// most names, the name whose last run is the oldest.
 func (fs *foresight) makeRoom() {
 	if len(fs.runTimes) < maxNames {
 		return
@@ -167,9 +166,9 @@ type RunTimes struct {
 }
 
 // Run is a finished run. Its elements are the run time on the median GPUs of its model, in
-// nanoseconds; its number of GPUs; the index of its model in Models, from 1; and its company (see
-// [company.mostly]). Index 0 means several models, or an unknown one; then the run time is at cost
-// 1.
+// nanoseconds; the number of GPUs; the index of the model in Models, from 1; and the company (see
+// [company.mostly]). If the index is 0, the model is unknown or there are several, and the run time
+// is at cost 1.
 type Run [4]int64
 
 // RunTimes returns the history of all names, sorted by name.
@@ -197,8 +196,8 @@ func (fs *foresight) RunTimes() []RunTimes {
 func (fs *foresight) Lessons() int64 { return fs.lessons }
 
 // Remember replaces the history with the history that an earlier Queue returned (RunTimes). It
-// leaves out invalid runs. The remembered runs of a name count as the last submissions of the name
-// before those to this Queue.
+// leaves out invalid runs. Remembered runs of a name count as earlier than all submissions of the
+// name to this Queue.
 func (fs *foresight) Remember(stored []RunTimes) {
 	before := fs.runTimes
 	fs.runTimes, fs.lessons = map[string]*runTimes{}, 0
@@ -234,9 +233,9 @@ func (fs *foresight) Remember(stored []RunTimes) {
 }
 
 // remaining returns how much longer a gang is expected to run, at cost 1. It uses the user's
-// estimate, else the history of the gang's name, else the gang's run time so far. It combines each
-// of them with the gang's reports. The result is at most the gang's limit. Without an estimate, a
-// history and reports, the result is the limit itself.
+// estimate, else the history of the gang's name, else the gang's run time so far, each combined
+// with the gang's reports. The result is at most the gang's limit. If only the limit is known, the
+// result is the limit.
 func (fs *foresight) remaining(e *entry, now time.Duration) time.Duration {
 	if left := e.limit(now); left > 0 && !fs.knowsRunTime(e) && !e.tells(now) {
 		return left
@@ -249,7 +248,7 @@ func (fs *foresight) knowsRunTime(e *entry) bool {
 	return e.job.Estimate > 0 || len(fs.samples(e.job.Name)) > 0
 }
 
-// bounded returns d, but at most the run time that the gang's limit leaves.
+// bounded returns d or the gang's remaining limit, whichever is shorter.
 func (e *entry) bounded(now, d time.Duration) time.Duration {
 	if left := e.limit(now); left > 0 {
 		return min(left, d)
@@ -290,7 +289,7 @@ type nearKind struct {
 }
 
 // foresee returns the result of ask for the gang's remaining run time. For gangs that have not run
-// yet, it calls ask once per nearKind, and caches the result in the field that kept returns.
+// yet, it caches one result per nearKind, in the field that kept returns.
 func (fs *foresight) foresee(e *entry, now time.Duration, kept func(*foreseen) *time.Duration, ask func(remainingRunTime) time.Duration) time.Duration {
 	h := fs.runTimes[e.job.Name]
 	if h == nil || e.job.Estimate > 0 || e.work(now) > 0 {
@@ -312,9 +311,9 @@ func (fs *foresight) foresee(e *entry, now time.Duration, kept func(*foreseen) *
 	return *d
 }
 
-// near returns the submission number of a gang, rounded so that thousands of waiting gangs have few
-// different numbers. The result is the number of the nearest stored run. Before the first and after
-// the last stored run, it is at a distance of a power of two.
+// near rounds the submission number of a gang, so that thousands of waiting gangs have few
+// different numbers. The result is the number of the nearest stored run; outside the stored runs,
+// it is a power of two away from the first or the last run.
 func (h *runTimes) near(nth int64) int64 {
 	if h.nths == nil {
 		for _, s := range h.samples {
@@ -341,10 +340,9 @@ func powerOf2(n int64) int64 { return 1 << (bits.Len64(uint64(n)) - 1) }
 
 // remainingRunTime is the predicted distribution of how much longer a gang runs, at cost 1. It
 // combines known runs with an unknown part, for the case that no known run predicts the gang. With
-// a history, the unknown part has the weight of the last run with the gang's number of GPUs; if the
-// gang cannot be stopped, only [doubtOfMean] of that weight. With an estimate, it has no weight at
-// first. Known runs lose weight when the gang has run longer than they did, so the share of the
-// unknown part grows.
+// a history, the unknown part has weight 1 or, if the gang cannot be stopped, [doubtOfMean]. With
+// an estimate, it has no weight at first. Known runs lose weight after the gang has run longer than
+// they did.
 type remainingRunTime struct {
 	of    []chance // the known runs, shortest first
 	again float64  // median remaining time of the unknown part, in seconds
@@ -355,8 +353,8 @@ type remainingRunTime struct {
 type chance struct{ left, weight float64 }
 
 // remainingRunTime returns the distribution for a gang. If the gang's user gave an estimate, the
-// earlier runs of the gang's name are not used. The list of the result is valid until the next
-// call. That call reuses the memory, because a pass may call remainingRunTime thousands of times.
+// earlier runs of the gang's name are not used. The list in the result is valid until the next
+// call.
 func (fs *foresight) remainingRunTime(e *entry, now time.Duration) remainingRunTime {
 	done := e.work(now)
 	o := remainingRunTime{again: max(done, fs.unknown(e)).Seconds(), of: fs.chances[:0]}
@@ -405,22 +403,21 @@ func (o remainingRunTime) mean() time.Duration {
 }
 
 // doubt bounds the index of a gang with a history: the index is at most doubt × the index that the
-// gang would have without a history. The bound exists because a gang whose earlier runs were long
-// can itself be short, and must get a chance to show it. The value was chosen on virtual clusters
-// of the Philly trace. With 1, 2, 4, 8 and 16, the average JCT was 1.013, 0.993, 0.974, 0.963 and
-// 0.960 times that of the best other policy with the same knowledge. The p99 of the slowdown was at
-// worst 1.4, 2.1, 1.7, 2.4 and 6.4 times the least p99; without a bound, it was 37 times.
+// gang would have without a history. Without the bound, a short gang whose earlier runs were long
+// can wait very long. The value was chosen on virtual clusters of the Philly trace. With 1, 2, 4, 8
+// and 16, the average JCT was 1.013, 0.993, 0.974, 0.963 and 0.960 times that of the best other
+// policy with the same knowledge. The p99 of the slowdown was at worst 1.4, 2.1, 1.7, 2.4 and 6.4
+// times the least p99; without a bound, it was 37 times.
 const doubt = 8
 
 // index returns the Gittins index as a time: the run time that is spent, at best, for each gang of
 // this kind that ends. If some runs of a name are short and some very long, the index is short
-// until the gang has run longer than the short ones. The mean would make all of them look long.
-// (Tiresias's 2D-Gittins index uses GPU time.)
+// until the gang has run longer than the short runs.
 //
 // "At best" means the minimum over all times at which the Queue could give up on the gang. For each
-// such time, the value is the expected run time until then, divided by the chance that the gang has
-// ended by then. index tries only the ends of the known runs, and the moment after now, when only
-// the unknown part can end; the minimum is always at one of them.
+// time, the value is the expected run time until that time, divided by the chance that the gang has
+// ended. The minimum is always at the end of a known run or just after now, so index tries only
+// these times.
 func (o remainingRunTime) index() time.Duration {
 	weight, best := o.weight(), math.Inf(1)
 	if o.rest > 0 {
@@ -443,8 +440,8 @@ func (o remainingRunTime) index() time.Duration {
 
 // outlasting returns how well a run of the given length still predicts a gang that has done this
 // work, from 1 down to 0. It also returns the remaining time that the run predicts, in seconds.
-// This time is not 0 at the length of the run, but only at 1 + beyond times the length, because no
-// two runs of a name are equally long.
+// This time reaches 0 only at 1 + beyond times the length, because no two runs of a name are
+// equally long.
 func outlasting(length, done time.Duration) (possible, left float64) {
 	possible = 1
 	if done > length {
@@ -479,9 +476,8 @@ func (fs *foresight) sortedSamples(name string) []sample {
 // submissions, 1/2 for the next ones, then 1/3, and so on.
 func nearness(a, b int64) float64 { return 1 / float64(max(1, a-b, b-a)) }
 
-// doubtOfMean is the weight of the unknown part for a gang that cannot be stopped. The unknown part
-// is short, so with the full weight 1, the mean of a name with long runs would be far too short. A
-// gang that started too early because of this error could not be stopped again.
+// doubtOfMean is the weight of the unknown part for a gang that cannot be stopped. With the full
+// weight 1, the mean of a name with long runs would be far too short.
 const doubtOfMean = 0.1
 
 // likeness returns the weight of a run by its number of GPUs: the smaller of the two numbers

@@ -10,11 +10,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// finder finds GPUs for one gang: where the gang fits now, where it would fit after others have
-// ended, and whether it should wait for better GPUs. It ignores other waiting gangs, and starts
-// none. In the Queue, a finder changes only caches, the sizes of waiting elastic gangs until the
-// end of the pass (see during), the times of waits for better GPUs (see holdsOut), and what Trying
-// returns.
+// finder finds GPUs for one gang, now or after other gangs have ended, and decides whether the gang
+// should wait for better GPUs. It ignores other waiting gangs, and starts none.
 type finder struct {
 	*Queue
 	whatIf
@@ -23,23 +20,22 @@ type finder struct {
 	// slack is set after a search for a gang has failed. A gang of the same signature that runs at
 	// most this long, at cost 1, may fit. 0: no gang of this signature fits, however short.
 	slack time.Duration
-	// startsAt is the time when the gang would start; 0: now.
+	// startsAt is the time when the gang would start; 0 means now.
 	startsAt   time.Duration
 	windowless bool                  // see withoutWindows
 	rooms      map[*fitKind]*room    // on a cluster that is not exclusive
 	alone      map[beside]*pal.Found // see aloneBesideWindows
 }
 
-// place returns the placement that find returns, without the details of the search. Both leave out
-// GPUs that are outliers for the gang's class, unless the gang could never run without them.
+// place returns the placement that find returns, without the details of the search.
 func (p *finder) place(e *entry) (pal.Placement, bool) {
 	f, ok := p.find(e)
 	return f.Placement, ok
 }
 
-// search is find without windows. It calls package pal once, or a second time with outliers if the
-// gang needs them. Some gangs have their own bound on PM scores (within): elastic gangs that grow,
-// and gangs that can use an outlier now (anyGPU). For them, search calls package pal only once.
+// search is find without windows. If the gang fits only with outliers and needs them, it searches a
+// second time, with outliers. This does not apply to gangs with their own bound on PM scores
+// (within): elastic gangs that grow, and gangs that can use an outlier now (anyGPU).
 func (p *finder) search(e *entry) (pal.Found, bool) {
 	p.trying = e.job.ID
 	if e.within > 0 {
@@ -134,14 +130,11 @@ func (p *finder) thoseThatEnd() (gpus []int) {
 }
 
 // ends reports whether the gang ends at some time or can be stopped. It returns false for a service
-// that must not be stopped. No gang waits for GPUs of such a service, because they may never come
-// free. For the same reason, no gang waits for GPUs of jobs outside the Queue.
+// that must not be stopped: no gang waits for the GPUs of such a service.
 func (p *finder) ends(e *entry) bool { return !e.job.Endless || p.mayStop(e) }
 
 // needsOutliers reports whether the gang would need outliers even after all gangs that end have
-// ended. Even if the cluster has enough other GPUs, the gang may need outliers because it could not
-// use the others together. The answer is computed once per kind of gang, and cached until
-// [Queue.Changed] or [Queue.Rebase].
+// ended. The answer is cached by kind of gang.
 func (p *finder) needsOutliers(e *entry, policy pal.Policy) bool {
 	return p.kindOf(e).needsOutliers.of(func() bool { return !p.fitsLater(e.job.Gang, policy) })
 }

@@ -84,8 +84,8 @@ func newTenancy(o *Options) tenancy {
 	return tenancy{opt: o, tree: newTree(o.Tenants), namespaces: map[string]*namespace{}, arrays: map[string]int{}}
 }
 
-// namespace is a Nomad namespace that has or had jobs. Usage is counted per namespace as well as
-// per tenant, because a later configuration can assign the namespace to another tenant.
+// namespace is a Nomad namespace that has or had jobs. Usage is also counted per namespace, because
+// a later configuration can assign the namespace to another tenant.
 type namespace struct {
 	tenant *tenant
 	usage  usage
@@ -93,7 +93,7 @@ type namespace struct {
 }
 
 // count adds GPUs to the counts of the tenant, its parents and one of its users; a negative number
-// subtracts. As in all limits, a part of a shared GPU counts as this part of one GPU.
+// subtracts. A part of a shared GPU counts as a fraction.
 func (t *tenant) count(user string, gpus float64) {
 	t.countUser(user, gpus, 0)
 	for ; t != nil; t = t.parent {
@@ -102,8 +102,7 @@ func (t *tenant) count(user string, gpus float64) {
 }
 
 // Outside sets how many GPUs each tenant and user holds in jobs that are not in the Queue. These
-// are jobs that the placer cannot read, or can no longer serve as written. Their GPUs count towards
-// the limits.
+// GPUs count towards the limits.
 func (ts *tenancy) Outside(gpus map[Payer]float64) {
 	for by, held := range ts.outside {
 		ts.namespace(by.Tenant).tenant.count(by.User, -held)
@@ -114,8 +113,7 @@ func (ts *tenancy) Outside(gpus map[Payer]float64) {
 	ts.outside = gpus
 }
 
-// Counts reports whether the GPUs of a gang count towards its tenant's limits, because the gang
-// runs, is about to run, or is being stopped.
+// Counts reports whether the GPUs of a gang count towards its tenant's limits.
 func (q *Queue) Counts(id string) bool {
 	e := q.entries[id]
 	return e != nil && e.state != waiting
@@ -143,9 +141,8 @@ type tree struct {
 	deep   bool // at least one tenant has children
 }
 
-// newTree returns the tree of the tenants, which must be valid. A name sorts before all longer
-// names that begin with it, so parents come before their children. newTree then goes through the
-// names in reverse order, so that a parent without a quota gets the sum of its children's quotas.
+// newTree returns the tree of the tenants, which must be valid. A parent without a quota gets the
+// sum of its children's quotas.
 func newTree(tenants map[string]Tenant) tree {
 	t := tree{byName: map[string]*tenant{}}
 	for _, name := range slices.Sorted(maps.Keys(tenants)) { // parents before children
@@ -283,10 +280,8 @@ func (o Options) checkQuotas() error {
 }
 
 // countHeld adds an entry and its GPUs to the counts of its tenants (sign 1), or subtracts them
-// (-1). Each entry that does not wait is counted once. It counts with the larger of two numbers:
-// the GPUs that it requests, and those of its placement. The placement can briefly have more GPUs
-// than requested. Before Nomad has reported all new members on a node, a gang can seem to hold a
-// GPU of another gang.
+// (-1). It counts the requested GPUs or the GPUs of the placement, whichever are more. The
+// placement can briefly have more GPUs, before Nomad has reported all new members on a node.
 func (ts *tenancy) countHeld(e *entry, sign int) {
 	if sign > 0 {
 		if e.counted = e.amount(e.gpus); e.state != waiting {
@@ -310,11 +305,10 @@ func (ts *tenancy) countHeld(e *entry, sign int) {
 	ts.countJob(e, sign)
 }
 
-// amount returns a number of requested GPUs as whole GPUs. The two differ if the gang requests
-// parts of shared GPUs.
+// amount converts a number of requested GPUs, which can be parts of shared GPUs, to whole GPUs.
 func (e *entry) amount(gpus int) float64 { return e.job.Gang.Amount(gpus) }
 
-// has returns the number of whole GPUs for which a placement of the gang counts.
+// has returns the number of whole GPUs that a placement of the gang counts as.
 func (e *entry) has(p pal.Placement) float64 {
 	if p.Amount == 0 {
 		return e.amount(len(p.GPUs()))
@@ -351,10 +345,8 @@ func (e *entry) gpuBound(gpus float64, never bool) *brokenLimit {
 func (ts *tenancy) byTenant() bool { return ts.opt.FairShare || ts.tree.quotas }
 
 // firstByTenant returns the bucket whose next gang goes first; nil if no gang is left to try.
-// Within a tenant, the order decides; among tenants, compare decides. A step of the walk that
-// decides nothing changes only a bucket of the first tenant, so firstByTenant then only moves this
-// tenant back. After each decision it sorts all tenants again, because the decision changed what
-// tenants use.
+// Within a tenant, the order decides; among tenants, compare decides. After each decision,
+// firstByTenant sorts all tenants again.
 func (p *pass) firstByTenant() *bucket {
 	compare := func(a, b *tenant) int {
 		return p.compare(p.now, a.turn.first, b.turn.first, a.turn.claim, b.turn.claim)
@@ -448,8 +440,8 @@ func (ts *tenancy) compareShares(now time.Duration, a, b *tenant) int {
 
 // claimOf returns at which levels of the tree the gang stays within its tenants' quotas, one bit
 // for each level. The top of the tree has the highest bit. The gang with the greater number goes
-// first, so the top decides first. A level without a quota, or below the gang's tenant, has the
-// same bit as the level above it. Levels below the eighth do not count.
+// first. A level without a quota, or below the gang's tenant, has the same bit as the level above
+// it.
 func (ts *tenancy) claimOf(e *entry) uint8 {
 	if !ts.tree.quotas {
 		return 0
@@ -473,10 +465,8 @@ func (ts *tenancy) claimOf(e *entry) uint8 {
 	return claim
 }
 
-// inTurns sorts waiting gangs, which are given in the order of their keys, in the order in which
-// the Queue would start them if the order depends on tenants. When inTurns chooses the next gang,
-// the gangs before it count as running. inTurns is for lists of the whole queue; a pass calls
-// firstByTenant for each step.
+// inTurns sorts waiting gangs, given in the order of their keys, in the order in which the Queue
+// would start them. When inTurns chooses the next gang, the gangs before it count as running.
 func (ts *tenancy) inTurns(now time.Duration, es []*entry) {
 	if !ts.byTenant() {
 		return

@@ -84,8 +84,8 @@ type brokenLimit struct {
 }
 
 // gpuBound returns the limit of the tenant, or of its user, that the additional GPUs would exceed;
-// nil for none. If never is set, GPUs that are already held do not count. gpuBound then returns a
-// limit that the request alone exceeds, so that waiting does not help.
+// nil for none. If never is set, GPUs that are already held do not count. Then the result is a
+// limit that the request alone exceeds.
 func (t *tenant) gpuBound(user string, gpus float64, never bool) *brokenLimit {
 	user = ShownUser(user)
 	held, his := t.gpus+t.promised, t.users[user].GPUs

@@ -83,7 +83,7 @@ type Wait struct {
 	otherModel bool
 }
 
-// barredBy sets Until and begins, given the window that keeps the gang from starting.
+// barredBy sets Until and begins from the window that keeps the gang from starting.
 func (w *Wait) barredBy(window *indexedWindow, now time.Duration) {
 	w.Until, w.begins = window.To, window.From > now
 }
@@ -135,9 +135,8 @@ func (w Wait) Why() reason.Reason {
 	return r
 }
 
-// Waiting returns one Wait for each waiting gang, in the order of the queue. It decides nothing,
-// and leaves the cluster unchanged. Without windows, it searches once for each kind of gang. With
-// windows, it searches once for each gang for which enough GPUs are free.
+// Waiting returns one Wait for each waiting gang, in the order of the queue. It leaves the Queue's
+// decisions and the cluster unchanged.
 func (q *Queue) Waiting(now time.Duration, c *pal.Cluster) []Wait {
 	p := asking(q, now, c)
 	defer p.putBack()
@@ -147,10 +146,9 @@ func (q *Queue) Waiting(now time.Duration, c *pal.Cluster) []Wait {
 	return ws
 }
 
-// WaitingAt returns some elements of the result of Waiting, for a long queue: those at the given
-// fractions of its length, from 0 to below 1. Gangs that are starting do not count in the length.
-// Waiting spends most of its time on predictions of starts. WaitingAt is cheaper, because it makes
-// no predictions for gangs behind the last selected one.
+// WaitingAt returns the elements of the result of Waiting at the given fractions of the queue's
+// length, from 0 to below 1. Gangs that are starting do not count in the length. WaitingAt is
+// cheaper than Waiting, because it predicts no starts behind the last selected gang.
 func (q *Queue) WaitingAt(now time.Duration, c *pal.Cluster, parts []float64) (ws []Wait) {
 	p := asking(q, now, c)
 	defer p.putBack()
@@ -173,7 +171,7 @@ func (q *Queue) WaitingAt(now time.Duration, c *pal.Cluster, parts []float64) (w
 	return ws
 }
 
-// asker answers questions, such as why gangs wait. It decides nothing.
+// asker answers questions about the Queue, for example why a gang waits. It decides nothing.
 type asker struct {
 	planner
 	found map[signature]foundNow
@@ -184,16 +182,14 @@ func asking(q *Queue, now time.Duration, c *pal.Cluster) *asker {
 	return &asker{q.at(now, c), map[signature]foundNow{}}
 }
 
-// holdThenOrder holds the promised GPUs (holdPromised), and returns the waiting gangs in the order
-// of the queue (inOrder).
+// holdThenOrder calls holdPromised, and returns the result of inOrder.
 func (p *asker) holdThenOrder() []*entry {
 	p.hurry(p.now)
 	p.holdPromised()
 	return p.inOrder()
 }
 
-// holdPromised holds the GPUs that Decide holds before its walk, except those that are kept for a
-// turn.
+// holdPromised holds the same GPUs as Decide before its walk, except GPUs kept for a turn.
 func (p *asker) holdPromised() {
 	p.holdPending()
 	for _, cl := range p.Queue.claims {
@@ -266,8 +262,7 @@ func (p *asker) whys(queue []*entry) []Wait {
 	return ws
 }
 
-// say sets the reason r and the fields about the limit b that the gang would exceed. For
-// reason.Quota, these include the tenant and what it holds.
+// say sets the reason r, and the fields that describe the limit b.
 func (w *Wait) say(r reason.Kind, t tree, b *brokenLimit) {
 	w.Reason, w.Limit, w.User, w.LimitsJobs = r, b.most, b.user, b.jobs
 	if r == reason.Quota {
@@ -282,14 +277,12 @@ func (w *Wait) count(e *entry, gpus int) {
 	}
 }
 
-// holdsUp reports whether a gang with this reason to wait delays the gangs behind it. It does not
-// if it could not use the GPUs, if it declines the free ones, or if others are being stopped or
-// shrunk for it.
+// holdsUp reports whether a gang that waits for the reason r delays the gangs behind it.
 func holdsUp(r reason.Kind) bool {
 	return forGPUs(r) && r != reason.Locality && r != reason.Stopping && r != reason.Shrinking
 }
 
-// forGPUs reports whether a gang with this reason to wait waits for nothing but GPUs.
+// forGPUs reports whether a gang that waits for the reason r needs nothing but free GPUs.
 func forGPUs(r reason.Kind) bool {
 	switch r {
 	case reason.TooLarge, reason.Limit, reason.Quota, reason.Array, reason.InWindow, reason.Services:
@@ -325,12 +318,10 @@ func (p *asker) inOrder() []*entry {
 	return es
 }
 
-// reason returns the first reason to wait that applies to a gang without a claim. It first checks
-// whether a start is decided but not reported yet, then the reasons that do not depend on free GPUs
-// (cluster, limits, array, window), and last the free GPUs. free is the number of free GPUs that
-// the gang can use. head is the first gang ahead that waits for GPUs, or nil; it can keep a gang
-// that fits from starting. If the gang is a service that fits but must wait until another gang has
-// run, spares is that other gang.
+// reason returns the first reason to wait that applies to a gang without a claim. free is the
+// number of free GPUs that the gang can use. head is the first gang ahead that waits for GPUs, or
+// nil. If the gang is a service that must wait until another gang has run, spares is that other
+// gang.
 func (p *asker) reason(e, head *entry, free int) (r reason.Kind, spares *entry) {
 	if e.state == starting {
 		return reason.Starting, nil
@@ -374,8 +365,7 @@ func (p *asker) reason(e, head *entry, free int) (r reason.Kind, spares *entry) 
 	return reason.Next, nil
 }
 
-// refused reports whether a gang that does not fit would fit if it accepted all neighbours on
-// shared GPUs.
+// refused reports whether the gang would fit if it accepted any neighbours on shared GPUs.
 func (p *asker) refused(e *entry) bool {
 	if !policyFor(p.Queue, e).RefuseBad || e.job.Gang.Sharing == nil {
 		return false
@@ -394,15 +384,14 @@ func (p *asker) unless(e *entry, r reason.Kind) reason.Kind {
 	return r
 }
 
-// foundNow is a cached result of place for all gangs of one signature. It is valid while the
-// cluster is unchanged.
+// foundNow is a cached result of place for one signature.
 type foundNow struct {
 	pl pal.Placement
 	ok bool
 }
 
-// placeNow is place with a cache by signature. If there are windows, it does not use the cache,
-// because the result then depends on the gang's run time, which is not in the signature.
+// placeNow is place with a cache by signature. With windows, it does not use the cache, because the
+// result then depends on the gang's run time.
 func (p *asker) placeNow(e *entry) (pal.Placement, bool) {
 	if p.turn != nil && p.turn.by == e { // in its turn, a gang accepts all neighbours, unlike others of its signature
 		return p.place(e)
@@ -415,9 +404,8 @@ func (p *asker) placeNow(e *entry) (pal.Placement, bool) {
 	return pl, ok
 }
 
-// fitsWithout reports whether the gang would fit if some running gangs had left. without must call
-// its argument while the GPUs of these gangs are free. fitsWithout first checks whether the gang
-// fits now, because that is cheaper, and a gang that fits now would also fit then.
+// fitsWithout reports whether the gang would fit if some running gangs had left. The parameter
+// without calls its argument while the GPUs of these gangs are free.
 func (p *finder) fitsWithout(e *entry, without func(func())) (fits bool) {
 	defer p.withoutWindows()()
 	if e.gpus <= p.c.FreeGPUs() {

@@ -8,11 +8,9 @@ import (
 	"time"
 )
 
-// Wake returns when to call Decide again if no event is reported before that time. For example,
-// this is the time when a gang becomes overdue or has waited long enough for closer GPUs, when a
-// deadline comes into danger, when a window ends, or when a preemption or a migration may pay. ok
-// is false if only an event can change anything. If something may change at an unknown time, Wake
-// returns a time within the next quantum. A call of Decide that is too early does no harm.
+// Wake returns when to call Decide again if no event is reported before that time. For example, a
+// gang then becomes overdue, or a window ends. ok is false if only an event can change anything. A
+// call of Decide that is too early does no harm.
 func (q *Queue) Wake(now time.Duration) (at time.Duration, ok bool) {
 	at = math.MaxInt64
 	soon := func(t time.Duration) {

@@ -29,7 +29,7 @@ func (p *whatIf) putBack() {
 	undoAll(p.undo)
 }
 
-// undoAll calls the functions, the last one first. Each of them undoes a change of the what-if.
+// undoAll calls the functions, the last one first.
 func undoAll(back []func()) {
 	for _, b := range slices.Backward(back) {
 		b()
@@ -37,8 +37,7 @@ func undoAll(back []func()) {
 }
 
 // vacate frees the GPUs of a running gang in the what-if; back takes them again. It skips members
-// whose GPUs the cluster does not show as taken. Such a member has ended, or its GPU has failed,
-// but the caller has not reported that to the Queue yet.
+// whose GPUs the cluster does not show as taken.
 func (p *whatIf) vacate(e *entry) (back func()) {
 	if p.changed != nil && e.seq == p.changed.seq { // compare seq, because e can be a copy with some of the members (see with)
 		on := setOf(e.placement.GPUs())
@@ -86,8 +85,7 @@ func (p *whatIf) freeNow() []int {
 	return free
 }
 
-// holdToEnd holds the free GPUs of a placement until putBack, and returns them. The other GPUs of
-// the placement are not available, so no gang can get them anyway.
+// holdToEnd holds the free GPUs of a placement until putBack, and returns them.
 func (p *whatIf) holdToEnd(pl pal.Placement) (held []int) {
 	held, free := p.hold(pl.GPUs())
 	p.held = append(p.held, held...)
@@ -95,8 +93,8 @@ func (p *whatIf) holdToEnd(pl pal.Placement) (held []int) {
 	return held
 }
 
-// hold marks those of the GPUs that are free as taken, so that searches skip them. It returns the
-// marked GPUs, and a function that frees them again.
+// hold marks the free GPUs in the list as taken. It returns the marked GPUs, and a function that
+// frees them again.
 func (p *whatIf) hold(gpus []int) (held []int, free func()) {
 	for _, u := range gpus {
 		if u < p.c.NumGPUs() && p.c.Available(u) {
@@ -114,8 +112,8 @@ func (p *whatIf) mark(gpus []int, taken bool) {
 	}
 }
 
-// unmark frees the GPUs that are marked as taken, and ignores the others; back marks the freed ones
-// again.
+// unmark frees the GPUs in the list that are marked as taken. The function back marks these GPUs as
+// taken again.
 func (p *whatIf) unmark(gpus []int) (back func()) {
 	gpus = slices.DeleteFunc(slices.Clone(gpus), func(u int) bool { return u >= p.c.NumGPUs() || !p.c.Taken(u) })
 	p.mark(gpus, false)

@@ -16,9 +16,8 @@ import (
 )
 
 // Window keeps GPUs free for a time, for maintenance or for some jobs (a reservation). No other
-// gang starts on these GPUs if it may still run when the window begins. Gangs that already run on
-// these GPUs continue. Slurm's reservations are similar, but there a job must ask for its
-// reservation.
+// gang starts on these GPUs if it could still run when the window begins. Gangs that already run on
+// these GPUs continue.
 type Window struct {
 	Name string
 	// From and To are the beginning and the end of the window, since the caller's epoch.
@@ -47,8 +46,7 @@ func (w *Window) admits(j Job) bool {
 	})
 }
 
-// flat returns the string with its slashes replaced, because job IDs can contain slashes, and the *
-// of [path.Match] does not match them.
+// flat replaces the slashes in a string, because the * of [path.Match] does not match slashes.
 func flat(s string) string { return strings.ReplaceAll(s, "/", "\x01") }
 
 // CheckFor returns an error if the pattern is not valid in [Window.For].
@@ -66,8 +64,7 @@ type windows struct {
 	alone  map[beside]*pal.Found // see aloneBesideWindows; a nil value: the gang does not fit
 }
 
-// indexedWindow is a window with two precomputed fields. bit stands for the window in sets of
-// windows.
+// indexedWindow is a window with precomputed fields. bit represents the window in sets of windows.
 type indexedWindow struct {
 	Window
 	bit uint64
@@ -108,7 +105,7 @@ func (ws *windows) admitted(j Job) uint64 {
 }
 
 // longest returns a remaining run time, at cost 1, that the gang does not exceed with probability
-// [WindowChance]. If only a limit is known, longest returns what the limit leaves.
+// [WindowChance].
 func (fs *foresight) longest(e *entry, now time.Duration) time.Duration {
 	if left := e.limit(now); left > 0 && !fs.knowsRunTime(e) && !e.tells(now) {
 		return left
@@ -118,8 +115,7 @@ func (fs *foresight) longest(e *entry, now time.Duration) time.Duration {
 
 // quantile returns a remaining run time, at cost 1, that the gang does not exceed with the given
 // probability. Each known run ends at a known time. Of the unknown part, the fraction x / (again +
-// x) has ended after the time x, so half of it has ended after the time again. Between the ends of
-// two known runs, quantile solves for x.
+// x) has ended after the time x. Between the ends of two known runs, quantile solves for x.
 func (o remainingRunTime) quantile(chance float64) time.Duration {
 	need, ended, at := chance*o.weight(), 0.0, 0.0
 	for i := 0; ; i++ {
@@ -151,12 +147,12 @@ func (p *finder) reach(e *entry, at, long time.Duration, cost float64) time.Dura
 	return later(at, d)
 }
 
-// startTime returns the time at which searches assume that a gang starts: now, or the time set by
+// startTime returns the time at which searches let a gang start: now, or the time set by
 // startingAt.
 func (p *finder) startTime() time.Duration { return max(p.now, p.startsAt) }
 
-// closed returns the windows that do not admit the gang and that overlap with its run, if it starts
-// at the start time and ends at the time until.
+// closed returns the windows that do not admit the gang and overlap with a run from startTime to
+// until.
 func (p *finder) closed(e *entry, until time.Duration) []*indexedWindow {
 	var ws []*indexedWindow
 	at := p.startTime()
@@ -168,8 +164,8 @@ func (p *finder) closed(e *entry, until time.Duration) []*indexedWindow {
 	return ws
 }
 
-// find returns a placement for the gang at the start time; false if there is none. It leaves out
-// the GPUs of windows that the gang may run into.
+// find returns a placement for the gang at startTime. It leaves out GPUs of windows that could
+// begin before the gang ends.
 func (p *finder) find(e *entry) (pal.Found, bool) {
 	if len(p.windows.list) == 0 || p.windowless {
 		return p.search(e)
@@ -178,11 +174,9 @@ func (p *finder) find(e *entry) (pal.Found, bool) {
 	return p.offWindows(e, long, p.closed(e, p.reach(e, p.startTime(), long, e.slower)), p.besideWindows)
 }
 
-// offWindows returns the result of a search that leaves out the windows that the gang may run into.
-// Which windows these are depends on how long the gang runs, and so on its GPUs. The first search
-// leaves out the given windows (closed), which the gang may run into even on the fastest GPUs. If
-// the gang may run into further windows on the GPUs found, offWindows adds these windows and
-// searches again. So it needs at most one more search per window.
+// offWindows returns the result of a search that leaves out the windows that the gang can run into.
+// The first search leaves out the windows in closed. If the gang can run into further windows on
+// the GPUs found, offWindows leaves out these windows too, and searches again.
 func (p *finder) offWindows(e *entry, long time.Duration, closed []*indexedWindow, search func(*entry, []*indexedWindow) (pal.Found, bool)) (pal.Found, bool) {
 	at := p.startTime()
 	for {
@@ -234,8 +228,7 @@ func (p *finder) startingAt(at time.Duration) (back func()) {
 	return func() { p.startsAt = 0 }
 }
 
-// crosses reports whether a gang that starts on the placement may run into a window that covers one
-// of its GPUs.
+// crosses reports whether a gang that starts on the placement can run into a window on its GPUs.
 func (p *finder) crosses(e *entry, pl pal.Placement) bool {
 	if len(p.windows.list) == 0 {
 		return false
@@ -244,9 +237,8 @@ func (p *finder) crosses(e *entry, pl pal.Placement) bool {
 	return slices.ContainsFunc(closed, func(w *indexedWindow) bool { return touches(pl, w.on) })
 }
 
-// barring returns the window that keeps a gang from starting even on an empty cluster; nil if there
-// is none. If several windows do, it returns the one that ends last. Such a gang does not become
-// the head, and gets no turn.
+// barring returns the last window that keeps a gang from starting even on an empty cluster, or nil.
+// A gang with such a window does not become the head, and gets no turn.
 func (p *finder) barring(e *entry) *indexedWindow {
 	if len(p.windows.list) == 0 || p.windowless {
 		return nil
@@ -262,9 +254,8 @@ func (p *finder) barring(e *entry) *indexedWindow {
 	return slices.MaxFunc(closed, func(a, b *indexedWindow) int { return cmp.Compare(a.To, b.To) })
 }
 
-// aloneBesideWindows is besideWindows on a cluster on which none of the Queue's gangs runs. Freeing
-// the GPUs of all running gangs is expensive, and the result is the same for all gangs of a kind.
-// So the result is cached for the pass or, on an exclusive cluster, until Changed or SetWindows.
+// aloneBesideWindows is besideWindows on a cluster on which no gang of the Queue runs. The result
+// is cached by kind of gang.
 func (p *finder) aloneBesideWindows(e *entry, closed []*indexedWindow) (pal.Found, bool) {
 	key := beside{kind: e.empty()}
 	for _, w := range closed {
@@ -309,7 +300,7 @@ func (ws *windows) ended(now time.Duration) bool {
 	return true
 }
 
-// WindowConflict is a window that a waiting gang avoids, or that a running gang may run into.
+// WindowConflict is a window that a waiting gang avoids, or that a running gang can run into.
 type WindowConflict struct {
 	Window string
 	// GPUs is the number of the window's GPUs; for a running gang, the number of them that the gang
@@ -322,8 +313,8 @@ type WindowConflict struct {
 	From, To, Until time.Duration
 }
 
-// KeptFrom returns the windows whose GPUs a waiting job cannot get now, because the windows do not
-// admit the job, and the job may not end before they begin.
+// KeptFrom returns the windows whose GPUs a waiting job cannot get now, because the job could still
+// run when the windows begin.
 func (q *Queue) KeptFrom(now time.Duration, id string) []WindowConflict {
 	e := q.entries[id]
 	if e == nil {
@@ -338,8 +329,8 @@ func (q *Queue) KeptFrom(now time.Duration, id string) []WindowConflict {
 	return out
 }
 
-// RunsInto returns the windows that a running job may run into, with the number of the job's GPUs
-// in each of them. It leaves out windows that begin after the time begin. For a service, Until in
+// RunsInto returns the windows that a running job can run into, with the number of the job's GPUs
+// in each window. It leaves out windows that begin after the time begin. For a service, Until in
 // the results is the latest possible time.
 func (q *Queue) RunsInto(now, begin time.Duration, id string) (out []WindowConflict) {
 	e := q.entries[id]
@@ -365,8 +356,8 @@ func (q *Queue) RunsInto(now, begin time.Duration, id string) (out []WindowConfl
 	return out
 }
 
-// Beside marks the GPUs of the windows that a waiting job may run into if it starts now as taken.
-// back marks them as free again.
+// Beside marks the GPUs of windows that a waiting job could run into as taken. The function back
+// marks them as free again.
 func (q *Queue) Beside(now time.Duration, id string, c *pal.Cluster, g pal.Gang) (back func()) {
 	back = func() {}
 	e := q.entries[id]

@@ -169,13 +169,11 @@ func (r Reason) Over(others ...Reason) Reason {
 	return r
 }
 
-// Same reports whether two reasons have the same kind and text. If so, a log or an event has
-// nothing new to report.
+// Same reports whether two reasons have the same kind and text.
 func (r Reason) Same(o Reason) bool { return r.Kind == o.Kind && r.String() == o.String() }
 
-// RedactedFor returns the reason as a certain reader may see it. RedactedFor replaces each job,
-// namespace/id, by what name returns: the job itself, or a placeholder if the reader may not see
-// the job. RedactedFor leaves Cause unchanged.
+// RedactedFor returns the reason with each job (namespace/id) replaced by the result of name: the
+// job itself, or a placeholder if the reader must not see the job. It leaves Cause unchanged.
 func (r Reason) RedactedFor(name func(job string) string) Reason {
 	all := func(jobs []string) (names []string) {
 		for _, job := range jobs {
@@ -235,7 +233,7 @@ func (r Reason) String() string {
 	return text
 }
 
-// Sentence is the reason as a sentence of its own.
+// Sentence returns the reason as a sentence of its own.
 func (r Reason) Sentence() string {
 	text := r.String()
 	if text == "" {
@@ -251,8 +249,7 @@ func (r Reason) MarshalJSON() ([]byte, error) {
 	return json.Marshal(fields(r))
 }
 
-// UnmarshalJSON reads the fields. UnmarshalJSON keeps the text only if the kind is unknown because
-// a newer placer wrote it.
+// UnmarshalJSON reads the fields. It keeps the text only if the kind is unknown.
 func (r *Reason) UnmarshalJSON(text []byte) error {
 	type fields Reason
 	var f fields

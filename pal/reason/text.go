@@ -197,8 +197,8 @@ func (k Kind) Predicate() bool {
 	return false
 }
 
-// texts is voice, set by init. The functions in voice call [Reason.String], which looks up kinds.
-// If String used voice directly, there would be an initialization cycle.
+// texts is voice, set by init to avoid an initialization cycle: functions in voice call
+// [Reason.String].
 var texts map[Kind]func(Reason) string
 
 func init() { texts = voice }
@@ -750,8 +750,8 @@ func Number(gpus float64) string { return strconv.FormatFloat(Rounded(gpus), 'f'
 // Rounded rounds an amount of GPUs to three decimals for display.
 func Rounded(gpus float64) float64 { return math.Round(gpus*1000) / 1000 }
 
-// counts is the amount by which the GPUs that a job needs count towards a limit. Parts of shared
-// GPUs count as fractions.
+// counts returns the amount by which the GPUs that a job needs count towards a limit. Parts of
+// shared GPUs count as fractions.
 func counts(r Reason) string { return Amount(cmp.Or(r.Counts, float64(r.Needs))) }
 
 // Counted writes a number of things: "1 job", "2 jobs".
