@@ -85,8 +85,8 @@ func (p *Plugin) waitKnown() {
 	}
 }
 
-// find looks the ids up in the last scan. It returns their devices, each once, and for each
-// device the number of its parts among the ids. The error names all unknown ids, or all
+// find looks the ids up in the last scan. It returns each device once, and how many of the ids are
+// parts of this device. The error names all unknown ids, or all
 // unhealthy ones. Callers hold mu.
 func (p *Plugin) find(deviceIDs []string) (chosen []gpu.Device, parts map[string]int, _ error) {
 	if !p.cfg.Enabled {

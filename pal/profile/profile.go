@@ -25,8 +25,8 @@ const (
 	MeasurementFormat = "nomad-pal/measurement/1"
 )
 
-// Sample is one measured time of one GPU. Several samples of a GPU for one
-// application are repetitions: their median counts.
+// Sample is one measured time of one GPU. If a GPU has several samples for one application, their
+// median is used.
 type Sample struct {
 	GPU   string // instance id
 	Model string // device group name; times of different models never mix

@@ -27,8 +27,8 @@ func (q *Queue) at(now time.Duration, c *pal.Cluster) planner {
 // Decide returns what to do now. It leaves the cluster unchanged. Each of its decisions stays in
 // force until the caller reports the outcome.
 //
-// First, Decide updates what the clock and finished runs have changed: overdue gangs, ended
-// windows, expected run times, and deadlines in danger. Then it takes the following steps. Each
+// First, Decide accounts for the time that has passed and for finished runs. It updates overdue
+// gangs, ended windows, expected run times, and deadlines in danger. Then it takes these steps. Each
 // step uses the GPUs that the earlier steps left:
 //
 //  1. Earlier decisions. Decide holds their GPUs, and starts gangs whose victims have all stopped.

@@ -118,7 +118,7 @@
 // policy of the agent and of the simulator's tables.
 //
 // The Queue predicts the distribution of a gang's remaining run time. It uses the user's estimate,
-// or else earlier runs of the gang's name; runs submitted just before or after the gang count most.
+// or else finished runs of the same name. The runs submitted closest in time to the gang count most.
 // While the gang runs, its reports of progress count too ([Queue.Reported]). The order [Adaptive]
 // sorts preemptible gangs by the Gittins index of that distribution, and other gangs by its mean.
 //

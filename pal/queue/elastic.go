@@ -368,9 +368,9 @@ func (p *pass) isWanted() bool {
 	return false
 }
 
-// larger returns the placement with additional members on which a running gang ends soonest. ok is
-// false if growing does not pay, or would delay the head of the queue. A new GPU can be an outlier
-// only if it is no slower than the gang's slowest GPU.
+// larger adds members to a running gang, and returns the placement on which the gang ends soonest.
+// ok is false if the gang gains too little, or if growing would delay the head of the queue. A new
+// GPU can be an outlier only if it is no slower than the gang's slowest GPU.
 func (p *pass) larger(e *entry) (best pal.Placement, ok bool) {
 	now, set := len(e.placement.Members), e.full.MemberSets[0]
 	left := float64(p.remaining(e, p.now))

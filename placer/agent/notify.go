@@ -64,8 +64,8 @@ type notifier struct {
 	body   *template.Template
 	http   *retryablehttp.Client
 	count  func(outcome string)
-	// told is when an earlier placer was last active. States that began before told were announced
-	// by that placer.
+	// told is the time at which an earlier placer was last active. That placer sent the events of
+	// all states that began before told.
 	told time.Time
 }
 

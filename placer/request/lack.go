@@ -351,8 +351,8 @@ func meetsAll(cs []*api.Constraint, d *api.NodeDeviceResource) bool {
 	return !slices.ContainsFunc(cs, func(c *api.Constraint) bool { return !constraint.DeviceMeets(c, d) })
 }
 
-// fault returns why no node can meet the constraint of a lack. It returns nil if the lack is not
-// about a constraint.
+// fault returns why no node can meet the constraint that l reports as unmet. It returns nil if l is
+// not about a constraint.
 func (v *View) fault(a gpuRequest, l Lack) *constraint.Fault {
 	c := &api.Constraint{LTarget: l.Attribute, Operand: l.Operator, RTarget: l.Value}
 	switch l.Kind {

@@ -39,7 +39,7 @@ with exclusive use. We also tried [other rules](studies.md#refusing-bad-neighbou
 
 **Finished runs** have little weight here. A job's application comes from Gavel, but its length comes from an unrelated job on Philly. So the run
 times of one name and size vary widely (one standard deviation is a factor of 3 to 8), and predict the effect of neighbours less well than the table.
-The more similar the run times of a name are, the more they count.
+Run times of jobs with the same name get more weight the less they vary.
 `
 
 // page writes the page with all tables.

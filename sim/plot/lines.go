@@ -28,8 +28,8 @@ type Lines struct {
 	Marks       bool // a dot at every point
 }
 
-// Distribution is the cumulative distribution of the values, in percent of the number all. If there
-// are fewer values than all, the missing values count as larger than any other value.
+// Distribution returns the cumulative distribution of the values, as percentages of the total count
+// all. If there are fewer than all values, the missing ones count as larger than any other value.
 func Distribution(values []float64, all int) []Point {
 	asc := slices.Sorted(slices.Values(values))
 	points := make([]Point, len(asc))

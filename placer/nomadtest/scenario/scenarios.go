@@ -568,8 +568,8 @@ func preemptedByTwo(x *Script) {
 	x.preemption(true)
 	defer x.preemption(false)
 	x.say("a member with two GPUs, of priority 20")
-	// The preempted member ends slowly, so that even a busy machine shows which member waits for
-	// its end.
+	// The preempted member stops slowly, so that the test sees which member waits for it, even on a
+	// busy machine.
 	slow := func(job *api.Job) { job.TaskGroups[0].Tasks[0].KillTimeout = new(8 * time.Second) }
 	x.register(x.pinned(bed.Gang{Name: "wide", GPUs: 2, Priority: 20, Ungated: true, Change: slow}.Job(), "GPU-0-0", "GPU-0-1"))
 	x.show("wide")
