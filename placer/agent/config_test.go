@@ -122,11 +122,7 @@ func TestExample(t *testing.T) {
 		t.Fatalf("%+v, %v", file, err)
 	}
 	examples := regexp.MustCompile(`(?m)^( *)# (( *[a-z_]+ +=|[a-z]+ ("[^"]+" )?\{|\}).*)$`).ReplaceAllString(readPage(t, path), "$1$2")
-	path = filepath.Join(t.TempDir(), "nomad-pal.hcl")
-	if err := os.WriteFile(path, []byte(examples), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	file, err := Load([]string{path})
+	file, err := loadText(t, examples)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,11 +142,7 @@ func TestDocsExamples(t *testing.T) {
 		text := readPage(t, filepath.Join("..", "..", "docs", "operators", page))
 		for _, m := range regexp.MustCompile("(?s)```hcl\n(.*?)```").FindAllStringSubmatch(text, -1) {
 			examples++
-			path := filepath.Join(t.TempDir(), "agent.hcl")
-			if err := os.WriteFile(path, []byte(m[1]), 0o644); err != nil {
-				t.Fatal(err)
-			}
-			file, err := Load([]string{path})
+			file, err := loadText(t, m[1])
 			if err == nil {
 				_, err = file.PlacerConfig()
 			}
@@ -252,11 +244,7 @@ func TestConfigErrors(t *testing.T) {
 		{"tenants of one namespace", "tenant \"x\" {}\ntenant \"y\" {\n  namespaces = [\"x\"]\n}", `namespace "x" belongs to both tenant "x" and tenant "y"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			path := filepath.Join(t.TempDir(), "agent.hcl")
-			if err := os.WriteFile(path, []byte(c.text), 0o644); err != nil {
-				t.Fatal(err)
-			}
-			file, err := Load([]string{path})
+			file, err := loadText(t, c.text)
 			if err == nil {
 				_, err = file.PlacerConfig()
 			}
@@ -267,16 +255,21 @@ func TestConfigErrors(t *testing.T) {
 	}
 }
 
+// loadText loads a configuration with this text.
+func loadText(t *testing.T, text string) (File, error) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "agent.hcl")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return Load([]string{path})
+}
+
 // A class may have a penalty for a tier that the other classes do not tell apart.
 func TestPenaltyOfOneClass(t *testing.T) {
 	t.Parallel()
 	for _, of := range pal.AppClasses() {
-		path := filepath.Join(t.TempDir(), "agent.hcl")
-		text := fmt.Sprintf("locality {\n  cluster = 1.5\n  class %q {\n    rack = 1.1\n  }\n}\n", of)
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		file, err := Load([]string{path})
+		file, err := loadText(t, fmt.Sprintf("locality {\n  cluster = 1.5\n  class %q {\n    rack = 1.1\n  }\n}\n", of))
 		if err != nil {
 			t.Fatal(err)
 		}

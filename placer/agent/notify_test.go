@@ -265,11 +265,7 @@ func TestNotifyConfiguration(t *testing.T) {
 		 headers = { content-type = "text/plain" }
 		 body = "{{ .Kind }} {{ .Job }}: {{ .Text }}"`: "",
 	} {
-		file := filepath.Join(t.TempDir(), "agent.hcl")
-		if err := os.WriteFile(file, []byte("notify \"chat\" {\n"+text+"\n}\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		f, err := Load([]string{file})
+		f, err := loadText(t, "notify \"chat\" {\n"+text+"\n}\n")
 		if err == nil {
 			_, err = f.PlacerConfig()
 		}
