@@ -71,14 +71,14 @@ func (o *options) measuredScores() (scores [][pal.NumClasses]pal.PMScore, err er
 	missing := ""
 	for _, g := range built.GPUs {
 		var of [pal.NumClasses]pal.PMScore
-		measured := true
+		complete := true
 		for k, class := range pal.AppClasses() {
 			e, ok := built.Lookup(g.ID, class)
 			if of[k] = e.Score; !ok {
-				measured, missing = false, fmt.Sprintf("GPU %q has no time for class %s", g.ID, class)
+				complete, missing = false, fmt.Sprintf("GPU %q has no time for class %s", g.ID, class)
 			}
 		}
-		if measured {
+		if complete {
 			scores = append(scores, of)
 		}
 	}
