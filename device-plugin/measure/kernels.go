@@ -71,15 +71,10 @@ const (
 	idSum    = "sum"  // not measured: a checksum of the output
 )
 
-// supports returns an error if this package cannot measure GPUs of a compute capability. Blackwell
-// (10 and 12) needs its own kernel, because ours would use a fraction of its tensor cores, and
-// measure nothing that matters to a workload.
+// supports returns an error if this package cannot measure GPUs of a compute capability.
 func supports(major, minor int) error {
-	switch {
-	case major < 7:
+	if major < 7 {
 		return fmt.Errorf("compute capability %d.%d is too old: the kernels need 7.0 or later", major, minor)
-	case major > 9:
-		return fmt.Errorf("compute capability %d.%d is not supported yet: the kernels support at most 9.0 (Hopper)", major, minor)
 	}
 	return nil
 }
@@ -103,14 +98,24 @@ func computeKernels() []kernel {
 		{id: idWGMMA, entry: "pal_wgmma", ptx: ptxWGMMA, blocks: 1, threads: computeThread, shared: 49152, work: iterFLOPWG / warpgroup,
 			unit: "TFLOP/s", scale: 1e12, expected: 0.7, floor: 0.55,
 			suits: func(d cuda.Device) bool { return d.Major == 9 && d.Minor == 0 }, peak: tensorPeak},
-		{id: idMMA, entry: "pal_mma", ptx: ptxMMA, blocks: 2, threads: computeThread, work: iterFLOPMMA / warp,
-			unit: "TFLOP/s", scale: 1e12, expected: 0.5, floor: 0.45,
-			suits: func(d cuda.Device) bool { return d.Major == 8 || d.Major == 9 }, peak: tensorPeak},
+		mmaKernel(0.5, func(d cuda.Device) bool { return d.Major == 8 || d.Major == 9 || d.Major == 12 }),
+		mmaKernel(0.2, onlyTcgen05IsFast),
 		{id: idFFMA, entry: "pal_ffma", ptx: ptxFFMA, blocks: 4, threads: computeThread, work: 256,
 			unit: "TFLOP/s", scale: 1e12, expected: 0.8, floor: 0.5,
 			suits: func(d cuda.Device) bool { return d.Major >= 7 }, peak: fp32Peak},
 	}
 }
+
+// mmaKernel returns the kernel with the instruction mma.sync, which every GPU since compute
+// capability 8.0 executes.
+func mmaKernel(expected float64, suits func(cuda.Device) bool) kernel {
+	return kernel{id: idMMA, entry: "pal_mma", ptx: ptxMMA, blocks: 2, threads: computeThread, work: iterFLOPMMA / warp,
+		unit: "TFLOP/s", scale: 1e12, expected: expected, floor: 0.45, suits: suits, peak: tensorPeak}
+}
+
+// onlyTcgen05IsFast reports whether only the instruction tcgen05 uses all of the tensor cores, as
+// on data-center Blackwell (10.0 and 10.3). mma.sync may then stay below the power cap.
+func onlyTcgen05IsFast(d cuda.Device) bool { return d.Major > 9 && d.Major != 12 }
 
 func triadKernel() kernel {
 	return kernel{id: idTriad, entry: "pal_triad", ptx: ptxTriad, blocks: 4, threads: 512, unit: "GB/s", scale: 1e9, expected: 0.8, floor: 0.7,
@@ -131,9 +136,9 @@ func dataKernel(id string) kernel {
 }
 
 // tensorPeak returns the dense bf16 rate with fp32 accumulation. FLOP per clock and SM follow from
-// the vendor's published peaks: A100 312 TFLOP/s at 1410 MHz on 108 SMs, L40S 362 at 2520 on 142,
-// H100 SXM 989 at 1830 on 132. The rate is lower for models that the vendor sells with a reduced
-// tensor rate.
+// the vendor's published peaks, in TFLOP/s: A100 312 at 1410 MHz on 108 SMs, L40S 362 at 2520 on
+// 142, H100 SXM 989 at 1830 on 132. Blackwell: B200 2,250 at 1856 on 148, RTX PRO 6000 503.8 at
+// 2617 on 188. The rate is lower for models that the vendor sells with a reduced tensor rate.
 func tensorPeak(d cuda.Device, clockMHz float64) float64 {
 	perClock := 0.0
 	known, _ := skuOf(d.Name)
@@ -142,10 +147,12 @@ func tensorPeak(d cuda.Device, clockMHz float64) float64 {
 		perClock = known.tensorPerClock
 	case d.Major == 8 && d.Minor == 0:
 		perClock = 2048
-	case d.Major == 8:
+	case d.Major == 8, d.Major == 12:
 		perClock = 1024
 	case d.Major == 9:
 		perClock = 4096
+	case d.Major > 9:
+		perClock = 8192
 	}
 	return perClock * float64(d.SMs) * clockMHz * 1e6
 }

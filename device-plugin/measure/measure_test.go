@@ -118,6 +118,8 @@ func devices() map[string]cuda.Device {
 		"a100":    {Name: "NVIDIA A100-SXM4-80GB", Major: 8, SMs: 108, ClockMHz: 1410, MemClockMHz: 1593, BusBits: 5120, MemoryBytes: 80 << 30},
 		"v100":    {Name: "Tesla V100-SXM2-16GB", Major: 7, SMs: 80, ClockMHz: 1530, MemClockMHz: 877, BusBits: 4096, MemoryBytes: 16 << 30},
 		"rtx5000": {Name: "Quadro RTX 5000", Major: 7, Minor: 5, SMs: 48, ClockMHz: 1815, MemClockMHz: 7001, BusBits: 256, MemoryBytes: 16 << 30},
+		"b200":    {Name: "NVIDIA B200", Major: 10, SMs: 148, ClockMHz: 1965, MemClockMHz: 3996, BusBits: 8192, MemoryBytes: 180 << 30},
+		"rtxpro":  {Name: "NVIDIA RTX PRO 6000 Blackwell Server Edition", Major: 12, SMs: 188, ClockMHz: 2617, MemClockMHz: 14001, BusBits: 512, MemoryBytes: 96 << 30},
 		"h20":     {Name: "NVIDIA H20", Major: 9, SMs: 78, ClockMHz: 1980, MemClockMHz: 2619, BusBits: 6144, MemoryBytes: 96 << 30},
 	}
 }
@@ -158,7 +160,8 @@ func TestPeaks(t *testing.T) {
 		clock                 float64
 		tensor, fp32, memoryG float64
 	}{
-		{"h20", 1850, 148, 36.9, 4023}, {"h200", 1830, 989, 61.8, 4917}, {"a100", 1410, 312, 19.5, 2039}, {"v100", 1530, 0, 15.7, 898}, {"rtx5000", 1815, 0, 11.15, 448},
+		{"h20", 1850, 148, 36.9, 4023}, {"h200", 1830, 989, 61.8, 4917}, {"a100", 1410, 312, 19.5, 2039}, {"v100", 1530, 0, 15.7, 898},
+		{"b200", 1856, 2250, 70.3, 8184}, {"rtxpro", 2617, 503.8, 126, 1792}, {"rtx5000", 1815, 0, 11.15, 448},
 	} {
 		d := devices()[tc.device]
 		for what, v := range map[string][2]float64{

@@ -707,7 +707,7 @@ func TestResultsAreStoredWhenTheDiskHasRoomAgain(t *testing.T) {
 	}
 }
 
-// A GPU that cannot be measured yet is left alone, and the log says so once.
+// A GPU that cannot be measured is left alone, and the log says so once.
 func TestUnsupportedGPUsAreLeftAlone(t *testing.T) {
 	var log bytes.Buffer
 	s, err := NewScheduler(DefaultSchedule(), Runner{}, hclog.New(&hclog.LoggerOptions{Output: &log}))
@@ -715,7 +715,7 @@ func TestUnsupportedGPUsAreLeftAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.run.proc = t.TempDir()
-	inv := gpu.Inventory{Devices: []gpu.Device{{ID: "GPU-b200", Model: "NVIDIA B200", ComputeMajor: 10}, {ID: "GPU-h200", Model: "NVIDIA H200", ComputeMajor: 9},
+	inv := gpu.Inventory{Devices: []gpu.Device{{ID: "GPU-p100", Model: "Tesla P100-SXM2-16GB", ComputeMajor: 6}, {ID: "GPU-h200", Model: "NVIDIA H200", ComputeMajor: 9},
 		{ID: "GPU-vgpu", Model: "NVIDIA A40-24Q", ComputeMajor: 8, Virtual: true}}}
 	for range 3 {
 		s.Observe(&inv, nil)
@@ -725,7 +725,7 @@ func TestUnsupportedGPUsAreLeftAlone(t *testing.T) {
 	if got := s.next(now.Add(time.Hour)); len(got) != 1 || got[0].Device.ID != "GPU-h200" {
 		t.Errorf("sessions would begin on %+v", got)
 	}
-	for _, reason := range []string{"not supported yet: the kernels support at most 9.0 (Hopper)", "a virtual GPU"} {
+	for _, reason := range []string{"compute capability 6.0 is too old", "a virtual GPU"} {
 		if n := strings.Count(log.String(), reason); n != 1 || strings.Contains(log.String(), "GPU-h200") {
 			t.Errorf("%q is said %d times, want once:\n%s", reason, n, log.String())
 		}

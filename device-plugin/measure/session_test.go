@@ -281,7 +281,7 @@ func TestWarmUpLongerThanTheSession(t *testing.T) {
 
 func TestKernelFallsBack(t *testing.T) {
 	t.Parallel()
-	for _, tc := range []struct{ arch, kernel string }{{"80", "mma1"}, {"89", "mma1"}, {"70", "ffma1"}} {
+	for _, tc := range []struct{ arch, kernel string }{{"80", "mma1"}, {"89", "mma1"}, {"70", "ffma1"}, {"100", "mma1"}, {"120", "mma1"}} {
 		f := newFake(t, "arch="+tc.arch)
 		tg := target(0)
 		tg.Device.PowerLimitW, tg.Device.ECC, tg.Driver = nil, nil, ""
@@ -307,7 +307,6 @@ func TestSessionFailures(t *testing.T) {
 		{"driver too old for the PTX", []string{"fail=too-new"}, "the GPU or the driver is too old for this kernel", 0},
 		{"PTX does not compile", []string{"fail=jit"}, "ptxas: line 7; fatal: syntax error", 0},
 		{"architecture too old", []string{"arch=60"}, "compute capability 6.0 is too old", 0},
-		{"architecture too new", []string{"arch=100"}, "compute capability 10.0 is not supported yet: the kernels support at most 9.0 (Hopper)", 0},
 		{"compiler crashes at all", []string{"jit.crash=pal_"}, `compiling kernel "fill": the measuring process ended`, 0},
 		{"in exclusive use", []string{"fail=busy"}, "the GPU is in exclusive mode and in use", 0},
 		{"fabric not ready", []string{"fail=not-ready"}, "is the fabric manager running?", 0},

@@ -142,13 +142,13 @@ R cuDeviceGetCount(int *n) { *n = nvisible; return 0; }
 R cuDeviceGet(int *d, int i) { *d = visible[i]; return 0; }
 R cuDeviceGetName(char *b, int n, int d) {
   const char *name = setting("name");
-  snprintf(b, n, "%s", name ? name : arch() >= 100 ? "NVIDIA B200" : arch() == 90 ? "NVIDIA H200" : arch() == 89 ? "NVIDIA L40S" : arch() == 80 ? "NVIDIA A100-SXM4-80GB" : "Tesla V100-SXM2-16GB");
+  snprintf(b, n, "%s", name ? name : arch() >= 120 ? "NVIDIA RTX PRO 6000 Blackwell Server Edition" : arch() >= 100 ? "NVIDIA B200" : arch() == 90 ? "NVIDIA H200" : arch() == 89 ? "NVIDIA L40S" : arch() == 80 ? "NVIDIA A100-SXM4-80GB" : "Tesla V100-SXM2-16GB");
   return 0;
 }
 R cuDeviceGetUuid_v2(unsigned char *u, int d) { uuid_of(d, u); return 0; }
 R cuDeviceTotalMem_v2(uint64_t *n, int d) { *n = (arch() == 90 ? 140ULL : arch() == 80 ? 80ULL : 16ULL) << 30; return 0; }
 R cuDeviceGetAttribute(int *v, int a, int d) {
-  int h = arch() == 90, ampere = arch() == 80, l40 = arch() == 89;
+  int h = arch() == 90, ampere = arch() == 80, l40 = arch() == 89 || arch() == 120;
   switch (a) {
   case 13: *v = h ? 1980000 : ampere ? 1410000 : l40 ? 2520000 : 1530000; break;
   case 16: *v = number("sms", 0) ? (int)number("sms", 0) : h ? 132 : ampere ? 108 : l40 ? 142 : 80; break;
@@ -246,7 +246,7 @@ static double rate(const char *kernel) {
   char key[64];
   snprintf(key, sizeof key, "rate.%s", kernel);
   if (number(key, 0) > 0) return number(key, 0);
-  int h = arch() == 90, ampere = arch() == 80, l40 = arch() == 89;
+  int h = arch() == 90, ampere = arch() == 80, l40 = arch() == 89 || arch() == 120;
   if (!strcmp(kernel, "pal_wgmma")) return 780e12;
   if (!strcmp(kernel, "pal_mma")) return h ? 600e12 : ampere ? 280e12 : 330e12;
   if (!strcmp(kernel, "pal_ffma")) return h ? 60e12 : ampere ? 18e12 : l40 ? 80e12 : 14.5e12;
