@@ -101,8 +101,8 @@ func drawing() string {
 	b.WriteString(`<!-- Written by go test ./placer/gang -run TestDrawing -rewrite-docs, from the table in placer/gang/table.go. -->
 # The states of a gang
 
-A gang has the allocations of one job that use GPUs. The placer derives a gang's state from Nomad's view of the job and
-its allocations. Some states also depend on what the placer remembers: why it stops the gang, the outcome of a
+A gang consists of all allocations of one job that use GPUs. The placer derives a gang's state from Nomad's view of the
+job and its allocations. Some states also depend on what the placer remembers: why it stops the gang, the outcome of a
 registration, and earlier decisions. The table lists the states as they appear in
 ` + "`explain`, `queue`, `status`" + `, the API, the web page and the metrics.
 
@@ -125,7 +125,7 @@ state at any time. For example, the author edits, stops or purges the job, a mem
 			fmt.Fprintf(&b, "  %s --> %s\n", s, to)
 		}
 	}
-	b.WriteString("```\n\n## What is due in each state\n\nIn each cycle, the placer reconciles each gang: it performs the steps of the gang's state in the listed order, until a\nstep changes something in Nomad. After a failure, the placer waits before it repeats the steps: 2 s at first, 5 min at\nmost. It performs the steps marked with * without this wait. In most states, the first steps are:\n\n")
+	b.WriteString("```\n\n## What is due in each state\n\nIn each cycle, the placer reconciles each gang: it performs the steps of the gang's state in the listed order, until a\nstep changes something in Nomad. After a failure, the placer waits before it repeats the steps: 2 s at first, 5 min at\nmost. Steps marked with * run without this wait. In most states, the first steps are:\n\n")
 	for _, d := range []duty{dutyRecord, dutyPosition, dutyOverwritten, dutyUndo} {
 		fmt.Fprintf(&b, "* %s\n", d.say)
 	}
@@ -158,9 +158,9 @@ state at any time. For example, the author edits, stops or purges the job, a mem
 		b.WriteString("\n")
 	}
 	b.WriteString(`
-With ` + "`sync`" + `, the gang reports to the queue what has happened since the last cycle. The other five events are decisions of
-the queue. "Refuse" means: the gang reports to the queue that the decision is not carried out. The stories in
-placer/gang/testdata/stories show how a gang handles each event.
+With ` + "`sync`" + `, the gang reports to the queue what has happened since the last cycle. The events start, preempt, move,
+resize and room are decisions of the queue. "Refuse" means: the gang reports to the queue that the decision is not
+carried out. The stories in placer/gang/testdata/stories show how a gang handles each event.
 `)
 	return b.String()
 }
