@@ -136,8 +136,8 @@ func (s baseline) firstFree(group int32, n int) []int {
 	return gpus
 }
 
-// sample draws k of n numbers with the policy's Sample function or, if the policy has none, with
-// the gang's ID as the seed.
+// sample draws k distinct numbers from 0 to n-1. It uses the policy's Sample function or, if the
+// policy has none, random numbers that are seeded with the gang's ID.
 func (s baseline) sample(set, n, k int) []int {
 	if s.p.Sample != nil {
 		return s.p.Sample(n, k)

@@ -6,8 +6,8 @@ package pal
 import "fmt"
 
 // AppClass is an application class: how sensitive a job is to the differences
-// between GPUs of one model. A is the most sensitive (PAL §3.1). The four
-// default classes are also the four kernels that the device plugin measures.
+// between GPUs of one model. A is the most sensitive (PAL §3.1). The device plugin measures one
+// kernel for each of the four default classes.
 type AppClass string
 
 // The application classes.

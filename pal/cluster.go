@@ -27,9 +27,9 @@ type Cluster struct {
 	byID     map[string]int32
 	racks    topologyLevel
 	dcs      topologyLevel
-	// upTo[class][offset[class][group]+bin] is the number of available GPUs of the group whose bin
-	// is at most bin. inlierOffset is the position of the same counts without outliers; for a group
-	// without outliers, it equals offset.
+	// upTo[class][offset[class][group]+bin] is the number of available GPUs of the group in this
+	// bin and all lower bins. inlierOffset points to the same counts without outliers. For a group
+	// without outliers, inlierOffset equals offset.
 	upTo         [NumClasses][]uint16
 	offset       [NumClasses][]int32
 	inlierOffset [NumClasses][]int32
@@ -94,7 +94,7 @@ type modelState struct {
 // scores are the lowest and highest PM score in a bin.
 type scores struct{ lowest, highest PMScore }
 
-// with returns the range extended by a score.
+// with returns the smallest range that contains both the range r and the score s.
 func (r scores) with(s PMScore) scores {
 	if r.highest == 0 || s < r.lowest {
 		r.lowest = s
@@ -121,7 +121,7 @@ func NewCluster(nodes []Node, l Locality) (*Cluster, error) {
 	for _, n := range nodes {
 		ns := nodeState{Node: n, firstGroup: int32(len(c.groups)), groups: int32(len(n.Groups))}
 		// Racks of two datacenters can have the same name. A node without a rack is a rack by
-		// itself; the second NUL keeps the node's ID from equalling the name of a rack.
+		// itself. The second NUL prevents a node's ID from being taken for the name of a rack.
 		rack := n.Datacenter + "\x00" + n.Rack
 		if n.Rack == "" {
 			rack = n.Datacenter + "\x00\x00" + n.ID
@@ -386,8 +386,8 @@ func outOfUse(u *GPU) int32 {
 	return 0
 }
 
-// SetFree replaces the unallocated resources of a node. They are negative if more is allocated than
-// the node has now.
+// SetFree replaces the unallocated resources of a node. A resource is negative if the node's
+// allocations have more of it than the node has now.
 func (c *Cluster) SetFree(node int, r Resources) {
 	if r != c.resources[node] {
 		c.stateHash ^= hashOfResources(node, c.resources[node]) ^ hashOfResources(node, r)
@@ -419,7 +419,7 @@ func (c *Cluster) Find(id string) int {
 // unavailable.
 func (c *Cluster) Available(i int) bool { return c.gpus[i].available }
 
-// Taken reports whether a GPU is in use or promised.
+// Taken reports whether a GPU is in use or held for a job.
 func (c *Cluster) Taken(i int) bool { return c.gpus[i].taken }
 
 // GroupOf returns the index of the device group of GPU i.

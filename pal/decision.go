@@ -19,8 +19,8 @@ type Placement struct {
 	Speed float64
 	// Model is the device group's name (vendor/type/name) of all members; "" if there are several.
 	Model string
-	// Amount is the number of whole GPUs that the placement's GPUs count as: a part of a shared GPU
-	// counts as a fraction. 0 means unknown.
+	// Amount is the size of the placement in whole GPUs: a part of a shared GPU counts as a
+	// fraction of a GPU. 0 means unknown.
 	Amount float64
 }
 
@@ -60,8 +60,8 @@ type Decision struct {
 	// Packed is what the packed policy would choose on the same snapshot.
 	Packed *Choice `json:"packed,omitempty"`
 
-	// Candidates counts the cluster's GPUs as this decision found them; all 0 if the counts are not
-	// recorded.
+	// Candidates counts the GPUs of the cluster at the time of this decision. All counts are 0 if
+	// they are not recorded.
 	Candidates Candidates `json:"candidates"`
 	// Walk lists the entries of the L×V matrix that were tried, in order. A long walk is cut to its
 	// first and last entries; WalkOmitted is the number of omitted entries.
@@ -124,8 +124,8 @@ func (d *Decision) Slowest() (device string, mixed bool) {
 	return device, mixed
 }
 
-// Spread returns why the replicas of a choice are on these nodes; no reason if there is only one
-// replica.
+// Spread returns the reason why the replicas of a choice are on these nodes. With only one replica,
+// it returns the zero reason.
 func (c *Choice) Spread() reason.Reason {
 	if len(c.Members) < 2 {
 		return reason.Reason{}
@@ -179,9 +179,9 @@ type Candidates struct {
 	Unavailable int `json:"unavailable,omitempty"` // eligible, but the node accepts no jobs, or unreported tasks may still run
 	Allocated   int `json:"allocated"`             // eligible, but allocated to jobs or promised to them
 	Free        int `json:"free"`                  // eligible and free, not counting Outliers and Kept
-	// Outliers are free, but the policy excludes them as too slow.
+	// Outliers is the number of free GPUs that the policy excludes because they are too slow.
 	Outliers int `json:"outliers,omitempty"`
-	// Kept are free, but reserved by a window that excludes the gang.
+	// Kept is the number of free GPUs that are reserved by a window that excludes the gang.
 	Kept int `json:"kept,omitempty"`
 }
 

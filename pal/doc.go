@@ -23,7 +23,7 @@
 // (spread.go). slowdown.go predicts how much slower the gang runs on the chosen GPUs. [Explain]
 // (explain.go) describes the search. The tests compare the searches with exhaustive searches.
 //
-// A change of this package must keep the following:
+// Changes of this package must preserve these properties:
 //
 //   - A Cluster is not safe for concurrent use: even searches share its scratch memory.
 //     [Cluster.Clone] gives another goroutine a Cluster of its own. Clones share GPU descriptions,

@@ -40,8 +40,8 @@ func ExplainFound(c *Cluster, g Gang, p Policy, f Found) (d Decision, best bool)
 	return d, best
 }
 
-// reasons returns the explanation without the choice. ok is false if the gang does not fit. Under
-// PAL, Walk then contains the whole matrix of the first suitable model.
+// reasons returns the explanation without the choice. ok reports whether the gang fits. If the gang
+// does not fit under PAL, Walk contains the whole matrix of the first suitable model.
 func (f *Found) reasons(c *Cluster, g Gang, p Policy, ok bool) Decision {
 	d := Decision{Gang: g.ID, Class: g.Class, Policy: string(p.Name), Demand: g.GPUs(), Replicas: g.Replicas, Candidates: candidates(c, g), Models: f.onModels(g, p)}
 	if p.OutlierThreshold > 0 {
@@ -202,7 +202,8 @@ func (s *search) freeUpTo() []int {
 	return free
 }
 
-// addFree adds the group's GPUs up to each bin value.
+// For each bin value, addFree adds the number of the group's available GPUs up to this value to
+// free.
 func (s *search) addFree(free []int, group int32) {
 	counts, to, b, n := s.counts(group), s.toValue[s.c.groups[group].model], 0, 0
 	for v := range free {
@@ -222,8 +223,8 @@ func (c *Cluster) openOf(model int) int {
 	return n
 }
 
-// notListed returns the n groups of the model that have an available GPU but can serve no member
-// set.
+// notListed returns the n groups of the model that have an available GPU but cannot serve any
+// member set.
 func (s *search) notListed(n int) []int32 {
 	groups, i := make([]int32, 0, n), 0
 	for w := 0; w < len(s.c.open) && len(groups) < n; w++ {
@@ -270,8 +271,8 @@ func (g *Gang) MayUse(group int) bool {
 	return false
 }
 
-// candidates counts the cluster's GPUs by whether they can be chosen or, if not, by the reason.
-// GPUs that are neither free nor out of use count as allocated.
+// candidates counts the cluster's GPUs: those that can be chosen, and the others by the reason why
+// they cannot be chosen. GPUs that are neither free nor out of use count as allocated.
 func candidates(c *Cluster, g Gang) Candidates {
 	n := Candidates{Total: len(c.gpus)}
 	for gi := range c.groups {
@@ -307,7 +308,7 @@ func (n *Candidates) add(gpus []gpuState) {
 	}
 }
 
-// Used returns the numbers of GPUs that match but cannot be chosen.
+// Used returns the numbers of GPUs that match the gang's request but cannot be chosen.
 func (n Candidates) Used() *reason.Used {
 	return &reason.Used{Allocated: n.Allocated, Unhealthy: n.Unhealthy, Quarantined: n.Quarantined, Unavailable: n.Unavailable, Outliers: n.Outliers}
 }
@@ -395,9 +396,9 @@ func tooLarge(c *Cluster, g Gang) reason.Reason {
 	return tooFar(c, g)
 }
 
-// tooWide returns the reason for the first member set that has too few GPUs even in an idle,
-// healthy cluster. If every set has enough GPUs, tooWide returns the zero reason. tooWide checks
-// each member set alone.
+// tooWide returns the reason why a member set has too few GPUs even in an idle, healthy cluster,
+// for the first such set. If every set has enough GPUs, tooWide returns the zero reason. tooWide
+// checks each member set alone.
 func tooWide(c *Cluster, g Gang) reason.Reason {
 	for i := range g.MemberSets {
 		set, capacity := &g.MemberSets[i], make([]int, len(c.models))
@@ -424,7 +425,7 @@ func tooWide(c *Cluster, g Gang) reason.Reason {
 	return reason.Reason{}
 }
 
-// in returns how many members fit on this number of GPUs of one device group.
+// The method in returns how many members of the set fit on this number of GPUs of one device group.
 func (s *MemberSet) in(gpus int) int {
 	if s.GPUs == 0 {
 		return 0
@@ -474,8 +475,8 @@ func (c *Cluster) FreeWithin(g Gang, above float64, t Tier) (most int) {
 	return c.roomAt(g, g.MemberSets[0], t, func(group, _ int) int { return c.freeInliers(group, g.class()) })
 }
 
-// roomAt returns the largest number of members of a set that fit into one place of the tier.
-// counted returns how many of a group's GPUs in a place count.
+// roomAt returns the largest number of members of a set that fit into one place of the tier. The
+// function counted returns how many of a group's GPUs in a place count.
 func (c *Cluster) roomAt(g Gang, set MemberSet, t Tier, counted func(group, gpus int) int) (most int) {
 	room := map[place]int{}
 	for gi := range c.groups {
@@ -492,7 +493,7 @@ func (c *Cluster) roomAt(g Gang, set MemberSet, t Tier, counted func(group, gpus
 	return most
 }
 
-// place is a domain of some tier, for GPUs of one model.
+// A place is a domain of a tier, for example a node or a rack, and contains GPUs of one model.
 type place struct{ model, at, sub int32 }
 
 // places yields the domains of the tier that contain GPUs of the group, each with the number of

@@ -29,7 +29,7 @@ type Gang struct {
 	Replicas bool
 	// Sharing is how the gang shares GPUs with others; nil: it requests whole GPUs.
 	Sharing *Sharing
-	// Share is the largest fraction of a whole GPU that one GPU of the gang can be. Share is less
+	// Share is the largest fraction of a whole GPU that the gang can get as one GPU. Share is less
 	// than 1 for parts of shared GPUs; see [Cluster.LargestShare]. 0 means 1.
 	Share float64
 }
@@ -43,12 +43,13 @@ type MemberSet struct {
 	// Eligible has, for each device group of the cluster (see [Cluster.Groups]), whether the group
 	// can serve a member; nil: all groups can.
 	Eligible []bool
-	// Prefer are subsets of Eligible to try first, in this order: the user's preferences (Nomad's
-	// affinities).
+	// Prefer lists subsets of Eligible to try first, in this order. They come from the user's
+	// preferences (Nomad's affinities).
 	Prefer [][]bool
 	// Spreads are the attributes over which to spread the members, as far as possible.
 	Spreads []SpreadOver
-	// Beside has the node of each member that already runs. New replicas avoid these nodes.
+	// Beside lists the nodes of the members that already run, with one entry per member. New
+	// replicas avoid these nodes.
 	Beside []int
 }
 
@@ -61,8 +62,8 @@ func (g Gang) GPUs() int {
 	return n
 }
 
-// Amount returns the number of whole GPUs that a request for this number of GPUs counts as; a part
-// of a shared GPU counts as a fraction.
+// Amount converts a number of requested GPUs to whole GPUs: a part of a shared GPU counts as a
+// fraction of a GPU.
 func (g Gang) Amount(gpus int) float64 { return float64(gpus) * cmp.Or(g.Share, 1) }
 
 // Validate checks the class and the numbers of a gang that comes from outside. [Place] and the
@@ -109,9 +110,10 @@ func SingleGPUs(id string, class AppClass, n int) Gang {
 	return Gang{ID: id, Class: class, MemberSets: []MemberSet{{Members: n, GPUs: 1}}}
 }
 
-// Demand returns a text with the gang's speeds and its member sets, but not the names of the sets.
-// Gangs with the same text and MaxTier fit in the same places. The text contains lists of eligible
-// and preferred device groups only as addresses, so equal gangs must have the same slices.
+// Demand returns a text with everything that decides where the gang fits, except MaxTier. If two
+// gangs have the same text and MaxTier, they fit in the same places. The text contains the
+// addresses of the lists of eligible and preferred device groups. Therefore, equal gangs must share
+// these lists.
 func (g Gang) Demand() string {
 	var b strings.Builder
 	if g.Replicas {

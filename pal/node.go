@@ -10,8 +10,8 @@ type GPU struct {
 	// predict how long a job takes. 0 means that the GPU was not measured.
 	Scores [NumClasses]PMScore
 	// Binned are the PM scores of the GPU's variability classes: one value for all GPUs of a bin.
-	// These values serve to choose GPUs, never to predict times (PAL §3.3). A GPU with 0 counts as
-	// the median, 1.
+	// These values are used to choose GPUs, but never to predict times (PAL §3.3). A GPU with 0
+	// counts as the median, 1.
 	Binned [NumClasses]PMScore
 	// Classes are the variability classes as published, 1 the fastest; 0: none.
 	Classes [NumClasses]uint8
@@ -20,8 +20,8 @@ type GPU struct {
 	Unhealthy   bool
 	Quarantined bool
 	Unavailable bool
-	// Degraded is why the GPU counts as degraded; "" if it does not. A degraded GPU has the slowest
-	// bin and class, so it is chosen last.
+	// A degraded GPU gets the slowest bin and class, so it is chosen last. A degraded GPU has the
+	// slowest bin and class, so it is chosen last.
 	Degraded string
 	// NUMA and Island are the NUMA node and the NVLink island within the node,
 	// counted from 1; 0: unknown.
@@ -52,16 +52,16 @@ type Resources struct {
 	MemoryMB int
 	DiskMB   int
 	// PerNode is the maximum number of members on one node (with Nomad's distinct_hosts: 1); 0: as
-	// many as fit. PerNode has no meaning in a node's free resources.
+	// many as fit. PerNode is not used in the free resources of a node.
 	PerNode int
 }
 
-// Minus returns r - times × o, without PerNode; if times is negative, it adds.
+// Minus returns r - times × o, without PerNode. A negative number of times adds o.
 func (r Resources) Minus(o Resources, times int) Resources {
 	return Resources{CPU: r.CPU - times*o.CPU, MemoryMB: r.MemoryMB - times*o.MemoryMB, DiskMB: r.DiskMB - times*o.DiskMB}
 }
 
-// holds returns how many times need fits into r, at most limit.
+// holds returns how many members with this need fit into r, but at most limit.
 func (r Resources) holds(need Resources, limit int) int {
 	if need == (Resources{}) {
 		return limit // most jobs of the simulator need only GPUs

@@ -42,8 +42,8 @@ func (c *Cluster) countOutliers(above float64) {
 	}
 }
 
-// counted returns the number of counts of a class that include outliers. In upTo, the counts
-// without outliers follow these counts.
+// counted returns the number of entries of upTo[class] that count all GPUs. In upTo, the counts
+// without outliers follow these entries.
 func (c *Cluster) counted(class int) int {
 	last := len(c.groups) - 1
 	if last < 0 {

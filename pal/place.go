@@ -37,7 +37,8 @@ type Found struct {
 	each      []Found // the placements to choose from, at most one per model; nil if no speeds are known
 }
 
-// By returns the policy that found the placement; zero if only the placement is known.
+// By returns the policy that found the placement. If the policy is unknown, By returns the zero
+// Policy.
 func (f Found) By() Policy { return f.policy }
 
 // Find is [Place] that also returns the details of the search.
@@ -97,9 +98,9 @@ func findWithin(c *Cluster, g Gang, p Policy) (f Found, ok bool) {
 	return f, ok
 }
 
-// current reports whether [Find] would return the same result now, in the market of the original
-// search. It can return false although the result would be the same. Then the caller searches
-// again.
+// current returns true only if [Find] would return the same result now. It assumes that the market
+// has not changed. If current returns false, the result may still be the same. The caller then
+// searches again.
 func (f *Found) current(c *Cluster, g Gang, p Policy) bool {
 	if f.c != c || f.stateHash != c.stateHash || f.policy.Name != p.Name || f.policy.RoomForWide != p.RoomForWide || f.policy.RefuseBad != p.RefuseBad && g.Sharing != nil || !f.gang.same(g) || f.policy.Sample != nil || p.Sample != nil {
 		return false
@@ -131,8 +132,8 @@ func (g Gang) preferring(i int) Gang {
 // anyModel stands for a search over all models at once.
 const anyModel = -1
 
-// modelsFor lists the models to try: all models that every member set accepts. modelsFor adds
-// anyModel if no single model suits, and for replicas.
+// modelsFor lists the models to try: all models that every member set accepts. For replicas, and if
+// no model suits every member set, modelsFor adds anyModel.
 func modelsFor(c *Cluster, g Gang) []int {
 	common := c.scratch.models[:0]
 	for m := range c.models {

@@ -10,8 +10,8 @@
 // a class of its own.
 //
 // For every list, the plugin also publishes the number of its entries, under a name without
-// "unique.". Nomad caches, per computed class, whether a node's devices fit. The count gives nodes
-// with an empty list a class of their own.
+// "unique.". Nomad caches, per computed class, whether a node's devices fit. With this number,
+// nodes with an empty list get a class of their own.
 package attr
 
 import (
@@ -100,8 +100,8 @@ const (
 	// (Int) is the number of these GPUs. If there are no such GPUs, both attributes are absent.
 	Hidden      = "unique.hidden"
 	HiddenCount = "hidden_count"
-	// Unkept (String) says what the plugin cannot store, and why. A restart of the plugin forgets
-	// it. If the plugin can store everything, the attribute is absent.
+	// Unkept (String) says what the plugin cannot store, and why. The text does not survive a
+	// restart of the plugin. If the plugin can store everything, the attribute is absent.
 	Unkept = "unique.unkept"
 )
 
@@ -111,8 +111,8 @@ func List(c pal.AppClass, k int) string {
 	return fmt.Sprintf("unique.variability_%s_le_%d", strings.ToLower(string(c)), k)
 }
 
-// ListCount returns the name of the Int attribute with the number of healthy
-// instances in [List] of the same arguments.
+// ListCount returns the name of the Int attribute with the number of healthy instances that the
+// attribute [List](c, k) lists.
 func ListCount(c pal.AppClass, k int) string {
 	return fmt.Sprintf("variability_%s_le_%d_count", strings.ToLower(string(c)), k)
 }
@@ -125,25 +125,24 @@ func DefaultList(k int) string { return fmt.Sprintf("unique.variability_le_%d", 
 // default application class.
 func DefaultListCount(k int) string { return fmt.Sprintf("variability_le_%d_count", k) }
 
-// NUMA returns the name of the attribute that lists the instances of NUMA node n; NUMACount names
-// the attribute with the number of these instances.
+// NUMA returns the name of the attribute that lists the instances of NUMA node n.
 func NUMA(n int) string { return fmt.Sprintf("unique.numa_%d", n) }
 
-// NUMACount returns the companion of [NUMA].
+// NUMACount returns the name of the attribute with the number of instances in NUMA node n.
 func NUMACount(n int) string { return fmt.Sprintf("numa_%d_count", n) }
 
-// Island returns the name of the attribute that lists the instances of NVLink or NVSwitch island n;
-// IslandCount names the attribute with the number of these instances.
+// Island returns the name of the attribute that lists the instances of NVLink or NVSwitch island n.
 func Island(n int) string { return fmt.Sprintf("unique.nvlink_island_%d", n) }
 
-// IslandCount returns the companion of [Island].
+// IslandCount returns the name of the attribute with the number of instances in island n.
 func IslandCount(n int) string { return fmt.Sprintf("nvlink_island_%d_count", n) }
 
 // PCIeSwitch returns the name of the attribute that lists the instances below PCIe switch n of the
-// node; PCIeSwitchCount names the attribute with the number of these instances.
+// node.
 func PCIeSwitch(n int) string { return fmt.Sprintf("unique.pcie_switch_%d", n) }
 
-// PCIeSwitchCount returns the companion of [PCIeSwitch].
+// PCIeSwitchCount returns the name of the attribute with the number of instances below PCIe switch
+// n.
 func PCIeSwitchCount(n int) string { return fmt.Sprintf("pcie_switch_%d_count", n) }
 
 // JoinIDs writes a list attribute: ids joined by commas, in the order given.
@@ -204,8 +203,8 @@ func GPUOf(instance string) string {
 	return gpu
 }
 
-// Begins reports whether the beginning of an id selects the instance. For example, "GPU-8d3f"
-// selects the GPU and all of its parts; "GPU-8d3f::1" selects only part 1.
+// Begins reports whether a text that users can type instead of the whole id selects the instance.
+// For example, "GPU-8d3f" selects the GPU and all of its parts; "GPU-8d3f::1" selects only part 1.
 func Begins(instance, beginning string) bool {
 	gpu, part, _ := strings.Cut(instance, partMark)
 	begins, number, ofPart := strings.Cut(beginning, partMark)

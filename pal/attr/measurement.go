@@ -84,8 +84,8 @@ func ParseMeasurements(s string) ([]Measurement, error) {
 }
 
 func parseMeasurement(entry string) (Measurement, error) {
-	// An entry has at most MaxApplications plus two fields, each with a name and a value of at most
-	// MaxName bytes.
+	// An entry has at most MaxApplications+2 fields. The name and the value of a field have at most
+	// MaxName bytes each.
 	if most := (MaxApplications + 2) * 2 * MaxName; len(entry) > most {
 		return Measurement{}, fmt.Errorf("%d bytes are more than %d", len(entry), most)
 	}

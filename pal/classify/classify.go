@@ -86,9 +86,9 @@ type Verdict struct {
 	Sure bool `json:"sure"`
 }
 
-// Thresholds, from measurements on a V100. Of its power limit, SGEMM drew 0.99, ResNet-50 0.60 with
-// peaks at the cap, BERT 0.51 and PageRank 0.27. For Hopper GPUs, the thresholds are only a
-// starting point, because these GPUs have not been measured.
+// Thresholds, from measurements on a V100. As a share of its power limit, the V100 drew 0.99 in
+// SGEMM, 0.60 in ResNet-50 (with peaks at the cap), 0.51 in BERT and 0.27 in PageRank. For Hopper
+// GPUs, the thresholds are only a starting point, because these GPUs have not been measured.
 const (
 	capBound     = 0.10 // share of time at the power cap: compute-bound
 	capNever     = 0.01

@@ -180,8 +180,9 @@ func (g Groups) Judge(f Features) (v Verdict, ok bool) {
 	return Verdict{Class: class, Reason: what + ": nearest to the jobs of class " + string(class), Sure: d < second/4}, true
 }
 
-// Judge classifies the job with features f by the groups that the jobs form, or by the thresholds
-// if the jobs form no groups. The result by names the method.
+// Judge returns the class of the job with features f. It compares the job with the groups that
+// other jobs form or, if they form no groups, with fixed thresholds. The result by describes the
+// method that Judge used.
 func Judge(jobs []Features, f Features) (v Verdict, by string, ok bool) {
 	if g, err := Learn(jobs); err == nil {
 		if v, ok := g.Judge(f); ok {

@@ -37,15 +37,16 @@ const maxSilhouetteK = 10
 type Binning struct {
 	Rank   []int     // bin of each score, in input order; 0 is the fastest
 	Values []float64 // PM score of each bin, ascending
-	// Centers are the k-means centroids in the unit of the scores, ascending;
-	// nil for fixed edges.
+	// Centers are the k-means centroids in the unit of the scores, ascending. With fixed edges,
+	// Centers is nil.
 	Centers []float64
 }
 
 // Bins puts the scores of one application class into bins. With [Edges], there is a bin for every
 // range between edges, even if no score is in this range. A bin's value is the median of its
-// members; an empty bin has a nominal value in its range. With k-means, a bin's value is its
-// centroid divided by the median centroid, as in PAL, so possibly no bin has the value 1.0.
+// members; an empty bin has a nominal value in its range. With k-means, the value of a bin is its
+// centroid divided by the median centroid, as in PAL. So it is possible that no bin has the value
+// 1.0.
 //
 // Without scores there are no bins.
 func Bins(scores []float64, method Method, edges []float64) Binning {
@@ -85,9 +86,9 @@ func outliers(scores []float64) []int {
 	return out
 }
 
-// silhouetteK returns the number of clusters with the best silhouette (on ties, the smaller
-// number), plus the number of outliers. The artifact returns after the first try, 2 clusters, so
-// [KMeans] uses 2.
+// silhouetteK returns the number of clusters with the best silhouette, plus the number of outliers.
+// On ties, the smaller number of clusters wins. The artifact returns after the first try, 2
+// clusters, so [KMeans] uses 2.
 func silhouetteK(scores []float64) int {
 	out := outliers(scores)
 	rest := without(scores, out)
@@ -126,9 +127,9 @@ func edgeRank(score float64, edges []float64) int {
 	return sort.SearchFloat64s(edges, score)
 }
 
-// binMedians returns, for every range, the median of its members, or the nominal value of an empty
-// range. binMedians keeps the values ascending, even if hysteresis has left a score in the range on
-// the other side of an edge.
+// binMedians returns a value for every range: the median of its members or, if the range is empty,
+// its nominal value. The values ascend even if hysteresis has left a score in a range that does not
+// contain the score.
 func binMedians(scores []float64, rank []int, edges []float64) []float64 {
 	members := make([][]float64, len(edges)+1)
 	for i, r := range rank {

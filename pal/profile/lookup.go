@@ -12,7 +12,7 @@ import (
 )
 
 // Lookup returns the entry of a GPU for an application class or a timed application. If the profile
-// has no such entry, ok is false, and the entry is that of an unmeasured GPU: no score, and the
+// has no such entry, ok is false, and e is the entry of an unmeasured GPU, with no score and the
 // last class.
 func (p *Profile) Lookup(gpu string, app pal.AppClass) (e Entry, ok bool) {
 	if i, found := p.byID[gpu]; found {

@@ -86,8 +86,8 @@ func (p *Profile) checkRates() error {
 	return nil
 }
 
-// Samples returns the times in a profile, by GPU and application. A sample's rate is the rate of
-// its model, scaled by the GPU's time relative to the median GPU.
+// Samples returns the times in a profile, by GPU and application. The rate of a sample is the rate
+// of its model divided by the PM score of the GPU.
 func (p *Profile) Samples() (out []Sample) {
 	for _, g := range p.GPUs {
 		for _, e := range g.Entries {
