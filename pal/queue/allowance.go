@@ -20,8 +20,8 @@ type ceiling struct {
 	array  string
 }
 
-// ceilings returns the limits that a gang counts towards, and the unused part of each limit. That
-// part is negative if a limit is exceeded.
+// ceilings returns the limits that a gang counts towards, and the unused part of each limit. The
+// unused part is negative if the limit is exceeded.
 func (ts *tenancy) ceilings(e *entry) map[ceiling]float64 {
 	left, user := map[ceiling]float64{}, ShownUser(e.job.User)
 	for t := e.of.tenant; t != nil; t = t.parent {
@@ -74,8 +74,8 @@ func (c comeback) compare(o comeback) int {
 	return cmp.Or(cmp.Compare(c.at, o.at), cmp.Compare(c.much, o.much))
 }
 
-// opens returns the first time when at least the amount much of the limit is unused. ok is false if
-// that time is unknown. Call opens for gangs in the order of the queue.
+// opens returns the first time at which the unused part of the limit is at least much. ok is false
+// if that time is unknown. Call opens for gangs in the order of the queue.
 func (a *allowance) opens(much float64) (at time.Duration, ok bool) {
 	const rounding = 1e-9 // more than the rounding errors of sums of parts of GPUs
 	for len(a.ends) > 0 && (a.ends[0].at <= a.now || a.left+rounding < much) {
@@ -87,8 +87,8 @@ func (a *allowance) opens(much float64) (at time.Duration, ok bool) {
 }
 
 // allowances predicts when limits let gangs start. It assumes that each gang ends at the start of
-// its predicted range or, if late is set, at the end. A gang without a predicted end never frees
-// its part of a limit.
+// the range predicted for its end or, if late is set, at the end of this range. A gang without a
+// predicted end never frees its part of a limit.
 type allowances struct {
 	p    *asker
 	late bool
@@ -115,7 +115,7 @@ func (p *asker) allowances(late bool) *allowances {
 	return as
 }
 
-// allowance returns the allowance of a limit. left is the unused part now.
+// allowance returns the allowance of a limit whose unused part is left.
 func (as *allowances) allowance(b ceiling, left float64) *allowance {
 	a := as.of[b]
 	if a == nil {

@@ -28,9 +28,10 @@ func (q *Queue) WaitsIf(now time.Duration, c *pal.Cluster, id string, estimates 
 	return ws
 }
 
-// StartsIf reports, for each of the given run time estimates, whether the waiting gang could start
-// now if its user had given this estimate: on GPUs that no gang ahead needs, and without a wait for
-// better GPUs. It returns nil if the gang does not wait. Like WaitsIf, it changes the Queue.
+// StartsIf returns one answer for each of the given run time estimates: whether the waiting gang
+// could start now if its user had given this estimate. The gang must not use GPUs that gangs ahead
+// need, and must not prefer to wait for better GPUs. It returns nil if the gang does not wait. Like
+// WaitsIf, StartsIf changes the Queue.
 func (q *Queue) StartsIf(now time.Duration, c *pal.Cluster, id string, estimates ...time.Duration) (starts []bool) {
 	ifTold(q, id, estimates, func(e *entry) {
 		f, _, ok := q.RoomFor(now, c, Change{Job: e.job})
@@ -45,8 +46,8 @@ func (q *Queue) StartsIf(now time.Duration, c *pal.Cluster, id string, estimates
 	return starts
 }
 
-// ifTold calls ask once for each estimate, with the waiting gang in the place that it has with this
-// estimate. Afterwards the gang has its original estimate again.
+// ifTold calls ask once for each estimate. During the call, the waiting gang has this estimate, and
+// the place in the queue that follows from it. Afterwards the gang has its original estimate again.
 func ifTold(q *Queue, id string, estimates []time.Duration, ask func(e *entry)) {
 	e := q.entries[id]
 	if e == nil || e.state != waiting || len(estimates) == 0 {
@@ -82,9 +83,9 @@ func (q *Queue) RemainingQuantiles(now time.Duration, id string, parts ...float6
 	return out
 }
 
-// Takes returns a range that contains a gang's remaining run time, on GPUs of this cost, in eight
-// of ten cases. The more the runs of the gang's name differ, the wider the range. If the gang has
-// neither an estimate nor an earlier run, Takes returns 0, 0.
+// Takes returns a range for the gang's remaining run time on GPUs of this cost. In eight of ten
+// cases, the remaining run time is in this range. The more the runs of the gang's name differ, the
+// wider the range. If the gang has neither an estimate nor an earlier run, Takes returns 0, 0.
 func Takes(q *Queue, now time.Duration, id string, cost float64) (from, to time.Duration) {
 	e := q.entries[id]
 	if e == nil || !q.knowsRunTime(e) {

@@ -79,7 +79,7 @@ type signature struct {
 	memberSets string
 	tenant     string // "" if no tenant differs from another
 	user       string // "" if users have no limits
-	// Different rules for backfill and for waiting apply to gangs that can be stopped or moved.
+	// Gangs that can be stopped or moved have other rules for backfill and for waiting.
 	preemptible, migratable bool
 	localityWait            time.Duration
 	anywhere                bool
@@ -87,7 +87,8 @@ type signature struct {
 	array                   string
 	endless                 bool
 	claimed                 bool // other gangs are being stopped for it
-	// least and efficiency are set for an elastic gang; memberSets then describes its current size.
+	// least and efficiency are set for an elastic gang. Then memberSets describes the gang's
+	// current size.
 	least      int
 	efficiency float64
 }
@@ -102,8 +103,8 @@ type bucket struct {
 	failed      attempt       // the last failed attempt
 	failedUntil time.Duration // a gang of the bucket that ends by this time may fit
 	done        uint64        // number of the last pass in which no more gangs of the bucket are to be tried
-	// from is the next gang that the current pass tries, and slack is the maximum run time, at cost
-	// 1, of the gangs that it tries. Both are valid only in the pass with the number passes.
+	// from is the next gang that the current pass tries. The pass tries only gangs whose run time
+	// at cost 1 is at most slack. Both fields are valid only in the pass with the number passes.
 	from   *entry
 	passes uint64
 	slack  time.Duration
@@ -152,7 +153,8 @@ func (b *bucket) Pop() any {
 	return e
 }
 
-// after returns the first gang behind the key k with an expected run time of at most long, or nil.
+// after returns the first gang behind the key k whose expected run time is at most long. It returns
+// nil if there is no such gang.
 func (b *bucket) after(k key, long time.Duration) *entry {
 	var first *place
 	for i := range b.es {
@@ -182,16 +184,16 @@ func (b *bucket) ahead(k key) (gpus int) {
 	return gpus
 }
 
-// attempt records the conditions under which a gang of a bucket did not fit. While these conditions
-// are unchanged, the gang does not fit. This is true only on exclusive clusters: see
+// attempt records the conditions under which a gang of a bucket did not fit. As long as these
+// conditions last, the gang does not fit. This holds only on exclusive clusters: see
 // [Options.Exclusive].
 type attempt struct {
 	version uint64 // Queue.version
 	head    *entry
 	turn    *turn
-	// first is the gang that was tried, and starts is the number of all starts before the attempt.
-	// Both are zero if all gangs of the bucket fail in the same way: there was no head, turn, claim
-	// or window. For gangs that share GPUs, starts is always set.
+	// first is the gang that was tried. The field starts is the total number of starts before the
+	// attempt. Both are zero if there was no head, turn, claim or window, because all gangs of the
+	// bucket then fail in the same way. For gangs that share GPUs, starts is always set.
 	first  *entry
 	starts uint64
 }
@@ -209,9 +211,10 @@ func (q *Queue) sign(e *entry) {
 	e.kind = nil
 }
 
-// enqueue makes an entry wait: it adds the entry to its bucket and to the lists of waiting gangs.
-// It computes the gang's expected run time and key. While the gang waits, only new history (see
-// resort) and deadlines (see hurry) change them. An elastic gang waits with its full size.
+// enqueue adds a gang to its bucket and to the lists of waiting gangs. It computes the gang's
+// expected run time and key. While the gang waits, its expected run time and key change only
+// because of new history (see resort) or a deadline (see hurry). An elastic gang waits with its
+// full size.
 func (q *Queue) enqueue(e *entry) {
 	e.state, e.settled, e.offered = waiting, false, -1
 	if e.elastic != nil {
@@ -364,8 +367,8 @@ func (q *Queue) resort() {
 	clear(q.learned)
 }
 
-// indexByName adds a waiting gang to the index of waiting gangs by the name whose history predicts
-// their run time. unindexByName removes it.
+// indexByName adds a waiting gang to the index of waiting gangs. The key of the index is the name
+// whose history predicts a gang's run time. The method unindexByName removes the gang.
 func (fs *foresight) indexByName(e *entry) {
 	by := e.toldBy()
 	e.namePos = len(fs.named[by])
@@ -382,8 +385,8 @@ func (fs *foresight) unindexByName(e *entry) {
 }
 
 // toldBy returns the name whose history predicts the gang's run time. If the user gave an estimate,
-// it is the name of the tenant's estimates (estimatesOf), otherwise the gang's own name. See
-// [foresight.remainingRunTime].
+// this is the name of the tenant's estimates (estimatesOf). Otherwise it is the gang's own name.
+// See [foresight.remainingRunTime].
 func (e *entry) toldBy() string {
 	if e.job.Estimate > 0 {
 		return estimatesOf(e.job.Tenant)
