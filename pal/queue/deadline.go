@@ -13,9 +13,9 @@ import (
 // first. When its deadline can no longer be met, a gang loses this advantage, because going first
 // would only make others late.
 
-// inDanger says when a deadline comes into danger: at inDanger × the gang's run time before the
-// deadline. With 2, the gang can still wait for as long as it runs, and end in time. The run time
-// used here is one that nine of ten similar gangs do not exceed.
+// inDanger decides when a deadline comes into danger: at inDanger × the gang's run time before the
+// deadline. With the factor 2, the gang can wait for as long as it runs, and still end in time.
+// This run time is long enough for nine of ten similar gangs.
 const inDanger = 2
 
 // urgency is the span of time in which a waiting gang's deadline is in danger. Before from, there
@@ -41,8 +41,8 @@ func (fs *foresight) expectUrgency(e *entry) {
 	e.urgency.to = e.job.Deadline - min(long, e.expect)
 }
 
-// urgentKey returns the gang's key k. If the gang's deadline is in danger, the key it returns comes
-// first among gangs of its priority.
+// urgentKey returns the key k of the gang, with a new rank if the gang's deadline is in danger.
+// With the new rank, the gang comes first among the gangs of its priority.
 func (e *entry) urgentKey(k key) key {
 	if e.urgency.on {
 		k.rank = urgencyRank + e.startBy().Seconds()
@@ -68,8 +68,8 @@ func (q *Queue) hurry(now time.Duration) {
 	}
 }
 
-// nextUrgency calls soon with each time at which a deadline comes into danger or can no longer be
-// met.
+// nextUrgency calls soon with the times at which deadlines come into danger, and with the times
+// from which deadlines can no longer be met.
 func (bk *book) nextUrgency(soon func(time.Duration)) {
 	for _, e := range bk.dated {
 		soon(e.urgency.from)
@@ -86,8 +86,8 @@ type Deadline struct {
 	// tenant and priority. Lost means that the deadline can probably not be met.
 	Urgent, Lost bool
 	// Assumed is the run time that was assumed because there is neither an estimate nor a history.
-	// StartBy and LostAt are only as good as this assumption. Assumed is 0 if the deadline has
-	// passed.
+	// If this assumption is wrong, StartBy and LostAt are wrong as well. Assumed is 0 if the
+	// deadline has passed.
 	Assumed time.Duration
 }
 
