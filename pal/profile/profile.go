@@ -135,7 +135,8 @@ type Group struct {
 	// that they do not count in the reference.
 	Measured int `json:"measured"`
 	Dropped  int `json:"dropped,omitempty"`
-	// Provisional: fewer GPUs were measured than min_gpus. Only outliers are then in classes 4 and 5.
+	// Provisional: fewer GPUs were measured than min_gpus. Only outliers are then in classes 4 and
+	// 5.
 	Provisional bool `json:"provisional,omitempty"`
 	// SingleClass: the scores differ by no more than noise. All GPUs share class 1, except GPUs
 	// that are slower than noise can explain. Spread is the 99th minus the 1st percentile of the

@@ -137,10 +137,10 @@ func (p *pass) start(e *entry, f pal.Found) {
 //   - Make elastic gangs give back members.
 //   - Stop other gangs.
 //
-// If none of these ways succeeds, the gang waits. The first gang that waits for GPUs is the head, which
-// the gangs behind it must not delay. A gang with a claim starts when the walk reaches it, if it
-// now fits on other GPUs; it is never the head. If a gang must wait, the walk tries no other gang
-// of its bucket, unless a shorter gang may fit.
+// If none of these ways succeeds, the gang waits. The first gang that waits for GPUs is the head,
+// which the gangs behind it must not delay. A gang with a claim starts when the walk reaches it, if
+// it now fits on other GPUs; it is never the head. If a gang must wait, the walk tries no other
+// gang of its bucket, unless a shorter gang may fit.
 func (p *pass) walk() {
 	p.retries()
 	for {

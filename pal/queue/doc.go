@@ -82,7 +82,7 @@
 //   - A gang's signature contains everything that decides where the gang fits, except two things.
 //     The exceptions are the gang's run time, which matters only on GPUs of a window that has not
 //     begun, and whether the gang has its turn. Caches whose key is the signature must handle both
-//     exceptions. If a signature lacked anything else, gangs that fit in different places would
+//     exceptions. If the signature lacked anything else, gangs that fit in different places would
 //     share one search.
 //
 // # Its parts
@@ -116,16 +116,18 @@
 // turns of overdue gangs bound the head's wait.
 //
 // Some waiting gangs delay no gang behind them: gangs that could not run even if no other gang ran,
-// gangs that wait for a service to end, and gangs that wait because of a limit or a window. [Default]
-// is the policy of the agent and of the simulator's tables.
+// gangs that wait for a service to end, and gangs that wait because of a limit or a window.
+// [Default] is the policy of the agent and of the simulator's tables.
 //
 // The Queue predicts the distribution of a gang's remaining run time. It uses the user's estimate,
-// or else finished runs of the same name. The runs submitted closest in time to the gang count most.
-// While the gang runs, its reports of progress count too ([Queue.Reported]). The order [Adaptive]
-// sorts preemptible gangs by the Gittins index of that distribution, and other gangs by its mean.
+// or else finished runs of the same name. The runs submitted closest in time to the gang count
+// most. While the gang runs, its reports of progress count too ([Queue.Reported]). The order
+// [Adaptive] sorts preemptible gangs by the Gittins index of that distribution, and other gangs by
+// its mean.
 //
-// The queue predicts a range for the start of a waiting gang, from the waits of similar gangs. Eight
-// of ten gangs should start within their range; docs/results shows how many did on real traces.
+// The queue predicts a range for the start of a waiting gang, from the waits of similar gangs.
+// Eight of ten gangs should start within their range; docs/results shows how many did on real
+// traces.
 //
 // # Elastic gangs
 //
@@ -153,20 +155,21 @@
 // The Queue meters the GPU time that turns use: the time of GPUs kept idle, and of gangs that
 // started in their turn. Use above [Options.OverdueShare] of the cluster's GPU time becomes a debt.
 // The share pays off the debt over time, and no new turn begins before the debt is paid. For a gang
-// that could run, the Queue promises the following. N is the number of GPUs in the cluster, T is the
-// length of a turn, and no run is longer than L.
+// that could run, the Queue promises the following. N is the number of GPUs in the cluster, T is
+// the length of a turn, and no run is longer than L.
 //
 //   - A turn starts its gang within MaxWait + L, even if estimates are wrong.
-//   - After a gang has become overdue, its turn begins within a bounded time. The bound is a sum over
-//     all gangs that were submitted before this gang. Each of them adds T + (T + L) × G /
+//   - After a gang has become overdue, its turn begins within a bounded time. The bound is a sum
+//     over all gangs that were submitted before this gang. Each of them adds T + (T + L) × G /
 //     (OverdueShare × N), where G is the number of its GPUs. A gang that was submitted later can
-//     already have its turn, because it was overdue sooner. Then the sum includes this one gang, too.
-//   - The promise holds even in an overload, but turns then begin later. As long as there are overdue
-//     gangs, they get at least OverdueShare of the GPU time in the long run, first come, first
-//     served. Overdue gangs cost the other gangs no more than OverdueShare, except for one turn at a
-//     time.
-//   - The Queue promises turns, not starts: in an overload, many other turns come first. To know when
-//     a gang will probably start, use the predicted range of its start (see above).
+//     already have its turn, because it was overdue sooner. Then the sum includes this one gang,
+//     too.
+//   - The promise holds even in an overload, but turns then begin later. As long as there are
+//     overdue gangs, they get at least OverdueShare of the GPU time in the long run, first come,
+//     first served. Overdue gangs cost the other gangs no more than OverdueShare, except for one
+//     turn at a time.
+//   - The Queue promises turns, not starts: in an overload, many other turns come first. To know
+//     when a gang will probably start, use the predicted range of its start (see above).
 //
 // Under strict order (BackfillNone) no other gang starts during a turn. The meter starts at 0 when
 // a placer starts again. A gang that a failure stops needs a new turn. A quota is never exceeded,
