@@ -15,8 +15,8 @@ import (
 // Overdue gangs are served in addition to the queue, in order of submission, with a bounded share
 // of the GPU time. The package comment says what this guarantees.
 
-// account meters the GPU time of overdue gangs. While a large gang that started in its turn runs,
-// the debt can grow without bound. A larger debt only delays the next turn.
+// account meters the GPU time of overdue gangs. While a large gang runs that started in its turn,
+// the debt can grow without bound. But a larger debt only delays the next turn.
 type account struct {
 	at    time.Duration // the time of the last update
 	gpus  float64       // GPUs of the cluster; a part of a GPU counts for its share
@@ -26,8 +26,9 @@ type account struct {
 	debt  float64       // GPU seconds used beyond the share and not paid off yet
 }
 
-// update computes the debt at the time now: used GPU time adds to it, and the share pays it off.
-// The debt is never negative. Call update before used, idle or gpus change.
+// update computes the debt at the time now. The GPU time of overdue gangs increases the debt, and
+// their share of the cluster's GPU time reduces it. The debt is never negative. Call update before
+// used, idle or gpus change.
 func (a *account) update(now time.Duration) {
 	if now > a.at {
 		a.debt = max(0, a.debt+(now-a.at).Seconds()*(a.used+a.idle-a.allowance()))
@@ -46,7 +47,7 @@ func (a *account) grant(now time.Duration, gpus float64) {
 }
 
 // due reports whether a new turn can begin: there is no debt, and overdue gangs use less than the
-// share. Starts and claims that are decided but not reported count too.
+// share. Starts and claims that are decided but not reported yet count as use.
 func (a *account) due(pending []*entry, claims []*claim) bool {
 	used := a.used
 	for _, e := range pending {
@@ -69,17 +70,17 @@ type turn struct {
 	by        *entry
 	placement pal.Placement
 	last      time.Duration // MaxWait after the beginning of the turn; bounds until
-	// until is the time by which another gang must be expected to end if it starts on kept GPUs. It
-	// is the latest expected end of the gangs that hold kept GPUs and must not be stopped, but at
-	// most last.
+	// Other gangs can start on kept GPUs if they are expected to end by the time until. Some gangs
+	// that hold kept GPUs must not be stopped. The time until is the latest expected end of these
+	// gangs, but at most last.
 	until time.Duration
 	// begins is the time when the gang is expected to start, because all gangs on the kept GPUs
 	// have then ended or can be stopped.
 	begins time.Duration
 }
 
-// foreseeTurn computes until and begins of the turn. It takes into account the gangs that hold kept
-// GPUs, and those that are about to get some.
+// foreseeTurn computes until and begins of the turn. It considers the gangs that hold kept GPUs
+// now, and the gangs that are about to get kept GPUs.
 func (p *planner) foreseeTurn() {
 	t, on := p.turn, setOf(p.turn.placement.GPUs())
 	ends, back := p.endings(&reservation{head: t.by, stops: math.MinInt})
@@ -101,9 +102,9 @@ func (e *entry) bySubmission(o *entry) int {
 	return cmp.Or(cmp.Compare(e.job.Submitted, o.job.Submitted), cmp.Compare(e.seq, o.seq))
 }
 
-// serve gives overdue gangs their turns, first come, first served. Each of them starts, stops
-// others, or has GPUs kept for it. Only one turn keeps GPUs at a time, and it ends before the turn
-// of the next gang begins.
+// serve gives overdue gangs their turns, first come, first served. In its turn, a gang starts,
+// other gangs are stopped for it, or GPUs are kept for it. GPUs are kept for only one turn at a
+// time, and this turn ends before the turn of the next gang begins.
 func (p *pass) serve() {
 	p.account.update(p.now)
 	p.account.gpus = p.c.AllAmount()
@@ -190,8 +191,8 @@ func (p *pass) serveOne(e *entry) bool {
 }
 
 // valid reports whether the turn's gang still waits and the kept GPUs will come free. Each of these
-// GPUs must be free, or held by or for a gang of the Queue. valid also returns false if the gang
-// could run into a window on these GPUs.
+// GPUs must be free, held by a gang of the Queue, or held for such a gang. The result is also false
+// if the gang could run into a window on these GPUs.
 func (p *pass) valid(t *turn) bool {
 	if t.by.state != waiting || p.entries[t.by.job.ID] != t.by || p.crosses(t.by, t.placement) {
 		return false
@@ -234,8 +235,8 @@ func (p *whatIf) show() {
 	p.hidden = nil
 }
 
-// onKept returns a placement that can contain GPUs kept for the turn. At the time until of the
-// turn, the gang must be expected to have ended, or it must be possible to stop it.
+// onKept returns a placement that can contain GPUs kept for the turn. When the turn reaches the
+// time until, the gang must be expected to have ended, or it must be possible to stop it.
 func (p *planner) onKept(e *entry) (pal.Found, bool) {
 	if p.turn == nil || len(p.hidden) == 0 {
 		return pal.Found{}, false
@@ -270,8 +271,8 @@ func (p *planner) delaysTurn(e *entry, f pal.Found) bool {
 // turn cannot.
 func (p *finder) stoppable(e *entry) bool { return p.mayStop(e) && !e.granted }
 
-// stoppableBy reports whether a gang that starts now can be stopped at the time at. It must run for
-// minRuns × its restart cost before that.
+// stoppableBy reports whether a gang that starts now can be stopped by the time at. Before it is
+// stopped, the gang must run for minRuns × its restart cost.
 func (p *finder) stoppableBy(e *entry, at time.Duration) bool {
 	return p.stoppable(e) && p.now+minRuns*e.job.RestartCost <= at
 }

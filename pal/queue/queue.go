@@ -13,8 +13,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// state is the state of a gang between submission and end. A gang in the state running, or in one
-// after it in this list, holds GPUs on the cluster. The code relies on this order.
+// state is the state of a gang between submission and end. A gang holds GPUs on the cluster in the
+// state running and in all states after it in this list. The code relies on this order.
 type state uint8
 
 const (
@@ -25,8 +25,8 @@ const (
 	moving   // its migration or growth is decided, but not reported yet
 )
 
-// entry is a job in the Queue. The cost of its placement, times slower, converts time at cost 1 to
-// clock time.
+// entry is a job in the Queue. To convert time at cost 1 to clock time, multiply it by the cost of
+// the gang's placement and by slower.
 type entry struct {
 	job     Job
 	of      *namespace
@@ -87,8 +87,8 @@ type entry struct {
 	*elastic         // nil unless the gang is elastic
 }
 
-// attained returns the gang's total run time so far, in clock time. Time with fewer than all
-// members counts less: as the time in which all members would use the same GPU seconds.
+// attained returns the gang's total run time so far, in clock time. Time with only some of the
+// members counts less: as the time in which all members would use the same number of GPU seconds.
 func (e *entry) attained(now time.Duration) time.Duration {
 	if e.state == waiting || e.state == starting {
 		return e.before
@@ -149,8 +149,8 @@ func New(o Options) (*Queue, error) {
 		forecasts: forecasts{from: firstWider, until: firstWider}, version: 1}, nil
 }
 
-// Submit adds a waiting job to the Queue. It waits since now or, if it has never run, since its
-// submission.
+// Submit adds a waiting job to the Queue. The job's wait begins now or, if the job has never run,
+// at its submission.
 func (q *Queue) Submit(now time.Duration, j Job) error {
 	e, err := q.newEntry(j)
 	if err != nil {
@@ -283,7 +283,7 @@ func (q *Queue) run(e *entry, p pal.Placement, at time.Duration) {
 }
 
 // Requeue reports that a start that Decide returned has failed. The gang waits again, in its old
-// place.
+// place in the queue.
 func (q *Queue) Requeue(now time.Duration, id string) {
 	if e := q.entries[id]; e != nil && e.state == starting {
 		q.leave(now, e)
@@ -323,9 +323,9 @@ func (q *Queue) NotStopped(id string) {
 }
 
 // SetDrainedMembers sets the members of running gangs that Nomad is about to move off drained
-// nodes. Each element stands for one member. It lists the alternatives for the member, best first,
-// as gangs of one member. The Queue keeps GPUs for these members until the next call of
-// SetDrainedMembers or Rebase.
+// nodes. Each element of the list stands for one member. The element lists the alternatives for
+// this member, best first, as gangs of one member. The Queue keeps GPUs for these members until the
+// next call of SetDrainedMembers or Rebase.
 func (q *Queue) SetDrainedMembers(members [][]pal.Gang) { q.drained = members }
 
 // NoMovesBefore makes Decide return no moves before the given time. A caller that limits moves per
@@ -379,9 +379,9 @@ func (q *Queue) leave(now time.Duration, e *entry) {
 	e.countFreeing()
 }
 
-// stop removes an entry that has stopped from the lists to which run added it, from the victims of
-// its claim, and from leaving. The fields of the entry must not have changed since run, because
-// sorted lists find the entry by them.
+// stop removes an entry that has stopped from several lists: those to which run added it, the
+// victims of its claim, and leaving. Sorted lists find the entry by its fields, so these fields
+// must not have changed since run.
 func (q *Queue) stop(now time.Duration, e *entry) {
 	q.version++
 	if e.granted {
@@ -416,10 +416,10 @@ func (q *Queue) forget(e *entry) {
 	q.pending = without(q.pending, e)
 }
 
-// Rebase converts all gangs and placements after the caller has built a new cluster. f gets each
-// job's gang, with all its members, and its placement. f returns both with the GPU and group
-// numbers of the new cluster. The placement of a waiting gang does not matter. Running gangs keep
-// running.
+// Rebase converts all gangs and placements after the caller has built a new cluster. For each job,
+// it passes the gang (with all its members) and its placement to f. The function f returns both
+// with the GPU and group numbers of the new cluster. For a waiting gang, f can return any
+// placement. Running gangs keep running.
 func (q *Queue) Rebase(f func(id string, g pal.Gang, p pal.Placement) (pal.Gang, pal.Placement)) {
 	q.drained = nil // it contains group numbers of the old cluster
 	q.changeEach(func(e *entry) {
@@ -441,23 +441,23 @@ func (q *Queue) Rebase(f func(id string, g pal.Gang, p pal.Placement) (pal.Gang,
 			q.account.used += e.amount(e.gpus) - e.served
 			e.served = e.amount(e.gpus)
 		}
-		// Targets have GPU numbers of the old cluster. The target of a gang that shrinks becomes
-		// its first members. The target of a gang that moves or grows becomes its current members,
-		// so the Queue holds no new GPUs for it.
+		// Targets contain GPU numbers of the old cluster, so they must be replaced. The target of a
+		// gang that shrinks becomes its first members. The target of a gang that moves or grows
+		// becomes its current members, so the Queue holds no new GPUs for it.
 		e.target.Members = e.placement.Members[:min(len(e.target.Members), len(e.placement.Members))]
 		e.countFreeing()
 	})
-	// The turn and the claims have GPU numbers of the old cluster, too. The next pass decides
-	// again.
+	// The turn and the claims also contain GPU numbers of the old cluster, so they are dropped. The
+	// next pass decides again.
 	q.turn = nil
 	for _, c := range slices.Clone(q.claims) {
 		q.drop(c)
 	}
 }
 
-// Reconsider replaces all gangs after the set of nodes that they can use has changed. f gets each
-// job's gang, with all its members, and returns the new gang, which must have the same number of
-// members.
+// Reconsider replaces all gangs after the set of nodes that they can use has changed. It passes
+// each job's gang, with all its members, to f. The function f returns the new gang, which must have
+// the same number of members.
 func (q *Queue) Reconsider(f func(id string, g pal.Gang) pal.Gang) {
 	q.changeEach(func(e *entry) {
 		e.regang(func(g pal.Gang) pal.Gang { return f(e.job.ID, g) })
