@@ -28,9 +28,9 @@ import (
 // reports contains what a gang has reported about its progress.
 type reports struct {
 	heard bool
-	// first and last are the first and the latest report. Let the reports be numbered from 1: then
-	// middle is the latest report whose number is a power of two and at most half of the number of
-	// last. Later, next replaces middle.
+	// first and last are the first and the latest report. If the steps are numbered from 1, middle
+	// is the latest step whose number is a power of two and at most half of the number of steps.
+	// Later, next replaces middle.
 	first, middle, next, last point
 	steps                     int           // number of steps since the first report
 	due                       time.Duration // if the gang has done more work than this, its reports were wrong; 0: unknown
