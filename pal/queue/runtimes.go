@@ -315,7 +315,7 @@ func (fs *foresight) foresee(e *entry, now time.Duration, kept func(*foreseen) *
 
 // near rounds the submission number of a gang. So even thousands of waiting gangs have only a few
 // different numbers. The result is the number of the nearest stored run. Outside the stored runs,
-// the distance to the first or last run is rounded to a power of two.
+// the distance to the first or last run is rounded down to a power of two.
 func (h *runTimes) near(nth int64) int64 {
 	if h.nths == nil {
 		for _, s := range h.samples {

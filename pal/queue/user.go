@@ -14,8 +14,8 @@ import (
 
 // A tenant's configuration can also limit each of its users. The terms are Slurm's.
 
-// Payer says whose limits GPUs count towards: those of the tenant of a namespace, and those of a
-// user.
+// Payer says whose limits GPUs count towards: the limits of the tenant of a namespace, and the
+// limits of a user.
 type Payer struct {
 	Tenant string // the namespace
 	User   string // "": the jobs have no user
@@ -84,8 +84,8 @@ type brokenLimit struct {
 }
 
 // gpuBound returns the limit of the tenant, or of its user, that the additional GPUs would exceed;
-// nil for none. If never is set, GPUs that are already held do not count. Then the result is a
-// limit that the request alone exceeds.
+// nil for none. If never is set, GPUs that are already held do not count. In this case, the result
+// is a limit that the request exceeds by itself.
 func (t *tenant) gpuBound(user string, gpus float64, never bool) *brokenLimit {
 	user = ShownUser(user)
 	held, his := t.gpus+t.promised, t.users[user].GPUs
