@@ -92,13 +92,13 @@ func (s Speeds) text() string {
 // Market contains the value of GPUs of each model to other gangs. It is used for gangs whose speeds
 // are known.
 type Market struct {
-	// Prices has what a GPU of each model is worth: the mean speed that recent gangs have on the
-	// model. A fast model is expensive for a gang that gains less from it than other gangs do. A
-	// model without a price costs 1.
+	// Prices contains the price of each model: the mean speed that recent gangs have on the model.
+	// A fast model is expensive for a gang that gains less from it than other gangs do. A model
+	// without a price costs 1.
 	Prices Speeds
-	// Congestion has the weight of the waiting gangs, by model: what one second on a GPU of price 1
-	// costs the waiting gangs that could use the model, in seconds of the gang itself. Empty: no
-	// gang waits, and each gang runs on the GPUs on which it is fastest.
+	// Congestion says, for each model, how much it costs the waiting gangs that could use the model
+	// if the gang uses a GPU of price 1 for one second. The cost is in seconds of the gang itself.
+	// If Congestion is empty, no gang waits, and each gang runs on the GPUs on which it is fastest.
 	Congestion map[string]float64
 	// Own is the gang's own contribution to the congestion of each model that it can use.
 	Own float64
@@ -115,7 +115,8 @@ func (m Market) Total(model string, cost float64) float64 {
 }
 
 // choose returns the placement with the least total. found has at most one placement per model.
-// Ties go to the lower price, then to the model that comes first in the cluster.
+// If totals are equal, the model with the lower price wins, then the model that comes first in the
+// cluster.
 func (m Market) choose(found []Found) Found {
 	return slices.MinFunc(found, func(a, b Found) int {
 		return cmp.Or(cmp.Compare(m.Total(a.Model, a.Cost()), m.Total(b.Model, b.Cost())), cmp.Compare(m.Prices[a.Model], m.Prices[b.Model]))
@@ -150,7 +151,7 @@ func FindEach(c *Cluster, g Gang, p Policy) []Found {
 	return f.each
 }
 
-// onModels lists what each model with a known speed would give the gang.
+// onModels lists what the gang would get on each model whose speed is known.
 func (f *Found) onModels(g Gang, p Policy) (all []OnModel) {
 	if len(g.Speeds) < 2 {
 		return nil
