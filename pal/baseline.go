@@ -136,8 +136,8 @@ func (s baseline) firstFree(group int32, n int) []int {
 	return gpus
 }
 
-// sample draws k distinct numbers from 0 to n-1. It uses the policy's Sample function or, if the
-// policy has none, random numbers that are seeded with the gang's ID.
+// sample draws k distinct numbers from 0 to n-1. The numbers come from the policy's Sample function
+// or, if the policy has none, from a generator that is seeded with the gang's ID.
 func (s baseline) sample(set, n, k int) []int {
 	if s.p.Sample != nil {
 		return s.p.Sample(n, k)

@@ -202,8 +202,8 @@ func (s *search) freeUpTo() []int {
 	return free
 }
 
-// For each bin value, addFree adds the number of the group's available GPUs up to this value to
-// free.
+// addFree adds the group's available GPUs to free. Each element of free counts the GPUs up to one
+// bin value.
 func (s *search) addFree(free []int, group int32) {
 	counts, to, b, n := s.counts(group), s.toValue[s.c.groups[group].model], 0, 0
 	for v := range free {
@@ -396,9 +396,9 @@ func tooLarge(c *Cluster, g Gang) reason.Reason {
 	return tooFar(c, g)
 }
 
-// tooWide returns the reason why a member set has too few GPUs even in an idle, healthy cluster,
-// for the first such set. If every set has enough GPUs, tooWide returns the zero reason. tooWide
-// checks each member set alone.
+// tooWide returns the reason for the first member set for which even an idle, healthy cluster has
+// too few GPUs. If every set has enough GPUs, tooWide returns the zero reason. tooWide checks each
+// member set alone.
 func tooWide(c *Cluster, g Gang) reason.Reason {
 	for i := range g.MemberSets {
 		set, capacity := &g.MemberSets[i], make([]int, len(c.models))

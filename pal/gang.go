@@ -29,8 +29,8 @@ type Gang struct {
 	Replicas bool
 	// Sharing is how the gang shares GPUs with others; nil: it requests whole GPUs.
 	Sharing *Sharing
-	// Share is the largest fraction of a whole GPU that the gang can get as one GPU. Share is less
-	// than 1 for parts of shared GPUs; see [Cluster.LargestShare]. 0 means 1.
+	// Share is the size of the largest GPU that the gang can get, as a fraction of a whole GPU.
+	// Share is less than 1 for parts of shared GPUs; see [Cluster.LargestShare]. 0 means 1.
 	Share float64
 }
 
@@ -43,8 +43,8 @@ type MemberSet struct {
 	// Eligible has, for each device group of the cluster (see [Cluster.Groups]), whether the group
 	// can serve a member; nil: all groups can.
 	Eligible []bool
-	// Prefer lists subsets of Eligible to try first, in this order. They come from the user's
-	// preferences (Nomad's affinities).
+	// Prefer lists subsets of Eligible to try first, in this order. The subsets come from the
+	// user's preferences (Nomad's affinities).
 	Prefer [][]bool
 	// Spreads are the attributes over which to spread the members, as far as possible.
 	Spreads []SpreadOver
@@ -110,10 +110,10 @@ func SingleGPUs(id string, class AppClass, n int) Gang {
 	return Gang{ID: id, Class: class, MemberSets: []MemberSet{{Members: n, GPUs: 1}}}
 }
 
-// Demand returns a text with everything that decides where the gang fits, except MaxTier. If two
-// gangs have the same text and MaxTier, they fit in the same places. The text contains the
-// addresses of the lists of eligible and preferred device groups. Therefore, equal gangs must share
-// these lists.
+// Demand returns a text with everything that decides whether a waiting gang fits, except its class
+// and MaxTier. If two gangs have the same text and MaxTier, they fit in the same places. The text
+// contains the addresses of the lists of eligible and preferred device groups. Therefore, equal
+// gangs must share these lists.
 func (g Gang) Demand() string {
 	var b strings.Builder
 	if g.Replicas {

@@ -40,8 +40,8 @@ func (s *scale) matrix(l Locality, class int, tiers []Tier) []lvEntry {
 	return es
 }
 
-// lvMatrix returns the matrix for the gang. Its tiers are the tiers in use below the gang's
-// locality limit, and the limit.
+// lvMatrix returns the matrix for the gang. The matrix contains the tiers in use that are closer
+// than the gang's locality limit, and the limit itself.
 func (s *search) lvMatrix() []lvEntry {
 	if s.g.MaxTier == 0 {
 		return s.entries
@@ -66,8 +66,8 @@ func (s *search) lvMatrix() []lvEntry {
 //
 // If the domain is a node or smaller, the walk takes the first GPUs whose bin is at most the
 // entry's bin. In wider domains, PM-First chooses the GPUs. The artifact tries all combinations of
-// a node's GPUs. This is unnecessary, because the walk would already have taken a combination with
-// a lower bin.
+// a node's GPUs. The walk needs only one combination, because it would already have taken any
+// combination with a lower bin.
 func (s *search) walk() []Member {
 	if s.n == 1 && s.p.RoomForWide > 0 && s.g.MaxTier == 0 {
 		if d := s.bestNode(); d.v < len(s.values) {
@@ -189,8 +189,8 @@ func (s *search) lowestBin(group int32) (v, free int) {
 	return len(s.values), 0
 }
 
-// bestSubdomain looks for one island or NUMA node that holds the whole gang. It skips a group if
-// the whole group needs a higher bin than the best subdomain so far.
+// bestSubdomain looks for one island or NUMA node that holds the whole gang. Each group that even
+// as a whole needs a higher bin than the best subdomain so far is skipped.
 func (s *search) bestSubdomain(t Tier) domain {
 	best := s.noDomain(t)
 	if s.n > s.c.largestGroup {
@@ -332,8 +332,9 @@ func zeros(buf *[]int, n int) []int {
 	return *buf
 }
 
-// addCapacity adds to slots how many members of the first member set the group can hold, for each
-// bin value. It adds to gpus how many GPUs the group has for any member set.
+// For each bin value, addCapacity adds the capacity of the group to two slices. The slice slots
+// counts how many members of the first member set the group can hold. The slice gpus counts how
+// many GPUs the group has for any member set.
 func (s *search) addCapacity(group int32, slots, gpus []int) {
 	ok := s.eligible(0, group)
 	for i := 1; i < len(s.g.MemberSets) && !ok; i++ {
@@ -370,8 +371,8 @@ func (s *search) addCapacity(group int32, slots, gpus []int) {
 	}
 }
 
-// within chooses the gang's GPUs in the domain d, which can hold the gang. As in the artifact, it
-// takes the GPUs of a group in the order of their index, not of their bin.
+// within chooses the gang's GPUs in the domain d, which can hold the gang. As in the artifact,
+// within takes the GPUs of a group in the order of their index, not of their bin.
 func (s *search) within(d domain) []Member {
 	switch {
 	case d.chosen != nil:

@@ -10,7 +10,7 @@ type GPU struct {
 	// predict how long a job takes. 0 means that the GPU was not measured.
 	Scores [NumClasses]PMScore
 	// Binned are the PM scores of the GPU's variability classes: one value for all GPUs of a bin.
-	// These values are used to choose GPUs, but never to predict times (PAL §3.3). A GPU with 0
+	// Bin values are used to choose GPUs, but never to predict times (PAL §3.3). A GPU with 0
 	// counts as the median, 1.
 	Binned [NumClasses]PMScore
 	// Classes are the variability classes as published, 1 the fastest; 0: none.

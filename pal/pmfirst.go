@@ -8,8 +8,8 @@ import (
 	"slices"
 )
 
-// pmFirst is PM-First (PAL alg. 1): it takes the GPUs with the lowest bins, wherever they are. It
-// uses only GPUs of the given groups, and only bins up to values[limit]. It returns nil if the gang
+// pmFirst is PM-First (PAL alg. 1): it takes the GPUs with the lowest bins, wherever they are. The
+// search uses only the given groups, and only bins up to values[limit]. It returns nil if the gang
 // does not fit. Member sets with the most GPUs per member go first.
 //
 // With one-GPU members, pmFirst chooses the same GPUs as the artifact. The artifact sorts GPUs by
@@ -21,8 +21,8 @@ func (s *search) pmFirst(groups []int32, limit int) []Member {
 }
 
 // fromSlots places the member sets; sets with the most GPUs per member come first. The function
-// choose selects slots for one set from the slots up to the bin limit. It returns nil if the set
-// has more members than there are slots.
+// choose selects slots for one set from the slots up to the bin limit. If the set has more members
+// than there are slots, choose returns nil.
 func (s *search) fromSlots(groups []int32, limit int, choose func(all []binSlots, members int) []binSlots) []Member {
 	most := func(a, b int) int { return s.g.MemberSets[b].GPUs - s.g.MemberSets[a].GPUs }
 	return s.eachSet(most, func(set int) []Member {
@@ -34,9 +34,9 @@ func (s *search) fromSlots(groups []int32, limit int, choose func(all []binSlots
 	})
 }
 
-// eachSet places the member sets in the order given by compare. If compare is nil, it uses the
-// job's order. It returns the members in the gang's order. Each set takes its GPUs in the cluster,
-// so that no later set gets the same GPUs. eachSet releases all GPUs at the end.
+// eachSet places the member sets in the order given by compare. If compare is nil, the sets are
+// placed in the job's order. It returns the members in the gang's order. Each set takes its GPUs in
+// the cluster, so that no later set gets the same GPUs. eachSet releases all GPUs at the end.
 func (s *search) eachSet(compare func(a, b int) int, place func(set int) []Member) []Member {
 	if len(s.g.MemberSets) == 1 {
 		return place(0)
@@ -96,8 +96,8 @@ func (s *search) slotsUpTo(set int, groups []int32, limit int) []binSlots {
 // the last bin that is needed, it prefers the slots with the lowest score. The score of a slot is
 // the difference between the demand of the gang and the number of GPUs of that bin in the group.
 //
-// lowestSlots does not sort the slots. It counts the members by bin, which gives the last bin, and
-// the members of the last bin by score, which gives the last score.
+// lowestSlots does not sort the slots. The method counts the members by bin, which gives the last
+// bin, and the members of the last bin by score, which gives the last score.
 func (s *search) lowestSlots(all []binSlots, need int) []binSlots {
 	perBin := zeros(&s.c.scratch.perBin, len(s.values))
 	for i := range all {
@@ -116,10 +116,10 @@ func (s *search) lowestSlots(all []binSlots, need int) []binSlots {
 	return s.selectSlots(all, last, s.cutoffScore(perCount, &need), need)
 }
 
-// fewestNodes keeps the slots of as few groups as possible. It keeps all slots of the groups with
-// the most slots. For the remaining members, it uses the smallest group with enough slots. Among
-// groups with equally many slots, it prefers groups with the lowest bins. The result overwrites the
-// slice all.
+// fewestNodes keeps the slots of as few groups as possible. The groups with the most slots keep all
+// their slots. The remaining members get slots of the smallest group that has enough slots. Groups
+// with the lowest bins are preferred among groups with equally many slots. The result overwrites
+// the slice all.
 func (s *search) fewestNodes(all []binSlots, need int) []binSlots {
 	groups := zeros(&s.c.scratch.perCount, s.c.largestGroup+1) // number of groups by their slots
 	for of := range byGroup(all) {
@@ -143,9 +143,9 @@ func (s *search) fewestNodes(all []binSlots, need int) []binSlots {
 	return s.keepGroups(all, level, whole, rest, need)
 }
 
-// keepGroups keeps all groups that have more than level slots. Of the groups with exactly level
-// slots, it keeps the number whole, those with the lowest bins first. For the remaining members
-// (need), it keeps slots of one group that has rest slots.
+// keepGroups keeps all groups that have more than level slots. The parameter whole is the number of
+// groups with exactly level slots to keep, those with the lowest bins first. The remaining members
+// (need) get slots of one group that has rest slots.
 func (s *search) keepGroups(all []binSlots, level, whole, rest, need int) []binSlots {
 	perBin, last := zeros(&s.c.scratch.perBin, len(s.values)), -1
 	for of := range byGroup(all) {
@@ -233,7 +233,7 @@ func (s *search) selectSlots(all []binSlots, last, lastScore, need int) []binSlo
 	return kept
 }
 
-// simpleSlots does the work of appendSlots for all groups of a simple search. In such a search,
+// simpleSlots does the work of appendSlots for all groups of a simple search. In a simple search,
 // each bin of a group is a value, and each group is eligible.
 func (s *search) simpleSlots(all []binSlots, limit int) []binSlots {
 	c, f := s.c, &s.fits[0]
@@ -282,7 +282,7 @@ func (s *search) appendSlots(all []binSlots, set int, group int32, limit int) []
 }
 
 // cutoff returns the first index at which the sum of the counts reaches need, or -1 if the sum is
-// always smaller. It subtracts all counts before this index from need.
+// always smaller. The counts before this index are subtracted from need.
 func cutoff(counts []int, need *int) int {
 	for i, n := range counts {
 		if n >= *need {
@@ -294,8 +294,8 @@ func cutoff(counts []int, need *int) int {
 }
 
 // cutoffScore returns the first score at which the number of slots reaches need. perCount[i] is the
-// number of slots on groups with i GPUs of the worst bin. A group with i such GPUs has the score |i
-// − demand|.
+// number of slots on groups with i GPUs of the worst bin. A group with i GPUs of the worst bin has
+// the score |i − demand|.
 func (s *search) cutoffScore(perCount []int, need *int) int {
 	most := len(perCount) - 1
 	for score := max(0, s.n-most); ; score++ {

@@ -49,9 +49,8 @@ func (s *search) littleMore(v int, more float64) int {
 	return limit
 }
 
-// tightest considers the nodes on which the gang costs only a little more than on the best node. It
-// chooses the node with the fewest free GPUs. So empty nodes stay free for gangs that need a whole
-// node.
+// tightest chooses the node with the fewest free GPUs among the nodes on which the gang costs only
+// a little more than on the best node. So empty nodes stay free for gangs that need a whole node.
 func (s *search) tightest(best domain) domain {
 	limit, fewest := s.littleMore(best.v, s.p.RoomForWide), s.free(best.group)
 	for _, g := range s.groups() {

@@ -135,8 +135,8 @@ type fit struct {
 	membersFor  []uint16  // by number of GPUs: how many members these GPUs suffice for; avoids a division
 }
 
-// prepare computes the tables that the loops over groups need, once for each member set. It
-// overwrites the tables of an earlier search.
+// prepare computes the tables that the loops over groups need, once for each member set. The tables
+// of an earlier search are overwritten.
 func (s *search) prepare() {
 	s.fits = s.c.scratch.fits[:0]
 	for i := range s.g.MemberSets {

@@ -123,8 +123,7 @@ func (c *Cluster) SetOccupant(gpu int, o Occupant) {
 	*t = occupancy{now: o}
 }
 
-// occupant returns a member of the gang as an occupant of a GPU. The member has this number of
-// parts.
+// occupant returns a member of the gang that has this number of parts, as an occupant of a GPU.
 func (g *Gang) occupant(parts int) Occupant {
 	o := Occupant{Gang: g.ID, Class: g.class(), Parts: parts}
 	if g.Sharing != nil {
@@ -133,8 +132,8 @@ func (g *Gang) occupant(parts int) Occupant {
 	return o
 }
 
-// setTaken takes or releases one part for a member of the gang. The member has the given number of
-// parts.
+// setTaken takes or releases one part for a member of the gang. The parameter parts is the number
+// of parts that the member has.
 func (c *Cluster) setTaken(gpu int, taken bool, g *Gang, parts int) {
 	if !c.Shared(gpu) {
 		c.SetTaken(gpu, taken)
@@ -227,8 +226,8 @@ func (c *Cluster) neighbours(g Gang, group int32) (all []Neighbour) {
 	return all
 }
 
-// Company says who shares GPUs with a gang. It is the index of the neighbours' class, or [Alone],
-// or [Several].
+// Company says who shares GPUs with a gang. A Company is the index of the neighbours' class, or
+// [Alone], or [Several].
 type Company int8
 
 const (
@@ -291,8 +290,8 @@ func (c *Cluster) together(g *Gang, group int32) float64 {
 // tableModel is a part of the name of each GPU model for which the table of neighbours is valid.
 const tableModel = "V100"
 
-// asTurns is the cost of a neighbour if both gangs take turns on the GPU. It is used if the cost is
-// unknown.
+// asTurns is the cost of a neighbour if both gangs take turns on the GPU. Unknown costs are assumed
+// to be asTurns.
 const asTurns = 1
 
 // knownCost returns the cost that the occupant by causes for the occupant of, as known from earlier
@@ -306,8 +305,8 @@ func (c *Cluster) knownCost(group int32, of, by Occupant) float64 {
 }
 
 // pays reports whether the GPU of the group would do at least as much work with a member of the
-// gang as without the member. This is true if the member does at least as much work as the other
-// occupants lose.
+// gang as without the member. The condition is that the member does at least as much work as the
+// other occupants lose.
 func pays(c *Cluster, g *Gang, group int32) bool {
 	self := g.occupant(0)
 	if self.Sharing.Stays {

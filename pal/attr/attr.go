@@ -10,8 +10,8 @@
 // a class of its own.
 //
 // For every list, the plugin also publishes the number of its entries, under a name without
-// "unique.". Nomad caches, per computed class, whether a node's devices fit. With this number,
-// nodes with an empty list get a class of their own.
+// "unique.". Nomad caches, per computed class, whether a node's devices fit. The number of entries
+// puts nodes with an empty list into a class of their own.
 package attr
 
 import (
@@ -203,8 +203,8 @@ func GPUOf(instance string) string {
 	return gpu
 }
 
-// Begins reports whether a text that users can type instead of the whole id selects the instance.
-// For example, "GPU-8d3f" selects the GPU and all of its parts; "GPU-8d3f::1" selects only part 1.
+// Begins reports whether an abbreviated id selects the instance. For example, "GPU-8d3f" selects
+// the GPU and all of its parts; "GPU-8d3f::1" selects only part 1.
 func Begins(instance, beginning string) bool {
 	gpu, part, _ := strings.Cut(instance, partMark)
 	begins, number, ofPart := strings.Cut(beginning, partMark)

@@ -180,8 +180,8 @@ func (g Groups) Judge(f Features) (v Verdict, ok bool) {
 	return Verdict{Class: class, Reason: what + ": nearest to the jobs of class " + string(class), Sure: d < second/4}, true
 }
 
-// Judge returns the class of the job with features f. It compares the job with the groups that
-// other jobs form or, if they form no groups, with fixed thresholds. The result by describes the
+// Judge returns the class of the job with features f. Judge compares the job with groups of other
+// jobs or, if the other jobs form no groups, with fixed thresholds. The string by describes the
 // method that Judge used.
 func Judge(jobs []Features, f Features) (v Verdict, by string, ok bool) {
 	if g, err := Learn(jobs); err == nil {

@@ -25,9 +25,9 @@ func (p *Profile) classify(g *Group, rs []reading, scores []float64, prev *Profi
 	return entries
 }
 
-// classifyByEdges puts scores into classes by fixed edges. It is also used for groups that cannot
-// be clustered. Outliers share the last class, but each has a value of its own, so that a gang can
-// avoid a very slow GPU without avoiding the whole class.
+// classifyByEdges puts scores into classes by fixed edges. Groups that cannot be clustered are also
+// classified by edges. Outliers share the last class, but each has a value of its own, so that a
+// gang can avoid a very slow GPU without avoiding the whole class.
 func (p *Profile) classifyByEdges(g *Group, entries []Entry, rs []reading, prev *Profile) {
 	var scores []float64
 	var rank []int
@@ -88,8 +88,8 @@ func (e *Entry) setCluster(g *Group, bin int) {
 // heldClass is the class that a GPU had before this session. The hysteresis depends on this class.
 type heldClass struct {
 	class, pending int
-	// again is set if the class was already computed from the same measured time. Then this is not
-	// a new session.
+	// again is set if the class was already computed from the same measured time, so that this is
+	// not a new session.
 	again bool
 }
 

@@ -154,8 +154,8 @@ func groupSamples(samples []Sample) ([]measuredGroup, error) {
 	return groups, nil
 }
 
-// implausible returns an error for each GPU whose time is impossible in the group. It compares each
-// time with the lower or the upper median of the group.
+// implausible returns an error for each GPU whose time is impossible in the group. Each time is
+// compared with the lower or the upper median of the group.
 func (c measuredGroup) implausible() map[string]error {
 	times := make([]float64, len(c.readings))
 	for i, r := range c.readings {
@@ -230,7 +230,7 @@ func reference(rs []reading, minGPUs int) (ref float64, dropped int) {
 	limit := dropSigmas * RobustSigma(asc, m)
 	var kept []float64
 	for _, t := range asc {
-		// If more than half of the times are equal, the limit is 0. Then no time is excluded.
+		// If more than half of the times are equal, the limit is 0, and no time is excluded.
 		if limit == 0 || math.Abs(t-m) <= limit {
 			kept = append(kept, t)
 		}
@@ -290,8 +290,8 @@ func spread(scores []float64, outlier float64) float64 {
 	return Quantile(asc, 0.99) - Quantile(asc, 0.01)
 }
 
-// groupNoise returns the median noise of the GPUs that report their noise. If no GPU reports it,
-// groupNoise returns the noise in the previous profile.
+// groupNoise returns the median noise of the GPUs that report their noise. If no GPU reports its
+// noise, groupNoise returns the noise in the previous profile.
 func groupNoise(c measuredGroup, prev *Profile) float64 {
 	var known []float64
 	for _, r := range c.readings {

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: MPL-2.0
 
 // Package profile turns measured times into a calibrated profile. The profile says how fast every
-// GPU is for every application class, relative to the median GPU of its model. It also contains the
-// variability class (bin) of every GPU.
+// GPU is for every application class, relative to the median GPU of its model. The profile also
+// contains the variability class (bin) of every GPU.
 //
 // A [Sample] is one measured time. [Build] normalizes samples per (comparability key, model,
 // application class) to the median GPU: 1.0 is the median, and larger is slower. Then Build bins

@@ -83,9 +83,9 @@ func (d *distinct) mean(lo, hi int) float64 {
 	return d.shift + (d.s1[hi]-d.s1[lo])/(d.count[hi]-d.count[lo])
 }
 
-// cost returns the inertia of one cluster of the distinct values lo…hi-1: Σx² − (Σx)²/n. It takes
-// constant time, because it uses prefix sums. The result is at least 0, because rounding can make
-// the difference negative.
+// cost returns the inertia of one cluster of the distinct values lo…hi-1: Σx² − (Σx)²/n. The cost
+// is computed from prefix sums, in constant time. The result is at least 0, because rounding can
+// make the difference negative.
 func (d *distinct) cost(lo, hi int) float64 {
 	if hi-lo < 2 {
 		return 0
@@ -142,9 +142,9 @@ func (d *distinct) fill(l layer, lo, hi, from, to int) {
 	d.fill(l, mid+1, hi, at, to)
 }
 
-// Silhouette returns the mean silhouette of a clustering, from −1 to 1. It says how much nearer the
-// values are to their own cluster than to the next nearest cluster. The silhouette of a value that
-// is alone in its cluster is 0. With fewer than two clusters, Silhouette returns 0.
+// Silhouette returns the mean silhouette of a clustering, from −1 to 1. The silhouette says how
+// much nearer the values are to their own cluster than to the next nearest cluster. The silhouette
+// of a value that is alone in its cluster is 0. With fewer than two clusters, Silhouette returns 0.
 func Silhouette(values []float64, c Clustering) float64 {
 	k := len(c.Centroids)
 	if k < 2 {

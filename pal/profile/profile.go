@@ -164,15 +164,15 @@ type Entry struct {
 	Time  float64      `json:"time"` // the median of the samples
 	Score pal.PMScore  `json:"score"`
 	// Class is the variability class, 1 (fastest) to MaxClass; Bin is the rank of the bin, 1 to
-	// len(Group.Values). Class and Bin differ if there are more bins than classes. They also differ
-	// for outliers of k-means, which are always in the last class.
+	// len(Group.Values). Class and Bin differ if there are more bins than classes. Class and Bin
+	// also differ for outliers of k-means, which are always in the last class.
 	Class int `json:"class"`
 	Bin   int `json:"bin"`
 	// Value is the PM score of the bin. If classes have fixed edges, the value of an outlier is its
 	// own score.
 	Value pal.PMScore `json:"value"`
-	// Outlier is set if the score is at least Options.Outlier. With k-means, it is also set for
-	// outliers by PAL's rule.
+	// Outlier is set if the score is at least Options.Outlier. With k-means, Outlier is also set
+	// for outliers by PAL's rule.
 	Outlier bool `json:"outlier,omitempty"`
 	// Pending is the class that one session has indicated, with a score beyond the hysteresis. If a
 	// second session goes in the same direction, the class changes. 0 means no class.

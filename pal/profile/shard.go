@@ -95,8 +95,8 @@ func cut(s string, size int) []string {
 }
 
 // Join joins the pieces of one profile, in any order. It returns an error if a piece is missing, or
-// if the pieces belong to different profiles. Such an error is possible if a profile is written
-// while the caller reads the pieces. The caller should then read all pieces again.
+// if the pieces belong to different profiles. Join can fail if a profile is written while the
+// caller reads the pieces. The caller should then read all pieces again.
 func Join(shards []Shard) (*Profile, error) {
 	if len(shards) == 0 {
 		return nil, fmt.Errorf("profile: no shards")

@@ -86,8 +86,8 @@ func (a *allowance) opens(much float64) (at time.Duration, ok bool) {
 	return a.now, a.left+rounding >= much
 }
 
-// allowances predicts when limits let gangs start. It assumes that each gang ends at the start of
-// the range predicted for its end or, if late is set, at the end of this range. A gang without a
+// allowances predicts when limits let gangs start. Each gang is assumed to end at the start of the
+// range predicted for its end or, if late is set, at the end of this range. A gang without a
 // predicted end never frees its part of a limit.
 type allowances struct {
 	p    *asker

@@ -29,9 +29,9 @@ func (q *Queue) WaitsIf(now time.Duration, c *pal.Cluster, id string, estimates 
 }
 
 // StartsIf returns one answer for each of the given run time estimates: whether the waiting gang
-// could start now if its user had given this estimate. The gang must not use GPUs that gangs ahead
-// need, and must not prefer to wait for better GPUs. It returns nil if the gang does not wait. Like
-// WaitsIf, StartsIf changes the Queue.
+// could start now if its user had given this estimate. The start must not use GPUs that gangs ahead
+// need, and the gang must not prefer to wait for better GPUs. It returns nil if the gang does not
+// wait. Like WaitsIf, StartsIf changes the Queue.
 func (q *Queue) StartsIf(now time.Duration, c *pal.Cluster, id string, estimates ...time.Duration) (starts []bool) {
 	ifTold(q, id, estimates, func(e *entry) {
 		f, _, ok := q.RoomFor(now, c, Change{Job: e.job})

@@ -12,8 +12,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// planner computes the reservation of the head and the GPUs that are kept for a turn. It also finds
-// the gangs that can be stopped for another gang.
+// planner computes the reservation of the head and the GPUs that are kept for a turn, and finds the
+// gangs that can be stopped for another gang.
 type planner struct {
 	finder
 	head    *entry // the first gang that did not fit; nil: none
@@ -43,8 +43,8 @@ func (p *planner) backfill(e *entry) (pal.Found, bool) {
 	return p.besideHead(e)
 }
 
-// besideHead returns a placement for the gang that does not delay the head. Such a gang either ends
-// before the head's start, or uses other GPUs than the head.
+// besideHead returns a placement for the gang that does not delay the head. A gang does not delay
+// the head if it ends before the head's start, or if it uses other GPUs than the head.
 func (p *planner) besideHead(e *entry) (pal.Found, bool) {
 	f, ok := p.find(e)
 	if !ok || p.head == nil || !p.delays(e, f) {
@@ -129,8 +129,8 @@ type ending struct {
 	at     time.Duration
 	marked []int // set for a gang that will get its GPUs later: these GPUs; nil: those of its placement
 	// gang is set if the head can stop the members of entry, or if the gang can give these members
-	// back. The members leave at the time at. If quotas protect them from the head, they leave at
-	// the time until.
+	// back. The members leave at the time at. If quotas protect the members from the head, they
+	// leave at the time until.
 	gang  *entry
 	until time.Duration
 }
@@ -246,7 +246,7 @@ func (p *planner) couldStay(r *reservation, e *entry) int {
 }
 
 // spare finds the members that quotas protect from a head that starts at startTime, and puts these
-// members back into the what-if. It checks only the first len(gone) endings. The function gone[i]
+// members back into the what-if. Only the first len(gone) endings are checked. The function gone[i]
 // puts the members of ends[i] back. The function back removes these members from the what-if again.
 func (p *planner) spare(r *reservation, ends []ending, gone []func()) (back func()) {
 	if !p.tree.quotas && !p.tenantsFirst() || r.stops == math.MinInt {
@@ -336,8 +336,8 @@ func (p *planner) leave(e ending) (back func()) {
 
 // reserveFor returns a reservation with the predicted start of the head: when and on which GPUs. In
 // the what-if, it ends the running gangs in the order of their expected ends until the head fits.
-// It stops the gangs whose level is worse than stops. Each further try ends twice as many gangs.
-// This method needs few searches, but the predicted start can be too late.
+// Gangs whose level is worse than stops are stopped. Each further try ends twice as many gangs.
+// Doubling needs few searches, but the predicted start can be too late.
 func (p *planner) reserveFor(head *entry, stops int) *reservation {
 	r, done := &reservation{head: head, stops: stops}, 0
 	ends, back := p.endings(r)
@@ -405,9 +405,9 @@ func (p *planner) replan(r *reservation) {
 	p.fewest(r, free)
 }
 
-// fewest sets the placement of the reservation. Among the placements with the least cost, it
-// chooses one that uses as few of the free GPUs as possible. By bisection, it finds how many free
-// GPUs it can hide from the search.
+// fewest sets the placement of the reservation. Among the placements with the least cost, fewest
+// chooses one that uses as few of the free GPUs as possible. By bisection, fewest finds how many
+// free GPUs it can hide from the search.
 func (p *planner) fewest(r *reservation, free []int) {
 	hidden := 0 // number of GPUs at the beginning of free that are hidden
 	show := func(n int) {

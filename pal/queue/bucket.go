@@ -87,8 +87,8 @@ type signature struct {
 	array                   string
 	endless                 bool
 	claimed                 bool // other gangs are being stopped for it
-	// least and efficiency are set for an elastic gang. Then memberSets describes the gang's
-	// current size.
+	// least and efficiency are set for an elastic gang. For an elastic gang, memberSets describes
+	// the current size.
 	least      int
 	efficiency float64
 }
@@ -184,16 +184,15 @@ func (b *bucket) ahead(k key) (gpus int) {
 	return gpus
 }
 
-// attempt records the conditions under which a gang of a bucket did not fit. As long as these
-// conditions last, the gang does not fit. This holds only on exclusive clusters: see
-// [Options.Exclusive].
+// attempt records the conditions under which a gang of a bucket did not fit. On an exclusive
+// cluster ([Options.Exclusive]), the gang does not fit as long as these conditions last.
 type attempt struct {
 	version uint64 // Queue.version
 	head    *entry
 	turn    *turn
 	// first is the gang that was tried. The field starts is the total number of starts before the
-	// attempt. Both are zero if there was no head, turn, claim or window, because all gangs of the
-	// bucket then fail in the same way. For gangs that share GPUs, starts is always set.
+	// attempt. Both fields are zero if there was no head, turn, claim or window, because all gangs
+	// of the bucket then fail in the same way. For gangs that share GPUs, starts is always set.
 	first  *entry
 	starts uint64
 }
@@ -385,8 +384,8 @@ func (fs *foresight) unindexByName(e *entry) {
 }
 
 // toldBy returns the name whose history predicts the gang's run time. If the user gave an estimate,
-// this is the name of the tenant's estimates (estimatesOf). Otherwise it is the gang's own name.
-// See [foresight.remainingRunTime].
+// toldBy returns the name of the tenant's estimates (estimatesOf). Otherwise, toldBy returns the
+// gang's own name. See [foresight.remainingRunTime].
 func (e *entry) toldBy() string {
 	if e.job.Estimate > 0 {
 		return estimatesOf(e.job.Tenant)

@@ -109,8 +109,7 @@ func (p *pass) settleClaims() {
 }
 
 // elsewhere looks for GPUs on which a gang with a claim can start now, because stopping its victims
-// can take long. It calls look, which can use the free GPUs and the GPUs that are held for the
-// gang.
+// can take long. The function look can use the free GPUs and the GPUs that are held for the gang.
 func (p *pass) elsewhere(c *claim, look func() (pal.Found, bool)) (f pal.Found, ok bool) {
 	defer p.unmark(c.held)()
 	p.promise(c, -1)
@@ -131,9 +130,8 @@ func (p *pass) letGo(c *claim) {
 	p.held = slices.DeleteFunc(p.held, func(u int) bool { return held[u] })
 }
 
-// retries finds the gangs with a claim that might fit now, because enough GPUs are free or held. It
-// stores them in the field tries of each bucket. It omits gangs that got their claim in a turn: see
-// serveClaims.
+// retries stores, in the field tries of each bucket, the gangs with a claim for which enough GPUs
+// are free or held. It omits gangs that got their claim in a turn: see serveClaims.
 func (p *pass) retries() {
 	for _, b := range p.live {
 		b.tries = b.tries[:0]

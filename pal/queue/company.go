@@ -13,17 +13,17 @@ import (
 
 // Gangs that share GPUs slow each other down. A table ([pal.Interference]) estimates by how much,
 // for each pair of classes. For each job name, the Queue also compares two kinds of runs: runs
-// beside neighbours of one class, and runs alone. This comparison has more weight, relative to the
-// table, if there are many such runs and they vary little.
+// beside neighbours of one class, and runs alone. The comparison has more weight relative to the
+// table if there are many runs, and if the runs vary little.
 
 const (
 	// enoughBeside is the least number of runs beside a class, and of runs alone, for a comparison.
 	enoughBeside = 4
 	// mostOfRun is the minimum fraction of a run for which the run must have had the same company.
 	mostOfRun = 0.75
-	// tableErrs is the error of the table for a single application. It is the standard deviation of
-	// log(s/t), where s is the application's speed beside a class, and t is the speed in the table.
-	// The value comes from Gavel's measurements of pairs on a V100.
+	// tableErrs is the error of the table for a single application. The error is the standard
+	// deviation of log(s/t), where s is the application's speed beside a class, and t is the speed
+	// in the table. The value comes from Gavel's measurements of pairs on a V100.
 	tableErrs = 0.22
 	// runsErr is the minimum standard deviation of the logarithm of an application's run times.
 	// Without this minimum, a few runs of equal length could count too much.
@@ -51,8 +51,8 @@ func (c *company) meet(now time.Duration, with pal.Company) {
 }
 
 // mostly returns the company that a gang had for most of its run, encoded as 1 plus the
-// [pal.Company]. It returns 0 if no company lasted for mostOfRun of the run, or if that company is
-// unknown or [pal.Several].
+// [pal.Company]. If no company lasted for mostOfRun of the run, or if that company is unknown or
+// [pal.Several], mostly returns 0.
 func (c company) mostly(now, ran time.Duration) int8 {
 	c.meet(now, nobodyKnows)
 	for with, spent := range c.spent[:pal.Several] {

@@ -15,7 +15,7 @@ import (
 
 // inDanger decides when a deadline comes into danger: at inDanger × the gang's run time before the
 // deadline. With the factor 2, the gang can wait for as long as it runs, and still end in time.
-// This run time is long enough for nine of ten similar gangs.
+// The run time used is one that nine of ten similar gangs do not exceed.
 const inDanger = 2
 
 // urgency is the span of time in which a waiting gang's deadline is in danger. Before from, there

@@ -31,9 +31,10 @@ func (q *Queue) at(now time.Duration, c *pal.Cluster) planner {
 // gangs, ended windows, expected run times, and deadlines in danger. Then Decide takes four steps.
 // Each step uses the GPUs that the earlier steps left:
 //
-//  1. Decide holds the GPUs of earlier decisions. It starts gangs whose victims have all stopped. A
-//     gang whose victims are still stopping can start on other GPUs in step 3. Decide also holds
-//     GPUs for members that Nomad is about to move off drained nodes (SetDrainedMembers).
+//  1. Decide holds the GPUs of earlier decisions. Decide starts the gangs whose victims have all
+//     stopped. A gang whose victims are still stopping can start on other GPUs in step 3. Decide
+//     also holds GPUs for members that Nomad is about to move off drained nodes
+//     (SetDrainedMembers).
 //  2. Decide gives overdue gangs their turn. This step comes before the queue, because the order of
 //     the queue might never reach these gangs.
 //  3. Decide walks through the queue, from the first gang to the last.
@@ -137,10 +138,10 @@ func (p *pass) start(e *entry, f pal.Found) {
 //   - Make elastic gangs give back members.
 //   - Stop other gangs.
 //
-// If none of these ways succeeds, the gang waits. The first gang that waits for GPUs is the head,
-// which the gangs behind it must not delay. A gang with a claim starts when the walk reaches it, if
-// it now fits on other GPUs; it is never the head. If a gang must wait, the walk tries no other
-// gang of its bucket, unless a shorter gang may fit.
+// If the gang cannot start in any of these ways, it waits. The first gang that waits for GPUs is
+// the head, which the gangs behind it must not delay. A gang with a claim starts when the walk
+// reaches it, if it now fits on other GPUs; it is never the head. If a gang must wait, the walk
+// tries no other gang of its bucket, unless a shorter gang may fit.
 func (p *pass) walk() {
 	p.retries()
 	for {

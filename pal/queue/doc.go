@@ -43,9 +43,9 @@
 // The caller keeps the only ledger of who holds which GPU. The ledger consists of the cluster that
 // the caller passes to Decide, and of the placement that the caller reported last for each gang.
 // The Queue never changes a reported placement by itself. When a placement is reported, the Queue
-// computes the gang's size, usage, work done, expected end and level. It sorts lists by these
-// values. The ledger does not contain decisions whose outcome is not reported yet (starts, moves,
-// claims).
+// computes the gang's size, usage, work done, expected end and level, and sorts its lists
+// accordingly. The ledger does not contain decisions whose outcome is not reported yet (starts,
+// moves, claims).
 //
 // A gang's GPUs can change while it runs or is being stopped. Before each Decide the caller reports
 // the exact GPUs of each such gang ([Queue.SetPlacement]). Reporting the same placement again
@@ -112,8 +112,8 @@
 // With [Options.Preempt] a gang can stop preemptible gangs of a worse level. The bounds between
 // levels are powers of 4, so gangs of similar rank seldom stop each other. A preemptible gang can
 // start even on GPUs that are reserved for the head, unless priorities count and its priority is
-// lower than the head's. The gang can start on these GPUs even if the head cannot stop it. The
-// turns of overdue gangs bound the head's wait.
+// lower than the head's. A preemptible gang can start on reserved GPUs even if the head cannot stop
+// it. The turns of overdue gangs bound the head's wait.
 //
 // Some waiting gangs delay no gang behind them: gangs that could not run even if no other gang ran,
 // gangs that wait for a service to end, and gangs that wait because of a limit or a window.
@@ -134,22 +134,22 @@
 // A gang with [Job.Least] starts with as many members as fit, or with fewer if it then ends sooner.
 // The GPUs of members beyond the least are lent to the gang. The gang grows on GPUs that no waiting
 // gang can use. If a waiting gang of the same or a better level needs GPUs, the elastic gang gives
-// members back. The Queue tries this before it stops any gang. The comment in elastic.go has the
-// rules.
+// members back. The Queue makes elastic gangs give members back before it stops any gang. The
+// comment in elastic.go has the rules.
 //
 // # No starvation
 //
 // A gang is overdue when the sum of its waits reaches its patience. The patience is
 // [Options.Patience] times its estimated run time or its limit, whichever is shorter, but at least
 // an hour. Without an estimate and a limit, the patience is [Options.MaxWait]. Overdue gangs keep
-// their places in the queue. In addition, they get turns, in order of submission. In its turn, a
-// gang starts if it fits, or if it fits after the Queue has stopped other gangs. Otherwise the
-// Queue keeps GPUs for the gang until all of these GPUs are free. A gang that started in its turn
-// is not stopped for others. A restart of the placer ends this protection.
+// their places in the queue. In addition, overdue gangs get turns, in order of submission. In its
+// turn, a gang starts if it fits, or if it fits after the Queue has stopped other gangs. Otherwise
+// the Queue keeps GPUs for the gang until all of these GPUs are free. A gang that started in its
+// turn is not stopped for others. A restart of the placer ends this protection.
 //
 // During a turn, the rest of the queue works as usual: backfill, preemption, moves and waiting for
 // close GPUs. Other gangs use kept GPUs only if they can be stopped for the turn, or if they are
-// expected to end early enough. Such gangs must end before all kept GPUs are free, and within
+// expected to end early enough. Early enough means before all kept GPUs are free, and within
 // MaxWait of the beginning of the turn.
 //
 // The Queue meters the GPU time that turns use: the time of GPUs kept idle, and of gangs that
@@ -160,10 +160,9 @@
 //
 //   - A turn starts its gang within MaxWait + L, even if estimates are wrong.
 //   - After a gang has become overdue, its turn begins within a bounded time. The bound is a sum
-//     over all gangs that were submitted before this gang. Each of them adds T + (T + L) × G /
-//     (OverdueShare × N), where G is the number of its GPUs. A gang that was submitted later can
-//     already have its turn, because it was overdue sooner. Then the sum includes this one gang,
-//     too.
+//     over all gangs that were submitted before this gang. Each gang adds T + (T + L) × G /
+//     (OverdueShare × N), where G is the number of its GPUs. The sum also
+//     includes a gang that was submitted later, if it was overdue sooner and already has its turn.
 //   - The promise holds even in an overload, but turns then begin later. As long as there are
 //     overdue gangs, they get at least OverdueShare of the GPU time in the long run, first come,
 //     first served. Overdue gangs cost the other gangs no more than OverdueShare, except for one

@@ -19,17 +19,17 @@ import (
 //   - An elastic gang starts with as many members as fit, and does not wait until more fit. It
 //     starts with fewer members if it then ends sooner, because their GPUs are closer together or
 //     include no outlier.
-//   - It grows on GPUs that no waiting gang can use, if growing saves more than twice the cost of
-//     the restarts. The saving is computed only for a time as long as recent loans. Under load,
-//     other gangs soon need the GPUs, and then the members restart once more.
-//   - It shrinks if a waiting gang of the same or a better level can then start. Its last members
-//     end first. The Queue tries to shrink gangs before it stops any gang. If neither is enough
-//     alone, the Queue does both. If the waiting gang's tenant would exceed its quota, the elastic
-//     gang gives back only GPUs by which its own tenant exceeds its quota.
+//   - An elastic gang grows on GPUs that no waiting gang can use, if growing saves more than twice
+//     the cost of the restarts. The saving counts only for as long as recent loans lasted. Under
+//     load, other gangs soon need the GPUs, and then the members restart once more.
+//   - An elastic gang shrinks if a waiting gang of the same or a better level can then start. Its
+//     last members end first. The Queue tries to shrink gangs before it stops any gang. If neither
+//     is enough alone, the Queue does both. If the waiting gang's tenant would exceed its quota,
+//     the elastic gang gives back only GPUs by which its own tenant exceeds its quota.
 //
 // After each start and each change of size, the gang keeps its size for twice the restart cost. A
-// waiting elastic gang counts with all its members, but a pass also tries to start it with fewer
-// members.
+// waiting elastic gang counts with all its members in the queue, but a pass also tries to start it
+// with fewer members.
 
 // elastic is the state that only elastic gangs have.
 type elastic struct {
@@ -135,11 +135,11 @@ func (p *finder) during(e *entry, n int) {
 func (p *finder) toLeast(e *entry) { p.during(e, e.job.Least) }
 
 // asManyAsFit searches for a placement of the gang with the function find. ok is false if there is
-// none. It places an elastic gang with as many members as fit. It uses fewer members if the gang
+// none. It places an elastic gang with as many members as fit. Fewer members are used if the gang
 // would otherwise wait for closer GPUs, or would end later because of an outlier. If an elastic
-// gang does not fit, it keeps its least size. The search begins with all members, then with as many
-// as there are free GPUs for, then with as many as there are free GPUs that are not outliers. After
-// that, each search halves the size.
+// gang does not fit, it keeps its least size. The search first tries all members, then as many
+// members as there are free GPUs for, then as many as there are free GPUs without outliers for.
+// After that, each search halves the size.
 func (p *finder) asManyAsFit(e *entry, find func(*entry) (pal.Found, bool)) (best pal.Found, ok bool) {
 	if e.elastic == nil {
 		return find(e)
@@ -187,9 +187,9 @@ func (p *finder) asManyAsFit(e *entry, find func(*entry) (pal.Found, bool)) (bes
 	return best, true
 }
 
-// closer looks for a placement with fewer members that are closer together. It returns this
-// placement if the gang then ends sooner than on best. Otherwise it returns best. For each closer
-// tier, it tries as many members as fit within one domain of the tier.
+// closer returns a placement with fewer members that are closer together, if the gang then ends
+// sooner than on best. Otherwise it returns best. For each closer tier, it tries as many members as
+// fit within one domain of the tier.
 func (p *finder) closer(e *entry, best pal.Found, find func(*entry) (pal.Found, bool)) pal.Found {
 	all := e.full.MemberSets[0].Members
 	ends := best.Cost() * e.job.Slower(len(best.Members), all)
@@ -301,8 +301,8 @@ func (p *planner) keeps(v, e *entry, level int, freed freedGPUs) (members int) {
 }
 
 // MayGive returns how many GPUs the elastic gang with the ID id would give back if the waiting gang
-// with the ID to could then start. It counts only GPUs for which ofUse returns true. The result
-// from is the earliest time at which the gang gives back GPUs, since the caller's epoch.
+// with the ID to could then start. Only GPUs for which ofUse returns true count. The result from is
+// the earliest time at which the gang gives back GPUs, since the caller's epoch.
 func (q *Queue) MayGive(now time.Duration, id, to string, ofUse func(gpu int) bool) (gpus int, from time.Duration) {
 	v, e := q.entries[id], q.entries[to]
 	p := q.at(now, nil)
@@ -339,7 +339,7 @@ func (p *pass) giveBack(v *entry, wanted map[int]bool) (a Action, ok bool) {
 	return Action{Kind: Resize, Found: pal.Found{Placement: v.target}}, true
 }
 
-// grow gives free GPUs to elastic gangs. It is the last step of a pass, so only GPUs that no
+// grow gives free GPUs to elastic gangs. Growing is the last step of a pass, so only GPUs that no
 // waiting gang can use are left. The gangs with the least expected remaining GPU time grow first.
 // No gang grows in a pass that has reached its limit of actions, because waiting gangs may be left.
 func (p *pass) grow() {
@@ -407,9 +407,9 @@ func (p *pass) larger(e *entry) (best pal.Placement, ok bool) {
 	return best, ok
 }
 
-// enlarged returns the placement of the running gang e with the members of more added. enlarged
-// returns the placement of the running gang e with the additional members of more. It returns false
-// if these members do not fit, or if the members of e and more are too far apart.
+// enlarged returns the placement of the running gang e with the additional members of more. If the
+// members of more do not fit, or if all members together would be too far apart, enlarged returns
+// false.
 func (p *pass) enlarged(e, more *entry) (pal.Placement, bool) {
 	f, ok := p.find(more)
 	if !ok {

@@ -30,8 +30,8 @@ func (e *entry) endsAt(now, work time.Duration) time.Duration {
 }
 
 // EarlierRuns returns the number of known earlier runs of a job's name, and the shortest and the
-// longest of their run times, at cost 1. For a job with an estimate, it returns zeros, because
-// [Queue.Ends] does not use the earlier runs of such a job.
+// longest of their run times, at cost 1. For a job with an estimate, EarlierRuns returns zeros,
+// because [Queue.Ends] does not use the earlier runs of such a job.
 func (q *Queue) EarlierRuns(id string) (runs int, shortest, longest time.Duration) {
 	e := q.entries[id]
 	if e == nil || e.job.Estimate > 0 {

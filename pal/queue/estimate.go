@@ -49,8 +49,8 @@ func (fs *foresight) judge(e *entry, now time.Duration) {
 	}
 }
 
-// stretch returns the factor by which a tenant's estimates are multiplied. It returns 1 if the
-// factor is unknown, or if the factor is at most 1 + [beyond].
+// stretch returns the factor by which a tenant's estimates are multiplied. If the factor is
+// unknown, or if it is at most 1 + [beyond], stretch returns 1.
 func (fs *foresight) stretch(tenant string) float64 {
 	runs := fs.sortedSamples(estimatesOf(tenant))
 	if len(runs) < judgedRuns {
@@ -73,9 +73,9 @@ const silent = "\x00silent"
 const silenceCounts = 2
 
 // learnSilent records a finished run if its gang had no estimate. If other users give estimates, a
-// gang that has neither an estimate nor a history is expected to run twice as long as the mean of
-// these runs. Otherwise, this gang would go before all gangs with honest estimates. Gangs that can
-// be stopped are exempt: see unknown.
+// gang that has neither an estimate nor a history is expected to run for twice the mean run time of
+// gangs without an estimate. Otherwise, gangs without an estimate would go before all gangs with
+// honest estimates. Gangs that can be stopped are exempt: see unknown.
 func (fs *foresight) learnSilent(e *entry, now time.Duration) {
 	if e.job.Estimate == 0 {
 		fs.note("", silent, sample{work: e.work(now), gpus: 1})
@@ -109,7 +109,7 @@ func (fs *foresight) takeSilent() {
 }
 
 // unknown returns the run time that is assumed for a gang that has neither an estimate nor a
-// history. It returns DefaultRuntime if the gang can be stopped, otherwise usual.
+// history. If the gang can be stopped, unknown returns DefaultRuntime, otherwise usual.
 func (fs *foresight) unknown(e *entry) time.Duration {
 	if fs.mayStop(e) {
 		return fs.opt.DefaultRuntime

@@ -15,13 +15,13 @@ import (
 // expect sets From and To of ws: the range in which each gang of the queue is expected to start.
 // When enough waits are known, it uses the waits of similar gangs ([forecasts.predictStart]).
 //
-// Until then, it simulates the queue twice. The simulations only count GPUs. In the early
-// simulation, every gang ends at the start of the range predicted for its end, and small gangs can
-// overtake large ones. In the late simulation, every gang ends at the end of this range, and no
-// gang overtakes another. A gang that cannot use every GPU also waits until it fits (see openings).
-// The simulation ends after the first gang whose run time is unknown. It does not use GPUs of
-// running gangs whose end is unknown, because a service may never release them. A gang that waits
-// for a window has no expected start in this simulation.
+// Until enough waits are known, expect simulates the queue twice. The simulations only count GPUs.
+// In the early simulation, every gang ends at the start of the range predicted for its end, and
+// small gangs can overtake large ones. In the late simulation, every gang ends at the end of this
+// range, and no gang overtakes another. A gang that cannot use every GPU also waits until it fits
+// (see openings). The simulation ends after the first gang whose run time is unknown. It does not
+// use GPUs of running gangs whose end is unknown, because a service may never release them. A gang
+// that waits for a window has no expected start in this simulation.
 //
 // With both methods, a gang that waits until services are stopped has no expected start. A gang
 // that waits for a limit starts when enough of the gangs that count towards the limit have ended
@@ -96,7 +96,7 @@ type openingOfKind struct {
 	never   bool
 }
 
-// openings returns a predictor that assumes the ends of the gangs that run now.
+// openings returns predictions that are based on the gangs that run now.
 func (p *asker) openings() *openings {
 	r := &openings{p: p, early: p.knownEnds(false), late: p.knownEnds(true)}
 	r.kind = oncePerKind(p.Queue, func(e *entry) *openingOfKind {
@@ -171,8 +171,9 @@ func (p *finder) picky(e *entry) bool {
 	})
 }
 
-// afterLimit predicts the start of a gang whose limit lets it start within the span limit. The gang
-// starts as soon as enough GPUs are then free. If the start is unknown, afterLimit returns 0, 0.
+// afterLimit predicts the start of a gang whose limit lets it start within the span limit. Once the
+// limit lets the gang start, it starts as soon as enough GPUs are free. If the start is unknown,
+// afterLimit returns 0, 0.
 func (p *asker) afterLimit(e *entry, limit span, early, late *timeline) (from, to time.Duration) {
 	run, longest, _ := p.remainingRange(e)
 	from, enough := early.first(limit.from, e.gpus, run)
@@ -237,7 +238,7 @@ func (p *planner) soonestOpening(e *entry) time.Duration {
 }
 
 // letsGo returns the earliest time at which a gang can free its GPUs. ok is false if the gang never
-// frees them. The present time is returned if the gang can be stopped, is already stopping or
+// frees them. The result is the present time if the gang can be stopped, is already stopping or
 // moving, can give members back, or has an unknown end.
 func (p *planner) letsGo(v *entry) (at time.Duration, ok bool) {
 	if p.stoppable(v) || v.hasLent() || v.state != running {
@@ -326,8 +327,8 @@ type step struct {
 	free int
 }
 
-// timeline returns the number of free GPUs over time. It assumes that these gangs end at the given
-// times, that no other gang ends, and that no gang starts.
+// timeline returns the number of free GPUs over time. The given gangs are assumed to end at the
+// given times, and no other gang ends or starts.
 func (p *asker) timeline(ends []ending) *timeline {
 	t := &timeline{steps: []step{{p.now, p.c.FreeGPUs()}}}
 	for _, e := range ends {

@@ -21,7 +21,7 @@ import (
 // conformal inference, Gibbs and Candès 2021). In the long run, eight of ten ranges are right.
 
 const (
-	// rangeMisses is the fraction of all ranges that may be missed at the lower end. It is also the
+	// rangeMisses is the fraction of ranges that may be missed at the lower end, and also the
 	// fraction that may be missed at the upper end.
 	rangeMisses = 0.1
 	// maxWaits is the maximum number of stored waits. The stored waits are used only if there are
@@ -88,8 +88,8 @@ func (a waitFeatures) likeness(b waitFeatures) float64 {
 	return math.Exp2(-d)
 }
 
-// learnWait checks the predictions for a gang that starts now. In each prediction, it records how
-// long the gang has waited since then.
+// learnWait checks the predictions for a gang that starts now. In each prediction, learnWait
+// records how long the gang waited after the prediction.
 func (f *forecasts) learnWait(now time.Duration, e *entry) {
 	for _, r := range e.predictions {
 		f.judge(r, now)
@@ -145,7 +145,7 @@ func (f *forecasts) judge(r *prediction, now time.Duration) {
 }
 
 // adapt returns the new widening, given the old one. After a miss, adapt adds rangeStep × (1 -
-// most). After a hit, it subtracts rangeStep × most.
+// most). After a hit, adapt subtracts rangeStep × most.
 func adapt(wider float64, missed bool, most float64) float64 {
 	step := -rangeStep * most
 	if missed {
@@ -160,8 +160,8 @@ type length struct {
 	wait int
 }
 
-// byLength returns the lengths of the stored waits, shortest first. It returns none if fewer than
-// fewestWaits waits are stored, or if fewer than fewestStarts of these waits have ended in a start.
+// byLength returns the lengths of the stored waits, shortest first. If fewer than fewestWaits waits
+// are stored, or if fewer than fewestStarts of them have ended in a start, byLength returns none.
 func (f *forecasts) byLength(now time.Duration) []length {
 	ls, started := make([]length, len(f.waits)), 0
 	for i, w := range f.waits {
@@ -180,8 +180,8 @@ func (f *forecasts) byLength(now time.Duration) []length {
 // predictStart returns the range in which eight of ten such waiting gangs start. The range is
 // unknown if waits is empty. ahead is the number of GPUs that gangs ahead request. The range spans
 // from the first to the ninth decile of the other gangs' stored waits, weighted by likeness. The
-// range begins no earlier than soonest, the time when enough GPUs become free. Then both ends are
-// moved by the factors that earlier outcomes have shown to be necessary.
+// range begins no earlier than soonest, the time when enough GPUs become free. Both ends are then
+// moved by the factors that were learned from earlier ranges.
 func (f *forecasts) predictStart(now time.Duration, e *entry, ahead int, soonest time.Duration, waits []length) prediction {
 	r := prediction{waitFeatures: alike(now, e, ahead), at: now}
 	if len(waits) == 0 {
@@ -243,8 +243,8 @@ func (p *pass) checkForecast() {
 	}
 }
 
-// byKey returns the waiting gangs sorted by key. This is the order of the queue if the turns of
-// overdue gangs are ignored.
+// byKey returns the waiting gangs sorted by key. Without turns of overdue gangs, the queue has the
+// same order.
 func (bk *book) byKey() []*entry {
 	return slices.SortedFunc(bk.all(), func(a, b *entry) int { return a.key.compare(b.key) })
 }

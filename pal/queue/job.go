@@ -30,7 +30,7 @@ type Job struct {
 	// expected run time is at most Limit, and equal to Limit if nothing else is known.
 	Limit time.Duration
 	// Attained is how long the job had run when it was submitted to this Queue, or restored in it.
-	// Waited is how long the job had waited by then.
+	// Waited is how long the job waited before and between the runs that Attained counts.
 	Attained, Waited time.Duration
 	// Booked is set for a restored gang. The usage of its run is already counted up to the time
 	// Booked. 0 means that no usage of the run is counted yet.
@@ -109,9 +109,9 @@ type Options struct {
 	// Patience × the estimate or the limit, whichever is shorter, but at least for an hour. If
 	// Patience is 0, these gangs are overdue after MaxWait.
 	Patience float64
-	// FreeStops is the number of stops and moves that do not change how well a gang is protected
-	// from stops. After a start, a gang is not stopped or moved for some time. Each stop or move
-	// after the first FreeStops doubles this time. If FreeStops is 0, the time never grows.
+	// FreeStops is the number of stops and moves after which the protection of a gang begins to
+	// grow. After a start, a gang is not stopped or moved for some time. Each stop or move after
+	// the first FreeStops doubles this time. If FreeStops is 0, the time never grows.
 	FreeStops int
 	// Credit is the fraction of a preemptible gang's GPU time that counts for its place in the
 	// queue under Adaptive. Without this discount, preemptible gangs would gain less than the gangs
@@ -127,16 +127,16 @@ type Options struct {
 	// Migrate lets the Queue move migratable gangs if that saves more than twice what it costs.
 	Migrate bool
 	// LocalityWait lets a gang wait for GPUs that are faster or closer together if the gang would
-	// be much slower on the free GPUs. The gang waits at most as long as the time that the wait is
-	// expected to save. If the gang can be moved later, it waits at most a quarter of this time.
-	// With LocalityWait, gangs can also move while others wait.
+	// be much slower on the free GPUs. The gang waits for at most the time that the wait is
+	// expected to save. A gang that can be moved later waits for at most a quarter of the time that
+	// it would save. With LocalityWait, gangs can also move while others wait.
 	LocalityWait bool
 	// OutlierThreshold is the PM score above which a GPU is an outlier for a class. A gang does not
 	// use outliers, unless it could never run without them. With LocalityWait, a gang of one GPU
 	// can use an outlier after it has waited for a better GPU. 0: no GPU is an outlier.
 	OutlierThreshold float64
-	// Quantum is the time slice of RoundRobin. It is also the attained GPU time at which the first
-	// level of LAS ends. 0: [DefaultQuantum].
+	// Quantum is the time slice of RoundRobin, and the attained GPU time at which the first level
+	// of LAS ends. 0: [DefaultQuantum].
 	Quantum time.Duration
 	// DefaultRuntime is the expected run time of a new gang about which nothing is known; 0:
 	// [DefaultRuntime]. The bounds between the levels of SRTF and Adaptive are proportional to
@@ -163,8 +163,9 @@ type Options struct {
 	// with the remaining gangs.
 	Starts int
 	// Exclusive is the caller's promise that GPUs of the cluster come free only through calls to
-	// this Queue. Because of this promise, a gang that did not fit is not tried again before such a
-	// call. The simulator's clusters are exclusive. A daemon's cluster is never exclusive.
+	// this Queue. If Exclusive is set, a gang that did not fit is not tried again before the next
+	// call that can free GPUs. The simulator's clusters are exclusive. A daemon's cluster is never
+	// exclusive.
 	Exclusive bool
 }
 

@@ -16,8 +16,8 @@ type fitKind struct {
 }
 
 // room contains two cached answers for one kind of gang. The field ever says whether the gang would
-// fit if none of the Queue's gangs ran. The field onceEnded says whether it would fit after all
-// gangs that end have ended.
+// fit if none of the Queue's gangs ran. The field onceEnded says whether the gang would fit after
+// all gangs that end have ended.
 type room struct{ ever, onceEnded answer }
 
 // answer is yes, no, or not known yet.

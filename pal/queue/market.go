@@ -10,13 +10,12 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// marketMemory is roughly the number of GPUs in the average that is the price of a model. These are
-// the GPUs that were requested last.
+// marketMemory is roughly the number of requested GPUs over which the price of a model is averaged.
 const marketMemory = 256
 
 // crowding is the weight of the queue in the choice of a GPU model. If waiting gangs request as
 // many GPUs as the cluster has, the queue has crowding times the weight of the gang's own time. The
-// value was chosen on two of Gavel's virtual clusters at 85 % load without preemption. On these
+// value was chosen on two of Gavel's virtual clusters at 85 % load without preemption. On the two
 // clusters, the average JCT was 2.81, 2.72, 2.62 and 2.61 times a lower bound if crowding was 0.5,
 // 1, 2 and 4.
 const crowding = 4
@@ -90,8 +89,8 @@ type atBest struct {
 }
 
 // bestModel returns the gang's least total (see [pal.Market]) and the gang's least cost, over all
-// models. It assumes that all gangs that end have ended. For a service, it assumes that no gang of
-// the Queue runs. Both results are infinite if the gang would not fit.
+// models. All gangs that end are assumed to have ended. For a service, no gang of the Queue is
+// assumed to run. Both results are infinite if the gang would not fit.
 func (p *finder) bestModel(e *entry) (total, cost float64) {
 	k, without := p.kindOf(e), p.withoutEnding
 	if e.job.Endless {

@@ -79,8 +79,8 @@ type turn struct {
 	begins time.Duration
 }
 
-// foreseeTurn computes until and begins of the turn. It considers the gangs that hold kept GPUs
-// now, and the gangs that are about to get kept GPUs.
+// foreseeTurn computes until and begins of the turn. The computation considers the gangs that hold
+// kept GPUs now, and the gangs that are about to get kept GPUs.
 func (p *planner) foreseeTurn() {
 	t, on := p.turn, setOf(p.turn.placement.GPUs())
 	ends, back := p.endings(&reservation{head: t.by, stops: math.MinInt})
@@ -102,9 +102,9 @@ func (e *entry) bySubmission(o *entry) int {
 	return cmp.Or(cmp.Compare(e.job.Submitted, o.job.Submitted), cmp.Compare(e.seq, o.seq))
 }
 
-// serve gives overdue gangs their turns, first come, first served. In its turn, a gang starts,
-// other gangs are stopped for it, or GPUs are kept for it. GPUs are kept for only one turn at a
-// time, and this turn ends before the turn of the next gang begins.
+// serve gives overdue gangs their turns, first come, first served. In its turn, a gang either
+// starts, or other gangs are stopped for it, or GPUs are kept for it. GPUs are kept for only one
+// turn at a time, and this turn ends before the turn of the next gang begins.
 func (p *pass) serve() {
 	p.account.update(p.now)
 	p.account.gpus = p.c.AllAmount()
@@ -190,9 +190,9 @@ func (p *pass) serveOne(e *entry) bool {
 	return false
 }
 
-// valid reports whether the turn's gang still waits and the kept GPUs will come free. Each of these
-// GPUs must be free, held by a gang of the Queue, or held for such a gang. The result is also false
-// if the gang could run into a window on these GPUs.
+// valid reports whether the turn's gang still waits and the kept GPUs will come free. Each kept GPU
+// must be free, held by a gang of the Queue, or held for such a gang. The result is also false if
+// the gang could run into a window on the kept GPUs.
 func (p *pass) valid(t *turn) bool {
 	if t.by.state != waiting || p.entries[t.by.job.ID] != t.by || p.crosses(t.by, t.placement) {
 		return false

@@ -24,7 +24,7 @@ func (p *pass) preemptFor(e *entry) bool {
 }
 
 // victimsFor returns the running gangs that can be stopped for the waiting gang e, whose level is
-// level. It considers only gangs whose level is worse than above.
+// level. Only gangs whose level is worse than above are victims.
 func (p *planner) victimsFor(e *entry, level, above int) *victims {
 	vs := p.above(above)
 	vs.freed = freedGPUs{}
@@ -85,10 +85,10 @@ func (p *planner) together(e *entry, level int) *victims {
 	return vs
 }
 
-// stopEnough stops victims in their order, until the gang can start without delaying the head. It
-// reports whether this was possible. If all victims together are not enough, stopEnough stops none
-// of them. If enough GPUs would be free but too scattered, it adds a quarter more victims and
-// searches again.
+// stopEnough stops victims in their order, until the gang can start without delaying the head. The
+// result says whether the gang can start. If all victims together are not enough, stopEnough stops
+// none of them. If enough GPUs would be free but too scattered, a quarter more victims are added
+// before the next search.
 func (p *pass) stopEnough(e *entry, vs *victims) bool {
 	back := p.vacateLeaving(e)
 	defer func() { undoAll(back) }()
@@ -120,7 +120,7 @@ func (p *pass) stopEnough(e *entry, vs *victims) bool {
 	return p.claim(e, f.Placement, vs, gone)
 }
 
-// takeOver gives a waiting gang a claim to GPUs that gangs in leaving give up. It reports whether
+// takeOver gives a waiting gang a claim to GPUs that gangs in leaving give up, and reports whether
 // it did. The gangs in leaving are being stopped or shrunk, but not for another gang.
 func (p *pass) takeOver(e *entry) bool {
 	if len(p.leaving) == 0 {
@@ -172,8 +172,8 @@ func (p *pass) claim(e *entry, pl pal.Placement, vs *victims, gone []*entry) boo
 	})
 }
 
-// takeFrom records a claim, and reports whether it did. It records no claim if neither a victim nor
-// a gang in leaving holds a GPU of the placement. For each possible victim, the function ask
+// takeFrom records a claim, and reports whether it did. If neither a victim nor a gang in leaving
+// holds a GPU of the placement, there is no claim. For each possible victim, the function ask
 // returns an action, and whether the gang must stop or shrink.
 func (p *pass) takeFrom(c *claim, victims []*entry, ask func(v *entry, wanted map[int]bool) (Action, bool)) bool {
 	wanted := setOf(c.placement.GPUs())

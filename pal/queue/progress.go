@@ -67,7 +67,8 @@ func (r *reports) steady() float64 {
 }
 
 // tellsFrom is a fraction of the work that is left at the first report. Before a gang has done this
-// work, its reports cannot count as wrong. In this time, its pace can be that of a start-up phase.
+// work, its reports cannot count as wrong. During this work, the pace can be that of a start-up
+// phase.
 const tellsFrom = 0.1
 
 // tells is the minimum weight with which reports count more than estimates and earlier runs
@@ -88,9 +89,9 @@ type Progress struct {
 	Tells bool
 }
 
-// Reported records that a running gang has done the fraction done of its work, from 0 to 1. It
-// ignores numbers outside this range. It also ignores reports of services, and of gangs that do not
-// run.
+// Reported records that a running gang has done the fraction done of its work, from 0 to 1. Numbers
+// outside this range are ignored. Reports of services, and of gangs that do not run, are ignored,
+// too.
 func (q *Queue) Reported(now time.Duration, id string, done float64) {
 	e := q.entries[id]
 	if e == nil || e.state < running || e.job.Endless || !(done >= 0 && done <= 1) {
@@ -147,7 +148,7 @@ func (e *entry) again(now time.Duration) reports {
 
 // reported returns what a gang's reports predict after the gang has done this much work: the work
 // of the whole run (length), the work that is left (left), and the weight of this prediction, from
-// 0 to 1 (sure). It uses the prediction from before the last restart, until the reports since then
+// 0 to 1 (sure). The prediction from before the last restart is used until the reports since then
 // have more weight. If the gang has run longer than predicted, the work that is left is assumed to
 // be the work since the latest report.
 func (e *entry) reported(done time.Duration) (length, left time.Duration, sure float64) {
@@ -197,8 +198,8 @@ func remainingByReports(e *entry, now time.Duration) (least, most time.Duration,
 	return e.bounded(now, left), e.bounded(now, most), true
 }
 
-// expectAgain updates a running gang after a report. The gang's level will be computed again. Its
-// expected end changes only if the new end differs enough.
+// expectAgain updates a running gang after a report. The gang's level will be computed again. The
+// gang's expected end changes only if the new end differs enough.
 func (q *Queue) expectAgain(now time.Duration, e *entry) {
 	if e.rated {
 		e.levelDue = now

@@ -88,7 +88,8 @@ type entry struct {
 }
 
 // attained returns the gang's total run time so far, in clock time. Time with only some of the
-// members counts less: as the time in which all members would use the same number of GPU seconds.
+// members counts less: it is converted to the time in which all members would use the same number
+// of GPU seconds.
 func (e *entry) attained(now time.Duration) time.Duration {
 	if e.state == waiting || e.state == starting {
 		return e.before
@@ -417,7 +418,7 @@ func (q *Queue) forget(e *entry) {
 }
 
 // Rebase converts all gangs and placements after the caller has built a new cluster. For each job,
-// it passes the gang (with all its members) and its placement to f. The function f returns both
+// Rebase passes the gang (with all its members) and its placement to f. The function f returns both
 // with the GPU and group numbers of the new cluster. For a waiting gang, f can return any
 // placement. Running gangs keep running.
 func (q *Queue) Rebase(f func(id string, g pal.Gang, p pal.Placement) (pal.Gang, pal.Placement)) {
@@ -455,9 +456,9 @@ func (q *Queue) Rebase(f func(id string, g pal.Gang, p pal.Placement) (pal.Gang,
 	}
 }
 
-// Reconsider replaces all gangs after the set of nodes that they can use has changed. It passes
-// each job's gang, with all its members, to f. The function f returns the new gang, which must have
-// the same number of members.
+// Reconsider replaces all gangs after the set of nodes that they can use has changed. For each job,
+// Reconsider passes the gang, with all its members, to f. The function f returns the new gang,
+// which must have the same number of members.
 func (q *Queue) Reconsider(f func(id string, g pal.Gang) pal.Gang) {
 	q.changeEach(func(e *entry) {
 		e.regang(func(g pal.Gang) pal.Gang { return f(e.job.ID, g) })

@@ -9,9 +9,9 @@ import (
 )
 
 // reclaim stops gangs of tenants that borrow GPUs, so that a gang whose tenant stays within its
-// quota can start. It reports whether it did. It stops only preemptible gangs, the worst level
-// first. A tenant has a right to its quota, even against gangs of better levels (Kueue's
-// reclaimWithinCohort).
+// quota can start. The result says whether that gang can start. It stops only preemptible gangs,
+// the worst level first. A tenant has a right to its quota, even against gangs of better levels
+// (Kueue's reclaimWithinCohort).
 //
 // Two tenants are compared below their common parent. The branch of the waiting gang must stay
 // within its quota. The branch of the victim must be above its quota, even without the gangs that

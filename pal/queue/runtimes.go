@@ -26,8 +26,8 @@ const (
 // work of an earlier run or of an estimate, this run or estimate no longer predicts the gang.
 const beyond = 0.4
 
-// sample is one finished run. It contains the run's work at cost 1, its number of GPUs, and its
-// number among the submissions of its name (nth).
+// sample is one finished run. A sample contains the run's work at cost 1, its number of GPUs, and
+// its number among the submissions of its name (nth).
 type sample struct {
 	work time.Duration
 	gpus int
@@ -86,7 +86,7 @@ type runTimes struct {
 }
 
 // foresight predicts how long gangs run, from estimates, earlier runs and the gangs' own reports.
-// It also computes the order of the queue from these predictions.
+// The order of the queue follows from these predictions.
 type foresight struct {
 	opt         *Options
 	runTimes    map[string]*runTimes
@@ -157,8 +157,8 @@ func (fs *foresight) makeRoom() {
 type RunTimes struct {
 	Name   string `json:"name"`
 	Tenant string `json:"tenant,omitempty"`
-	// Last is the number of learned runs ([foresight.Lessons]) after the last run of this name. If
-	// names must be forgotten, those with the smallest number go first.
+	// Last is the number of learned runs ([foresight.Lessons]) after the last run of this name.
+	// Names with the smallest Last are forgotten first.
 	Last int64 `json:"last"`
 	// Models are the GPU models of the runs.
 	Models []string `json:"models,omitempty"`
@@ -166,9 +166,9 @@ type RunTimes struct {
 	Runs []Run `json:"runs"`
 }
 
-// Run is a finished run. It has four elements: the run time on the median GPUs of its model, in
+// Run is a finished run. A Run has four elements: the run time on the median GPUs of its model, in
 // nanoseconds; the number of GPUs; the index of the model in Models, from 1; and the company (see
-// [company.mostly]). The index is 0 if the model is unknown or if there are several models. Then
+// [company.mostly]). If the model is unknown, or if there are several models, the index is 0 and
 // the run time is at cost 1.
 type Run [4]int64
 
@@ -233,10 +233,10 @@ func (fs *foresight) Remember(stored []RunTimes) {
 	fs.takeSilent()
 }
 
-// remaining returns how much longer a gang is expected to run, at cost 1. It uses the first of
-// these values that is known: the user's estimate, the history of the gang's name, the gang's run
-// time so far. Each of them is combined with the gang's reports. The result is at most the gang's
-// limit. If only the limit is known, the result is the limit.
+// remaining returns how much longer a gang is expected to run, at cost 1. The prediction uses the
+// first of these values that is known: the user's estimate, the history of the gang's name, or the
+// gang's run time so far. The gang's reports are combined with this value. The result is at most
+// the gang's limit. If only the limit is known, the result is the limit.
 func (fs *foresight) remaining(e *entry, now time.Duration) time.Duration {
 	if left := e.limit(now); left > 0 && !fs.knowsRunTime(e) && !e.tells(now) {
 		return left
@@ -290,7 +290,7 @@ type nearKind struct {
 }
 
 // foresee applies ask to the distribution of the gang's remaining run time, and returns the result.
-// For gangs that have not run yet, it caches one result per nearKind. The function kept returns the
+// For gangs that have not run yet, one result per nearKind is cached. The function kept returns the
 // field for this result.
 func (fs *foresight) foresee(e *entry, now time.Duration, kept func(*foreseen) *time.Duration, ask func(remainingRunTime) time.Duration) time.Duration {
 	h := fs.runTimes[e.job.Name]
@@ -340,11 +340,11 @@ func (h *runTimes) near(nth int64) int64 {
 // powerOf2 returns the greatest power of two that is at most n.
 func powerOf2(n int64) int64 { return 1 << (bits.Len64(uint64(n)) - 1) }
 
-// remainingRunTime is the predicted distribution of how much longer a gang runs, at cost 1. It
-// combines known runs with an unknown part, because it is possible that no known run predicts the
-// gang. With a history, the unknown part has weight 1 or, if the gang cannot be stopped,
-// [doubtOfMean]. With an estimate, the unknown part has no weight at first. A known run loses
-// weight after the gang has run longer than this run.
+// remainingRunTime is the predicted distribution of how much longer a gang runs, at cost 1. The
+// distribution combines known runs with an unknown part, because it is possible that no known run
+// predicts the gang. With a history, the unknown part has weight 1 or, if the gang cannot be
+// stopped, [doubtOfMean]. With an estimate, the unknown part has no weight at first. A known run
+// loses weight after the gang has run longer than this run.
 type remainingRunTime struct {
 	of    []chance // the known runs, shortest first
 	again float64  // median remaining time of the unknown part, in seconds
@@ -394,8 +394,8 @@ func (o remainingRunTime) weight() float64 {
 	return all
 }
 
-// mean returns the expected remaining time. The unknown part has no finite mean. For this part,
-// mean uses the median (the field again).
+// mean returns the expected remaining time. The unknown part has no finite mean. For the unknown
+// part, mean uses the median (the field again).
 func (o remainingRunTime) mean() time.Duration {
 	weight, sum := o.rest, o.rest*o.again
 	for _, c := range o.of {
@@ -416,8 +416,8 @@ const doubt = 8
 // kind, on average, for each gang that ends. If some runs of a name are short and some very long,
 // the index is short until the gang has run longer than the short runs.
 //
-// The index is the minimum over all times at which the Queue could give up on the gang. For each
-// such time, the value is the expected run time until then, divided by the probability that the
+// The index is the minimum over all times at which the Queue could give up on the gang. The value
+// for such a time is the expected run time until this time, divided by the probability that the
 // gang has ended by then. The minimum is always at the end of a known run or just after now, so
 // index tries only these times.
 func (o remainingRunTime) index() time.Duration {
@@ -473,18 +473,18 @@ func (fs *foresight) sortedSamples(name string) []sample {
 	return h.sorted
 }
 
-// nearness returns the weight of an earlier run in the prediction of a gang, given their numbers
-// among the submissions of the name. Near runs have more weight, because users submit similar jobs
-// one after the other. The weight is 1 for adjacent submissions, 1/2 if there is one submission
-// between them, 1/3 if there are two, and so on.
+// nearness returns the weight of an earlier run in the prediction of a gang. The parameters are the
+// numbers of the run and of the gang among the submissions of the name. Near runs have more weight,
+// because users submit similar jobs one after the other. The weight is 1 for adjacent submissions,
+// 1/2 if there is one submission between them, 1/3 if there are two, and so on.
 func nearness(a, b int64) float64 { return 1 / float64(max(1, a-b, b-a)) }
 
 // doubtOfMean is the weight of the unknown part for a gang that cannot be stopped. With the weight
 // 1, the predicted mean of a name with long runs would be far too short.
 const doubtOfMean = 0.1
 
-// likeness returns the weight of an earlier run in the prediction of a gang, given their numbers of
-// GPUs: the smaller number divided by the larger one.
+// likeness returns the weight of an earlier run in the prediction of a gang, given the numbers of
+// GPUs of both: the smaller number divided by the larger one.
 func likeness(a, b int) float64 {
 	if a > b {
 		a, b = b, a

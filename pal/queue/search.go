@@ -10,7 +10,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// finder finds GPUs for one gang, either now or after other gangs have ended. It also decides
+// finder finds GPUs for one gang, either now or after other gangs have ended. A finder also decides
 // whether the gang should wait for better GPUs. It ignores other waiting gangs, and starts none.
 type finder struct {
 	*Queue
@@ -71,7 +71,7 @@ func policyFor(q *Queue, e *entry) pal.Policy {
 
 // Look returns the placement that the Queue would find now for a gang on the cluster, and the
 // policy that it used. ok is false if the gang does not fit. Look ignores waiting gangs and
-// windows. It avoids outliers, unless the gang could never run without outliers.
+// windows. Look avoids outliers, unless the gang could never run without outliers.
 func (q *Queue) Look(c *pal.Cluster, g pal.Gang) (f pal.Found, by pal.Policy, ok bool) {
 	p := q.at(0, c)
 	return q.opt.avoiding(c, g, policyFor(q, q.entries[g.ID]), q.market(q.entries[g.ID], c), func(by pal.Policy) bool { return !p.fitsLater(g, by) })

@@ -46,8 +46,8 @@ func (e *entry) addStops(s Stops) {
 	e.of.stops.add(s)
 }
 
-// StopsOf returns the sum of the stops of a gang since the gang was submitted to the Queue. It also
-// returns the time that stops of other gangs saved this gang.
+// StopsOf returns the sum of the stops of a gang since the gang was submitted to the Queue. The
+// result includes the time that stops of other gangs saved this gang.
 func StopsOf(q *Queue, id string) Stops {
 	if e := q.entries[id]; e != nil {
 		return e.sums

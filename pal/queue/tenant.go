@@ -28,8 +28,8 @@ type Tenant struct {
 	// 1.
 	Weight float64 `json:"weight,omitempty" hcl:"weight,optional"`
 	// Quota is the tenant's nominal quota in GPUs. Other tenants can borrow these GPUs while they
-	// are idle. If Quota is 0, a tenant with children has the sum of their quotas. A tenant without
-	// children then has no quota, and all GPUs that it holds count as borrowed.
+	// are idle. If Quota is 0, a tenant with children has the sum of their quotas. If Quota is 0, a
+	// tenant without children has no quota, and all GPUs that it holds count as borrowed.
 	Quota int `json:"quota,omitempty" hcl:"quota,optional"`
 	// BorrowingLimit is the maximum number of GPUs beyond Quota that the tenant can hold; nil: no
 	// maximum.
@@ -39,7 +39,7 @@ type Tenant struct {
 	MaxGPUsPerUser int `json:"max_gpus_per_user,omitempty" hcl:"max_gpus_per_user,optional"`
 	MaxJobsPerUser int `json:"max_jobs_per_user,omitempty" hcl:"max_jobs_per_user,optional"`
 	// DefaultPreempt says whether the tenant's batch jobs can be stopped for other jobs by default.
-	// If it is nil, the parent's default applies.
+	// If DefaultPreempt is nil, the parent's default applies.
 	DefaultPreempt *bool `json:"default_preempt,omitempty" hcl:"default_preempt,optional"`
 }
 
@@ -50,14 +50,14 @@ type tenant struct {
 	parent *tenant   // nil at the top
 	chain  []*tenant // its ancestors and itself, the top first
 	gpus   float64   // held by gangs that run or are about to run, and by jobs outside the Queue
-	// promised is the number of GPUs in the claims of the tenant's gangs. These GPUs count towards
-	// quotas and limits.
+	// promised is the number of GPUs in the claims of the tenant's gangs. Promised GPUs count
+	// towards quotas and limits.
 	promised float64
 	users    map[string]UserUse // use of each user, with promised GPUs; only if users have limits
 	freeing  float64            // GPUs of gangs that are being stopped or shrunk
 	usage    usage
-	// saved is the number that fair share subtracts from the tenant's whole GPUs, because the price
-	// of their model is below 1.
+	// saved is what fair share subtracts from the tenant's number of whole GPUs, because some GPU
+	// models have a price below 1.
 	saved float64
 	turn  tenantTurn
 }
@@ -281,9 +281,9 @@ func (o Options) checkQuotas() error {
 }
 
 // countHeld adds an entry and its GPUs to the counts of its tenants (sign 1), or subtracts them
-// (-1). It counts the requested GPUs or the GPUs of the placement, whichever number is larger. The
-// placement can have more GPUs for a short time, before Nomad has reported all new members on a
-// node.
+// (-1). The number of GPUs is the requested number or the number in the placement, whichever is
+// larger. The placement can have more GPUs for a short time, before Nomad has reported all new
+// members on a node.
 func (ts *tenancy) countHeld(e *entry, sign int) {
 	if sign > 0 {
 		if e.counted = e.amount(e.gpus); e.state != waiting {
@@ -330,8 +330,8 @@ func (ts *tenancy) overQuota(e *entry) bool {
 func (e *entry) limiting(gpus int) *brokenLimit { return e.gpuBound(e.amount(gpus), false) }
 
 // tooLargeFor returns a limit that the gang exceeds by itself, so that waiting does not help. If
-// there is no such limit, it returns nil. The parameter has is the number of GPUs that count in
-// addition to the gang's least size.
+// there is no such limit, tooLargeFor returns nil. The parameter has is the number of GPUs that
+// count in addition to the gang's least size.
 func (e *entry) tooLargeFor(has int) *brokenLimit { return e.gpuBound(e.amount(has+e.least()), true) }
 
 // gpuBound calls [tenant.gpuBound] for the gang's tenant and then for each parent, and returns the
@@ -411,10 +411,10 @@ func (p *pass) renew(t *tenant) bool {
 	return true
 }
 
-// compare decides which of the gangs a and b goes first. They are the first gangs of two tenants,
-// and claimA and claimB are their results of claimOf. A gang that stays within its tenant's quota
-// goes before a gang that would borrow. If that makes no difference, FairShare puts the gang first
-// whose tenant has the lower usage for its weight. Last, the keys decide.
+// compare decides which of the gangs a and b goes first. The gangs a and b are the first gangs of
+// two tenants, and claimA and claimB are their results of claimOf. A gang that stays within its
+// tenant's quota goes before a gang that would borrow. If the quotas make no difference, FairShare
+// puts the gang first whose tenant has the lower usage for its weight. Last, the keys decide.
 func (ts *tenancy) compare(now time.Duration, a, b *entry, claimA, claimB uint8) int {
 	if c := cmp.Compare(claimB, claimA); c != 0 {
 		return c
@@ -438,7 +438,7 @@ func (ts *tenancy) compareShares(now time.Duration, a, b *tenant) int {
 	if c := cmp.Compare(ts.fair(a, now), ts.fair(b, now)); c != 0 || !ts.tree.deep {
 		return c
 	}
-	// Branches with equal usage are compared by name. If the keys of their gangs decided, the order
+	// Branches with equal usage are compared by name. If the keys of the gangs decided, the order
 	// of three tenants in two branches could be a cycle.
 	return cmp.Compare(a.name, b.name)
 }
@@ -517,8 +517,8 @@ type TenantUse struct {
 	// comparisons with Quota and Limit.
 	GPUs   float64 `json:"gpus"`
 	Weight float64 `json:"weight"` // the tenant's weight in fair share, relative to the other children of its parent
-	// Awaited is the number of GPUs that members of the tenant's running jobs still wait for. These
-	// GPUs count towards limits, but are not included in the field GPUs.
+	// Awaited is the number of GPUs that members of the tenant's running jobs still wait for.
+	// Awaited GPUs count towards limits, but are not included in the field GPUs.
 	Awaited float64 `json:"awaited,omitempty"`
 	Quota   int     `json:"quota,omitempty"` // in GPUs; 0: none
 	Limit   *int    `json:"limit,omitempty"` // in GPUs; nil: none
@@ -535,7 +535,7 @@ type TenantUse struct {
 	Priced bool `json:"priced,omitempty"`
 	// Share is the fraction of all GPU time to which the tenant's weight entitles it. Only tenants
 	// that have jobs or have used GPU time take part. Times is the tenant's fraction of the used
-	// GPU time divided by Share. It is 0 if no tenant has used GPU time.
+	// GPU time divided by Share. If no tenant has used GPU time, Times is 0.
 	Share float64 `json:"share"`
 	Times float64 `json:"times"`
 	// Stops sums up the stops of the tenant's gangs, and the time that stops of other gangs saved

@@ -122,15 +122,15 @@ func (q *Queue) RememberUsage(at time.Duration, kept []Usage) {
 	}
 }
 
-// add adds GPU seconds, which are already decayed to the time at. This time must not be before
+// add adds GPU seconds, which are already decayed to the time at. The time at must not be before
 // u.at.
 func (u *usage) add(d decay, at time.Duration, gpuS float64) {
 	u.gpuS, u.at = u.value(d, at)+gpuS, at
 }
 
-// bookUsage records that the entry has used this number of additional GPUs since the time at. It
-// adds them to the usage of the entry's namespace and tenants. A negative number means that the
-// entry has stopped using GPUs.
+// bookUsage records that the entry has used this number of additional GPUs since the time at. The
+// GPUs are added to the usage of the entry's namespace and tenants. A negative number means that
+// the entry has stopped using GPUs.
 func (ts *tenancy) bookUsage(e *entry, at time.Duration, gpus float64) {
 	at = max(at, ts.usageFrom)
 	e.of.usage.book(ts.decay(), at, gpus)

@@ -36,15 +36,15 @@ type Wait struct {
 	Reason  reason.Kind `json:"reason"`
 	Overdue bool        `json:"overdue,omitempty"` // the gang's total wait exceeds twice its estimate or limit (at least an hour), or max_wait if the gang has neither
 	GPUs    int         `json:"gpus"`              // GPUs that the gang requests; for an elastic gang, the minimum
-	// Counts is set if the gang requests parts of shared GPUs. It is the number of whole GPUs that
-	// count towards limits.
+	// Counts is set if the gang requests parts of shared GPUs. Counts is the number of whole GPUs
+	// that count towards limits.
 	Counts float64 `json:"counts,omitempty"`
 	Most   int     `json:"most,omitempty"` // GPUs that an elastic gang could use
 	Free   int     `json:"free"`           // GPUs that are free now and that the gang can use
 	// FreeOthers is the number of free GPUs that the gang cannot use.
 	FreeOthers int `json:"free_others,omitempty"`
-	// Outliers is set if Reason is "gpus" or "scattered". It is the number of free GPUs that are
-	// too slow for the gang.
+	// Outliers is set if Reason is "gpus" or "scattered". Outliers is the number of free GPUs that
+	// are too slow for the gang.
 	Outliers int `json:"outliers,omitempty"`
 	// If Reason is "limit" or "quota", Limit is the maximum number of GPUs of the gang's tenant.
 	// For "quota", Tenant is the name of this tenant, and Held the number of GPUs that it holds. If
@@ -78,8 +78,8 @@ type Wait struct {
 	spares bool
 	// begins is set for reason.InWindow if the window has not begun yet.
 	begins bool
-	// otherModel is set for reason.Locality if the gang leaves a GPU model that suits it to other
-	// gangs, and waits for a model that other gangs need less.
+	// otherModel is set for reason.Locality if the gang waits for a GPU model that other gangs need
+	// less. Otherwise, the gang waits for GPUs that suit the gang itself better.
 	otherModel bool
 }
 
@@ -146,9 +146,9 @@ func (q *Queue) Waiting(now time.Duration, c *pal.Cluster) []Wait {
 	return ws
 }
 
-// WaitingAt returns some elements of the result of Waiting. The parameter parts contains their
-// places in the queue, as fractions of the queue's length from 0 to below 1. Gangs that are
-// starting do not count in the length. WaitingAt is cheaper than Waiting, because it does not
+// WaitingAt returns some elements of the result of Waiting. The parameter parts contains the places
+// of these elements in the queue, as fractions of the queue's length from 0 to below 1. Gangs that
+// are starting do not count in the length. WaitingAt is cheaper than Waiting, because it does not
 // predict the starts of gangs behind the last selected gang.
 func (q *Queue) WaitingAt(now time.Duration, c *pal.Cluster, parts []float64) (ws []Wait) {
 	p := asking(q, now, c)
@@ -393,8 +393,8 @@ type foundNow struct {
 	ok bool
 }
 
-// placeNow does the same as place, but caches the results by signature. If there are windows, it
-// does not use the cache, because the result then depends on the gang's run time.
+// placeNow does the same as place, but caches the results by signature. If there are windows, the
+// cache is not used, because the result then depends on the gang's run time.
 func (p *asker) placeNow(e *entry) (pal.Placement, bool) {
 	if p.turn != nil && p.turn.by == e { // in its turn, a gang accepts all neighbours, unlike others of its signature
 		return p.place(e)

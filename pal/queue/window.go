@@ -16,8 +16,8 @@ import (
 )
 
 // Window keeps GPUs free for a time, for maintenance or for some jobs (a reservation). Other gangs
-// do not start on these GPUs if they could still run when the window begins. Gangs that already run
-// on these GPUs continue.
+// do not start on the window's GPUs if they could still run when the window begins. Gangs that
+// already run on these GPUs continue.
 type Window struct {
 	Name string
 	// From and To are the beginning and the end of the window, since the caller's epoch.
@@ -76,8 +76,8 @@ type indexedWindow struct {
 const MaxWindows = 64
 
 // SetWindows replaces the windows. If there are more than MaxWindows windows, only the first
-// MaxWindows to begin are used. Call SetWindows again after a window has ended. Also call it after
-// the cluster was rebuilt, because GPU numbers have then changed.
+// MaxWindows to begin are used. Call SetWindows again after a window has ended. Call SetWindows
+// also after the cluster was rebuilt, because GPU numbers have then changed.
 func (q *Queue) SetWindows(ws []Window) {
 	ws = slices.Clone(ws)
 	slices.SortStableFunc(ws, func(a, b Window) int { return cmp.Compare(a.From, b.From) })
@@ -308,7 +308,7 @@ type WindowConflict struct {
 	// GPUs is the number of the window's GPUs. For a running gang, only the GPUs that the gang
 	// holds count.
 	GPUs int
-	// On contains the numbers of the window's GPUs in the cluster. It is set only for a waiting
+	// On contains the numbers of the window's GPUs in the cluster. On is set only for a waiting
 	// gang.
 	On []int
 	// From and To are the beginning and the end of the window. Until is the time by which the gang

@@ -28,9 +28,9 @@ type Kind string
 // kind uses only a few of the fields: text.go shows which.
 type Reason struct {
 	Kind Kind `json:"kind"` // the kind of reason, for programs
-	// Text is the reason as text for people. It is a clause without a period, and is shown after a
-	// state and a colon. A program that parses the JSON into a Reason of a known kind computes the
-	// text again from the other fields.
+	// Text is the reason as text for people. The text is a clause without a period, and is shown
+	// after a state and a colon. A program that parses the JSON into a Reason of a known kind
+	// computes the text again from the other fields.
 	Text string `json:"text,omitempty"`
 	// Ahead is the job that goes first or that gets the GPUs, as namespace/id. Jobs are the jobs
 	// that are stopped for this job, or the jobs that this job must wait for (pal_after).
@@ -65,9 +65,9 @@ type Reason struct {
 	// User is the user whose limit applies, because each user of the tenant has a limit. If Needs
 	// is 0, the limit is on the number of the user's jobs, otherwise on the user's GPUs.
 	User string `json:"user,omitempty"`
-	// Counts is set if the job requests parts of shared GPUs. It is the number of whole GPUs that
-	// count towards Limit: two quarters of a GPU count as 0.5. If Counts is 0, Needs is the number
-	// that counts. Held is the number of GPUs that the tenant, or the user, holds.
+	// Counts is set if the job requests parts of shared GPUs. Counts is the number of whole GPUs
+	// that count towards Limit: two quarters of a GPU count as 0.5. If Counts is 0, Needs is the
+	// number that counts. Held is the number of GPUs that the tenant, or the user, holds.
 	Counts float64 `json:"counts,omitempty"`
 	Held   float64 `json:"held,omitempty"`
 	// Limit is the maximum for the job, its tenant, its user or its array.
@@ -119,8 +119,8 @@ type Used struct {
 	Allocated   int `json:"allocated,omitempty"`   // allocated to jobs or promised to them
 	Unhealthy   int `json:"unhealthy,omitempty"`   // unhealthy, whether allocated or not
 	Quarantined int `json:"quarantined,omitempty"` // healthy, but in quarantine
-	// Unavailable counts GPUs on nodes that accept no jobs. It also counts GPUs on which unreported
-	// tasks may still run.
+	// Unavailable counts GPUs on nodes that accept no jobs. Unavailable also counts GPUs on which
+	// unreported tasks may still run.
 	Unavailable int `json:"unavailable,omitempty"`
 	Outliers    int `json:"outliers,omitempty"` // free, but too slow
 	Kept        int `json:"kept,omitempty"`     // free, but kept for jobs ahead
@@ -215,8 +215,8 @@ func (r *Reason) Shorten(cut func(string) string) bool {
 // Error makes a reason usable as an error.
 func (r Reason) Error() string { return r.String() }
 
-// String returns the reason as text for people. It is a clause without a period, to be shown after
-// a state and a colon. For an unknown kind, String returns the text that was in the JSON.
+// String returns the reason as text for people. The text is a clause without a period, to be shown
+// after a state and a colon. For an unknown kind, String returns the text that was in the JSON.
 func (r Reason) String() string {
 	write, known := texts[r.Kind]
 	switch {

@@ -197,8 +197,8 @@ func (k Kind) Predicate() bool {
 	return false
 }
 
-// texts is the same map as voice. It is set in init to avoid an initialization cycle, because
-// functions in voice call [Reason.String].
+// texts is the same map as voice. The variable is set in init to avoid an initialization cycle,
+// because functions in voice call [Reason.String].
 var texts map[Kind]func(Reason) string
 
 func init() { texts = voice }
