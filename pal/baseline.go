@@ -37,8 +37,8 @@ func (s baseline) packed() []Member {
 	return s.eachSet(nil, s.fillUp)
 }
 
-// fillUp repeatedly fills the device group with the most free GPUs; on ties, the first of these
-// groups.
+// fillUp repeatedly fills the device group with the most free GPUs. If there are several such
+// groups, it fills the first one.
 func (s baseline) fillUp(set int) []Member {
 	k, left := s.g.MemberSets[set].GPUs, s.g.MemberSets[set].Members
 	groups := s.groups()
@@ -79,8 +79,8 @@ type load struct {
 	free, members int32
 }
 
-// spreadOut repeatedly puts one member on the device group with the most free GPUs; on ties, on the
-// first of these groups.
+// spreadOut repeatedly puts one member on the device group with the most free GPUs. If there are
+// several such groups, it uses the first one.
 func (s baseline) spreadOut(set int) []Member {
 	k, left := s.g.MemberSets[set].GPUs, s.g.MemberSets[set].Members
 	loads := s.c.scratch.loads[:0]
@@ -108,7 +108,7 @@ func (s baseline) spreadOut(set int) []Member {
 	return s.fillFirst(set, loads)
 }
 
-// fillFirst puts each load's members on the first free GPUs of its group.
+// fillFirst puts the members of each load on the first free GPUs of the load's group.
 func (s baseline) fillFirst(set int, loads []load) []Member {
 	k := s.g.MemberSets[set].GPUs
 	ms := make([]Member, 0, s.g.MemberSets[set].Members)

@@ -9,9 +9,9 @@ import (
 	"slices"
 )
 
-// Cluster is the state of nodes and GPUs. For each device group, application class and bin, it
-// keeps the number of available GPUs in this bin and the bins below it. So a decision reads only a
-// few numbers per group.
+// Cluster is the state of nodes and GPUs. For each device group, application class and bin, a
+// Cluster keeps the number of available GPUs in this bin and all lower bins. So a decision reads
+// only a few numbers per group.
 //
 // Each change of a GPU updates these counts. Only refresh and countOutliers write the counts. The
 // data that searches read most is in slices of numbers, so that it is close together in memory.
@@ -142,7 +142,8 @@ func NewCluster(nodes []Node, l Locality) (*Cluster, error) {
 	return c, nil
 }
 
-// number returns the number of the rack or datacenter; a new name gets the next number.
+// number returns the number of the rack or datacenter with this name. A new name gets the next
+// number.
 func (d *topologyLevel) number(seen map[string]int32, name string) int32 {
 	i, ok := seen[name]
 	if !ok {
@@ -407,7 +408,7 @@ func (c *Cluster) NumGPUs() int { return len(c.gpus) }
 // GPU describes GPU i, 0 ≤ i < NumGPUs.
 func (c *Cluster) GPU(i int) GPU { return *c.gpus[i].GPU }
 
-// Find returns the index of the GPU with the instance id, -1 if there is none.
+// Find returns the index of the GPU with the instance id, or -1 if there is none.
 func (c *Cluster) Find(id string) int {
 	if i, ok := c.byID[id]; ok {
 		return int(i)

@@ -25,9 +25,9 @@ func Explain(c *Cluster, g Gang, p Policy) Decision {
 	return d
 }
 
-// ExplainFound is [Explain] for an existing placement. best reports whether the policy would choose
-// the same GPUs now. ExplainFound searches again only if the cluster, the gang or the policy, apart
-// from [Policy.Market], has changed since the original search.
+// ExplainFound explains an existing placement. The result best reports whether the policy would
+// choose the same GPUs now. ExplainFound searches again only if the cluster, the gang or the
+// policy, apart from [Policy.Market], has changed since the original search.
 func ExplainFound(c *Cluster, g Gang, p Policy, f Found) (d Decision, best bool) {
 	if f.current(c, g, p) {
 		d, best = f.reasons(c, g, p, true), true
@@ -93,7 +93,7 @@ func (s *search) packedInstead(g Gang) (Placement, bool) {
 	return packed.predict(members), true
 }
 
-// same reports whether two gangs are equal for a search. Lists of eligible groups are equal only if
+// same reports whether a search treats both gangs alike. Lists of eligible groups are equal only if
 // they are the same slice.
 func (g *Gang) same(o Gang) bool {
 	same := func(a, b []bool) bool {
@@ -468,8 +468,8 @@ func (c *Cluster) mostWithin(g Gang, set MemberSet) (most int) {
 }
 
 // FreeWithin returns the largest number of members of the gang's first set that fit into one place
-// of the tier (a node or wider). It counts only available GPUs whose PM score is at most above; if
-// above is 0, any score. FreeWithin ignores CPU and memory.
+// of the tier (a node or wider). Only available GPUs with a PM score of at most above count. If
+// above is 0, all available GPUs count. FreeWithin ignores CPU and memory.
 func (c *Cluster) FreeWithin(g Gang, above float64, t Tier) (most int) {
 	c.countOutliers(above)
 	return c.roomAt(g, g.MemberSets[0], t, func(group, _ int) int { return c.freeInliers(group, g.class()) })

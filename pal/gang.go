@@ -10,12 +10,12 @@ import (
 	"strings"
 )
 
-// MaxGPUs is the maximum number of GPUs that a gang can request. It prevents overflows in sums and
-// products of a gang's numbers.
+// MaxGPUs is the maximum number of GPUs that a gang can request. MaxGPUs prevents overflows in sums
+// and products of a gang's numbers.
 const MaxGPUs = 1 << 24
 
-// Gang is a job that starts as a whole or not at all: all allocations of all its task groups that
-// request GPUs.
+// Gang is a job that starts as a whole or not at all. It consists of the allocations of all task
+// groups that request GPUs.
 type Gang struct {
 	ID         string
 	Class      AppClass
@@ -40,8 +40,8 @@ type MemberSet struct {
 	Members int    // allocations
 	GPUs    int    // per member, all on one node, from one device group
 	Need    Resources
-	// Eligible has, for each device group of the cluster (see [Cluster.Groups]), whether the group
-	// can serve a member; nil: all groups can.
+	// Eligible says, for each device group of the cluster (see [Cluster.Groups]), whether the group
+	// can serve a member. If Eligible is nil, all groups can.
 	Eligible []bool
 	// Prefer lists subsets of Eligible to try first, in this order. The subsets come from the
 	// user's preferences (Nomad's affinities).

@@ -59,7 +59,7 @@ func (s *search) lvMatrix() []lvEntry {
 // the artifact, PM-First places a gang of one GPU, because such a gang gains nothing from locality.
 // If the policy leaves room for wide gangs, bestNode places a gang of one GPU instead.
 //
-// The paper counts the free GPUs of the whole cluster for each entry. Here, when the walk first
+// The paper counts the free GPUs of the whole cluster for each entry. Instead, when the walk first
 // reaches a tier, it finds the lowest bin up to which one domain of the tier can hold the gang. An
 // entry of the tier works if its bin is at least this lowest bin. The result is the same, because
 // the GPUs up to a higher bin include the GPUs up to a lower bin.

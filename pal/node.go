@@ -13,15 +13,15 @@ type GPU struct {
 	// Bin values are used to choose GPUs, but never to predict times (PAL §3.3). A GPU with 0
 	// counts as the median, 1.
 	Binned [NumClasses]PMScore
-	// Classes are the variability classes as published, 1 the fastest; 0: none.
+	// Classes are the published variability classes. 1 is the fastest class, and 0 means no class.
 	Classes [NumClasses]uint8
-	// Unhealthy, Quarantined and Unavailable GPUs are never chosen. Unavailable: the node accepts
-	// no jobs, or unreported tasks may still run.
+	// Unhealthy, Quarantined and Unavailable GPUs are never chosen. A GPU is Unavailable if its
+	// node accepts no jobs, or if unreported tasks may still run on the GPU.
 	Unhealthy   bool
 	Quarantined bool
 	Unavailable bool
-	// A degraded GPU gets the slowest bin and class, so it is chosen last. A degraded GPU has the
-	// slowest bin and class, so it is chosen last.
+	// Degraded is why the GPU counts as degraded; "" if it does not. A degraded GPU has the slowest
+	// bin and class, so it is chosen last.
 	Degraded string
 	// NUMA and Island are the NUMA node and the NVLink island within the node,
 	// counted from 1; 0: unknown.
@@ -33,7 +33,7 @@ type GPU struct {
 type DeviceGroup struct {
 	Name string // vendor/type/name: "nvidia/gpu/NVIDIA H200"
 	GPUs []GPU
-	// Shared: the instances are parts of one GPU, and differ only in their IDs.
+	// Shared is set if the instances are parts of one GPU. Such instances differ only in their IDs.
 	Shared bool
 }
 

@@ -27,7 +27,7 @@ func (c *Cluster) FreeOutliers(class AppClass, above float64) int {
 	return c.outliers.free[class.Index()]
 }
 
-// countOutliers computes the counts for a threshold, unless they exist.
+// countOutliers computes the counts for a threshold, unless they already exist.
 func (c *Cluster) countOutliers(above float64) {
 	if c.outliers.above == above {
 		return
@@ -52,8 +52,8 @@ func (c *Cluster) counted(class int) int {
 	return int(c.offset[class][last]) + len(c.models[c.groups[last].model].values[class])
 }
 
-// countOutliersIn finds the outliers of one group by their raw PM scores. If there are any, it
-// appends the group's counts without outliers.
+// countOutliersIn finds the outliers of one group by their raw PM scores. If the group has
+// outliers, countOutliersIn appends the group's counts without outliers.
 func (c *Cluster) countOutliersIn(group int32, class int) {
 	g := &c.groups[group]
 	gpus, bit := c.gpus[g.first:g.first+g.n], uint8(1)<<class

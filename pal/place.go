@@ -41,7 +41,7 @@ type Found struct {
 // Policy.
 func (f Found) By() Policy { return f.policy }
 
-// Find is [Place] that also returns the details of the search.
+// Find does the same as [Place], and also returns the details of the search.
 func Find(c *Cluster, g Gang, p Policy) (f Found, ok bool) {
 	free := c.free
 	if p.OutlierThreshold > 0 {
@@ -60,7 +60,7 @@ func Find(c *Cluster, g Gang, p Policy) (f Found, ok bool) {
 	return findWithin(c, g, p)
 }
 
-// findWithin is Find without preferences: it searches every suitable model.
+// findWithin does the same as Find, but ignores preferences. It searches every suitable model.
 func findWithin(c *Cluster, g Gang, p Policy) (f Found, ok bool) {
 	var all []Found // one per model, if speeds are known
 	crowded, hash := 0, c.stateHash

@@ -24,8 +24,8 @@ type Policy struct {
 	// they are.
 	RoomForWide float64
 	// OutlierThreshold excludes the GPUs whose PM score for the gang's class is above this value; 0
-	// excludes no GPU. Use one value per cluster: each change of the value costs a new count of the
-	// GPUs.
+	// excludes no GPU. Use one value per cluster, because each change of the value costs a new
+	// count of the GPUs.
 	OutlierThreshold float64
 	// RefuseBad leaves a part of a GPU free if the gang would do less work on this part than its
 	// neighbours would lose. See [Sharing].

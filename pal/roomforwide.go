@@ -40,7 +40,7 @@ func (s *search) inFewNodes(d domain) domain {
 	return d
 }
 
-// littleMore returns the highest bin whose value is at most 1 + more times the value of bin v.
+// littleMore returns the highest bin whose value is at most (1 + more) × the value of bin v.
 func (s *search) littleMore(v int, more float64) int {
 	limit := v
 	for limit+1 < len(s.values) && float64(s.values[limit+1]) <= (1+more)*float64(s.values[v]) {

@@ -19,7 +19,7 @@ import (
 
 // Sharing is how a gang shares GPUs with others. A gang that requests whole GPUs has no Sharing.
 type Sharing struct {
-	// Beside has the classes of neighbours that the gang accepts, by [AppClass.Index].
+	// Beside says which classes of neighbours the gang accepts, by [AppClass.Index].
 	Beside [NumClasses]bool
 	// Self is set if members of the gang can share a GPU. Replicas can always share a GPU, but are
 	// spread as far as possible.
@@ -163,8 +163,8 @@ func (c *Cluster) shareIn(group int32) float64 {
 	return 1
 }
 
-// Amount returns the number of whole GPUs that these GPUs count as: a part of a shared GPU counts
-// as a fraction.
+// Amount returns the size of these GPUs in whole GPUs: a part of a shared GPU counts as a fraction
+// of a GPU.
 func (c *Cluster) Amount(gpus ...int) (n float64) {
 	for _, u := range gpus {
 		n += c.shareIn(c.gpus[u].group)
@@ -172,7 +172,7 @@ func (c *Cluster) Amount(gpus ...int) (n float64) {
 	return n
 }
 
-// AllAmount is [Cluster.Amount] of all GPUs of the cluster.
+// AllAmount returns [Cluster.Amount] of all GPUs of the cluster.
 func (c *Cluster) AllAmount() (n float64) {
 	if c.occupancies == nil {
 		return float64(len(c.gpus))
@@ -347,8 +347,8 @@ func refused(c *Cluster, g Gang, p Policy) bool {
 	return fits
 }
 
-// placeBeside is place for gangs that share GPUs. It first tries the GPUs on which the least time
-// is lost.
+// placeBeside does the same as place, for gangs that share GPUs. It first tries the GPUs on which
+// the least time is lost.
 func (s *search) placeBeside() []Member {
 	if s.g.Sharing == nil {
 		return s.place()
@@ -395,9 +395,8 @@ func (g Gang) together() Gang {
 	return g
 }
 
-// If the gang's members must not share a GPU, the gang gets only as many parts of each shared GPU
-// as one member needs. If its members must not share a GPU, the gang gets at most one member's
-// parts of each shared GPU.
+// mostOf returns how many of n GPUs of a group the gang can get. If the gang's members must not
+// share a GPU, the gang gets only as many parts of each shared GPU as one member needs.
 func (c *Cluster) mostOf(group int32, g *Gang, n int) int {
 	if !c.groups[group].shared || !g.StaysApart() {
 		return n

@@ -22,7 +22,7 @@ func Predict(c *Cluster, g Gang, members []Member) Placement {
 	return newSearch(c, g, Policy{}, anyModel).predict(members)
 }
 
-// predict computes tier, PM score and penalty of chosen members. It uses the raw PM score, because
+// predict computes tier, PM score and penalty of chosen members. The raw PM score is used, because
 // bins serve only to choose GPUs (PAL §3.3).
 func (s *search) predict(members []Member) Placement {
 	p := Placement{Members: members, Tier: s.reach(members)}

@@ -20,7 +20,7 @@ import (
 // work takes twice as long. PM scores compare GPUs of one model; speeds compare models. If Speeds
 // is empty, all models count as equally fast.
 //
-// Speeds are replaced and never changed, so that gangs and placements can share them.
+// Speeds are replaced, but never changed in place, so that gangs and placements can share them.
 type Speeds map[string]float64
 
 // SpeedsOf computes speeds from rates: work per second, in the same unit for all models. To compute
@@ -104,8 +104,9 @@ type Market struct {
 	Own float64
 }
 
-// Total returns the cost of a unit of the gang's work on a model, in seconds. It is the time that
-// this work takes on the model (see [Placement.Cost]), plus what this time costs the waiting gangs.
+// Total returns the cost of a unit of the gang's work on a model, in seconds. This cost is the time
+// that the work takes on the model (see [Placement.Cost]), plus what this time costs the waiting
+// gangs.
 func (m Market) Total(model string, cost float64) float64 {
 	price, ok := m.Prices[model]
 	if !ok {

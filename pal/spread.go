@@ -177,8 +177,8 @@ func (w wanted) more(o wanted) bool {
 }
 
 // next places the next part of a member set. This part is one member if the set must be spread,
-// otherwise all members. It starts with the most desirable device groups. Among equally desirable
-// groups, the cost decides.
+// otherwise all members. The search starts with the most desirable device groups. Among equally
+// desirable groups, the cost decides.
 func (a *areas) next(s *search, set MemberSet) (placedPart, bool) {
 	boosts, at := make([]float64, len(a.values)), make([]wanted, len(a.of))
 	for area := range boosts {

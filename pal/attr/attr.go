@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MPL-2.0
 
 // Package attr names the device attributes that the device plugin publishes and the placer reads.
-// It also defines the text form of their values.
+// The package also defines how the values are written as text.
 //
 // Nomad shares attributes between all instances of a device group, so data about single GPUs is
 // published as lists of instance ids. The names of lists start with "unique.", because Nomad
@@ -156,7 +156,8 @@ func SplitIDs(s string) []string {
 	return strings.Split(s, ",")
 }
 
-// RateUnit is the unit of [Rates] for a class: it depends on the resource that limits the class.
+// RateUnit returns the unit of [Rates] for a class. The unit depends on the resource that limits
+// the class.
 func RateUnit(c pal.AppClass) string {
 	switch c {
 	case pal.ClassA, pal.ClassB:

@@ -42,8 +42,8 @@ const (
 	enough = 10
 )
 
-// Summarize returns the medians of the readings. It ignores readings of idle GPUs, and readings
-// without a utilization.
+// Summarize returns the medians of the readings. Readings of idle GPUs, and readings without a
+// utilization, are ignored.
 func Summarize(rs []Reading) Features {
 	var kept []Reading
 	for _, r := range rs {

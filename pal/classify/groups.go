@@ -21,15 +21,15 @@ type Groups struct {
 	Centers  [3][2]float64 // by class: A, B, C
 }
 
-// MinJobs is the number of jobs that grouping needs.
+// MinJobs is the minimum number of jobs for [Learn].
 const MinJobs = 20
 
 // Learn groups the jobs that have enough readings. If all of these jobs have compute and memory
-// counters, Learn uses the counters, otherwise the power. It returns an error if fewer than
+// counters, Learn uses the counters. Otherwise it uses the power. It returns an error if fewer than
 // [MinJobs] jobs have enough readings, or if the jobs do not form three groups.
 //
-// The same jobs in any order give the same groups: K-means starts from the least compute-bound job,
-// from the job farthest from it, and from the job farthest from these two.
+// The order of the jobs does not change the groups: K-means starts from the least compute-bound
+// job, from the job farthest from that job, and from the job farthest from these two.
 func Learn(jobs []Features) (Groups, error) {
 	var fs []Features
 	counters := true

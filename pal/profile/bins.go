@@ -14,14 +14,14 @@ type Method string
 
 // The methods of binning.
 const (
-	// Edges bins scores by fixed edges; a GPU keeps its class until its score is beyond an edge
-	// by the hysteresis in two sessions.
+	// Edges bins scores by fixed edges. A GPU keeps its class until its score is beyond an edge by
+	// more than the hysteresis in two sessions.
 	Edges Method = "edges"
 	// KMeans is what the PAL artifact effectively does: K = 2 + number of outliers, fitted to all
 	// GPUs.
 	KMeans Method = "kmeans"
-	// KMeansSilhouette is the method of the PAL paper: K is the number of clusters, from 2 to 10,
-	// that gives the GPUs without outliers the best mean silhouette, plus the number of outliers.
+	// KMeansSilhouette is the method of the PAL paper. K is the number of outliers plus the number
+	// of clusters, from 2 to 10, that gives the other GPUs the best mean silhouette.
 	KMeansSilhouette Method = "kmeans-silhouette"
 )
 
@@ -87,8 +87,8 @@ func outliers(scores []float64) []int {
 }
 
 // silhouetteK returns the number of clusters with the best silhouette, plus the number of outliers.
-// On ties, the smaller number of clusters wins. The artifact returns after the first try, 2
-// clusters, so [KMeans] uses 2.
+// On ties, the smaller number of clusters wins. The artifact already returns after the first try,
+// with 2 clusters, so [KMeans] uses 2 clusters.
 func silhouetteK(scores []float64) int {
 	out := outliers(scores)
 	rest := without(scores, out)

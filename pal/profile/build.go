@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// dropSigmas is the largest distance from the median, in robust standard deviations, at which
-	// a GPU counts in the reference.
+	// dropSigmas is the maximum distance from the median at which a GPU counts in the reference, in
+	// robust standard deviations.
 	dropSigmas = 5
 	// A group is one class if its spread is below minSpread (1 %), or below noiseSpread (six) times
 	// the noise of a GPU. A group is also one class if its standard deviation is below noiseSigmas
@@ -54,8 +54,8 @@ const (
 //  5. Choose bins and classes, which depend on the GPUs' previous classes (classify).
 //  6. Compute the rates of the models (ratesOf).
 //
-// All lists are sorted, so the order of the samples does not matter. Cost: n·log n in the samples
-// of a group.
+// All lists are sorted, so the order of the samples does not matter. The cost is O(n·log n) for the
+// n samples of a group.
 func Build(samples []Sample, o Options, prev *Profile) (*Profile, error) {
 	if err := o.check(); err != nil {
 		return nil, err

@@ -17,9 +17,9 @@
 //	p, err := profile.Build(samples, profile.DefaultOptions(), nil)
 //	e, ok := p.Lookup("GPU-…", pal.ClassA) // e.Score, e.Class, e.Value
 //
-// Bins have two uses. Class, 1 to [MaxClass], is the number that the device plugin publishes and
-// jobspecs constrain on. Value is the bin's PM score in PAL's L×V matrix: the median of its
-// members, or, for k-means, the centroid divided by the median centroid, as PAL computes it.
+// Bins have two uses. Class, from 1 to [MaxClass], is the number that the device plugin publishes,
+// and that jobs can use in constraints. Value is the bin's PM score in PAL's L×V matrix: the median
+// of its members, or, for k-means, the centroid divided by the median centroid, as PAL computes it.
 // Predictions use the raw score instead.
 //
 // Changes of this package must preserve these properties. Times are compared only within one group

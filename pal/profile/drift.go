@@ -7,7 +7,7 @@ import "math"
 
 const (
 	// minSigma is the smallest session-to-session standard deviation that drift detection uses.
-	// Without it, very stable GPUs would cause false alarms.
+	// Without this minimum, very stable GPUs would cause false alarms.
 	minSigma = 0.0015
 	// ewmaWeight and ewmaLimit are parameters of the moving average of session scores (EWMA). The
 	// average raises an alarm when it exceeds 3 of its own standard deviations. EWMA detects sudden
@@ -30,9 +30,9 @@ const (
 	Degraded = 0.03
 )
 
-// Drift watches one GPU's score of one application over its sessions for a change that is more than
-// noise. Start with [NewDrift], call [Drift.Observe] once per session, and store the Drift as JSON
-// between sessions.
+// Drift watches the score of one GPU and one application for changes that are more than noise.
+// Start with [NewDrift], call [Drift.Observe] once per session, and store the Drift as JSON between
+// sessions.
 //
 // Two detectors, EWMA and CUSUM, raise alarms. The next sessions confirm or clear an alarm. A
 // confirmed change sets a new baseline.
@@ -42,9 +42,9 @@ type Drift struct {
 	EWMA     float64 `json:"ewma"`     // moving average of relative deviations
 	High     float64 `json:"high"`     // CUSUM upward, relative
 	Low      float64 `json:"low"`      // CUSUM downward, relative
-	// Alarm is +1 or −1 while a change to a slower or a faster speed waits for confirmation. Seen
-	// is the sum of the deviations from the baseline since the alarm. Sessions is the number of
-	// deviations in this sum.
+	// Alarm is +1 while a slowdown waits for confirmation, −1 while a speed-up does, and otherwise
+	// 0. Seen is the sum of the deviations from the baseline since the alarm. Sessions is the
+	// number of deviations in this sum.
 	Alarm    int     `json:"alarm,omitempty"`
 	Seen     float64 `json:"seen,omitempty"`
 	Sessions int     `json:"sessions,omitempty"`
@@ -70,8 +70,8 @@ type DriftEvent struct {
 	Degraded bool       `json:"degraded,omitempty"` // confirmed, and at least [Degraded] slower
 }
 
-// NewDrift starts with this score as the baseline. sigma is the GPU's own relative
-// session-to-session standard deviation, 0 if unknown.
+// NewDrift starts with this score as the baseline. The parameter sigma is the GPU's own relative
+// session-to-session standard deviation, or 0 if unknown.
 func NewDrift(score, sigma float64) Drift {
 	return Drift{Baseline: score, Sigma: math.Max(minSigma, sigma)}
 }

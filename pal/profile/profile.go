@@ -45,7 +45,7 @@ type Sample struct {
 	Rate float64
 }
 
-// SamplesOf returns the samples in published raw values (see [attr.Raw]) of GPUs of one model.
+// SamplesOf converts the published raw values (see [attr.Raw]) of GPUs of one model to samples.
 func SamplesOf(model string, ms []attr.Measurement) []Sample {
 	var out []Sample
 	for _, m := range ms {
@@ -72,8 +72,9 @@ type Options struct {
 	MinGPUs int `json:"min_gpus" hcl:"min_gpus,optional"`
 	// Created is the time of the calibration in RFC 3339; Build stores it unchanged.
 	Created string `json:"-"`
-	// Known has the models of existing GPUs by id. The profile also lists the GPUs that have no
-	// sample, with an empty list of entries. For such GPUs, Lookup returns the last class.
+	// Known contains the model of each existing GPU, by the GPU's id. The profile also lists the
+	// GPUs that have no sample, with an empty list of entries. For such GPUs, Lookup returns the
+	// last class.
 	Known map[string]string `json:"-"`
 }
 
@@ -135,12 +136,12 @@ type Group struct {
 	// that they do not count in the reference.
 	Measured int `json:"measured"`
 	Dropped  int `json:"dropped,omitempty"`
-	// Provisional: fewer GPUs were measured than min_gpus. Only outliers are then in classes 4 and
-	// 5.
+	// Provisional is set if fewer than min_gpus GPUs were measured. Then only outliers are in
+	// classes 4 and 5.
 	Provisional bool `json:"provisional,omitempty"`
-	// SingleClass: the scores differ by no more than noise. All GPUs share class 1, except GPUs
-	// that are slower than noise can explain. Spread is the 99th minus the 1st percentile of the
-	// scores without outliers.
+	// SingleClass is set if the scores differ by no more than noise. All GPUs then share class 1,
+	// except GPUs that are slower than noise can explain. Spread is the 99th percentile minus the
+	// 1st percentile of the scores without outliers.
 	SingleClass bool    `json:"single_class,omitempty"`
 	Spread      float64 `json:"spread"`
 	Noise       float64 `json:"noise,omitempty"` // median relative noise of the GPUs
@@ -177,7 +178,7 @@ type Entry struct {
 	// Pending is the class that one session has indicated, with a score beyond the hysteresis. If a
 	// second session goes in the same direction, the class changes. 0 means no class.
 	Pending int `json:"pending,omitempty"`
-	// Unmeasured: the GPU has no measurement; Score is 0 and Class is MaxClass.
+	// Unmeasured is set if the GPU has no measurement. Then Score is 0 and Class is MaxClass.
 	Unmeasured bool `json:"-"`
 }
 

@@ -26,9 +26,9 @@ const shardOverhead = 256
 
 // Shard is one piece of an encoded profile, as items of a Nomad Variable. Besides "data", a shard
 // has "version", "shard" (its number, from 0), "of" (the number of shards) and "sha256" (of the
-// whole profile). By these items, [Join] detects a mix of two profiles. The data of all pieces, in
-// order, is the profile's JSON, compressed (gzip) and in base64. The profile of 10,000 nodes with 8
-// GPUs each takes 109 Variables (BenchmarkEncodeAndParse).
+// whole profile). With these items, [Join] detects a mix of two profiles. The data of all pieces,
+// in order, is the profile's JSON, compressed (gzip) and in base64. The profile of 10,000 nodes
+// with 8 GPUs each takes 109 Variables (BenchmarkEncodeAndParse).
 type Shard map[string]string
 
 // maxProfile limits the size of what Join unpacks: a writer of the Variables must not be able to

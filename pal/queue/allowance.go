@@ -41,8 +41,8 @@ func (ts *tenancy) ceilings(e *entry) map[ceiling]float64 {
 	return left
 }
 
-// counts returns how much a gang with this many GPUs counts towards the limit: the GPUs, or 1 for a
-// limit of jobs.
+// counts returns the amount by which a gang with this many GPUs counts towards the limit: the
+// number of GPUs or, for a limit of jobs, 1.
 func (b ceiling) counts(gpus float64) float64 {
 	if b.tenant == nil || b.jobs {
 		return 1
@@ -171,7 +171,7 @@ func (as *allowances) start(e *entry) (at time.Duration, ok bool) {
 type span struct{ from, to time.Duration }
 
 // underLimits returns, for each gang that waits for a limit, the range in which its limits are
-// expected to let it start. It ignores other reasons to wait. The map's keys are positions in the
+// expected to let it start. Other reasons to wait are ignored. The map's keys are positions in the
 // queue. Gangs without a prediction are not in the map.
 func (p *asker) underLimits(queue []*entry, ws []Wait) map[int]span {
 	spans := map[int]span{}

@@ -3,7 +3,7 @@
 
 package queue
 
-// An array is a set of jobs of one template. At most ArrayParallel of them run at a time.
+// An array is a set of jobs of one template. At most ArrayParallel jobs of an array run at a time.
 
 // overArray reports whether the gang's array already runs its maximum number of jobs.
 func (ts *tenancy) overArray(e *entry) bool {

@@ -16,8 +16,8 @@ func (fs *foresight) Told(j Job) bool {
 }
 
 // WaitsIf returns one [Wait] for each of the given run time estimates: what the waiting gang would
-// wait for if its user had given this estimate. It returns nil if the gang does not wait. It
-// forgets since when the gang has declined GPUs (see offeredFrom), so ask a clone.
+// wait for if its user had given this estimate. It returns nil if the gang does not wait. Ask a
+// clone, because WaitsIf deletes the time since when the gang has declined GPUs (see offeredFrom).
 func (q *Queue) WaitsIf(now time.Duration, c *pal.Cluster, id string, estimates ...time.Duration) (ws []Wait) {
 	first := asking(q, now, c)
 	ifTold(q, id, estimates, func(e *entry) {
@@ -69,8 +69,8 @@ func ifTold(q *Queue, id string, estimates []time.Duration, ask func(e *entry)) 
 	}
 }
 
-// RemainingQuantiles returns, for each part between 0 and 1, the quantile of the predicted
-// remaining run time of a gang, at cost 1. It returns nil for an unknown gang.
+// RemainingQuantiles returns quantiles of the predicted remaining run time of a gang, at cost 1.
+// Each part is a probability between 0 and 1. It returns nil for an unknown gang.
 func (q *Queue) RemainingQuantiles(now time.Duration, id string, parts ...float64) []time.Duration {
 	e := q.entries[id]
 	if e == nil {

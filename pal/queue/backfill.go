@@ -212,8 +212,8 @@ func sortEndings(ends []ending) {
 	slices.SortFunc(ends, func(a, b ending) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.seq, b.seq)) })
 }
 
-// clear returns the endings, in which gangs on GPUs kept for a turn end at the latest when the
-// turn's gang starts. Quotas do not protect these gangs.
+// clear returns the endings with earlier times: gangs on GPUs that are kept for a turn end at the
+// latest when the turn's gang starts. Quotas do not protect these gangs.
 func (p *planner) clear(ends []ending, kept map[int]bool, begins time.Duration) []ending {
 	for i, e := range ends {
 		switch n := firstOn(e.placement, kept); {

@@ -111,8 +111,8 @@ type bucket struct {
 	tries  []*entry // if sig.claimed: the gangs that the pass still has to try
 }
 
-// place is a gang in a bucket. It copies the fields that decide when the gang is tried, so that the
-// scan of a long bucket does not read every entry.
+// place is a gang in a bucket. A place copies the fields that decide when the gang is tried, so
+// that the scan of a long bucket does not read every entry.
 type place struct {
 	key    key
 	expect time.Duration
@@ -170,7 +170,7 @@ func (b *bucket) after(k key, long time.Duration) *entry {
 }
 
 // ahead returns the number of GPUs that the bucket's gangs ahead of the key k request. For elastic
-// gangs, it uses the current size.
+// gangs, the current size counts.
 func (b *bucket) ahead(k key) (gpus int) {
 	for i := range b.es {
 		switch p := &b.es[i]; {
@@ -345,8 +345,8 @@ func (bk *book) age(now time.Duration) {
 	}
 }
 
-// resort moves waiting gangs whose names have new history to their new places in the queue. It
-// visits names in sorted order, because decisions must not depend on the order of a map.
+// resort moves waiting gangs whose names have new history to their new places in the queue. Names
+// are visited in sorted order, because decisions must not depend on the order of a map.
 func (q *Queue) resort() {
 	if len(q.learned) == 0 {
 		return

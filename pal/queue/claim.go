@@ -131,7 +131,7 @@ func (p *pass) letGo(c *claim) {
 }
 
 // retries stores, in the field tries of each bucket, the gangs with a claim for which enough GPUs
-// are free or held. It omits gangs that got their claim in a turn: see serveClaims.
+// are free or held. Gangs that got their claim in a turn are omitted: see serveClaims.
 func (p *pass) retries() {
 	for _, b := range p.live {
 		b.tries = b.tries[:0]

@@ -11,13 +11,13 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Gangs that share GPUs slow each other down. A table ([pal.Interference]) estimates by how much,
-// for each pair of classes. For each job name, the Queue also compares two kinds of runs: runs
-// beside neighbours of one class, and runs alone. The comparison has more weight relative to the
-// table if there are many runs, and if the runs vary little.
+// Gangs that share GPUs slow each other down. A table ([pal.Interference]) estimates how much, for
+// each pair of classes. For each job name, the Queue also compares two kinds of runs: runs beside
+// neighbours of one class, and runs alone. The comparison has more weight relative to the table if
+// there are many runs, and if the runs vary little.
 
 const (
-	// enoughBeside is the least number of runs beside a class, and of runs alone, for a comparison.
+	// enoughBeside is the minimum number of runs for a comparison, both beside a class and alone.
 	enoughBeside = 4
 	// mostOfRun is the minimum fraction of a run for which the run must have had the same company.
 	mostOfRun = 0.75
@@ -73,7 +73,7 @@ func companyOf(n int64) int8 {
 }
 
 // LookAround records the company of each running gang that shares GPUs, except elastic gangs. Call
-// it after the GPUs of running gangs have been reported.
+// LookAround after the GPUs of running gangs have been reported.
 func (rs *runners) LookAround(now time.Duration, c *pal.Cluster) {
 	for _, e := range rs.running {
 		if e.job.Gang.Sharing != nil && e.elastic == nil {

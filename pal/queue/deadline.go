@@ -56,8 +56,8 @@ func (e *entry) startBy() time.Duration {
 	return e.job.Deadline - (e.job.Deadline-e.urgency.from)/inDanger
 }
 
-// hurry updates for each waiting gang whether its deadline is in danger now. It moves gangs for
-// which this has changed to their new places in the queue.
+// hurry updates for each waiting gang whether its deadline is in danger now. Gangs for which this
+// has changed move to their new places in the queue.
 func (q *Queue) hurry(now time.Duration) {
 	for _, e := range q.dated {
 		if on := e.urgency.from <= now && now <= e.urgency.to; on != e.urgency.on {

@@ -24,8 +24,8 @@ func (q *Queue) at(now time.Duration, c *pal.Cluster) planner {
 	return planner{finder: finder{Queue: q, whatIf: whatIf{c: c, exclusive: q.opt.Exclusive}, now: now, rooms: map[*fitKind]*room{}, alone: map[beside]*pal.Found{}}}
 }
 
-// Decide returns what to do now. It leaves the cluster unchanged. Each of its decisions stays in
-// force until the caller reports the outcome.
+// Decide returns what to do now. It leaves the cluster unchanged. Each decision stays in force
+// until the caller reports the outcome.
 //
 // First, Decide accounts for the time that has passed and for finished runs. It updates overdue
 // gangs, ended windows, expected run times, and deadlines in danger. Then Decide takes four steps.
@@ -139,9 +139,9 @@ func (p *pass) start(e *entry, f pal.Found) {
 //   - Stop other gangs.
 //
 // If the gang cannot start in any of these ways, it waits. The first gang that waits for GPUs is
-// the head, which the gangs behind it must not delay. A gang with a claim starts when the walk
-// reaches it, if it now fits on other GPUs; it is never the head. If a gang must wait, the walk
-// tries no other gang of its bucket, unless a shorter gang may fit.
+// the head, which the gangs behind it must not delay. When the walk reaches a gang with a claim,
+// the gang starts if it now fits on other GPUs. A gang with a claim is never the head. If a gang
+// must wait, the walk tries no other gang of its bucket, unless a shorter gang may fit.
 func (p *pass) walk() {
 	p.retries()
 	for {

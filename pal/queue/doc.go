@@ -47,9 +47,9 @@
 // accordingly. The ledger does not contain decisions whose outcome is not reported yet (starts,
 // moves, claims).
 //
-// A gang's GPUs can change while it runs or is being stopped. Before each Decide the caller reports
-// the exact GPUs of each such gang ([Queue.SetPlacement]). Reporting the same placement again
-// changes nothing. Gangs whose GPUs cannot have changed need no report.
+// A gang's GPUs can change while it runs or is being stopped. Before each Decide, the caller
+// reports the exact GPUs of each running or stopping gang ([Queue.SetPlacement]). Reporting the
+// same placement again changes nothing. Gangs whose GPUs cannot have changed need no report.
 //
 // # What must stay true
 //
@@ -65,12 +65,13 @@
 //     WaitingAt, WaitsIf, RoomFor, Look, Wake, Ends, Tenants, RunTimes and so on. Decide is not a
 //     question. All other methods report or set something. A question must not change later answers
 //     and actions.
-//   - Questions write to the Queue nevertheless. They fill caches and buffers, resize elastic gangs
-//     until the question is answered, and update levels and deadlines. Three small effects are
-//     visible to the caller. First, if a question has computed a level, this level is not computed
-//     again before it is due. Second, if [Queue.RoomFor] or [Queue.TenantUse] is asked about a new
-//     namespace, it adds this namespace to the Queue. Third, [Queue.WaitsIf] deletes the time since
-//     when the gang has declined GPUs. So ask a clone if possible, as the placer does.
+//   - Questions write to the Queue nevertheless. Questions fill caches and buffers, resize elastic
+//     gangs until the question is answered, and update levels and deadlines. Three small effects
+//     are visible to the caller. First, if a question has computed a level, this level is not
+//     computed again before it is due. Second, if [Queue.RoomFor] or [Queue.TenantUse] is asked
+//     about a new namespace, it adds this namespace to the Queue. Third, [Queue.WaitsIf] deletes
+//     the time since when the gang has declined GPUs. So ask a clone if possible, as the placer
+//     does.
 //   - [Queue.Clone] copies everything that the Queue changes in place. clone.go must handle each
 //     new field. In the copy, pointers to entries, claims, buckets, levels and tenants must point
 //     to copies. Slices and maps must be copied, unless the Queue only replaces them as a whole.
@@ -119,11 +120,11 @@
 // gangs that wait for a service to end, and gangs that wait because of a limit or a window.
 // [Default] is the policy of the agent and of the simulator's tables.
 //
-// The Queue predicts the distribution of a gang's remaining run time. It uses the user's estimate,
-// or else finished runs of the same name. The runs submitted closest in time to the gang count
-// most. While the gang runs, its reports of progress count too ([Queue.Reported]). The order
-// [Adaptive] sorts preemptible gangs by the Gittins index of that distribution, and other gangs by
-// its mean.
+// The Queue predicts the distribution of a gang's remaining run time. The prediction uses the
+// user's estimate or, without an estimate, finished runs of the same name. The runs submitted
+// closest in time to the gang count most. While the gang runs, its reports of progress count too
+// ([Queue.Reported]). The order [Adaptive] sorts preemptible gangs by the Gittins index of that
+// distribution, and other gangs by its mean.
 //
 // The queue predicts a range for the start of a waiting gang, from the waits of similar gangs.
 // Eight of ten gangs should start within their range; docs/results shows how many did on real
@@ -145,7 +146,7 @@
 // their places in the queue. In addition, overdue gangs get turns, in order of submission. In its
 // turn, a gang starts if it fits, or if it fits after the Queue has stopped other gangs. Otherwise
 // the Queue keeps GPUs for the gang until all of these GPUs are free. A gang that started in its
-// turn is not stopped for others. A restart of the placer ends this protection.
+// turn is not stopped for others. This protection ends when the placer restarts.
 //
 // During a turn, the rest of the queue works as usual: backfill, preemption, moves and waiting for
 // close GPUs. Other gangs use kept GPUs only if they can be stopped for the turn, or if they are

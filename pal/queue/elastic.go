@@ -135,11 +135,11 @@ func (p *finder) during(e *entry, n int) {
 func (p *finder) toLeast(e *entry) { p.during(e, e.job.Least) }
 
 // asManyAsFit searches for a placement of the gang with the function find. ok is false if there is
-// none. It places an elastic gang with as many members as fit. Fewer members are used if the gang
-// would otherwise wait for closer GPUs, or would end later because of an outlier. If an elastic
-// gang does not fit, it keeps its least size. The search first tries all members, then as many
-// members as there are free GPUs for, then as many as there are free GPUs without outliers for.
-// After that, each search halves the size.
+// none. An elastic gang gets as many members as fit. Fewer members are used if the gang would
+// otherwise wait for closer GPUs, or would end later because of an outlier. If an elastic gang does
+// not fit, it keeps its least size. The search first tries all members, then as many members as
+// there are free GPUs for, then as many as there are free GPUs without outliers for. After that,
+// each search halves the size.
 func (p *finder) asManyAsFit(e *entry, find func(*entry) (pal.Found, bool)) (best pal.Found, ok bool) {
 	if e.elastic == nil {
 		return find(e)
@@ -213,7 +213,7 @@ func (p *finder) slowed(pl pal.Placement) bool {
 }
 
 // shrinkFor makes elastic gangs of this level or worse give back members so that a waiting gang can
-// start, and reports whether it did. It takes no more members than needed, and none if the gang
+// start, and reports whether it did. Only as many members as needed are taken, and none if the gang
 // still could not start. The gangs with the most expected remaining GPU time give members back
 // first.
 func (p *pass) shrinkFor(e *entry, level int) bool {
@@ -300,9 +300,9 @@ func (p *planner) keeps(v, e *entry, level int, freed freedGPUs) (members int) {
 	return members
 }
 
-// MayGive returns how many GPUs the elastic gang with the ID id would give back if the waiting gang
-// with the ID to could then start. Only GPUs for which ofUse returns true count. The result from is
-// the earliest time at which the gang gives back GPUs, since the caller's epoch.
+// MayGive returns how many GPUs an elastic gang (id) would give back if a waiting gang (to) could
+// then start. Only GPUs for which ofUse returns true count. The result from is the earliest time at
+// which the gang gives back GPUs, since the caller's epoch.
 func (q *Queue) MayGive(now time.Duration, id, to string, ofUse func(gpu int) bool) (gpus int, from time.Duration) {
 	v, e := q.entries[id], q.entries[to]
 	p := q.at(now, nil)

@@ -14,8 +14,8 @@ import (
 // 1.
 const (
 	// judgedRuns is the number of runs with an estimate that are needed before the factor is used.
-	// It is also the number of runs without an estimate that are needed before their mean is used
-	// (see takeSilent).
+	// The constant is also the number of runs without an estimate that are needed before their mean
+	// is used (see takeSilent).
 	judgedRuns = 4
 	// mostStretch is the largest stored ratio of run time to estimate.
 	mostStretch = 1000
@@ -83,8 +83,8 @@ func (fs *foresight) learnSilent(e *entry, now time.Duration) {
 	fs.takeSilent()
 }
 
-// takeSilent sets usual, the run time that is assumed for gangs without an estimate. It is
-// DefaultRuntime times a power of two, so that it seldom changes. Each change sorts all waiting
+// takeSilent sets usual, the run time that is assumed for gangs without an estimate. This run time
+// is DefaultRuntime times a power of two, so that it seldom changes. Each change sorts all waiting
 // gangs again.
 func (fs *foresight) takeSilent() {
 	runs := fs.samples(silent)

@@ -19,9 +19,9 @@ import (
 // In the early simulation, every gang ends at the start of the range predicted for its end, and
 // small gangs can overtake large ones. In the late simulation, every gang ends at the end of this
 // range, and no gang overtakes another. A gang that cannot use every GPU also waits until it fits
-// (see openings). The simulation ends after the first gang whose run time is unknown. It does not
-// use GPUs of running gangs whose end is unknown, because a service may never release them. A gang
-// that waits for a window has no expected start in this simulation.
+// (see openings). The simulation ends after the first gang whose run time is unknown. The
+// simulation does not use GPUs of running gangs whose end is unknown, because a service may never
+// release them. A gang that waits for a window has no expected start in this simulation.
 //
 // With both methods, a gang that waits until services are stopped has no expected start. A gang
 // that waits for a limit starts when enough of the gangs that count towards the limit have ended
@@ -114,7 +114,7 @@ func (p *asker) openings() *openings {
 const mostOpenings = 100
 
 // next returns when the gang fits in the early and in the late simulation; ok is false if that is
-// unknown. Call it for the gangs of a kind in the order of the queue.
+// unknown. Within a kind, call next for the gangs in the order of the queue.
 func (r *openings) next(e *entry) (soonest, latest time.Duration, ok bool) {
 	k := r.kind(e)
 	if r.tries++; k.never || r.tries > mostOpenings {
@@ -185,8 +185,8 @@ func (p *asker) afterLimit(e *entry, limit span, early, late *timeline) (from, t
 }
 
 // soonest returns the earliest time at which enough GPUs for the gang are expected to be free. If
-// that time is unknown, soonest returns the present time. It assumes that each running gang ends at
-// the start of its predicted range. It only counts GPUs, unless the gang shares GPUs.
+// that time is unknown, soonest returns the present time. Each running gang is assumed to end at
+// the start of its predicted range. Unless the gang shares GPUs, soonest only counts GPUs.
 func (p *planner) soonest(e *entry) time.Duration {
 	free, has := p.c.FreeGPUs()+len(p.hidden), func(v *entry) int { return v.gpus }
 	if p.picky(e) {
@@ -338,8 +338,8 @@ func (p *asker) timeline(ends []ending) *timeline {
 }
 
 // knownEnds returns the expected ends of the running gangs, the earliest first: for each gang the
-// start of its predicted range or, if late is set, the end of the range. It omits services and
-// gangs whose end can only be guessed.
+// start of its predicted range or, if late is set, the end of the range. Services, and gangs whose
+// end can only be guessed, are omitted.
 func (p *asker) knownEnds(late bool) (ends []ending) {
 	for _, e := range p.running {
 		left, longest, ok := p.remainingRange(e)

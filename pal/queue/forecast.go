@@ -25,7 +25,7 @@ const (
 	// fraction that may be missed at the upper end.
 	rangeMisses = 0.1
 	// maxWaits is the maximum number of stored waits. The stored waits are used only if there are
-	// at least fewestWaits, and fewestStarts of them have ended in a start.
+	// at least fewestWaits of them, and if at least fewestStarts of them have ended in a start.
 	maxWaits, fewestWaits, fewestStarts = 256, 20, 3
 	// rangeStep is the step by which adapt widens and narrows ranges, as a natural logarithm.
 	rangeStep = 0.05
@@ -65,8 +65,8 @@ type prediction struct {
 type forecasts struct {
 	waits []*prediction // the latest, as a ring buffer
 	next  int           // index of the oldest element of waits, which is replaced next; 0 until waits is full
-	// from and until are the factors by which ranges are extended at the lower and at the upper
-	// end, as natural logarithms.
+	// from and until are the natural logarithms of the factors by which ranges are extended at the
+	// lower and at the upper end.
 	from, until float64
 }
 
@@ -177,11 +177,11 @@ func (f *forecasts) byLength(now time.Duration) []length {
 	return ls
 }
 
-// predictStart returns the range in which eight of ten such waiting gangs start. The range is
-// unknown if waits is empty. ahead is the number of GPUs that gangs ahead request. The range spans
-// from the first to the ninth decile of the other gangs' stored waits, weighted by likeness. The
-// range begins no earlier than soonest, the time when enough GPUs become free. Both ends are then
-// moved by the factors that were learned from earlier ranges.
+// predictStart returns the range in which eight of ten gangs that are similar to this waiting gang
+// start. The range is unknown if waits is empty. ahead is the number of GPUs that gangs ahead
+// request. The range spans from the first to the ninth decile of the other gangs' stored waits,
+// weighted by likeness. The range begins no earlier than soonest, the time when enough GPUs become
+// free. Both ends are then moved by the factors that were learned from earlier ranges.
 func (f *forecasts) predictStart(now time.Duration, e *entry, ahead int, soonest time.Duration, waits []length) prediction {
 	r := prediction{waitFeatures: alike(now, e, ahead), at: now}
 	if len(waits) == 0 {
@@ -259,8 +259,8 @@ func (bk *book) aheadOfAll() map[*entry]int {
 	return ahead
 }
 
-// ahead returns the number of GPUs that the gangs ahead of e in the queue request. It ignores turns
-// of overdue gangs.
+// ahead returns the number of GPUs that the gangs ahead of e in the queue request. Turns of overdue
+// gangs are ignored.
 func (bk *book) ahead(e *entry) int {
 	n := 0
 	for _, b := range bk.live {

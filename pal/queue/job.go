@@ -15,7 +15,7 @@ import (
 type Job struct {
 	ID   string
 	Name string // key of its run history; "": none
-	// Tenant is the job's namespace. Its GPUs count in the quota and the fair share of this
+	// Tenant is the job's namespace. The job's GPUs count in the quota and the fair share of this
 	// namespace's tenant.
 	Tenant string
 	// User is the owner of the job, for limits of users; "": none.
@@ -39,7 +39,7 @@ type Job struct {
 	// equals Attained.
 	Done time.Duration
 	// If Preemptible is set, the gang may be stopped and started again later. If Migratable is set,
-	// it may be moved. RestartCost is the run time that each stop or move loses.
+	// the gang may be moved. RestartCost is the run time that each stop or move loses.
 	Preemptible, Migratable bool
 	RestartCost             time.Duration
 	// Checkpoint is the time between checkpoints; the first interval begins RestartCost after the
@@ -124,7 +124,7 @@ type Options struct {
 	OverdueShare float64
 	// Preempt lets waiting gangs stop preemptible gangs of worse levels.
 	Preempt bool
-	// Migrate lets the Queue move migratable gangs if that saves more than twice what it costs.
+	// Migrate lets the Queue move migratable gangs if a move saves more than twice its cost.
 	Migrate bool
 	// LocalityWait lets a gang wait for GPUs that are faster or closer together if the gang would
 	// be much slower on the free GPUs. The gang waits for at most the time that the wait is
@@ -226,8 +226,8 @@ func Default() Options {
 		MaxWait: DefaultMaxWait, Patience: DefaultPatience, FreeStops: DefaultFreeStops, Credit: DefaultCredit, OverdueShare: DefaultOverdueShare, Quantum: DefaultQuantum, DefaultRuntime: DefaultRuntime, HalfLife: DefaultHalfLife, Usage: UsageGPUTime}
 }
 
-// Placement returns the placement policy of that name, with the agent's defaults. Only PAL has one:
-// [DefaultRoomForWide].
+// Placement returns the placement policy of that name, with the agent's defaults. Only the policy
+// PAL has such a default: [DefaultRoomForWide].
 func Placement(name pal.PolicyName) pal.Policy {
 	p := pal.Policy{Name: name}
 	if name == pal.PAL {

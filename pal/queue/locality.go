@@ -58,8 +58,9 @@ func (p *finder) onlyForOthers(e *entry, pl pal.Placement) bool {
 	return pl.Cost() < muchWorse*least
 }
 
-// offeredFrom returns when a gang's wait for better GPUs began. This is when the gang was queued
-// or, if its speeds on GPU models are known, when it first declined GPUs.
+// offeredFrom returns when a gang's wait for better GPUs began. The wait began when the gang was
+// queued. If the gang's speeds on GPU models are known, the wait began when the gang first declined
+// GPUs.
 func (e *entry) offeredFrom(now time.Duration) time.Duration {
 	switch {
 	case len(e.job.Gang.Speeds) == 0:
@@ -70,7 +71,7 @@ func (e *entry) offeredFrom(now time.Duration) time.Duration {
 	return e.offered
 }
 
-// holdsOut returns the result of waitsForBetterGPUs. It also records the wait for [Queue.Wake].
+// holdsOut returns the result of waitsForBetterGPUs. The wait is also recorded for [Queue.Wake].
 func (p *finder) holdsOut(e *entry, pl pal.Placement) bool {
 	until, waits := p.waitsForBetterGPUs(e, pl)
 	if waits {
@@ -109,8 +110,8 @@ func (p *finder) anyGPU(e *entry) (back func()) {
 }
 
 // leastCost returns the gang's lowest possible cost: its cost after all gangs that end have ended.
-// For a service, it is the cost if none of the Queue's gangs ran. The cost is infinite if the gang
-// would not fit even then.
+// For a service, leastCost returns the cost if none of the Queue's gangs ran. The cost is infinite
+// if the gang would not fit at all.
 func (p *finder) leastCost(e *entry) float64 {
 	if len(e.job.Gang.Speeds) > 0 {
 		_, c := p.bestModel(e)

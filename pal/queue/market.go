@@ -71,8 +71,8 @@ func (ks *gangKinds) crowdOf(e *entry, c *pal.Cluster) (share float64, usable ma
 	return crowding * float64(e.whole()) / float64(max(1, all)), k.usable
 }
 
-// market returns the market in which a gang chooses among GPU models. It sets Own only for a
-// waiting gang. e can be nil.
+// market returns the market in which a gang chooses among GPU models. Own is set only for a waiting
+// gang. The entry e can be nil.
 func (ks *gangKinds) market(e *entry, c *pal.Cluster) pal.Market {
 	m := ks.opt.Placement.Market
 	m.Congestion = ks.crowds

@@ -67,9 +67,9 @@ func (fs *foresight) rank(e *entry, now time.Duration) float64 {
 }
 
 // area returns the GPU time by which Adaptive sorts gangs, in GPU seconds. For a gang that must not
-// be stopped, it is the GPU time that the gang is still expected to use. For a preemptible gang, it
-// is the Gittins index ([remainingRunTime.index]) times the gang's GPUs. Both kinds of GPU time are
-// in clock time, at the pace that the gang has had so far.
+// be stopped, area returns the GPU time that the gang is still expected to use. For a preemptible
+// gang, area returns the Gittins index ([remainingRunTime.index]) times the number of the gang's
+// GPUs. Both kinds of GPU time are in clock time, at the pace that the gang has had so far.
 func (fs *foresight) area(e *entry, now time.Duration) float64 {
 	left := fs.remaining
 	if fs.mayStop(e) {

@@ -63,7 +63,7 @@ func (a *account) due(pending []*entry, claims []*claim) bool {
 	return a.debt <= 0 && used < a.allowance()
 }
 
-// turn keeps GPUs for an overdue gang until all of them are free. The kept GPUs do not change
+// turn keeps GPUs for an overdue gang until all of these GPUs are free. The kept GPUs do not change
 // during a turn, so the gang waits no longer than the gangs on these GPUs run. The gang uses other
 // GPUs only if it can start on them at once.
 type turn struct {
@@ -126,8 +126,8 @@ func (p *pass) serve() {
 	}
 }
 
-// serveClaims starts gangs that got a claim in their turn, if they now fit on other GPUs. It does
-// not use GPUs that are kept for the next turn.
+// serveClaims starts gangs that got a claim in their turn, if they now fit on other GPUs. GPUs that
+// are kept for the next turn are not used.
 func (p *pass) serveClaims() {
 	for _, c := range slices.Clone(p.Queue.claims) {
 		if !c.granted || p.full() {
@@ -146,8 +146,9 @@ func (p *pass) serveClaims() {
 }
 
 // longestOverdue returns the overdue gang that was submitted first, among those that can have a
-// turn now; nil if there is none. A gang can have no turn if a limit or a window keeps it waiting,
-// if others are already being stopped for it, or if enough GPUs will never come free for it.
+// turn now; nil if there is none. A gang can have no turn in three cases: a limit or a window keeps
+// it waiting, other gangs are already being stopped for it, or enough GPUs will never come free for
+// it.
 func (p *pass) longestOverdue() *entry {
 	var first *entry
 	for _, e := range p.overdue.es { // es is a heap, so only its first element is in order
@@ -162,9 +163,9 @@ func (p *pass) longestOverdue() *entry {
 }
 
 // serveOne gives one gang its turn: it starts the gang, stops others for the gang, or keeps GPUs
-// for it. It returns true if the gang starts or others are stopped for it. Then the next overdue
-// gang can have its turn in this pass. Every preemptible gang can be stopped for a turn, whatever
-// its level and its tenant's quota.
+// for it. The result is true if the gang starts, or if other gangs are stopped for it. Then, the
+// next overdue gang can have its turn in this pass. Every preemptible gang can be stopped for a
+// turn, whatever its level and its tenant's quota.
 func (p *pass) serveOne(e *entry) bool {
 	e.anyNeighbour = true
 	defer func() { e.anyNeighbour = false }()
@@ -268,7 +269,7 @@ func (p *planner) delaysTurn(e *entry, f pal.Found) bool {
 }
 
 // stoppable reports whether the gang can be stopped for another one. A gang that started in its
-// turn cannot.
+// turn cannot be stopped for others.
 func (p *finder) stoppable(e *entry) bool { return p.mayStop(e) && !e.granted }
 
 // stoppableBy reports whether a gang that starts now can be stopped by the time at. Before it is

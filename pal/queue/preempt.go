@@ -152,7 +152,7 @@ func (p *finder) ranLongEnough(v *entry) bool {
 }
 
 // A gang runs for at least minRuns × its restart cost before it can be stopped or moved. So
-// restarts cost at most half of its run time.
+// restarts cost at most half of a gang's run time.
 const minRuns = 2
 
 // claim decides the preemption: it records the claim of e, and stops the gangs on the placement. If

@@ -111,7 +111,7 @@ func (e *entry) work(now time.Duration) time.Duration {
 }
 
 // Queue holds the waiting gangs, in order, and the running gangs. It is not safe for concurrent
-// use. Not even two questions can run at the same time: see the package comment.
+// use. Even two questions must not run at the same time: see the package comment.
 type Queue struct {
 	opt       *Options // shared with the parts below
 	entries   map[string]*entry
@@ -175,8 +175,8 @@ func (q *Queue) Restore(j Job, p pal.Placement, started time.Duration) error {
 	return nil
 }
 
-// Stopping reports that a running gang is being stopped, although this Queue did not decide that.
-// Waiting gangs can then get a claim to its GPUs. When the gang has stopped, report that with
+// Stopping reports that a running gang is being stopped, although this Queue did not decide to stop
+// it. Waiting gangs can then get a claim to its GPUs. When the gang has stopped, report that with
 // [Queue.Stopped].
 func (q *Queue) Stopping(id string) {
 	if e := q.entries[id]; e != nil && e.state == running {
@@ -219,8 +219,8 @@ func (q *Queue) newEntry(j Job) (*entry, error) {
 }
 
 // Started reports that a gang now runs on the placement, because the caller has carried out a
-// start, migration or resize that Decide returned. It also works for a waiting gang that something
-// else has started.
+// start, migration or resize that Decide returned. Started also works for a waiting gang that
+// something else has started.
 func (q *Queue) Started(now time.Duration, id string, p pal.Placement) {
 	e := q.entries[id]
 	if e == nil {
@@ -232,9 +232,9 @@ func (q *Queue) Started(now time.Duration, id string, p pal.Placement) {
 	q.run(e, p, now)
 }
 
-// SetPlacement reports the GPUs of a gang that runs or is being stopped. For example, a member has
-// ended, or Nomad has moved a member. Reporting the same placement again changes nothing. A gang
-// that is being stopped stays in that state until [Queue.Stopped].
+// SetPlacement reports the GPUs of a gang that runs or is being stopped. Call SetPlacement, for
+// example, when a member has ended or when Nomad has moved a member. Reporting the same placement
+// again changes nothing. A gang that is being stopped stays in that state until [Queue.Stopped].
 func (q *Queue) SetPlacement(now time.Duration, id string, p pal.Placement) {
 	e := q.entries[id]
 	if e == nil || e.state < running || e.isOn(p) {
@@ -292,8 +292,8 @@ func (q *Queue) Requeue(now time.Duration, id string) {
 	}
 }
 
-// Stopped reports that a running gang has stopped, but not finished. Its GPUs are free, and the
-// gang waits again.
+// Stopped reports that a running gang has stopped, but not finished. The gang's GPUs are free, and
+// the gang waits again.
 func (q *Queue) Stopped(now time.Duration, id string) {
 	if e := q.entries[id]; e != nil && e.state >= running {
 		e.countStop(now)

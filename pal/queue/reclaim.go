@@ -78,9 +78,9 @@ func (ts *tenancy) outranks(better bool, v, e *entry, freed freedGPUs) bool {
 }
 
 // apart returns the two branches at which the paths of two tenants in the tree first differ. For
-// research/vision and research/speech, these are the two tenants. For research/vision and
-// sales/web, they are research and sales. If one tenant contains the other, the branch of the
-// containing tenant is nil. For equal tenants, both are nil.
+// research/vision and research/speech, the branches are the two tenants. For research/vision and
+// sales/web, the branches are research and sales. If one tenant contains the other, the branch of
+// the containing tenant is nil. For equal tenants, both are nil.
 func apart(a, b *tenant) (ofA, ofB *tenant) {
 	i := 0
 	for i < min(len(a.chain), len(b.chain)) && a.chain[i] == b.chain[i] {

@@ -41,8 +41,8 @@ type sample struct {
 	beside int8
 }
 
-// submissions counts the submissions of one name. It is kept as long as the Queue has gangs of the
-// name or stores runs of the name.
+// submissions counts the submissions of one name. The count is kept as long as the Queue has gangs
+// of the name or stores runs of the name.
 type submissions struct {
 	count int64
 	live  int // gangs of the name in the Queue
@@ -127,8 +127,8 @@ func (fs *foresight) note(tenant, name string, s sample) {
 	h.samples = append(slices.Clone(h.samples[max(0, len(h.samples)-maxSamples+1):]), s.at(h.speeds)) // copied, because clones share the old slice
 }
 
-// makeRoom deletes the history of one name if there are already maxNames: of the tenant with the
-// most names, the name whose last run is the oldest.
+// makeRoom deletes the history of one name if maxNames names are already stored. Of the names of
+// the tenant with the most names, it deletes the name whose last run is the oldest.
 func (fs *foresight) makeRoom() {
 	if len(fs.runTimes) < maxNames {
 		return
@@ -196,9 +196,9 @@ func (fs *foresight) RunTimes() []RunTimes {
 // changes.
 func (fs *foresight) Lessons() int64 { return fs.lessons }
 
-// Remember replaces the history with a history that RunTimes of an earlier Queue returned. It
-// leaves out invalid runs. The remembered runs of a name count as earlier than all submissions of
-// this name to this Queue.
+// Remember replaces the history with a history that RunTimes of an earlier Queue returned. Invalid
+// runs are left out. The remembered runs of a name count as earlier than all submissions of this
+// name to this Queue.
 func (fs *foresight) Remember(stored []RunTimes) {
 	before := fs.runTimes
 	fs.runTimes, fs.lessons = map[string]*runTimes{}, 0

@@ -11,7 +11,8 @@ import (
 )
 
 // finder finds GPUs for one gang, either now or after other gangs have ended. A finder also decides
-// whether the gang should wait for better GPUs. It ignores other waiting gangs, and starts none.
+// whether the gang should wait for better GPUs. A finder ignores other waiting gangs, and starts no
+// gang.
 type finder struct {
 	*Queue
 	whatIf
@@ -53,9 +54,9 @@ func (p *finder) search(e *entry) (pal.Found, bool) {
 	return f, ok
 }
 
-// policyFor returns the placement policy for a gang. Normally its RefuseBad keeps gangs off parts
-// of shared GPUs where neighbours would slow each other too much. RefuseBad does not apply in three
-// cases:
+// policyFor returns the placement policy for a gang. Normally, the policy's RefuseBad keeps gangs
+// off parts of shared GPUs where neighbours would slow each other too much. RefuseBad does not
+// apply in three cases:
 //
 //   - The gang is overdue, and has its turn or a claim that it got in its turn.
 //   - Other members of the gang already run. In this case, RoomFor has set anyNeighbour.

@@ -24,8 +24,8 @@ type Tenant struct {
 	// the list is empty, the tenant has one namespace, whose name is the last part of the tenant's
 	// name.
 	Namespaces []string `json:"namespaces,omitempty" hcl:"namespaces,optional"`
-	// Weight is the tenant's weight in fair share, relative to the other children of its parent; 0:
-	// 1.
+	// Weight is the tenant's weight in fair share, relative to the other children of its parent. 0
+	// means 1.
 	Weight float64 `json:"weight,omitempty" hcl:"weight,optional"`
 	// Quota is the tenant's nominal quota in GPUs. Other tenants can borrow these GPUs while they
 	// are idle. If Quota is 0, a tenant with children has the sum of their quotas. If Quota is 0, a
@@ -171,7 +171,8 @@ func (t *tree) single(name string) *tenant {
 	return n
 }
 
-// add returns the tenant of that name. If the tree does not have it, add adds it and its parents.
+// add returns the tenant of that name. If the tree does not have this tenant, add adds the tenant
+// and its parents.
 func (t *tree) add(name string) *tenant {
 	if n := t.byName[name]; n != nil {
 		return n
@@ -518,12 +519,12 @@ type TenantUse struct {
 	GPUs   float64 `json:"gpus"`
 	Weight float64 `json:"weight"` // the tenant's weight in fair share, relative to the other children of its parent
 	// Awaited is the number of GPUs that members of the tenant's running jobs still wait for.
-	// Awaited GPUs count towards limits, but are not included in the field GPUs.
+	// Limits include these GPUs, but the field GPUs does not.
 	Awaited float64 `json:"awaited,omitempty"`
 	Quota   int     `json:"quota,omitempty"` // in GPUs; 0: none
 	Limit   *int    `json:"limit,omitempty"` // in GPUs; nil: none
 	// MaxGPUsPerUser and MaxJobsPerUser are the limits of each user. Users lists the users that
-	// have GPUs or jobs. If users have no limits, Users is nil.
+	// have GPUs or jobs; nil if users have no limits.
 	MaxGPUsPerUser int       `json:"max_gpus_per_user,omitempty"`
 	MaxJobsPerUser int       `json:"max_jobs_per_user,omitempty"`
 	Users          []UserUse `json:"users,omitempty"`
@@ -535,7 +536,7 @@ type TenantUse struct {
 	Priced bool `json:"priced,omitempty"`
 	// Share is the fraction of all GPU time to which the tenant's weight entitles it. Only tenants
 	// that have jobs or have used GPU time take part. Times is the tenant's fraction of the used
-	// GPU time divided by Share. If no tenant has used GPU time, Times is 0.
+	// GPU time divided by Share; 0 if no tenant has used GPU time.
 	Share float64 `json:"share"`
 	Times float64 `json:"times"`
 	// Stops sums up the stops of the tenant's gangs, and the time that stops of other gangs saved
@@ -546,8 +547,8 @@ type TenantUse struct {
 // Borrowed returns how many of the tenant's GPUs are beyond its quota.
 func (u TenantUse) Borrowed() float64 { return max(0, u.GPUs-float64(u.Quota)) }
 
-// shown returns the displayed name of a tenant. For a namespace without a tenant, this is the
-// namespace, with the addition "(namespace)" if a tenant has the same name.
+// shown returns the displayed name of a tenant. For a namespace without a tenant, shown returns the
+// namespace. If a tenant has the same name, the addition "(namespace)" follows.
 func (t tree) shown(name string) string {
 	namespace, own := strings.CutPrefix(name, " ")
 	if own && t.byName[namespace] != nil {

@@ -92,8 +92,8 @@ func (ts *tenancy) Usage(now time.Duration) []Usage {
 	return out
 }
 
-// RememberUsage replaces all usage with the usage that an earlier Queue returned at the time at. To
-// this it adds the usage of running gangs since that time. It ignores invalid numbers.
+// RememberUsage replaces all usage with the usage that an earlier Queue returned at the time at.
+// The usage of running gangs since that time is added. It ignores invalid numbers.
 func (q *Queue) RememberUsage(at time.Duration, kept []Usage) {
 	q.usageFrom = at
 	for _, n := range q.namespaces {

@@ -30,7 +30,8 @@ type UserUse struct {
 	Jobs int     `json:"jobs"`
 }
 
-// noUser is the displayed user of jobs without a user. All these jobs count as those of one user.
+// noUser is the displayed user of jobs without a user. All jobs without a user count as jobs of one
+// user.
 const noUser = "(none)"
 
 // ShownUser returns the displayed name of a user: the user, or noUser for "".

@@ -22,35 +22,35 @@ type Wait struct {
 	Job      string `json:"job"`      // the job, as namespace/id
 	Position int    `json:"position"` // the gang's position in the queue, from 1
 	// Reason is one of the following. "starting": the gang is about to start. "stopping": other
-	// gangs are being stopped for it. "shrinking": elastic gangs give members back for it.
-	// "too-large": the gang could not run even on an empty cluster. "limit": the gang alone exceeds
-	// a limit of its tenant or user. "quota": the gang would now exceed a limit of its tenant or
-	// user. "array": the array already runs its maximum number of jobs. "gpus": too few GPUs are
-	// free. "scattered": enough GPUs are free, but not where the gang can use them. "refused": the
-	// free GPUs are parts of shared GPUs, on which the gang and its neighbours would slow each
-	// other too much. "services": services hold too many GPUs and do not end. "reserved": the free
-	// GPUs are reserved for another gang. "window": the free GPUs are kept for maintenance or for
-	// other jobs. "order": under strict order, the gang cannot start before the gang ahead.
+	// gangs are being stopped for the gang. "shrinking": elastic gangs give members back for the
+	// gang. "too-large": the gang could not run even on an empty cluster. "limit": the gang alone
+	// exceeds a limit of its tenant or user. "quota": the gang would now exceed a limit of its
+	// tenant or user. "array": the array already runs its maximum number of jobs. "gpus": too few
+	// GPUs are free. "scattered": enough GPUs are free, but not where the gang can use them.
+	// "refused": the free GPUs are parts of shared GPUs, on which the gang and its neighbours would
+	// slow each other too much. "services": services hold too many GPUs and do not end. "reserved":
+	// the free GPUs are reserved for another gang. "window": the free GPUs are kept for maintenance
+	// or for other jobs. "order": under strict order, the gang cannot start before the gang ahead.
 	// "locality": the gang waits for GPUs that are faster or closer together, or that other jobs
 	// need less. "next-round": the gang starts in the next round.
 	Reason  reason.Kind `json:"reason"`
 	Overdue bool        `json:"overdue,omitempty"` // the gang's total wait exceeds twice its estimate or limit (at least an hour), or max_wait if the gang has neither
 	GPUs    int         `json:"gpus"`              // GPUs that the gang requests; for an elastic gang, the minimum
-	// Counts is set if the gang requests parts of shared GPUs. Counts is the number of whole GPUs
-	// that count towards limits.
+	// Counts is the number of whole GPUs that count towards limits, if the gang requests parts of
+	// shared GPUs.
 	Counts float64 `json:"counts,omitempty"`
 	Most   int     `json:"most,omitempty"` // GPUs that an elastic gang could use
 	Free   int     `json:"free"`           // GPUs that are free now and that the gang can use
 	// FreeOthers is the number of free GPUs that the gang cannot use.
 	FreeOthers int `json:"free_others,omitempty"`
-	// Outliers is set if Reason is "gpus" or "scattered". Outliers is the number of free GPUs that
-	// are too slow for the gang.
+	// Outliers is the number of free GPUs that are too slow for the gang. It is set if Reason is
+	// "gpus" or "scattered".
 	Outliers int `json:"outliers,omitempty"`
 	// If Reason is "limit" or "quota", Limit is the maximum number of GPUs of the gang's tenant.
 	// For "quota", Tenant is the name of this tenant, and Held the number of GPUs that it holds. If
 	// User is set, Limit and Held are about this user's GPUs in the tenant. If LimitsJobs is set,
-	// they are about the user's running jobs. If Reason is "array", Limit is the maximum number of
-	// running jobs of the array, and Running is the current number.
+	// Limit and Held are about the running jobs of User. If Reason is "array", Limit is the maximum
+	// number of running jobs of the array, and Running is the current number.
 	Limit   int     `json:"limit,omitempty"`
 	Running int     `json:"running,omitempty"`
 	Tenant  string  `json:"tenant,omitempty"`
@@ -59,8 +59,8 @@ type Wait struct {
 	// LimitsJobs is set if Limit is a number of running jobs of User, not of GPUs.
 	LimitsJobs bool   `json:"limits_jobs,omitempty"`
 	Ahead      string `json:"ahead,omitempty"` // the first gang ahead that waits for GPUs; "" for none
-	// AheadGPUs is the number of GPUs that the gangs ahead in the queue request, counting only
-	// gangs that wait for nothing but GPUs.
+	// AheadGPUs is the number of GPUs that the gangs ahead in the queue request. Only gangs that
+	// wait for nothing but GPUs count.
 	AheadGPUs float64  `json:"ahead_gpus,omitempty"`
 	Stopping  []string `json:"stopping,omitempty"`  // gangs that are being stopped for this one
 	Shrinking []string `json:"shrinking,omitempty"` // elastic gangs that give members back for this one
@@ -69,8 +69,8 @@ type Wait struct {
 	// example, too few gangs have waited so far, and the run time of a running gang or of a gang
 	// ahead is unknown.
 	From, To time.Duration `json:"-"`
-	// Until is set for reason.Locality and reason.InWindow. For reason.Locality, it is the time at
-	// which the gang stops waiting for better GPUs. For reason.InWindow, it is the end of the
+	// Until is set for reason.Locality and reason.InWindow. For reason.Locality, Until is the time
+	// at which the gang stops waiting for better GPUs. For reason.InWindow, Until is the end of the
 	// window.
 	Until time.Duration `json:"-"`
 	// spares is set for a service that waits until Ahead has run. In this case, Ahead can be a gang

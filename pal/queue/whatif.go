@@ -36,8 +36,8 @@ func undoAll(back []func()) {
 	}
 }
 
-// vacate frees the GPUs of a running gang in the what-if; back takes them again. It skips members
-// whose GPUs the cluster does not show as taken.
+// vacate frees the GPUs of a running gang in the what-if; back takes them again. Members whose GPUs
+// the cluster does not show as taken are skipped.
 func (p *whatIf) vacate(e *entry) (back func()) {
 	if p.changed != nil && e.seq == p.changed.seq { // compare seq, because e can be a copy with some of the members (see with)
 		on := setOf(e.placement.GPUs())

@@ -17,15 +17,15 @@ import (
 
 // Window keeps GPUs free for a time, for maintenance or for some jobs (a reservation). Other gangs
 // do not start on the window's GPUs if they could still run when the window begins. Gangs that
-// already run on these GPUs continue.
+// already run on the window's GPUs continue.
 type Window struct {
 	Name string
 	// From and To are the beginning and the end of the window, since the caller's epoch.
 	From, To time.Duration
 	// GPUs are the numbers of the window's GPUs in the cluster.
 	GPUs []int
-	// For lists the namespaces, and the jobs in the form namespace/job, that can use the GPUs
-	// during the window. Its elements can be patterns with * and ?.
+	// For is a list of the namespaces, and of the jobs in the form namespace/job, that can use the
+	// GPUs during the window. The elements of For can be patterns with * and ?.
 	For []string
 }
 
@@ -72,7 +72,8 @@ type indexedWindow struct {
 	on  map[int]bool // its GPUs
 }
 
-// MaxWindows is the maximum number of windows. A set of windows is a uint64, with one bit for each.
+// MaxWindows is the maximum number of windows. A set of windows is a uint64, with one bit for each
+// window.
 const MaxWindows = 64
 
 // SetWindows replaces the windows. If there are more than MaxWindows windows, only the first
@@ -166,8 +167,8 @@ func (p *finder) closed(e *entry, until time.Duration) []*indexedWindow {
 	return ws
 }
 
-// find returns a placement for the gang at startTime. It leaves out GPUs of windows that could
-// begin before the gang ends.
+// find returns a placement for the gang at startTime. GPUs of windows that could begin before the
+// gang ends are left out.
 func (p *finder) find(e *entry) (pal.Found, bool) {
 	if len(p.windows.list) == 0 || p.windowless {
 		return p.search(e)
@@ -176,9 +177,9 @@ func (p *finder) find(e *entry) (pal.Found, bool) {
 	return p.offWindows(e, long, p.closed(e, p.reach(e, p.startTime(), long, e.slower)), p.besideWindows)
 }
 
-// offWindows returns the result of a search that leaves out the windows that the gang can run into.
-// The first search leaves out the windows in closed. If the gang can run into other windows on the
-// GPUs found, offWindows leaves out these windows as well, and searches again.
+// offWindows returns the result of a search that leaves out the GPUs of windows that the gang can
+// run into. The first search leaves out the windows in closed. If the gang can run into other
+// windows on the GPUs found, offWindows leaves out these windows as well, and searches again.
 func (p *finder) offWindows(e *entry, long time.Duration, closed []*indexedWindow, search func(*entry, []*indexedWindow) (pal.Found, bool)) (pal.Found, bool) {
 	at := p.startTime()
 	for {
@@ -256,8 +257,8 @@ func (p *finder) barring(e *entry) *indexedWindow {
 	return slices.MaxFunc(closed, func(a, b *indexedWindow) int { return cmp.Compare(a.To, b.To) })
 }
 
-// aloneBesideWindows is besideWindows on a cluster on which no gang of the Queue runs. The result
-// is cached by kind of gang.
+// aloneBesideWindows does the same as besideWindows, on a cluster on which no gang of the Queue
+// runs. The result is cached by kind of gang.
 func (p *finder) aloneBesideWindows(e *entry, closed []*indexedWindow) (pal.Found, bool) {
 	key := beside{kind: e.empty()}
 	for _, w := range closed {
@@ -333,7 +334,7 @@ func (q *Queue) KeptFrom(now time.Duration, id string) []WindowConflict {
 }
 
 // RunsInto returns the windows that a running job can run into, with the number of the job's GPUs
-// in each window. It leaves out windows that begin after the time begin. If the job is a service,
+// in each window. Windows that begin after the time begin are left out. If the job is a service,
 // Until in the results is the latest possible time.
 func (q *Queue) RunsInto(now, begin time.Duration, id string) (out []WindowConflict) {
 	e := q.entries[id]
@@ -359,8 +360,8 @@ func (q *Queue) RunsInto(now, begin time.Duration, id string) (out []WindowConfl
 	return out
 }
 
-// Beside marks the GPUs of windows that a waiting job could run into as taken. The function back
-// marks them as free again.
+// Beside marks GPUs as taken: those of the windows that a waiting job could run into. The function
+// back marks them as free again.
 func (q *Queue) Beside(now time.Duration, id string, c *pal.Cluster, g pal.Gang) (back func()) {
 	back = func() {}
 	e := q.entries[id]

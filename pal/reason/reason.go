@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: MPL-2.0
 
 // Package reason has the reasons why a job waits, runs on its nodes, or does not run. A reason is a
-// value, made by the code that decides. Other code branches on its kind and redacts its fields
-// ([Reason.RedactedFor]). Only text.go turns a reason into text, for commands, JSON, logs and the
-// web page, and no code parses that text.
+// value, made by the code that decides. Other code branches on the kind of a reason, and redacts
+// its fields ([Reason.RedactedFor]). Only text.go turns a reason into text, for commands, JSON,
+// logs and the web page, and no code parses that text.
 //
 // When you change the package, do not change the value of a kind, because the value is part of the
 // JSON output. A field that names jobs must be redacted by [Reason.RedactedFor], which leaves Cause
@@ -50,8 +50,8 @@ type Reason struct {
 	// Rackless reports that no node names its rack.
 	Rackless bool `json:"rackless,omitempty"`
 	// Needs is the number of GPUs that the job needs, or already has. Match is the number of GPUs
-	// that the job could use, and Free is how many of these GPUs are free now. FreeOthers is the
-	// number of free GPUs that the job cannot use.
+	// that the job could use. Free is the number of GPUs that are free now and that the job could
+	// use. FreeOthers is the number of free GPUs that the job cannot use.
 	Needs      int `json:"needs,omitempty"`
 	Match      int `json:"match,omitempty"`
 	Free       int `json:"free,omitempty"`
@@ -65,9 +65,9 @@ type Reason struct {
 	// User is the user whose limit applies, because each user of the tenant has a limit. If Needs
 	// is 0, the limit is on the number of the user's jobs, otherwise on the user's GPUs.
 	User string `json:"user,omitempty"`
-	// Counts is set if the job requests parts of shared GPUs. Counts is the number of whole GPUs
-	// that count towards Limit: two quarters of a GPU count as 0.5. If Counts is 0, Needs is the
-	// number that counts. Held is the number of GPUs that the tenant, or the user, holds.
+	// Counts is the number of whole GPUs that count towards Limit, if the job requests parts of
+	// shared GPUs: two quarters of a GPU count as 0.5. If Counts is 0, Needs is the number that
+	// counts. Held is the number of GPUs that the tenant, or the user, holds.
 	Counts float64 `json:"counts,omitempty"`
 	Held   float64 `json:"held,omitempty"`
 	// Limit is the maximum for the job, its tenant, its user or its array.
@@ -119,8 +119,8 @@ type Used struct {
 	Allocated   int `json:"allocated,omitempty"`   // allocated to jobs or promised to them
 	Unhealthy   int `json:"unhealthy,omitempty"`   // unhealthy, whether allocated or not
 	Quarantined int `json:"quarantined,omitempty"` // healthy, but in quarantine
-	// Unavailable counts GPUs on nodes that accept no jobs. Unavailable also counts GPUs on which
-	// unreported tasks may still run.
+	// Unavailable counts GPUs on nodes that accept no jobs, and GPUs on which unreported tasks may
+	// still run.
 	Unavailable int `json:"unavailable,omitempty"`
 	Outliers    int `json:"outliers,omitempty"` // free, but too slow
 	Kept        int `json:"kept,omitempty"`     // free, but kept for jobs ahead
@@ -137,7 +137,7 @@ type Doing struct {
 	Ending     int `json:"ending,omitempty"`     // told to stop, and not yet ended
 }
 
-// Unread is a reason that is known only as a message: of an error, or of Nomad.
+// Unread is a reason that is known only as a message from an error or from Nomad.
 func Unread(cause string) Reason { return Reason{Kind: Error, Cause: cause} }
 
 // IsZero reports whether there is no reason.
