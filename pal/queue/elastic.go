@@ -469,7 +469,7 @@ func (q *Queue) Settled(id string) {
 }
 
 // resizesFrom calls soon with each time at which an elastic gang may begin to shrink or grow. The
-// parameter waiting says whether gangs wait.
+// parameter waiting reports whether gangs wait.
 func (l *lending) resizesFrom(elastics []*entry, waiting bool, now time.Duration, soon func(time.Duration)) {
 	for _, e := range elastics {
 		n := len(e.placement.Members)

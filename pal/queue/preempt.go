@@ -86,9 +86,9 @@ func (p *planner) together(e *entry, level int) *victims {
 }
 
 // stopEnough stops victims in their order, until the gang can start without delaying the head. The
-// result says whether the gang can start. If all victims together are not enough, stopEnough stops
-// none of them. If enough GPUs would be free but too scattered, a quarter more victims are added
-// before the next search.
+// result reports whether the gang can start. If all victims together are not enough, stopEnough
+// stops none of them. If enough GPUs would be free but too scattered, a quarter more victims are
+// added before the next search.
 func (p *pass) stopEnough(e *entry, vs *victims) bool {
 	back := p.vacateLeaving(e)
 	defer func() { undoAll(back) }()

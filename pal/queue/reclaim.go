@@ -9,7 +9,7 @@ import (
 )
 
 // reclaim stops gangs of tenants that borrow GPUs, so that a gang whose tenant stays within its
-// quota can start. The result says whether that gang can start. It stops only preemptible gangs,
+// quota can start. The result reports whether that gang can start. It stops only preemptible gangs,
 // the worst level first. A tenant has a right to its quota, even against gangs of better levels
 // (Kueue's reclaimWithinCohort).
 //

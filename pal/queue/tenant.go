@@ -38,8 +38,8 @@ type Tenant struct {
 	// number of running jobs of each user; 0: no maximum.
 	MaxGPUsPerUser int `json:"max_gpus_per_user,omitempty" hcl:"max_gpus_per_user,optional"`
 	MaxJobsPerUser int `json:"max_jobs_per_user,omitempty" hcl:"max_jobs_per_user,optional"`
-	// DefaultPreempt says whether the tenant's batch jobs can be stopped for other jobs by default.
-	// If DefaultPreempt is nil, the parent's default applies.
+	// DefaultPreempt reports whether the tenant's batch jobs can be stopped for other jobs by
+	// default. If DefaultPreempt is nil, the parent's default applies.
 	DefaultPreempt *bool `json:"default_preempt,omitempty" hcl:"default_preempt,optional"`
 }
 
