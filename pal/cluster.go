@@ -10,8 +10,8 @@ import (
 )
 
 // Cluster is the state of nodes and GPUs. For each device group, application class and bin, a
-// Cluster keeps the number of available GPUs in this bin and all lower bins. So a decision reads
-// only a few numbers per group.
+// Cluster keeps the number of available GPUs in this bin and all lower bins. With these counts, a
+// decision reads only a few numbers per group.
 //
 // Each change of a GPU updates these counts. Only refresh and countOutliers write the counts. The
 // data that searches read most is in slices of numbers, so that it is close together in memory.

@@ -81,8 +81,8 @@ type OnModel struct {
 	// on these GPUs.
 	Fits bool    `json:"fits"`
 	Cost float64 `json:"cost,omitempty"`
-	// Price is the mean speed that recent gangs have on the model; 0: unknown. Total is Cost plus
-	// the cost to waiting jobs (see [Market]); the model with the smallest total is chosen.
+	// Price is the mean speed that recent gangs have on the model; 0 means unknown. Total is Cost
+	// plus the cost to waiting jobs (see [Market]); the model with the smallest total is chosen.
 	Price  float64 `json:"price,omitempty"`
 	Total  float64 `json:"total,omitempty"`
 	Chosen bool    `json:"chosen,omitempty"` // the gang has GPUs of the model, or would get them
@@ -168,8 +168,8 @@ type ChosenGPU struct {
 	Degraded string `json:"degraded,omitempty"`
 }
 
-// Candidates counts the GPUs that could be chosen. It also counts the other GPUs of the cluster, by
-// the reason why they could not be chosen.
+// Candidates counts the GPUs that could be chosen. Candidates also counts the other GPUs of the
+// cluster, by the reason why they could not be chosen.
 type Candidates struct {
 	Total       int `json:"total"`                 // all GPUs; each part of a shared GPU counts as one; 0: unknown
 	Ineligible  int `json:"ineligible"`            // excluded by the job's GPU model or constraints, or the node is not ready
@@ -196,6 +196,6 @@ type Entry struct {
 	Free    int     `json:"free"`    // eligible free GPUs in this bin and in bins with lower PM scores
 	Taken   bool    `json:"taken"`   // the gang was placed by this entry
 	// PassedOver is set if the gang would fit here too, but on a node with more free GPUs than the
-	// chosen node, or on more nodes. PAL leaves these GPUs to wider gangs.
+	// chosen node, or on more nodes. PAL leaves the GPUs of such an entry to wider gangs.
 	PassedOver bool `json:"passed_over,omitempty"`
 }

@@ -347,8 +347,8 @@ func WhyNot(c *Cluster, g Gang) (impossible bool, why reason.Reason) {
 // CountGPUs writes a number of GPUs as text: "1 GPU", "2 GPUs".
 func CountGPUs(n int) string { return reason.Count(n) }
 
-// whyNot returns the first reason that applies. Reasons that waiting cannot change come first,
-// temporary reasons last.
+// whyNot returns the first reason that applies. Reasons that waiting cannot remove come first, and
+// temporary reasons come last.
 func whyNot(c *Cluster, g Gang, p Policy, n Candidates) (impossible bool, why reason.Reason) {
 	match := n.Total - n.Ineligible
 	demand := g.GPUs()

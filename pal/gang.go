@@ -14,20 +14,20 @@ import (
 // and products of a gang's numbers.
 const MaxGPUs = 1 << 24
 
-// Gang is a job that starts as a whole or not at all. It consists of the allocations of all task
-// groups that request GPUs.
+// Gang is a job that starts as a whole or not at all. A gang consists of the allocations of all
+// task groups that request GPUs.
 type Gang struct {
 	ID         string
 	Class      AppClass
 	MemberSets []MemberSet
-	// MaxTier is the job's hard locality limit; 0: none.
+	// MaxTier is the job's hard locality limit; 0 means none.
 	MaxTier Tier
 	// Speeds has the gang's speed on each GPU model; empty: unknown.
 	Speeds Speeds
 	// Replicas reports whether the members work independently, as the members of a service do: each
 	// set is spread evenly over nodes, and distance costs nothing. Replicas have no MaxTier.
 	Replicas bool
-	// Sharing is how the gang shares GPUs with others; nil: it requests whole GPUs.
+	// Sharing is how the gang shares GPUs with others; nil means that the gang requests whole GPUs.
 	Sharing *Sharing
 	// Share is the size of the largest GPU that the gang can get, as a fraction of a whole GPU.
 	// Share is less than 1 for parts of shared GPUs; see [Cluster.LargestShare]. 0 means 1.
@@ -49,7 +49,7 @@ type MemberSet struct {
 	// Spreads are the attributes over which to spread the members, as far as possible.
 	Spreads []SpreadOver
 	// Beside lists the nodes of the members that already run, with one entry per member. New
-	// replicas avoid these nodes.
+	// replicas avoid the nodes in Beside.
 	Beside []int
 }
 
@@ -105,7 +105,7 @@ func plus(a, b int) int {
 	return a + b
 }
 
-// SingleGPUs is a gang of n one-GPU members. This is PAL's model of a job.
+// SingleGPUs is a gang of n one-GPU members. PAL's model of a job is such a gang.
 func SingleGPUs(id string, class AppClass, n int) Gang {
 	return Gang{ID: id, Class: class, MemberSets: []MemberSet{{Members: n, GPUs: 1}}}
 }

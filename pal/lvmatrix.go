@@ -59,8 +59,8 @@ func (s *search) lvMatrix() []lvEntry {
 // the artifact, PM-First places a gang of one GPU, because such a gang gains nothing from locality.
 // If the policy leaves room for wide gangs, bestNode places a gang of one GPU instead.
 //
-// The paper counts the free GPUs of the whole cluster for each entry. Instead, when the walk first
-// reaches a tier, it finds the lowest bin up to which one domain of the tier can hold the gang. An
+// The paper counts the free GPUs of the whole cluster for each entry. This code does so only once
+// for each tier: it finds the lowest bin up to which one domain of the tier can hold the gang. An
 // entry of the tier works if its bin is at least this lowest bin. The result is the same, because
 // the GPUs up to a higher bin include the GPUs up to a lower bin.
 //
@@ -93,8 +93,8 @@ func (s *search) walk() []Member {
 }
 
 // domain is the best place of one tier for a gang: the place that can hold the gang with the lowest
-// bin. On ties, the place with the most GPUs up to this bin wins, then the first place. These tie
-// rules are the artifact's.
+// bin. On ties, the place with the most GPUs up to this bin wins, then the first place. The tie
+// rules are those of the artifact.
 type domain struct {
 	v      int // lowest bin that works; len(values) if none does
 	free   int // GPUs up to bin v
@@ -253,8 +253,8 @@ func (s *search) subdomain(group int32, t Tier, sub uint16) domain {
 	return s.noDomain(t)
 }
 
-// bestOf finds the best node, rack or datacenter that holds the whole gang. The function of returns
-// the device groups and the number of free GPUs of place i.
+// bestOf finds the best node, rack or datacenter that holds the whole gang. For place i, of(i)
+// returns the device groups and the number of free GPUs.
 func (s *search) bestOf(t Tier, n int, of func(i int) (groups []int32, free int)) domain {
 	best := s.noDomain(t)
 	for i := range n {

@@ -6,7 +6,7 @@ package pal
 // GPU is one instance of a device group: a GPU, a MIG instance, or a part of a shared GPU.
 type GPU struct {
 	ID string
-	// Scores are the raw PM scores per application class, indexed by [AppClass.Index]. These scores
+	// Scores are the raw PM scores per application class, indexed by [AppClass.Index]. Raw scores
 	// predict how long a job takes. 0 means that the GPU was not measured.
 	Scores [NumClasses]PMScore
 	// Binned are the PM scores of the GPU's variability classes: one value for all GPUs of a bin.
@@ -24,7 +24,7 @@ type GPU struct {
 	// bin and class, so it is chosen last.
 	Degraded string
 	// NUMA and Island are the NUMA node and the NVLink island within the node,
-	// counted from 1; 0: unknown.
+	// counted from 1; 0 means unknown.
 	NUMA, Island uint16
 }
 
@@ -33,7 +33,8 @@ type GPU struct {
 type DeviceGroup struct {
 	Name string // vendor/type/name: "nvidia/gpu/NVIDIA H200"
 	GPUs []GPU
-	// Shared is set if the instances are parts of one GPU. Such instances differ only in their IDs.
+	// Shared is set if the instances are parts of one GPU. The parts of one GPU differ only in
+	// their IDs.
 	Shared bool
 }
 
@@ -51,8 +52,8 @@ type Resources struct {
 	CPU      int // MHz
 	MemoryMB int
 	DiskMB   int
-	// PerNode is the maximum number of members on one node (with Nomad's distinct_hosts: 1); 0: as
-	// many as fit. PerNode is not used in the free resources of a node.
+	// PerNode is the maximum number of members on one node (with Nomad's distinct_hosts: 1); 0
+	// means as many as fit. PerNode is not used in the free resources of a node.
 	PerNode int
 }
 

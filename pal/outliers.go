@@ -6,8 +6,8 @@ package pal
 import "slices"
 
 // outliers counts the GPUs that a search excludes if its policy has a threshold. A cluster counts
-// its outliers once per threshold. It keeps the counts for only one threshold, because all policies
-// of a placer or a simulation have the same threshold.
+// its outliers once per threshold. A cluster keeps the counts for only one threshold, because all
+// policies of a placer or a simulation have the same threshold.
 type outliers struct {
 	above float64         // PM score; 0: no GPU is an outlier
 	gpus  [NumClasses]int // all outliers, available or not

@@ -17,7 +17,7 @@ import (
 // them better.
 //
 // Preferences of the member sets come before any cost: the first preference under which the whole
-// gang fits wins. Within a preference, spreads come before cost.
+// gang fits wins. For each preference, spreads come before cost.
 func Place(c *Cluster, g Gang, p Policy) (pl Placement, ok bool) {
 	f, ok := Find(c, g, p)
 	return f.Placement, ok
@@ -60,7 +60,8 @@ func Find(c *Cluster, g Gang, p Policy) (f Found, ok bool) {
 	return findWithin(c, g, p)
 }
 
-// findWithin does the same as Find, but ignores preferences. It searches every suitable model.
+// findWithin does the same as Find, but ignores preferences. findWithin searches every suitable
+// model.
 func findWithin(c *Cluster, g Gang, p Policy) (f Found, ok bool) {
 	var all []Found // one per model, if speeds are known
 	crowded, hash := 0, c.stateHash

@@ -35,8 +35,8 @@ func (s *search) fromSlots(groups []int32, limit int, choose func(all []binSlots
 }
 
 // eachSet places the member sets in the order given by compare. If compare is nil, the sets are
-// placed in the job's order. It returns the members in the gang's order. Each set takes its GPUs in
-// the cluster, so that no later set gets the same GPUs. eachSet releases all GPUs at the end.
+// placed in the job's order. The members are returned in the gang's order. Each set takes its GPUs
+// in the cluster, so that no later set gets the same GPUs. eachSet releases all GPUs at the end.
 func (s *search) eachSet(compare func(a, b int) int, place func(set int) []Member) []Member {
 	if len(s.g.MemberSets) == 1 {
 		return place(0)

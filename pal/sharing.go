@@ -14,8 +14,8 @@ import (
 // member's neighbours are the other members on this GPU.
 //
 // A part is as fast as its GPU, except that neighbours slow it down. The gang gets the parts on
-// which the gang and its neighbours together lose the least time. This choice comes before the
-// choice by bins, because neighbours slow a gang by more than GPUs of one model differ.
+// which the gang and its neighbours together lose the least time. The choice of parts comes before
+// the choice by bins, because neighbours slow a gang by more than GPUs of one model differ.
 
 // Sharing is how a gang shares GPUs with others. A gang that requests whole GPUs has no Sharing.
 type Sharing struct {
@@ -27,8 +27,8 @@ type Sharing struct {
 	// Slower is the gang's run time beside a neighbour of each class divided by its run time alone,
 	// from earlier runs. 0 means that the table of neighbours applies.
 	Slower [NumClasses]float64
-	// Stays is set if the gang does not end, or nobody knows when it ends. Then the gang is never
-	// refused a part, and no other gang is refused a part because of it.
+	// Stays is set if the gang does not end, or nobody knows when it ends. If Stays is set, the
+	// gang is never refused a part, and no other gang is refused a part because of it.
 	Stays bool
 }
 
@@ -305,7 +305,7 @@ func (c *Cluster) knownCost(group int32, of, by Occupant) float64 {
 }
 
 // pays reports whether the GPU of the group would do at least as much work with a member of the
-// gang as without the member. The condition is that the member does at least as much work as the
+// gang as without the member. A member is worth its part if it does at least as much work as the
 // other occupants lose.
 func pays(c *Cluster, g *Gang, group int32) bool {
 	self := g.occupant(0)
@@ -347,8 +347,8 @@ func refused(c *Cluster, g Gang, p Policy) bool {
 	return fits
 }
 
-// placeBeside does the same as place, for gangs that share GPUs. It first tries the GPUs on which
-// the least time is lost.
+// placeBeside does the same as place, for gangs that share GPUs. GPUs on which the least time is
+// lost are tried first.
 func (s *search) placeBeside() []Member {
 	if s.g.Sharing == nil {
 		return s.place()

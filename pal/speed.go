@@ -89,8 +89,8 @@ func (s Speeds) text() string {
 	return b.String()
 }
 
-// Market contains the value of GPUs of each model to other gangs. It is used for gangs whose speeds
-// are known.
+// Market contains the value of GPUs of each model to other gangs. A Market is used for gangs whose
+// speeds are known.
 type Market struct {
 	// Prices contains the price of each model: the mean speed that recent gangs have on the model.
 	// A fast model is expensive for a gang that gains less from it than other gangs do. A model

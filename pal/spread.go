@@ -113,8 +113,8 @@ type areas struct {
 	values  [][]int       // by area and spread
 	used    [][]int       // members placed, by spread and value
 	onNode  map[int32]int // members by node
-	// replicas is set if the members are replicas. Then, among device groups with the same boost,
-	// the nodes with the fewest members come first.
+	// replicas is set if the members are replicas. If it is set, nodes with the fewest members come
+	// first among device groups with the same boost.
 	replicas bool
 }
 
@@ -176,7 +176,7 @@ func (w wanted) more(o wanted) bool {
 	return w.boost > o.boost || w.boost == o.boost && w.there < o.there
 }
 
-// next places the next part of a member set. This part is one member if the set must be spread,
+// next places the next part of a member set. The next part is one member if the set must be spread,
 // otherwise all members. The search starts with the most desirable device groups. Among equally
 // desirable groups, the cost decides.
 func (a *areas) next(s *search, set MemberSet) (placedPart, bool) {

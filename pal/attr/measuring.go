@@ -30,7 +30,7 @@ type Account struct {
 	Last string `json:"last,omitempty"`
 	// Problem is why the last session gave no result; "" if it gave a result.
 	Problem string `json:"problem,omitempty"`
-	// Provisional is set if not all GPUs of the node were measured together. Then the GPU was
+	// Provisional is set if not all GPUs of the node were measured together. The GPU was then
 	// cooler than in a job that uses the whole node.
 	Provisional bool `json:"provisional,omitempty"`
 	// Unable is why the device plugin never measures the GPU; "" if the plugin measures this GPU.

@@ -1,9 +1,9 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package classify finds the application class of a job from its GPUs' statistics. It uses the
-// power drawn, and the share of time in which the power cap limited the clocks. It also uses the
-// loads of the tensor cores and of the memory, if the GPU reports them.
+// Package classify finds the application class of a job from its GPUs' statistics. The package uses
+// the power drawn, and the share of time in which the power cap limited the clocks. It also uses
+// the loads of the tensor cores and of the memory, if the GPU reports them.
 //
 // [Summarize] reduces the readings of a job's GPUs to [Features], [ByThresholds] classifies one job
 // by itself, and [Learn] groups the jobs of a cluster's history as PAL does, if the history has

@@ -45,8 +45,7 @@ type Binning struct {
 // Bins puts the scores of one application class into bins. With [Edges], there is a bin for every
 // range between edges, even if no score is in this range. A bin's value is the median of its
 // members; an empty bin has a nominal value in its range. With k-means, the value of a bin is its
-// centroid divided by the median centroid, as in PAL. So it is possible that no bin has the value
-// 1.0.
+// centroid divided by the median centroid, as in PAL. So possibly no bin has the value 1.0.
 //
 // Without scores there are no bins.
 func Bins(scores []float64, method Method, edges []float64) Binning {
@@ -73,8 +72,8 @@ func kmeansBins(scores []float64, k int) Binning {
 	return b
 }
 
-// outliers lists the indices of scores above mean + 3 standard deviations. This is PAL's rule:
-// one-sided, with the standard deviation of a sample (n−1).
+// outliers lists the indices of scores above mean + 3 standard deviations. PAL's rule is one-sided,
+// and uses the standard deviation of a sample (n−1).
 func outliers(scores []float64) []int {
 	mean, std := meanStd(scores)
 	var out []int

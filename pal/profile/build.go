@@ -41,9 +41,9 @@ const (
 	maxRatio = 1000
 )
 
-// Build calibrates the samples. prev is the profile in use; nil: there is none. The new version
-// follows prev's version, and hysteresis depends on prev's classes. If nothing changed, Build
-// returns prev itself. Errors name the sample's GPU.
+// Build calibrates the samples. prev is the profile in use; nil means that there is none. The new
+// version follows prev's version, and hysteresis depends on prev's classes. If nothing changed,
+// Build returns prev itself. Errors name the sample's GPU.
 //
 // Phases:
 //

@@ -25,7 +25,7 @@ func (p *Profile) Lookup(gpu string, app pal.AppClass) (e Entry, ok bool) {
 	return unmeasured(app), false
 }
 
-// unmeasured returns the entry of an unknown GPU. This entry has the last class, so that a job that
+// unmeasured returns the entry of an unknown GPU. The entry has the last class, so that a job that
 // requires a better class does not get the GPU.
 func unmeasured(app pal.AppClass) Entry {
 	return Entry{App: app, Class: MaxClass, Bin: MaxClass, Unmeasured: true}

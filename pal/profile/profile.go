@@ -136,8 +136,8 @@ type Group struct {
 	// that they do not count in the reference.
 	Measured int `json:"measured"`
 	Dropped  int `json:"dropped,omitempty"`
-	// Provisional is set if fewer than min_gpus GPUs were measured. Then only outliers are in
-	// classes 4 and 5.
+	// Provisional is set if fewer than min_gpus GPUs were measured. If Provisional is set, only
+	// outliers are in classes 4 and 5.
 	Provisional bool `json:"provisional,omitempty"`
 	// SingleClass is set if the scores differ by no more than noise. All GPUs then share class 1,
 	// except GPUs that are slower than noise can explain. Spread is the 99th percentile minus the

@@ -125,8 +125,8 @@ func (as *allowances) allowance(b ceiling, left float64) *allowance {
 	return a
 }
 
-// ends returns the predicted end of a gang. If the gang waits, ends assumes that it starts at the
-// time starts. ok is false if the end is unknown.
+// ends returns the predicted end of a gang. If the gang waits, it is assumed to start at the given
+// time (starts). ok is false if the end is unknown.
 func (as *allowances) ends(v *entry, starts time.Duration) (at time.Duration, ok bool) {
 	if v.state == stopping {
 		return as.p.now, true

@@ -16,8 +16,9 @@ func (fs *foresight) Told(j Job) bool {
 }
 
 // WaitsIf returns one [Wait] for each of the given run time estimates: what the waiting gang would
-// wait for if its user had given this estimate. It returns nil if the gang does not wait. Ask a
-// clone, because WaitsIf deletes the time since when the gang has declined GPUs (see offeredFrom).
+// wait for if its user had given this estimate. If the gang does not wait, WaitsIf returns nil. Ask
+// a clone, because WaitsIf deletes the time since when the gang has declined GPUs (see
+// offeredFrom).
 func (q *Queue) WaitsIf(now time.Duration, c *pal.Cluster, id string, estimates ...time.Duration) (ws []Wait) {
 	first := asking(q, now, c)
 	ifTold(q, id, estimates, func(e *entry) {
@@ -30,8 +31,8 @@ func (q *Queue) WaitsIf(now time.Duration, c *pal.Cluster, id string, estimates 
 
 // StartsIf returns one answer for each of the given run time estimates: whether the waiting gang
 // could start now if its user had given this estimate. The start must not use GPUs that gangs ahead
-// need, and the gang must not prefer to wait for better GPUs. It returns nil if the gang does not
-// wait. Like WaitsIf, StartsIf changes the Queue.
+// need, and the gang must not prefer to wait for better GPUs. If the gang does not wait, StartsIf
+// returns nil. Like WaitsIf, StartsIf changes the Queue.
 func (q *Queue) StartsIf(now time.Duration, c *pal.Cluster, id string, estimates ...time.Duration) (starts []bool) {
 	ifTold(q, id, estimates, func(e *entry) {
 		f, _, ok := q.RoomFor(now, c, Change{Job: e.job})
@@ -70,7 +71,7 @@ func ifTold(q *Queue, id string, estimates []time.Duration, ask func(e *entry)) 
 }
 
 // RemainingQuantiles returns quantiles of the predicted remaining run time of a gang, at cost 1.
-// Each part is a probability between 0 and 1. It returns nil for an unknown gang.
+// Each part is a probability between 0 and 1. For an unknown gang, RemainingQuantiles returns nil.
 func (q *Queue) RemainingQuantiles(now time.Duration, id string, parts ...float64) []time.Duration {
 	e := q.entries[id]
 	if e == nil {

@@ -64,7 +64,7 @@ func (p *planner) mayDelay(e *entry) bool {
 	return p.opt.Backfill != BackfillBestEffort && (!p.stoppable(e) || p.head != nil && p.behind(e) > p.behind(p.head))
 }
 
-// delays reports whether a gang that starts now on the placement f could delay the head. If the
+// delays reports whether a gang that starts now on this placement could delay the head. If the
 // head's start cannot be predicted, the result is false.
 func (p *planner) delays(e *entry, f pal.Found) bool {
 	if !p.mayDelay(e) {
@@ -74,8 +74,8 @@ func (p *planner) delays(e *entry, f pal.Found) bool {
 	return r.known && !p.endsBy(e, f, r.at) && !p.stoppableBy(e, r.at)
 }
 
-// endsBy reports whether a gang that starts on the placement f now is expected to have ended at the
-// time at.
+// endsBy reports whether a gang that starts on this placement now is expected to have ended by the
+// given time.
 func (p *finder) endsBy(e *entry, f pal.Found, at time.Duration) bool {
 	return !e.job.Endless && p.now+e.takes(e.expect, f) <= at
 }
@@ -98,7 +98,7 @@ func (p *planner) headReserve() *reservation {
 }
 
 // reserved returns the head's reservation. If gangs have started since the reserved GPUs were
-// chosen, reserved chooses the GPUs again.
+// chosen, the GPUs are chosen again.
 func (p *planner) reserved() *reservation {
 	r := p.headReserve()
 	if r.stale && r.known {
@@ -129,8 +129,8 @@ type ending struct {
 	at     time.Duration
 	marked []int // set for a gang that will get its GPUs later: these GPUs; nil: those of its placement
 	// gang is set if the head can stop the members of entry, or if the gang can give these members
-	// back. The members leave at the time at. If quotas protect the members from the head, they
-	// leave at the time until.
+	// back. The members leave at the time `at`. If quotas protect the members from the head, they
+	// leave at the time `until`.
 	gang  *entry
 	until time.Duration
 }
@@ -373,9 +373,9 @@ func (p *planner) reserveFor(head *entry, stops int) *reservation {
 	}
 }
 
-// startsAt reports whether enough GPUs for the head are free at the time at (enough), and whether
-// the head fits on these GPUs (fits). The gangs of the first len(gone) endings have already left
-// the what-if.
+// startsAt reports whether enough GPUs for the head are free at the given time (enough), and
+// whether the head fits on these GPUs (fits). The gangs of the first len(gone) endings have already
+// left the what-if.
 func (p *planner) startsAt(r *reservation, at time.Duration, ends []ending, gone []func()) (enough, fits bool) {
 	defer p.startingAt(at)()
 	defer p.spare(r, ends, gone)()

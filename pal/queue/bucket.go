@@ -210,8 +210,8 @@ func (q *Queue) sign(e *entry) {
 	e.kind = nil
 }
 
-// enqueue adds a gang to its bucket and to the lists of waiting gangs. It computes the gang's
-// expected run time and key. While the gang waits, its expected run time and key change only
+// enqueue adds a gang to its bucket and to the lists of waiting gangs. The gang's expected run time
+// and key are computed here. While the gang waits, its expected run time and key change only
 // because of new history (see resort) or a deadline (see hurry). An elastic gang waits with its
 // full size.
 func (q *Queue) enqueue(e *entry) {

@@ -20,7 +20,7 @@ func (e *entry) safeFor(freeStops int) time.Duration {
 
 // lostShare and mostCheckpoint apply to gangs that write checkpoints at known times. A gang with
 // checkpoints can be stopped only while it would lose at most lostShare of its run time so far. But
-// if its checkpoints are further apart than mostCheckpoint, it can be stopped at any time.
+// a gang whose checkpoints are further apart than mostCheckpoint can be stopped at any time.
 const (
 	lostShare      = 1. / 32
 	mostCheckpoint = 4 * time.Hour

@@ -12,7 +12,7 @@ import (
 )
 
 // claim is a waiting gang's right to GPUs that other gangs are freeing for it. A claim lasts until
-// all victims have stopped. Until then, no other gang gets these GPUs.
+// all victims have stopped. Until all victims have stopped, no other gang gets these GPUs.
 type claim struct {
 	by        *entry
 	placement pal.Placement
@@ -39,8 +39,8 @@ func (c *claim) reason() (r reason.Kind, stop, shrink []string) {
 	return reason.Stopping, stop, shrink
 }
 
-// endOn returns when a waiting gang is expected to end if it starts on this placement at the time
-// at.
+// endOn returns when a waiting gang is expected to end if it starts on this placement at the given
+// time.
 func (e *entry) endOn(pl pal.Placement, at time.Duration) time.Duration {
 	slower := 1.0
 	if e.elastic != nil {

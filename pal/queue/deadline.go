@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// A gang with a deadline keeps its place in the order until the deadline is in danger. Then the
-// gang goes before the other gangs of its tenant and priority, but after overdue gangs whose turn
-// it is. Among several gangs whose deadlines are in danger, the gang that must start first goes
-// first. When its deadline can no longer be met, a gang loses this advantage, because going first
-// would only make others late.
+// A gang with a deadline keeps its place in the order until the deadline is in danger. Once the
+// deadline is in danger, the gang goes before the other gangs of its tenant and priority, but after
+// overdue gangs whose turn it is. Among several gangs whose deadlines are in danger, the gang that
+// must start first goes first. When its deadline can no longer be met, a gang loses this advantage,
+// because going first would only make others late.
 
 // inDanger decides when a deadline comes into danger: at inDanger × the gang's run time before the
 // deadline. With the factor 2, the gang can wait for as long as it runs, and still end in time.

@@ -24,12 +24,12 @@ func (q *Queue) at(now time.Duration, c *pal.Cluster) planner {
 	return planner{finder: finder{Queue: q, whatIf: whatIf{c: c, exclusive: q.opt.Exclusive}, now: now, rooms: map[*fitKind]*room{}, alone: map[beside]*pal.Found{}}}
 }
 
-// Decide returns what to do now. It leaves the cluster unchanged. Each decision stays in force
+// Decide returns what to do now. Decide leaves the cluster unchanged. Each decision stays in force
 // until the caller reports the outcome.
 //
-// First, Decide accounts for the time that has passed and for finished runs. It updates overdue
-// gangs, ended windows, expected run times, and deadlines in danger. Then Decide takes four steps.
-// Each step uses the GPUs that the earlier steps left:
+// First, Decide accounts for the time that has passed and for finished runs. Decide updates overdue
+// gangs, ended windows, expected run times, and deadlines in danger. After that, Decide takes four
+// steps. Each step uses the GPUs that the earlier steps left:
 //
 //  1. Decide holds the GPUs of earlier decisions. Decide starts the gangs whose victims have all
 //     stopped. A gang whose victims are still stopping can start on other GPUs in step 3. Decide
@@ -106,7 +106,7 @@ func (p *finder) holdForDrained() {
 	}
 }
 
-// start decides that a waiting gang starts on the placement f.
+// start decides that a waiting gang starts on this placement.
 func (p *pass) start(e *entry, f pal.Found) {
 	if e.claim != nil {
 		p.letGo(e.claim)

@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: MPL-2.0
 
 // Package queue decides which waiting gang starts next and on which GPUs, and which running gangs
-// are stopped, moved or resized so that other gangs can start or run faster. It also reports why
-// each waiting gang waits. Like the rest of pal, this package does no I/O and reads no clock. The
-// daemon calls it with the wall clock, and the simulator with simulated time.
+// are stopped, moved or resized so that other gangs can start or run faster. The package also
+// reports why each waiting gang waits. Like the rest of pal, this package does no I/O and reads no
+// clock. The daemon calls it with the wall clock, and the simulator with simulated time.
 //
 // The caller reports events to a [Queue] and asks the Queue what to do. Times are durations since
 // an epoch that the caller chooses. Times never go back:
@@ -144,20 +144,20 @@
 // [Options.Patience] times its estimated run time or its limit, whichever is shorter, but at least
 // an hour. Without an estimate and a limit, the patience is [Options.MaxWait]. Overdue gangs keep
 // their places in the queue. In addition, overdue gangs get turns, in order of submission. In its
-// turn, a gang starts if it fits, or if it fits after the Queue has stopped other gangs. Otherwise
-// the Queue keeps GPUs for the gang until all of these GPUs are free. A gang that started in its
-// turn is not stopped for others. This protection ends when the placer restarts.
+// turn, a gang starts if it fits, or if it fits after the Queue has stopped other gangs. If neither
+// is possible, the Queue keeps GPUs for the gang until all of these GPUs are free. A gang that
+// started in its turn is not stopped for others. The protection ends when the placer restarts.
 //
 // During a turn, the rest of the queue works as usual: backfill, preemption, moves and waiting for
 // close GPUs. Other gangs use kept GPUs only if they can be stopped for the turn, or if they are
 // expected to end early enough. Early enough means before all kept GPUs are free, and within
 // MaxWait of the beginning of the turn.
 //
-// The Queue meters the GPU time that turns use: the time of GPUs kept idle, and of gangs that
-// started in their turn. Use above [Options.OverdueShare] of the cluster's GPU time becomes a debt.
-// The share pays off the debt over time, and no new turn begins before the debt is paid. For a gang
-// that could run, the Queue promises the following. N is the number of GPUs in the cluster, T is
-// the length of a turn, and no run is longer than L.
+// The Queue meters the GPU time that turns use: the time for which GPUs are kept idle, and the time
+// of gangs that started in their turn. Use above [Options.OverdueShare] of the cluster's GPU time
+// becomes a debt. The share pays off the debt over time, and no new turn begins before the debt is
+// paid. For a gang that could run, the Queue promises the following. N is the number of GPUs in the
+// cluster, T is the length of a turn, and no run is longer than L.
 //
 //   - A turn starts its gang within MaxWait + L, even if estimates are wrong.
 //   - After a gang has become overdue, its turn begins within a bounded time. The bound is a sum
@@ -174,6 +174,6 @@
 // Under strict order (BackfillNone) no other gang starts during a turn. The meter starts at 0 when
 // a placer starts again. A gang that a failure stops needs a new turn. A quota is never exceeded,
 // so a gang whose tenant has used up its quota has no turn. On a cluster that is not exclusive,
-// other users can take GPUs that are kept for a turn. Then the Queue keeps other GPUs instead, and
-// the turn begins again.
+// other users can take GPUs that are kept for a turn. If this happens, the Queue keeps other GPUs
+// instead, and the turn begins again.
 package queue

@@ -117,8 +117,8 @@ func (e *entry) regang(f func(pal.Gang) pal.Gang) {
 	e.job.Gang = e.sized(e.job.Gang.MemberSets[0].Members)
 }
 
-// during resizes a waiting elastic gang to n members for the rest of the pass. It does nothing for
-// other gangs.
+// during resizes a waiting elastic gang to n members for the rest of the pass. For other gangs,
+// during does nothing.
 func (p *finder) during(e *entry, n int) {
 	if e.elastic == nil || e.state != waiting {
 		return
@@ -301,8 +301,8 @@ func (p *planner) keeps(v, e *entry, level int, freed freedGPUs) (members int) {
 }
 
 // MayGive returns how many GPUs an elastic gang (id) would give back if a waiting gang (to) could
-// then start. Only GPUs for which ofUse returns true count. The result from is the earliest time at
-// which the gang gives back GPUs, since the caller's epoch.
+// then start. Only GPUs for which ofUse returns true count. The result `from` is the earliest time
+// at which the gang gives back GPUs, since the caller's epoch.
 func (q *Queue) MayGive(now time.Duration, id, to string, ofUse func(gpu int) bool) (gpus int, from time.Duration) {
 	v, e := q.entries[id], q.entries[to]
 	p := q.at(now, nil)
@@ -439,8 +439,8 @@ type lending struct {
 	wanted   bool          // gangs that may need lent GPUs waited after the last pass; see grow
 }
 
-// learnLent records how long a gang has kept the GPUs that it got by growing. It updates lentFor,
-// an average over about the last sixteen loans.
+// learnLent records how long a gang has kept the GPUs that it got by growing. The field lentFor is
+// updated: an average over about the last sixteen loans.
 func (l *lending) learnLent(now time.Duration, e *entry) {
 	if e.elastic == nil || e.grownAt == 0 {
 		return

@@ -68,8 +68,8 @@ func (fs *foresight) stretch(tenant string) float64 {
 const silent = "\x00silent"
 
 // If other users give estimates, the expected run time of a gang without an estimate is
-// silenceCounts × the mean run time of such gangs. With a value of 1, users often gained from
-// giving no estimate: see docs/results/sim-users.md.
+// silenceCounts × the mean run time of gangs without an estimate. With a value of 1, users often
+// gained from giving no estimate: see docs/results/sim-users.md.
 const silenceCounts = 2
 
 // learnSilent records a finished run if its gang had no estimate. If other users give estimates, a
@@ -83,9 +83,9 @@ func (fs *foresight) learnSilent(e *entry, now time.Duration) {
 	fs.takeSilent()
 }
 
-// takeSilent sets usual, the run time that is assumed for gangs without an estimate. This run time
-// is DefaultRuntime times a power of two, so that it seldom changes. Each change sorts all waiting
-// gangs again.
+// takeSilent sets usual, the run time that is assumed for gangs without an estimate. The assumed
+// run time is DefaultRuntime times a power of two, so that it seldom changes. Each change sorts all
+// waiting gangs again.
 func (fs *foresight) takeSilent() {
 	runs := fs.samples(silent)
 	usual := fs.opt.DefaultRuntime

@@ -318,7 +318,8 @@ func (p *asker) lines() func(*entry) (signature, int) {
 	}
 }
 
-// timeline is the number of free GPUs over time, as a step function. Its steps are sorted by time.
+// timeline is the number of free GPUs over time, as a step function. The steps of a timeline are
+// sorted by time.
 type timeline struct{ steps []step }
 
 // step is a time, and the number of GPUs that are free from this time until the next step.

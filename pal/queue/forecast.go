@@ -79,7 +79,8 @@ func alike(now time.Duration, e *entry, ahead int) waitFeatures {
 
 // likeness returns how similar two waits are, as a weight of at most 1. The weight halves for each
 // factor of two between the two numbers of GPUs, between the GPUs that gangs ahead request, or
-// between the minutes waited. It also halves for each factor of four between the two GPU times.
+// between the minutes waited. The weight also halves for each factor of four between the two GPU
+// times.
 func (a waitFeatures) likeness(b waitFeatures) float64 {
 	d := math.Abs(a.gpus-b.gpus) + math.Abs(a.area-b.area)/2 + math.Abs(a.ahead-b.ahead) + math.Abs(a.since-b.since)
 	if a.again != b.again {

@@ -18,15 +18,16 @@ type Job struct {
 	// Tenant is the job's namespace. The job's GPUs count in the quota and the fair share of this
 	// namespace's tenant.
 	Tenant string
-	// User is the owner of the job, for limits of users; "": none.
+	// User is the owner of the job, for limits of users; "" means none.
 	User     string
 	Gang     pal.Gang
 	Priority int // a higher number goes first; see Options.ByPriority
 	// Submitted is the time of submission, since the caller's epoch.
 	Submitted time.Duration
-	// Estimate is the user's estimate of the job's run time at cost 1; 0: the user gave none.
+	// Estimate is the user's estimate of the job's run time at cost 1; 0 means that the user gave
+	// none.
 	Estimate time.Duration
-	// Limit is the run time after which Nomad ends a run (max_run_duration); 0: no limit. The
+	// Limit is the run time after which Nomad ends a run (max_run_duration); 0 means no limit. The
 	// expected run time is at most Limit, and equal to Limit if nothing else is known.
 	Limit time.Duration
 	// Attained is how long the job had run when it was submitted to this Queue, or restored in it.
@@ -43,13 +44,14 @@ type Job struct {
 	Preemptible, Migratable bool
 	RestartCost             time.Duration
 	// Checkpoint is the time between checkpoints; the first interval begins RestartCost after the
-	// gang's start. A stop loses the work since the last checkpoint. 0: nothing is lost, or the
-	// interval is unknown.
+	// gang's start. A stop loses the work since the last checkpoint. 0 means that nothing is lost,
+	// or that the interval is unknown.
 	Checkpoint time.Duration
-	// Deadline is the time by which the job should have ended, since the caller's epoch; 0: none.
+	// Deadline is the time by which the job should have ended, since the caller's epoch; 0 means
+	// none.
 	Deadline time.Duration
 	// Array names the array to which the job belongs. At most ArrayParallel jobs of an array run at
-	// a time; 0: no limit.
+	// a time; 0 means no limit.
 	Array         string
 	ArrayParallel int
 	// Least makes the gang elastic: the gang can run with any number of members from Least to all.
@@ -61,7 +63,7 @@ type Job struct {
 	// means 1.
 	Efficiency float64
 	// LocalityWait is the maximum time for which the gang waits for GPUs that are faster or closer
-	// together; 0: see [Options.LocalityWait].
+	// together; if it is 0, see [Options.LocalityWait].
 	LocalityWait time.Duration
 	// Anywhere is set if the gang does not wait for GPUs that are faster or closer together.
 	Anywhere bool
@@ -100,10 +102,10 @@ func ParseOrder(s string) (Order, error) {
 type Options struct {
 	Order     Order
 	Placement pal.Policy
-	// Backfill says which gangs may start before the head; "": [BackfillNone].
+	// Backfill says which gangs may start before the head; "" means [BackfillNone].
 	Backfill Backfill
 	// MaxWait is the total wait after which a gang is overdue if it has neither an estimate nor a
-	// limit; 0: [DefaultMaxWait].
+	// limit; 0 means [DefaultMaxWait].
 	MaxWait time.Duration
 	// Patience says when gangs with an estimate or a limit are overdue: after they have waited for
 	// Patience × the estimate or the limit, whichever is shorter, but at least for an hour. If
@@ -120,7 +122,7 @@ type Options struct {
 	// discount.
 	Credit float64
 	// OverdueShare is the fraction of the cluster's GPU time that serves overdue gangs in the long
-	// run, in order of submission; 0: [DefaultOverdueShare].
+	// run, in order of submission; 0 means [DefaultOverdueShare].
 	OverdueShare float64
 	// Preempt lets waiting gangs stop preemptible gangs of worse levels.
 	Preempt bool
@@ -133,12 +135,12 @@ type Options struct {
 	LocalityWait bool
 	// OutlierThreshold is the PM score above which a GPU is an outlier for a class. A gang does not
 	// use outliers, unless it could never run without them. With LocalityWait, a gang of one GPU
-	// can use an outlier after it has waited for a better GPU. 0: no GPU is an outlier.
+	// can use an outlier after it has waited for a better GPU. 0 means that no GPU is an outlier.
 	OutlierThreshold float64
 	// Quantum is the time slice of RoundRobin, and the attained GPU time at which the first level
-	// of LAS ends. 0: [DefaultQuantum].
+	// of LAS ends. 0 means [DefaultQuantum].
 	Quantum time.Duration
-	// DefaultRuntime is the expected run time of a new gang about which nothing is known; 0:
+	// DefaultRuntime is the expected run time of a new gang about which nothing is known; 0 means
 	// [DefaultRuntime]. The bounds between the levels of SRTF and Adaptive are proportional to
 	// DefaultRuntime.
 	DefaultRuntime time.Duration
@@ -148,9 +150,10 @@ type Options struct {
 	// FairShare puts gangs of different tenants in order: first the gangs of the tenant that has
 	// used the least GPU time for its weight. Order then sorts the gangs of one tenant.
 	FairShare bool
-	// HalfLife is the time after which used GPU time counts half; 0: only GPUs in use count.
+	// HalfLife is the time after which used GPU time counts half; 0 means that only GPUs in use
+	// count.
 	HalfLife time.Duration
-	// Usage selects how GPU hours are weighted; "": [UsageGPUTime].
+	// Usage selects how GPU hours are weighted; "" means [UsageGPUTime].
 	Usage UsageBy
 	// JobPriority puts gangs of a higher [Job.Priority] first, and lets them stop preemptible gangs
 	// of a lower one. JobPriority counts before Deadlines and Order. With FairShare, it counts only
@@ -159,8 +162,8 @@ type Options struct {
 	JobPriority bool
 	// Deadlines puts gangs whose deadline is in danger first among the gangs of their priority.
 	Deadlines bool
-	// Starts is the number of actions after which a pass ends; 0: no limit. The next pass continues
-	// with the remaining gangs.
+	// Starts is the number of actions after which a pass ends; 0 means no limit. The next pass
+	// continues with the remaining gangs.
 	Starts int
 	// Exclusive is the caller's promise that GPUs of the cluster come free only through calls to
 	// this Queue. If Exclusive is set, a gang that did not fit is not tried again before the next
@@ -181,7 +184,7 @@ const (
 	BackfillNone     Backfill = "none"     // no gang: strict order
 	BackfillReserved Backfill = "reserved" // gangs that do not delay the predicted start of the head (EASY)
 	// BackfillBestEffort lets all gangs start that fit, however long the head then waits, as
-	// Kueue's BestEffortFIFO does. It needs no run-time estimates.
+	// Kueue's BestEffortFIFO does. BackfillBestEffort needs no run-time estimates.
 	BackfillBestEffort Backfill = "best-effort"
 )
 

@@ -37,8 +37,8 @@ func newLevels() levels {
 	}}
 }
 
-// add adds a preemptible gang that began to run at the time at. Its level is computed when a pass
-// needs victims.
+// add adds a preemptible gang that began to run at the given time. The gang's level is computed
+// when a pass needs victims.
 func (ls *levels) add(e *entry, at time.Duration) {
 	e.levelDue = at
 	ls.due.push(e)

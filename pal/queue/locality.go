@@ -15,9 +15,9 @@ import (
 const muchWorse = 1.2
 
 // waitsForBetterGPUs reports whether the gang should wait for GPUs that are faster or closer
-// together, instead of starting on the placement now. The result until is the time at which the
-// wait ends. This is delay scheduling (Zaharia 2010). For an overdue gang in its turn, serveOne
-// does not call waitsForBetterGPUs, so this gang does not wait.
+// together, instead of starting on the placement now. The result `until` is the time at which the
+// wait ends. The method is delay scheduling (Zaharia 2010). For an overdue gang in its turn,
+// serveOne does not call waitsForBetterGPUs, so this gang does not wait.
 //
 // The wait begins when the gang was put into the queue, and lasts at most as long as
 // [Job.LocalityWait]. If LocalityWait is not set, the wait lasts at most for the time that the best
@@ -95,8 +95,8 @@ func (p *finder) mayUseOutlier(e *entry) bool {
 	return e.gpus == 1 && e.elastic == nil && !e.job.Endless && p.opt.OutlierThreshold > 0 && p.opt.LocalityWait && !e.job.Anywhere
 }
 
-// onOutlier searches like backfill, but includes outliers. It returns false as long as the gang
-// should wait for a better GPU (see holdsOut).
+// onOutlier searches like backfill, but includes outliers. As long as the gang should wait for a
+// better GPU (see holdsOut), onOutlier returns false.
 func (p *planner) onOutlier(e *entry) (pal.Found, bool) {
 	defer p.anyGPU(e)()
 	f, ok := p.backfill(e)

@@ -40,8 +40,8 @@ func (p *pass) hopeless(e *entry) bool {
 	return left*e.slower*worse <= 2*float64(e.job.RestartCost)
 }
 
-// better returns a placement to which moving the gang pays, and false if there is none. The gang's
-// own GPUs count as free.
+// better returns a placement that is worth moving the gang to. If there is none, it returns false.
+// The gang's own GPUs count as free.
 func (p *pass) better(e *entry) (pal.Placement, bool) {
 	back := p.vacate(e)
 	pl, ok := p.place(e)

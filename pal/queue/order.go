@@ -79,7 +79,7 @@ func (fs *foresight) area(e *entry, now time.Duration) float64 {
 }
 
 // pace returns the gang's run time so far (in clock time) divided by its work so far (in time at
-// cost 1). It returns 1 if the gang has not run.
+// cost 1). If the gang has not run, pace returns 1.
 func (e *entry) pace(now time.Duration) float64 {
 	if work := e.work(now); work > 0 {
 		return e.attained(now).Seconds() / work.Seconds()

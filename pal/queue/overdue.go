@@ -16,7 +16,7 @@ import (
 // of the GPU time. The package comment says what this guarantees.
 
 // account meters the GPU time of overdue gangs. While a large gang runs that started in its turn,
-// the debt can grow without bound. But a larger debt only delays the next turn.
+// the debt can grow without bound. A larger debt only delays the next turn.
 type account struct {
 	at    time.Duration // the time of the last update
 	gpus  float64       // GPUs of the cluster; a part of a GPU counts for its share
@@ -70,9 +70,9 @@ type turn struct {
 	by        *entry
 	placement pal.Placement
 	last      time.Duration // MaxWait after the beginning of the turn; bounds until
-	// Other gangs can start on kept GPUs if they are expected to end by the time until. Some gangs
-	// that hold kept GPUs must not be stopped. The time until is the latest expected end of these
-	// gangs, but at most last.
+	// Other gangs can start on kept GPUs if they are expected to end by the time `until`. Some
+	// gangs that hold kept GPUs must not be stopped. The time `until` is the latest expected end of
+	// these gangs, but at most last.
 	until time.Duration
 	// begins is the time when the gang is expected to start, because all gangs on the kept GPUs
 	// have then ended or can be stopped.
@@ -163,9 +163,9 @@ func (p *pass) longestOverdue() *entry {
 }
 
 // serveOne gives one gang its turn: it starts the gang, stops others for the gang, or keeps GPUs
-// for it. The result is true if the gang starts, or if other gangs are stopped for it. Then, the
-// next overdue gang can have its turn in this pass. Every preemptible gang can be stopped for a
-// turn, whatever its level and its tenant's quota.
+// for it. The result is true if the gang starts, or if other gangs are stopped for it. In that
+// case, the next overdue gang can have its turn in this pass. Every preemptible gang can be stopped
+// for a turn, whatever its level and its tenant's quota.
 func (p *pass) serveOne(e *entry) bool {
 	e.anyNeighbour = true
 	defer func() { e.anyNeighbour = false }()
@@ -236,8 +236,8 @@ func (p *whatIf) show() {
 	p.hidden = nil
 }
 
-// onKept returns a placement that can contain GPUs kept for the turn. When the turn reaches the
-// time until, the gang must be expected to have ended, or it must be possible to stop it.
+// onKept returns a placement that can contain GPUs kept for the turn. At the time `until` of the
+// turn, the gang must be expected to have ended, or it must be possible to stop it.
 func (p *planner) onKept(e *entry) (pal.Found, bool) {
 	if p.turn == nil || len(p.hidden) == 0 {
 		return pal.Found{}, false
@@ -262,7 +262,7 @@ func (p *planner) onKept(e *entry) (pal.Found, bool) {
 	return f, ok
 }
 
-// delaysTurn reports whether a gang on the placement f could delay the turn.
+// delaysTurn reports whether a gang on this placement could delay the turn.
 func (p *planner) delaysTurn(e *entry, f pal.Found) bool {
 	t := p.turn
 	return t != nil && e != t.by && !p.stoppable(e) && touches(f.Placement, setOf(t.placement.GPUs())) && !p.endsBy(e, f, t.until)
@@ -272,7 +272,7 @@ func (p *planner) delaysTurn(e *entry, f pal.Found) bool {
 // turn cannot be stopped for others.
 func (p *finder) stoppable(e *entry) bool { return p.mayStop(e) && !e.granted }
 
-// stoppableBy reports whether a gang that starts now can be stopped by the time at. Before it is
+// stoppableBy reports whether a gang that starts now can be stopped by the given time. Before it is
 // stopped, the gang must run for minRuns × its restart cost.
 func (p *finder) stoppableBy(e *entry, at time.Duration) bool {
 	return p.stoppable(e) && p.now+minRuns*e.job.RestartCost <= at

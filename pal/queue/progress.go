@@ -22,8 +22,8 @@ import (
 //     number than the report before. After one step, the prediction has the weight one half, after
 //     two steps three quarters, and so on. The weight is less if the pace changes.
 //   - Reports count as wrong if the gang runs much longer than they predicted, or if it reports a
-//     lower number than before. Then the old reports are dropped, and new reports count half as
-//     much. So a gang's false reports soon count for almost nothing.
+//     lower number than before. After wrong reports, the old reports are dropped, and new reports
+//     count half as much. So a gang's false reports soon count for almost nothing.
 
 // reports contains what a gang has reported about its progress.
 type reports struct {

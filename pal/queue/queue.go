@@ -110,8 +110,8 @@ func (e *entry) work(now time.Duration) time.Duration {
 	return e.doneBefore + time.Duration(float64(max(0, now-e.startedAt))/e.cost(e.placement))
 }
 
-// Queue holds the waiting gangs, in order, and the running gangs. It is not safe for concurrent
-// use. Even two questions must not run at the same time: see the package comment.
+// Queue holds the waiting gangs, in order, and the running gangs. A Queue is not safe for
+// concurrent use. Even two questions must not run at the same time: see the package comment.
 type Queue struct {
 	opt       *Options // shared with the parts below
 	entries   map[string]*entry
@@ -261,8 +261,8 @@ func (e *entry) isOn(p pal.Placement) bool {
 	return slices.Equal(e.placement.GPUs(), p.GPUs())
 }
 
-// run records that an entry has been running on the placement since the time at. The entry must be
-// in no list.
+// run records that an entry has been running on the placement since the given time. The entry must
+// be in no list.
 func (q *Queue) run(e *entry, p pal.Placement, at time.Duration) {
 	q.resize(e, max(1, len(p.Members)))
 	if e.granted {

@@ -9,9 +9,9 @@ import (
 )
 
 // reclaim stops gangs of tenants that borrow GPUs, so that a gang whose tenant stays within its
-// quota can start. The result reports whether that gang can start. It stops only preemptible gangs,
-// the worst level first. A tenant has a right to its quota, even against gangs of better levels
-// (Kueue's reclaimWithinCohort).
+// quota can start. The result reports whether that gang can start. Only preemptible gangs are
+// stopped, the worst level first. A tenant has a right to its quota, even against gangs of better
+// levels (Kueue's reclaimWithinCohort).
 //
 // Two tenants are compared below their common parent. The branch of the waiting gang must stay
 // within its quota. The branch of the victim must be above its quota, even without the gangs that
@@ -57,9 +57,9 @@ func (v *entry) countFreeing() {
 }
 
 // quotas compares the tenants of a waiting gang e and a running gang v below their common parent.
-// The result within reports whether e's branch stays within its quota if e starts. The result over
-// reports whether v's branch is above its quota, even without the GPUs that are being freed or
-// would be freed.
+// The result `within` reports whether e's branch stays within its quota if e starts. The result
+// `over` reports whether v's branch is above its quota, even without the GPUs that are being freed
+// or would be freed.
 func (ts *tenancy) quotas(e, v *entry, freed freedGPUs) (within, over bool) {
 	if !ts.tree.quotas {
 		return false, true

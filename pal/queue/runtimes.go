@@ -32,9 +32,9 @@ type sample struct {
 	work time.Duration
 	gpus int
 	nth  int64
-	// model is set if the whole run was on one known GPU model. Then time is how long the run would
-	// take on the median GPUs of this model. The work is computed from this time, with the speeds
-	// of the run's name.
+	// model is set if the whole run was on one known GPU model. The field time is then how long the
+	// run would take on the median GPUs of this model. The work is computed from this time, with
+	// the speeds of the run's name.
 	model string
 	time  time.Duration
 	// beside says which neighbours shared GPUs with the run; see [company.mostly].
@@ -278,7 +278,7 @@ func (fs *foresight) index(e *entry, now time.Duration) time.Duration {
 	return e.bounded(now, fs.foresee(e, now, func(f *foreseen) *time.Duration { return &f.index }, remainingRunTime.index))
 }
 
-// foreseen caches predictions for gangs that have not run yet; 0: not computed yet.
+// foreseen caches predictions for gangs that have not run yet; 0 means not computed yet.
 type foreseen struct{ mean, index time.Duration }
 
 // nearKind is the key of the cache runTimes.fresh. Gangs of one name with equal keys have the same
@@ -313,7 +313,7 @@ func (fs *foresight) foresee(e *entry, now time.Duration, kept func(*foreseen) *
 	return *d
 }
 
-// near rounds the submission number of a gang. So even thousands of waiting gangs have only a few
+// near rounds the submission number of a gang. Thousands of waiting gangs then have only a few
 // different numbers. The result is the number of the nearest stored run. Outside the stored runs,
 // the distance to the first or last run is rounded down to a power of two.
 func (h *runTimes) near(nth int64) int64 {
@@ -441,9 +441,9 @@ func (o remainingRunTime) index() time.Duration {
 }
 
 // outlasting returns a weight from 1 down to 0. The weight says how well a run of the given length
-// still predicts a gang that has done this work. It also returns the remaining time that the run
-// predicts, in seconds. The remaining time becomes 0 only after 1 + beyond times the length,
-// because no two runs of a name are equally long.
+// still predicts a gang that has done this work. outlasting also returns the remaining time that
+// the run predicts, in seconds. The remaining time becomes 0 only after 1 + beyond times the
+// length, because no two runs of a name are equally long.
 func outlasting(length, done time.Duration) (possible, left float64) {
 	possible = 1
 	if done > length {

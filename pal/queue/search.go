@@ -37,8 +37,8 @@ func (p *finder) place(e *entry) (pal.Placement, bool) {
 
 // search does the same as find, but ignores windows. If the gang does not fit without outliers and
 // needs them, search tries again with outliers. There is no second try for gangs with their own
-// bound on PM scores (within). These are elastic gangs that grow, and gangs that can use an outlier
-// now (anyGPU).
+// bound on PM scores (within). Elastic gangs that grow have such a bound, and gangs that can use an
+// outlier now (anyGPU).
 func (p *finder) search(e *entry) (pal.Found, bool) {
 	p.trying = e.job.ID
 	if e.within > 0 {
@@ -79,8 +79,8 @@ func (q *Queue) Look(c *pal.Cluster, g pal.Gang) (f pal.Found, by pal.Policy, ok
 }
 
 // avoiding returns a placement without outliers or, if there is none and the gang needs outliers, a
-// placement on any GPUs. It also returns the policy that it used; ok is false if the gang does not
-// fit.
+// placement on any GPUs. The policy that was used is returned, too; ok is false if the gang does
+// not fit.
 func (o *Options) avoiding(c *pal.Cluster, g pal.Gang, by pal.Policy, m pal.Market, needs func(pal.Policy) bool) (f pal.Found, used pal.Policy, ok bool) {
 	by.Market = m
 	if o.OutlierThreshold > 0 {

@@ -31,11 +31,11 @@ type Tenant struct {
 	// are idle. If Quota is 0, a tenant with children has the sum of their quotas. If Quota is 0, a
 	// tenant without children has no quota, and all GPUs that it holds count as borrowed.
 	Quota int `json:"quota,omitempty" hcl:"quota,optional"`
-	// BorrowingLimit is the maximum number of GPUs beyond Quota that the tenant can hold; nil: no
-	// maximum.
+	// BorrowingLimit is the maximum number of GPUs beyond Quota that the tenant can hold; nil means
+	// no maximum.
 	BorrowingLimit *int `json:"borrowing_limit,omitempty" hcl:"borrowing_limit,optional"`
 	// MaxGPUsPerUser is the maximum number of GPUs of each user, and MaxJobsPerUser the maximum
-	// number of running jobs of each user; 0: no maximum.
+	// number of running jobs of each user; 0 means no maximum.
 	MaxGPUsPerUser int `json:"max_gpus_per_user,omitempty" hcl:"max_gpus_per_user,optional"`
 	MaxJobsPerUser int `json:"max_jobs_per_user,omitempty" hcl:"max_jobs_per_user,optional"`
 	// DefaultPreempt reports whether the tenant's batch jobs can be stopped for other jobs by
@@ -102,8 +102,8 @@ func (t *tenant) count(user string, gpus float64) {
 	}
 }
 
-// Outside sets how many GPUs each tenant and user holds in jobs that are not in the Queue. These
-// GPUs count towards the limits.
+// Outside sets how many GPUs each tenant and user holds in jobs that are not in the Queue. GPUs
+// outside the Queue count towards the limits.
 func (ts *tenancy) Outside(gpus map[Payer]float64) {
 	for by, held := range ts.outside {
 		ts.namespace(by.Tenant).tenant.count(by.User, -held)

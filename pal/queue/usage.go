@@ -29,7 +29,7 @@ type usage struct {
 	rate float64       // GPUs in use since the time at, weighted by worth
 }
 
-// decay is the half-life of usage; 0: nothing is kept.
+// decay is the half-life of usage; 0 means that nothing is kept.
 type decay time.Duration
 
 // tau returns the time constant in seconds, after which 1/e of the usage is left.
@@ -92,7 +92,7 @@ func (ts *tenancy) Usage(now time.Duration) []Usage {
 	return out
 }
 
-// RememberUsage replaces all usage with the usage that an earlier Queue returned at the time at.
+// RememberUsage replaces all usage with the usage that an earlier Queue returned at the given time.
 // The usage of running gangs since that time is added. It ignores invalid numbers.
 func (q *Queue) RememberUsage(at time.Duration, kept []Usage) {
 	q.usageFrom = at
@@ -122,15 +122,15 @@ func (q *Queue) RememberUsage(at time.Duration, kept []Usage) {
 	}
 }
 
-// add adds GPU seconds, which are already decayed to the time at. The time at must not be before
-// u.at.
+// add adds GPU seconds, which are already decayed to the given time. The given time must not be
+// before u.at.
 func (u *usage) add(d decay, at time.Duration, gpuS float64) {
 	u.gpuS, u.at = u.value(d, at)+gpuS, at
 }
 
-// bookUsage records that the entry has used this number of additional GPUs since the time at. The
-// GPUs are added to the usage of the entry's namespace and tenants. A negative number means that
-// the entry has stopped using GPUs.
+// bookUsage records that the entry has used this number of additional GPUs since the given time.
+// The GPUs are added to the usage of the entry's namespace and tenants. A negative number means
+// that the entry has stopped using GPUs.
 func (ts *tenancy) bookUsage(e *entry, at time.Duration, gpus float64) {
 	at = max(at, ts.usageFrom)
 	e.of.usage.book(ts.decay(), at, gpus)

@@ -73,8 +73,8 @@ type Wait struct {
 	// at which the gang stops waiting for better GPUs. For reason.InWindow, Until is the end of the
 	// window.
 	Until time.Duration `json:"-"`
-	// spares is set for a service that waits until Ahead has run. In this case, Ahead can be a gang
-	// behind the service.
+	// spares is set for a service that waits until Ahead has run. In this case, the gang Ahead can
+	// be behind the service in the queue.
 	spares bool
 	// begins is set for reason.InWindow if the window has not begun yet.
 	begins bool
@@ -93,7 +93,7 @@ func (w Wait) String() string {
 	return fmt.Sprintf("#%d %s: %s", w.Position, w.Job, w.Why())
 }
 
-// Why returns what the gang waits for. It omits the end of a window, because only the caller can
+// Why returns what the gang waits for. Why omits the end of a window, because only the caller can
 // convert times since the caller's epoch.
 func (w Wait) Why() reason.Reason {
 	r := reason.Reason{Kind: w.Reason}
@@ -135,8 +135,8 @@ func (w Wait) Why() reason.Reason {
 	return r
 }
 
-// Waiting returns one Wait for each waiting gang, in the order of the queue. It leaves the Queue's
-// decisions and the cluster unchanged.
+// Waiting returns one Wait for each waiting gang, in the order of the queue. Waiting leaves the
+// Queue's decisions and the cluster unchanged.
 func (q *Queue) Waiting(now time.Duration, c *pal.Cluster) []Wait {
 	p := asking(q, now, c)
 	defer p.putBack()

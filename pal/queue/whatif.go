@@ -59,8 +59,8 @@ func (p *whatIf) vacateMembers(v *entry, from, to int) (back func()) {
 	return p.vacate(v.with(from, to))
 }
 
-// taken reports whether a GPU is in use, by a gang of the Queue or by another job. It returns false
-// for a GPU that is out of service, even if a job uses it.
+// taken reports whether a GPU is in use, by a gang of the Queue or by another job. For a GPU that
+// is out of service, taken returns false, even if a job uses the GPU.
 func (p *whatIf) taken(u int) bool {
 	if p.c.Available(u) {
 		return false

@@ -136,8 +136,8 @@ func (o remainingRunTime) quantile(chance float64) time.Duration {
 	}
 }
 
-// reach returns when a gang ends if it starts at the time at, on GPUs of this cost. The parameter
-// long is its run time at cost 1. The gang's limit can end it earlier.
+// reach returns when a gang ends if it starts at the given time, on GPUs of this cost. The
+// parameter long is its run time at cost 1. The gang's limit can end it earlier.
 func (p *finder) reach(e *entry, at, long time.Duration, cost float64) time.Duration {
 	d := stretched(long, cost)
 	if e.job.Limit > 0 { // Nomad ends the gang after the limit, however slow the gang is
@@ -241,7 +241,7 @@ func (p *finder) crosses(e *entry, pl pal.Placement) bool {
 }
 
 // barring returns the last window that keeps a gang from starting even on an empty cluster, or nil.
-// A gang with such a window does not become the head, and gets no turn.
+// A gang that a window bars in this way does not become the head, and gets no turn.
 func (p *finder) barring(e *entry) *indexedWindow {
 	if len(p.windows.list) == 0 || p.windowless {
 		return nil

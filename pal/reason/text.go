@@ -173,7 +173,7 @@ const (
 	FixVersion    Kind = "fix-version"
 	Advice        Kind = "advice" // how to write a constraint
 
-	// What the command plan says.
+	// What the command plan says about a job.
 	WouldStart     Kind = "would-start"
 	WouldStartIdle Kind = "would-start-idle" // the job would start if a placer were active
 	WouldRest      Kind = "would-rest"       // the job would have no members
