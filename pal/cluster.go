@@ -16,8 +16,8 @@ import (
 // Each change of a GPU updates these counts. Only refresh and countOutliers write the counts. The
 // data that searches read most is in slices of numbers, so that it is close together in memory.
 //
-// Nodes, groups and GPUs keep the order in which they were given; this order breaks ties. A Cluster
-// is not safe for concurrent use.
+// Nodes, groups and GPUs keep the order in which they were given, and this order breaks ties. A
+// Cluster is not safe for concurrent use.
 type Cluster struct {
 	locality Locality
 	nodes    []nodeState

@@ -63,12 +63,12 @@ type Decision struct {
 	// they are not recorded.
 	Candidates Candidates `json:"candidates"`
 	// Walk lists the entries of the L×V matrix that were tried, in order. A long walk is cut to its
-	// first and last entries; WalkOmitted is the number of omitted entries.
+	// first and last entries. WalkOmitted is the number of omitted entries.
 	Walk        []Entry `json:"walk,omitempty"`
 	WalkOmitted int     `json:"walk_omitted,omitempty"`
-	// Models lists the GPU models for which the gang's speed is known, the fastest first; empty if
-	// the speed is known for fewer than two models. Left is why the gang leaves free GPUs of a
-	// faster model to other gangs.
+	// Models lists the GPU models for which the gang's speed is known, the fastest first. If fewer
+	// than two speeds are known, Models is empty. Left is why the gang leaves free GPUs of a faster
+	// model to other gangs.
 	Models []OnModel     `json:"models,omitempty"`
 	Left   reason.Reason `json:"left,omitzero"`
 }

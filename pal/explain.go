@@ -437,9 +437,9 @@ func (s *MemberSet) in(gpus int) int {
 	return n
 }
 
-// tooFar returns the reason for the first member set that fits into no place within the gang's
-// locality limit, even if all GPUs are free and healthy. If every set fits, tooFar returns the zero
-// reason. tooFar checks each set alone, as tooWide does.
+// tooFar returns the reason for the first member set that fits nowhere within the gang's locality
+// limit, even if all GPUs are free and healthy. If every set fits, tooFar returns the zero reason.
+// tooFar checks each set alone, as tooWide does.
 func tooFar(c *Cluster, g Gang) reason.Reason {
 	if g.MaxTier == 0 {
 		return reason.Reason{}

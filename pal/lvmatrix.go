@@ -22,7 +22,7 @@ type lvEntry struct {
 	product float64
 }
 
-// matrix returns the L×V matrix sorted by product; on equal products, the closer tier comes first,
+// matrix returns the L×V matrix sorted by product. On equal products, the closer tier comes first,
 // then the lower bin (PAL alg. 2, line 3).
 //
 // The matrix of a large cluster has thousands of entries, so a scale caches the matrix of gangs

@@ -117,7 +117,7 @@ func (g Gang) preferences() int {
 	return n
 }
 
-// preferring restricts the member sets to their i-th preference; a set with fewer preferences uses
+// preferring restricts each member set to its i-th preference. A set with fewer preferences uses
 // its last preference.
 func (g Gang) preferring(i int) Gang {
 	g.MemberSets = slices.Clone(g.MemberSets)

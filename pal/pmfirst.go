@@ -13,9 +13,9 @@ import (
 // does not fit. Member sets with the most GPUs per member go first.
 //
 // With one-GPU members, pmFirst chooses the same GPUs as the artifact. The artifact sorts GPUs by
-// bin, then by the difference between the demand and the number of GPUs of that bin on the node,
-// then by index. The second key prefers nodes on which about as many GPUs are in this bin as the
-// gang needs.
+// three keys: the bin, the difference between the demand and the number of GPUs of that bin on the
+// node, and the index. The second key prefers nodes on which about as many GPUs are in this bin as
+// the gang needs.
 func (s *search) pmFirst(groups []int32, limit int) []Member {
 	return s.fromSlots(groups, limit, s.lowestSlots)
 }

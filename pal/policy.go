@@ -18,12 +18,12 @@ type Policy struct {
 	// is at most (1 + RoomForWide) × the best value, and chooses the node with the fewest free
 	// GPUs. For example, 0.1 accepts bin values up to 10 % above the best. A gang that needs
 	// several nodes gets as few nodes as possible, with bin values up to (1 + RoomForWide/2) × the
-	// best value. If RoomForWide is 0, PAL works as published: among the nodes that can hold the
+	// best value. If RoomForWide is 0, PAL works as published. Among the nodes that can hold the
 	// gang with the lowest bin, it chooses the node with the most GPUs up to this bin. As
 	// published, PAL gives a gang that needs several nodes the GPUs with the lowest bins, wherever
 	// they are.
 	RoomForWide float64
-	// OutlierThreshold excludes the GPUs whose PM score for the gang's class is above this value; 0
+	// OutlierThreshold excludes the GPUs whose PM score for the gang's class is above this value. 0
 	// excludes no GPU. Use one value per cluster, because each change of the value costs a new
 	// count of the GPUs.
 	OutlierThreshold float64

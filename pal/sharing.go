@@ -59,7 +59,7 @@ var beside = [NumClasses][NumClasses]float64{
 
 // Interference is what a neighbour costs a job: how much longer the job's work takes than alone on
 // the GPU. 0.5 means 50 % longer. The costs of several neighbours add up, as if the jobs took turns
-// on the GPU; nobody has measured more than two jobs together.
+// on the GPU. But nobody has measured more than two jobs together.
 func Interference(of, beside AppClass) float64 { return interference(of.Index(), beside.Index()) }
 
 func interference(of, by int) float64 { return 1/beside[of][by] - 1 }
@@ -199,9 +199,9 @@ func (c *Cluster) LargestShare(of []bool) (most float64) {
 type Neighbour struct {
 	Class   AppClass `json:"class"`   // application class of the neighbours
 	Members int      `json:"members"` // how many members of other gangs of this class share the GPU
-	// Costs is how much longer the gang's work takes because of the neighbours, and CostsThem is
-	// how much longer the neighbours' work takes because of the gang, summed over members. 0.5
-	// means 50 % longer.
+	// Costs is how much longer the gang's work takes because of the neighbours. CostsThem is how
+	// much longer the neighbours' work takes because of the gang, summed over members. 0.5 means 50
+	// % longer.
 	Costs     float64 `json:"costs"`
 	CostsThem float64 `json:"costs_them"`
 }

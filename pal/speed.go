@@ -142,8 +142,8 @@ func (c *Cluster) Usable(g Gang) map[string]int {
 	return usable
 }
 
-// FindEach returns the placements from which [Find] chooses: if the gang's speeds are known, one
-// for each model on which the gang fits, in the order of the cluster.
+// FindEach returns the placements from which [Find] chooses. If the gang's speeds are known, there
+// is one for each model on which the gang fits, in the order of the cluster.
 func FindEach(c *Cluster, g Gang, p Policy) []Found {
 	f, ok := Find(c, g, p)
 	if ok && f.each == nil {

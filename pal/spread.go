@@ -78,8 +78,8 @@ func (s *search) spreads() bool {
 	})
 }
 
-// crowd returns the number of pairs of replicas of one set that share a node; 0 for gangs without
-// replicas.
+// crowd returns the number of pairs of replicas of one set that share a node. For gangs without
+// replicas, it returns 0.
 func (s *search) crowd(members []Member) (pairs int) {
 	if !s.g.Replicas {
 		return 0

@@ -85,18 +85,18 @@ const (
 	P2P             = "p2p"          // String: "nvswitch", "nvlink", "pcie" or "none"
 	NVLinkLinks     = "nvlink_links" // Int: active links per GPU
 	ECC             = "ecc"          // Bool
-	// Degraded (String) lists the instances that work with a fault (slowed by heat, or a link is
-	// down); DegradedCount (Int) is the number of these instances.
+	// Degraded (String) lists the instances that work with a fault: they are slowed by heat, or a
+	// link is down. DegradedCount (Int) is the number of these instances.
 	Degraded      = "unique.degraded"
 	DegradedCount = "degraded_count"
-	// DegradedPrefix starts the health description of a degraded instance; the
-	// reasons follow, joined by commas.
+	// DegradedPrefix begins the health description of a degraded instance. The reasons
+	// follow, joined by commas.
 	DegradedPrefix = "degraded:"
-	// RemapPending (String) lists the instances that wait for a reset to remap memory rows;
+	// RemapPending (String) lists the instances that wait for a reset to remap memory rows.
 	// RemapPendingCount (Int) is the number of these instances.
 	RemapPending      = "unique.remap_pending"
 	RemapPendingCount = "remap_pending_count"
-	// Hidden (String) names the node's GPUs that the driver lists without an identity; HiddenCount
+	// Hidden (String) names the node's GPUs that the driver lists without an identity. HiddenCount
 	// (Int) is the number of these GPUs. If there are no such GPUs, both attributes are absent.
 	Hidden      = "unique.hidden"
 	HiddenCount = "hidden_count"

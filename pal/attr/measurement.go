@@ -41,7 +41,7 @@ type Measurement struct {
 	Times map[pal.AppClass]float64
 }
 
-// FormatMeasurements writes measurements, sorted by GPU; within one measurement, the application
+// FormatMeasurements writes measurements, sorted by GPU. Within one measurement, the application
 // classes are sorted:
 //
 //	GPU-1 key=wgmma1/700W/ecc/r570 A=1.234 B=2.5;GPU-2 …

@@ -44,7 +44,7 @@ type Binning struct {
 
 // Bins puts the scores of one application class into bins. With [Edges], there is a bin for every
 // range between edges, even if no score is in this range. A bin's value is the median of its
-// members; an empty bin has a nominal value in its range. With k-means, the value of a bin is its
+// members. An empty bin has a nominal value in its range. With k-means, the value of a bin is its
 // centroid divided by the median centroid, as in PAL. So possibly no bin has the value 1.0.
 //
 // Without scores there are no bins.
@@ -120,7 +120,7 @@ func edgeBins(scores, edges []float64) Binning {
 	return Binning{Rank: rank, Values: binMedians(scores, rank, edges)}
 }
 
-// edgeRank returns the index of the range that contains the score; a score on an edge is in the
+// edgeRank returns the index of the range that contains the score. A score on an edge is in the
 // faster range.
 func edgeRank(score float64, edges []float64) int {
 	return sort.SearchFloat64s(edges, score)

@@ -21,8 +21,8 @@ const (
 	dropSigmas = 5
 	// A group is one class if its spread is below minSpread (1 %), or below noiseSpread (six) times
 	// the noise of a GPU. A group is also one class if its standard deviation is below noiseSigmas
-	// times the noise and its tails are short; see isSingleClass. singleSlack keeps a group near a
-	// limit from changing back and forth.
+	// times the noise, and if its tails are short (see isSingleClass). singleSlack keeps a group
+	// near a limit from changing back and forth.
 	minSpread   = 0.01
 	noiseSpread = 6
 	noiseSigmas = 2

@@ -18,9 +18,9 @@
 //	e, ok := p.Lookup("GPU-…", pal.ClassA) // e.Score, e.Class, e.Value
 //
 // Bins have two uses. Class, from 1 to [MaxClass], is the number that the device plugin publishes,
-// and that jobs can use in constraints. Value is the bin's PM score in PAL's L×V matrix: the median
-// of its members, or, for k-means, the centroid divided by the median centroid, as PAL computes it.
-// Predictions use the raw score instead.
+// and that jobs can use in constraints. Value is the bin's PM score in PAL's L×V matrix. It is the
+// median of the bin's members or, for k-means, the centroid divided by the median centroid, as in
+// PAL. Predictions use the raw score instead.
 //
 // Changes of this package must preserve these properties. Times are compared only within one group
 // of key, model and application. The order of samples does not matter. The same samples give the

@@ -74,7 +74,7 @@ func (p *Profile) score(id groupID, gpu string, time float64) Entry {
 	return e
 }
 
-// nearest returns the index of the center nearest to x; on ties, the lower index.
+// nearest returns the index of the center nearest to x. On ties, it returns the lower index.
 func nearest(centers []float64, x float64) int {
 	best := 0
 	for i, c := range centers {

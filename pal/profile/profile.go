@@ -145,7 +145,7 @@ type Group struct {
 	SingleClass bool    `json:"single_class,omitempty"`
 	Spread      float64 `json:"spread"`
 	Noise       float64 `json:"noise,omitempty"` // median relative noise of the GPUs
-	// Values are the PM scores of the bins, fastest first; Centers are the k-means centroids as
+	// Values are the PM scores of the bins, fastest first. Centers are the k-means centroids as
 	// scores.
 	Values  []float64 `json:"values"`
 	Centers []float64 `json:"centers,omitempty"`
@@ -164,9 +164,9 @@ type Entry struct {
 	Key   string       `json:"key,omitempty"`
 	Time  float64      `json:"time"` // the median of the samples
 	Score pal.PMScore  `json:"score"`
-	// Class is the variability class, 1 (fastest) to MaxClass; Bin is the rank of the bin, 1 to
-	// len(Group.Values). Class and Bin differ if there are more bins than classes. Class and Bin
-	// also differ for outliers of k-means, which are always in the last class.
+	// Class is the variability class, from 1 (fastest) to MaxClass. Bin is the rank of the bin,
+	// from 1 to len(Group.Values). Class and Bin differ if there are more bins than classes. Class
+	// and Bin also differ for outliers of k-means, which are always in the last class.
 	Class int `json:"class"`
 	Bin   int `json:"bin"`
 	// Value is the PM score of the bin. If classes have fixed edges, the value of an outlier is its

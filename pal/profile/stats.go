@@ -16,8 +16,8 @@ const madSigma = 1.4826
 // middle two. Without values, it returns NaN. Median does not change its input.
 func Median(xs []float64) float64 { return Quantile(sorted(xs), 0.5) }
 
-// Quantile returns the p-quantile of ascending values by linear interpolation; NaN without values.
-// p is clamped to 0…1.
+// Quantile returns the p-quantile of ascending values by linear interpolation, or NaN without
+// values. p is clamped to 0…1.
 func Quantile(asc []float64, p float64) float64 {
 	if len(asc) == 0 {
 		return math.NaN()
@@ -55,8 +55,8 @@ func sorted(xs []float64) []float64 {
 	return slices.Sorted(slices.Values(xs))
 }
 
-// meanStd returns the mean and the standard deviation of a sample (n−1), as in pandas; std is 0 for
-// fewer than two values.
+// meanStd returns the mean and the standard deviation of a sample (n−1), as in pandas. For fewer
+// than two values, std is 0.
 func meanStd(xs []float64) (mean, std float64) {
 	for _, x := range xs {
 		mean += x

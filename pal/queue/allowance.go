@@ -11,8 +11,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
-// ceiling identifies a limit: on the GPUs of a tenant, on the GPUs or jobs of one user of a tenant,
-// or on the jobs of an array that run at a time.
+// ceiling identifies one of these limits: the GPUs of a tenant, the GPUs or jobs of one user of a
+// tenant, or the jobs of an array that run at a time.
 type ceiling struct {
 	tenant *tenant // nil for an array
 	user   string  // "": the limit of the tenant itself

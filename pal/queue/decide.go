@@ -249,7 +249,8 @@ func (p *pass) doneWith(b *bucket) bool {
 	return b.done == p.passes || b.sig.claimed && len(b.tries) == 0
 }
 
-// first returns the bucket whose next gang comes first in the order; nil if no gang is left to try.
+// first returns the bucket whose next gang comes first in the order, or nil if no gang is left to
+// try.
 func (p *pass) first() *bucket {
 	if p.byTenant() {
 		return p.firstByTenant()

@@ -57,7 +57,7 @@ func (j Job) checkElastic() error {
 }
 
 // Slower returns the run time with n members relative to the run time with all members. Each
-// doubling of the members multiplies the gang's speed by 2×Efficiency; an Efficiency of 0 counts as
+// doubling of the members multiplies the gang's speed by 2×Efficiency. An Efficiency of 0 counts as
 // 1.
 func (j Job) Slower(n, all int) float64 {
 	return math.Pow(float64(all)/float64(max(1, n)), 1+math.Log2(cmp.Or(j.Efficiency, 1)))
@@ -79,7 +79,8 @@ func (e *entry) least() int {
 	return e.job.Least * e.full.MemberSets[0].GPUs
 }
 
-// most returns the largest number of GPUs that an elastic gang can use; 0 for any other gang.
+// most returns the largest number of GPUs that an elastic gang can use. For any other gang, it
+// returns 0.
 func (e *entry) most() int {
 	if e.elastic == nil {
 		return 0
@@ -137,9 +138,9 @@ func (p *finder) toLeast(e *entry) { p.during(e, e.job.Least) }
 // asManyAsFit searches for a placement of the gang with the function find. ok is false if there is
 // none. An elastic gang gets as many members as fit. Fewer members are used if the gang would
 // otherwise wait for closer GPUs, or would end later because of an outlier. If an elastic gang does
-// not fit, it keeps its least size. The search first tries all members, then as many members as
-// there are free GPUs for, then as many as there are free GPUs without outliers for. After that,
-// each search halves the size.
+// not fit, it keeps its least size. The search first tries all members. Then it tries as many
+// members as there are free GPUs for, and as many as there are free GPUs without outliers for.
+// After that, each search halves the size.
 func (p *finder) asManyAsFit(e *entry, find func(*entry) (pal.Found, bool)) (best pal.Found, ok bool) {
 	if e.elastic == nil {
 		return find(e)
@@ -251,7 +252,7 @@ func (p *pass) shrinkFor(e *entry, level int) bool {
 }
 
 // lenders returns the elastic gangs that can give members back for the waiting gang e of this
-// level, and the largest number of GPUs that they can give back together.
+// level. It also returns the maximum number of GPUs that these gangs can give back together.
 func (p *planner) lenders(e *entry, level int) (from []*entry, lent int) {
 	for _, v := range p.elastics {
 		if p.ranLongEnough(v) && p.lends(v, e, level, nil) {
@@ -289,9 +290,8 @@ func (p *planner) lends(v, e *entry, level int, freed freedGPUs) bool {
 	return level == math.MinInt || p.outranks(p.levelFor(e, v, p.level(v, p.now)) >= level, v, e, freed)
 }
 
-// keeps returns the number of members that the running gang v would keep if it gave back as many as
-// it can for the waiting gang e. keeps adds to freed the GPUs of the members that v would give
-// back.
+// keeps returns how many members the running gang v would keep if it gave back as many as it can
+// for the waiting gang e. The GPUs of the members that v would give back are added to freed.
 func (p *planner) keeps(v, e *entry, level int, freed freedGPUs) (members int) {
 	members = len(v.placement.Members)
 	for ; members > v.job.Least && p.lends(v, e, level, freed); members-- {
@@ -376,8 +376,8 @@ func (p *pass) isWanted() bool {
 }
 
 // larger adds members to a running gang, and returns the placement on which the gang ends soonest.
-// ok is false if the gang gains too little, or if growing would delay the head of the queue. larger
-// adds an outlier only if the outlier is no slower than the gang's slowest GPU.
+// ok is false if the gang gains too little, or if growing would delay the head of the queue. An
+// outlier is added only if it is no slower than the gang's slowest GPU.
 func (p *pass) larger(e *entry) (best pal.Placement, ok bool) {
 	now, set := len(e.placement.Members), e.full.MemberSets[0]
 	left := float64(p.remaining(e, p.now))

@@ -251,7 +251,8 @@ func (p *planner) letsGo(v *entry) (at time.Duration, ok bool) {
 	return v.endsAt(p.now, least), true
 }
 
-// windowEnds returns the end of the window that keeps the gang from starting; 0 if no window does.
+// windowEnds returns the end of the window that keeps the gang from starting, or 0 if there is no
+// such window.
 func (w *Wait) windowEnds() time.Duration {
 	if w.Reason != reason.InWindow {
 		return 0
@@ -338,9 +339,9 @@ func (p *asker) timeline(ends []ending) *timeline {
 	return t
 }
 
-// knownEnds returns the expected ends of the running gangs, the earliest first: for each gang the
-// start of its predicted range or, if late is set, the end of the range. Services, and gangs whose
-// end can only be guessed, are omitted.
+// knownEnds returns the expected ends of the running gangs, the earliest first. The expected end of
+// a gang is the start of the range predicted for its end or, if late is set, the end of this range.
+// Services, and gangs whose end can only be guessed, are omitted.
 func (p *asker) knownEnds(late bool) (ends []ending) {
 	for _, e := range p.running {
 		left, longest, ok := p.remainingRange(e)

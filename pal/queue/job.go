@@ -43,7 +43,7 @@ type Job struct {
 	// the gang may be moved. RestartCost is the run time that each stop or move loses.
 	Preemptible, Migratable bool
 	RestartCost             time.Duration
-	// Checkpoint is the time between checkpoints; the first interval begins RestartCost after the
+	// Checkpoint is the time between checkpoints. The first interval begins RestartCost after the
 	// gang's start. A stop loses the work since the last checkpoint. 0 means that nothing is lost,
 	// or that the interval is unknown.
 	Checkpoint time.Duration
@@ -63,7 +63,7 @@ type Job struct {
 	// means 1.
 	Efficiency float64
 	// LocalityWait is the maximum time for which the gang waits for GPUs that are faster or closer
-	// together; if it is 0, see [Options.LocalityWait].
+	// together. If it is 0, [Options.LocalityWait] decides.
 	LocalityWait time.Duration
 	// Anywhere is set if the gang does not wait for GPUs that are faster or closer together.
 	Anywhere bool

@@ -146,9 +146,9 @@ func (p *pass) serveClaims() {
 }
 
 // longestOverdue returns the overdue gang that was submitted first, among those that can have a
-// turn now; nil if there is none. A gang can have no turn in three cases: a limit or a window keeps
-// it waiting, other gangs are already being stopped for it, or enough GPUs will never come free for
-// it.
+// turn now. If there is none, it returns nil. A gang can have no turn in three cases: a limit or a
+// window keeps it waiting, other gangs are already being stopped for it, or enough GPUs will never
+// come free for it.
 func (p *pass) longestOverdue() *entry {
 	var first *entry
 	for _, e := range p.overdue.es { // es is a heap, so only its first element is in order
@@ -228,7 +228,8 @@ func (p *pass) valid(t *turn) bool {
 	return len(busy) == 0
 }
 
-// hide excludes the free GPUs that are kept for the turn from searches; show includes them again.
+// hide excludes from searches the free GPUs that are kept for the turn. The method show includes
+// them again.
 func (p *finder) hide() { p.hidden, _ = p.hold(p.turn.placement.GPUs()) }
 
 func (p *whatIf) show() {

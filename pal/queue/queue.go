@@ -401,8 +401,8 @@ func (q *Queue) stop(now time.Duration, e *entry) {
 	q.leaving = without(q.leaving, e)
 }
 
-// forget drops a start, move or growth of the entry that is decided but not reported yet; it does
-// nothing if there is none.
+// forget drops a start, move or growth of the entry that is decided but not reported yet. If there
+// is none, it does nothing.
 func (q *Queue) forget(e *entry) {
 	if e.state != starting && e.state != moving {
 		return

@@ -15,8 +15,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// maxSamples is the maximum number of stored runs of a name; the oldest run is dropped first.
-// maxNames is the maximum number of stored names; see makeRoom.
+// maxSamples is the maximum number of stored runs of a name. The oldest run is dropped first. The
+// constant maxNames is the maximum number of stored names; see makeRoom.
 const (
 	maxSamples = 64
 	maxNames   = 200
@@ -234,7 +234,7 @@ func (fs *foresight) Remember(stored []RunTimes) {
 }
 
 // remaining returns how much longer a gang is expected to run, at cost 1. The prediction uses the
-// first of these values that is known: the user's estimate, the history of the gang's name, or the
+// first of these values that is known: the user's estimate, the history of the gang's name, the
 // gang's run time so far. The gang's reports are combined with this value. The result is at most
 // the gang's limit. If only the limit is known, the result is the limit.
 func (fs *foresight) remaining(e *entry, now time.Duration) time.Duration {
@@ -407,9 +407,10 @@ func (o remainingRunTime) mean() time.Duration {
 // doubt limits the index of a gang with a history: the index is at most doubt × the index that the
 // gang would have without a history. Without this limit, a short gang whose earlier runs were long
 // might wait for a very long time. The value was chosen on virtual clusters of the Philly trace.
-// With 1, 2, 4, 8 and 16, the average JCT was 1.013, 0.993, 0.974, 0.963 and 0.960 times that of
-// the best other policy with the same knowledge. In the worst case, the p99 of the slowdown was
-// 1.4, 2.1, 1.7, 2.4 and 6.4 times the least p99. Without a limit, it was 37 times the least p99.
+// With the values 1, 2, 4, 8 and 16, the average JCT was 1.013, 0.993, 0.974, 0.963 and 0.960 times
+// that of the best other policy with the same knowledge. In the worst case, the p99 of the slowdown
+// was 1.4, 2.1, 1.7, 2.4 and 6.4 times the least p99. Without a limit, it was 37 times the least
+// p99.
 const doubt = 8
 
 // index returns the Gittins index as a time: the least run time that must be spent on gangs of this

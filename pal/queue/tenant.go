@@ -34,8 +34,8 @@ type Tenant struct {
 	// BorrowingLimit is the maximum number of GPUs beyond Quota that the tenant can hold; nil means
 	// no maximum.
 	BorrowingLimit *int `json:"borrowing_limit,omitempty" hcl:"borrowing_limit,optional"`
-	// MaxGPUsPerUser is the maximum number of GPUs of each user, and MaxJobsPerUser the maximum
-	// number of running jobs of each user; 0 means no maximum.
+	// MaxGPUsPerUser is the maximum number of GPUs of each user. MaxJobsPerUser is the maximum
+	// number of running jobs of each user. 0 means no maximum.
 	MaxGPUsPerUser int `json:"max_gpus_per_user,omitempty" hcl:"max_gpus_per_user,optional"`
 	MaxJobsPerUser int `json:"max_jobs_per_user,omitempty" hcl:"max_jobs_per_user,optional"`
 	// DefaultPreempt reports whether the tenant's batch jobs can be stopped for other jobs by
@@ -93,8 +93,8 @@ type namespace struct {
 	stops  Stops
 }
 
-// count adds GPUs to the counts of the tenant, its parents and one of its users; a negative number
-// subtracts. A part of a shared GPU counts as a fraction.
+// count adds GPUs to the counts of the tenant, its parents and one of its users. A negative number
+// of GPUs is subtracted. A part of a shared GPU counts as a fraction.
 func (t *tenant) count(user string, gpus float64) {
 	t.countUser(user, gpus, 0)
 	for ; t != nil; t = t.parent {
@@ -208,9 +208,9 @@ func (ts *tenancy) sortedNamespaces() (all []*namespace) {
 	return all
 }
 
-// TenantOf returns the name of the tenant to which a namespace belongs: the tenant that names the
-// namespace or, if there is none, the tenant with the longest matching pattern. It returns "" if no
-// tenant matches.
+// TenantOf returns the name of the tenant to which a namespace belongs. This is the tenant that
+// names the namespace or, if there is none, the tenant with the longest matching pattern. It
+// returns "" if no tenant matches.
 func (o Options) TenantOf(namespace string) string {
 	owner, longest := "", -1
 	for _, name := range slices.Sorted(maps.Keys(o.Tenants)) {
@@ -349,7 +349,7 @@ func (e *entry) gpuBound(gpus float64, never bool) *brokenLimit {
 // byTenant reports whether the order of the queue depends on the gangs' tenants.
 func (ts *tenancy) byTenant() bool { return ts.opt.FairShare || ts.tree.quotas }
 
-// firstByTenant returns the bucket whose next gang goes first; nil if no gang is left to try.
+// firstByTenant returns the bucket whose next gang goes first, or nil if no gang is left to try.
 // Within a tenant, the order decides; among tenants, compare decides. After each decision,
 // firstByTenant sorts all tenants again.
 func (p *pass) firstByTenant() *bucket {

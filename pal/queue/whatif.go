@@ -36,8 +36,8 @@ func undoAll(back []func()) {
 	}
 }
 
-// vacate frees the GPUs of a running gang in the what-if; back takes them again. Members whose GPUs
-// the cluster does not show as taken are skipped.
+// vacate frees the GPUs of a running gang in the what-if. The function back takes these GPUs again.
+// Members whose GPUs the cluster does not show as taken are skipped.
 func (p *whatIf) vacate(e *entry) (back func()) {
 	if p.changed != nil && e.seq == p.changed.seq { // compare seq, because e can be a copy with some of the members (see with)
 		on := setOf(e.placement.GPUs())
@@ -53,8 +53,8 @@ func (p *whatIf) vacate(e *entry) (back func()) {
 	return func() { p.c.Take(e.job.Gang, pl) }
 }
 
-// vacateMembers frees the GPUs of the members from…to-1 of the gang in the what-if; back takes them
-// again.
+// vacateMembers frees, in the what-if, the GPUs of the gang's members from…to-1. The function back
+// takes these GPUs again.
 func (p *whatIf) vacateMembers(v *entry, from, to int) (back func()) {
 	return p.vacate(v.with(from, to))
 }

@@ -39,7 +39,7 @@ type Reason struct {
 	// Shrinking are the elastic jobs that give up members for this job, as namespace/id.
 	Shrinking []string `json:"shrinking,omitempty"`
 	// Group is a task group, Members is its number of members, and Each is the number of GPUs per
-	// member. Room is the maximum number of members that would fit; for kind spread-out, the
+	// member. Room is the maximum number of members that would fit or, for the kind spread-out, the
 	// largest number of members on one node.
 	Group   string `json:"group,omitempty"`
 	Members int    `json:"members,omitempty"`
@@ -172,8 +172,9 @@ func (r Reason) Over(others ...Reason) Reason {
 // Same reports whether two reasons have the same kind and text.
 func (r Reason) Same(o Reason) bool { return r.Kind == o.Kind && r.String() == o.String() }
 
-// RedactedFor returns the reason with each job (namespace/id) replaced by the result of name: the
-// job itself, or a placeholder if the reader must not see the job. It leaves Cause unchanged.
+// RedactedFor returns the reason with each job (namespace/id) replaced by the result of name. This
+// is the job itself, or a placeholder if the reader must not see the job. It leaves Cause
+// unchanged.
 func (r Reason) RedactedFor(name func(job string) string) Reason {
 	all := func(jobs []string) (names []string) {
 		for _, job := range jobs {
