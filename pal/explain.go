@@ -175,7 +175,7 @@ func (s *search) scoresIn(v int) (all scores) {
 }
 
 // freeUpTo counts, for each bin value, the available GPUs up to this value that can serve at least
-// one member set. If few groups of a model are unsuitable, it subtracts these groups from the
+// one member set. If few groups of a model are unsuitable, freeUpTo subtracts these groups from the
 // model's counts.
 func (s *search) freeUpTo() []int {
 	free, groups := zeros(&s.c.scratch.gpusUpTo, len(s.values)), s.groups()
@@ -468,8 +468,8 @@ func (c *Cluster) mostWithin(g Gang, set MemberSet) (most int) {
 }
 
 // FreeWithin returns the largest number of members of the gang's first set that fit into one place
-// of the tier (a node or wider). Only available GPUs with a PM score of at most above count. If
-// above is 0, all available GPUs count. FreeWithin ignores CPU and memory.
+// of the tier (a node or wider). Only available GPUs with a PM score of at most above count. If the
+// parameter above is 0, all available GPUs count. FreeWithin ignores CPU and memory.
 func (c *Cluster) FreeWithin(g Gang, above float64, t Tier) (most int) {
 	c.countOutliers(above)
 	return c.roomAt(g, g.MemberSets[0], t, func(group, _ int) int { return c.freeInliers(group, g.class()) })

@@ -149,7 +149,7 @@ func binMedians(scores []float64, rank []int, edges []float64) []float64 {
 
 // nominalValue returns the value of an empty range: the middle of the range. The first and the last
 // range are open, so their value lies beyond their edge, by half the width of the neighbouring
-// range. With only one edge, the value lies 0.01 beyond this edge.
+// range. If there is only one edge, the value lies 0.01 beyond this edge.
 func nominalValue(r int, edges []float64) float64 {
 	n := len(edges)
 	switch {

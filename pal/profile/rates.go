@@ -36,7 +36,7 @@ func (p *Profile) Rate(model string, app pal.AppClass) (r Rate, ok bool) {
 // maxRates limits the number of rates, because rates of models without GPUs are kept.
 const maxRates = 1000
 
-// ratesOf computes rates from the samples that have a rate. Models without such samples keep their
+// ratesOf computes rates from the samples that have a rate. Models without samples keep their
 // previous rates, because speeds must not change while nodes are away.
 func ratesOf(samples []Sample, prev *Profile) (out []Rate) {
 	type of struct {

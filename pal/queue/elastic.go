@@ -20,8 +20,8 @@ import (
 //     starts with fewer members if it then ends sooner, because their GPUs are closer together or
 //     include no outlier.
 //   - An elastic gang grows on GPUs that no waiting gang can use, if growing saves more than twice
-//     the cost of the restarts. The saving counts only for as long as recent loans lasted. Under
-//     load, other gangs soon need the GPUs, and then the members restart once more.
+//     the cost of the restarts. Only savings during the average duration of recent loans count.
+//     Under load, other gangs soon need the GPUs, and then the members restart once more.
 //   - An elastic gang shrinks if a waiting gang of the same or a better level can then start. Its
 //     last members end first. The Queue tries to shrink gangs before it stops any gang. If neither
 //     is enough alone, the Queue does both. If the waiting gang's tenant would exceed its quota,

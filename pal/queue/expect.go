@@ -21,7 +21,7 @@ import (
 // range, and no gang overtakes another. A gang that cannot use every GPU also waits until it fits
 // (see openings). The simulation ends after the first gang whose run time is unknown. The
 // simulation does not use GPUs of running gangs whose end is unknown, because a service may never
-// release them. A gang that waits for a window has no expected start in this simulation.
+// release them. In the simulation, a gang that waits for a window has no expected start.
 //
 // With both methods, a gang that waits until services are stopped has no expected start. A gang
 // that waits for a limit starts when enough of the gangs that count towards the limit have ended

@@ -157,8 +157,8 @@ type Options struct {
 	Usage UsageBy
 	// JobPriority puts gangs of a higher [Job.Priority] first, and lets them stop preemptible gangs
 	// of a lower one. JobPriority counts before Deadlines and Order. With FairShare, it counts only
-	// between gangs of the same tenant. The order [Priority] has the same effect, and sorts gangs
-	// of equal priority by the time of submission.
+	// between gangs of the same tenant. The order [Priority] has the same effect as JobPriority,
+	// and sorts gangs of equal priority by the time of submission.
 	JobPriority bool
 	// Deadlines puts gangs whose deadline is in danger first among the gangs of their priority.
 	Deadlines bool

@@ -16,8 +16,8 @@ const muchWorse = 1.2
 
 // waitsForBetterGPUs reports whether the gang should wait for GPUs that are faster or closer
 // together, instead of starting on the placement now. The result `until` is the time at which the
-// wait ends. The method is delay scheduling (Zaharia 2010). For an overdue gang in its turn,
-// serveOne does not call waitsForBetterGPUs, so this gang does not wait.
+// wait ends. The wait is delay scheduling (Zaharia 2010). For an overdue gang in its turn, serveOne
+// does not call waitsForBetterGPUs, so this gang does not wait.
 //
 // The wait begins when the gang was put into the queue, and lasts at most as long as
 // [Job.LocalityWait]. If LocalityWait is not set, the wait lasts at most for the time that the best

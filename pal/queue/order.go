@@ -115,11 +115,11 @@ func (fs *foresight) level(e *entry, now time.Duration) int {
 }
 
 // levelInOrder returns the gang's level among gangs of its priority. The levels are powers of 4 of
-// a quantity that depends on the order. So a gang is stopped only if the other gang has much less
-// of this quantity. Under LAS, the quantity is the attained GPU time divided by the quantum. Under
-// SRTF, the quantity is the expected remaining time. Under Adaptive, the quantity is the GPU time
-// that area returns. Under RoundRobin, there are two levels, and gangs whose time slice is over
-// have the worse one. Under FIFO and Priority, all gangs have the same level.
+// a quantity that depends on the order. So a gang is stopped only for a gang with a much smaller
+// quantity. Under LAS, the quantity is the attained GPU time divided by the quantum. Under SRTF,
+// the quantity is the expected remaining time. Under Adaptive, the quantity is the GPU time that
+// area returns. Under RoundRobin, there are two levels, and gangs whose time slice is over have the
+// worse one. Under FIFO and Priority, all gangs have the same level.
 func (fs *foresight) levelInOrder(e *entry, now time.Duration) int {
 	switch fs.opt.Order {
 	case LAS:

@@ -47,7 +47,7 @@ func (a *account) grant(now time.Duration, gpus float64) {
 }
 
 // due reports whether a new turn can begin: there is no debt, and overdue gangs use less than the
-// share. Starts and claims that are decided but not reported yet count as use.
+// share. Starts and claims that are decided but not reported yet count towards the share.
 func (a *account) due(pending []*entry, claims []*claim) bool {
 	used := a.used
 	for _, e := range pending {
@@ -163,9 +163,9 @@ func (p *pass) longestOverdue() *entry {
 }
 
 // serveOne gives one gang its turn: it starts the gang, stops others for the gang, or keeps GPUs
-// for it. The result is true if the gang starts, or if other gangs are stopped for it. In that
-// case, the next overdue gang can have its turn in this pass. Every preemptible gang can be stopped
-// for a turn, whatever its level and its tenant's quota.
+// for it. The result is true if the gang starts, or if other gangs are stopped for it. If so, the
+// next overdue gang can have its turn in this pass. Every preemptible gang can be stopped for a
+// turn, whatever its level and its tenant's quota.
 func (p *pass) serveOne(e *entry) bool {
 	e.anyNeighbour = true
 	defer func() { e.anyNeighbour = false }()

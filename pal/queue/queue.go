@@ -381,8 +381,8 @@ func (q *Queue) leave(now time.Duration, e *entry) {
 }
 
 // stop removes an entry that has stopped from several lists: those to which run added it, the
-// victims of its claim, and leaving. Sorted lists find the entry by its fields, so these fields
-// must not have changed since run.
+// victims of its claim, and leaving. The fields of the entry must not have changed since run,
+// because sorted lists find the entry by these fields.
 func (q *Queue) stop(now time.Duration, e *entry) {
 	q.version++
 	if e.granted {

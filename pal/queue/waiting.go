@@ -146,10 +146,10 @@ func (q *Queue) Waiting(now time.Duration, c *pal.Cluster) []Wait {
 	return ws
 }
 
-// WaitingAt returns some elements of the result of Waiting. The parameter parts contains the places
-// of these elements in the queue, as fractions of the queue's length from 0 to below 1. Gangs that
-// are starting do not count in the length. WaitingAt is cheaper than Waiting, because it does not
-// predict the starts of gangs behind the last selected gang.
+// WaitingAt returns some elements of the result of Waiting. The parameter parts contains places in
+// the queue, as fractions of the queue's length from 0 to below 1. Gangs that are starting do not
+// count in the length. WaitingAt is cheaper than Waiting, because it does not predict the starts of
+// gangs behind the last selected gang.
 func (q *Queue) WaitingAt(now time.Duration, c *pal.Cluster, parts []float64) (ws []Wait) {
 	p := asking(q, now, c)
 	defer p.putBack()

@@ -141,7 +141,7 @@ const (
 	NoMembers     Kind = "no-members"    // the job's author set the number of members to 0
 	NoMoreRuns    Kind = "no-more-runs"  // the job is parameterized or periodic, and was stopped
 
-	// States of a job that another job must wait for (pal_after).
+	// States of a job that the present job must wait for (pal_after).
 	AheadFailed   Kind = "it-failed"
 	AheadRejected Kind = "it-is-rejected"
 	AheadEndless  Kind = "it-never-ends"
