@@ -7,32 +7,34 @@ import "math"
 
 const (
 	// minSigma is the smallest session-to-session standard deviation that drift detection uses.
-	// Without it, very stable GPUs would cause false alarms.
+	// Without this minimum, very stable GPUs would cause false alarms.
 	minSigma = 0.0015
-	// ewmaWeight and ewmaLimit are for the moving average of session scores. The average raises an
-	// alarm when it exceeds 3 of its own standard deviations. EWMA detects sudden changes early.
+	// ewmaWeight and ewmaLimit are parameters of the moving average of session scores (EWMA). The
+	// average raises an alarm when it exceeds 3 of its own standard deviations. EWMA detects sudden
+	// changes early.
 	ewmaWeight = 0.3
 	ewmaLimit  = 3
-	// cusumSlack and cusumLimit, in standard deviations, are for the sum of all deviations beyond
-	// the slack. The sum raises an alarm when it exceeds the limit. CUSUM detects slow changes.
+	// cusumSlack and cusumLimit, in standard deviations, are parameters of the sum of all
+	// deviations beyond the slack (CUSUM). The sum raises an alarm when it exceeds the limit. CUSUM
+	// detects slow changes.
 	cusumSlack = 0.5
 	cusumLimit = 5
-	// confirmations is the number of sessions that must confirm the change, after the session that
-	// raised the alarm. For a change of at least largeStep, one session is enough.
+	// confirmations is the number of sessions after the alarm that must confirm the change. For a
+	// change of at least largeStep, one session is enough.
 	confirmations = 2
 	largeStep     = 0.01
-	// confirmSigmas is how far a session must be from the baseline, in the direction of the
-	// alarm, to confirm the alarm.
+	// confirmSigmas is the minimum distance between the baseline and a session that confirms the
+	// alarm, in standard deviations.
 	confirmSigmas = 1.5
 	// Degraded is the minimum relative slowdown at which a confirmed drift makes a GPU degraded.
 	Degraded = 0.03
 )
 
-// Drift watches one GPU's score of one application over its sessions for a change that is more than
-// noise. Start with [NewDrift], call [Drift.Observe] once per session, and store the Drift as JSON
-// between sessions.
+// Drift watches the score of one GPU and one application for changes that are more than noise.
+// Start with [NewDrift], call [Drift.Observe] once per session, and store the Drift as JSON between
+// sessions.
 //
-// Two detectors, EWMA and CUSUM, raise an alarm; the next sessions confirm or clear the alarm. A
+// Two detectors, EWMA and CUSUM, raise alarms. The next sessions confirm or clear an alarm. A
 // confirmed change sets a new baseline.
 type Drift struct {
 	Baseline float64 `json:"baseline"` // the expected score
@@ -40,14 +42,15 @@ type Drift struct {
 	EWMA     float64 `json:"ewma"`     // moving average of relative deviations
 	High     float64 `json:"high"`     // CUSUM upward, relative
 	Low      float64 `json:"low"`      // CUSUM downward, relative
-	// Alarm is +1 or −1 while a change to a slower or a faster speed waits for confirmation. Seen
-	// is the sum of the deviations since the alarm; Sessions is the number of these deviations.
+	// Alarm is +1 while a slowdown waits for confirmation, −1 while a speed-up does, and otherwise
+	// 0. Seen is the sum of the deviations from the baseline since the alarm. Sessions is the
+	// number of deviations in this sum.
 	Alarm    int     `json:"alarm,omitempty"`
 	Seen     float64 `json:"seen,omitempty"`
 	Sessions int     `json:"sessions,omitempty"`
 }
 
-// DriftState is the result of a session.
+// DriftState is the state of a Drift after a session.
 type DriftState string
 
 // The states after a session.
@@ -67,8 +70,8 @@ type DriftEvent struct {
 	Degraded bool       `json:"degraded,omitempty"` // confirmed, and at least [Degraded] slower
 }
 
-// NewDrift starts with this score as the baseline. sigma is the GPU's own relative
-// session-to-session standard deviation, 0 if unknown.
+// NewDrift starts with this score as the baseline. The parameter sigma is the GPU's own relative
+// session-to-session standard deviation, or 0 if unknown.
 func NewDrift(score, sigma float64) Drift {
 	return Drift{Baseline: score, Sigma: math.Max(minSigma, sigma)}
 }
@@ -95,8 +98,8 @@ func (d *Drift) Observe(score float64) DriftEvent {
 	return DriftEvent{State: Alarmed, From: d.Baseline, To: d.Baseline}
 }
 
-// confirm processes a session after an alarm. One session on the other side, or too near the
-// baseline, clears the alarm and resets both detectors.
+// confirm processes a session after an alarm. If a session is on the other side of the baseline, or
+// too near to the baseline, confirm clears the alarm and resets both detectors.
 func (d *Drift) confirm(dev float64) DriftEvent {
 	from := d.Baseline
 	side := float64(d.Alarm)

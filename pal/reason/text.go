@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// The kinds of reasons. The first group is what a job in the queue waits for.
+// The kinds of reasons. The kinds in the first group say what a job in the queue waits for.
 const (
 	Starting  Kind = "starting"   // the placer has chosen GPUs and is registering the job
 	Stopping  Kind = "stopping"   // other jobs are being stopped for the job
@@ -141,7 +141,7 @@ const (
 	NoMembers     Kind = "no-members"    // the job's author set the number of members to 0
 	NoMoreRuns    Kind = "no-more-runs"  // the job is parameterized or periodic, and was stopped
 
-	// States of a job that other jobs come after.
+	// States of a job that the present job must wait for (pal_after).
 	AheadFailed   Kind = "it-failed"
 	AheadRejected Kind = "it-is-rejected"
 	AheadEndless  Kind = "it-never-ends"
@@ -173,7 +173,7 @@ const (
 	FixVersion    Kind = "fix-version"
 	Advice        Kind = "advice" // how to write a constraint
 
-	// What the command plan says.
+	// What the command plan says about a job.
 	WouldStart     Kind = "would-start"
 	WouldStartIdle Kind = "would-start-idle" // the job would start if a placer were active
 	WouldRest      Kind = "would-rest"       // the job would have no members
@@ -197,13 +197,14 @@ func (k Kind) Predicate() bool {
 	return false
 }
 
-// texts is voice, set by init to avoid an initialization cycle: functions in voice call
-// [Reason.String].
+// texts is the same map as voice. The variable is set in init to avoid an initialization cycle,
+// because functions in voice call [Reason.String].
 var texts map[Kind]func(Reason) string
 
 func init() { texts = voice }
 
-// voice has a function for each kind that writes its text. testdata/reasons.txt shows all texts.
+// voice contains, for each kind, a function that writes the text of a reason. The file
+// testdata/reasons.txt shows all texts.
 var voice = map[Kind]func(Reason) string{
 	Starting:  say("the placer has chosen its GPUs and is registering the job"),
 	Stopping:  stopping,
@@ -543,7 +544,7 @@ func foreign(text string) string {
 // say makes the function of a kind whose text is always the same.
 func say(text string) func(Reason) string { return func(Reason) string { return text } }
 
-// because appends to a text the reasons in the field Because.
+// because appends the reasons in the field Because to a text.
 func because(r Reason, text string) string {
 	if len(r.Because) == 0 {
 		return text
@@ -568,10 +569,10 @@ func stopping(r Reason) string {
 	return text
 }
 
-// giving names the elastic jobs that shrink.
+// giving says that elastic jobs are giving back GPUs.
 func giving(jobs []string) string { return names(jobs) + " " + be(len(jobs)) + " giving back GPUs" }
 
-// free counts the free GPUs that the gang could use, and explains why the others are not free.
+// free says how many free GPUs the gang could use, and why other GPUs are not free.
 func free(r Reason) string {
 	switch {
 	case r.slowOnly():
@@ -661,12 +662,12 @@ func onNodes(r Reason) string {
 	return fmt.Sprintf(" (%d of %s)", r.Nodes, Counted(r.Total, "node", "nodes"))
 }
 
-// there writes how many of the wanted members exist.
+// there writes how many members exist, and how many there should be: "2 of 4 members".
 func there(r Reason) string {
 	return fmt.Sprintf("%d of %s", r.Have, Counted(r.Want, "member", "members"))
 }
 
-// placed counts the members of an incomplete gang that Nomad has placed.
+// placed says how many members of an incomplete gang Nomad has placed.
 func placed(r Reason) string { return fmt.Sprintf("only %s %s placed", there(r), be(r.Have)) }
 
 // placedByNomad counts the members that Nomad has placed, for a job that the placer leaves alone.
@@ -717,7 +718,8 @@ func ending(r Reason) string {
 	return "; " + Counted(r.Doing.Ending, "is still stopping and holds its GPUs", "are still stopping and hold their GPUs")
 }
 
-// provided appends the jobs that a planned job comes after: "if default/a had succeeded".
+// provided says which jobs must have succeeded before a planned job could start: "if default/a had
+// succeeded".
 func provided(r Reason, word string) string {
 	if len(r.Jobs) == 0 {
 		return ""
@@ -750,8 +752,8 @@ func Number(gpus float64) string { return strconv.FormatFloat(Rounded(gpus), 'f'
 // Rounded rounds an amount of GPUs to three decimals for display.
 func Rounded(gpus float64) float64 { return math.Round(gpus*1000) / 1000 }
 
-// counts returns the amount by which the GPUs that a job needs count towards a limit. Parts of
-// shared GPUs count as fractions.
+// counts writes the number of GPUs by which a job counts towards a limit. Parts of shared GPUs
+// count as fractions.
 func counts(r Reason) string { return Amount(cmp.Or(r.Counts, float64(r.Needs))) }
 
 // Counted writes a number of things: "1 job", "2 jobs".
@@ -788,7 +790,7 @@ func Second(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 MST
 // Moment writes a time to the minute, in UTC.
 func Moment(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 MST") }
 
-// by names the person who did something, if known.
+// by writes who did something: " by ops". If the person is unknown, it returns "".
 func by(who string) string {
 	if who == "" {
 		return ""
@@ -796,7 +798,7 @@ func by(who string) string {
 	return " by " + who
 }
 
-// raise names the limit that must be raised.
+// raise says which limit must be raised.
 func raise(r Reason) string {
 	if r.User != "" {
 		return fmt.Sprintf("user %s may hold at most %s: have the tenant's max_gpus_per_user raised", r.User, Count(r.Limit))
