@@ -28,8 +28,8 @@ const (
 // deviceNodes returns the device files that the exec driver must give a task. root is the directory
 // with dev and proc.
 //
-// Under WSL2 there is one file for all GPUs, and no driver files. A missing file that tasks need is
-// not left out, because a task must not start without its GPU.
+// Under WSL2 one device file serves all GPUs, and the driver has no files of its own. Required
+// files are returned even if they do not exist, because a task must not start without its GPU.
 func deviceNodes(root string, ds []gpu.Device) ([]*device.DeviceSpec, error) {
 	has := func(path string) bool {
 		_, err := os.Stat(filepath.Join(root, path))
@@ -55,7 +55,7 @@ func deviceNodes(root string, ds []gpu.Device) ([]*device.DeviceSpec, error) {
 	return specs(paths), nil
 }
 
-// specs returns the specs of the files, in order, each file once.
+// specs returns the specs of the files in this order, without duplicates.
 func specs(paths []string) []*device.DeviceSpec {
 	var out []*device.DeviceSpec
 	for i, path := range paths {

@@ -5,7 +5,7 @@ package deviceplugin
 
 import "slices"
 
-// xidVerdict is what an Xid, one of NVIDIA's error numbers, means for the GPU.
+// xidVerdict is the meaning of an Xid, one of NVIDIA's error numbers, for the GPU.
 type xidVerdict int
 
 const (
@@ -17,9 +17,8 @@ const (
 )
 
 // judgeXid classifies an Xid by the immediate action in NVIDIA's Xid catalog. If the catalog names
-// no action, the GPU stays healthy. Plugins that choose otherwise made good GPUs unusable. Xid 154,
-// a change of the driver's recovery action, needs no verdict, because the next scan reads the
-// action.
+// no action, the GPU stays healthy. Stricter plugins made good GPUs unusable. Xid 154, a change of
+// the driver's recovery action, needs no verdict, because the next scan reads the action.
 func judgeXid(xid int, cfg HealthConfig) xidVerdict {
 	if slices.Contains(cfg.IgnoreXids, xid) {
 		return xidApplication

@@ -16,9 +16,8 @@ import (
 	"github.com/zclconf/go-cty/cty/msgpack"
 )
 
-// EncodeConfig checks the text of a plugin's config block against the plugin's
-// own schema and encodes it, as Nomad's agent does before it calls SetConfig.
-// Errors name line and key.
+// EncodeConfig checks the text of a plugin's config block against the plugin's own schema and
+// encodes it, as Nomad's agent does before it calls SetConfig. Errors name the line and the key.
 func EncodeConfig(schema *hclspec.Spec, text string) ([]byte, error) {
 	f, diags := hclparse.NewParser().ParseHCL([]byte(text), "config.hcl")
 	if diags.HasErrors() {

@@ -54,9 +54,9 @@ type Driver struct {
 	eventElapsed func(ms *float32, from, to uintptr) int32
 }
 
-// Open opens the driver library ("" for [Library]) and starts it. If the dynamic linker
-// does not know the name, Open looks where drivers put their libraries. The error says what
-// is missing: the library, a function in it, or a working driver.
+// Open opens the driver library ("" for [Library]) and starts it. If the dynamic linker does not
+// know the name, Open looks where drivers put their libraries. The error names what is missing: the
+// library, a function in it, or a working driver.
 func Open(path string) (*Driver, error) {
 	path = gpu.FindLibrary("/", cmp.Or(path, Library))
 	lib, err := purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_LOCAL)
@@ -65,7 +65,7 @@ func Open(path string) (*Driver, error) {
 	}
 	d := &Driver{}
 	for _, f := range d.functions() {
-		// RegisterLibFunc panics if the name is missing, so check first.
+		// RegisterLibFunc panics if the library lacks the function.
 		if _, err := purego.Dlsym(lib, f.name); err != nil {
 			return nil, fmt.Errorf("CUDA driver library %q has no %s: the driver is too old", path, f.name)
 		}

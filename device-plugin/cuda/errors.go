@@ -29,7 +29,7 @@ const (
 	unknown            = 999
 )
 
-// Error is a failed driver call.
+// Error describes a failed driver call.
 type Error struct {
 	Op   string // the operation that failed
 	Code int
@@ -45,7 +45,7 @@ func (e *Error) Error() string {
 	return msg
 }
 
-// hints explain errors and say what to do, by error code.
+// hints maps error codes to an explanation and advice.
 var hints = map[int]string{
 	OutOfMemory:        ", the GPU's memory is in use or too small",
 	NoDevice:           ", the driver shows no GPU to this process",

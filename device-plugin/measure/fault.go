@@ -20,8 +20,7 @@ import (
 //go:embed ptx/fault.ptx
 var ptxFault []byte
 
-// Fault is an error that a child causes on a GPU on purpose. It harms only the process that
-// causes it.
+// Fault is a kind of error that a child causes on purpose. The error affects only the child.
 type Fault string
 
 // The faults.
@@ -39,7 +38,7 @@ func faultKernel() kernel {
 // nowhere is an address in the first page, which is never mapped.
 const nowhere = uint64(16)
 
-// inject causes a fault. If it returns no error, the fault did not happen.
+// inject causes a fault. If it returns no error, no fault happened.
 func (b *bench) inject(f Fault) error {
 	switch f {
 	case FaultPTX:
@@ -59,7 +58,6 @@ func (b *bench) inject(f Fault) error {
 	return fmt.Errorf("fault %q is unknown", f)
 }
 
-// errNoFault means that the fault did not happen.
 var errNoFault = errors.New("nothing went wrong")
 
 // Fault makes a child process cause a fault on a GPU. It returns the start time of the fault and
@@ -109,15 +107,15 @@ func Variants(d gpu.Device) []Variant {
 	return append(out, Variant{idTriad, Plan{Classes: []pal.AppClass{pal.ClassC}}}, Variant{idGather, Plan{Classes: []pal.AppClass{pal.ClassD}}})
 }
 
-// Utilization counts as use only if all of looksAtLoad readings, loadPause apart, are above 0. The
-// start of NVML, or a GPU that wakes up, can cause the first reading.
+// Utilization counts as use only if it is above 0 in looksAtLoad readings, loadPause apart. A
+// single reading above 0 can come from the start of NVML, or from a GPU that wakes up.
 const (
 	looksAtLoad = 4
 	loadPause   = time.Second
 )
 
-// InUse reports what is using the GPUs with the given ids. Unused GPUs are left out. The parameter
-// all lists every GPU of the node.
+// InUse returns what uses the GPUs with the given ids. Unused GPUs are left out. The parameter all
+// lists every GPU of the node.
 func (r Runner) InUse(all []gpu.Device, ids []string) map[string]string {
 	uses, _ := r.uses(all, ids, nil)
 	for range looksAtLoad - 1 {

@@ -53,7 +53,7 @@ type kernel struct {
 	// scale converts work into unit.
 	scale float64
 	// expected is the share of the peak, at the largest clock, that a healthy GPU reaches. The
-	// amount of work per unit is computed from it.
+	// amount of work per unit follows from this share.
 	expected float64
 	// floor is the share of the peak rate that every healthy GPU of the model
 	// reaches at its default power limit; 0 if unknown. See [slowBelow].
@@ -91,8 +91,8 @@ func Supported(d gpu.Device) error {
 	return supports(d.ComputeMajor, d.ComputeMinor)
 }
 
-// computeKernels returns the kernels of class A, the strongest first. The first kernel that runs is
-// used, because a kernel that does not reach the power cap measures nothing.
+// computeKernels returns the kernels of class A, the strongest first. The first kernel that the GPU
+// can run is used, because a kernel that does not reach the power cap measures nothing.
 func computeKernels() []kernel {
 	return []kernel{
 		{id: idWGMMA, entry: "pal_wgmma", ptx: ptxWGMMA, blocks: 1, threads: computeThread, shared: 49152, work: iterFLOPWG / warpgroup,
@@ -127,10 +127,10 @@ func gatherKernel() kernel {
 		peak: func(d cuda.Device, clock float64) float64 { return memoryPeak(d, clock) / sectorBytes }}
 }
 
-// sectorBytes is how much one scattered load moves at least.
+// sectorBytes is the minimum number of bytes that one scattered load moves.
 const sectorBytes = 32
 
-// dataKernel returns a kernel that is not measured.
+// dataKernel returns a kernel that fills or checks memory, and is not measured.
 func dataKernel(id string) kernel {
 	return kernel{id: id, entry: "pal_" + id, ptx: ptxData, blocks: 8, threads: computeThread}
 }
@@ -157,8 +157,8 @@ func tensorPeak(d cuda.Device, clockMHz float64) float64 {
 	return perClock * float64(d.SMs) * clockMHz * 1e6
 }
 
-// fp32Peak returns two FLOP per lane and clock. An SM has 64 lanes on compute capability
-// 7.x and 8.0, 128 on others.
+// fp32Peak returns the peak fp32 rate: two FLOP per lane and clock. An SM has 64 lanes on compute
+// capability 7.x and 8.0, 128 on others.
 func fp32Peak(d cuda.Device, clockMHz float64) float64 {
 	lanes := 128.0
 	if d.Major == 7 || d.Major == 8 && d.Minor == 0 {
@@ -167,14 +167,14 @@ func fp32Peak(d cuda.Device, clockMHz float64) float64 {
 	return 2 * lanes * float64(d.SMs) * clockMHz * 1e6
 }
 
-// memoryPeak returns two transfers per memory clock and bus bit, in bytes per second. The
-// SM clock does not matter. It returns 0 if the driver does not report the memory clock.
+// memoryPeak returns the peak bandwidth in bytes per second: two transfers per memory clock and bus
+// bit. The SM clock has no effect. It returns 0 if the driver does not report the memory clock.
 func memoryPeak(d cuda.Device, _ float64) float64 {
 	return 2 * float64(d.MemClockMHz) * 1e6 * float64(d.BusBits) / 8
 }
 
-// Amounts of work. A unit takes about unitMs on a healthy GPU: short enough to stop
-// quickly, long enough that the time to launch it does not matter.
+// Amounts of work. On a healthy GPU, a unit takes about unitMs: short enough to stop quickly, long
+// enough that the launch time does not matter.
 const (
 	unitMs        = 80.0
 	mixPartMs     = 5.0 // each half of a pair in the mixed class
@@ -204,9 +204,9 @@ func (k kernel) workPerIteration(d cuda.Device) float64 {
 	return float64(g.Blocks) * float64(g.Threads) * k.work
 }
 
-// iterations returns how many iterations make a launch take about ms milliseconds on a
-// healthy GPU of this model. It depends on the model alone and is rounded to two digits, so
-// that all GPUs of a model do the same work.
+// iterations returns the number of iterations with which a launch takes about ms milliseconds on a
+// healthy GPU of this model. It depends only on the model and is rounded to two digits, so that all
+// GPUs of a model do the same work.
 func (k kernel) iterations(d cuda.Device, ms float64) uint32 {
 	rate := k.peak(d, float64(d.ClockMHz)) * k.expected
 	n := rate * ms / 1e3 / k.workPerIteration(d)
@@ -221,8 +221,8 @@ func twoDigits(x float64) float64 {
 	return math.Round(x/f) * f
 }
 
-// bufferBytes returns the size of a buffer: want, halved until it is at most 1/share of the GPU's
-// memory.
+// bufferBytes halves want until the buffer is at most 1/share of the GPU's memory, and returns this
+// size.
 func bufferBytes(d cuda.Device, want, share uint64) uint64 {
 	for want > d.MemoryBytes/share {
 		want /= 2

@@ -35,9 +35,9 @@ func main() {
 	os.Exit(run(os.Args[1:]))
 }
 
-// endWith ends this process when its parent has ended. An agent that is killed, or that fails to
-// start because of its configuration, leaves its plugins running. No new agent reattaches to a
-// device plugin, and the old plugin would keep the driver open.
+// endWith ends this process after its parent has ended. An agent that is killed, or that fails to
+// start because of its configuration, leaves its plugins running. A new agent starts a new plugin,
+// while the old plugin would keep the driver open.
 func endWith(parent int) {
 	for {
 		time.Sleep(gpu.UntilTick(time.Now(), parentEvery))
@@ -72,8 +72,7 @@ func serve() {
 	plugin.Settle(settleWithin)
 }
 
-// settleWithin limits the wait for the streams to end. Nomad kills a plugin that takes longer than
-// two seconds to stop.
+// settleWithin limits the wait for the streams to end.
 const settleWithin = 1500 * time.Millisecond
 
 // open returns the backend that the configuration names.

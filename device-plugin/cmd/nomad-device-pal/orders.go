@@ -134,9 +134,9 @@ func resumeCommand(ui cli.Ui) *command {
 	}
 }
 
-// orderFlags parses the flags of an order. uuids is the number of GPUs that the order names: 1, or
-// 0 for the whole node. known are the plugin's GPUs. If ok is false, the command must exit with
-// code.
+// orderFlags parses the flags of an order. uuids is the number of GPUs in the arguments: 1, or 0 if
+// the order concerns the whole node. known are the plugin's GPUs. If ok is false, the command must
+// exit with the returned code.
 func orderFlags(ui cli.Ui, fs *flag.FlagSet, args []string, uuids int) (dir string, known []string, code int, ok bool) {
 	fs.StringVar(&dir, "state-dir", deviceplugin.DefaultStateDir, "")
 	if code, ok := parseFlags(ui, fs, args); !ok {
@@ -166,7 +166,7 @@ func orderFlags(ui cli.Ui, fs *flag.FlagSet, args []string, uuids int) (dir stri
 // for a running scan to end, and then ends measurements and MPS control daemons.
 const releaseWithin = time.Minute
 
-// moment is the format of displayed times. It names the zone, so the reader need not guess.
+// moment is the format of displayed times, with the time zone.
 const moment = time.DateTime + " MST"
 
 func runRelease(ui cli.Ui, args []string) int {

@@ -24,7 +24,7 @@ var source []byte
 // the file has the library's path with ".state" appended.
 const EnvState = "FAKE_NVML"
 
-// ErrNoCompiler means that the library cannot be built here: skip the test.
+// ErrNoCompiler means that no C compiler can build the library here, so tests are skipped.
 var ErrNoCompiler = fmt.Errorf("gcc is not installed")
 
 // Build compiles the library into dir and returns its path. The functions named
