@@ -19,7 +19,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
-// notAvailable is what nomad-device-nvidia publishes for an unknown value.
+// notAvailable is the text that nomad-device-nvidia publishes for an unknown value.
 const notAvailable = "N/A"
 
 // view is the data from which the plugin builds its messages to Nomad.
@@ -219,8 +219,8 @@ func (a attributes) lists(all []instance, number func(*gpu.Device) int, name, co
 	}
 }
 
-// variability publishes classes, scores and raw times. A class is a list of instances, for
-// constraints. Scores and times are per GPU. Empty lists are published too, because Nomad's
+// variability publishes classes, scores and raw times. A class is published as a list of instances,
+// for constraints. Scores and times are per GPU. Empty lists are published too, because Nomad's
 // scheduler needs the attribute.
 func (v *view) variability(a attributes, all []instance, gpus []gpu.Device) {
 	list := func(name string, c pal.AppClass, k int, count string) {

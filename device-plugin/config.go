@@ -15,9 +15,9 @@ import (
 // [decodeConfig] read the tags:
 //
 //   - codec is the key.
-//   - default is the key's default. Without the tag, it is "", false, 0 or nothing.
-//   - words are the allowed words. The first is the default.
-//   - least is the minimum (0 without the tag), and most the maximum.
+//   - default is the key's default; without the tag, the zero value.
+//   - words are the allowed words, the default first.
+//   - least is the minimum (0 without the tag). most is the maximum.
 type Config struct {
 	Enabled           bool          `codec:"enabled" default:"true"`
 	IgnoredGPUIDs     []string      `codec:"ignored_gpu_ids"` // UUIDs; the UUID of a GPU covers its MIG instances
@@ -26,8 +26,7 @@ type Config struct {
 	Inventory         string        `codec:"inventory"` // the emulated backend's file
 	NVMLLibrary       string        `codec:"nvml_library" default:"libnvidia-ml.so.1"`
 	ProfilePath       string        `codec:"profile"` // file of the calibrated profile; "" for none
-	// StateDir keeps latched faults and measurements across restarts. If it is "", a restart loses
-	// them.
+	// StateDir keeps latched faults and measurements across restarts, unless it is "".
 	StateDir string `codec:"state_dir" default:"/var/lib/nomad-device-pal"`
 	CDI      bool   `codec:"cdi"` // Reserve adds the names of CDI devices
 	Compat   Compat `codec:"compat" words:"jobs,exact,none"`
@@ -86,8 +85,8 @@ type SharingConfig struct {
 	Threads    int `codec:"threads" most:"100"`
 	MaxThreads int `codec:"max_threads" most:"100"`
 	MaxMemory  int `codec:"max_memory" most:"100"`
-	// PipeDirectory is the pipe directory of a control daemon that the operator runs. If it is "",
-	// the plugin runs one daemon per GPU, each with a folder in Directory.
+	// PipeDirectory is the pipe directory of a control daemon that the operator runs. If
+	// PipeDirectory is "", the plugin runs one daemon per GPU, each with a folder in Directory.
 	PipeDirectory string `codec:"pipe_directory"`
 	Directory     string `codec:"directory" default:"/run/nomad-device-pal/mps"`
 	Control       string `codec:"control" default:"nvidia-cuda-mps-control"`

@@ -20,8 +20,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// configSchema returns the schema of the plugin's config block. With it, Nomad refuses unknown keys
-// and wrong types, and names the key.
+// configSchema returns the schema of the plugin's config block. With the schema, Nomad refuses
+// unknown keys and wrong types, and names the key.
 func configSchema() *hclspec.Spec { return schemaOf(reflect.TypeFor[Config]()) }
 
 func schemaOf(t reflect.Type) *hclspec.Spec {

@@ -67,7 +67,7 @@ func specs(paths []string) []*device.DeviceSpec {
 }
 
 // capabilities returns the files that give a task access to a MIG instance: the file of its GPU
-// instance and the file of its compute instance. Drivers before R450 have no such files.
+// instance and the file of its compute instance. Drivers before R450 do not have these files.
 func capabilities(root string, d gpu.Device) ([]string, error) {
 	if d.Parent == "" {
 		return nil, nil

@@ -13,9 +13,9 @@ import (
 )
 
 // forms tracks the form in which each device is published: whole, or in parts. If the configured
-// form changes, the device keeps its old form until all of its tasks have ended. Until then, its
-// instances are unhealthy, so that no new task is placed on them. Running tasks can still restart,
-// because Reserve accepts these instances.
+// form changes, the device keeps its old form until all of its tasks have ended. Until then, the
+// device's instances are unhealthy, so that Nomad places no new task on them. Running tasks can
+// still restart, because Reserve accepts these instances.
 type forms struct {
 	shared map[string]form   // forms as last published, by device; without devices that are published whole
 	known  map[string]bool   // devices that were published at any time, in any form

@@ -90,7 +90,7 @@ type verdict struct {
 	unsettled bool
 }
 
-// description is what Nomad shows for the device: a stable code, or "".
+// description is the text that Nomad shows for the device: a stable code, or "".
 func (v verdict) description() string {
 	if v.healthy && len(v.degraded) > 0 {
 		return attr.DegradedPrefix + strings.Join(v.degraded, ",")
@@ -104,7 +104,7 @@ type latch struct {
 	Boot string `json:"boot,omitempty"` // identifies the machine's boot
 	Load string `json:"load,omitempty"` // identifies the driver load during which it was seen
 	// Chosen means that the operator listed the Xid in fatal_xids. The driver requests no recovery
-	// for such an Xid, so the driver cannot clear the latch.
+	// for this Xid, so the driver cannot clear the latch.
 	Chosen bool `json:"chosen,omitempty"`
 	// Counted means that no Xid was seen, but the driver counted an error of the same kind as Xid
 	// 48.

@@ -77,8 +77,8 @@ func ReadProfile(path string) (*profile.Profile, error) {
 	return profile.Parse(data)
 }
 
-// profileCopy is the name of the file in state_dir with the last profile from Nomad. With it, a
-// restarted plugin publishes the same classes at once.
+// profileCopy is the name of the file in state_dir with the last profile from Nomad. With this
+// copy, a restarted plugin publishes the same classes at once.
 const profileCopy = "profile.json"
 
 // loadCopy reads this file; nil if there is no file.
@@ -110,9 +110,8 @@ func (s *stream) followNomad(ctx context.Context) {
 }
 
 // follow sends each new profile until ctx ends. If there is no profile at first, it sends nil. wait
-// returns the time until the next attempt. If the file is missing, half-written or bad, or Nomad
-// does not answer, the previous profile stays in force; follow logs the warning once for each
-// reason.
+// returns the time until the next attempt. If no valid new profile can be read, the previous
+// profile stays in force, and follow logs the warning once for each reason.
 func (s *stream) follow(ctx context.Context, wait func() time.Duration, warning string, look func() (*profile.Profile, error)) {
 	problem := ""
 	for first := true; ; first = false {

@@ -19,7 +19,7 @@ type rating struct {
 	entries   map[string]map[pal.AppClass]profile.Entry // profile entries by GPU
 }
 
-// rate scores the devices by the profile. Without a profile, it scores them against the
+// rate scores the devices by the profile. Without a profile, rate scores the devices against the
 // median of this node's GPUs with the same key and model.
 func rate(devices []gpu.Device, p *profile.Profile, prev *profile.Profile) (rating, *profile.Profile, error) {
 	r := rating{reference: attr.ReferenceNone, entries: map[string]map[pal.AppClass]profile.Entry{}}

@@ -26,8 +26,8 @@ func EncodeConfig(schema *hclspec.Spec, text string) ([]byte, error) {
 	return encode(schema, f)
 }
 
-// EncodeJSON is EncodeConfig for a block in JSON, which is the form in which Nomad's agent decodes
-// the configuration.
+// EncodeJSON does the same as EncodeConfig for a block in JSON, the form that Nomad's agent
+// decodes.
 func EncodeJSON(schema *hclspec.Spec, text []byte) ([]byte, error) {
 	f, diags := hclparse.NewParser().ParseJSON(text, "config.json")
 	if diags.HasErrors() {

@@ -69,8 +69,8 @@ func CodeOf(err error) int {
 	return 0
 }
 
-// Sticky reports whether err means that the context is lost: an uncorrectable memory error,
-// a kernel that failed, a GPU that fell off the bus.
+// Sticky reports whether err means that the context is lost, for example after an uncorrectable
+// memory error.
 func Sticky(err error) bool {
 	c := CodeOf(err)
 	return c == ECCUncorrectable || c == DeviceUnavailable || c >= 700

@@ -125,7 +125,7 @@ func (b *Backend) Events(ctx context.Context, out chan<- gpu.Event) {
 	}
 }
 
-// announce sends an event for each Xid that differs from the known one.
+// announce sends an event for each Xid that differs from the last known Xid.
 func (b *Backend) announce(ctx context.Context, known map[string]int, out chan<- gpu.Event) {
 	inv, _ := b.load()
 	if inv == nil {

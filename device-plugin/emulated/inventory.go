@@ -1,9 +1,9 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package emulated reads emulated GPUs from an inventory file, for machines without GPUs, tests
-// and demonstrations. The file is HCL, or JSON if its suffix is .json. The package reads it again
-// whenever it changes. For each GPU the file holds what NVML would report, including faults:
+// Package emulated reads emulated GPUs from an inventory file, for machines without GPUs, tests and
+// demonstrations. The file is HCL, or JSON if its suffix is .json. When the file changes, the
+// package reads it again. For each GPU the file holds what NVML would report, including faults:
 //
 //	driver_version = "580.159.04"
 //	defaults {

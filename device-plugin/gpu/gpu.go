@@ -21,11 +21,11 @@ type Inventory struct {
 	// CUDAMajor and CUDAMinor are the newest CUDA version that the driver supports; 0 if unknown.
 	CUDAMajor, CUDAMinor int
 	// Boot identifies the machine's boot, and DriverLoad the load of the driver's kernel module. If
-	// either changes, faults that were latched earlier no longer count.
+	// Boot or DriverLoad changes, earlier latched faults no longer count.
 	Boot, DriverLoad string
 	Devices          []Device // sorted by ID, ids unique
-	// Hidden are GPUs that the driver lists by index, but whose UUID is unknown or unusable. Hidden
-	// GPUs cannot be published, because a job gets its GPUs by UUID.
+	// Hidden contains the GPUs that the driver lists by index, but whose UUID is unknown or
+	// unusable. Hidden GPUs cannot be published, because a job gets its GPUs by UUID.
 	Hidden []Hidden
 	// Complete means that GPUs missing from the list were removed on purpose.
 	Complete bool
@@ -133,7 +133,8 @@ type Device struct {
 	Signals Signals
 
 	// Times are measured times per fixed work unit from the inventory, and Key is their
-	// comparability key (see attr.Measurement). Both are empty if the backend has no times.
+	// comparability key (see attr.Measurement). Times and Key are empty if the backend has no
+	// times.
 	Key   string
 	Times map[pal.AppClass]float64
 	// Rates are the measured work rates (see attr.RateUnit).
@@ -145,7 +146,7 @@ func Sort(ds []Device) {
 	slices.SortFunc(ds, func(a, b Device) int { return strings.Compare(a.ID, b.ID) })
 }
 
-// Physical returns the UUID of the GPU that the device is or belongs to.
+// Physical returns the UUID of the device's physical GPU.
 func (d *Device) Physical() string { return cmp.Or(d.Parent, d.ID) }
 
 // Is reports whether the id names the device or its physical GPU.
@@ -167,13 +168,13 @@ type Signals struct {
 	RetiredPages int  // before Ampere
 	// RetirementPending means that pages are retired at the next reset (before Ampere).
 	RetirementPending bool
-	// ECCUncorrected counts memory errors since the driver was loaded; nil: not counted.
+	// ECCUncorrected counts memory errors since the driver was loaded; nil if unknown.
 	ECCUncorrected *int64
 	SRAMFault      bool // more uncorrectable SRAM errors than the driver's threshold
 	// NVLinkDown means that an NVLink is down although it was up before, or although other GPUs of
 	// the model have more links up.
 	NVLinkDown bool
-	// NVLinkErrors means that packets keep arriving damaged or being sent again.
+	// NVLinkErrors means that packets are often damaged or sent again.
 	NVLinkErrors bool
 	// FabricLimits are codes for the problems of the GPU's NVSwitch fabric that NVML reports,
 	// sorted. A GPU with such problems may still compute well alone.

@@ -16,7 +16,7 @@ type Failure struct {
 	Code     int    // nvmlReturn_t
 }
 
-// String returns the failure as health reasons and logs show it. The text has no leading or
+// String returns the failure as shown in health reasons and logs. The text has no leading or
 // trailing spaces, and does not change while the failure lasts.
 func (f Failure) String() string {
 	return fmt.Sprintf("%s=%d %s", f.Function, f.Code, CodeName(f.Code))

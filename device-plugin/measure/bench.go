@@ -19,8 +19,8 @@ import (
 type unit struct {
 	class  pal.AppClass
 	kernel kernel // kernel whose rate is reported; for the mix, the compute kernel
-	// work is the amount of work of the kernel in one unit, in FLOP, bytes or loads. It is 0 for
-	// the mix, which does two kinds of work.
+	// work is the amount of work of the kernel in one unit, in FLOP, bytes or loads. For the mix,
+	// which does two kinds of work, work is 0.
 	work   float64
 	launch func() error
 	out    cuda.Memory // the unit's result, the same after every launch
@@ -76,8 +76,8 @@ func newBench(ctx *cuda.Context, dev cuda.Device, avoid []string, send func(mess
 	return nil, fmt.Errorf("no kernel runs on GPU %q: %s", dev.UUID, strings.Join(b.skipped, "; "))
 }
 
-// load compiles a kernel unless it is compiled already. The driver's compiler can take long or
-// hang, so load first sends the parent a message.
+// load compiles a kernel unless it is compiled already. The driver's compiler can take a long time
+// or hang, so load first sends the parent a message.
 func (b *bench) load(k kernel) (cuda.Function, error) {
 	if fn, ok := b.loaded[k.id]; ok {
 		return fn, nil

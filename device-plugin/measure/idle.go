@@ -256,7 +256,7 @@ func hasDevices(process string) bool {
 
 // contained adds the GPUs whose device files a process has in its own root directory, as in a
 // container. A process that has the files of all GPUs adds none, because its container may only
-// watch GPUs, like dcgm-exporter. A process with the host's root adds none either.
+// watch GPUs, like dcgm-exporter. A process with the host's root directory adds no GPUs.
 func contained(process string, all []gpu.Device, found map[string]bool) {
 	root, err := os.Stat(filepath.Join(process, "root"))
 	if err != nil {
@@ -284,9 +284,9 @@ func contained(process string, all []gpu.Device, found map[string]bool) {
 }
 
 // given adds the GPUs that a value of NVIDIA_VISIBLE_DEVICES names: by UUID, by the start of a
-// UUID, or by number. A number counts only if real returns true. "all" adds none, because CUDA
-// images, and containers that only watch GPUs, set "all". Other checks detect such a container if
-// it computes.
+// UUID, or by number. A number counts only if real returns true. "all" adds no GPUs, because CUDA
+// images, and containers that only watch GPUs, also set "all". Other checks detect such a container
+// if it computes.
 func given(list string, all []gpu.Device, real func() bool, found map[string]bool) {
 	byBus := slices.SortedFunc(slices.Values(all), func(a, b gpu.Device) int { return cmp.Compare(a.BusID, b.BusID) })
 	for word := range strings.SplitSeq(list, ",") {

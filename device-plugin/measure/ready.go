@@ -58,7 +58,7 @@ func (r readiness) due(now time.Time, suspected, unsuspected time.Duration) bool
 	return now.Sub(r.asked) >= suspected
 }
 
-// after records the outcome of a process.
+// after records the outcome of a process that tested CUDA.
 func (r readiness) after(now time.Time, err error) readiness {
 	r.asked = now
 	switch {

@@ -48,7 +48,7 @@ type Result struct {
 	Started time.Time `json:"started"`
 	Seconds float64   `json:"seconds"`
 	Warmup  *Warmup   `json:"warmup,omitempty"`
-	// Compile is how long the driver took to compile each kernel, in seconds.
+	// Compile is the time for compiling each kernel, in seconds.
 	Compile map[string]float64 `json:"compile_seconds,omitempty"`
 	// CPUSeconds is the measuring process's CPU time.
 	CPUSeconds float64 `json:"cpu_seconds,omitempty"`
@@ -91,15 +91,16 @@ type App struct {
 	CI    float64 `json:"ci"`
 	Sigma float64 `json:"sigma"`
 	// Rate is the rate of work in Unit. Share is the rate's share of the hardware's peak at the
-	// measured clock. Both are 0 if unknown.
+	// measured clock. Rate and Share are 0 if unknown.
 	Rate      float64 `json:"rate,omitempty"`
 	Unit      string  `json:"unit,omitempty"`
 	Share     float64 `json:"share_of_peak,omitempty"`
 	LimitedBy Limit   `json:"limited_by"`
-	// Slow means that the rate is far below the rate of any healthy GPU of the model. Such a GPU is
+	// Slow means that the rate is far below the rate of any healthy GPU of the model. A slow GPU is
 	// an outlier, even without other GPUs to compare it with.
 	Slow bool `json:"slow,omitempty"`
-	// Sum is the checksum of a unit's output. It is the same for all GPUs with one key.
+	// Sum is the checksum of a unit's output. All GPUs with the same key must have the same
+	// checksum.
 	Sum string `json:"sum,omitempty"`
 	// Converged means that enough windows were measured, and CI is within the requested bound.
 	Converged bool         `json:"converged"`

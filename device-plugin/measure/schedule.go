@@ -87,8 +87,7 @@ func identityOf(d gpu.Device, driver string) identity {
 // record is the scheduler's knowledge about one GPU, kept across restarts.
 type record struct {
 	Identity identity `json:"identity"`
-	// Key and Times are from the last complete session. Measured is the start of that session; zero
-	// if there was none.
+	// Key and Times are from the last complete session, which began at Measured.
 	Key      string                   `json:"key,omitempty"`
 	Times    map[pal.AppClass]float64 `json:"times,omitempty"`
 	Rates    map[pal.AppClass]float64 `json:"rates,omitempty"` // in attr.RateUnit
@@ -96,13 +95,13 @@ type record struct {
 	// Provisional means that some GPUs of the node were not measured at the same time.
 	Provisional bool `json:"provisional,omitempty"`
 	Slow        bool `json:"slow,omitempty"`
-	// Sums are the checksums of the results. Wrong is set if most GPUs like this one
-	// computed other results.
+	// Sums are the checksums of the results. Wrong is set if most GPUs of the same kind computed
+	// other results.
 	Sums  map[pal.AppClass]string `json:"sums,omitempty"`
 	Wrong string                  `json:"wrong,omitempty"`
 	// Corrupt means that the same work gave different results in the GPU's last session.
 	Corrupt bool `json:"corrupt,omitempty"`
-	// Drift compares each class's time with the GPU's own past.
+	// Drift compares each class's time with the GPU's earlier times.
 	Drift map[pal.AppClass]profile.Drift `json:"drift,omitempty"`
 	Alarm bool                           `json:"alarm,omitempty"` // a drift awaits confirmation
 	// Tried is the start of the last session, even if the session is not complete. Problem is the
@@ -245,8 +244,8 @@ func spread(span time.Duration, text string) time.Duration {
 	return time.Duration(binary.BigEndian.Uint64(h[:8]) % uint64(span))
 }
 
-// recover records the end of a session that was running when the plugin ended. It reports whether
-// there was such a session.
+// recover records the end of a session that was running when the plugin ended. It reports whether a
+// session was running.
 func (r *record) recover() bool {
 	if r.Begun.IsZero() {
 		return false
@@ -329,7 +328,7 @@ func (r *record) observe(a App) (e profile.DriftEvent, known bool) {
 	return e, true
 }
 
-// measurement returns what to publish for a GPU, if its last result is still valid.
+// measurement returns a GPU's last result for publication, if the result is still valid.
 func (r record) measurement(gpuID string, id identity) (attr.Measurement, bool) {
 	if r.Measured.IsZero() || r.Identity != id || r.Wrong != "" {
 		return attr.Measurement{}, false

@@ -14,7 +14,7 @@ type summary struct {
 	Median float64
 	Sigma  float64 // robust standard deviation, relative to the median
 	// CI is the half width of the 95 % confidence interval of the median, relative to the median.
-	// It is +Inf for fewer than three windows.
+	// With fewer than three windows, CI is +Inf.
 	CI float64
 }
 

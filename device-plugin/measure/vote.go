@@ -11,7 +11,7 @@ import (
 )
 
 // ballot holds the results of one GPU. GPUs with the same key do the same work on the same data, so
-// each class must have the same checksum on all of them.
+// all of them must have the same checksum for a class.
 type ballot struct {
 	gpu, key string
 	sums     map[pal.AppClass]string

@@ -44,8 +44,8 @@ type Daemon struct {
 	// operator, starts and stops the daemon.
 	Control string `json:"control"`
 	Own     bool   `json:"own"`
-	// Threads and MemoryMiB limit each client: percent of the multiprocessors, and memory.
-	// 0: no limit.
+	// Threads and MemoryMiB limit each client: percent of the multiprocessors, and memory. 0 means
+	// no limit.
 	Threads   int   `json:"-"`
 	MemoryMiB int64 `json:"-"`
 }

@@ -101,7 +101,8 @@ func (k *Keeper) Trouble(gpu string) string {
 // Changed receives a value when a GPU's trouble has begun or ended.
 func (k *Keeper) Changed() <-chan struct{} { return k.changed }
 
-// Run keeps the daemons running until ctx ends. Then it ends the daemons that no task has used.
+// Run keeps the daemons running until ctx ends. At the end, Run ends the daemons that no task has
+// used.
 func (k *Keeper) Run(ctx context.Context) {
 	tick := time.NewTicker(k.tick)
 	defer tick.Stop()

@@ -67,9 +67,9 @@ func (o Options) client(namespace string) (*api.Client, error) {
 	return client, nil
 }
 
-// Read returns the profile if it differs from the last one read, otherwise nil. After an error, the
-// next Read loads the certificates again, because they may have been replaced. The next Read still
-// compares with the last profile that was read.
+// Read returns the profile if it has changed since the last Read, otherwise nil. After an error,
+// the next Read loads the certificates again, because they may have been replaced. The next Read
+// still compares with the last profile that was read.
 func (s *Source) Read(ctx context.Context) (p *profile.Profile, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.within)
 	defer cancel()

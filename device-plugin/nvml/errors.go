@@ -35,7 +35,7 @@ func (b *Backend) unavailable(ret nvml.Return) error {
 	return u
 }
 
-// gone reports whether a return code means that the driver is not loaded any more.
+// gone reports whether a return code means that the driver is no longer loaded.
 func gone(ret nvml.Return) bool { return gpu.KindOf(int(ret)) == gpu.DriverGone }
 
 // code makes an error from a return code without asking the library for the text.

@@ -22,7 +22,7 @@ type migInstance struct {
 	failed []gpu.Failure // questions that failed for this instance
 }
 
-// division is how a GPU is divided into MIG instances.
+// division is the division of a GPU into MIG instances.
 type division struct {
 	on        bool // MIG mode is on, so the GPU itself cannot be used
 	unknown   bool // the mode, or some instances, could not be read

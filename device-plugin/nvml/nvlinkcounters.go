@@ -20,7 +20,7 @@ const (
 	noiseOver = time.Second
 )
 
-// nvlinkErrors reports whether packets on the GPU's links keep being damaged or sent again.
+// nvlinkErrors reports whether packets on the GPU's links are often damaged or sent again.
 func (b *Backend) nvlinkErrors(r *reader, dev nvml.Device, uuid string) bool {
 	count, ok := linkErrorCount(r, dev)
 	return ok && b.grows("NVLink errors of "+uuid, count, noiseOver, noisy)

@@ -107,8 +107,9 @@ func newBackend(o Options, lib nvml.Interface, lookup func(string) error) *Backe
 // for the shutdown, because both can hang with the driver.
 func (b *Backend) Close() { go b.Disconnect() }
 
-// starting is held while a backend initializes NVML or shuts it down. Both write variables of
-// go-nvml that all backends share, and one backend can shut down while the next one starts.
+// starting is held while a backend initializes NVML or shuts it down. Initialization and shutdown
+// write variables of go-nvml that all backends share, and one backend can shut down while the next
+// one starts.
 var starting sync.Mutex
 
 // connect initializes NVML if NVML is not initialized, or if the driver was reloaded.

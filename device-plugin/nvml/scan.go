@@ -47,7 +47,7 @@ type read struct {
 	took time.Duration
 }
 
-// found is the result of one read of a physical GPU.
+// found is the data from one read of a physical GPU.
 type found struct {
 	uuid     string
 	devices  []gpu.Device

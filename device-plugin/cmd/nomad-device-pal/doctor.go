@@ -277,9 +277,9 @@ func (d *diagnosis) hidden(inv gpu.Inventory) {
 	}
 }
 
-// unlisted reports GPUs on the PCI bus that NVML does not list. Such a GPU fell off the bus before
-// the driver was loaded, did not start, or belongs to another driver. GPUs and virtual functions
-// that are passed through to a virtual machine are not reported.
+// unlisted reports GPUs on the PCI bus that NVML does not list. The GPU fell off the bus before the
+// driver was loaded, did not start, or belongs to another driver. GPUs and virtual functions that
+// are passed through to a virtual machine are not reported.
 func (d *diagnosis) unlisted(inv gpu.Inventory) {
 	named := map[string]bool{}
 	for _, dev := range inv.Devices {

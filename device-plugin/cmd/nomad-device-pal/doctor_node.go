@@ -185,8 +185,8 @@ func (d *diagnosis) state() {
 	d.measured()
 }
 
-// probe checks that a file can be written to a directory. It writes as many bytes as the state of a
-// large node has, because an empty file can fit on a full disk.
+// probe checks that a file can be written to a directory. probe writes as many bytes as a large
+// node's state, because an empty file fits on a full disk.
 func probe(dir string) error {
 	f, err := os.CreateTemp(dir, ".doctor-*")
 	if err != nil {

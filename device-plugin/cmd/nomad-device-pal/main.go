@@ -51,8 +51,8 @@ func endWith(parent int) {
 const parentEvery = 5 * time.Second
 
 // childCommand returns the command that starts this binary as a measuring process, which holds a
-// CUDA context. The command starts the same binary even if an upgrade has replaced the file. It is
-// nil if the binary cannot be found.
+// CUDA context. The command starts the same binary even if an upgrade has replaced the file. If the
+// binary cannot be found, childCommand returns nil.
 func childCommand() []string {
 	self := "/proc/self/exe"
 	if _, err := os.Stat(self); err != nil {

@@ -82,7 +82,7 @@ type pluginBlock struct {
 	} `hcl:"config"`
 }
 
-// read adds one file. Values of later files win, as in Nomad.
+// read adds one file. The value in the last file wins, as in Nomad.
 func (c *nomadConfig) read(path string) error {
 	data, err := os.ReadFile(path)
 	if err != nil {

@@ -70,7 +70,7 @@ func order(ui cli.Ui, name string, args []string, kind statedir.Orders, done str
 	return 0
 }
 
-// among returns the known GPU with this UUID or unique prefix.
+// among returns the known GPU whose UUID begins with this text, if no other UUID does.
 func among(known []string, name string) (string, error) {
 	if slices.Contains(known, name) {
 		return name, nil
