@@ -27,7 +27,7 @@ import (
 )
 
 // Run is one run of a job, from its submission to its end. An edit of a waiting or running job does
-// not begin another run. A submission after the run's end does.
+// not begin another run, but a submission after the run's end does.
 type Run struct {
 	Namespace string `json:"namespace"`       // the job's namespace
 	Job       string `json:"job"`             // the job's id

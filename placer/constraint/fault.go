@@ -45,7 +45,7 @@ const (
 // FaultKinds lists all kinds, starting with the one farthest from a match.
 var FaultKinds = []FaultKind{FaultOperator, FaultWord, FaultPlace, FaultInstance, FaultAttribute, FaultPattern, FaultUnit, FaultType, FaultValue}
 
-// Fault is why no node can meet a constraint, as its author wrote it.
+// Fault explains why no node can meet a constraint.
 type Fault struct {
 	// Kind is what is wrong: operator, word, place, instance, attribute, pattern, unit, type or
 	// value.
