@@ -18,14 +18,15 @@ import (
 
 const elasticHint = "pal_elastic"
 
-// Elastic is the group of an elastic gang, and the minimum and maximum number of its members.
+// Elastic describes the group of an elastic gang, and the minimum and maximum number of the group's
+// members.
 type Elastic struct {
 	Group       string
 	Least, Most int
 }
 
 // ElasticOf returns the job's elastic group. ok is false if the job is not elastic, or if its
-// elastic settings are invalid: [ParseHints] returns the reason.
+// elastic settings are invalid. In the second case, [ParseHints] returns the reason.
 func ElasticOf(job *api.Job) (e Elastic, ok bool) {
 	said := job.Meta[elasticHint]
 	for _, g := range job.TaskGroups {
@@ -38,7 +39,7 @@ func ElasticOf(job *api.Job) (e Elastic, ok bool) {
 	return e, err == nil
 }
 
-// elasticOf reads the scaling block of the job's only group with GPUs.
+// elasticOf reads the scaling block of the only group with GPUs in the job.
 func elasticOf(job *api.Job) (e Elastic, err error) {
 	var group *api.TaskGroup
 	for _, g := range job.TaskGroups {
