@@ -87,8 +87,9 @@ func size(re *syntax.Regexp) int {
 	return min(n, maxProgram+1)
 }
 
-// Check returns an error if a job's constraints and affinities are too costly to check, or if Nomad
-// always refuses one of them. In the second case, the error says what to write instead.
+// Check returns an error if a job's constraints and affinities cost too much to evaluate, or if
+// Nomad always refuses one of them. In the second case, the error tells the author what to write
+// instead.
 func Check(job *api.Job) error {
 	if n := len(job.TaskGroups); n > maxGroups {
 		return fmt.Errorf("it has %d task groups: the placer accepts %d at most", n, maxGroups)
