@@ -13,12 +13,12 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// passthrough is the queue type that means that there is no queue.
+// passthrough is the type of a queue that does nothing.
 const passthrough = "passthrough"
 
-// queueConfig is the part of a scheduler's or node pool's configuration that describes the batch
-// queue. The names, and the SchedulerConfiguration of a pool, are from Nomad's branch
-// f-batch-job-queue.
+// queueConfig is the part of a configuration that describes the batch queue. Both the scheduler and
+// node pools have such a configuration. The names come from Nomad's branch f-batch-job-queue, and
+// so does the SchedulerConfiguration of a pool.
 type queueConfig struct {
 	BatchQueue             struct{ Type string }
 	SchedulerConfiguration struct{ BatchQueue struct{ Type string } }
@@ -32,9 +32,10 @@ func (q queueConfig) kind() string {
 	return ""
 }
 
-// BatchQueues returns the queues of the given node pools. It reads the configurations of the
-// scheduler and of the pools. If the token may not read both, it queries the queues themselves.
-// Nomad's API module does not support these queues yet.
+// BatchQueues returns the queues of the given node pools. BatchQueues reads the configurations of
+// the scheduler and of the pools. If the token lacks the right to read them, BatchQueues queries
+// the queues themselves. BatchQueues sends these requests itself, because Nomad's API module does
+// not support queues yet.
 func (c *Client) BatchQueues(ctx context.Context, pools []string) (cluster.BatchQueues, error) {
 	out := cluster.BatchQueues{}
 	q := (&api.QueryOptions{}).WithContext(ctx)
@@ -71,7 +72,7 @@ func (c *Client) BatchQueues(ctx context.Context, pools []string) (cluster.Batch
 	return out, c.queryBatchQueues(ctx, pools, out)
 }
 
-// queryBatchQueues queries the queue of each pool. Versions of Nomad without queues do not have
+// queryBatchQueues queries the queue of each pool. Versions of Nomad without queues do not support
 // this request.
 func (c *Client) queryBatchQueues(ctx context.Context, pools []string, out cluster.BatchQueues) error {
 	for _, pool := range pools {
