@@ -180,7 +180,7 @@ var hints = map[string]func(h *Hints, value string) error{
 	"pal_elastic_efficiency": func(h *Hints, v string) (err error) { h.Efficiency, err = parseEfficiency(v); return },
 }
 
-// set reads one hint. ParseHints returns an error for an unknown key, because otherwise nobody
+// set reads one hint. set returns an error for an unknown key, because otherwise nobody
 // would notice that a misspelled hint has no effect.
 func (h *Hints) set(key, value string) error {
 	if hints[key] == nil {

@@ -27,8 +27,8 @@ import (
 //   - A placer registers, stops or purges only jobs with a gate or pins. Apart from gates and pins,
 //     it registers only specs that an author wrote.
 //   - A gang runs completely or not at all. It may be incomplete only for a limited time.
-//   - A finished gang does not run again. In two cases no placer can prevent a second run: either an
-//     elastic gang finishes while its new size is registered, or a gang finishes after Nomad has
+//   - A finished gang does not run again. In two cases no placer can prevent a second run: either
+//     an elastic gang finishes while its new size is registered, or a gang finishes after Nomad has
 //     checked a registration and before Nomad writes it. In these cases, the placer must stop the
 //     gang before it finishes a second time. The placer need not do so if a request about the gang
 //     fails after the gang has finished, or if the placer ends.
@@ -48,8 +48,8 @@ import (
 //     service's author registers it again.
 //   - A job on hold does not start, and is not in the queue.
 //   - The queue and the placer's view of the cluster agree on the GPUs that each gang holds.
-//   - Answers about waiting jobs are right. For each waiting job in a snapshot, explain and the list
-//     of jobs agree with the queue and the ledger about the reason, the expected start, the jobs
+//   - Answers about waiting jobs are right. For each waiting job in a snapshot, explain and the
+//     list of jobs agree with the queue and the ledger about the reason, the expected start, the jobs
 //     that go first, and the holders of GPUs.
 type rules struct {
 	w *World
