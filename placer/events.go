@@ -60,7 +60,7 @@ type Event struct {
 	// Kind is queued, placed, moved, started, stopped, requeued, lost, failed, rejected, ended,
 	// released, allocation (an allocation failed or was lost), quarantined, unhealthy or healthy.
 	Kind EventKind `json:"kind"`
-	// Namespace and Job name the job. They are empty in events about GPUs.
+	// Namespace and Job name the job. Namespace and Job are empty in events about GPUs.
 	Namespace string `json:"namespace,omitempty"`
 	Job       string `json:"job,omitempty"`
 	// ForJob is the job (namespace/id) in whose favour the event's job is stopped.

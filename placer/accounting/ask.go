@@ -259,7 +259,7 @@ func (db *DB) allocs(ctx context.Context, f Filter) (out []Alloc, err error) {
 
 // Usage is one line of a report: the GPU time that was used, and the runs that ended.
 type Usage struct {
-	// Of contains the values that identify the line, in the order of the report's columns.
+	// Of lists the values that identify the line, in the order of the report's columns.
 	Of []string `json:"of"`
 	// GPUHours is the number of GPU hours for which allocations held GPUs. A part of a shared GPU
 	// counts as a fraction.

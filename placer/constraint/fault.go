@@ -47,13 +47,13 @@ var FaultKinds = []FaultKind{FaultOperator, FaultWord, FaultPlace, FaultInstance
 
 // Fault describes why no node can meet a constraint in the form that the author wrote.
 type Fault struct {
-	// Kind names the faulty thing: operator, word, place, instance, attribute, pattern, unit, type
-	// or value.
+	// Kind is the kind of fault: operator, word, place, instance, attribute, pattern, unit, type or
+	// value.
 	Kind FaultKind `json:"kind"`
 	// Subject is the text of the faulty operator, attribute or value.
 	Subject string `json:"subject"`
 	// Is describes the attribute: its unit, "text", "a number", "true or false" or "a version". For
-	// other kinds, Is says what the subject should be but is not: a "version", "condition on a
+	// other kinds, Is describes what the subject should be but is not: a "version", "condition on a
 	// version" or "regular expression".
 	Is string `json:"is,omitempty"`
 	// Have lists some of the values on the nodes.

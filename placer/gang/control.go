@@ -12,12 +12,12 @@ import (
 // not in the jobspec. The placer stores a Control under the job's name, so the orders survive a new
 // registration of the job. The zero value holds no orders.
 type Control struct {
-	// Held is true while the job is on hold. A job on hold does not start.
+	// Held is set while the job is on hold. A job on hold does not start.
 	Held *Said `json:"held,omitempty"`
 	// Priority is the job's priority in the queue, or 0 if the priority in the jobspec applies.
 	Priority int `json:"priority,omitempty"`
-	// Requeue orders the placer to stop the gang if the gang was placed before the order. The
-	// stopped job waits in the queue again.
+	// Requeue is the order to stop the gang if the gang was placed before the order. The stopped job
+	// then waits in the queue again.
 	Requeue *Said `json:"requeue,omitempty"`
 }
 

@@ -17,8 +17,8 @@ import (
 // or periodic job and still has.
 type Runs struct {
 	// Running counts jobs that are starting, running or being stopped, and jobs that Nomad places
-	// by itself. Waiting counts jobs that wait, that cannot be served, or that have lost members. A
-	// job also waits while its stopped members are ending.
+	// by itself. Waiting counts jobs that wait (even while their stopped members are ending), that
+	// cannot be served, or that have lost members.
 	Running int `json:"running"`
 	Waiting int `json:"waiting"`
 	// Complete, Failed and Stopped count jobs that have ended or that the placer will not retry.

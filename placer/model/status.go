@@ -62,8 +62,8 @@ type JobStatus struct {
 	// Priority is the job's priority in the queue: the jobspec's priority, unless somebody has set
 	// another priority.
 	Priority int `json:"priority"`
-	// GPUs is the number of GPUs that the job has or requests. If these are parts of shared GPUs,
-	// Share is the fraction of a whole GPU that each part counts.
+	// GPUs is the number of GPUs that the job has or requests. Share is set if these are parts of
+	// shared GPUs. Share is the fraction of a whole GPU that each part counts.
 	GPUs  int     `json:"gpus"`
 	Share float64 `json:"share,omitempty"`
 	Class string  `json:"class,omitempty"` // application class; "" if the placer does not know it
