@@ -69,9 +69,9 @@ const (
 	takesTold
 	takesHeld
 	takesEarly
-	// Stops in favour of other jobs. The sums are how often ended runs were stopped, how much GPU
-	// time these stops cost, and how much sooner ended runs started because other jobs were
-	// stopped.
+	// The next sums concern stops in favour of other jobs: how often ended runs were stopped, how
+	// much GPU time these stops cost, and how much sooner ended runs started because other jobs
+	// were stopped.
 	stops
 	stopsLost
 	stopsWon

@@ -53,8 +53,8 @@ type Fault struct {
 	// Subject is the text of the faulty operator, attribute or value.
 	Subject string `json:"subject"`
 	// Is describes the attribute: its unit, "text", "a number", "true or false" or "a version". For
-	// other kinds, Is describes what the subject should be but is not: a "version", "condition on a
-	// version" or "regular expression".
+	// other faults, the text says what the subject should be but is not: a "version", "condition on
+	// a version" or "regular expression".
 	Is string `json:"is,omitempty"`
 	// Have lists some of the values on the nodes.
 	Have []string `json:"have,omitempty"`

@@ -190,7 +190,7 @@ func (g *Lifecycle) recordStopRequest() {
 }
 
 // cancelStop handles an error in one step of a stop. If the gate is not registered yet, the gang
-// keeps running: cancelStop restores the former record, and tells the queue that the gang is not
+// keeps running: cancelStop restores the earlier record, and tells the queue that the gang is not
 // stopped.
 func (g *Lifecycle) cancelStop(step Effect, err error) (out []Effect) {
 	_, unwritten := step.(WriteRecord)

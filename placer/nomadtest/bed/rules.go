@@ -453,7 +453,7 @@ func (r *rules) shared(gpu string, first, second nomadtest.Member) {
 }
 
 // known reports whether all placers could have seen the member before the pins were written. After
-// a purge, no list contains the member any more. If the pins are older than the purge, Nomad places
+// a purge, no list contains the member. If the pins are older than the purge, Nomad places
 // the members that have these pins at once.
 func (r *rules) known(m nomadtest.Member, pinned uint64) bool {
 	return m.Purged.IsZero() || pinned > m.PurgedIndex && r.seen[m.PurgedIndex] && !slices.ContainsFunc(r.placers, func(p *Placer) bool {
