@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// These are activities that the placer can do without for a while. If one of them fails, the placer
-// keeps placing jobs and retries the activity later.
+// The placer can do without the following activities for a while. If one of these activities fails,
+// the placer keeps placing jobs and retries the activity later.
 const (
 	hearingEvents      = "following Nomad's events"
 	readingJobs        = "reading single jobs"

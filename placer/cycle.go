@@ -17,8 +17,8 @@ import (
 )
 
 // cycleTimeout is the longest time that a cycle may take. Each request has its own timeout. If many
-// requests time out, the cycle ends, and the placer then reads everything again. This shows whether
-// Nomad answers at all.
+// requests time out, the cycle ends, and the placer then reads everything again. The full read
+// shows whether Nomad answers at all.
 const cycleTimeout = 2 * time.Minute
 
 // errCycleTimeout is the error of a cycle that took too long.
@@ -31,8 +31,8 @@ func (p *core) tick() time.Time {
 }
 
 // cycle runs one cycle, with a timeout. An error means that the cycle was not completed. Errors
-// that concern a single job do not end the cycle. They are logged, and explain shows them. Other
-// failed reads and writes are logged and retried in a later cycle.
+// that concern a single job do not end the cycle, but are logged and shown by explain. Other failed
+// reads and writes are logged and retried in a later cycle.
 func (p *Placer) cycle(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, cycleTimeout, errCycleTimeout)
 	defer cancel()
@@ -124,13 +124,14 @@ type followed struct {
 	all   time.Time // when all jobs were last updated
 }
 
-// followAll is the interval at which track updates all jobs, even unchanged jobs. Finished runs
-// change the estimates of waiting jobs.
+// followAll is the interval at which track updates all jobs, even unchanged jobs. Unchanged jobs
+// need updates because finished runs change the estimates of waiting jobs.
 const followAll = 10 * time.Second
 
 // track updates the tracked jobs. Usually track updates only jobs that have changed since the last
-// cycle. It updates all jobs every [followAll], after a full read, and after the view was rebuilt.
-// It also does so after a change of the set of nodes that can serve jobs (the view's epoch).
+// cycle. track updates all jobs every [followAll], after a full read, and after the view was
+// rebuilt. track also does so after a change of the set of nodes that can serve jobs (the view's
+// epoch).
 func (p *Placer) track(ctx context.Context) {
 	keys, mark, known := p.m.State.Touched(p.followed.mark)
 	now := followed{mark: mark, view: p.m.View, epoch: p.m.View.Epoch(), all: p.followed.all}
@@ -215,8 +216,8 @@ func (p *Placer) distrustPins(now time.Time) {
 	}
 }
 
-// profileAgain is the interval at which the placer looks for a stored profile. It looks only while
-// it has no profile and cannot build one from measurements.
+// profileAgain is the interval at which the placer looks for a stored profile. The placer looks
+// only while it has no profile and cannot build one from measurements.
 const profileAgain = 10 * time.Second
 
 // calibrate builds a profile from the imported measurements and the measurements that the nodes
@@ -264,8 +265,8 @@ func (p *journal) profileDue(now time.Time) *dueWrite {
 	}
 }
 
-// syncQueue lets each gang tell the queue what happened to the gang since the last cycle. It also
-// tells the queue on which GPUs each gang runs, according to the view.
+// syncQueue lets each gang tell the queue what happened to the gang since the last cycle. syncQueue
+// also tells the queue on which GPUs each gang runs, according to the view.
 func (p *Placer) syncQueue(ctx context.Context) {
 	others := false
 	for _, k := range p.m.View.TakeShifted() {

@@ -38,18 +38,18 @@ type start struct {
 	// index is the JobModifyIndex of the job after the registration with its pins.
 	index uint64
 	// submission is set if the job was submitted to the agent. submitted is the answer to the job's
-	// author. refused is true if Nomad refused the registration. In this case, the author gets
-	// Nomad's error.
+	// author. refused is true if Nomad refused the registration. If Nomad refused the registration,
+	// the author gets Nomad's error.
 	submission *submission // nil if Nomad has the job
 	submitted  submitted
 	refused    bool
 }
 
 // decide asks the queue for its decisions and carries them out. The loop carries out all decisions
-// except starts. The loop only prepares the starts. It marks the GPUs of the starts as allocated in
-// the view, so that later decisions in the cycle do not use these GPUs. After the loop, decide
-// commits several starts at a time, because a commit takes Nomad milliseconds and changes only its
-// own gang.
+// except starts. The loop only prepares the starts. The loop marks the GPUs of the starts as
+// allocated in the view, so that later decisions in the cycle do not use these GPUs. After the
+// loop, decide commits several starts at a time, because a commit takes Nomad milliseconds and
+// changes only its own gang.
 func (p *Placer) decide(ctx context.Context, now time.Time) error {
 	starts := p.arrived(now)
 	actions := p.m.Queue.Decide(gang.QueueTime(now), p.m.View.Cluster)
@@ -95,9 +95,9 @@ func (p *Placer) decide(ctx context.Context, now time.Time) error {
 	return ctx.Err()
 }
 
-// changeAll offers new GPUs to running gangs whose authors have changed their requests, while their
-// namespaces have time left in their budgets. changeAll runs after the queue's decisions, because
-// waiting gangs come first.
+// changeAll offers new GPUs to running gangs whose authors have changed their requests. Each
+// namespace has a time budget for this. changeAll runs after the queue's decisions, because waiting
+// gangs come first.
 func (p *Placer) changeAll(ctx context.Context) {
 	for _, t := range p.m.Sorted() {
 		if !t.Asks() {
@@ -144,7 +144,7 @@ func (p *Placer) commitAll(ctx context.Context, starts []*start, now time.Time) 
 	answer(now)
 }
 
-// commit registers a job that starts. This is the atomic step of the start. The placer records the
+// commit registers a job that starts, which is the atomic step of the start. The placer records the
 // decision later, when it has seen the members, because this saves one write. If the placer crashes
 // before it records the decision, the next placer reads the chosen GPUs from Nomad. Several commits
 // run at a time, and each changes only its own gang. If a new event makes the start wrong, the
@@ -232,8 +232,8 @@ func (p *Placer) forbids(s *start) string {
 	return ""
 }
 
-// registerStart registers the pinned job. It does so in the author's name if the job was submitted
-// to the agent, and in the placer's name otherwise.
+// registerStart registers the pinned job. registerStart does so in the author's name if the job was
+// submitted to the agent, and in the placer's name otherwise.
 func (p *core) registerStart(ctx context.Context, s *start, source *api.JobSubmission) (*api.JobRegisterResponse, error) {
 	if s.submission == nil {
 		return p.registerOver(ctx, s.Job, source, s.t.Job)
@@ -259,8 +259,8 @@ func (p *core) dryRun(ctx context.Context, s *start) error {
 
 // refusal returns the group that Nomad refuses in a dry run, and the cause. refusal returns the
 // zero reason if Nomad refuses no group, or if Nomad makes no dry runs for the placer's token.
-// Without a dry run, the placer starts a gang whose members Nomad may not place. It stops such a
-// gang after gang_ready_timeout.
+// Without a dry run, the placer starts a gang whose members Nomad may not place. The placer stops
+// such a gang after gang_ready_timeout.
 func (p *core) refusal(ctx context.Context, job *api.Job) (reason.Reason, error) {
 	resp, err := p.nomad.DryRun(ctx, job)
 	if errors.Is(err, nomad.ErrNoDryRun) {
@@ -384,7 +384,7 @@ type arrival struct {
 }
 
 // arrived returns the starts of gangs that were stopped for a move. If the new GPUs are no longer
-// free, the gang waits in the queue instead.
+// free, the gang waits in the queue instead of starting.
 func (p *Placer) arrived(now time.Time) []*start {
 	var starts []*start
 	var later []arrival

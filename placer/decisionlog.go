@@ -99,12 +99,12 @@ func (u *unsavedRecords) take() gang.Record {
 }
 
 const (
-	// burst is the number of gangs that make a burst. The gangs either start within one second, or
-	// wait until Nomad places their members. In a burst Nomad is busy, so the placer starts more
-	// gangs before it records the gangs that it has started.
+	// burst is the number of gangs that make a burst. The gangs of a burst either start within one
+	// second, or wait until Nomad places their members. In a burst Nomad is busy, so the placer
+	// starts more gangs before it records the gangs that it has started.
 	burst = 16
 	// recordWithin is the longest delay between a decision and its record. recordAfter is the
-	// shortest delay. It gives Nomad's clients time to start the gang's tasks first.
+	// shortest delay. recordAfter gives Nomad's clients time to start the gang's tasks first.
 	recordWithin = 10 * time.Second
 	recordAfter  = 250 * time.Millisecond
 	// unsavedMost is the maximum number of records that wait while Nomad accepts no writes. If more
@@ -232,7 +232,8 @@ func (p *Placer) saveAll() {
 }
 
 // The placer deletes the records of jobs that Nomad no longer has, pruneAtOnce records at a time.
-// There can be a record of every job that was ever purged.
+// The number of records to delete is not limited: there can be a record of every job that was ever
+// purged.
 const (
 	pruneAtOnce = 4 * writes
 	pruneWithin = 2 * time.Second

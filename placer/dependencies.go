@@ -32,9 +32,9 @@ const (
 	dependencyPoll  = 5 * time.Second
 	dependencyBatch = 256
 	// Nomad forgets a job some hours after its end. So the placer stores the success of the job
-	// until every job that waited for it has ended. It stores the success for so long because a
-	// waiting job may start, be preempted and be edited, and then checks its pal_after again.
-	// maxFinishedKept is the maximum number of stored successes.
+	// until every job that waited for it has ended. The placer stores the success for so long
+	// because a waiting job may start, be preempted and be edited, and then checks its pal_after
+	// again. maxFinishedKept is the maximum number of stored successes.
 	maxFinishedKept = 4000
 )
 
@@ -94,8 +94,7 @@ func comesAfter(k cluster.JobKey, why reason.Reason) reason.Reason {
 	return reason.Reason{Kind: reason.ComesAfter, Jobs: []string{k.String()}}.Over(why)
 }
 
-// isMissing reports whether the reason says that Nomad does not have the job that must succeed
-// first.
+// isMissing reports whether the reason is that Nomad does not have the job that must succeed first.
 func isMissing(why reason.Reason) bool { return why.Kind == reason.AheadMissing }
 
 // circles returns the jobs that wait for each other in a circle, so that none of them can start.

@@ -13,7 +13,7 @@
 //
 // The view is the single ledger of who holds which GPU. The view is derived from Nomad's state and
 // from starts that are not complete. The queue reads the view. All decisions of a cycle use one
-// time, model.Model.Time. After the cycle has waited for Nomad, it reads the clock again.
+// time, model.Model.Time. The cycle reads the clock again only after it has waited for Nomad.
 //
 // Everything that the placer knows is in a [model.Model]. This package reads and writes Nomad,
 // keeps the steps in order, and handles errors.
@@ -25,8 +25,7 @@
 // the agent instead of Nomad. publish.go makes the snapshot from which package query answers.
 //
 // Everything is derived from Nomad's state, so the placer can crash at any time. When the placer
-// starts again, it finds each job in one of the states of [gang.State], and continues from this
-// state.
+// starts again, it finds each job in one of the states of [gang.State], and continues from there.
 //
 // What must stay true when you change this package:
 //

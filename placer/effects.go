@@ -40,7 +40,8 @@ func (p *Placer) step(ctx context.Context, t *model.Tracked, e gang.Event) {
 	}
 }
 
-// carryOut carries out an effect of a gang. It returns the event that answers the effect, or nil.
+// carryOut carries out an effect of a gang. carryOut returns the event that answers the effect, or
+// nil.
 func (p *Placer) carryOut(ctx context.Context, t *model.Tracked, e gang.Effect) gang.Event {
 	if !gang.AwaitsAnswer(e) {
 		p.carryOutHere(t, e)
@@ -236,8 +237,8 @@ func (p *Placer) register(ctx context.Context, t *model.Tracked, e gang.Register
 	return p.registered(t, e.Job, resp.JobModifyIndex), nil
 }
 
-// registered stores the job in the form that Nomad should have after the placer's registration. It
-// returns the event for the gang.
+// registered stores the job in the form that Nomad should have after the placer's registration.
+// registered returns the event for the gang.
 func (p *core) registered(t *model.Tracked, job *api.Job, index uint64) gang.Registered {
 	job = gang.RegisteredJob(job, t.Job, index, p.m.Time)
 	p.m.State.Assume(job)
@@ -254,9 +255,9 @@ func (p *core) readAgain(ctx context.Context, k cluster.JobKey) error {
 }
 
 // If a gang has lacked members for too long, the placer reads the job's evaluations from Nomad at
-// once. It reads them again after delays that double from 1 s up to slowestEvaluationQuery. The
-// placer makes at most evaluationQueriesPerSecond such queries for all gangs together. More queries
-// could make a slow Nomad even slower.
+// once. The placer reads the evaluations again after delays that double from 1 s up to
+// slowestEvaluationQuery. The placer makes at most evaluationQueriesPerSecond such queries for all
+// gangs together. More queries could make a slow Nomad even slower.
 const (
 	evaluationQueriesPerSecond = 20
 	slowestEvaluationQuery     = 8 * time.Second

@@ -110,8 +110,8 @@ func (l *EventLog) Add(e Event) {
 	l.changed = make(chan struct{})
 }
 
-// After returns the kept events whose ID is above id, oldest first. It also returns a channel that
-// the next event closes.
+// After returns the kept events whose ID is above id, oldest first. After also returns a channel
+// that the next event closes.
 func (l *EventLog) After(id uint64) ([]Event, <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

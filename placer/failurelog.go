@@ -42,8 +42,8 @@ type failureLog struct {
 	// time: after a failure on a server whose clock is a year ahead, the placer would then record
 	// no failure for a year.
 	dropped uint64
-	// skipped is Nomad's index of the newest of the new failures that do not fit, and so are never
-	// stored. After the other new failures have been stored, dropped becomes skipped.
+	// skipped is Nomad's index of the newest failure that does not fit and so is never stored.
+	// After the other new failures have been stored, dropped becomes skipped.
 	skipped    uint64
 	quarantine map[string]failure.Quarantine
 	index      uint64    // the quarantine's index at the last read or write
@@ -132,11 +132,11 @@ func (h *failureLog) newestJudgeable(found []failure.Failure) []failure.Failure 
 	return latest.failures
 }
 
-// note adds failures, oldest first, and the strikes that they cause against GPUs. note returns in
-// spared the strikes that do not count because the cap of the quarantine is reached. known contains
-// further evidence. If a write fails, the failures stay unknown, so the next cycle notes them
-// again. note writes the quarantine first and then the failures. If only the first write succeeds,
-// the next cycle repeats the strikes, but two strikes for one failure count only once.
+// note adds failures, oldest first, and the strikes that they cause against GPUs. spared holds the
+// strikes that do not count because the cap of the quarantine is reached. known contains further
+// evidence. If a write fails, the failures stay unknown, so the next cycle notes them again. note
+// writes the quarantine first and then the failures. If only the first write succeeds, the next
+// cycle repeats the strikes, but two strikes for one failure count only once.
 func (h *failureLog) note(ctx context.Context, c *nomad.Client, found []failure.Failure, known failure.Evidence, now time.Time) (spared []failure.Strike, err error) {
 	var next *failureLog
 	kept, err := store.In(c).Quarantine().Change(ctx, store.Value[map[string]failure.Quarantine]{Of: h.quarantine, Index: h.index},
@@ -157,8 +157,8 @@ func (h *failureLog) note(ctx context.Context, c *nomad.Client, found []failure.
 	return spared, nil
 }
 
-// withFailures returns a copy of the log with the failures and their strikes. It also returns the
-// strikes that were spared.
+// withFailures returns a copy of the log with the failures and their strikes. withFailures also
+// returns the strikes that were spared.
 func (h *failureLog) withFailures(found []failure.Failure, known failure.Evidence, now time.Time) (next *failureLog, spared []failure.Strike) {
 	copied := *h
 	next = &copied
@@ -342,9 +342,9 @@ func (p *Placer) noteFailures(ctx context.Context, now time.Time) error {
 // mostDelay is the longest time by which Nomad's event about a failure can be late.
 const mostDelay = time.Minute
 
-// noFailureBefore returns a time. The placer knows all failures before this time, because it would
-// have seen them when it last looked. The time is zero if the placer has not looked yet, or has
-// read everything again since it last looked.
+// noFailureBefore returns a time. Before this time, no failure can have happened that the placer
+// does not know, because it would have seen the failure when it last looked. The time is zero if
+// the placer has not looked yet, or has read everything again since it last looked.
 func (p *Placer) noFailureBefore() time.Time {
 	if p.lookedAt.IsZero() || p.resyncedAt.After(p.lookedAt) {
 		return time.Time{}

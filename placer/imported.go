@@ -69,7 +69,7 @@ func ReadCalibration(ctx context.Context, c *nomad.Client, but string) (cal *Cal
 	return cal, errors.Join(problem, odd, worse), nil
 }
 
-// Build builds a profile. It uses samples as additional imported measurements.
+// Build builds a profile. Build uses samples as additional imported measurements.
 func (cal *Calibration) Build(o profile.Options, samples ...profile.Sample) (*profile.Profile, error) {
 	imported := append(slices.Clone(cal.Imported), samples...)
 	o.Known = cal.Known

@@ -20,8 +20,8 @@ import (
 // the job causes more panics, the placer ignores it for some time even after an edit. This time
 // doubles after each panic.
 
-// recoverFromPanic handles a panic. It isolates the job that caused the panic, forgets everything
-// derived from Nomad's state, and returns the panic as an error.
+// recoverFromPanic handles a panic. recoverFromPanic isolates the job that caused the panic,
+// forgets everything derived from Nomad's state, and returns the panic as an error.
 func (p *Placer) recoverFromPanic(panicked any, now time.Time) error {
 	stack := string(debug.Stack())
 	k, ok := p.m.JobAtFault()
@@ -73,7 +73,8 @@ type call struct {
 	do  func()
 }
 
-// runRecovered runs the call. It returns the panic of the call, or nil if the call did not panic.
+// runRecovered runs the call. runRecovered returns the panic of the call, or nil if the call did
+// not panic.
 func (c call) runRecovered() (panicked *callPanic) {
 	defer func() {
 		switch r := recover().(type) {

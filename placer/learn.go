@@ -32,14 +32,14 @@ const (
 	// learnSkip is the number of a job's first readings that the learner ignores, because jobs load
 	// data first.
 	learnSkip = 10
-	// learnAtOnce is the maximum number of jobs that the learner watches. It also limits the number
-	// of calls to clients.
+	// learnAtOnce is the maximum number of jobs that the learner watches. learnAtOnce also limits
+	// the number of calls to clients.
 	learnAtOnce = 20
 )
 
 // Learner watches running jobs without an application class. A Learner learns the class of each job
-// from the statistics of the job's GPUs. It stores the class under the job's name, for later runs.
-// For dispatched and periodic jobs, the Learner uses the name of the parent.
+// from the statistics of the job's GPUs. A Learner stores the class under the job's name, for later
+// runs. For dispatched and periodic jobs, the Learner uses the name of the parent.
 type Learner struct {
 	nomad *nomad.Client
 	log   hclog.Logger

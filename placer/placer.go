@@ -142,7 +142,7 @@ type Hooks struct {
 	Published func(picture *query.Snapshot, changed bool)
 }
 
-// unread is a meter whose counts nobody reads. It is used by the placers of snapshots and tests.
+// unread is a meter whose counts nobody reads. The placers of snapshots and tests use this meter.
 var unread = sync.OnceValue(func() *meter.Meter { return meter.New("", "", nil) })
 
 // New returns a placer that writes to the logger log.
@@ -232,7 +232,7 @@ func (p *Placer) safely(ctx context.Context) (err error) {
 	return p.session(ctx)
 }
 
-// session serves jobs with one subscription to Nomad's events. It subscribes, then reads
+// session serves jobs with one subscription to Nomad's events. session subscribes, then reads
 // everything, and then follows the events. In this order, session misses no change.
 func (p *Placer) session(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
@@ -286,12 +286,14 @@ func (p *Placer) session(ctx context.Context) error {
 	return p.runCycles(ctx, ended)
 }
 
-// news says how urgent the next cycle is. It depends on what has happened since the last cycle.
+// news says how urgent the next cycle is. The urgency depends on what has happened since the last
+// cycle.
 type news int
 
 const (
 	_ news = iota // nothing
-	// progress means that Nomad is carrying out a decision. It does not require an immediate cycle.
+	// progress means that Nomad is carrying out a decision. progress does not require an immediate
+	// cycle.
 	progress
 	// change means that something other than progress has happened.
 	change
@@ -380,8 +382,8 @@ func (p *Placer) eachSecond(ctx context.Context) news {
 // event is missing or unreadable.
 const resyncAfterMiss = 10 * time.Second
 
-// runCycle runs a cycle. It returns how urgent the next cycle is, and until when the loop need not
-// react to progress.
+// runCycle runs a cycle. runCycle returns how urgent the next cycle is, and until when the loop
+// need not react to progress.
 func (p *Placer) runCycle(ctx context.Context) (heard news, debounced time.Time, err error) {
 	if ctx.Err() != nil {
 		return 0, debounced, ctx.Err()
@@ -403,8 +405,8 @@ func (p *Placer) runCycle(ctx context.Context) (heard news, debounced time.Time,
 	return heard, debounced, nil
 }
 
-// resyncDue makes a full read if one is due. It reports whether one was due. A full read is due if
-// the last one was long ago, or if an event is missing or could not be read.
+// resyncDue makes a full read if one is due. resyncDue reports whether one was due. A full read is
+// due if the last one was long ago, or if an event is missing or could not be read.
 func (p *Placer) resyncDue(ctx context.Context) (due bool, err error) {
 	ago := p.tick().Sub(p.resyncedAt)
 	missed := p.missed && ago >= resyncAfterMiss
@@ -447,7 +449,7 @@ func (p *stream) applyAll() news {
 	return p.apply(es)
 }
 
-// listen receives new events. They are applied between cycles.
+// listen receives new events. The events are applied between cycles.
 func (p *stream) listen() {
 	for {
 		select {

@@ -28,8 +28,8 @@ import (
 
 // A job with pal_progress writes how much of its work is done to a file in its allocation
 // directory. The placer reads the file of the gang's first running member in the background,
-// through Nomad's client API. It then reports the progress to the queue. The placer reads one batch
-// of files at a time. So a slow client delays only the progress of other jobs.
+// through Nomad's client API. The placer then reports the progress to the queue. The placer reads
+// one batch of files at a time. So a slow client delays only the progress of other jobs.
 
 const (
 	// progressFile is the path of the file relative to the allocation's directory. In a task, the
@@ -99,7 +99,7 @@ func firstMember(t *model.Tracked) (first *cluster.Alloc) {
 	return nil
 }
 
-// start begins to read the files that are due, unless a batch is being read. It begins with the
+// start begins to read the files that are due, unless a batch is being read. start begins with the
 // files that have been due for the longest time.
 func (r *progressReads) start(ctx context.Context, c *nomad.Client, log hclog.Logger, now time.Time) {
 	if r.done != nil || len(r.of) == 0 {
@@ -150,8 +150,8 @@ func readProgress(ctx context.Context, c *nomad.Client, batch []progressRead) {
 	_ = reading.Wait() // the error of each file is in its progressRead
 }
 
-// takeProgress reports the progress that a batch has read to the queue. It ignores a file if the
-// placer now reads the file of another member of the same gang.
+// takeProgress reports the progress that a batch has read to the queue. takeProgress ignores a file
+// if the placer now reads the file of another member of the same gang.
 func (p *Placer) takeProgress(batch []progressRead) news {
 	p.progress.done = nil
 	now := p.tick()

@@ -16,7 +16,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// published contains the last snapshot. It also records whether somebody waits for the next
+// published contains the last snapshot. published also records whether somebody waits for the next
 // snapshot.
 type published struct {
 	mu      sync.Mutex

@@ -17,8 +17,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// checkLast runs before the placer ends. It checks the registrations that no event has confirmed
-// yet.
+// checkLast runs before the placer ends. checkLast checks the registrations that no event has
+// confirmed yet.
 func (p *Placer) checkLast(ctx context.Context) error {
 	for _, t := range p.m.Sorted() {
 		if !t.MayHaveOverwritten() {

@@ -76,7 +76,7 @@ func (p *inbox) Submit(ctx context.Context, job *api.Job, register Register) (*a
 	return a.response, a.err
 }
 
-// takeSubmissions accepts new submissions. It does not wait for any.
+// takeSubmissions accepts new submissions. takeSubmissions does not wait for any.
 func (p *inbox) takeSubmissions() (some bool) {
 	for {
 		select {
@@ -90,8 +90,8 @@ func (p *inbox) takeSubmissions() (some bool) {
 }
 
 // enqueueSubmissions puts submitted jobs into the queue, as if they had been registered with their
-// gates. It leaves out jobs that cannot start at once. For example, Nomad may already have a job
-// with this id, or the placer may be unable to serve the job.
+// gates. enqueueSubmissions leaves out jobs that cannot start at once. For example, Nomad may
+// already have a job with this id, or the placer may be unable to serve the job.
 func (p *Placer) enqueueSubmissions(ctx context.Context, now time.Time) {
 	came := p.arriving
 	p.arriving = nil
@@ -121,8 +121,8 @@ func (p *Placer) enqueueSubmissions(ctx context.Context, now time.Time) {
 	p.m.EndJob()
 }
 
-// submissionOf returns the submission of a tracked job. It returns nil if Nomad already has the
-// job.
+// submissionOf returns the submission of a tracked job. submissionOf returns nil if Nomad already
+// has the job.
 func (p *inbox) submissionOf(t *model.Tracked) *submission {
 	if !t.Unregistered {
 		return nil
@@ -209,7 +209,7 @@ func (p *inbox) registerWithGate(ctx context.Context, s *start, now time.Time) {
 	p.submissionRegistered(sub, p.registerAs(ctx, sub, sub.job, false), now)
 }
 
-// reply answers the author of a submission. It does so only once.
+// reply answers the author of a submission. reply does so only once.
 func (s *submission) reply(r submitted) {
 	if !s.answered {
 		s.answered = true

@@ -64,8 +64,8 @@ func (l *lot) write(ctx context.Context) {
 	l.panicked = call{do: func() { inParallel(calls) }}.runRecovered()
 }
 
-// writesDone returns a channel that is closed when the current lot has been written. It returns nil
-// if there is no lot.
+// writesDone returns a channel that is closed when the current lot has been written. writesDone
+// returns nil if there is no lot.
 func (p *journal) writesDone() <-chan struct{} {
 	if p.lot == nil {
 		return nil

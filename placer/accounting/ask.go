@@ -25,11 +25,11 @@ type Filter struct {
 	States     []State
 	// Job is a prefix. The filter selects jobs whose id begins with this prefix.
 	Job string
-	// Since and Until limit the time. A zero time means no limit. [DB.Runs] selects the runs that
-	// overlap the time from Since to Until. [DB.Usage] counts whole days.
+	// Since and Until limit the time range. A zero time means no limit. [DB.Runs] selects the runs
+	// that overlap the time from Since to Until. [DB.Usage] counts whole days.
 	Since, Until time.Time
-	// Most is the maximum number of runs to return. Runs that were submitted last come first. 0
-	// means no maximum.
+	// Most is the maximum number of runs to return, or 0 if there is no maximum. The newest runs
+	// come first.
 	Most int
 }
 
@@ -77,10 +77,10 @@ const (
 	inOrder      = " ORDER BY submitted DESC" // no further columns, or SQLite may sort all rows
 )
 
-// Runs returns the runs that a filter selects. Runs that were submitted last come first. Runs
-// queries each namespace and each state separately, because an index contains the rows of one
-// namespace and state in the order of submission. So even if many runs are stored, Runs reads few
-// rows that it does not return.
+// Runs returns the runs that a filter selects. The newest runs come first. Runs queries each
+// namespace and each state separately, because an index contains the rows of one namespace and
+// state in the order of submission. So even if many runs are stored, Runs reads few rows that it
+// does not return.
 func (db *DB) Runs(ctx context.Context, f Filter) (out []Run, err error) {
 	namespaces := f.Namespaces
 	if namespaces == nil && f.Job != "" { // the index of job names is by namespace
@@ -120,7 +120,7 @@ func each[T any](of []T) [][]T {
 	return slices.Collect(slices.Chunk(of, 1))
 }
 
-// first sorts runs so that those submitted last come first, and returns at most f.Most runs.
+// first sorts runs by their submission, the newest first, and returns at most f.Most runs.
 func (f Filter) first(runs []Run) []Run {
 	slices.SortFunc(runs, func(a, b Run) int {
 		return cmp.Or(b.Submitted.Compare(a.Submitted), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Job, b.Job))
@@ -228,8 +228,8 @@ func (db *DB) Open(ctx context.Context) ([]Run, []Alloc, error) {
 	return runs, live, err
 }
 
-// LastRuns returns, for each of these jobs, the run that was submitted last. Jobs without runs are
-// left out.
+// LastRuns returns the newest run of each of these jobs. LastRuns leaves out jobs that have no
+// runs.
 func (db *DB) LastRuns(ctx context.Context, jobs []cluster.JobKey) (last []Run, err error) {
 	for _, k := range jobs {
 		runs, err := db.runs(ctx, "SELECT "+runColumns+" FROM run WHERE namespace = ? AND job = ? ORDER BY submitted DESC LIMIT 1", k.Namespace, k.ID)
@@ -272,23 +272,23 @@ type Usage struct {
 	HeldInVainGPUHours float64 `json:"held_in_vain_gpu_hours"`
 	IdleGPUHours       float64 `json:"idle_gpu_hours"`
 	// SavedGPUHours is the number of additional GPU hours that the runs would have taken with
-	// packing. It is based on the predictions at the times of placement. SavedAnyGPUHours is the
-	// number of additional GPU hours that the runs would have taken on average on random GPUs of
-	// the model.
+	// packing. SavedGPUHours is based on the predictions that were made when the jobs were placed.
+	// SavedAnyGPUHours is the number of additional GPU hours that the runs would have taken, on
+	// average, on random GPUs of the model.
 	SavedGPUHours    float64 `json:"saved_gpu_hours"`
 	SavedAnyGPUHours float64 `json:"saved_any_gpu_hours"`
 	Runs             int64   `json:"runs"`     // number of runs that ended
 	Complete         int64   `json:"complete"` // how many of these runs completed
 	Failed           int64   `json:"failed"`   // how many of these runs failed
 	Stopped          int64   `json:"stopped"`  // how many of these runs somebody stopped
-	// Stops counts how often these runs were stopped in favour of other jobs. StopsLostGPUHours is
-	// the GPU time that these stops cost, because of restarts and of work since the last
-	// checkpoint. StopsSavedHours is how many hours sooner these runs started because other jobs
-	// were stopped in their favour.
+	// Stops counts how often the ended runs were stopped in favour of other jobs. StopsLostGPUHours
+	// is the GPU time that stops of the ended runs cost, because of restarts and of work since the
+	// last checkpoint. StopsSavedHours is how many hours sooner the ended runs started because
+	// other jobs were stopped in their favour.
 	Stops             int64   `json:"stops"`
 	StopsLostGPUHours float64 `json:"stops_lost_gpu_hours"`
 	StopsSavedHours   float64 `json:"stops_saved_wait_hours"`
-	// WaitedHours is the total number of hours for which these runs waited. Waits counts the
+	// WaitedHours is the total number of hours for which the ended runs waited. Waits counts the
 	// started runs by wait time: below 1 minute, below 10 minutes, below 1 hour, below 6 hours,
 	// below 1 day, and longer.
 	WaitedHours float64         `json:"waited_hours"`
@@ -298,13 +298,15 @@ type Usage struct {
 	RunTimes    PredictedRanges `json:"run_times"` // counts predicted ranges of run times
 }
 
-// Seen sums up the runs whose slowdown was measured (see [Run.Seen]). Slowdowns are means over
-// these runs. Each run is weighted with the GPU time that it would take at slowdown 1.
+// Seen sums up the runs whose slowdown was measured (see [Run.Seen]). All slowdowns are means over
+// the measured runs. In the means, each run is weighted with the GPU time that it would take at
+// slowdown 1.
 type Seen struct {
 	Runs int64 `json:"runs"` // number of these runs
-	// GPUHours is the GPU time of these runs, from the time when all members ran until the end.
+	// GPUHours is the GPU time of the measured runs, from the time when all members ran until the
+	// end.
 	GPUHours float64 `json:"gpu_hours"`
-	// Slowdown is the measured slowdown. If there are no such runs, all four slowdowns are missing.
+	// Slowdown is the measured slowdown. If no run was measured, all four slowdowns are missing.
 	Slowdown float64 `json:"slowdown,omitempty"`
 	// PredictedSlowdown is the slowdown predicted for the chosen GPUs.
 	PredictedSlowdown float64 `json:"predicted_slowdown,omitempty"`
@@ -312,15 +314,15 @@ type Seen struct {
 	PackedSlowdown float64 `json:"packed_slowdown,omitempty"`
 	// AnySlowdown is the mean slowdown predicted for random GPUs of the model.
 	AnySlowdown float64 `json:"any_slowdown,omitempty"`
-	// SavedGPUHours is the number of additional GPU hours that these runs would have taken with
-	// packing. SavedAnyGPUHours is the number of additional GPU hours that these runs would have
-	// taken on average on random GPUs of the model.
+	// SavedGPUHours is the number of additional GPU hours that the measured runs would have taken
+	// with packing. SavedAnyGPUHours is the number of additional GPU hours that the measured runs
+	// would have taken, on average, on random GPUs of the model.
 	SavedGPUHours    float64 `json:"saved_gpu_hours"`
 	SavedAnyGPUHours float64 `json:"saved_any_gpu_hours"`
 }
 
-// PredictedRanges counts predictions in the form of a range. It also counts how many ranges
-// contained the actual value, and how many lay above it.
+// PredictedRanges counts predictions in the form of a range. PredictedRanges also counts how many
+// ranges contained the actual value, and how many lay above it.
 type PredictedRanges struct {
 	Told  int64 `json:"told"`  // number of predicted ranges
 	Held  int64 `json:"held"`  // how many contained the actual value
@@ -364,8 +366,8 @@ var groupings = map[string]struct {
 }
 
 // Usage sums up the GPU time and the runs that the filter selects, in whole days of UTC. Usage
-// returns one line for each combination of values in the columns by, sorted by these values.
-// Running allocations count until now.
+// returns one line for each combination of values in the columns that by lists, sorted by these
+// values. Running allocations count until the present.
 func (db *DB) Usage(ctx context.Context, f Filter, by []string, now time.Time) ([]Usage, error) {
 	since, until := f.days()
 	days, err := db.sums(ctx, f, since, until, by)

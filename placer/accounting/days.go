@@ -52,15 +52,15 @@ const (
 	wait1d
 	waitMore
 	// Runs with a measured slowdown. The first value is the number of runs, and the second their
-	// GPU time. The others are their GPU time at slowdown 1, at the predicted slowdown, at the
-	// slowdown predicted for packing, and at the slowdown predicted for any GPUs.
+	// GPU time. The other values are the GPU time of these runs at slowdown 1, at the predicted
+	// slowdown, at the slowdown predicted for packing, and at the slowdown predicted for any GPUs.
 	seenRuns
 	seenTime
 	seenWork
 	seenPredicted
 	seenPacked
 	seenAny
-	// Runs with a predicted start, and runs with a predicted run time. For each kind there are
+	// Runs with a predicted start, and runs with a predicted run time. Each kind of prediction has
 	// three sums: the number of runs, the number of runs within the predicted range, and the number
 	// of runs below the range.
 	startsTold
@@ -148,8 +148,8 @@ func (r Run) sums() (s sums) {
 	return s
 }
 
-// inRange compares an actual value with a predicted range. The results are added to sums, so one is
-// always 1. held is 1 if the range contains actual, and early is 1 if actual lies below the range.
+// inRange compares an actual value with a predicted range. one is always 1, because it counts the
+// run. held is 1 if the range contains actual, and early is 1 if actual lies below the range.
 func inRange(actual, from, to int64) (one, held, early int64) {
 	switch {
 	case actual < from:
@@ -180,7 +180,7 @@ func (a Alloc) addTo(days map[dayKey]sums, since, until time.Time) {
 	})
 }
 
-// more returns the extra time if a run of ms milliseconds takes times as long, or 0 if times is
+// more returns the extra time that ms milliseconds take with the slowdown times, or 0 if times is
 // unknown.
 func more(ms int64, times float64) int64 {
 	if times == 0 {
@@ -197,8 +197,8 @@ func (a Alloc) gpuTime(from, to time.Time) int64 {
 	return int64(float64(to.Sub(from).Milliseconds()) * a.Held)
 }
 
-// byDay calls each for every day of the period. from and to limit the part of the period that lies
-// in the day.
+// byDay calls the function each once for every day of the period. from and to limit the part of the
+// period that lies in the day.
 func byDay(from, until time.Time, each func(day int64, from, to time.Time)) {
 	for from.Before(until) {
 		day := dayOf(from)

@@ -31,8 +31,8 @@ type DB struct {
 	postgres bool
 }
 
-// IsPostgres reports whether database is the address of a PostgreSQL server. Otherwise database is
-// a file.
+// IsPostgres reports whether database is the address of a PostgreSQL server and not the path of a
+// file.
 func IsPostgres(database string) bool {
 	return strings.HasPrefix(database, "postgres://") || strings.HasPrefix(database, "postgresql://")
 }
@@ -239,9 +239,9 @@ func (db *DB) Write(ctx context.Context, b Batch) error {
 	return nil
 }
 
-// table describes a database table. It has the name of the table, the columns of the key, all
-// columns to write, and the columns whose first value is never overwritten. Column names are
-// separated by ", ".
+// table describes a database table. A table has a name, the columns of its key, all columns to
+// write, and the columns whose first value is never overwritten. Column names are separated by ",
+// ".
 type table struct{ name, key, columns, kept string }
 
 // upsert returns a statement that stores a row. If a row with the same key is stored and has ended,

@@ -40,8 +40,8 @@ type Run struct {
 	MemberGPUs int `json:"member_gpus,omitempty"`
 	// Preemptible is true if the placer may stop the job in favour of other jobs.
 	Preemptible bool `json:"preemptible,omitempty"`
-	// State is the state of the run. It is unknown if Nomad deleted the job before the agent read
-	// how the run ended.
+	// State is the state of the run. State is unknown if Nomad deleted the job before the agent
+	// read how the run ended.
 	State     State     `json:"state"`
 	Reason    string    `json:"reason,omitempty"` // why the run ended, in words
 	Submitted time.Time `json:"submitted"`        // when the run was submitted
@@ -51,7 +51,7 @@ type Run struct {
 	Whole time.Time `json:"whole,omitzero"`
 	// Ended is the time when the last member ended, or zero if the run has not ended.
 	Ended time.Time `json:"ended,omitzero"`
-	// Waited is the total time for which the run waited. It includes the wait after each stop.
+	// Waited is the total time for which the run waited. Waited includes the wait after each stop.
 	Waited Seconds `json:"waited_seconds"`
 	// Predicted is the predicted slowdown on the chosen GPUs, or 0 if unknown.
 	Predicted float64 `json:"predicted_slowdown,omitempty"`
@@ -67,9 +67,9 @@ type Run struct {
 	// run did not complete, or if the run was ever stopped, moved, resized or restarted.
 	Took Seconds `json:"took_seconds,omitempty"`
 	// Seen is the run's measured slowdown: the ratio of Took to the run time of the run's family at
-	// slowdown 1. The family's run time is the median of Took divided by Predicted. It is taken
-	// over the family's last 16 complete runs on the same number of GPUs of the same model. Seen is
-	// 0 if there are fewer than three such runs.
+	// slowdown 1. The family's run time is the median of Took divided by Predicted. The median is
+	// taken over the family's last 16 complete runs on the same number of GPUs of the same model.
+	// Seen is 0 if there are fewer than three such runs.
 	Seen float64 `json:"seen_slowdown,omitempty"`
 	// StartFrom and StartTo are the limits of the first predicted range for the run's start, or
 	// zero if there was no prediction.
@@ -82,7 +82,7 @@ type Run struct {
 	// Idle is the GPU time in which the run's GPUs are known to have been idle.
 	Idle Seconds `json:"idle_gpu_seconds,omitempty"`
 	// Stops contains how often the run was stopped in favour of other jobs, and how much GPU time
-	// these stops cost. It also contains how much sooner the run started because other jobs were
+	// these stops cost. Stops also contains how much sooner the run started because other jobs were
 	// stopped in its favour.
 	queue.Stops
 }
@@ -140,8 +140,8 @@ type Alloc struct {
 	Held     float64
 	From, To time.Time
 	Status   string // Nomad's client status
-	// Vain is the time until which other members of the gang were missing. Until then, the
-	// allocation held its GPUs in vain.
+	// Vain is the time until which the allocation held its GPUs without using them, because other
+	// members of its gang were missing.
 	Vain time.Time
 	// Predicted, Packed and Any are copied from the allocation's run.
 	Predicted, Packed, Any float64

@@ -200,9 +200,9 @@ func (now *Run) end(m *picture, st gang.Observed, o *query.Outcome) {
 	}
 }
 
-// count adds to the run the stops that the queue has counted since the last write, which is the
-// difference of is and was. The queue restarts its counts at 0 when the queue restarts, and when
-// the job leaves the queue.
+// count adds to the run the stops that the queue has counted since the last write. is is the
+// present count, and was is the count at the last write. The queue restarts its counts at 0 when
+// the queue restarts, and when the job leaves the queue.
 func (now *Run) count(is, was queue.Stops) {
 	if is.Stops < was.Stops || is.LostGPUSeconds < was.LostGPUSeconds || is.SavedSeconds < was.SavedSeconds {
 		was = queue.Stops{}
@@ -212,8 +212,8 @@ func (now *Run) count(is, was queue.Stops) {
 	now.SavedSeconds += is.SavedSeconds - was.SavedSeconds
 }
 
-// inOnePiece reports whether all members of the run ran from the first placement to the end without
-// a stop or restart.
+// inOnePiece reports whether all members of the run completed without being replaced, stopped or
+// restarted.
 func inOnePiece(s *cluster.State, r Run) bool {
 	return !slices.ContainsFunc(s.AllocsOf(r.key()), func(a *cluster.Alloc) bool {
 		began := ms(time.Unix(0, a.CreateTime))
@@ -449,7 +449,7 @@ func anyLive(s *cluster.State, k cluster.JobKey) bool {
 	return slices.ContainsFunc(s.AllocsOf(k), func(a *cluster.Alloc) bool { return a.Live() && len(a.GPUs) > 0 })
 }
 
-// ranSince reports whether an allocation of the job with GPUs was placed after the time since.
+// ranSince reports whether Nomad placed an allocation with GPUs for the job after the time since.
 func ranSince(s *cluster.State, k cluster.JobKey, since time.Time) bool {
 	return slices.ContainsFunc(s.AllocsOf(k), func(a *cluster.Alloc) bool {
 		return len(a.GPUs) > 0 && time.Unix(0, a.CreateTime).After(since)
@@ -477,8 +477,8 @@ func lastEnd(s *cluster.State, k cluster.JobKey, submitted time.Time) (at time.T
 }
 
 // submitted returns the submission time of a job that was submitted before the recorder started.
-// Nomad's SubmitTime is not always this time: it can be the time of the last edit or of a stop. If
-// an allocation was placed between since and SubmitTime, the job was submitted before SubmitTime.
+// Nomad's SubmitTime can be later, because it can be the time of the last edit or of a stop. If an
+// allocation was placed between since and SubmitTime, the job was submitted before SubmitTime.
 func submitted(m *picture, st gang.Observed, since time.Time) time.Time {
 	at := time.Unix(0, *st.Job.SubmitTime)
 	if t := m.Jobs[st.Key]; t != nil && t.Submitted().Before(at) {

@@ -54,7 +54,7 @@ func (s *State) Ending(now time.Time) map[JobKey][]string {
 	return held
 }
 
-// ends reports whether the gang still has running members and is within endWithin.
+// ends reports whether the gang still has running members and [endWithin] has not passed.
 func (s *State) ends(k JobKey, e *ending, now time.Time) bool {
 	for _, a := range s.ByJob[k] {
 		if a.Member() && len(a.GPUs) > 0 {
@@ -64,9 +64,9 @@ func (s *State) ends(k JobKey, e *ending, now time.Time) bool {
 	return false
 }
 
-// Elapse stores now in the gangs, nodes and allocations that were noted since the last call of
-// Elapse, and deletes expired entries. [State.Ending], [State.Reconnecting] and [State.Purged]
-// measure time from the stored now, or from the moment of the call if nothing is stored yet.
+// Elapse stores the time now in the gangs, nodes and allocations that were noted since its last
+// call, and deletes expired entries. [State.Ending], [State.Reconnecting] and [State.Purged]
+// measure time from the stored time, or from the moment of the call if no time is stored yet.
 func (s *State) Elapse(now time.Time) {
 	for k, e := range s.ending {
 		stamp(&e.since, now)
@@ -96,7 +96,7 @@ func stamp(since *time.Time, now time.Time) {
 	}
 }
 
-// over reports whether at least the duration within has passed since the time since. over returns
+// over reports whether at least the duration within has passed between since and now. over returns
 // false if since is zero, because [State.Elapse] has not set it yet.
 func over(since time.Time, within time.Duration, now time.Time) bool {
 	return !since.IsZero() && now.Sub(since) >= within

@@ -43,7 +43,7 @@ func TemplateOf(job *api.Job) (template JobKey) {
 // NameOf returns the name under which the placer remembers a job's run times, application class and
 // history. All runs of a parameterized or periodic job share the id of that job. Other jobs are
 // remembered by their name, so runs with different ids can share a history. Jobs in different
-// namespaces never share a name.
+// namespaces never share a history.
 func NameOf(job *api.Job) JobKey {
 	k := KeyOf(job)
 	if job.Name != nil {
@@ -89,7 +89,7 @@ func Dead(job *api.Job) bool { return job.Status != nil && *job.Status == "dead"
 func Template(job *api.Job) bool { return job.IsParameterized() || job.IsPeriodic() }
 
 // Need returns what one allocation of the group needs besides GPUs. Prestart tasks end before the
-// main tasks start, unless they are sidecars. So the result is the larger of two sums: the sum over
+// main tasks start, unless they are sidecars. So Need returns the larger of two sums: the sum over
 // prestart tasks without sidecars, and the sum over all other tasks.
 func Need(g *api.TaskGroup) pal.Resources {
 	var main, before pal.Resources

@@ -27,8 +27,8 @@ func (s *State) Follow(old *State) {
 	s.lostAfter(old)
 }
 
-// TakeNodes adds the nodes from a list. index is the index at which Nomad returned the list. A node
-// that could not be read keeps its last known form.
+// TakeNodes adds the nodes from a list. index is Nomad's index of the list. A node that could not
+// be read keeps its last known form.
 func (s *State) TakeNodes(old *State, index uint64, stubs []*NodeStub, nodes []*api.Node, errs []error) {
 	s.nodesAt = index
 	for i, n := range nodes {
@@ -74,8 +74,8 @@ func (s *State) KnownJob(stub *JobStub) (job *api.Job, current bool) {
 	return j, j != nil && *j.ModifyIndex == stub.ModifyIndex && !s.assumed[stub.Key()]
 }
 
-// TakeJobs adds the jobs from a list. index is the index at which Nomad returned the list. A job
-// that could not be read keeps its last known form, if there is one.
+// TakeJobs adds the jobs from a list. index is Nomad's index of the list. A job that could not be
+// read keeps its last known form, if there is one.
 func (s *State) TakeJobs(old *State, index uint64, stubs []*JobStub, jobs []*api.Job, errs []error) {
 	s.jobsAt = index
 	for i, j := range jobs {
@@ -92,7 +92,7 @@ func (s *State) TakeJobs(old *State, index uint64, stubs []*JobStub, jobs []*api
 	}
 }
 
-// TakeAllocs adds the allocations from a list. index is the index at which Nomad returned the list.
+// TakeAllocs adds the allocations from a list. index is Nomad's index of the list.
 func (s *State) TakeAllocs(index uint64, as []*Alloc) {
 	s.allocsAt = index
 	for _, a := range as {

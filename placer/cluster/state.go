@@ -70,8 +70,9 @@ func (a *Alloc) Live() bool {
 func (a *Alloc) Member() bool { return a.Live() && a.Desired == api.AllocDesiredStatusRun }
 
 // PreemptedByNomad reports whether Nomad has stopped the allocation in favour of a job with a
-// higher priority. Only stops after the job's last registration count. Operators can enable such
-// preemption in Nomad. Preemption by the placer is a different thing: an event in package gang.
+// higher priority. The stop must have come after the job's last registration. Operators can enable
+// preemption in Nomad. Preemption by the placer is something else, which is an event in package
+// gang.
 func (a *Alloc) PreemptedByNomad(job *api.Job) bool {
 	return a.Desired == api.AllocDesiredStatusEvict && a.ModifyIndex > *job.JobModifyIndex
 }
@@ -79,8 +80,8 @@ func (a *Alloc) PreemptedByNomad(job *api.Job) bool {
 // LeftBehind reports whether the allocation is on a disconnected node, and its gang has since been
 // stopped or started on other GPUs. The job's disconnect block lets the allocation run on for a
 // while. Nomad can neither see nor stop the allocation until the node is back, and then stops it
-// (seen on 1.11.3). Until then, no job waits for the allocation to end, and no job gets the
-// allocation's GPUs.
+// (seen on 1.11.3). While the node is disconnected, no job waits for the allocation to end, and no
+// job gets the allocation's GPUs.
 func (a *Alloc) LeftBehind(job *api.Job) bool {
 	if a.Client != api.AllocClientStatusUnknown {
 		return false
@@ -140,8 +141,8 @@ type State struct {
 	ByJob map[JobKey]map[string]*Alloc
 	mine  map[JobKey]bool // jobs whose map in ByJob no clone shares
 	noted
-	// back maps nodes that have become ready to the time at which they did. The time is zero until
-	// [State.Elapse] sets it. See [State.Reconnecting].
+	// back maps nodes that have come back to the time when they became ready. The time is zero
+	// until [State.Elapse] sets it. See [State.Reconnecting].
 	back map[string]time.Time
 	// purged holds allocations that vanished while they were live. kills holds the kill_timeout of
 	// each purged job that still has allocations. See [State.Purged].
@@ -149,7 +150,7 @@ type State struct {
 	kills  map[JobKey]time.Duration
 	// assumed holds jobs that the placer has registered but whose new form Nomad has not shown yet.
 	// For such a job, the state contains the form that the registration should have made. A full
-	// read reads these jobs again, even if their index has not changed.
+	// read reads assumed jobs again, even if their index has not changed.
 	assumed map[JobKey]bool
 	// earlier holds allocations that were live before the lists were read but are in no list.
 	earlier map[string]*Alloc
@@ -278,8 +279,8 @@ func (s *State) SortedJobs() []JobKey {
 }
 
 // PutJob stores a job unless the state has a newer form of the job. PutJob does not keep a job
-// without GPUs, unless the job has a gate and requests devices. The names of these devices may be
-// misspelled, and then the placer must explain why the job waits.
+// without GPUs, unless the job has a gate and requests devices. If such a job misspells the names
+// of its devices, the placer must explain why the job waits.
 func (s *State) PutJob(job *api.Job) {
 	k := KeyOf(job)
 	if old, ok := s.Jobs[k]; ok && *old.ModifyIndex > *job.ModifyIndex {
@@ -495,10 +496,10 @@ func InstanceIDs(d *api.NodeDeviceResource) []string {
 func (n *noted) Orphans() []*Alloc { return byID(n.orphans) }
 
 // StaleVersions returns the allocations whose job version must be read from Nomad. Each of these
-// allocations has succeeded since its job's last registration. Each was also created before this
-// registration, or its job is gated. Nomad may have updated these allocations in place. Events do
-// not show the version of an allocation, and only the version shows whether the allocation
-// succeeded for the current version of the job.
+// allocations has succeeded since its job's last registration. Also, either the allocation was
+// created before this registration, or its job is gated. Nomad may have updated these allocations
+// in place. Events do not show the version of an allocation, and only the version shows whether the
+// allocation succeeded for the current version of the job.
 func (n *noted) StaleVersions() []*Alloc { return byID(n.staleVersions) }
 
 // noteStale updates orphans and staleVersions for the allocations of a job that has changed.
@@ -555,8 +556,8 @@ func (s *State) GPUModels() map[string]string {
 	return models
 }
 
-// Unhealthy returns the unhealthy GPUs among these. The map's keys are instance ids, and its values
-// are the plugin's descriptions of the faults.
+// Unhealthy returns those of the given GPUs that are unhealthy. The map's keys are instance ids,
+// and its values are the plugin's descriptions of the faults.
 func (s *State) Unhealthy(gpus []string) map[string]string {
 	unhealthy := map[string]string{}
 	for _, id := range gpus {
@@ -603,9 +604,9 @@ func keep(m map[string]*Alloc, a *Alloc, in bool) {
 	}
 }
 
-// PurgeLikely reports whether events suggest that a node was purged. Either an allocation was lost
-// on a ready node, or another node now has the purged node's GPUs. Nomad sends no event for the
-// purge itself (seen on 1.11.3).
+// PurgeLikely reports whether events suggest that a node was purged. Such events are the loss of an
+// allocation on a ready node, and the appearance of a node's GPUs on another node. Nomad sends no
+// event for the purge itself (seen on 1.11.3).
 func (s *State) PurgeLikely() bool { return s.purgeLikely }
 
 // DropNode forgets a node that is gone.

@@ -22,14 +22,14 @@ import (
 )
 
 // If no node meets a constraint, the constraint is usually a mistake. This file finds the mistake.
-// It compares the constraint with the nodes' attributes by the rules of Nomad 1.11.3 (package
+// The file compares the constraint with the nodes' attributes by the rules of Nomad 1.11.3 (package
 // scheduler/feasible, and Attribute in plugins/shared/structs).
 
 // FaultKind is a kind of reason why no node can meet a constraint.
 type FaultKind string
 
-// The kinds. These are the kinds. If the fault differs between GPUs, the fault that is nearest to a
-// match counts. It is the one that comes last in [FaultKinds].
+// The kinds. These are the kinds. If the fault differs between GPUs, the kind that is nearest to a
+// match counts. This is the kind that comes last in [FaultKinds].
 const (
 	FaultOperator  FaultKind = "operator"  // there is no such operator
 	FaultWord      FaultKind = "word"      // neither side refers to anything

@@ -196,8 +196,8 @@ func elements(s string) []string {
 	return es
 }
 
-// deviceTarget resolves one side of a device constraint. It returns nil if the reference does not
-// exist.
+// deviceTarget resolves one side of a device constraint. deviceTarget returns nil if the reference
+// does not exist.
 func deviceTarget(s string, d *api.NodeDeviceResource) *structs.Attribute {
 	inner, ok := interpolation(s)
 	if !ok {

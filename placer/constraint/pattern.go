@@ -39,14 +39,14 @@ type pattern struct {
 	err error
 }
 
-// patterns is a cache. It maps the text of a regular expression to its compiled form. When the
-// cache is full, it is emptied.
+// patterns is a cache. patterns maps the text of a regular expression to its compiled form. When
+// the cache is full, it is emptied.
 var patterns = struct {
 	sync.Mutex
 	known map[string]pattern
 }{known: map[string]pattern{}}
 
-// compiled returns the compiled regular expression. It compiles each expression once.
+// compiled returns the compiled regular expression. compiled compiles each expression once.
 func compiled(text string) (*regexp.Regexp, error) {
 	patterns.Lock()
 	defer patterns.Unlock()

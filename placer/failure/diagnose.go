@@ -65,7 +65,7 @@ type Failure struct {
 	Signal int `json:"signal,omitempty"`
 	// Driver is true if the task driver could not start a task and its error message named none of
 	// the task's GPUs. The cause can be the image, the node or the GPUs. So the GPUs are suspects,
-	// as they are if a program fails.
+	// just as they are when a program fails.
 	Driver bool `json:"driver,omitempty"`
 	// Named is true if the task driver's message named the GPUs in Unhealthy. A job's author can
 	// forge such a message, for example by giving a command the name of a GPU.
@@ -104,7 +104,8 @@ func Diagnose(a *cluster.Alloc, gpus []string, node string, unhealthy map[string
 		return f
 	}
 	for _, task := range suspects(a.Tasks) {
-		// The last failed event counts, because Nomad retried the task after each earlier failure.
+		// judge looks at the last event first, because Nomad retried the task after each earlier
+		// failure.
 		events := UntilKilled(a.Tasks[task].Events)
 		for _, e := range slices.Backward(events) {
 			if f.judge(task, e) {
@@ -162,7 +163,7 @@ func suspects(tasks map[string]*api.TaskState) []string {
 	return slices.SortedFunc(maps.Keys(tasks), func(a, b string) int { return cmp.Or(after(a)-after(b), strings.Compare(a, b)) })
 }
 
-// nomad/api has no names for these types of events.
+// The package nomad/api has no names for these types of events.
 const (
 	taskHookFailed    = "Task hook failed"
 	taskRestoreFailed = "Failed Restoring Task"

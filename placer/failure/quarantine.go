@@ -82,8 +82,8 @@ func QuarantinedGPUs(qs map[string]Quarantine, now time.Time) map[string]bool {
 	return out
 }
 
-// Ahead reports whether the quarantine contains times after now. Such times come from a machine
-// whose clock was ahead.
+// Ahead reports whether the quarantine contains times after now. Such times were stored by a
+// machine whose clock was ahead.
 func (q Quarantine) Ahead(now time.Time) bool { return q.Last.After(now) || q.Lifted.After(now) }
 
 // NotAhead returns the quarantine with all times after now replaced by now.
@@ -120,11 +120,11 @@ func (q Quarantine) Struck(s Strike, now time.Time) Quarantine {
 	return q
 }
 
-// Evidence is what [Evidence.Judge] needs to know to judge a failure.
+// Evidence is the information that [Evidence.Judge] needs to judge a failure.
 type Evidence struct {
-	// Failures are the remembered failures, including the one to judge.
+	// Failures contains the remembered failures, including the failure to judge.
 	Failures []Failure
-	// Successes are the allocations that succeeded.
+	// Successes contains the allocations that succeeded.
 	Successes []cluster.Success
 	// Models maps the ids of the cluster's GPUs to their models.
 	Models map[string]string

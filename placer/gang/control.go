@@ -30,7 +30,7 @@ type Said struct {
 	Why string    `json:"why,omitempty"` // the reason given, if any
 }
 
-// Controlled replaces the job's orders with c.
+// Controlled replaces the orders about the job with c.
 func (g *memory) Controlled(c Control) {
 	if c.Priority != g.Control.Priority {
 		g.edited = true // the queue must learn the new priority

@@ -61,9 +61,9 @@ func (g *Lifecycle) readRecord(w World) ([]Effect, bool) {
 }
 
 // runAgain reports whether the author has started the job again since the run that the record
-// describes. In this case, that run had ended before the author registered the job again, or the
-// author had purged the job after the run. An edit of a running or waiting gang is not a new run,
-// because allocations from before the edit are still live, or ended after the edit. Services end by
+// describes. If so, that run had ended before the author registered the job again, or the author
+// had purged the job after that run. An edit of a running or waiting gang is not a new run, because
+// allocations from before the edit are still live, or ended after the edit. Services end by
 // themselves only when they fail, so registering a service again always counts as an edit.
 func (g *Observed) runAgain(r *Record, asked ask, w World) bool {
 	switch {
@@ -79,9 +79,9 @@ func (g *Observed) runAgain(r *Record, asked ask, w World) bool {
 }
 
 // startedSince reports whether the job's pins are newer than the record, because the placer that
-// chose the pins crashed before it wrote the record. startedSince returns true if the gang had been
-// stopped and all its members are newer than the record, or if the pins name other GPUs than the
-// record.
+// chose the pins crashed before it wrote the record. startedSince returns true in two cases: the
+// gang had been stopped and all its members are newer than the record, or the pins name different
+// GPUs from the record.
 func (g *Observed) startedSince(r *Record) bool {
 	older := func(a *cluster.Alloc) bool { return a.CreateIndex <= r.Index }
 	if !r.Stopped.IsZero() && !r.Ready.After(r.Stopped) && len(g.Members) > 0 && !slices.ContainsFunc(g.Members, older) {
@@ -95,7 +95,7 @@ const (
 	// are still starting.
 	saveAfter = time.Second
 	// retryWithin is the maximum time between a gang's failure and its next try if Nomad calls the
-	// job dead. So after its own start, the placer does not retry a job that failed hours ago.
+	// job dead. So a placer that has just started does not retry a job that failed hours ago.
 	retryWithin = 10 * time.Minute
 )
 
@@ -123,11 +123,15 @@ func (g *memory) keepPending(w World) ([]Effect, bool) {
 
 // repairOrRequeue acts on a job that is still incomplete after the ready timeout, if Nomad does not
 // try to start the missing members. The cause may be an unforeseen constraint, a GPU that somebody
-// else took or that became unhealthy, or a node that went down. repairOrRequeue takes the first
-// possible of three actions. It lets an elastic gang continue with fewer members. It lets the
-// running members continue if they do not need the missing members. Or it adds nodes to pins that
-// name a variability class. If no more nodes fit, a gang with class pins waits, unless it has lost
-// members that the other members need. In all other cases, the whole gang is requeued.
+// else took or that became unhealthy, or a node that went down. repairOrRequeue takes the first of
+// three actions that is possible:
+//
+//  1. An elastic gang continues with fewer members.
+//  2. The running members continue if they do not need the missing members.
+//  3. Pins that name a variability class get more nodes.
+//
+// If no more nodes fit, a gang with such pins waits, unless it has lost members that the other
+// members need. In all other cases, the whole gang is requeued.
 func (g *Lifecycle) repairOrRequeue(w World) ([]Effect, bool) {
 	now := w.Now()
 	if g.Age(now) < w.ReadyTimeout() {
@@ -167,9 +171,9 @@ func (g *Lifecycle) repairOrRequeue(w World) ([]Effect, bool) {
 	return append(said, g.stopFor(stopping{why: Requeued}, r, w)...), false
 }
 
-// haveEvaluated asks Nomad to evaluate the job if Nomad has stopped doing so. why is the reason
-// that the missing members do not start. enough is true if repairOrRequeue has nothing else to do
-// for now.
+// haveEvaluated asks Nomad to evaluate the job if Nomad has stopped evaluating it. why is the
+// reason that the missing members do not start. enough is true if repairOrRequeue has nothing else
+// to do for now.
 func (g *Lifecycle) haveEvaluated(why reason.Reason, blocked bool, w World) (es []Effect, enough bool) {
 	now := w.Now()
 	lately := now.Sub(g.evaluatedAt) < evaluateAgain
@@ -271,7 +275,7 @@ func Blocked(job *api.Job, evals []*api.Evaluation) (blocked *api.Evaluation, se
 	return blocked, true
 }
 
-// repin registers the job with other pins.
+// repin registers the job with different pins.
 func (g *Lifecycle) repin(why Purpose, pins rewrite.Pins, w World) ([]Effect, bool) {
 	job, err := w.Pin(g.Job, pins)
 	if err != nil {
@@ -280,11 +284,11 @@ func (g *Lifecycle) repin(why Purpose, pins rewrite.Pins, w World) ([]Effect, bo
 	return await(Register{Why: why, Job: job})
 }
 
-// requeueMisplaced requeues a gang that has run for some time on other GPUs than the placer gave
-// it. requeueMisplaced does not requeue a service whose old members still run because a deployment
-// is active or has failed. The exception is a deployment that finds no room for any member within
-// the pins. Such a deployment never ends, because Nomad counts progress_deadline from the first
-// placed member.
+// requeueMisplaced requeues a gang that has run for some time on GPUs that the placer did not
+// choose. requeueMisplaced does not requeue a service whose old members still run because a
+// deployment is active or has failed. The exception is a deployment that finds no room for any
+// member within the pins. Such a deployment never ends, because Nomad counts progress_deadline from
+// the first placed member.
 func (g *Lifecycle) requeueMisplaced(w World) ([]Effect, bool) {
 	now := w.Now()
 	if !g.Misplaced {
@@ -317,8 +321,8 @@ func (g *Lifecycle) requeueMisplaced(w World) ([]Effect, bool) {
 	return append([]Effect{g.log(Warn, "gang is misplaced, requeueing the gang")}, g.stopFor(stopping{why: Requeued}, g.Record, w)...), false
 }
 
-// misplacedAgain reports whether a member of the present version still runs on other GPUs than the
-// placer gave it.
+// misplacedAgain reports whether a member of the present version still runs on GPUs that the placer
+// did not choose.
 func (g *Observed) misplacedAgain() bool {
 	wanted := gpusPerMember(g.Job)
 	return slices.ContainsFunc(g.Members, func(a *cluster.Alloc) bool {
@@ -327,8 +331,9 @@ func (g *Observed) misplacedAgain() bool {
 	})
 }
 
-// recordReady records that all members run on their GPUs. It does so once for each version of the
-// job. recordReady skips a gang that is scaled to zero, because its last members are still ending.
+// recordReady records that all members run on their GPUs. recordReady does so once for each version
+// of the job. recordReady skips a gang that is scaled to zero, because its last members are still
+// ending.
 func (g *memory) recordReady(w World) ([]Effect, bool) {
 	r := g.Record
 	if r == nil || g.Want == 0 || !r.Ready.IsZero() && r.JobModifyIndex == *g.Job.JobModifyIndex {

@@ -50,8 +50,8 @@ type (
 	}
 	// Reconcile makes the gang carry out all duties that are due. Reconcile comes once a cycle.
 	Reconcile struct {
-		// Last is true if the placer is about to end. No other Reconcile follows, so the gang must
-		// not postpone anything.
+		// Last is true if the placer is about to end. No other Reconcile follows in this case, so
+		// the gang must not postpone anything.
 		Last bool
 	}
 	// Sync lets the gang tell the queue about changes of the gang.
@@ -76,7 +76,7 @@ type (
 	Preempt struct{ For string }
 	// Move is the queue's decision to move the gang to better GPUs.
 	Move struct{ To pal.Placement }
-	// Resize is the queue's decision to change the number of an elastic gang's members to the
+	// Resize is the queue's decision to change the number of members of an elastic gang to the
 	// number in a placement. A smaller number makes room for another job.
 	Resize struct {
 		To  pal.Placement
@@ -111,8 +111,8 @@ type (
 	Registered struct{ Observed }
 	// Done answers an effect of any other kind, after the placer has carried out the effect.
 	Done struct{ Of Effect }
-	// NotNow answers an effect that the placer did not try. Either a rate limit applies, a newer
-	// event makes the effect wrong, or the cycle ran out of time.
+	// NotNow answers an effect that the placer did not try. The reason is a rate limit, a newer
+	// event that makes the effect wrong, or a cycle that ran out of time.
 	NotNow struct{ Of Effect }
 	// Failure answers an effect that the placer could not carry out. Err is [nomad.ErrConflict] if
 	// the job has changed, [nomad.ErrUnknownOutcome] if the effect may still have happened, and a
@@ -137,12 +137,13 @@ func (Failure) event() Kind         { return OnAnswer }
 // Effect is an action that the placer must carry out for a gang.
 type Effect interface{ awaits() (answer bool) }
 
-// Effects on Nomad. Nomad answers each of these effects, and the gang waits for the answer.
+// Effects on Nomad. Nomad answers each effect of this kind, and the gang waits for the answer.
 type (
 	ReadRecord   struct{}
 	ReadVersions struct{}
 	ReadAllocs   struct{}
-	// ReadSource reads the jobspec that the author wrote. Nomad stores this text with the job.
+	// ReadSource reads the jobspec that the author wrote. Nomad stores the text of the jobspec with
+	// the job.
 	ReadSource struct{}
 	// ReadEvaluations reads the job's evaluations. If Limited is true, a rate limit applies, and
 	// the placer can postpone the read.
@@ -174,13 +175,13 @@ type (
 	WriteRecord struct{ Record Record }
 )
 
-// These effects happen within the placer and have no answer.
+// The following effects happen within the placer and have no answer.
 type (
 	// SaveRecord writes the record a little later, together with other records.
 	SaveRecord struct{ Record Record }
 	// Own records that the placer itself pinned the job to these GPUs.
 	Own struct{ GPUs []string }
-	// Take allocates GPUs to the gang in the cycle's view of the cluster. Release frees these GPUs
+	// Take allocates GPUs to the gang in the cycle's view of the cluster. Release frees the GPUs
 	// again.
 	Take struct {
 		Gang      pal.Gang
@@ -212,8 +213,8 @@ type (
 	Dequeue struct{ Finished bool }
 	// QueueStarted tells the queue on which GPUs the gang runs. QueueRestored puts a running gang
 	// into the queue, and tells the queue the gang's GPUs. QueueStopped tells the queue that the
-	// gang no longer runs. QueueRequeued tells it that the gang's start failed. QueueKept tells it
-	// that the gang keeps running although a stop was planned.
+	// gang no longer runs. QueueRequeued tells the queue that the gang's start failed. QueueKept
+	// tells the queue that the gang keeps running although a stop was planned.
 	QueueStarted  struct{ Placement pal.Placement }
 	QueueRestored struct {
 		Job       queue.Job
@@ -295,11 +296,13 @@ const (
 	Warn
 )
 
-// Book contains the registrations to start gangs that Nomad has not answered. A Book must remember
-// a start even if the job is purged, because Nomad can still store the job afterwards.
+// Book contains the registrations with which the placer tried to start gangs and which Nomad has
+// not answered. A Book must remember a start even if the job is purged, because Nomad can still
+// store the job afterwards.
 type Book interface {
-	// Unanswered returns the unanswered starts that would replace this version of a job. Nomad may
-	// already have stored them, or may still store them. At most one of these starts can succeed.
+	// Unanswered returns the unanswered starts that would replace this version of the job. Nomad
+	// may already have stored an unanswered start, or may still store it. At most one of the
+	// unanswered starts can succeed.
 	Unanswered(version *api.Job) []Start
 }
 
@@ -326,7 +329,8 @@ type World interface {
 	Holds(cluster.JobKey) []int
 	GPUIDs([]int) []string
 	Reserved(cluster.JobKey) bool
-	// OthersHold reports whether another job holds any of these GPUs. The GPUs are given by id.
+	// OthersHold reports whether another job holds any of these GPUs. The GPUs are identified by
+	// their ids.
 	OthersHold(cluster.JobKey, []string) bool
 	// Forbids reports whether the job must not run where these members run, for example because of
 	// the job's constraints.

@@ -15,9 +15,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// lineage is a series of consecutive versions of a job. Each version after the first differs from
-// the version before only by the gate and the pins, and was written by the placer. The placer made
-// the first version from the author's version. The zero value is an unknown lineage.
+// lineage is a series of consecutive versions of a job. The placer wrote each version after the
+// first, and changed only the gate and the pins of the version before. The placer made the first
+// version from the author's version. The zero value is an unknown lineage.
 type lineage struct {
 	// version is the first version of the lineage. index is the JobModifyIndex of that version.
 	version, index uint64
@@ -25,9 +25,9 @@ type lineage struct {
 
 func (l lineage) known() bool { return l != lineage{} }
 
-// rewrote returns the lineage after the placer replaced the version was with the version now. If
-// the placer also wrote the replaced version, the lineage continues. If the author wrote the
-// replaced version, a new lineage begins.
+// rewrote returns the lineage after the placer has replaced version was by version now. If the
+// placer also wrote the replaced version, the lineage continues. If the author wrote the replaced
+// version, a new lineage begins.
 func (l lineage) rewrote(was, now *api.Job) lineage {
 	if ours(was) {
 		return l
@@ -35,7 +35,7 @@ func (l lineage) rewrote(was, now *api.Job) lineage {
 	return lineage{*now.Version, *now.JobModifyIndex}
 }
 
-// finishCheck describes the last check that found a gang unfinished. It contains the job's
+// finishCheck describes the last check that found a gang unfinished. finishCheck contains the job's
 // JobModifyIndex, and how many members had ended by themselves in earlier versions.
 type finishCheck struct {
 	index uint64
@@ -43,8 +43,9 @@ type finishCheck struct {
 }
 
 // stopFinished checks whether a gang has succeeded in an earlier version that differs from the
-// present version only by the gate and the pins. If so, stopFinished stops the job. Otherwise Nomad
-// would run the members again, because they finished in an older version of a batch job.
+// present version only by the gate and the pins. If the gang has succeeded, stopFinished stops the
+// job. If stopFinished did not stop the job, Nomad would run the members again, because they
+// finished in an older version of a batch job.
 func (g *Lifecycle) stopFinished(w World) ([]Effect, bool) {
 	if !g.finishUnknown(w) && !(g.read.hasAllocs && g.finishUnknownBy(g.read.allocs)) { // earlier answers can be outdated
 		return nothing()
@@ -91,7 +92,8 @@ func (g *memory) finishUnknownBy(as []*cluster.Alloc) bool {
 	return n >= g.fewest() && g.notFinished != finishCheck{*g.Job.JobModifyIndex, n}
 }
 
-// fewest returns the smallest number of successful members with which the gang can have succeeded.
+// fewest returns the smallest number of successful members that an already successful gang can
+// have.
 func (g *known) fewest() int {
 	if g.Request.Elastic != nil {
 		return g.Request.Elastic.Least
@@ -117,9 +119,9 @@ type finish struct {
 	index uint64
 }
 
-// finishedVersions returns the earlier versions whose members have all succeeded, with the time at
-// which the last member succeeded. versions shows how many members an elastic gang had in each
-// version.
+// finishedVersions returns the earlier versions whose members have all succeeded. It also returns
+// the time at which the last member of each version succeeded. versions shows how many members an
+// elastic gang had in each version.
 func finishedVersions(job *api.Job, as []*cluster.Alloc, versions map[uint64]*api.Job) map[uint64]finish {
 	done, last := map[uint64]map[string]int{}, map[uint64]finish{}
 	for _, a := range as {
@@ -148,10 +150,9 @@ func finishedVersions(job *api.Job, as []*cluster.Alloc, versions map[uint64]*ap
 	return last
 }
 
-// leadsTo reports whether the placer, and nobody else, made the present version from version v by
-// changing gates and pins. If a person reverts the job to a version with pins, the restored version
-// must run. leadsTo recognizes a restored version because it equals an earlier version and was
-// submitted after the members had finished.
+// leadsTo reports whether the placer made all versions after version v, and changed only gates and pins. If a person reverts the job to a version with pins, the restored
+// version must run. leadsTo recognizes a restored version because it equals an earlier version and
+// was submitted after the members had finished.
 func leadsTo(versions map[uint64]*api.Job, v uint64, last finish, job *api.Job) bool {
 	base, next := versions[v], versions[v+1]
 	if base == nil || next == nil {
@@ -173,8 +174,8 @@ func leadsTo(versions map[uint64]*api.Job, v uint64, last finish, job *api.Job) 
 	return true
 }
 
-// memberCount returns how many members a version requests. The text of [SpecText] does not contain
-// this number for an elastic gang.
+// memberCount returns how many members a version requests. For an elastic gang, the text of
+// [SpecText] does not contain the number of members.
 func memberCount(job *api.Job) int {
 	n := 0
 	for _, g := range job.TaskGroups {
@@ -236,9 +237,9 @@ func FinishedWell(job *api.Job, as []*cluster.Alloc) (at time.Time, ok bool) {
 	return finishedIn(job, version, as)
 }
 
-// finishedIn is like [FinishedWell] for the given version of the job. This is the present version,
-// or an earlier version if only stops of the job came after it. finishedIn counts members of the
-// given version and of the present version.
+// finishedIn is like [FinishedWell] for the given version of the job. The given version is the
+// present version, or an earlier version if only stops of the job came after it. finishedIn counts
+// members of the given version and of the present version.
 func finishedIn(job *api.Job, version uint64, as []*cluster.Alloc) (at time.Time, ok bool) {
 	done, everywhere := map[string]map[string]bool{}, *job.Type == api.JobTypeSysbatch // by group, the names of members
 	for _, a := range as {

@@ -19,12 +19,13 @@ const (
 	maxInfraFailures = 5
 	steadyAfter      = time.Hour
 	// After a gang has run for ownForgottenAfter, its earlier failures no longer count. Nomad's
-	// default reschedule block for batch jobs uses the same time.
+	// default reschedule block for batch jobs uses the same time of 24 hours.
 	ownForgottenAfter = 24 * time.Hour
 )
 
 // ranFor reports whether the gang had run for at least d at the time until. The run time counts
-// from the decision to start the gang, because each resize and edit resets Ready.
+// from the decision to start the gang. The field Ready cannot be used, because each resize and edit
+// resets it.
 func (g *known) ranFor(d time.Duration, until time.Time) bool {
 	r := g.Record
 	return (!r.Ready.IsZero() || g.Request.Elastic != nil) && !r.Decided.IsZero() && until.Sub(r.Decided) >= d
@@ -48,7 +49,7 @@ func (g *known) GaveUp() reason.Reason {
 }
 
 // forgive drops the decision to give up if the author runs another version of the job, for example
-// by reverting to a version with pins or by scaling the job. This version can fail before the
+// by reverting to a version with pins or by scaling the job. The new version can fail before the
 // placer sees it running.
 func (g *known) forgive() {
 	r := g.Record
@@ -70,8 +71,8 @@ func (g *known) ownFailure(w World) *failure.Failure {
 	return nil
 }
 
-// countFailure returns the record. If the gang itself caused the failure, the record counts the
-// failure, once for each start. After too many failures the placer gives up.
+// countFailure returns the record. The record counts the failures that the gang itself caused, at
+// most one for each start. After too many failures the placer gives up.
 func (g *memory) countFailure(w World) (*Record, []Effect) {
 	f := g.ownFailure(w)
 	if f == nil || g.Record.CountedFor == *g.Job.JobModifyIndex {

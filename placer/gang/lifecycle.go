@@ -6,8 +6,8 @@
 //
 // [Lifecycle.Step] takes an [Event] and returns [Effect]s. Step does no I/O, reads no clock and
 // logs nothing. The placer carries out the effects one after another, and delivers each answer as
-// an event. A gang that waits for an answer does nothing else. The table in table.go lists what is
-// due in each state, and what each event does in that state. docs/design/gang-states.md is
+// an event. While a gang waits for an answer, it does nothing else. The table in table.go lists
+// what is due in each state, and what each event does in that state. docs/design/gang-states.md is
 // generated from this table. Read state.go first, then table.go, event.go and step.go; each other
 // file has one handler or rule, named after it.
 //
@@ -16,22 +16,22 @@
 // Nomad is the only source of truth. [Observed] follows from Nomad's objects alone. So if a placer
 // crashes between any two effects, the next placer finds the gang in a state from which it can
 // continue. The other fields of a [Lifecycle] save requests, or distinguish cases that look the
-// same in Nomad. For example, without these fields, a gang that this placer is stopping looks like
-// a gang that another placer was stopping when it crashed.
+// same in Nomad. For example, if these fields were missing, a gang that this placer is stopping
+// would look like a gang that another placer was stopping when it crashed.
 //
 // A [Lifecycle] has four layers, and each embeds the next: Lifecycle (steps under way and this
 // reconcile's answers), memory (what was done for the job), known (what else was read about the
 // job), and [Observed] (the contents of Nomad's objects). A method may change only the layer of its
-// receiver and the layers inside it. Give a new method the innermost layer that has the fields that
-// the method changes. No method changes an Observed. Events replace the whole Observed. The comment
-// of [Observed] names the one exception.
+// receiver and the layers inside it. As the receiver of a new method, choose the innermost layer
+// that has the fields that the method changes. No method changes an Observed. Events replace the
+// whole Observed. The comment of [Observed] names the one exception.
 //
 // [World] tells a gang about the rest of the placer in this cycle. The methods of World change
 // nothing and make no requests. Package model implements World. If a handler needs something new
 // from the model, add a method to [World], to package model and to fakeWorld (world_test.go).
 //
 // A step returns at most one effect that has an answer, and this effect comes last. The gang gets
-// no other event before the answer. After an answer the duties begin again with the first one, so
+// the answer before any other event. After an answer the duties begin again with the first one, so
 // each duty must find out by itself what was already read or done.
 //
 // # To add a state
@@ -94,9 +94,10 @@ import (
 )
 
 // Lifecycle is the life of one job with GPUs. [Lifecycle.Step] changes a Lifecycle. Code outside
-// this package may set Control, Refused, Queued, Placed and Target. It may also set the Observed of
-// a job whose error was isolated, and the Job of a submitted job after its registration. Only
-// package model and the placer set these fields; package query changes copies.
+// this package may set Control, Refused, Queued, Placed and Target. Such code may also set the
+// Observed of a job whose error was isolated, and the Job of a submitted job after its
+// registration. Only package model and the placer set these fields. Package query changes only
+// copies.
 type Lifecycle struct {
 	memory
 
@@ -124,8 +125,8 @@ type known struct {
 	// Control holds the orders that people gave about the job.
 	Control Control
 	Observed
-	// Request is what the job requests. Refused is the error for which the placer cannot serve the
-	// job, or nil.
+	// Request is what the job requests. Refused is the error that says why the placer cannot serve
+	// the job, or nil.
 	Request request.Request
 	Refused error
 	// Record is the last decision on the job, or nil if that decision is not known yet. Unsaved is
@@ -154,12 +155,12 @@ type memory struct {
 	// true if the queue has the gang as a running gang.
 	Queued, Placed bool
 	// Reserved holds the ids of the GPUs that a decision reserves for the gang. Allocations or pins
-	// may hold some of these GPUs too.
+	// may already hold some of the reserved GPUs.
 	Reserved []string
 
 	// Tries counts failures since the last success. After a failure, the placer tries nothing
-	// before RetryAt. trouble describes the last failure to people. trouble is a pointer, nil for
-	// most gangs, because a snapshot copies every gang.
+	// before RetryAt. trouble describes the last failure to people. trouble is a pointer that is
+	// nil for most gangs, so that a snapshot, which copies every gang, stays small.
 	Tries   int
 	RetryAt time.Time
 	trouble *reason.Reason
@@ -194,7 +195,7 @@ type memory struct {
 	evaluatedAt time.Time
 }
 
-// readings are answers of Nomad that are valid for one reconcile.
+// readings are answers from Nomad that are valid only during one reconcile.
 type readings struct {
 	Reconcile
 	versions    map[uint64]*api.Job
@@ -214,19 +215,20 @@ type readings struct {
 // because the clocks of Nomad's servers may differ.
 func (g *known) Age(now time.Time) time.Duration { return now.Sub(g.Since) }
 
-// Ours reports whether the placer has something to do for the job, or to remember about it. If the
-// placer overwrote a change by the author, even an ended job counts.
+// Ours reports whether the placer has something to do for the job, or to remember about it. Even an
+// ended job is ours if the placer overwrote a change by the author.
 func (g *memory) Ours() bool { return g.Observed.Ours() || g.Nomad == Ended && g.overwrote }
 
 // Overwrote reports whether the placer's registration replaced a change that the placer had not
-// seen. The placer must undo such a registration before it decides anything else about the job.
+// seen. The placer must undo an overwriting registration before it decides anything else about the
+// job.
 func (g *memory) Overwrote() bool { return g.overwrote }
 
-// MayHaveOverwritten reports whether the placer's last registration replaced a change that it had
-// not seen, or may have done so because Nomad has not shown the result yet. Until Nomad has shown
-// the result and the placer has restored a replaced change, the placer must not register the job
-// for any other purpose. After two registrations in a row, nobody could tell which of them replaced
-// the author's change.
+// MayHaveOverwritten reports whether the placer's last registration replaced a change that the
+// placer had not seen. It also returns true while this is unknown, because Nomad has not shown the
+// result yet. Until Nomad has shown the result and the placer has restored a replaced change, the
+// placer must not register the job for any other purpose. After two registrations in a row, nobody
+// could tell which registration replaced the author's change.
 func (g *memory) MayHaveOverwritten() bool { return g.unverified() || g.overwrote }
 
 // unverified reports whether Nomad has not yet shown the result of the placer's last registration.
@@ -304,14 +306,15 @@ func reasonOf(err error) reason.Reason {
 	return reason.Unread(err.Error())
 }
 
-// addRunTime adds the present run of the gang to a record. The run had the given number of members.
+// addRunTime adds the present run of the gang to a record. members is the number of members in the
+// present run.
 func (g *known) addRunTime(r *Record, why reason.Reason, members int, w World) {
 	r.stop(w.Now(), why, w.Now().Sub(g.startedAt(w.Now())), g.slower(members))
 }
 
-// startedAt returns the time from which the present run counts. This is the time when the first
-// member was placed. If the record already counts a part of the run, startedAt returns the end of
-// that part. A record counts a part of the run if members kept running while the gang was being
+// startedAt returns the time from which the present run counts. The present run begins when the
+// first member is placed. If the record already counts a part of the run, startedAt returns the end
+// of that part. A record counts a part of a run if members kept running while the gang was being
 // stopped.
 func (g *known) startedAt(now time.Time) time.Time {
 	at := now
@@ -326,8 +329,8 @@ func (g *known) startedAt(now time.Time) time.Time {
 	return at
 }
 
-// Detach makes a copy of a gang independent of the original gang. The copy is read-only and must
-// not receive events.
+// Detach makes a copied gang independent of the original gang. The copy is read-only and must not
+// receive events.
 func (g *Lifecycle) Detach() {
 	if g.Record != nil {
 		r := *g.Record

@@ -15,9 +15,9 @@ import (
 )
 
 // WithLost returns the observation, with the state [Lost] if a gang of the placer ended early and
-// must start again, as a whole or in part. Nomad will not retry such a gang. Either members of the
-// gang were stopped, or a member failed for a known cause and the whole job must start again
-// ([Observed.startsAsAWhole]).
+// must start again, as a whole or in part. Nomad does not retry a gang in this state. Either
+// members of the gang were stopped, or a member failed for a known cause and the whole job must
+// start again ([Observed.startsAsAWhole]).
 func (st Observed) WithLost(w World) Observed {
 	if st.Nomad == Ended && st.lost(w) {
 		st.Nomad = Lost
@@ -47,9 +47,9 @@ func (st Observed) lost(w World) bool {
 	})
 }
 
-// startsAsAWhole reports whether the whole job starts again after members have failed. A job does
-// so if its members need each other, or if it is a batch job of which no member has succeeded. In
-// other jobs the reschedule block decides how often a member is retried.
+// startsAsAWhole reports whether the whole job starts again after members have failed. The whole
+// job starts again if its members need each other, or if it is a batch job of which no member has
+// succeeded. In other jobs, the reschedule block decides how often Nomad retries a member.
 func (st Observed) startsAsAWhole() bool {
 	return st.NeedsAll() || *st.Job.Type == api.JobTypeBatch && st.Have == 0
 }

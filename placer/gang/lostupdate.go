@@ -16,42 +16,42 @@ import (
 
 const (
 	// raceTime is the maximum time between a change by the author and a registration by the placer
-	// that replaced this change. The time between them is usually milliseconds, but can be seconds
-	// on a busy server.
+	// that replaced this change. Usually only milliseconds pass between the change and the
+	// registration, but on a busy server it can be seconds.
 	raceTime = 5 * time.Second
 	// writeTime is the maximum time from Nomad's check of a registration until Nomad writes the
 	// job.
 	writeTime = time.Minute
 )
 
-// isLostUpdate reports whether version v of a job is our rewriting of an earlier version (base) and
-// so undid a stop or edit by the author in between:
+// isLostUpdate reports whether the placer made version v of a job from an earlier version (base),
+// and so undid a stop or edit that the author made in between:
 //
 //	base  the job as it waited or ran
 //	…     stopped or edited by the author, and perhaps placed after that
 //	v     the request of base, with other pins or another gate than any earlier version
 //
-// Usually we rewrite the version right before ours. Usually the placer rewrites the version
+// Usually the placer rewrites the version
 // immediately before v. A version that a person registered by reverting or starting the job equals
 // an earlier version.
 //
 // Nomad sets the submit time of a version when it checks the registration, just before it writes
 // the version (seen on 1.11.3). If v was submitted before a version with a lower number, Nomad
-// wrote v late and replaced that version. In this case, v is not the result of a revert. It can
-// still equal an earlier version, because two placers made the same decision. If the two submit
+// wrote v late and replaced that version. So version v is not the result of a revert. Version v can
+// still equal an earlier version, because two placers can make the same decision. If the two submit
 // times differ by more than writeTime, somebody set Nomad's clock between the two submissions, and
 // the times prove nothing.
 //
 // If a deployment fails, Nomad itself can restore an earlier version (auto_revert), including its
 // submit time (seen on 1.11.3). Only a restored version and its original have the same submit time.
 // When Nomad restores a version, it can drop the original if the original is the oldest version. So
-// v is also a restored version if it is stable and was submitted before all versions with the same
-// request.
+// v also counts as a restored version if it is stable and was submitted before all versions with
+// the same request.
 //
-// If a registration by the placer brings back a purged job, isLostUpdate does not notice. Nomad
-// keeps no earlier version of a purged job, so the job looks new. The placer that made the
-// registration notices ([Observation]) and purges the job again. If an earlier placer made the
-// registration, a person has to purge the job.
+// If a registration by the placer brings back a purged job, isLostUpdate does not notice this.
+// Nomad keeps no earlier version of a purged job, so the job looks new. The placer that made the
+// registration notices that the job is back ([Observation]), and purges the job again. If an
+// earlier placer made the registration, a person has to purge the job.
 func isLostUpdate(versions map[uint64]*api.Job, v uint64) bool {
 	now, last := versions[v], versions[v-1]
 	if now == nil || last == nil || rewrite.Stopped(now) {
@@ -165,9 +165,9 @@ func bare(v any) any {
 // overwroteWith reports whether the placer's registration replaced a change that the placer had not
 // seen. Nomad checks the enforced index before it writes, not while it writes (seen on 1.11.3). If
 // somebody stops, purges or edits the job between the check and the write, the placer's
-// registration undoes this change. The version's number shows such a change: each registration
-// increments the number by one, so a higher number than expected means that somebody else
-// registered the job in between.
+// registration undoes this action. The version number shows that an action was undone. Each
+// registration increments the number by one, so a higher number than expected means that somebody
+// else registered the job in between.
 func (g *Observed) overwroteWith(now *api.Job) bool {
 	if g.Job == nil || *g.Job.JobModifyIndex != *now.JobModifyIndex {
 		return false
@@ -205,7 +205,7 @@ func (g *Lifecycle) undo(w World) ([]Effect, bool) {
 	}
 	switch {
 	case g.recreated && lost != nil && first(lost) && ours(lost):
-		// Placers made both registrations, because authors do not write pins.
+		// Placers made both of these registrations, because authors do not write pins.
 		return []Effect{g.log(Warn, "the job was purged while it was being stopped, purging it again"), Deregister{ToUndo, true}}, false
 	case lost == nil:
 		return g.wrong(fmt.Errorf("version %d, which was replaced while the job was being placed: %w", *g.Job.Version-1, ErrNoVersion), w), false
@@ -228,7 +228,7 @@ func first(job *api.Job) bool {
 	return *job.Version == 0 || job.CreateIndex != nil && *job.CreateIndex == *job.JobModifyIndex
 }
 
-// ours reports whether the placer wrote a version. Versions with pins are the placer's, because
+// ours reports whether the placer wrote a version. Versions with pins come from the placer, because
 // nobody else writes pins.
 func ours(job *api.Job) bool {
 	_, pinned := rewrite.Pinned(job)
@@ -243,9 +243,9 @@ func (g *memory) mustLookBack() bool {
 		(g.Record == nil || g.Record.JobModifyIndex != *g.Job.JobModifyIndex || g.Record.Unverified)
 }
 
-// findEarlierLostUpdate checks a job once, if this placer did not register it. An earlier placer
-// may have replaced the author's change, and may have crashed before it noticed this or restored
-// the change. A job whose last registration is recorded as verified needs no check.
+// findEarlierLostUpdate checks, once, a job that this placer did not register. An earlier placer
+// may have replaced the author's change, and then crashed before it noticed this or restored the
+// change. A job whose last registration is recorded as verified needs no check.
 func (g *Lifecycle) findEarlierLostUpdate(World) ([]Effect, bool) {
 	if g.Record == nil || !g.mustLookBack() {
 		return nothing()
@@ -259,7 +259,7 @@ func (g *Lifecycle) findEarlierLostUpdate(World) ([]Effect, bool) {
 
 // stopBeforeRevert returns the version in which the author stopped the job, if the placer's
 // registration replaced this stop and Nomad then restored an earlier version (auto_revert).
-// Otherwise stopBeforeRevert returns nil. This happened in random walk 8000063.
+// Otherwise stopBeforeRevert returns nil. A random walk (8000063) found this case.
 func (g *Lifecycle) stopBeforeRevert() *api.Job {
 	vs, v := g.read.versions, *g.Job.Version
 	if v < 3 || vs[v] == nil || vs[v-2] == nil || !rewrite.Stopped(vs[v-2]) || !revertedByNomad(vs, v) || !isLostUpdate(vs, v-1) {

@@ -13,9 +13,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// NeedsAll reports whether each member of the job needs all other members. Members of a batch job
-// need each other unless its pal_on_failure is "member". Members of a service need each other only
-// if its pal_on_failure is "gang".
+// NeedsAll reports whether the members of the job need each other. Members of a batch job need each
+// other unless its pal_on_failure is "member". Members of a service need each other only if its
+// pal_on_failure is "gang".
 func (st Observed) NeedsAll() bool {
 	h, err := rewrite.ParseHints(st.Job)
 	if *st.Job.Type == api.JobTypeService {
@@ -24,12 +24,12 @@ func (st Observed) NeedsAll() bool {
 	return err != nil || h.OnFailure != rewrite.ReplaceMember
 }
 
-// runsInPart returns the reason why the missing members do not start, if the other members keep
-// running and the placer can do nothing. Otherwise runsInPart returns "". runsInPart returns a
-// reason only if the members do not need each other. New GPUs in the pins would restart the whole
-// service, and new nodes in the pins would rerun the finished members of a batch job. The
-// reschedule block decides how often Nomad retries a failed member. runsInPart returns "" for a
-// service whose GPU pins never held the whole gang, because the placer can requeue such a service.
+// runsInPart explains why the missing members do not start, if the other members keep running and
+// the placer can do nothing. In all other cases, runsInPart returns "". runsInPart returns a reason
+// only if the members do not need each other. New GPUs in the pins would restart the whole service,
+// and new nodes in the pins would rerun the finished members of a batch job. The reschedule block
+// decides how often Nomad retries a failed member. runsInPart returns "" for a service whose GPU
+// pins never held the whole gang, because the placer can requeue such a service.
 func (g *Lifecycle) runsInPart(blocked *api.Evaluation) reason.Kind {
 	rest := reason.OthersRun
 	if g.Live == 0 {
@@ -52,9 +52,9 @@ func (g *Lifecycle) runsInPart(blocked *api.Evaluation) reason.Kind {
 	return ""
 }
 
-// someOver reports whether some members of a batch job are over. These members have either
-// succeeded in the present version, or failed without a retry. If the placer registered the job
-// again, Nomad would rerun these members, even without room, and even if the reschedule limits
+// someOver reports whether some members of a batch job are over. Members are over if they have
+// succeeded in the present version, or have failed without a retry. If the placer registered the
+// job again, Nomad would rerun these members, even without room, and even if the reschedule limits
 // forbid a retry (seen in random walk 693 with late writes). someOver reads the current
 // allocations. The blocked evaluation, if there is one, counts failed members that wait for room.
 func (g *Lifecycle) someOver(blocked *api.Evaluation) bool {

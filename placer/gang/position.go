@@ -15,11 +15,11 @@ import (
 // A job's place in the queue is the time when its author first requested it.
 //
 // If the author registers a waiting job again, the job keeps its place, unless it now requests more
-// GPUs. Without this exception, an author could submit a small job to hold a place for a large one.
-// A job also keeps its place when the placer requeues it. If the author stops the job, the job
-// loses its place, even if the author starts it again. Otherwise a stopped job, which nobody needs,
-// could hold a place in the queue. Nomad keeps the versions of a job, so a restarted agent computes
-// the same place.
+// GPUs. Otherwise, an author could submit a small job to hold a place for a large one. A job also
+// keeps its place when the placer requeues it. If the author stops the job, the job loses its
+// place, even if the author starts it again. If a stopped job kept its place, a job that nobody
+// needs could hold a place in the queue. Nomad keeps the versions of a job, so a restarted agent
+// computes the same place.
 
 // position is the place in the queue of a waiting job without pins. For a job with pins, the record
 // contains the place.
@@ -76,9 +76,9 @@ func (g *Lifecycle) findPosition(World) ([]Effect, bool) {
 	return nothing()
 }
 
-// positionKnown reports whether the placer need not search for the gang's place now. No search is
-// needed if the place is known, or if a job without pins does not wait. For a job with pins, no
-// search is needed if its record is up to date or has not been read yet.
+// positionKnown reports whether the placer knows the gang's place, or need not know it now. No
+// search is needed if the place is known, or if a job without pins does not wait. For a job with
+// pins, no search is needed if its record is up to date or has not been read yet.
 func (g *known) positionKnown() bool {
 	switch index := *g.Job.JobModifyIndex; {
 	case g.position.index == index:
@@ -89,7 +89,7 @@ func (g *known) positionKnown() bool {
 	return g.Nomad != Waiting
 }
 
-// ask holds the time when the author first requested what the job requests now, according to the
+// ask holds the time when the author first requested what the job now requests, according to the
 // job's versions.
 type ask struct {
 	job      *api.Job  // the author's last version; only askedBeforePins sets it
@@ -124,7 +124,8 @@ func firstAsked(job *api.Job, versions map[uint64]*api.Job) ask {
 }
 
 // putBack reports whether the placer made version v to restore an edit by the author. The edit is
-// version v-2. Version v-1 is the placer's start of the job, which had replaced the edit.
+// version v-2. Version v-1 is the registration with which the placer started the job and replaced
+// the edit.
 func putBack(versions map[uint64]*api.Job, v uint64) bool {
 	if v < 3 || versions[v] == nil || versions[v-1] == nil || versions[v-2] == nil || versions[v-3] == nil {
 		return false
@@ -157,8 +158,8 @@ func askedAgain(job *api.Job, versions map[uint64]*api.Job) time.Time {
 	return time.Time{}
 }
 
-// askedBeforePins returns the time when the author first requested the version that the placer then
-// pinned.
+// askedBeforePins returns the time when the author first requested the version to which the placer
+// later added pins.
 func askedBeforePins(job *api.Job, versions map[uint64]*api.Job) ask {
 	for v := *job.Version; v > 0 && ours(job); v-- {
 		if versions[v-1] == nil {

@@ -111,7 +111,7 @@ func (g *known) NewRecord(now time.Time, d pal.Decision, note Note) Record {
 	return r
 }
 
-// leaveQueue removes the gang from the queue because the placer cannot or must not serve it.
+// leaveQueue removes the gang from the queue because the placer cannot serve it, or must not.
 func (g *Lifecycle) leaveQueue(_ Event, w World) []Effect {
 	return append(g.hasStopped(w), g.dequeue()...)
 }
@@ -127,9 +127,9 @@ func (g *memory) dequeue() []Effect {
 }
 
 // waitInQueue tells the queue about a gang that is not running. A gang that must not start now
-// stays out of the queue, because in the queue it would block the gangs behind it. Such a gang
-// either backs off after a failure, waits for the jobs in its pal_after, or may have finished
-// already.
+// stays out of the queue, because in the queue it would block the gangs behind it. A gang must not
+// start while it backs off after a failure or waits for the jobs in its pal_after, or if it may
+// have finished already.
 func (g *Lifecycle) waitInQueue(e Event, w World) []Effect {
 	out := g.hasStopped(w)
 	sync := e.(Sync)
@@ -145,9 +145,9 @@ func (g *Lifecycle) waitInQueue(e Event, w World) []Effect {
 	case !g.Queued:
 		out = append(out, g.enqueue(w))
 	case g.Placed:
-		// The queue must learn of the stop only when the gang's GPUs are free in the view. If it
-		// learned earlier, the queue would find that the gang's successor does not fit, and would
-		// stop another gang for the successor.
+		// The queue must learn of the stop only when the gang's GPUs are free in the view. If the
+		// queue learned of the stop earlier, it would find that the gang's successor does not fit,
+		// and would stop another gang for the successor.
 		if g.dying(w) || len(w.Holds(g.Key)) > 0 {
 			return out // changes by the gang's author are applied afterwards
 		}
@@ -165,8 +165,8 @@ func (g *Lifecycle) waitInQueue(e Event, w World) []Effect {
 
 // restored puts a gang that the queue does not have into the queue, as a running gang with its
 // present members. restored returns nothing if the gang has no members. ends means that an earlier
-// placer has stopped the gang, so its GPUs will soon be free. If the queue did not know this, it
-// would stop another gang for the same successor.
+// placer has stopped the gang, so its GPUs will soon be free. If the queue did not know about the
+// stop, it would stop another gang for the same successor.
 func (g *memory) restored(ends bool, w World) []Effect {
 	j, at := g.asItRuns(w)
 	if len(at.Members) == 0 {
@@ -176,8 +176,9 @@ func (g *memory) restored(ends bool, w World) []Effect {
 	return []Effect{QueueRestored{Job: j, Placement: at, Since: g.startedAt(w.Now()), Ends: ends}}
 }
 
-// asItRuns returns the job in the queue's format, with only its running members, and their
-// placement. The author may have changed the requested members since the running members started.
+// asItRuns returns the job in the queue's format. It includes only the running members. asItRuns
+// also returns their placement. The author may have changed the requested members since the running
+// members started.
 func (g *known) asItRuns(w World) (queue.Job, pal.Placement) {
 	at := w.Running(g.Request, w.Holds(g.Key))
 	j := g.QueueJob(w.RestartCost())
@@ -240,7 +241,8 @@ func (g *Lifecycle) runsOnInQueue(e Event, w World) []Effect {
 	return g.staysInQueue(e, w)
 }
 
-// settle tells the queue not to move or resize the gang if some members have succeeded.
+// settle tells the queue not to move or resize the gang. settle does so only if some members have
+// succeeded.
 func (g *memory) settle() []Effect {
 	if !g.Queued || g.Have <= g.Live {
 		return nil
@@ -248,8 +250,8 @@ func (g *memory) settle() []Effect {
 	return []Effect{QueueSettled{}}
 }
 
-// AsksSince returns the time when the job began to request GPUs. This is the time when the author
-// registered the job, or the time when its pal_after succeeded, whichever is later.
+// AsksSince returns the time when the job began to request GPUs. Usually this is the time when the
+// author registered the job. If the job's pal_after succeeded later, it is that time.
 func (g *known) AsksSince() time.Time {
 	if submitted := g.Submitted(); submitted.After(g.eligible) {
 		return submitted

@@ -20,24 +20,23 @@ import (
 type Record struct {
 	Namespace string `json:"namespace"`
 	Job       string `json:"job"`
-	// Submitted is the time when the author registered the job. This time determines the job's
+	// Submitted is the time when the author registered the job. Submitted determines the job's
 	// place in the queue, so the placer's own registrations must not change it.
 	Submitted time.Time `json:"submitted"`
 	Decided   time.Time `json:"decided"`
 	// Ready is the time when the placer saw that all members run on their GPUs, or zero before that
 	// time.
 	Ready time.Time `json:"ready,omitzero"`
-	// Restarted is the time when Nomad restarted all members. This happens, for example, if the
-	// author scales the job to zero for a while.
+	// Restarted is the time when Nomad restarted all members. For example, Nomad restarts all
+	// members if the author scales the job to zero for a while.
 	Restarted time.Time `json:"restarted,omitzero"`
 	// JobModifyIndex is the JobModifyIndex of the version that the record describes.
 	JobModifyIndex uint64 `json:"job_modify_index"`
 	// Index is the ModifyIndex of the Nomad variable from which the record was read, or 0 if the
 	// record was not read.
 	Index uint64 `json:"-"`
-	// Unverified is true if, when the record was written, the placer's last registration had
-	// replaced a change by the author that was not restored yet, or the placer did not know whether
-	// it had.
+	// Unverified is true if the placer's last registration may have replaced a change by the author
+	// that was not restored when the record was written.
 	Unverified bool         `json:"unverified,omitempty"`
 	Mode       rewrite.Mode `json:"mode"`
 	// Decision.Chosen contains the GPUs that the gang got. Predicted is the original choice, if the
@@ -50,22 +49,22 @@ type Record struct {
 	GivenUp      reason.Reason `json:"given_up,omitzero"`
 	// InfraFailures counts how often the placer retried the gang after the infrastructure failed.
 	InfraFailures int `json:"infra_failures,omitempty"`
-	// CountedFor is the JobModifyIndex of the start whose failure UserFailures or InfraFailures
-	// counts. UserFailures and InfraFailures count each start at most once, even if the placer
-	// crashes before it has stopped the rest of the gang.
+	// CountedFor is the JobModifyIndex of the start whose failure is counted in UserFailures or
+	// InfraFailures. UserFailures and InfraFailures count each start at most once, even if the
+	// placer crashes before it has stopped the rest of the gang.
 	CountedFor uint64 `json:"counted_for,omitempty"`
 	// Attained is how long the gang ran before its last stop or resize. Done is the work that the
-	// gang did in this time, as run time at cost 1. Waited is the gang's total wait time before its
+	// gang did while it ran, as run time at cost 1. Waited is the gang's total wait time before its
 	// last start. Stopped is the time when the gang was stopped.
 	Attained time.Duration `json:"attained,omitempty"`
 	Done     time.Duration `json:"done,omitempty"`
 	Waited   time.Duration `json:"waited,omitempty"`
 	Stopped  time.Time     `json:"stopped,omitzero"`
-	// StoppedWhy is why the gang was stopped.
+	// StoppedWhy is the reason for which the gang was stopped.
 	StoppedWhy reason.Reason `json:"stopped_why,omitzero"`
 	// StoppedFor is the job (namespace/id) for which the placer stopped the gang, if both jobs are
-	// in the same namespace. Jobs of other namespaces are left out, because some readers of the
-	// record must not see them.
+	// in the same namespace. StoppedFor never names jobs of other namespaces, because some readers
+	// of the record must not see them.
 	StoppedFor string `json:"stopped_for,omitempty"`
 	// Note is additional information about the decision.
 	Note Note `json:"note,omitempty"`
@@ -121,10 +120,11 @@ func (r *Record) chose(pins rewrite.Pins) bool {
 	return slices.Equal(slices.Sorted(slices.Values(c.GPUIDs())), slices.Sorted(slices.Values(pins.GPUs())))
 }
 
-// Got records which GPUs the gang got. The pins may have allowed other GPUs than the placer chose.
-// Got keeps the prediction for the GPUs that the placer chose. If the gang has fewer GPUs than the
-// record names, the missing GPUs belonged to finished members, and Got changes nothing. If the
-// record has more GPUs than the gang requested, some of these belonged to members that were ending.
+// Got records which GPUs the gang got. The pins may have allowed GPUs that the placer did not
+// choose. Got keeps the prediction for the GPUs that the placer chose. If the gang has fewer GPUs
+// than the record names, the missing GPUs belonged to finished members, and Got changes nothing. If
+// the record has more GPUs than the gang requested, some of the GPUs belonged to members that were
+// ending.
 func (r *Record) Got(is *pal.Choice) {
 	was, predicted := r.Decision.Chosen, cmp.Or(r.Predicted, r.Decision.Chosen)
 	switch {
@@ -146,7 +146,7 @@ func (r *Record) Resized(is *pal.Choice) {
 	}
 }
 
-// among reports whether the choice of includes all GPUs of the choice is.
+// among reports whether the choice named of includes all GPUs of the choice named is.
 func among(is, of *pal.Choice) bool {
 	all := map[string]bool{}
 	for _, id := range of.GPUIDs() {
@@ -157,8 +157,8 @@ func among(is, of *pal.Choice) bool {
 
 // Pinned returns the GPUs that the placer gave the job, according to the record. Pinned returns nil
 // if the record does not show these GPUs. If the record omits members because of its size limit,
-// Pinned returns the GPUs in the pins, if the record describes this version of the job and the
-// number of GPUs is right.
+// Pinned returns the GPUs in the pins. For this, the record must describe this version of the job,
+// and the number of GPUs must be right.
 func (r *Record) Pinned(job *api.Job, pins rewrite.Pins) []string {
 	c := r.Decision.Chosen
 	if c == nil || pins.Mode != rewrite.ModeGPU {

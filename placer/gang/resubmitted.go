@@ -52,7 +52,7 @@ func (g *Observed) notOthers(w World) rewrite.Pins {
 	return p
 }
 
-// roomFor returns for how many of the job's members the pins name GPUs.
+// roomFor returns the number of the job's members for which the pins name GPUs.
 func roomFor(job *api.Job, p rewrite.Pins) (n int) {
 	for _, tg := range job.TaskGroups {
 		if each := rewrite.GPUsPerMember(tg); each > 0 {
@@ -70,7 +70,7 @@ func (g *Observed) broken(had *api.Job, pins rewrite.Pins, w World) bool {
 	return *g.Job.Type == api.JobTypeBatch && pins.Mode != rewrite.ModePrefer && g.NeedsAll() && g.lostOf(had, pins, w)
 }
 
-// lostOf reports whether members of the version had are gone without success, and the author still
+// lostOf reports whether members of version had are gone without success although the author still
 // requests them.
 func (g *Observed) lostOf(had *api.Job, pins rewrite.Pins, w World) bool {
 	there := map[string]int{}
@@ -116,7 +116,7 @@ func (g *Observed) newest() (n uint64) {
 }
 
 // restorePins handles a job whose author registered the jobspec again, with the gate, while the
-// gang runs. restorePins gives the job its former pins, so its members keep running. If the author
+// gang runs. restorePins gives the job its earlier pins, so its members keep running. If the author
 // changed the gang's size, the queue places the whole gang again when there is room
 // ([Lifecycle.change]).
 func (g *Lifecycle) restorePins(w World) ([]Effect, bool) {
@@ -152,11 +152,11 @@ func (g *Lifecycle) restorePins(w World) ([]Effect, bool) {
 	// other had (seen in random walk 584).
 	oneByOne := g.lacksOneByOne(had, pins, w)
 	mixed := *g.Job.Type == api.JobTypeBatch && g.Live < g.Want && SpecText(rewrite.Author(had)) != SpecText(rewrite.Author(g.Job)) && !oneByOne
-	// If the old version also forbids a member's node, the member stays. For example, an attribute
-	// of the node may have changed.
+	// The member stays if the old version of the job also forbids the member's node. For example,
+	// an attribute of the node may have changed after the member was placed.
 	forbidden := w.Forbids(g.Job, g.Members) && !w.Forbids(had, g.Members)
-	// If the author runs succeeded members again, other jobs may hold their former GPUs (seen in
-	// random walk 10005539).
+	// If the author runs succeeded members again, other jobs may hold the members' earlier GPUs
+	// (seen in random walk 10005539).
 	gone := pins.Mode == rewrite.ModeGPU && w.OthersHold(g.Key, pins.GPUs())
 	same := SameRequests(had, g.Job) && (pins.Mode != rewrite.ModeGPU || roomFor(had, pins) >= g.Want) || oneByOne
 	if same && fitsRange(g.Job, pins) && !mixed && !forbidden && !gone {
@@ -176,16 +176,16 @@ func (g *Lifecycle) restorePins(w World) ([]Effect, bool) {
 
 // Asks reports whether the author of a running gang requests different GPUs from those that the
 // gang has. If Asks returns true, the queue offers the gang new GPUs ([Room]). The gang keeps
-// running until it can move to these GPUs.
+// running until it can move to the offered GPUs.
 func (g *Lifecycle) Asks() bool {
 	return g.asks && g.Nomad == Resubmitted && g.Refused == nil && g.stop == nil && g.pending == nil
 }
 
 // change moves a running gang to GPUs that fit the author's new request. Nomad moves the gang in
-// one update. In this update, each new member waits only until the member that it replaces has
-// ended. So if some new GPUs are also present GPUs of the gang, the placer stops the gang first.
-// Otherwise a new member could get a GPU that another member still uses. The placer does not stop a
-// service, because Nomad updates services a few members at a time.
+// one update. In the update, each new member waits only until the member that it replaces has
+// ended. So if the gang already has some of the new GPUs, the placer stops the gang first. If the
+// placer did not stop the gang, a new member could get a GPU that another member still uses. The
+// placer does not stop a service, because Nomad updates services a few members at a time.
 func (g *Lifecycle) change(e Event, w World) []Effect {
 	room := e.(Room)
 	switch {
@@ -209,9 +209,9 @@ func (g *Lifecycle) change(e Event, w World) []Effect {
 	return append(es, more...)
 }
 
-// preemptChanged stops a running gang in favour of another gang, if there is no room yet for the
-// new size that its author requested. The stopped gang then waits in the queue with its new
-// request.
+// preemptChanged stops a running gang in favour of another gang. The running gang's author has
+// requested a new size for which there is no room yet. The stopped gang then waits in the queue
+// with its new request.
 func (g *Lifecycle) preemptChanged(e Event, w World) []Effect {
 	if !g.Asks() {
 		return g.refuseStop(e, w)
@@ -260,7 +260,7 @@ func sameMembers(a, b *api.Job) bool {
 }
 
 // members returns the number of members that the author requests in a group. For an elastic gang,
-// this is not the count, because the placer sets the count.
+// members does not return the count, because the placer sets the count.
 func members(job *api.Job, g *api.TaskGroup) string {
 	if e, ok := rewrite.ElasticOf(job); ok && e.Group == *g.Name {
 		return "elastic"
@@ -269,11 +269,11 @@ func members(job *api.Job, g *api.TaskGroup) string {
 }
 
 // lacksOneByOne reports whether the job has lost a member while the author's new count waits for
-// room. The job's members must not need each other. While the job is gated, Nomad does not replace
-// the lost member. Once the job has its pins again, Nomad replaces the lost member, and
-// repairOrRequeue adds nodes for the other members when there is room. For a batch job,
-// lacksOneByOne returns true only if nothing else has changed and no member has succeeded, because
-// Nomad would rerun a succeeded member.
+// room. lacksOneByOne returns true only for a job whose members do not need each other. While the
+// job is gated, Nomad does not replace the lost member. Once the job has its pins again, Nomad
+// replaces the lost member, and repairOrRequeue adds nodes for the other members when there is
+// room. For a batch job, lacksOneByOne returns true only if nothing else has changed and no member
+// has succeeded, because Nomad would rerun a succeeded member.
 func (g *Observed) lacksOneByOne(had *api.Job, pins rewrite.Pins, w World) bool {
 	switch {
 	case g.NeedsAll() || pins.Mode != rewrite.ModeClass:

@@ -19,11 +19,11 @@ import (
 // placer registers the job with the pins ([Commit]). The registration can succeed, be refused, or
 // have an unknown outcome.
 //
-// If Nomad answers with an error (for example 500), it may have stored the job anyway. In this
-// case, package placer reads the job from Nomad to find out. If the outcome is still unknown after
-// that, the gang is requeued and tried again later (notStarted). While Nomad may still store the
-// job, package model reserves the GPUs of the start. If the start succeeds late, the job's pins
-// show it (cameAbout).
+// If Nomad answers a registration with an error (for example 500), it may have stored the job
+// anyway. After an error, package placer reads the job from Nomad to find out the outcome. If the
+// outcome is still unknown then, the gang is requeued and tried again later (notStarted). While
+// Nomad may still store the job, package model reserves the GPUs of the start. If the start
+// succeeds late, the job's pins show it (cameAbout).
 
 // commit registers the job with the pins. Sometimes commit first asks Nomad for a dry run: after a
 // failure, or if the job requests something that only Nomad can check.
@@ -52,7 +52,7 @@ func (g *Lifecycle) started(o Observed, s Start, w World) []Effect {
 }
 
 // notStarted records that the job did not get the pins. If the outcome is unknown, Nomad may still
-// have accepted the start. In this case, a later observation shows the pins.
+// have accepted the start. A later observation then shows the pins.
 func (g *memory) notStarted(s Start, err error, w World) []Effect {
 	out := []Effect{Release{g.Request.Gang, s.Placement}, g.requeue()}
 	if errors.Is(err, nomad.ErrConflict) {
@@ -75,8 +75,8 @@ func (g *memory) requeue() Effect {
 	return QueueRequeued{}
 }
 
-// refuseStart refuses a start because the gang cannot start in its present state. It frees the GPUs
-// of the start, and tells the queue that the start failed.
+// refuseStart refuses a start because the gang cannot start in its present state. refuseStart frees
+// the GPUs of the start, and tells the queue that the start failed.
 func (g *memory) refuseStart(e Event, _ World) []Effect {
 	return []Effect{Release{g.Request.Gang, e.(Start).Placement}, g.requeue()}
 }
@@ -109,26 +109,26 @@ func (g *known) record(s Start, index uint64) {
 	g.Record, g.Unsaved = &s.Record, true
 }
 
-// DryRunRefusal is the error if Nomad's scheduler would refuse a start.
+// DryRunRefusal is the error that says why Nomad's scheduler would refuse a start.
 type DryRunRefusal struct {
 	Why reason.Reason
 	// Unfit lists nodes that the placer considered fit, but on which Nomad cannot place even one
-	// member. The list is empty if these nodes are unknown.
+	// member. Unfit is empty if these nodes are unknown.
 	Unfit []string
 	// Never lists the reasons why no node can take the groups, according to a dry run without the
-	// placer's pins. The list is empty if the gang may only have to wait.
+	// placer's pins. Never is empty if the gang may only have to wait.
 	Never []request.Obstacle
 }
 
 func (r *DryRunRefusal) Error() string { return r.Why.String() }
 
 // refusedAgain is the maximum wait before the placer retries a start that Nomad's dry run refused.
-// The placer cannot rely on events, because no event reports that a port or a volume has become
+// The placer must retry after a time, because no event reports that a port or a volume has become
 // free.
 const refusedAgain = 30 * time.Second
 
 // retryRefused retries a gang whose start the dry run refused. If the refusal names nodes to avoid,
-// it retries almost at once.
+// retryRefused retries almost at once.
 func (g *memory) retryRefused(r *DryRunRefusal, w World) {
 	if len(r.Never) > 0 {
 		until := w.Now().Add(neverAgain)
@@ -155,8 +155,8 @@ type Never struct {
 }
 
 // neverAgain is how long the placer waits before it asks Nomad again about a gang that no node can
-// take. If a node changes, the placer asks sooner. The placer cannot rely on events, because no
-// event reports that a volume was created.
+// take. If a node changes, the placer asks sooner. The placer must ask again after a time, because
+// no event reports that a volume was created.
 const neverAgain = 5 * time.Minute
 
 // couldNever reports whether the placer knows that no node can take the gang. If the reason may

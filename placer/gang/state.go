@@ -65,7 +65,7 @@ func States() []State {
 // Ours reports whether the placer is responsible for a job in this state.
 func (s State) Ours() bool { return s != Native && s != Template && s != Ended }
 
-// State returns the state of the gang. It starts from the state that Nomad shows, and refines it
+// State returns the state of the gang. State starts from the state that Nomad shows, and refines it
 // with what the placer remembers. A placer that has just started remembers nothing, so a gang that
 // is completing or committing appears to be waiting. The gang's GPUs still count as allocated while
 // its members live.
@@ -87,20 +87,20 @@ func (g *Lifecycle) State(b Book) State {
 }
 
 // Observed holds a job and its members as Nomad shows them, and the state that follows from Nomad's
-// objects alone. An Observed is computed from Nomad's objects. It is never changed, only replaced.
-// There is one exception: when the placer has registered a gate to stop a gang, Members keeps the
-// earlier members, which must still be stopped.
+// objects alone. An Observed is computed from Nomad's objects. An Observed is never changed, only
+// replaced. There is one exception: after the placer has registered a gate to stop a gang, Members
+// keeps the earlier members, which must still be stopped.
 type Observed struct {
 	Key cluster.JobKey
 	Job *api.Job
-	// Nomad is the state that Nomad's objects show. It is one of [Waiting], [Starting], [Running],
-	// [Stopping], [Resubmitted], [Lost], [Native], [Template] and [Ended]. If an error of one job
-	// was isolated, the state of this job is [Rejected]. [Lifecycle.State] refines Nomad.
+	// Nomad is the state that Nomad's objects show. The state is one of [Waiting], [Starting],
+	// [Running], [Stopping], [Resubmitted], [Lost], [Native], [Template] and [Ended]. If an error
+	// in one job was isolated, the state of the job is [Rejected]. [Lifecycle.State] refines Nomad.
 	Nomad State
 	Pins  rewrite.Pins
 	// Members lists the members that are live and meant to keep running. Members does not include
 	// members left behind on a disconnected node ([cluster.Alloc.LeftBehind]), because the placer
-	// does not wait until these end. If only some groups have a gate, Members does not include
+	// does not wait for their end. If only some groups have a gate, Members does not include
 	// members of the other groups.
 	Members []*cluster.Alloc
 	// Want counts the job's members with GPUs. Have counts the members with GPUs that run or have
@@ -109,15 +109,16 @@ type Observed struct {
 	// Misplaced is true if a member runs on a GPU or node that the pins do not name. Misplaced is
 	// also true if a member has fewer GPUs than it requested (Nomad before 1.11.1,
 	// hashicorp/nomad#18364). Misplaced is also true if a member still runs where the pins of an
-	// earlier version put it. Nomad has not replaced such a member yet. Either a service's
-	// deployment is active, or there is no room for the version to which the author reverted.
+	// earlier version put it. Nomad has not yet replaced a member that runs outside the new pins.
+	// The reason is an active deployment of a service, or a lack of room for the version to which
+	// the author reverted.
 	Misplaced bool
 	// LeftOut is true if Nomad stopped a member of a batch job and did not replace it. See
 	// [leftOut]. LeftOutBeside is the same for members of groups without GPUs.
 	LeftOut, LeftOutBeside bool
 	// CutShort is true if a client killed a member of a service and Nomad did not replace the
-	// member. This happens if the node was purged and registered again before Nomad evaluated the
-	// job (seen on 1.11.3).
+	// member. CutShort happens if the node was purged and registered again before Nomad evaluated
+	// the job (seen on 1.11.3).
 	CutShort bool
 }
 
@@ -241,9 +242,9 @@ func stopped(job *api.Job, as []*cluster.Alloc) (out []*cluster.Alloc) {
 	})
 }
 
-// leftOut reports whether Nomad must place stopped members again. withGPUs is true if one of these
-// has GPUs, and beside is true if one of these has no GPUs. A member that had succeeded before it
-// was stopped needs no replacement.
+// leftOut reports whether Nomad must place stopped members again. withGPUs is true if a stopped
+// member with GPUs must be placed. beside is true if a stopped member without GPUs must be placed.
+// A member that had succeeded before it was stopped needs no replacement.
 func leftOut(job *api.Job, as []*cluster.Alloc) (withGPUs, beside bool) {
 	for _, a := range stopped(job, as) {
 		gpus := rewrite.GPUsPerMember(job.LookupTaskGroup(a.Group)) > 0

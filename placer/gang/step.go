@@ -18,7 +18,7 @@ import (
 // step returns an effect on Nomad, that effect comes last, and its answer is the next event.
 //
 // The caller must carry out every effect, and must deliver the events of one gang one after
-// another. It must deliver the answer to an effect before any other event. If the placer crashes
+// another. The caller must deliver the answer to an effect before any other event. If the placer crashes
 // between two steps, the next placer starts from Nomad's objects and empty [Lifecycle]s.
 func (g *Lifecycle) Step(e Event, w World) []Effect {
 	var todo []Effect
@@ -65,9 +65,9 @@ func ignore(*Lifecycle, Event, World) []Effect { return nil }
 // responsible for the gang, the gang leaves the queue.
 //
 // A new JobModifyIndex means that somebody registered the job. If an unanswered start has
-// succeeded, the placer registered the job; otherwise the author did. If the author did, the gang
-// forgets the earlier version. In particular, it forgets the delay after failures, because the
-// author may have fixed their cause.
+// succeeded, the placer registered the job; otherwise the author did. If the author registered the
+// job, the gang forgets the earlier version. In particular, the gang forgets the delay after
+// failures, because the author may have fixed the cause of the failures.
 func (g *Lifecycle) observe(e Event, w World) []Effect {
 	o, now := e.(Observation), w.Now()
 	changed := g.Job == nil || *g.Job.JobModifyIndex != *o.Job.JobModifyIndex

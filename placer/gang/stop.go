@@ -17,11 +17,11 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// These functions stop a gang, because it must make room, move, or be requeued. The placer writes
-// the gang's record ([WriteRecord]), registers the job with the gate, tells the members to stop,
-// and waits until all members have ended ([Lifecycle.hasStopped]). Until the stop is complete, the
-// gang holds all its GPUs (Reserved), even those of members that have ended, because the queue
-// needs all of these GPUs together.
+// The functions in this file stop a gang, because it must make room, move, or be requeued. The
+// placer writes the gang's record ([WriteRecord]), registers the job with the gate, tells the
+// members to stop, and waits until all members have ended ([Lifecycle.hasStopped]). Until the stop
+// is complete, the gang holds all its GPUs (Reserved), even those of members that have ended,
+// because the queue needs all of these GPUs together.
 //
 // If a node goes down before the gang has stopped, Nomad reports the members on this node as lost.
 // Lost members do not count as dying, so the gang counts as stopped, as if these members had ended.

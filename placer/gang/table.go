@@ -18,9 +18,9 @@ type duty struct {
 	do  func(*Lifecycle, World) (effects []Effect, on bool)
 	// always is true if the duty is due even while the gang backs off after a failure.
 	always bool
-	// registers is true if the duty changes the job. Such duties wait until Nomad has shown the
-	// result of the placer's last registration, and until the placer has restored a change by the
-	// author that it overwrote.
+	// registers is true if the duty changes the job. Duties that change the job wait until Nomad
+	// has shown the result of the placer's last registration, and until the placer has restored a
+	// change by the author that it overwrote.
 	registers bool
 	to        []State
 	// common is true if the duty is due in nearly all states.
@@ -68,9 +68,9 @@ var duties = map[State][]duty{
 	Lost:        {dutyRecord, dutyPosition, dutyOverwritten, dutyUndo, {say: "requeue the gang, give up on it, or ask Nomad to place the stopped members again", do: (*Lifecycle).requeueLost, registers: true, to: []State{Completing, Failed}}},
 }
 
-// elsewhere has the handlers of all events. They apply if [own] has no handler for the event in the
-// gang's state. There are handlers even for events that cannot happen in a state or that change
-// nothing, because the queue waits for an answer to each of its decisions.
+// elsewhere has the handlers of all events. The handlers in elsewhere apply if [own] has no handler
+// for the event in the gang's state. There are handlers even for events that cannot happen in a
+// state or that change nothing, because the queue waits for an answer to each of its decisions.
 var elsewhere = map[Kind]handler{
 	OnObserve:   {do: (*Lifecycle).observe, say: "apply what Nomad shows"},
 	OnReconcile: {do: (*Lifecycle).reconcile, say: "do what is due"},
@@ -82,7 +82,7 @@ var elsewhere = map[Kind]handler{
 	OnRoom:      {do: ignore},
 }
 
-// These handlers belong to single states.
+// The following handlers belong to single states.
 var (
 	inLine        = handler{do: (*Lifecycle).waitInQueue, say: "join the queue, or tell the queue that the gang has stopped", to: []State{Waiting, Rejected}}
 	atWork        = handler{do: (*Lifecycle).runInQueue, say: "tell the queue that the gang runs"}

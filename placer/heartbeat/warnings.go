@@ -13,7 +13,7 @@ import (
 )
 
 // Warnings holds problems that do not keep the agent from working, but that operators should fix.
-// It is safe for concurrent use.
+// Warnings is safe for concurrent use.
 type Warnings struct {
 	mu     sync.Mutex
 	config string

@@ -64,7 +64,7 @@ type Model struct {
 	BuiltFrom uint64
 }
 
-// New returns the model of a new placer. It contains only the configuration and the time.
+// New returns the model of a new placer. The model contains only the configuration and the time.
 func New(cfg Config, now time.Time) (*Model, error) {
 	m := &Model{Cfg: cfg, Time: now, IsolatedJobs: map[cluster.JobKey]IsolatedJob{}, unanswered: map[cluster.JobKey][]unanswered{}, Dependencies: dependencyCache{Known: map[cluster.JobKey]Dependency{}}}
 	return m, m.Reset()

@@ -15,7 +15,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/request"
 )
 
-// Wait says what a job waits for. It is the queue's answer, prepared for people.
+// Wait says what a job waits for. Wait is the queue's answer, prepared for people.
 type Wait struct {
 	queue.Wait
 	// never is true if the gang could not run even on a free and healthy cluster, because the

@@ -22,9 +22,9 @@ type windowsInForce struct {
 	empty []string  // names of windows without GPUs
 }
 
-// SyncWindows passes the windows to the queue if they may have changed. They change if the cluster
-// was rebuilt, nodes were added, or a window has ended. When a window has ended, SyncWindows passes
-// its next occurrence.
+// SyncWindows passes the windows to the queue if they may have changed. The windows may change if
+// the cluster was rebuilt, nodes were added, or a window has ended. When a window has ended,
+// SyncWindows passes its next occurrence.
 func (m *Model) SyncWindows(now time.Time) {
 	w := &m.Windows
 	known := w.view == m.View && w.epoch == m.View.Epoch() && (w.next.IsZero() || now.Before(w.next))

@@ -71,8 +71,8 @@ func Refused(err error) bool {
 	return false
 }
 
-// Invalid reports whether Nomad refuses the job because the jobspec is invalid. It also returns the
-// reason. In this case, Nomad answers with status 500 and a list of errors.
+// Invalid reports whether Nomad refuses the job because the jobspec is invalid. Invalid also
+// returns the reason. In this case, Nomad answers with status 500 and a list of errors.
 func Invalid(err error) (why string, ok bool) {
 	unexpected, ok := errors.AsType[api.UnexpectedResponseError](err)
 	if !ok || unexpected.StatusCode() != http.StatusInternalServerError {

@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: MPL-2.0
 
 // Package nomad sends requests to Nomad's HTTP API. The package reads full lists and the event
-// stream, from which package cluster builds its state. It also registers jobs with check-and-set,
-// makes dry runs, and writes variables. Each request has a time limit. The errors of the package
-// show whether Nomad may have carried out the request.
+// stream, from which package cluster builds its state. The package also registers jobs with
+// check-and-set, makes dry runs, and writes variables. Each request has a time limit. The errors of
+// the package show whether Nomad may have carried out the request.
 //
 // What must stay true when you change this package: If a registration failed but Nomad may have
 // carried it out, the error is [ErrUnknownOutcome]. If such a registration would start a gang, the

@@ -12,8 +12,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// notWell is a filter expression. It selects nodes on which Nomad places nothing now, or places
-// nothing that needs one of the drivers.
+// notWell is a filter expression. The filter selects nodes on which Nomad places nothing now, or
+// places nothing that needs one of the drivers.
 const notWell = `Status != "ready" or SchedulingEligibility != "eligible" or any Drivers as _, d { d.Detected == true and d.Healthy == false }`
 
 // mostAway is the maximum number of nodes that AwayNodes reads.

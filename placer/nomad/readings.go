@@ -72,8 +72,8 @@ func (c *Client) GPUReadings(ctx context.Context, node string, gpus []string) ([
 	return out, nil
 }
 
-// readingOf converts the plugin's statistics to a reading. It finds the statistics by their names.
-// A statistic that is missing or "N/A" is unknown.
+// readingOf converts the plugin's statistics to a reading. readingOf finds the statistics by their
+// names. A statistic that is missing or "N/A" is unknown.
 func readingOf(attributes map[string]*api.StatValue) classify.Reading {
 	percent := func(name string) *float64 { return scaled(attributes[name], 100) }
 	r := classify.Reading{
@@ -92,8 +92,8 @@ func readingOf(attributes map[string]*api.StatValue) classify.Reading {
 // can slightly exceed its limit. A share above 2 is an error.
 const mostReading = 2
 
-// scaled returns a statistic divided by scale. It returns nil if the statistic is missing or the
-// result is not a valid share.
+// scaled returns a statistic divided by scale. scaled returns nil if the statistic is missing or
+// the result is not a valid share.
 func scaled(v *api.StatValue, scale float64) *float64 {
 	var x float64
 	switch {

@@ -219,10 +219,11 @@ func (c *Client) ReadStale(ctx context.Context, s *cluster.State) error {
 	return errors.Join(errs...)
 }
 
-// parallel calls f for the numbers from 0 to n-1. It runs at most parallelReads calls at the same
-// time, and stops when a call fails. If a call panics, parallel waits for the running calls and
-// then panics itself. So the caller can recover from the panic. Each goroutine makes many calls,
-// because a new goroutine is slow at first: its stack must grow when it reads its first answer.
+// parallel calls f for the numbers from 0 to n-1. parallel runs at most parallelReads calls at the
+// same time, and stops when a call fails. If a call panics, parallel waits for the running calls
+// and then panics itself. So the caller can recover from the panic. Each goroutine makes many
+// calls, because a new goroutine is slow at first: its stack must grow when it reads its first
+// answer.
 func parallel(ctx context.Context, n int, f func(ctx context.Context, i int) error) error {
 	workers, running := errgroup.WithContext(ctx)
 	var next atomic.Int64

@@ -68,8 +68,8 @@ type Stream struct {
 }
 
 // Subscribe opens the event stream. The stream contains all events that happen after Subscribe has
-// returned. It may also contain earlier events. So if a caller reads the lists after Subscribe has
-// returned, the caller misses no change (see [cluster.State.Apply]).
+// returned. The stream may also contain earlier events. So if a caller reads the lists after
+// Subscribe has returned, the caller misses no change (see [cluster.State.Apply]).
 func (c *Client) Subscribe(ctx context.Context) (*Stream, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	q := everywhere(ctx)
@@ -114,7 +114,7 @@ func (s *Stream) Close() {
 	s.body.Close()
 }
 
-// Run calls f with each batch of events. It returns when the stream breaks, heartbeats stop, or f
+// Run calls f with each batch of events. Run returns when the stream breaks, heartbeats stop, or f
 // returns an error.
 func (s *Stream) Run(f func([]cluster.Event) error) error {
 	var timedOut atomic.Bool

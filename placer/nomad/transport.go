@@ -20,9 +20,9 @@ import (
 )
 
 // httpClient returns an HTTP client that differs from the client in Nomad's API module in three
-// ways. It does not request compression. For compression, Nomad would create a compressor for each
-// answer, and this takes longer than most requests. It keeps enough connections open for the
-// parallel requests. It accepts NaN and infinities in answers (see [numbers]).
+// ways. The client does not request compression. For compression, Nomad would create a compressor
+// for each answer, and this takes longer than most requests. The client keeps enough connections
+// open for the parallel requests. The client accepts NaN and infinities in answers (see [numbers]).
 func httpClient(cfg *api.Config) (*http.Client, error) {
 	t := &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
@@ -124,7 +124,7 @@ func timely(ctx context.Context, err error) error {
 	return err
 }
 
-// body is the body of an answer. It must be read within the time limit.
+// body is the body of an answer. The body must be read within the time limit.
 type body struct {
 	io.ReadCloser
 	ctx context.Context

@@ -51,8 +51,8 @@ type alloc struct {
 	canary, promoted               bool
 	failedAt                       time.Time
 	restarts                       int
-	// run grows whenever the client starts or ends the tasks. It is used to drop actions that were
-	// scheduled for an earlier run.
+	// run grows whenever the client starts or ends the tasks. Actions that were scheduled for an
+	// earlier run are dropped.
 	run int
 	// killing is true if the allocation is being stopped. signalled is true if its tasks were asked
 	// to end.
@@ -137,8 +137,8 @@ func (s *Server) updateAlloc(a *alloc, event string) {
 	s.publish(event, "Allocation", a.id, a.key.Namespace, map[string]any{"Allocation": out})
 }
 
-// behaviour describes how a task behaves. It is read from a command line such as "sleep 30; exit
-// 1".
+// behaviour describes how a task behaves. The behaviour is read from a command line such as "sleep
+// 30; exit 1".
 type behaviour struct {
 	runs time.Duration
 	ever bool
@@ -399,7 +399,8 @@ func (s *Server) tellEvent(a *alloc, e *api.TaskEvent) {
 }
 
 // stopTasks ends an allocation that the servers have stopped, on its client. The client learns of
-// the stop a moment later. It reports that it is ending the allocation, and asks the tasks to end.
+// the stop a moment later. The client reports that it is ending the allocation, and asks the tasks
+// to end.
 func (s *Server) stopTasks(a *alloc) {
 	if a.killing || a.clientTerminal() {
 		return

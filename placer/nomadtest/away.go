@@ -11,7 +11,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// This file simulates a group's disconnect block. It simulates the behaviour that was seen on
+// This file simulates a group's disconnect block. The file simulates the behaviour that was seen on
 // 1.11.3 (scenarios "away…").
 
 func (a *alloc) disconnect() api.DisconnectStrategy {
@@ -148,8 +148,8 @@ func (p *plan) settleReturning(g *api.TaskGroup, is *groupAllocs) {
 	p.returned = append(p.returned, is.returning...)
 }
 
-// keepsReplacement chooses between two allocations after the node of a has come back. It returns
-// true if the replacement by keeps running, and false if a keeps running.
+// keepsReplacement chooses between two allocations after the node of a has come back.
+// keepsReplacement returns true if the replacement by keeps running, and false if a keeps running.
 func (p *plan) keepsReplacement(g *api.TaskGroup, a, by *alloc) bool {
 	if *by.job.Version > *a.job.Version || *by.job.CreateIndex > *a.job.CreateIndex {
 		return true

@@ -16,9 +16,9 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// RPC is a header. It marks a registration or dry run as a request through the RPC port of Nomad's
-// servers. Over RPC, the servers accept a job unchanged. The HTTP API instead drops the fields that
-// mark a job as dispatched or periodic.
+// RPC is a header. The header marks a registration or dry run as a request through the RPC port of
+// Nomad's servers. Over RPC, the servers accept a job unchanged. The HTTP API instead drops the
+// fields that mark a job as dispatched or periodic.
 const RPC = "Nomadtest-Rpc"
 
 // overHTTP drops the fields that Nomad's HTTP API drops, unless the request has the header RPC.

@@ -57,8 +57,8 @@ func (g *groupDeployment) done() bool {
 	return g.healthy >= g.total
 }
 
-// deploymentOf returns the deployment of a version. It returns nil if there is no deployment or the
-// deployment has succeeded.
+// deploymentOf returns the deployment of a version. deploymentOf returns nil if there is no
+// deployment or the deployment has succeeded.
 func (s *Server) deploymentOf(job *api.Job) *deployment {
 	if job == nil {
 		return nil
@@ -132,8 +132,8 @@ func (p *plan) stopCanaries(g *api.TaskGroup) {
 	}
 }
 
-// placeCanaries places the canaries of a service update, if there are any. It reports whether the
-// other members wait for the canaries.
+// placeCanaries places the canaries of a service update, if there are any. placeCanaries reports
+// whether the other members wait for the canaries.
 func (p *plan) placeCanaries(g *api.TaskGroup, destructive, canaries []*alloc) bool {
 	if g.Update == nil || value(g.Update.Canary) == 0 || value(p.job.Type) != api.JobTypeService || len(destructive) == 0 || p.deployment.failed() {
 		return false

@@ -3,7 +3,7 @@
 
 // Package nomadtest is an in-memory Nomad for tests of the placer. The package simulates, in one
 // deterministic object, how a real cluster handles jobs, evaluations, allocations, nodes, clients,
-// variables, locks and the event stream. It simulates only what the placer can see.
+// variables, locks and the event stream. The package simulates only what the placer can see.
 //
 // A [Server] serves Nomad's HTTP API. [Server.Config] connects nomad/api to the server without
 // sockets. Through nomad/api, it also connects placer/nomad and the placer. The caller provides the

@@ -15,8 +15,8 @@ import (
 	"github.com/hashicorp/nomad/plugins/shared/structs"
 )
 
-// The code below follows Nomad's documentation and the code of Nomad's scheduler. It shares no code
-// with placer/nomad and placer/request, because it tests them.
+// The code below follows Nomad's documentation and the code of Nomad's scheduler. The code shares
+// nothing with placer/nomad and placer/request, because it tests them.
 
 // ready reports whether Nomad places new allocations on the node.
 func ready(n *api.Node) bool {
@@ -24,7 +24,8 @@ func ready(n *api.Node) bool {
 }
 
 // feasible returns the reason why the node cannot run an allocation of the group, in Nomad's words.
-// It returns "" if the node can. feasible does not check whether resources are free.
+// feasible returns "" if the node can run the allocation. feasible does not check whether resources
+// are free.
 func feasible(j *api.Job, g *api.TaskGroup, n *api.Node) (why string) {
 	if !slices.ContainsFunc(j.Datacenters, func(p string) bool { ok, _ := path.Match(p, n.Datacenter); return ok }) {
 		return "datacenter"

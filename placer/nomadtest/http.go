@@ -56,8 +56,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(text) // the client may be gone
 }
 
-// variableConflict is the answer to a check-and-set write that failed. It contains the current
-// variable.
+// variableConflict is the answer to a check-and-set write that failed. The answer contains the
+// current variable.
 type variableConflict struct{ *api.Variable }
 
 // table returns the name of the table whose index Nomad sends with a list.

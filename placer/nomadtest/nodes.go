@@ -275,9 +275,9 @@ func (s *Server) purgeNode(id string, after time.Duration) {
 
 // ForgetNode deletes a node from Nomad, but the machine of the node still runs. The tasks on the
 // machine keep running, but Nomad counts them as lost. The client notices the deletion with its
-// next heartbeat, after one to two times the duration heartbeat. It then registers the node again
-// with the same id (scenarios "node purged" and "node purged without other room"). Nomad evaluates
-// the jobs of the node after the duration scheduler. If an allocation is back before this
+// next heartbeat, after one to two times the duration heartbeat. The client then registers the node
+// again with the same id (scenarios "node purged" and "node purged without other room"). Nomad
+// evaluates the jobs of the node after the duration scheduler. If an allocation is back before this
 // evaluation, it is not lost.
 func (s *Server) ForgetNode(id string, heartbeat, scheduler time.Duration) {
 	s.mu.Lock()

@@ -158,7 +158,7 @@ type option struct {
 
 // preemptOn finds a node on which a member fits after other allocations have been preempted. The
 // priority of their jobs must be lower by at least ten. preemptOn preempts as few allocations as
-// possible. It begins with the lowest priority.
+// possible. preemptOn begins with the lowest priority.
 func (p *plan) preemptOn(g *api.TaskGroup, full []*api.Node, chance *rand.Rand) []option {
 	for _, n := range full {
 		var victims []*alloc

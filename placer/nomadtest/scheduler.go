@@ -150,8 +150,8 @@ type plan struct {
 	failed  map[string]*api.AllocationMetric
 	// rescheduleAt maps failed allocations to the times at which Nomad reschedules them.
 	rescheduleAt map[*alloc]time.Time
-	// deployment is the deployment of this version. It is nil if there is no deployment or the
-	// deployment has succeeded.
+	// deployment is the deployment of this version. deployment is nil if there is no deployment or
+	// the deployment has succeeded.
 	deployment *deployment
 	undone     bool              // the deployment is not complete
 	used       map[string]*usage // usage of nodes under this plan
@@ -179,7 +179,7 @@ func (s *Server) schedule(k Key, id string, dry *api.Job) *plan {
 	return nil
 }
 
-// compute is the reconciler. It decides which allocations to stop, update and place.
+// compute is the reconciler. compute decides which allocations to stop, update and place.
 func (p *plan) compute() {
 	p.loseStopped()
 	if p.job == nil || value(p.job.Stop) {
@@ -346,9 +346,9 @@ func (p *plan) placeMissing(g *api.TaskGroup, is groupAllocs, keep []*alloc, mis
 	}
 }
 
-// scaleDown stops surplus members. It first stops the members that promoted canaries replace, and
-// then the members with the highest numbers. Canaries that wait for promotion do not count. Members
-// on nodes that are away do not count, either, but can be stopped.
+// scaleDown stops surplus members. scaleDown first stops the members that promoted canaries
+// replace, and then the members with the highest numbers. Canaries that wait for promotion do not
+// count. Members on nodes that are away do not count, either, but can be stopped.
 func (p *plan) scaleDown(g *api.TaskGroup, keep []*alloc, most int, canarying bool) []*alloc {
 	out := slices.Clone(keep)
 	replaced := map[int]bool{}

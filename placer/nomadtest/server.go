@@ -135,8 +135,8 @@ func (s *Server) Preempted() int {
 	return s.preempted
 }
 
-// Unknown returns the number of members that have been unknown because of a disconnect block. It
-// also returns how many of these members kept running.
+// Unknown returns the number of members that have been unknown because of a disconnect block.
+// Unknown also returns how many of these members kept running.
 func (s *Server) Unknown() (unknown, back int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -177,8 +177,8 @@ func (s *Server) StepClock(by time.Duration) {
 	s.skew += by
 }
 
-// nextIndex returns the index for the next write. It records this index as the last change of the
-// given tables.
+// nextIndex returns the index for the next write. nextIndex records this index as the last change
+// of the given tables.
 func (s *Server) nextIndex(tables ...string) uint64 {
 	s.index++
 	for _, t := range tables {

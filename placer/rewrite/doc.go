@@ -4,8 +4,8 @@
 // Package rewrite adds the placer's gate and pins to a job, and removes them again. The gate makes
 // Nomad hold the job until the placer decides. The pins tie the job to the GPUs that the placer has
 // chosen. Package request decides which nodes and GPUs the pins name. Package rewrite also parses
-// the author's hints ([ParseHints]). All functions are pure functions on Nomad's API types. They
-// never change their argument, but return a copy that shares the unchanged parts.
+// the author's hints ([ParseHints]). All functions are pure functions on Nomad's API types. The
+// functions never change their argument, but return a copy that shares the unchanged parts.
 //
 // A job can have three forms:
 //
@@ -19,9 +19,9 @@
 // A gang that is being stopped has a fourth form, gated and pinned. The allocations of such a gang
 // keep running until they are stopped, and Nomad cannot replace them.
 //
-// The package recognizes exactly the placer's own constraints. It recognizes the gate by the
-// target, pins by the mark at the beginning of their list (see [Mark]), and a class ceiling by the
-// mark of the group. A mark is not the id of any node or GPU, so it does not change what the
+// The package recognizes exactly the placer's own constraints. The package recognizes the gate by
+// the target, pins by the mark at the beginning of their list (see [Mark]), and a class ceiling by
+// the mark of the group. A mark is not the id of any node or GPU, so it does not change what the
 // constraint selects. The package never mistakes an author's constraint for one of the placer's. A
 // test with random jobs checks that Author(Pin(job)) equals the job.
 //

@@ -36,7 +36,7 @@ const (
 // longer than a leader election.
 const callLimit = 30 * time.Second
 
-// conn is a connection to one server. It supports one call at a time.
+// conn is a connection to one server. A conn supports one call at a time.
 type conn struct {
 	net.Conn
 	codec *msgpackrpc.MsgpackCodec
@@ -92,8 +92,8 @@ func handshake(ctx context.Context, plain net.Conn, config *tls.Config) (net.Con
 	return secure, nil
 }
 
-// handle returns a msgpack handle. It decodes raw bytes to strings, and maps to Go maps with string
-// keys. Without this, a job could not be sent back to the server.
+// handle returns a msgpack handle. The handle decodes raw bytes to strings, and maps to Go maps with
+// string keys. Without this, a job could not be sent back to the server.
 func handle() *codec.MsgpackHandle {
 	h := &codec.MsgpackHandle{WriteExt: true}
 	h.RawToString = true

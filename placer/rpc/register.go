@@ -28,7 +28,7 @@ import (
 
 // Servers contains the RPC addresses of the servers of a region.
 type Servers struct {
-	// Addresses have the form host:port. They are tried in order.
+	// Addresses have the form host:port. The addresses are tried in order.
 	Addresses []string
 	// If Region is "", calls go to the region of the servers themselves.
 	Region string

@@ -95,9 +95,9 @@ type items = map[string]string
 type codec[T any] struct {
 	encode func(T) (items, error)
 	decode func(items) (T, error)
-	// shrink removes the least important part of a value. It reports whether it has removed
-	// anything. shrink must not change data to which the value points, because the caller still
-	// uses this data.
+	// shrink removes the least important part of a value. shrink also reports whether it has
+	// removed anything. shrink must not change data to which the value points, because the caller
+	// still uses this data.
 	shrink func(*T) bool
 }
 
@@ -165,7 +165,7 @@ func (v Variable[T]) Write(ctx context.Context, of T) error {
 	return v.nomad.WriteVariable(ctx, v.Path, is)
 }
 
-// holds reports whether the variable has exactly these items. It returns false if this cannot be
+// holds reports whether the variable has exactly these items. holds returns false if this cannot be
 // read.
 func (v Variable[T]) holds(ctx context.Context, is items) bool {
 	raw, err := v.nomad.ReadVariable(ctx, v.Path)

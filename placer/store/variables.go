@@ -129,8 +129,8 @@ func shrinkRuns(shard *[]queue.RunTimes) bool {
 	return true
 }
 
-// Failures contains the stored failures, oldest first. It also contains Nomad's index of the last
-// failure that was dropped.
+// Failures contains the stored failures, oldest first. Failures also contains Nomad's index of the
+// last failure that was dropped.
 type Failures struct {
 	Kept    []failure.Failure
 	Dropped uint64
@@ -156,8 +156,7 @@ func (s Store) Failures() Variable[Failures] {
 	}}
 }
 
-// Quarantine returns the variable with the quarantines of GPUs, by GPU id. It contains GPUs that
-// are in quarantine or were.
+// Quarantine returns the variable with the quarantines of GPUs, by GPU id. The variable contains GPUs that are in quarantine or were.
 func (s Store) Quarantine() Variable[map[string]failure.Quarantine] {
 	return Variable[map[string]failure.Quarantine]{"nomad-pal/quarantine", s.nomad, asJSON[map[string]failure.Quarantine]("json", nil)}
 }
@@ -175,8 +174,8 @@ type Usage struct {
 }
 
 // Usage returns the variable with the GPU time that each namespace has used. Fair share is based on
-// this time. If the value is too large, the second half of the namespaces is left out. These have
-// the least usage, because writers sort the namespaces by usage.
+// this time. If the value is too large, the second half of the namespaces is left out. The second
+// half has the least usage, because writers sort the namespaces by usage.
 func (s Store) Usage() Variable[Usage] {
 	return Variable[Usage]{"nomad-pal/usage", s.nomad, asJSON("usage", func(u *Usage) bool {
 		u.Usage = u.Usage[:len(u.Usage)/2]
@@ -271,8 +270,8 @@ func (s Store) Measurements(source string) Shards[[]profile.Sample, []profile.Sa
 }
 
 // MeasurementsBut returns the shards with the measurements of all sources except source. If source
-// is "", it returns the shards of all sources. These shards are for reading only. They are ordered
-// by source. If a GPU appears several times, its measurement was repeated.
+// is "", it returns the shards of all sources. These shards are for reading only. The shards are
+// ordered by source. If a GPU appears several times, its measurement was repeated.
 func (s Store) MeasurementsBut(source string) Shards[[]profile.Sample, []profile.Sample] {
 	but := ""
 	if source != "" {

@@ -100,9 +100,10 @@ func (w Window) check() error {
 	return nil
 }
 
-// longestGap returns the longest time between two consecutive times of a cron expression. It
-// returns 0 if the expression has fewer than two times. A cron expression has the same times on
-// each of its days. So longestGap checks the gaps within one day, and the gaps between days.
+// longestGap returns the longest time between two consecutive times of a cron expression.
+// longestGap returns 0 if the expression has fewer than two times. A cron expression has the same
+// times on each of its days. So longestGap checks the gaps within one day, and the gaps between
+// days.
 func longestGap(e *cronexpr.Expression) (longest time.Duration) {
 	const days = 400 // more than a year
 	first := e.Next(time.Date(2026, 1, 1, 0, 0, -1, 0, time.UTC))
@@ -127,8 +128,7 @@ func longestGap(e *cronexpr.Expression) (longest time.Duration) {
 func (w Window) zone() (*time.Location, error) { return time.LoadLocation(w.TimeZone) }
 
 // At returns the current occurrence of the window or, if there is none, the next one. ok is false
-// if the window does not occur again. If occurrences overlap, they count as one. It begins when the
-// first of them begins, and ends when the last of them ends. The caller must have checked the
+// if the window does not occur again. If occurrences overlap, they count as one. The joined occurrence begins when the first of them begins, and ends when the last of them ends. The caller must have checked the
 // window.
 func (w Window) At(now time.Time) (from, to time.Time, ok bool) {
 	from, to = w.Start, w.Start.Add(w.Duration)
@@ -171,7 +171,7 @@ func (w Window) joined(e *cronexpr.Expression, now time.Time, zone *time.Locatio
 	return from, to
 }
 
-// Over returns the reason why the window will not occur again. It returns "" if the window is
+// Over returns the reason why the window will not occur again. Over returns "" if the window is
 // active or will occur again. The caller must have checked the window.
 func (w Window) Over(now time.Time) string {
 	_, to, ok := w.At(now)

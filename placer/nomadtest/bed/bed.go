@@ -38,9 +38,9 @@
 //     ended before Nomad evaluated the job. Real Nomad does the same.
 //
 // The package does not simulate how Nomad's servers interact, federated regions, clients that lost
-// their state, and real GPUs. Random walks do not contain hundreds of failures at a time. They also
-// do not contain registrations that Nomad writes after the placer has stopped waiting for the
-// answer, but scenarios do.
+// their state, and real GPUs. Random walks do not contain hundreds of failures at a time. Random
+// walks also do not contain registrations that Nomad writes after the placer has stopped waiting
+// for the answer, but scenarios do.
 package bed
 
 import (
@@ -248,7 +248,7 @@ func (w *World) RunFor(d time.Duration) {
 	}
 }
 
-// Until lets virtual time pass until ok returns true, but for at most d. It reports whether ok
+// Until lets virtual time pass until ok returns true, but for at most d. Until reports whether ok
 // returned true.
 func (w *World) Until(d time.Duration, ok func() bool) bool {
 	return w.until(d, 100*time.Millisecond, ok)

@@ -116,7 +116,7 @@ type story struct {
 	backAt time.Time
 	done   map[string]bool // members that have finished since the author's last registration
 	placed map[string]bool // members that were placed, by version
-	// kept is used for jobs whose members do not need each other. It maps members that have
+	// kept is used for jobs whose members do not need each other. kept maps members that have
 	// finished since the gang last had a gate to the time of their end. These members must not run
 	// again, unless they finished after the placer had looked and before it registered the job, at
 	// rewroteAt.
@@ -511,7 +511,7 @@ func (r *rules) ended(m nomadtest.Member) {
 	}
 }
 
-// lack returns how many members of a version have not finished. It also returns how many of these
+// lack returns how many members of a version have not finished. lack also returns how many of these
 // members have GPUs.
 func (s *story) lack(job *api.Job) (all, withGPUs int) {
 	for _, g := range job.TaskGroups {

@@ -36,7 +36,7 @@ func (r *rules) answers(name string) func(*query.Snapshot, bool) {
 	}
 }
 
-// untrue asks a snapshot about its waiting jobs. It returns the number of these jobs, and the
+// untrue asks a snapshot about its waiting jobs. untrue returns the number of these jobs, and the
 // answers that disagree with the queue and the ledger.
 func untrue(s *query.Snapshot) (asked int, wrong []string) {
 	m := s.Model()
@@ -109,8 +109,8 @@ func alike(a, b reason.Reason) bool {
 	return a.Kind == b.Kind
 }
 
-// aheadWrong checks that the job that goes first is a different job and waits. It also checks that
-// the jobs in Stopping are being stopped.
+// aheadWrong checks that the job that goes first is a different job and waits. aheadWrong also
+// checks that the jobs in Stopping are being stopped.
 func aheadWrong(m *model.Model, e *query.Explanation, waits map[string]queue.Wait) string {
 	if e.Wait == nil {
 		return ""

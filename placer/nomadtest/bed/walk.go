@@ -59,8 +59,8 @@ func DefaultMix() Mix {
 	}
 }
 
-// walkLimit is the limit of GPUs in walks with a limit. It applies to all jobs together, or to the
-// jobs of each user.
+// walkLimit is the limit of GPUs in walks with a limit. The limit applies to all jobs together, or
+// to the jobs of each user.
 const walkLimit = 4
 
 // limited returns the limit of GPUs in the walk with this seed, or 0 if the walk has no limit.

@@ -298,7 +298,8 @@ func awayJobStopped(x *Script) {
 	x.back()
 }
 
-// awayBehindGate stops a gang with a member that is away. It does so in the same way as the placer.
+// awayBehindGate stops a gang with a member that is away. awayBehindGate does so in the same way as
+// the placer.
 func awayBehindGate(x *Script) {
 	job := away(bed.Gang{Reschedules: 3}, lostAfter(10*time.Minute))
 	x.places(job)
@@ -383,7 +384,7 @@ func stoppedAndDown(x *Script) {
 }
 
 // replacedAfterAWhile shows that a disconnected client itself stops its members
-// (stop_on_client_after). It also shows that Nomad waits for this time.
+// (stop_on_client_after). replacedAfterAWhile also shows that Nomad waits for this time.
 func replacedAfterAWhile(x *Script) {
 	x.places(away(bed.Gang{Service: true}, api.DisconnectStrategy{StopOnClientAfter: new(20 * time.Second)}))
 	x.cut()

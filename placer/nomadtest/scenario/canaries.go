@@ -77,8 +77,8 @@ func (x *Script) group() {
 	}
 }
 
-// startsCanary deploys the first version. It then deploys the second version, and waits until the
-// canary is healthy.
+// startsCanary deploys the first version. startsCanary then deploys the second version, and waits
+// until the canary is healthy.
 func (x *Script) startsCanary(revert bool, script string) {
 	x.deploy(canaried(revert, ""), ownGPUs)
 	x.untilDeployed("a")

@@ -110,8 +110,8 @@ func endsSoon(job *api.Job) {
 	job.TaskGroups[0].Tasks[0].KillTimeout = &second
 }
 
-// soonHealthy calls endsSoon. It also lets the members of a service count as healthy after two
-// seconds.
+// soonHealthy calls endsSoon. soonHealthy also lets the members of a service count as healthy after
+// two seconds.
 func soonHealthy(job *api.Job) {
 	endsSoon(job)
 	if *job.Type == api.JobTypeService {
@@ -630,8 +630,8 @@ func drained(x *Script) {
 	x.show("a")
 }
 
-// drainedMemberByMember shows that a drain moves the members of a service one after the other. It
-// also shows that members of a batch job run until they end.
+// drainedMemberByMember shows that a drain moves the members of a service one after the other.
+// drainedMemberByMember also shows that members of a batch job run until they end.
 func drainedMemberByMember(x *Script) {
 	x.byNode = true
 	x.SetHealth("GPU-0-0", false)
