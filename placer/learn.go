@@ -90,8 +90,8 @@ func (l *Learner) Run(ctx context.Context) {
 	}
 }
 
-// readClasses reads the stored classes. An agent learned them before, or nomad-pal classify -save
-// stored them.
+// readClasses reads the stored classes. An agent stored them after learning them, or nomad-pal
+// classify -save stored them.
 func (l *Learner) readClasses(ctx context.Context) {
 	known, err := store.In(l.nomad).Classes().Read(ctx)
 	if err != nil && ctx.Err() == nil {
@@ -113,7 +113,8 @@ type study struct {
 	done     bool // nothing more can be learned from this run
 }
 
-// relist updates the list of watched jobs. These are complete running jobs without a class.
+// relist updates the list of watched jobs. The learner watches complete running jobs without a
+// class.
 func (l *Learner) relist(ctx context.Context, watched map[cluster.JobKey]*study) error {
 	state, err := l.nomad.Resync(ctx, nil)
 	if err != nil {

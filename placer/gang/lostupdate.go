@@ -31,9 +31,8 @@ const (
 //	…     stopped or edited by the author, and perhaps placed after that
 //	v     the request of base, with other pins or another gate than any earlier version
 //
-// Usually the placer rewrites the version
-// immediately before v. A version that a person registered by reverting or starting the job equals
-// an earlier version.
+// Usually the placer rewrites the version immediately before v. A version that a person registered
+// by reverting or starting the job equals an earlier version.
 //
 // Nomad sets the submit time of a version when it checks the registration, just before it writes
 // the version (seen on 1.11.3). If v was submitted before a version with a lower number, Nomad

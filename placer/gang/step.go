@@ -139,8 +139,8 @@ func (g *Lifecycle) reconcile(e Event, w World) []Effect {
 }
 
 // doDuties carries out the duties that are due. After every answer, doDuties begins again with the
-// first duty. Each duty checks what was read, so finished duties do nothing, and no duty has to
-// remember where it was interrupted.
+// first duty. Each duty checks what was already read, so finished duties do nothing, and no duty
+// needs to remember where it was interrupted.
 func (g *Lifecycle) doDuties(w World) []Effect {
 	if g.Nomad == Rejected { // the job is set aside and not examined
 		return nil
@@ -257,8 +257,8 @@ func (g *Lifecycle) registered(o Observed, of Effect, w World) []Effect {
 	return nil
 }
 
-// failed handles an effect that the placer could not carry out. A conflict is not a failure: the
-// job has changed, and an observation will show the change.
+// failed handles an effect that the placer could not carry out. A conflict is not a failure,
+// because the job has changed and an observation will show the change.
 func (g *Lifecycle) failed(f Failure, w World) []Effect {
 	if c, ok := f.Of.(Commit); ok {
 		return g.notStarted(c.Start, f.Err, w)
@@ -284,7 +284,7 @@ func (g *Lifecycle) failed(f Failure, w World) []Effect {
 }
 
 // putOff handles an effect that the placer did not try, because the cycle ran out of time or a rate
-// limit applies. Such an effect has not failed.
+// limit applies. An effect that was not tried has not failed.
 func (g *Lifecycle) putOff(n NotNow) []Effect {
 	if c, ok := n.Of.(Commit); ok {
 		return []Effect{Release{g.Request.Gang, c.Placement}, g.requeue()}
@@ -299,8 +299,8 @@ func (g *Lifecycle) wrong(err error, w World) []Effect {
 
 func (g *memory) log(l Level, text string, args ...any) Effect { return Log{l, text, args} }
 
-// RegisteredJob returns the job that Nomad has after a registration of job has replaced the version
-// was. job can be an earlier version of the same job.
+// RegisteredJob returns the job that Nomad has after job has replaced the version was. job can be
+// an earlier version of the same job.
 func RegisteredJob(job, was *api.Job, index uint64, now time.Time) *api.Job {
 	if *was.JobModifyIndex == index {
 		return was // nothing changed

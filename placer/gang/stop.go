@@ -25,11 +25,12 @@ import (
 //
 // If a node goes down before the gang has stopped, Nomad reports the members on this node as lost.
 // Lost members do not count as dying, so the gang counts as stopped, as if these members had ended.
-// The ledger gives no GPUs of a lost node to any job. Another gang has a claim on these GPUs. When
-// the remaining members have ended, this claim lapses, and the queue decides again. Before the
-// claim lapses, the gang that has the claim can start on other GPUs. A member is left behind if its
-// node is only disconnected from Nomad (status unknown). The placer does not wait for such a
-// member, and no job gets its GPUs until the node is back ([cluster.Alloc.LeftBehind]).
+// The ledger gives the GPUs of a lost node to no job. Another gang has a claim on the GPUs of the
+// stopping gang. When the remaining members have ended, the claim lapses, and the queue decides
+// again. Before the claim lapses, the gang that has the claim can start on other GPUs. A member is
+// left behind if its node is only disconnected from Nomad (status unknown). The placer does not
+// wait for a member that is left behind, and no job gets its GPUs until the node is back
+// ([cluster.Alloc.LeftBehind]).
 
 // stopping describes why a gang is being stopped, and how far the stop has come.
 type stopping struct {
@@ -44,8 +45,8 @@ type stopping struct {
 	before                     *Record
 	asked                      bool // a person requested the stop: see [Control]
 	recorded, gated, requested bool
-	// someDone is true if members had succeeded before the stop, so the queue may know only the
-	// other members. When the gang starts again, all its members start.
+	// someDone is true if members had succeeded before the stop. In this case, the queue may know
+	// only the other members. When the gang starts again, all its members start.
 	someDone bool
 }
 
@@ -91,8 +92,8 @@ func (g *Lifecycle) WhyStopped() reason.Reason {
 }
 
 // preempt stops this gang so that another gang can get its GPUs. The other gang stays in the queue.
-// The queue reserves the GPUs for it until this gang has stopped for any reason, or keeps running
-// after all ([QueueKept]). After that, the queue decides again.
+// The queue reserves the GPUs for the other gang until this gang has stopped for any reason, or
+// keeps running after all ([QueueKept]). After the reservation, the queue decides again.
 func (g *Lifecycle) preempt(e Event, w World) []Effect {
 	if g.MayHaveOverwritten() {
 		return g.refuseStop(e, w)
@@ -111,12 +112,12 @@ func (g *Lifecycle) move(e Event, w World) []Effect {
 		g.stopFor(stopping{why: Moved, target: &to}, g.Record, w)...)
 }
 
-// refuseStop refuses a preemption, move or resize, and tells the queue.
+// refuseStop refuses a preemption, move or resize, and tells the queue about the refusal.
 func (g *memory) refuseStop(Event, World) []Effect { return []Effect{QueueKept{}} }
 
 // stopFor begins to stop the gang. r becomes the gang's record. The placer first writes the record,
-// then registers the gate, and then stops the members. With this order, nothing is lost if the
-// placer crashes in between.
+// then registers the gate, and then stops the members. In this order, nothing is lost if the placer
+// crashes between two steps.
 func (g *Lifecycle) stopFor(s stopping, r *Record, w World) []Effect {
 	s.someDone = g.Have > g.Live
 	g.stop = &s
@@ -136,7 +137,7 @@ func (g *Lifecycle) stopFor(s stopping, r *Record, w World) []Effect {
 	if !changed {
 		return g.proceed(w)
 	}
-	// Reserve the GPUs for the new size first. Otherwise another gang could take them while the
+	// Reserve the GPUs for the new size first. Otherwise another gang could take the GPUs while the
 	// record is written.
 	if s.why == Resized {
 		return append(g.holdTarget(w), WriteRecord{out})
@@ -156,7 +157,7 @@ func (g *Lifecycle) proceed(w World) []Effect {
 }
 
 // closed records that Nomad has registered the gate. Until the whole gang has stopped, the gang
-// keeps all its GPUs, because the queue needs all of them together. The gang also keeps the GPUs
+// keeps all its GPUs, because the queue needs all these GPUs together. The gang also keeps the GPUs
 // for its new size. For a move, the queue reserves the new GPUs.
 func (g *Lifecycle) closed(w World) []Effect {
 	g.stop.gated, g.Target = true, g.stop.target
@@ -190,8 +191,8 @@ func (g *Lifecycle) recordStopRequest() {
 }
 
 // cancelStop handles an error in one step of a stop. If the gate is not registered yet, the gang
-// keeps running: cancelStop restores the earlier record, and tells the queue that the gang is not
-// stopped.
+// keeps running. cancelStop then restores the earlier record, and tells the queue that the gang is
+// not stopped.
 func (g *Lifecycle) cancelStop(step Effect, err error) (out []Effect) {
 	_, unwritten := step.(WriteRecord)
 	s := g.stop
@@ -202,7 +203,8 @@ func (g *Lifecycle) cancelStop(step Effect, err error) (out []Effect) {
 	gate, _ := step.(Register)
 	switch {
 	case gate.Why == ToStop && errors.Is(err, nomad.ErrUnknownOutcome):
-		// Nomad may still register the gate. The written record is right in both cases.
+		// Nomad may still register the gate later. The written record is right, whether or not
+		// Nomad registers the gate.
 	case s.recorded && s.before != nil:
 		g.Record = s.before
 		out = append(out, SaveRecord{*g.Record})
@@ -217,7 +219,8 @@ func (g *Lifecycle) cancelStop(step Effect, err error) (out []Effect) {
 
 // stopOrGoOn finishes a stop that was interrupted after the gate was registered and before all
 // members ended. stopOrGoOn keeps a complete gang or a service running, unless this placer is
-// stopping it or has given it up. stopOrGoOn stops an incomplete gang, because it cannot work.
+// stopping the gang or has given it up. stopOrGoOn stops an incomplete gang, because the gang
+// cannot work.
 func (g *Lifecycle) stopOrGoOn(World) ([]Effect, bool) {
 	whole := g.Have >= g.Want || *g.Job.Type == api.JobTypeService
 	if g.stop == nil && whole && (g.Record == nil || g.Record.GivenUp.IsZero()) {

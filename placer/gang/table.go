@@ -4,7 +4,7 @@
 package gang
 
 // handler describes how an event is handled in a state. to lists the other states that the gang can
-// reach until the event is fully handled, including all answers.
+// reach while the event is handled, including all answers.
 type handler struct {
 	do  func(*Lifecycle, Event, World) []Effect
 	say string // what do does, for docs/design/gang-states.md; "" if do does nothing
@@ -12,7 +12,7 @@ type handler struct {
 }
 
 // duty is a task that can be due in a reconcile. do returns the effects, and whether the reconcile
-// continues. If an effect has an answer, the reconcile ends, and the answer starts it again.
+// continues. If an effect has an answer, the reconcile ends, and begins again after the answer.
 type duty struct {
 	say string
 	do  func(*Lifecycle, World) (effects []Effect, on bool)

@@ -27,8 +27,8 @@ const (
 	// HeartbeatEvery is the time between two heartbeats. Each heartbeat adds about 300 bytes to
 	// Nomad's Raft log. There are 4,320 heartbeats a day.
 	HeartbeatEvery = 20 * time.Second
-	// heartbeatLapses is the age beyond which a heartbeat no longer counts. At this age, three
-	// later heartbeats are missing. A reader computes the age from its own clock and the time that
+	// heartbeatLapses is the age beyond which a heartbeat no longer counts. At this age, the placer
+	// has missed three heartbeats. A reader computes the age from its own clock and the time that
 	// Nomad's servers stored.
 	heartbeatLapses = 3 * HeartbeatEvery
 	// retryEvery is the pause after a failed attempt to write a heartbeat.
@@ -42,8 +42,8 @@ const (
 
 // Activity describes whether a placer is active, according to its heartbeat.
 type Activity struct {
-	// Unknown is the reason why nobody knows whether a placer is active. Unknown is "" if this is
-	// known.
+	// Unknown is the reason why nobody knows whether a placer is active. Unknown is "" if somebody
+	// knows.
 	Unknown string `json:"unknown,omitempty"`
 	// Working is true if a placer is known to be active.
 	Working bool `json:"working"`
@@ -51,7 +51,7 @@ type Activity struct {
 	// Since is zero if there was no placer.
 	Since time.Time `json:"since,omitzero"`
 	// Trouble is the reason why the agent did not place jobs when it wrote its last heartbeat, or
-	// "" if it placed jobs.
+	// "" if the agent placed jobs.
 	Trouble string `json:"trouble,omitempty"`
 	// Agent is the agent that wrote the last heartbeat, in the form host/process id.
 	Agent   string `json:"agent,omitempty"`
@@ -65,7 +65,7 @@ type Activity struct {
 }
 
 // Fresh reports whether the last heartbeat is so recent that the agent that wrote it should answer
-// requests. That agent can still be in trouble, or have just started.
+// requests. The agent can still be in trouble, or have just started.
 func (a Activity) Fresh(now time.Time) bool {
 	return (a.Working || a.Trouble != "" || a.Unknown != "") && now.Sub(a.Beaten) <= heartbeatLapses
 }
@@ -76,7 +76,8 @@ func (a Activity) Host() string {
 	return host
 }
 
-// Idle reports whether no placer is active. Idle returns false if this is unknown.
+// Idle reports whether no placer is active. Idle returns false if nobody knows whether a placer is
+// active.
 func (a Activity) Idle() bool { return !a.Working && a.Unknown == "" }
 
 // activityOf derives the [Activity] from a heartbeat and the time when the heartbeat was written.
@@ -121,12 +122,12 @@ type Heart struct {
 	// Of contains the agent's identity, which is part of each heartbeat. The Heart adds times and
 	// trouble to each heartbeat.
 	Of store.Heartbeat
-	// Elected is true if agents elect the placer. If so, another placer may have been active until
-	// this placer started.
+	// Elected is true if agents elect the placer. If agents elect the placer, another placer may
+	// have been active until this placer started.
 	Elected bool
-	// Holds reports whether this agent still holds the lock. While it does, no other agent can hold
-	// the lock. Holds is nil if there is no lock. Without Holds, an agent that hung would notice
-	// too late that it has lost the lock.
+	// Holds reports whether this agent still holds the lock. While the agent holds the lock, no
+	// other agent can hold it. Holds is nil if there is no lock. Without Holds, an agent that hung
+	// would notice too late that it has lost the lock.
 	Holds func(now time.Time) bool
 	// Vitals returns the state of the placer's loop.
 	Vitals func() VitalSigns

@@ -16,7 +16,8 @@ import (
 type Vitals struct {
 	mu sync.Mutex
 	s  VitalSigns
-	// began is the time when the work started: since the last restart, or since the first report.
+	// began is the time when the work started, either after the last restart or after the first
+	// report.
 	began time.Time
 }
 

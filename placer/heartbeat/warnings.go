@@ -19,7 +19,8 @@ type Warnings struct {
 	config string
 	// certificates and token are the agent's credentials that expire.
 	certificates, token []Credential
-	// accounts is the reason why the agent does not write the history, or "" if it does.
+	// accounts is the reason why the agent does not write the history, or "" if the agent writes
+	// the history.
 	accounts string
 	own      string    // this agent's name
 	other    string    // the name of another agent that was active at the same time

@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: MPL-2.0
 
 // Package ledger records which job holds which GPU. A [Ledger] is built from the state of package
-// cluster, and follows the state's changes. Its pal.Cluster shows the core which GPUs are taken. A
-// job holds the GPUs of its live allocations, the GPUs in its pins, and the GPUs that a current
-// decision gave it. If several jobs claim a GPU, a job with an allocation on the GPU takes
+// cluster, and follows the state's changes. The ledger's pal.Cluster shows the core which GPUs are
+// taken. A job holds the GPUs of its live allocations, the GPUs in its pins, and the GPUs that a
+// current decision gave it. If several jobs claim a GPU, a job with an allocation on the GPU takes
 // precedence over a job that only has pins.
 //
 // The package also converts the data that nodes publish about their GPUs into scores, classes and

@@ -20,8 +20,8 @@ import (
 // owns. refresh derives all holdings and owners from the state. refreshJobs updates the holdings
 // and owners of jobs that changed. A test checks that refresh and refreshJobs give the same result.
 
-// holding lists the GPUs, in ascending order, and the resources of nodes that one job holds or that
-// are promised to the job.
+// holding lists the GPUs and the resources of nodes that one job holds or that are promised to the
+// job. The GPUs are in ascending order.
 type holding struct {
 	gpus []int
 	uses []use
@@ -30,8 +30,8 @@ type holding struct {
 	pinned []int
 }
 
-// strong reports whether the job's claim to the GPU does not depend on pins alone, because the job
-// has the GPU or a decision has just given the GPU to the job.
+// strong reports whether the job's claim to the GPU is based on more than pins: the job has the
+// GPU, or a decision has just given the GPU to the job.
 func (h *holding) strong(gpu int) bool {
 	_, weak := slices.BinarySearch(h.pinned, gpu)
 	return !weak
@@ -42,7 +42,8 @@ type use struct {
 	pal.Resources
 }
 
-// refresh computes from scratch who holds which GPU, and what is free on the nodes.
+// refresh computes from the state which job holds which GPU, and which resources of the nodes are
+// free.
 func (v *Ledger) refresh() {
 	_, v.seen, _ = v.State.Touched(cluster.Mark{})
 	clear(v.owner)
@@ -160,8 +161,8 @@ func (v *Ledger) replace(k cluster.JobKey, h holding) {
 }
 
 // enter adds a job to the jobs that claim a GPU. If several jobs claim the GPU, a job that has the
-// GPU takes precedence over a job that only has pins to the GPU. Otherwise, the job with the lowest
-// key takes precedence.
+// GPU takes precedence over a job that only has pins to the GPU. If none of them has the GPU, the
+// job with the lowest key takes precedence.
 func (v *Ledger) enter(u int, k cluster.JobKey) {
 	owner := v.owner[u]
 	if owner == (cluster.JobKey{}) {
@@ -238,8 +239,8 @@ func (v *Ledger) holdingOf(k cluster.JobKey) holding {
 }
 
 // Without frees the GPUs and resources that a job holds, except GPUs that other jobs also claim.
-// back reverses this. Callers use Without to find out on which other GPUs the job could run. owned
-// lists the freed GPUs.
+// back gives everything back to the job. Callers use Without to find out on which other GPUs the
+// job could run. owned lists the freed GPUs.
 func (v *Ledger) Without(k cluster.JobKey) (owned []int, back func()) {
 	owned = slices.DeleteFunc(slices.Clone(v.holds[k]), func(u int) bool { return len(v.rivals[u]) > 0 || !v.Cluster.Taken(u) })
 	for _, u := range owned {
@@ -282,7 +283,7 @@ func (v *Ledger) Keep(p pal.Placement) {
 	v.moved = append(v.moved, p)
 }
 
-// Epoch returns a number that grows when the set of nodes that can serve some job changes.
+// Epoch returns a number that grows whenever the set of nodes that can serve some job changes.
 func (v *Ledger) Epoch() uint64 { return v.epoch }
 
 // Changes returns a number that grows whenever the holder of a GPU or of resources changes, or the
@@ -299,9 +300,8 @@ func (v *Ledger) hold(h *holding, ids []string) {
 	}
 }
 
-// holdPromised adds to a holding what a group's pins promise and no allocation uses yet. This
-// includes GPUs on the pinned nodes, and the CPU, memory and disk of the members that will use
-// these GPUs.
+// holdPromised adds to a holding what a group's pins promise and no allocation uses yet: GPUs on
+// the pinned nodes, and the CPU, memory and disk of the members that will use these GPUs.
 func (v *Ledger) holdPromised(h *holding, c promise) {
 	perNode := map[int]int{}
 	for _, id := range c.gpus {
@@ -369,8 +369,8 @@ func promises(s *cluster.State, job *api.Job) []promise {
 func (v *Ledger) Holds(k cluster.JobKey) []int { return v.holds[k] }
 
 // TakeShifted returns the jobs whose GPUs have changed since the last call. A job's GPUs can change
-// even if the job does not change. Either a decision reserves GPUs for the job, or other jobs claim
-// its GPUs.
+// even if the job does not. For example, a decision can reserve GPUs for the job, or other jobs can
+// claim the job's GPUs.
 func (v *Ledger) TakeShifted() []cluster.JobKey {
 	keys := v.shifted
 	v.shifted = nil

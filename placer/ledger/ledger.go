@@ -29,16 +29,16 @@ type Options struct {
 	// Quarantined contains the instance ids of the GPUs that must not be chosen because they are in
 	// quarantine.
 	Quarantined map[string]bool
-	// Unavailable explains why GPUs must not be chosen although Nomad counts them as free. The keys
-	// are instance ids, and the values are the reasons.
+	// Unavailable maps GPUs that must not be chosen, although Nomad counts them as free, to the
+	// reasons. The keys are instance ids.
 	Unavailable map[string]string
 	// Reserved maps each job to the GPUs that a current decision has given to the job.
 	Reserved map[cluster.JobKey][]string
-	// Ending maps each gang that is about to end to the gang's GPUs. The ledger counts all these
-	// GPUs as allocated until all of them can become free at once.
+	// Ending maps each gang that is about to end to the gang's GPUs. The ledger counts all GPUs of
+	// such a gang as allocated until all of them can become free together.
 	Ending map[cluster.JobKey][]string
-	// Occupant describes a job to the other jobs that share a GPU with it. Occupant is nil if the
-	// jobs are not known.
+	// Occupant describes a job to the other jobs that share a GPU with it. Occupant is nil if
+	// nothing is known about the jobs.
 	Occupant func(cluster.JobKey) pal.Occupant
 }
 
@@ -92,8 +92,8 @@ func New(s *cluster.State, o Options, without ...cluster.JobKey) (*Ledger, error
 }
 
 // Update updates the ledger from the state. Update returns false if the caller must build a new
-// ledger. The reason is a change of the GPUs, of the data that nodes publish about them, of the
-// profile, or of the locality penalties.
+// ledger. The ledger must be rebuilt after a change of the GPUs, of the data that nodes publish
+// about GPUs, of the profile, or of the locality penalties.
 func (v *Ledger) Update(s *cluster.State, o Options) bool {
 	nodes := s.GPUNodes()
 	if len(nodes) != len(v.Nodes) || o.Profile != v.opts.Profile || o.Locality != v.opts.Locality {

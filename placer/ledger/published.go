@@ -67,9 +67,8 @@ func samePublished(a, b *api.NodeDeviceResource) bool {
 	return maps.Equal(degradations(a), degradations(b)) && givenText(a) == givenText(b)
 }
 
-// degradations maps the ids of degraded GPUs to the reasons why they are degraded. The reason is in
-// the GPU's health description, unless the GPU is also unhealthy, because then the description
-// explains why the GPU is unhealthy.
+// degradations maps the ids of degraded GPUs to the reasons why they are degraded. The reason is
+// part of the GPU's health description, unless the GPU is also unhealthy.
 func degradations(d *api.NodeDeviceResource) map[string]string {
 	ids := attr.SplitIDs(cluster.TextOf(d, attr.Degraded))
 	if len(ids) == 0 {
@@ -164,14 +163,14 @@ func (v *Ledger) bins(model string, gs map[string]map[int]rating) {
 	}
 }
 
-// binKey identifies a bin: a model, the number of an application class, and a variability class.
+// binKey identifies a bin by a model, the number of an application class, and a variability class.
 type binKey struct {
 	model      string
 	app, class int
 }
 
 // lastBins returns, for each application class, the value of the last variability class of a model.
-// This is the value of the slowest known bin, but at least the lower edge of the last class.
+// The value is that of the slowest known bin, but at least the lower edge of the last class.
 func (v *Ledger) lastBins(model string) (last [pal.NumClasses]pal.PMScore) {
 	edges := profile.DefaultOptions().Edges
 	for k := range last {

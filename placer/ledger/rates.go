@@ -21,15 +21,14 @@ type ModelSpeed struct {
 	Rate float64 `json:"rate"`
 	Unit string  `json:"unit"`
 	GPUs int     `json:"gpus"`
-	// Speed is Rate divided by the rate of the cluster's fastest model. At a Speed of 0.5, work
-	// takes twice as long as on the fastest model.
+	// Speed is Rate divided by the rate of the cluster's fastest model. If Speed is 0.5, work takes
+	// twice as long as on the fastest model.
 	Speed float64 `json:"speed"`
 }
 
 // ModelSpeeds returns the speeds of the cluster's models, in the order of the cluster. ModelSpeeds
 // omits models that the profile does not contain, and parts of shared GPUs, whose speed depends on
-// the other jobs on the GPU. ModelSpeeds omits parts of shared GPUs, whose speed depends on their
-// neighbours.
+// the other jobs on the GPU.
 func (v *Ledger) ModelSpeeds() []ModelSpeed {
 	if v.speeds == nil {
 		v.speeds = v.readSpeeds()

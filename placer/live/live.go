@@ -27,7 +27,7 @@ const (
 	// MostNodes is the maximum number of nodes that one call reads.
 	MostNodes = 64
 	// Fresh is how long a node's answer stays in the cache. If the node does not answer, the cache
-	// keeps this fact for the same time.
+	// keeps this failure for the same time.
 	Fresh = 3 * time.Second
 	// atOnce is the number of nodes that are queried in parallel. within is the time limit for each
 	// node.
@@ -53,8 +53,8 @@ type Use struct {
 func (u Use) Idle() bool { return u.Utilization != nil && *u.Utilization == 0 }
 
 // Of returns the load of each GPU from a node's statistics. The keys are GPU ids. The plugin
-// nomad-device-nvidia uses the same names for these statistics as nomad-pal's plugin. All parts of
-// a shared GPU count as one GPU.
+// nomad-device-nvidia uses the same names for these statistics. All parts of a shared GPU count as
+// one GPU.
 func Of(stats *api.HostStats) map[string]Use {
 	out := map[string]Use{}
 	for _, group := range stats.DeviceStats {
@@ -95,15 +95,15 @@ func ratio(of map[string]*api.StatValue, name string) (n, all *int64) {
 	return v.IntNumeratorVal, all
 }
 
-// Reader reads the load of the GPUs on nodes. Its zero value is ready to use. A Reader is safe for
-// concurrent use.
+// Reader reads the load of the GPUs on nodes. The zero value of a Reader is ready to use. A Reader
+// is safe for concurrent use.
 type Reader struct {
 	mu    sync.Mutex
 	nodes map[string]*heard
 }
 
-// heard is a node's last answer. The mutex is locked during a request. So callers that read the
-// same node at the same time share one request.
+// heard is a node's last answer. The mutex of the entry is locked during a request. So callers that
+// read the same node at the same time share one request.
 type heard struct {
 	mu  sync.Mutex
 	at  time.Time
@@ -136,7 +136,8 @@ func (r *Reader) Nodes(ctx context.Context, c *api.Client, nodes []string) (use 
 	return use, silent, nil
 }
 
-// node returns the answer of one node. If the cache has a fresh answer, node returns this answer.
+// node returns the answer of one node. If the cache has a fresh answer, node does not send a
+// request.
 func (r *Reader) node(ctx context.Context, c *api.Client, id string) *heard {
 	h := r.slot(id)
 	h.mu.Lock()

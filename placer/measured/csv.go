@@ -21,7 +21,7 @@ import (
 // Row is one measured time, with its place in the file.
 type Row struct {
 	profile.Sample
-	// At is "file:line", or the part of it that is known.
+	// At is "file:line", or as much of this as is known.
 	At string
 }
 

@@ -32,7 +32,7 @@ type Meter struct {
 	public, named *prometheus.Registry
 	metrics       []Metric
 
-	// The labels are: purpose and outcome for Registrations, reason for Stops, cause for Failures,
+	// Labels contains purpose and outcome for Registrations, reason for Stops, cause for Failures,
 	// outcome for Notifications, and application class for Accuracy.
 	Registrations, Stops, Failures, Notifications *prometheus.CounterVec
 	Accuracy, Cycles                              *prometheus.HistogramVec
@@ -45,7 +45,8 @@ type Meter struct {
 type Metric struct {
 	Name, Kind, Help string
 	Labels           []string
-	// Named is true if the metric names namespaces. Such a metric is for operators only.
+	// Named is true if the metric names namespaces. Metrics that name namespaces are for operators
+	// only.
 	Named bool
 }
 
@@ -57,10 +58,10 @@ const prefix = "nomad_pal_"
 // Gauge is a value that is read whenever Prometheus scrapes the metrics.
 type Gauge struct {
 	Name, Help string
-	// Label is the name of the label. Label is "" if the gauge has a single value. In this case,
-	// Read returns the value under the key "". If there are several labels, commas separate their
-	// names in Label, and their values in the keys of Read. Only the value of the first label may
-	// contain commas.
+	// Label is the name of the label. Label is "" if the gauge has a single value. Read returns a
+	// single value under the key "". If there are several labels, commas separate their names in
+	// Label, and their values in the keys of Read. Only the value of the first label may contain
+	// commas.
 	Label string
 	// Counter is true if the value can only grow.
 	Counter bool
@@ -113,8 +114,8 @@ func New(version, revision string, gauges []Gauge) *Meter {
 }
 
 // begin exports all counters with the value 0, except the counters of registrations. Prometheus's
-// functions rate and increase ignore the first value of a series. So without this 0, they would
-// miss the first event.
+// functions rate and increase ignore the first value of a series. Without the value 0, these
+// functions would miss the first event.
 func (m *Meter) begin() {
 	for _, class := range pal.AppClasses() {
 		m.placements.WithLabelValues(string(class))
@@ -244,7 +245,7 @@ func (t transport) CloseIdleConnections() {
 }
 
 // object returns the kind of object at a path below /v1/, for the labels of metrics. There are few
-// kinds, and no kind contains an object's name.
+// kinds of objects, and no kind contains the name of an object.
 func object(path string) string {
 	kind, _, _ := strings.Cut(path, "/")
 	switch kind {

@@ -21,7 +21,7 @@ import (
 type Config struct {
 	// Placement is the policy that chooses the GPUs of a gang.
 	Placement pal.PolicyName
-	// Queue is the policy of the queue. The field Placement of Queue is set from Config.Placement.
+	// Queue is the policy of the queue. The field Queue.Placement is set from Config.Placement.
 	Queue    queue.Options
 	Locality pal.Locality
 	// Apps maps values of `pal_app` to application classes. DefaultClass is the application class
@@ -40,8 +40,8 @@ type Config struct {
 	Calibration profile.Options
 	// Children reports whether the placer can register dispatched and periodic jobs.
 	Children bool
-	// GangReadyTimeout is how long a started gang can be incomplete, while Nomad has no pending
-	// evaluation for it, before the placer requeues the gang.
+	// GangReadyTimeout is how long a started gang can be incomplete before the placer requeues it.
+	// The time counts only while Nomad has no pending evaluation for the gang.
 	GangReadyTimeout time.Duration
 	// Retries is how often the placer retries a gang on other GPUs after failures that the gang
 	// itself caused.
@@ -52,7 +52,7 @@ type Config struct {
 	MovesPerHour int
 	// Windows keep nodes free, either for maintenance or for certain jobs.
 	Windows []window.Window
-	// Resync is the time between full reads of Nomad's state. Between these reads, the placer
+	// Resync is the time between full reads of Nomad's state. Between two full reads, the placer
 	// follows Nomad's events.
 	Resync time.Duration
 }
@@ -97,7 +97,7 @@ func (c Config) MayStop(namespace string, class pal.AppClass) (may bool, from st
 	return true, from
 }
 
-// Warnings describes parts of a valid configuration that no longer have an effect.
+// Warnings describes those parts of a valid configuration that no longer have an effect.
 func (c Config) Warnings(now time.Time) (out []string) {
 	for _, w := range c.Windows {
 		if over := w.Over(now); over != "" {

@@ -30,8 +30,8 @@ func (m *Model) FailedOn(k cluster.JobKey, now time.Time) map[string]bool {
 }
 
 // failuresOf returns the recorded failures of a job's members with GPUs. For failed allocations
-// without a recorded failure, failuresOf returns the data that Nomad still has. Such allocations
-// exist, because a mass failure can exceed the limit of the record.
+// without a recorded failure, failuresOf returns the data that Nomad still has. Not every failure
+// is recorded, because a mass failure can exceed the limit of the record.
 func (m *Model) failuresOf(k cluster.JobKey) (found []failure.Failure) {
 	noted := map[string]bool{}
 	for _, f := range m.Failures {
@@ -63,10 +63,10 @@ type Try struct {
 	failure.Failure
 }
 
-// Tries returns the failures of the job's members about which Nomad or the placer still has data.
-// One try includes everything that Nomad placed for one registration of the job, even if Nomad
-// rescheduled members. If the registration is unknown, a member belongs to the current try if it
-// was placed before the first member of that try ended. If the job was purged and run again,
+// Tries returns the failures of the job's members, if Nomad or the placer still has data about
+// them. One try includes everything that Nomad placed for one registration of the job, even if
+// Nomad rescheduled members. If the registration is unknown, a member belongs to the current try if
+// it was placed before the first member of the try ended. If the job was purged and run again,
 // failures before the purge do not count.
 func (m *Model) Tries(k cluster.JobKey) []Try {
 	found := m.failuresOf(k)

@@ -30,8 +30,8 @@ const (
 	isolateMost = time.Hour
 )
 
-// BeginJob records the job on which the placer begins to work. If the placer panics, this job is
-// blamed.
+// BeginJob records the job on which the placer begins to work. If the placer panics, it blames this
+// job.
 func (m *Model) BeginJob(k cluster.JobKey) { m.working = k }
 
 // EndJob records that the placer is not working on any job.
@@ -70,10 +70,10 @@ func (m *Model) Isolated(job *api.Job, now time.Time) (why reason.Reason, ok boo
 	return a.why, true
 }
 
-// IsolatePanics calls do, and reports whether do returned without a panic. do may try changes of
-// the queue and the view, but must undo them. If a job makes do panic, IsolatePanics isolates this
-// job, and the caller must call IsolatePanics again. IsolatePanics panics again if no job is known
-// to have caused the panic, or if the job that caused it is already isolated.
+// IsolatePanics calls do, and reports whether do returned without a panic. do may change the queue
+// and the view for a test, but must undo the changes. If a job makes do panic, IsolatePanics
+// isolates this job, and the caller must call IsolatePanics again. IsolatePanics panics again if no
+// job is known to have caused the panic, or if the job that caused it is already isolated.
 func (m *Model) IsolatePanics(do func()) (done bool) {
 	defer func() {
 		r := recover()

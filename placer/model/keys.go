@@ -16,8 +16,8 @@ import (
 )
 
 // Key is a configuration key for placement. All code that handles keys one by one uses the list
-// [Keys]: the agent's configuration files, the configuration that the agent publishes for commands,
-// the simulator's flags, and the reference in docs.
+// [Keys]. Examples are the agent's configuration files, the configuration that the agent publishes
+// for commands, the simulator's flags, and the reference in docs.
 type Key struct {
 	Block string // "" or "queue"
 	Name  string
@@ -38,7 +38,7 @@ type text struct {
 	get func(c *Config) string
 }
 
-// Path returns the name of the key after the name of its block, as in "queue.order".
+// Path returns the name of the key with its block, as in "queue.order".
 func (k Key) Path() string { return strings.TrimPrefix(k.Block+"."+k.Name, ".") }
 
 // Flag returns the key's name as a command-line flag.
@@ -53,8 +53,8 @@ func (k Key) Bool() bool {
 	return ok
 }
 
-// Set sets the key to a value. The value has the form that it has in a configuration file, but
-// without quotes.
+// Set sets the key to a value. The value has the same form as in a configuration file, but without
+// quotes.
 func (k Key) Set(c *Config, value string) error {
 	if k.text != nil {
 		return k.text.set(c, value)
@@ -101,7 +101,7 @@ func (k Key) Set(c *Config, value string) error {
 	return nil
 }
 
-// Get returns the value in the form that it has in a configuration file, but without quotes.
+// Get returns the value in the same form as in a configuration file, but without quotes.
 func (k Key) Get(c Config) string {
 	if k.text != nil {
 		return k.text.get(&c)
@@ -121,8 +121,8 @@ func (k Key) Get(c Config) string {
 	return ""
 }
 
-// Literal returns the value as it must be written in a configuration file. Only booleans and
-// numbers have no quotes.
+// Literal returns the value as it must be written in a configuration file. Values that are not
+// booleans or numbers have quotes.
 func (k Key) Literal(c Config) string {
 	if k.text == nil {
 		switch k.field(&c).(type) {

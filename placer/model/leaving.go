@@ -18,8 +18,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// mostLeaving limits two numbers: of sentences about a gang with many nodes, and of GPUs in one
-// sentence.
+// mostLeaving is the maximum number of sentences about a gang with many nodes, and also the maximum
+// number of GPUs in one sentence.
 const mostLeaving = 3
 
 // Leaving describes problems of the job's nodes and GPUs: drained nodes, disconnected nodes, and
@@ -73,7 +73,7 @@ func (m *Model) Leaving(st gang.Observed) (said []reason.Reason) {
 }
 
 // Ending returns a reason that says that members of a waiting gang were stopped and have not ended
-// yet. Ending returns no reason if all have ended.
+// yet. Ending returns no reason if all members have ended.
 func (m *Model) Ending(o gang.Observed) reason.Reason {
 	if o.Nomad != gang.Waiting {
 		return reason.Reason{}
@@ -133,8 +133,8 @@ const elsewhere = "to get other GPUs for the job, stop it and run it again"
 
 // drained describes what happens to members on a node that is being drained. Nomad lets members of
 // batch jobs run until the deadline. Nomad replaces members of services without waiting for the
-// deadline, a few at a time. A member that Nomad cannot place elsewhere, because the job is pinned
-// to its GPUs, runs until the deadline.
+// deadline, a few at a time. A member runs until the deadline if Nomad cannot place it elsewhere
+// because the job is pinned to its GPUs.
 func drained(n *api.Node, service, pinned bool, now time.Time) string {
 	by := time.Time{}
 	if n.DrainStrategy != nil {
@@ -158,8 +158,8 @@ func drained(n *api.Node, service, pinned bool, now time.Time) string {
 }
 
 // disconnected describes what happens to a member on a disconnected node. disconnected assumes that
-// the node was disconnected at the time of the member's last change. If the job was changed later,
-// this time is too late.
+// the node was disconnected at the time of the member's last change. If the job was changed after
+// the disconnection, this time is too late.
 func disconnected(a *cluster.Alloc, job *api.Job) string {
 	is := "the members on that node count as running"
 	if after := lostAfter(job, a.Group); after > 0 {
@@ -168,8 +168,8 @@ func disconnected(a *cluster.Alloc, job *api.Job) string {
 	return is
 }
 
-// lostAfter returns how long Nomad waits for members of a group on a disconnected node before it
-// counts them as lost, or 0 if the job sets no limit.
+// lostAfter returns how long members of a group can be on a disconnected node before Nomad counts
+// them as lost. lostAfter returns 0 if the job sets no limit.
 func lostAfter(job *api.Job, group string) time.Duration {
 	tg := job.LookupTaskGroup(group)
 	if tg == nil || tg.Disconnect == nil || tg.Disconnect.LostAfter == nil {

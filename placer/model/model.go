@@ -51,7 +51,7 @@ type Model struct {
 	Windows      windowsInForce
 	Dependencies dependencyCache
 	// Controls maps jobs to the orders that people gave about them, such as a hold. Controls is nil
-	// if the orders are not read yet.
+	// until the orders are read.
 	Controls     map[cluster.JobKey]gang.Control
 	unanswered   map[cluster.JobKey][]unanswered // oldest first
 	IsolatedJobs map[cluster.JobKey]IsolatedJob
@@ -60,7 +60,7 @@ type Model struct {
 
 	Profile  *profile.Profile
 	Imported []profile.Sample // measured elsewhere, see cluster.MergeSamples
-	// BuiltFrom is the value of the state's NodeGeneration from which the last profile was built.
+	// BuiltFrom is the NodeGeneration of the state from which the last profile was built.
 	BuiltFrom uint64
 }
 
@@ -128,16 +128,16 @@ func (m *Model) leaveQueue(t *Tracked) {
 	m.Queue.Removed(now, id)
 }
 
-// At returns the placement of the gang according to the ledger. Each cycle passes this placement to
-// the queue.
+// At returns the placement of the gang according to the ledger. Each cycle passes the gang's
+// placement to the queue.
 func (m *Model) At(t *Tracked) pal.Placement {
 	return m.View.Running(t.Request, m.View.Holds(t.Key))
 }
 
-// CountOutside counts GPUs of jobs that the queue does not count, because tenants' limits apply to
-// these GPUs too. The queue does not count two kinds of jobs: jobs that Nomad lists but cannot
-// return, and running jobs whose current jobspec the placer cannot serve. Neither the queue nor
-// CountOutside counts jobs that Nomad places by itself.
+// CountOutside counts GPUs that the queue does not count, although tenants' limits apply to them.
+// These are the GPUs of jobs that Nomad lists but cannot return, and of running jobs whose current
+// jobspec the placer cannot serve. Neither the queue nor CountOutside counts jobs that Nomad places
+// by itself.
 func (m *Model) CountOutside() {
 	m.Queue.Outside(m.heldBy(func(t *Tracked) bool { return !m.Queue.Counts(t.Key.String()) }))
 }
@@ -242,7 +242,7 @@ func (m *Model) Unregistered(id string) bool {
 
 // Observed returns the state of a job. For an isolated job, Observed does not look at the job's
 // contents. For a tracked gang, Observed returns the state that the placer saw last, so that
-// decisions and answers agree. Later changes count only from the next cycle.
+// decisions and answers agree. Changes after that count only from the next cycle.
 func (m *Model) Observed(job *api.Job) gang.Observed {
 	if _, ok := m.Isolated(job, m.Time); ok {
 		return isolatedObserved(job)
@@ -280,8 +280,8 @@ type Dependency struct {
 	Due time.Time
 	// Heard is the index of the last change of the job that an event reported, or zero if no event
 	// reported a change. Nomad sends an event before it makes the change (seen on 1.11.3). Until
-	// Nomad returns the job with this index, Nomad's answers are outdated. The answer that Nomad
-	// has no such job is outdated, too, unless Purged is true.
+	// Nomad returns the job with at least this index, Nomad's answers are outdated. An answer that
+	// Nomad has no such job is outdated, too, unless Purged is true.
 	Heard  uint64
 	Purged bool
 	// Finished is the time when the job succeeded, or zero if the job has not succeeded. If
@@ -337,8 +337,8 @@ type Tracked struct {
 	// job waits, and whether a change by the author was overwritten.
 	PassedOver        bool
 	EvaluationQueries EvaluationQueries
-	// After names an unfinished job from the job's pal_after, or is nil if all these jobs have
-	// finished. Eligible is the time when the last of these jobs finished.
+	// After names an unfinished job from the job's pal_after. After is nil if all jobs in pal_after
+	// have finished. Eligible is the time when the last job in pal_after finished.
 	After    *reason.Reason
 	Eligible time.Time
 	// ProgressTrouble is the reason why the placer does not know the progress of a job that should
@@ -434,7 +434,7 @@ func (t *Tracked) Unfit(job *api.Job, now time.Time) map[string]bool {
 }
 
 // EvaluationQueries counts how often the placer has read the evaluations of a job since the job's
-// last registration. Index is the JobModifyIndex of this registration.
+// last registration. Index is the JobModifyIndex of the last registration.
 type EvaluationQueries struct {
 	Index uint64
 	Last  time.Time
@@ -450,13 +450,13 @@ func (t *Tracked) Dependencies() (keys []cluster.JobKey) {
 }
 
 // WaitsForOthers reports whether a job still waits for jobs in its pal_after. A job that has
-// already run no longer waits for these jobs, unless its author edits it.
+// already run no longer waits for other jobs, unless its author edits it.
 func (t *Tracked) WaitsForOthers() bool {
 	return t.Nomad == gang.Waiting && t.Refused == nil && len(t.Pins.Groups) == 0
 }
 
-// statusOf returns the job's status. w describes, according to the queue, what the job waits for,
-// or is nil.
+// statusOf returns the job's status. w describes what the job waits for according to the queue. w
+// can be nil.
 func (m *Model) statusOf(t *Tracked, w *Wait) JobStatus {
 	j := JobStatus{Namespace: t.Key.Namespace, Job: t.Key.ID, State: t.Shown(m, w), Reason: t.Trouble()}
 	if t.Job.Priority != nil {
@@ -515,8 +515,8 @@ func Refused(err error) reason.Reason {
 	return reason.Reason{Kind: reason.Rejected, Cause: err.Error()}
 }
 
-// Shown returns the state of a job in the form that people see. w describes, according to the
-// queue, what the job waits for, or is nil.
+// Shown returns the state of a job in the form that people see. w describes what the job waits for
+// according to the queue. w can be nil.
 func (t *Tracked) Shown(b gang.Book, w *Wait) gang.State {
 	if s := t.State(b); s != gang.Waiting || t.Never == nil && (w == nil || !w.never) {
 		return s

@@ -13,8 +13,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 )
 
-// Runs counts the runs of an array. These are the jobs that Nomad has created from a parameterized
-// or periodic job and still has.
+// Runs counts the runs of an array. The runs are the jobs that Nomad has created from a
+// parameterized or periodic job and still has.
 type Runs struct {
 	// Running counts jobs that are starting, running or being stopped, and jobs that Nomad places
 	// by itself. Waiting counts jobs that wait (even while their stopped members are ending), that
@@ -47,7 +47,8 @@ func (r Runs) String() string {
 	return fmt.Sprintf("%s, of %d", strings.Join(parts, ", "), r.Total())
 }
 
-// Count counts a job. Until the job has ended, its state matters; after that, its outcome.
+// Count counts a job. A job that has ended is counted by its outcome, and any other job by its
+// state.
 func (r *Runs) Count(state gang.State, outcome string) {
 	switch {
 	case state == gang.Failed, state == gang.Ended && outcome == "failed":
