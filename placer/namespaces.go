@@ -27,7 +27,7 @@ var errNewNamespace = errors.New("there is a new namespace")
 // [errNewNamespace]. If ctx ends first, followNamespaces returns nil. When a client subscribes to
 // the events of all namespaces, Nomad determines the set of namespaces once. Nomad sends no events
 // about namespaces that are created later (seen on 1.11.3). If the namespaces could not be read,
-// known is nil. In this case, the first list that can be read replaces known.
+// known is nil. In this case, the first list that can be read is used as known.
 func (p *core) followNamespaces(ctx context.Context, known map[string]bool) error {
 	every := time.NewTicker(namespacesEvery)
 	defer every.Stop()
@@ -65,8 +65,8 @@ func (p *Placer) warnOfNamespaces(known map[string]bool) {
 
 // missingNamespaces returns a warning for each namespace that the configuration names and known
 // does not contain. own is the namespace of the placer's variables. Nomad accepts variables in a
-// namespace that does not exist (seen on 1.11.3), but commands do not look for them there. If the
-// name of a tenant's namespace is misspelt, the jobs in the intended namespace have no quota.
+// namespace that does not exist (seen on 1.11.3), but commands do not look for variables there. If
+// the name of a tenant's namespace is misspelt, the jobs in the intended namespace have no quota.
 func missingNamespaces(own string, tenants map[string]queue.Tenant, known map[string]bool) (out []string) {
 	if !known[own] {
 		out = append(out, fmt.Sprintf("the agent's data is in namespace %q (nomad { namespace }), which Nomad does not have; commands find the agent only with -pal-namespace", own))

@@ -19,12 +19,12 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/ledger"
 )
 
-// Status summarizes the placer's work. The agent shows the Status.
+// Status summarizes the placer's work for the agent to show.
 type Status struct {
 	At   time.Time   `json:"at"`
 	Jobs []JobStatus `json:"jobs"`
-	// GPUs counts all GPUs. A part of a shared GPU counts as its share of this GPU, here and in the
-	// following fields.
+	// GPUs counts all GPUs. In this field and the following ones, a part of a shared GPU counts as
+	// its share of the GPU.
 	GPUs float64 `json:"gpus"`
 	Free float64 `json:"free"`
 	// InTrouble counts the GPUs that the placer does not choose, or chooses last. Outliers counts,
@@ -41,7 +41,7 @@ type Status struct {
 	Slowdown Slowdown `json:"-"`
 	// Stopped summarizes the gangs that were stopped in favour of other gangs.
 	Stopped queue.Stops `json:"-"`
-	// Warnings describe problems of Nomad and its nodes to operators.
+	// Warnings describe, for operators, problems of Nomad and its nodes.
 	Warnings []string `json:"warnings,omitempty"`
 	// Queues lists Nomad's own batch queues, which interfere with the placer.
 	Queues cluster.BatchQueues `json:"batch_queues,omitempty"`
@@ -88,13 +88,13 @@ type JobStatus struct {
 	EndTo   time.Time `json:"end_to,omitzero"`
 	// Progress is the fraction of its work that the job reports as done, from 0 to 1.
 	Progress *float64 `json:"progress,omitempty"`
-	// Parent is the parameterized or periodic job that created this job. Runs counts the jobs that
-	// Nomad has created from a parameterized or periodic job. These jobs are the runs of an array.
+	// Parent is the parameterized or periodic job that created this job. Runs counts the runs of an
+	// array, which are the jobs that Nomad has created from a parameterized or periodic job.
 	Parent string `json:"parent,omitempty"`
 	Runs   *Runs  `json:"runs,omitempty"`
 }
 
-// GPUsInTrouble counts the GPUs that have each kind of trouble. The placer does not choose
+// GPUsInTrouble counts, for each kind of trouble, the GPUs that have it. The placer does not choose
 // unhealthy and quarantined GPUs, and chooses degraded GPUs last.
 type GPUsInTrouble struct {
 	Unhealthy   float64 `json:"unhealthy"`
@@ -102,9 +102,10 @@ type GPUsInTrouble struct {
 	Degraded    float64 `json:"degraded"`
 }
 
-// Slowdown is the mean predicted slowdown of gangs. Gangs with more GPUs count more. Chosen is the
-// mean for the actual placements. Packed is the mean for the placements that the policy packed
-// would have chosen at the same times. A gang does not count if Chosen or Packed is unknown for it.
+// Slowdown is the mean predicted slowdown of gangs. A gang's weight in the mean is its number of
+// GPUs. Chosen is the mean slowdown of the actual placements. Packed is the mean slowdown of the
+// placements that the policy "packed" would have chosen at the same times. A gang counts only if
+// both Chosen and Packed are known for it.
 type Slowdown struct {
 	GPUs           int
 	Chosen, Packed float64
@@ -136,8 +137,8 @@ func (j JobStatus) LeastGPUs() int {
 	return j.GPUs
 }
 
-// Amount converts a number of the job's GPUs to a number of whole GPUs, because the job's GPUs can
-// be parts of shared GPUs.
+// Amount converts a number of the job's GPUs, which can be parts of shared GPUs, to a number of
+// whole GPUs.
 func (j JobStatus) Amount(gpus int) float64 { return float64(gpus) * cmp.Or(j.Share, 1) }
 
 // InRange formats a range as "2–8", or as "8" if both ends are equal.
@@ -169,7 +170,7 @@ func (m *Model) StatusOf(t *Tracked, waits map[string]*Wait) JobStatus {
 	return j
 }
 
-// CanariesRun returns a reason that says that canaries of a service's new version run beside the
+// CanariesRun returns a reason which says that canaries of a service's new version run beside the
 // old version. CanariesRun returns no reason if no canaries run.
 func CanariesRun(st gang.Observed) reason.Reason {
 	if !gang.HasCanaries(st.Job) {
@@ -223,7 +224,7 @@ func (m *Model) Status(waits map[string]*Wait) Status {
 }
 
 // CountGPUs counts all GPUs, and the GPUs in each state. If a job holds an unhealthy or quarantined
-// GPU, this GPU does not count as allocated (see [GPUState]). A degraded GPU can also count as free
+// GPU, the GPU does not count as allocated (see [GPUState]). A degraded GPU can also count as free
 // or allocated.
 func (s *Status) CountGPUs(m *Model) {
 	c := m.View.Cluster
@@ -289,9 +290,9 @@ func (m *Model) GPUState(i int, now time.Time) GPUState {
 	return GPUFree
 }
 
-// GPUState is the state of a GPU. If a GPU is in several states, only the first of these counts, in
-// the order of the constants below. For example, an allocated GPU that is unhealthy counts as
-// unhealthy.
+// GPUState is the state of a GPU. If a GPU is in several states, only one of them counts: the state
+// that comes first in the list of constants below. For example, an allocated GPU that is unhealthy
+// counts as unhealthy.
 type GPUState string
 
 // RedactedFor returns the status for a user who may see this job. RedactedFor hides the names of
@@ -316,7 +317,7 @@ func (sees Sees) Name(job string) string {
 	return Unseen
 }
 
-// Wait hides the names of jobs that the user may not see in the queue's answer.
+// Wait hides, in the queue's answer, the names of jobs that the user may not see.
 func (sees Sees) Wait(w queue.Wait) queue.Wait {
 	w.Ahead = sees.Name(w.Ahead)
 	w.Stopping, w.Shrinking = sees.names(w.Stopping), sees.names(w.Shrinking)

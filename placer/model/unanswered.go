@@ -15,8 +15,8 @@ import (
 )
 
 // unanswered is a registration by the placer that Nomad has not answered and may still write. Nomad
-// compares the index before it writes the job, in a separate step. So a late write can overwrite a
-// newer job.
+// compares the index in one step, and writes the job in a later step. So a late write can overwrite
+// a newer job.
 type unanswered struct {
 	over    uint64      // the JobModifyIndex of the job that the registration was to replace
 	created uint64      // the CreateIndex of that job; 0 if it had none
@@ -26,14 +26,14 @@ type unanswered struct {
 	until   time.Time   // after this time, Nomad no longer writes the registration
 }
 
-// UnansweredFor is how long Nomad may still write an unanswered registration, because Nomad's
-// servers drop a request after this time. For this time, the model reserves the GPUs of the
+// UnansweredFor is the time after which Nomad's servers drop a request. So Nomad cannot write an
+// unanswered registration later than this. Until then, the model reserves the GPUs of the
 // registration.
 const UnansweredFor = time.Minute
 
 // NoteUnanswered records that Nomad has not answered a registration in which sent replaces was.
-// NoteUnanswered skips registrations without pins, because they look like the author's own
-// registrations.
+// NoteUnanswered skips registrations without pins, because such registrations look like the
+// author's own.
 func (m *Model) NoteUnanswered(sent, was *api.Job, start *gang.Start) {
 	if _, pinned := rewrite.Pinned(sent); !pinned || was == nil {
 		return
@@ -50,7 +50,8 @@ func (m *Model) NoteUnanswered(sent, was *api.Job, start *gang.Start) {
 }
 
 // BroughtBack reports whether a job exists only because Nomad wrote an unanswered registration
-// after the author had purged the job. Such a job is new to Nomad, but has the placer's pins.
+// after the author had purged the job. A job that was brought back is new to Nomad, but has the
+// placer's pins.
 func (m *Model) BroughtBack(job *api.Job) bool {
 	us := m.unanswered[cluster.KeyOf(job)]
 	if len(us) == 0 || *job.Version > 0 || job.CreateIndex == nil {
@@ -71,9 +72,9 @@ func (m *Model) Unanswered(version *api.Job) (starts []gang.Start) {
 	return starts
 }
 
-// forgetUnanswered forgets registrations that Nomad can no longer write. Even if the job looks
-// unchanged, Nomad may have written a registration and may not have shown the result yet. So
-// forgetUnanswered keeps such a registration until the next full read.
+// forgetUnanswered forgets unanswered registrations that Nomad can no longer write. Even if the job
+// looks unchanged, Nomad may have written a registration and may not have shown the result yet. So
+// forgetUnanswered keeps the registration until the next full read.
 func (m *Model) forgetUnanswered(now time.Time) {
 	for k, us := range m.unanswered {
 		us = slices.DeleteFunc(slices.Clone(us), func(u unanswered) bool {
@@ -90,7 +91,7 @@ func (m *Model) forgetUnanswered(now time.Time) {
 }
 
 // ReservedGPUs returns, for each job, the GPUs that a decision or an unanswered start reserves.
-// Allocations or pins may also hold some of these GPUs.
+// Allocations or pins may also hold some of the reserved GPUs.
 func (m *Model) ReservedGPUs(now time.Time) map[cluster.JobKey][]string {
 	reserved := map[cluster.JobKey][]string{}
 	for _, t := range m.Sorted() {

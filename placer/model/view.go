@@ -33,9 +33,9 @@ func (m *Model) ViewOptions(now time.Time) request.Options {
 	}
 }
 
-// runsOf returns the run times of earlier runs that had the job's name and this number of GPUs. The
-// result does not change while the job is in the queue, because the job's speeds must not change
-// whenever a run ends.
+// runsOf returns the run times of earlier runs with the same job name and the same number of GPUs.
+// The result does not change while the job is in the queue, because the job's speeds must not
+// change whenever a run ends.
 func (m *Model) runsOf(job *api.Job, gpus int) queue.PastRuns {
 	t := m.Jobs[cluster.KeyOf(job)]
 	if t != nil && t.Queued {
@@ -180,6 +180,6 @@ func (c Config) QueueOptions() queue.Options {
 // started or stopped thousands of gangs.
 const StartsPerCycle = 256
 
-// Policy returns the placement policy for members of running jobs. These members accept any
-// neighbours on shared GPUs, because the rest of their job waits for them.
+// Policy returns the placement policy for members of running jobs. Members of a running job accept
+// any neighbours on shared GPUs, because the rest of the job waits for them.
 func (c Config) Policy() pal.Policy { return queue.Placement(c.Placement) }

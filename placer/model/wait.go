@@ -39,8 +39,8 @@ func (w *Wait) Why() reason.Reason {
 // at converts a time in the queue's format to a time in UTC.
 func at(d time.Duration) time.Time { return time.Unix(0, int64(d)).UTC() }
 
-// Idle adapts the Wait to the case that no placer is active. In this case there is no forecast, and
-// a job that only needs a decision waits for a placer.
+// Idle adapts the Wait to the case in which no placer is active. Without a placer, there is no
+// forecast, and a job that only needs a decision waits for a placer.
 func (w *Wait) Idle() {
 	w.From, w.To = 0, 0
 	switch w.Reason {
@@ -50,8 +50,8 @@ func (w *Wait) Idle() {
 	}
 }
 
-// Barred returns a reason that names a group that no node could run, even an idle node. Barred
-// returns no reason if there is no such group.
+// Barred returns a reason that names a group that no node could run, not even an idle node. Barred
+// returns no reason if every group fits on some node.
 func Barred(found []request.Obstacle) reason.Reason {
 	lasting := map[string]int{}
 	for _, o := range found {
@@ -106,9 +106,9 @@ func withObstacles(r reason.Reason, counts func(request.Obstacle) bool, found []
 // lasting reports whether an obstacle would remain if all running jobs ended.
 func lasting(o request.Obstacle) bool { return !o.Now || o.Away }
 
-// WaitsOf returns what each waiting job waits for. The keys are the ids that the jobs have in the
-// queue. Jobs that could never run get no position. If jobs outside the queue hold GPUs, the queue
-// does not know why these GPUs are missing, so WaitsOf corrects the queue's reasons.
+// WaitsOf returns what each waiting job waits for. The keys of the map are the ids that the jobs
+// have in the queue. Jobs that could never run get no position. If jobs outside the queue hold
+// GPUs, the queue does not know why the GPUs are missing, so WaitsOf corrects the queue's reasons.
 func (m *Model) WaitsOf(ws []queue.Wait, c *pal.Cluster) map[string]*Wait {
 	out := map[string]*Wait{}
 	whyNot := whyNotOnce(c)
@@ -168,8 +168,8 @@ func freeOf(c *pal.Cluster, gpus []int) (n int) {
 	return n
 }
 
-// whyNotOnce is like [pal.WhyNot], but remembers results. The search of a large cluster is slow,
-// and many gangs have the same request.
+// whyNotOnce returns a function like [pal.WhyNot] that remembers its results. The search of a large
+// cluster is slow, and many gangs have the same request.
 func whyNotOnce(c *pal.Cluster) func(pal.Gang) (never bool, why reason.Reason) {
 	type answer struct {
 		never bool

@@ -13,12 +13,12 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// passthrough is the type of a queue that does nothing.
+// passthrough is the queue type that means that jobs are not queued.
 const passthrough = "passthrough"
 
 // queueConfig is the part of a configuration that describes the batch queue. Both the scheduler and
-// node pools have such a configuration. The names come from Nomad's branch f-batch-job-queue, and
-// so does the SchedulerConfiguration of a pool.
+// the node pools have a configuration with a batch queue. The field names come from Nomad's branch
+// f-batch-job-queue, and so does a pool's SchedulerConfiguration.
 type queueConfig struct {
 	BatchQueue             struct{ Type string }
 	SchedulerConfiguration struct{ BatchQueue struct{ Type string } }
@@ -33,9 +33,9 @@ func (q queueConfig) kind() string {
 }
 
 // BatchQueues returns the queues of the given node pools. BatchQueues reads the configurations of
-// the scheduler and of the pools. If the token lacks the right to read them, BatchQueues queries
-// the queues themselves. BatchQueues sends these requests itself, because Nomad's API module does
-// not support queues yet.
+// the scheduler and of the pools. If the token lacks the right to read these configurations,
+// BatchQueues queries the queues themselves. BatchQueues does not use Nomad's API module, which
+// does not support queues yet.
 func (c *Client) BatchQueues(ctx context.Context, pools []string) (cluster.BatchQueues, error) {
 	out := cluster.BatchQueues{}
 	q := (&api.QueryOptions{}).WithContext(ctx)
@@ -73,7 +73,7 @@ func (c *Client) BatchQueues(ctx context.Context, pools []string) (cluster.Batch
 }
 
 // queryBatchQueues queries the queue of each pool. Versions of Nomad without queues do not support
-// this request.
+// such a query.
 func (c *Client) queryBatchQueues(ctx context.Context, pools []string, out cluster.BatchQueues) error {
 	for _, pool := range pools {
 		q := everywhere(ctx)

@@ -33,7 +33,7 @@ type Client struct {
 }
 
 // NewClient returns a client. The client stores the placer's variables in the given namespace (""
-// means "default"). The functions in through wrap the transport that carries all requests.
+// means "default"). Each function in through wraps the transport that carries all requests.
 func NewClient(cfg *api.Config, namespace string, through ...func(http.RoundTripper) http.RoundTripper) (*Client, error) {
 	if u, err := url.Parse(cfg.Address); cfg.Address != "" && (err != nil || u.Scheme == "" || u.Host+u.Path == "") {
 		return nil, fmt.Errorf("the address %q of Nomad (NOMAD_ADDR) is not a URL; example: http://127.0.0.1:4646", cfg.Address)
@@ -81,9 +81,9 @@ func (c *Client) API() *api.Client { return c.api }
 var ErrConflict = errors.New("the job changed meanwhile")
 
 // Register writes a job that the caller read at the given JobModifyIndex. If the job has changed
-// since then, Register fails with [ErrConflict]. If the error is [ErrUnknownOutcome], Nomad may
-// have written the job, or may still write it. If Nomad has the jobspec that the author submitted,
-// the new version keeps this source.
+// since the caller read it, Register fails with [ErrConflict]. If the error is [ErrUnknownOutcome],
+// Nomad may have written the job, or may still write it. If Nomad has the jobspec that the author
+// submitted, the new version keeps it as its source.
 func (c *Client) Register(ctx context.Context, job *api.Job, index uint64) (*api.JobRegisterResponse, error) {
 	return c.RegisterWith(ctx, job, c.Source(ctx, job), index)
 }
@@ -145,8 +145,8 @@ func (c *Client) Job(ctx context.Context, k cluster.JobKey) (*api.Job, error) {
 // jobs, one after another.
 var answers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
-// read reads one object into a buffer from the pool. Nomad's own client would allocate a new buffer
-// each time.
+// read reads one object into a buffer from the pool. Nomad's API module would allocate a new buffer
+// for each object.
 func (c *Client) read(path string, object any, q *api.QueryOptions) error {
 	body, err := c.api.Raw().Response(path, q)
 	if err != nil {
@@ -177,8 +177,8 @@ func (c *Client) Versions(ctx context.Context, k cluster.JobKey) (map[uint64]*ap
 	return out, nil
 }
 
-// AddVersionOf adds the job version that an allocation runs to versions, if this version is
-// missing. AddVersionOf reads the version from the allocation. An allocation contains its job
+// AddVersionOf adds to versions the job version that an allocation runs, unless versions already
+// contains it. AddVersionOf reads the version from the allocation. An allocation contains its job
 // version even if Nomad no longer keeps this version.
 func (c *Client) AddVersionOf(ctx context.Context, versions map[uint64]*api.Job, a *cluster.Alloc) error {
 	if a.Version != nil && versions[*a.Version] != nil {
@@ -236,7 +236,7 @@ func (c *Client) Allocs(ctx context.Context, q *api.QueryOptions) ([]*cluster.Al
 	return as, meta.LastIndex, nil
 }
 
-// StopAlloc stops an allocation. After this, Nomad tries to replace the allocation.
+// StopAlloc stops an allocation. Nomad then tries to replace the allocation.
 func (c *Client) StopAlloc(ctx context.Context, k cluster.JobKey, id string) error {
 	q := (&api.QueryOptions{Namespace: k.Namespace}).WithContext(ctx)
 	_, err := c.api.Allocations().Stop(&api.Allocation{ID: id, Namespace: k.Namespace}, q)
@@ -255,8 +255,8 @@ func (c *Client) Evaluate(ctx context.Context, k cluster.JobKey) error {
 	return nil
 }
 
-// DryRun asks Nomad's scheduler whether it could place the whole job now. If it could not, the
-// answer contains the reasons.
+// DryRun asks Nomad's scheduler whether it could place the whole job now. If Nomad could not place
+// the job, the answer contains the reasons.
 func (c *Client) DryRun(ctx context.Context, job *api.Job) (*api.JobPlanResponse, error) {
 	if cluster.Child(job) && c.children != nil {
 		resp, err := c.children.Plan(ctx, job)
@@ -368,8 +368,8 @@ func (c *Client) ReadNodes(ctx context.Context) (*cluster.State, error) {
 
 // Deregister stops a job. If purge is true, Nomad also deletes the job. If Nomad does not have the
 // job, Deregister returns no error. If somebody else purges the job at the same time, Nomad's state
-// store fails with "job not found" (an error 500 on 1.11.3). Deregister returns no error in this
-// case, too.
+// store fails with "job not found" (an error 500 on 1.11.3). Deregister returns no error in the
+// case of a simultaneous purge, too.
 func (c *Client) Deregister(ctx context.Context, k cluster.JobKey, purge bool) error {
 	w := (&api.WriteOptions{Namespace: k.Namespace}).WithContext(ctx)
 	_, _, err := c.api.Jobs().Deregister(k.ID, purge, w)

@@ -56,9 +56,9 @@ func Denied(err error, right Right) error {
 	return &deniedError{err, right}
 }
 
-// Refused reports whether Nomad refused a request because the token lacked a permission. If a
-// client of Nomad refuses logs or files, the status is 500 (seen on 1.11.3). If a client refuses a
-// session in a task, there is no status, only the text "Permission denied".
+// Refused reports whether Nomad refused a request because the token lacked a permission. If a Nomad
+// client refuses to return logs or files, the status is 500 (seen on 1.11.3). If a Nomad client
+// refuses a session in a task, there is no status, only the text "Permission denied".
 func Refused(err error) bool {
 	switch StatusOf(err) {
 	case 0:
@@ -72,7 +72,8 @@ func Refused(err error) bool {
 }
 
 // Invalid reports whether Nomad refuses the job because the jobspec is invalid. Invalid also
-// returns the reason. In this case, Nomad answers with status 500 and a list of errors.
+// returns the reason. If the jobspec is invalid, Nomad answers with status 500 and a list of
+// errors.
 func Invalid(err error) (why string, ok bool) {
 	unexpected, ok := errors.AsType[api.UnexpectedResponseError](err)
 	if !ok || unexpected.StatusCode() != http.StatusInternalServerError {

@@ -24,14 +24,14 @@ import (
 // Nomad allows 100 connections per client.
 const parallelReads = 16
 
-// Resync reads everything again. Resync copies the nodes and jobs that have not changed from old.
+// Resync reads everything again. Resync copies nodes and jobs from old if they have not changed.
 // old may be nil.
 //
-// Nomad cannot return several lists from one snapshot, so the order of the requests matters: the
+// Nomad cannot return several lists from one snapshot, so the order of the requests matters. The
 // list of jobs comes before the list of allocations. If the placer places a gang between the two
 // requests, the gang's allocations have a newer job version than the list of jobs. readOutrun
-// notices this, and reads the job again. In the other order, the gang would appear to have no
-// allocations, and its GPUs would appear to be free.
+// notices this, and reads the job again. If the allocations came first, the gang would appear to
+// have no allocations, and its GPUs would appear to be free.
 func (c *Client) Resync(ctx context.Context, old *cluster.State) (*cluster.State, error) {
 	old = cmp.Or(old, cluster.NewState())
 	s := old.Next()
@@ -82,7 +82,7 @@ const withGPUs = `any NodeResources.Devices as d { d.Vendor == "` + attr.Vendor 
 
 // listNodes lists the nodes with GPUs, but without their resources. The resources take 10 kB per
 // node. If a node has no resources, Nomad's filter fails, and so does the request for the whole
-// list. In this case, listNodes lists all nodes, with their resources.
+// list. If the filter fails, listNodes lists all nodes, with their resources.
 func (c *Client) listNodes(ctx context.Context) (stubs []*cluster.NodeStub, meta *api.QueryMeta, err error) {
 	q := (&api.QueryOptions{Filter: withGPUs}).WithContext(ctx)
 	if meta, err = c.api.Raw().Query("/v1/nodes", &stubs, q); StatusOf(err) != http.StatusBadRequest {
@@ -107,8 +107,8 @@ func (c *Client) node(ctx context.Context, id string) (*api.Node, error) {
 const withDevices = `any TaskGroups as g { any g.Tasks as t { t.Resources.Devices is not empty } }`
 
 // listJobs lists the jobs that request devices. If Nomad's filter fails for one job, the request
-// for the whole list fails. In this case, listJobs lists all jobs, so that the caller reads every
-// job.
+// for the whole list fails. If the filter fails, listJobs lists all jobs, so that the caller reads
+// every job.
 func (c *Client) listJobs(ctx context.Context) (stubs []*cluster.JobStub, meta *api.QueryMeta, err error) {
 	q := everywhere(ctx)
 	q.Filter = withDevices
@@ -138,7 +138,7 @@ const (
 	jobTries = 2
 	// unreadShare limits how many jobs or nodes may be unreadable. The limit is one, or one in
 	// unreadShare of all, whichever is larger. Up to this limit, readEach keeps the old state of
-	// the unreadable jobs or nodes. Above this limit, Nomad itself must have a problem.
+	// unreadable jobs or nodes. If more are unreadable, Nomad itself has a problem.
 	unreadShare = 20
 )
 
@@ -176,8 +176,9 @@ func (c *Client) readAllocs(ctx context.Context, s *cluster.State) error {
 }
 
 // readOutrun reads a job again if one of the job's allocations has a newer job version than the
-// list of jobs. This happens if the placer starts a gang between the requests for the two lists.
-// With the old version of the job, it would appear that Nomad placed the gang without the placer.
+// list of jobs. The version is newer if the placer starts a gang between the requests for the two
+// lists. With the old version of the job, it would appear that Nomad placed the gang without the
+// placer.
 func (c *Client) readOutrun(ctx context.Context, s *cluster.State) error {
 	outrun := s.Outrun()
 	jobs, errs := make([]*api.Job, len(outrun)), make([]error, len(outrun))
@@ -196,9 +197,10 @@ func (c *Client) readOutrun(ctx context.Context, s *cluster.State) error {
 	return err
 }
 
-// ReadStale reads allocations about which events do not contain enough. These are allocations of
-// jobs that no longer exist, and allocations that have succeeded, but perhaps for an older version
-// of their job. If Nomad refuses to return one of them, ReadStale still reads the others.
+// ReadStale reads allocations about which events contain too little. ReadStale reads two kinds:
+// allocations of jobs that no longer exist, and allocations that have succeeded, but perhaps for an
+// older version of their job. If Nomad refuses to return an allocation, ReadStale still reads the
+// others.
 func (c *Client) ReadStale(ctx context.Context, s *cluster.State) error {
 	var errs []error
 	for _, a := range slices.Concat(s.Orphans(), s.StaleVersions()) {
@@ -221,8 +223,8 @@ func (c *Client) ReadStale(ctx context.Context, s *cluster.State) error {
 
 // parallel calls f for the numbers from 0 to n-1. parallel runs at most parallelReads calls at the
 // same time, and stops when a call fails. If a call panics, parallel waits for the running calls
-// and then panics itself. So the caller can recover from the panic. Each goroutine makes many
-// calls, because a new goroutine is slow at first: its stack must grow when it reads its first
+// and then panics itself. The caller can then recover from the panic. Each goroutine makes many
+// calls, because a new goroutine is slow at first. Its stack must grow when it reads its first
 // answer.
 func parallel(ctx context.Context, n int, f func(ctx context.Context, i int) error) error {
 	workers, running := errgroup.WithContext(ctx)

@@ -21,8 +21,8 @@ import (
 )
 
 // eventsIn parses the events in one line of the stream. A heartbeat contains no events. If an event
-// cannot be parsed, the stream does not end. Whenever an allocation changes, Nomad also sends the
-// allocation's node again: tens of kB that placement does not need (seen on 1.11.3). eventsIn skips
+// cannot be parsed, the stream does not end. Whenever an allocation changes, Nomad also sends tens
+// of kB about the allocation's node, which placement does not need (seen on 1.11.3). eventsIn skips
 // such an event without parsing it.
 func eventsIn(line []byte) (es []cluster.Event, err error) {
 	batch := gjson.ParseBytes(line)

@@ -21,8 +21,8 @@ import (
 
 // httpClient returns an HTTP client that differs from the client in Nomad's API module in three
 // ways. The client does not request compression. For compression, Nomad would create a compressor
-// for each answer, and this takes longer than most requests. The client keeps enough connections
-// open for the parallel requests. The client accepts NaN and infinities in answers (see [numbers]).
+// for each answer, which takes longer than most requests. The client keeps enough connections open
+// for the parallel requests. The client accepts NaN and infinities in answers (see [numbers]).
 func httpClient(cfg *api.Config) (*http.Client, error) {
 	t := &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
@@ -62,9 +62,9 @@ func (u uncompressed) RoundTrip(r *http.Request) (*http.Response, error) {
 	return withoutNaN(resp), nil
 }
 
-// These are time limits for whole requests. Without limits, a server that accepts requests and
-// never answers could block everything else. The limit for lists is long, because the lists of a
-// large cluster take tens of MB.
+// The following time limits apply to whole requests. Without limits, a server that accepts requests
+// and never answers could block everything else. The limit for lists is long, because the lists of
+// a large cluster take tens of MB.
 const (
 	requestTimeout = 15 * time.Second
 	listTimeout    = 90 * time.Second
@@ -173,7 +173,7 @@ func (n *numbers) Read(p []byte) (int, error) {
 
 // numberScan converts an answer to JSON in place, one piece after another. Outside strings, 'N',
 // 'I', and a '+' that does not follow an 'e' occur only at the beginning of NaN or of an infinity.
-// numberScan relies on this.
+// numberScan relies on this fact.
 type numberScan struct {
 	inString, escaped bool
 	skip              int  // how many bytes of the replaced value remain

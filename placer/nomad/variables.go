@@ -46,7 +46,7 @@ func (c *Client) WriteVariable(ctx context.Context, path string, items map[strin
 
 // WriteChecked replaces all items of a variable if the variable still has the given index.
 // WriteChecked returns the new index. With index 0, WriteChecked requires that the variable does
-// not exist. If the index is different, WriteChecked fails with [ErrChanged].
+// not exist. If the variable has another index, WriteChecked fails with [ErrChanged].
 func (c *Client) WriteChecked(ctx context.Context, path string, items map[string]string, index uint64) (uint64, error) {
 	v := &api.Variable{Namespace: c.namespace, Path: path, Items: items, ModifyIndex: index}
 	written, _, err := c.api.Variables().CheckedUpdate(v, (&api.WriteOptions{Namespace: c.namespace}).WithContext(ctx))

@@ -35,9 +35,9 @@ type Token struct {
 	Namespaces map[string][]string
 }
 
-// SetTokens enables ACLs. The keys of the map are the secrets of the tokens. Nomad then refuses
-// requests with an unknown token. Requests without a token have the permissions of the token whose
-// secret is "".
+// SetTokens enables ACLs. The keys of the map are the secrets of the tokens. After the call, Nomad
+// refuses requests with an unknown token. Requests without a token have the permissions of the
+// token whose secret is "".
 func (s *Server) SetTokens(tokens map[string]Token) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

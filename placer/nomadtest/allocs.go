@@ -44,7 +44,7 @@ type alloc struct {
 	reschedules []time.Time
 	followUp    string // the evaluation that reschedules the allocation
 	// deployment is the JobModifyIndex of the job version whose deployment placed or updated the
-	// allocation, or 0. healthy and unhealthy describe the allocation in this deployment.
+	// allocation, or 0. healthy and unhealthy are the allocation's state in its deployment.
 	// mayReplace is true if Nomad may replace the allocation even during the deployment.
 	deployment                     uint64
 	healthy, unhealthy, mayReplace bool
@@ -54,8 +54,8 @@ type alloc struct {
 	// run grows whenever the client starts or ends the tasks. Actions that were scheduled for an
 	// earlier run are dropped.
 	run int
-	// killing is true if the allocation is being stopped. signalled is true if its tasks were asked
-	// to end.
+	// killing is true if the allocation is being stopped. signalled is true if the allocation's
+	// tasks were asked to end.
 	killing, signalled bool
 	// unreported is the status with which the allocation ended while its client had no connection,
 	// or "".
@@ -153,7 +153,7 @@ var (
 )
 
 // taskBehaviour reads the behaviour of a task from the task's configuration. If "[ $I = n ] &&"
-// comes before "exit", only the member with this NOMAD_ALLOC_INDEX exits.
+// comes before "exit", only the member whose NOMAD_ALLOC_INDEX is n exits.
 func taskBehaviour(t *api.Task, number int) (b behaviour) {
 	var text strings.Builder
 	text.WriteString(fmt.Sprint(t.Config["command"]))
@@ -222,8 +222,8 @@ func (s *Server) startAlloc(a *alloc) {
 	})
 }
 
-// client returns a node that has a client, even if Nomad has forgotten the node. Unless such a
-// client has lost its connection, it still starts the allocations that it was told to start.
+// client returns a node that has a client, even if Nomad has forgotten the node. The client still
+// starts the allocations that it was told to start, unless it has lost its connection.
 func (s *Server) client(id string) *node { return cmp.Or(s.nodes[id], s.forgotten[id]) }
 
 // tellRunning sends the client's report that an allocation runs.
@@ -238,11 +238,12 @@ func (s *Server) tellRunning(a *alloc) {
 }
 
 // previousStillRuns reports whether the client must wait before it starts an allocation. The client
-// waits for the end of the allocation that this one replaces, and of allocations that were
-// preempted for this one (scenarios "destructive" and "preempted"). The client does not wait for
-// other allocations, even if they still use the GPUs of this one. The client also does not wait for
-// a lost allocation that it must still end after the node is back (scenario "node down"). Real
-// clients did both on 1.11.3. But a client that had only hung did wait for a lost allocation.
+// waits for the end of the allocation that the new one replaces, and of allocations that were
+// preempted for the new one (scenarios "destructive" and "preempted"). The client does not wait for
+// other allocations, even if they still use the GPUs of the new allocation. The client also does
+// not wait for a lost allocation that it must still end after the node is back (scenario "node
+// down"). Both rules were seen on real clients of 1.11.3. But a real client that had only hung did
+// wait for a lost allocation.
 func (s *Server) previousStillRuns(a *alloc) bool {
 	for _, id := range a.preempts {
 		if o := s.allocs[id]; o != nil && !o.clientTerminal() {
@@ -266,7 +267,7 @@ func (s *Server) reserveError(a *alloc) string {
 	return ""
 }
 
-// runTasks lets the tasks run for as long as they should, and then ends them.
+// runTasks lets the tasks run for their run time, and then ends them.
 func (s *Server) runTasks(a *alloc) {
 	g := a.taskGroup()
 	if g == nil {
@@ -500,10 +501,10 @@ func (s *Server) reconnectAlloc(a *alloc, forgotten bool) {
 }
 
 // killUnknown ends the allocations on the client of a node that Nomad had forgotten. The client
-// ends them because Nomad sent it no allocations while the node was unknown. If the client ends the
-// allocations before Nomad has evaluated the jobs, members of batch jobs count as finished, and
-// Nomad does not evaluate services again. Real clients did both on 1.11.3, with a paused evaluation
-// broker. A client that reconnects late enough ends no allocation.
+// ends the allocations because Nomad sent it no allocations while the node was unknown. If the
+// client ends the allocations before Nomad has evaluated the jobs, members of batch jobs count as
+// finished, and Nomad does not evaluate services again. Both effects were seen on 1.11.3 with a
+// paused evaluation broker. A client that reconnects late enough ends no allocation.
 func (s *Server) killUnknown(a *alloc) {
 	if a.desired != api.AllocDesiredStatusRun || !a.tasksRun() || s.random("client ends "+a.id).IntN(2) == 0 {
 		return

@@ -49,7 +49,7 @@ func (s *Server) mayBeBack(id string) bool {
 	return false
 }
 
-// whereabouts describes what the state of the node means for an allocation.
+// whereabouts says what the state of a node means for an allocation on the node.
 type whereabouts int
 
 const (
@@ -119,7 +119,7 @@ func (p *plan) stopAnyhow(a *alloc) {
 	}
 }
 
-// settleReturning decides whether an allocation that is back keeps running, or its replacement.
+// settleReturning decides which allocation keeps running: one that is back, or its replacement.
 func (p *plan) settleReturning(g *api.TaskGroup, is *groupAllocs) {
 	stop := map[*alloc]bool{}
 	for _, a := range is.returning {
@@ -174,7 +174,7 @@ func (p *plan) keepsReplacement(g *api.TaskGroup, a, by *alloc) bool {
 	return better
 }
 
-// score rates a placement. Of Nomad's score, this function computes only the part that depends on
+// score rates a placement. This function computes only the part of Nomad's score that depends on
 // the load of the node. A higher load gives a better score, but load from members of the same job
 // does not count.
 func (p *plan) score(a *alloc) (score int) {
@@ -190,8 +190,8 @@ func (p *plan) score(a *alloc) (score int) {
 	return score
 }
 
-// settleParting handles the members whose node is away. These members are rescheduled after a
-// while, unless their job forbids this.
+// settleParting handles the members whose node is away. The members are rescheduled after a while,
+// unless their job forbids this.
 func (p *plan) settleParting(is *groupAllocs) {
 	p.parting = append(p.parting, is.parting...)
 	for _, a := range is.parting {
@@ -287,8 +287,8 @@ func (s *Server) stopAlone(id string) {
 	}
 }
 
-// waitForClients returns how long Nomad waits until it replaces lost members. After this time, the
-// clients must have stopped the lost members without Nomad.
+// waitForClients returns how long Nomad waits until it replaces lost members. By the end of this
+// time, the clients must have stopped the lost members without Nomad.
 func waitForClients(lost []*alloc) (wait time.Duration) {
 	for _, a := range lost {
 		if d := value(a.disconnect().StopOnClientAfter); d > 0 {

@@ -34,7 +34,7 @@ type Gang struct {
 	Service bool
 	Ungated bool
 	// Restarts is how often Nomad retries a failed member on the same node. Reschedules is how
-	// often Nomad retries it on other nodes.
+	// often Nomad retries a failed member on other nodes.
 	Restarts, Reschedules int
 	Priority              int
 	Meta                  map[string]string
@@ -80,8 +80,8 @@ func (g Gang) Job() *api.Job {
 	return rewrite.Gate(job)
 }
 
-// elastic returns a function that makes a job elastic, with at least least and at most most
-// members.
+// elastic returns a function that makes a job elastic. least and most are the limits for the number
+// of members.
 func elastic(least, most int64) func(*api.Job) {
 	return func(j *api.Job) {
 		j.Meta = maps.Clone(j.Meta)
@@ -111,8 +111,8 @@ func (w *World) Register(job *api.Job) error {
 	return err
 }
 
-// Edit changes the author's form of a job, and registers it again. Many authors work like this, so
-// the changes that the placer made are lost.
+// Edit changes the author's form of a job, and registers it again. Many authors work like this:
+// their edit overwrites the changes that the placer made.
 func (w *World) Edit(k nomadtest.Key, change func(*api.Job)) error {
 	w.T.Helper()
 	job := w.rules.authored(k)

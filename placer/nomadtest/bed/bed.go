@@ -65,11 +65,12 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// Options describes a world. Options with the value zero have their defaults.
+// Options describes a world. The fields of Options have defaults, which apply if a field is zero.
 type Options struct {
 	// Seed determines all random choices in the world.
 	Seed uint64
-	// Nomad determines how the cluster behaves. The seed in Nomad is ignored; Seed replaces it.
+	// Nomad determines how the cluster behaves. The seed in Nomad is ignored, because Seed replaces
+	// it.
 	Nomad nomadtest.Options
 	// Placer may change the configuration of the placers.
 	Placer func(*model.Config)
@@ -81,7 +82,7 @@ type Options struct {
 	// Published is called with each snapshot that a placer publishes.
 	Published func(placer string, s *query.Snapshot)
 	// Sampled is true if the world must run under the race detector, because the test has chosen
-	// this world or needs it. Of the other worlds, only a few run under the race detector.
+	// this world or needs it. Only a few of the other worlds run under the race detector.
 	Sampled bool
 }
 
@@ -146,8 +147,8 @@ func (w *World) end() {
 	}
 }
 
-// AddNodes adds nodes named "node-0", "node-1" and so on. Each has gpus GPUs, named "GPU-0-0" and
-// so on.
+// AddNodes adds nodes named "node-0", "node-1" and so on. Each node has the given number of GPUs,
+// named "GPU-0-0" and so on.
 func (w *World) AddNodes(nodes, gpus int) {
 	for range nodes {
 		n := nomadtest.GPUNode(w.nodes, gpus)
@@ -185,7 +186,7 @@ func (w *World) StartPlacerAs(token string) *Placer {
 	return w.start(token, func(string, *nomad.Client, *model.Config) {})
 }
 
-// start starts a placer. Before that, prepare can change the placer's client and configuration.
+// start starts a placer. Before the placer starts, prepare can change its client and configuration.
 func (w *World) start(token string, prepare func(name string, c *nomad.Client, cfg *model.Config)) *Placer {
 	w.T.Helper()
 	p := &Placer{Name: fmt.Sprintf("placer-%d", len(w.placers)+1), began: time.Now(), w: w, Events: placer.NewEventLog(1000, time.Now()), done: make(chan struct{})}
@@ -232,8 +233,8 @@ func (p *Placer) Stop() {
 	<-p.done
 }
 
-// Kill ends the placer in the way that SIGKILL does. No request that the placer sends later
-// arrives.
+// Kill ends the placer in the way that SIGKILL does. Requests that the placer sends after that do
+// not arrive.
 func (p *Placer) Kill() {
 	p.cancel() // first, so that it does not notice the disconnection
 	p.w.Nomad.Disconnect(p.Name)

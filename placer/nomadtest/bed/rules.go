@@ -71,10 +71,10 @@ type rules struct {
 	perUser  bool      // whether limit applies to each user's gangs
 	beyond   time.Time // since when gangs have exceeded the limit; zero if they do not
 	// replaced is the time when Nomad last replaced a member without the placer. bothStarted is the
-	// last time at which one placer started a gang shortly after another active placer did.
-	// unknowable is true if the limit was exceeded shortly after one of these times. In these
-	// cases, a placer could not know about the other start. Either the placer was waiting for an
-	// answer (walk 8400697), or both decided at the same time (walk 9000593).
+	// last time when two active placers started gangs shortly after one another. unknowable is true
+	// if the limit was exceeded shortly after replaced or bothStarted. At these times, a placer
+	// could not know about the other start. Either a placer was waiting for an answer (walk
+	// 8400697), or both placers decided at the same time (walk 9000593).
 	replaced, bothStarted time.Time
 	rerun                 time.Time // when Nomad last placed a member that it had placed before
 	unknowable            bool
@@ -118,8 +118,8 @@ type story struct {
 	placed map[string]bool // members that were placed, by version
 	// kept is used for jobs whose members do not need each other. kept maps members that have
 	// finished since the gang last had a gate to the time of their end. These members must not run
-	// again, unless they finished after the placer had looked and before it registered the job, at
-	// rewroteAt.
+	// again, unless they finished shortly before the placer registered the job, at rewroteAt, and
+	// the placer could not know it.
 	kept      map[string]time.Time
 	rewroteAt time.Time
 	// away contains members that Nomad may place again, because they were lost, or were stopped
@@ -145,10 +145,10 @@ type story struct {
 	// late is true if Nomad checked a placer's registration before the gang finished, and wrote the
 	// registration after that.
 	late bool
-	// over contains the JobModifyIndex of each registration with which a placer overwrote another
-	// registration, because Nomad wrote the other one between its check and its write of this one.
-	// While the overwritten version waits for GPUs, the version that replaced it can run to its end
-	// (walk 5005677).
+	// over contains the JobModifyIndex of each registration by a placer that overwrote another
+	// registration. This happens if Nomad wrote the other registration between the check and the
+	// write of the placer's registration. While the overwritten version waits for GPUs, the version
+	// that replaced it can run to its end (walk 5005677).
 	over map[uint64]bool
 	// overBy is the placer that made the last registration in over.
 	overBy string
