@@ -205,8 +205,8 @@ func (p *Placer) drop(k cluster.JobKey) {
 // pins have started.
 const pinsGrace = 30 * time.Second
 
-// distrustPins acts once, after pinsGrace. From then on, pins reserve GPUs only if the placer knows
-// that a placer wrote them.
+// distrustPins acts once, after pinsGrace. After distrustPins, pins reserve GPUs only if the placer
+// knows that a placer wrote them.
 func (p *Placer) distrustPins(now time.Time) {
 	if p.pinsUntil.IsZero() {
 		p.pinsUntil = now.Add(pinsGrace)

@@ -127,7 +127,7 @@ type stream struct {
 
 // Hooks observe the placer. A hook that is nil is not called. BeforeCommit runs just before the
 // placer registers a start. AfterCommit runs just after the registration, before the placer records
-// it. Tests use these two hooks to crash the placer.
+// it. Tests use BeforeCommit and AfterCommit to crash the placer.
 type Hooks struct {
 	BeforeCommit, AfterCommit func(cluster.JobKey)
 	// Meter counts the placer's actions. If Meter is nil, the actions are not counted.
@@ -219,8 +219,8 @@ func (p *Placer) Run(ctx context.Context) error {
 }
 
 // safely runs a session. If the session panics, safely returns the panic as an error. All state is
-// derived from Nomad. So after a panic, the placer can forget everything and start again without
-// the job that caused the panic.
+// derived from Nomad. After a panic, the placer can therefore forget everything and start again
+// without the job that caused the panic.
 func (p *Placer) safely(ctx context.Context) (err error) {
 	defer p.interruptSubmissions()
 	defer func() {
@@ -233,7 +233,7 @@ func (p *Placer) safely(ctx context.Context) (err error) {
 }
 
 // session serves jobs with one subscription to Nomad's events. session subscribes, then reads
-// everything, and then follows the events. In this order, session misses no change.
+// everything, and then follows the events. In this order, no change is missed.
 func (p *Placer) session(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer p.awaitWrites()
@@ -300,8 +300,9 @@ const (
 )
 
 // runCycles runs a cycle after each batch of events, and whenever something becomes due. If all
-// events report only progress, runCycles first waits (debounces). In a burst, Nomad reports each
-// allocation separately, but each cycle handles all jobs.
+// events report only progress, runCycles first waits for a short time (debounces). Waiting saves
+// work, because in a burst Nomad reports each allocation separately, but each cycle handles all
+// jobs.
 func (p *Placer) runCycles(ctx context.Context, ended <-chan error) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -462,16 +463,16 @@ func (p *stream) listen() {
 }
 
 // hasNews reports whether an event about job k has arrived and this cycle has not applied the
-// event. This can happen if Nomad answers slowly. In this case, the caller must postpone its action
-// on the job.
+// event. Events can arrive during a cycle if Nomad answers slowly. If there is such an event, the
+// caller must postpone its action on the job.
 func (p *stream) hasNews(k cluster.JobKey) bool {
 	p.listen()
 	return slices.ContainsFunc(p.heard, func(e cluster.Event) bool { return e.About() == k })
 }
 
-// missedPurge reports whether a job was registered and purged during this cycle. The tasks of such
-// a job may still use GPUs that look free in this cycle. Nomad would give these GPUs to other jobs
-// too early.
+// missedPurge reports whether a job was registered and purged during this cycle. The tasks of a job
+// that was purged may still use GPUs that look free in this cycle. Nomad would give the GPUs of
+// such tasks to other jobs too early.
 func (p *stream) missedPurge() bool {
 	p.listen()
 	return p.m.State.MissedPurge(p.heard)

@@ -26,10 +26,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// A job with pal_progress writes how much of its work is done to a file in its allocation
-// directory. The placer reads the file of the gang's first running member in the background,
-// through Nomad's client API. The placer then reports the progress to the queue. The placer reads
-// one batch of files at a time. So a slow client delays only the progress of other jobs.
+// A job with pal_progress writes to a file in its allocation directory how much of its work is
+// done. The placer reads the file of the gang's first running member in the background, through
+// Nomad's client API. The placer then reports the progress to the queue. The placer reads one batch
+// of files at a time. So a slow client delays only the reading of progress.
 
 const (
 	// progressFile is the path of the file relative to the allocation's directory. In a task, the
@@ -65,8 +65,8 @@ type progressRead struct {
 	err   error
 }
 
-// follow starts or stops reading the progress of a gang. This depends on the gang's hints and
-// state.
+// follow starts or stops reading the progress of a gang. The decision depends on the gang's hints
+// and state.
 func (r *progressReads) follow(t *model.Tracked, now time.Time) {
 	a := firstMember(t)
 	if t.Nomad != gang.Running || t.Refused != nil || !t.Request.Hints.Progress || a == nil {
@@ -81,9 +81,9 @@ func (r *progressReads) follow(t *model.Tracked, now time.Time) {
 	r.of[t.Key] = &reporting{alloc: a.ID, since: time.Unix(0, a.CreateTime), due: now}
 }
 
-// firstMember returns the member whose file the placer reads. This is the running member with the
-// lowest index in the first group with GPUs. firstMember returns nil if no member of this group
-// runs.
+// firstMember returns the member whose file the placer reads. The file is that of the running
+// member with the lowest index in the first group with GPUs. firstMember returns nil if no member
+// of this group runs.
 func firstMember(t *model.Tracked) (first *cluster.Alloc) {
 	for _, g := range t.Job.TaskGroups {
 		if rewrite.GPUsPerMember(g) == 0 {
@@ -150,8 +150,8 @@ func readProgress(ctx context.Context, c *nomad.Client, batch []progressRead) {
 	_ = reading.Wait() // the error of each file is in its progressRead
 }
 
-// takeProgress reports the progress that a batch has read to the queue. takeProgress ignores a file
-// if the placer now reads the file of another member of the same gang.
+// takeProgress passes the progress that was read in a batch to the queue. takeProgress ignores a
+// file if the placer now reads the file of another member of the same gang.
 func (p *Placer) takeProgress(batch []progressRead) news {
 	p.progress.done = nil
 	now := p.tick()

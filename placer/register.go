@@ -68,9 +68,9 @@ func (p *core) registerOver(ctx context.Context, job *api.Job, source *api.JobSu
 // purges it again (see [model.Model.BroughtBack]).
 //
 // If the job has been registered more than once since was, lookUp reports a conflict, even if the
-// last registration looks like the placer's. The reason is that the author may have run the job
-// again, and another placer may have chosen the same GPUs. The versions of the job then show what
-// the placer must undo.
+// last registration looks like the placer's. In this case, the author may have run the job again,
+// and another placer may have chosen the same GPUs. The versions of the job then show what the
+// placer must undo.
 func (p *core) lookUp(ctx context.Context, job, was *api.Job, unknown error) (*api.JobRegisterResponse, error) {
 	now, err := p.nomad.Job(ctx, cluster.KeyOf(job))
 	next := uint64(0) // the version of this registration
@@ -89,7 +89,7 @@ func (p *core) lookUp(ctx context.Context, job, was *api.Job, unknown error) (*a
 	return &api.JobRegisterResponse{JobModifyIndex: *now.JobModifyIndex}, nil
 }
 
-// withGracePeriod returns a context that ends later than ctx, by the time registerTimeout.
+// withGracePeriod returns a context that ends later than ctx. The delay is registerTimeout.
 func withGracePeriod(ctx context.Context) (context.Context, context.CancelFunc) {
 	out, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(registerTimeout, cancel) })

@@ -88,7 +88,7 @@ func (p *journal) runTimes(now time.Time) *dueWrite {
 }
 
 // Fair share depends on the GPU time that each namespace has used. The placer stores this time,
-// which is called usage, in one variable. So the next placer can continue with it.
+// which is called usage, in one variable. So the next placer can continue with the stored usage.
 
 // usageEvery is the shortest time between two writes of the usage. If a gang ends while no placer
 // runs, its GPU time since the last write is not counted. If a gang still runs when a placer

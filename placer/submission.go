@@ -19,9 +19,10 @@ import (
 )
 
 // Authors can submit a job to the placer before Nomad has the job. If the job can start at once,
-// the placer registers it with its pins. Such a start needs one registration and one evaluation.
-// The start of a gated job needs two of each. The queue treats a submitted job like any other job.
-// If the job must wait, the placer registers it with its gate, as the author would have done.
+// the placer registers it with its pins. The start of a submitted job needs one registration and
+// one evaluation. The start of a gated job needs two of each. The queue treats a submitted job like
+// any other job. If the job must wait, the placer registers it with its gate, as the author would
+// have done.
 
 // Register registers a job with Nomad in the name of the job's author. If isNew is true and Nomad
 // already has a job with the same id, Register fails with [nomad.ErrConflict].
@@ -34,8 +35,8 @@ var ErrNotSubmitted = errors.New("the placer did not accept the job")
 type submission struct {
 	job      *api.Job
 	register Register
-	// taken is set once. Either the placer sets it when it accepts the job, or the author sets it
-	// when the author stops waiting.
+	// taken is set once. Either the placer sets taken when it accepts the job, or the author sets
+	// taken when the author stops waiting.
 	taken atomic.Bool
 	// answer is the channel for the answer to the author. answered is true once the answer was
 	// sent.
@@ -53,10 +54,10 @@ type submitted struct {
 }
 
 // Submit registers a job by calling register. If the job starts now, register gets the job with
-// pins. If the job must wait, register gets it unchanged. The job must have its gate and Nomad's
-// defaults. Submit returns the errors of register, and two other errors. [ErrNotSubmitted] means
-// that register was not called and will not be called. errInterrupted means that the outcome is
-// unknown.
+// pins. If the job must wait, register gets the job unchanged. The job must have its gate and
+// Nomad's defaults. Submit returns the errors of register, and two other errors. [ErrNotSubmitted]
+// means that register was not called and will not be called. errInterrupted means that the outcome
+// is unknown.
 func (p *inbox) Submit(ctx context.Context, job *api.Job, register Register) (*api.JobRegisterResponse, error) {
 	s := &submission{job: job, register: register, answer: make(chan submitted, 1)}
 	select {
@@ -91,7 +92,7 @@ func (p *inbox) takeSubmissions() (some bool) {
 
 // enqueueSubmissions puts submitted jobs into the queue, as if they had been registered with their
 // gates. enqueueSubmissions leaves out jobs that cannot start at once. For example, Nomad may
-// already have a job with this id, or the placer may be unable to serve the job.
+// already have a job with the same id, or the placer may be unable to serve the job.
 func (p *Placer) enqueueSubmissions(ctx context.Context, now time.Time) {
 	came := p.arriving
 	p.arriving = nil
@@ -145,8 +146,8 @@ func asRegistered(job *api.Job, now time.Time) *api.Job {
 	return &out
 }
 
-// waitingSubmissions returns one call for each submitted job that does not start now. The call
-// registers the job. After the calls have run, done records their outcomes.
+// waitingSubmissions returns one call for each submitted job that does not start now. Each of these
+// calls registers the job with its gate. After the calls have run, done records their outcomes.
 func (p *inbox) waitingSubmissions(ctx context.Context, starts []*start) (calls []call, done func(now time.Time)) {
 	waiting := slices.DeleteFunc(slices.Clone(p.joined), func(s *submission) bool {
 		return slices.ContainsFunc(starts, func(o *start) bool { return o.submission == s })

@@ -12,8 +12,8 @@ import (
 )
 
 // timeBudget limits how much time a cycle spends on the jobs of each namespace. The placer makes
-// some requests for each job. One author can make these requests slow, with thousands of jobs or
-// with jobs for which Nomad's answers are huge.
+// some requests for each job. One author can make these requests slow by registering thousands of
+// jobs, or jobs for which Nomad's answers are huge.
 type timeBudget struct {
 	within time.Duration            // the budget; if 0, namespaceBudget
 	spent  map[string]time.Duration // in this cycle
@@ -22,10 +22,10 @@ type timeBudget struct {
 
 const (
 	// namespaceBudget is how much time a cycle may spend on the jobs of one namespace. The
-	// remaining jobs wait for the next cycle, which begins at once.
+	// remaining jobs of the namespace wait for the next cycle, which begins at once.
 	namespaceBudget = 3 * time.Second
 	// slowAnswer is how long the work on one job may take without consequences. If the work takes
-	// longer, the placer ignores the job's namespace for slowFactor times as long. The pause is at
+	// longer, the placer pauses the job's namespace for slowFactor times as long. The pause is at
 	// most mostWait, because Nomad itself may be slow.
 	slowAnswer = time.Second
 	slowFactor = 2

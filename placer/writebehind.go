@@ -9,12 +9,12 @@ import (
 )
 
 // The placer writes decisions, run times and other data to Nomad's variables in the background.
-// Cycles continue in the meantime, so no gang waits for these writes. The placer writes at most one
+// Cycles continue during the writes, so no gang waits for them. The placer writes at most one
 // batch, called a lot, at a time. If data becomes due while a lot is being written, it is written
 // in the next lot, with the values that it has then.
 //
-// Data on which a decision depends is written within the cycle instead: the quarantine, and the
-// record of a gang that the placer is about to stop.
+// Data on which a decision depends is written within the cycle. This applies to the quarantine, and
+// to the record of a gang that the placer is about to stop.
 
 // dueWrite is one write of data by the placer. The function write runs in the background, so it
 // must not use other data of the placer.

@@ -16,8 +16,8 @@ type Control struct {
 	Held *Said `json:"held,omitempty"`
 	// Priority is the job's priority in the queue, or 0 if the priority in the jobspec applies.
 	Priority int `json:"priority,omitempty"`
-	// Requeue is the order to stop the gang if the gang was placed before the order. The stopped job
-	// then waits in the queue again.
+	// Requeue is the order to stop the gang if the gang was placed before the order. The stopped
+	// job then waits in the queue again.
 	Requeue *Said `json:"requeue,omitempty"`
 }
 

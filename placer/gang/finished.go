@@ -150,9 +150,10 @@ func finishedVersions(job *api.Job, as []*cluster.Alloc, versions map[uint64]*ap
 	return last
 }
 
-// leadsTo reports whether the placer made all versions after version v, and changed only gates and pins. If a person reverts the job to a version with pins, the restored
-// version must run. leadsTo recognizes a restored version because it equals an earlier version and
-// was submitted after the members had finished.
+// leadsTo reports whether the placer made all versions after version v, and changed only gates and
+// pins. If a person reverts the job to a version with pins, the restored version must run. leadsTo
+// recognizes a restored version because it equals an earlier version and was submitted after the
+// members had finished.
 func leadsTo(versions map[uint64]*api.Job, v uint64, last finish, job *api.Job) bool {
 	base, next := versions[v], versions[v+1]
 	if base == nil || next == nil {

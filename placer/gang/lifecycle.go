@@ -189,8 +189,8 @@ type memory struct {
 	// JobModifyIndex of a version whose canaries have room.
 	canariesLack, canariesDone uint64
 
-	// evaluated is the job's ModifyIndex when the placer last asked Nomad to evaluate the job again.
-	// evaluatedAt is the time of this request.
+	// evaluated is the job's ModifyIndex when the placer last asked Nomad to evaluate the job
+	// again. evaluatedAt is the time of this request.
 	evaluated   uint64
 	evaluatedAt time.Time
 }

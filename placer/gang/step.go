@@ -18,8 +18,8 @@ import (
 // step returns an effect on Nomad, that effect comes last, and its answer is the next event.
 //
 // The caller must carry out every effect, and must deliver the events of one gang one after
-// another. The caller must deliver the answer to an effect before any other event. If the placer crashes
-// between two steps, the next placer starts from Nomad's objects and empty [Lifecycle]s.
+// another. The caller must deliver the answer to an effect before any other event. If the placer
+// crashes between two steps, the next placer starts from Nomad's objects and empty [Lifecycle]s.
 func (g *Lifecycle) Step(e Event, w World) []Effect {
 	var todo []Effect
 	switch {

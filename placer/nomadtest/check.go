@@ -22,7 +22,7 @@ func (v Violation) String() string {
 	return fmt.Sprintf("%s, index %d: %s", v.At.Format("15:04:05.000"), v.Index, v.What)
 }
 
-// Write is a change of a job that a client requested and that is complete.
+// Write is a change of a job that a client requested and that Nomad has completed.
 type Write struct {
 	Client, Kind  string // register, deregister, stop, dispatch, launch, revert
 	Job           Key
@@ -86,14 +86,14 @@ func (s *Server) Members(k Key) []Member {
 	return out
 }
 
-// Observer contains functions that the server calls when something happens. A function can be nil.
-// These functions must not call the server.
+// Observer contains functions that the server calls when something happens. Any of the functions
+// can be nil. The functions must not call the server.
 type Observer struct {
 	Wrote  func(Write)
 	Placed func(Member)
 	Ended  func(Member)
 	// Shared is called when the tasks of second begin to use a GPU that the tasks of first still
-	// use. This can happen after a node lost its connection and came back.
+	// use. Two allocations can share a GPU after a node lost its connection and came back.
 	Shared func(gpu string, first, second Member)
 }
 

@@ -17,8 +17,8 @@ import (
 )
 
 // RPC is a header. The header marks a registration or dry run as a request through the RPC port of
-// Nomad's servers. Over RPC, the servers accept a job unchanged. The HTTP API instead drops the
-// fields that mark a job as dispatched or periodic.
+// Nomad's servers. Over RPC, the servers accept a job unchanged. The HTTP API drops the fields that
+// mark a job as dispatched or periodic.
 const RPC = "Nomadtest-Rpc"
 
 // overHTTP drops the fields that Nomad's HTTP API drops, unless the request has the header RPC.
@@ -28,8 +28,8 @@ func overHTTP(r *http.Request, j *api.Job) {
 	}
 }
 
-// isParameterized reports whether the job takes parameters. Such a job is never placed itself; only
-// the jobs dispatched from it are.
+// isParameterized reports whether the job takes parameters. Nomad never places such a job itself,
+// but only the jobs that are dispatched from it.
 func isParameterized(j *api.Job) bool { return j.ParameterizedJob != nil && !j.Dispatched }
 
 // isTemplate reports whether the job is parameterized or periodic, so that it is never placed

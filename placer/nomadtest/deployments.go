@@ -323,8 +323,8 @@ func (s *Server) promote(k Key, d *deployment) {
 }
 
 // endDeployment marks a deployment as successful. An evaluation calls endDeployment if all required
-// members are healthy and nothing is left to do. This evaluation itself still uses the active
-// deployment (seen on 1.11.3).
+// members are healthy and nothing is left to do. The evaluation that calls endDeployment still uses
+// the active deployment (seen on 1.11.3).
 func (s *Server) endDeployment(p *plan) {
 	d := p.deployment
 	if !d.goesOn() || p.undone || len(p.update) > 0 {

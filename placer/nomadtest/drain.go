@@ -20,9 +20,9 @@ func (s *Server) Drain(id string) {
 }
 
 // DrainWithin drains a node. DrainWithin moves members of services to other nodes. In each group,
-// it moves as many members at a time as the migrate block allows. DrainWithin lets members of batch
-// jobs run until they end. At the deadline, DrainWithin stops the remaining members. A deadline of
-// 0 means that there is no deadline.
+// DrainWithin moves as many members at a time as the migrate block allows. DrainWithin lets members
+// of batch jobs run until they end. At the deadline, DrainWithin stops the remaining members. A
+// deadline of 0 means that there is no deadline.
 func (s *Server) DrainWithin(id string, deadline time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -38,7 +38,7 @@ const (
 	// later.
 	SlowWrite
 	// LateWrite means that Nomad checks the request at once, but writes the change only twenty
-	// seconds later. This is longer than the placer waits for an answer.
+	// seconds later. Twenty seconds is longer than the placer waits for an answer.
 	LateWrite
 )
 
@@ -112,8 +112,8 @@ type rule struct {
 }
 
 // Fail lets the next requests of a client fail if they match the pattern. The client "" means any
-// client. times is the number of requests that fail; -1 means all. Fail returns a function that
-// ends the rule. The function returns how often the rule applied.
+// client. times is the number of requests that fail; -1 means all requests. Fail returns a function
+// that ends the rule. The function returns how often the rule applied.
 func (s *Server) Fail(client, pattern string, f Fault, times int) (end func() int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,8 +128,8 @@ func (s *Server) Fail(client, pattern string, f Fault, times int) (end func() in
 }
 
 // FailBy sets a function f that decides for each request whether and how it fails. A rule of
-// [Server.Fail] takes precedence. If f is nil, these faults end. f must be deterministic (see
-// [Server.Roll]).
+// [Server.Fail] takes precedence. If f is nil, the faults from earlier calls of FailBy end. f must
+// be deterministic (see [Server.Roll]).
 func (s *Server) FailBy(f func(Request) Fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 
 // SetProgress sets the function that returns the content of the file alloc/pal-progress. The
 // function is called for the first member of a job, and returns "" if the member has no such file.
-// ran is how long this member has run.
+// ran is how long the member has run.
 func (s *Server) SetProgress(written func(k Key, ran time.Duration) string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

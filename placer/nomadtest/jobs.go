@@ -55,8 +55,8 @@ func Spec(j *api.Job) string {
 	return string(text)
 }
 
-// checkModifyIndex checks the index in a registration. Like Nomad, the caller does this before the
-// write.
+// checkModifyIndex checks the index in a registration. Like Nomad, the caller makes this check
+// before the write.
 func (s *Server) checkModifyIndex(k Key, r *api.JobRegisterRequest) error {
 	if !r.EnforceIndex {
 		return nil
@@ -94,7 +94,7 @@ func validate(j *api.Job) error {
 
 // register writes a job without checking the index again. The job's submit time is the time when
 // its index was checked. So if a version has an earlier submit time than the version before it,
-// Nomad wrote it late.
+// Nomad wrote the version late.
 func (s *Server) register(r *api.JobRegisterRequest) *api.JobRegisterResponse {
 	j, k := r.Job, Key{Namespace: *r.Job.Namespace, ID: *r.Job.ID}
 	was := s.jobs[k]
@@ -193,7 +193,7 @@ func (s *Server) deregister(k Key, purge bool, submitted time.Time) (*api.JobDer
 }
 
 // updateStatus computes the status of a job, and reports whether the status has changed. The caller
-// publishes the new status. The event of the change that caused the new status must contain it.
+// publishes the new status. The new status must be in the event of the change that caused it.
 func (s *Server) updateStatus(k Key) bool {
 	j := s.jobs[k]
 	if j == nil {
@@ -240,9 +240,10 @@ func hasLive(as []*alloc) bool {
 	return slices.ContainsFunc(as, func(a *alloc) bool { return !a.terminal() })
 }
 
-// publishRegistered publishes that a job was registered. Nomad publishes this twice: before it
-// writes the job's evaluation, and after that. In the first event, the job is "dead" if nothing
-// runs and all evaluations under its name have ended, even those of a purged job (seen on 1.11.3).
+// publishRegistered publishes that a job was registered. Nomad publishes a registration twice:
+// before it writes the job's evaluation, and after that. In the first event, the job is "dead" if
+// nothing runs and all evaluations under its name have ended, even those of a purged job (seen on
+// 1.11.3).
 func (s *Server) publishRegistered(k Key, own api.Job) {
 	if value(own.Stop) || s.statusOf(k, &own) != "dead" {
 		s.publishJob("JobRegistered", k)

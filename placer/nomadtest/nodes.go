@@ -19,8 +19,8 @@ import (
 // node is a machine with a Nomad client.
 type node struct {
 	*api.Node
-	// cut is true if the node has no network connection. The tasks of such a node keep running,
-	// unless dead is true.
+	// cut is true if the node has no network connection. The tasks of a node without connection
+	// keep running, unless dead is true.
 	cut bool
 	// dead is true if the tasks of the node no longer exist.
 	dead bool
@@ -29,7 +29,7 @@ type node struct {
 }
 
 // AddNode registers a node. If the node exists, AddNode registers it again with the new contents.
-// The node must have an ID. If other fields are missing, they get the values of a small machine.
+// The node must have an ID. Other fields that are missing get the values of a small machine.
 func (s *Server) AddNode(n *api.Node) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -193,8 +193,8 @@ func (s *Server) reconnectAllocs(n *node) {
 	n.dead = false
 }
 
-// SetHealth marks GPUs as healthy or unhealthy, as if the device plugin had reported this. Nomad
-// does not stop the allocations on these GPUs.
+// SetHealth marks GPUs as healthy or unhealthy, as if the device plugin had reported the change.
+// Nomad does not stop the allocations on unhealthy GPUs.
 func (s *Server) SetHealth(healthy bool, gpus ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -277,7 +277,7 @@ func (s *Server) purgeNode(id string, after time.Duration) {
 // machine keep running, but Nomad counts them as lost. The client notices the deletion with its
 // next heartbeat, after one to two times the duration heartbeat. The client then registers the node
 // again with the same id (scenarios "node purged" and "node purged without other room"). Nomad
-// evaluates the jobs of the node after the duration scheduler. If an allocation is back before this
+// evaluates the jobs of the node after the duration scheduler. If an allocation is back before the
 // evaluation, it is not lost.
 func (s *Server) ForgetNode(id string, heartbeat, scheduler time.Duration) {
 	s.mu.Lock()

@@ -130,8 +130,8 @@ func (p *plan) placeMember(g *api.TaskGroup, number int, before *alloc, stopBefo
 }
 
 // spreadOverNodes returns the options whose nodes have the fewest members of the group, if the job
-// spreads the group over nodes. Otherwise it returns all options. The package does not simulate
-// other spread blocks.
+// spreads the group over nodes. If the job does not spread the group, spreadOverNodes returns all
+// options. The package does not simulate other spread blocks.
 func (p *plan) spreadOverNodes(g *api.TaskGroup, options []option, but *alloc) []option {
 	if !slices.ContainsFunc(slices.Concat(p.job.Spreads, g.Spreads), func(s *api.Spread) bool {
 		return s.Attribute == "${node.unique.id}" && len(s.SpreadTarget) == 0
@@ -148,7 +148,8 @@ func (p *plan) spreadOverNodes(g *api.TaskGroup, options []option, but *alloc) [
 	return slices.DeleteFunc(options, func(o option) bool { return on[o.node] > on[least.node] })
 }
 
-// option is a node on which a member can run, and the allocations that must be preempted for this.
+// option is a node on which a member can run, and the allocations that must be preempted to make
+// room.
 type option struct {
 	node    string
 	gpus    map[string][]string
@@ -157,8 +158,8 @@ type option struct {
 }
 
 // preemptOn finds a node on which a member fits after other allocations have been preempted. The
-// priority of their jobs must be lower by at least ten. preemptOn preempts as few allocations as
-// possible. preemptOn begins with the lowest priority.
+// priority of the preempted jobs must be lower by at least ten. preemptOn preempts as few
+// allocations as possible. preemptOn begins with the lowest priority.
 func (p *plan) preemptOn(g *api.TaskGroup, full []*api.Node, chance *rand.Rand) []option {
 	for _, n := range full {
 		var victims []*alloc
@@ -351,8 +352,8 @@ func (s *Server) apply(p *plan, e api.Evaluation) {
 }
 
 // purgeAllocs removes the allocations of a purged job from Nomad's lists, as Nomad does. The
-// clients still need some time to end the tasks. On 1.11.3, no list contained such allocations,
-// although their tasks kept running for up to kill_timeout.
+// clients still need some time to end the tasks. On 1.11.3, no list contained the allocations of a
+// purged job, although their tasks kept running for up to kill_timeout.
 func (s *Server) purgeAllocs(k Key) {
 	for _, a := range s.byJob[k] {
 		delete(s.allocs, a.id)

@@ -15,7 +15,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// These are Nomad's descriptions of a deployment.
+// The following texts are Nomad's descriptions of a deployment.
 const (
 	failedByAuthor  = "Deployment marked as failed"
 	failedByAllocs  = "Failed due to unhealthy allocations"
@@ -165,7 +165,7 @@ func (s *Server) tellDeployment(k Key, d *deployment) *api.Deployment {
 }
 
 // dropCanaries stops the canaries of the deployment that are lost or must move, even if they are
-// promoted. If necessary, new canaries replace them.
+// promoted. If necessary, new canaries replace the stopped ones.
 func (p *plan) dropCanaries(is *groupAllocs) {
 	drop := func(as []*alloc, status string) []*alloc {
 		return slices.DeleteFunc(as, func(a *alloc) bool {
@@ -195,9 +195,9 @@ func (p *plan) placeAgain(g *api.TaskGroup, before *alloc, canarying bool) {
 // waitingCanary reports whether the allocation is a canary that has not been promoted.
 func (a *alloc) waitingCanary() bool { return a.canary && !a.promoted }
 
-// downgraded returns the version for which a member is placed while canaries wait. This is the last
-// version that had no canaries, or whose canaries were promoted. downgraded returns nil if this is
-// the current version.
+// downgraded returns the version for which a member is placed while canaries wait. The result is
+// the last version that had no canaries, or whose canaries were promoted. downgraded returns nil if
+// this is the current version.
 func (p *plan) downgraded(g *api.TaskGroup, before *alloc) *api.Job {
 	j := p.s.jobs[p.key]
 	if j == nil {

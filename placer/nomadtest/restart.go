@@ -10,8 +10,8 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// restart restarts the tasks of an allocation in place. In Nomad, this is done by nomad alloc
-// restart, or by a template with change_mode = "restart". The tasks' events then contain no kill
+// restart restarts the tasks of an allocation in place. In Nomad, nomad alloc restart does this, or
+// a template with change_mode = "restart". The events of the restarted tasks contain no kill
 // (scenario "restarted").
 func (s *Server) restart(id string) (any, error) {
 	a := s.allocs[id]

@@ -144,8 +144,8 @@ type plan struct {
 	returned []*alloc
 	// placeAfter is the delay before lost members are replaced. 0 means no delay.
 	placeAfter time.Duration
-	// preempt maps each preempted allocation of another job to the allocation that preempts it.
-	// This allocation waits for the end of the preempted one.
+	// preempt maps each preempted allocation of another job to the allocation that preempts it. The
+	// preempting allocation waits for the end of the preempted one.
 	preempt map[*alloc]*alloc
 	failed  map[string]*api.AllocationMetric
 	// rescheduleAt maps failed allocations to the times at which Nomad reschedules them.
@@ -157,8 +157,8 @@ type plan struct {
 	used       map[string]*usage // usage of nodes under this plan
 }
 
-// schedule processes an evaluation. If dry is not nil, schedule makes a dry run for the job dry, and
-// stores nothing.
+// schedule processes an evaluation. If dry is not nil, schedule makes a dry run for the job dry,
+// and stores nothing.
 func (s *Server) schedule(k Key, id string, dry *api.Job) *plan {
 	p := &plan{s: s, key: k, eval: id, stop: map[*alloc]string{}, preempt: map[*alloc]*alloc{}, failed: map[string]*api.AllocationMetric{}, rescheduleAt: map[*alloc]time.Time{}}
 	if dry != nil {
@@ -396,7 +396,7 @@ func (p *plan) classifyUpdates(g *api.TaskGroup, keep []*alloc) (destructive, ca
 }
 
 // canUpdateInPlace reports whether a member can stay on its node and GPUs with the new version.
-// Nomad does not check whether the node is ready for this.
+// Nomad does not check whether the node is ready for the update.
 func (p *plan) canUpdateInPlace(g *api.TaskGroup, a *alloc) bool {
 	n := p.s.nodes[a.node]
 	if n == nil || feasible(p.job, g, n.Node) != "" || !p.distinctHosts(g, n.ID, a) {

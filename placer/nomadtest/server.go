@@ -18,7 +18,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// Options determines how a cluster behaves. Options with the value zero have their defaults.
+// Options determines how a cluster behaves. The fields of Options have defaults, which apply if a
+// field is zero.
 type Options struct {
 	// Seed determines all random choices of the cluster.
 	Seed uint64
@@ -39,9 +40,9 @@ type Options struct {
 	// Kill is the time that a task needs to end after it was asked to end. Default: 300 ms.
 	Kill time.Duration
 	// If OneWorker is true, evaluations are processed oldest first, and blocked evaluations in the
-	// order of their priority. A server with one worker does the same. A server with two workers
-	// has nearly the same order (scenario "blocked"). If OneWorker is false, evaluations are
-	// processed in any order, as if each evaluation had its own worker.
+	// order of their priority. A server with one worker processes evaluations in the same order. A
+	// server with two workers has nearly the same order (scenario "blocked"). If OneWorker is
+	// false, evaluations are processed in any order, as if each evaluation had its own worker.
 	OneWorker bool
 	// If Stepped is true, scheduled actions run only when the test calls [Server.Step].
 	Stepped bool
@@ -83,9 +84,9 @@ type Server struct {
 	unknown, back int
 	// unblocked counts how often the scheduler was told to retry blocked evaluations.
 	unblocked int
-	// gpuUsers maps the instance id of each GPU to the allocations that actually use it. Nomad may
-	// believe something else, because a client without a connection keeps running allocations that
-	// Nomad counts as lost.
+	// gpuUsers maps the instance id of each GPU to the allocations that actually use it. Nomad's
+	// view can differ, because a client without a connection keeps running allocations that Nomad
+	// counts as lost.
 	gpuUsers map[string]map[string]bool
 	// uses maps the instance ids of GPUs to their utilization in percent (see SetUse).
 	uses map[string]int64
@@ -103,15 +104,16 @@ type Server struct {
 	timer   *time.Timer
 	skew    time.Duration
 	closed  bool
-	// counts contains a counter for each name of generated things. So random choices do not depend
-	// on the order of unrelated events.
+	// counts contains a counter for each name of generated things. With these counters, random
+	// choices do not depend on the order of unrelated events.
 	counts     map[string]int
 	faultRules []*rule
 	faultFunc  func(Request) Fault
 	acl        map[string]Token
 	steps      int
 	violations []Violation
-	// disconnected contains API clients that were killed. Their requests do not arrive.
+	// disconnected contains API clients that were killed. The requests of killed clients do not
+	// arrive.
 	disconnected map[string]bool
 	observers    []Observer
 	// eventFaults are the faults that happen at random to events and streams.

@@ -26,9 +26,9 @@ var (
 )
 
 // EventFaults contains the probability of each fault, for each event or stream. With the
-// probability Lost, an event is dropped and the stream ends. Nomad does this if a subscriber is too
-// slow. With the probability SilentlyLost, an event is dropped but the stream does not end. Nomad
-// never does this.
+// probability Lost, an event is dropped and the stream ends. Nomad drops events and ends the stream
+// if a subscriber is too slow. With the probability SilentlyLost, an event is dropped but the
+// stream does not end. Nomad never does this.
 type EventFaults struct {
 	Lost, SilentlyLost, Late, Doubled float64
 	// Delay is the maximum delay of an event that comes late. Other events can overtake such an
@@ -51,8 +51,8 @@ func (s *Server) SetEventFaults(f EventFaults) {
 const earlyBy = 500 * time.Millisecond
 
 // uncommitted contains the jobs that the last write changed, in the form that they had before the
-// write. Readers that do not see the change yet get this form. When one reader has seen the change,
-// all readers see it, because Nomad's answers never go back in time.
+// write. Readers that do not see the change yet get the earlier form. When one reader has seen the
+// change, all readers see it, because Nomad's answers never go back in time.
 type uncommitted struct {
 	index uint64
 	until time.Time
@@ -114,7 +114,7 @@ func (s *Server) subscribe(ctx context.Context, client string, topics []string) 
 }
 
 // RefuseEvents makes the new streams of a client silent from the beginning. If yes is false, new
-// streams of this client send events again. A real Nomad does this if a client may not read the
+// streams of this client send events again. A real Nomad sends nothing if a client may not read the
 // jobs of some namespace (seen on 1.11.3).
 func (s *Server) RefuseEvents(client string, yes bool) {
 	s.mu.Lock()

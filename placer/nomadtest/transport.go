@@ -18,13 +18,13 @@ import (
 )
 
 // Config returns a configuration with which nomad/api sends requests to the server without sockets.
-// The string client is the name of this client in faults and recorded writes.
+// client is the name of this client in faults and recorded writes.
 func (s *Server) Config(client, token string) *api.Config {
 	return &api.Config{Address: "http://nomad.test", SecretID: token, HttpClient: &http.Client{Transport: s.Transport(client)}}
 }
 
 // Transport returns a transport that sends requests to the server without sockets. Faults can
-// affect these requests.
+// affect the requests that this transport sends.
 func (s *Server) Transport(client string) http.RoundTripper { return transport{s, client} }
 
 type transport struct {

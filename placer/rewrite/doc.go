@@ -16,8 +16,8 @@
 //     ids or on a class. ModePrefer writes affinities instead of constraints. [Pin] may also add a
 //     constraint to the whole job.
 //
-// A gang that is being stopped has a fourth form, gated and pinned. The allocations of such a gang
-// keep running until they are stopped, and Nomad cannot replace them.
+// A gang that is being stopped has a fourth form, gated and pinned. The allocations of a gated and
+// pinned gang keep running until they are stopped, and Nomad cannot replace them.
 //
 // The package recognizes exactly the placer's own constraints. The package recognizes the gate by
 // the target, pins by the mark at the beginning of their list (see [Mark]), and a class ceiling by

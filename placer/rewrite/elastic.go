@@ -13,8 +13,8 @@ import (
 )
 
 // The scaling block of an elastic gang's group sets the range of the gang's size, and a hint allows
-// the placer to change the size. The block alone does not allow this, because people and Nomad's
-// autoscaler use such blocks, too.
+// the placer to change the size. The block alone does not allow this change, because people and
+// Nomad's autoscaler use scaling blocks, too.
 
 const elasticHint = "pal_elastic"
 
@@ -26,7 +26,7 @@ type Elastic struct {
 }
 
 // ElasticOf returns the job's elastic group. ok is false if the job is not elastic, or if its
-// elastic settings are invalid. In the second case, [ParseHints] returns the reason.
+// elastic settings are invalid. If the settings are invalid, [ParseHints] returns the reason.
 func ElasticOf(job *api.Job) (e Elastic, ok bool) {
 	said := job.Meta[elasticHint]
 	for _, g := range job.TaskGroups {

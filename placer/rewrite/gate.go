@@ -19,8 +19,8 @@ import (
 // scheduled the job.
 //
 // The gate's value can be any text. Nomad shows this value in "nomad job status", "nomad job plan"
-// and its UI as the reason why nothing is placed. So the value tells people that the job waits in
-// nomad-pal's queue.
+// and its UI as the reason why nothing is placed. So nomad-pal's value tells people that the job
+// waits in nomad-pal's queue.
 const (
 	GateMeta   = "pal_gate"
 	GateTarget = "${meta." + GateMeta + "}"
@@ -43,7 +43,7 @@ func Gated(job *api.Job) bool {
 func groupGated(g *api.TaskGroup) bool { return slices.ContainsFunc(g.Constraints, isGate) }
 
 // MistypedGate returns an error if the author seems to have misspelled the gate in a constraint. No
-// node would satisfy such a constraint, and the placer would not remove it.
+// node would satisfy a misspelled gate, and the placer would not remove it.
 func MistypedGate(job *api.Job) error {
 	all := slices.Clone(job.Constraints)
 	for _, g := range job.TaskGroups {
@@ -78,12 +78,12 @@ func meantAsGate(c *api.Constraint) bool {
 	return key == GateMeta || speaks && nearest.Name(key, []string{GateMeta}) != ""
 }
 
-// FullyGated reports whether the gate applies to every group of the job. In this case, either the
-// job or every group has the gate.
+// FullyGated reports whether the gate applies to every group of the job. A job is fully gated if
+// the gate is either on the job or on every group.
 func FullyGated(job *api.Job) bool { return Gated(job) && len(OpenGroups(job)) == 0 }
 
-// OpenGroups returns the names of the groups to which no gate applies. Nomad schedules these groups
-// at once.
+// OpenGroups returns the names of the groups to which no gate applies. Nomad schedules groups
+// without a gate at once.
 func OpenGroups(job *api.Job) (names []string) {
 	if slices.ContainsFunc(job.Constraints, isGate) {
 		return nil
@@ -96,7 +96,7 @@ func OpenGroups(job *api.Job) (names []string) {
 	return names
 }
 
-// Gate returns the job with the gate on the whole job. So all groups wait, even groups without
+// Gate returns the job with the gate on the whole job, so that all groups wait, even groups without
 // GPUs. Pins stay. If the job is fully gated, Gate returns the job itself.
 func Gate(job *api.Job) *api.Job {
 	if FullyGated(job) {
@@ -126,9 +126,9 @@ func Stopped(job *api.Job) bool { return job.Stop != nil && *job.Stop }
 // Author returns the job as its author wrote it: without gate and pins.
 func Author(job *api.Job) *api.Job { return unpin(Open(job)) }
 
-// without returns s without the elements for which match returns true. If there is no such element,
-// without returns s itself. If no element is left, without returns nil, because Nomad returns nil
-// for a list that was always empty.
+// without returns s without the elements for which match returns true. If no element matches,
+// without returns s itself. If no element is left, without returns nil. Nomad also returns nil for
+// a list that was always empty.
 func without[T any](s []T, match func(T) bool) []T {
 	if !slices.ContainsFunc(s, match) {
 		return s

@@ -22,7 +22,7 @@ import (
 )
 
 // Hints are the settings in a job's meta whose keys are `pal_*`. If the job does not have a key,
-// the key's field is zero. The exception is Neighbours.
+// the field for this key is zero. The exception is Neighbours.
 type Hints struct {
 	Class    pal.AppClass  // pal_class: A, B, C or D
 	App      string        // pal_app: the name of the application, from which the placer gets the class
@@ -39,7 +39,7 @@ type Hints struct {
 	// that must succeed before this job can start. See [Hints.Jobs].
 	After string
 	// Deadline is the value of pal_deadline: the time when the job should have ended. If the value
-	// is a duration instead of a time, Within is this duration, counted from the registration, and
+	// of pal_deadline is a duration, Within is this duration, counted from the registration, and
 	// Deadline is zero.
 	Deadline time.Time
 	Within   time.Duration
@@ -60,15 +60,15 @@ type Hints struct {
 	// User is the value of pal_user: the name of the job's owner.
 	User string
 	// Neighbours is the value of pal_neighbours: the application classes of jobs with which the job
-	// shares GPUs. Without the key, the job shares GPUs with jobs of all classes.
+	// shares GPUs. Without the key pal_neighbours, the job shares GPUs with jobs of all classes.
 	Neighbours pal.Sharing
 }
 
 // FailureAction says what the placer replaces after the loss of a member. Pins to single GPUs
 // cannot change while members run, because Nomad replaces every member whose device block differs
-// from the job's. If only a constraint on nodes changes, Nomad replaces no member. So "member"
-// requires [ModeClass], because the placer can add nodes to such pins by changing only constraints
-// on nodes. Jobs with "member" get this mode automatically.
+// from the job's. If only a constraint on nodes changes, Nomad replaces no member. So the action
+// "member" requires [ModeClass], because the placer can add nodes to such pins by changing only
+// constraints on nodes. Jobs with the action "member" get this mode automatically.
 type FailureAction string
 
 // The failure actions.
@@ -194,7 +194,8 @@ func (h *Hints) set(key, value string) error {
 }
 
 // longest is the longest duration that an author can set: 100 years, which means forever. Twice
-// this duration after any time before 2062 still fits into an int64 of nanoseconds since 1970.
+// this duration can be added to any time before 2062 without an overflow of the int64 that holds
+// nanoseconds since 1970.
 const longest = 100 * 365 * 24 * time.Hour
 
 // Limit returns the time after which Nomad stops all allocations of the job. The maximum is
@@ -216,8 +217,8 @@ func Limit(job *api.Job) time.Duration {
 
 var (
 	errNoSpan = errors.New("not a positive duration such as 30s, 12h, 2d or 1-12:00:00")
-	// errTooLong is the error with which [ParseSpan] rejects a duration above [longest]. In this
-	// case, ParseSpan also returns longest.
+	// errTooLong is the error with which [ParseSpan] rejects a duration above [longest]. When
+	// ParseSpan returns errTooLong, it also returns longest.
 	errTooLong = fmt.Errorf("longer than the maximum duration, %.0fh (100 years)", longest.Hours())
 )
 
@@ -335,8 +336,8 @@ func parseUser(s string) (string, error) {
 	return s, nil
 }
 
-// maxAfter is the maximum number of jobs in pal_after. The placer checks each of these jobs in
-// every cycle, so the number is limited.
+// maxAfter is the maximum number of jobs in pal_after. The number is limited because the placer
+// checks each of these jobs in every cycle.
 const maxAfter = 32
 
 // parseJobs normalizes a list of job ids: it removes spaces and duplicates.

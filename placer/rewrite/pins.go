@@ -15,13 +15,13 @@ import (
 )
 
 // Mark is the first element of each list that the placer writes. Some lists begin with one of the
-// longer marks below, which begin with Mark. A mark is not the id of any node or GPU, so it adds
-// nothing to a list. A mark does not prevent a match either, because set_contains_any is true if
-// any element matches.
+// longer marks below, all of which begin with Mark. A mark is not the id of any node or GPU, so it
+// adds nothing to a list. A mark does not prevent a match either, because set_contains_any is true
+// if any element matches.
 const Mark = "nomad-pal"
 
-// These marks begin the lists of [ModeClass] pins with and without a class ceiling, and of the
-// constraint on the whole job.
+// The following marks begin the lists of [ModeClass] pins with and without a class ceiling, and of
+// the constraint on the whole job.
 const (
 	markClass = Mark + "/class"
 	markNodes = Mark + "/nodes"
@@ -68,8 +68,8 @@ type Pins struct {
 }
 
 // GroupPins are the pins of one task group. In Nomad, all allocations of a group have the same
-// specification, so the pins of a group contain the nodes and GPUs of all its allocations. But the
-// pins of a group are exact: on every node, the group needs as many GPUs as its pins name there.
+// specification, so the pins of a group contain the nodes and GPUs of all its allocations. The pins
+// are nevertheless exact: on every node, the group needs as many GPUs as its pins name there.
 type GroupPins struct {
 	Group string
 	Nodes []string // node ids, sorted
@@ -85,8 +85,8 @@ type GroupPins struct {
 // Racks describes the racks of the nodes in a job's pins.
 type Racks struct {
 	Meta string // the key of node meta that names a node's rack
-	// Names are sorted. Names lists the racks in order. Names is empty if the rack of a node is
-	// unknown, or if the racks contain a large part of the cluster's GPU nodes.
+	// Names are sorted. Names lists the racks in alphabetical order. Names is empty if the rack of
+	// a node is unknown, or if the racks contain a large part of the cluster's GPU nodes.
 	Names []string
 }
 
@@ -115,8 +115,8 @@ func (p Pins) Of(group string) (GroupPins, bool) {
 }
 
 // Union returns pins that allow everything that p or o allows. Both p and o must be [ModeClass]
-// pins of the same job. Either both or none of them must name GPUs, because pins without a list of
-// GPUs allow any GPU.
+// pins of the same job. Either both or neither must name GPUs, because pins without a list of GPUs
+// allow any GPU.
 func (p Pins) Union(o Pins) Pins {
 	if p.Ceiling == 0 || o.Ceiling == 0 { // any class
 		p.Class, p.Ceiling = "", 0
@@ -148,12 +148,12 @@ func union(a, b []string) []string {
 // exist in the job. Every group of the job that requests GPUs and has a count above 0 must have
 // pins.
 //
-// If all groups are pinned to nodes, the whole job also gets a constraint: on the racks of these
-// nodes or, if in has no racks, on the nodes. This constraint excludes no nodes that the
-// constraints of the groups allow. But Nomad checks the constraints of the job first. So Nomad
-// skips thousands of other nodes several times as fast. For racks, Nomad caches the result by
-// computed node class, and reuses the result for the next member. For single nodes, Nomad does not
-// cache results.
+// If all groups are pinned to nodes, the whole job also gets a constraint. It allows the racks of
+// these nodes or, if in contains no racks, only the nodes. The job's constraint excludes no node
+// that the constraints of the groups allow. But Nomad checks the constraints of the job first, so
+// it skips thousands of other nodes several times as fast. For a constraint on racks, Nomad caches
+// the result by computed node class, and reuses the result for the next member. For a constraint on
+// single nodes, Nomad does not cache results.
 //
 // The constraint on the job cannot replace the constraints of the groups. Without the groups'
 // constraints, Nomad would check the devices of one node and assume the same result for all nodes
@@ -274,8 +274,8 @@ func affinity(l, r string) *api.Affinity {
 }
 
 // overNodes returns a spread block that spreads members evenly over nodes, with Nomad's highest
-// weight. Without this block, Nomad's scheduler also tends to separate the members of a group. But
-// it places several members on a node if they use most of the node's resources.
+// weight. Without a spread block, Nomad's scheduler also tends to separate the members of a group.
+// But the scheduler places several members on a node if they use most of the node's resources.
 func overNodes() *api.Spread {
 	return &api.Spread{Attribute: nodeTarget, Weight: new(int8(100))}
 }
@@ -364,9 +364,9 @@ func AllGPUs(job *api.Job) int {
 	return n
 }
 
-// IsGPU reports whether a device request is for GPUs that the placer manages. Such requests name
-// "gpu", "nvidia/gpu" or "nvidia/gpu/<model>". Requests for parts of GPUs name "gpu.shared" instead
-// of "gpu".
+// IsGPU reports whether a device request is for GPUs that the placer manages. Requests for whole
+// GPUs name "gpu", "nvidia/gpu" or "nvidia/gpu/<model>". Requests for parts of GPUs name
+// "gpu.shared" instead of "gpu".
 func IsGPU(request string) bool {
 	return isOf(request, attr.Type) || IsPart(request)
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // Pinned returns the job's pins, and whether the job has pins. Pinned reads exactly what [Pin]
-// wrote. So a new placer can see from the job alone where the job's gang was placed.
+// wrote. So the job alone shows a new placer where the job's gang was placed.
 func Pinned(job *api.Job) (Pins, bool) {
 	var p Pins
 	e, elastic := ElasticOf(job)
@@ -57,7 +57,7 @@ func groupPin(g *api.TaskGroup) (mode Mode, mark string, nodes []string) {
 	return "", "", nil
 }
 
-// modeOf returns the mode of pins with this mark. For [Mark], it returns plain.
+// modeOf returns the mode of pins with this mark. For [Mark], modeOf returns plain.
 func modeOf(mark string, plain Mode) Mode {
 	if mark == Mark {
 		return plain
@@ -130,8 +130,8 @@ func unpin(job *api.Job) *api.Job {
 }
 
 // unpinGroup removes the placer's constraints and affinities from a copy of the group. If the group
-// has no pin to nodes, the placer wrote nothing into the group. In this case, any constraints and
-// affinities on the group's devices come from the author, even if they look like the placer's.
+// has no pin to nodes, the placer wrote nothing into the group. Any constraints and affinities on
+// the group's devices then come from the author, even if they look like the placer's.
 func unpinGroup(g *api.TaskGroup) {
 	mode, mark, nodes := groupPin(g)
 	if mode == "" {

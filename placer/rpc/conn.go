@@ -23,9 +23,10 @@ const (
 	kindTLS   = 0x04
 )
 
-// These hints are added to the error if the server closes the connection. A server that does not
-// trust a client closes the connection without a message. With TLS 1.3, the server closes it only
-// after the handshake (nomad/server.go, "invalid role or region for certificate").
+// The following hints are added to the error if the server closes the connection. A server that
+// does not trust a client closes the connection without a message. With TLS 1.3, the server closes
+// the connection only after the handshake (nomad/server.go, "invalid role or region for
+// certificate").
 const (
 	tlsHint = "\nServers with verify_server_hostname accept only certificates for client.<region>.nomad or " +
 		"server.<region>.nomad (nomad tls cert create -client)"
@@ -92,8 +93,8 @@ func handshake(ctx context.Context, plain net.Conn, config *tls.Config) (net.Con
 	return secure, nil
 }
 
-// handle returns a msgpack handle. The handle decodes raw bytes to strings, and maps to Go maps with
-// string keys. Without this, a job could not be sent back to the server.
+// handle returns a msgpack handle. The handle decodes raw bytes to strings, and maps to Go maps
+// with string keys. A job that was decoded in another way could not be sent back to the server.
 func handle() *codec.MsgpackHandle {
 	h := &codec.MsgpackHandle{WriteExt: true}
 	h.RawToString = true

@@ -3,11 +3,11 @@
 
 // Package rpc registers dispatched and periodic jobs through the RPC port of Nomad's servers.
 // Nomad's HTTP API refuses to update a dispatched job, and makes a periodic job forget its parent.
-// RPC calls have neither problem.
+// Calls over the RPC port have neither problem.
 //
 // The package sends a job back as the generic map that the server returned, after it has replaced
-// the constraints and counts by the placer's. So the job keeps fields that this program does not
-// know. The package never registers a job that was dispatched with a payload, because the
+// the constraints and counts by the placer's. So the job keeps any fields that this program does
+// not know. The package never registers a job that was dispatched with a payload, because the
 // registration would lose the payload.
 //
 // What must stay true when you change this package: transfer copies everything that package rewrite
@@ -30,7 +30,7 @@ import (
 type Servers struct {
 	// Addresses have the form host:port. The addresses are tried in order.
 	Addresses []string
-	// If Region is "", calls go to the region of the servers themselves.
+	// If Region is "", each call goes to the region of the server that gets it.
 	Region string
 	Token  string
 	// TLS is nil if the servers accept connections without TLS. ServerName must be

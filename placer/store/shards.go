@@ -22,7 +22,7 @@ type Shards[T, V any] struct {
 	codec  codec[T]
 	join   func([]T) (V, error)
 	split  func(V) (map[string]T, error) // by path below the prefix
-	// but is a prefix. Paths below this prefix are not read. If but is "", all paths are read.
+	// but is a prefix. Paths below the prefix but are not read. If but is "", all paths are read.
 	but string
 }
 
@@ -65,7 +65,8 @@ func (s Shards[T, V]) Read(ctx context.Context) (v V, err error) {
 
 // ReadOrRefused is like Read, but for callers that may lack the permission to read the shards. If a
 // caller has no permission, Nomad returns an empty list. So ReadOrRefused also reads a single
-// variable, which Nomad refuses in this case, even if the variable does not exist.
+// variable. Nomad refuses this if the caller lacks the permission, even if the variable does not
+// exist.
 func (s Shards[T, V]) ReadOrRefused(ctx context.Context) (V, error) {
 	paths, err := s.Paths(ctx)
 	if err == nil && len(paths) == 0 {

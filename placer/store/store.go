@@ -12,7 +12,7 @@
 //     The next write replaces the data.
 //   - A change that must not overwrite somebody else's change goes through [Variable.Change].
 //   - Shards are written one by one. If a write fails half-way, the next write completes it. Until
-//     then, readers get either valid data or an [Unreadable] error.
+//     the write is complete, readers get either valid data or an [Unreadable] error.
 //
 // The package makes no decisions, and keeps nothing in memory.
 package store
@@ -59,8 +59,8 @@ func unreadable(path string, err error) error {
 	return unreadableError{fmt.Errorf("reading variable %q: %w", path, err)}
 }
 
-// Unreadable reports whether an error means only that some data could not be parsed. This data
-// counts as missing. All other data that was read is valid.
+// Unreadable reports whether an error means only that some data could not be parsed. Data that
+// could not be parsed counts as missing. All other data that was read is valid.
 func Unreadable(err error) bool {
 	var u unreadableError
 	return errors.As(err, &u)
@@ -69,10 +69,10 @@ func Unreadable(err error) bool {
 var plain = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9_~-]*$`)
 
 // Path returns a path below a prefix. The name has several parts, such as the namespace and the id
-// of a job. Different names have different paths. Nomad allows only few characters in paths, and at
-// most 128 characters. If the name does not fit, Path uses a hash of the name. If only the first
-// part of the name fits, the path consists of this part and a hash. So a policy can let the users
-// of a namespace read the data of their own jobs.
+// of a job. Different names have different paths. Nomad allows only a few kinds of characters in
+// paths, and at most 128 characters. If the name does not fit, Path uses a hash of the name. If
+// only the first part of the name fits, the path consists of this part and a hash. With such paths,
+// a policy can let the users of a namespace read the data of their own jobs.
 func Path(prefix string, name ...string) string {
 	good, path := true, prefix
 	for _, part := range name {
@@ -173,9 +173,9 @@ func (v Variable[T]) holds(ctx context.Context, is items) bool {
 }
 
 // Change calls change with the value from. If nobody else has written the variable since from was
-// read, Change writes the result. Otherwise, Change calls change again with the newer value. If the
-// value is unreadable, it counts as missing. If change returns an error, Change writes nothing.
-// Change returns the value that it has read or written last.
+// read, Change writes the result. If somebody else has written the variable, Change calls change
+// again with the newer value. If the value is unreadable, it counts as missing. If change returns
+// an error, Change writes nothing. Change returns the value that it has read or written last.
 //
 // If Nomad's answer to a write is lost, Change returns an error, although Nomad may have written
 // the value. So when Change is called again, change may get its own result.

@@ -87,8 +87,8 @@ func shrinkRecord(r *gang.Record) bool {
 }
 
 // runTimesShards is the number of variables with run times. finishedShards is the number of
-// variables with finished jobs. The hash of a name selects the variable. So if these numbers
-// change, names move to other variables.
+// variables with finished jobs. The hash of a name selects the variable. If these numbers change,
+// names move to other variables.
 const (
 	runTimesShards = 8
 	finishedShards = 16
@@ -156,7 +156,8 @@ func (s Store) Failures() Variable[Failures] {
 	}}
 }
 
-// Quarantine returns the variable with the quarantines of GPUs, by GPU id. The variable contains GPUs that are in quarantine or were.
+// Quarantine returns the variable with the quarantines of GPUs, by GPU id. The variable contains
+// GPUs that are in quarantine or were.
 func (s Store) Quarantine() Variable[map[string]failure.Quarantine] {
 	return Variable[map[string]failure.Quarantine]{"nomad-pal/quarantine", s.nomad, asJSON[map[string]failure.Quarantine]("json", nil)}
 }
@@ -174,7 +175,7 @@ type Usage struct {
 }
 
 // Usage returns the variable with the GPU time that each namespace has used. Fair share is based on
-// this time. If the value is too large, the second half of the namespaces is left out. The second
+// the usage. If the value is too large, the second half of the namespaces is left out. The second
 // half has the least usage, because writers sort the namespaces by usage.
 func (s Store) Usage() Variable[Usage] {
 	return Variable[Usage]{"nomad-pal/usage", s.nomad, asJSON("usage", func(u *Usage) bool {
@@ -190,8 +191,9 @@ type Finished struct {
 	At        time.Time `json:"at"`
 }
 
-// Finished returns the shards with the finished jobs that other jobs name in pal_after, as long as
-// these other jobs wait or may wait again. If a shard is too large, half of its jobs are dropped.
+// Finished returns the shards with finished jobs. A job stays there while other jobs that name it
+// in pal_after wait for it or may wait again. If a shard is too large, half of its jobs are
+// dropped.
 func (s Store) Finished() Shards[[]Finished, []Finished] {
 	return Shards[[]Finished, []Finished]{
 		prefix: "nomad-pal/after", nomad: s.nomad, join: concatenated[Finished],
@@ -258,8 +260,8 @@ func CheckSource(source string) error {
 }
 
 // Measurements returns the shards with the measurements from one source. [CheckSource] checks the
-// source's name. Each variable contains a complete table. So if a writer crashes before it has
-// written all variables, some rows are old and others are new, but all are valid.
+// source's name. Each variable contains a complete table. If a writer crashes before it has written
+// all variables, some rows are old and others are new, but all rows are valid.
 func (s Store) Measurements(source string) Shards[[]profile.Sample, []profile.Sample] {
 	shards := s.MeasurementsBut("")
 	shards.prefix = Path(measurementsPrefix, source)
@@ -270,8 +272,8 @@ func (s Store) Measurements(source string) Shards[[]profile.Sample, []profile.Sa
 }
 
 // MeasurementsBut returns the shards with the measurements of all sources except source. If source
-// is "", it returns the shards of all sources. These shards are for reading only. The shards are
-// ordered by source. If a GPU appears several times, its measurement was repeated.
+// is "", it returns the shards of all sources. The shards are for reading only. The shards are
+// ordered by source. If a GPU appears several times, it was measured several times.
 func (s Store) MeasurementsBut(source string) Shards[[]profile.Sample, []profile.Sample] {
 	but := ""
 	if source != "" {

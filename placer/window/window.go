@@ -30,21 +30,21 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
-// Window is a time in which nodes are kept free for maintenance, or reserved for some jobs. The
-// time is either single or recurring. The fields with hcl tags appear in the same form in the
+// Window is a time in which nodes are kept free for maintenance, or reserved for some jobs. A
+// window occurs either once or repeatedly. The fields with hcl tags appear in the same form in the
 // agent's configuration.
 type Window struct {
 	Name string `json:"name"`
-	// Start is the time when a single window begins. Cron is an expression for the times when a
-	// recurring window begins, as in Nomad's periodic block. The times of Cron are in TimeZone, or
-	// in UTC if TimeZone is "".
+	// Start is the time when a window that occurs once begins. Cron is an expression for the times
+	// when a recurring window begins. It has the same form as in Nomad's periodic block. The times
+	// of Cron are in TimeZone, or in UTC if TimeZone is "".
 	Start    time.Time `json:"start,omitzero"`
 	Cron     string    `json:"cron,omitempty" hcl:"cron,optional"`
 	TimeZone string    `json:"time_zone,omitempty" hcl:"time_zone,optional"`
 	// Duration is how long each occurrence lasts.
 	Duration time.Duration `json:"duration"`
 	// Nodes (names or ids), Racks, NodePools and Datacenters select nodes. The values can be
-	// patterns with * and ?. A node must match all of these fields that are set. If none of these
+	// patterns with * and ?. A node must match each of these fields that is set. If none of these
 	// fields is set, the window selects all nodes.
 	Nodes       []string `json:"nodes,omitempty" hcl:"nodes,optional"`
 	Racks       []string `json:"racks,omitempty" hcl:"racks,optional"`
@@ -128,8 +128,9 @@ func longestGap(e *cronexpr.Expression) (longest time.Duration) {
 func (w Window) zone() (*time.Location, error) { return time.LoadLocation(w.TimeZone) }
 
 // At returns the current occurrence of the window or, if there is none, the next one. ok is false
-// if the window does not occur again. If occurrences overlap, they count as one. The joined occurrence begins when the first of them begins, and ends when the last of them ends. The caller must have checked the
-// window.
+// if the window does not occur again. If occurrences overlap, they count as one. The joined
+// occurrence begins when the first of them begins, and ends when the last of them ends. The caller
+// must have checked the window.
 func (w Window) At(now time.Time) (from, to time.Time, ok bool) {
 	from, to = w.Start, w.Start.Add(w.Duration)
 	if w.Cron != "" {
@@ -189,7 +190,7 @@ const farthest = 3 * time.Hour
 
 // times returns the times after now at which the clocks of a time zone match the expression. If the
 // clocks skip a time, the time still counts. If the clocks show a time twice, it counts once. Both
-// matter, because most windows are in the night to Sunday, when clocks are often changed.
+// rules matter, because most windows are in the night to Sunday, when clocks are often changed.
 func times(e *cronexpr.Expression, now time.Time, zone *time.Location) iter.Seq[time.Time] {
 	return func(yield func(time.Time) bool) {
 		last := now

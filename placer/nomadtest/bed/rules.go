@@ -49,8 +49,8 @@ import (
 //   - A job on hold does not start, and is not in the queue.
 //   - The queue and the placer's view of the cluster agree on the GPUs that each gang holds.
 //   - Answers about waiting jobs are right. For each waiting job in a snapshot, explain and the
-//     list of jobs agree with the queue and the ledger about the reason, the expected start, the jobs
-//     that go first, and the holders of GPUs.
+//     list of jobs agree with the queue and the ledger about the reason, the expected start, the
+//     jobs that go first, and the holders of GPUs.
 type rules struct {
 	w *World
 
@@ -118,8 +118,8 @@ type story struct {
 	placed map[string]bool // members that were placed, by version
 	// kept is used for jobs whose members do not need each other. kept maps members that have
 	// finished since the gang last had a gate to the time of their end. These members must not run
-	// again, unless they finished shortly before the placer registered the job, at rewroteAt, and
-	// the placer could not know it.
+	// again, unless they finish after the placer's last look and before its registration at
+	// rewroteAt.
 	kept      map[string]time.Time
 	rewroteAt time.Time
 	// away contains members that Nomad may place again, because they were lost, or were stopped
@@ -153,7 +153,7 @@ type story struct {
 	// overBy is the placer that made the last registration in over.
 	overBy string
 	// unknown is true if the job was purged while a placer registered it, and this placer has ended
-	// since then. In this case, nothing in Nomad shows that the resulting job is not new.
+	// since then. Nothing in Nomad then shows that the resulting job is not new.
 	unknown bool
 	// reverted is the form to which Nomad reverted the service after a failed deployment.
 	// revertedAt is the index of this revert. reverted is "" after the author's next registration.
@@ -334,9 +334,9 @@ func (r *rules) wrote(x nomadtest.Write) {
 	}
 	switch {
 	case x.Before == nil && x.Kind == "register":
-		// If the author has purged the job, this registration brings it back. If a placer learns of
-		// the purge, it must purge the job again. But the placer that made the registration may
-		// have ended.
+		// If the author has purged the job, the placer's registration brings it back. If a placer
+		// learns of the purge, it must purge the job again. But the placer that made this
+		// registration may have ended.
 		s.unknown = s.gone && s.purge && !r.dead[x.Client].IsZero()
 		s.back, s.backAt = x.Client, time.Now()
 	case x.Before != nil && len(x.Before.Payload) > 0 && x.Kind == "register":
@@ -394,7 +394,7 @@ func (r *rules) placed(m nomadtest.Member) {
 	// 760053).
 	late := cmp.Or(r.atOnce[at], at) < at
 	// If an author gates a gang again and a request about the gang fails, the gang's members end
-	// late. So other members can get their GPUs while they still run (walk 20393).
+	// late. So other members can get the gang's GPUs while its members still run (walk 20393).
 	delayed := !s.disturbed.IsZero() && time.Since(s.disturbed) < longCycle
 	if s.placed[as] || s.away[member] || late || delayed || choosesCanaries(m.PlacedBy) {
 		r.replaced = time.Now()
@@ -413,8 +413,8 @@ func (r *rules) placed(m nomadtest.Member) {
 }
 
 // choosesCanaries reports whether Nomad may start a job's canaries on GPUs that the placer did not
-// choose. In this case, nothing enforces the tenant's limit. If the pins name a class, Nomad
-// chooses among the free GPUs of the node (walk 2085 with many services).
+// choose. If Nomad chooses the GPUs, nothing enforces the tenant's limit. If the pins name a class,
+// Nomad chooses among the free GPUs of the node (walk 2085 with many services).
 func choosesCanaries(job *api.Job) bool {
 	p, ok := rewrite.Pinned(job)
 	return ok && p.Mode != rewrite.ModeGPU && gang.HasCanaries(job)
@@ -443,8 +443,8 @@ func (r *rules) shared(gpu string, first, second nomadtest.Member) {
 	}
 	if first.PreemptedBy == second.Job && second.CreatedAt.Sub(first.CreatedAt) < unheard {
 		// If Nomad preempts one allocation in favour of several members, only one of these members
-		// waits for its end (scenario "preempted by two"). first was placed just before the pins
-		// (walk 601334).
+		// waits for the allocation's end (scenario "preempted by two"). first was placed just
+		// before the pins (walk 601334).
 		return
 	}
 	if p.Mode == rewrite.ModeGPU && first.Created < pinned && r.known(first, pinned) {
@@ -453,8 +453,8 @@ func (r *rules) shared(gpu string, first, second nomadtest.Member) {
 }
 
 // known reports whether all placers could have seen the member before the pins were written. After
-// a purge, no list contains the member. If the pins are older than the purge, Nomad places
-// the members that have these pins at once.
+// a purge, no list contains the member. If the pins are older than the purge, Nomad places the
+// pinned members at once.
 func (r *rules) known(m nomadtest.Member, pinned uint64) bool {
 	return m.Purged.IsZero() || pinned > m.PurgedIndex && r.seen[m.PurgedIndex] && !slices.ContainsFunc(r.placers, func(p *Placer) bool {
 		// The placer started after the purge, or lost its connection to Nomad after the purge.
@@ -491,8 +491,8 @@ func (r *rules) ended(m nomadtest.Member) {
 		return // this member ran an older form of the job, which the author no longer wants
 	}
 	if _, elastic := rewrite.ElasticOf(m.Version); (elastic || s.late) && s.whole && !s.gone && *m.Version.Version > s.wholeIn {
-		// While the placer waits for a slow write, it uses up the time that it has for this
-		// namespace (walk 401333).
+		// While the placer waits for a slow write, it uses up its time budget for this namespace
+		// (walk 401333).
 		noTime := s.late && time.Since(s.rewroteAt) < longCycle
 		if s.disturbed.After(s.wholeAt) || r.diedAt.After(s.wholeAt) || noTime {
 			r.again[m.Job] = true
@@ -527,11 +527,11 @@ func (s *story) lack(job *api.Job) (all, withGPUs int) {
 	return all, withGPUs
 }
 
-// editForgotten reports whether no placer will restore an author's edit that was overwritten. This
-// happens in one case: the placer that overwrote the edit was killed before it noticed the edit,
-// and the version that replaced the edit ended before another placer could look, or soon after that
-// (walk 548). The other placer ignores the job, because placers ignore jobs that ended before the
-// placer started.
+// editForgotten reports whether no placer will restore an author's edit that was overwritten. The
+// placer that overwrote the edit must have been killed before it noticed the edit. The version that
+// replaced the edit must have ended before another placer could look, or soon after that (walk
+// 548). The other placer ignores the job, because placers ignore jobs that ended before the placer
+// started.
 func (r *rules) editForgotten(s *story, job *api.Job) bool {
 	return s.over[*job.JobModifyIndex] && *job.Status == "dead" && s.ended.Before(r.dead[s.overBy].Add(time.Minute))
 }
@@ -588,8 +588,8 @@ func (r *rules) ledger(name string) func(*model.Model) {
 }
 
 // look checks the rules that have a time limit. look returns at once if nothing has happened in
-// Nomad since the last call, and no gang was incomplete and no limit was exceeded then. look reads
-// Nomad's state without holding r.mu, because Nomad's observers lock r.mu.
+// Nomad since the last call, unless the last call found an incomplete gang or an exceeded limit.
+// look reads Nomad's state without holding r.mu, because Nomad's observers lock r.mu.
 func (r *rules) look() {
 	at := r.w.Nomad.Progress()
 	r.mu.Lock()
@@ -642,8 +642,8 @@ func leftBehind(job *api.Job, m nomadtest.Member) bool {
 	return m.Client == api.AllocClientStatusUnknown && rewrite.Gated(job)
 }
 
-// beyondLimit is how long gangs may exceed their tenant's limit. They may do so because a service
-// has old and new members during an update.
+// beyondLimit is how long gangs may exceed their tenant's limit. Gangs may exceed the limit because
+// a service has old and new members during an update.
 const beyondLimit = 15 * time.Second
 
 // atOnce is the longest time between a placer's read of the allocations and the registration that
@@ -711,8 +711,8 @@ func (r *rules) lookAt(k nomadtest.Key) bool {
 	return true
 }
 
-// wholeOrNot reports whether the job must run completely or not at all. This applies to pinned
-// batch jobs that are not stopped, if they are elastic or their pins name single GPUs.
+// wholeOrNot reports whether the job must run completely or not at all. A job must do so if it is a
+// pinned batch job that is not stopped, and either is elastic or has pins to single GPUs.
 func wholeOrNot(job *api.Job) bool {
 	p, ok := rewrite.Pinned(job)
 	_, elastic := rewrite.ElasticOf(job)

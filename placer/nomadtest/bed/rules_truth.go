@@ -16,9 +16,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// answers returns a function that checks each snapshot that a placer publishes. The answers about
-// waiting jobs must agree with the queue and the ledger of the placer. If only the time has changed
-// between snapshots, the function checks one snapshot per minute.
+// answers returns a function that checks each snapshot that a placer publishes. In a snapshot, the
+// answers about waiting jobs must agree with the queue and the ledger of the placer. If only the
+// time has changed between snapshots, the function checks one snapshot per minute.
 func (r *rules) answers(name string) func(*query.Snapshot, bool) {
 	var looked time.Time
 	return func(s *query.Snapshot, changed bool) {
@@ -99,8 +99,8 @@ func heldWrong(t *model.Tracked, waiting bool) string {
 }
 
 // alike reports whether two reasons mean the same. Two reasons are alike if they have the same
-// kind. They are also alike if both say that GPUs are missing, with the same numbers of needed and
-// free GPUs. alike compares nothing else.
+// kind. Two reasons are also alike if both say that GPUs are missing, with the same numbers of
+// needed and free GPUs. alike compares nothing else.
 func alike(a, b reason.Reason) bool {
 	lacking := map[reason.Kind]bool{reason.GPUs: true, reason.Scattered: true, reason.Apart: true}
 	if lacking[a.Kind] && lacking[b.Kind] {

@@ -34,8 +34,8 @@ type Mix struct {
 	Crash, Cut, Recover, Drain, Sick      int
 	Forget                                int // purge a node that still works
 	Kill, Second, Restart, Collect, Clock int
-	// Requests is the fraction of the placers' requests that fail. Each of them fails with one of
-	// the faults in Faults.
+	// Requests is the fraction of the placers' requests that fail. Each failing request fails with
+	// one of the faults in Faults.
 	Requests float64
 	Faults   []nomadtest.Fault
 	Events   nomadtest.EventFaults
@@ -76,7 +76,7 @@ func perUser(seed uint64) bool { return seed%8 == 3 }
 
 // vary returns a function that changes the configuration of the placers in the walk with this seed.
 // Half of the walks use the default configuration. In the other half, gangs are moved, stopped and
-// overtaken more often. Three quarters of these walks have a limit.
+// overtaken in the queue more often. Three quarters of the walks in the second half have a limit.
 func vary(seed uint64) func(*model.Config) {
 	rng := rand.New(rand.NewPCG(seed, 11))
 	restart, resync := time.Duration(1+rng.IntN(30))*time.Second, time.Duration(10+rng.IntN(300))*time.Second
@@ -158,8 +158,8 @@ func (x *Walk) Disturb() {
 	})
 }
 
-// progress returns the text that a job writes as its progress. For some jobs the text is the true
-// value, and for others it is an invalid or wrong value.
+// progress returns the text that a job writes as its progress. For some jobs, the text is the true
+// progress, and for others it is invalid or wrong.
 func (x *Walk) progress(k nomadtest.Key, ran time.Duration) string {
 	done, kind := ran.Seconds()/60, len(k.ID)
 	for _, c := range k.ID {
@@ -378,7 +378,7 @@ func (x *Walk) hint(g *Gang) {
 	}
 }
 
-// withChief moves one member into a new group. This member then has one GPU.
+// withChief moves one member into a new group. The moved member then has one GPU.
 func withChief(j *api.Job) {
 	workers := j.TaskGroups[0]
 	chief := *workers
@@ -526,7 +526,7 @@ func (x *Walk) sicken() {
 const forcedAfter = 2 * time.Minute
 
 // collect runs `nomad system gc`. A drain can end a job. If Nomad does not answer, or the placer is
-// new, the garbage collection can delete this job before a placer has asked Nomad to evaluate the
+// new, the garbage collection can delete such a job before a placer has asked Nomad to evaluate the
 // job again. The deleted job then looks like a purged job.
 func (x *Walk) collect() {
 	ended := map[nomadtest.Key]bool{}
@@ -563,9 +563,9 @@ func (x *Walk) second() {
 	p.Stop()
 }
 
-// Settle ends all faults, and returns the jobs that are still open after the time within. A job is
-// open if it has not finished although its author wants it to run. A job is also open if it differs
-// from what its author wrote.
+// Settle ends all faults, waits for the time within, and returns the jobs that are still open. A
+// job is open if it has not finished although its author wants it to run. A job is also open if it
+// differs from what its author wrote.
 func (x *Walk) Settle(within time.Duration) (open []string) {
 	x.Nomad.FailBy(nil)
 	x.Nomad.SetEventFaults(nomadtest.EventFaults{})
@@ -620,8 +620,9 @@ func (x *Walk) open() (out []string) {
 
 // failedAlone reports whether the job cannot get any further, because some members have finished
 // and another member has failed that Nomad does not retry. The finished members do not need the
-// failed member. Either the job's author says so, or the failed member has no GPUs. If the other
-// member has no GPUs, it can also have been stopped after the other members ended.
+// failed member. Either the job's author has said that members do not need each other, or the
+// failed member has no GPUs. A member without GPUs can also have been stopped after the other
+// members ended.
 func (x *Walk) failedAlone(k nomadtest.Key, job *api.Job) bool {
 	h, err := rewrite.ParseHints(job)
 	failed, done := false, false

@@ -14,7 +14,7 @@ import (
 )
 
 // peopleOf returns the random source for the commands that people type in the walk with this seed.
-// In two of three walks, people type no commands. In these walks, peopleOf returns nil.
+// In two of three walks, people type no commands. If people type no commands, peopleOf returns nil.
 func peopleOf(seed uint64) *rand.Rand {
 	if seed%3 != 2 {
 		return nil
@@ -149,9 +149,9 @@ func (r *rules) alive(name string) bool {
 
 // startsHeld reports a violation if a placer starts a job on hold although it must know about the
 // hold. The placer must know if it got the command, or if it started after the command. There are
-// two exceptions. First, the placer may be carrying out a decision from just before the hold. This
-// takes longer if a request of the placer failed. Second, a placer that cannot read the holds when
-// it starts continues without them. The caller holds r.mu.
+// two exceptions. First, the placer may be carrying out a decision from just before the hold.
+// Carrying out takes longer if a request of the placer failed. Second, a placer that cannot read
+// the holds when it starts continues without them. The caller holds r.mu.
 func (r *rules) startsHeld(s *story, x nomadtest.Write) {
 	if x.After == nil {
 		s.heldAt = time.Time{} // the hold ends when the job is purged

@@ -12,7 +12,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
-// Node is a hostile node. Its name says what is wrong with the node.
+// Node is a hostile node. The name of the node says what is wrong with it.
 type Node struct {
 	Name string
 	Node *api.Node
@@ -36,8 +36,8 @@ func PlainNode(id, model string, index uint64, gpus ...string) *api.Node {
 	}
 }
 
-// Nodes returns all hostile nodes. The index of the first node is first, and the other indexes
-// follow. others contains GPUs of correct nodes.
+// Nodes returns all hostile nodes. The nodes have consecutive indexes, beginning with first. others
+// contains GPUs of correct nodes.
 func Nodes(first uint64, others ...string) []Node {
 	var all []Node
 	add := func(name string, change func(*api.Node)) {

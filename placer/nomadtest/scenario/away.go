@@ -251,8 +251,8 @@ func awayFinished(x *Script) {
 	x.show("a")
 }
 
-// awayFailed shows a member that fails while its node is away. Nomad replaces this member although
-// it must not be rescheduled.
+// awayFailed shows a member that fails while its node is away. Nomad replaces the failed member
+// although the member must not be rescheduled.
 func awayFailed(x *Script) {
 	job := away(bed.Gang{}, lostAfter(10*time.Minute))
 	job.TaskGroups[0].Tasks[0].Config["args"] = []string{"-c", "sleep 40; [ $NOMAD_ALLOC_INDEX = 0 ] && exit 3; sleep infinity"}
@@ -320,8 +320,8 @@ func awayBehindGate(x *Script) {
 }
 
 // awayUpdated registers a new version whose members cannot be updated in place. The new pins name
-// another GPU of node-0. If the GPU were the same, the replacement of the member that is away would
-// not wait for the end of the old member.
+// another GPU of node-0. With pins to the same GPU, the replacement of the member that is away
+// would not wait for the end of the old member.
 func awayUpdated(x *Script) {
 	x.places(away(bed.Gang{}, lostAfter(10*time.Minute)))
 	x.cut()

@@ -252,8 +252,9 @@ func revertedToStopped(x *Script) {
 	x.versions("a")
 }
 
-// revertedToOldest shows that Nomad keeps six versions. The newest successful version is among
-// them. After Nomad has reverted to this version, it no longer keeps the original version.
+// revertedToOldest shows that Nomad keeps six versions. One of the six is the newest successful
+// version. After Nomad has reverted to the oldest version, it no longer keeps the original of this
+// version.
 func revertedToOldest(x *Script) {
 	job := deployed(true, 0, "")
 	job.TaskGroups[0].Count = new(1)

@@ -176,8 +176,8 @@ func (x *Script) children() (ids []string) {
 	return ids
 }
 
-// launched shows that only one job of the periodic job runs at a time, although Nomad could launch
-// one each second.
+// launched shows that only one job of a periodic job runs at a time, although Nomad could launch a
+// job each second.
 func launched(x *Script) {
 	job := bed.Gang{Name: "a", Runs: 3 * time.Second, Ungated: true, Change: endsSoon}.Job()
 	job.Periodic = &api.PeriodicConfig{Specs: []string{"* * * * * * *"}, ProhibitOverlap: new(true)}

@@ -94,8 +94,8 @@ var All = []Scenario{
 	{"replaced after a while", replacedAfterAWhile},
 }
 
-// OfEachKind contains the names of scenarios for a real Nomad. They run if all scenarios would take
-// too long.
+// OfEachKind contains the names of scenarios for a real Nomad. These scenarios run if all scenarios
+// would take too long.
 var OfEachKind = []string{
 	"gate", "destructive", "partial", "check and set", "finishes", "is tried again", "reverted", "stopped and started",
 	"purged and registered again", "preempted by two", "restarted", "dry run", "drained", "node down", "node purged",
@@ -127,8 +127,8 @@ func working(name string, members int, d time.Duration, exit int) *api.Job {
 	return bed.Gang{Name: name, Members: members, Runs: d, Exit: exit, Ungated: true, Change: endsSoon}.Job()
 }
 
-// untilTold returns a job that runs until Finish is called. So a slow machine does not change the
-// result.
+// untilTold returns a job that runs until Finish is called. So the result is the same on a slow
+// machine.
 func untilTold(name string) *api.Job {
 	job := gang(name, 1)
 	job.TaskGroups[0].Tasks[0].Config["args"] = []string{"-c", "trap 'kill $! && exit 0' USR1; sleep infinity & wait"}
@@ -310,8 +310,8 @@ func triedAgain(x *Script) {
 	x.show("a")
 }
 
-// failsInDeployment shows a member that fails after it was healthy. Another member then gets its
-// GPU.
+// failsInDeployment shows a member that fails after it was healthy. Another member then gets the
+// GPU of the failed member.
 func failsInDeployment(x *Script) {
 	x.SetHealth("GPU-1-0", false)
 	job := bed.Gang{Name: "a", Members: 2, Service: true, Reschedules: 1, Ungated: true, Change: func(job *api.Job) {
@@ -337,7 +337,7 @@ func failsInDeployment(x *Script) {
 }
 
 // deployed returns a service of three members whose deployments fail after half a minute. The
-// members run the given script. If script is "", they run forever.
+// members run the given script. If script is "", the members run forever.
 func deployed(revert bool, reschedules int, script string) *api.Job {
 	return bed.Gang{Name: "a", Members: 3, Service: true, Reschedules: reschedules, Ungated: true, Change: func(job *api.Job) {
 		soonHealthy(job)
@@ -441,7 +441,7 @@ func triedAgainInDeployment(x *Script) {
 }
 
 // failsAfterFailedDeployment deploys a version whose third member has no room, so the deployment
-// fails. After that, Nomad does not retry the members that were updated in this deployment.
+// fails. After the failed deployment, Nomad does not retry the members that were updated in it.
 func failsAfterFailedDeployment(x *Script) {
 	script := "sleep 50; [ $NOMAD_ALLOC_INDEX = 0 ] && exit 3; sleep infinity"
 	job := deployed(false, 5, script)
@@ -515,8 +515,8 @@ func purgedAndBack(x *Script) {
 	}
 }
 
-// blocked shows that Nomad tries waiting jobs in order. The oldest job comes first. The simulation
-// of plain Nomad relies on this order.
+// blocked shows that Nomad tries waiting jobs in order. Nomad tries the oldest job first. The
+// simulation of plain Nomad relies on this order.
 func blocked(x *Script) {
 	var jobs []string
 	for i := range 9 {

@@ -29,13 +29,14 @@ type Cluster interface {
 	NodeID(n int) string
 	// SetHealth marks a GPU as healthy or unhealthy, and waits until Nomad has noticed the change.
 	SetHealth(gpu string, healthy bool)
-	// Cut and Hang disconnect a node, and wait until Nomad has noticed this. The tasks of the node
-	// keep running. Recover reconnects the node. Cut also restarts the client of the node.
+	// Cut and Hang disconnect a node, and wait until Nomad has noticed the disconnection. The tasks
+	// of the node keep running. Recover reconnects the node. Cut also restarts the client of the
+	// node.
 	Cut(n int)
 	Hang(n int)
 	Recover(n int)
-	// Crash ends a node and its tasks, and waits until Nomad has noticed this. Reboot restarts the
-	// node before Nomad notices.
+	// Crash ends a node and its tasks, and waits until Nomad has noticed the crash. Reboot restarts
+	// the node before Nomad notices.
 	Crash(n int)
 	Reboot(n int)
 	// Drain drains a node immediately, and waits until the node is empty. DrainGently begins to
@@ -48,7 +49,7 @@ type Cluster interface {
 	// Finish lets the tasks of an allocation end successfully. The tasks must run until they are
 	// told to end, like the tasks of untilTold.
 	Finish(alloc string)
-	// Until waits until ok returns true. If this takes too long, Until fails the scenario.
+	// Until waits until ok returns true. If the wait takes too long, Until fails the scenario.
 	Until(what string, ok func() bool)
 }
 
@@ -64,8 +65,8 @@ type Script struct {
 	out    strings.Builder
 	prefix string         // prefix of the IDs of its jobs
 	seen   map[string]int // by ID: numbers of allocations, in the order of their first output
-	// byNode is true if show must order allocations by node, because Nomad chooses the nodes of the
-	// members at random.
+	// byNode is true if show must order allocations by node. The nodes of the members differ
+	// between runs, because Nomad chooses them at random.
 	byNode bool
 	names  map[string]string // names of jobs whose IDs Nomad makes
 }
@@ -88,7 +89,7 @@ func Play(c Cluster, s Scenario, prefix string) (seen string, err error) {
 // failure contains the error that ends a scenario.
 type failure struct{ error }
 
-// Fail ends the current scenario. Play then returns the error.
+// Fail ends the current scenario. Play then returns the error that was passed to Fail.
 func Fail(err error) { panic(failure{err}) }
 
 // attempt calls do, and returns the error that do passed to Fail, or nil.
@@ -131,8 +132,8 @@ func (x *Script) cleanUp() {
 	})
 }
 
-// untouched waits until the cluster is as it was before the scenario. No jobs exist, and all nodes
-// and GPUs are ready, eligible and healthy.
+// untouched waits until the cluster is as it was before the scenario. The wait ends when no jobs
+// exist, and all nodes and GPUs are ready, eligible and healthy.
 func (x *Script) untouched() {
 	left := "nothing"
 	defer func() {
@@ -260,7 +261,7 @@ func (x *Script) deployment(id string) {
 }
 
 // versions prints the versions of a job. A version is stable if Nomad can revert to it. If a
-// version has the submit time of an earlier version, it is a copy of that version.
+// version has the submit time of an earlier version, it is a copy of the earlier version.
 func (x *Script) versions(id string) {
 	all, _, _, err := x.API().Jobs().Versions(x.id(id), false, nil)
 	x.must(err)
@@ -409,7 +410,7 @@ func events(a *api.AllocationListStub) string {
 			}
 		}
 	}
-	// After a crash, a client may report this event for a task that no longer exists.
+	// After a crash, a client may report a failed restore for a task that no longer exists.
 	if n := len(out); n > 0 && out[n-1] == api.TaskKilling && over(a) {
 		out = out[:n-1]
 	}
