@@ -42,8 +42,7 @@ const (
 
 // Activity describes whether a placer is active, according to its heartbeat.
 type Activity struct {
-	// Unknown is the reason why nobody knows whether a placer is active. Unknown is "" if somebody
-	// knows.
+	// Unknown is the reason why it is not known whether a placer is active, or "" if this is known.
 	Unknown string `json:"unknown,omitempty"`
 	// Working is true if a placer is known to be active.
 	Working bool `json:"working"`
