@@ -86,8 +86,8 @@ func (p *Placer) cycleWithin(ctx context.Context) error {
 
 // oldNews is the age at which the data of a cycle is too old for a decision. If a cycle has run for
 // longer than oldNews, it applies new events once more before it decides. While Nomad answers
-// slowly, a job can start and then be lost with its node. When the node comes back, the job holds
-// its GPUs again.
+// slowly, a job can start and then be lost with its node. When the node comes back, the lost job
+// holds its GPUs again.
 const oldNews = time.Second
 
 // catchUp brings the placer up to date with Nomad's state, and does what is due for each gang.

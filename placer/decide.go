@@ -260,7 +260,7 @@ func (p *core) dryRun(ctx context.Context, s *start) error {
 // refusal returns the group that Nomad refuses in a dry run, and the cause. refusal returns the
 // zero reason if Nomad refuses no group, or if Nomad makes no dry runs for the placer's token.
 // Without a dry run, the placer starts a gang whose members Nomad may not place. The placer stops
-// such a gang after gang_ready_timeout.
+// the gang after gang_ready_timeout if Nomad has not placed it.
 func (p *core) refusal(ctx context.Context, job *api.Job) (reason.Reason, error) {
 	resp, err := p.nomad.DryRun(ctx, job)
 	if errors.Is(err, nomad.ErrNoDryRun) {

@@ -88,7 +88,7 @@ func (p *Placer) checkDependencies(ctx context.Context, now time.Time, atMost in
 	}
 }
 
-// comesAfter returns a reason that says that a job waits for job k. The reason contains why, which
+// comesAfter returns the reason "job k must succeed first". The reason contains why, which
 // describes the state of job k.
 func comesAfter(k cluster.JobKey, why reason.Reason) reason.Reason {
 	return reason.Reason{Kind: reason.ComesAfter, Jobs: []string{k.String()}}.Over(why)

@@ -221,8 +221,8 @@ func (h *failureLog) trimFailures() {
 }
 
 // trimQuarantine drops entries that no longer have an effect. If the remaining entries do not fit,
-// trimQuarantine also drops the entries that end first. If such a GPU is broken, it will fail again
-// and get a new entry.
+// trimQuarantine also drops the entries that end first. If a GPU whose entry was dropped is broken,
+// it will fail again and get a new entry.
 func (h *failureLog) trimQuarantine(now time.Time) {
 	maps.DeleteFunc(h.quarantine, func(_ string, q failure.Quarantine) bool {
 		return !now.Before(q.Until) && now.Sub(q.Last) > time.Duration(q.Strikes)*failure.Most && now.Sub(q.Lifted) > failure.CountsFor

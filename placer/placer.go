@@ -463,8 +463,8 @@ func (p *stream) listen() {
 }
 
 // hasNews reports whether an event about job k has arrived and this cycle has not applied the
-// event. Events can arrive during a cycle if Nomad answers slowly. If there is such an event, the
-// caller must postpone its action on the job.
+// event. Events can arrive during a cycle if Nomad answers slowly. If such an event has arrived,
+// the caller must postpone its action on the job.
 func (p *stream) hasNews(k cluster.JobKey) bool {
 	p.listen()
 	return slices.ContainsFunc(p.heard, func(e cluster.Event) bool { return e.About() == k })

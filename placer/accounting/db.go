@@ -326,8 +326,8 @@ func (t tx) seen(r Run) (float64, error) {
 	return float64(millis(r.Took)) / middle, nil
 }
 
-// alloc stores an allocation. If the allocation has ended, it adds its GPU time to the sums of its
-// days.
+// alloc stores an allocation. If the allocation has ended, alloc adds its GPU time to the sums of
+// its days.
 func (t tx) alloc(a Alloc, days map[dayKey]sums) error {
 	changed, err := t.change(upsertAlloc,
 		a.ID, a.Namespace, a.Job, stored(a.Submitted), a.User, a.Class, a.Node, a.Model, strings.Join(a.GPUs, ","), a.Held,

@@ -372,7 +372,7 @@ func (m *picture) scoresOf(model string, class pal.AppClass) []float64 {
 	return all
 }
 
-// allocs adds the allocations that have changed to the batch.
+// allocs adds to the batch the allocations that have changed.
 func (r *Recorder) allocs(m *model.Model, runs map[cluster.JobKey]Run, b *Batch) {
 	var changed []string
 	for id, a := range m.State.Allocs {

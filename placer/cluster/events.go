@@ -56,8 +56,8 @@ func (p *Payload) UnmarshalJSON(text []byte) error {
 }
 
 // Progress reports whether the event only shows that Nomad is carrying out a decision: Nomad has
-// created an allocation, an allocation has started, or the job's status has changed as a result.
-// Such an event neither frees nor requests a GPU.
+// created an allocation, an allocation has started, or the job's status has changed as a result. An
+// event that only shows progress neither frees nor requests a GPU.
 func (e Event) Progress() bool {
 	switch a := e.Payload.Allocation; {
 	case e.Topic == "Allocation" && a != nil:

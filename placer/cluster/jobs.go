@@ -84,8 +84,8 @@ func Ended(job *api.Job) bool { return rewrite.Stopped(job) || Dead(job) }
 // Dead reports whether Nomad calls the job dead. A stopped job is not dead while its tasks end.
 func Dead(job *api.Job) bool { return job.Status != nil && *job.Status == "dead" }
 
-// Template reports whether the job is parameterized or periodic. Such a job never runs itself;
-// Nomad makes other jobs from it.
+// Template reports whether the job is parameterized or periodic. A parameterized or periodic job
+// never runs itself; Nomad makes other jobs from it.
 func Template(job *api.Job) bool { return job.IsParameterized() || job.IsPeriodic() }
 
 // Need returns what one allocation of the group needs besides GPUs. Prestart tasks end before the

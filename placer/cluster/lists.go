@@ -114,8 +114,8 @@ func (s *State) Outrun() (keys []JobKey) {
 	return keys
 }
 
-// Vanished drops an allocation that Nomad no longer has. If the allocation was live, its tasks may
-// still be ending.
+// Vanished removes an allocation that Nomad no longer has from the state. If the allocation was
+// live, its tasks may still be ending.
 func (s *State) Vanished(a *Alloc) {
 	s.noteVanished(a)
 	s.dropAlloc(a)

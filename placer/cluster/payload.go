@@ -117,8 +117,8 @@ type taskPayload struct {
 	LastRestart, StartedAt, FinishedAt ignored
 }
 
-// Unreadable reports whether an answer of Nomad arrived but could not be parsed. The content of
-// such an answer caused the error, and Nomad itself works.
+// Unreadable reports whether an answer of Nomad arrived but could not be parsed. If this is so, the
+// content of the answer is the problem, and Nomad itself works.
 func Unreadable(err error) bool {
 	var kind *json.UnmarshalTypeError
 	var at *time.ParseError

@@ -134,8 +134,9 @@ type State struct {
 	Jobs   map[JobKey]*api.Job
 	// Queues are Nomad's own batch queues. The placer leaves the jobs of these queues alone.
 	Queues BatchQueues
-	// Unread holds the jobs that Nomad lists but does not return, or returns malformed, with the
-	// error. Jobs may hold an older form of a job that Nomad does not return.
+	// Unread holds the jobs that Nomad lists but does not return, and the jobs that Nomad returns
+	// in a malformed form. For each job, Unread has the error. Jobs may hold an older form of a job
+	// that Nomad does not return.
 	Unread map[JobKey]error
 
 	ByJob map[JobKey]map[string]*Alloc
@@ -149,8 +150,8 @@ type State struct {
 	purged map[string]*purged
 	kills  map[JobKey]time.Duration
 	// assumed holds jobs that the placer has registered but whose new form Nomad has not shown yet.
-	// For such a job, the state contains the form that the registration should have made. A full
-	// read reads assumed jobs again, even if their index has not changed.
+	// For an assumed job, the state contains the form that the registration should have made. A
+	// full read reads assumed jobs again, even if their index has not changed.
 	assumed map[JobKey]bool
 	// earlier holds allocations that were live before the lists were read but are in no list.
 	earlier map[string]*Alloc
@@ -332,8 +333,8 @@ func (s *State) DropJob(k JobKey) {
 // any job.
 func (c *changes) NodeChanges() uint64 { return c.nodeChanges }
 
-// notePlain counts a change of a node without GPUs, because such a node can run groups that request
-// no GPUs.
+// notePlain counts a change of a node without GPUs, because nodes without GPUs can run groups that
+// request no GPUs.
 func (c *changes) notePlain(n *api.Node) {
 	what := fmt.Sprint(n.Status, n.SchedulingEligibility, n.Drain, n.Datacenter, n.NodePool, n.NodeClass, n.Attributes, n.Meta)
 	for _, name := range slices.Sorted(maps.Keys(n.Drivers)) {

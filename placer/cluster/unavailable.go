@@ -14,12 +14,12 @@ import (
 const reconnectWithin = 30 * time.Second
 
 // Reconnecting returns the GPUs, by instance id, of lost allocations on nodes that have just come
-// back. After a hang, for example, such a node keeps running its tasks until Nomad tells its client
-// to stop them. But Nomad counts the node's GPUs as free as soon as the node is ready. Once the
-// client reports whether the allocation runs or has ended, Reconnecting no longer returns the
-// allocation's GPUs. A client that has forgotten the allocation never reports, so a GPU is listed
-// for [reconnectWithin] at most. reconnectWithin counts from the first [State.Elapse] after the
-// node came back, because the clocks of the servers and of the caller can differ.
+// back. For example, after a hang, a node keeps running its tasks until Nomad tells its client to
+// stop them. But Nomad counts the node's GPUs as free as soon as the node is ready. Once the client
+// reports whether the allocation runs or has ended, Reconnecting no longer returns the allocation's
+// GPUs. A client that has forgotten the allocation never reports, so a GPU is listed for
+// [reconnectWithin] at most. reconnectWithin counts from the first [State.Elapse] after the node
+// came back, because the clocks of the servers and of the caller can differ.
 func (s *State) Reconnecting(now time.Time) map[string]bool {
 	gpus := map[string]bool{}
 	for _, a := range s.bad {

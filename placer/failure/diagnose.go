@@ -9,8 +9,8 @@
 // unhealthy, according to the device plugin or to a message of Nomad's client that quotes the
 // plugin. The placer trusts this evidence. The second kind comes from jobs: a program fails, or a
 // driver cannot start a program. But a mistake that many jobs share, such as a typing error, makes
-// them fail on every GPU of the cluster. So [Evidence.Judge] limits which job failures count, and
-// [Cap] limits how many GPUs job failures can exclude.
+// these jobs fail on every GPU of the cluster. So [Evidence.Judge] limits which job failures count,
+// and [Cap] limits how many GPUs job failures can exclude.
 package failure
 
 import (

@@ -55,10 +55,11 @@ const (
 	// the cluster's GPUs, and at most 1/capShare of the GPUs of each model.
 	capShare = 8
 	// Longest is the length of an operator's quarantine if the operator gives no time. The operator
-	// expects such a quarantine to last until somebody lifts it.
+	// expects a quarantine without a time to last until somebody lifts it.
 	Longest = 100 * 365 * 24 * time.Hour
 
-	// sameTry is the longest time between the creation of two members of one gang.
+	// sameTry is the longest time between the creation of the first and of the last member in one
+	// attempt to start a gang.
 	sameTry = 2 * time.Second
 )
 

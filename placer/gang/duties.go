@@ -287,8 +287,8 @@ func (g *Lifecycle) repin(why Purpose, pins rewrite.Pins, w World) ([]Effect, bo
 // requeueMisplaced requeues a gang that has run for some time on GPUs that the placer did not
 // choose. requeueMisplaced does not requeue a service whose old members still run because a
 // deployment is active or has failed. The exception is a deployment that finds no room for any
-// member within the pins. Such a deployment never ends, because Nomad counts progress_deadline from
-// the first placed member.
+// member within the pins. A deployment without room never ends, because Nomad counts
+// progress_deadline from the first placed member.
 func (g *Lifecycle) requeueMisplaced(w World) ([]Effect, bool) {
 	now := w.Now()
 	if !g.Misplaced {

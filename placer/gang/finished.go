@@ -92,8 +92,8 @@ func (g *memory) finishUnknownBy(as []*cluster.Alloc) bool {
 	return n >= g.fewest() && g.notFinished != finishCheck{*g.Job.JobModifyIndex, n}
 }
 
-// fewest returns the smallest number of successful members that an already successful gang can
-// have.
+// fewest returns the smallest number of successful members with which the gang counts as
+// successful.
 func (g *known) fewest() int {
 	if g.Request.Elastic != nil {
 		return g.Request.Elastic.Least
@@ -212,9 +212,9 @@ func wasKilled(tasks map[string]*api.TaskState) bool {
 }
 
 // endedLastWell reports whether a task succeeded and was not going to run again. A task that is
-// restarted in place (nomad alloc restart, a template) can exit with 0 because of the restart. Such
-// a task has not succeeded, although no event shows that it was killed. The scenario "restarted"
-// tests this.
+// restarted in place (nomad alloc restart, a template) can exit with 0 because of the restart. A
+// task that exits with 0 because of a restart has not succeeded, although no event shows that it
+// was killed. The scenario "restarted" tests this.
 func endedLastWell(events []*api.TaskEvent) bool {
 	for _, e := range slices.Backward(events) {
 		switch e.Type {

@@ -167,7 +167,7 @@ type memory struct {
 	// Never is the reason why Nomad can place the gang on no node. The placer tries the gang again
 	// only when this reason may have changed.
 	Never *Never
-	// stumbled is the type of the effect that failed when trouble was set.
+	// stumbled is the type of the effect whose failure trouble describes.
 	stumbled string
 
 	// edited is set if the queue still has the gang's earlier request or priority, for example

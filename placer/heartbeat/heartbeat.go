@@ -25,7 +25,7 @@ import (
 
 const (
 	// HeartbeatEvery is the time between two heartbeats. Each heartbeat adds about 300 bytes to
-	// Nomad's Raft log. There are 4,320 heartbeats a day.
+	// Nomad's Raft log. This makes 4,320 heartbeats a day.
 	HeartbeatEvery = 20 * time.Second
 	// heartbeatLapses is the age beyond which a heartbeat no longer counts. At this age, the placer
 	// has missed three heartbeats. A reader computes the age from its own clock and the time that

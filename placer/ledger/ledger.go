@@ -35,7 +35,7 @@ type Options struct {
 	// Reserved maps each job to the GPUs that a current decision has given to the job.
 	Reserved map[cluster.JobKey][]string
 	// Ending maps each gang that is about to end to the gang's GPUs. The ledger counts all GPUs of
-	// such a gang as allocated until all of them can become free together.
+	// an ending gang as allocated until all of them can become free together.
 	Ending map[cluster.JobKey][]string
 	// Occupant describes a job to the other jobs that share a GPU with it. Occupant is nil if
 	// nothing is known about the jobs.

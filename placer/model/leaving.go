@@ -72,8 +72,8 @@ func (m *Model) Leaving(st gang.Observed) (said []reason.Reason) {
 	return said
 }
 
-// Ending returns a reason that says that members of a waiting gang were stopped and have not ended
-// yet. Ending returns no reason if all members have ended.
+// If stopped members of a waiting gang have not ended yet, Ending returns this as a reason. Ending
+// returns no reason if all members have ended.
 func (m *Model) Ending(o gang.Observed) reason.Reason {
 	if o.Nomad != gang.Waiting {
 		return reason.Reason{}

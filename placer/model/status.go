@@ -170,8 +170,8 @@ func (m *Model) StatusOf(t *Tracked, waits map[string]*Wait) JobStatus {
 	return j
 }
 
-// CanariesRun returns a reason which says that canaries of a service's new version run beside the
-// old version. CanariesRun returns no reason if no canaries run.
+// If canaries of a service's new version run beside the old version, CanariesRun returns this as a
+// reason. CanariesRun returns no reason if no canaries run.
 func CanariesRun(st gang.Observed) reason.Reason {
 	if !gang.HasCanaries(st.Job) {
 		return reason.Reason{}

@@ -74,8 +74,8 @@ func Obstruct(d *pal.Decision, found []request.Obstacle) {
 	d.Reason = withObstacles(d.Reason, func(o request.Obstacle) bool { return passing || !o.Now || o.Away }, found)
 }
 
-// away returns a reason that says that a job waits for nodes that may come back. away returns zero
-// if no such node could serve the job.
+// If a job waits for nodes that may come back, away returns this as a reason. away returns zero if
+// no such node could serve the job.
 func away(found []request.Obstacle) reason.Reason {
 	r := withObstacles(reason.Reason{Kind: reason.Away}, func(o request.Obstacle) bool { return o.Away }, found)
 	if len(r.Because) == 0 {

@@ -73,7 +73,7 @@ func (c *Client) BatchQueues(ctx context.Context, pools []string) (cluster.Batch
 }
 
 // queryBatchQueues queries the queue of each pool. Versions of Nomad without queues do not support
-// such a query.
+// this query.
 func (c *Client) queryBatchQueues(ctx context.Context, pools []string, out cluster.BatchQueues) error {
 	for _, pool := range pools {
 		q := everywhere(ctx)

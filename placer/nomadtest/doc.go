@@ -6,11 +6,12 @@
 // variables, locks and the event stream. The package simulates only what the placer can see.
 //
 // A [Server] serves Nomad's HTTP API. [Server.Config] connects nomad/api to the server without
-// sockets. Through nomad/api, placer/nomad and the placer are also connected. The caller provides
-// the clock. In a testing/synctest bubble, time is virtual, and everything that happens depends
-// only on [Options.Seed] and on the actions of the test. Each request takes a different time, so no
-// two requests arrive at the same moment. But if several goroutines of the placer can run at the
-// same moment, Go chooses their order. So not every walk can be replayed exactly, but most can.
+// sockets. The placer uses placer/nomad, which uses nomad/api, so both are connected, too. The
+// caller provides the clock. In a testing/synctest bubble, time is virtual, and everything that
+// happens depends only on [Options.Seed] and on the actions of the test. Each request takes a
+// different time, so no two requests arrive at the same moment. But if several goroutines of the
+// placer can run at the same moment, Go chooses their order. So not every walk can be replayed
+// exactly, but most can.
 //
 // Package nomadtest/bed provides one object that contains what most tests need: a cluster, authors,
 // placers and expectations.

@@ -196,8 +196,8 @@ func (p *plan) placeAgain(g *api.TaskGroup, before *alloc, canarying bool) {
 func (a *alloc) waitingCanary() bool { return a.canary && !a.promoted }
 
 // downgraded returns the version for which a member is placed while canaries wait. The result is
-// the last version that had no canaries, or whose canaries were promoted. downgraded returns nil if
-// this is the current version.
+// the last version that had no canaries, or whose canaries were promoted. If this is the current
+// version, downgraded returns nil.
 func (p *plan) downgraded(g *api.TaskGroup, before *alloc) *api.Job {
 	j := p.s.jobs[p.key]
 	if j == nil {

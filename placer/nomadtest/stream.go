@@ -31,7 +31,7 @@ var (
 // stream does not end. Nomad never does this.
 type EventFaults struct {
 	Lost, SilentlyLost, Late, Doubled float64
-	// Delay is the maximum delay of an event that comes late. Other events can overtake such an
+	// Delay is the maximum delay of an event that comes late. Other events can overtake a late
 	// event.
 	Delay time.Duration
 	// Early is the probability that an event arrives up to half a second before its change. Nomad

@@ -11,7 +11,7 @@
 // registration would lose the payload.
 //
 // What must stay true when you change this package: transfer copies everything that package rewrite
-// changes in such a job, and nothing else.
+// changes in a dispatched or periodic job, and nothing else.
 package rpc
 
 import (

@@ -36,8 +36,8 @@ import (
 type Window struct {
 	Name string `json:"name"`
 	// Start is the time when a window that occurs once begins. Cron is an expression for the times
-	// when a recurring window begins. It has the same form as in Nomad's periodic block. The times
-	// of Cron are in TimeZone, or in UTC if TimeZone is "".
+	// when a recurring window begins. The expression has the same form as in Nomad's periodic
+	// block. The times of Cron are in TimeZone, or in UTC if TimeZone is "".
 	Start    time.Time `json:"start,omitzero"`
 	Cron     string    `json:"cron,omitempty" hcl:"cron,optional"`
 	TimeZone string    `json:"time_zone,omitempty" hcl:"time_zone,optional"`

@@ -118,8 +118,7 @@ type story struct {
 	placed map[string]bool // members that were placed, by version
 	// kept is used for jobs whose members do not need each other. kept maps members that have
 	// finished since the gang last had a gate to the time of their end. These members must not run
-	// again, unless they finish after the placer's last look and before its registration at
-	// rewroteAt.
+	// again, unless they finish between the placer's last look and its registration at rewroteAt.
 	kept      map[string]time.Time
 	rewroteAt time.Time
 	// away contains members that Nomad may place again, because they were lost, or were stopped
@@ -636,8 +635,8 @@ func (r *rules) gpusOf(k nomadtest.Key) (n float64) {
 	return n
 }
 
-// leftBehind reports whether a member of a stopped gang is on a disconnected node. Nomad stops such
-// a member only when the node is back (scenario "away behind the gate").
+// leftBehind reports whether a member of a stopped gang is on a disconnected node. Nomad stops a
+// member on a disconnected node only when the node is back (scenario "away behind the gate").
 func leftBehind(job *api.Job, m nomadtest.Member) bool {
 	return m.Client == api.AllocClientStatusUnknown && rewrite.Gated(job)
 }

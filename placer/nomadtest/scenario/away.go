@@ -81,8 +81,7 @@ func (x *Script) settleDown() {
 	})
 }
 
-// awayBeside shows that Nomad replaces a member of another job on the same node, because this
-// member is lost.
+// awayBeside shows that a member of another job on the same node is lost, so Nomad replaces it.
 func awayBeside(x *Script) {
 	x.SetHealth("GPU-0-1", false)
 	x.register(x.pinned(gang("b", 1), "GPU-1-1", "GPU-0-1"))
