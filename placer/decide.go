@@ -35,7 +35,7 @@ type start struct {
 	// forbidden is true if an event that arrived after the decision makes the start wrong. sent is
 	// true once the placer has sent the registration to Nomad.
 	forbidden, sent bool
-	// index is the JobModifyIndex of the job after the registration with its pins.
+	// index is the JobModifyIndex that the job has after its registration with pins.
 	index uint64
 	// submission is set if the job was submitted to the agent. submitted is the answer to the job's
 	// author. refused is true if Nomad refused the registration. If Nomad refused the registration,

@@ -40,8 +40,8 @@ func inParallel(calls []call) {
 	}
 }
 
-// callsFor returns one call for each element of the list all. The call runs do with the index and
-// the element. job returns the job of an element. job is nil if the elements have no jobs.
+// callsFor returns one call for each element of the list all. The call passes the index and the
+// element to do. job returns the job of an element. job is nil if the elements have no jobs.
 func callsFor[T any](all []T, job func(T) cluster.JobKey, do func(int, T)) []call {
 	calls := make([]call, len(all))
 	for i, x := range all {
@@ -160,9 +160,9 @@ func (p *journal) decisionsDueAt() (at time.Time, ok bool) {
 // recordsDue returns the write that stores the due records.
 func (p *journal) recordsDue(now time.Time) *dueWrite { return p.records(p.decisionsDue(now)) }
 
-// records returns the write that stores up to most unsaved records. The oldest records come first.
-// If a record cannot be written, it becomes unsaved again. records drops records of jobs that are
-// gone.
+// records returns the write that stores the oldest unsaved records. most is the maximum number of
+// records. The oldest records come first. If a record cannot be written, it becomes unsaved again.
+// records drops records of jobs that are gone.
 func (p *journal) records(most int) *dueWrite {
 	for p.unsaved.len() > unsavedMost {
 		p.unsaved.take()

@@ -38,9 +38,9 @@ const (
 // failureLog holds the failures and the quarantine that are stored in Nomad.
 type failureLog struct {
 	failures []failure.Failure // oldest first
-	// dropped is Nomad's index of the last failure that was dropped from the log. dropped is not a
-	// time: after a failure on a server whose clock is a year ahead, the placer would then record
-	// no failure for a year.
+	// dropped is Nomad's index of the last failure that was dropped from the log. A time could not
+	// be used instead: after a failure on a server whose clock is a year ahead, the placer would
+	// record no failure for a year.
 	dropped uint64
 	// skipped is Nomad's index of the newest failure that does not fit and so is never stored.
 	// After the other new failures have been stored, dropped becomes skipped.
@@ -179,9 +179,9 @@ func (h *failureLog) withFailures(found []failure.Failure, known failure.Evidenc
 	return next, spared
 }
 
-// trimFailures drops failures until the rest fits. trimFailures drops the oldest failure of the
-// namespace with the most failures, so that one user's many failing jobs do not displace the
-// failures of others.
+// trimFailures drops failures until the remaining failures fit. trimFailures drops the oldest
+// failure of the namespace with the most failures, so that one user's many failing jobs do not
+// displace the failures of others.
 func (h *failureLog) trimFailures() {
 	size, room, count := make([]int, len(h.failures)), failureLogBytes, map[string]int{}
 	for i, f := range h.failures {

@@ -52,8 +52,9 @@ const (
 	wait1d
 	waitMore
 	// Runs with a measured slowdown. The first value is the number of runs, and the second their
-	// GPU time. The other values are the GPU time of these runs at slowdown 1, at the predicted
-	// slowdown, at the slowdown predicted for packing, and at the slowdown predicted for any GPUs.
+	// GPU time. The other values are the GPU time of the measured runs at slowdown 1, at the
+	// predicted slowdown, at the slowdown predicted for packing, and at the slowdown predicted for
+	// any GPUs.
 	seenRuns
 	seenTime
 	seenWork

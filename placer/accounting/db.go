@@ -267,7 +267,7 @@ var (
 	upsertSums  = map[string]string{"day": upsertSumsOf("day"), "month": upsertSumsOf("month")}
 )
 
-// openLength is the value in the column length of a run that has not ended.
+// openLength is the value of the column length for a run that has not ended.
 const openLength = 64
 
 // length returns the number of bits of the time from the run's submission to its end, in

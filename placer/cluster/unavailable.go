@@ -37,7 +37,7 @@ func (s *State) Reconnecting(now time.Time) map[string]bool {
 }
 
 // Unavailable returns the GPUs that no job may get yet, although Nomad counts them as free or soon
-// will. The map's keys are instance ids, and its values say why the GPU is unavailable.
+// will. The map's keys are instance ids, and its values say why the GPUs are unavailable.
 // [State.Reconnecting], [State.Purged] and [Alloc.LeftBehind] describe the cases.
 func (s *State) Unavailable(now time.Time) map[string]string {
 	why := map[string]string{}
@@ -135,7 +135,8 @@ func (s *State) noteVanishedIn(a *Alloc, kill time.Duration) {
 
 // applyOld applies an allocation event that is older than the list of allocations. If the
 // allocation is live in the event but not in the list, it has ended since the event, or vanished
-// with its job. Later events show whether it ended or vanished (see [State.vanishedWith]).
+// with its job. Later events show whether the allocation ended or vanished (see
+// [State.vanishedWith]).
 func (s *State) applyOld(a *Alloc, index uint64) {
 	switch {
 	case s.Allocs[a.ID] != nil, index <= s.knownTo:

@@ -196,7 +196,7 @@ func (e Evidence) withinCap(strikes []Strike, now time.Time) (kept, spared []Str
 	return kept, spared
 }
 
-// unclear reports whether the GPUs may have caused the failure, although the job seems to be at
+// unclear reports whether the GPUs may have caused the failure, although the job appears to be at
 // fault.
 func (f *Failure) unclear() bool { return f.Cause == User || f.Driver }
 

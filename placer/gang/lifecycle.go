@@ -108,7 +108,7 @@ type Lifecycle struct {
 
 	stop *stopping
 
-	// sizing is the unfinished resize, or nil if there is none.
+	// sizing is the resize that is not finished yet, or nil if there is none.
 	sizing *sizing
 
 	// read holds the answers to this reconcile's effects. pending is the effect that waits for an
@@ -147,7 +147,7 @@ type known struct {
 	eligible time.Time
 }
 
-// memory adds to known what the placer has done for the job.
+// memory contains known, and what the placer has done for the job.
 type memory struct {
 	known
 

@@ -250,8 +250,9 @@ func (g *memory) settle() []Effect {
 	return []Effect{QueueSettled{}}
 }
 
-// AsksSince returns the time when the job began to request GPUs. Usually this is the time when the
-// author registered the job. If the job's pal_after succeeded later, it is that time.
+// AsksSince returns the time when the job began to request GPUs. Usually the job began to request
+// GPUs when the author registered it. If the job's pal_after succeeded later, AsksSince returns the
+// time of that success.
 func (g *known) AsksSince() time.Time {
 	if submitted := g.Submitted(); submitted.After(g.eligible) {
 		return submitted

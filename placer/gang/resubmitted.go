@@ -196,7 +196,7 @@ func (g *Lifecycle) change(e Event, w World) []Effect {
 		return nil
 	}
 	g.asks, g.read.room = false, &room
-	// From this moment, the queue counts the new request, so other jobs can use the quota that the
+	// After the change, the queue counts the new request, so other jobs can use the quota that the
 	// change frees.
 	g.edited = true
 	es := g.runInQueue(nil, w)

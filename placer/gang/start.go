@@ -21,8 +21,8 @@ import (
 //
 // If Nomad answers a registration with an error (for example 500), it may have stored the job
 // anyway. After an error, package placer reads the job from Nomad to find out the outcome. If the
-// outcome is still unknown then, the gang is requeued and tried again later (notStarted). While
-// Nomad may still store the job, package model reserves the GPUs of the start. If the start
+// outcome is still unknown after this, the gang is requeued and tried again later (notStarted).
+// While Nomad may still store the job, package model reserves the GPUs of the start. If the start
 // succeeds late, the job's pins show it (cameAbout).
 
 // commit registers the job with the pins. Sometimes commit first asks Nomad for a dry run: after a

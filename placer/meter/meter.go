@@ -32,8 +32,8 @@ type Meter struct {
 	public, named *prometheus.Registry
 	metrics       []Metric
 
-	// Labels contains purpose and outcome for Registrations, reason for Stops, cause for Failures,
-	// outcome for Notifications, and application class for Accuracy.
+	// The labels of the metrics are purpose and outcome for Registrations, reason for Stops, cause
+	// for Failures, outcome for Notifications, and application class for Accuracy.
 	Registrations, Stops, Failures, Notifications *prometheus.CounterVec
 	Accuracy, Cycles                              *prometheus.HistogramVec
 

@@ -50,8 +50,8 @@ func (w *Wait) Idle() {
 	}
 }
 
-// Barred returns a reason that names a group that no node could run, not even an idle node. Barred
-// returns no reason if every group fits on some node.
+// Barred looks for a group that no node could run, not even an idle node. If there is one, Barred
+// returns a reason that names the group. Barred returns no reason if every group fits on some node.
 func Barred(found []request.Obstacle) reason.Reason {
 	lasting := map[string]int{}
 	for _, o := range found {

@@ -136,9 +136,9 @@ func (c *Client) readJobs(ctx context.Context, s, old *cluster.State) error {
 const (
 	// jobTries is how often readEach tries to read a job or node.
 	jobTries = 2
-	// unreadShare limits how many jobs or nodes may be unreadable. The limit is one, or one in
-	// unreadShare of all, whichever is larger. Up to this limit, readEach keeps the old state of
-	// unreadable jobs or nodes. If more are unreadable, Nomad itself has a problem.
+	// unreadShare limits how many jobs or nodes may be unreadable. The limit is one, or
+	// 1/unreadShare of all jobs or nodes, whichever is larger. Up to this limit, readEach keeps the
+	// old state of unreadable jobs or nodes. If more are unreadable, Nomad itself has a problem.
 	unreadShare = 20
 )
 
@@ -224,8 +224,8 @@ func (c *Client) ReadStale(ctx context.Context, s *cluster.State) error {
 // parallel calls f for the numbers from 0 to n-1. parallel runs at most parallelReads calls at the
 // same time, and stops when a call fails. If a call panics, parallel waits for the running calls
 // and then panics itself. The caller can then recover from the panic. Each goroutine makes many
-// calls, because a new goroutine is slow at first. Its stack must grow when it reads its first
-// answer.
+// calls, because a new goroutine is slow at first. The stack of a new goroutine must grow when the
+// goroutine reads its first answer.
 func parallel(ctx context.Context, n int, f func(ctx context.Context, i int) error) error {
 	workers, running := errgroup.WithContext(ctx)
 	var next atomic.Int64

@@ -475,8 +475,8 @@ func (s *Server) rescheduleTime(a *alloc) (at time.Time, ok bool) {
 	return s.rescheduleAfter(a, a.failedAt)
 }
 
-// rescheduleAfter is like rescheduleTime, for an allocation that failed or became unknown at the
-// time since.
+// rescheduleAfter is like rescheduleTime. since is the time when the allocation failed or became
+// unknown.
 func (s *Server) rescheduleAfter(a *alloc, since time.Time) (at time.Time, ok bool) {
 	g := a.taskGroup()
 	if g == nil || g.ReschedulePolicy == nil || since.IsZero() {

@@ -238,8 +238,8 @@ func (st *stream) cutLine() []byte {
 	return line
 }
 
-// batchEnd returns the end of a batch of events. The end contains the index of the batch. batchEnd
-// returns "" if the line is not a batch.
+// batchEnd returns the text that ends a batch of events. The end contains the index of the batch.
+// batchEnd returns "" if the line is not a batch.
 func batchEnd(line []byte) string {
 	if i := bytes.LastIndex(line, []byte(`],"Index":`)); i >= 0 {
 		return string(line[i:])

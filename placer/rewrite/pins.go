@@ -148,12 +148,12 @@ func union(a, b []string) []string {
 // exist in the job. Every group of the job that requests GPUs and has a count above 0 must have
 // pins.
 //
-// If all groups are pinned to nodes, the whole job also gets a constraint. It allows the racks of
-// these nodes or, if in contains no racks, only the nodes. The job's constraint excludes no node
-// that the constraints of the groups allow. But Nomad checks the constraints of the job first, so
-// it skips thousands of other nodes several times as fast. For a constraint on racks, Nomad caches
-// the result by computed node class, and reuses the result for the next member. For a constraint on
-// single nodes, Nomad does not cache results.
+// If all groups are pinned to nodes, the whole job also gets a constraint. The constraint allows
+// only the racks of these nodes. If in contains no racks, it allows only the nodes. The job's
+// constraint excludes no node that the constraints of the groups allow. But Nomad checks the
+// constraints of the job first, so it skips thousands of other nodes several times as fast. For a
+// constraint on racks, Nomad caches the result by computed node class, and reuses the result for
+// the next member. For a constraint on single nodes, Nomad does not cache results.
 //
 // The constraint on the job cannot replace the constraints of the groups. Without the groups'
 // constraints, Nomad would check the devices of one node and assume the same result for all nodes

@@ -68,11 +68,11 @@ func Unreadable(err error) bool {
 
 var plain = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9_~-]*$`)
 
-// Path returns a path below a prefix. The name has several parts, such as the namespace and the id
-// of a job. Different names have different paths. Nomad allows only a few kinds of characters in
-// paths, and at most 128 characters. If the name does not fit, Path uses a hash of the name. If
-// only the first part of the name fits, the path consists of this part and a hash. With such paths,
-// a policy can let the users of a namespace read the data of their own jobs.
+// Path returns the path of a variable below a prefix. The name has several parts, such as the
+// namespace and the id of a job. Different names have different paths. Nomad allows only a few
+// kinds of characters in paths, and at most 128 characters. If the name does not fit, Path uses a
+// hash of the name. If only the first part of the name fits, the path consists of this part and a
+// hash. With such paths, a policy can let the users of a namespace read the data of their own jobs.
 func Path(prefix string, name ...string) string {
 	good, path := true, prefix
 	for _, part := range name {

@@ -48,9 +48,9 @@ import (
 //     service's author registers it again.
 //   - A job on hold does not start, and is not in the queue.
 //   - The queue and the placer's view of the cluster agree on the GPUs that each gang holds.
-//   - Answers about waiting jobs are right. For each waiting job in a snapshot, explain and the
-//     list of jobs agree with the queue and the ledger about the reason, the expected start, the
-//     jobs that go first, and the holders of GPUs.
+//   - Answers about waiting jobs are right. For each waiting job in a snapshot, the answers of
+//     explain and the list of jobs must agree with the queue and the ledger. They must agree about
+//     the reason, the expected start, the jobs that go first, and the holders of GPUs.
 type rules struct {
 	w *World
 
