@@ -265,9 +265,9 @@ func gpusPerMember(job *api.Job) map[string]int {
 
 // state derives the state from the job's constraints and members.
 //
-// pastGate is set if Nomad has placed a member in spite of the gate. If the job also has pins, this
-// counts only if an operator has opened the gate. Otherwise Nomad was about to place the member
-// when the gate was registered, and the member must be stopped.
+// pastGate is set if Nomad has placed a member in spite of the gate. If the job also has pins, the
+// member counts only if an operator has opened the gate. Otherwise Nomad was about to place the
+// member when the gate was registered, and the member must be stopped.
 //
 // dropped is set if Nomad has placed no member of this gated version that is meant to run, so the
 // job cannot have ended. Nomad still calls such a job dead after it has dropped the blocked
