@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// dayKey is a UTC day, as the number of days since 1970, with the values by which sums are grouped.
+// dayKey identifies a UTC day, as the number of days since 1970, and the values by which sums are
+// grouped.
 type dayKey struct {
 	day                           int64
 	namespace, user, class, model string
@@ -26,7 +27,8 @@ func monthOf(day int64) int64 {
 	return dayOf(time.Date(t.Year(), t.Month(), 1, 0, 0, 0, 0, time.UTC))
 }
 
-// sum names a quantity that is added up for a day and for a month. Times are milliseconds.
+// sum names a quantity for which the database has a sum for each day and each month. Times are
+// milliseconds.
 type sum int
 
 const (
@@ -36,45 +38,48 @@ const (
 	idleTime                // GPU time in which GPUs are known to have computed nothing
 	savedTime               // additional GPU time that packing would have taken, as predicted
 	savedAnyTime            // additional GPU time of any GPUs of the model, on average
-	// Runs that ended on the day, and their total waiting time.
+	// The number of runs that ended on the day, and their total wait time.
 	runsEnded
 	runsComplete
 	runsFailed
 	runsStopped
 	waitedTime
-	// Ended runs that had started, by their waiting time (see [WaitedBelow]).
+	// The number of ended runs that had started, by wait time (see [WaitedBelow]).
 	wait1m
 	wait10m
 	wait1h
 	wait6h
 	wait1d
 	waitMore
-	// Runs with a measured slowdown: their number, their GPU time, and their GPU time at slowdown
-	// 1, at the predicted slowdown, at the slowdown predicted for packing, and at the slowdown
-	// predicted for any GPUs.
+	// Runs with a measured slowdown. The first value is the number of runs, and the second their
+	// GPU time. The other values are the GPU time of the measured runs at slowdown 1, at the
+	// predicted slowdown, at the slowdown predicted for packing, and at the slowdown predicted for
+	// any GPUs.
 	seenRuns
 	seenTime
 	seenWork
 	seenPredicted
 	seenPacked
 	seenAny
-	// Runs with a predicted start, and runs with a predicted run time. Each has the number of runs,
-	// how many were within the predicted range, and how many were below it.
+	// Runs with a predicted start, and runs with a predicted run time. Each kind of prediction has
+	// three sums: the number of runs, the number of runs within the predicted range, and the number
+	// of runs below the range.
 	startsTold
 	startsHeld
 	startsEarly
 	takesTold
 	takesHeld
 	takesEarly
-	// How often ended runs were stopped for other jobs, the GPU time that these stops cost, and how
-	// much earlier ended runs got GPUs because other jobs were stopped for them.
+	// The next sums concern stops in favour of other jobs: how often ended runs were stopped, how
+	// much GPU time these stops cost, and how much sooner ended runs started because other jobs
+	// were stopped.
 	stops
 	stopsLost
 	stopsWon
 	numSums
 )
 
-// sumColumns are the columns of the sums in the database.
+// sumColumns lists the database columns that hold the sums.
 var sumColumns = [numSums]string{
 	"gpu_ms", "failed_ms", "vain_ms", "idle_ms", "saved_ms", "saved_any_ms",
 	"runs", "complete", "failed", "stopped", "waited_ms",
@@ -84,8 +89,7 @@ var sumColumns = [numSums]string{
 	"stops", "stops_lost_ms", "stops_won_ms",
 }
 
-// sumTypes returns the columns of the sums from the first up to and including last, with their SQL
-// types.
+// sumTypes returns the columns from first to last, with their SQL types.
 func sumTypes(last sum) string {
 	return "\n\t" + strings.Join(sumColumns[:last+1], " BIGINT NOT NULL,\n\t") + " BIGINT NOT NULL"
 }
@@ -99,16 +103,16 @@ func (s sums) plus(o sums) sums {
 	return s
 }
 
-// hours returns a sum in hours. A [time.Duration] cannot hold the GPU time of a large cluster.
+// hours converts a sum of GPU time to hours. hours does not use [time.Duration], which cannot hold
+// the GPU time of a large cluster.
 func (s sums) hours(i sum) float64 { return float64(s[i]) / float64(time.Hour.Milliseconds()) }
 
-// WaitedBelow returns the upper bounds of the classes of waiting times. The last class has no
-// bound.
+// WaitedBelow returns the upper limits of the ranges of wait times. The last range has no limit.
 func WaitedBelow() []time.Duration {
 	return []time.Duration{time.Minute, 10 * time.Minute, time.Hour, 6 * time.Hour, dayLong}
 }
 
-// sums returns what an ended run adds to its day.
+// sums returns the amounts that an ended run adds to the sums of its day.
 func (r Run) sums() (s sums) {
 	s[runsEnded], s[waitedTime] = 1, time.Duration(r.Waited).Milliseconds()
 	s[stops], s[stopsLost], s[stopsWon] = int64(r.Stops.Stops), int64(r.LostGPUSeconds*1e3), int64(r.SavedSeconds*1e3)
@@ -145,8 +149,8 @@ func (r Run) sums() (s sums) {
 	return s
 }
 
-// inRange compares an actual value with a predicted range, for the sums. one is always 1. held is 1
-// if the range contains actual, and early is 1 if actual lies below the range.
+// inRange compares an actual value with a predicted range. one is always 1, because it counts the
+// run. held is 1 if the range contains actual, and early is 1 if actual lies below the range.
 func inRange(actual, from, to int64) (one, held, early int64) {
 	switch {
 	case actual < from:
@@ -157,7 +161,8 @@ func inRange(actual, from, to int64) (one, held, early int64) {
 	return 1, 1, 0
 }
 
-// addTo adds the allocation's GPU time between since and until to the sums of the days.
+// addTo adds the allocation's GPU time between since and until to the sums of each day in this
+// period.
 func (a Alloc) addTo(days map[dayKey]sums, since, until time.Time) {
 	byDay(later(a.From, since), until, func(day int64, from, to time.Time) {
 		var s sums
@@ -176,7 +181,8 @@ func (a Alloc) addTo(days map[dayKey]sums, since, until time.Time) {
 	})
 }
 
-// more returns the extra time of something that takes times × ms, or 0 if times is unknown.
+// more returns the extra time that ms milliseconds take with the slowdown times, or 0 if times is
+// unknown.
 func more(ms int64, times float64) int64 {
 	if times == 0 {
 		return 0
@@ -192,7 +198,8 @@ func (a Alloc) gpuTime(from, to time.Time) int64 {
 	return int64(float64(to.Sub(from).Milliseconds()) * a.Held)
 }
 
-// byDay calls each with every day of the period, and with the part of the period in this day.
+// byDay calls the function each once for every day of the period. from and to limit the part of the
+// period that lies in the day.
 func byDay(from, until time.Time, each func(day int64, from, to time.Time)) {
 	for from.Before(until) {
 		day := dayOf(from)

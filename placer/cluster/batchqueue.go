@@ -26,8 +26,8 @@ func (q BatchQueues) Warnings() []string {
 	return out
 }
 
-// Refusal returns why the placer cannot serve a job because of a queue, or nil if no queue prevents
-// it. The job's type must be set.
+// Refusal returns the reason why the placer cannot serve a job because of a queue, or nil if no
+// queue prevents it. The job's type must be set.
 func (q BatchQueues) Refusal(job *api.Job) error {
 	kind := q[PoolOf(job)]
 	if kind == "" || *job.Type != api.JobTypeBatch {

@@ -18,15 +18,15 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
-// Row is one measured time and its place in the file.
+// Row is one measured time, with its place in the file.
 type Row struct {
 	profile.Sample
-	// At is "file:line", or as much of it as is known.
+	// At is "file:line", or as much of this as is known.
 	At string
 }
 
-// Defaults fill in values that a file omits. A row without an application is an error. The caller
-// completes a row without a model.
+// Defaults are used for values that a file omits. A row must have an application, either in the
+// file or in Defaults. If a row has no model, the caller must add the model.
 type Defaults struct{ App, Model, Key string }
 
 const (
@@ -107,7 +107,7 @@ func csvError(name string, err error) error {
 	return fmt.Errorf("reading %q: %w", name, err)
 }
 
-// readHead returns the position of each column.
+// readHead returns the position of each column, from the header line.
 func readHead(head []string, d Defaults) (map[string]int, error) {
 	at := map[string]int{}
 	for i, h := range head {
@@ -165,8 +165,8 @@ func (r Row) check() error {
 	return nil
 }
 
-// WriteCSV writes samples in the form that [ReadCSV] reads. It writes a column of rates if any
-// sample has a rate.
+// WriteCSV writes samples in the form that [ReadCSV] reads. WriteCSV writes a column of rates if at
+// least one sample has a rate.
 func WriteCSV(w io.Writer, samples []profile.Sample) error {
 	out, head := csv.NewWriter(w), columns()
 	if !slices.ContainsFunc(samples, func(s profile.Sample) bool { return s.Rate != 0 }) {

@@ -17,11 +17,11 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
-// reportFormat is the format of the device plugin's own files.
+// reportFormat identifies the device plugin's report files.
 const reportFormat = profile.MeasurementFormat
 
-// Read reads a file in any form: a table, an array, a report, or a profile. A profile contains the
-// times from which it was built.
+// Read reads a file in any of the forms: a table, an array, a report, or a profile. A profile
+// contains the times from which it was built.
 func Read(name string, data []byte, d Defaults) ([]Row, error) {
 	text := bytes.TrimSpace(data)
 	switch {
@@ -85,7 +85,7 @@ func readArray(name string, data []byte, d Defaults) ([]Row, error) {
 	return rows, nil
 }
 
-// report has the parts of the device plugin's report that calibration needs.
+// report contains the parts of the device plugin's report that a calibration needs.
 type report struct {
 	Format  string `json:"format"`
 	Results []struct {
@@ -125,7 +125,8 @@ func (r report) rows(name string, d Defaults) ([]Row, error) {
 	for i, res := range r.Results {
 		for k, a := range res.Apps {
 			at := fmt.Sprintf("%s: results[%d].apps[%d]", name, i, k)
-			// ci is 1.96 standard errors of the median.
+			// ci is the half-width of the 95 % confidence interval: 1.96 standard errors of the
+			// median.
 			r := record{GPU: res.GPU, Model: res.Model, Key: res.Key, App: a.App, Time: a.Ms, Noise: a.CI / 1.96}
 			if a.Unit == attr.RateUnit(pal.AppClass(a.App)) {
 				r.Rate = a.Rate
@@ -155,7 +156,7 @@ func ofProfile(name string, p *profile.Profile) ([]Row, error) {
 	return rows, nil
 }
 
-// jsonError names the line of a JSON error.
+// jsonError adds the line in the file to a JSON error.
 func jsonError(name string, data []byte, offset int64, err error) error {
 	var syntax *json.SyntaxError
 	var kind *json.UnmarshalTypeError
@@ -169,7 +170,7 @@ func jsonError(name string, data []byte, offset int64, err error) error {
 	return fmt.Errorf("%s:%d: %s", name, line(data, int(offset)), text)
 }
 
-// inJSON returns the name of the JSON value from which a Go type is read.
+// inJSON returns the JSON name for values of a Go type, for error messages.
 func inJSON(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.String:
@@ -184,7 +185,7 @@ func inJSON(t reflect.Type) string {
 	return "a number"
 }
 
-// start returns the offset at which the next value after offset begins.
+// start returns the offset at which the next value after offset starts.
 func start(data []byte, offset int64) int {
 	i := int(offset)
 	for i < len(data) && strings.ContainsRune(" \t\r\n,", rune(data[i])) {

@@ -13,12 +13,12 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// passthrough is the queue type that means that there is no queue.
+// passthrough is the queue type that means that jobs are not queued.
 const passthrough = "passthrough"
 
-// queueConfig is the part of a scheduler's or node pool's configuration that describes the batch
-// queue. The names, and the SchedulerConfiguration of a pool, are from Nomad's branch
-// f-batch-job-queue.
+// queueConfig is the part of a configuration that describes the batch queue. Both the scheduler and
+// the node pools have a configuration with a batch queue. The field names come from Nomad's branch
+// f-batch-job-queue, and so does a pool's SchedulerConfiguration.
 type queueConfig struct {
 	BatchQueue             struct{ Type string }
 	SchedulerConfiguration struct{ BatchQueue struct{ Type string } }
@@ -32,9 +32,10 @@ func (q queueConfig) kind() string {
 	return ""
 }
 
-// BatchQueues returns the queues of the given node pools. It reads the configurations of the
-// scheduler and of the pools. If the token may not read both, it queries the queues themselves.
-// Nomad's API module does not support these queues yet.
+// BatchQueues returns the queues of the given node pools. BatchQueues reads the configurations of
+// the scheduler and of the pools. If the token lacks the right to read these configurations,
+// BatchQueues queries the queues themselves. BatchQueues does not use Nomad's API module, which
+// does not support queues yet.
 func (c *Client) BatchQueues(ctx context.Context, pools []string) (cluster.BatchQueues, error) {
 	out := cluster.BatchQueues{}
 	q := (&api.QueryOptions{}).WithContext(ctx)
@@ -71,8 +72,8 @@ func (c *Client) BatchQueues(ctx context.Context, pools []string) (cluster.Batch
 	return out, c.queryBatchQueues(ctx, pools, out)
 }
 
-// queryBatchQueues queries the queue of each pool. Versions of Nomad without queues do not have
-// this request.
+// queryBatchQueues queries the queue of each pool. Versions of Nomad without queues do not support
+// this query.
 func (c *Client) queryBatchQueues(ctx context.Context, pools []string, out cluster.BatchQueues) error {
 	for _, pool := range pools {
 		q := everywhere(ctx)
