@@ -115,7 +115,7 @@ func (p *Placer) publish(now time.Time) {
 	if p.unpublished = last != nil && age < least; p.unpublished {
 		return
 	}
-	warnings := slices.Concat(p.warnings, p.ofNodes, p.ofNamespaces, p.m.Windows.Warnings(), p.m.Denials(), p.m.Unplaced(), p.failing())
+	warnings := slices.Concat(p.ofNodes, p.ofNamespaces, p.m.Windows.Warnings(), p.m.Denials(), p.m.Unplaced(), p.failing())
 	seen := p.m.View.Changes()
 	changed := last == nil || p.changed || seen != p.pictured || !slices.Equal(last.Warned(), warnings)
 	if changed || age >= sameFor {
@@ -140,11 +140,6 @@ func (p *Placer) grownOld() bool {
 	p.published.mu.Lock()
 	defer p.published.mu.Unlock()
 	return p.published.asked && p.tick().Sub(p.picturedAt) >= sameFor
-}
-
-// warnOfQueues warns once about each of Nomad's own batch queues that interferes with the placer.
-func (p *Placer) warnOfQueues() {
-	p.warnings = p.tell(p.warnings, p.m.State.Queues.Warnings(), func(w string) { p.log.Warn(w) }, "no batch queue of Nomad's own blocks gated jobs now")
 }
 
 // warnOfNodes warns once about node data that is ignored, and about problems that nodes report.

@@ -129,8 +129,6 @@ type State struct {
 	Nodes  Nodes // with GPUs
 	Allocs map[string]*Alloc
 	Jobs   map[JobKey]*api.Job
-	// Queues are Nomad's own batch queues. The placer leaves the jobs of these queues alone.
-	Queues BatchQueues
 	// Unread holds the jobs that Nomad lists but does not return, or returns malformed, with the
 	// error. Jobs may hold an older form of a job that Nomad does not return.
 	Unread map[JobKey]error

@@ -238,7 +238,7 @@ func (s facts) ends(k cluster.JobKey) (from, to time.Time) {
 
 // Warnings returns warnings about the active agent, Nomad itself and its nodes, for operators.
 func (s *Snapshot) Warnings() []string {
-	return slices.Concat(s.Activity.Warnings, s.m.State.Queues.Warnings(), s.m.State.NodeWarnings(), s.m.Windows.Warnings())
+	return slices.Concat(s.Activity.Warnings, s.m.State.NodeWarnings(), s.m.Windows.Warnings())
 }
 
 // FindJob finds a job among the known jobs by its id or a unique prefix. If no known job matches,
