@@ -71,7 +71,7 @@ func anys[T any](of []T) (out []any) {
 
 const (
 	runColumns = "namespace, job, submitted, username, class, model, gpus, member_gpus, preemptible, state, reason, started, whole, ended, waited, " +
-		"predicted, packed, any_gpus, family, took, seen, start_from, start_to, takes_from, takes_to, idle, stops, stops_lost, stops_won"
+		"predicted, packed, any_gpus, family, took, seen, idle, stops, stops_lost, stops_won"
 	allocColumns = "id, namespace, job, submitted, username, class, node, model, gpus, held, began, status, vain, predicted, packed, any_gpus"
 	inOrder      = " ORDER BY submitted DESC" // no further columns, or SQLite may sort all rows
 )
@@ -184,12 +184,12 @@ func (db *DB) runs(ctx context.Context, statement string, args ...any) ([]Run, e
 	out := []Run{}
 	err := db.rows(ctx, statement, args, func(rows *sql.Rows) error {
 		var r Run
-		var submitted, started, whole, ended, waited, took, startFrom, startTo, takesFrom, takesTo, idle int64
+		var submitted, started, whole, ended, waited, took, idle int64
 		err := rows.Scan(&r.Namespace, &r.Job, &submitted, &r.User, &r.Class, &r.Model, &r.GPUs, &r.MemberGPUs, &r.Preemptible, &r.State, &r.Reason, &started, &whole, &ended, &waited,
-			&r.Predicted, &r.Packed, &r.Any, &r.Family, &took, &r.Seen, &startFrom, &startTo, &takesFrom, &takesTo, &idle,
+			&r.Predicted, &r.Packed, &r.Any, &r.Family, &took, &r.Seen, &idle,
 			&r.Stops.Stops, &r.LostGPUSeconds, &r.SavedSeconds)
-		r.Submitted, r.Started, r.Whole, r.Ended, r.StartFrom, r.StartTo = loaded(submitted), loaded(started), loaded(whole), loaded(ended), loaded(startFrom), loaded(startTo)
-		r.Waited, r.Took, r.TakesFrom, r.TakesTo, r.Idle = span(waited), span(took), span(takesFrom), span(takesTo), span(idle)
+		r.Submitted, r.Started, r.Whole, r.Ended = loaded(submitted), loaded(started), loaded(whole), loaded(ended)
+		r.Waited, r.Took, r.Idle = span(waited), span(took), span(idle)
 		out = append(out, r)
 		return err
 	})
@@ -283,11 +283,9 @@ type Usage struct {
 	StopsSavedHours   float64 `json:"stops_saved_wait_hours"`
 	// WaitedHours is the total waiting time of these runs. Waits counts the started runs that
 	// waited below 1 minute, 10 minutes, 1 hour, 6 hours, 1 day, and longer.
-	WaitedHours float64         `json:"waited_hours"`
-	Waits       [6]int64        `json:"waits"`
-	Seen        Seen            `json:"seen"`      // the runs whose slowdown was measured
-	Starts      PredictedRanges `json:"starts"`    // counts predicted ranges of start times
-	RunTimes    PredictedRanges `json:"run_times"` // counts predicted ranges of run times
+	WaitedHours float64  `json:"waited_hours"`
+	Waits       [6]int64 `json:"waits"`
+	Seen        Seen     `json:"seen"` // the runs whose slowdown was measured
 }
 
 // Seen sums up the runs whose slowdown was measured (see [Run.Seen]). Slowdowns are means over
@@ -310,14 +308,6 @@ type Seen struct {
 	SavedAnyGPUHours float64 `json:"saved_any_gpu_hours"`
 }
 
-// PredictedRanges counts predicted ranges, and how many of them contained the actual value or were
-// above it.
-type PredictedRanges struct {
-	Told  int64 `json:"told"`  // number of predicted ranges
-	Held  int64 `json:"held"`  // how many contained the actual value
-	Early int64 `json:"early"` // how many were above the actual value
-}
-
 func usageOf(of []string, s sums) Usage {
 	hours := s.hours
 	u := Usage{
@@ -325,10 +315,8 @@ func usageOf(of []string, s sums) Usage {
 		SavedGPUHours: hours(savedTime), SavedAnyGPUHours: hours(savedAnyTime),
 		Runs: s[runsEnded], Complete: s[runsComplete], Failed: s[runsFailed], Stopped: s[runsStopped], WaitedHours: hours(waitedTime),
 		Stops: s[stops], StopsLostGPUHours: hours(stopsLost), StopsSavedHours: hours(stopsWon),
-		Waits:    [6]int64(s[wait1m : waitMore+1]),
-		Seen:     Seen{Runs: s[seenRuns], GPUHours: hours(seenTime), SavedGPUHours: hours(seenPacked) - hours(seenTime), SavedAnyGPUHours: hours(seenAny) - hours(seenTime)},
-		Starts:   PredictedRanges{s[startsTold], s[startsHeld], s[startsEarly]},
-		RunTimes: PredictedRanges{s[takesTold], s[takesHeld], s[takesEarly]},
+		Waits: [6]int64(s[wait1m : waitMore+1]),
+		Seen:  Seen{Runs: s[seenRuns], GPUHours: hours(seenTime), SavedGPUHours: hours(seenPacked) - hours(seenTime), SavedAnyGPUHours: hours(seenAny) - hours(seenTime)},
 	}
 	if work := hours(seenWork); work > 0 {
 		u.Seen.Slowdown, u.Seen.PredictedSlowdown = u.Seen.GPUHours/work, hours(seenPredicted)/work

@@ -70,14 +70,6 @@ type Run struct {
 	// 16 complete runs on the same number and model of GPUs. Seen is 0 if there are fewer than
 	// three such runs.
 	Seen float64 `json:"seen_slowdown,omitempty"`
-	// StartFrom and StartTo are the range first predicted for the run's start; zero if there was
-	// none.
-	StartFrom time.Time `json:"expected_start_from,omitzero"`
-	StartTo   time.Time `json:"expected_start_to,omitzero"`
-	// TakesFrom and TakesTo are the range of the run time that was predicted at the start; 0 if
-	// unknown.
-	TakesFrom Seconds `json:"expected_least_seconds,omitempty"`
-	TakesTo   Seconds `json:"expected_most_seconds,omitempty"`
 	// Idle is the GPU time in which the run's GPUs are known to have been idle.
 	Idle Seconds `json:"idle_gpu_seconds,omitempty"`
 	// Stops has how often the run was stopped for other jobs, the GPU time that these stops cost,

@@ -105,13 +105,6 @@ func (s *Snapshot) Read(f func(*model.Model)) {
 	f(s.m)
 }
 
-// ReadWaits calls f with the model, and with what each waiting job waits for.
-func (s *Snapshot) ReadWaits(f func(m *model.Model, waits func() map[string]*model.Wait)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	f(s.m, s.waiting)
-}
-
 // Model returns the model behind the snapshot. Callers must not change the model.
 func (s *Snapshot) Model() *model.Model { return s.m }
 
