@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nomad-pal/nomad-pal/pal"
-	"github.com/nomad-pal/nomad-pal/pal/profile"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
@@ -97,4 +95,3 @@ func TestReleaseGateOnly(t *testing.T) {
 		t.Error("the job still has its gate or pins")
 	}
 }
-
