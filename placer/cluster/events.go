@@ -14,7 +14,6 @@ type Event struct {
 	Topic, Type string
 	Index       uint64
 	Key         string
-	Namespace   string
 	Payload     Payload
 	// Unread is why the change could not be parsed, or nil. If Unread is set, the object must be
 	// read from Nomad.

@@ -10,6 +10,8 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
@@ -67,6 +69,16 @@ func (a *Alloc) Live() bool {
 
 // Member reports whether the allocation runs or will run soon, and Nomad is not stopping it.
 func (a *Alloc) Member() bool { return a.Live() && a.Desired == api.AllocDesiredStatusRun }
+
+// MemberNumber returns the number at the end of an allocation's name, or -1 if there is none.
+func MemberNumber(alloc string) int {
+	_, number, _ := strings.Cut(alloc[strings.LastIndexByte(alloc, '.')+1:], "[")
+	n, err := strconv.Atoi(strings.TrimSuffix(number, "]"))
+	if err != nil {
+		return -1
+	}
+	return n
+}
 
 // PreemptedByNomad reports whether Nomad has stopped the allocation for a job with a higher priority
 // since the job was last registered. Operators can enable such preemption in Nomad. Preemption by
