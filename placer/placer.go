@@ -44,10 +44,9 @@ type Placer struct {
 	ready         []arrival   // gangs that have stopped in order to move, according to the view
 	moved         []time.Time // the times at which gangs were moved, within the last hour
 	warned        bool        // the placer has warned of an old Nomad
-	warnings      []string
-	ofNodes       []string  // warnings about nodes
-	ofNamespaces  []string  // warnings about namespaces
-	pinsUntil     time.Time // see distrustPins
+	ofNodes       []string    // warnings about nodes
+	ofNamespaces  []string    // warnings about namespaces
+	pinsUntil     time.Time   // see distrustPins
 	meanwhile     meanwhile
 	followed      followed
 	health        gpuHealth
@@ -515,7 +514,6 @@ func (p *Placer) resync(ctx context.Context) error {
 	}
 	p.report(readingJobs, errors.Join(unread...))
 	p.warnOfOldNomad()
-	p.warnOfQueues()
 	if err := p.readImported(ctx); err != nil {
 		return err
 	}

@@ -117,7 +117,7 @@ func (p *Placer) publish(now time.Time) {
 	if p.unpublished = last != nil && age < least; p.unpublished {
 		return
 	}
-	warnings := slices.Concat(p.warnings, p.ofNodes, p.ofNamespaces, p.m.Windows.Warnings(), p.m.Denials(), p.m.Unplaced(), p.failing())
+	warnings := slices.Concat(p.ofNodes, p.ofNamespaces, p.m.Windows.Warnings(), p.m.Denials(), p.m.Unplaced(), p.failing())
 	seen := p.m.View.Changes()
 	changed := last == nil || p.changed || seen != p.pictured || !slices.Equal(last.Warned(), warnings)
 	if changed || age >= sameFor {
@@ -144,14 +144,7 @@ func (p *Placer) grownOld() bool {
 	return p.published.asked && p.tick().Sub(p.picturedAt) >= sameFor
 }
 
-// warnOfQueues logs one warning about each of Nomad's own batch queues that interferes with the
-// placer.
-func (p *Placer) warnOfQueues() {
-	p.warnings = p.tell(p.warnings, p.m.State.Queues.Warnings(), func(w string) { p.log.Warn(w) }, "no batch queue of Nomad's own blocks gated jobs now")
-}
-
-// warnOfNodes logs one warning about each problem that a node reports, and about each part of a
-// node's data that is ignored.
+// warnOfNodes warns once about node data that is ignored, and about problems that nodes report.
 func (p *Placer) warnOfNodes() {
 	p.ofNodes = p.tell(p.ofNodes, p.m.State.NodeWarnings(), func(w string) { p.log.Warn("a node has a problem", "what", w) }, "no node has a problem now")
 }

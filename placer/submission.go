@@ -106,7 +106,7 @@ func (p *Placer) enqueueSubmissions(ctx context.Context, now time.Time) {
 			continue
 		}
 		p.m.BeginJob(k)
-		if p.m.State.Jobs[k] != nil || p.m.Jobs[k] != nil || cluster.Template(s.job) || p.m.State.Queues.Refusal(s.job) != nil {
+		if p.m.State.Jobs[k] != nil || p.m.Jobs[k] != nil || cluster.Template(s.job) {
 			continue
 		}
 		job := asRegistered(s.job, now)

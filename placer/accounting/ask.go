@@ -72,7 +72,7 @@ func anys[T any](of []T) (out []any) {
 
 const (
 	runColumns = "namespace, job, submitted, username, class, model, gpus, member_gpus, preemptible, state, reason, started, whole, ended, waited, " +
-		"predicted, packed, any_gpus, family, took, seen, start_from, start_to, takes_from, takes_to, idle, stops, stops_lost, stops_won"
+		"predicted, packed, any_gpus, family, took, seen, idle, stops, stops_lost, stops_won"
 	allocColumns = "id, namespace, job, submitted, username, class, node, model, gpus, held, began, status, vain, predicted, packed, any_gpus"
 	inOrder      = " ORDER BY submitted DESC" // no further columns, or SQLite may sort all rows
 )
@@ -187,12 +187,12 @@ func (db *DB) runs(ctx context.Context, statement string, args ...any) ([]Run, e
 	out := []Run{}
 	err := db.rows(ctx, statement, args, func(rows *sql.Rows) error {
 		var r Run
-		var submitted, started, whole, ended, waited, took, startFrom, startTo, takesFrom, takesTo, idle int64
+		var submitted, started, whole, ended, waited, took, idle int64
 		err := rows.Scan(&r.Namespace, &r.Job, &submitted, &r.User, &r.Class, &r.Model, &r.GPUs, &r.MemberGPUs, &r.Preemptible, &r.State, &r.Reason, &started, &whole, &ended, &waited,
-			&r.Predicted, &r.Packed, &r.Any, &r.Family, &took, &r.Seen, &startFrom, &startTo, &takesFrom, &takesTo, &idle,
+			&r.Predicted, &r.Packed, &r.Any, &r.Family, &took, &r.Seen, &idle,
 			&r.Stops.Stops, &r.LostGPUSeconds, &r.SavedSeconds)
-		r.Submitted, r.Started, r.Whole, r.Ended, r.StartFrom, r.StartTo = loaded(submitted), loaded(started), loaded(whole), loaded(ended), loaded(startFrom), loaded(startTo)
-		r.Waited, r.Took, r.TakesFrom, r.TakesTo, r.Idle = span(waited), span(took), span(takesFrom), span(takesTo), span(idle)
+		r.Submitted, r.Started, r.Whole, r.Ended = loaded(submitted), loaded(started), loaded(whole), loaded(ended)
+		r.Waited, r.Took, r.Idle = span(waited), span(took), span(idle)
 		out = append(out, r)
 		return err
 	})
@@ -291,11 +291,9 @@ type Usage struct {
 	// WaitedHours is the total number of hours for which the ended runs waited. Waits counts the
 	// started runs by wait time: below 1 minute, below 10 minutes, below 1 hour, below 6 hours,
 	// below 1 day, and longer.
-	WaitedHours float64         `json:"waited_hours"`
-	Waits       [6]int64        `json:"waits"`
-	Seen        Seen            `json:"seen"`      // the runs whose slowdown was measured
-	Starts      PredictedRanges `json:"starts"`    // counts predicted ranges of start times
-	RunTimes    PredictedRanges `json:"run_times"` // counts predicted ranges of run times
+	WaitedHours float64  `json:"waited_hours"`
+	Waits       [6]int64 `json:"waits"`
+	Seen        Seen     `json:"seen"` // the runs whose slowdown was measured
 }
 
 // Seen sums up the runs whose slowdown was measured (see [Run.Seen]). All slowdowns are means over
@@ -321,14 +319,6 @@ type Seen struct {
 	SavedAnyGPUHours float64 `json:"saved_any_gpu_hours"`
 }
 
-// PredictedRanges counts predictions in the form of a range. PredictedRanges also counts how many
-// ranges contained the actual value, and how many lay above it.
-type PredictedRanges struct {
-	Told  int64 `json:"told"`  // number of predicted ranges
-	Held  int64 `json:"held"`  // how many contained the actual value
-	Early int64 `json:"early"` // how many were above the actual value
-}
-
 func usageOf(of []string, s sums) Usage {
 	hours := s.hours
 	u := Usage{
@@ -336,10 +326,8 @@ func usageOf(of []string, s sums) Usage {
 		SavedGPUHours: hours(savedTime), SavedAnyGPUHours: hours(savedAnyTime),
 		Runs: s[runsEnded], Complete: s[runsComplete], Failed: s[runsFailed], Stopped: s[runsStopped], WaitedHours: hours(waitedTime),
 		Stops: s[stops], StopsLostGPUHours: hours(stopsLost), StopsSavedHours: hours(stopsWon),
-		Waits:    [6]int64(s[wait1m : waitMore+1]),
-		Seen:     Seen{Runs: s[seenRuns], GPUHours: hours(seenTime), SavedGPUHours: hours(seenPacked) - hours(seenTime), SavedAnyGPUHours: hours(seenAny) - hours(seenTime)},
-		Starts:   PredictedRanges{s[startsTold], s[startsHeld], s[startsEarly]},
-		RunTimes: PredictedRanges{s[takesTold], s[takesHeld], s[takesEarly]},
+		Waits: [6]int64(s[wait1m : waitMore+1]),
+		Seen:  Seen{Runs: s[seenRuns], GPUHours: hours(seenTime), SavedGPUHours: hours(seenPacked) - hours(seenTime), SavedAnyGPUHours: hours(seenAny) - hours(seenTime)},
 	}
 	if work := hours(seenWork); work > 0 {
 		u.Seen.Slowdown, u.Seen.PredictedSlowdown = u.Seen.GPUHours/work, hours(seenPredicted)/work

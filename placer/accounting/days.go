@@ -61,18 +61,8 @@ const (
 	seenPredicted
 	seenPacked
 	seenAny
-	// Runs with a predicted start, and runs with a predicted run time. Each kind of prediction has
-	// three sums: the number of runs, the number of runs within the predicted range, and the number
-	// of runs below the range.
-	startsTold
-	startsHeld
-	startsEarly
-	takesTold
-	takesHeld
-	takesEarly
-	// The next sums concern stops in favour of other jobs: how often ended runs were stopped, how
-	// much GPU time these stops cost, and how much sooner ended runs started because other jobs
-	// were stopped.
+	// How often ended runs were stopped for other jobs, the GPU time that these stops cost, and how
+	// much earlier ended runs got GPUs because other jobs were stopped for them.
 	stops
 	stopsLost
 	stopsWon
@@ -85,7 +75,6 @@ var sumColumns = [numSums]string{
 	"runs", "complete", "failed", "stopped", "waited_ms",
 	"wait_1m", "wait_10m", "wait_1h", "wait_6h", "wait_1d", "wait_more",
 	"seen_runs", "seen_ms", "seen_work_ms", "seen_predicted_ms", "seen_packed_ms", "seen_any_ms",
-	"starts_told", "starts_held", "starts_early", "takes_told", "takes_held", "takes_early",
 	"stops", "stops_lost_ms", "stops_won_ms",
 }
 
@@ -134,12 +123,6 @@ func (r Run) sums() (s sums) {
 		}
 		s[i] = 1
 	}
-	if !r.Started.IsZero() && !r.StartTo.IsZero() {
-		s[startsTold], s[startsHeld], s[startsEarly] = inRange(r.Started.UnixMilli(), r.StartFrom.UnixMilli(), r.StartTo.UnixMilli())
-	}
-	if r.Took > 0 && r.TakesTo > 0 {
-		s[takesTold], s[takesHeld], s[takesEarly] = inRange(int64(r.Took), int64(r.TakesFrom), int64(r.TakesTo))
-	}
 	if r.Seen > 0 && r.Packed > 0 && r.Any > 0 {
 		took := float64(time.Duration(r.Took).Milliseconds()) * float64(r.GPUs)
 		work := took / r.Seen
@@ -149,20 +132,7 @@ func (r Run) sums() (s sums) {
 	return s
 }
 
-// inRange compares an actual value with a predicted range. one is always 1, because it counts the
-// run. held is 1 if the range contains actual, and early is 1 if actual lies below the range.
-func inRange(actual, from, to int64) (one, held, early int64) {
-	switch {
-	case actual < from:
-		return 1, 0, 1
-	case actual > to:
-		return 1, 0, 0
-	}
-	return 1, 1, 0
-}
-
-// addTo adds the allocation's GPU time between since and until to the sums of each day in this
-// period.
+// addTo adds the allocation's GPU time between since and until to the sums of the days.
 func (a Alloc) addTo(days map[dayKey]sums, since, until time.Time) {
 	byDay(later(a.From, since), until, func(day int64, from, to time.Time) {
 		var s sums

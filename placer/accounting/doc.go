@@ -71,14 +71,6 @@ type Run struct {
 	// taken over the family's last 16 complete runs on the same number of GPUs of the same model.
 	// Seen is 0 if there are fewer than three such runs.
 	Seen float64 `json:"seen_slowdown,omitempty"`
-	// StartFrom and StartTo are the limits of the first predicted range for the run's start, or
-	// zero if there was no prediction.
-	StartFrom time.Time `json:"expected_start_from,omitzero"`
-	StartTo   time.Time `json:"expected_start_to,omitzero"`
-	// TakesFrom and TakesTo are the limits of the range that was predicted at the start for the run
-	// time, or 0 if unknown.
-	TakesFrom Seconds `json:"expected_least_seconds,omitempty"`
-	TakesTo   Seconds `json:"expected_most_seconds,omitempty"`
 	// Idle is the GPU time in which the run's GPUs are known to have been idle.
 	Idle Seconds `json:"idle_gpu_seconds,omitempty"`
 	// Stops contains how often the run was stopped in favour of other jobs, and how much GPU time

@@ -89,15 +89,13 @@ type IdleGPU struct {
 // picture is the snapshot that a recorder compares with the stored data.
 type picture struct {
 	*model.Model
-	waits  func() map[string]*model.Wait
 	scores map[string][]float64 // by model and class, the scores of usable GPUs, fastest first
 }
 
-// Look compares a snapshot with the stored data, and returns the differences and the idle times.
-// waits returns what each waiting job waits for. Look does not change the recorder. After the
-// differences are stored, call [Recorder.Written].
-func (r *Recorder) Look(of *model.Model, waits func() map[string]*model.Wait, idle []IdleGPU) Batch {
-	m := &picture{of, waits, map[string][]float64{}}
+// Look compares a snapshot with what is stored, and returns the differences and the idle times.
+// Look does not change the recorder; call [Recorder.Written] after the differences are stored.
+func (r *Recorder) Look(of *model.Model, idle []IdleGPU) Batch {
+	m := &picture{of, map[string][]float64{}}
 	b := Batch{seen: map[string]uint64{}, stops: map[cluster.JobKey]queue.Stops{}}
 	runs := map[cluster.JobKey]Run{}
 	for _, k := range m.State.SortedJobs() {
@@ -159,9 +157,6 @@ func (r *Recorder) run(m *picture, st gang.Observed, was Run, known bool) (now R
 		now = Run{Namespace: st.Key.Namespace, Job: st.Key.ID, Submitted: submitted(m, st, was.Ended)}
 		if known && !now.Submitted.After(was.Ended) { // the new run needs another key than was
 			now.Submitted = was.Ended.Add(time.Millisecond)
-		}
-		if w := m.waits()[st.Key.String()]; w != nil && w.To > 0 {
-			now.StartFrom, now.StartTo = ms(time.Unix(0, int64(w.From))), ms(time.Unix(0, int64(w.To)))
 		}
 	}
 	now.User, now.State = UserOf(st.Job), Pending
@@ -285,10 +280,6 @@ func (now *Run) describe(m *picture, st gang.Observed) {
 	now.Predicted = d.Chosen.Cost
 	if now.Packed = 0; d.Packed != nil {
 		now.Packed = d.Packed.Cost
-	}
-	if now.TakesTo == 0 && m.Time.Sub(now.Started) < time.Minute {
-		from, to := queue.Takes(m.Queue, gang.QueueTime(m.Time), st.Key.String(), now.Predicted)
-		now.TakesFrom, now.TakesTo = Seconds(from.Truncate(time.Millisecond)), Seconds(to.Truncate(time.Millisecond))
 	}
 }
 

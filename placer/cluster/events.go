@@ -14,7 +14,6 @@ type Event struct {
 	Topic, Type string
 	Index       uint64
 	Key         string
-	Namespace   string
 	Payload     Payload
 	// Unread is the error if the change could not be parsed, and nil otherwise. If Unread is set,
 	// the object must be read from Nomad.

@@ -10,6 +10,8 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
@@ -68,6 +70,16 @@ func (a *Alloc) Live() bool {
 // Member reports whether the allocation runs or will soon run. Allocations that Nomad is stopping
 // do not count.
 func (a *Alloc) Member() bool { return a.Live() && a.Desired == api.AllocDesiredStatusRun }
+
+// MemberNumber returns the number at the end of an allocation's name, or -1 if there is none.
+func MemberNumber(alloc string) int {
+	_, number, _ := strings.Cut(alloc[strings.LastIndexByte(alloc, '.')+1:], "[")
+	n, err := strconv.Atoi(strings.TrimSuffix(number, "]"))
+	if err != nil {
+		return -1
+	}
+	return n
+}
 
 // PreemptedByNomad reports whether Nomad has stopped the allocation in favour of a job with a
 // higher priority. The stop must have come after the job's last registration. Operators can enable
@@ -132,8 +144,6 @@ type State struct {
 	Nodes  Nodes // with GPUs
 	Allocs map[string]*Alloc
 	Jobs   map[JobKey]*api.Job
-	// Queues are Nomad's own batch queues. The placer leaves the jobs of these queues alone.
-	Queues BatchQueues
 	// Unread holds the jobs that Nomad lists but does not return, and the jobs that Nomad returns
 	// in a malformed form. For each job, Unread has the error. Jobs may hold an older form of a job
 	// that Nomad does not return.

@@ -37,24 +37,22 @@ const (
 	FaultInstance  FaultKind = "instance"  // the constraint names single GPUs
 	FaultAttribute FaultKind = "attribute" // no node publishes the attribute
 	FaultPattern   FaultKind = "pattern"   // the value is not a regular expression or version
-	FaultUnit      FaultKind = "unit"      // the value lacks a unit, or has another one
-	FaultType      FaultKind = "type"      // the value has another type
+	FaultType      FaultKind = "type"      // the value has another type or unit
 	FaultValue     FaultKind = "value"     // no node has the value
 )
 
 // FaultKinds lists all kinds. The kind that is farthest from a match comes first.
-var FaultKinds = []FaultKind{FaultOperator, FaultWord, FaultPlace, FaultInstance, FaultAttribute, FaultPattern, FaultUnit, FaultType, FaultValue}
+var FaultKinds = []FaultKind{FaultOperator, FaultWord, FaultPlace, FaultInstance, FaultAttribute, FaultPattern, FaultType, FaultValue}
 
 // Fault describes why no node can meet a constraint in the form that the author wrote.
 type Fault struct {
-	// Kind is the kind of fault: operator, word, place, instance, attribute, pattern, unit, type or
-	// value.
+	// Kind is what is wrong: operator, word, place, instance, attribute, pattern, type or value.
 	Kind FaultKind `json:"kind"`
 	// Subject is the text of the faulty operator, attribute or value.
 	Subject string `json:"subject"`
-	// Is describes the attribute: its unit, "text", "a number", "true or false" or "a version". For
-	// other faults, the text says what the subject should be but is not: a "version", "condition on
-	// a version" or "regular expression".
+	// Is describes the attribute: "text", "a number", "a number of <unit>", "true or false" or "a
+	// version". If the kind is pattern, Is is what the subject should be: a "version", "condition
+	// on a version" or "regular expression".
 	Is string `json:"is,omitempty"`
 	// Have lists some of the values on the nodes.
 	Have []string `json:"have,omitempty"`
@@ -79,17 +77,12 @@ func (f *Fault) String() string {
 		return fmt.Sprintf("no node has %s", f.Subject)
 	case FaultPattern:
 		return fmt.Sprintf("%q is not a %s", f.Subject, f.Is)
-	case FaultUnit:
-		_, unit := splitNumber(f.Subject)
-		switch {
-		case f.Is == "":
-			return fmt.Sprintf("the attribute has no unit, and %q has one", f.Subject)
-		case unit == "":
-			return fmt.Sprintf("the attribute is in %s, and %q has no unit", f.Is, f.Subject)
-		}
-		return fmt.Sprintf("the attribute is in %s, with which Nomad cannot compare %q", f.Is, f.Subject)
 	case FaultType:
-		return fmt.Sprintf("the attribute is %s, and Nomad reads %q as %s", f.Is, f.Subject, kindOf(structs.ParseAttribute(f.Subject)))
+		kind := kindOf(structs.ParseAttribute(f.Subject))
+		if strings.HasPrefix(f.Is, kind+" of ") {
+			kind += " without a unit"
+		}
+		return fmt.Sprintf("the attribute is %s, and Nomad reads %q as %s", f.Is, f.Subject, kind)
 	}
 	if len(f.Have) == 0 {
 		return "no node has that value"
@@ -136,34 +129,25 @@ func (c Condition) hcl() string {
 	return text + fmt.Sprintf("value = %q", c.Value)
 }
 
-// operators are Nomad's operators. meantOperator maps other spellings to these operators.
+// operators are Nomad's operators; meantOperator maps operators of other tools to them.
 var operators = []string{
 	"=", "==", "is", "!=", "not", "<", "<=", ">", ">=", api.ConstraintVersion, api.ConstraintSemver, api.ConstraintRegex,
 	api.ConstraintSetContains, api.ConstraintSetContainsAll, api.ConstraintSetContainsAny, api.ConstraintAttributeIsSet, api.ConstraintAttributeIsNotSet,
 }
 
-var meantOperator = map[string]string{
-	"contains": api.ConstraintRegex, "like": api.ConstraintRegex, "matches": api.ConstraintRegex, "match": api.ConstraintRegex, "regex": api.ConstraintRegex,
-	"~": api.ConstraintRegex, "=~": api.ConstraintRegex, "starts_with": api.ConstraintRegex, "in": api.ConstraintSetContainsAny,
-	"one_of": api.ConstraintSetContainsAny, "eq": "=", "===": "=", "equals": "=", "ne": "!=", "<>": "!=", "gt": ">", "gte": ">=", "ge": ">=", "=>": ">=",
-	"lt": "<", "lte": "<=", "le": "<=", "=<": "<=",
-}
+var meantOperator = map[string]string{"contains": api.ConstraintRegex, "matches": api.ConstraintRegex, "=~": api.ConstraintRegex, "in": api.ConstraintSetContainsAny}
 
 // operatorFault returns the fault of a constraint whose operator Nomad does not know, or nil if
 // Nomad knows the operator.
 func operatorFault(c *api.Constraint) *Fault {
-	op := strings.ToLower(c.Operand)
 	if c.Operand == "" || slices.Contains(operators, c.Operand) || c.Operand == api.ConstraintDistinctHosts || c.Operand == api.ConstraintDistinctProperty {
 		return nil
 	}
 	f := &Fault{Kind: FaultOperator, Subject: c.Operand}
-	if meant := cmp.Or(meantOperator[op], nearest.Name(op, operators)); meant != "" {
+	if meant := cmp.Or(meantOperator[c.Operand], nearest.Name(c.Operand, operators)); meant != "" {
 		f.Write = &Condition{c.LTarget, meant, c.RTarget}
-		if meant == api.ConstraintRegex && op != "regex" && op != "matches" && op != "match" && op != "=~" && op != "~" {
-			f.Write.Value = regexp.QuoteMeta(strings.Trim(c.RTarget, "%*"))
-		}
 		if meant == api.ConstraintRegex {
-			f.Write.Value = asPattern(f.Write.Value)
+			f.Write.Value = asPattern(c.RTarget)
 		}
 	}
 	return f
@@ -201,12 +185,8 @@ func asPattern(p string) string {
 // fixedOfDevices lists the properties that each device has in addition to its attributes.
 var fixedOfDevices = []string{"model", "vendor", "type", "ids"}
 
-// meantAttribute maps names from other tools to the attributes of GPUs that they mean.
-var meantAttribute = map[string]string{
-	"compute_capability": attr.ComputeMajor, "compute_cap": attr.ComputeMajor, "cuda_compute_capability": attr.ComputeMajor, "cc": attr.ComputeMajor,
-	"cuda_version": attr.CUDADriverMajor, "cuda": attr.CUDADriverMajor, "vram": "memory", "memory_total": "memory", "total_memory": "memory", "mem": "memory",
-	"driver": "driver_version", "mig": attr.MIGProfile, "arch": attr.Architecture, "nvlink": attr.NVLinkLinks, "gpu_count": attr.Count, "num_gpus": attr.Count,
-}
+// meantName maps names that other tools use to properties and attributes of GPUs.
+var meantName = map[string]string{"name": "model", "compute_capability": attr.ComputeMajor, "cuda_version": attr.CUDADriverMajor, "vram": "memory", "driver": "driver_version"}
 
 // instanceNames lists the names that other tools use for ids of single GPUs.
 var instanceNames = []string{"uuid", "id", "ids", "gpu_uuid", "gpu_id", "index", "minor", "serial", "bus_id", "pci_bus_id"}
@@ -266,16 +246,9 @@ func wordFault(c *api.Constraint, meant string) *Fault {
 // meantTarget guesses the reference that a word in a device constraint means. meantTarget returns
 // "" if there is no guess.
 func meantTarget(word string, devices []*api.NodeDeviceResource) string {
-	names := attributesOf(devices)
-	if meant := meantAttribute[word]; slices.Contains(names, meant) {
-		return "${device.attr." + meant + "}"
-	}
-	if word == "name" || word == "product" || word == "gpu" {
-		return "${device.model}"
-	}
-	all := append(slices.Clone(fixedOfDevices), names...)
-	meant := word
-	if !slices.Contains(all, word) {
+	all := append(slices.Clone(fixedOfDevices), attributesOf(devices)...)
+	meant := cmp.Or(meantName[word], word)
+	if !slices.Contains(all, meant) {
 		meant = nearest.Name(word, all)
 	}
 	switch {
@@ -374,11 +347,7 @@ func versionFault(c *api.Constraint, is, given *structs.Attribute) *Fault {
 // textFault finds faults of constraints with operators that accept only texts.
 func textFault(c *api.Constraint, is, given *structs.Attribute) *Fault {
 	if _, ok := is.GetString(); !ok {
-		f := &Fault{Kind: FaultType, Subject: c.RTarget, Is: kindOf(is)}
-		if cond := (Condition{c.LTarget, "=", c.RTarget}); given.Comparable(is) {
-			f.Write = &cond
-		}
-		return f
+		return &Fault{Kind: FaultType, Subject: c.RTarget, Is: kindOf(is)}
 	}
 	if _, ok := given.GetString(); !ok {
 		return &Fault{Kind: FaultType, Subject: c.RTarget, Is: "text", Write: &Condition{c.LTarget, api.ConstraintRegex, asPattern(regexp.QuoteMeta(c.RTarget))}}
@@ -391,32 +360,12 @@ func typeFault(c *api.Constraint, is, given *structs.Attribute) *Fault {
 	if is.Comparable(given) {
 		return &Fault{Kind: FaultValue, Subject: c.RTarget}
 	}
-	number := func(a *structs.Attribute) bool { return a.Int != nil || a.Float != nil }
-	switch {
-	case number(is) && number(given):
-		bare := *given
-		bare.Unit = ""
-		return &Fault{Kind: FaultUnit, Subject: c.RTarget, Is: is.Unit, Write: &Condition{c.LTarget, c.Operand, strings.TrimSpace(bare.GoString() + " " + is.Unit)}}
-	case is.String != nil:
+	if is.String != nil {
 		return textTypeFault(c, *is.String)
-	case is.Bool != nil:
-		f := &Fault{Kind: FaultType, Subject: c.RTarget, Is: kindOf(is)}
-		if said, ok := map[string]string{"enabled": "true", "yes": "true", "on": "true", "1": "true", "disabled": "false", "no": "false", "off": "false", "0": "false"}[strings.ToLower(c.RTarget)]; ok {
-			f.Write = &Condition{c.LTarget, c.Operand, said}
-		}
-		return f
 	}
 	f := &Fault{Kind: FaultType, Subject: c.RTarget, Is: kindOf(is)}
-	n, unit := splitNumber(c.RTarget)
-	if n == "" {
-		return f
-	}
-	meant := meantUnit(unit, is.Unit)
-	if unit != "" && meant != unit {
-		f.Kind, f.Is = FaultUnit, is.Unit
-	}
-	if meant != unit || !strings.HasPrefix(c.RTarget, n) { // Nomad reads "40,000" as text
-		f.Write = &Condition{c.LTarget, c.Operand, strings.TrimSpace(n + " " + meant)}
+	if value := withUnit(c.RTarget, is.Unit); value != "" {
+		f.Write = &Condition{c.LTarget, c.Operand, value}
 	}
 	return f
 }
@@ -433,42 +382,23 @@ func textTypeFault(c *api.Constraint, is string) *Fault {
 	return f
 }
 
-// thousands matches numbers whose digits are grouped, such as 80,000.
-var thousands = regexp.MustCompile(`^[0-9]{1,3}([,_ '’][0-9]{3})+\b`)
-
-// splitNumber splits a text such as "20 gigs" into number and unit. number is "" if the text
-// contains no number.
-func splitNumber(text string) (number, unit string) {
-	if grouped := thousands.FindString(text); grouped != "" {
-		return strings.NewReplacer(",", "", "_", "", " ", "", "'", "", "’", "").Replace(grouped), strings.TrimSpace(text[len(grouped):])
-	}
+// withUnit returns a number with the attribute's unit if it has none, and with Nomad's unit if it
+// has a similar one, such as "gb", "G" or "Gi". Otherwise it returns "".
+func withUnit(text, own string) string {
 	i := strings.LastIndexAny(text, "0123456789.") + 1
-	if _, err := strconv.ParseFloat(strings.TrimSpace(text[:i]), 64); err != nil {
-		return "", ""
+	number, unit := text[:i], strings.TrimSpace(text[i:])
+	if _, err := strconv.ParseFloat(number, 64); err != nil || own == "" {
+		return ""
 	}
-	return strings.TrimSpace(text[:i]), strings.TrimSpace(text[i:])
-}
-
-// meantUnit guesses the unit that the author means, if Nomad does not know the author's unit. For
-// example, "gb" means GB. If the attribute is in MiB, "G" and "gigs" mean GiB. If no unit is
-// similar, meantUnit returns own, which is the attribute's unit.
-func meantUnit(unit, own string) string {
-	fits := func(name string) bool {
-		u, is := structs.UnitIndex[name], structs.UnitIndex[own]
-		return u != nil && is != nil && u.Comparable(is)
+	if unit == "" {
+		return number + " " + own
 	}
 	for _, name := range slices.Sorted(maps.Keys(structs.UnitIndex)) {
-		if strings.EqualFold(name, unit) && fits(name) {
-			return name
+		if strings.EqualFold(name, unit) || strings.EqualFold(name, unit+"B") {
+			return number + " " + name
 		}
 	}
-	if unit == "" || own == "" {
-		return own
-	}
-	if scaled := strings.ToUpper(unit[:1]) + own[1:]; fits(scaled) {
-		return scaled
-	}
-	return own
+	return ""
 }
 
 // kindOf describes the type of an attribute.
@@ -610,12 +540,9 @@ func targetsOf(nodes []*api.Node) []string {
 // means. meantOfNodes returns "" if there is no guess.
 func meantOfNodes(word string, targets []string) string {
 	word = strings.ToLower(strings.Trim(word, "${} "))
-	for _, last := range []bool{false, true} { // first the whole name, then its last part
-		for _, t := range targets {
-			inner, _ := interpolation(t)
-			if inner == word || last && strings.HasSuffix(inner, "."+word) {
-				return t
-			}
+	for _, t := range targets {
+		if inner, _ := interpolation(t); inner == word || strings.HasSuffix(inner, "."+word) {
+			return t
 		}
 	}
 	inner := make([]string, len(targets))

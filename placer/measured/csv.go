@@ -15,6 +15,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
@@ -76,18 +77,18 @@ func ReadCSV(name string, r io.Reader, d Defaults) ([]Row, error) {
 			}
 			return ""
 		}
-		record := record{GPU: cell(columnGPU), App: cell(columnApp), Model: cell(columnModel), Key: cell(columnKey)}
-		record.Time, err = number(columnTime, cell(columnTime))
+		s := profile.Sample{GPU: cell(columnGPU), App: pal.AppClass(cell(columnApp)), Model: cell(columnModel), Key: cell(columnKey)}
+		s.Time, err = number(columnTime, cell(columnTime))
 		if text := cell(columnNoise); err == nil && text != "" {
-			record.Noise, err = number(columnNoise, text)
+			s.Noise, err = number(columnNoise, text)
 		}
 		if text := cell(columnRate); err == nil && text != "" {
-			record.Rate, err = number(columnRate, text)
+			s.Rate, err = number(columnRate, text)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", where, err)
 		}
-		row, err := record.row(where, d)
+		row, err := d.row(where, s)
 		if err != nil {
 			return nil, err
 		}

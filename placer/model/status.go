@@ -14,7 +14,6 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
-	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/ledger"
 )
@@ -43,8 +42,6 @@ type Status struct {
 	Stopped queue.Stops `json:"-"`
 	// Warnings describe, for operators, problems of Nomad and its nodes.
 	Warnings []string `json:"warnings,omitempty"`
-	// Queues lists Nomad's own batch queues, which interfere with the placer.
-	Queues cluster.BatchQueues `json:"batch_queues,omitempty"`
 }
 
 // JobStatus is the status of one job that the placer manages.
@@ -204,8 +201,7 @@ func (j *JobStatus) Wait(w *Wait) {
 // Status returns the status of all jobs and counts the GPUs. waits is the result of
 // [Model.WaitsOf].
 func (m *Model) Status(waits map[string]*Wait) Status {
-	s := Status{At: m.Time, Queues: m.State.Queues}
-	s.Jobs = make([]JobStatus, 0, len(m.Jobs))
+	s := Status{At: m.Time, Jobs: make([]JobStatus, 0, len(m.Jobs))}
 	s.CountGPUs(m)
 	s.Stopped, s.Speeds = m.Queue.Stops(), m.View.ModelSpeeds()
 	for _, t := range m.Sorted() {

@@ -41,11 +41,6 @@ func (c *Client) Resync(ctx context.Context, old *cluster.State) (*cluster.State
 	if err := c.readJobs(ctx, s, old); err != nil {
 		return nil, fmt.Errorf("reading jobs: %w", Denied(err, ListJobs))
 	}
-	if q, err := c.BatchQueues(ctx, s.Nodes.Pools()); err == nil {
-		s.Queues = q
-	} else if s.Queues = old.Queues; ctx.Err() != nil {
-		return nil, err
-	}
 	if err := c.readAllocs(ctx, s); err != nil {
 		return nil, fmt.Errorf("reading allocations: %w", Denied(err, ReadJob))
 	}

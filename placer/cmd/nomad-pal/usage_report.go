@@ -96,7 +96,7 @@ func (r usageReport) page() plot.Page {
 			p.Sections = append(p.Sections, s)
 		}
 	}
-	p.Sections = append(p.Sections, r.waits(), r.wasted(), r.saved(), r.predicted())
+	p.Sections = append(p.Sections, r.waits(), r.wasted(), r.saved())
 	return p
 }
 
@@ -218,19 +218,6 @@ func (r usageReport) saved() plot.Section {
 	}}
 	s.Figures = []plot.Figure{bars.Figure()}
 	return s
-}
-
-func (r usageReport) predicted() plot.Section {
-	t := &plot.Table{Head: []string{"prediction", "predictions", "in range", "sooner", "later"}}
-	for _, row := range []struct {
-		name string
-		of   accounting.PredictedRanges
-	}{{"when a job starts, predicted at submission", r.all.Starts}, {"how long it runs, predicted at its start", r.all.RunTimes}} {
-		f := row.of
-		all := float64(f.Told)
-		t.Rows = append(t.Rows, []string{row.name, grouped(f.Told), shareOf(float64(f.Held), all), shareOf(float64(f.Early), all), shareOf(float64(f.Told-f.Held-f.Early), all)})
-	}
-	return plot.Section{Title: "Accuracy of predictions", Table: t, Notes: []string{"Each prediction is a range. Eight in ten starts should be in their range. The range of a run time comes from estimates and earlier runs. The queue widens it: it divides the lower end by 1.4, and multiplies the upper end by 1.4."}}
 }
 
 func hoursOf(h float64) string {
