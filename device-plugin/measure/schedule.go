@@ -6,13 +6,14 @@ package measure
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"math"
+	"slices"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 	"github.com/nomad-pal/nomad-pal/device-plugin/statedir"
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/attr"
-	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
 // Mode selects when the plugin measures by itself.
@@ -36,7 +37,7 @@ type Schedule struct {
 	Interval time.Duration // between sessions of one GPU
 	IdleFor  time.Duration // how long a GPU must have been idle
 	// Gap is the minimum time between two sessions of one GPU. Retry replaces Gap after an
-	// interrupted session or a drift alarm.
+	// interrupted session, and after an alarm.
 	Gap, Retry time.Duration
 	// Gather is the minimum idle time of a GPU whose own task requested the measurement. During
 	// this time, tasks can start on the node's other GPUs, so that all GPUs are measured together.
@@ -87,11 +88,13 @@ func identityOf(d gpu.Device, driver string) identity {
 // record is the scheduler's knowledge about one GPU, kept across restarts.
 type record struct {
 	Identity identity `json:"identity"`
-	// Key and Times are from the last complete session, which began at Measured.
+	// Key and Times are from the last complete session, which began at Measured. Before is the
+	// start of the previous complete session.
 	Key      string                   `json:"key,omitempty"`
 	Times    map[pal.AppClass]float64 `json:"times,omitempty"`
 	Rates    map[pal.AppClass]float64 `json:"rates,omitempty"` // in attr.RateUnit
 	Measured time.Time                `json:"measured,omitzero"`
+	Before   time.Time                `json:"before,omitzero"`
 	// Provisional means that some GPUs of the node were not measured at the same time.
 	Provisional bool `json:"provisional,omitempty"`
 	Slow        bool `json:"slow,omitempty"`
@@ -101,9 +104,9 @@ type record struct {
 	Wrong string                  `json:"wrong,omitempty"`
 	// Corrupt means that the same work gave different results in the GPU's last session.
 	Corrupt bool `json:"corrupt,omitempty"`
-	// Drift compares each class's time with the GPU's earlier times.
-	Drift map[pal.AppClass]profile.Drift `json:"drift,omitempty"`
-	Alarm bool                           `json:"alarm,omitempty"` // a drift awaits confirmation
+	// Alarm means that the last times are far from the previous times, so another session follows
+	// soon. The placer moves a GPU to another class only after two sessions.
+	Alarm bool `json:"alarm,omitempty"`
 	// Tried is the start of the last session, even if the session is not complete. Problem is the
 	// reason why that session is not complete. Failures is the number of sessions in a row that
 	// failed, without the interrupted sessions.
@@ -128,15 +131,6 @@ type record struct {
 	// this session gave no result.
 	Last        time.Time `json:"last,omitzero"`
 	LastProblem string    `json:"last_problem,omitempty"`
-	// Sessions are the most recent complete sessions, oldest first.
-	Sessions []pastSession `json:"sessions,omitempty"`
-}
-
-// pastSession is one session in a GPU's history.
-type pastSession struct {
-	At    time.Time                `json:"at"`
-	Key   string                   `json:"key"`
-	Times map[pal.AppClass]float64 `json:"times"`
 }
 
 // mostDowns is the maximum number of crashes of the plugin or the machine, in a row, while a GPU is
@@ -144,9 +138,6 @@ type pastSession struct {
 // requests it. All GPUs at full power can overload a power supply, and a machine must not reboot
 // again and again.
 const mostDowns = 3
-
-// keptSessions is the number of sessions in a GPU's history.
-const keptSessions = 50
 
 // condition is the present state of a GPU.
 type condition struct {
@@ -211,8 +202,7 @@ func (s Schedule) wanted(now time.Time, r record, id identity, c condition) (wai
 // often reports whether a GPU had two sessions within the time gap. If somebody changes the power
 // limit all day, the plugin must not measure the GPU all day.
 func (r record) often(now time.Time, gap time.Duration) bool {
-	n := len(r.Sessions)
-	return n > 1 && now.Sub(r.Sessions[n-2].At) < gap
+	return !r.Before.IsZero() && now.Sub(r.Before) < gap
 }
 
 // early returns a schedule with a shorter interval, which applies when one GPU of a node is due.
@@ -261,7 +251,7 @@ func (r *record) recover() bool {
 // now. Otherwise a GPU that was measured while the clock was a year ahead would not be measured for
 // a year.
 func (r record) notAfter(now time.Time) record {
-	for _, at := range []*time.Time{&r.Tried, &r.Measured, &r.Reserved} {
+	for _, at := range []*time.Time{&r.Tried, &r.Measured, &r.Before, &r.Reserved} {
 		if at.After(now) {
 			*at = now.UTC().Truncate(time.Second)
 		}
@@ -269,10 +259,8 @@ func (r record) notAfter(now time.Time) record {
 	return r
 }
 
-// accept adds the outcome of a session to the record. It compares the times with the GPU's earlier
-// times, and returns the results by class. Classes without earlier times are left out. After an
-// incomplete session, the result is nil.
-func (r *record) accept(res Result, id identity) map[pal.AppClass]profile.DriftEvent {
+// accept adds the outcome of a session to the record.
+func (r *record) accept(res Result, id identity) {
 	r.Tried, r.Begun = res.Started, time.Time{}
 	r.Problem, r.Refused = res.Problem, res.refused
 	if res.Problem != interrupted {
@@ -285,47 +273,31 @@ func (r *record) accept(res Result, id identity) map[pal.AppClass]profile.DriftE
 		if res.Problem != interrupted {
 			r.Failures++
 		}
-		return nil
+		return
 	}
-	if r.Identity != id || r.Key != m.Key {
-		r.Drift = nil // the key or GPU changed: not comparable
-	}
-	r.Identity, r.Key, r.Times, r.Measured, r.Failures = id, m.Key, m.Times, res.Started, 0
+	// After an alarm, the next times count in any case. Otherwise a GPU whose times scatter would
+	// be measured all the time.
+	r.Alarm = !r.Alarm && r.Identity == id && r.Key == m.Key && far(r.Times, m.Times)
+	r.Identity, r.Key, r.Times, r.Failures = id, m.Key, m.Times, 0
+	r.Before, r.Measured = r.Measured, res.Started
 	r.Rates = res.rates()
 	r.Provisional = res.Provisional()
 	r.Sums = ballotOf(res).sums
-	r.Slow, r.Corrupt = false, res.Corrupt
-	events := map[pal.AppClass]profile.DriftEvent{}
-	r.Alarm = false
-	for _, a := range res.Apps {
-		r.Slow = r.Slow || a.Slow
-		e, known := r.observe(a)
-		if known {
-			events[a.App] = e
-		}
-		r.Alarm = r.Alarm || e.State == profile.Alarmed
-	}
-	r.Sessions = append(r.Sessions, pastSession{res.Started, m.Key, m.Times})
-	if n := len(r.Sessions); n > keptSessions {
-		r.Sessions = r.Sessions[n-keptSessions:]
-	}
-	return events
+	r.Slow, r.Corrupt = slices.ContainsFunc(res.Apps, func(a App) bool { return a.Slow }), res.Corrupt
 }
 
-// observe compares a time with the GPU's earlier times. known is false if the class has no earlier
-// time.
-func (r *record) observe(a App) (e profile.DriftEvent, known bool) {
-	d, known := r.Drift[a.App]
-	if !known {
-		if r.Drift == nil {
-			r.Drift = map[pal.AppClass]profile.Drift{}
+// farFrom is the relative change of a class's time that causes an alarm. The times of a GPU usually
+// differ by at most a third of this change.
+const farFrom = 0.01
+
+// far reports whether a class's time is far from the previous time.
+func far(before, now map[pal.AppClass]float64) bool {
+	for class, ms := range now {
+		if b := before[class]; b > 0 && math.Abs(ms/b-1) >= farFrom {
+			return true
 		}
-		r.Drift[a.App] = profile.NewDrift(a.Ms, a.CI/1.96)
-		return e, false
 	}
-	e = d.Observe(a.Ms)
-	r.Drift[a.App] = d
-	return e, true
+	return false
 }
 
 // measurement returns a GPU's last result for publication, if the result is still valid.

@@ -29,7 +29,7 @@ func TestRunAfterOneOfNoTime(t *testing.T) {
 	m := &model.Model{Time: at(1), Queue: q, State: cluster.NewState(), View: &request.View{}, Jobs: map[cluster.JobKey]*model.Tracked{}}
 	m.State.Jobs[was.key()] = j
 	r := NewRecorder([]Run{was}, nil, 0)
-	b := r.Look(m, func() map[string]*model.Wait { return nil }, nil)
+	b := r.Look(m, nil)
 	if len(b.Runs) != 1 || !b.Runs[0].Submitted.After(was.Ended) {
 		t.Errorf("the run after %+v is written as: %+v", was, b.Runs)
 	}
@@ -60,7 +60,7 @@ func TestStoppedUnseen(t *testing.T) {
 	if m.View, err = request.NewView(m.State, request.Options{Ledger: ledger.Options{Locality: pal.TwoTier(1.7)}}); err != nil {
 		t.Fatal(err)
 	}
-	b := NewRecorder(nil, nil, 0).Look(m, func() map[string]*model.Wait { return nil }, nil)
+	b := NewRecorder(nil, nil, 0).Look(m, nil)
 	if len(b.Runs) != 1 || len(b.Allocs) != 2 {
 		t.Fatalf("%+v", b)
 	}

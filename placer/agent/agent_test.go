@@ -301,18 +301,17 @@ func TestHealthOf(t *testing.T) {
 func TestHealthWarningsNeedARight(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, map[string][]string{"ops": {"default"}, "alice": {"research", "nodes"}})
-	f.pools = `[{"Name":"default","BatchQueue":{"Type":"fifo"}}]`
-	r := f.run(openConfig).ready()
+	r := f.run(openConfig + "window \"w\" {\n  cron = \"0 2 * * 0\"\n  duration = \"1h\"\n  nodes = [\"none\"]\n}\n").ready()
 	f.forget()
 	for _, token := range []string{"", "alice"} {
-		if _, text := r.send(http.MethodGet, "/v1/health", token, ""); !strings.Contains(text, `"warning_count": 1`) || strings.Contains(text, "node pool") {
+		if _, text := r.send(http.MethodGet, "/v1/health", token, ""); !strings.Contains(text, `"warning_count": 1`) || strings.Contains(text, "covers no GPU") {
 			t.Errorf("as %q: %s", token, text)
 		}
 		if asked := f.askedFor("^" + token + " GET"); len(asked) != 1 {
 			t.Errorf("as %q: Nomad was asked %v", token, asked)
 		}
 	}
-	if _, text := r.send(http.MethodGet, "/v1/health", "ops", ""); !strings.Contains(text, `node pool \"default\" has Nomad's own batch queue`) {
+	if _, text := r.send(http.MethodGet, "/v1/health", "ops", ""); !strings.Contains(text, `window \"w\" covers no GPU`) {
 		t.Errorf("for operators: %s", text)
 	}
 }

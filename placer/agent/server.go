@@ -84,7 +84,6 @@ func (s *server) handler() http.Handler {
 	mux.HandleFunc("GET /v1/gpus", s.serveGPUs)
 	mux.HandleFunc("GET /v1/models", s.serveModels)
 	mux.HandleFunc("GET /v1/tenants", s.serveTenants)
-	mux.HandleFunc("GET /v1/moves", s.serveMoves)
 	mux.HandleFunc("GET /v1/runs", s.serveRuns)
 	mux.HandleFunc("GET /v1/usage", s.serveUsage)
 	mux.HandleFunc("GET /v1/events", s.serveEvents)
@@ -385,17 +384,6 @@ func (s *server) serveTenants(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	writeJSON(w, http.StatusOK, snapshot.Tenants(c.sees(r.Context())))
-}
-
-// serveMoves lists the moves that would now gain more than they cost, for gangs in namespaces whose
-// jobs the caller may list. Whether the agent makes these moves depends on its configuration.
-func (s *server) serveMoves(w http.ResponseWriter, r *http.Request) {
-	c, snapshot, ok := s.snapshotFor(w, r, (*caller).listsSome)
-	if !ok {
-		return
-	}
-	sees := c.sees(r.Context())
-	writeJSON(w, http.StatusOK, slices.DeleteFunc(snapshot.Moves(), func(m query.Move) bool { return !sees(m.Namespace) }))
 }
 
 // serveFailures lists failed allocations, oldest first, in namespaces whose jobs the caller may

@@ -10,34 +10,35 @@ import (
 	"time"
 )
 
-// Vitals is the state of a placer's loop. The loop reports to Vitals, and the agent's health and
-// metrics read it. Vitals is safe for concurrent use. The zero value describes a loop that has not
-// started.
+// Vitals records whether a placer's loop works. The loop reports its progress to Vitals. The
+// agent's health and metrics read Vitals. Vitals is safe for concurrent use. The zero value
+// describes a loop that has not started.
 type Vitals struct {
 	mu sync.Mutex
 	s  VitalSigns
-	// began is when the work since the last restart, or since the first report, started.
+	// began is the time when the work started, either after the last restart or after the first
+	// report.
 	began time.Time
 }
 
 // VitalSigns is a snapshot of [Vitals].
 type VitalSigns struct {
-	// Alive is when the loop last reported that it works. The loop reports every second, even when
-	// it is idle.
+	// Alive is the time when the loop last reported that it works. The loop reports every second,
+	// even when it is idle.
 	Alive time.Time
-	// Cycle is the start of the current cycle, or zero between cycles. LastCycle is the end of the
-	// last completed cycle.
+	// Cycle is the time when the current cycle began, or zero between cycles. LastCycle is the time
+	// when the last complete cycle ended.
 	Cycle, LastCycle time.Time
 	// Cycles counts completed cycles.
 	Cycles int
-	// Restarts counts restarts of the work. Lost counts the restarts that the connection to Nomad
-	// or a bad answer caused.
+	// Restarts counts how often the loop restarted its work. Lost counts the restarts that the
+	// connection to Nomad or a bad answer caused.
 	Restarts, Lost int
 	// Panics counts broken invariants.
 	Panics int
-	// InARow counts restarts with less than [steadyAfter] of work between them. Last is the time of
-	// the last restart, and LastError its cause. LastOurs is set if the cause was a broken
-	// invariant.
+	// InARow counts consecutive restarts with less than [steadyAfter] of work between them. Last is
+	// the time of the last restart, and LastError its cause. LastOurs is true if the cause was a
+	// broken invariant of the placer.
 	InARow    int
 	Last      time.Time
 	LastError string
@@ -45,12 +46,13 @@ type VitalSigns struct {
 }
 
 const (
-	// overdueAfter is how long the loop can go without progress, within a cycle or between cycles,
-	// before it counts as in trouble.
+	// overdueAfter is the longest time without progress, within or between cycles, before the loop
+	// counts as in trouble.
 	overdueAfter = time.Minute
-	// restartsInARow is how many restarts in a row count as trouble. The trouble ends after
-	// steadyAfter of work without a restart. If the cause was a lost connection to Nomad, the
-	// trouble already ends after a complete cycle. The pauses between restarts grow to 15 s.
+	// restartsInARow is the number of consecutive restarts from which the loop counts as in
+	// trouble. The trouble ends after steadyAfter of work without a restart. If the cause was a
+	// lost connection to Nomad, one complete cycle already ends the trouble. The pause before each
+	// restart grows to at most 15 s.
 	restartsInARow = 3
 	steadyAfter    = 30 * time.Second
 )
@@ -90,7 +92,7 @@ func (v *Vitals) CycleEnded(now time.Time) {
 	v.s.Cycles++
 }
 
-// Restarted reports a restart of the work and its cause. An [ErrInvariant] is a fault of the
+// Restarted records a restart of the work, and its cause. An [ErrInvariant] is a fault of the
 // placer. All other errors come from Nomad or the network.
 func (v *Vitals) Restarted(now time.Time, err error) {
 	v.mu.Lock()
@@ -121,7 +123,7 @@ func (v *Vitals) Status() VitalSigns {
 	return v.s
 }
 
-// ErrInvariant is a broken invariant: a panic from which the placer recovered.
+// ErrInvariant means that an invariant of the placer is broken: the placer panicked and recovered.
 var ErrInvariant = errors.New("broken invariant")
 
 // Age returns the time since the loop last reported that it works. ok is false if the loop has
@@ -130,13 +132,13 @@ func (s VitalSigns) Age(now time.Time) (age time.Duration, ok bool) {
 	return max(0, now.Sub(s.Alive)), !s.Alive.IsZero()
 }
 
-// RestsFor reports whether the last cycle ended at least d ago and no cycle has begun since.
+// RestsFor reports whether the last cycle ended at least d ago and no other cycle has begun.
 func (s VitalSigns) RestsFor(now time.Time, d time.Duration) bool {
 	return !s.LastCycle.IsZero() && s.Cycle.IsZero() && now.Sub(s.LastCycle) >= d
 }
 
-// Trouble returns why the placer does not work, or "" if it works. The text names no job, because
-// anybody who may query an agent's health can read it.
+// Trouble returns the reason why the placer does not work, or "" if it works. The text names no
+// job, because anybody who may query an agent's health can read it.
 func (s VitalSigns) Trouble(now time.Time) string {
 	if age, ok := s.Age(now); ok && age > overdueAfter {
 		if !s.Cycle.IsZero() {
@@ -150,7 +152,7 @@ func (s VitalSigns) Trouble(now time.Time) string {
 	return ""
 }
 
-// why describes the cause of the restarts.
+// why describes the cause of the restarts in words.
 func (s VitalSigns) why() string {
 	if s.LastOurs {
 		return "because of a fault of its own"
@@ -159,10 +161,11 @@ func (s VitalSigns) why() string {
 }
 
 // recovers reports whether a cycle has completed since the connection to Nomad was lost. After a
-// fault of the placer it returns false, because the next cycle can hit the fault again.
+// fault of the placer, recovers returns false, because the next cycle can have the same fault.
 func (s VitalSigns) recovers() bool { return !s.LastOurs && s.LastCycle.After(s.Last) }
 
-// Recovers returns a text if the placer has just recovered from repeated restarts, otherwise "".
+// Recovers returns a message if the placer has just recovered from repeated restarts, and ""
+// otherwise.
 func (s VitalSigns) Recovers() string {
 	if s.InARow < restartsInARow || !s.recovers() {
 		return ""

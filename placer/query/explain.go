@@ -537,7 +537,6 @@ func (s *Snapshot) explainWaiting(e *Explanation, t *model.Tracked) {
 	if e.State == gang.Waiting && t.After == nil {
 		d.Impossible = false // the gang may fit on nodes that are away
 		s.whatNow(e, t, wait)
-		e.Alternatives = s.lastGPUs(t)
 		e.Tradeoffs = s.thatMayStart(t, s.tradeoffs(s.m.View.Cluster, t.Request.Least(), sizeKey(t.Request, "min")))
 	}
 	if e.State == gang.Unschedulable {

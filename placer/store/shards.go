@@ -14,18 +14,19 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
-// Shards are all variables below a prefix. Each variable holds a T. Together they hold a V.
+// Shards consist of all variables below a prefix. Each variable holds a value of type T. Together,
+// the variables hold a value of type V.
 type Shards[T, V any] struct {
 	prefix string
 	nomad  *nomad.Client
 	codec  codec[T]
 	join   func([]T) (V, error)
 	split  func(V) (map[string]T, error) // by path below the prefix
-	// but is a prefix below which paths are not read. If it is "", all paths are read.
+	// but is a prefix below which no paths are read. If it is "", all paths are read.
 	but string
 }
 
-// Paths lists the paths of the existing shards.
+// Paths returns the paths of the shards that exist.
 func (s Shards[T, V]) Paths(ctx context.Context) ([]string, error) {
 	vars, err := s.nomad.ListVariables(ctx, s.prefix+"/")
 	var paths []string
@@ -37,8 +38,8 @@ func (s Shards[T, V]) Paths(ctx context.Context) ([]string, error) {
 	return paths, err
 }
 
-// Read reads all shards, in the order of their paths. It leaves out shards that cannot be parsed,
-// and names them in an [Unreadable] error.
+// Read reads all shards, in the order of their paths. If a shard cannot be parsed, Read leaves it
+// out and names it in an [Unreadable] error.
 func (s Shards[T, V]) Read(ctx context.Context) (v V, err error) {
 	paths, err := s.Paths(ctx)
 	if err != nil {
@@ -62,9 +63,10 @@ func (s Shards[T, V]) Read(ctx context.Context) (v V, err error) {
 	return v, errors.Join(bad...)
 }
 
-// ReadOrRefused is Read for callers that may lack the permission. To a caller without permission,
-// Nomad returns an empty list, but refuses to return a single variable, whether the variable exists
-// or not.
+// ReadOrRefused is like Read, but for callers that may lack the permission to read the shards. If a
+// caller has no permission, Nomad returns an empty list. So ReadOrRefused also reads a single
+// variable. Nomad refuses this if the caller lacks the permission, even if the variable does not
+// exist.
 func (s Shards[T, V]) ReadOrRefused(ctx context.Context) (V, error) {
 	paths, err := s.Paths(ctx)
 	if err == nil && len(paths) == 0 {
@@ -77,9 +79,9 @@ func (s Shards[T, V]) ReadOrRefused(ctx context.Context) (V, error) {
 	return s.Read(ctx)
 }
 
-// Write makes the shards hold exactly v. It writes only the shards that change. If Nomad refuses
-// one, Write still writes the others. If Nomad does not answer, Write stops. After all writes have
-// succeeded, it deletes the shards that v does not need.
+// Write makes the shards hold the value v, and nothing else. Write writes only the shards that have
+// changed. If Nomad refuses a shard, Write still writes the other shards. If Nomad does not answer,
+// Write stops. After all writes have succeeded, Write deletes the shards that v does not need.
 func (s Shards[T, V]) Write(ctx context.Context, v V) error {
 	shards, err := s.split(v)
 	if err != nil {

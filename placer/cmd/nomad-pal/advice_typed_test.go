@@ -180,12 +180,6 @@ func (c *testCluster) followsPlaces(f *advice.Followed) {
 	if !f.Add(out, "Why the job has this GPU: nomad-pal explain -namespace research its") {
 		c.t.Errorf("explain: %s", out)
 	}
-	c.nomad.TakeAway(gpu)
-	c.until("no node lists it", func() bool { _, _, out = c.does("explain", gpu); return strings.Contains(out, "no node lists") })
-	if !f.Add(out, " says more") {
-		c.t.Errorf("explain: %s", out)
-	}
-	c.explains(f, oneLine(out), "its")
 }
 
 // followsNomadsCommands checks texts that name commands of Nomad. Nomad 1.11.3 has these commands.

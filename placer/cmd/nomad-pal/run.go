@@ -106,7 +106,7 @@ func runRun(b *base, args []string) int {
 	if err := sayUser(b, client, job); err != nil {
 		return b.fail(err)
 	}
-	gated, err := gateForRun(b, client, job)
+	gated, err := gateForRun(job)
 	if err != nil {
 		b.fail(err)
 		return 2
@@ -232,7 +232,7 @@ func useLearned(b *base, client *nomad.Client, job *api.Job) error {
 
 // gateForRun adds the gate to a job with GPUs. It returns an error if no placer could serve the
 // job.
-func gateForRun(b *base, client *nomad.Client, job *api.Job) (*api.Job, error) {
+func gateForRun(job *api.Job) (*api.Job, error) {
 	if err := request.Addressable(*job.ID); err != nil {
 		return nil, err
 	}
@@ -251,10 +251,6 @@ func gateForRun(b *base, client *nomad.Client, job *api.Job) (*api.Job, error) {
 	}
 	if p := job.ParameterizedJob; p != nil && p.Payload == "required" {
 		return nil, fmt.Errorf("job %q requires a payload, which Nomad would discard if the placer changed a run of the job: use nomad job run instead, and constrain the job's GPUs to a variability class yourself", *job.ID)
-	}
-	// If Nomad's scheduler configuration cannot be read here, the placer reports a refusal later.
-	if q, err := client.QueueFor(b.ctx, gated); err == nil && q.Refusal(gated) != nil {
-		return nil, fmt.Errorf("job %q: %w", *job.ID, q.Refusal(gated))
 	}
 	return gated, nil
 }

@@ -3,7 +3,8 @@
 
 // Package hardware tries the whole device plugin on a machine with GPUs, within a budget of
 // minutes, and reports where the machine disagrees with the docs. It needs the plugin's
-// binary and the NVIDIA driver, but no network.
+// binary and the NVIDIA driver, but no network. The plugin's binary measures; only the faults on
+// purpose are caused by a process of our own.
 //
 // [Options.Plan] orders the steps by importance, and leaves out steps that do not fit.
 // [Options.Run] takes the steps and writes the [Record] with every result. [Claims] compares the

@@ -30,9 +30,9 @@ func (r *run) each(ctx context.Context, ds []gpu.Device, plan func(gpu.Device) m
 }
 
 // short returns a plan that measures one variant in a few seconds.
-func (r *run) short(v measure.Variant, warmup time.Duration) measure.Plan {
+func (r *run) short(v variant, warmup time.Duration) measure.Plan {
 	p := r.Pace.Session
-	p.Classes, p.Avoid, p.Warmup, p.Limit = v.Plan.Classes, v.Plan.Avoid, warmup, warmup+r.Pace.Kernel
+	p.Classes, p.Avoid, p.Warmup, p.Limit = []pal.AppClass{v.class}, v.avoid, warmup, warmup+r.Pace.Kernel
 	p.CI, p.MinWindows = 0.001, 10
 	return p
 }
@@ -42,18 +42,18 @@ func (r *run) short(v measure.Variant, warmup time.Duration) measure.Plan {
 func (r *run) kernels(ctx context.Context, k keep, n int) error {
 	most := 0
 	for _, d := range r.usable {
-		most = max(most, len(measure.Variants(d)))
+		most = max(most, len(variants(d)))
 	}
 	for i := range most {
 		var ds []gpu.Device
 		for _, d := range r.usable {
-			if i < len(measure.Variants(d)) {
+			if i < len(variants(d)) {
 				ds = append(ds, d)
 			}
 		}
 		plan := func(d gpu.Device) measure.Plan {
-			v := measure.Variants(d)[i]
-			if v.Plan.Classes[0] != pal.ClassA {
+			v := variants(d)[i]
+			if v.class != pal.ClassA {
 				return r.short(v, 0)
 			}
 			return r.short(v, r.Pace.Warm)
@@ -62,7 +62,7 @@ func (r *run) kernels(ctx context.Context, k keep, n int) error {
 			if ctx.Err() != nil {
 				return // the run was cut short, so its result does not count
 			}
-			d, kernel := ds[j], measure.Variants(ds[j])[i].Kernel
+			d, kernel := ds[j], variants(ds[j])[i].kernel
 			run := kernelRun(kernel, res)
 			k(func(rec *Record) { rec.addRun(d, kernel, run) }, "%s on %s, run %d: %s", kernel, short(d.ID), n, run)
 		})
@@ -208,7 +208,7 @@ func (r *run) beside(ctx context.Context, k keep) error {
 	}
 	b.AloneMs = alone.Apps[0].Ms
 	full := func(gpu.Device) measure.Plan {
-		p := r.short(measure.Variant{Plan: measure.Plan{Classes: []pal.AppClass{pal.ClassA}}}, 0)
+		p := r.short(variant{class: pal.ClassA}, 0)
 		p.Limit = r.Pace.Job
 		return p
 	}
@@ -264,7 +264,7 @@ func (r *run) faults(ctx context.Context, k keep) error {
 			k(func(rec *Record) { rec.Faults = append(rec.Faults, f) }, "fault: %s: %s", f.Name, f.Said)
 		}
 	}
-	quick := r.short(measure.Variant{Plan: measure.Plan{Classes: []pal.AppClass{pal.ClassC}}}, 0)
+	quick := r.short(variant{class: pal.ClassC}, 0)
 	short := func(runner measure.Runner, d gpu.Device) string {
 		res := runner.Session(ctx, measure.Target{Device: d, Driver: r.record.Driver}, quick, nil)
 		if res.Partial {
@@ -278,12 +278,11 @@ func (r *run) faults(ctx context.Context, k keep) error {
 	keep(FaultTried{Name: "a GPU that does not exist", Said: short(r.runner, nobody), Want: "no GPU"})
 	keep(FaultTried{Name: "no driver library", Said: short(without, d), Want: "is the NVIDIA driver installed?"})
 	for _, f := range []struct {
-		name, want string
-		fault      measure.Fault
+		name, want, fault string
 	}{
-		{"a kernel that does not compile", "CUDA_ERROR_INVALID_PTX", measure.FaultPTX},
-		{"more memory than there is", "CUDA_ERROR_OUT_OF_MEMORY", measure.FaultMemory},
-		{"a write to an invalid address (an Xid)", "CUDA_ERROR_ILLEGAL_ADDRESS", measure.FaultAddress},
+		{"a kernel that does not compile", "CUDA_ERROR_INVALID_PTX", faultPTXBroken},
+		{"more memory than there is", "CUDA_ERROR_OUT_OF_MEMORY", faultMemory},
+		{"a write to an invalid address (an Xid)", "CUDA_ERROR_ILLEGAL_ADDRESS", faultAddress},
 	} {
 		keep(r.fault(ctx, d, f.fault, f.name, f.want))
 	}
@@ -292,7 +291,7 @@ func (r *run) faults(ctx context.Context, k keep) error {
 }
 
 // fault causes one fault. If the driver reports the fault as an event, fault waits for the event.
-func (r *run) fault(ctx context.Context, d gpu.Device, f measure.Fault, name, want string) FaultTried {
+func (r *run) fault(ctx context.Context, d gpu.Device, f, name, want string) FaultTried {
 	out := FaultTried{Name: name, Want: want}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -301,7 +300,7 @@ func (r *run) fault(ctx context.Context, d gpu.Device, f measure.Fault, name, wa
 		xid int
 	}
 	arrivals := make(chan arrival, 16)
-	if f == measure.FaultAddress && r.runner.Sample != nil {
+	if f == faultAddress && r.runner.Sample != nil {
 		out.WaitedFor = true
 		events := make(chan gpu.Event)
 		go r.backend.Events(ctx, events)
@@ -318,7 +317,7 @@ func (r *run) fault(ctx context.Context, d gpu.Device, f measure.Fault, name, wa
 			}
 		}()
 	}
-	begun, said, err := r.runner.Fault(ctx, d, f, r.Pace.Session)
+	begun, said, err := r.causeFault(ctx, d.ID, f)
 	out.Said = said
 	if err != nil {
 		out.Said = err.Error()

@@ -35,6 +35,8 @@ func TestMain(m *testing.M) {
 		switch os.Args[1] {
 		case measure.ChildCommand:
 			os.Exit(measure.ChildMain(os.Args[2:], os.Stdin, os.Stdout, os.Stderr))
+		case FaultCommand:
+			os.Exit(FaultMain(os.Args[2:]))
 		case "kit":
 			o := options(os.Args[2], os.Args[3], os.Args[4])
 			o.Say = os.Stdout
@@ -119,7 +121,7 @@ func options(smi, cuda, out string) Options {
 	p := Pace{Warm: 5 * time.Millisecond, Kernel: 2 * time.Minute, Job: 300 * time.Millisecond, Event: 30 * time.Second, Soak: 200 * time.Millisecond,
 		Session: measure.DefaultPlan()}
 	p.Session.Warmup, p.Session.Limit, p.Session.Settle = 50*time.Millisecond, 2*time.Minute, 5*time.Millisecond
-	return Options{Self: self, Child: []string{self, measure.ChildCommand}, Version: "test", NVML: smi, CUDA: cuda, Out: out,
+	return Options{Self: self, Plugin: self, Version: "test", NVML: smi, CUDA: cuda, Out: out,
 		Budget: time.Hour, Runs: 2, Faults: true, Pace: p, Say: io.Discard,
 		Open: func(library string) Backend {
 			return nvml.Open(nvml.Options{Library: library})
@@ -440,6 +442,20 @@ func checkKilled(t *testing.T, after time.Duration, out string, said []string) {
 	log, err := os.ReadFile(out + ".log")
 	if err != nil || !strings.HasPrefix(string(log), strings.Join(said, "\n")) {
 		t.Errorf("killed after %s: the log lacks what was reported: %v", after, err)
+	}
+}
+
+// NVIDIA's assembler accepts the kernel that writes to an invalid address, for the oldest and the newest GPUs that are
+// measured.
+func TestFaultAssembles(t *testing.T) {
+	ptxas := os.Getenv("PTXAS")
+	if ptxas == "" {
+		t.Skip("no ptxas in PTXAS (make ptxas fetches one): the kernel is not assembled here")
+	}
+	for _, arch := range []string{"sm_70", "sm_90"} {
+		if out, err := exec.Command(ptxas, "-arch="+arch, "-o", os.DevNull, "fault.ptx").CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s", arch, err, out)
+		}
 	}
 }
 

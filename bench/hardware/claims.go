@@ -152,7 +152,7 @@ func strongest(r Record) Claim {
 	var t tally
 	want := map[string]string{}
 	for _, d := range r.GPUs {
-		want[d.ID] = measure.Variants(d)[0].Kernel
+		want[d.ID] = variants(d)[0].kernel
 	}
 	for _, s := range r.Session {
 		for _, a := range s.Apps {

@@ -32,9 +32,9 @@ type Backend interface {
 
 // Options configure a run.
 type Options struct {
-	Self    string   // path of this binary, for its own subcommands
-	Child   []string // the command that runs measure.ChildMain
-	Version string
+	Self    string // path of this program, which also runs FaultMain
+	Plugin  string // path of the plugin
+	Version string // the plugin's version
 	NVML    string // library names or paths
 	CUDA    string
 	Out     string        // base name of the files; Run adds a number if it is taken
@@ -110,7 +110,7 @@ func (o *Options) take() (*os.File, error) {
 // begin returns a run with an empty record.
 func (o *Options) begin() *run {
 	r := &run{Options: *o, backend: o.Open(o.NVML), begun: time.Now()}
-	r.runner = measure.Runner{Self: o.Child, Library: o.CUDA}
+	r.runner = measure.Runner{Self: []string{o.Plugin, measure.ChildCommand}, Library: o.CUDA}
 	r.record = Record{Format: Format, Version: o.Version, Quick: o.Pace.Quick, Forced: o.Force, Started: r.begun.UTC().Truncate(time.Second),
 		BudgetSeconds: o.Budget.Seconds(), Plan: o.Plan(), GPUs: []gpu.Device{}, Kernels: []KernelRuns{},
 		System: System{firstLine("/proc/version"), firstLine("/proc/driver/nvidia/version"), runtime.NumCPU()}}
@@ -212,10 +212,10 @@ func (r *run) write() error {
 	return nil
 }
 
-// own returns a step that runs a subcommand of this binary and keeps its JSON.
-func (r *run) own(name string, into func(*Record, []byte), more ...string) func(context.Context, keep) error {
+// command returns a step that runs a command of the plugin and keeps its JSON.
+func (r *run) command(name string, into func(*Record, []byte), more ...string) func(context.Context, keep) error {
 	return func(ctx context.Context, k keep) error {
-		out, err := output(ctx, r.Self, append([]string{name, "-json", "-nvml=" + r.NVML}, more...)...)
+		out, err := output(ctx, r.Plugin, append([]string{name, "-json", "-nvml=" + r.NVML}, more...)...)
 		if !json.Valid(out) || len(bytes.TrimSpace(out)) == 0 {
 			return errors.Join(fmt.Errorf("the output is not JSON: %.80q", out), err)
 		}

@@ -10,7 +10,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 	"github.com/nomad-pal/nomad-pal/device-plugin/measure"
+	"github.com/nomad-pal/nomad-pal/pal"
 )
 
 // Pace is how long the parts of a run take.
@@ -65,8 +67,8 @@ type step struct {
 func (r *run) steps() []step {
 	p := r.Pace
 	all := []step{
-		{name: "doctor", takes: 10 * time.Second, least: time.Second, do: r.own("doctor", func(rec *Record, out []byte) { rec.Doctor = out }, "-cuda="+r.CUDA)},
-		{name: "fingerprint", takes: 5 * time.Second, least: time.Second, do: r.own("fingerprint", func(rec *Record, out []byte) { rec.Fingerprint = out })},
+		{name: "doctor", takes: 10 * time.Second, least: time.Second, do: r.command("doctor", func(rec *Record, out []byte) { rec.Doctor = out }, "-cuda="+r.CUDA)},
+		{name: "fingerprint", takes: 5 * time.Second, least: time.Second, do: r.command("fingerprint", func(rec *Record, out []byte) { rec.Fingerprint = out })},
 		{name: "scan", takes: 5 * time.Second, least: time.Second, do: r.scan},
 		{name: "nvidia-smi", takes: 2 * time.Second, least: time.Second, do: r.smi},
 		{name: "class rates", takes: p.Session.Limit + 10*time.Second, gpu: true, do: r.session},
@@ -155,4 +157,27 @@ func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Se
 func clock(d time.Duration) string {
 	d = d.Round(time.Second)
 	return fmt.Sprintf("%d:%02d", d/time.Minute, d%time.Minute/time.Second)
+}
+
+// variant is one kernel, with the classes and the kernels to avoid that make a session measure it.
+type variant struct {
+	kernel string
+	class  pal.AppClass
+	avoid  []string
+}
+
+// variants returns the kernels that the docs name for a GPU, the strongest first.
+func variants(d gpu.Device) []variant {
+	compute := []string{"wgmma1", "mma1", "ffma1"}
+	switch {
+	case d.ComputeMajor < 8:
+		compute = compute[2:]
+	case d.ComputeMajor != 9 || d.ComputeMinor != 0:
+		compute = compute[1:]
+	}
+	var out []variant
+	for i, k := range compute {
+		out = append(out, variant{k, pal.ClassA, compute[:i:i]})
+	}
+	return append(out, variant{"triad1", pal.ClassC, nil}, variant{"gather1", pal.ClassD, nil})
 }
