@@ -10,15 +10,19 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/hashicorp/nomad/api"
+
 	"github.com/nomad-pal/nomad-pal/internal/testlog"
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
 // The agent reads a new configuration on request; an invalid one changes nothing.
@@ -389,6 +393,59 @@ func TestHungAgentWritesNothing(t *testing.T) {
 	until(t, "it no longer leads", func() bool { return !r.agent.leads.Load() })
 	if log := r.log.String(); !strings.Contains(log, "some decisions are not recorded") || !strings.Contains(log, errLostLock.Error()) {
 		t.Error("it writes what it had decided")
+	}
+}
+
+// An agent without the lock registers no run of a parameterized job either, which goes over RPC.
+func TestHungAgentRegistersNoChild(t *testing.T) {
+	t.Parallel()
+	on, id, parent, namespace := true, "train/dispatch-1", "train", "default"
+	client, err := newAgent(&testlog.Buffer{}).connect(File{HA: &HA{Enabled: &on}, Nomad: &Nomad{Address: "http://127.0.0.1:1", RPCAddress: "127.0.0.1:1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Register(t.Context(), &api.Job{ID: &id, ParentID: &parent, Namespace: &namespace, Dispatched: true}, 7); !errors.Is(err, errLostLock) {
+		t.Errorf("%v, want %v", err, errLostLock)
+	}
+}
+
+// An agent whose placer's loop hangs ends, so that a standby agent gets the lock. If the loop wakes
+// after the lock has expired, it writes nothing.
+func TestAgentEndsIfItsLoopHangs(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, nil)
+	f.has(gpuJob("default", "runs", 1), "GPU-1") // the placer must record what it holds
+	const config = "http {\n  bind_port = 0\n}\nhigh_availability {\n  enabled = true\n  lock_ttl = \"500ms\"\n}\n"
+	r := &running{t: t, log: &testlog.Buffer{}, conf: filepath.Join(t.TempDir(), "agent.hcl")}
+	r.configure(f, config)
+	hung := newAgent(r.log)
+	wake := make(chan struct{})
+	hung.hungAfter, hung.hooks.Published = 300*time.Millisecond, func(*query.Snapshot, bool) { <-wake }
+	ended := make(chan error, 1)
+	go func() { ended <- hung.Run(t.Context(), []string{r.conf}, nil) }()
+	until(t, "the agent ends", func() bool { return len(ended) > 0 })
+	if err := <-ended; err == nil || !strings.Contains(err.Error(), "the placer's loop has made no progress for 300ms") || !strings.Contains(r.log.String(), "placer.(*Placer).Run") {
+		t.Errorf("%v; its log:\n%s", err, r.log)
+	}
+	until(t, "its lock expires", func() bool { return !hung.holdsLock(time.Now()) })
+	f.set(func() { f.locks = map[string]string{} })
+	next := f.run(config)
+	until(t, "another agent leads", next.agent.leads.Load)
+	close(wake)
+	until(t, "the loop ends", func() bool { return hung.current.Load() == nil })
+	if log := r.log.String(); !strings.Contains(log, "some decisions are not recorded") || !strings.Contains(log, errLostLock.Error()) {
+		t.Errorf("it writes what it had decided:\n%s", log)
+	}
+}
+
+// Each process has a name of its own, even if it has the same id on a host of the same name.
+func TestNamesOfAgents(t *testing.T) {
+	t.Parallel()
+	if a, b := newName(), newName(); a == b {
+		t.Errorf("two processes are called %q", a)
+	}
+	if name() != name() {
+		t.Error("a process has two names")
 	}
 }
 

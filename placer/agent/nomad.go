@@ -118,8 +118,9 @@ func (n *Nomad) connectAs(token string) (*api.Client, error) {
 }
 
 // serveChildren enables the client to register dispatched and periodic jobs, if an RPC address is
-// configured.
-func (n *Nomad) serveChildren(c *nomad.Client) error {
+// configured. These registrations do not pass through the client's transport, so mayWrite returns
+// why the agent must not write.
+func (n *Nomad) serveChildren(c *nomad.Client, mayWrite func() error) error {
 	if n.RPCAddress == "" {
 		return nil
 	}
@@ -135,7 +136,12 @@ func (n *Nomad) serveChildren(c *nomad.Client) error {
 	if s.TLS, err = rpcTLS(cfg); err != nil {
 		return err
 	}
-	c.ServeChildren(nomad.Children{Register: s.Register, Plan: s.Plan})
+	c.ServeChildren(nomad.Children{Plan: s.Plan, Register: func(ctx context.Context, job *api.Job, index uint64) (uint64, error) {
+		if err := mayWrite(); err != nil {
+			return 0, err
+		}
+		return s.Register(ctx, job, index)
+	}})
 	return nil
 }
 

@@ -52,7 +52,8 @@ type Activity struct {
 	// Trouble is why the agent did not place jobs when it wrote its last heartbeat; "" if it placed
 	// jobs.
 	Trouble string `json:"trouble,omitempty"`
-	// Agent is the agent that wrote the last heartbeat, as host/process id.
+	// Agent is the agent that wrote the last heartbeat, as host/process id-suffix, with a
+	// random suffix.
 	Agent   string `json:"agent,omitempty"`
 	Version string `json:"version,omitempty"` // version and commit of the agent
 	Address string `json:"address,omitempty"` // URL of the agent's API, if the agent publishes it

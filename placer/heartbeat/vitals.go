@@ -25,6 +25,9 @@ type VitalSigns struct {
 	// Alive is when the loop last reported that it works. The loop reports every second, even when
 	// it is idle.
 	Alive time.Time
+	// Moved is when the loop last made any progress: it reported that it works, or a request of a
+	// full read ended.
+	Moved time.Time
 	// Cycle is the start of the current cycle, or zero between cycles. LastCycle is the end of the
 	// last completed cycle.
 	Cycle, LastCycle time.Time
@@ -48,12 +51,22 @@ const (
 	// overdueAfter is how long the loop can go without progress, within a cycle or between cycles,
 	// before it counts as in trouble.
 	overdueAfter = time.Minute
+	// HungAfter is how long the loop can go without any progress before it counts as hung. A cycle
+	// takes at most 2 min, and the requests before a full read at most 4 min together.
+	HungAfter = 5 * overdueAfter
 	// restartsInARow is how many restarts in a row count as trouble. The trouble ends after
 	// steadyAfter of work without a restart. If the cause was a lost connection to Nomad, the
 	// trouble already ends after a complete cycle. The pauses between restarts grow to 15 s.
 	restartsInARow = 3
 	steadyAfter    = 30 * time.Second
 )
+
+// Moved reports that the loop makes progress, although it does not report that it works.
+func (v *Vitals) Moved(now time.Time) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.s.Moved = now
+}
 
 // LoopAlive reports that the loop is running.
 func (v *Vitals) LoopAlive(now time.Time) {
@@ -63,7 +76,7 @@ func (v *Vitals) LoopAlive(now time.Time) {
 }
 
 func (v *Vitals) alive(now time.Time) {
-	v.s.Alive = now
+	v.s.Alive, v.s.Moved = now, now
 	if v.began.IsZero() {
 		v.began = now
 	}
@@ -103,7 +116,7 @@ func (v *Vitals) Restarted(now time.Time, err error) {
 	if v.s.LastOurs = errors.Is(err, ErrInvariant); !v.s.LastOurs {
 		v.s.Lost++
 	}
-	v.s.Alive, v.s.Cycle, v.s.Last, v.began = now, time.Time{}, now, now
+	v.s.Alive, v.s.Moved, v.s.Cycle, v.s.Last, v.began = now, now, time.Time{}, now, now
 	v.s.LastError = fmt.Sprint(err)
 }
 
@@ -128,6 +141,14 @@ var ErrInvariant = errors.New("broken invariant")
 // never reported.
 func (s VitalSigns) Age(now time.Time) (age time.Duration, ok bool) {
 	return max(0, now.Sub(s.Alive)), !s.Alive.IsZero()
+}
+
+// Still returns the time since the loop last made any progress; 0 if it has not started.
+func (s VitalSigns) Still(now time.Time) time.Duration {
+	if s.Moved.IsZero() {
+		return 0
+	}
+	return now.Sub(s.Moved)
 }
 
 // RestsFor reports whether the last cycle ended at least d ago and no cycle has begun since.
