@@ -69,7 +69,8 @@ type Agent struct {
 	// last renewal of the lock.
 	lockUntil atomic.Pointer[time.Time]
 	warnings  heartbeat.Warnings
-	followers followers
+	followers followers // of events and the stream
+	forwards  followers // what a standby agent forwards
 	samples   samples
 	// notified maps the name of each notify block to the ID of the last event that the block has
 	// processed.
@@ -86,6 +87,8 @@ type Agent struct {
 // New makes an agent.
 func New(log hclog.Logger, hooks placer.Hooks) *Agent {
 	a := &Agent{log: log, hooks: hooks, rest: rest, hungAfter: heartbeat.HungAfter}
+	a.followers.most, a.followers.full = followersAtOnce, "too many clients follow events or the stream: ask again later"
+	a.forwards.most, a.forwards.full = forwardsAtOnce, crowded
 	a.meter = meter.New(version.Number, version.Revision, a.gauges())
 	a.hooks.Meter, a.hooks.Events = a.meter, placer.NewEventLog(eventsKept, time.Now())
 	return a
