@@ -4,11 +4,13 @@
 package agent
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -245,6 +247,34 @@ func TestHealthOfLostTouch(t *testing.T) {
 	_, text := r.send(http.MethodGet, "/v1/metrics?format=prometheus", "", "")
 	if !regexp.MustCompile(`nomad_pal_lost_connections_total [1-9]`).MatchString(text) || !strings.Contains(text, "nomad_pal_panics_total 0\n") {
 		t.Error(text)
+	}
+}
+
+// An agent in a region that does not exist logs which setting to correct, and which regions exist.
+func TestWrongRegion(t *testing.T) {
+	t.Parallel()
+	nomad := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/regions" {
+			writeJSON(w, http.StatusOK, []string{"east", "global"})
+			return
+		}
+		http.Error(w, "No path to region", http.StatusInternalServerError)
+	}))
+	t.Cleanup(nomad.Close)
+	path := filepath.Join(t.TempDir(), "agent.hcl")
+	if err := os.WriteFile(path, fmt.Appendf(nil, "http {\n  bind_port = 0\n}\nnomad {\n  address = %q\n  region = \"mars\"\n}\n", nomad.URL), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	log := &testlog.Buffer{}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- newAgent(log).Run(ctx, []string{path}, nil) }()
+	until(t, "its log names the regions", func() bool {
+		return strings.Contains(strings.ReplaceAll(log.String(), `\"`, `"`), `Nomad has no region "mars" (nomad { region } of the agent's configuration). The regions are: east, global`)
+	})
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }
 

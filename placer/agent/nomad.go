@@ -34,7 +34,11 @@ func (n *Nomad) Connect(through ...func(http.RoundTripper) http.RoundTripper) (*
 	if err != nil {
 		return nil, err
 	}
-	return nomad.NewClient(cfg, n.Namespace, through...)
+	setting := "NOMAD_REGION"
+	if n.Region != "" {
+		setting = "nomad { region } of the agent's configuration"
+	}
+	return nomad.NewClient(cfg, n.Namespace, append(slices.Clone(through), nomad.NamesRegions(setting))...)
 }
 
 // config returns the nomad block as a configuration of Nomad's own client.
