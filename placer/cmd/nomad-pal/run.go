@@ -49,7 +49,8 @@ agent answers or no placer is active.
 
 Run Options:
 
-  -detach                  Do not wait for the placer.
+  -detach                  Do not wait for the placer. If the job can never start as it is written,
+                           warn.
   -check-index=<index>     Register only if the job has this modify index; 0: only if the
                            job is new. nomad-pal plan shows the index.
   -eval-priority=<n>       The priority of Nomad's evaluation of this registration. The
@@ -121,10 +122,27 @@ func runRun(b *base, args []string) int {
 	if err != nil {
 		return notRegistered(b, client, job, err)
 	}
-	if *detach || !rewrite.AsksGPUs(gated) || cluster.Template(gated) {
+	if !rewrite.AsksGPUs(gated) || cluster.Template(gated) {
 		return registered(b, client, gated, resp)
 	}
+	if *detach {
+		code := registered(b, client, gated, resp)
+		warnNever(b, job)
+		return code
+	}
 	return watch(b, client, gated, resp)
+}
+
+// warnNever warns if the registered job can never start as it is written. If no agent answers,
+// nobody knows, and warnNever prints nothing.
+func warnNever(b *base, job *api.Job) {
+	a, err := b.ask()
+	if err != nil {
+		return
+	}
+	if e, err := a.Plan(job); err == nil && (planned{Explanation: e}).never() {
+		b.complain("Warning: " + oneLine(e.Headline(time.Now())))
+	}
 }
 
 // watch prints what happens to a registered job, as an agent reports it. If no agent answers, watch
