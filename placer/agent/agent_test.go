@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -450,6 +451,8 @@ func TestAgentEndsIfItsLoopHangs(t *testing.T) {
 	r.configure(f, config)
 	hung := newAgent(r.log)
 	wake := make(chan struct{})
+	wakes := sync.OnceFunc(func() { close(wake) })
+	t.Cleanup(wakes)
 	hung.hungAfter, hung.hooks.Published = 300*time.Millisecond, func(*query.Snapshot, bool) { <-wake }
 	ended := make(chan error, 1)
 	go func() { ended <- hung.Run(t.Context(), []string{r.conf}, nil) }()
@@ -461,7 +464,7 @@ func TestAgentEndsIfItsLoopHangs(t *testing.T) {
 	f.set(func() { f.locks = map[string]string{} })
 	next := f.run(config)
 	until(t, "another agent leads", next.agent.leads.Load)
-	close(wake)
+	wakes()
 	until(t, "the loop ends", func() bool { return hung.current.Load() == nil })
 	if log := r.log.String(); !strings.Contains(log, "some decisions are not recorded") || !strings.Contains(log, errLostLock.Error()) {
 		t.Errorf("it writes what it had decided:\n%s", log)
