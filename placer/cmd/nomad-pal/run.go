@@ -122,27 +122,25 @@ func runRun(b *base, args []string) int {
 	if err != nil {
 		return notRegistered(b, client, job, err)
 	}
-	if !rewrite.AsksGPUs(gated) || cluster.Template(gated) {
-		return registered(b, client, gated, resp)
-	}
-	if *detach {
-		code := registered(b, client, gated, resp)
-		warnNever(b, job)
-		return code
+	if *detach || !rewrite.AsksGPUs(gated) || cluster.Template(gated) {
+		return detached(b, client, gated, resp)
 	}
 	return watch(b, client, gated, resp)
 }
 
-// warnNever warns if the registered job can never start as it is written. If no agent answers,
-// nobody knows, and warnNever prints nothing.
-func warnNever(b *base, job *api.Job) {
-	a, err := b.ask()
-	if err != nil {
-		return
+// detached prints the result of a registration. It warns if the agent says that the job can never
+// start as it is written.
+func detached(b *base, client *nomad.Client, job *api.Job, resp *api.JobRegisterResponse) int {
+	code := registered(b, client, job, resp)
+	if !rewrite.Gated(job) || cluster.Template(job) {
+		return code
 	}
-	if e, err := a.Plan(job); err == nil && (planned{Explanation: e}).never() {
-		b.complain("Warning: " + oneLine(e.Headline(time.Now())))
+	if a, err := b.ask(); err == nil {
+		if e, err := a.Plan(job); err == nil && (planned{Explanation: e}).never() {
+			b.complain("Warning: " + oneLine(e.Headline(time.Now())))
+		}
 	}
+	return code
 }
 
 // watch prints what happens to a registered job, as an agent reports it. If no agent answers, watch
