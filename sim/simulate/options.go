@@ -142,7 +142,7 @@ func (o *options) jobFlags(f *flag.FlagSet) {
 	f.StringVar(&o.since, "since", "", "with -from-history: only runs from `TIME` on, such as 30d or 2026-11-01")
 	f.StringVar(&o.until, "until", "", "with -from-history: only runs until `TIME`")
 	f.StringVar(&o.tenant, "tenant", "", "only jobs of the trace that belong to the tenant `NAME`")
-	f.StringVar(&o.generate, "generate", "sia", "without any of these: generate jobs as sia (a small cluster, large gangs) or heavy (a large shared cluster, many tenants)")
+	f.StringVar(&o.generate, "generate", "sia", "without -trace, -from-nomad and -from-history: generate jobs as sia (a small cluster, large gangs) or heavy (a large shared cluster, many tenants)")
 	f.IntVar(&o.jobs, "jobs", 160, "how many jobs to generate")
 	f.Float64Var(&o.load, "load", 1, "factor of the arrival rate: with 2, jobs arrive twice as fast")
 	f.StringVar(&o.speeds, "speeds", "", "read from `FILE` how fast the applications of the jobs run on each GPU model: columns model, gpu_model and rate (work per second)")
