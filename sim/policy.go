@@ -45,7 +45,8 @@ func Baselines() []Policy {
 		{Name: "fifo", Queue: packed(queue.BackfillNone), About: "strictly in order of submission, packed"},
 		{Name: "easy", Queue: packed(queue.BackfillReserved), Estimate: func(uint64) Estimate { return Exact },
 			About: "FIFO with EASY backfilling, packed; run times are known exactly"},
-		{Name: "easy-users", Queue: packed(queue.BackfillReserved), Estimate: Users, About: "as Slurm: FIFO with EASY backfilling, packed; run times as users guess them: up to five times too long, rounded up to 15 or 30 minutes, 1, 2, 4, 8 or 12 hours, 1, 2, 3 or 7 days, whole weeks"},
+		{Name: "easy-users", Queue: packed(queue.BackfillReserved), Estimate: Users,
+			About: "as Slurm: FIFO with EASY backfilling, packed; run times are users' estimates: those of the trace, such as sacct's time limits, else made-up ones, up to five times too long and rounded up"},
 	}
 }
 

@@ -127,6 +127,9 @@ func (o *options) checkBaseline() error {
 			return fmt.Errorf("-%s cannot be combined with -policy %s, which has a queue of its own", name, p.Name)
 		}
 	}
+	if o.set["estimates"] && p.Estimate != nil {
+		return fmt.Errorf("-estimates cannot be combined with -policy %s, which has estimates of its own", p.Name)
+	}
 	if o.set["rendezvous"] && p.Nomad == nil {
 		return fmt.Errorf("-rendezvous cannot be combined with -policy %s: it is for plain Nomad only", p.Name)
 	}

@@ -75,6 +75,7 @@ func TestBadInput(t *testing.T) {
 		"estimates":             {[]string{"-trace", good, "-estimates", "wrong:0.5"}, `-estimates "wrong:0.5" is not`},
 		"locality":              {[]string{"-locality", "0.5"}, "is below 1"},
 		"queue of a baseline":   {[]string{"-trace", good, "-policy", "easy", "-order", "fifo"}, "-order cannot be combined with -policy easy, which has a queue of its own"},
+		"estimates of baseline": {[]string{"-trace", good, "-policy", "easy", "-estimates", "wrong:2"}, "-estimates cannot be combined with -policy easy, which has estimates of its own"},
 		"elastic baseline":      {[]string{"-trace", good, "-policy", "easy", "-elastic", "1"}, "-elastic cannot be combined with -policy easy"},
 		"elastic share":         {[]string{"-trace", good, "-elastic", "2"}, "-elastic 2 is not between 0 and 1"},
 		"progress":              {[]string{"-progress", "1.1"}, "-progress 1.1 is not between 0 and 1"},
