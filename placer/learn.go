@@ -32,8 +32,11 @@ const (
 	// learnSkip is the number of a job's first readings that the learner ignores, because jobs load
 	// data first.
 	learnSkip = 10
-	// learnAtOnce is the maximum number of jobs that the learner watches. learnAtOnce also limits
-	// the number of calls to clients.
+	// classesKept is the maximum number of stored classes for names that no job in Nomad has. The
+	// limit is necessary because names with a date or a number never come again.
+	classesKept = 500
+	// learnAtOnce is the maximum number of watched jobs. learnAtOnce also limits the number of
+	// calls to clients.
 	learnAtOnce = 20
 )
 
@@ -99,9 +102,33 @@ func (l *Learner) readClasses(ctx context.Context) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if err == nil { // otherwise, a class that is missing here may still be stored
+		clear(l.classes)
+	}
 	for _, k := range known {
 		l.classes[k.Job] = k.Verdict.Class
 	}
+}
+
+// forget deletes the stored classes that were written longest ago, of names that no job in Nomad
+// has, until [classesKept] of them are left.
+func (l *Learner) forget(ctx context.Context, s *cluster.State) error {
+	classes := store.In(l.nomad).Classes()
+	paths, err := classes.Newest(ctx)
+	if err != nil {
+		return err
+	}
+	exist := map[string]bool{}
+	for _, job := range s.Jobs {
+		exist[store.In(l.nomad).Class(cluster.NameOf(job)).Path] = true
+	}
+	paths = slices.DeleteFunc(paths, func(path string) bool { return exist[path] })
+	for _, path := range paths[min(len(paths), classesKept):] {
+		if err := classes.Delete(ctx, path); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // study holds the readings of a watched job.
@@ -119,6 +146,9 @@ func (l *Learner) relist(ctx context.Context, watched map[cluster.JobKey]*study)
 	state, err := l.nomad.Resync(ctx, nil)
 	if err != nil {
 		return err
+	}
+	if err := l.forget(ctx, state); err != nil {
+		l.log.Warn("cannot delete the classes of names that no job has", "error", err)
 	}
 	running := map[cluster.JobKey]map[string][]string{}
 	for _, k := range state.SortedJobs() {

@@ -501,7 +501,10 @@ func (p *stream) apply(es []cluster.Event) (heard news) {
 	return heard
 }
 
+// resync reads everything. On a slow Nomad this can take longer than a loop may go without progress,
+// so each request counts as progress.
 func (p *Placer) resync(ctx context.Context) error {
+	ctx = nomad.WhenEnded(ctx, func() { p.vitals.Moved(time.Now()) })
 	s, err := p.nomad.Resync(ctx, p.m.State)
 	if err != nil {
 		return err

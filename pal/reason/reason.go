@@ -93,6 +93,8 @@ type Reason struct {
 	// reason. Minutes is the time after a failure within which the placer retries the job.
 	Tries   int `json:"tries,omitempty"`
 	Minutes int `json:"minutes,omitempty"`
+	// From is when a window begins, if it has not begun yet.
+	From time.Time `json:"from,omitzero"`
 	// Until is when the state ends, or when the event happened.
 	Until time.Time `json:"until,omitzero"`
 	// Try is a change of the job in the form that explain -what-if accepts: "count=2".

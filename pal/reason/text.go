@@ -257,7 +257,7 @@ var voice = map[Kind]func(Reason) string{
 		if r.Until.IsZero() {
 			return "the job might still be running when a window reserves its GPUs"
 		}
-		return fmt.Sprintf("the job might still be running when a window reserves its GPUs; the window lasts until %s", Moment(r.Until))
+		return "the job might still be running when a window reserves its GPUs; the window lasts" + lasting(r)
 	},
 	Locality:   say("the job could start, but waits for GPUs that are faster or closer together and may soon come free"),
 	OtherModel: say("the job could start, but leaves the free GPUs to jobs that gain more from their model, and waits for GPUs of another model"),
@@ -266,7 +266,7 @@ var voice = map[Kind]func(Reason) string{
 	NoPlacer: say("no placer is active"),
 	Away:     func(r Reason) string { return "the job's nodes are unavailable: " + list(r.Because, ", ") },
 	WindowKeeps: func(r Reason) string {
-		return fmt.Sprintf("the window %q reserves %s until %s", r.Window, Count(r.Needs), Moment(r.Until))
+		return fmt.Sprintf("the window %q reserves %s%s", r.Window, Count(r.Needs), lasting(r))
 	},
 	Held: func(r Reason) string {
 		return because(r, "held"+by(r.Cause)+" since "+Moment(r.Until)+" (to lift the hold: nomad-pal hold -lift)")
@@ -789,6 +789,14 @@ func Second(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 MST
 
 // Moment writes a time to the minute, in UTC.
 func Moment(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 MST") }
+
+// lasting says from when to when a window lasts, or until when if it has begun.
+func lasting(r Reason) string {
+	if r.From.IsZero() {
+		return " until " + Moment(r.Until)
+	}
+	return " from " + Moment(r.From) + " to " + Moment(r.Until)
+}
 
 // by writes who did something: " by ops". If the person is unknown, it returns "".
 func by(who string) string {

@@ -55,7 +55,7 @@ func (s *server) serveEvents(w http.ResponseWriter, r *http.Request) {
 	wanted, follow := eventsWanted(q), q.Get("follow") == "true"
 	if follow {
 		var done func()
-		if r, done, ok = s.agent.follows(w, r); !ok {
+		if r, done, ok = s.agent.followers.place(w, r); !ok {
 			return
 		}
 		defer done()

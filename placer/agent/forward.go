@@ -25,6 +25,9 @@ import (
 // name. To prevent loops, no agent forwards such a request again.
 const forwardedBy = "X-Nomad-Pal-Forwarded-By"
 
+// crowded is what a request is told that has no place among those that a standby agent forwards.
+const crowded = "this agent stands by, and it forwards too many requests at the moment: ask the active agent directly, or again later"
+
 // answersItself reports whether each agent, active or not, answers the request itself, because the
 // request is about the agent that receives it, or needs no data of the placer. Only the active
 // agent can answer other requests.
@@ -49,6 +52,11 @@ func (s *server) forwardIfStandby(mux *http.ServeMux) http.Handler {
 			mux.ServeHTTP(w, r)
 			return
 		}
+		r, done, ok := s.agent.forwards.place(w, r)
+		if !ok {
+			return
+		}
+		defer done()
 		if err := s.forward(w, r); err != nil {
 			http.Error(w, "this agent stands by, and "+err.Error(), http.StatusServiceUnavailable)
 		}
@@ -97,7 +105,11 @@ func (s *server) forward(w http.ResponseWriter, r *http.Request) error {
 		},
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
 			s.agent.log.Debug("the active agent does not answer", "agent", to.Agent, "address", at, "error", err)
-			http.Error(w, s.unanswered(r, to.Agent, at, err, ctx.Err() != nil), http.StatusServiceUnavailable)
+			text := crowded // the request has lost its place, or nobody waits for the answer
+			if r.Context().Err() == nil {
+				text = s.unanswered(r, to.Agent, at, err, ctx.Err() != nil)
+			}
+			http.Error(w, text, http.StatusServiceUnavailable)
 		},
 	}
 	proxy.ServeHTTP(w, r.WithContext(ctx))

@@ -52,7 +52,8 @@ type Activity struct {
 	// Trouble is the reason why the agent did not place jobs when it wrote its last heartbeat, or
 	// "" if the agent placed jobs.
 	Trouble string `json:"trouble,omitempty"`
-	// Agent is the agent that wrote the last heartbeat, in the form host/process id.
+	// Agent is the agent that wrote the last heartbeat, in the form host/process id-suffix. The
+	// suffix is random.
 	Agent   string `json:"agent,omitempty"`
 	Version string `json:"version,omitempty"` // version and commit of the agent
 	Address string `json:"address,omitempty"` // URL of the agent's API, if the agent publishes it

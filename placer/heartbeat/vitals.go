@@ -26,8 +26,11 @@ type VitalSigns struct {
 	// Alive is the time when the loop last reported that it works. The loop reports every second,
 	// even when it is idle.
 	Alive time.Time
-	// Cycle is the time when the current cycle began, or zero between cycles. LastCycle is the time
-	// when the last complete cycle ended.
+	// Moved is the time when the loop last made any progress: when it reported that it works, or
+	// when a request of a full read ended.
+	Moved time.Time
+	// Cycle is the start of the current cycle, or zero between cycles. LastCycle is the end of the
+	// last completed cycle.
 	Cycle, LastCycle time.Time
 	// Cycles counts completed cycles.
 	Cycles int
@@ -49,6 +52,9 @@ const (
 	// overdueAfter is the longest time without progress, within or between cycles, before the loop
 	// counts as in trouble.
 	overdueAfter = time.Minute
+	// HungAfter is how long the loop can go without any progress before it counts as hung. A cycle
+	// takes at most 2 min, and the requests before a full read at most 4 min together.
+	HungAfter = 5 * overdueAfter
 	// restartsInARow is the number of consecutive restarts from which the loop counts as in
 	// trouble. The trouble ends after steadyAfter of work without a restart. If the cause was a
 	// lost connection to Nomad, one complete cycle already ends the trouble. The pause before each
@@ -56,6 +62,13 @@ const (
 	restartsInARow = 3
 	steadyAfter    = 30 * time.Second
 )
+
+// Moved reports that the loop makes progress, although it does not report that it works.
+func (v *Vitals) Moved(now time.Time) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.s.Moved = now
+}
 
 // LoopAlive reports that the loop is running.
 func (v *Vitals) LoopAlive(now time.Time) {
@@ -65,7 +78,7 @@ func (v *Vitals) LoopAlive(now time.Time) {
 }
 
 func (v *Vitals) alive(now time.Time) {
-	v.s.Alive = now
+	v.s.Alive, v.s.Moved = now, now
 	if v.began.IsZero() {
 		v.began = now
 	}
@@ -105,7 +118,7 @@ func (v *Vitals) Restarted(now time.Time, err error) {
 	if v.s.LastOurs = errors.Is(err, ErrInvariant); !v.s.LastOurs {
 		v.s.Lost++
 	}
-	v.s.Alive, v.s.Cycle, v.s.Last, v.began = now, time.Time{}, now, now
+	v.s.Alive, v.s.Moved, v.s.Cycle, v.s.Last, v.began = now, now, time.Time{}, now, now
 	v.s.LastError = fmt.Sprint(err)
 }
 
@@ -132,7 +145,15 @@ func (s VitalSigns) Age(now time.Time) (age time.Duration, ok bool) {
 	return max(0, now.Sub(s.Alive)), !s.Alive.IsZero()
 }
 
-// RestsFor reports whether the last cycle ended at least d ago and no other cycle has begun.
+// Still returns the time since the loop last made any progress; 0 if it has not started.
+func (s VitalSigns) Still(now time.Time) time.Duration {
+	if s.Moved.IsZero() {
+		return 0
+	}
+	return now.Sub(s.Moved)
+}
+
+// RestsFor reports whether the last cycle ended at least d ago and no cycle has begun since.
 func (s VitalSigns) RestsFor(now time.Time, d time.Duration) bool {
 	return !s.LastCycle.IsZero() && s.Cycle.IsZero() && now.Sub(s.LastCycle) >= d
 }

@@ -32,6 +32,9 @@ func (w *Wait) Why() reason.Reason {
 	r := w.why.Or(w.Wait.Why())
 	if w.Reason == reason.InWindow && w.why.IsZero() {
 		r.Until = at(w.Until)
+		if w.Begins > 0 {
+			r.From = at(w.Begins)
+		}
 	}
 	return r
 }
@@ -144,7 +147,11 @@ func (m *Model) WaitsOf(ws []queue.Wait, c *pal.Cluster) map[string]*Wait {
 			var kept []reason.Reason
 			for _, k := range m.Queue.KeptFrom(gang.QueueTime(m.Time), w.Job) {
 				if free := freeOf(c, k.On); free > 0 {
-					kept = append(kept, reason.Reason{Kind: reason.WindowKeeps, Window: k.Window, Needs: free, Until: at(k.To)})
+					keeps := reason.Reason{Kind: reason.WindowKeeps, Window: k.Window, Needs: free, Until: at(k.To)}
+					if at(k.From).After(m.Time) {
+						keeps.From = at(k.From)
+					}
+					kept = append(kept, keeps)
 				}
 			}
 			shown.why = w.Why().Over(kept...)

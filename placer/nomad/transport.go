@@ -78,7 +78,15 @@ var ErrNoAnswer = errors.New("no answer from Nomad in time")
 // deadlines is a transport that applies time limits to requests.
 type deadlines struct{ next http.RoundTripper }
 
-// timeoutOf returns the time limit for a request. If stream is true, the limit applies only until
+type endedKey struct{}
+
+// WhenEnded returns a context for requests. The client calls ended at the end of each request with
+// this context, whatever its outcome.
+func WhenEnded(ctx context.Context, ended func()) context.Context {
+	return context.WithValue(ctx, endedKey{}, ended)
+}
+
+// timeoutOf returns the time limit of a request. If stream is true, the limit applies only until
 // the answer begins.
 func timeoutOf(r *http.Request) (limit time.Duration, stream bool) {
 	switch path := strings.TrimSuffix(r.URL.Path, "/"); {
@@ -96,7 +104,13 @@ func (d deadlines) RoundTrip(r *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(r.Context())
 	late := fmt.Errorf("%s %s: %w (%v)", r.Method, r.URL.Path, ErrNoAnswer, limit)
 	timer := time.AfterFunc(limit, func() { cancel(late) })
-	end := func() { timer.Stop(); cancel(nil) }
+	end := func() {
+		timer.Stop()
+		cancel(nil)
+		if ended, ok := r.Context().Value(endedKey{}).(func()); ok {
+			ended()
+		}
+	}
 	resp, err := d.next.RoundTrip(r.WithContext(ctx))
 	if err != nil {
 		end()

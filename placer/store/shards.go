@@ -4,12 +4,15 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
@@ -26,16 +29,31 @@ type Shards[T, V any] struct {
 	but string
 }
 
-// Paths returns the paths of the shards that exist.
+// Paths lists the paths of the existing shards, in their order.
 func (s Shards[T, V]) Paths(ctx context.Context) ([]string, error) {
+	vars, err := s.list(ctx)
+	return pathsOf(vars), err
+}
+
+// Newest lists the paths of the existing shards. The shard that was written last comes first.
+func (s Shards[T, V]) Newest(ctx context.Context) ([]string, error) {
+	vars, err := s.list(ctx)
+	slices.SortStableFunc(vars, func(a, b *api.VariableMetadata) int { return cmp.Compare(b.ModifyIndex, a.ModifyIndex) })
+	return pathsOf(vars), err
+}
+
+func (s Shards[T, V]) list(ctx context.Context) ([]*api.VariableMetadata, error) {
 	vars, err := s.nomad.ListVariables(ctx, s.prefix+"/")
-	var paths []string
+	return slices.DeleteFunc(vars, func(v *api.VariableMetadata) bool {
+		return !strings.HasPrefix(v.Path, s.prefix+"/") || s.but != "" && strings.HasPrefix(v.Path, s.but+"/")
+	}), err
+}
+
+func pathsOf(vars []*api.VariableMetadata) (paths []string) {
 	for _, v := range vars {
-		if strings.HasPrefix(v.Path, s.prefix+"/") && (s.but == "" || !strings.HasPrefix(v.Path, s.but+"/")) {
-			paths = append(paths, v.Path)
-		}
+		paths = append(paths, v.Path)
 	}
-	return paths, err
+	return paths
 }
 
 // Read reads all shards, in the order of their paths. If a shard cannot be parsed, Read leaves it

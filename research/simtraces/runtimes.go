@@ -148,8 +148,8 @@ const sidesText = `
 ## Who gains
 
 Half of the jobs, drawn at random, have estimates or may be stopped. The first table has the average of each half, relative to the same jobs
-when no job has estimates or may be stopped. For the second table, another run exchanges the halves. The table compares each job with
-an estimate with the same job without one. Differences of one percent do not count.
+when no job has estimates or may be stopped. For the second table, another run exchanges the halves. The table compares each job that
+has an estimate with the same job without an estimate. Differences of one percent do not count.
 
 `
 

@@ -76,7 +76,7 @@ func (b *base) readJob(path string, f *jobFlags) (*api.Job, *api.JobSubmission, 
 		job.VaultNamespace = &f.vaultNamespace
 	}
 	if job.Region != nil {
-		b.connect.Region = *job.Region
+		b.connect.Region, b.ofJob = *job.Region, true
 	}
 	if job.Namespace == nil {
 		job.Namespace = &b.namespace

@@ -267,6 +267,43 @@ func expiredServer(t *testing.T) (url, file string) {
 	return s.URL, file
 }
 
+// If the region does not exist, commands say which setting names it, and which regions exist.
+func TestRegionIsExplained(t *testing.T) {
+	c := newCluster(t)
+	federated := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/regions" {
+			_, _ = io.WriteString(w, `["east","global"]`)
+			return
+		}
+		http.Error(w, "No path to region", http.StatusInternalServerError)
+	}))
+	t.Cleanup(federated.Close)
+	t.Setenv("NOMAD_ADDR", federated.URL)
+	job := c.written("job.nomad.hcl", `job "j" {
+  region = "venus"
+  group "g" {
+    task "t" {
+      driver = "raw_exec"
+    }
+  }
+}`)
+	for _, of := range []struct {
+		args            []string
+		region, setting string
+	}{
+		{[]string{"queue"}, "moon", "NOMAD_REGION"}, {[]string{"queue", "-region=mars"}, "mars", "-region"},
+		{[]string{"validate", "-region=mars", job}, "venus", "the job's region"}, {[]string{"run", job}, "venus", "the job's region"},
+		{[]string{"profile", "show"}, "moon", "NOMAD_REGION"}, {[]string{"doctor", "-region=mars"}, "mars", "-region"},
+	} {
+		t.Setenv("NOMAD_REGION", "moon")
+		code, out, said := c.does(of.args...)
+		want := fmt.Sprintf("Nomad has no region %q (%s). The regions are: east, global", of.region, of.setting)
+		if text := strings.Join(strings.Fields(out+said), " "); code == 0 || !strings.Contains(text, want) {
+			t.Errorf("%v: %d %s, want %q", of.args, code, text, want)
+		}
+	}
+}
+
 // If TLS fails, commands say what to change, for the agent and for Nomad. With that change they
 // reach the server, which is neither.
 func TestTLSIsExplained(t *testing.T) {

@@ -49,7 +49,8 @@ agent answers or no placer is active.
 
 Run Options:
 
-  -detach                  Do not wait for the placer.
+  -detach                  Do not wait for the placer. If the job can never start as it is written,
+                           warn.
   -check-index=<index>     Register only if the job has this modify index; 0: only if the
                            job is new. nomad-pal plan shows the index.
   -eval-priority=<n>       The priority of Nomad's evaluation of this registration. The
@@ -122,9 +123,24 @@ func runRun(b *base, args []string) int {
 		return notRegistered(b, client, job, err)
 	}
 	if *detach || !rewrite.AsksGPUs(gated) || cluster.Template(gated) {
-		return registered(b, client, gated, resp)
+		return detached(b, client, gated, resp)
 	}
 	return watch(b, client, gated, resp)
+}
+
+// detached prints the result of a registration. It warns if the agent says that the job can never
+// start as it is written.
+func detached(b *base, client *nomad.Client, job *api.Job, resp *api.JobRegisterResponse) int {
+	code := registered(b, client, job, resp)
+	if !rewrite.Gated(job) || cluster.Template(job) {
+		return code
+	}
+	if a, err := b.ask(); err == nil {
+		if e, err := a.Plan(job); err == nil && (planned{Explanation: e}).never() {
+			b.complain("Warning: " + oneLine(e.Headline(time.Now())))
+		}
+	}
+	return code
 }
 
 // watch prints what happens to a registered job, as an agent reports it. If no agent answers, watch

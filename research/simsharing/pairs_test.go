@@ -1,24 +1,34 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-package trace
+package main
 
 import (
 	"maps"
 	"math"
+	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/nomad-pal/nomad-pal/pal"
 )
 
 const (
 	pairsHead = "gpu,job_a,job_b,gpus,steps_per_s_a,steps_per_s_b\n"
 	ratesHead = "gpu,consolidated,job,gpus,steps_per_s\n"
 )
+
+func write(t *testing.T, files map[string]string) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
 
 // ReadPairs returns the rates of both jobs on one GPU, relative to alone.
 func TestReadPairs(t *testing.T) {
@@ -72,38 +82,5 @@ func TestLarge(t *testing.T) {
 		if got := strings.Join(slices.Sorted(maps.Keys(ps.Large(strings.Fields(models)))), " "); got != want {
 			t.Errorf("on %s: %q, want %q", models, got, want)
 		}
-	}
-}
-
-// The same seed generates the same pairs. Their rates are near the means of their classes, and
-// some pairs do not fit.
-func TestMixedPairs(t *testing.T) {
-	classes := map[string]pal.AppClass{}
-	for i := range 60 {
-		classes[string(rune('a'+i))] = pal.AppClasses()[i%pal.NumClasses]
-	}
-	ps := MixedPairs(7, []string{"V100"}, classes)
-	if !reflect.DeepEqual(ps, MixedPairs(7, []string{"V100"}, classes)) || reflect.DeepEqual(ps, MixedPairs(8, []string{"V100"}, classes)) {
-		t.Error("pairs do not depend on the seed alone")
-	}
-	sum, n, none := [2]float64{}, [2]float64{}, 0
-	for p, r := range ps["V100"] {
-		if r == 0 {
-			none++
-			continue
-		}
-		for i, of := range []pal.AppClass{pal.ClassB, pal.ClassD} {
-			if classes[p.Of] == of && classes[p.Beside] == pal.ClassB {
-				sum[i], n[i] = sum[i]+r, n[i]+1
-			}
-		}
-	}
-	for i, of := range []pal.AppClass{pal.ClassB, pal.ClassD} {
-		if want := 1 / (1 + pal.Interference(of, pal.ClassB)); math.Abs(sum[i]/n[i]-want) > 0.06 {
-			t.Errorf("%s beside B: %.2f on average, its class says %.2f", of, sum[i]/n[i], want)
-		}
-	}
-	if none == 0 || none > len(ps["V100"])/3 {
-		t.Errorf("%d of %d pairs do not fit", none, len(ps["V100"]))
 	}
 }

@@ -1,7 +1,7 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-package sim
+package baselines
 
 import (
 	"cmp"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/sim"
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
@@ -60,22 +61,21 @@ type clairvoyantEngine struct {
 	kinds   []*gangKind
 	running []int
 	now     time.Duration
-	use     usage
 	done    int
 	next    int   // index of the next arrival
 	freed   int   // number of GPUs freed since the last repack
-	err     error // see endOf
+	err     error // a run never ends
 }
 
 // Run simulates until every job has finished.
-func (c Clairvoyant) Run() (Outcome, error) {
-	e := &clairvoyantEngine{Clairvoyant: c, use: newUsage(c.Cluster.NumGPUs())}
+func (c Clairvoyant) Run() (sim.Outcome, error) {
+	e := &clairvoyantEngine{Clairvoyant: c}
 	kinds := map[string]*gangKind{}
 	for _, j := range c.Jobs {
-		g := GangOf(j)
+		g := sim.GangOf(j)
 		shape := string(j.Class) + g.Demand()
 		if _, ok := e.place(g); !ok {
-			return Outcome{}, fmt.Errorf("job %q does not fit the empty cluster: it needs %s", j.ID, j.TaskGroups())
+			return sim.Outcome{}, fmt.Errorf("job %q does not fit the empty cluster: it needs %s", j.ID, j.TaskGroups())
 		}
 		if kinds[shape] == nil {
 			kinds[shape] = &gangKind{gpus: j.GPUs}
@@ -85,17 +85,15 @@ func (c Clairvoyant) Run() (Outcome, error) {
 	}
 	for e.done < len(e.jobs) {
 		at := e.nextTime()
-		e.use.add(e.now, at)
 		e.now = at
 		e.finish()
 		for e.next < len(c.Jobs) && seconds(c.Jobs[e.next].SubmitS) <= at {
 			e.jobs[e.next].since = at
-			e.use.wait(1)
 			e.enqueue(e.next)
 			e.next++
 		}
 		if e.decide(); e.err != nil {
-			return Outcome{}, e.err
+			return sim.Outcome{}, e.err
 		}
 	}
 	return e.outcome(), nil
@@ -126,8 +124,6 @@ func (e *clairvoyantEngine) finish() {
 			return false
 		}
 		e.release(i)
-		e.use.wait(-1)
-		e.use.work(j.gpus, e.Jobs[i].WorkS())
 		j.left, j.finish = 0, e.now
 		e.done++
 		return true
@@ -387,8 +383,6 @@ func (e *clairvoyantEngine) release(i int) {
 	j.left = e.remaining(i) / float64(j.gpus)
 	j.heldS += (e.now - j.since).Seconds()
 	j.running, j.since = false, e.now
-	e.use.hold(-j.gpus)
-	e.use.wait(1)
 	e.freed += j.gpus
 }
 
@@ -397,26 +391,37 @@ func (e *clairvoyantEngine) resume(i int, pl pal.Placement) {
 	j := &e.jobs[i]
 	e.Cluster.Take(j.gang, pl)
 	j.running, j.repacked, j.placement, j.cost, j.since = true, false, pl, pl.Cost(), e.now
-	if _, err := endOf(e.now, j.left*j.cost, e.Jobs[i].ID); err != nil {
-		e.err = err
+	if j.left*j.cost > century {
+		e.err = fmt.Errorf("job %q would run for more than 100 years", e.Jobs[i].ID)
 	}
 	if j.first < 0 {
 		j.first = e.now
 	}
 	j.runs++
-	e.use.hold(j.gpus)
-	e.use.wait(-1)
 }
 
-func (e *clairvoyantEngine) outcome() Outcome {
-	o := Outcome{Samples: e.use.samples}
+// outcome has no samples.
+func (e *clairvoyantEngine) outcome() sim.Outcome {
+	o := sim.Outcome{}
+	first, last, held, work := math.Inf(1), 0.0, 0.0, 0.0
 	for i := range e.jobs {
 		j, t := &e.jobs[i], e.Jobs[i]
-		o.Jobs = append(o.Jobs, JobResult{ID: t.ID, Class: t.Class, GPUs: t.GPUs, WorkS: t.WorkS(), Submit: t.SubmitS,
+		r := sim.JobResult{ID: t.ID, Class: t.Class, GPUs: t.GPUs, WorkS: t.WorkS(), Submit: t.SubmitS,
 			Start: j.first.Seconds(), Finish: j.finish.Seconds(), Wait: (j.finish - seconds(t.SubmitS)).Seconds() - j.heldS,
-			HeldS: j.heldS, Runs: j.runs, Tier: j.placement.Tier, Model: j.placement.Model})
+			HeldS: j.heldS, Runs: j.runs, Tier: j.placement.Tier, Model: j.placement.Model}
+		o.Jobs = append(o.Jobs, r)
 		o.Preemptions += j.runs - 1
+		first, last = min(first, r.Submit), max(last, r.Finish)
+		held, work = held+j.heldS*float64(j.gpus), work+r.WorkS*float64(j.gpus)
 	}
-	o.totals(&e.use)
+	if last > 0 {
+		all := float64(e.Cluster.NumGPUs()) * last
+		o.MakespanS, o.Utilization, o.Useful = last-first, held/all, work/all
+	}
 	return o
 }
+
+// century is the longest run, in seconds.
+const century = 100 * 365 * 86400
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

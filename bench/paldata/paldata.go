@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: MPL-2.0
 
 // Package paldata reads the measurements and traces of the PAL artifact from a directory that the
-// user names (PAL_DATA). The product does not include these files. The product includes tables that
-// were computed from the measurements: see sim/population.
+// user names (PAL_DATA), for benches and studies. The product includes tables that were computed from
+// the measurements: see sim/population.
 package paldata
 
 import (
@@ -118,11 +118,11 @@ func Tables(dir string) ([]population.Table, error) {
 		if err != nil {
 			return nil, err
 		}
-		runs := make([]population.Run, len(rows))
+		runs := make([]run, len(rows))
 		for i, r := range rows {
-			runs[i] = population.Run{GPU: r.GPU, Time: r.Time}
+			runs[i] = run{r.GPU, r.Time}
 		}
-		t, err := population.NewTable(s.Cluster, s.App, runs)
+		t, err := newTable(s.Cluster, s.App, runs)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", s.File, err)
 		}

@@ -1,19 +1,19 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-package trace
+package main
 
 import (
 	"fmt"
 	"maps"
 	"math"
-	"math/rand/v2"
-	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/research/published"
+	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
 // Pairs has, by GPU model, the speed of one application beside another on one GPU, relative to its
@@ -25,7 +25,7 @@ type Pair struct{ Of, Beside string }
 
 // AppOf is the application of a job: the part of its name before "×". Jobs without a name count as
 // one application per class.
-func AppOf(j Job) string {
+func AppOf(j trace.Job) string {
 	app, _, _ := strings.Cut(j.Name, "×")
 	if app == "" && j.Class != "" {
 		return "class " + string(j.Class)
@@ -87,72 +87,37 @@ func (ps Pairs) Large(models []string) map[string]bool {
 // ReadPairs ignores pairs on several GPUs, because their rates in Gavel's table are all 0, even for
 // small jobs.
 func ReadPairs(path string) (Pairs, error) {
-	f, err := os.Open(path)
+	rows, err := published.Table(path)
 	if err != nil {
-		return nil, fmt.Errorf("open pairs: %w", err)
+		return nil, err
 	}
-	defer f.Close()
-	alone, err := ratesBeside(path)
+	alone, err := published.GavelRates(filepath.Dir(path))
 	if err != nil {
 		return nil, err
 	}
 	ps := Pairs{}
-	err = eachOf(path, f, [][]string{{"gpu", "job_a", "job_b", "gpus", "steps_per_s_a", "steps_per_s_b"}}, func(get func(string) string) error {
-		if get("gpus") != "1" {
-			return nil
+	for i, r := range rows {
+		if r["gpus"] != "1" {
+			continue
 		}
-		model := strings.ToUpper(get("gpu"))
+		model := strings.ToUpper(r["gpu"])
 		if ps[model] == nil {
 			ps[model] = map[Pair]float64{}
 		}
 		for _, p := range []struct{ of, beside, rate string }{{"job_a", "job_b", "steps_per_s_a"}, {"job_b", "job_a", "steps_per_s_b"}} {
-			rate, err := strconv.ParseFloat(get(p.rate), 64)
+			rate, err := strconv.ParseFloat(r[p.rate], 64)
 			if err != nil || !(rate >= 0) || math.IsInf(rate, 1) {
-				return fmt.Errorf("column %s: %q is not a rate", p.rate, get(p.rate))
+				return nil, fmt.Errorf("%s:%d: column %s: %q is not a rate", path, i+2, p.rate, r[p.rate])
 			}
-			of := alone[ofGPUs(get(p.of), 1)][model]
+			of := alone[published.OfGPUs(r[p.of], 1)][model]
 			if of <= 0 {
-				return fmt.Errorf("%s has no rate of %s alone on a %s", gavelRates, get(p.of), model)
+				return nil, fmt.Errorf("%s:%d: throughputs.csv has no rate of %s alone on a %s", path, i+2, r[p.of], model)
 			}
-			ps[model][Pair{get(p.of), get(p.beside)}] = min(1, rate/of)
+			ps[model][Pair{r[p.of], r[p.beside]}] = min(1, rate/of)
 		}
-		return nil
-	})
+	}
 	if err == nil && len(ps) == 0 {
 		err = fmt.Errorf("%s: no pair on one GPU", path)
 	}
 	return ps, err
-}
-
-// Properties of Gavel's measured pairs on a V100 that [MixedPairs] copies. They are the standard
-// deviation of pairs of the same classes, and the share of applications that leave too little
-// memory for another application.
-const (
-	pairsDiffer = 0.16
-	largeApps   = 2. / 26
-)
-
-// MixedPairs generates pairs of the applications on each GPU model: on average as fast as
-// pal.Interference says for their classes, and varying as much as measured pairs.
-func MixedPairs(seed uint64, models []string, classes map[string]pal.AppClass) Pairs {
-	ps := Pairs{}
-	rng := rand.New(rand.NewPCG(seed, 0x9a15))
-	apps := slices.Sorted(maps.Keys(classes))
-	large := map[string]bool{}
-	for _, a := range apps {
-		large[a] = rng.Float64() < largeApps
-	}
-	for _, model := range models {
-		ps[model] = map[Pair]float64{}
-		for _, a := range apps {
-			for _, b := range apps {
-				rate := 1/(1+pal.Interference(classes[a], classes[b])) + pairsDiffer*rng.NormFloat64()
-				if rate = min(1, max(0.1, rate)); large[a] || large[b] {
-					rate = 0
-				}
-				ps[model][Pair{a, b}] = rate
-			}
-		}
-	}
-	return ps
 }
