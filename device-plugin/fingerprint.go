@@ -301,7 +301,7 @@ func (s *stream) watch() (changed bool) {
 	return true
 }
 
-// publish sends the view if it differs from the last one sent. The first message waits until the
+// publish sends the view if it differs from the last message. The first message waits until the
 // first scan has ended and the profile has been read, but not longer than patience.
 func (s *stream) publish(ctx context.Context) {
 	s.p.mu.Lock()

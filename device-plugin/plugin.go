@@ -63,7 +63,7 @@ type Options struct {
 	// firstWithin. If the plugin has a stored list of GPUs, the maximum is at least firstHangAfter.
 	Patience time.Duration
 	// Recall is the state_dir of the node's running plugin, for commands that keep no state
-	// themselves. Memory errors that the running plugin has judged are not new to such a command.
+	// themselves. Memory errors that the running plugin has judged are not new to these commands.
 	Recall string
 }
 
@@ -129,7 +129,7 @@ func (p *Plugin) PluginInfo() (*base.PluginInfoResponse, error) {
 func (p *Plugin) ConfigSchema() (*hclspec.Spec, error) { return configSchema(), nil }
 
 // SetConfig applies a configuration. If the configuration is invalid, SetConfig returns an error,
-// and the previous one stays active.
+// and the previous configuration stays active.
 func (p *Plugin) SetConfig(c *base.Config) error {
 	cfg, err := decodeConfig(c.PluginConfig)
 	if err != nil {

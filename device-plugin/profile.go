@@ -19,8 +19,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
-// profileLimit is the size limit of a profile file. A cluster of 50,000 GPUs
-// needs less.
+// profileLimit is the size limit of a profile file. The profile of a cluster of 50,000 GPUs is
+// smaller.
 const profileLimit = 32 << 20
 
 // profileFile is the file of a profile. The plugin reads the file again when it changes. Reading

@@ -234,7 +234,8 @@ func (p *Plugin) event(now time.Time, e gpu.Event) {
 // application can cause any number of errors.
 const xidLogEvery = time.Minute
 
-// logXid logs an error that a GPU reported, with the count of such errors so far. Callers hold mu.
+// logXid logs an error that a GPU reported, with the number of these errors so far. Callers hold
+// mu.
 func (p *Plugin) logXid(now time.Time, id string, xid int) {
 	kind := fmt.Sprint(id, " ", xid)
 	if last, told := p.toldXid[kind]; told && now.Sub(last) < xidLogEvery {

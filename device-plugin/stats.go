@@ -59,8 +59,8 @@ func (p *Plugin) sendStats(ctx context.Context, interval time.Duration, out chan
 }
 
 // nextStats returns the time until the next statistics: the first whole multiple of interval that
-// is at least nine tenths of interval from now. Earlier statistics could repeat an old reading, and
-// their shares would cover too short a time.
+// is at least nine tenths of interval from now. If statistics were sent sooner, they could repeat
+// an old reading, and their shares would cover too short a time.
 func nextStats(now time.Time, interval time.Duration) time.Duration {
 	wait := gpu.UntilTick(now, interval)
 	if wait < interval-interval/10 {

@@ -101,8 +101,7 @@ func stampOf(path string) (stamp, error) {
 	return stamp{st.ModTime(), st.Size()}, nil
 }
 
-// Events sends an event for every change of the file, and one for each new Xid in the file, until
-// ctx ends.
+// Events sends an event for each change of the file, and for each new Xid in it, until ctx ends.
 func (b *Backend) Events(ctx context.Context, out chan<- gpu.Event) {
 	known := map[string]int{}
 	last, _ := stampOf(b.path)

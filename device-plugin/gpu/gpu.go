@@ -177,7 +177,7 @@ type Signals struct {
 	// NVLinkErrors means that packets are often damaged or sent again.
 	NVLinkErrors bool
 	// FabricLimits are codes for the problems of the GPU's NVSwitch fabric that NVML reports,
-	// sorted. A GPU with such problems may still compute well alone.
+	// sorted. Alone, the GPU may still compute well.
 	FabricLimits []string
 	// CUDARefused means that CUDA does not start on the node because the system is not
 	// ready (error 802).

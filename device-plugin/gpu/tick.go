@@ -5,8 +5,8 @@ package gpu
 
 import "time"
 
-// UntilTick returns the time from now to the next whole multiple of period. Timers that wait until
-// such a time fire together, so they wake the process only once.
+// UntilTick returns the time from now to the next whole multiple of period. Timers that wait for
+// multiples of a period fire together and wake the process only once.
 func UntilTick(now time.Time, period time.Duration) time.Duration {
 	return now.Truncate(period).Add(period).Sub(now)
 }

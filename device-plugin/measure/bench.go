@@ -19,8 +19,8 @@ import (
 type unit struct {
 	class  pal.AppClass
 	kernel kernel // kernel whose rate is reported; for the mix, the compute kernel
-	// work is the amount of work of the kernel in one unit, in FLOP, bytes or loads. For the mix,
-	// which does two kinds of work, work is 0.
+	// work is the kernel's work per unit, in FLOP, bytes or loads. For the mix, which does two
+	// kinds of work, work is 0.
 	work   float64
 	launch func() error
 	out    cuda.Memory // the unit's result, the same after every launch

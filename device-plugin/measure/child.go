@@ -25,8 +25,8 @@ import (
 // ChildCommand is the name of the hidden subcommand that runs [Child].
 const ChildCommand = "measure-child"
 
-// message is one line of the child's output. Exactly one field is set; with Failed, Code can be
-// set, too.
+// message is one line of the child's output. Exactly one field is set, but Code can be set with
+// Failed.
 type message struct {
 	// Compiling names the kernel that the driver is compiling now. A message with Compiled always
 	// follows, even after a failure.

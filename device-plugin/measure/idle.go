@@ -141,7 +141,7 @@ func busyBy(s gpu.Sample, systemMemory bool) use {
 // since version 1.18), the task sees the value "void".
 const visibleDevices = "NVIDIA_VISIBLE_DEVICES"
 
-// claims is the result of inspecting processes: which GPUs tasks hold.
+// claims is the result of inspecting processes: the GPUs that tasks hold.
 type claims struct {
 	given map[string]bool // GPUs that some process got
 	// shown has an entry for each ticket whose task has a process. The value is true if a process
@@ -286,8 +286,8 @@ func contained(process string, all []gpu.Device, found map[string]bool) {
 
 // given adds the GPUs that a value of NVIDIA_VISIBLE_DEVICES names: by UUID, by the start of a
 // UUID, or by number. A number counts only if real returns true. "all" adds no GPUs, because CUDA
-// images, and containers that only watch GPUs, also set "all". Other checks detect such a container
-// if it computes.
+// images, and containers that only watch GPUs, also set "all". Other checks detect a container that
+// computes.
 func given(list string, all []gpu.Device, real func() bool, found map[string]bool) {
 	byBus := slices.SortedFunc(slices.Values(all), func(a, b gpu.Device) int { return cmp.Compare(a.BusID, b.BusID) })
 	for word := range strings.SplitSeq(list, ",") {

@@ -40,8 +40,8 @@ type kernel struct {
 	// blocks is the number of thread blocks of a launch for each SM. threads is the number of
 	// threads of a block. shared is a block's dynamic shared memory, in bytes.
 	blocks, threads, shared uint32
-	// work is the work of one iteration of a thread, in FLOP or loads. If a warp or warpgroup works
-	// together, its work is divided among its threads.
+	// work is the amount of work of a thread in one iteration, in FLOP or loads. If a warp or
+	// warpgroup works together, its work is divided among its threads.
 	work float64
 	// suits reports whether the hardware can run this compute kernel. The driver can still refuse
 	// the kernel. Kernels without suits run on all GPUs that are measured.

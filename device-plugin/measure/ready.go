@@ -33,7 +33,8 @@ type readiness struct {
 	asked    time.Time // time of the last process
 }
 
-// refusedOften is the number of refusals in a row, including the session's, that count as proof.
+// refusedOften is the number of refusals in a row after which the node counts as not ready. The
+// session's refusal counts.
 const refusedOften = 3
 
 // not reports whether CUDA fails to start. said means that NVML reports that the fabric is not set

@@ -65,7 +65,7 @@ func DefaultSchedule() Schedule {
 		Gather: 10 * time.Second, Recheck: time.Minute, Plan: DefaultPlan(), Tick: 5 * time.Second, Ask: time.Minute, AskUnsuspected: time.Hour}
 }
 
-// identity is what a result depends on, besides the kernels.
+// identity holds the properties that a result depends on, besides the kernels.
 type identity struct {
 	Model  string `json:"model"`
 	Driver string `json:"driver"`

@@ -261,7 +261,7 @@ func (s *Scheduler) Run(ctx context.Context) {
 }
 
 // start begins the sessions of GPUs that were found to be free, each in a goroutine of wg. It skips
-// GPUs that a task has reserved meanwhile, and all GPUs during a pause.
+// GPUs that a task has reserved by now, and all GPUs during a pause.
 func (s *Scheduler) start(ctx context.Context, wg *sync.WaitGroup, ts []Target) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -92,8 +92,8 @@ func localNode(client *api.Client, q *api.QueryOptions) (*api.Node, error) {
 	return node, nil
 }
 
-// knows returns an error if the node does not have the GPUs. In this case the node's allocations
-// prove nothing about the GPUs.
+// knows returns an error if the node does not have the GPUs. Without these GPUs, the node's
+// allocations prove nothing.
 func knows(node *api.Node, gpus []string) error {
 	has := map[string]bool{}
 	if node.NodeResources != nil {

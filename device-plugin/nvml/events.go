@@ -23,8 +23,8 @@ const (
 	//
 	// A blocking call would deliver an event up to a second earlier, but Nomad's client sends
 	// changes only every five seconds. The blocking call would also occupy a thread and keep the
-	// driver open. In some versions of the library the blocking call polls; one version woke this
-	// process 100 times a second.
+	// driver open. In some versions of the library the blocking call polls, up to 100 times a
+	// second.
 	eventsEvery = time.Second
 	// retryAfter is the pause after a failed wait or registration.
 	retryAfter = time.Second

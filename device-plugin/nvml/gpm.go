@@ -58,8 +58,7 @@ func (g *gpmState) counted(r *reader, dev nvml.Device, id string, s *gpu.Sample)
 	}
 }
 
-// profile reads the profiling metrics of Hopper and later, for the time between the last
-// sample and this one.
+// profile reads the profiling metrics (Hopper and later) for the time since the last sample.
 func (b *Backend) profile(g *gpmState, id string, h handle, s *gpu.Sample) {
 	sample, ret := b.lib.GpmSampleAlloc()
 	if ret != nvml.SUCCESS {

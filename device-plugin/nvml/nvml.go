@@ -108,8 +108,8 @@ func newBackend(o Options, lib nvml.Interface, lookup func(string) error) *Backe
 func (b *Backend) Close() { go b.Disconnect() }
 
 // starting is held while a backend initializes NVML or shuts it down. Initialization and shutdown
-// write variables of go-nvml that all backends share, and one backend can shut down while the next
-// one starts.
+// write variables that all backends share (in go-nvml), and one backend can shut down while another
+// starts.
 var starting sync.Mutex
 
 // connect initializes NVML if NVML is not initialized, or if the driver was reloaded.

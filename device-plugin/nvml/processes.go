@@ -74,7 +74,7 @@ func (b *Backend) listable(ids []string) map[string]nvml.Device {
 
 // overruns reports whether the driver is R535 before 535.98, whose
 // nvmlDeviceGetComputeRunningProcesses_v3 writes 32 bytes per process; other versions write 24
-// (XuehaiPan/nvitop#79). A driver of unknown version counts as one that overruns.
+// (XuehaiPan/nvitop#79). If the version is unknown, the result is true.
 func overruns(driver string) bool {
 	var major, minor int
 	_, err := fmt.Sscanf(driver, "%d.%d", &major, &minor)

@@ -234,8 +234,8 @@ func faults(r *reader, dev nvml.Device, s *gpu.Sample) {
 }
 
 // trafficEvery is the maximum age of a reading of the PCIe throughput. The driver takes 20 ms to
-// measure each direction, and Go's runtime wakes up some 60 times after each such call. With 8 GPUs
-// and one reading per second, these calls tripled the wakeups of an idle node.
+// measure each direction, and Go's runtime wakes up some 60 times after each call. With 8 GPUs and
+// one reading per second, these calls tripled the wakeups of an idle node.
 const trafficEvery = time.Minute
 
 // pcieTraffic is the last reading of PCIe throughput.

@@ -75,8 +75,8 @@ func compareLinks(fs []found) {
 }
 
 // topologyCache holds the numbers of islands and switches for one set of GPUs. The numbers change
-// only with this set, and querying all pairs is slow. All pairs are queried again if a silent GPU
-// answers again, or if a link is up for the first time.
+// only if the set changes, and querying all pairs is slow. All pairs are queried again if a silent
+// GPU answers again, or if a link is up for the first time.
 type topologyCache struct {
 	set    string
 	asked  map[string]links // links of the GPUs that answered, by UUID
@@ -249,8 +249,8 @@ func (p *pairing) ask(b *Backend) {
 	}
 }
 
-// numberSets numbers the sets with more than one member, in the order of their first
-// members. A single GPU gets -1.
+// numberSets numbers the sets with more than one member, in the order of their first members. A GPU
+// that is in no such set gets -1.
 func numberSets(u union, fs []found, out map[string]int) {
 	numbers := map[int]int{}
 	for i, f := range fs {

@@ -154,8 +154,7 @@ func (d Dir) Write(name string, v any) error {
 	return d.Replace(name, append(data, '\n'))
 }
 
-// Replace replaces a file in one step, so that after a crash the file is complete: either the old
-// or the new one.
+// Replace replaces a file in one step, so that even after a crash the file is complete.
 func (d Dir) Replace(name string, data []byte) error {
 	if d == "" {
 		return nil
@@ -171,7 +170,7 @@ func (d Dir) Replace(name string, data []byte) error {
 	return nil
 }
 
-// replace writes a new file beside the old one and renames it. It does not follow links.
+// replace writes a new file and renames it. It does not follow links.
 func replace(root *os.Root, name string, data []byte) error {
 	next := "." + name + ".new"
 	if err := root.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
