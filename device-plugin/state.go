@@ -124,7 +124,7 @@ func (h *health) kept() stored {
 
 // clear removes the latched faults of a device, or of all MIG instances of a GPU, and their missing
 // NVLinks. It also removes a device that the driver no longer lists. A device that waits for its
-// new form gets it now. Callers hold mu.
+// new form gets this form now. Callers hold mu.
 func (p *Plugin) clear(id string) {
 	known := p.health.clear(id)
 	for _, d := range p.named(id) {

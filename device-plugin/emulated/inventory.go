@@ -42,8 +42,8 @@ type file struct {
 	Remain        hcl.Body `hcl:",remain"`
 }
 
-// fields are the keys of a gpu block and of the defaults block. If a field is nil, its value comes
-// from the defaults block, or else is the built-in value.
+// fields are the keys of a gpu block and of the defaults block. If a field is nil, the value of the
+// defaults block applies, or else the built-in value.
 type fields struct {
 	Model          *string            `hcl:"model,optional"`
 	Architecture   *string            `hcl:"architecture,optional"`

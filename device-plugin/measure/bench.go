@@ -258,7 +258,7 @@ func (b *bench) prepareGather(u *unit) error {
 	return nil
 }
 
-// sum returns a checksum of the unit's whole result. The GPU computes it.
+// sum lets the GPU compute a checksum of the unit's whole result, and returns it.
 func (b *bench) sum(u *unit) (string, error) {
 	n := u.out.Bytes / 16
 	buf := make([]byte, 8)

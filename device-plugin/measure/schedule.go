@@ -275,8 +275,8 @@ func (r *record) accept(res Result, id identity) {
 		}
 		return
 	}
-	// After an alarm, the next times count in any case. Otherwise a GPU whose times scatter would
-	// be measured all the time.
+	// The session after an alarm raises no alarm. Otherwise a GPU whose times scatter would be
+	// measured all the time.
 	r.Alarm = !r.Alarm && r.Identity == id && r.Key == m.Key && far(r.Times, m.Times)
 	r.Identity, r.Key, r.Times, r.Failures = id, m.Key, m.Times, 0
 	r.Before, r.Measured = r.Measured, res.Started

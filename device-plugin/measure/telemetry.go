@@ -143,7 +143,7 @@ func Mean[T any](all []T, of func(T) *float64) *float64 {
 const limitShare = 0.2
 
 // limitedBy returns the limit that held the clocks down during the readings. A reading shows a
-// limit by its clocks event reasons, or by the time that the driver has counted.
+// limit in its clocks event reasons, or in the time that the driver has counted.
 func limitedBy(rs []reading) Limit {
 	known, power, thermal := 0, 0, 0
 	for _, r := range rs {

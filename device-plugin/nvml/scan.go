@@ -32,7 +32,7 @@ const lateWithin = 15 * time.Second
 // because a scan of this length would count as hung.
 const startWithin = 15 * time.Second
 
-// slot is one physical GPU, with NVML's index of it. In scans, the slot's goroutine reads the GPU.
+// slot is one physical GPU, with its NVML index. In scans, the slot's goroutine reads the GPU.
 type slot struct {
 	index   int
 	reading chan read // delivers the outcome of the read that was begun; nil for none
