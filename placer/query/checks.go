@@ -41,7 +41,7 @@ const (
 	Fail Verdict = "FAIL"
 )
 
-// Check is one thing that doctor has checked.
+// Check is the result of one check of doctor.
 type Check struct {
 	Name    string  `json:"name"`    // what was checked
 	Verdict Verdict `json:"verdict"` // OK, WARN or FAIL

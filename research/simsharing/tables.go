@@ -31,7 +31,7 @@ Each further seed shuffles the applications among the jobs. The queue is the pro
 
 A job that leaves no memory for another job asks for all parts of its GPU.
 
-**Refused pairs**, according to the table, are A beside A, B or C, and C beside C. On one GPU, two jobs of such a pair do less work together than one job alone. Jobs without a class
+**Refused pairs**, according to the table, are A beside A, B or C, and C beside C. On one GPU, two jobs of a refused pair do less work together than one job alone. Jobs without a class
 count as B and share with each other. A refused job blocks the jobs behind it like any job that does not fit.
 
 **Class A** shares only with class D, so its jobs wait longer. If other jobs may be stopped for jobs of class A, the jobs of class A finish sooner than

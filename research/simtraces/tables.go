@@ -30,7 +30,7 @@ Made by ` + "`%s`" + `. Beside this page, a JSON file has each run, and a CSV fi
 
 Averages are average completion times, relative to the average of the clairvoyant policy. The p99 slowdown (completion time divided by work) and the makespan are relative to the lowest value of all policies except clairvoyant. All figures are geometric means over cells; the worst cell is in brackets.
 
-"Lost" counts the cells in which ours is worse than the best rival: our average is above the lowest average of a rival, our p99 above 1.5 times the lowest p99, or our makespan above 1.05 times the lowest makespan. The rivals do not know exact run times: plain Nomad, EASY by users' estimates, Tiresias, Gandiva, LAS. Only plain Nomad and EASY stop no gang. For ours with exact times, SRTF and EASY with exact times are rivals, too. "Over best" is our average divided by the lowest average of a rival.
+"Lost" counts the cells in which ours is worse than the best rival: our average is above the lowest average of a rival, our p99 above 1.5 times the lowest p99, or our makespan above 1.05 times the lowest makespan. The rivals do not know exact run times: plain Nomad, EASY by users' estimates, Tiresias, Gandiva, LAS. Only plain Nomad and EASY stop no gang. For ours with exact times, the rivals include SRTF and EASY with exact times. "Over best" is our average divided by the lowest average of a rival.
 
 `
 
