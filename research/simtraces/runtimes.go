@@ -149,7 +149,7 @@ const sidesText = `
 
 Half of the jobs, drawn at random, have estimates or may be stopped. The first table has the average of each half, relative to the same jobs
 when no job has estimates or may be stopped. For the second table, another run exchanges the halves. The table compares each job that
-has an estimate with the same job without an estimate. Differences of one percent do not count.
+has an estimate with the same job without an estimate. Differences of up to one percent do not count.
 
 `
 
