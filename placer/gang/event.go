@@ -112,12 +112,13 @@ type (
 	// NotNow answers an effect that was not tried, because a rate limit applies, a newer event
 	// rules the effect out, or the cycle ran out of time.
 	NotNow struct{ Of Effect }
-	// Failure answers an effect that could not be carried out. Err is [nomad.ErrConflict] if the
-	// job has changed, [nomad.ErrUnknownOutcome] if the effect may have been carried out, and a
-	// [*DryRunRefusal] if Nomad would not place the gang.
+	// Failure answers an effect that could not be carried out. Err is a [*DryRunRefusal] if Nomad
+	// would not place the gang.
 	Failure struct {
-		Of  Effect
-		Err error
+		Of       Effect
+		Err      error
+		Conflict bool // the job has changed
+		Unknown  bool // the effect may have been carried out
 	}
 )
 
