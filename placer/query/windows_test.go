@@ -252,7 +252,7 @@ func TestWindowNamesNoOthers(t *testing.T) {
 	for operator, want := range map[bool][]string{
 		false: {"others", "research/mine", "*"}, true: {"others", "research/mine", "*/secret", "*"},
 	} {
-		if got := (query.GPU{Window: "w", WindowFor: whom}).RedactedFor(sees, operator).WindowFor; !slices.Equal(got, want) {
+		if got := (query.GPU{Window: "w", WindowFor: whom}).RedactedFor(sees, func() bool { return operator }).WindowFor; !slices.Equal(got, want) {
 			t.Errorf("operator %v: %q, want %q", operator, got, want)
 		}
 	}
