@@ -8,7 +8,7 @@
 //
 // When you change the package: a kind's value is part of the JSON output and must not change. A
 // field that names jobs must be redacted by [Reason.RedactedFor], which leaves Cause unchanged.
-// Each kind needs a text in voice and an example in the test.
+// Each kind needs a text in a table and an example in the test.
 //
 // The package imports no other package of nomad-pal, so every package of nomad-pal can import it.
 package reason
