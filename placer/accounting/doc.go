@@ -27,7 +27,8 @@ import (
 )
 
 // Run is one run of a job, from its submission to its end. An edit of a waiting or running job does
-// not begin another run. A submission after the run's end does.
+// not begin another run. A submission after the run's end does, and so does a submission after the
+// job was stopped or purged, even if old members have not ended yet.
 type Run struct {
 	Namespace string `json:"namespace"`       // the job's namespace
 	Job       string `json:"job"`             // the job's id
@@ -39,8 +40,8 @@ type Run struct {
 	MemberGPUs int `json:"member_gpus,omitempty"`
 	// Preemptible is true if the placer may stop the job for other jobs.
 	Preemptible bool `json:"preemptible,omitempty"`
-	// State is the run's state: unknown if Nomad deleted the job before the agent read how it
-	// ended.
+	// State is the run's state: stopped as soon as the job is stopped, even if members have not
+	// ended yet; unknown if Nomad deleted the job before the agent read how it ended.
 	State     State     `json:"state"`
 	Reason    string    `json:"reason,omitempty"` // why the run ended, in words
 	Submitted time.Time `json:"submitted"`        // when the run was submitted

@@ -145,6 +145,11 @@ func (r *Recorder) run(m *picture, st gang.Observed, was Run, known bool) (now R
 	if known && !was.Ended.IsZero() && st.Nomad == gang.Ended && !ranSince(m.State, st.Key, was.Ended) {
 		return was, true // the usual case: the job has ended, and its end is stored
 	}
+	if known && was.Ended.IsZero() {
+		if now, again := endBefore(m, st, was); again {
+			return now, true
+		}
+	}
 	o := outcome(m.Model, st)
 	over := o != nil
 	switch {
@@ -156,7 +161,11 @@ func (r *Recorder) run(m *picture, st gang.Observed, was Run, known bool) (now R
 		return now, false
 	default:
 		now = Run{Namespace: st.Key.Namespace, Job: st.Key.ID, Submitted: submitted(m, st, was.Ended)}
-		if known && !now.Submitted.After(was.Ended) { // the new run needs another key than was
+		last := was.Ended
+		if was.State == Stopped || was.State == Unknown { // its members may have ended after the new submission
+			last = was.Submitted
+		}
+		if known && !now.Submitted.After(last) { // the new run needs another key than was
 			now.Submitted = was.Ended.Add(time.Millisecond)
 		}
 		if w := m.waits()[st.Key.String()]; w != nil && w.To > 0 {
@@ -169,13 +178,40 @@ func (r *Recorder) run(m *picture, st gang.Observed, was Run, known bool) (now R
 		now.GPUs = n
 	}
 	now.describe(m, st)
-	if anyLive(m.State, st.Key) {
+	switch {
+	case over:
+		now.end(m, st, o)
+	case anyLive(m.State, st.Key) && rewrite.Stopped(st.Job):
+		now.State = Stopped
+	case anyLive(m.State, st.Key):
 		now.State = Running
 	}
-	if over {
-		now.end(m, st, o)
-	}
 	return now, true
+}
+
+// endBefore returns the end of a run whose job was stopped or purged and submitted again, perhaps
+// before the last old member ended. Until then, the run does not change. again is false if the job
+// was not submitted again.
+func endBefore(m *picture, st gang.Observed, was Run) (now Run, again bool) {
+	purged, ending := false, false
+	for _, a := range m.State.AllocsOf(st.Key) {
+		if len(a.GPUs) > 0 && !ms(time.Unix(0, a.CreateTime)).Before(was.Submitted) {
+			purged = purged || a.OfPurged(st.Job)
+			ending = ending || a.Live() && a.Desired == api.AllocDesiredStatusStop
+		}
+	}
+	switch {
+	case !purged && (rewrite.Stopped(st.Job) || was.State != Stopped):
+		return was, false
+	case ending:
+		return was, true
+	case was.State != Stopped:
+		was.State, was.Reason = Unknown, "the job was purged"
+	default:
+		was.Reason = "the job was stopped, and submitted again"
+	}
+	was.Ended = later(lastEnd(m.State, st.Key, was.Submitted), later(was.Submitted, was.Started)) // in case a clock was set back
+	return was, true
 }
 
 // end records how the run ended.
