@@ -117,8 +117,10 @@ func TestSubmittedAgainBeforeTheEnd(t *testing.T) {
 				r.Written(b, m)
 			}
 			old := place("old", 0)
+			cut := place("on a disconnected node", 0)
 			look(1)
-			old.Desired = api.AllocDesiredStatusStop
+			cut.Client = api.AllocClientStatusUnknown
+			old.Desired, cut.Desired = api.AllocDesiredStatusStop, api.AllocDesiredStatusStop
 			c.stop(m.State, j)
 			look(2)
 			again := *j

@@ -190,14 +190,24 @@ func (r *Recorder) run(m *picture, st gang.Observed, was Run, known bool) (now R
 }
 
 // endBefore returns the end of a run whose job was stopped or purged and submitted again, perhaps
-// before the last old member ended. Until then, the run does not change. again is false if the job
-// was not submitted again.
+// before the last old member ended. Until then, the run does not change. But a member that is left
+// behind on a disconnected node counts only until the new submission. again is false if the job was
+// not submitted again.
 func endBefore(m *picture, st gang.Observed, was Run) (now Run, again bool) {
-	purged, ending := false, false
+	purged, ending, at := false, false, later(was.Submitted, was.Started) // in case a clock was set back
 	for _, a := range m.State.AllocsOf(st.Key) {
-		if len(a.GPUs) > 0 && !ms(time.Unix(0, a.CreateTime)).Before(was.Submitted) {
-			purged = purged || a.OfPurged(st.Job)
-			ending = ending || a.Live() && a.Desired == api.AllocDesiredStatusStop
+		if len(a.GPUs) == 0 || ms(time.Unix(0, a.CreateTime)).Before(was.Submitted) {
+			continue
+		}
+		old := a.OfPurged(st.Job)
+		purged = purged || old
+		switch {
+		case a.LeftBehind(st.Job):
+			at = later(at, ms(time.Unix(0, *st.Job.SubmitTime)))
+		case !a.Live():
+			at = later(at, ms(a.End()))
+		case old || a.Desired == api.AllocDesiredStatusStop:
+			ending = true
 		}
 	}
 	switch {
@@ -210,7 +220,7 @@ func endBefore(m *picture, st gang.Observed, was Run) (now Run, again bool) {
 	default:
 		was.Reason = "the job was stopped, and submitted again"
 	}
-	was.Ended = later(lastEnd(m.State, st.Key, was.Submitted), later(was.Submitted, was.Started)) // in case a clock was set back
+	was.Ended = at
 	return was, true
 }
 
