@@ -347,8 +347,7 @@ func (p *Placer) committed(ctx context.Context, s *start, now time.Time) {
 		if refused := (*gang.DryRunRefusal)(nil); errors.As(s.err, &refused) {
 			t.NoteUnfit(refused.Unfit, now)
 		}
-		t.NoteDenied(s.err)
-		p.step(ctx, t, gang.Failure{Of: gang.Commit{Start: s.Start}, Err: s.err})
+		p.step(ctx, t, failureOf(t, gang.Commit{Start: s.Start}, s.err))
 		if errors.Is(s.err, nomad.ErrConflict) {
 			_ = p.readAgain(ctx, t.Key) // if this fails, an event will bring the job
 		}

@@ -53,13 +53,21 @@ func (p *Placer) carryOut(ctx context.Context, t *model.Tracked, e gang.Effect) 
 	case ctx.Err() != nil && err != nil:
 		return gang.NotNow{Of: e} // the session has ended
 	case err != nil:
-		t.NoteDenied(err)
-		return gang.Failure{Of: e, Err: err}
+		return failureOf(t, e, err)
 	}
 	return answer
 }
 
-// note counts an effect on a job in the metrics, and writes the effect to the audit log.
+// failureOf returns the event that tells a gang that an effect has failed. If the placer lacks a
+// permission, failureOf records the error for [model.Model.Denials].
+func failureOf(t *model.Tracked, e gang.Effect, err error) gang.Failure {
+	if nomad.Refused(err) {
+		t.NoteDenied(err)
+	}
+	return gang.Failure{Of: e, Err: err, Conflict: errors.Is(err, nomad.ErrConflict), Unknown: errors.Is(err, nomad.ErrUnknownOutcome)}
+}
+
+// note counts an effect on a job, and writes it to the audit log.
 func (p *core) note(t *model.Tracked, e gang.Effect, err error) {
 	switch e := e.(type) {
 	case gang.Register:

@@ -6,9 +6,9 @@
 // its fields ([Reason.RedactedFor]). Only text.go turns a reason into text, for commands, JSON,
 // logs and the web page, and no code parses that text.
 //
-// When you change the package, do not change the value of a kind, because the value is part of the
-// JSON output. A field that names jobs must be redacted by [Reason.RedactedFor], which leaves Cause
-// unchanged. Each kind needs a function in voice that writes its text, and an example in the test.
+// When you change the package: a kind's value is part of the JSON output and must not change. A
+// field that names jobs must be redacted by [Reason.RedactedFor], which leaves Cause unchanged.
+// Each kind needs a text in a table and an example in the test.
 //
 // The package imports no other package of nomad-pal, so every package of nomad-pal can import it.
 package reason

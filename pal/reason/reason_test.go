@@ -260,15 +260,15 @@ func TestVoice(t *testing.T) {
 		t.Errorf("-rewrite writes %s (-file +now):\n%s", path, d)
 	}
 	for _, name := range kinds(t) {
-		if voice[name] == nil {
+		if texts[name] == nil {
 			t.Errorf("kind %s has no text", name)
 		}
 		if !shown[name] {
 			t.Errorf("kind %s has no example", name)
 		}
 	}
-	if n := len(kinds(t)); n != len(voice) {
-		t.Errorf("%d kinds, and %d texts", n, len(voice))
+	if n := len(kinds(t)); n != len(texts) {
+		t.Errorf("%d kinds, and %d texts", n, len(texts))
 	}
 }
 

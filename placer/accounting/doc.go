@@ -27,7 +27,8 @@ import (
 )
 
 // Run is one run of a job, from the submission to the end. An edit of a waiting or running job does
-// not begin another run, but a submission after the run's end does.
+// not begin another run. A submission after the run's end begins another run. A submission after
+// the job was stopped or purged also begins another run, even if old members have not ended yet.
 type Run struct {
 	Namespace string `json:"namespace"`       // the job's namespace
 	Job       string `json:"job"`             // the job's id
@@ -40,8 +41,9 @@ type Run struct {
 	MemberGPUs int `json:"member_gpus,omitempty"`
 	// Preemptible is true if the placer may stop the job in favour of other jobs.
 	Preemptible bool `json:"preemptible,omitempty"`
-	// State is the state of the run. State is unknown if Nomad deleted the job before the agent
-	// read how the run ended.
+	// State is the state of the run. State is stopped as soon as the job is stopped, even if
+	// members have not ended yet. State is unknown if Nomad deleted the job before the agent read
+	// how the run ended.
 	State     State     `json:"state"`
 	Reason    string    `json:"reason,omitempty"` // why the run ended, in words
 	Submitted time.Time `json:"submitted"`        // when the run was submitted

@@ -144,6 +144,11 @@ func (r *Recorder) run(m *picture, st gang.Observed, was Run, known bool) (now R
 	if known && !was.Ended.IsZero() && st.Nomad == gang.Ended && !ranSince(m.State, st.Key, was.Ended) {
 		return was, true // the usual case: the job has ended, and its end is stored
 	}
+	if known && was.Ended.IsZero() {
+		if now, again := endBefore(m, st, was); again {
+			return now, true
+		}
+	}
 	o := outcome(m.Model, st)
 	over := o != nil
 	switch {
@@ -155,7 +160,11 @@ func (r *Recorder) run(m *picture, st gang.Observed, was Run, known bool) (now R
 		return now, false
 	default:
 		now = Run{Namespace: st.Key.Namespace, Job: st.Key.ID, Submitted: submitted(m, st, was.Ended)}
-		if known && !now.Submitted.After(was.Ended) { // the new run needs another key than was
+		last := was.Ended
+		if was.State == Stopped || was.State == Unknown { // its members may have ended after the new submission
+			last = was.Submitted
+		}
+		if known && !now.Submitted.After(last) { // the new run needs another key than was
 			now.Submitted = was.Ended.Add(time.Millisecond)
 		}
 	}
@@ -165,13 +174,50 @@ func (r *Recorder) run(m *picture, st gang.Observed, was Run, known bool) (now R
 		now.GPUs = n
 	}
 	now.describe(m, st)
-	if anyLive(m.State, st.Key) {
+	switch {
+	case over:
+		now.end(m, st, o)
+	case anyLive(m.State, st.Key) && rewrite.Stopped(st.Job):
+		now.State = Stopped
+	case anyLive(m.State, st.Key):
 		now.State = Running
 	}
-	if over {
-		now.end(m, st, o)
-	}
 	return now, true
+}
+
+// endBefore returns the end of a run whose job was stopped or purged and submitted again, perhaps
+// before the last old member ended. Until then, the run does not change. But a member that is left
+// behind on a disconnected node counts only until the new submission. again is false if the job was
+// not submitted again.
+func endBefore(m *picture, st gang.Observed, was Run) (now Run, again bool) {
+	purged, ending, at := false, false, later(was.Submitted, was.Started) // in case a clock was set back
+	for _, a := range m.State.AllocsOf(st.Key) {
+		if len(a.GPUs) == 0 || ms(time.Unix(0, a.CreateTime)).Before(was.Submitted) {
+			continue
+		}
+		old := a.OfPurged(st.Job)
+		purged = purged || old
+		switch {
+		case a.LeftBehind(st.Job):
+			at = later(at, ms(time.Unix(0, *st.Job.SubmitTime)))
+		case !a.Live():
+			at = later(at, ms(a.End()))
+		case old || a.Desired == api.AllocDesiredStatusStop:
+			ending = true
+		}
+	}
+	switch {
+	case !purged && (rewrite.Stopped(st.Job) || was.State != Stopped):
+		return was, false
+	case ending:
+		return was, true
+	case was.State != Stopped:
+		was.State, was.Reason = Unknown, "the job was purged"
+	default:
+		was.Reason = "the job was stopped, and submitted again"
+	}
+	was.Ended = at
+	return was, true
 }
 
 // end records how the run ended.

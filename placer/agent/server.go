@@ -174,18 +174,12 @@ func (s *server) serveGPUs(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	filter := query.GPUFilter{Nodes: q["node"], ID: q.Get("gpu"), Job: q.Get("job"), Trouble: q.Get("trouble") == "true", Outliers: q.Get("outliers") == "true", Most: most}
-	operator, sees := false, c.sees(r.Context())
+	sees, operates := c.sees(r.Context()), c.asOperator(r.Context())
 	if namespace, _, _ := strings.Cut(filter.Job, "/"); filter.Job != "" && !sees(namespace) {
 		writeJSON(w, http.StatusOK, []query.GPU{})
 		return
 	}
 	gpus := snapshot.SomeGPUs(filter)
-	for _, g := range gpus {
-		if g.Quarantine != nil || len(g.WindowFor) > 0 {
-			operator = c.operates(r.Context())
-			break
-		}
-	}
 	if q.Get("live") == "true" {
 		if err := query.AddLive(r.Context(), &s.live, c.nomad, gpus, publicError); err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
@@ -195,7 +189,7 @@ func (s *server) serveGPUs(w http.ResponseWriter, r *http.Request) {
 	now := time.Now()
 	for i, g := range gpus {
 		g.IdleSince = s.agent.idle.of(g, now)
-		gpus[i] = g.RedactedFor(sees, operator)
+		gpus[i] = g.RedactedFor(sees, operates)
 	}
 	writeJSON(w, http.StatusOK, gpus)
 }

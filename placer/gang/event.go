@@ -114,12 +114,13 @@ type (
 	// NotNow answers an effect that the placer did not try. The reason is a rate limit, a newer
 	// event that makes the effect wrong, or a cycle that ran out of time.
 	NotNow struct{ Of Effect }
-	// Failure answers an effect that the placer could not carry out. Err is [nomad.ErrConflict] if
-	// the job has changed, [nomad.ErrUnknownOutcome] if the effect may still have happened, and a
-	// [*DryRunRefusal] if Nomad would not place the gang.
+	// Failure answers an effect that could not be carried out. Err is a [*DryRunRefusal] if Nomad
+	// would not place the gang.
 	Failure struct {
-		Of  Effect
-		Err error
+		Of       Effect
+		Err      error
+		Conflict bool // the job has changed
+		Unknown  bool // the effect may have been carried out
 	}
 )
 

@@ -80,7 +80,7 @@ type Note string
 const (
 	NoteMoved    Note = "moved to better GPUs"
 	NoteResized  Note = "changed by its author while running"
-	NoteKept     Note = "the queue kept some of the free GPUs for a gang that goes first or for a window"
+	NoteKept     Note = "the queue kept some of the free GPUs for a gang that goes first or for a window, or chose GPUs that a window reserves for this job"
 	NoteReadBack Note = "the placer restarted before it recorded the decision: the GPUs were read back from Nomad, and the alternatives are unknown"
 )
 

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal/reason"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/request"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
@@ -51,19 +50,19 @@ func (g *Lifecycle) started(o Observed, s Start, w World) []Effect {
 	}
 }
 
-// notStarted records that the job did not get the pins. If the outcome is unknown, Nomad may still
-// have accepted the start. A later observation then shows the pins.
-func (g *memory) notStarted(s Start, err error, w World) []Effect {
+// notStarted records that the job did not get its pins. If the outcome is unknown, Nomad may have
+// accepted the start, and then a later observation shows the start's pins.
+func (g *memory) notStarted(s Start, f Failure, w World) []Effect {
 	out := []Effect{Release{g.Request.Gang, s.Placement}, g.requeue()}
-	if errors.Is(err, nomad.ErrConflict) {
+	if f.Conflict {
 		return append(out, g.log(Debug, "the job changed while it was being registered, reading it again"))
 	}
-	g.fail(w.Now(), reasonOf(err))
-	if refused := (*DryRunRefusal)(nil); errors.As(err, &refused) {
+	g.fail(w.Now(), reasonOf(f.Err))
+	if refused := (*DryRunRefusal)(nil); errors.As(f.Err, &refused) {
 		g.retryRefused(refused, w)
 	}
 	g.stumbled = fmt.Sprintf("%T", Commit{})
-	return append(out, g.log(Warn, "could not place", "error", err, "retry_in", g.RetryAt.Sub(w.Now())))
+	return append(out, g.log(Warn, "could not place", "error", f.Err, "retry_in", g.RetryAt.Sub(w.Now())))
 }
 
 // requeue tells the queue that a start, or the start after a move, failed.

@@ -4,13 +4,11 @@
 package gang
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
 
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -261,18 +259,17 @@ func (g *Lifecycle) registered(o Observed, of Effect, w World) []Effect {
 // because the job has changed and an observation will show the change.
 func (g *Lifecycle) failed(f Failure, w World) []Effect {
 	if c, ok := f.Of.(Commit); ok {
-		return g.notStarted(c.Start, f.Err, w)
+		return g.notStarted(c.Start, f, w)
 	}
 	if _, ok := f.Of.(StopMembers); ok {
 		g.recordStopRequest()
 	}
-	conflict := errors.Is(f.Err, nomad.ErrConflict)
 	s := g.stop
-	out := g.cancelStop(f.Of, f.Err)
+	out := g.cancelStop(f)
 	if s != nil && !s.gated && s.why != Requeued {
 		return append(out, g.log(Warn, "could not stop a gang", "reason", s.why, "error", f.Err))
 	}
-	if conflict {
+	if f.Conflict {
 		return append(out, g.log(Debug, "the job changed meanwhile, trying again", "state", g.State(w)))
 	}
 	out = append(out, g.log(Warn, "could not act on a job", "state", g.State(w), "error", f.Err))
@@ -289,7 +286,7 @@ func (g *Lifecycle) putOff(n NotNow) []Effect {
 	if c, ok := n.Of.(Commit); ok {
 		return []Effect{Release{g.Request.Gang, c.Placement}, g.requeue()}
 	}
-	return g.cancelStop(n.Of, nil)
+	return g.cancelStop(Failure{Of: n.Of})
 }
 
 // wrong handles an error that did not come from an effect.

@@ -4,7 +4,6 @@
 package gang
 
 import (
-	"errors"
 	"slices"
 	"strings"
 
@@ -13,7 +12,6 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -190,21 +188,21 @@ func (g *Lifecycle) recordStopRequest() {
 	}
 }
 
-// cancelStop handles an error in one step of a stop. If the gate is not registered yet, the gang
-// keeps running. cancelStop then restores the earlier record, and tells the queue that the gang is
-// not stopped.
-func (g *Lifecycle) cancelStop(step Effect, err error) (out []Effect) {
-	_, unwritten := step.(WriteRecord)
+// cancelStop handles a failed step of stopping the gang. If the gate is not registered yet, the
+// gang keeps running: its former record is restored, and the queue learns that the gang is not
+// stopped.
+func (g *Lifecycle) cancelStop(f Failure) (out []Effect) {
+	_, unwritten := f.Of.(WriteRecord)
 	s := g.stop
 	if s == nil || s.gated {
 		return nil
 	}
 	g.stop, g.Reserved = nil, nil
-	gate, _ := step.(Register)
+	gate, _ := f.Of.(Register)
 	switch {
-	case gate.Why == ToStop && errors.Is(err, nomad.ErrUnknownOutcome):
-		// Nomad may still register the gate later. The written record is right, whether or not
-		// Nomad registers the gate.
+	case gate.Why == ToStop && f.Unknown:
+		// Nomad may still register the gate. The written record is right whether or not Nomad
+		// registers the gate.
 	case s.recorded && s.before != nil:
 		g.Record = s.before
 		out = append(out, SaveRecord{*g.Record})

@@ -33,7 +33,6 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/request"
 )
 
@@ -356,11 +355,7 @@ type Tracked struct {
 }
 
 // NoteDenied records a request that failed for lack of permission.
-func (t *Tracked) NoteDenied(err error) {
-	if nomad.Refused(err) {
-		t.denied = err.Error()
-	}
-}
+func (t *Tracked) NoteDenied(err error) { t.denied = err.Error() }
 
 // Denials lists, for each namespace, the jobs that the placer cannot serve because it lacks a
 // permission.

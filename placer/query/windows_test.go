@@ -12,6 +12,8 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
@@ -72,6 +74,31 @@ func TestWindows(t *testing.T) {
 		w.RunFor(20 * time.Second)
 		if !w.Running(long) {
 			w.T.Errorf("it does not run when the window is over: %s", note(w, cluster.JobKey{Namespace: "vision", ID: "long"}))
+		}
+	})
+}
+
+// A gang that waits for its turn is told that it would get the GPUs that an open window reserves for
+// it. The other GPUs are not kept from it.
+func TestReservedFirst(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) {
+		c.Queue.Order, c.Queue.Backfill = queue.FIFO, queue.BackfillNone
+		c.Windows = []window.Window{{Name: "paper", Start: time.Now(), Duration: 9 * time.Hour, Nodes: []string{"*-2"}, For: []string{"vision"}}}
+	}}, func(w *bed.World) {
+		w.AddNodes(3, 4)
+		w.StartPlacer()
+		for _, gpus := range []int{4, 8} { // the second gang waits for the first
+			w.Submit(bed.Gang{Name: fmt.Sprint("gpus-", gpus), GPUs: 4, Members: gpus / 4, Runs: time.Hour})
+			w.RunFor(10 * time.Second)
+		}
+		w.Submit(bed.Gang{Name: "mine", Namespace: "vision", GPUs: 2, Runs: time.Hour})
+		w.RunFor(10 * time.Second)
+		e, err := snapshot(w).Explain(w.T.Context(), cluster.JobKey{Namespace: "vision", ID: "mine"})
+		if err != nil || e.Decision == nil || e.Decision.Chosen == nil {
+			w.T.Fatalf("%v: %+v", err, e)
+		}
+		if d := e.Decision; !strings.HasSuffix(d.Chosen.Members[0].Node, "-2") || e.WaitsFor.Kind != reason.Order || d.Candidates.Kept != 0 || d.Candidates.Free != 8 {
+			w.T.Errorf("explained on %+v, of %+v", d.Chosen.Members, d.Candidates)
 		}
 	})
 }
@@ -273,7 +300,7 @@ func TestWindowNamesNoOthers(t *testing.T) {
 	for operator, want := range map[bool][]string{
 		false: {"others", "research/mine", "*"}, true: {"others", "research/mine", "*/secret", "*"},
 	} {
-		if got := (query.GPU{Window: "w", WindowFor: whom}).RedactedFor(sees, operator).WindowFor; !slices.Equal(got, want) {
+		if got := (query.GPU{Window: "w", WindowFor: whom}).RedactedFor(sees, func() bool { return operator }).WindowFor; !slices.Equal(got, want) {
 			t.Errorf("operator %v: %q, want %q", operator, got, want)
 		}
 	}
