@@ -106,7 +106,7 @@ func (p pkg) sharesMemory() (bool, error) {
 var forGoroutines = []string{"sync", "sync/atomic", "testing/synctest", "net/http/httptest", "golang.org/x/sync/errgroup"}
 
 // startsGoroutines reports whether code has a go statement or a channel, or imports one of
-// forGoroutines. Parallel tests alone do not count.
+// forGoroutines. Tests that only call t.Parallel do not count.
 func startsGoroutines(file *ast.File) bool {
 	for _, i := range file.Imports {
 		if path, err := strconv.Unquote(i.Path.Value); err == nil && slices.Contains(forGoroutines, path) {

@@ -34,8 +34,8 @@ type note struct {
 	Wall, CPU float64
 	Passed    int
 	Skips     []skip
-	// Partly means that the part's time is not compared. Some results are from an earlier run, some
-	// tests ran again, or cases are possibly missing because the time was limited.
+	// Partly means that the part's time is not comparable, because results are from an earlier run,
+	// tests ran again, or the time was limited.
 	Partly, Failed bool
 	// Again are the tests that failed, and passed when they ran again alone.
 	Again []test `json:",omitempty"`
@@ -192,7 +192,8 @@ func (r *reader) print(text string) {
 // quiet is the maximum time without output.
 const quiet = time.Minute
 
-// watch prints the running tests after each time quiet without output, until all is closed.
+// watch prints the running tests whenever nothing was printed for the time quiet, until the channel
+// all closes.
 func (r *reader) watch(all <-chan struct{}) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()

@@ -16,8 +16,8 @@ import (
 	"strings"
 )
 
-// summary prints each part's times and what was skipped. It fails if the times differ too much from
-// the table in page.
+// summary prints each part's times and what was skipped. summary fails if the times differ too much
+// from the table in page.
 func summary(to io.Writer, page string) (int, error) {
 	all, err := readNotes()
 	if err != nil {
@@ -155,7 +155,7 @@ func table(page string) map[string]said {
 	return says
 }
 
-// least is the minimum time, in seconds, of compared parts. In shorter parts, chance matters more.
+// least is the number of seconds below which a part is not compared, because short times vary more.
 const least = 20
 
 // lacks reports whether tests of the part were skipped because the machine lacks a program or data.
@@ -164,9 +164,8 @@ func (n note) lacks() bool {
 }
 
 // compare returns which parts took more than twice or less than half of the table's time. For a
-// time with "about", the limits are four times and a quarter. A part's time must be outside the
-// limits both in seconds and relative to the other parts. A slow machine slows all parts, and other
-// work on the machine slows some of them.
+// table time with "about", these factors are four and a quarter. The part must also differ by this
+// factor from the median part, because a slow machine slows all parts.
 func compare(all []note, says map[string]said) (wrong []string) {
 	ratios, together := map[string]float64{}, []float64{}
 	for _, n := range all {
