@@ -49,8 +49,8 @@ func starved(before, after machine, passed time.Duration) float64 {
 	return 0
 }
 
-// Starved returns a function that returns in which share of the time since the call of Starved some
-// process waited for a CPU.
+// Starved returns a function that returns the share of the time since the call of Starved in which
+// some process waited for a CPU.
 func Starved() func() float64 {
 	began, before := time.Now(), readMachine()
 	return func() float64 { return starved(before, readMachine(), time.Since(began)) }

@@ -46,7 +46,7 @@ const beat = 250 * time.Millisecond
 const movesEvery = 2 * time.Second
 
 // slowest is the minimum weight of time on a starved machine, so that a wait for something that
-// hangs ends even there.
+// hangs ends on any machine.
 const slowest = 0.1
 
 // Context returns a context that ends when the wait is over. The context's cause says why.

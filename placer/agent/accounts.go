@@ -42,8 +42,8 @@ func (h *History) retention() (time.Duration, error) {
 }
 
 const (
-	// accountEvery is the interval at which the agent writes the placer's snapshot to the database,
-	// if it is new.
+	// accountEvery is the interval at which the agent writes new snapshots of the placer to the
+	// database.
 	accountEvery = time.Second
 	// accountAgain is the longest pause before a failed database is tried again.
 	accountAgain = time.Minute

@@ -26,8 +26,8 @@ type Admission struct {
 	// Types are the job types that get a gate: batch, service or both; batch by default. Batch and
 	// service jobs whose type is not in Types get a gate only if they have a `pal_*` hint.
 	Types []string `hcl:"types,optional"`
-	// Meta has default hints, `pal_*`. A gated job gets each default that it does not set itself
-	// and that does not contradict its own hints.
+	// Meta has default hints, `pal_*`. A gated job gets each default, unless its own hints set or
+	// contradict it.
 	Meta map[string]string `hcl:"meta,optional"`
 	// Namespaces are the namespaces whose jobs get a gate; all by default.
 	Namespaces []string `hcl:"namespaces,optional"`
@@ -121,8 +121,8 @@ func (r *Review) warn(sentence string) {
 	}
 }
 
-// canonical returns a copy of the job with Nomad's defaults filled in. Authors leave out fields, so
-// the agent works on such a copy.
+// canonical returns a copy of the job in which Nomad's defaults fill the fields that the author
+// left out.
 func canonical(job *api.Job) (*api.Job, error) {
 	if err := cluster.Wellformed(job); err != nil {
 		return nil, fmt.Errorf("nomad-pal: %w", err)
@@ -154,7 +154,7 @@ func sentJob(r *http.Request, job *api.Job) (*api.Job, error) {
 	return job, request.Addressable(*job.ID)
 }
 
-// wants reports whether the placer is to place a job that requests GPUs.
+// wants reports whether the placer should place a job that requests GPUs.
 func (a *Admission) wants(job *api.Job) bool {
 	types := []string{api.JobTypeBatch}
 	if a != nil {

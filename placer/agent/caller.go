@@ -99,7 +99,7 @@ func (c *caller) listsIn(ctx context.Context, namespace string) (bool, error) {
 }
 
 // sees returns a function that reports whether the caller may see the jobs of a namespace. While
-// Nomad does not answer, the caller may see none.
+// Nomad does not answer, the function returns false.
 func (c *caller) sees(ctx context.Context) model.Sees {
 	return func(namespace string) bool {
 		can, err := c.listsIn(ctx, namespace)
@@ -157,8 +157,8 @@ func (c *caller) operates(ctx context.Context) bool {
 	return err == nil
 }
 
-// plans fails if the caller could not plan the job at Nomad. To find out, plans makes Nomad plan
-// the gated job, which is cheap because Nomad can place nothing.
+// plans fails if the caller could not plan the job at Nomad. plans makes Nomad plan the gated job,
+// which is cheap because the gate excludes all nodes.
 func (c *caller) plans(ctx context.Context, gated *api.Job) error {
 	w := (&api.WriteOptions{Namespace: *gated.Namespace}).WithContext(ctx)
 	_, _, err := c.nomad.Jobs().PlanOpts(gated, &api.PlanOptions{}, w)

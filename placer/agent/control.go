@@ -35,7 +35,7 @@ type ControlRequest struct {
 	Priority int `json:"priority,omitempty"`
 }
 
-// controls maps each command to what it changes.
+// controls maps each command to its change of a job's [gang.Control].
 var controls = map[string]func(c *gang.Control, said *gang.Said, priority int){
 	"hold":     func(c *gang.Control, said *gang.Said, _ int) { c.Held = said },
 	"unhold":   func(c *gang.Control, _ *gang.Said, _ int) { c.Held = nil },

@@ -104,8 +104,8 @@ func (s *server) forward(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// unanswered explains why the active agent, which is at this address, did not answer. succeeded
-// reports whether another agent has become active.
+// unanswered explains why the active agent at this address did not answer. succeeded reports
+// whether another agent has become active.
 func (s *server) unanswered(r *http.Request, agent string, at *url.URL, err error, succeeded bool) string {
 	text := fmt.Sprintf("this agent stands by, and the active agent, %s, does not answer at %s", agent, at)
 	if bad, is := errors.AsType[*tls.CertificateVerificationError](err); is {

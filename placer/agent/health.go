@@ -85,7 +85,7 @@ func (h *Health) hear(silent bool, err error) {
 	}
 }
 
-// withPlacer adds the health of the placer, and its warnings after the agent's.
+// withPlacer adds the health and the warnings of the placer.
 func (h Health) withPlacer(s model.Status, v heartbeat.VitalSigns, now time.Time) Health {
 	h.At, h.Ready = v.LastCycle, !v.LastCycle.IsZero()
 	if h.Trouble = v.Trouble(now); h.Trouble != "" {

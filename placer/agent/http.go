@@ -128,8 +128,7 @@ func (h *HTTP) rejected(at *net.TCPAddr) error {
 	return config.Certificates[0].Leaf.VerifyHostname(u.Hostname())
 }
 
-// checkNames returns an error if a name or address in the block has a port or is a URL: it would
-// match no request, or could not be listened on.
+// checkNames returns an error if a name or address in the block has a port or is a URL.
 func (h *HTTP) checkNames() error {
 	for key, names := range map[string][]string{"bind_address": {h.BindAddress}, "allowed_hosts": h.AllowedHosts} {
 		for _, name := range names {

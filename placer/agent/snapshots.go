@@ -18,8 +18,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// snapshotAge is how long the agent reuses the heartbeat that it has read, and the interval at
-// which pages that follow the cluster get changes.
+// snapshotAge is how long the agent reuses the heartbeat that it has read, and how often pages that
+// follow the cluster get changes.
 const snapshotAge = 2 * time.Second
 
 // snapshots holds the snapshots of the active placer in this agent.

@@ -24,8 +24,8 @@ import (
 )
 
 const (
-	// deltasKept is how many changes are kept for pages that reconnect. This number is enough for
-	// at least half a minute. A page that was away for longer gets the whole state.
+	// deltasKept is how many changes are kept for pages that reconnect, enough for at least half a
+	// minute. A page that was away for longer gets the whole state.
 	deltasKept = 32
 	// slowReader is the time limit for writing a message to a page; a slower page is disconnected.
 	slowReader = 15 * time.Second
