@@ -46,7 +46,7 @@ var agentKeys = map[string]string{
 	"tls-skip-verify": "skip_verify", "pal-namespace": "namespace",
 }
 
-// configOf loads the configuration files. It returns their content, and the placer's part of the
+// configOf loads the configuration files, and returns their content and the placer's part of the
 // configuration.
 func configOf(files paths) (file agent.File, cfg model.Config, err error) {
 	if file, err = agent.Load(files); err == nil {

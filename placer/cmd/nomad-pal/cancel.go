@@ -71,7 +71,7 @@ func runCancel(b *base, args []string) int {
 }
 
 // running returns the named jobs and their runs, without the jobs that have ended. For an unknown
-// name it returns an error, so that the command stops no job.
+// name, running returns an error, so that the command stops no job.
 func running(b *base, client *nomad.Client, ids []string) (all []string, err error) {
 	gaveUp := sync.OnceValue(func() []string { return givenUp(b) })
 	for _, id := range ids {

@@ -71,7 +71,7 @@ func printChecks(b *base, checks []query.Check) {
 	b.say(plain, fmt.Sprintf("Checked: %d OK, %d WARN, %d FAIL.", count[query.OK], count[query.Warn], count[query.Fail]))
 }
 
-// checks runs the checks. If Nomad does not answer, it runs only the first check.
+// checks runs the checks; only the first one if Nomad does not answer.
 func checks(b *base) []query.Check {
 	client, err := b.client()
 	if err != nil {
@@ -148,8 +148,8 @@ func checkAgent(b *base, client *nomad.Client) query.Check {
 	return query.Check{Name: "agent", Verdict: query.OK, Found: workSentence(a, time.Now())}
 }
 
-// checkAPI checks the health of the agent whose address all commands use. It leaves out the
-// warnings in told, because other checks include them.
+// checkAPI checks the health of the agent whose address all commands use. checkAPI leaves out the
+// warnings in told, because other checks include these warnings.
 func checkAPI(b *base, told []string) []query.Check {
 	a, err := b.ask()
 	if none, ok := errors.AsType[noAgent](err); ok {

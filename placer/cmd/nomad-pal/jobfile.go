@@ -22,8 +22,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// jobFlags are the options of commands that read a jobspec. They have the names of Nomad's own
-// options. The exception is -json-job, because -json selects the output format.
+// jobFlags are the options of commands that read a jobspec. These options have the names of Nomad's
+// own options, except -json-job, because -json selects the output format.
 type jobFlags struct {
 	vars, varFiles                  paths
 	isJSON, strict                  bool
@@ -60,8 +60,8 @@ func (b *base) jobFlags(fs *flag.FlagSet) *jobFlags {
 	return f
 }
 
-// readJob parses a jobspec as `nomad job run` does. It also returns the source, which Nomad stores
-// with the job. Later requests go to the job's region.
+// readJob parses a jobspec as `nomad job run` does. readJob also returns the source, which Nomad
+// stores with the job. After readJob, requests go to the job's region.
 func (b *base) readJob(path string, f *jobFlags) (*api.Job, *api.JobSubmission, error) {
 	body, err := jobBody(b, path)
 	if err != nil {
@@ -170,8 +170,8 @@ func jobBody(b *base, path string) ([]byte, error) {
 	return body, err
 }
 
-// isURL reports whether a jobspec is a URL and not a file. It is true for all schemes, including
-// those that only Nomad's go-getter supports.
+// isURL reports whether a jobspec is a URL and not a file, even if only Nomad's go-getter supports
+// the URL's scheme.
 func isURL(path string) bool { return strings.Contains(path, "://") }
 
 // isJSONJob reports whether a jobspec is JSON for Nomad's API, and not HCL in its JSON form. In

@@ -22,8 +22,8 @@ import (
 // userVariable is the environment variable that names the user.
 const userVariable = "NOMAD_PAL_USER"
 
-// me returns the user's name. This is NOMAD_PAL_USER or, if the variable is empty, the name of the
-// ACL token. Without ACLs, it is the login name.
+// me returns the user's name: NOMAD_PAL_USER or, if the variable is empty, the name of the ACL
+// token or, without ACLs, the login name.
 func me(b *base, client *nomad.Client) (string, error) {
 	if name := os.Getenv(userVariable); name != "" {
 		return name, nil

@@ -16,8 +16,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
-// summarize returns a summary of each group of the profile. If app is not "", it summarizes only
-// the groups of this application class.
+// summarize returns a summary of each group of the profile or, if app is not "", of each group of
+// this application class.
 func summarize(p *profile.Profile, app string) []groupSummary {
 	var out []groupSummary
 	for _, g := range p.Groups {

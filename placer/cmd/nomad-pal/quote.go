@@ -19,8 +19,8 @@ import (
 // Therefore, all output of the commands and the agent's log goes through [quoting], and each table
 // cell also through [row].
 
-// quoted returns text in which invisible and control characters are escaped as in JSON. It does not
-// escape the characters in keep.
+// quoted returns text in which invisible and control characters, except those in keep, are escaped
+// as in JSON.
 func quoted(text, keep string) string {
 	if strings.IndexFunc(text, func(r rune) bool { return hidden(r, keep) }) < 0 {
 		return text
@@ -122,5 +122,5 @@ func rowWith(shown ...bool) func(cells ...any) string {
 	}
 }
 
-// oneLine joins the lines of a sentence of ours into one line.
+// oneLine joins the lines of one of our own sentences.
 func oneLine(s string) string { return strings.ReplaceAll(s, "\n", " ") }

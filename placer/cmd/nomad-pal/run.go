@@ -151,8 +151,8 @@ func printJob(b *base, job *api.Job) int {
 
 var enforced = regexp.MustCompile(`\((` + api.RegisterEnforceIndexErrPrefix + `[^)]*)\)`)
 
-// notRegistered prints why Nomad refused the job. If the modify index is outdated, it prints only
-// Nomad's own message.
+// notRegistered prints why Nomad refused the job. If the modify index is outdated, notRegistered
+// prints only Nomad's own message.
 func notRegistered(b *base, client *nomad.Client, job *api.Job, err error) int {
 	if m := enforced.FindStringSubmatch(err.Error()); m != nil {
 		code := b.fail(errors.New(m[1]))
@@ -195,8 +195,7 @@ func registerAtAgent(b *base, job *api.Job, opts *api.RegisterOptions, w *api.Wr
 
 // elsewhere reports whether to register the job at Nomad after an agent returned err. elsewhere is
 // true if the agent did nothing, does not offer registration, or did not answer. An agent that did
-// not answer may have registered the job. In this case, a second registration with the gate changes
-// nothing.
+// not answer may have registered the job, but a second registration with the gate changes nothing.
 func elsewhere(err error) bool {
 	switch nomad.StatusOf(err) {
 	case 0, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusMisdirectedRequest, http.StatusServiceUnavailable:
@@ -230,8 +229,8 @@ func useLearned(b *base, client *nomad.Client, job *api.Job) error {
 	return nil
 }
 
-// gateForRun adds the gate to a job with GPUs. It returns an error if no placer could serve the
-// job.
+// gateForRun adds the gate to a job with GPUs. gateForRun returns an error if no placer could serve
+// the job.
 func gateForRun(b *base, client *nomad.Client, job *api.Job) (*api.Job, error) {
 	if err := request.Addressable(*job.ID); err != nil {
 		return nil, err
@@ -325,8 +324,8 @@ func placed(b *base, client *nomad.Client, job *api.Job) bool {
 	return pinned && !rewrite.Gated(now)
 }
 
-// watchJob follows the job until all members run, or the job ends or cannot start. Then it prints
-// the job's explanation.
+// watchJob follows the job until all members run, or the job ends or cannot start, and prints the
+// job's explanation.
 func watchJob(b *base, a *answers, k cluster.JobKey) int {
 	e, idle, err := b.awaitStart(a, k)
 	switch {
@@ -398,7 +397,8 @@ func lookAgain(took time.Duration) time.Duration {
 }
 
 // awaitStart follows the job until all members run, the job ends, or the job cannot start without a
-// change. It prints each change of the job's state. idle reports whether no placer is active.
+// change. awaitStart prints each change of the job's state. idle reports whether no placer is
+// active.
 func (b *base) awaitStart(a *answers, k cluster.JobKey) (e *query.Explanation, idle bool, err error) {
 	last, said, asked, sure := "", "", false, false
 	for {

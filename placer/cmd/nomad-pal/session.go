@@ -19,7 +19,7 @@ import (
 	"golang.org/x/term"
 )
 
-// session is a session of nomad-pal shell. It runs a command in the job that holds the session's
+// session is a session of nomad-pal shell, which runs a command in the job that holds the session's
 // GPUs.
 type session struct {
 	b     *base

@@ -15,8 +15,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// topMost is the highest variability class that has a column of its own. GPUs of slower classes
-// count in this column, too.
+// topMost is the highest variability class with a column, which also counts GPUs of slower classes.
 const topMost = 5
 
 // topUnit is a rack or a node, with its GPUs.
@@ -51,7 +50,7 @@ func (v *topView) arrangeHardware() {
 }
 
 // listUse lists the current load of GPUs, the busiest first. If the last refresh did not read the
-// load of these nodes, it requests a refresh.
+// load of these nodes, listUse requests a refresh.
 func (v *topView) listUse(nodes []*topUnit) {
 	names := unitNames(nodes)
 	if last := v.useOf.Load(); last == nil || !slices.Equal(*last, names) {

@@ -100,8 +100,8 @@ func (r usageReport) page() plot.Page {
 	return p
 }
 
-// waste returns the wasted GPU hours, but at most all GPU hours. The sum of the parts can be
-// higher, because the hours of a failed run can also count as idle or as held in vain.
+// waste returns the wasted GPU hours, but at most all GPU hours, because failed, idle and other
+// wasted hours can overlap.
 func waste(u accounting.Usage) float64 {
 	return min(u.GPUHours, u.FailedGPUHours+u.HeldInVainGPUHours+u.IdleGPUHours)
 }
