@@ -26,7 +26,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-// Explanation is why a job runs where it runs, or why it does not.
+// Explanation is why a job runs where it runs, or why it does not run.
 type Explanation struct {
 	Namespace string     `json:"namespace"` // the job's namespace
 	Job       string     `json:"job"`       // the job's id
@@ -193,7 +193,7 @@ func limited(w *model.Wait) bool {
 	return false
 }
 
-// Explain returns why a job runs where it runs, or why it does not.
+// Explain returns why a job runs where it runs, or why it does not run.
 func (s *Snapshot) Explain(ctx context.Context, k cluster.JobKey) (*Explanation, error) {
 	e, err := s.explain(ctx, k)
 	if err == nil {
@@ -439,7 +439,7 @@ func (e *Explanation) remeasured(d pal.Decision) {
 }
 
 // recordComes is the time after a placement within which the placer writes its record, except in
-// bursts of placements. This time includes the delay before the write, and the time until the
+// bursts of placements. recordComes includes the delay before the write, and the time until the
 // placer sees the members.
 const recordComes = 2 * time.Second
 

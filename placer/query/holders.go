@@ -271,8 +271,8 @@ func (s facts) mayStart(t *model.Tracked, g pal.Gang) bool {
 }
 
 // priorityHelps reports whether the priority [tryPriority] would help a waiting job. The priority
-// helps if the job would overtake the job ahead of it, or if the job has room once the placer has
-// stopped the jobs that it may stop for it.
+// helps if the job would overtake the job ahead of it, or would fit after the placer has stopped
+// preemptible jobs.
 func (s facts) priorityHelps(t *model.Tracked, w *model.Wait, h *Holders) bool {
 	if !s.m.Cfg.Queue.ByPriority() || *t.Job.Priority >= tryPriority {
 		return false

@@ -218,8 +218,8 @@ func (t *trial) otherModels(key, request, of string, add func(key, value, text s
 	add(key, "nvidia/gpu", "on any GPU model of the cluster (%s) instead of %s%s", some(t.v.Models()), request, of)
 }
 
-// fewer adds a change of the key to the largest number below now that is enough by itself, or to 1
-// if no number is enough.
+// fewer adds a change of the key to the largest number below now with which the job could run, or
+// to 1 if there is none.
 func (t *trial) fewer(key string, now int, add func(key, value, text string, args ...any), text string) {
 	if now < 2 {
 		return
@@ -238,9 +238,8 @@ type Tradeoff struct {
 	gang   pal.Gang
 }
 
-// thatMayStart keeps the tradeoffs with which a waiting job could start now, and those with which
-// it would not fit at all. thatMayStart drops the other tradeoffs, because with these the job would
-// need GPUs that are reserved for jobs ahead of it.
+// thatMayStart drops the tradeoffs with which a waiting job would need GPUs that are reserved for
+// jobs ahead of it.
 func (s facts) thatMayStart(t *model.Tracked, all []Tradeoff) []Tradeoff {
 	return slices.DeleteFunc(all, func(o Tradeoff) bool { return o.Choice != nil && !s.mayStart(t, o.gang) })
 }

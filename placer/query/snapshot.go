@@ -59,7 +59,7 @@ type Snapshot struct {
 	counted *model.Status
 }
 
-// facts answers what needs only the model. Callers of its methods hold the snapshot's mu.
+// facts answers questions that need only the model. Callers of its methods hold the snapshot's mu.
 type facts struct{ m *model.Model }
 
 // New returns a snapshot that answers from m. The snapshot uses c only for data of single jobs.
@@ -90,8 +90,8 @@ func (s *Snapshot) Status() model.Status {
 	return *s.counted
 }
 
-// With returns a copy on which changes can be tried. The copy has the activity a, because, for
-// example, the placer that made the snapshot may no longer be active.
+// With returns a copy on which changes can be tried. The copy has the activity a, because the
+// placer that made the snapshot may no longer be active.
 func (s *Snapshot) With(a heartbeat.Activity) *Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -176,8 +176,8 @@ func (s *Snapshot) Jobs() []model.JobStatus {
 	return slices.DeleteFunc(js, func(j model.JobStatus) bool { return j.State == gang.Ended && !j.Runs.GoOn() })
 }
 
-// countRun counts a job as a run of the parameterized or periodic job that made it. If no such job
-// made it, countRun does nothing.
+// countRun counts a job as a run of the parameterized or periodic job that made it. countRun does
+// nothing for other jobs.
 func (s facts) countRun(runs map[cluster.JobKey]*model.Runs, st gang.Observed, state gang.State) {
 	if !cluster.Child(st.Job) {
 		return

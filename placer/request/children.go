@@ -33,8 +33,8 @@ func ChoosesInstances(job *api.Job) bool {
 	return t != nil
 }
 
-// instanceChooser returns the first task with a constraint on ${device.ids}, and the task's group.
-// If there is none, it returns nil.
+// instanceChooser returns the first task with a constraint on ${device.ids}, and the task's group;
+// nil if there is none.
 func instanceChooser(job *api.Job) (*api.TaskGroup, *api.Task) {
 	if _, pinned := rewrite.Pinned(job); pinned {
 		job = rewrite.Author(job)

@@ -83,8 +83,8 @@ func (v *View) moves(job *api.Job, tg *api.TaskGroup, now time.Time) (n int) {
 	return min(n, max(0, rewrite.Members(tg)-stay))
 }
 
-// stoppedFor returns how long ago Nomad stopped an allocation. If the allocation was not stopped,
-// has failed or has been replaced, it returns the maximum duration.
+// stoppedFor returns how long ago Nomad stopped an allocation; the maximum duration if it was not
+// stopped, has failed or has been replaced.
 func stoppedFor(a *cluster.Alloc, now time.Time) time.Duration {
 	if a.Desired != api.AllocDesiredStatusStop || a.Next != "" || a.Failed() {
 		return math.MaxInt64

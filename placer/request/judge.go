@@ -21,7 +21,7 @@ type Scheduler interface {
 	// AwayNodes returns the nodes that are not ready or not eligible, or that have an unhealthy
 	// driver. all is false if there are too many such nodes to read them all.
 	AwayNodes(ctx context.Context) (away []*api.Node, all bool, err error)
-	// NodeResources returns all nodes. Of each node, it reads only datacenter, pool and resources.
+	// NodeResources returns all nodes, with only their datacenters, pools and resources.
 	NodeResources(ctx context.Context) ([]*api.Node, error)
 }
 
@@ -73,7 +73,7 @@ func tooLarge(ctx context.Context, by Scheduler, author *api.Job, failed map[str
 		if m := failed[*g.Name]; !over || m == nil || m.NodesExhausted == 0 || rewrite.GPUsPerMember(g) > 0 {
 			continue
 		}
-		// NodeResources returns about 10 kB per node. It is rarely called, because most members fit
+		// NodeResources reads about 10 kB per node, but is rarely called, because most members fit
 		// on the nodes with GPUs.
 		if nodes == nil {
 			if nodes, err = by.NodeResources(ctx); err != nil {

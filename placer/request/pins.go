@@ -70,8 +70,8 @@ func (v *View) Pins(r Request, p pal.Placement) rewrite.Pins {
 
 // barOutliers removes outliers from class pins that would allow them. Pins allow an outlier if they
 // have no ceiling, or if the outlier's class also contains other GPUs. The pins then name all the
-// other GPUs, because Nomad does not know which GPUs are outliers. Outliers that the pins in
-// allowed already allow are not removed.
+// other GPUs, because Nomad does not know which GPUs are outliers. barOutliers keeps outliers that
+// the pins in allowed allow.
 func (v *View) barOutliers(r Request, pins *rewrite.Pins, allowed ...rewrite.Pins) {
 	if pins.Mode != rewrite.ModeClass || v.opts.OutlierThreshold == 0 {
 		return
@@ -179,8 +179,8 @@ func (v *View) Pin(job *api.Job, p rewrite.Pins) (*api.Job, error) {
 // contain. If racks contain more nodes, naming them would exclude too few nodes to be worthwhile.
 const racksShare = 0.25
 
-// racks returns the racks of the nodes. If a node's rack is unknown, or if the racks contain more
-// than racksShare of the cluster's nodes, it returns none.
+// racks returns the racks of the nodes. racks returns none if a node's rack is unknown, or if the
+// racks contain more than racksShare of the cluster's nodes.
 func (v *View) racks(nodes []string) rewrite.Racks {
 	in := map[string]bool{}
 	for _, id := range nodes {
