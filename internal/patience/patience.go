@@ -36,7 +36,7 @@ const (
 	Longest = 5 * time.Minute
 )
 
-// byTheClock times Longest is the maximum time of a wait by the clock, on any machine.
+// byTheClock × Longest is the maximum wall-clock time of a wait, on any machine.
 const byTheClock = 3
 
 // beat is the time between two checks of the machine.

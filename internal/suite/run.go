@@ -300,8 +300,8 @@ func (r *reader) failed() (leaves []test) {
 	return leaves
 }
 
-// cutShort prints the output of a package's tests that did not end before their process ended, and
-// reports whether there are any.
+// cutShort prints the output of a package's tests that still ran when their process ended, and
+// reports whether there were any.
 func (r *reader) cutShort(in string) (any bool) {
 	for _, key := range slices.Sorted(maps.Keys(r.runs)) {
 		if strings.HasPrefix(key, in+" ") {

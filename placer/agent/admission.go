@@ -231,8 +231,8 @@ func (a *Admission) patch(r *Review, job, full *api.Job) {
 	}
 }
 
-// missing returns the default hints that the job gets, and warnings about the defaults that it does
-// not get because they contradict the author's hints.
+// missing returns the default hints that the job gets, and warnings about defaults that contradict
+// the author's hints.
 func (a *Admission) missing(job *api.Job) (hints map[string]string, left []string) {
 	with, hints := *job, map[string]string{}
 	for _, k := range slices.Sorted(maps.Keys(a.Meta)) {

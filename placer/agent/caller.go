@@ -28,7 +28,7 @@ type caller struct {
 	nomad   *api.Client
 	secret  string // the token; "" if the request has none
 	storage string // the namespace of the placer's variables
-	// lists caches, for this request, in which namespaces the caller can list jobs.
+	// lists caches, for this request, the namespaces whose jobs the caller can list.
 	lists map[string]bool
 }
 

@@ -121,7 +121,7 @@ type windowBlock struct {
 	Rest     window.Window `hcl:",remain"`
 }
 
-// rule converts the block for the placer.
+// rule converts the block to the placer's form.
 func (w windowBlock) rule() (window.Window, error) {
 	r := w.Rest
 	r.Name = w.Name

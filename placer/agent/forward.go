@@ -21,13 +21,12 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 )
 
-// forwardedBy is the header that a standby agent adds to a request that it forwards, with its own
-// name. To prevent loops, no agent forwards such a request again.
+// forwardedBy is the header with which a standby agent adds its name to a request that it forwards.
+// To prevent loops, no agent forwards such a request again.
 const forwardedBy = "X-Nomad-Pal-Forwarded-By"
 
-// answersItself reports whether each agent, active or not, answers the request itself, because the
-// request is about the agent that receives it, or needs no data of the placer. Only the active
-// agent can answer other requests.
+// answersItself reports whether a standby agent answers the request itself, because the request is
+// about this agent, or needs no data of the placer.
 func answersItself(r *http.Request) bool {
 	switch path := r.URL.Path; path {
 	case "/", "/v1/agent", "/v1/metrics", "/v1/admission":

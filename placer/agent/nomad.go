@@ -174,7 +174,8 @@ func rpcTLS(cfg *api.Config) (*tls.Config, error) {
 	if t.CACert == "" && t.CAPath == "" {
 		return nil, nil
 	}
-	// The client of the HTTP API has already read the same files, so this normally succeeds.
+	// The client of the HTTP API has already read the same files, so reading them normally
+	// succeeds.
 	c := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, ServerName: "server." + cmp.Or(cfg.Region, "global") + ".nomad"}}}
 	if err := api.ConfigureTLS(c, t); err != nil {
 		return nil, fmt.Errorf("nomad: TLS of the RPC port: %w", err)

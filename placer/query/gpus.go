@@ -39,7 +39,7 @@ type GPU struct {
 	Classes   map[pal.AppClass]uint8 `json:"classes,omitempty"`
 	Available bool                   `json:"available"` // free and usable; a window can still reserve the GPU
 	// Unhealthy and Unavailable are the reasons why the placer does not choose the GPU. Degraded is
-	// the reason why the placer chooses the GPU last. Each is "" if it does not apply.
+	// the reason why the placer chooses the GPU last. A reason is "" if it does not apply.
 	Unhealthy   string `json:"unhealthy,omitempty"`
 	Unavailable string `json:"unavailable,omitempty"`
 	Degraded    string `json:"degraded,omitempty"`

@@ -56,8 +56,8 @@ func (e *Explanation) Next(jobspec string) []string {
 	return steps
 }
 
-// pendingMember says how to find out why a placed member does not run yet: it may pull an image, but
-// it may also wait forever, for example for a variable that its template reads.
+// pendingMember says how to find out why a placed member does not run yet: the member may pull an
+// image, or may wait forever, for example for a variable that its template reads.
 func (e *Explanation) pendingMember(jobspec string) (steps []string) {
 	for _, a := range e.Allocations {
 		if a.Status == api.AllocClientStatusPending {

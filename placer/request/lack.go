@@ -294,7 +294,7 @@ func countDevices(n *api.Node, counts func(*api.NodeDevice) bool) map[*api.NodeD
 }
 
 // tooFewCores returns a lack if the node has fewer reservable cores than one member requests (key
-// cores). Nodes that do not report their cores have no such lack.
+// cores). A node that does not report its cores counts as having enough.
 func tooFewCores(g *api.TaskGroup, n *api.Node) (Lack, bool) {
 	need := 0
 	for _, t := range g.Tasks {

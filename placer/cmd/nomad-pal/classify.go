@@ -155,7 +155,7 @@ func watchGPUs(b *base, client *nomad.Client, k cluster.JobKey, length, every ti
 	}
 }
 
-// known returns nil if x is unknown (NaN).
+// known returns a pointer to x, or nil if x is unknown (NaN).
 func known(x float64) *float64 {
 	if math.IsNaN(x) {
 		return nil

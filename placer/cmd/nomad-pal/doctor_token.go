@@ -77,8 +77,8 @@ func (b *base) tokenUnknown() string {
 // doctorsJob is the id of a job that does not exist, and that doctor asks Nomad about.
 const doctorsJob = "nomad-pal-doctor"
 
-// lacks returns the rights that the token lacks, apart from submitting jobs, and from those that
-// doctor cannot try without changing something. known are the cluster's namespaces.
+// lacks returns the rights that the token lacks, except submitting jobs, and rights that doctor
+// cannot try without a change in Nomad. known are the cluster's namespaces.
 func lacks(b *base, known map[string]bool, client *nomad.Client) (lacks []string, failed error) {
 	try := func(right string, err error) {
 		switch {

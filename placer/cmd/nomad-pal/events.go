@@ -95,7 +95,7 @@ func exists(b *base, s *answers, id string) bool {
 	})
 }
 
-// followEvents prints events as they happen, until the user interrupts it.
+// followEvents prints events as they happen, until the user interrupts the command.
 func followEvents(b *base, s *answers, q url.Values, last uint64) int {
 	q.Set("follow", "true")
 	for lost := false; ; {

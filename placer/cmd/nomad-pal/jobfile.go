@@ -87,8 +87,8 @@ func (b *base) readJob(path string, f *jobFlags) (*api.Job, *api.JobSubmission, 
 	return job, submission, nil
 }
 
-// unplaced wraps an HCL error without a position in the file. HCL begins the text of such an error
-// with "<nil>: ", which unplaced removes.
+// unplaced wraps an HCL error without a position in the file, and removes HCL's "<nil>: " at the
+// start of its text.
 type unplaced struct{ error }
 
 func (e unplaced) Error() string { return strings.TrimPrefix(e.error.Error(), "<nil>: ") }

@@ -36,8 +36,8 @@ func shortGPU(id string, n int) string {
 	return attr.Shorten(id, n)
 }
 
-// idLength returns the length to which ids of GPUs are cut: n on a terminal; otherwise, or with
-// -verbose, 0, which means whole ids.
+// idLength returns the length to which ids of GPUs are cut: n on a terminal without -verbose,
+// otherwise 0 (whole ids).
 func (b *base) idLength(n int) int {
 	if b.io.terminal && !b.verbose {
 		return n

@@ -65,7 +65,7 @@ type quoting struct {
 }
 
 // Write escapes the text, except line ends and tabs. Only the commands themselves write line ends
-// and tabs, because [row] escapes those in cells. JSON output stays valid, because only strings in
+// and tabs, because [row] escapes both in cells. JSON output stays valid, because only strings in
 // it contain characters that Write escapes.
 func (q *quoting) Write(p []byte) (int, error) {
 	text := append(q.rest, p...)

@@ -262,7 +262,8 @@ func gateForRun(b *base, client *nomad.Client, job *api.Job) (*api.Job, error) {
 type registration struct {
 	Job       string `json:"job"`       // the job's id
 	Namespace string `json:"namespace"` // the job's namespace
-	// Gated: the job was submitted with the gate, so the placer chooses its GPUs.
+	// Gated reports whether the job was submitted with the gate, so that the placer chooses its
+	// GPUs.
 	Gated bool `json:"gated"`
 	// Evaluation is the id of Nomad's evaluation of the job.
 	Evaluation string `json:"evaluation"`

@@ -122,7 +122,7 @@ func wrapped(text string, width int) []string {
 	return append(lines, line)
 }
 
-// each calls the function of with each element of all, and returns the results.
+// each applies the function of to each element of all, and returns the results.
 func each[T, U any](all []T, of func(T) U) []U {
 	out := make([]U, len(all))
 	for i, x := range all {

@@ -20,7 +20,7 @@ import (
 type topList struct {
 	*tview.Table
 	lines *topLines
-	// mark is the job whose GPUs are shown reversed.
+	// mark is the job whose GPUs are shown in reverse video.
 	mark string
 }
 
