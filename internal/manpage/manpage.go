@@ -17,7 +17,7 @@ import (
 
 // Command is one command of a program.
 type Command struct {
-	// Name is what is typed after the program's name.
+	// Name is the word to type after the program's name.
 	Name string
 	// Synopsis describes the command in one line.
 	Synopsis string

@@ -50,7 +50,7 @@ func packages(to io.Writer, part string, patterns []string) (int, error) {
 
 // runsIn reports whether a part runs a package's tests. The race detector makes tests about five
 // times slower, and is useful only if goroutines share memory. Packages that run only a sample of
-// their cases under the detector run all of them without it.
+// their cases under the detector run all cases without the detector.
 func runsIn(part string, sharesMemory, samples bool) bool {
 	if part == "race" {
 		return sharesMemory

@@ -177,8 +177,8 @@ func (a *Agent) usable(next File, port int) error {
 	return next.HTTP.mayListen(port)
 }
 
-// serve runs the placer. If agents elect the active one, the placer runs only while this agent is
-// elected. address is the published address of the API.
+// serve runs the placer. With an election, the placer runs only while this agent is elected.
+// address is the published address of the API.
 func (a *Agent) serve(ctx context.Context, file File, address string) error {
 	cfg, err := file.PlacerConfig()
 	if err != nil {

@@ -165,7 +165,7 @@ type Nomad struct {
 	RPCAddress string `hcl:"rpc_address,optional"`
 }
 
-// HTTP is the agent's own API.
+// HTTP configures the agent's own API.
 type HTTP struct {
 	BindAddress string `hcl:"bind_address,optional"`
 	BindPort    *int   `hcl:"bind_port,optional"`

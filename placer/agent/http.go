@@ -240,7 +240,7 @@ func (h *HTTP) tls() (*tls.Config, error) {
 }
 
 // ui is the folder of the web page: JavaScript modules without a build step. The page loads only
-// its own files and the agent's API, with the token that its reader enters. See
+// its own files and the agent's API, with the token that the reader enters. See
 // docs/design/page.md; NOTICE lists the files that others wrote.
 //
 //go:embed ui

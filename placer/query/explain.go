@@ -444,8 +444,8 @@ func (e *Explanation) remeasured(d pal.Decision) {
 const recordComes = 2 * time.Second
 
 // restarted returns when Nomad last restarted all members of a running gang on the same GPUs, or
-// started them after the gang had no members. restarted returns zero if Nomad did neither. Nomad
-// restarts members when an edit changes their tasks.
+// started them after the gang had no members; zero if Nomad did neither. Nomad restarts members
+// when an edit changes their tasks.
 func restarted(st gang.Observed, r *gang.Record) time.Time {
 	switch {
 	case st.Nomad != gang.Running || r.Ready.IsZero():

@@ -355,8 +355,8 @@ func (s facts) whenWhole(e *Explanation, t *model.Tracked) {
 	e.Remedies = append(e.Remedies, reason.Reason{Kind: reason.FewerWhole, Key: "count", Room: whole, Members: t.Want}.And(editCount))
 }
 
-// sizeKey returns the -what-if key that sets the number of members. For an elastic job, this key is
-// a limit in its scaling block.
+// sizeKey returns the -what-if key that sets the number of members: for an elastic job, a limit in
+// its scaling block.
 func sizeKey(r request.Request, elastic string) string {
 	if r.Elastic != nil {
 		return elastic

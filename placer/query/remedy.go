@@ -179,8 +179,8 @@ func (t *trial) remedies() (out []remedy) {
 }
 
 // meantModel guesses which of the cluster's models an unknown model name means. The model's name
-// contains the unknown name, or is similar to it (see [nearest.Name]). Models that differ in a word
-// with a number (A6000, 6000) are different. meantModel returns "" if it finds none.
+// contains the unknown name, or is similar to it (see [nearest.Name]). Names that differ in a word
+// with digits (A6000, 6000) mean different models. meantModel returns "" if it finds none.
 func meantModel(request string, models []string) string {
 	at := strings.LastIndex(request, "/") + 1
 	vendor, name := request[:at], strings.ToLower(request[at:])

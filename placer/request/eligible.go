@@ -21,7 +21,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// nodeFits reports whether the node lacks nothing that [eachLack] checks.
+// nodeFits reports whether [eachLack] finds no lacks on the node.
 func nodeFits(job *api.Job, g *api.TaskGroup, n *api.Node) bool {
 	fits := true
 	eachLack(job, g, n, func(Lack) bool { fits = false; return false })

@@ -44,7 +44,7 @@ const (
 	reachTimeout = 10 * time.Second
 )
 
-// answers gets answers from an agent. Data that the agent does not serve come from Nomad.
+// answers reads data from an agent and, if the agent does not serve the data, from Nomad.
 type answers struct {
 	b     *base
 	nomad *nomad.Client

@@ -117,7 +117,7 @@ func checkReach(client *nomad.Client) query.Check {
 }
 
 // checkPaused returns a failed check if an operator has paused placement or job registration. The
-// check is empty if neither is paused, or if the token may not read the scheduler configuration.
+// check is empty if nothing is paused, or if the token may not read the scheduler configuration.
 func checkPaused(b *base, client *nomad.Client) query.Check {
 	answer, _, err := client.API().Operator().SchedulerGetConfiguration((&api.QueryOptions{}).WithContext(b.ctx))
 	switch {

@@ -190,7 +190,7 @@ func (o *historyOptions) query(b *base, now time.Time) (url.Values, error) {
 	return q, nil
 }
 
-// timeOf parses a date, a time, or a duration before now.
+// timeOf parses a date, a time, or a duration counted back from now.
 func timeOf(text string, now time.Time) (time.Time, error) {
 	if d, err := rewrite.ParseSpan(text); err == nil {
 		return now.Add(-d), nil

@@ -72,8 +72,8 @@ const (
 type measuredGPU struct {
 	GPU  string `json:"gpu"`  // the GPU's id
 	Node string `json:"node"` // its node's name
-	// Outcome is measured, failed or skipped. With -dry-run, or if measure ended early, it can also
-	// be ready or waits.
+	// Outcome is measured, failed or skipped; with -dry-run, or if measure ended early, also ready
+	// or waits.
 	Outcome measureOutcome `json:"outcome"`
 	// Reason is why the GPU was not measured, or what it waits for.
 	Reason string `json:"reason,omitempty"`

@@ -159,7 +159,7 @@ func printImported(b *base, im imported) {
 }
 
 // hiddenOutliers returns the changes of GPUs that no longer count as outliers because their
-// comparability key changed. A GPU with a new key is compared with other GPUs than before, or with
+// comparability key changed. A new key means that a GPU is compared with different GPUs, or with
 // none.
 func hiddenOutliers(was, is *profile.Profile, changes []profile.Event, outlier float64) []profile.Event {
 	var out []profile.Event

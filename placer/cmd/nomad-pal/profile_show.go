@@ -86,8 +86,8 @@ func parseProfile(b *base, path, what string) (*profile.Profile, error) {
 	return p, nil
 }
 
-// profileInForce reads the profile in force. If there is none, or it cannot be read, the error
-// explains why.
+// profileInForce reads the profile in force. The error explains why the profile is missing or
+// cannot be read.
 func profileInForce(b *base) (*profile.Profile, error) {
 	client, err := b.client()
 	if err != nil {

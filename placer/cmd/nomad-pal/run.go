@@ -353,8 +353,8 @@ func isUp(e *query.Explanation) bool {
 		!slices.ContainsFunc(e.Allocations, func(a query.Allocation) bool { return a.Status == api.AllocClientStatusPending })
 }
 
-// evaluated reports whether Nomad has processed all evaluations of a job. Until Nomad has processed
-// them, an update does not change the running members.
+// evaluated reports whether Nomad has processed all evaluations of a job. An unprocessed update
+// does not change the running members.
 func (b *base) evaluated(a *answers, k cluster.JobKey) bool {
 	es, err := a.nomad.Evaluations(b.ctx, k)
 	return err != nil || !slices.ContainsFunc(es, func(e *api.Evaluation) bool { return e.Status == api.EvalStatusPending })

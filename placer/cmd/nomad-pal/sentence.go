@@ -68,7 +68,7 @@ func changesSentence(c query.Changes) string {
 }
 
 // isJobFile reports whether an argument of explain is a jobspec and not a name. In practice, no job
-// has a name that looks like a file's.
+// has a name that looks like a file name.
 func isJobFile(name string) bool {
 	ends, begins := []string{".hcl", ".nomad", ".json"}, []string{"/", "./", "../"}
 	return name == "-" || isURL(name) ||

@@ -162,7 +162,7 @@ func beginnings(all []query.GPU, is func(string) bool) []string {
 // few is the maximum number of names that messages list.
 const few = 5
 
-// firstOf joins the first names, at most few.
+// firstOf joins the first names, at most [few].
 func firstOf(names []string) string {
 	if len(names) > few {
 		return strings.Join(names[:few], ", ") + ", …"

@@ -99,7 +99,7 @@ func percentOf(g query.GPU) int64 {
 // rackOf returns a GPU's rack. Nodes without a known rack count as one rack.
 func rackOf(g query.GPU) string { return cmp.Or(g.Rack, "no rack") }
 
-// units groups GPUs by rack or node, which the function in returns. GPUs of a group must be
+// units groups GPUs by the rack or node that the function in returns. GPUs of a group must be
 // adjacent.
 func units(gpus []query.GPU, in func(query.GPU) string) (out []*topUnit) {
 	for i := range gpus {
