@@ -241,8 +241,7 @@ func look(ctx context.Context, condition Condition) (missing string, err error) 
 	return a.missing, a.err
 }
 
-// changing matches words with digits: times, ports, ids, files. If only such words change, nothing
-// has moved.
+// changing matches words with digits (times, ports, ids, files), whose change is no move.
 var changing = regexp.MustCompile(`\w*[0-9]\w*`)
 
 // Until polls a condition until it holds, or the wait is over. A new text of what is missing also

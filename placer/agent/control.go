@@ -127,8 +127,8 @@ func (c *caller) submits(ctx context.Context, k cluster.JobKey, priority int) er
 
 // sayUser sets the job's user (pal_user) to the name of the token if users have limits, because
 // otherwise an author could use up the limit of somebody else. A live job keeps its user, because a
-// changed meta would restart its tasks. Management tokens may register jobs for others, and the
-// anonymous token belongs to nobody; sayUser does not change the jobs of these two kinds of tokens.
+// changed meta would restart its tasks. sayUser does not change jobs of management tokens, which
+// may register jobs for others, or of the anonymous token, which belongs to nobody.
 func (s *server) sayUser(ctx context.Context, c *caller, job *api.Job) error {
 	if !s.cfg.Queue.LimitsUsers(*job.Namespace) {
 		return nil

@@ -22,7 +22,7 @@ import (
 )
 
 // forwardedBy is the header with which a standby agent adds its name to a request that it forwards.
-// To prevent loops, no agent forwards such a request again.
+// To prevent loops, no agent forwards a request with this header.
 const forwardedBy = "X-Nomad-Pal-Forwarded-By"
 
 // answersItself reports whether a standby agent answers the request itself, because the request is

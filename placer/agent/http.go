@@ -115,7 +115,7 @@ func (h *HTTP) published(at *net.TCPAddr) string {
 
 // rejected returns why commands reject the certificate at the published address; nil if they accept
 // it. rejected also returns nil if the operator chose the address, because a proxy with its own
-// certificate may answer at such an address.
+// certificate may answer.
 func (h *HTTP) rejected(at *net.TCPAddr) error {
 	config, err := h.tls()
 	if err != nil || config == nil || h.Advertise != "" {

@@ -23,8 +23,8 @@ const (
 	// idleAfter is how long a held GPU must compute nothing before it counts as idle.
 	idleAfter = 15 * time.Minute
 	// idleEvery is the interval at which the agent polls the next [live.MostNodes] nodes with held
-	// GPUs. With up to 640 such nodes, the agent polls each node once a minute; with more nodes,
-	// less often.
+	// GPUs. With up to 640 nodes, the agent polls each node once a minute; with more nodes, less
+	// often.
 	idleEvery = 6 * time.Second
 	// askAgain is the minimum time between two polls of a node, and between two refreshes of the
 	// list of held GPUs.

@@ -247,7 +247,7 @@ func (s *server) serveExplain(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, explanation{e, e.Headline(time.Now().In(zoneOf(r))), e.Next("")})
 }
 
-// zoneOf returns the time zone that the request names; UTC if there is no such zone.
+// zoneOf returns the time zone that the request names; UTC if the zone is unknown.
 func zoneOf(r *http.Request) *time.Location {
 	if zone, err := time.LoadLocation(r.URL.Query().Get("zone")); err == nil {
 		return zone

@@ -300,8 +300,8 @@ func (e *Explanation) broken(t *model.Tracked) {
 	e.Remedies = append(e.Remedies, reason.Reason{Kind: reason.FixVersion})
 }
 
-// lastEnd returns the latest end among the members that were placed after the time since. lastEnd
-// returns the zero time if no such member has ended.
+// lastEnd returns the latest end among the members that were placed after the time since; zero if
+// there is none.
 func lastEnd(as []*cluster.Alloc, since time.Time) (at time.Time) {
 	for _, a := range as {
 		if ended := a.End(); !a.Live() && a.CreateTime > since.UnixNano() && ended.After(at) {

@@ -287,8 +287,8 @@ func userSentence(u queue.TenantUse, user string) string {
 }
 
 // holding splits a tenant's GPUs into GPUs that its jobs hold and GPUs for which its jobs wait
-// (Awaited). The queue counts GPUs of both kinds, because running jobs can have requested GPUs that
-// they do not have yet, for example for members that the author added to a service.
+// (Awaited). The queue counts GPUs of both kinds, because a running service can wait for GPUs for
+// members that its author added.
 func holding(u *queue.TenantUse, held map[string]float64) {
 	has := 0.0
 	for _, namespace := range u.Namespaces {

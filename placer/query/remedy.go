@@ -70,8 +70,8 @@ func (e *Explanation) neverRuns(v *request.View, job *api.Job) {
 	}
 }
 
-// find returns all changes that are enough by themselves. If there are none, find returns two
-// changes that are enough together.
+// find returns all changes that are enough by themselves. If no single change is enough, find
+// returns two changes that are enough together.
 func (t *trial) find() []remedy {
 	all := t.remedies()
 	found := slices.DeleteFunc(slices.Clone(all), func(r remedy) bool { return !t.couldRun(r.Changes) })

@@ -192,8 +192,7 @@ func (s facts) countRun(runs map[cluster.JobKey]*model.Runs, st gang.Observed, s
 	runs[k].Count(state, outcome)
 }
 
-// runsOf counts the jobs that a parameterized or periodic job has made. runsOf returns nil if there
-// are none.
+// runsOf counts the jobs that a parameterized or periodic job has made; nil if there are none.
 func (s facts) runsOf(k cluster.JobKey) *model.Runs {
 	runs := map[cluster.JobKey]*model.Runs{}
 	for _, job := range s.m.State.Jobs {

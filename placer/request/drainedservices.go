@@ -20,7 +20,7 @@ import (
 const replacedWithin = 5 * time.Minute
 
 // Drained returns the members of a running service that Nomad moves, or is about to move, off
-// drained nodes. On such a node, Nomad stops members a few at a time (migrate block), and the
+// drained nodes. Nomad stops the members on a drained node a few at a time (migrate block), and the
 // others keep running until their turn. Drained includes a stopped member until Nomad has placed
 // the member again. For each member, Drained returns two gangs of one member: the first can use
 // only the nodes of the job's pins, the second any node. Nomad does not move members of batch jobs,

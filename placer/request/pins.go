@@ -19,8 +19,8 @@ import (
 
 // Pins returns the pins that restrict the request to the placement. In class mode, the pins name
 // nodes and a class ceiling. The ceiling is the highest class of the chosen GPUs, so that Nomad can
-// use any GPU that is as good. The pins name GPUs only if Nomad must not use all GPUs of these
-// nodes, because some are excluded or outliers, or because the gang gets parts of certain GPUs.
+// use any GPU that is as good. The pins name GPUs only if some GPUs of these nodes are excluded or
+// outliers, or if the gang gets parts of certain GPUs.
 func (v *View) Pins(r Request, p pal.Placement) rewrite.Pins {
 	pins := rewrite.Pins{Mode: r.Mode}
 	groups := map[string]*rewrite.GroupPins{}

@@ -174,7 +174,7 @@ func Empty(job *api.Job) error {
 }
 
 // Paused reports whether every group has a count of 0. Neither Nomad nor the placer has anything to
-// do for such a job until somebody scales it. An elastic gang is never paused, because the placer
+// do for a paused job until somebody scales it. An elastic gang is never paused, because the placer
 // sets its count.
 func Paused(job *api.Job) bool {
 	_, elastic := rewrite.ElasticOf(job)

@@ -23,10 +23,9 @@ import (
 const enoughRuns = 3
 
 // speeds returns how fast a job runs on each GPU model that it may use, and the source of each
-// speed: runs of the job's name, its author, or the measured rates of its class. If the speeds on
-// fewer than two models are known, there is nothing to compare, and speeds returns nil. speeds
-// includes the models of nodes that are away, because speeds must not change when nodes go away and
-// come back.
+// speed: runs of the job's name, its author, or the measured rates of its class. speeds returns nil
+// if fewer than two speeds are known, because there is nothing to compare. speeds includes the
+// models of nodes that are away, so that speeds stay the same when nodes go and come back.
 func (v *View) speeds(job *api.Job, r *Request, models []string) (pal.Speeds, map[string]string, error) {
 	rates, from, err := v.toldSpeeds(r, models)
 	if err != nil {
@@ -104,8 +103,8 @@ func (v *View) modelsByName() map[string][]string {
 // pooled combines the rates that follow from runs with the told rates. pooled first scales the told
 // rates to the rates of the runs, by the geometric mean over the models that have both. If no model
 // has both, pooled drops the told rates. A model with fewer than [enoughRuns] runs gets a weighted
-// mean of its two rates, or no rate if it has no told rate. pooled updates from. If there are runs
-// on only one model, there is nothing to compare, and pooled returns told.
+// mean of its two rates, or no rate if it has no told rate. pooled updates from. pooled returns
+// told if there are runs on only one model, because there is nothing to compare.
 func pooled(told map[string]float64, from map[string]string, runs map[string]queue.ModelRuns) map[string]float64 {
 	if len(runs) < 2 {
 		return told

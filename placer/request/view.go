@@ -22,8 +22,7 @@ type Options struct {
 	Apps         map[string]pal.AppClass
 	DefaultClass pal.AppClass
 	// DefaultPreempt decides for batch jobs without pal_preempt, by namespace and class, whether
-	// the placer may stop them. from is the configuration key that decides. If DefaultPreempt is
-	// nil, the placer must not stop such jobs.
+	// the placer may stop them; nil means no. from is the configuration key that decides.
 	DefaultPreempt func(namespace string, class pal.AppClass) (may bool, from string)
 	// Learned returns the class learned for a job that sets no class; nil: no classes are learned.
 	Learned func(*api.Job) (pal.AppClass, bool)

@@ -97,7 +97,8 @@ func running(b *base, client *nomad.Client, ids []string) (all []string, err err
 }
 
 // givenUp returns the namespace's jobs in the state failed, or none if no agent answers. In Nomad,
-// these jobs are dead, like completed jobs, but commands list them until somebody stops them.
+// failed jobs are dead, like completed jobs, but commands list failed jobs until somebody stops
+// them.
 func givenUp(b *base) (ids []string) {
 	a, err := b.ask()
 	if err != nil {

@@ -382,8 +382,8 @@ func printDecision(b *base, e *query.Explanation) {
 	}
 }
 
-// printNeighbours lists the members of other jobs that share GPUs with the gang, and by how much
-// the gang and its neighbours are expected to take longer.
+// printNeighbours lists the members of other jobs that share GPUs with the gang, and the expected
+// slowdown of the gang and its neighbours.
 func printNeighbours(b *base, e *query.Explanation) {
 	rows := []string{row("Group", "GPU", "Neighbours", "Class", "The job takes longer by", "Known from", "Neighbours take longer by")}
 	for _, m := range e.Decision.Chosen.Members {

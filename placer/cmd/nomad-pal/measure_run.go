@@ -172,8 +172,8 @@ func (r *measureRun) giveUpWaiting() {
 	}
 }
 
-// begin registers a GPU's measuring job. If Nomad already has a running job of this name, another
-// command has registered it, or a killed command left it behind, and it will end by itself.
+// begin registers a GPU's measuring job. A running job of this name in Nomad belongs to another
+// command, or was left behind by a killed command and ends by itself.
 func (r *measureRun) begin(t *measureTarget) error {
 	key := measureKey(r.b.namespace, t.GPU)
 	was, err := r.client.Job(r.b.ctx, key)

@@ -14,10 +14,10 @@ import (
 )
 
 // Names of jobs, groups and nodes, and messages of tasks and drivers, are text that others wrote.
-// Nomad accepts escape sequences, control characters and bidirectional overrides in such text. A
-// terminal obeys these characters: they could hide a row of a table, forge one, or do worse.
-// Therefore, all output of the commands and the agent's log goes through [quoting], and each table
-// cell also through [row].
+// Nomad accepts escape sequences, control characters and bidirectional overrides in names and
+// messages. A terminal obeys these characters: they could hide a row of a table, forge one, or do
+// worse. Therefore, all output of the commands and the agent's log goes through [quoting], and each
+// table cell also through [row].
 
 // quoted returns text in which invisible and control characters, except those in keep, are escaped
 // as in JSON.
@@ -60,7 +60,7 @@ type quoting struct {
 	// failed is the first error of the underlying writer; [run] reports it once.
 	failed error
 	// styled reports whether the text contains styles (see [paint]). colored reports whether to
-	// show them.
+	// show styles.
 	styled, colored bool
 }
 

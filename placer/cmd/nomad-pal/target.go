@@ -83,8 +83,8 @@ func (b *base) target(s *answers, name string) (*target, error) {
 	return &target{job: k}, goneGPU(b, s, name)
 }
 
-// jobBeginning returns the job that has ended or has no GPUs, and whose id begins with k.ID. If
-// there is none, jobBeginning returns k; if there are several, an error.
+// jobBeginning returns the job that has ended or has no GPUs, and whose id begins with k.ID.
+// Without a match, jobBeginning returns k; with several, an error.
 func jobBeginning(b *base, s *answers, k cluster.JobKey) (cluster.JobKey, error) {
 	found, _, err := s.nomad.API().Jobs().List((&api.QueryOptions{Prefix: k.ID, Namespace: b.namespace, PerPage: few + 1}).WithContext(b.ctx))
 	switch {
@@ -224,8 +224,8 @@ type nodeState struct {
 	Status      string `json:"status"`          // its status in Nomad, such as ready or down
 	Eligibility string `json:"eligibility"`     // eligible or ineligible for new allocations
 	Drain       bool   `json:"drain,omitempty"` // the node is being drained
-	// DrainUntil is when Nomad stops the allocations that still run on the node. It is zero if the
-	// drain has no deadline.
+	// DrainUntil is when Nomad stops the allocations that still run on the node; zero if the drain
+	// has no deadline.
 	DrainUntil time.Time `json:"drain_until,omitzero"`
 }
 

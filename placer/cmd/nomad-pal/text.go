@@ -29,8 +29,8 @@ func (b *base) width() int {
 type style rune
 
 // The styles. In a text, a private-use rune begins each style, until [escaped] replaces these runes
-// with escape sequences of the terminal. No name contains such a rune, because [quoted] escapes
-// private-use runes.
+// with escape sequences of the terminal. No name contains a private-use rune, because [quoted]
+// escapes these runes.
 const (
 	plain  style = '\uf000'
 	bold   style = '\uf001'
@@ -57,7 +57,7 @@ type painted struct {
 func (p painted) String() string { return p.text }
 
 // colored reports whether to use colours. The options -no-color and -force-color decide. Without
-// them, a terminal gets colours unless NO_COLOR is set or TERM is "dumb".
+// these options, a terminal gets colours unless NO_COLOR is set or TERM is "dumb".
 func (b *base) colored() bool {
 	switch {
 	case b.noColor:
