@@ -202,7 +202,7 @@ func (s facts) checkProfile() Check {
 	return Check{"profile", OK, found, ""}
 }
 
-// behind returns the nodes whose plugin uses a profile of another version than the given one.
+// behind returns the nodes whose plugins do not use the given version of the profile.
 func (s facts) behind(version int64) (names []string) {
 	with, _ := s.gpusOn()
 	for _, n := range with {
@@ -252,8 +252,8 @@ func (s facts) checkGate() Check {
 
 // CheckClocks compares the clocks of the active agent, Nomad's servers (written) and the caller
 // (now). The heartbeat contains the time when the agent last worked, by its own clock, and Nomad
-// records when it wrote the heartbeat. The clock of an agent in trouble is compared only if it is
-// ahead.
+// records when the heartbeat was written. The clock of an agent in trouble is compared only if it
+// is ahead.
 func CheckClocks(beat store.Heartbeat, written, now time.Time) Check {
 	const most = 5 * time.Second
 	ahead := written.Sub(now)

@@ -456,8 +456,8 @@ func restarted(st gang.Observed, r *gang.Record) time.Time {
 	return st.PlacedAgain()
 }
 
-// lastRecord reads the record of a job. If the job's members have just been placed, Nomad can still
-// have the record of the previous decision. In this case, lastRecord waits for the new record.
+// lastRecord reads the record of a job. If the job's members have just been placed, lastRecord
+// waits for the new record, because Nomad can still have the previous one.
 func (s *Snapshot) lastRecord(ctx context.Context, st gang.Observed) (*gang.Record, error) {
 	for began := time.Now(); ; {
 		r, err := store.In(s.nomad).Record(ctx, st.Key)
@@ -548,8 +548,8 @@ func (s *Snapshot) explainWaiting(e *Explanation, t *model.Tracked) {
 	}
 }
 
-// keptForIt frees the GPUs that are reserved for a gang that is being started, until back is
-// called. Otherwise the explanation would count these GPUs as allocated.
+// keptForIt frees, until back is called, the GPUs reserved for a gang that is being started, so
+// that the explanation does not count these GPUs as allocated.
 func (s facts) keptForIt(state gang.State, t *model.Tracked) (back func()) {
 	if state != gang.Committing {
 		return func() {}

@@ -236,8 +236,8 @@ type MapRack struct {
 	Nodes      []MapNode `json:"nodes"`
 }
 
-// MapNode is a node with the number of its GPUs. Names are unique: if several nodes have one name,
-// all but the first have the beginning of their id appended.
+// MapNode is a node with the number of its GPUs. Names are unique: if several nodes have the same
+// name, all but the first have the beginning of their id appended.
 type MapNode struct {
 	Name string `json:"name"`
 	GPUs int    `json:"gpus"`

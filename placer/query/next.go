@@ -84,8 +84,7 @@ func (e *Explanation) fasterNow() (steps []string) {
 	return steps
 }
 
-// servicesEnd explains how to free the GPUs of services. Waiting does not help, because services do
-// not end.
+// servicesEnd explains how to free the GPUs of services, which do not end by themselves.
 func servicesEnd(h *Holders) (steps []string) {
 	if h == nil {
 		return nil

@@ -247,7 +247,7 @@ func (s facts) noteTenant(e *Explanation, t *model.Tracked) {
 	e.addNote(shareSentence(s.m.Cfg, u))
 }
 
-// quotaSentence compares a tenant's GPUs with its quota and limit; "" if it has neither.
+// quotaSentence compares a tenant's GPUs with its quota and limit; "" if the tenant has neither.
 func quotaSentence(u queue.TenantUse) string {
 	if u.Quota == 0 && u.Limit == nil {
 		return ""

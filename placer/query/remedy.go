@@ -33,8 +33,8 @@ type remedy struct {
 type trial struct {
 	v   *request.View
 	job *api.Job // as its author wrote it
-	// left is how many more changes find can try. The number is limited, because each try reads all
-	// nodes and blocks other answers, and a job can have any number of constraints.
+	// left is how many more changes find can try. Tries are limited, because each reads all nodes
+	// and blocks other answers, and a job can have any number of constraints.
 	left int
 }
 
@@ -70,8 +70,8 @@ func (e *Explanation) neverRuns(v *request.View, job *api.Job) {
 	}
 }
 
-// find returns all changes that are enough by themselves. If no single change is enough, find
-// returns two changes that are enough together.
+// find returns all single changes with which the job could run or, if there are none, two changes
+// that are enough together.
 func (t *trial) find() []remedy {
 	all := t.remedies()
 	found := slices.DeleteFunc(slices.Clone(all), func(r remedy) bool { return !t.couldRun(r.Changes) })
@@ -100,7 +100,7 @@ func (t *trial) couldRun(c Changes) bool {
 	return !never && model.Barred(t.v.Obstacles(changed, "")).IsZero()
 }
 
-// pair returns the first two changes that are enough together.
+// pair returns the first two changes with which the job could run.
 func (t *trial) pair(all []remedy) []remedy {
 	for i, a := range all {
 		for _, b := range all[i+1:] {

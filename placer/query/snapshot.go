@@ -176,8 +176,8 @@ func (s *Snapshot) Jobs() []model.JobStatus {
 	return slices.DeleteFunc(js, func(j model.JobStatus) bool { return j.State == gang.Ended && !j.Runs.GoOn() })
 }
 
-// countRun counts a job as a run of the parameterized or periodic job that made it. countRun does
-// nothing for other jobs.
+// countRun counts a job as a run of the parameterized or periodic job that made it, if there is
+// one.
 func (s facts) countRun(runs map[cluster.JobKey]*model.Runs, st gang.Observed, state gang.State) {
 	if !cluster.Child(st.Job) {
 		return
@@ -227,7 +227,7 @@ func (s facts) progress(j *model.JobStatus, st gang.Observed) {
 	}
 }
 
-// ends returns the range in which a running job is expected to end; zero if that is unknown.
+// ends returns the range in which a running job is expected to end; zero if unknown.
 func (s facts) ends(k cluster.JobKey) (from, to time.Time) {
 	if from, to, ok := s.m.Queue.Ends(gang.QueueTime(s.m.Time), k.String()); ok {
 		return time.Unix(0, int64(from)), time.Unix(0, int64(to))

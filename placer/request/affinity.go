@@ -82,7 +82,7 @@ func isMIG(d *api.NodeDeviceResource) bool {
 	return strings.Contains(d.Name, " MIG ") || d.Attributes["mig_profile"] != nil
 }
 
-// leavesModelOpen reports whether no request of a names a GPU model.
+// leavesModelOpen reports whether none of a.requests names a GPU model.
 func (a gpuRequest) leavesModelOpen() bool {
 	return !slices.ContainsFunc(a.requests, func(r *api.RequestedDevice) bool { return rewrite.NamesModel(r.Name) })
 }

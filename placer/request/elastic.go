@@ -18,9 +18,9 @@ import (
 )
 
 // The members of an elastic gang keep running while other members join and leave. Nomad replaces a
-// member if its device block changes, so the device block must stay the same. Therefore, as for
-// services, the pins name nodes and a highest variability class, and this class stays the same
-// until the gang is placed again. The group's count is the number of members.
+// member if its device block changes, so the device block must stay the same. As for services, the
+// pins name nodes and a highest variability class, which stays the same until the gang is placed
+// again. The group's count is the number of members.
 
 func elasticOf(job *api.Job) *rewrite.Elastic {
 	if e, ok := rewrite.ElasticOf(job); ok {

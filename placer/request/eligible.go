@@ -48,8 +48,8 @@ func hasDriver(n *api.Node, name string) bool {
 	return v == "1" || v == "true"
 }
 
-// requestMatches reports whether the name in a device request matches the device group. The name is
-// type, vendor/type or vendor/type/name.
+// requestMatches reports whether the name in a device request matches the device group. A request's
+// name has the form type, vendor/type or vendor/type/name.
 func requestMatches(request string, d *api.NodeDeviceResource) bool {
 	switch parts := strings.SplitN(request, "/", 3); len(parts) {
 	case 1:

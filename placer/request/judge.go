@@ -19,7 +19,7 @@ import (
 type Scheduler interface {
 	DryRun(ctx context.Context, job *api.Job) (*api.JobPlanResponse, error)
 	// AwayNodes returns the nodes that are not ready or not eligible, or that have an unhealthy
-	// driver. all is false if there are too many such nodes to read them all.
+	// driver. all is false if these nodes are too many to read them all.
 	AwayNodes(ctx context.Context) (away []*api.Node, all bool, err error)
 	// NodeResources returns all nodes, with only their datacenters, pools and resources.
 	NodeResources(ctx context.Context) ([]*api.Node, error)

@@ -148,7 +148,7 @@ func gpusOf(v *ledger.Ledger, nodes []string) []string {
 
 // Widen returns pins that allow all GPUs that old or more allows. old are a job's pins. more are
 // the pins of further members, whose request is r. If only one of old and more names GPUs, Widen
-// also names the GPUs on the nodes of the other.
+// also names all GPUs on the other pins' nodes.
 func (v *View) Widen(r Request, old, more rewrite.Pins) rewrite.Pins {
 	if old.Mode != rewrite.ModeClass {
 		return old.Union(more)
@@ -207,7 +207,7 @@ func (v *View) classOfGPU(u int, class pal.AppClass) int {
 
 // publishedClass returns the variability class that the node itself publishes for a GPU, or 0 if it
 // publishes none. Nomad checks class ceilings against the published class. Until the node has read
-// a new profile, the published class can differ from the profile's.
+// a new profile, the published class can differ from the class in the profile.
 func publishedClass(v *ledger.Ledger, group int, gpu string, class pal.AppClass) int {
 	for k := 1; k <= profile.MaxClass; k++ {
 		if slices.Contains(attr.SplitIDs(cluster.TextOf(v.Devices[group], attr.List(class, k))), gpu) {

@@ -103,8 +103,8 @@ func (v *View) modelsByName() map[string][]string {
 // pooled combines the rates that follow from runs with the told rates. pooled first scales the told
 // rates to the rates of the runs, by the geometric mean over the models that have both. If no model
 // has both, pooled drops the told rates. A model with fewer than [enoughRuns] runs gets a weighted
-// mean of its two rates, or no rate if it has no told rate. pooled updates from. pooled returns
-// told if there are runs on only one model, because there is nothing to compare.
+// mean of its two rates, or no rate if it has no told rate. pooled updates the map from. pooled
+// returns told if there are runs on only one model, because there is nothing to compare.
 func pooled(told map[string]float64, from map[string]string, runs map[string]queue.ModelRuns) map[string]float64 {
 	if len(runs) < 2 {
 		return told
