@@ -38,7 +38,7 @@ import (
 // plain.go.
 
 const (
-	// askTimeout is the time limit for one answer. The agent of a large cluster needs seconds.
+	// askTimeout is the time limit for one answer. On a large cluster, an answer takes seconds.
 	askTimeout = 2 * time.Minute
 	// reachTimeout is the time limit for the first answer, which costs the agent little.
 	reachTimeout = 10 * time.Second

@@ -231,7 +231,7 @@ func printEvidence(b *base, e *query.Explanation) {
 	printWords(b, e)
 }
 
-// printDeployment prints how far a service's deployment to a new version is.
+// printDeployment prints the progress of a service's deployment.
 func printDeployment(b *base, d *query.Deployment) {
 	if d == nil {
 		return

@@ -249,7 +249,7 @@ type lineWriter struct {
 	w  io.Writer
 }
 
-// prefixed is the writer for one task: it prints each line after a prefix.
+// prefixed is the writer for one task, which prints each line after a prefix.
 type prefixed struct {
 	to     *lineWriter
 	prefix string

@@ -24,8 +24,8 @@ import (
 var measureLook = 2 * time.Second
 
 const (
-	// placedWithin is how long a measuring job waits for its allocation. If the GPU is free, Nomad
-	// needs less time. After measureAgain, the command tries again.
+	// placedWithin is how long a measuring job waits for its allocation, longer than Nomad needs if
+	// the GPU is free. After measureAgain, the command tries again.
 	placedWithin = 20 * time.Second
 	measureAgain = time.Minute
 	// measurePatience is how long requests to Nomad may fail, for example while Nomad elects a

@@ -42,7 +42,7 @@ func me(b *base, client *nomad.Client) (string, error) {
 	return cmp.Or(self.Name, self.AccessorID), nil
 }
 
-// mine returns the user's jobs among the given jobs. If the user has none, and no job names any
+// mine returns the user's jobs among the given jobs. If the user has no jobs, and no job names any
 // user, mine prints a note.
 func (b *base) mine(client *nomad.Client, jobs []model.JobStatus) ([]model.JobStatus, error) {
 	name, err := me(b, client)

@@ -122,5 +122,5 @@ func rowWith(shown ...bool) func(cells ...any) string {
 	}
 }
 
-// oneLine joins the lines of one of our own sentences.
+// oneLine joins the lines of a sentence.
 func oneLine(s string) string { return strings.ReplaceAll(s, "\n", " ") }

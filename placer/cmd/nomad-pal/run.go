@@ -168,8 +168,8 @@ func notRegistered(b *base, client *nomad.Client, job *api.Job, err error) int {
 }
 
 // register registers a gated job at the agent at -pal-address, if the option is set. If this agent
-// does not register jobs or does not answer, register registers the job at Nomad. Other jobs always
-// go to Nomad.
+// does not register jobs or does not answer, register registers the job at Nomad. Jobs without a
+// gate always go to Nomad.
 func register(b *base, client *nomad.Client, job *api.Job, opts *api.RegisterOptions) (*api.JobRegisterResponse, error) {
 	w := (&api.WriteOptions{Namespace: *job.Namespace}).WithContext(b.ctx)
 	if b.palAddress != "" && rewrite.Gated(job) {
@@ -346,7 +346,7 @@ func refusedToStart(e *query.Explanation) bool {
 }
 
 // isUp reports whether all members run, and Nomad has begun to deploy the job's current version.
-// Members of a service's old version keep running during an update, and until Nomad has evaluated
+// Members of a service's old version keep running until Nomad has evaluated an update, and during
 // the update.
 func isUp(e *query.Explanation) bool {
 	return e.State == gang.Running && (e.Deployment == nil || !e.Deployment.Superseded) &&

@@ -16,7 +16,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// others prepares a message of a node or driver for the end of one of our own sentences.
+// others prepares a message of a node or driver for the end of a sentence.
 func others(text string) string { return strings.TrimRight(oneLine(text), ". ") }
 
 // counted returns a count with its noun, such as "3 nodes".

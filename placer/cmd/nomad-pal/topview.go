@@ -148,8 +148,8 @@ func (v *topView) focus(to *topList) {
 	v.app.SetFocus(to)
 }
 
-// key handles a key press. The focused part of the screen handles the event that key returns; nil:
-// none.
+// key handles a key press. If key returns an event, the focused part of the screen handles the
+// event.
 func (v *topView) key(e *tcell.EventKey) *tcell.EventKey {
 	front, _ := v.pages.GetFrontPage()
 	if e.Key() == tcell.KeyCtrlC || e.Rune() == 'q' && front != "filter" {
