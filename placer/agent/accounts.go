@@ -83,8 +83,8 @@ func (a *Agent) account(ctx context.Context, p *placer.Placer, h *History) {
 	}
 }
 
-// accountTrouble stores and logs why the history cannot be written. err is nil if it can be
-// written.
+// accountTrouble stores and logs why the history cannot be written. err is nil if the history can
+// be written.
 func (a *Agent) accountTrouble(err error) {
 	text := ""
 	if err != nil {

@@ -54,7 +54,7 @@ func tokenOf(r *http.Request) string {
 	return token
 }
 
-// errDenied is the error for a request that Nomad, too, would refuse to this caller.
+// errDenied is the error for a request that Nomad would also refuse.
 var errDenied = errors.New("permission denied")
 
 func denied(err error) bool { return errors.Is(err, errDenied) }
@@ -80,7 +80,7 @@ func one(ctx context.Context, namespace string) *api.QueryOptions {
 
 // listsSome returns an error unless the caller can list the jobs of at least one namespace.
 func (c *caller) listsSome(ctx context.Context) error {
-	// With the wildcard, Nomad refuses only callers who can list nothing.
+	// For the namespace "*", Nomad refuses only callers who can list nothing.
 	_, _, err := c.nomad.Jobs().List(one(ctx, api.AllNamespacesNamespace))
 	return needs(err, `the capability "list-jobs" (needed in at least one namespace)`)
 }

@@ -263,7 +263,7 @@ func suggestBlock(d *hcl.Diagnostic) {
 	}
 }
 
-// suggestPlace names the right block for a key in the wrong place. The parser cannot name that
+// suggestPlace names the right block for a key in the wrong place. The parser cannot name the right
 // block, because it checks only one block at a time.
 func suggestPlace(d *hcl.Diagnostic) {
 	parts := strings.Split(d.Detail, `"`)

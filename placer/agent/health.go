@@ -72,8 +72,8 @@ func (a *Agent) health(now time.Time) Health {
 	return h
 }
 
-// If the agent could not write its heartbeat, hear adds a trouble or a warning. silent is true if
-// the heartbeat has been missing for so long that commands report that no placer is active.
+// If the agent could not write its heartbeat, hear sets Trouble or adds a warning. silent is true
+// if the heartbeat has been missing for so long that commands report that no placer is active.
 func (h *Health) hear(silent bool, err error) {
 	switch {
 	case err == nil || h.Trouble != "":

@@ -21,7 +21,7 @@ import (
 // are check-and-set, so even two leaders at once would do no harm to jobs.
 //
 // The agent does not use LockLeaser of Nomad's API package. LockLeaser continues the protected work
-// after the lock was lost, and panics if that work fails after LockLeaser has returned.
+// after the lock was lost, and panics if the work fails after LockLeaser has returned.
 func (a *Agent) elect(ctx context.Context, c *nomad.Client, ha HA, lead func(context.Context) error) error {
 	ttl, delay, _ := ha.times() // checked by [File.PlacerConfig]
 	v := api.Variable{

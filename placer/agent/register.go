@@ -150,7 +150,7 @@ type rights struct {
 	known map[[sha256.Size]byte]time.Time
 }
 
-// check returns nil if the cache has the token for this namespace. Otherwise check calls ask, which
+// check returns nil if the cache has the token for this namespace, and otherwise calls ask, which
 // returns an error if the token may not register jobs.
 func (r *rights) check(token, namespace string, now time.Time, ask func() error) error {
 	key := sha256.Sum256([]byte(token + "\x00" + namespace))

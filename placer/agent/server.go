@@ -216,8 +216,8 @@ type explanation struct {
 	Next    []string `json:"next,omitempty"`
 }
 
-// serveExplain explains one job: GET /v1/job/<id>/explain?namespace=<ns>&zone=<zone>. The summary
-// shows times in that zone.
+// serveExplain explains one job: GET /v1/job/<id>/explain?namespace=<ns>&zone=<zone>. zone is the
+// time zone of the summary.
 func (s *server) serveExplain(w http.ResponseWriter, r *http.Request) {
 	id, ok := explained(r.PathValue("id"))
 	if !ok {
