@@ -34,9 +34,7 @@ type note struct {
 	Wall, CPU float64
 	Passed    int
 	Skips     []skip
-	// Partly means that the part's time is not comparable, because results are from an earlier run,
-	// tests ran again, or the time was limited.
-	Partly, Failed bool
+	Failed    bool
 	// Again are the tests that failed, and passed when they ran again alone.
 	Again []test `json:",omitempty"`
 }
@@ -83,13 +81,13 @@ func runTests(name string, args []string) (int, error) {
 	if err != nil {
 		return 1, err
 	}
-	n := note{Name: name, Skips: slices.Clone(r.skips), Partly: r.cached || os.Getenv("TEST_LONG_UNTIL") != ""}
+	n := note{Name: name, Skips: slices.Clone(r.skips)}
 	if failed := r.failed(); code != 0 && again && !r.broken && len(failed) <= mostAgain {
 		if code, err = r.runAgain(times.Name(), in, args, failed); err != nil {
 			return 1, err
 		}
 		if code == 0 {
-			n.Again, n.Partly = failed, true
+			n.Again = failed
 		}
 	}
 	n.Wall, n.Passed, n.Failed = time.Since(began).Seconds(), r.passed, code != 0
@@ -172,7 +170,6 @@ type reader struct {
 	runs   map[string]time.Time // the running tests and their start, without tests that wait for others
 	said   time.Time            // when something was last printed
 	passed int
-	cached bool
 	skips  []skip
 	fails  []test // failed tests and their parent tests
 	broken bool   // a package failed in another way: it could not be built, or its process ended
@@ -267,7 +264,6 @@ func (r *reader) event(e event) {
 	case e.Action == "output" && e.Test == "":
 		if !strings.HasPrefix(e.Output, "PASS\n") && !strings.Contains(e.Output, "\t[no test files]") {
 			r.print(e.Output)
-			r.cached = r.cached || strings.HasSuffix(e.Output, "\t(cached)\n")
 		}
 	case e.Action == "output":
 		r.output[key] = append(r.output[key], e.Output)

@@ -117,14 +117,6 @@ func ListCount(c pal.AppClass, k int) string {
 	return fmt.Sprintf("variability_%s_le_%d_count", strings.ToLower(string(c)), k)
 }
 
-// DefaultList returns the name of the attribute that repeats [List] for the node's default
-// application class.
-func DefaultList(k int) string { return fmt.Sprintf("unique.variability_le_%d", k) }
-
-// DefaultListCount returns the name of the attribute that repeats [ListCount] for the node's
-// default application class.
-func DefaultListCount(k int) string { return fmt.Sprintf("variability_le_%d_count", k) }
-
 // NUMA returns the name of the attribute that lists the instances of NUMA node n.
 func NUMA(n int) string { return fmt.Sprintf("unique.numa_%d", n) }
 

@@ -43,10 +43,10 @@ func (p *asker) expect(queue []*entry, ws []Wait) {
 				ws[i].From, ws[i].To = r.from+later, r.to+later
 			}
 		}
-		p.inLine(queue, ws)
+		p.inLine(queue, ws, true)
 		return
 	}
-	defer p.inLine(queue, ws)
+	defer p.inLine(queue, ws, false)
 	opens := p.openings()
 	order, early, late := p.now, p.timeline(opens.early), p.timeline(opens.late)
 	for i, e := range queue {
@@ -273,26 +273,67 @@ func (w *Wait) likeOthers() bool {
 
 // inLine corrects the predicted ranges: if a gang ahead fits wherever this gang fits, this gang is
 // not expected to start first. A gang ahead fits wherever this gang fits if it is of the same kind
-// and no larger. Under strict order, every gang ahead counts.
-func (p *asker) inLine(queue []*entry, ws []Wait) {
-	lines, lineOf := map[signature]map[int]span{}, p.lines()
+// and no larger. Under strict order, every gang ahead counts. Ranges that are learned from the waits
+// of earlier gangs do not depend on the gangs that wait now. If such a range is used and the gang
+// cannot run at the same time as the gangs ahead in its line, the gang is expected to start when
+// enough of the gangs ahead have ended.
+func (p *asker) inLine(queue []*entry, ws []Wait, learned bool) {
+	lines, lineOf := map[signature]*line{}, p.lines()
 	for i := range ws {
 		w := &ws[i]
 		if w.To == 0 || !holdsUp(w.Reason) {
 			continue
 		}
 		sig, gpus := lineOf(queue[i])
-		line := lines[sig]
-		if line == nil {
-			line = map[int]span{}
-			lines[sig] = line
+		l := lines[sig]
+		if l == nil {
+			l = &line{spans: map[int]span{}}
+			lines[sig] = l
+			if learned && i < mostOpenings {
+				l.room = &timeline{[]step{{p.now, p.largestRoom(queue[i])}}}
+			}
 		}
-		for n, ahead := range line {
+		passes := false // it may pass a larger gang
+		for n, ahead := range l.spans {
 			if n <= gpus {
 				w.From, w.To = max(w.From, ahead.from), max(w.To, ahead.to)
 			}
+			passes = passes || n > gpus
 		}
-		line[gpus] = span{w.From, w.To}
+		if l.room != nil && i < mostOpenings {
+			p.takeTurn(queue[i], w, l.room, passes)
+		}
+		l.spans[gpus] = span{w.From, w.To}
+	}
+}
+
+// largestRoom returns how many GPUs the gangs of a gang's line can use at a time.
+func (p *asker) largestRoom(e *entry) (n int) {
+	if p.opt.Backfill == BackfillNone {
+		return p.c.NumGPUs()
+	}
+	_, usable := p.crowdOf(e, p.c)
+	for _, of := range usable {
+		n += of
+	}
+	return n
+}
+
+// line has the expected starts of the gangs of one line, by their number of GPUs.
+type line struct {
+	spans map[int]span
+	room  *timeline // GPUs that the line can use, without those of its earlier gangs; nil: not needed
+}
+
+// takeTurn moves the expected start of a gang to the first time when it can run beside the gangs
+// ahead in its line, unless it passes one of them, and books its GPUs.
+func (p *asker) takeTurn(e *entry, w *Wait, room *timeline, passes bool) {
+	run, _, known := p.remainingRange(e)
+	if at, ok := room.first(w.From, e.gpus, run); ok && !passes {
+		w.From, w.To = at, w.To+at-w.From
+	}
+	if known && !p.stoppable(e) {
+		room.book(w.From, later(w.From, run), e.gpus)
 	}
 }
 

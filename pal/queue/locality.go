@@ -34,7 +34,8 @@ func (p *finder) waitsForBetterGPUs(e *entry, pl pal.Placement) (until time.Dura
 		have = p.total(e, pl)
 		best, _ = p.bestModel(e)
 	}
-	if have < muchWorse*best {
+	// The other GPUs that reservedFirst declined can be better by another factor of muchWorse.
+	if have < muchWorse*best || have < muchWorse*muchWorse*best && within(pl, p.reserved(e)) {
 		return 0, false
 	}
 	limit := e.job.LocalityWait

@@ -73,19 +73,22 @@ type Wait struct {
 	// at which the gang stops waiting for better GPUs. For reason.InWindow, Until is the end of the
 	// window.
 	Until time.Duration `json:"-"`
+	// Begins is the time when the window begins. It is set for reason.InWindow if the window has
+	// not begun yet.
+	Begins time.Duration `json:"-"`
 	// spares is set for a service that waits until Ahead has run. In this case, the gang Ahead can
 	// be behind the service in the queue.
 	spares bool
-	// begins is set for reason.InWindow if the window has not begun yet.
-	begins bool
 	// otherModel is set for reason.Locality if the gang waits for a GPU model that other gangs need
 	// less. Otherwise, the gang waits for GPUs that suit the gang itself better.
 	otherModel bool
 }
 
-// barredBy sets Until and begins from the window that keeps the gang from starting.
+// barredBy sets Until and Begins from the window that keeps the gang from starting.
 func (w *Wait) barredBy(window *indexedWindow, now time.Duration) {
-	w.Until, w.begins = window.To, window.From > now
+	if w.Until = window.To; window.From > now {
+		w.Begins = window.From
+	}
 }
 
 // String returns position, job and reason as one line for people.
@@ -93,7 +96,7 @@ func (w Wait) String() string {
 	return fmt.Sprintf("#%d %s: %s", w.Position, w.Job, w.Why())
 }
 
-// Why returns what the gang waits for. Why omits the end of a window, because only the caller can
+// Why returns what the gang waits for. It omits the times of a window, because only the caller can
 // convert times since the caller's epoch.
 func (w Wait) Why() reason.Reason {
 	r := reason.Reason{Kind: w.Reason}
@@ -106,7 +109,7 @@ func (w Wait) Why() reason.Reason {
 			r.Kind = reason.Spared
 		}
 	case reason.InWindow:
-		if w.begins {
+		if w.Begins > 0 {
 			r.Kind = reason.WindowBegins
 		}
 	case reason.Locality:

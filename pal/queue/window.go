@@ -6,6 +6,7 @@ package queue
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"path"
 	"slices"
@@ -167,14 +168,53 @@ func (p *finder) closed(e *entry, until time.Duration) []*indexedWindow {
 	return ws
 }
 
-// find returns a placement for the gang at startTime. GPUs of windows that could begin before the
-// gang ends are left out.
+// find returns a placement for the gang at startTime. It leaves out GPUs of windows that could
+// begin before the gang ends, and prefers GPUs of open windows that admit the gang.
 func (p *finder) find(e *entry) (pal.Found, bool) {
 	if len(p.windows.list) == 0 || p.windowless {
 		return p.search(e)
 	}
+	return p.reservedFirst(e, p.besideWindows)
+}
+
+// reservedFirst returns the result of a search that leaves out the windows that the gang can run
+// into. If the whole gang fits on GPUs that open windows reserve for it, it gets these GPUs, unless
+// it would then be much slower (muchWorse) than on the best free GPUs. Otherwise the reserved GPUs
+// would be idle, and the gang would take GPUs that other gangs can use. The result is always that
+// of the last call of search.
+func (p *finder) reservedFirst(e *entry, search func(*entry, []*indexedWindow) (pal.Found, bool)) (pal.Found, bool) {
 	long := p.longest(e, p.now)
-	return p.offWindows(e, long, p.closed(e, p.reach(e, p.startTime(), long, e.slower)), p.besideWindows)
+	closed := p.closed(e, p.reach(e, p.startTime(), long, e.slower))
+	f, ok := p.offWindows(e, long, slices.Clone(closed), search)
+	reserved := p.reserved(e)
+	if !ok || len(reserved) == 0 || within(f.Placement, reserved) {
+		return f, ok
+	}
+	others := slices.DeleteFunc(p.freeNow(), func(u int) bool { return reserved[u] })
+	besides := &indexedWindow{Window: Window{From: p.startTime(), GPUs: others}, on: setOf(others)}
+	p.held = append(p.held, others...) // see fitsLater
+	own, fits := p.offWindows(e, long, append(slices.Clone(closed), besides), search)
+	p.held = p.held[:len(p.held)-len(others)]
+	if fits && own.Cost() < muchWorse*f.Cost() {
+		return own, true
+	}
+	return p.offWindows(e, long, closed, search)
+}
+
+// reserved returns the GPUs of the windows that are open at startTime and admit the gang.
+func (p *finder) reserved(e *entry) map[int]bool {
+	gpus := map[int]bool{}
+	for _, w := range p.windows.list {
+		if at := p.startTime(); w.From <= at && at < w.To && w.admits(e.job) {
+			maps.Copy(gpus, w.on)
+		}
+	}
+	return gpus
+}
+
+// within reports whether all GPUs of the placement are in the set.
+func within(pl pal.Placement, set map[int]bool) bool {
+	return !slices.ContainsFunc(pl.GPUs(), func(u int) bool { return !set[u] })
 }
 
 // offWindows returns the result of a search that leaves out the GPUs of windows that the gang can
@@ -360,8 +400,9 @@ func (q *Queue) RunsInto(now, begin time.Duration, id string) (out []WindowConfl
 	return out
 }
 
-// Beside marks GPUs as taken: those of the windows that a waiting job could run into. The function
-// back marks them as free again.
+// Beside marks GPUs as taken that a waiting job does not use: those of windows that it could run
+// into and, if it prefers the GPUs that windows reserve for it, all others. The function back marks
+// them as free again.
 func (q *Queue) Beside(now time.Duration, id string, c *pal.Cluster, g pal.Gang) (back func()) {
 	back = func() {}
 	e := q.entries[id]
@@ -369,8 +410,7 @@ func (q *Queue) Beside(now time.Duration, id string, c *pal.Cluster, g pal.Gang)
 		return back
 	}
 	p := q.at(now, c)
-	long := p.longest(e, now)
-	p.offWindows(e, long, p.closed(e, p.reach(e, now, long, e.slower)), func(_ *entry, closed []*indexedWindow) (pal.Found, bool) {
+	p.reservedFirst(e, func(_ *entry, closed []*indexedWindow) (pal.Found, bool) {
 		back()
 		var gpus []int
 		for _, w := range closed {

@@ -6,9 +6,9 @@
 // its fields ([Reason.RedactedFor]). Only text.go turns a reason into text, for commands, JSON,
 // logs and the web page, and no code parses that text.
 //
-// When you change the package, do not change the value of a kind, because the value is part of the
-// JSON output. A field that names jobs must be redacted by [Reason.RedactedFor], which leaves Cause
-// unchanged. Each kind needs a function in voice that writes its text, and an example in the test.
+// When you change the package: a kind's value is part of the JSON output and must not change. A
+// field that names jobs must be redacted by [Reason.RedactedFor], which leaves Cause unchanged.
+// Each kind needs a text in a table and an example in the test.
 //
 // The package imports no other package of nomad-pal, so every package of nomad-pal can import it.
 package reason
@@ -93,6 +93,8 @@ type Reason struct {
 	// reason. Minutes is the time after a failure within which the placer retries the job.
 	Tries   int `json:"tries,omitempty"`
 	Minutes int `json:"minutes,omitempty"`
+	// From is when a window begins, if it has not begun yet.
+	From time.Time `json:"from,omitzero"`
 	// Until is when the state ends, or when the event happened.
 	Until time.Time `json:"until,omitzero"`
 	// Try is a change of the job in the form that explain -what-if accepts: "count=2".

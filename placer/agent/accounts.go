@@ -173,7 +173,7 @@ func (k *bookkeeper) write(ctx context.Context, picture *query.Snapshot, idle []
 	}
 	k.recorder.Know(missing, last)
 	var b accounting.Batch
-	picture.ReadWaits(func(m *model.Model, waits func() map[string]*model.Wait) { b = k.recorder.Look(m, waits, idle) })
+	picture.Read(func(m *model.Model) { b = k.recorder.Look(m, idle) })
 	if !b.Empty() {
 		if err := k.db.Write(ctx, b); err != nil {
 			return err

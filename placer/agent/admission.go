@@ -5,7 +5,6 @@ package agent
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -71,9 +70,9 @@ type Patch struct {
 	Value any    `json:"value,omitempty"`
 }
 
-// Review decides what to do with a job that is about to be registered. queues are Nomad's own batch
-// queues. children is true if the placer can place dispatched and periodic jobs.
-func (a *Admission) Review(job *api.Job, queues cluster.BatchQueues, children bool) Review {
+// Review decides what to do with a job that is about to be registered. children is true if the
+// placer can place dispatched and periodic jobs.
+func (a *Admission) Review(job *api.Job, children bool) Review {
 	r := Review{Patch: []Patch{}, Warnings: []string{}, Errors: []string{}}
 	full, err := canonical(job)
 	switch {
@@ -83,14 +82,6 @@ func (a *Admission) Review(job *api.Job, queues cluster.BatchQueues, children bo
 	case !rewrite.AsksGPUs(full):
 		if a.wants(full) {
 			r.warn(request.MistypedDevices(full))
-		}
-		return r
-	}
-	if why := queues.Refusal(full); why != nil { // add no gate; refuse the job if it already has one
-		if rewrite.Gated(full) {
-			r.Errors = append(r.Errors, "nomad-pal: "+why.Error())
-		} else {
-			r.Warnings = append(r.Warnings, "nomad-pal leaves this job to Nomad's own batch queue")
 		}
 		return r
 	}
@@ -265,7 +256,7 @@ func says(job *api.Job, key string) bool {
 }
 
 // serveAdmission answers admission requests. serveAdmission needs no token, because the answer
-// depends only on the request, the configuration, and Nomad's batch queues.
+// depends only on the request and the configuration.
 func (s *server) serveAdmission(w http.ResponseWriter, r *http.Request) {
 	var request struct {
 		Job *api.Job `json:"job"`
@@ -275,28 +266,5 @@ func (s *server) serveAdmission(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer done()
-	writeJSON(w, http.StatusOK, s.file.Admission.Review(request.Job, s.queues(r.Context(), request.Job), s.cfg.Children))
-}
-
-// queues returns Nomad's own batch queues. The active agent returns all queues that its placer has
-// read. A standby agent reads only the queue of the job's node pool from Nomad. If Nomad does not
-// answer, queues returns none, and the placer refuses the job later.
-func (s *server) queues(ctx context.Context, job *api.Job) cluster.BatchQueues {
-	if p := s.agent.current.Load(); p != nil {
-		return p.Status().Queues
-	}
-	full, err := canonical(job)
-	if err != nil || !rewrite.AsksGPUs(full) {
-		return nil
-	}
-	client, err := s.file.Nomad.Connect()
-	if err != nil {
-		return nil
-	}
-	defer client.API().Close()
-	queues, err := client.QueueFor(ctx, full)
-	if err != nil {
-		s.agent.log.Warn("cannot find out whether Nomad has its own batch queue", "job", *full.ID, "error", err)
-	}
-	return queues
+	writeJSON(w, http.StatusOK, s.file.Admission.Review(request.Job, s.cfg.Children))
 }

@@ -31,11 +31,13 @@ package agent
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
 	"os"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -67,7 +69,8 @@ type Agent struct {
 	// last renewal of the lock.
 	lockUntil atomic.Pointer[time.Time]
 	warnings  heartbeat.Warnings
-	followers followers
+	followers followers // of events and the stream
+	forwards  followers // what a standby agent forwards
 	samples   samples
 	// notified maps the name of each notify block to the ID of the last event that the block has
 	// processed.
@@ -77,11 +80,15 @@ type Agent struct {
 	// port is the port on which the API listens, or listened before the configuration was reloaded.
 	port int
 	rest time.Duration // the pause after which the placer counts as resting: see collectMore
+	// hungAfter is how long the placer's loop can go without progress before the agent ends.
+	hungAfter time.Duration
 }
 
 // New makes an agent.
 func New(log hclog.Logger, hooks placer.Hooks) *Agent {
-	a := &Agent{log: log, hooks: hooks, rest: rest}
+	a := &Agent{log: log, hooks: hooks, rest: rest, hungAfter: heartbeat.HungAfter}
+	a.followers.most, a.followers.full = followersAtOnce, "too many clients follow events or the stream: ask again later"
+	a.forwards.most, a.forwards.full = forwardsAtOnce, crowded
 	a.meter = meter.New(version.Number, version.Revision, a.gauges())
 	a.hooks.Meter, a.hooks.Events = a.meter, placer.NewEventLog(eventsKept, time.Now())
 	return a
@@ -95,12 +102,27 @@ const gcPercent = 50
 
 // Run runs the agent with the configuration in paths until ctx ends. Each value from reload makes
 // Run read the configuration again. If the new configuration cannot be used, Run logs why and keeps
-// the current one.
+// the current one. If the placer's loop hangs, Run returns an error while the loop still exists, so
+// the caller must end the process.
 func (a *Agent) Run(ctx context.Context, paths []string, reload <-chan os.Signal) error {
 	file, err := Load(paths)
 	if err != nil {
 		return err
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ended := make(chan error, 2)
+	go func() { ended <- a.runAndReload(ctx, file, paths, reload) }()
+	go func() {
+		if err := a.untilHung(ctx); err != nil {
+			ended <- err
+		}
+	}()
+	return <-ended
+}
+
+// runAndReload runs the agent until ctx ends, first with the configuration in file.
+func (a *Agent) runAndReload(ctx context.Context, file File, paths []string, reload <-chan os.Signal) error {
 	for ctx.Err() == nil {
 		next, err := a.runUntilReload(ctx, file, paths, reload)
 		if err != nil {
@@ -168,7 +190,7 @@ func (a *Agent) usable(next File, port int) error {
 		return err
 	}
 	defer client.API().Close()
-	if err := next.Nomad.serveChildren(client); err != nil {
+	if err := next.Nomad.serveChildren(client, a.mayWrite); err != nil {
 		return err
 	}
 	if _, err := server.guarded(); err != nil {
@@ -292,11 +314,15 @@ func (a *Agent) collectMore(ctx context.Context) {
 	}
 }
 
-// name identifies this agent by its host name and process id.
-func name() string {
+// name is the name of this process: see [newName].
+var name = sync.OnceValue(newName)
+
+// newName returns a name for this process: its host's name, its id, and a random suffix. In
+// containers, the processes of several agents can have the id 1, on hosts of the same name.
+func newName() string {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "unknown"
 	}
-	return fmt.Sprintf("%s/%d", host, os.Getpid())
+	return fmt.Sprintf("%s/%d-%s", host, os.Getpid(), strings.ToLower(rand.Text()[:8]))
 }

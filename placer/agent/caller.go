@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 
 	"github.com/hashicorp/nomad/api"
 
@@ -105,6 +106,12 @@ func (c *caller) sees(ctx context.Context) model.Sees {
 		can, err := c.listsIn(ctx, namespace)
 		return can && err == nil
 	}
+}
+
+// asOperator returns a function that reports whether the caller is an operator. The function asks
+// Nomad at most once, at the first call.
+func (c *caller) asOperator(ctx context.Context) func() bool {
+	return sync.OnceValue(func() bool { return c.operates(ctx) })
 }
 
 // visible returns the jobs in namespaces that the caller can list, and removes the names of other

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/placer"
@@ -55,13 +54,13 @@ func (s *server) serveEvents(w http.ResponseWriter, r *http.Request) {
 	wanted, follow := eventsWanted(q), q.Get("follow") == "true"
 	if follow {
 		var done func()
-		if r, done, ok = s.agent.follows(w, r); !ok {
+		if r, done, ok = s.agent.followers.place(w, r); !ok {
 			return
 		}
 		defer done()
 	}
 	write := lines(w, strings.Contains(r.Header.Get("Accept"), "text/event-stream"))
-	sees, operates := c.sees(r.Context()), sync.OnceValue(func() bool { return c.operates(r.Context()) })
+	sees, operates := c.sees(r.Context()), c.asOperator(r.Context())
 	over := time.NewTimer(followFor)
 	defer over.Stop()
 	for {

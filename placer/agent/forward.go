@@ -25,6 +25,9 @@ import (
 // To prevent loops, no agent forwards a request with this header.
 const forwardedBy = "X-Nomad-Pal-Forwarded-By"
 
+// crowded is the answer to a request if a standby agent already forwards too many.
+const crowded = "this agent stands by, and it forwards too many requests at the moment: ask the active agent directly, or again later"
+
 // answersItself reports whether a standby agent answers the request itself, because the request is
 // about this agent, or needs no data of the placer.
 func answersItself(r *http.Request) bool {
@@ -48,6 +51,11 @@ func (s *server) forwardIfStandby(mux *http.ServeMux) http.Handler {
 			mux.ServeHTTP(w, r)
 			return
 		}
+		r, done, ok := s.agent.forwards.place(w, r)
+		if !ok {
+			return
+		}
+		defer done()
 		if err := s.forward(w, r); err != nil {
 			http.Error(w, "this agent stands by, and "+err.Error(), http.StatusServiceUnavailable)
 		}
@@ -96,7 +104,11 @@ func (s *server) forward(w http.ResponseWriter, r *http.Request) error {
 		},
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
 			s.agent.log.Debug("the active agent does not answer", "agent", to.Agent, "address", at, "error", err)
-			http.Error(w, s.unanswered(r, to.Agent, at, err, ctx.Err() != nil), http.StatusServiceUnavailable)
+			text := crowded // the request has lost its place, or nobody waits for the answer
+			if r.Context().Err() == nil {
+				text = s.unanswered(r, to.Agent, at, err, ctx.Err() != nil)
+			}
+			http.Error(w, text, http.StatusServiceUnavailable)
 		},
 	}
 	proxy.ServeHTTP(w, r.WithContext(ctx))

@@ -115,14 +115,24 @@ var errLostLock = errors.New("this agent no longer holds the lock, so another ag
 // hung for a while does not know yet that another agent has taken over, and would overwrite newer
 // data of that agent.
 type onlyLeading struct {
-	next  http.RoundTripper
-	holds func(now time.Time) bool
+	next     http.RoundTripper
+	mayWrite func() error
+}
+
+// mayWrite returns an error unless this agent holds the lock.
+func (a *Agent) mayWrite() error {
+	if a.holdsLock(time.Now()) {
+		return nil
+	}
+	return errLostLock
 }
 
 // RoundTrip implements [http.RoundTripper].
 func (o onlyLeading) RoundTrip(r *http.Request) (*http.Response, error) {
-	if r.Method != http.MethodGet && !o.holds(time.Now()) {
-		return nil, errLostLock
+	if r.Method != http.MethodGet {
+		if err := o.mayWrite(); err != nil {
+			return nil, err
+		}
 	}
 	return o.next.RoundTrip(r)
 }
@@ -131,14 +141,16 @@ func (o onlyLeading) RoundTrip(r *http.Request) (*http.Response, error) {
 // this agent holds the lock.
 func (a *Agent) connect(file File) (*nomad.Client, error) {
 	through := []func(http.RoundTripper) http.RoundTripper{a.meter.Transport}
+	mayWrite := func() error { return nil }
 	if file.HA.on() {
-		through = append(through, func(next http.RoundTripper) http.RoundTripper { return onlyLeading{next, a.holdsLock} })
+		mayWrite = a.mayWrite
+		through = append(through, func(next http.RoundTripper) http.RoundTripper { return onlyLeading{next, mayWrite} })
 	}
 	client, err := file.Nomad.Connect(through...)
 	if err != nil {
 		return nil, err
 	}
-	return client, file.Nomad.serveChildren(client)
+	return client, file.Nomad.serveChildren(client, mayWrite)
 }
 
 // noteLock records the result of an attempt to acquire the lock. An error that means that another

@@ -34,7 +34,11 @@ func (n *Nomad) Connect(through ...func(http.RoundTripper) http.RoundTripper) (*
 	if err != nil {
 		return nil, err
 	}
-	return nomad.NewClient(cfg, n.Namespace, through...)
+	setting := "NOMAD_REGION"
+	if n.Region != "" {
+		setting = "nomad { region } of the agent's configuration"
+	}
+	return nomad.NewClient(cfg, n.Namespace, append(slices.Clone(through), nomad.NamesRegions(setting))...)
 }
 
 // config returns the nomad block as a configuration of Nomad's own client.
@@ -118,8 +122,9 @@ func (n *Nomad) connectAs(token string) (*api.Client, error) {
 }
 
 // serveChildren enables the client to register dispatched and periodic jobs, if an RPC address is
-// configured.
-func (n *Nomad) serveChildren(c *nomad.Client) error {
+// configured. These registrations do not pass through the client's transport, so mayWrite returns
+// why the agent must not write.
+func (n *Nomad) serveChildren(c *nomad.Client, mayWrite func() error) error {
 	if n.RPCAddress == "" {
 		return nil
 	}
@@ -135,7 +140,12 @@ func (n *Nomad) serveChildren(c *nomad.Client) error {
 	if s.TLS, err = rpcTLS(cfg); err != nil {
 		return err
 	}
-	c.ServeChildren(nomad.Children{Register: s.Register, Plan: s.Plan})
+	c.ServeChildren(nomad.Children{Plan: s.Plan, Register: func(ctx context.Context, job *api.Job, index uint64) (uint64, error) {
+		if err := mayWrite(); err != nil {
+			return 0, err
+		}
+		return s.Register(ctx, job, index)
+	}})
 	return nil
 }
 

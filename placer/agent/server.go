@@ -84,7 +84,6 @@ func (s *server) handler() http.Handler {
 	mux.HandleFunc("GET /v1/gpus", s.serveGPUs)
 	mux.HandleFunc("GET /v1/models", s.serveModels)
 	mux.HandleFunc("GET /v1/tenants", s.serveTenants)
-	mux.HandleFunc("GET /v1/moves", s.serveMoves)
 	mux.HandleFunc("GET /v1/runs", s.serveRuns)
 	mux.HandleFunc("GET /v1/usage", s.serveUsage)
 	mux.HandleFunc("GET /v1/events", s.serveEvents)
@@ -176,18 +175,12 @@ func (s *server) serveGPUs(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	filter := query.GPUFilter{Nodes: q["node"], ID: q.Get("gpu"), Job: q.Get("job"), Trouble: q.Get("trouble") == "true", Outliers: q.Get("outliers") == "true", Most: most}
-	operator, sees := false, c.sees(r.Context())
+	sees, operates := c.sees(r.Context()), c.asOperator(r.Context())
 	if namespace, _, _ := strings.Cut(filter.Job, "/"); filter.Job != "" && !sees(namespace) {
 		writeJSON(w, http.StatusOK, []query.GPU{})
 		return
 	}
 	gpus := snapshot.SomeGPUs(filter)
-	for _, g := range gpus {
-		if g.Quarantine != nil || len(g.WindowFor) > 0 {
-			operator = c.operates(r.Context())
-			break
-		}
-	}
 	if q.Get("live") == "true" {
 		if err := query.AddLive(r.Context(), &s.live, c.nomad, gpus, publicError); err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
@@ -197,7 +190,7 @@ func (s *server) serveGPUs(w http.ResponseWriter, r *http.Request) {
 	now := time.Now()
 	for i, g := range gpus {
 		g.IdleSince = s.agent.idle.of(g, now)
-		gpus[i] = g.RedactedFor(sees, operator)
+		gpus[i] = g.RedactedFor(sees, operates)
 	}
 	writeJSON(w, http.StatusOK, gpus)
 }
@@ -386,17 +379,6 @@ func (s *server) serveTenants(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	writeJSON(w, http.StatusOK, snapshot.Tenants(c.sees(r.Context())))
-}
-
-// serveMoves lists the moves that would now gain more than they cost, for gangs in namespaces whose
-// jobs the caller may list. Whether the agent makes these moves depends on its configuration.
-func (s *server) serveMoves(w http.ResponseWriter, r *http.Request) {
-	c, snapshot, ok := s.snapshotFor(w, r, (*caller).listsSome)
-	if !ok {
-		return
-	}
-	sees := c.sees(r.Context())
-	writeJSON(w, http.StatusOK, slices.DeleteFunc(snapshot.Moves(), func(m query.Move) bool { return !sees(m.Namespace) }))
 }
 
 // serveFailures lists failed allocations, oldest first, in namespaces whose jobs the caller may

@@ -50,7 +50,7 @@ func (s *server) serveStream(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	r, done, ok := s.agent.follows(w, r)
+	r, done, ok := s.agent.followers.place(w, r)
 	if !ok {
 		return
 	}

@@ -537,7 +537,6 @@ func (s *Snapshot) explainWaiting(e *Explanation, t *model.Tracked) {
 	if e.State == gang.Waiting && t.After == nil {
 		d.Impossible = false // the gang may fit on nodes that are away
 		s.whatNow(e, t, wait)
-		e.Alternatives = s.lastGPUs(t)
 		e.Tradeoffs = s.thatMayStart(t, s.tradeoffs(s.m.View.Cluster, t.Request.Least(), sizeKey(t.Request, "min")))
 	}
 	if e.State == gang.Unschedulable {
@@ -598,8 +597,8 @@ func (s facts) explainOn(c *pal.Cluster, g pal.Gang) pal.Decision {
 }
 
 // besideWindows handles a waiting job that would fit if no window reserved GPUs. besideWindows
-// makes d explain only the GPUs that no window reserves. The reserved GPUs count as allocated until
-// back is called.
+// makes d explain only the GPUs that no window reserves, or those that a window reserves for this job.
+// The other GPUs count as allocated until back is called.
 func (s facts) besideWindows(c *pal.Cluster, k cluster.JobKey, g pal.Gang, d *pal.Decision) (back func()) {
 	if !d.Placed {
 		return func() {}
@@ -611,6 +610,10 @@ func (s facts) besideWindows(c *pal.Cluster, k cluster.JobKey, g pal.Gang, d *pa
 	}
 	was := d.Candidates
 	*d = s.explainOn(c, g)
+	if len(s.m.Queue.KeptFrom(gang.QueueTime(s.m.Time), k.String())) == 0 { // the job can use all GPUs, but prefers reserved ones
+		d.Candidates = was
+		return back
+	}
 	n := &d.Candidates
 	n.Kept = was.Free + was.Outliers - n.Free - n.Outliers
 	n.Allocated -= n.Kept

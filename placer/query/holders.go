@@ -367,7 +367,7 @@ func sizeKey(r request.Request, elastic string) string {
 // Alternative is another placement of a gang, for comparison.
 type Alternative struct {
 	// What is the placement's name. A running gang has "the best now" and, if the measurements of
-	// its GPUs have changed, "here, measured now". A gang that waits again has "its last GPUs".
+	// its GPUs have changed, "here, measured now".
 	What string `json:"what"`
 	*pal.Choice
 }
@@ -391,22 +391,4 @@ func (s facts) runsOn(e *Explanation, t *model.Tracked) {
 	if f, _, ok := s.m.Queue.Look(c, g); ok {
 		e.Alternatives, e.Tradeoffs = []Alternative{{"the best now", pal.Describe(c, g, f.Placement)}}, s.tradeoffs(c, g, sizeKey(t.Request, "max"))
 	}
-}
-
-// lastGPUs returns the GPUs on which a waiting gang ran before.
-func (s facts) lastGPUs(t *model.Tracked) []Alternative {
-	var owned []int
-	for _, id := range t.Pins.GPUs() {
-		if i := s.m.View.Cluster.Find(id); i >= 0 {
-			owned = append(owned, i)
-		}
-	}
-	if len(owned) == 0 || len(owned) != t.Request.Gang.GPUs() {
-		return nil
-	}
-	at := s.m.View.Running(t.Request, owned)
-	if len(at.GPUs()) != len(owned) {
-		return nil
-	}
-	return []Alternative{{"its last GPUs", pal.Describe(s.m.View.Cluster, t.Request.Gang, at)}}
 }

@@ -105,13 +105,6 @@ func (s *Snapshot) Read(f func(*model.Model)) {
 	f(s.m)
 }
 
-// ReadWaits calls f with the model, and with what each waiting job waits for.
-func (s *Snapshot) ReadWaits(f func(m *model.Model, waits func() map[string]*model.Wait)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	f(s.m, s.waiting)
-}
-
 // Model returns the model behind the snapshot. Callers must not change the model.
 func (s *Snapshot) Model() *model.Model { return s.m }
 
@@ -237,7 +230,7 @@ func (s facts) ends(k cluster.JobKey) (from, to time.Time) {
 
 // Warnings returns warnings about the active agent, Nomad itself and its nodes, for operators.
 func (s *Snapshot) Warnings() []string {
-	return slices.Concat(s.Activity.Warnings, s.m.State.Queues.Warnings(), s.m.State.NodeWarnings(), s.m.Windows.Warnings())
+	return slices.Concat(s.Activity.Warnings, s.m.State.NodeWarnings(), s.m.Windows.Warnings())
 }
 
 // FindJob finds a job among the known jobs by its id or a unique prefix. If no known job matches,

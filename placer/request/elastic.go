@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/hashicorp/nomad/api"
 
@@ -102,16 +100,6 @@ func (v *View) sameDevices(old rewrite.Pins, was, named []string, to pal.Placeme
 	return nil
 }
 
-// memberIndex returns the number at the end of the allocation's name, or -1 if there is none.
-func memberIndex(a *cluster.Alloc) int {
-	_, number, _ := strings.Cut(a.Name[strings.LastIndexByte(a.Name, '.')+1:], "[")
-	n, err := strconv.Atoi(strings.TrimSuffix(number, "]"))
-	if err != nil {
-		return -1
-	}
-	return n
-}
-
 // inOrder returns the members of a running elastic gang and the owned GPUs that they hold. The
 // members are in the order of their numbers, because Nomad stops the members with the highest
 // numbers first. Members without an allocation come last.
@@ -119,7 +107,7 @@ func (v *View) inOrder(r Request, owned []int) []pal.Member {
 	var ms []pal.Member
 	left := slices.Clone(owned)
 	as := slices.DeleteFunc(v.State.AllocsOf(r.Key), func(a *cluster.Alloc) bool { return a.Group != r.Elastic.Group || !a.Live() })
-	slices.SortFunc(as, func(a, b *cluster.Alloc) int { return memberIndex(a) - memberIndex(b) })
+	slices.SortFunc(as, func(a, b *cluster.Alloc) int { return cluster.MemberNumber(a.Name) - cluster.MemberNumber(b.Name) })
 	for _, a := range as {
 		m := pal.Member{}
 		for _, id := range a.GPUs {

@@ -78,7 +78,7 @@ func (v *View) Request(job *api.Job) (Request, error) {
 	if open := rewrite.OpenGroups(job); rewrite.Gated(job) && len(open) > 0 {
 		return r, fmt.Errorf("group %q has no gate, but other groups have a gate, so Nomad runs that group at once; put the gate on the job, because all groups start together", open[0])
 	}
-	if err := cmp.Or(v.State.Queues.Refusal(job), v.servesChild(job)); err != nil {
+	if err := v.servesChild(job); err != nil {
 		return r, err
 	}
 	var err error

@@ -32,7 +32,7 @@ func printAddresses(b *base, a *answers, e *query.Explanation) {
 			continue
 		}
 		for _, p := range got.AllocatedResources.Shared.Ports {
-			rows = append(rows, row(fmt.Sprintf("%s[%d]", m.Group, rankIn(got.Name)), p.Label, net.JoinHostPort(p.HostIP, strconv.Itoa(p.Value))))
+			rows = append(rows, row(fmt.Sprintf("%s[%d]", m.Group, cluster.MemberNumber(got.Name)), p.Label, net.JoinHostPort(p.HostIP, strconv.Itoa(p.Value))))
 		}
 	}
 	b.section("Addresses", rows)

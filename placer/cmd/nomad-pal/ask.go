@@ -285,11 +285,6 @@ func (a *answers) Models() (speeds []ledger.ModelSpeed, err error) {
 	return speeds, a.get("/v1/models", nil, &speeds)
 }
 
-// Moves returns the moves of gangs that would now gain more than they cost.
-func (a *answers) Moves() (moves []query.Move, err error) {
-	return moves, a.get("/v1/moves", nil, &moves)
-}
-
 // Profile returns the version of the profile in force, or 0 if there is none.
 func (a *answers) Profile() (int, error) {
 	p, err := store.In(a.nomad).Profile().ReadOrRefused(a.b.ctx)

@@ -43,6 +43,8 @@ type base struct {
 	tls                            api.TLSConfig
 	namespace, storage, palAddress string
 	noColor, forceColor, json      bool
+	// ofJob reports whether the region is the region in the jobspec.
+	ofJob bool
 	// tokenPlain reports whether the token may be sent to the agent unencrypted.
 	tokenPlain bool
 	// verbose reports whether to print ids in full.
@@ -211,7 +213,14 @@ func (b *base) warn(a *answers) {
 
 // client connects to Nomad.
 func (b *base) client() (*nomad.Client, error) {
-	return nomad.NewClient(b.config(), b.storage)
+	setting := "NOMAD_REGION"
+	switch {
+	case b.ofJob:
+		setting = "the job's region"
+	case b.connect.Region != "":
+		setting = "-region"
+	}
+	return nomad.NewClient(b.config(), b.storage, nomad.NamesRegions(setting))
 }
 
 // nodeAPI is Nomad's own client. Requests have no deadline, because logs and sessions can stay open

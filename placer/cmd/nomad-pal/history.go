@@ -378,10 +378,7 @@ Usage Options:
   -by=<columns>            Group by one or several of these, separated by commas:
                            `+strings.Join(accounting.Columns(), ", ")+`. Default: namespace,user.
   -csv                     Print CSV.
-  -html=<file>             Write a report to a file: an HTML page to open or print.
-                           Without -since, it covers this month.
 `, examples(
-	"A report of October:", "nomad-pal usage -since 2026-10-01 -until 2026-11-01 -html october.html",
 	"Who used the GPUs this month?", "nomad-pal usage -since 2026-11-01",
 	"GPU hours by month and model:", "nomad-pal usage -by month,model",
 ), exitCodes, outputOptions, generalOptions)
@@ -390,17 +387,13 @@ func runUsage(b *base, args []string) int {
 	fs := b.flags("usage")
 	var o historyOptions
 	o.add(fs)
-	by, report := fs.String("by", "namespace,user", ""), fs.String("html", "", "")
+	by := fs.String("by", "namespace,user", "")
 	if _, ok := b.parse(fs, args, 0); !ok {
 		return 1
 	}
-	now := time.Now()
-	q, err := o.query(b, now)
+	q, err := o.query(b, time.Now())
 	if err != nil {
 		return b.fail(err)
-	}
-	if *report != "" && (o.csv || b.json || b.given("by")) {
-		return b.fail(errors.New("-html cannot be combined with -csv, -json or -by"))
 	}
 	columns := splitList(*by)
 	for _, c := range columns {
@@ -412,13 +405,6 @@ func runUsage(b *base, args []string) int {
 	s, err := b.ask()
 	if err != nil {
 		return b.fail(err)
-	}
-	if *report != "" {
-		r, err := readUsageReport(s, q, now)
-		if err != nil {
-			return b.fail(err)
-		}
-		return s.close(writeUsageReport(b, *report, r))
 	}
 	usage := []accounting.Usage{}
 	if err := s.get("/v1/usage", q, &usage); err != nil {

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -128,16 +127,7 @@ func (l *logs) read(ctx context.Context, index uint64) (*api.Job, []*api.Allocat
 const logsLook = 10 * time.Second
 
 // rankOf returns the index of a member in its group.
-func rankOf(a *api.AllocationListStub) int { return rankIn(a.Name) }
-
-func rankIn(name string) int {
-	_, rank, _ := strings.Cut(name[strings.LastIndex(name, ".")+1:], "[")
-	n, err := strconv.Atoi(strings.TrimSuffix(rank, "]"))
-	if err != nil {
-		return -1
-	}
-	return n
-}
+func rankOf(a *api.AllocationListStub) int { return cluster.MemberNumber(a.Name) }
 
 // member returns the name of an allocation within its job, such as workers[3].
 func member(a *api.AllocationListStub) string { return fmt.Sprintf("%s[%d]", a.TaskGroup, rankOf(a)) }

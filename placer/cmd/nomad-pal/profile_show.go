@@ -4,8 +4,10 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,17 +29,15 @@ Without a file it shows the profile in force.
 Show Options:
 
   -app=<name>              Only this application class or application.
-  -svg=<file>              Draw the distributions.
   -verbose                 List every GPU.
 `, examples(
 	"How different are the GPUs?", "nomad-pal profile show",
-	"Draw it:", "nomad-pal profile show -svg gpus.svg",
+	"Every GPU of one class:", "nomad-pal profile show -app A -verbose",
 ), outputOptions, generalOptions)
 
 func runProfileShow(b *base, args []string) int {
 	fs := b.flags("profile show")
 	app := fs.String("app", "", "")
-	svg := fs.String("svg", "", "")
 	verbose := fs.Bool("verbose", false, "")
 	rest, ok := b.parse(fs, args, anyArgs)
 	if !ok {
@@ -50,14 +50,6 @@ func runProfileShow(b *base, args []string) int {
 	groups := summarize(p, *app)
 	if len(groups) == 0 {
 		return b.fail(fmt.Errorf("the profile has no measurements of application %q", *app))
-	}
-	if *svg != "" {
-		if err := writeTo(b, *svg, drawProfile(p.Version, groups)); err != nil {
-			return b.fail(fmt.Errorf("drawing the profile: %w", err))
-		}
-		if *svg == "-" {
-			return 0
-		}
 	}
 	return b.show(groups, func() { printProfile(b, p, *app, *verbose) })
 }
@@ -134,6 +126,54 @@ type memberSummary struct {
 	// Pending is the class that one measuring session has indicated; 0 if none. A second session in
 	// the same direction changes the class.
 	Pending int `json:"pending_class,omitempty"`
+}
+
+// summarize returns a summary of each group of the profile or, if app is not "", of each group of
+// this application class.
+func summarize(p *profile.Profile, app string) []groupSummary {
+	var out []groupSummary
+	for _, g := range p.Groups {
+		if app != "" && g.App != pal.AppClass(app) {
+			continue
+		}
+		s := groupSummary{Group: g, Members: members(p, g)}
+		if r, ok := p.Rate(g.Model, g.App); ok {
+			s.Rate, s.Unit, s.RatedGPUs, s.Speed = r.Rate, attr.RateUnit(g.App), r.GPUs, p.Speeds(g.App)[g.Model]
+		}
+		for class := range profile.MaxClass {
+			c := classSummary{Class: class + 1}
+			for _, m := range s.Members {
+				if m.Class != c.Class {
+					continue
+				}
+				if c.GPUs == 0 {
+					c.Min = m.Score
+				}
+				c.Max = m.Score
+				c.GPUs++
+			}
+			s.Classes = append(s.Classes, c)
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// members returns the group's GPUs sorted by PM score, the fastest first; equal scores by id.
+func members(p *profile.Profile, g profile.Group) []memberSummary {
+	ms := []memberSummary{}
+	for _, u := range p.GPUs {
+		if u.Model != g.Model {
+			continue
+		}
+		for _, e := range u.Entries {
+			if e.App == g.App && e.Key == g.Key {
+				ms = append(ms, memberSummary{ID: u.ID, Score: e.Score, Class: e.Class, Outlier: e.Outlier, Pending: e.Pending})
+			}
+		}
+	}
+	slices.SortFunc(ms, func(a, b memberSummary) int { return cmp.Or(cmp.Compare(a.Score, b.Score), cmp.Compare(a.ID, b.ID)) })
+	return ms
 }
 
 // barWidth is the length, in characters, of the bar for the class with the most GPUs.

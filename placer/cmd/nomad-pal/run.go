@@ -49,7 +49,8 @@ agent answers or no placer is active.
 
 Run Options:
 
-  -detach                  Do not wait for the placer.
+  -detach                  Do not wait for the placer. If the job can never start as it is written,
+                           warn.
   -check-index=<index>     Register only if the job has this modify index; 0: only if the
                            job is new. nomad-pal plan shows the index.
   -eval-priority=<n>       The priority of Nomad's evaluation of this registration. The
@@ -106,7 +107,7 @@ func runRun(b *base, args []string) int {
 	if err := sayUser(b, client, job); err != nil {
 		return b.fail(err)
 	}
-	gated, err := gateForRun(b, client, job)
+	gated, err := gateForRun(job)
 	if err != nil {
 		b.fail(err)
 		return 2
@@ -122,9 +123,24 @@ func runRun(b *base, args []string) int {
 		return notRegistered(b, client, job, err)
 	}
 	if *detach || !rewrite.AsksGPUs(gated) || cluster.Template(gated) {
-		return registered(b, client, gated, resp)
+		return detached(b, client, gated, resp)
 	}
 	return watch(b, client, gated, resp)
+}
+
+// detached prints the result of a registration. detached warns if, according to the agent, the job
+// can never start as it is written.
+func detached(b *base, client *nomad.Client, job *api.Job, resp *api.JobRegisterResponse) int {
+	code := registered(b, client, job, resp)
+	if !rewrite.Gated(job) || cluster.Template(job) {
+		return code
+	}
+	if a, err := b.ask(); err == nil {
+		if e, err := a.Plan(job); err == nil && (planned{Explanation: e}).never() {
+			b.complain("Warning: " + oneLine(e.Headline(time.Now())))
+		}
+	}
+	return code
 }
 
 // watch prints what happens to a registered job, as an agent reports it. If no agent answers, watch
@@ -231,7 +247,7 @@ func useLearned(b *base, client *nomad.Client, job *api.Job) error {
 
 // gateForRun adds the gate to a job with GPUs. gateForRun returns an error if no placer could serve
 // the job.
-func gateForRun(b *base, client *nomad.Client, job *api.Job) (*api.Job, error) {
+func gateForRun(job *api.Job) (*api.Job, error) {
 	if err := request.Addressable(*job.ID); err != nil {
 		return nil, err
 	}
@@ -250,10 +266,6 @@ func gateForRun(b *base, client *nomad.Client, job *api.Job) (*api.Job, error) {
 	}
 	if p := job.ParameterizedJob; p != nil && p.Payload == "required" {
 		return nil, fmt.Errorf("job %q requires a payload, which Nomad would discard if the placer changed a run of the job: use nomad job run instead, and constrain the job's GPUs to a variability class yourself", *job.ID)
-	}
-	// If Nomad's scheduler configuration cannot be read here, the placer reports a refusal later.
-	if q, err := client.QueueFor(b.ctx, gated); err == nil && q.Refusal(gated) != nil {
-		return nil, fmt.Errorf("job %q: %w", *job.ID, q.Refusal(gated))
 	}
 	return gated, nil
 }

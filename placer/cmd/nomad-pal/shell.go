@@ -124,7 +124,7 @@ func shell(b *base, o shellOptions, command []string) int {
 	if err := sayUser(b, client, job); err != nil {
 		return b.fail(err)
 	}
-	gated, err := gateForRun(b, client, job)
+	gated, err := gateForRun(job)
 	if err != nil {
 		b.fail(err)
 		return 2

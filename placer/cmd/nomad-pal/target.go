@@ -80,7 +80,7 @@ func (b *base) target(s *answers, name string) (*target, error) {
 	if hidden != nil && !nomad.Refused(unread) { // otherwise the agent's answer names the missing right
 		return nil, fmt.Errorf("%w; cannot find out whether a GPU or node has that name: %w", nomad.NoJob(k), hidden)
 	}
-	return &target{job: k}, goneGPU(b, s, name)
+	return &target{job: k}, goneGPU(name)
 }
 
 // jobBeginning returns the job that has ended or has no GPUs, and whose id begins with k.ID.
@@ -97,23 +97,13 @@ func jobBeginning(b *base, s *answers, k cluster.JobKey) (cluster.JobKey, error)
 	return k, fmt.Errorf("job prefix %q is not unique: %s", k.ID, firstOf(names))
 }
 
-// goneGPU returns an error about a GPU that no node lists. If a job runs on the GPU, the error
-// names the job. If prefix cannot be the beginning of a GPU's id, goneGPU returns nil.
-func goneGPU(b *base, s *answers, prefix string) error {
+// goneGPU returns an error about a GPU that no node lists. If prefix cannot be the beginning of a
+// GPU's id, goneGPU returns nil.
+func goneGPU(prefix string) error {
 	if !strings.HasPrefix(prefix, "GPU-") && !strings.HasPrefix(prefix, "MIG-") {
 		return nil
 	}
-	as, _, err := s.nomad.Allocs(b.ctx, &api.QueryOptions{Namespace: "*"})
-	if err != nil {
-		return nil // an error counts as no job on the GPU
-	}
-	for _, a := range as {
-		i := slices.IndexFunc(a.GPUs, func(id string) bool { return attr.Begins(id, prefix) })
-		if a.Live() && i >= 0 {
-			return fmt.Errorf("no node lists %s, but job %q runs on that GPU: %s says more", a.GPUs[i], a.Job.ID, query.ExplainCommand(a.Job))
-		}
-	}
-	return fmt.Errorf("no node lists a GPU %q, and no job that you may see runs on such a GPU", prefix)
+	return fmt.Errorf("no node lists a GPU %q", prefix)
 }
 
 // keyOf returns the key of the job with this id in the command's namespace. For all namespaces
