@@ -202,7 +202,7 @@ func (s facts) checkProfile() Check {
 	return Check{"profile", OK, found, ""}
 }
 
-// behind returns the nodes whose plugins do not use the given version of the profile.
+// behind returns the nodes whose plugins use a profile version other than the given version.
 func (s facts) behind(version int64) (names []string) {
 	with, _ := s.gpusOn()
 	for _, n := range with {

@@ -82,7 +82,7 @@ func spreadTargets(sp *api.Spread, values []string, count float64) []float64 {
 	return targets
 }
 
-// haveSpread adds a member that runs on the node to the spreads of its member set.
+// haveSpread adds a member with an allocation on the node to the spreads of its member set.
 func (v *View) haveSpread(s *pal.MemberSet, nodeID string) {
 	node, ok := v.NodeOf[nodeID]
 	if !ok {
