@@ -14,7 +14,7 @@ import (
 )
 
 // Bounds for what the docs claim about a healthy GPU. These bounds were set without a GPU, so a
-// machine that disagrees may be right.
+// bound can be wrong.
 const (
 	compileLimit  = 2.0   // seconds a kernel takes to compile
 	repeatLimit   = 0.004 // relative standard deviation of a kernel's runs
@@ -124,7 +124,7 @@ func runs(r Record, each func(k KernelRuns, run KernelRun)) {
 	}
 }
 
-// kernelsRun counts failed runs. All other claims about kernels use good runs only.
+// kernelsRun counts failed runs; all other claims about kernels use only successful runs.
 func kernelsRun(r Record) Claim {
 	var t tally
 	for _, k := range r.Kernels {

@@ -91,8 +91,8 @@ func (run KernelRun) String() string {
 	return fmt.Sprintf("%.4g %s, %.0f %% of peak, limited by %s", run.Rate, run.Unit, 100*run.Share, run.LimitedBy)
 }
 
-// kernelRun returns what the page shows about a session of one class. If another kernel ran
-// instead, the result has no figures, because that kernel is measured under its own name.
+// kernelRun returns what the page shows about a session of one class. If the session used another
+// kernel instead, the result has no figures.
 func kernelRun(kernel string, res measure.Result) KernelRun {
 	run := KernelRun{Problem: res.Problem, Warnings: res.Warnings, CompileSeconds: res.Compile[kernel]}
 	if len(res.Apps) == 0 {

@@ -79,7 +79,8 @@ type Attempt struct {
 type Report struct {
 	Gang
 	Attempts []Attempt
-	// GaveUp counts ranks that waited in vain. Waited is the GPU time of waiting ranks.
+	// GaveUp counts ranks that gave up because their gang was incomplete. Waited is the GPU time of
+	// waiting ranks.
 	GaveUp int
 	Waited time.Duration
 	// Finished is the time when the last iteration ended, zero if the gang has not finished.

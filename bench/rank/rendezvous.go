@@ -174,8 +174,8 @@ func (r *Rendezvous) join(m *member) bool {
 	return true
 }
 
-// begin starts a complete gang. If the last attempt still runs, because it has not yet seen that a
-// rank was replaced, the gang starts when this attempt has ended.
+// begin starts a complete gang. If the last attempt has not noticed yet that a rank was replaced,
+// the gang starts when this attempt ends.
 func (r *Rendezvous) begin(g *gang) {
 	if g.running || len(g.members) < g.Ranks {
 		return

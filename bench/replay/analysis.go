@@ -64,8 +64,8 @@ func Median(xs []float64) float64 {
 // counts as half placed. The ranks of a gang that is placed as a whole start faster.
 const HalfPlacedFor = 5 * time.Second
 
-// Halved reports whether some ranks of a gang held GPUs in vain: for longer than [HalfPlacedFor]
-// per GPU, or until the end of the run.
+// Halved reports whether ranks of a gang held GPUs and waited for missing ranks, for longer than
+// [HalfPlacedFor] per GPU or until the end of the run.
 func (j JobResult) Halved() bool {
 	if j.Allocations < 2 {
 		return false
@@ -136,7 +136,8 @@ func (r *Result) AtLeast(gpus int) Summary {
 	return least
 }
 
-// HeldShare returns the share of the run's GPU time that ranks held in vain.
+// HeldShare returns the share of the run's GPU time in which ranks held GPUs while other ranks were
+// missing.
 func (r *Result) HeldShare(gpus int) float64 {
 	if r.Took <= 0 {
 		return 0

@@ -9,9 +9,9 @@ import "time"
 type Handover struct {
 	// After reports whether another gang held some of the GPUs when the gang was submitted.
 	After bool
-	// Decided is the time from when the gang was submitted and its GPUs were free until Nomad had
-	// placed the whole gang. It includes the time in which the queue made the gang wait for other
-	// gangs or for better GPUs.
+	// Decided is the time until Nomad had placed the whole gang, from its submission or, if later,
+	// the moment when its GPUs were free. Decided includes waits for other gangs or for better
+	// GPUs.
 	Decided time.Duration
 	// Started is the time from the placement until all ranks ran.
 	Started time.Duration
@@ -19,7 +19,7 @@ type Handover struct {
 
 // Handovers returns the handovers of the gangs that ran once. For stopped and restarted gangs, the
 // times at which they got their GPUs are unknown. Old result files do not record when a gang was
-// placed, so for them all of the time counts as Started.
+// placed, so Started is then the whole time.
 func (r *Result) Handovers() []Handover {
 	ends := map[string][]time.Time{} // ends of the gangs on each GPU
 	for _, j := range r.Jobs {
@@ -88,8 +88,8 @@ func (r *Result) ending() float64 {
 	return max(0, decided(hs, true)-decided(hs, false))
 }
 
-// decided returns the median time in seconds to place gangs, or 0 without gangs. If after is set,
-// it counts only gangs whose GPUs another gang had held, otherwise only the other gangs.
+// decided returns the median time in seconds to place gangs, or 0 without gangs. It counts only the
+// gangs whose After equals after.
 func decided(hs []Handover, after bool) float64 {
 	var ds []float64
 	for _, h := range hs {

@@ -211,8 +211,7 @@ type Summary struct {
 	AvgJCT, GeomeanJCT time.Duration
 	Makespan           time.Duration
 	// Utilization is the share of all GPU time, from the first submission to the last finish, in
-	// which gangs ran. Useful is the share that the gangs' work would have taken on median GPUs of
-	// one node.
+	// which gangs ran. Useful is this share as if each gang had run on median GPUs of one node.
 	Utilization, Useful float64
 }
 

@@ -72,7 +72,7 @@ type scheduler interface {
 	tend(ctx context.Context, now time.Time, states []rank.State) error
 	// cost returns the resources that the placer used; nil without a placer.
 	cost() (*Cost, error)
-	// tell adds data to a job's result that only the scheduler has.
+	// tell adds to a job's result the data that only the scheduler has.
 	tell(context.Context, *JobResult) error
 }
 

@@ -34,8 +34,7 @@ func (m *Moment) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// sample adds the time since the last sample. at is the time of this sample, d the time since the
-// last one.
+// sample adds a sample at the time at, which stands for the time d since the last sample.
 func (r *Result) sample(states []rank.State, at, d time.Duration) {
 	half, m := 0, Moment{At: at}
 	for _, s := range states {

@@ -238,8 +238,8 @@ func (c *Cluster) died() error {
 	}
 }
 
-// environment returns this process's environment without the variables of a Slurm job, in which the
-// process itself can run.
+// environment returns this process's environment without variables of Slurm, because this process
+// itself can be a Slurm job.
 func (c *Cluster) environment() []string {
 	env := slices.DeleteFunc(os.Environ(), func(kv string) bool {
 		return strings.HasPrefix(kv, "SLURM") || strings.HasPrefix(kv, "SBATCH") || strings.HasPrefix(kv, "CUDA_")

@@ -116,7 +116,7 @@ func config(rpc string) string {
 		fmt.Sprintf("nomad {\n  rpc_address = %q\n}\n", rpc)
 }
 
-// typed has the values in the commands that explain prints.
+// typed has the values for the commands that [explain] prints.
 type typed struct {
 	bin, nomad   string
 	address, url string // addresses of Nomad and of the placer

@@ -149,7 +149,7 @@ func commits(before, now string) string {
 }
 
 // run executes the campaign, several runs at a time. Then it executes, one by one, the runs that
-// need the machine alone. It ends when a run fails twice.
+// need the whole machine. It ends when a run fails twice.
 func (c *campaign) run(ctx context.Context) error {
 	var beside, alone []task
 	for _, t := range c.tasks {
@@ -256,8 +256,8 @@ func (c *campaign) onCluster(ctx context.Context, t task) (*replay.Result, error
 	return r, c.predictRun(t.scheduler, t.gpus, r)
 }
 
-// turn waits until no other task is starting a cluster. done ends the turn, and can be called
-// again.
+// turn waits until no other task is starting a cluster. done lets the next task start one; it can
+// be called twice.
 func (c *campaign) turn(ctx context.Context) (done func(), err error) {
 	select {
 	case c.busy <- struct{}{}:

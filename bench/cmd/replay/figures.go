@@ -14,7 +14,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/plot"
 )
 
-// readReport returns a report with the runs of a result file. It computes the figures again.
+// readReport returns a report with the runs of a result file. It computes the figures from the
+// runs.
 func readReport(path string) (*report, error) {
 	r := &report{}
 	path = runsFile(path)
@@ -63,7 +64,7 @@ func (r *report) views() []view {
 // title returns a figure's title with the population added.
 func (v view) title(text string) string { return text + " (" + populationName(v.outliers) + ")" }
 
-// theirs reports whether a line is of plain Nomad or Slurm, not of the placer.
+// theirs reports whether a line shows plain Nomad or Slurm.
 func (l *line) theirs() bool { return !strings.HasPrefix(l.Scheduler, "pal-") }
 
 func (l *line) slurm() bool { return strings.HasPrefix(l.Scheduler, "slurm") }

@@ -127,6 +127,6 @@ func (o options) workloadJobs(seed uint64) ([]replay.Job, error) {
 	return jobs, nil
 }
 
-// overloadJobs is how many jobs are drawn. The jobs of the overloaded hour are chosen from them.
-// overloadSeed is added to their seed.
+// overloadJobs is the number of jobs from which the jobs of the overloaded hour are chosen.
+// overloadSeed is added to the seed of these jobs.
 const overloadSeed, overloadJobs = 1000, 10_000

@@ -55,16 +55,15 @@ func (o options) timing() sim.Config {
 // never is the give-up time of gangs that wait without limit.
 const never = 1000 * time.Hour
 
-// schedulers returns the schedulers to compare. Under the placer, only whole gangs start, so their
-// ranks give up after the longer of plain Nomad's two times.
+// schedulers returns the schedulers to compare. The placer starts only whole gangs, so its ranks
+// use the longer of the two timeouts of plain Nomad's ranks.
 func (o options) schedulers() []scheduler {
 	const hurried, patient = 10 * time.Minute, 30 * time.Minute
 	rules := func(placement pal.PolicyName, order queue.Order) *replay.Rules {
 		return &replay.Rules{Penalty: penalty, Placement: placement, Order: order, MaxWait: o.maxWait, Compress: o.compress,
 			Restart: restartCost(o.compress)}
 	}
-	// strict lets overdue gangs go before all other gangs, with the whole cluster as their share.
-	// No configuration key does this.
+	// strict lets overdue gangs go first on the whole cluster. No configuration key allows this.
 	strict := rules("", "")
 	strict.OverdueShare = 1
 	return []scheduler{

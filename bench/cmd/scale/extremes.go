@@ -21,8 +21,8 @@ type extremes struct {
 	// WideGPUs is the size of a wide gang, WideMS the time to place this gang.
 	WideGPUs int     `json:"wide_gang_gpus"`
 	WideMS   float64 `json:"wide_gang_ms"`
-	// Queued is the number of jobs that are submitted at once while no GPU is free. Then the placer
-	// is restarted.
+	// Queued is the number of jobs that are submitted at once while no GPU is free, before the
+	// placer is restarted.
 	Queued        int     `json:"queued_jobs"`
 	QueuedRSS     float64 `json:"placer_rss_mb"`
 	RestartMS     float64 `json:"first_placement_after_restart_ms"`

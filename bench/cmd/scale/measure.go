@@ -64,8 +64,8 @@ type crowd struct {
 	P50  float64 `json:"run_p50_ms"`
 }
 
-// crowds returns the sizes of crowds. A crowd must leave at least one GPU free. Clusters of more
-// than 1,000 nodes get only the first size.
+// crowds returns the sizes of the crowds for a cluster. A crowd must leave at least one GPU free.
+// On more than 1,000 nodes, only the first size is measured.
 func crowds(nodes int) []int {
 	switch {
 	case nodes < 250:
@@ -151,10 +151,10 @@ func (p pids) cpu() [4]float64 {
 	return [4]float64{cpuSeconds(p.server), cpuSeconds(p.placer), cpuSeconds(p.sim), cpuSeconds(os.Getpid())}
 }
 
-// how is a way to submit jobs. The names of the submitted jobs begin with it.
+// how is a way to submit jobs, and the beginning of the jobs' names.
 type how string
 
-// The ways to submit jobs that [point] has. warm is a way without measurements.
+// The ways to submit jobs that [point] has. Jobs of warm are not measured.
 const (
 	plain how = "plain"
 	gated how = "gated"
@@ -264,10 +264,10 @@ func (b *bed) forget(ctx context.Context, name string) error {
 	return b.settle(ctx)
 }
 
-// oneByOne submits n jobs one after the other and returns how long each took, in ms. It submits the
-// next job when there returns, with the time at which the job was placed or started. It stops the
-// jobs only at the end. A client reports its changes in batches, so the end of a job would delay
-// the start of the next job on the same node.
+// oneByOne submits n jobs one after the other and returns how long each took, in ms. The function
+// there waits until a job is placed or started, and returns the time of that. It stops the jobs
+// only at the end. A client reports its changes in batches, so the end of a job would delay the
+// start of the next job on the same node.
 func (b *bed) oneByOne(ctx context.Context, h how, name string, n int, job func(id string) *api.Job, there func(context.Context, string, int) (time.Time, error)) ([]float64, error) {
 	var latencies []float64
 	for i := range n {
@@ -308,9 +308,8 @@ func (b *bed) crowd(ctx context.Context, w *watcher, h how, name string, n int) 
 	return percentile(latencies, 0.5), b.stopAll(ctx, name, n)
 }
 
-// burst submits n gangs at once, eight requests at a time, and returns how many it starts per
-// second. there returns the time at which a gang was placed or started. The seconds end with the
-// last gang.
+// burst submits n gangs at once, eight requests at a time, and returns how many are placed or
+// started per second. The function there waits for a gang, and returns the time.
 func (b *bed) burst(ctx context.Context, h how, name string, n int, there func(context.Context, string, int) (time.Time, error)) (rate float64, err error) {
 	began := time.Now()
 	if err := b.submitAll(ctx, h, n, func(i int) *api.Job { return b.gang(fmt.Sprintf("%s-%d", name, i), h, 2, 4) }); err != nil {

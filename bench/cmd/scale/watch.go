@@ -180,7 +180,7 @@ func (w *watcher) first(ctx context.Context, prefix string, n int) ([]time.Time,
 	return at[:n], nil
 }
 
-// wait waits until there returns at least n times, and returns them in order.
+// wait waits until the function there returns at least n times, and returns these times in order.
 func (w *watcher) wait(ctx context.Context, what string, n int, there func() []time.Time) ([]time.Time, error) {
 	limit := time.NewTimer(5 * time.Minute)
 	defer limit.Stop()

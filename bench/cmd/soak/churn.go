@@ -113,7 +113,7 @@ func (s *soak) killPlacer(ctx context.Context) error {
 	return nil
 }
 
-// makeUnhealthy makes a GPU unhealthy until the placer knows.
+// makeUnhealthy makes a GPU unhealthy, and waits until the placer sees this.
 func (s *soak) makeUnhealthy(ctx context.Context, gpu int) error {
 	u := s.GPUs.All[gpu]
 	s.note("GPU %s of gpu-%02d becomes unhealthy", u.ID, u.Node)

@@ -26,7 +26,7 @@ type report struct {
 	Failures  []string `json:"failures"`
 	Looks     []look   `json:"looks"`
 	Events    []event  `json:"events"`
-	// Causes has the number of the last failures in the placer's memory, by cause.
+	// Causes counts, by cause, the recent failures that the placer remembers at the end.
 	Causes map[string]int `json:"causes,omitempty"`
 	mu     sync.Mutex     // guards Events, Failures and the counts
 }
@@ -90,7 +90,7 @@ func (r *report) fail(format string, args ...any) {
 	r.Failures = append(r.Failures, fmt.Sprintf(format, args...))
 }
 
-// judge adds the failures that only the series of all checks shows. For the placer, it uses only
+// judge adds the failures that show only in the series of all checks. For the placer, it uses only
 // the last process, because the earlier ones were killed. It omits the last check, which had no
 // traffic.
 func (r *report) judge() {
