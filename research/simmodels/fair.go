@@ -16,8 +16,8 @@ import (
 // times, shares GPUs in any fractions, and stops and moves jobs at no cost. All jobs with equal
 // speeds count as one kind.
 //
-// We wrote the solver ourselves; it handles three models. A ratio requires certain rates of the
-// jobs. By the duality of linear programming, these rates are possible unless, at some prices of
+// We wrote the solver ourselves; it handles three models. To reach a ratio, the jobs need certain
+// rates. By the duality of linear programming, these rates are possible unless, at some prices of
 // the models, the rates cost more than all GPUs together. The prices of three models are points of
 // a triangle, and each try excludes a part of the triangle.
 type fair struct {

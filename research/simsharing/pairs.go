@@ -17,7 +17,7 @@ import (
 )
 
 // Pairs has, by GPU model, the speed of one application beside another on one GPU, relative to its
-// speed alone. 0 means that they do not fit in the GPU's memory together.
+// speed alone. 0 means that the GPU's memory is too small for both.
 type Pairs map[string]map[Pair]float64
 
 // Pair is an application and its neighbour.

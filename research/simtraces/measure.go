@@ -85,10 +85,9 @@ type work struct {
 	i int // index in c.Runs
 }
 
-// plan gives each cell its known runs, and returns the runs to make, the cells with the fewest jobs
-// first. These are the runs that are not in o.runs. With -again, only the published runs that
-// -again selects are made again. All other runs keep their published results; a selected run keeps
-// its published result until its new run ends.
+// plan gives each cell its known runs, and returns the runs that are not in o.runs, the cells with
+// the fewest jobs first. With -again, it returns only published runs that -again selects. Until
+// such a run ends, its published result stays.
 func (o options) plan(cells []*result) (todo []work, err error) {
 	had, err := kept(o.runs)
 	if err != nil {

@@ -232,12 +232,12 @@ func won(exact bool) []string {
 	return []string{"ours", "ours, preempting"}
 }
 
-// lossAbove has the limits above which a cell counts as lost: of the ratio to the smallest average,
-// to the smallest p99 and to the smallest makespan.
+// lossAbove are the ratios to the best rival's average, p99 and makespan above which a cell counts
+// as lost.
 var lossAbove = []float64{1, 1.5, 1.05}
 
-// losses writes the end of a policy's line. For ours, losses counts the cells in which a rival with
-// the same knowledge is better.
+// losses writes the last columns of a policy's line. For our policies, it counts the cells in which
+// a rival with the same knowledge is better.
 func losses(b *bytes.Buffer, cells []*result, name string) {
 	exact := slices.Contains(won(true), name)
 	if !exact && !slices.Contains(won(false), name) {
