@@ -94,8 +94,7 @@ func (g *guard) clean() error {
 	return nil
 }
 
-// PluginPIDs returns the ids of the processes of a client's plugin with this name that the agent
-// itself started.
+// PluginPIDs returns the ids of the processes of the named plugin that the agent itself started.
 func (a *Agent) PluginPIDs(name string) ([]int, error) {
 	all, err := procfs.AllProcs()
 	if err != nil {

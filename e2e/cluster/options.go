@@ -137,8 +137,8 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// completeClients fills in names and defaults of clients that are added to a cluster with `before`
-// clients.
+// completeClients fills in names and defaults of clients for a cluster that already has the given
+// number of clients.
 func completeClients(clients []Client, before int) ([]Client, error) {
 	out := make([]Client, len(clients))
 	for i, c := range clients {

@@ -76,8 +76,8 @@ func Placer(t *testing.T, c *cluster.Cluster, o cluster.PlacerOptions) *cluster.
 	return p
 }
 
-// lines is the number of lines shown of a log. It is small, so that people still
-// find why the test failed.
+// lines is how many lines of each log are shown: few enough that the cause of the failure stays
+// easy to find.
 const lines = 30
 
 func logs(t *testing.T, c *cluster.Cluster) {
