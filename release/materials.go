@@ -76,7 +76,7 @@ func (r release) bill(name string, info *debug.BuildInfo, content []byte) *cdx.B
 	return bom
 }
 
-// actual returns the module that was really linked, after a replace.
+// actual returns the module that was linked, which a replace directive can change.
 func actual(m *debug.Module) *debug.Module {
 	if m.Replace != nil {
 		return m.Replace

@@ -84,8 +84,7 @@ func (r release) plugin(arch, format string) (*nfpm.Info, error) {
 	return info, r.papers(info)
 }
 
-// oldestGlibc is the oldest glibc that the plugin's binaries run on. They need no symbols of a
-// newer one: release/build.sh checks that.
+// oldestGlibc is the oldest glibc that the plugin's binaries run on, as release/build.sh checks.
 const oldestGlibc = "2.17"
 
 func (r release) info(name, arch, licence string) *nfpm.Info {
