@@ -58,8 +58,8 @@ type Config struct {
 	Progress func(i int, done float64) float64
 	Failures Failures
 	Seed     uint64
-	// Windows returns the present and the next windows, and the time until which this list is
-	// complete; nil: there are no windows.
+	// Windows returns the current and the next windows, and the time when Windows must be called
+	// again; nil: there are no windows.
 	Windows func(now time.Duration) (ws []queue.Window, until time.Duration)
 	// RoundS delays all events to the next multiple of RoundS seconds, as in the PAL artifact; 0:
 	// no delay.
@@ -124,8 +124,8 @@ type engine struct {
 	deps     dependencies
 }
 
-// Run simulates until every job has finished, or until nothing more can happen but failures of
-// GPUs. In the second case, Outcome.Stuck counts the unfinished jobs.
+// Run simulates until every job has finished, or until only failures of GPUs can still happen. In
+// the second case, Outcome.Stuck counts the unfinished jobs.
 func (c Config) Run() (Outcome, error) {
 	e, err := c.engine()
 	if err != nil {
@@ -421,14 +421,14 @@ func (e *engine) observe(i int, kind string, p pal.Placement) {
 	}
 }
 
-// halt stops the work of job i, which still holds its GPUs for StopS.
+// halt stops the work of job i, which keeps its GPUs for another StopS.
 func (e *engine) halt(i int) {
 	j := &e.jobs[i]
 	j.stopping, j.halted = true, e.now
 	j.event = e.events.push(event{at: e.now + seconds(e.StopS), job: i, gpu: -1})
 }
 
-// linger ends the work of job i, which still holds its GPUs for EndS.
+// linger ends the work of job i, which keeps its GPUs for another EndS.
 func (e *engine) linger(i int) {
 	j := &e.jobs[i]
 	j.done, j.finish, j.halted = true, e.now, e.now
@@ -471,7 +471,7 @@ func (e *engine) stop(i int, kind string) {
 	e.observe(i, kind, j.placement)
 }
 
-// kept returns the useful seconds of a stopped run before its last checkpoint, which are not lost.
+// kept returns how many of a stopped run's useful seconds are saved by its last checkpoint.
 func (e *engine) kept(usefulS float64) float64 {
 	if e.CheckpointS <= 0 {
 		return usefulS

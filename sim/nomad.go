@@ -198,8 +198,8 @@ func (e *nomadEngine) anyHas(gpus int) bool {
 	return gpus < len(e.withFree) && slices.ContainsFunc(e.withFree[gpus:], func(groups int) bool { return groups > 0 })
 }
 
-// unblock tries every blocked evaluation, oldest first, and the evaluation of job again last,
-// unless again is -1. It stops when no GPU is free. evaluate appends jobs that block again to
+// unblock tries every blocked evaluation, oldest first. If again is not -1, the evaluation of job
+// again is the last. It stops when no GPU is free. evaluate appends jobs that block again to
 // e.blocked, which reuses the slice.
 func (e *nomadEngine) unblock(again int) {
 	waiting := e.blocked

@@ -171,8 +171,8 @@ func normal(u float64) float64 {
 	return math.Sqrt2 * math.Erfinv(2*math.Max(u, 1e-12)-1)
 }
 
-// drawOutliers draws the outliers, after all other draws, which therefore stay the same. If a
-// cluster's measurements have no outliers, it draws from Longhorn's outliers.
+// drawOutliers draws the outliers. It is called last, so that outliers do not change other draws.
+// If a cluster's measurements have no outliers, it draws from Longhorn's outliers.
 func (s Spec) drawOutliers(gpus []GPU, rng *rand.Rand) {
 	own, _ := find(s.Tables, s.Cluster, "resnet50")
 	tail := own

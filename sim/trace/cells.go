@@ -18,7 +18,7 @@ type opt struct {
 	ok bool
 }
 
-// set keeps the first value. So of two columns with the same meaning, the first in the format
+// set keeps the first value. If two columns have the same meaning, the format's first column
 // counts.
 func (o *opt) set(v float64) {
 	if !o.ok {
@@ -50,7 +50,7 @@ func number(cell string, low float64) (float64, error) {
 	return v, nil
 }
 
-// most is a number of GPUs or members above that of any cluster.
+// most limits numbers of GPUs and members; no cluster is larger.
 const most = 1e6
 
 // whole reads a whole number, also in the form "8.0". Some tools write all integers of a column in

@@ -103,7 +103,7 @@ func words(to func(*row) *string) func(*row, string) error {
 	}
 }
 
-// heldBy reads a user. The user is also the tenant, and the job's name, if the row has none.
+// heldBy reads a user. If the row lacks a tenant or a job's name, the user stands in for it.
 func heldBy(r *row, cell string) error {
 	r.user = cell
 	return nil
