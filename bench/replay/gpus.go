@@ -164,8 +164,8 @@ func (g *GPUs) clients() []cluster.Client {
 	return cs
 }
 
-// inventory returns the inventory of a node. The GPU with the id unhealthy is unhealthy, unless the
-// id is "".
+// inventory returns the inventory of a node. unhealthy is the id of an unhealthy GPU; "" means that
+// all GPUs are healthy.
 func (g *GPUs) inventory(node int, unhealthy string) string {
 	var on []population.GPU
 	for _, u := range g.All {

@@ -105,8 +105,7 @@ func worthExplaining(jobs []replay.Job) string {
 // penalty is PAL's locality penalty across nodes.
 const penalty = 1.7
 
-// work is the divisor that shortens the work of the trace's jobs and the time constants of the
-// queue, so that the demo takes minutes.
+// work divides the jobs' work and the queue's time constants, so that the demo takes minutes.
 const work = 100
 
 func rules() replay.Rules { return replay.Rules{Penalty: penalty, Compress: work} }

@@ -145,7 +145,7 @@ func (o *options) try() (record hardware.Record, err error) {
 	return o.Run(ctx)
 }
 
-// find finds this program and the plugin, and asks the plugin for its version.
+// find locates this program and the plugin, and asks the plugin for its version.
 func (o *options) find() (err error) {
 	if o.Self, err = os.Executable(); err != nil {
 		return err

@@ -54,8 +54,8 @@ func (t task) String() string {
 	return fmt.Sprintf("%s, %s, seed %d", name, populationName(t.outliers), t.seed)
 }
 
-// campaign plans the runs. All schedulers and populations of one repetition come before the next
-// repetition.
+// campaign plans the runs. Each repetition runs all schedulers and populations before the next
+// repetition starts.
 func (o options) campaign() (*campaign, error) {
 	chosen, err := o.chosen()
 	if err != nil {

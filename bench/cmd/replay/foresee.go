@@ -24,7 +24,7 @@ const (
 	// usualEnd is the time from the end of a gang until another gang can use its GPUs. Nomad's
 	// clients report changes of their allocations in batches, five a second.
 	usualEnd = 200 * time.Millisecond
-	// usualStop is how long a gang still holds its GPUs when it is stopped for another gang.
+	// usualStop is how long a gang keeps its GPUs after it was stopped for another gang.
 	usualStop = 300 * time.Millisecond
 )
 

@@ -64,8 +64,8 @@ type line struct {
 	// SimAvgJCT is the simulator's average, over the jobs that finished in the measured runs; 0
 	// under plain Nomad.
 	SimAvgJCT float64 `json:"simulated_avg_jct_s,omitempty"`
-	// SimClose is the number of runs that the simulator predicts within 5 %. SimChance is the
-	// number of other runs in the range of the simulations with jitter.
+	// SimClose is the number of runs that the simulator predicts within 5 %. SimChance is how many
+	// of the other runs are within the range of the simulations with jitter.
 	SimClose  int      `json:"simulated_within_5_percent,omitempty"`
 	SimChance int      `json:"simulated_within_chance,omitempty"`
 	Overhead  overhead `json:"overhead"`

@@ -93,8 +93,8 @@ func place(name string, preempt bool) int {
 	return slices.IndexFunc(options{compress: 1}.schedulers(), func(s scheduler) bool { return s.name == name && s.preempt == preempt })
 }
 
-// chosen returns the schedulers that -modes names. Without -modes, it returns all except those that
-// must be named.
+// chosen returns the schedulers that -modes names. Without -modes, it leaves out schedulers that
+// run only if they are named.
 func (o options) chosen() ([]scheduler, error) {
 	all := o.schedulers()
 	if o.modes == "" {

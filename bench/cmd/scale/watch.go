@@ -78,7 +78,8 @@ type events struct {
 	}
 }
 
-// allocations streams the events of allocations from an index on, or from now on if the index is 0.
+// allocations streams the events of allocations from an index on; if the index is 0, only new
+// events.
 func (b *bed) allocations(ctx context.Context, from uint64) (io.ReadCloser, error) {
 	q := (&api.QueryOptions{Params: map[string]string{"topic": "Allocation:*", "index": strconv.FormatUint(from, 10)}}).WithContext(ctx)
 	body, err := b.api.Raw().Response("/v1/event/stream", q)

@@ -19,8 +19,8 @@ const (
 	locality = 1.3
 )
 
-// workload returns jobs with the statistics of Sia-Philly. Over the duration, their work is load ×
-// the GPUs' capacity. Every second job may be stopped and restarted.
+// workload returns jobs with the statistics of Sia-Philly. Their work is load × the GPUs' capacity
+// over the soak's duration. Every second job may be stopped and restarted.
 func (o options) workload() []replay.Job {
 	const sample = 2000
 	work := 0.0
