@@ -244,7 +244,7 @@ func (e *clairvoyantEngine) neighbours(gangs []int) []int {
 }
 
 // choose goes through all jobs by remaining GPU time. A job runs if enough GPUs remain on any
-// nodes. choose removes the jobs to start from the queue.
+// nodes. choose removes from the queue the jobs that start.
 func (e *clairvoyantEngine) choose() (starts, stops []int) {
 	for _, i := range e.running {
 		e.jobs[i].need = e.remaining(i)
@@ -284,8 +284,7 @@ func (e *clairvoyantEngine) choose() (starts, stops []int) {
 	}
 }
 
-// nobodyBetter reports whether the running jobs can stay: no waiting job fits on the free GPUs, and
-// none goes before a running job.
+// nobodyBetter reports whether no waiting job fits on the free GPUs, or goes before a running job.
 func (e *clairvoyantEngine) nobodyBetter(free int) bool {
 	worst := -1
 	for _, i := range e.running {
