@@ -86,8 +86,8 @@ func actual(m *debug.Module) *debug.Module {
 
 var licenceFile = regexp.MustCompile(`(?i)^(un)?(licen[sc]e|copying|notice|patents)([.-].*)?$`)
 
-// licences writes the licences of Go and of all linked modules into the stage. Packages and image
-// take them from there.
+// licences writes the licences of Go and of all linked modules into the stage. The packages and the
+// image take the licences from the stage.
 func (r release) licences(linked map[string]*debug.Module) error {
 	list := exec.Command("go", "list", "-m", "-f", "{{.Path}} {{.Dir}}", "all")
 	list.Dir, list.Stderr = r.root, os.Stderr

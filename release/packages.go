@@ -99,7 +99,7 @@ func (r release) info(name, arch, licence string) *nfpm.Info {
 		License:    licence,
 		MTime:      r.time,
 		Overridables: nfpm.Overridables{
-			// Otherwise rpm would record the build machine's name.
+			// Without BuildHost, rpm records the build machine's name.
 			RPM: nfpm.RPM{BuildHost: "nomad-pal"},
 		},
 	}
