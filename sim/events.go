@@ -129,7 +129,7 @@ func (e *engine) nextFailure() {
 	e.unlessNever(gap, event{gpu: e.faults.rand.IntN(n)})
 }
 
-// unlessNever schedules an event after s seconds, unless no simulation lasts that long.
+// unlessNever schedules an event after s seconds, if a simulation can last that long.
 func (e *engine) unlessNever(s float64, ev event) {
 	at, err := endOf(e.now, s, "")
 	if err == nil {
