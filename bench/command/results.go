@@ -23,7 +23,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/plot"
 )
 
-// Provenance describes how a result file was made. Each result file contains one.
+// Provenance describes, in each result file, how the file was made.
 type Provenance struct {
 	Command []string `json:"command"`
 	Commit  string   `json:"commit"`
@@ -116,7 +116,7 @@ func Print(out io.Writer, p plot.Page) {
 	}
 }
 
-// Read reads a result file. It decompresses a file whose name ends with .gz.
+// Read reads a result file, and decompresses a file whose name ends with .gz.
 func Read(path string, into any) error {
 	f, err := os.Open(path)
 	if err != nil {

@@ -113,7 +113,7 @@ func idleIsIdle(r Record) Claim {
 	return t.claim("an idle GPU uses at most 1 GiB of its memory", "at most %.0f MiB", t.most)
 }
 
-// runs calls each for every successful run, with the run's kernel.
+// runs calls the function each for every successful run of a kernel.
 func runs(r Record, each func(k KernelRuns, run KernelRun)) {
 	for _, k := range r.Kernels {
 		for _, run := range k.Runs {

@@ -104,7 +104,7 @@ func cause(ctx *cuda.Context, dev cuda.Device, fault string) error {
 	return errors.Join(ctx.Launch(fn, cuda.Grid{Blocks: 1, Threads: 1}, &at), ctx.Record(done), ctx.Wait(done))
 }
 
-// causeFault starts [FaultMain] on a GPU. It returns the start time of the fault and the driver's
+// causeFault starts [FaultMain] on a GPU, and returns the start time of the fault and the driver's
 // error. The process sees only this GPU. It uses no MPS server, because all of the server's clients
 // would share the fault.
 func (r *run) causeFault(ctx context.Context, id, fault string) (begun time.Time, said string, err error) {

@@ -33,8 +33,8 @@ const quickBelow = 5 * time.Minute
 func PaceFor(budget time.Duration) Pace {
 	p := Pace{Warm: 2 * time.Second, Kernel: 6 * time.Second, Job: 10 * time.Second, Event: 10 * time.Second,
 		Soak: 5 * time.Minute, Session: measure.DefaultPlan()}
-	// In this session only the clock has to settle, because the soak shows how hot the GPU gets. So
-	// the session is shorter than the plugin's.
+	// The session is shorter than the plugin's: only the clock has to settle, because the soak
+	// shows how hot the GPU gets.
 	p.Session.Limit, p.Session.Warmup, p.Session.Heat = 2*time.Minute, 45*time.Second, 0
 	if budget < quickBelow {
 		p.Warm, p.Kernel, p.Job, p.Event, p.Quick = 200*time.Millisecond, 2*time.Second, 2*time.Second, 5*time.Second, true

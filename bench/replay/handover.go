@@ -66,8 +66,8 @@ func (j JobResult) ran() func(yield func(string) bool) {
 // by choice: for other gangs or for better GPUs.
 const choosy = 5
 
-// starting returns the times that gangs took to start, in seconds, for the simulator. It includes
-// only gangs that found their GPUs free and did not wait by choice.
+// starting returns, for the simulator, the start times in seconds of the gangs that found their
+// GPUs free and did not wait by choice.
 func (r *Result) starting() []float64 {
 	hs := r.Handovers()
 	most := choosy * decided(hs, false)
@@ -88,8 +88,8 @@ func (r *Result) ending() float64 {
 	return max(0, decided(hs, true)-decided(hs, false))
 }
 
-// decided returns the median time in seconds to place gangs, or 0 without gangs. It counts only the
-// gangs whose After equals after.
+// decided returns the median time, in seconds, to place the gangs whose After equals after; 0
+// without such gangs.
 func decided(hs []Handover, after bool) float64 {
 	var ds []float64
 	for _, h := range hs {

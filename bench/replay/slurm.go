@@ -94,8 +94,8 @@ func (s *onSlurm) submit(ctx context.Context, j Job) error {
 	return err
 }
 
-// tend returns an error if Slurm no longer lists an unfinished gang. Otherwise a failed launch
-// would stay hidden until the time limit of the run.
+// tend returns an error if Slurm no longer lists an unfinished gang, because a failed launch would
+// otherwise stay hidden until the time limit of the run.
 func (s *onSlurm) tend(ctx context.Context, now time.Time, _ []rank.State) error {
 	if now.Sub(s.looked) < 10*time.Second {
 		return nil

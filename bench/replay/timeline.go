@@ -34,7 +34,8 @@ func (m *Moment) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// sample adds a sample at the time at, which stands for the time d since the last sample.
+// sample adds the states at the time at, and counts the duration d since the last sample as spent
+// in these states.
 func (r *Result) sample(states []rank.State, at, d time.Duration) {
 	half, m := 0, Moment{At: at}
 	for _, s := range states {

@@ -101,8 +101,8 @@ func (o options) campaign() (*campaign, error) {
 	return c, c.takeUp()
 }
 
-// startable removes Slurm's lines if this machine cannot run Slurm. It returns an error if -modes
-// names a removed line.
+// startable removes Slurm's lines if this machine cannot run Slurm, and fails if -modes names such
+// a line.
 func (c *campaign) startable(chosen []scheduler, lacks string) ([]scheduler, error) {
 	some := slices.DeleteFunc(slices.Clone(chosen), func(s scheduler) bool { return s.limit != nil })
 	if lacks == "" || len(some) == len(chosen) {
@@ -148,8 +148,8 @@ func commits(before, now string) string {
 	return strings.Join(all, ", ")
 }
 
-// run executes the campaign, several runs at a time. Then it executes, one by one, the runs that
-// need the whole machine. It ends when a run fails twice.
+// run executes the campaign: first several runs at a time, then, one by one, the runs that need the
+// whole machine. A run that fails twice ends the campaign.
 func (c *campaign) run(ctx context.Context) error {
 	var beside, alone []task
 	for _, t := range c.tasks {

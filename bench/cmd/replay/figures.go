@@ -14,7 +14,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/plot"
 )
 
-// readReport returns a report with the runs of a result file. It computes the figures from the
+// readReport returns a report with the runs of a result file, and computes the figures from these
 // runs.
 func readReport(path string) (*report, error) {
 	r := &report{}

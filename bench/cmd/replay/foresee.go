@@ -28,7 +28,7 @@ const (
 	usualStop = 300 * time.Millisecond
 )
 
-// play simulates a run. It returns average and geomean JCT, the makespan (0: unknown) and the
+// play simulates a run. It returns the average and geomean JCT, the makespan (0: unknown) and the
 // number of jobs that never finish.
 type play func(g *replay.GPUs, jobs []replay.Job, seed uint64) (f sim.Figures, never int, err error)
 

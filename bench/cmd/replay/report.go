@@ -14,8 +14,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/bench/replay"
 )
 
-// report is the result file. It is written twice: with the raw runs, and without the raw runs for
-// human readers.
+// report is the result file, which is written twice: with the raw runs, and without the raw runs
+// for human readers.
 type report struct {
 	command.Provenance
 	Seed        uint64    `json:"seed"` // seed of the first repetition

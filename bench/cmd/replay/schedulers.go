@@ -25,8 +25,7 @@ type scheduler struct {
 	alone     bool          // a run needs the whole machine
 	asked     bool          // runs only if -modes names it
 	choose    choice        // in lines about GPU models: the way in which a job's GPU model is chosen
-	// limit returns, for a seed, the estimates that Slurm gets as time limits. It is nil for other
-	// lines.
+	// limit returns, for a seed, the estimates that Slurm gets as time limits; nil for other lines.
 	limit func(seed uint64) sim.Estimate
 }
 

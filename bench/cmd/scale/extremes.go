@@ -63,8 +63,8 @@ func (o options) extremes(ctx context.Context) (e *extremes, err error) {
 	return e, b.queueMany(ctx, w, e, pid, &stop)
 }
 
-// queueMany fills the cluster with wide gangs and queues thousands of one-GPU jobs behind them. It
-// restarts the placer, frees the cluster and watches the queue drain.
+// queueMany fills the cluster with wide gangs, queues thousands of one-GPU jobs, restarts the
+// placer, frees the cluster and watches the queue drain.
 func (b *bed) queueMany(ctx context.Context, w *watcher, e *extremes, pid int, stop *func() error) error {
 	const fillers = 8
 	if err := b.submitAll(ctx, gated, fillers, func(i int) *api.Job { return b.gang(fmt.Sprintf("all-%d", i), gated, 125, 8) }); err != nil {

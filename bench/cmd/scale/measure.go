@@ -143,7 +143,7 @@ func idle(ctx context.Context, pid int) (percent float64, err error) {
 	return 100 * (cpuSeconds(pid) - before) / span.Seconds(), nil
 }
 
-// pids are the processes that are measured.
+// pids are the ids of the measured processes.
 type pids struct{ server, placer, sim int }
 
 // cpu returns the processor time so far, in seconds, of these processes and of this program.
@@ -162,7 +162,7 @@ const (
 	warm  how = "warm"
 )
 
-// taken has the measurements of one way so far.
+// taken has the measurements so far of one way to submit jobs.
 type taken struct {
 	rates  []float64 // gangs/s of the bursts
 	placed []float64 // ms, for gangs submitted one after the other
@@ -222,8 +222,8 @@ func (b *bed) measure(ctx context.Context, h how, round, burst, paced int, ps pi
 	return b.forget(ctx, name)
 }
 
-// measureCrowds submits crowds of these sizes, one after the other. It stops each crowd when all of
-// its jobs run.
+// measureCrowds submits crowds of the given sizes, one after the other, and stops each crowd when
+// all of its jobs run.
 func (b *bed) measureCrowds(ctx context.Context, w *watcher, h how, name string, sizes []int, x *taken) error {
 	for _, n := range sizes {
 		if err := b.settle(ctx); err != nil {
@@ -244,8 +244,9 @@ func (b *bed) measureCrowds(ctx context.Context, w *watcher, h how, name string,
 }
 
 // forget waits until Nomad is idle, purges the jobs whose names begin with name, and makes Nomad
-// drop their evaluations and allocations. Otherwise they would slow down the next measurement: the
-// server counts all jobs every second, and its garbage collector examines all objects.
+// drop their evaluations and allocations. Old jobs, evaluations and allocations would slow down the
+// next measurement: the server counts all jobs every second, and its garbage collector examines all
+// objects.
 func (b *bed) forget(ctx context.Context, name string) error {
 	if err := b.settle(ctx); err != nil {
 		return err
@@ -265,7 +266,7 @@ func (b *bed) forget(ctx context.Context, name string) error {
 }
 
 // oneByOne submits n jobs one after the other and returns how long each took, in ms. The function
-// there waits until a job is placed or started, and returns the time of that. It stops the jobs
+// there waits until a job is placed or started, and returns the time of that. The jobs are stopped
 // only at the end. A client reports its changes in batches, so the end of a job would delay the
 // start of the next job on the same node.
 func (b *bed) oneByOne(ctx context.Context, h how, name string, n int, job func(id string) *api.Job, there func(context.Context, string, int) (time.Time, error)) ([]float64, error) {

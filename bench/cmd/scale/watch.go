@@ -164,8 +164,8 @@ func (w *watcher) last(ctx context.Context, in map[string]map[string]time.Time, 
 	return at[len(at)-1], nil
 }
 
-// first waits until n jobs whose names begin with prefix have an allocation. It returns, in order,
-// when the first allocation of each job appeared.
+// first waits until n jobs whose names begin with prefix have an allocation, and returns, in order,
+// when each job's first allocation appeared.
 func (w *watcher) first(ctx context.Context, prefix string, n int) ([]time.Time, error) {
 	at, err := w.wait(ctx, "jobs "+prefix+"… with an allocation", n, func() (at []time.Time) {
 		for job, allocs := range w.exist {

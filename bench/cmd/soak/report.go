@@ -54,7 +54,7 @@ type look struct {
 	Plugins     int     `json:"plugins"`
 	PluginRSSMB float64 `json:"plugin_rss_mb"`
 	PluginFiles int     `json:"plugin_open_files"`
-	// PluginThreads is the sum of their threads.
+	// PluginThreads is the number of threads of all device plugin processes.
 	PluginThreads int `json:"plugin_threads"`
 	// Variables is the number of the placer's variables in Nomad.
 	Variables int `json:"variables"`
@@ -90,9 +90,9 @@ func (r *report) fail(format string, args ...any) {
 	r.Failures = append(r.Failures, fmt.Sprintf(format, args...))
 }
 
-// judge adds the failures that show only in the series of all checks. For the placer, it uses only
-// the last process, because the earlier ones were killed. It omits the last check, which had no
-// traffic.
+// judge adds the failures that show only in the series of all checks. For the placer, only the last
+// process counts, because the earlier ones were killed. The last check does not count, because it
+// had no traffic.
 func (r *report) judge() {
 	if len(r.Looks) > 0 {
 		looks := r.Looks[:len(r.Looks)-1]

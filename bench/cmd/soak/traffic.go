@@ -47,7 +47,7 @@ func (o options) generate(n int) []replay.Job {
 	})
 }
 
-// traffic submits the workload. It pauses while too many jobs are unfinished, because an
+// traffic submits the workload. traffic pauses while too many jobs are unfinished, because an
 // ever-growing queue would hide other growth. The context timed ends after the soak's duration; ctx
 // ends if the soak is aborted.
 func (s *soak) traffic(ctx, timed context.Context) error {
