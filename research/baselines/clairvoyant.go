@@ -17,11 +17,11 @@ import (
 )
 
 // Clairvoyant is a run under a scheduler that cannot exist in reality: it knows how long each gang
-// will run, and stops, starts and moves gangs at no cost. It runs as many gangs as fit, first the
-// gangs with the least remaining GPU time (work at cost 1 × GPUs). Slow GPUs and distance cost as
-// much as under other policies. GPUs do not fail. Other policies are compared with its average job
-// completion time. This time is not a proven bound, because finding the best order of gangs is
-// NP-hard.
+// will run, and stops, starts and moves gangs at no cost. Clairvoyant runs as many gangs as fit,
+// first the gangs with the least remaining GPU time (work at cost 1 × GPUs). Slow GPUs and distance
+// cost as much as under other policies. GPUs do not fail. Other policies are compared with its
+// average job completion time. This time is not a proven bound, because finding the best order of
+// gangs is NP-hard.
 //
 // Clairvoyant shares no code with pal/queue. To choose the GPUs of one gang, it uses the product's
 // [pal.Place].
@@ -323,8 +323,9 @@ func (e *clairvoyantEngine) start(jobs []int) (rest []int) {
 	return nil
 }
 
-// repack places waiting gangs and some running gangs again, the widest first. It is for gangs that
-// do not fit although enough GPUs are free in total. It returns the gangs that still do not fit.
+// repack places waiting gangs and some running gangs again, the widest first, and returns the gangs
+// that still do not fit. It is called if a gang does not fit although enough GPUs are free in
+// total.
 func (e *clairvoyantEngine) repack(gangs, running []int) (rest []int) {
 	for _, i := range running {
 		e.release(i)

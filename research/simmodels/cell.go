@@ -38,7 +38,7 @@ func (w workload) gpusOf() int {
 	return 32
 }
 
-// cell is a workload at a load. The load is the least time for all work, divided by the time in
+// cell is a workload at one load. The load is the least time for all work, divided by the time in
 // which the work arrives.
 type cell struct {
 	Workload string  `json:"workload"`
