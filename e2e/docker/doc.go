@@ -6,7 +6,7 @@
 // environment from inside the container.
 //
 // Without root or without dockerd on PATH, the tests are skipped or, with DOCKER_REQUIRED=1, fail.
-// They do not use the machine's own engine. Instead, the test process starts itself again in its
-// own namespaces (processes, mounts, network), with its own /run, /dev and engine. When the test
-// ends, even by a crash, the kernel ends the namespaces and their processes.
+// Instead of using the machine's own engine, the test process starts itself again in its own
+// namespaces (processes, mounts, network), with its own /run, /dev and engine. When the test ends,
+// even by a crash, the kernel ends the namespaces and their processes.
 package docker

@@ -14,8 +14,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/internal/patience"
 )
 
-// Start starts a cluster that ends with the test. It skips the test if it finds no Nomad, and in
-// -short mode. If the test fails, it logs the end of every agent's log.
+// Start starts a cluster that ends with the test. Without Nomad, and in -short mode, Start skips
+// the test. If the test fails, it logs the end of every agent's log.
 func Start(t *testing.T, options cluster.Options) *cluster.Cluster {
 	t.Helper()
 	c := StartFor(t, t, options)
