@@ -22,8 +22,8 @@ import (
 
 var binaries = []string{"nomad-pal", "nomad-device-pal"}
 
-// materials writes a bill of materials for each binary, as CycloneDX, and all licences.
-// Both come from the build information that the linker wrote into the binaries.
+// materials writes a bill of materials for each binary, as CycloneDX, and all licences. The source
+// is the build information that the linker wrote into the binaries.
 func (r release) materials() error {
 	linked := map[string]*debug.Module{}
 	for _, name := range binaries {

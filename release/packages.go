@@ -67,7 +67,7 @@ func (r release) agent(arch, format string) (*nfpm.Info, error) {
 }
 
 // plugin describes the package nomad-device-pal. The operator chooses Nomad's plugin_dir, so the
-// package installs the binary into a folder of its own. That folder can serve as plugin_dir.
+// package installs the binary into a folder of its own, which can serve as plugin_dir.
 func (r release) plugin(arch, format string) (*nfpm.Info, error) {
 	info := r.info("nomad-device-pal", arch, "MPL-2.0 AND BUSL-1.1") // NOTICE says which licence covers what
 	info.Description = "Nomad device plugin that measures GPUs.\n" +
