@@ -47,8 +47,8 @@ type Config struct {
 	// cost predicts. Slower is for jobs whose speeds the queue does not know; nil: there are no
 	// such jobs.
 	Slower func(i int, p pal.Placement) float64
-	// Repace is called when job i starts on the placement and when it leaves. It returns the jobs
-	// whose speeds change. If Repace is nil, no job changes the speed of another one.
+	// Repace is called when job i starts on the placement and when the job leaves, and returns the
+	// jobs whose speeds change. If Repace is nil, no job changes the speed of another one.
 	Repace func(i int, p pal.Placement, starts bool) []Pace
 	// Estimate is the queue's estimate of a job's work; nil: there are no estimates.
 	Estimate func(i int, j trace.Job) time.Duration

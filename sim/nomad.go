@@ -199,7 +199,7 @@ func (e *nomadEngine) anyHas(gpus int) bool {
 }
 
 // unblock tries every blocked evaluation, oldest first. If again is not -1, the evaluation of job
-// again is the last. It stops when no GPU is free. evaluate appends jobs that block again to
+// again is the last. unblock stops when no GPU is free. evaluate appends jobs that block again to
 // e.blocked, which reuses the slice.
 func (e *nomadEngine) unblock(again int) {
 	waiting := e.blocked

@@ -56,7 +56,7 @@ func (u *usage) wait(jobs int) { u.waitingJobs += jobs }
 // hold records that a gang takes GPUs or, if gpus is negative, releases GPUs.
 func (u *usage) hold(gpus int) { u.busy += gpus }
 
-// work records work that no restart loses.
+// work records work that no later restart can lose.
 func (u *usage) work(gpus int, s float64) { u.workS += float64(gpus) * s }
 
 func (u *usage) add(from, to time.Duration) {

@@ -43,6 +43,6 @@ func (j JobResult) Slowdown() float64 {
 	return j.HeldS / j.WorkS
 }
 
-// JCT is the job completion time. It is never below 0, although times in a trace can be more
+// JCT is the job completion time. A JCT is never below 0, although times in a trace can be more
 // precise than simulated times.
 func (j JobResult) JCT() float64 { return max(0, j.Finish-j.Submit) }

@@ -36,8 +36,8 @@ type Spec struct {
 	Correlation float64
 	// IslandGPUs is the number of GPUs per NVLink island; 0: all GPUs of a node.
 	IslandGPUs int
-	// Tables, if not nil, replace the product's [Tables]. They have the same applications and
-	// clusters, but can have, for example, a quantile for every measured GPU.
+	// Tables, if not nil, replace the product's [Tables]. The replacements have the same
+	// applications and clusters, but can have, for example, a quantile for every measured GPU.
 	Tables []Table
 }
 

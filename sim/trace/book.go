@@ -268,8 +268,8 @@ func (b *book) spread(t *Trace) error {
 	return nil
 }
 
-// order resolves the dependencies between jobs. It replaces arrays by their jobs, and drops
-// dependencies on jobs that are not simulated. A dependency on a job that is not in the file is an
+// order resolves the dependencies between jobs. Arrays are replaced by their jobs, and dependencies
+// on jobs that are not simulated are dropped. A dependency on a job that is not in the file is an
 // error, except in a log, which can begin after this job.
 func (b *book) order(t *Trace, log bool) error {
 	arrays := map[string][]string{}

@@ -131,7 +131,7 @@ const (
 	zoned   clockKind = "a date with an offset from UTC"
 )
 
-// afterAll is later than every submission, in seconds since 1970. So a larger number must be in
+// afterAll is later than every submission, in seconds since 1970. A larger number must be in
 // milliseconds.
 const afterAll = 9e9
 

@@ -23,8 +23,8 @@ type format struct {
 	// columns are read in this order. If two columns have the same meaning, the first column with a
 	// value counts.
 	columns []column
-	// slurm: the table is a log of Slurm. It can have other columns, and a duration takes precedence
-	// over start and end.
+	// slurm: the table is a log of Slurm. Such a log can have other columns, and its durations take
+	// precedence over start and end.
 	slurm bool
 }
 

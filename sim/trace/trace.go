@@ -285,7 +285,7 @@ func (t *Trace) Fit(nodes, gpusPerNode int) {
 	t.drop()
 }
 
-// fits reports whether a gang fits on empty nodes. It places the largest members first, each on the
+// fits reports whether a gang fits on empty nodes. The largest members come first, each on the
 // fullest node with enough room.
 func fits(groups []Group, nodes, gpusPerNode int) bool {
 	all := 0
