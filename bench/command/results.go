@@ -63,7 +63,7 @@ func invocation(name string, args []string) []string {
 // Results has the names of the files from which results are read and to which they are written.
 type Results struct{ JSON, From, HTML, SVG string }
 
-// Flags defines the flags of a command that writes reports. Call it before the flags are parsed.
+// Flags defines the flags of a command that writes reports, before the flags are parsed.
 func (o *Results) Flags(name string) {
 	flag.StringVar(&o.JSON, "json", "bench/results/"+name+".json", "result file")
 	flag.StringVar(&o.From, "from", "", "report on this result file of an earlier run, without a new run")

@@ -38,9 +38,9 @@ const (
 // nowhere is an address in the first page, which is never mapped.
 const nowhere = uint64(16)
 
-// FaultMain causes a fault on a GPU, in a process of its own. Its arguments are the fault, the CUDA
-// library and the GPU's id. It prints a line just before the fault, and the driver's error after
-// the fault. It returns the exit code: 1 if no fault or another error occurred.
+// FaultMain causes a fault on a GPU, in a process of its own. The arguments are the fault, the CUDA
+// library and the GPU's id. FaultMain prints a line just before the fault, and the driver's error
+// after the fault. The exit code is 1 if no fault or another error occurred.
 func FaultMain(args []string) int {
 	runtime.LockOSThread() // the CUDA context belongs to this thread
 	if len(args) != 3 {

@@ -158,8 +158,8 @@ func clock(d time.Duration) string {
 	return fmt.Sprintf("%d:%02d", d/time.Minute, d%time.Minute/time.Second)
 }
 
-// variant is one kernel. A session measures this kernel if it measures the class and avoids the
-// other kernels.
+// variant is one kernel, which a session measures if the session measures the class and avoids the
+// kernels in avoid.
 type variant struct {
 	kernel string
 	class  pal.AppClass

@@ -21,8 +21,8 @@ import (
 // GPUs are the emulated GPUs of a run.
 type GPUs struct {
 	All []population.GPU
-	// Apps has the applications' speeds by model. If it is nil, a job's speed on each model depends
-	// only on the job's class.
+	// Apps has the applications' speeds by model. If Apps is nil, a job's speed on each model
+	// depends only on the job's class.
 	Apps    []workload.App
 	profile *profile.Profile
 	byID    map[string]int

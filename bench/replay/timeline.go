@@ -11,7 +11,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/bench/rank"
 )
 
-// Moment is the use of the GPUs from one time until the next moment. In JSON it is [seconds, busy,
+// Moment is the use of the GPUs from one time until the next moment; in JSON, [seconds, busy,
 // held].
 type Moment struct {
 	At   time.Duration // since the start of the run

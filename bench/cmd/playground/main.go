@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MPL-2.0
 
 // Command playground is `make playground`. It starts a real Nomad cluster with emulated GPUs, the
-// placer and its page. When it is interrupted, it removes everything that it created.
+// placer and its page. After an interrupt, the playground removes everything that it created.
 package main
 
 import (

@@ -4,8 +4,8 @@
 // Command replay is `make replay`. It runs workloads on real Nomad clusters of 16 clients × 4
 // emulated GPUs under different schedulers, and on Slurm clusters with the same GPUs. Repetition r
 // draws jobs and GPUs from seed + r, the same for every scheduler, so runs of one repetition can be
-// compared in pairs. After every run it writes the measurements to a JSON file. It prints tables
-// and, with -html, writes a report with plots.
+// compared in pairs. After every run, the command writes the measurements to a JSON file. It prints
+// tables and, with -html, writes a report with plots.
 package main
 
 import (

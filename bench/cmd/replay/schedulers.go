@@ -62,7 +62,7 @@ func (o options) schedulers() []scheduler {
 		return &replay.Rules{Penalty: penalty, Placement: placement, Order: order, MaxWait: o.maxWait, Compress: o.compress,
 			Restart: restartCost(o.compress)}
 	}
-	// strict lets overdue gangs go first on the whole cluster. No configuration key allows this.
+	// strict lets overdue gangs go first on the whole cluster, which no configuration key allows.
 	strict := rules("", "")
 	strict.OverdueShare = 1
 	return []scheduler{
@@ -92,8 +92,8 @@ func place(name string, preempt bool) int {
 	return slices.IndexFunc(options{compress: 1}.schedulers(), func(s scheduler) bool { return s.name == name && s.preempt == preempt })
 }
 
-// chosen returns the schedulers that -modes names. Without -modes, it leaves out schedulers that
-// run only if they are named.
+// chosen returns the schedulers that -modes names; without -modes, all except those that run only
+// if named.
 func (o options) chosen() ([]scheduler, error) {
 	all := o.schedulers()
 	if o.modes == "" {

@@ -3,8 +3,8 @@
 
 // Command scale is `make scale`. It runs one real Nomad server with thousands of simulated nodes of
 // 8 GPUs (bench/simnodes), on which plain Nomad and then the placer place gangs. The command
-// measures the speed and the cost of plain Nomad and the placer, writes a JSON file and prints
-// tables. With -html it writes a report with plots.
+// measures the speed and the cost of plain Nomad and the placer, writes a JSON file, prints tables
+// and, with -html, writes a report with plots.
 package main
 
 import (

@@ -287,7 +287,7 @@ func (b *bed) oneByOne(ctx context.Context, h how, name string, n int, job func(
 }
 
 // crowd submits n one-GPU jobs at once and returns the median time until a job runs, in ms. For n =
-// 1 it submits 20 jobs one after the other.
+// 1, crowd submits 20 jobs one after the other.
 func (b *bed) crowd(ctx context.Context, w *watcher, h how, name string, n int) (p50 float64, err error) {
 	if n == 1 {
 		latencies, err := b.oneByOne(ctx, h, name, 20, func(id string) *api.Job { return b.gang(id, h, 1, 1) }, w.runs)

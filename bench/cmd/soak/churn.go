@@ -46,8 +46,8 @@ func (s *soak) startPlacer(ctx context.Context) error {
 }
 
 // disturb kills a client, kills the placer, and makes a GPU unhealthy, in turn. In the second half
-// of the run it does not kill the placer, so that its resource use can be measured. Every
-// disturbance ends before the cluster drains.
+// of the run, the placer is not killed, so that its resource use can be measured. Every disturbance
+// ends before the cluster drains.
 func (s *soak) disturb(ctx, timed context.Context) error {
 	r := rand.New(rand.NewPCG(s.options.Seed, 2))
 	for k := 1; ; k++ {

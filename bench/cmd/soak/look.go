@@ -147,7 +147,7 @@ func (w *world) hold(job string, a *api.AllocationListStub) {
 	}
 }
 
-// differences returns, by subject, how the two sides differ.
+// differences returns, by subject, how the placer's and Nomad's views differ.
 func differences(placer, nomad world, m metrics) map[string]string {
 	out := map[string]string{}
 	for gpu := range union(placer.holder, nomad.holder) {

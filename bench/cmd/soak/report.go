@@ -131,7 +131,7 @@ func (r *report) write(path string) error {
 	return command.WriteJSON(path, r)
 }
 
-// print prints a summary. It returns an error if the run failed.
+// print prints a summary, and returns an error if the run failed.
 func (r *report) print(out io.Writer) error {
 	first, last := r.Looks[0], r.Looks[len(r.Looks)-1]
 	fmt.Fprintf(out, "%.0f s on %d nodes: %d jobs submitted, %d finished, %d checks, %d disturbances and recoveries; placer %.1f MB at first, %.1f MB at the end\n",
