@@ -19,9 +19,9 @@ import (
 // Clairvoyant is a run under a scheduler that cannot exist in reality: it knows how long each gang
 // will run, and stops, starts and moves gangs at no cost. Clairvoyant runs as many gangs as fit,
 // first the gangs with the least remaining GPU time (work at cost 1 × GPUs). Slow GPUs and distance
-// cost as much as under other policies. GPUs do not fail. Other policies are compared with its
-// average job completion time. This time is not a proven bound, because finding the best order of
-// gangs is NP-hard.
+// cost as much as under other policies. GPUs do not fail. The average job completion time, with
+// which other policies are compared, is not a proven bound, because finding the best order of gangs
+// is NP-hard.
 //
 // Clairvoyant shares no code with pal/queue. To choose the GPUs of one gang, it uses the product's
 // [pal.Place].

@@ -86,8 +86,8 @@ type work struct {
 }
 
 // plan gives each cell its known runs, and returns the runs that are not in o.runs, the cells with
-// the fewest jobs first. With -again, it returns only published runs that -again selects. Until
-// such a run ends, its published result stays.
+// the fewest jobs first. With -again, only published runs that -again selects are returned, and
+// keep their published results until they end.
 func (o options) plan(cells []*result) (todo []work, err error) {
 	had, err := kept(o.runs)
 	if err != nil {

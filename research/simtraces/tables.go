@@ -112,9 +112,9 @@ func versions(b *bytes.Buffer, cells []*result) {
 	fmt.Fprintf(b, "\nRuns of our policies and of other policies, by version of the queue: %s.\n", strings.Join(all, "; "))
 }
 
-// rivals returns the runs with which ours is compared: the runs of all policies except ours and the
-// limit. Policies that know run times count only if exact is set, because ours then also knows run
-// times.
+// rivals returns the runs with which our policies are compared: those of all other policies except
+// the limit. Policies that know run times count only if exact is set, because our policies then
+// also know run times.
 func rivals(c *result, exact bool) []run {
 	out := map[string]bool{limit: true}
 	for _, p := range policies() {
