@@ -23,7 +23,7 @@ const NeverLost = time.Hour
 
 // Options describes the cluster to start. The zero value is one server without clients.
 type Options struct {
-	// Nomad is the path of the nomad binary. If it is empty, FindNomad finds the binary.
+	// Nomad is the path of the nomad binary; empty: the path that FindNomad returns.
 	Nomad string
 	// Bin is the folder of our binaries, which only emulated GPUs and placers need.
 	Bin string

@@ -52,7 +52,7 @@ type Placer struct {
 }
 
 // HostIP returns the address of a host of a cluster that is Apart, and creates the host if it is
-// new. In other clusters it returns this machine's address.
+// new. In other clusters, every host has this machine's address.
 func (c *Cluster) HostIP(name string) (string, error) { return c.network.host(name) }
 
 // StartPlacer starts a placer and returns at once: see [Placer.Serves].

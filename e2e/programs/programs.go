@@ -24,8 +24,8 @@ import (
 	"time"
 )
 
-// FirstStep is called by rank 1 of a gang after all ranks have met and before they take
-// their first step. If it returns an error, the rank fails.
+// FirstStep is called by rank 1 of a gang after all ranks have met and before they take their first
+// step. If FirstStep returns an error, the rank fails.
 type FirstStep func() error
 
 // Commands has the programs by name. Each program ends the process.

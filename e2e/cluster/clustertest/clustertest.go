@@ -95,8 +95,8 @@ func Context(t *testing.T, c *cluster.Cluster) (context.Context, context.CancelF
 	return patience.Context(t.Context(), patience.Limits{Moves: c.Moves})
 }
 
-// Until polls a condition while something in the cluster changes. If the condition does not
-// become true, it fails the test and prints the state of the cluster. The cluster may be nil.
+// Until polls a condition while something in the cluster changes. If the condition does not become
+// true, Until fails the test and prints the state of the cluster. The cluster may be nil.
 func Until(t *testing.T, c *cluster.Cluster, what string, condition patience.Condition) {
 	t.Helper()
 	if c == nil {
