@@ -124,8 +124,8 @@ type engine struct {
 	deps     dependencies
 }
 
-// Run simulates until every job has finished, or until only failures of GPUs can still happen. In
-// the second case, Outcome.Stuck counts the unfinished jobs.
+// Run simulates until every job has finished, or until only failures of GPUs can still happen;
+// Outcome.Stuck then counts the unfinished jobs.
 func (c Config) Run() (Outcome, error) {
 	e, err := c.engine()
 	if err != nil {

@@ -291,10 +291,10 @@ func (e *nomadEngine) bestNode(j *nomadJob, set int, nodes *nodeOrder) int {
 	return best
 }
 
-// score is Nomad's score of the node after the allocation. Usually, it is the fit, from 0 to 1:
-// structs.ScoreFitBinPack or ScoreFitSpread, divided by 18. If the node already runs allocations of
-// the task group, it is the mean of the fit and the job anti-affinity. The model assumes that an
-// allocation needs the same share of the node's CPU and memory as of its GPUs.
+// score is Nomad's score of the node after the allocation. Usually, the score is the fit, from 0 to
+// 1: structs.ScoreFitBinPack or ScoreFitSpread, divided by 18. If the node already runs allocations
+// of the task group, the score is the mean of the fit and the job anti-affinity. The model assumes
+// that an allocation needs the same share of the node's CPU and memory as of its GPUs.
 func (e *nomadEngine) score(j *nomadJob, set, g int) float64 {
 	_, n := e.Cluster.GroupGPUs(g)
 	group := j.gang.MemberSets[set]

@@ -172,7 +172,7 @@ func normal(u float64) float64 {
 }
 
 // drawOutliers draws the outliers. It is called last, so that outliers do not change other draws.
-// If a cluster's measurements have no outliers, it draws from Longhorn's outliers.
+// If a cluster's measurements have no outliers, the outliers are Longhorn's.
 func (s Spec) drawOutliers(gpus []GPU, rng *rand.Rand) {
 	own, _ := find(s.Tables, s.Cluster, "resnet50")
 	tail := own

@@ -33,8 +33,8 @@ func (o *options) population(nodes int, seed uint64) (sim.Population, error) {
 	return p, err
 }
 
-// drawMeasured gives every GPU of the cluster the scores of a measured GPU. drawMeasured uses each
-// measured GPU once before it uses a GPU again.
+// drawMeasured gives every GPU of the cluster the scores of a measured GPU, and uses each measured
+// GPU once before it uses one again.
 func (o *options) drawMeasured(p sim.Population, rng *rand.Rand) error {
 	scores, err := o.measuredScores()
 	if err != nil {

@@ -20,8 +20,8 @@ type format struct {
 	known []string
 	// needs are further columns that the table must have.
 	needs []string
-	// columns are read in this order. If two columns have the same meaning, the first column with a
-	// value counts.
+	// columns are in the order in which they are read. If two columns have the same meaning, the
+	// first column with a value counts.
 	columns []column
 	// slurm: the table is a log of Slurm. Such a log can have other columns, and its durations take
 	// precedence over start and end.
