@@ -133,7 +133,7 @@ func turns(round int) []how {
 	return []how{gated, agent}
 }
 
-// idle returns the share of one core that a process uses without work.
+// idle returns the share of one core that an idle process uses.
 func idle(ctx context.Context, pid int) (percent float64, err error) {
 	const span = 10 * time.Second
 	before := cpuSeconds(pid)
@@ -266,9 +266,9 @@ func (b *bed) forget(ctx context.Context, name string) error {
 }
 
 // oneByOne submits n jobs one after the other and returns how long each took, in ms. The function
-// there waits until a job is placed or started, and returns the time of that. The jobs are stopped
-// only at the end. A client reports its changes in batches, so the end of a job would delay the
-// start of the next job on the same node.
+// there waits until a job is placed or started, and returns the time. The jobs are stopped only at
+// the end. A client reports its changes in batches, so the end of a job would delay the start of
+// the next job on the same node.
 func (b *bed) oneByOne(ctx context.Context, h how, name string, n int, job func(id string) *api.Job, there func(context.Context, string, int) (time.Time, error)) ([]float64, error) {
 	var latencies []float64
 	for i := range n {

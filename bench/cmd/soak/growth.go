@@ -18,7 +18,7 @@ const (
 )
 
 // growth returns the rise of the regression line through equally spaced values, from the first to
-// the last, and this rise in standard errors.
+// the last, and the same rise in standard errors of the slope.
 func growth(ys []float64) (rise, errors float64) {
 	n := float64(len(ys))
 	if n < 3 {
