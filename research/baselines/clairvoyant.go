@@ -186,8 +186,8 @@ func (e *clairvoyantEngine) decide() {
 const muchWorse = 1.2
 
 // badlyPlaced returns the running gangs that cost much more than they would alone on the cluster.
-// It leaves out gangs that repack has placed, until as many GPUs as the gang has came free since
-// the last repack.
+// It leaves out a gang that repack has placed, unless enough GPUs for this gang came free since the
+// last repack.
 func (e *clairvoyantEngine) badlyPlaced() (gangs []int) {
 	for _, i := range e.running {
 		j := &e.jobs[i]

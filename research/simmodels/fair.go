@@ -85,7 +85,7 @@ func speedsOn(s pal.Speeds, models []string) (on [3]float64) {
 	return on
 }
 
-// advance runs the jobs until one ends, or until the given time. advance returns the sum of the
+// advance runs the jobs until one ends, or until the given time, and returns the sum of the
 // completion times of the jobs that end.
 func (f *fair) advance(until float64) (ended float64) {
 	for _, s := range f.live {

@@ -48,7 +48,7 @@ const (
 
 var loads = []float64{0.85, 1.1}
 
-// cell is a virtual cluster at a load, with one seed.
+// cell is a virtual cluster at one load, with one seed.
 type cell struct {
 	vc, model string
 	chosen    bool

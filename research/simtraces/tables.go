@@ -217,7 +217,7 @@ func spread(b *bytes.Buffer, cells []*result, ratio func(*result) float64) {
 	fmt.Fprintf(b, " %.2f (%.2f) |", geomean(cells, ratio), worst)
 }
 
-// overOthers compares ours without stops with the other policies that stop no gang.
+// overOthers compares our policy without stops with the other policies that stop no gang.
 func overOthers(b *bytes.Buffer, cells []*result) {
 	over := func(c *result) float64 { return c.of("ours").AvgJCT / least(thatStopNobody(c), average).AvgJCT }
 	fmt.Fprintf(b, "\nRelative to the best policy that stops no gang, the average of ours is %.3f; ours is worse in %s.\n",
