@@ -80,12 +80,12 @@ type Client struct {
 	NodeClass string
 	// Meta is the node's static meta.
 	Meta map[string]string
-	// Inventory is the inventory of emulated GPUs, in HCL, for nomad-device-pal of Options.Bin.
-	// Empty: the client has no GPUs.
+	// Inventory is the inventory of emulated GPUs, in HCL, for nomad-device-pal of Options.Bin;
+	// empty: no GPUs.
 	Inventory string
-	// Profile is the profile file of that plugin, in JSON; empty: none.
+	// Profile is nomad-device-pal's profile file, in JSON; empty: none.
 	Profile string
-	// PluginHCL is added to that plugin's configuration.
+	// PluginHCL is added to nomad-device-pal's configuration.
 	PluginHCL string
 	// Plugins are further external plugins that this client loads.
 	Plugins []Plugin
