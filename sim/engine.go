@@ -24,7 +24,7 @@ type Config struct {
 	// restarted after a failure.
 	RestartS float64
 	// If Preemptible is set, gangs may be stopped and moved; if Migratable is set, gangs may be
-	// moved. The queue's options must also allow this.
+	// moved. The queue's options must also allow stops or moves.
 	Preemptible, Migratable bool
 	// MovesPerHour limits how many gangs are moved per hour; 0: no limit.
 	MovesPerHour int
@@ -65,8 +65,8 @@ type Config struct {
 	// no delay.
 	RoundS float64
 	// More returns one further job. After the end of the trace, the engine calls More for the next
-	// arrival until all jobs of the trace have finished, as the artifact does. No result contains
-	// these further jobs. If More is nil, there are no further jobs.
+	// arrival until all jobs of the trace have finished, as the artifact does. Results do not
+	// contain these further jobs. If More is nil, there are no further jobs.
 	More func() trace.Job
 	// Decided is called after each decision, so that it can query the queue; may be nil.
 	Decided func(now time.Duration, q *queue.Queue)

@@ -28,7 +28,7 @@ type format struct {
 	slurm bool
 }
 
-// column is the meaning of a column. Names are in lower case.
+// column describes one column of a format. Names are in lower case.
 type column struct {
 	name string
 	read func(r *row, cell string) error
