@@ -21,9 +21,9 @@ type kind struct {
 }
 
 // fluid solves the linear program of Gavel's maximum-throughput policy: all work is available at
-// once and divided among the models in any fractions, so that it ends as soon as possible. fluid
-// returns the time until all work has ended, and the prices of the program. A price is the value of
-// a second on a GPU of one model. The prices of one GPU of each model add up to 1.
+// once and divided among the models in any fractions, to end as soon as possible. The results are
+// the time until all work has ended, and the prices of the program. A price is the value of a
+// second on a GPU of one model. The prices of one GPU of each model add up to 1.
 //
 // fluid solves the dual, where p are the prices, and y is the least price of a unit of work of each
 // kind. It maximizes Σ work·y with y ≤ p/speed on each model, and with Σ p = 1, because the models

@@ -122,8 +122,8 @@ func (f *fair) share() {
 	f.possible(high)
 }
 
-// possible reports whether each job can finish within this ratio of its finish time in isolation.
-// possible sets the rates that the ratio requires.
+// possible sets the rates that the ratio requires, and reports whether each job can finish within
+// this ratio of its finish time in isolation.
 func (f *fair) possible(ratio float64) bool {
 	clear(f.c.gpus)
 	clear(f.c.rates)

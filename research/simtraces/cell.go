@@ -162,9 +162,8 @@ type named struct {
 	run   func(sim.Config) (sim.Outcome, error)
 }
 
-// policies returns the agent's queue in several variants, and the baselines. policies leaves out
-// strict FIFO, and plain Nomad without a rendezvous timeout, because these two are far worse than
-// the others.
+// policies returns the agent's queue in several variants, and the baselines, except two that are
+// far worse than the others: strict FIFO, and plain Nomad without a rendezvous timeout.
 func policies() []named {
 	agent := model.DefaultConfig()
 	rules := agent.Queue

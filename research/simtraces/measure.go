@@ -123,8 +123,8 @@ func (o options) plan(cells []*result) (todo []work, err error) {
 // writing takes longer than a run on a small cell.
 const writeEvery = 30 * time.Second
 
-// measure makes the runs, a few at a time. measure writes the tables of the complete cells from
-// time to time and at the end, even if a run failed.
+// measure makes the runs, a few at a time. From time to time, and at the end even if a run failed,
+// it writes the tables of the complete cells.
 func (o options) measure(r report) error {
 	todo, err := o.plan(r.cells)
 	if err != nil {
