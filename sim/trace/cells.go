@@ -87,8 +87,8 @@ var clockTime = regexp.MustCompile(`^(?:(\d+)(?:-| days? |  ?days?, ))?(\d+):([0
 // longest is an upper limit for a run or a log, in seconds: about 31 years.
 const longest = 1e9
 
-// span reads a duration in seconds: "3600", "1h30m", "01:30:00" or "1-01:30:00". span refuses
-// "01:30", because this text can mean minutes or hours.
+// span reads a duration in seconds: "3600", "1h30m", "01:30:00" or "1-01:30:00", but not "01:30",
+// which can mean minutes or hours.
 func span(cell string) (s float64, err error) {
 	if s, err = strconv.ParseFloat(cell, 64); err != nil {
 		if s, err = spanText(cell); err != nil {
@@ -208,8 +208,7 @@ var states = map[string]state{
 	"revoked": ended, "terminated": ended, "succeeded": ended, "pass": ended, "killed": ended, "interrupted": ended,
 }
 
-// stateOf reads a state. stateOf also accepts "CANCELLED by 1001", and "CANCELLED+", which sacct
-// has truncated.
+// stateOf reads a state, also "CANCELLED by 1001", and "CANCELLED+", which sacct has truncated.
 func stateOf(cell string) (state, error) {
 	if missing(cell) {
 		return unsaid, nil
