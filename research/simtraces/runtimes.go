@@ -34,12 +34,11 @@ type predictionLoss struct {
 	Near   float64 `json:"near"`
 }
 
-// constant names the predictor to compare with. This predictor predicts DefaultRuntime for each
-// job.
+// constant names the predictor to compare with, which predicts DefaultRuntime for each job.
 const constant = "ten minutes each"
 
-// predictRuns predicts the run time of each job at its submission. predictRuns assumes that each
-// job starts when it is submitted.
+// predictRuns predicts the run time of each job at its submission, as if each job started at its
+// submission.
 func predictRuns(s source, r regime) (predictionLoss, error) {
 	t := predictionLoss{Trace: s.trace.Name, Part: s.part, Regime: r.name}
 	q, err := queue.New(queue.Default())
