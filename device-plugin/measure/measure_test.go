@@ -67,6 +67,8 @@ func TestLimitedBy(t *testing.T) {
 		{"never", readings("none", "idle", "none"), LimitNone},
 		{"power in 1 of 5", readings("none", "power-cap", "none", "none", "none"), LimitPower},
 		{"power in 1 of 6", readings("none", "power-cap", "none", "none", "none", "none"), LimitNone},
+		{"a reason without a name", readings("other", "none"), LimitUnknown},
+		{"a reason without a name beside power", readings("other", "power-cap"), LimitPower},
 		{"heat counts more", readings("power-cap", "power-cap,sw-thermal", "power-cap"), LimitThermal},
 		{"the driver counted", []reading{{powerPart: &half}}, LimitPower},
 		{"the driver counted only heat", []reading{{thermoPart: &half}}, LimitThermal},
