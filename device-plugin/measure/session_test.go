@@ -310,6 +310,16 @@ func TestKernelFallsBack(t *testing.T) {
 	}
 }
 
+// NVML's UUID of a Jetson lacks the prefix that CUDA's has.
+func TestUUIDWithoutPrefix(t *testing.T) {
+	t.Parallel()
+	tg, p := target(0), quick()
+	tg.Device.ID, p.Classes = strings.TrimPrefix(tg.Device.ID, "GPU-"), []pal.AppClass{pal.ClassA}
+	if r := newFake(t).Session(context.Background(), tg, p, nil); r.Partial || len(r.Apps) != 1 || r.GPU != tg.Device.ID {
+		t.Errorf("GPU %s, partial %q, %d classes", r.GPU, r.Problem, len(r.Apps))
+	}
+}
+
 func TestSessionFailures(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
