@@ -27,14 +27,14 @@ func judgeXid(xid int, cfg HealthConfig) xidVerdict {
 		return xidFatal
 	}
 	switch xid {
-	case 46, 62, 64, 95, 109, 110, 119, 120, 136, 140, 143, 155, 156, 158, // reset the GPU
+	case 46, 62, 64, 95, 109, 110, 119, 120, 136, 140, 143, 156, 158, // reset the GPU
 		54, 79, 151, 167, 168, 169: // the host needs attention
 		return xidFatal
 	case 48:
 		return xidDoubleBit
 	case 94:
 		return xidContained
-	case 74, 144, 145, 146, 147, 148, 149, 150:
+	case 74, 144, 145, 146, 147, 148, 149, 150, 155: // 155 also reports that a link went to sleep
 		return xidNVLink
 	}
 	return xidApplication

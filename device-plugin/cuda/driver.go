@@ -111,6 +111,7 @@ type Device struct {
 	MemClockMHz  int
 	BusBits      int // memory bus width
 	MemoryBytes  uint64
+	Integrated   bool // shares the processor's memory; then MemClockMHz and BusBits say nothing
 
 	handle int32
 }
@@ -119,6 +120,7 @@ type Device struct {
 const (
 	attrClockKHz    = 13
 	attrSMs         = 16
+	attrIntegrated  = 18
 	attrMemClockKHz = 36
 	attrBusBits     = 37
 	attrMajor       = 75
@@ -161,12 +163,12 @@ func (d *Driver) device(ordinal int32) (Device, error) {
 	}
 	dev.Name = unix.ByteSliceToString(name)
 	dev.UUID = fmt.Sprintf("GPU-%x-%x-%x-%x-%x", uuid[:4], uuid[4:6], uuid[6:8], uuid[8:10], uuid[10:])
-	var clockKHz, memClockKHz int
+	var clockKHz, memClockKHz, integrated int
 	for _, a := range []struct {
 		attr int32
 		to   *int
 	}{{attrClockKHz, &clockKHz}, {attrSMs, &dev.SMs}, {attrMemClockKHz, &memClockKHz}, {attrBusBits, &dev.BusBits},
-		{attrMajor, &dev.Major}, {attrMinor, &dev.Minor}} {
+		{attrMajor, &dev.Major}, {attrMinor, &dev.Minor}, {attrIntegrated, &integrated}} {
 		var v int32
 		if err := d.check(op, d.deviceAttribute(&v, a.attr, dev.handle)); err != nil {
 			return dev, err
@@ -174,5 +176,6 @@ func (d *Driver) device(ordinal int32) (Device, error) {
 		*a.to = int(v)
 	}
 	dev.ClockMHz, dev.MemClockMHz = clockKHz/1000, memClockKHz/1000
+	dev.Integrated = integrated != 0
 	return dev, nil
 }

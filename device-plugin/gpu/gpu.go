@@ -217,6 +217,7 @@ const (
 	ThrottleHWThermal  = "hw-thermal"
 	ThrottleHWSlowdown = "hw-slowdown"
 	ThrottleBrake      = "power-brake"
+	ThrottleOther      = "other" // the driver has a name for the reason, but this plugin has none
 )
 
 // Sample is one reading of a device's statistics.

@@ -20,7 +20,7 @@ func (s *Scheduler) Accounts() map[string]attr.Account {
 			continue
 		}
 		r := s.records[d.ID]
-		a := attr.Account{Problem: r.LastProblem, Provisional: r.Provisional}
+		a := attr.Account{Problem: r.LastProblem, Provisional: r.Provisional, Uncapped: r.Uncapped}
 		if !r.Last.IsZero() {
 			a.Last = r.Last.UTC().Format(time.RFC3339)
 		}

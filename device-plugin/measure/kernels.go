@@ -138,14 +138,15 @@ func dataKernel(id string) kernel {
 // tensorPeak returns the dense bf16 rate with fp32 accumulation. FLOP per clock and SM follow from
 // the vendor's published peaks, in TFLOP/s: A100 312 at 1410 MHz on 108 SMs, L40S 362 at 2520 on
 // 142, H100 SXM 989 at 1830 on 132. Blackwell: B200 2,250 at 1856 on 148, RTX PRO 6000 503.8 at
-// 2617 on 188. The rate is lower for models that the vendor sells with a reduced tensor rate.
+// 2617 on 188. Jetson AGX Orin (8.7): 42.5 at 1300 on 16. The rate is lower for models that the
+// vendor sells with a reduced tensor rate.
 func tensorPeak(d cuda.Device, clockMHz float64) float64 {
 	perClock := 0.0
 	known, _ := skuOf(d.Name)
 	switch {
 	case known.tensorPerClock > 0:
 		perClock = known.tensorPerClock
-	case d.Major == 8 && d.Minor == 0:
+	case d.Major == 8 && (d.Minor == 0 || d.Minor == 7):
 		perClock = 2048
 	case d.Major == 8, d.Major == 12:
 		perClock = 1024
@@ -168,8 +169,13 @@ func fp32Peak(d cuda.Device, clockMHz float64) float64 {
 }
 
 // memoryPeak returns the peak bandwidth in bytes per second: two transfers per memory clock and bus
-// bit. The SM clock has no effect. It returns 0 if the driver does not report the memory clock.
+// bit. The SM clock has no effect. It returns 0 if the driver does not report the memory clock, and
+// for memory that the GPU shares with the CPU. For shared memory, CUDA reports another clock: the
+// transfer rate on GB10, and the clock of the SMs on Jetson Orin.
 func memoryPeak(d cuda.Device, _ float64) float64 {
+	if d.Integrated {
+		return 0
+	}
 	return 2 * float64(d.MemClockMHz) * 1e6 * float64(d.BusBits) / 8
 }
 
@@ -204,12 +210,23 @@ func (k kernel) workPerIteration(d cuda.Device) float64 {
 	return float64(g.Blocks) * float64(g.Threads) * k.work
 }
 
+// usualRate estimates the rate of a healthy GPU of this model. The rate determines the amount of
+// work per unit. If the peak of the memory is unknown, usualRate assumes memory that the GPU shares
+// with the CPU, with 273 GB/s as on GB10 and Jetson Thor.
+func (k kernel) usualRate(d cuda.Device) float64 {
+	peak := k.peak(d, float64(d.ClockMHz))
+	if peak == 0 {
+		d.Integrated, d.MemClockMHz, d.BusBits = false, 4266, 256
+		peak = k.peak(d, float64(d.ClockMHz))
+	}
+	return peak * k.expected
+}
+
 // iterations returns the number of iterations with which a launch takes about ms milliseconds on a
 // healthy GPU of this model. It depends only on the model and is rounded to two digits, so that all
 // GPUs of a model do the same work.
 func (k kernel) iterations(d cuda.Device, ms float64) uint32 {
-	rate := k.peak(d, float64(d.ClockMHz)) * k.expected
-	n := rate * ms / 1e3 / k.workPerIteration(d)
+	n := k.usualRate(d) * ms / 1e3 / k.workPerIteration(d)
 	return uint32(math.Max(1, twoDigits(n)))
 }
 
@@ -243,8 +260,7 @@ func triadSteps(d cuda.Device) uint64 {
 func triadLaunches(d cuda.Device, ms float64) int {
 	k := triadKernel()
 	bytes := k.workPerIteration(d) * float64(triadSteps(d))
-	rate := k.peak(d, 0) * k.expected
-	return max(1, int(math.Round(rate*ms/1e3/bytes)))
+	return max(1, int(math.Round(k.usualRate(d)*ms/1e3/bytes)))
 }
 
 // describe returns a description of one unit of the class's work on a GPU of this model. The

@@ -80,6 +80,9 @@ func (r Runner) library() string { return gpu.FindLibrary("/", cmp.Or(r.Library,
 // start starts the child process for one GPU. The child can see only this GPU.
 func (r Runner) start(ctx context.Context, id string, p Plan) (*process, error) {
 	library := r.library()
+	if !strings.HasPrefix(id, "GPU-") { // NVML's UUID of a Jetson lacks the prefix
+		id = "GPU-" + id
+	}
 	args := append(slices.Clone(r.Self[1:]), "-gpu", id, "-window", p.Window.String(), "-library", library, "-avoid", strings.Join(p.Avoid, ","))
 	cmd := exec.CommandContext(ctx, r.Self[0], args...)
 	cmd.Args[0] = childName

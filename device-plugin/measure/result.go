@@ -32,7 +32,7 @@ const (
 	LimitPower   Limit = "power"   // the power cap: the usual source of variability
 	LimitThermal Limit = "thermal" // temperature
 	LimitNone    Limit = "none"    // nothing: the time of such a compute kernel says little
-	LimitUnknown Limit = "unknown" // no telemetry
+	LimitUnknown Limit = "unknown" // no telemetry, or a reason without a name here
 )
 
 // Result is the result of one GPU's session.

@@ -97,7 +97,9 @@ type record struct {
 	Before   time.Time                `json:"before,omitzero"`
 	// Provisional means that some GPUs of the node were not measured at the same time.
 	Provisional bool `json:"provisional,omitempty"`
-	Slow        bool `json:"slow,omitempty"`
+	// Uncapped means that nothing limited the clocks in class A.
+	Uncapped bool `json:"uncapped,omitempty"`
+	Slow     bool `json:"slow,omitempty"`
 	// Sums are the checksums of the results. Wrong is set if most GPUs of the same kind computed
 	// other results.
 	Sums  map[pal.AppClass]string `json:"sums,omitempty"`
@@ -282,6 +284,7 @@ func (r *record) accept(res Result, id identity) {
 	r.Before, r.Measured = r.Measured, res.Started
 	r.Rates = res.rates()
 	r.Provisional = res.Provisional()
+	r.Uncapped = slices.ContainsFunc(res.Apps, func(a App) bool { return a.App == pal.ClassA && a.LimitedBy == LimitNone })
 	r.Sums = ballotOf(res).sums
 	r.Slow, r.Corrupt = slices.ContainsFunc(res.Apps, func(a App) bool { return a.Slow }), res.Corrupt
 }

@@ -145,7 +145,7 @@ const limitShare = 0.2
 // limitedBy returns the limit that held the clocks down during the readings. A reading shows a
 // limit in its clocks event reasons, or in the time that the driver has counted.
 func limitedBy(rs []reading) Limit {
-	known, power, thermal := 0, 0, 0
+	known, power, thermal, other := 0, 0, 0, 0
 	for _, r := range rs {
 		if r.throttle == "" && r.powerPart == nil && r.thermoPart == nil {
 			continue
@@ -157,6 +157,9 @@ func limitedBy(rs []reading) Limit {
 		if strings.Contains(r.throttle, gpu.ThrottleSWThermal) || strings.Contains(r.throttle, gpu.ThrottleHWThermal) || r.thermoPart != nil && *r.thermoPart >= 100*limitShare {
 			thermal++
 		}
+		if strings.Contains(r.throttle, gpu.ThrottleOther) {
+			other++
+		}
 	}
 	bound := limitShare * float64(known)
 	switch {
@@ -166,6 +169,8 @@ func limitedBy(rs []reading) Limit {
 		return LimitThermal
 	case float64(power) >= bound && power > 0:
 		return LimitPower
+	case float64(other) >= bound && other > 0:
+		return LimitUnknown
 	}
 	return LimitNone
 }

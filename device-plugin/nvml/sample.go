@@ -211,6 +211,9 @@ func reasonNames(bits uint64) string {
 			out = append(out, name)
 		}
 	}
+	if bits >= 1<<9 { // R615 has reasons beyond these nine
+		out = append(out, gpu.ThrottleOther)
+	}
 	if len(out) == 0 {
 		return "none"
 	}

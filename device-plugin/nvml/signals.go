@@ -167,17 +167,21 @@ func fieldValue(fv nvml.FieldValue) (v float64, ok bool) {
 	return float64(raw), available(raw)
 }
 
+// widthVaries is the first generation of PCIe whose idle links use fewer lanes (L0p). For example,
+// an idle Vera Rubin GPU uses 2 of 16 lanes.
+const widthVaries = 6
+
 // pcieDegraded reports whether the link has less than half of its lanes, or more replays per minute
 // and lane than a bit error rate of 1e-12 explains. Both are DCGM's limits.
 func (b *Backend) pcieDegraded(r *reader, dev nvml.Device, uuid string) bool {
 	width, okWidth := value(r, "nvmlDeviceGetCurrPcieLinkWidth", dev.GetCurrPcieLinkWidth)
 	most, okMost := value(r, "nvmlDeviceGetMaxPcieLinkWidth", dev.GetMaxPcieLinkWidth)
-	narrow := okWidth && okMost && 2*width < most
+	gen, _ := value(r, "nvmlDeviceGetCurrPcieLinkGeneration", dev.GetCurrPcieLinkGeneration)
+	narrow := okWidth && okMost && 2*width < most && gen < widthVaries
 	count, ok := value(r, "nvmlDeviceGetPcieReplayCounter", dev.GetPcieReplayCounter)
 	if !ok || !available(count) {
 		return narrow
 	}
-	gen, _ := value(r, "nvmlDeviceGetCurrPcieLinkGeneration", dev.GetCurrPcieLinkGeneration)
 	return b.grows("PCIe replays of "+uuid, float64(count), replaysOver, above(replayLimit(gen, width))) || narrow
 }
 

@@ -127,11 +127,13 @@ func (s facts) checkPlugin() Check {
 	return Check{"device plugin", OK, fmt.Sprintf("nomad-pal's plugin runs on all %d clients with GPUs", len(with)), ""}
 }
 
-// checkMeasuring reports why device plugins do not measure GPUs. The check also passes if GPUs are
-// never measured because of the configuration or their model.
+// checkMeasuring reports why device plugins do not measure GPUs, and which results say little. The
+// check also passes if GPUs are never measured because of the configuration or their model, or if
+// the kernel of class A does not reach the power limit.
 func (s facts) checkMeasuring() Check {
 	with, _ := s.gpusOn()
 	waits, unable := map[string][]string{}, map[string][]string{} // nodes, by reason
+	var uncapped []string                                         // nodes
 	note := func(of map[string][]string, why, node string) {
 		if why != "" && !slices.Contains(of[why], node) {
 			of[why] = append(of[why], node)
@@ -146,16 +148,23 @@ func (s facts) checkMeasuring() Check {
 			for _, account := range accounts {
 				note(waits, account.Waits, n.Name)
 				note(unable, account.Unable, n.Name)
+				if account.Uncapped && !slices.Contains(uncapped, n.Name) {
+					uncapped = append(uncapped, n.Name)
+				}
 			}
 		}
 	}
 	if len(waits) > 0 {
 		return Check{"measuring", Warn, "GPUs wait to be measured " + reasons(waits), "nomad-device-pal doctor on the node explains more; nomad-pal measure <node> measures by running jobs"}
 	}
+	found := "no GPU waits to be measured"
 	if len(unable) > 0 {
-		return Check{"measuring", OK, "GPUs are not measured " + reasons(unable), ""}
+		found = "GPUs are not measured " + reasons(unable)
 	}
-	return Check{"measuring", OK, "no GPU waits to be measured", ""}
+	if len(uncapped) > 0 {
+		found += fmt.Sprintf("; the measurement of class A stayed below the power limit on %s, so its times say little about training", some(uncapped))
+	}
+	return Check{"measuring", OK, found, ""}
 }
 
 // reasons lists nodes by reason, the reason with the most nodes first.

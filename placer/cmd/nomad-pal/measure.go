@@ -83,6 +83,8 @@ type measuredGPU struct {
 	Times map[pal.AppClass]float64 `json:"times,omitempty"`
 	// Provisional reports whether other GPUs of the node were idle during the measurement.
 	Provisional bool `json:"provisional,omitempty"`
+	// Uncapped: class A did not reach the power limit, so its time says little about training.
+	Uncapped bool `json:"uncapped,omitempty"`
 }
 
 // measureOptions are the options of measure.
@@ -136,10 +138,14 @@ func printMeasured(b *base, out []measuredGPU) {
 	length := b.idLength(query.IDLength(each(out, func(m measuredGPU) string { return m.GPU })))
 	rows := []string{row("GPU", "Node", "Outcome", "A", "B", "C", "D", "Note")}
 	for _, m := range out {
-		note := m.Reason
+		notes := []string{m.Reason}
 		if m.Provisional {
-			note = "provisional: not measured with all GPUs of its node"
+			notes = append(notes, "provisional: not measured with all GPUs of its node")
 		}
+		if m.Uncapped {
+			notes = append(notes, "class A stayed below the power limit, so its time says little about training")
+		}
+		note := strings.TrimPrefix(strings.Join(notes, "; "), "; ")
 		cells := []any{shortGPU(m.GPU, length), m.Node, string(m.Outcome)}
 		for _, c := range pal.AppClasses() {
 			text := "-"

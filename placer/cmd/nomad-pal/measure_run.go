@@ -343,7 +343,7 @@ func (r *measureRun) take(t *measureTarget, d *api.NodeDeviceResource, a attr.Ac
 	if err == nil && i >= 0 {
 		t.Key, t.Times = ms[i].Key, ms[i].Times
 	}
-	t.Provisional = a.Provisional
+	t.Provisional, t.Uncapped = a.Provisional, a.Uncapped
 	r.end(t, gpuMeasured, "")
 }
 
