@@ -195,7 +195,7 @@ func (r *progressReads) denied() error {
 
 // errNoProgress does not quote the file, because a user who may read a job's state may not be
 // allowed to read its files.
-var errNoProgress = errors.New("its file pal-progress does not hold the finished part of its work, such as 0.42, 42% or 420/1000")
+var errNoProgress = errors.New("the file pal-progress does not contain the finished part of the job's work, such as 0.42, 42% or 420/1000")
 
 // parseProgress parses the finished part of a job's work; ok is false if the file is still empty.
 func parseProgress(text []byte) (done float64, ok bool, err error) {

@@ -144,12 +144,12 @@ func (p *Placer) grownOld() bool {
 
 // warnOfQueues warns once about each of Nomad's own batch queues that interferes with the placer.
 func (p *Placer) warnOfQueues() {
-	p.warnings = p.tell(p.warnings, p.m.State.Queues.Warnings(), func(w string) { p.log.Warn(w) }, "no batch queue of Nomad's own blocks gated jobs now")
+	p.warnings = p.tell(p.warnings, p.m.State.Queues.Warnings(), func(w string) { p.log.Warn(w) }, "Nomad's own batch queues no longer block gated jobs")
 }
 
 // warnOfNodes warns once about node data that is ignored, and about problems that nodes report.
 func (p *Placer) warnOfNodes() {
-	p.ofNodes = p.tell(p.ofNodes, p.m.State.NodeWarnings(), func(w string) { p.log.Warn("a node has a problem", "what", w) }, "no node has a problem now")
+	p.ofNodes = p.tell(p.ofNodes, p.m.State.NodeWarnings(), func(w string) { p.log.Warn("a node has a problem", "what", w) }, "the nodes no longer have problems")
 }
 
 // tell logs the warnings that are new. When no warning is left, it logs the message none. tell

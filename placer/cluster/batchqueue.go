@@ -21,7 +21,7 @@ type BatchQueues map[string]string
 func (q BatchQueues) Warnings() []string {
 	var out []string
 	for _, pool := range slices.Sorted(maps.Keys(q)) {
-		out = append(out, fmt.Sprintf("node pool %q has Nomad's own batch queue (%s): the placer does not serve batch jobs of this pool, because a gated job would block that queue", pool, q[pool]))
+		out = append(out, fmt.Sprintf("node pool %q has Nomad's own batch queue (%s), so the placer does not serve batch jobs of this pool: a gated job would block the queue", pool, q[pool]))
 	}
 	return out
 }
@@ -33,5 +33,5 @@ func (q BatchQueues) Refusal(job *api.Job) error {
 	if kind == "" || *job.Type != api.JobTypeBatch {
 		return nil
 	}
-	return fmt.Errorf("node pool %q has Nomad's own batch queue (%s), which waits until the job at its head is placed: a gated job at the head blocks all other jobs, and the placer cannot reorder that queue. Run the job without its gate (nomad job run adds no gate), or remove batch_queue from the node pool", PoolOf(job), kind)
+	return fmt.Errorf("node pool %q has Nomad's own batch queue (%s), which waits until the job at its head is placed. A gated job at the head blocks all other jobs, and the placer cannot reorder the queue. Run the job without its gate (nomad job run adds no gate), or remove batch_queue from the node pool", PoolOf(job), kind)
 }

@@ -101,7 +101,7 @@ func ParseHints(job *api.Job) (Hints, error) {
 		}
 	}
 	if h.OnFailure == ReplaceMember && h.Pin != "" && h.Pin != ModeClass {
-		return Hints{}, fmt.Errorf(`meta pal_on_failure = "member" contradicts pal_pin = %q, whose pins cannot change while other members run; remove pal_pin, or set pal_pin to "class"`, h.Pin)
+		return Hints{}, fmt.Errorf(`meta pal_on_failure = "member" contradicts pal_pin = %q, because these pins cannot change while other members run; remove pal_pin, or set pal_pin to "class"`, h.Pin)
 	}
 	if err := h.check(job); err != nil {
 		return Hints{}, err
@@ -122,7 +122,7 @@ func (h *Hints) read(meta map[string]string, where string, seen map[string]strin
 			continue
 		}
 		if other, ok := seen[k]; ok && other != v {
-			return fmt.Errorf("meta %s = %q of %s contradicts %q elsewhere in the job", k, v, where, other)
+			return fmt.Errorf("meta %s = %q of %s contradicts the value %q elsewhere in the job", k, v, where, other)
 		}
 		seen[k] = v
 		if err := h.set(k, v); err != nil {
@@ -308,7 +308,7 @@ func parseNeighbours(s string) (with pal.Sharing, err error) {
 		}
 	}
 	if none && with.Beside != [pal.NumClasses]bool{} {
-		return pal.Sharing{}, errors.New("none can be combined with self only")
+		return pal.Sharing{}, errors.New("none can be combined only with self")
 	}
 	return with, nil
 }
