@@ -188,7 +188,7 @@ func TestMeasureRefuses(t *testing.T) {
 		{"class", twoGPUs(), []string{"-classes=Z"}, 2, `-classes: application class "Z" is unknown`},
 		{"flag", twoGPUs(), []string{"-colour"}, 2, "-colour"},
 		{"ci", twoGPUs(), []string{"-ci=0"}, 2, "-ci, -limit and -window must be positive"},
-		{"app without command", twoGPUs(), []string{"-app=x"}, 2, "-app and -pattern need -command"},
+		{"app without command", twoGPUs(), []string{"-app=x"}, 2, "-app and -pattern can be used only with -command"},
 		{"command without app", twoGPUs(), []string{"-command=x"}, 2, "an application needs a name"},
 		{"pattern without group", twoGPUs(), []string{"-command=x", "-app=a", "-pattern=x"}, 2, `-pattern "x" has no group around the time`},
 	} {

@@ -75,7 +75,7 @@ func (r Runner) Fault(ctx context.Context, d gpu.Device, f Fault, p Plan) (begun
 		return begun, "", err
 	}
 	if m.Device == nil {
-		return begun, "", errors.New("the first message of the measuring process does not name its GPU")
+		return begun, "", errors.New("the first message of the measuring process names no GPU")
 	}
 	begun = time.Now()
 	s.child.order("fault " + string(f))

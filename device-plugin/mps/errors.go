@@ -16,4 +16,4 @@ var (
 )
 
 // errMeanwhile means that a server started or ended while the daemon was asked about its servers.
-var errMeanwhile = errors.New("an MPS server started or ended during the query")
+var errMeanwhile = errors.New("an MPS server started or ended while the plugin asked for the list of servers")
