@@ -49,10 +49,10 @@ func TestWaits(t *testing.T) {
 	}{
 		"an idle machine":              {idle, quiet, 40, "no progress for 10s, after 10s"},
 		"a move after half the time":   {idle, moving(20), 60, "no progress for 10s, after 15s"},
-		"something moves all the time": {idle, moving(1000), 400, `not reached after 1m40s, although there is still progress (last change: "xxx`},
+		"something moves all the time": {idle, moving(1000), 400, `the condition is not met after 1m40s, although there is still progress (last change: "xxx`},
 		"something comes and goes":     {idle, turns, 41, "no progress for 10s, after 10s"},
-		"all moves, half is taken":     {starvedBy(0.5), moving(2000), 800, "not reached after 3m20s"},
-		"all moves, all is taken":      {starvedBy(1), moving(2000), 1200, "not reached after 5m0s"},
+		"all moves, half is taken":     {starvedBy(0.5), moving(2000), 800, "the condition is not met after 3m20s"},
+		"all moves, all is taken":      {starvedBy(1), moving(2000), 1200, "the condition is not met after 5m0s"},
 		"half of the time is taken":    {starvedBy(0.5), quiet, 80, "no progress for 10s, after 20s (not counting 10s for which the machine was busy)"},
 		"all of it is taken":           {starvedBy(1), quiet, 400, "no progress for 10s, after 1m40s (not counting 1m30s"},
 		"twenty want two processors": {func(int) machine { return machine{runnable: 8, running: 2} }, quiet, 160,

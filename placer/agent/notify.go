@@ -188,7 +188,7 @@ func (n *notifier) readSecret() error {
 	if encoded, ok := strings.CutPrefix(text, "whsec_"); ok { // the format of Standard Webhooks
 		var err error
 		if n.secret, err = base64.StdEncoding.DecodeString(encoded); err != nil {
-			return errors.New("the secret begins with whsec_, but what follows is not base64")
+			return errors.New("the secret begins with whsec_, but the rest is not base64")
 		}
 	}
 	return nil

@@ -83,13 +83,13 @@ func (f *Fault) String() string {
 		_, unit := splitNumber(f.Subject)
 		switch {
 		case f.Is == "":
-			return fmt.Sprintf("the attribute has no unit, and %q has one", f.Subject)
+			return fmt.Sprintf("the attribute has no unit, but %q has one", f.Subject)
 		case unit == "":
-			return fmt.Sprintf("the attribute is in %s, and %q has no unit", f.Is, f.Subject)
+			return fmt.Sprintf("the attribute is in %s, but %q has no unit", f.Is, f.Subject)
 		}
-		return fmt.Sprintf("the attribute is in %s, with which Nomad cannot compare %q", f.Is, f.Subject)
+		return fmt.Sprintf("the attribute is in %s, so Nomad cannot compare it with %q", f.Is, f.Subject)
 	case FaultType:
-		return fmt.Sprintf("the attribute is %s, and Nomad reads %q as %s", f.Is, f.Subject, kindOf(structs.ParseAttribute(f.Subject)))
+		return fmt.Sprintf("the attribute is %s, but Nomad reads %q as %s", f.Is, f.Subject, kindOf(structs.ParseAttribute(f.Subject)))
 	}
 	if len(f.Have) == 0 {
 		return "no node has that value"

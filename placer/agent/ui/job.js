@@ -95,7 +95,7 @@ function decision(d, predicted, alternatives, from) {
     d.left ? h("p", {}, d.left.text[0].toUpperCase() + d.left.text.slice(1) + ".") : "",
     d.models?.length ? table("GPU models", ["GPU model", "#Speed", "#Slowdown", "#Price", "#Slowdown with cost to others", "Result", "Speed known from"], d.models.map(m =>
       [m.device, +m.speed.toPrecision(3), m.fits ? m.cost.toFixed(3) : "–", m.price ? +m.price.toPrecision(3) : "–", m.fits ? m.total.toFixed(3) : "–", m.chosen ? "chosen" : m.device === d.left?.device ? "left to others" : m.fits ? "has room" : d.replicas ? "–" : "no room now", from?.[m.device] ?? ""])) : "",
-    predicted ? h("p", {}, "Nomad gave the job other GPUs than the placer chose, as the job's pins allow.") : "",
+    predicted ? h("p", {}, "Nomad gave the job GPUs that the placer did not choose, but that the job's pins allow.") : "",
     h("p", {className: "soft"}, `Of ${plural(c.total, "GPU")}, ${c.free.toLocaleString()} ${c.free === 1 ? "was" : "were"} free for it, ${c.allocated.toLocaleString()} allocated, ${c.unhealthy} unhealthy, ${c.quarantined} quarantined, ${c.unavailable ?? 0} unavailable${c.outliers ? `, ${c.outliers} too slow` : ""}${c.kept ? `, ${c.kept} kept by windows` : ""}; ${c.ineligible.toLocaleString()} not eligible (GPU model, constraints, or a node that is not ready).`),
     d.walk?.length ? matrix(d) : "",
   ];

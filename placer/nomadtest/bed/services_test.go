@@ -31,7 +31,7 @@ func TestServicesHoldWhatAGangNeeds(t *testing.T) {
 			w.ExpectRunning(name, 10*time.Second)
 		}
 		e := w.explained("train")
-		if e.Wait == nil || e.Wait.Reason != reason.Services || !strings.Contains(e.Reason.String(), "services hold these GPUs") {
+		if e.Wait == nil || e.Wait.Reason != reason.Services || !strings.Contains(e.Reason.String(), "enough GPUs come free only if") {
 			t.Errorf("it waits for %+v: %s", e.Wait, e.Reason.String())
 		}
 		if n := len(e.Holders.Jobs); n != 4 || !e.Holders.Jobs[n-1].Service || !e.Holders.Jobs[n-1].EndFrom.IsZero() {
