@@ -38,7 +38,7 @@ func TestServicesHoldWhatAGangNeeds(t *testing.T) {
 			t.Errorf("who holds GPUs: %+v", e.Holders.Jobs)
 		}
 		planned, err := w.snapshot().Plan(w.T.Context(), Gang{Name: "plan", Members: 6, Runs: time.Hour}.Job())
-		if err != nil || !strings.HasPrefix(planned.Reason.String(), "needs 6 GPUs; services hold") {
+		if err != nil || !strings.HasPrefix(planned.Reason.String(), "needs 6 GPUs; enough GPUs come free only") {
 			t.Errorf("plan: %v, %v", planned, err)
 		}
 		if err := w.Stop(Key("serve")); err != nil {
