@@ -76,7 +76,7 @@ func TestSharingConfigErrors(t *testing.T) {
 		"all and one":       {block("replicas = 2") + block("replicas = 3", "gpus = [1]"), `sharing block 2: config key "sharing.gpus": a block with "*" covers all GPUs`},
 		"one and all":       {block("replicas = 2", "gpus = [1]") + block("replicas = 3"), `sharing block 2: config key "sharing.gpus": a block with "*" covers all GPUs`},
 		"MPS on MIG":        {block("replicas = 2", `mode = "mps"`, `gpus = ["MIG-1"]`), `sharing block 1: config key "sharing.gpus": MPS cannot share MIG instance "MIG-1"`},
-		"limits of MPS":     {block("replicas = 2", "threads = 10"), `sharing block 1: config key "sharing.threads": only mode = "mps" has this key`},
+		"limits of MPS":     {block("replicas = 2", "threads = 10"), `sharing block 1: config key "sharing.threads": this key needs mode = "mps"`},
 		"range":             {block(`mode = "mps"`, "replicas = 2", "max_threads = 40"), `sharing block 1: config key "sharing.max_threads": 40 % is less than one part's share, 50 %`},
 		"memory range":      {block(`mode = "mps"`, "replicas = 2", "max_memory = 40"), `config key "sharing.max_memory": 40 % is less than one part's share, 50 %`},
 		"relative":          {block(`mode = "mps"`, "replicas = 2", `pipe_directory = "mps"`), `config key "sharing.pipe_directory": "mps" is not an absolute path`},

@@ -238,7 +238,7 @@ func (p *core) noteState(t *model.Tracked, was gang.State, heard gang.Event) {
 // only when their images are pulled and their tasks have started.
 func allPlaced(members int) string {
 	if members == 1 {
-		return "Nomad has placed its member"
+		return "Nomad has placed the only member"
 	}
 	return fmt.Sprintf("Nomad has placed all %d members", members)
 }

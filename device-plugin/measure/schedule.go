@@ -172,7 +172,7 @@ func (s Schedule) due(now time.Time, r record, id identity, c condition) (wait s
 	case now.Sub(c.idleSince) < s.IdleFor:
 		return "not idle for long enough"
 	case c.wait:
-		return "the GPU is the GPU is not free according to Nomad, or Nomad did not answer"
+		return "the GPU is not free according to Nomad, or Nomad did not answer"
 	}
 	return ""
 }

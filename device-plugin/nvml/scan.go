@@ -190,7 +190,7 @@ func (b *Backend) system(inv *gpu.Inventory) (int, error) {
 		return 0, &uncounted{"NVML does not report the number of GPUs: " + why.String(), gpu.Signals{Unanswered: true, Failed: []gpu.Failure{why}}}
 	}
 	if count < 0 || count > mostGPUs {
-		return 0, &uncounted{fmt.Sprintf("NVML reports that there are %d GPUs", count), gpu.Signals{Unanswered: true}}
+		return 0, &uncounted{fmt.Sprintf("NVML reports an impossible number of GPUs: %d", count), gpu.Signals{Unanswered: true}}
 	}
 	return count, nil
 }

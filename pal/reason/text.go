@@ -484,7 +484,7 @@ var voice = map[Kind]func(Reason) string{
 		return fmt.Sprintf("ask for at most %s, or have the tenant's quota or borrowing_limit raised", Count(r.Limit))
 	},
 	AskFewer:     func(r Reason) string { return raise(r) + ", or ask for fewer members" },
-	AwaitPart:    say("the job starts when a part of a GPU with better neighbours comes free, or with any neighbours once the job is overdue; if the job leaves its GPU idle most of the time, set pal_class = D"),
+	AwaitPart:    say("the job starts when a part of a GPU with better neighbours comes free, or with any neighbours once the job is overdue; pal_class = D suits jobs that leave the GPU idle most of the time"),
 	AwaitTenant:  func(r Reason) string { return await(r, "the job's members") },
 	AwaitTenants: func(r Reason) string { return await(r, "the canaries") },
 	AwaitCanaries: func(r Reason) string {
@@ -531,7 +531,7 @@ var voice = map[Kind]func(Reason) string{
 		return fmt.Sprintf("runs on %s and now needs different GPUs: the placer would stop the whole job and start it again", Count(r.Needs))
 	},
 	WouldRunOn: func(r Reason) string {
-		return because(r, fmt.Sprintf("runs on %s, and would keep running as it is: the new version does not fit", Count(r.Needs)))
+		return because(r, fmt.Sprintf("runs on %s, and would keep running unchanged, because the new version does not fit", Count(r.Needs)))
 	},
 }
 

@@ -233,7 +233,7 @@ func TestConfigErrors(t *testing.T) {
 		{"tenant", "tenant \"x\" {\n  quota = -1\n}", `tenant "x": quota -1`},
 		{"window", "window \"w\" {\n  start = \"soon\"\n  duration = \"1h\"\n}", `window "w": start = "soon" is not a time such as 2026-11-25T02:00:00Z`},
 		{"window forever", "window \"w\" {\n  cron = \"0 2 * * 0\"\n}", `The argument "duration" is required`},
-		{"window of no time", "window \"w\" {\n  duration = \"1h\"\n}", `window "w": set either start or cron, not both`},
+		{"window of no time", "window \"w\" {\n  duration = \"1h\"\n}", `window "w": either start or cron is needed, not both`},
 		{"window twice", strings.Repeat("window \"w\" {\n  cron = \"0 2 * * 0\"\n  duration = \"1h\"\n  for = [\"ml/train*\"]\n}\n", 2), `window "w" is defined twice`},
 		{"window that is never over", "window \"w\" {\n  cron = \"0 2 * * 0\"\n  duration = \"400h\"\n}", `window "w": duration 400h0m0s is not shorter than the longest interval between its starts (168h0m0s), so the window would never end`},
 		{"tenant twice", "tenant \"x\" {}\ntenant \"x\" {}", `tenant "x" is defined twice`},

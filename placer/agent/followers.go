@@ -81,7 +81,7 @@ func (a *Agent) follows(w http.ResponseWriter, r *http.Request) (following *http
 	me, ok := a.followers.add(tokenOf(r), cancel)
 	if !ok {
 		cancel()
-		http.Error(w, "too many clients follow events or the stream: try again later", http.StatusServiceUnavailable)
+		http.Error(w, "too many clients follow events or the stream: ask again later", http.StatusServiceUnavailable)
 		return nil, nil, false
 	}
 	return r.WithContext(ctx), func() { a.followers.remove(me); cancel() }, true

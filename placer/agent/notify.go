@@ -160,7 +160,7 @@ func (n *notifier) readAddress() error {
 	case n.of.URL != "" && n.of.URLFile != "":
 		return errors.New("url and url_file are both set")
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "": // no URL in the error, because it may be a secret
-		return errors.New("url: it is not a URL such as https://hooks.example.com/pal")
+		return errors.New("url: the value is not a URL such as https://hooks.example.com/pal")
 	}
 	return nil
 }

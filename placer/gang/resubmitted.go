@@ -145,7 +145,7 @@ func (g *Lifecycle) restorePins(w World) ([]Effect, bool) {
 		return append([]Effect{g.log(Info, "the job got a gate while only its groups without GPUs run: stopping these groups")}, g.stopFor(stopping{why: Requeued}, g.Record, w)...), false
 	}
 	if !pinned {
-		return []Effect{g.log(Info, "the job got a gate while it runs without pins: leaving the job to Nomad"), Register{Why: ToGoOn, Job: rewrite.Open(g.Job)}}, false
+		return []Effect{g.log(Info, "the job got a gate, but already runs without pins: leaving the job to Nomad"), Register{Why: ToGoOn, Job: rewrite.Open(g.Job)}}, false
 	}
 	// If a member has ended, its successor and restarted members may get each other's GPUs (seen in
 	// random walk 584).

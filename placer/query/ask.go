@@ -82,6 +82,6 @@ func (s facts) startsNow(job queue.Job) bool {
 // other jobs, unless the job itself sets pal_preempt.
 func (s facts) notePreempt(e *Explanation, t *model.Tracked) {
 	if from := t.Request.PreemptFrom; from != "" {
-		e.addNote(fmt.Sprintf("%s allows the placer to stop the job for other jobs; to forbid this, set pal_preempt = \"false\" in the job's meta", from))
+		e.addNote(fmt.Sprintf("%s allows the placer to stop the job for other jobs; pal_preempt = \"false\" in the job's meta forbids this", from))
 	}
 }

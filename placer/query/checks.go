@@ -122,7 +122,7 @@ func (s facts) checkPlugin() Check {
 		}
 	}
 	if len(others) > 0 {
-		return Check{"device plugin", Warn, fmt.Sprintf("on %d of %d clients, another device plugin provides the GPUs: %s", len(others), len(with), some(others)), "install nomad-pal's plugin on these clients, because their GPUs are not measured without this plugin"}
+		return Check{"device plugin", Warn, fmt.Sprintf("another device plugin provides the GPUs of %d of %d clients: %s", len(others), len(with), some(others)), "install nomad-pal's plugin on these clients, because their GPUs are not measured without this plugin"}
 	}
 	return Check{"device plugin", OK, fmt.Sprintf("nomad-pal's plugin runs on all %d clients with GPUs", len(with)), ""}
 }

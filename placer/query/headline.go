@@ -212,7 +212,7 @@ func waitsSentence(e *Explanation, now time.Time) string {
 	case e.Planned:
 		text = e.Job + " would wait"
 	case !e.Ran.IsZero():
-		text = fmt.Sprintf("%s ran, and has been waiting again for %s, since %s", e.Job, About(max(0, now.Sub(e.Ran))), Clock(now.Location(), e.Ran))
+		text = fmt.Sprintf("%s ran before, and has been waiting again for %s, since %s", e.Job, About(max(0, now.Sub(e.Ran))), Clock(now.Location(), e.Ran))
 		text += stoppedSentence(e)
 	case !e.Submitted.IsZero():
 		text = fmt.Sprintf("%s has waited for %s, since %s", e.Job, About(max(0, now.Sub(e.Submitted))), Clock(now.Location(), e.Submitted))

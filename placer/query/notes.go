@@ -180,7 +180,7 @@ func (s facts) noteDeadline(e *Explanation, t *model.Tracked, w *model.Wait) {
 	d, counts := s.m.Queue.DeadlineOf(gang.QueueTime(s.m.Time), t.Key.String())
 	switch {
 	case !counts && !s.m.Cfg.Queue.Deadlines:
-		said += "; deadlines do not count here (queue { deadlines = false })"
+		said += "; this cluster ignores deadlines (queue { deadlines = false })"
 	case !counts: // the job is not in the queue
 	case w == nil:
 		said += deadlineSentence(d, 0, 0)

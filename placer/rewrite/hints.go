@@ -386,7 +386,7 @@ func (h Hints) check(job *api.Job) error {
 	case h.Checkpoint > 0 && !h.Preempt && !h.Migrate:
 		return fmt.Errorf(`meta pal_checkpoint is for jobs that may be stopped: add pal_preempt = "true", or remove pal_checkpoint`)
 	case h.Within > 0 && h.Duration > h.Within:
-		return fmt.Errorf("meta pal_deadline, %v after the registration, is too early for pal_duration = %v", h.Within, h.Duration)
+		return fmt.Errorf("meta pal_deadline is %v after the registration, which is less than pal_duration = %v", h.Within, h.Duration)
 	}
 	return h.checkElastic(job)
 }

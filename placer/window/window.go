@@ -65,7 +65,7 @@ func (w Window) Check() error {
 func (w Window) check() error {
 	switch {
 	case w.Start.IsZero() == (w.Cron == ""):
-		return errors.New("set either start or cron, not both")
+		return errors.New("either start or cron is needed, not both")
 	case w.Duration <= 0:
 		return fmt.Errorf("duration %v is not above 0", w.Duration)
 	case w.TimeZone != "" && w.Cron == "":

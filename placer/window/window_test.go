@@ -139,7 +139,7 @@ func TestHolds(t *testing.T) {
 func TestCheck(t *testing.T) {
 	start := at("2026-11-25T02:00:00Z")
 	for want, w := range map[string]Window{
-		"set either start or cron, not both":     {Duration: time.Hour},
+		"either start or cron is needed, not both":     {Duration: time.Hour},
 		"either start or cron, not both":         {Start: start, Cron: "* * * * *", Duration: time.Hour},
 		"duration 0s is not above 0":             {Start: start},
 		"time_zone can be set only with cron":    {Start: start, TimeZone: "UTC", Duration: 1},

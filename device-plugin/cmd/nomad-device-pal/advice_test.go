@@ -257,7 +257,7 @@ func adviceOnInstallation(t *testing.T, f *advice.Followed) {
 		{wrong: file("stateless.hcl", dir+strings.Replace(block, state, "", 1)), says: "set state_dir to a directory that only the plugin uses", follow: func(string) string { return good }},
 		{wrong: good, says: "write the profile again; until then the plugin keeps the previous profile", follow: func(string) string { return good }, change: func(d *diagnosis) { d.profile = valid }, first: func(d *diagnosis) { d.profile = garbage }},
 		{wrong: good, says: "nomad-pal measure; then write the file again: nomad-pal profile export -o", follow: func(string) string { return good }, change: func(d *diagnosis) { d.profile = valid }, first: func(d *diagnosis) { d.profile = other }},
-		{wrong: good, says: "no action is needed if the plugin runs as root: it then makes the directory", follow: func(string) string { return good }, first: func(d *diagnosis) { d.stateDir = filepath.Join(i.dir, "nowhere") }},
+		{wrong: good, says: "no action is needed if the plugin runs as root, because the plugin then makes the directory", follow: func(string) string { return good }, first: func(d *diagnosis) { d.stateDir = filepath.Join(i.dir, "nowhere") }},
 		{wrong: good, says: "other users can write to it (mode 0777): give the plugin a directory of its own", follow: func(string) string { return good }, first: func(d *diagnosis) { d.stateDir = open }},
 		{wrong: good, says: "chmod 700 the directory and chown it to the user that Nomad's client runs as, then restart the client", follow: func(string) string {
 			if err := os.Chmod(open, 0o700); err != nil {

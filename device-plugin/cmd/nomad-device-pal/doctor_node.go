@@ -160,7 +160,7 @@ func (d *diagnosis) state() {
 	}
 	switch st, err := os.Stat(d.stateDir); {
 	case os.IsNotExist(err):
-		d.add(statusWarn, "state", "state_dir "+d.stateDir+" does not exist yet", "no action is needed if the plugin runs as root: it then makes the directory")
+		d.add(statusWarn, "state", "state_dir "+d.stateDir+" does not exist yet", "no action is needed if the plugin runs as root, because the plugin then makes the directory")
 		return
 	case err != nil:
 		d.add(statusFail, "state", err.Error(), "")

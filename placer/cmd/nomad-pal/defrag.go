@@ -28,7 +28,7 @@ func runDefrag(b *base, args []string) int {
 		return 1
 	}
 	if !*dry {
-		return b.fail(fmt.Errorf("only -dry-run is possible: the agent makes moves itself, unless its configuration sets queue { migrate = false }"))
+		return b.fail(fmt.Errorf("defrag only shows moves, so use -dry-run; the agent itself moves gangs, unless its configuration sets queue { migrate = false }"))
 	}
 	s, err := b.ask()
 	if err != nil {

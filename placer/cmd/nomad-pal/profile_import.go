@@ -131,7 +131,7 @@ func storeImported(b *base, client *nomad.Client, im imported, rows []measured.R
 		}
 	}
 	for _, e := range im.Hidden {
-		fmt.Fprintf(b.io.err, "Warning: GPU %s was an outlier for application %s and is not one under the new key: PM score %.3f → %.3f. Times are compared within one key only; import the times of the other GPUs of its model under the same key\n", e.GPU, e.App, e.FromScore, e.ToScore)
+		fmt.Fprintf(b.io.err, "Warning: GPU %s was an outlier for application %s, but is not an outlier under the new key: its PM score changes from %.3f to %.3f. Only times under the same key are compared, so import the times of the model's other GPUs under this key, too\n", e.GPU, e.App, e.FromScore, e.ToScore)
 	}
 	return b.show(im, func() { printImported(b, im) })
 }

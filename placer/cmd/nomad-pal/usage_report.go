@@ -150,7 +150,7 @@ func (r usageReport) share(column, called string) (s plot.Section, ok bool) {
 	}
 	s = plot.Section{Title: "By " + called, Figures: []plot.Figure{bars.Figure()}, Table: t}
 	if len(usage) > mostShown {
-		s.Notes = []string{fmt.Sprintf("The figure shows the first %d of %d.", mostShown, len(usage))}
+		s.Notes = []string{fmt.Sprintf("The figure shows only the first %d of the table's %d rows.", mostShown, len(usage))}
 	}
 	return s, true
 }
@@ -166,7 +166,7 @@ func (r usageReport) waits() plot.Section {
 		bars.Bars = append(bars.Bars, plot.Bar{Name: names[i], Colour: plot.Ours + 1, Value: float64(n), Note: "(" + shareOf(float64(n), float64(started)) + ")"})
 	}
 	return plot.Section{Title: "Waits", Figures: []plot.Figure{bars.Figure()},
-		Notes: []string{fmt.Sprintf("Of %s runs that ended, %s had started. They waited %s on average.", grouped(r.all.Runs), grouped(started), meanWait(r.all))}}
+		Notes: []string{fmt.Sprintf("Of %s runs that ended, %s had started. On average, the runs waited %s.", grouped(r.all.Runs), grouped(started), meanWait(r.all))}}
 }
 
 func (r usageReport) wasted() plot.Section {
@@ -175,7 +175,7 @@ func (r usageReport) wasted() plot.Section {
 	for _, row := range []struct {
 		kind string
 		h    float64
-	}{{"failed: allocations that failed or were lost", u.FailedGPUHours}, {"in vain: held while other members were missing", u.HeldInVainGPUHours},
+	}{{"failed: allocations that failed or were lost", u.FailedGPUHours}, {"incomplete gangs: GPUs held while other members were missing", u.HeldInVainGPUHours},
 		{"idle: GPUs that their running jobs did not use", u.IdleGPUHours},
 		{"stopped for others: restarts, and work since the last checkpoint", u.StopsLostGPUHours}} {
 		t.Rows = append(t.Rows, []string{row.kind, hoursOf(row.h), shareOf(row.h, u.GPUHours)})
@@ -187,10 +187,10 @@ func (r usageReport) wasted() plot.Section {
 			t.Rows = append(t.Rows, []string{"all kinds, user " + cut(m.Of[0], 32), hoursOf(w), shareOf(w, u.GPUHours)})
 		}
 	}
-	notes := []string{fmt.Sprintf("%s of %s runs failed, %s were stopped. A GPU hour can be counted in several rows. "+
+	notes := []string{fmt.Sprintf("%s of %s runs failed, and %s were stopped. A GPU hour can be counted in several rows. "+
 		"A GPU is idle if each reading of its utilization was 0 %% for 15 minutes or longer; GPUs without readings do not count.", grouped(u.Failed), grouped(u.Runs), grouped(u.Stopped))}
 	if u.Stops > 0 {
-		notes = append(notes, fmt.Sprintf("Runs were stopped %s times for other runs. In total, the other runs got GPUs %s hours sooner, if the stopped runs would otherwise have run as long as expected.",
+		notes = append(notes, fmt.Sprintf("Runs were stopped %s times to make room for other runs. In total, the other runs got their GPUs %s hours sooner, assuming that the stopped runs would have run as long as expected.",
 			grouped(u.Stops), hoursOf(u.StopsSavedHours)))
 	}
 	return plot.Section{Title: "Failures and waste", Table: t, Notes: notes}
@@ -202,7 +202,7 @@ func (r usageReport) saved() plot.Section {
 	t.Rows = append(t.Rows,
 		[]string{"with packed placement, predicted", hoursOf(u.SavedGPUHours), shareOf(u.SavedGPUHours, u.GPUHours), "all GPU hours"},
 		[]string{"on any GPUs of the model, predicted", hoursOf(u.SavedAnyGPUHours), shareOf(u.SavedAnyGPUHours, u.GPUHours), "all GPU hours"})
-	s := plot.Section{Title: "What placement saved", Table: t, Notes: []string{"\"On any GPUs\" is the mean over all sets of as many usable GPUs of the same model. Each set has the locality penalty of the GPUs that the run got."}}
+	s := plot.Section{Title: "What placement saved", Table: t, Notes: []string{"\"On any GPUs\" is the mean over all choices of the same number of usable GPUs of the same model. Each choice gets the locality penalty of the run's own GPUs."}}
 	if seen.Runs == 0 {
 		s.Notes = append(s.Notes, "No savings were measured, because no run had three earlier complete runs of the same job on the same number and model of GPUs.")
 		return s
@@ -211,7 +211,7 @@ func (r usageReport) saved() plot.Section {
 	t.Rows = append(t.Rows,
 		[]string{"with packed placement, measured", hoursOf(seen.SavedGPUHours), shareOf(seen.SavedGPUHours, seen.GPUHours), on},
 		[]string{"on any GPUs of the model, measured", hoursOf(seen.SavedAnyGPUHours), shareOf(seen.SavedAnyGPUHours, seen.GPUHours), on})
-	s.Notes = append(s.Notes, "Measured: each run is compared with up to 16 earlier runs of the same job on the same number and model of GPUs. This does not show errors that all predictions of a job have in common.")
+	s.Notes = append(s.Notes, "Measured: each run is compared with up to 16 earlier runs of the same job on the same number and model of GPUs. This comparison cannot show an error that all predictions of a job share.")
 	bars := plot.Bars{Name: "slowdowns", Title: "Slowdown of the " + on + " that can be compared", Label: "mean over GPU hours", Bars: []plot.Bar{
 		{Name: "measured", Colour: plot.Ours + 2, Value: seen.Slowdown}, {Name: "predicted", Colour: plot.Ours + 1, Value: seen.PredictedSlowdown},
 		{Name: "any GPUs, predicted", Colour: 4, Value: seen.AnySlowdown}, {Name: "packed, predicted", Colour: 1, Value: seen.PackedSlowdown},
@@ -225,7 +225,7 @@ func (r usageReport) predicted() plot.Section {
 	for _, row := range []struct {
 		name string
 		of   accounting.PredictedRanges
-	}{{"when a job starts, predicted at submission", r.all.Starts}, {"how long it runs, predicted at its start", r.all.RunTimes}} {
+	}{{"start of the job, predicted at submission", r.all.Starts}, {"run time of the job, predicted at its start", r.all.RunTimes}} {
 		f := row.of
 		all := float64(f.Told)
 		t.Rows = append(t.Rows, []string{row.name, grouped(f.Told), shareOf(float64(f.Held), all), shareOf(float64(f.Early), all), shareOf(float64(f.Told-f.Held-f.Early), all)})

@@ -56,7 +56,7 @@ func TestUsageReport(t *testing.T) {
 		says   []string
 	}{
 		"a month": {reportOf(), []string{"GPU usage, 1 November 2026 to 30 November 2026", "30,000", "By namespace", "vision", "not given", "NVIDIA-H100-80GB-HBM3",
-			"1 to 10 minutes", "30m", "15.4 %", "all kinds, user ann", "with packed placement, measured", "412 runs", "60</td>", "stopped 600 times for other runs. In total, the other runs got GPUs 300 hours sooner", "81.6 %"}},
+			"1 to 10 minutes", "30m", "15.4 %", "all kinds, user ann", "with packed placement, measured", "412 runs", "60</td>", "stopped 600 times to make room for other runs. In total, the other runs got their GPUs 300 hours sooner", "81.6 %"}},
 		"nothing ran":          {usageReport{since: "1 May 2026", until: "2 May 2026"}, []string{"No run that the token may see was active"}},
 		"nothing was compared": {usageReport{all: accounting.Usage{GPUHours: 3, Runs: 1}}, []string{"No savings were measured", "–"}},
 		"names are text": {usageReport{all: accounting.Usage{GPUHours: 3}, by: map[string][]accounting.Usage{"user": {{Of: []string{"<b>"}, GPUHours: 2}, {Of: []string{"ann"}, GPUHours: 1}}}},
