@@ -205,4 +205,4 @@ clean: ## Remove build/
 help: ## Print this text
 	@awk 'BEGIN {FS = ":.*##"} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-zA-Z0-9_.-]+:.*?##/ {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
--include release/release.mk sim/sim.mk research/research.mk bench/real.mk device-plugin/plugin.mk device-plugin/measure/measure.mk device-plugin/hardware/hardware.mk placer/placer.mk
+-include release/release.mk sim/sim.mk research/research.mk bench/real.mk device-plugin/plugin.mk device-plugin/measure/measure.mk bench/hardware/hardware.mk placer/placer.mk

@@ -230,7 +230,6 @@ func (v *view) variability(a attributes, all []instance, gpus []gpu.Device) {
 		for _, c := range v.cfg.AppClasses {
 			list(attr.List(c, k), c, k, attr.ListCount(c, k))
 		}
-		list(attr.DefaultList(k), v.cfg.Default, k, attr.DefaultListCount(k))
 	}
 	var measured, rates []attr.Measurement
 	accounts := map[string]attr.Account{}

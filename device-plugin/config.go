@@ -120,7 +120,6 @@ type HealthConfig struct {
 // VariabilityConfig selects which application classes are published.
 type VariabilityConfig struct {
 	AppClasses []pal.AppClass `codec:"app_classes" default:"[\"a\", \"b\", \"c\", \"d\"]"`
-	Default    pal.AppClass   `codec:"default_app_class" default:"a"` // the class of unique.variability_le_<k>
 }
 
 // DefaultStateDir stores what must survive a restart of the plugin: latched faults, measurements,

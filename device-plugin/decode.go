@@ -198,8 +198,6 @@ func (f key) set(to reflect.Value, value any) error {
 		return err
 	}
 	switch v := to.Addr().Interface().(type) {
-	case *pal.AppClass:
-		*v, err = pal.ParseAppClass(string(*v))
 	case *[]pal.AppClass:
 		for i := 0; i < len(*v) && err == nil; i++ {
 			(*v)[i], err = pal.ParseAppClass(string((*v)[i]))

@@ -268,6 +268,7 @@ func (s *stream) look() bool {
 		s.p.clear(id)
 		s.scan()
 	}
+	s.p.restartForState()
 	changed := s.followRelease()
 	return s.watch() || changed
 }

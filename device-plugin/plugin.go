@@ -53,8 +53,9 @@ type Options struct {
 	// Open returns the backend that the configuration names. It does not use the driver;
 	// the first scan does.
 	Open func(Config) Backend
-	// Exit ends the process when the driver hangs and does not recover, or when only a new process
-	// can find a driver that was replaced.
+	// Exit ends the process when the driver hangs and does not recover. It also ends the process if
+	// only a new process can find a driver that was replaced, or can read state that this process
+	// could not read.
 	Exit func(code int)
 	// Self is the command that runs measure.ChildMain; nil switches measuring off.
 	Self []string
@@ -89,6 +90,7 @@ type Plugin struct {
 	health    *health
 	measures  *measure.Scheduler // nil if nothing is measured
 	store     *store
+	stateless bool             // the state_dir could not be used when the plugin started
 	roster    *roster          // nil until ready
 	forms     *forms           // nil until ready
 	sharedBy  map[string]int   // number of each device's sharing block, from 0
@@ -146,7 +148,7 @@ func (p *Plugin) configure(cfg Config) {
 	}
 	p.cfg = cfg
 	p.backend, p.scans, p.samples, p.measures = nil, nil, nil, nil
-	p.health, p.store = newHealth(), nil
+	p.health, p.store, p.stateless = newHealth(), nil, false
 	p.profile, p.nodeOnly = nil, nil
 	p.driver, p.endingUse = driverUsed, false
 	p.warned, p.view.unkept = map[string]bool{}, map[string]error{}
@@ -181,8 +183,8 @@ func (p *Plugin) ready() {
 	p.backend, p.scans, p.samples = b, &scanner{backend: b}, &sampler{backend: b}
 	p.store = openStore(p.cfg.StateDir)
 	if err := p.store.Prepare(); err != nil {
-		p.stored("the plugin cannot store its state (config key state_dir), so it forgets faults and measurements when it restarts", err)
-		p.store = openStore("")
+		p.stored("no state is kept: faults and measurements are forgotten when the plugin restarts (config key state_dir)", err)
+		p.store, p.stateless = openStore(""), true
 	}
 	kept, err := p.store.load()
 	if err != nil {
@@ -328,6 +330,31 @@ func (p *Plugin) restartFor(err error) {
 		p.log.Warn("ending the process so that Nomad starts a new one, which loads the new driver's library")
 		p.opts.Exit(restartExit)
 	}
+}
+
+// restartForState ends the process if the state_dir could not be used at the start, for example
+// because its disk was not mounted yet, and can be used now. Only a new process reads everything in
+// it before it writes anything. The new process also gets the faults that this process has latched.
+// Callers hold mu.
+func (p *Plugin) restartForState() {
+	if !p.stateless || time.Since(p.started) < leastUptime {
+		return
+	}
+	s := openStore(p.cfg.StateDir)
+	if s.Prepare() != nil {
+		return
+	}
+	kept, err := s.load()
+	if err != nil {
+		p.log.Warn("stored faults are lost", "error", err)
+	}
+	p.health.restore(kept)
+	if err := s.save(p.health); err != nil {
+		return // a new process could not store anything either
+	}
+	p.log.Warn("state_dir can be used now, ending the process so that Nomad starts a new one, which reads the stored state")
+	p.stateless = false
+	p.opts.Exit(restartExit)
 }
 
 // judge computes the view's verdicts and ratings from its inventory. Callers hold mu.

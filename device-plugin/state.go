@@ -4,6 +4,7 @@
 package deviceplugin
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -89,13 +90,21 @@ func (s *store) loadInventory() (gpu.Inventory, error) {
 	return inv, nil
 }
 
-// restore restores the stored latches and counts.
+// restore adds the stored latches and counts to those that are known.
 func (h *health) restore(kept stored) {
 	for id, latches := range kept.Latches {
-		h.record(id).latches = latches
+		r := h.record(id)
+		for _, l := range latches {
+			if !slices.ContainsFunc(r.latches, func(o latch) bool { return o.Xid == l.Xid }) {
+				r.latches = append(r.latches, l)
+			}
+		}
+		slices.SortFunc(r.latches, func(a, b latch) int { return cmp.Compare(a.Xid, b.Xid) })
 	}
 	for id, n := range kept.ECC {
-		h.record(id).ecc = n
+		if r := h.record(id); r.ecc == (count{}) {
+			r.ecc = n
+		}
 	}
 }
 

@@ -166,6 +166,46 @@ func TestUnusableStateDir(t *testing.T) {
 	}
 }
 
+// A state_dir that can be used only after the start, because its disk is mounted late, is used from
+// then on, by a new process. The process reads what the directory has, and no fault is lost.
+func TestStateDirThatComesLate(t *testing.T) {
+	cfg := DefaultConfig()
+	cfg.StateDir = filepath.Join(t.TempDir(), "state")
+	if err := os.WriteFile(cfg.StateDir, nil, 0o600); err != nil { // a file in the directory's place
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		p, s, log, exits := onStage(2, cfg)
+		c, end := fingerprints(t, p)
+		next(t, c)
+		s.events <- gpu.Event{GPU: "GPU-0", Xid: 79}
+		next(t, c)
+		time.Sleep(2 * leastUptime)
+		synctest.Wait()
+		if len(*exits) > 0 {
+			t.Errorf("it ends without a directory: %v", *exits)
+		}
+		if err := os.Remove(cfg.StateDir); err != nil {
+			t.Fatal(err)
+		}
+		before := newHealth()
+		before.record("GPU-1").latches = []latch{{Xid: 95, Chosen: true}}
+		if err := openStore(cfg.StateDir).save(before); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * lookInterval)
+		synctest.Wait()
+		end()
+		if !slices.Equal(*exits, []int{restartExit}) {
+			t.Errorf("exits %v; log:\n%s", *exits, log)
+		}
+	})
+	faults, err := LatchedFaults(cfg.StateDir, gpu.Inventory{})
+	if err != nil || faults["GPU-0"] != "xid:79" || faults["GPU-1"] != "xid:95" {
+		t.Errorf("stored faults %v, %v", faults, err)
+	}
+}
+
 // An error that was contained in one MIG instance is not a fault of the other instances,
 // although Xid 48 names the whole GPU. A fault of their own is.
 func TestContainedErrorOfAMIGInstance(t *testing.T) {

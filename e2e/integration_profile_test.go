@@ -49,11 +49,11 @@ func TestProfiles(t *testing.T) {
 	same(t, "without the slow one", []string{gpu(1, 1), gpu(1, 2), gpu(1, 3)}, b.untilGPUs("three", 3))
 	b.purge("three")
 
-	// Export to a file, a table and a drawing.
-	file, table, svg := filepath.Join(b.dir, "p.json"), filepath.Join(b.dir, "p.csv"), filepath.Join(b.dir, "p.svg")
+	// Export to a file and a table.
+	file, table := filepath.Join(b.dir, "p.json"), filepath.Join(b.dir, "p.csv")
 	do("8 GPUs", "profile", "export", "-o", file)
 	do("8 GPUs", "profile", "export", "-csv", "-o", table)
-	do("GPU-1-0", "profile", "show", "-svg", svg, file)
+	do("GPU-1-0", "profile", "show", file)
 	do("GPU-1-0", "profile", "build", "-o", filepath.Join(b.dir, "q.json"), table)
 	do("GPU-1-0", "profile", "build", "-cluster", "-o", filepath.Join(b.dir, "r.json"))
 

@@ -171,7 +171,7 @@ func testWindow(t *testing.T, b *bed) {
 	}
 	long.id = "later"
 	b.run(long.hcl())
-	b.untilWaits("later", `window "kernel" reserves 4 GPUs until`)
+	b.untilWaits("later", `window "kernel" reserves 4 GPUs from`)
 	b.says("explain later", "window kernel: 4 GPUs are kept from")
 	short := gang("short", 1, 4)
 	short.meta = `pal_duration = "10m"`

@@ -14,8 +14,8 @@ import (
 // GPUs are free on each node. [Explain] shows the choice of Packed next to PAL's.
 type baseline struct{ *search }
 
-// packed packs gangs as the artifact does, without regard to variability. It prefers a node with
-// exactly the needed number of free GPUs, then the fullest node that can hold the gang. If no
+// packed packs gangs as the artifact does, without regard to variability. A node with exactly the
+// needed number of free GPUs is preferred, then the fullest node that can hold the gang. If no
 // single node can hold the gang, packed fills the emptiest nodes one after the other.
 func (s baseline) packed() []Member {
 	best, bestFree := int32(-1), math.MaxInt
@@ -37,8 +37,8 @@ func (s baseline) packed() []Member {
 	return s.eachSet(nil, s.fillUp)
 }
 
-// fillUp repeatedly fills the device group with the most free GPUs; on ties, the first of these
-// groups.
+// fillUp repeatedly fills the device group with the most free GPUs. If several groups have equally
+// many free GPUs, the first of them is filled.
 func (s baseline) fillUp(set int) []Member {
 	k, left := s.g.MemberSets[set].GPUs, s.g.MemberSets[set].Members
 	groups := s.groups()
@@ -79,8 +79,8 @@ type load struct {
 	free, members int32
 }
 
-// spreadOut repeatedly puts one member on the device group with the most free GPUs; on ties, on the
-// first of these groups.
+// spreadOut repeatedly puts one member on the device group with the most free GPUs. If several
+// groups have equally many free GPUs, the first of them is used.
 func (s baseline) spreadOut(set int) []Member {
 	k, left := s.g.MemberSets[set].GPUs, s.g.MemberSets[set].Members
 	loads := s.c.scratch.loads[:0]
@@ -108,7 +108,7 @@ func (s baseline) spreadOut(set int) []Member {
 	return s.fillFirst(set, loads)
 }
 
-// fillFirst puts each load's members on the first free GPUs of its group.
+// fillFirst puts the members of each load on the first free GPUs of the load's group.
 func (s baseline) fillFirst(set int, loads []load) []Member {
 	k := s.g.MemberSets[set].GPUs
 	ms := make([]Member, 0, s.g.MemberSets[set].Members)
@@ -136,8 +136,8 @@ func (s baseline) firstFree(group int32, n int) []int {
 	return gpus
 }
 
-// sample draws k of n numbers with the policy's Sample function or, if the policy has none, with
-// the gang's ID as the seed.
+// sample draws k distinct numbers from 0 to n-1. The numbers come from the policy's Sample function
+// or, if the policy has none, from a generator that is seeded with the gang's ID.
 func (s baseline) sample(set, n, k int) []int {
 	if s.p.Sample != nil {
 		return s.p.Sample(n, k)

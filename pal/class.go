@@ -6,8 +6,8 @@ package pal
 import "fmt"
 
 // AppClass is an application class: how sensitive a job is to the differences
-// between GPUs of one model. A is the most sensitive (PAL §3.1). The four
-// default classes are also the four kernels that the device plugin measures.
+// between GPUs of one model. A is the most sensitive (PAL §3.1). The device plugin measures one
+// kernel for each of the four default classes.
 type AppClass string
 
 // The application classes.
@@ -45,7 +45,7 @@ func ParseAppClass(s string) (AppClass, error) {
 	return "", fmt.Errorf("application class %q is unknown (one of A, B, C, D)", s)
 }
 
-// PMScore is the time a fixed piece of work of one application class takes on one GPU, relative to
-// the median GPU of the same model: 1.0 is the median, larger is slower. 0 means that the GPU was
-// not measured.
+// PMScore is how long a fixed piece of work of one application class takes on one GPU, relative to
+// the median GPU of the same model. 1.0 is the median, and a larger score is slower. 0 means that
+// the GPU was not measured.
 type PMScore float64

@@ -9,15 +9,15 @@ import (
 	"slices"
 )
 
-// Cluster is the state of nodes and GPUs. For each device group, application class and bin, it
-// keeps the number of available GPUs in this bin and the bins below it. So a decision reads only a
-// few numbers per group.
+// Cluster is the state of nodes and GPUs. For each device group, application class and bin, a
+// Cluster keeps the number of available GPUs in this bin and all lower bins. With these counts, a
+// decision reads only a few numbers per group.
 //
 // Each change of a GPU updates these counts. Only refresh and countOutliers write the counts. The
 // data that searches read most is in slices of numbers, so that it is close together in memory.
 //
-// Nodes, groups and GPUs keep the order in which they were given; this order breaks ties. A Cluster
-// is not safe for concurrent use.
+// Nodes, groups and GPUs keep the order in which they were given, and this order breaks ties. A
+// Cluster is not safe for concurrent use.
 type Cluster struct {
 	locality Locality
 	nodes    []nodeState
@@ -27,9 +27,9 @@ type Cluster struct {
 	byID     map[string]int32
 	racks    topologyLevel
 	dcs      topologyLevel
-	// upTo[class][offset[class][group]+bin] is the number of available GPUs of the group whose bin
-	// is at most bin. inlierOffset is the position of the same counts without outliers; for a group
-	// without outliers, it equals offset.
+	// upTo[class][offset[class][group]+bin] is the number of available GPUs of the group in this
+	// bin and all lower bins. inlierOffset points to the same counts without outliers. For a group
+	// without outliers, inlierOffset equals offset.
 	upTo         [NumClasses][]uint16
 	offset       [NumClasses][]int32
 	inlierOffset [NumClasses][]int32
@@ -94,7 +94,7 @@ type modelState struct {
 // scores are the lowest and highest PM score in a bin.
 type scores struct{ lowest, highest PMScore }
 
-// with returns the range extended by a score.
+// with returns the smallest range that contains both the range r and the score s.
 func (r scores) with(s PMScore) scores {
 	if r.highest == 0 || s < r.lowest {
 		r.lowest = s
@@ -121,7 +121,7 @@ func NewCluster(nodes []Node, l Locality) (*Cluster, error) {
 	for _, n := range nodes {
 		ns := nodeState{Node: n, firstGroup: int32(len(c.groups)), groups: int32(len(n.Groups))}
 		// Racks of two datacenters can have the same name. A node without a rack is a rack by
-		// itself; the second NUL keeps the node's ID from equalling the name of a rack.
+		// itself. The second NUL prevents a node's ID from being taken for the name of a rack.
 		rack := n.Datacenter + "\x00" + n.Rack
 		if n.Rack == "" {
 			rack = n.Datacenter + "\x00\x00" + n.ID
@@ -142,7 +142,8 @@ func NewCluster(nodes []Node, l Locality) (*Cluster, error) {
 	return c, nil
 }
 
-// number returns the number of the rack or datacenter; a new name gets the next number.
+// number returns the number of the rack or datacenter with this name. A new name gets the next
+// number.
 func (d *topologyLevel) number(seen map[string]int32, name string) int32 {
 	i, ok := seen[name]
 	if !ok {
@@ -386,8 +387,8 @@ func outOfUse(u *GPU) int32 {
 	return 0
 }
 
-// SetFree replaces the unallocated resources of a node. They are negative if more is allocated than
-// the node has now.
+// SetFree replaces the unallocated resources of a node. A resource is negative if the node's
+// allocations have more of it than the node has now.
 func (c *Cluster) SetFree(node int, r Resources) {
 	if r != c.resources[node] {
 		c.stateHash ^= hashOfResources(node, c.resources[node]) ^ hashOfResources(node, r)
@@ -407,7 +408,7 @@ func (c *Cluster) NumGPUs() int { return len(c.gpus) }
 // GPU describes GPU i, 0 ≤ i < NumGPUs.
 func (c *Cluster) GPU(i int) GPU { return *c.gpus[i].GPU }
 
-// Find returns the index of the GPU with the instance id, -1 if there is none.
+// Find returns the index of the GPU with the instance id, or -1 if there is none.
 func (c *Cluster) Find(id string) int {
 	if i, ok := c.byID[id]; ok {
 		return int(i)
@@ -419,7 +420,7 @@ func (c *Cluster) Find(id string) int {
 // unavailable.
 func (c *Cluster) Available(i int) bool { return c.gpus[i].available }
 
-// Taken reports whether a GPU is in use or promised.
+// Taken reports whether a GPU is in use or held for a job.
 func (c *Cluster) Taken(i int) bool { return c.gpus[i].taken }
 
 // GroupOf returns the index of the device group of GPU i.

@@ -10,8 +10,7 @@ type Placement struct {
 	Members []Member
 	// Tier is the smallest tier in use that holds all GPUs.
 	Tier Tier
-	// PMScore is the score of the slowest GPU. A GPU that was never measured
-	// counts as 1.
+	// PMScore is the score of the slowest GPU. A GPU that was never measured has the score 1.
 	PMScore PMScore
 	// Penalty is the locality penalty of Tier for the gang's class.
 	Penalty float64
@@ -19,8 +18,8 @@ type Placement struct {
 	Speed float64
 	// Model is the device group's name (vendor/type/name) of all members; "" if there are several.
 	Model string
-	// Amount is the number of whole GPUs that the placement's GPUs count as: a part of a shared GPU
-	// counts as a fraction. 0 means unknown.
+	// Amount is the size of the placement in whole GPUs: a part of a shared GPU counts as a
+	// fraction of a GPU. 0 means unknown.
 	Amount float64
 }
 
@@ -40,8 +39,8 @@ type Member struct {
 	GPUs      []int // ascending
 }
 
-// Decision is the result of placing one gang on one cluster, with its reasons. `nomad-pal
-// explain` shows it, so it uses names instead of indices.
+// Decision is the result of placing one gang on one cluster, with its reasons. `nomad-pal explain`
+// shows decisions, so a Decision contains names instead of indices.
 type Decision struct {
 	Gang   string   `json:"gang"`   // the job, as namespace/id
 	Class  AppClass `json:"class"`  // application class of the gang
@@ -49,27 +48,27 @@ type Decision struct {
 	Demand int      `json:"gpus"`   // number of GPUs that the gang has or needs
 	// Replicas reports whether the members work independently (see [Gang]).
 	Replicas bool `json:"replicas,omitempty"`
-	// Placed reports whether the gang fits now. If the gang does not fit, Reason is why. Impossible
-	// reports whether the gang would not fit even if all GPUs were free and healthy.
+	// Placed reports whether the gang fits now. If the gang does not fit, Reason says why.
+	// Impossible reports whether the gang would not fit even if all GPUs were free and healthy.
 	Placed     bool          `json:"placed"`
 	Impossible bool          `json:"impossible,omitempty"`
 	Reason     reason.Reason `json:"reason,omitzero"`
 
-	// Chosen is what the gang has or would get; nil if it does not fit.
+	// Chosen is the placement that the gang has or would get; nil if the gang does not fit.
 	Chosen *Choice `json:"chosen,omitempty"`
-	// Packed is what the packed policy would choose on the same snapshot.
+	// Packed is the placement that the packed policy would choose on the same snapshot.
 	Packed *Choice `json:"packed,omitempty"`
 
-	// Candidates counts the cluster's GPUs as this decision found them; all 0 if the counts are not
-	// recorded.
+	// Candidates counts the GPUs of the cluster at the time of this decision. All counts are 0 if
+	// they are not recorded.
 	Candidates Candidates `json:"candidates"`
 	// Walk lists the entries of the L×V matrix that were tried, in order. A long walk is cut to its
-	// first and last entries; WalkOmitted is the number of omitted entries.
+	// first and last entries. WalkOmitted is the number of omitted entries.
 	Walk        []Entry `json:"walk,omitempty"`
 	WalkOmitted int     `json:"walk_omitted,omitempty"`
-	// Models lists the GPU models for which the gang's speed is known, the fastest first; empty if
-	// the speed is known for fewer than two models. Left is why the gang leaves free GPUs of a
-	// faster model to other gangs.
+	// Models lists the GPU models for which the gang's speed is known, the fastest first. If fewer
+	// than two speeds are known, Models is empty. Left is why the gang leaves free GPUs of a faster
+	// model to other gangs.
 	Models []OnModel     `json:"models,omitempty"`
 	Left   reason.Reason `json:"left,omitzero"`
 }
@@ -82,15 +81,15 @@ type OnModel struct {
 	// on these GPUs.
 	Fits bool    `json:"fits"`
 	Cost float64 `json:"cost,omitempty"`
-	// Price is the mean speed that recent gangs have on the model; 0: unknown. Total is Cost plus
-	// the cost to waiting jobs (see [Market]); the model with the smallest total is chosen.
+	// Price is the mean speed that recent gangs have on the model; 0 means unknown. Total is Cost
+	// plus the cost to waiting jobs (see [Market]); the model with the smallest total is chosen.
 	Price  float64 `json:"price,omitempty"`
 	Total  float64 `json:"total,omitempty"`
 	Chosen bool    `json:"chosen,omitempty"` // the gang has GPUs of the model, or would get them
 }
 
-// walkShown limits the entries of [Decision.Walk]. Each outlier makes its own bin, so a large
-// cluster has thousands of entries.
+// walkShown is the maximum number of entries in [Decision.Walk]. Each outlier makes its own bin, so
+// a large cluster has thousands of entries.
 const walkShown = 64
 
 // Choice is a placement with names instead of indices.
@@ -99,10 +98,10 @@ type Choice struct {
 	// members are missing.
 	Members []ChosenMember `json:"members"`
 	Nodes   int            `json:"nodes"` // number of nodes on which the members are
-	// Tier is the smallest tier in use that contains all GPUs; for replicas, the smallest that
-	// contains all GPUs of each single member.
+	// Tier is the smallest tier in use that contains all GPUs. For replicas, Tier is the smallest
+	// tier that contains all GPUs of each member.
 	Tier Tier `json:"tier"`
-	// PMScore is the score of the slowest GPU. A GPU that was never measured counts as 1.
+	// PMScore is the score of the slowest GPU. A GPU that was never measured has the score 1.
 	PMScore PMScore `json:"pm_score"`
 	// Penalty is the factor by which the distance of Tier slows the gang's class; 1 means no
 	// slowdown.
@@ -112,9 +111,9 @@ type Choice struct {
 	Cost float64 `json:"cost"`
 }
 
-// Slowest returns the slowest GPU model (device group) that was chosen; "" if no speeds are known.
-// mixed reports whether several models were chosen, as for replicas or for task groups that request
-// different models.
+// Slowest returns the slowest GPU model (device group) that was chosen, or "" if no speeds are
+// known. The result mixed reports whether several models were chosen. Replicas can have several
+// models, and so can task groups that request different models.
 func (d *Decision) Slowest() (device string, mixed bool) {
 	for _, m := range d.Models { // the fastest first
 		if m.Chosen {
@@ -124,8 +123,8 @@ func (d *Decision) Slowest() (device string, mixed bool) {
 	return device, mixed
 }
 
-// Spread returns why the replicas of a choice are on these nodes; no reason if there is only one
-// replica.
+// Spread returns the reason why the replicas of a choice are on these nodes. With only one replica,
+// it returns the zero reason.
 func (c *Choice) Spread() reason.Reason {
 	if len(c.Members) < 2 {
 		return reason.Reason{}
@@ -169,8 +168,8 @@ type ChosenGPU struct {
 	Degraded string `json:"degraded,omitempty"`
 }
 
-// Candidates counts the GPUs that could be chosen, and the other GPUs of the cluster by the reason
-// why they could not.
+// Candidates counts the GPUs that could be chosen. Candidates also counts the other GPUs of the
+// cluster, by the reason why they could not be chosen.
 type Candidates struct {
 	Total       int `json:"total"`                 // all GPUs; each part of a shared GPU counts as one; 0: unknown
 	Ineligible  int `json:"ineligible"`            // excluded by the job's GPU model or constraints, or the node is not ready
@@ -179,9 +178,9 @@ type Candidates struct {
 	Unavailable int `json:"unavailable,omitempty"` // eligible, but the node accepts no jobs, or unreported tasks may still run
 	Allocated   int `json:"allocated"`             // eligible, but allocated to jobs or promised to them
 	Free        int `json:"free"`                  // eligible and free, not counting Outliers and Kept
-	// Outliers are free, but the policy excludes them as too slow.
+	// Outliers is the number of free GPUs that the policy excludes because they are too slow.
 	Outliers int `json:"outliers,omitempty"`
-	// Kept are free, but reserved by a window that excludes the gang.
+	// Kept is the number of free GPUs that are reserved by a window that excludes the gang.
 	Kept int `json:"kept,omitempty"`
 }
 
@@ -196,7 +195,7 @@ type Entry struct {
 	Product float64 `json:"product"` // bin × the tier's locality penalty
 	Free    int     `json:"free"`    // eligible free GPUs in this bin and in bins with lower PM scores
 	Taken   bool    `json:"taken"`   // the gang was placed by this entry
-	// PassedOver: the gang would fit here too, but on a node with more free GPUs than the chosen
-	// one, or on more nodes. PAL leaves these GPUs to wider gangs.
+	// PassedOver is set if the gang would fit here too, but on a node with more free GPUs than the
+	// chosen node, or on more nodes. PAL leaves the GPUs of such an entry to wider gangs.
 	PassedOver bool `json:"passed_over,omitempty"`
 }

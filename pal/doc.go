@@ -4,8 +4,8 @@
 // Package pal decides which GPUs a gang gets. The placer, the CLI and the simulator share this
 // package. A [Cluster] is the state of the GPUs, and a [Gang] is a request. [Place] returns a
 // [Placement], and [Explain] returns a [Decision] with the reasons. The package does no I/O, reads
-// no clock and logs nothing. Random choices use a source that the caller passes in, or the gang's
-// ID as the seed. So the same input gives the same decision, byte for byte.
+// no clock and logs nothing. Random choices use either a source that the caller passes in, or the
+// gang's ID as the seed. So the same input gives the same decision, byte for byte.
 //
 // The terms are those of PAL (SC'24, arXiv 2408.11919) and of Nomad:
 //
@@ -23,7 +23,7 @@
 // (spread.go). slowdown.go predicts how much slower the gang runs on the chosen GPUs. [Explain]
 // (explain.go) describes the search. The tests compare the searches with exhaustive searches.
 //
-// A change of this package must keep the following:
+// Changes of this package must preserve these properties:
 //
 //   - A Cluster is not safe for concurrent use: even searches share its scratch memory.
 //     [Cluster.Clone] gives another goroutine a Cluster of its own. Clones share GPU descriptions,

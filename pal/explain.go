@@ -25,9 +25,9 @@ func Explain(c *Cluster, g Gang, p Policy) Decision {
 	return d
 }
 
-// ExplainFound is [Explain] for an existing placement. best reports whether the policy would choose
-// the same GPUs now. ExplainFound searches again only if the cluster, the gang or the policy, apart
-// from [Policy.Market], has changed since the original search.
+// ExplainFound explains an existing placement. The result best reports whether the policy would
+// choose the same GPUs now. ExplainFound searches again only if the cluster, the gang or the
+// policy, apart from [Policy.Market], has changed since the original search.
 func ExplainFound(c *Cluster, g Gang, p Policy, f Found) (d Decision, best bool) {
 	if f.current(c, g, p) {
 		d, best = f.reasons(c, g, p, true), true
@@ -40,8 +40,8 @@ func ExplainFound(c *Cluster, g Gang, p Policy, f Found) (d Decision, best bool)
 	return d, best
 }
 
-// reasons returns the explanation without the choice. ok is false if the gang does not fit. Under
-// PAL, Walk then contains the whole matrix of the first suitable model.
+// reasons returns the explanation without the choice. ok reports whether the gang fits. If the gang
+// does not fit under PAL, Walk contains the whole matrix of the first suitable model.
 func (f *Found) reasons(c *Cluster, g Gang, p Policy, ok bool) Decision {
 	d := Decision{Gang: g.ID, Class: g.Class, Policy: string(p.Name), Demand: g.GPUs(), Replicas: g.Replicas, Candidates: candidates(c, g), Models: f.onModels(g, p)}
 	if p.OutlierThreshold > 0 {
@@ -93,7 +93,7 @@ func (s *search) packedInstead(g Gang) (Placement, bool) {
 	return packed.predict(members), true
 }
 
-// same reports whether two gangs are equal for a search. Lists of eligible groups are equal only if
+// same reports whether a search treats both gangs alike. Lists of eligible groups are equal only if
 // they are the same slice.
 func (g *Gang) same(o Gang) bool {
 	same := func(a, b []bool) bool {
@@ -175,7 +175,7 @@ func (s *search) scoresIn(v int) (all scores) {
 }
 
 // freeUpTo counts, for each bin value, the available GPUs up to this value that can serve at least
-// one member set. If few groups of a model are unsuitable, it subtracts these groups from the
+// one member set. If few groups of a model are unsuitable, freeUpTo subtracts these groups from the
 // model's counts.
 func (s *search) freeUpTo() []int {
 	free, groups := zeros(&s.c.scratch.gpusUpTo, len(s.values)), s.groups()
@@ -202,7 +202,8 @@ func (s *search) freeUpTo() []int {
 	return free
 }
 
-// addFree adds the group's GPUs up to each bin value.
+// addFree adds the group's available GPUs to free. Each element of free counts the GPUs up to one
+// bin value.
 func (s *search) addFree(free []int, group int32) {
 	counts, to, b, n := s.counts(group), s.toValue[s.c.groups[group].model], 0, 0
 	for v := range free {
@@ -222,8 +223,8 @@ func (c *Cluster) openOf(model int) int {
 	return n
 }
 
-// notListed returns the n groups of the model that have an available GPU but can serve no member
-// set.
+// notListed returns the n groups of the model that have an available GPU but cannot serve any
+// member set.
 func (s *search) notListed(n int) []int32 {
 	groups, i := make([]int32, 0, n), 0
 	for w := 0; w < len(s.c.open) && len(groups) < n; w++ {
@@ -270,8 +271,8 @@ func (g *Gang) MayUse(group int) bool {
 	return false
 }
 
-// candidates counts the cluster's GPUs by whether they can be chosen or, if not, by the reason.
-// GPUs that are neither free nor out of use count as allocated.
+// candidates counts the cluster's GPUs: those that can be chosen, and the others by the reason why
+// they cannot be chosen. GPUs that are neither free nor out of use count as allocated.
 func candidates(c *Cluster, g Gang) Candidates {
 	n := Candidates{Total: len(c.gpus)}
 	for gi := range c.groups {
@@ -307,7 +308,7 @@ func (n *Candidates) add(gpus []gpuState) {
 	}
 }
 
-// Used returns the numbers of GPUs that match but cannot be chosen.
+// Used returns the numbers of GPUs that match the gang's request but cannot be chosen.
 func (n Candidates) Used() *reason.Used {
 	return &reason.Used{Allocated: n.Allocated, Unhealthy: n.Unhealthy, Quarantined: n.Quarantined, Unavailable: n.Unavailable, Outliers: n.Outliers}
 }
@@ -346,8 +347,8 @@ func WhyNot(c *Cluster, g Gang) (impossible bool, why reason.Reason) {
 // CountGPUs writes a number of GPUs as text: "1 GPU", "2 GPUs".
 func CountGPUs(n int) string { return reason.Count(n) }
 
-// whyNot returns the first reason that applies. Reasons that waiting cannot change come first,
-// temporary reasons last.
+// whyNot returns the first reason that applies. Reasons that waiting cannot remove come first, and
+// temporary reasons come last.
 func whyNot(c *Cluster, g Gang, p Policy, n Candidates) (impossible bool, why reason.Reason) {
 	match := n.Total - n.Ineligible
 	demand := g.GPUs()
@@ -395,9 +396,9 @@ func tooLarge(c *Cluster, g Gang) reason.Reason {
 	return tooFar(c, g)
 }
 
-// tooWide returns the reason for the first member set that has too few GPUs even in an idle,
-// healthy cluster. If every set has enough GPUs, tooWide returns the zero reason. tooWide checks
-// each member set alone.
+// tooWide returns the reason for the first member set for which even an idle, healthy cluster has
+// too few GPUs. If every set has enough GPUs, tooWide returns the zero reason. tooWide checks each
+// member set alone.
 func tooWide(c *Cluster, g Gang) reason.Reason {
 	for i := range g.MemberSets {
 		set, capacity := &g.MemberSets[i], make([]int, len(c.models))
@@ -424,7 +425,7 @@ func tooWide(c *Cluster, g Gang) reason.Reason {
 	return reason.Reason{}
 }
 
-// in returns how many members fit on this number of GPUs of one device group.
+// The method in returns how many members of the set fit on this number of GPUs of one device group.
 func (s *MemberSet) in(gpus int) int {
 	if s.GPUs == 0 {
 		return 0
@@ -436,9 +437,9 @@ func (s *MemberSet) in(gpus int) int {
 	return n
 }
 
-// tooFar returns the reason for the first member set that fits into no place within the gang's
-// locality limit, even if all GPUs are free and healthy. If every set fits, tooFar returns the zero
-// reason. tooFar checks each set alone, as tooWide does.
+// tooFar returns the reason for the first member set that fits nowhere within the gang's locality
+// limit, even if all GPUs are free and healthy. If every set fits, tooFar returns the zero reason.
+// tooFar checks each set alone, as tooWide does.
 func tooFar(c *Cluster, g Gang) reason.Reason {
 	if g.MaxTier == 0 {
 		return reason.Reason{}
@@ -467,15 +468,15 @@ func (c *Cluster) mostWithin(g Gang, set MemberSet) (most int) {
 }
 
 // FreeWithin returns the largest number of members of the gang's first set that fit into one place
-// of the tier (a node or wider). It counts only available GPUs whose PM score is at most above; if
-// above is 0, any score. FreeWithin ignores CPU and memory.
+// of the tier (a node or wider). Only available GPUs with a PM score of at most above count. If the
+// parameter above is 0, all available GPUs count. FreeWithin ignores CPU and memory.
 func (c *Cluster) FreeWithin(g Gang, above float64, t Tier) (most int) {
 	c.countOutliers(above)
 	return c.roomAt(g, g.MemberSets[0], t, func(group, _ int) int { return c.freeInliers(group, g.class()) })
 }
 
-// roomAt returns the largest number of members of a set that fit into one place of the tier.
-// counted returns how many of a group's GPUs in a place count.
+// roomAt returns the largest number of members of a set that fit into one place of the tier. The
+// function counted returns how many of a group's GPUs in a place count.
 func (c *Cluster) roomAt(g Gang, set MemberSet, t Tier, counted func(group, gpus int) int) (most int) {
 	room := map[place]int{}
 	for gi := range c.groups {
@@ -492,7 +493,7 @@ func (c *Cluster) roomAt(g Gang, set MemberSet, t Tier, counted func(group, gpus
 	return most
 }
 
-// place is a domain of some tier, for GPUs of one model.
+// A place is a domain of a tier, for example a node or a rack, and contains GPUs of one model.
 type place struct{ model, at, sub int32 }
 
 // places yields the domains of the tier that contain GPUs of the group, each with the number of

@@ -10,27 +10,27 @@ import (
 	"strings"
 )
 
-// MaxGPUs is the maximum number of GPUs that a gang can request. It prevents overflows in sums and
-// products of a gang's numbers.
+// MaxGPUs is the maximum number of GPUs that a gang can request. MaxGPUs prevents overflows in sums
+// and products of a gang's numbers.
 const MaxGPUs = 1 << 24
 
-// Gang is a job that starts as a whole or not at all: all allocations of all its task groups that
-// request GPUs.
+// Gang is a job that starts as a whole or not at all. A gang consists of the allocations of all
+// task groups that request GPUs.
 type Gang struct {
 	ID         string
 	Class      AppClass
 	MemberSets []MemberSet
-	// MaxTier is the job's hard locality limit; 0: none.
+	// MaxTier is the job's hard locality limit; 0 means none.
 	MaxTier Tier
 	// Speeds has the gang's speed on each GPU model; empty: unknown.
 	Speeds Speeds
 	// Replicas reports whether the members work independently, as the members of a service do: each
 	// set is spread evenly over nodes, and distance costs nothing. Replicas have no MaxTier.
 	Replicas bool
-	// Sharing is how the gang shares GPUs with others; nil: it requests whole GPUs.
+	// Sharing is how the gang shares GPUs with others; nil means that the gang requests whole GPUs.
 	Sharing *Sharing
-	// Share is the largest fraction of a whole GPU that one GPU of the gang can be. Share is less
-	// than 1 for parts of shared GPUs; see [Cluster.LargestShare]. 0 means 1.
+	// Share is the size of the largest GPU that the gang can get, as a fraction of a whole GPU.
+	// Share is less than 1 for parts of shared GPUs; see [Cluster.LargestShare]. 0 means 1.
 	Share float64
 }
 
@@ -40,15 +40,16 @@ type MemberSet struct {
 	Members int    // allocations
 	GPUs    int    // per member, all on one node, from one device group
 	Need    Resources
-	// Eligible has, for each device group of the cluster (see [Cluster.Groups]), whether the group
-	// can serve a member; nil: all groups can.
+	// Eligible says, for each device group of the cluster (see [Cluster.Groups]), whether the group
+	// can serve a member. If Eligible is nil, all groups can.
 	Eligible []bool
-	// Prefer are subsets of Eligible to try first, in this order: the user's preferences (Nomad's
-	// affinities).
+	// Prefer lists subsets of Eligible to try first, in this order. The subsets come from the
+	// user's preferences (Nomad's affinities).
 	Prefer [][]bool
 	// Spreads are the attributes over which to spread the members, as far as possible.
 	Spreads []SpreadOver
-	// Beside has the node of each member that already runs. New replicas avoid these nodes.
+	// Beside lists the nodes of the members that already run, with one entry per member. New
+	// replicas avoid the nodes in Beside.
 	Beside []int
 }
 
@@ -61,8 +62,8 @@ func (g Gang) GPUs() int {
 	return n
 }
 
-// Amount returns the number of whole GPUs that a request for this number of GPUs counts as; a part
-// of a shared GPU counts as a fraction.
+// Amount converts a number of requested GPUs to whole GPUs: a part of a shared GPU counts as a
+// fraction of a GPU.
 func (g Gang) Amount(gpus int) float64 { return float64(gpus) * cmp.Or(g.Share, 1) }
 
 // Validate checks the class and the numbers of a gang that comes from outside. [Place] and the
@@ -104,14 +105,15 @@ func plus(a, b int) int {
 	return a + b
 }
 
-// SingleGPUs is a gang of n one-GPU members. This is PAL's model of a job.
+// SingleGPUs is a gang of n one-GPU members. PAL's model of a job is such a gang.
 func SingleGPUs(id string, class AppClass, n int) Gang {
 	return Gang{ID: id, Class: class, MemberSets: []MemberSet{{Members: n, GPUs: 1}}}
 }
 
-// Demand returns a text with the gang's speeds and its member sets, but not the names of the sets.
-// Gangs with the same text and MaxTier fit in the same places. The text contains lists of eligible
-// and preferred device groups only as addresses, so equal gangs must have the same slices.
+// Demand returns a text with everything that decides whether a waiting gang fits, except its class
+// and MaxTier. If two gangs have the same text and MaxTier, they fit in the same places. The text
+// contains the addresses of the lists of eligible and preferred device groups. Therefore, equal
+// gangs must share these lists.
 func (g Gang) Demand() string {
 	var b strings.Builder
 	if g.Replicas {

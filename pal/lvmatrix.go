@@ -22,7 +22,7 @@ type lvEntry struct {
 	product float64
 }
 
-// matrix returns the L×V matrix sorted by product; on equal products, the closer tier comes first,
+// matrix returns the L×V matrix sorted by product. On equal products, the closer tier comes first,
 // then the lower bin (PAL alg. 2, line 3).
 //
 // The matrix of a large cluster has thousands of entries, so a scale caches the matrix of gangs
@@ -40,8 +40,8 @@ func (s *scale) matrix(l Locality, class int, tiers []Tier) []lvEntry {
 	return es
 }
 
-// lvMatrix returns the matrix for the gang, with the tiers in use up to the gang's limit, and the
-// limit itself.
+// lvMatrix returns the matrix for the gang. The matrix contains the tiers in use that are closer
+// than the gang's locality limit, and the limit itself.
 func (s *search) lvMatrix() []lvEntry {
 	if s.g.MaxTier == 0 {
 		return s.entries
@@ -59,14 +59,15 @@ func (s *search) lvMatrix() []lvEntry {
 // the artifact, PM-First places a gang of one GPU, because such a gang gains nothing from locality.
 // If the policy leaves room for wide gangs, bestNode places a gang of one GPU instead.
 //
-// The paper counts the free GPUs of the whole cluster for each entry. Here, when the walk first
-// reaches a tier, it finds the lowest bin up to which one domain of the tier can hold the gang. An
+// The paper counts the free GPUs of the whole cluster for each entry. This code does so only once
+// for each tier: it finds the lowest bin up to which one domain of the tier can hold the gang. An
 // entry of the tier works if its bin is at least this lowest bin. The result is the same, because
 // the GPUs up to a higher bin include the GPUs up to a lower bin.
 //
-// Within a node or closer, the walk takes the first GPUs whose bin is at most the entry's bin; in
-// wider domains, PM-First chooses among the GPUs. The artifact tries all combinations of a node's
-// GPUs, but no combination can have a lower bin: the walk would have taken an earlier entry.
+// If the domain is a node or smaller, the walk takes the first GPUs whose bin is at most the
+// entry's bin. In wider domains, PM-First chooses the GPUs. The artifact tries all combinations of
+// a node's GPUs. The walk needs only one combination, because it would already have taken any
+// combination with a lower bin.
 func (s *search) walk() []Member {
 	if s.n == 1 && s.p.RoomForWide > 0 && s.g.MaxTier == 0 {
 		if d := s.bestNode(); d.v < len(s.values) {
@@ -91,9 +92,9 @@ func (s *search) walk() []Member {
 	return nil
 }
 
-// domain is the place of one tier that a gang would take: the place that can hold the gang with the
-// lowest bin. On ties, the place with the most GPUs up to this bin wins, then the first place.
-// These tie rules are the artifact's.
+// domain is the best place of one tier for a gang: the place that can hold the gang with the lowest
+// bin. On ties, the place with the most GPUs up to this bin wins, then the first place. The tie
+// rules are those of the artifact.
 type domain struct {
 	v      int // lowest bin that works; len(values) if none does
 	free   int // GPUs up to bin v
@@ -188,8 +189,8 @@ func (s *search) lowestBin(group int32) (v, free int) {
 	return len(s.values), 0
 }
 
-// bestSubdomain looks for one island or NUMA node that holds the whole gang. It skips a group that
-// even as a whole needs a higher bin than the best subdomain so far.
+// bestSubdomain looks for one island or NUMA node that holds the whole gang. Each group that even
+// as a whole needs a higher bin than the best subdomain so far is skipped.
 func (s *search) bestSubdomain(t Tier) domain {
 	best := s.noDomain(t)
 	if s.n > s.c.largestGroup {
@@ -252,8 +253,8 @@ func (s *search) subdomain(group int32, t Tier, sub uint16) domain {
 	return s.noDomain(t)
 }
 
-// bestOf finds the best node, rack or datacenter that holds the whole gang. The parameter of
-// returns the i-th of n domains.
+// bestOf finds the best node, rack or datacenter that holds the whole gang. For place i, of(i)
+// returns the device groups and the number of free GPUs.
 func (s *search) bestOf(t Tier, n int, of func(i int) (groups []int32, free int)) domain {
 	best := s.noDomain(t)
 	for i := range n {
@@ -270,8 +271,9 @@ func (s *search) bestOf(t Tier, n int, of func(i int) (groups []int32, free int)
 }
 
 // lowestBinOf returns the lowest bin, at most limit, up to which the groups together hold the gang.
-// For one member set, the counts are exact. Several sets compete for the same GPUs, CPU and memory,
-// so PM-First must check the result.
+// For one member set, the counts are exact. For several member sets, the counts are only an
+// estimate, because the sets compete for the same GPUs, CPU and memory. PM-First must then check
+// the result.
 func (s *search) lowestBinOf(groups []int32, limit int) (v, free int) {
 	slots, gpus := zeros(&s.c.scratch.slotsUpTo, len(s.values)), zeros(&s.c.scratch.gpusUpTo, len(s.values))
 	several := len(s.g.MemberSets) > 1
@@ -295,7 +297,7 @@ func (s *search) lowestBinOf(groups []int32, limit int) (v, free int) {
 	return len(s.values), 0
 }
 
-// lowestBinOfAll is lowestBinOf for all groups of a simple search.
+// lowestBinOfAll returns what lowestBinOf returns for all groups, but only in a simple search.
 func (s *search) lowestBinOfAll() int {
 	c, f, slots := s.c, &s.fits[0], zeros(&s.c.scratch.slotsUpTo, len(s.values))
 	upTo, membersFor := c.upTo[s.k], f.membersFor
@@ -330,8 +332,9 @@ func zeros(buf *[]int, n int) []int {
 	return *buf
 }
 
-// addCapacity adds, per bin value, how many members of the first member set the
-// group can hold and how many GPUs it has for any member set.
+// For each bin value, addCapacity adds the capacity of the group to two slices. The slice slots
+// counts how many members of the first member set the group can hold. The slice gpus counts how
+// many GPUs the group has for any member set.
 func (s *search) addCapacity(group int32, slots, gpus []int) {
 	ok := s.eligible(0, group)
 	for i := 1; i < len(s.g.MemberSets) && !ok; i++ {
@@ -351,7 +354,8 @@ func (s *search) addCapacity(group int32, slots, gpus []int) {
 		}
 		return
 	}
-	// Several models: a value that is not a bin of this model counts as the bin below.
+	// If the search covers several models, a value that is not a bin of this model counts as the
+	// next lower bin.
 	to := s.toValue[g.model]
 	if len(to) == 0 {
 		return
@@ -367,8 +371,8 @@ func (s *search) addCapacity(group int32, slots, gpus []int) {
 	}
 }
 
-// within chooses the GPUs in a domain that holds the gang. It takes a group's GPUs by index, not by
-// bin, as in the artifact.
+// within chooses the gang's GPUs in the domain d, which can hold the gang. As in the artifact,
+// within takes the GPUs of a group in the order of their index, not of their bin.
 func (s *search) within(d domain) []Member {
 	switch {
 	case d.chosen != nil:

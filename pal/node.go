@@ -6,17 +6,17 @@ package pal
 // GPU is one instance of a device group: a GPU, a MIG instance, or a part of a shared GPU.
 type GPU struct {
 	ID string
-	// Scores are the raw PM scores per application class, indexed by [AppClass.Index]. These scores
+	// Scores are the raw PM scores per application class, indexed by [AppClass.Index]. Raw scores
 	// predict how long a job takes. 0 means that the GPU was not measured.
 	Scores [NumClasses]PMScore
 	// Binned are the PM scores of the GPU's variability classes: one value for all GPUs of a bin.
-	// These values serve to choose GPUs, never to predict times (PAL §3.3). A GPU with 0 counts as
-	// the median, 1.
+	// Bin values are used to choose GPUs, but never to predict times (PAL §3.3). A GPU with 0
+	// counts as the median, 1.
 	Binned [NumClasses]PMScore
-	// Classes are the variability classes as published, 1 the fastest; 0: none.
+	// Classes are the published variability classes. 1 is the fastest class, and 0 means no class.
 	Classes [NumClasses]uint8
-	// Unhealthy, Quarantined and Unavailable GPUs are never chosen. Unavailable: the node accepts
-	// no jobs, or unreported tasks may still run.
+	// Unhealthy, Quarantined and Unavailable GPUs are never chosen. A GPU is Unavailable if its
+	// node accepts no jobs, or if unreported tasks may still run on the GPU.
 	Unhealthy   bool
 	Quarantined bool
 	Unavailable bool
@@ -24,7 +24,7 @@ type GPU struct {
 	// bin and class, so it is chosen last.
 	Degraded string
 	// NUMA and Island are the NUMA node and the NVLink island within the node,
-	// counted from 1; 0: unknown.
+	// counted from 1; 0 means unknown.
 	NUMA, Island uint16
 }
 
@@ -33,7 +33,8 @@ type GPU struct {
 type DeviceGroup struct {
 	Name string // vendor/type/name: "nvidia/gpu/NVIDIA H200"
 	GPUs []GPU
-	// Shared: the instances are parts of one GPU, and differ only in their IDs.
+	// Shared is set if the instances are parts of one GPU. The parts of one GPU differ only in
+	// their IDs.
 	Shared bool
 }
 
@@ -51,17 +52,17 @@ type Resources struct {
 	CPU      int // MHz
 	MemoryMB int
 	DiskMB   int
-	// PerNode is the maximum number of members on one node (with Nomad's distinct_hosts: 1); 0: as
-	// many as fit. PerNode has no meaning in a node's free resources.
+	// PerNode is the maximum number of members on one node (with Nomad's distinct_hosts: 1); 0
+	// means as many as fit. PerNode is not used in the free resources of a node.
 	PerNode int
 }
 
-// Minus returns r - times × o, without PerNode; if times is negative, it adds.
+// Minus returns r - times × o, without PerNode. A negative number of times adds o.
 func (r Resources) Minus(o Resources, times int) Resources {
 	return Resources{CPU: r.CPU - times*o.CPU, MemoryMB: r.MemoryMB - times*o.MemoryMB, DiskMB: r.DiskMB - times*o.DiskMB}
 }
 
-// holds returns how many times need fits into r, at most limit.
+// holds returns how many members with this need fit into r, but at most limit.
 func (r Resources) holds(need Resources, limit int) int {
 	if need == (Resources{}) {
 		return limit // most jobs of the simulator need only GPUs

@@ -6,8 +6,8 @@ package pal
 import "slices"
 
 // outliers counts the GPUs that a search excludes if its policy has a threshold. A cluster counts
-// its outliers once per threshold. It keeps the counts for only one threshold, because all policies
-// of a placer or a simulation have the same threshold.
+// its outliers once per threshold. A cluster keeps the counts for only one threshold, because all
+// policies of a placer or a simulation have the same threshold.
 type outliers struct {
 	above float64         // PM score; 0: no GPU is an outlier
 	gpus  [NumClasses]int // all outliers, available or not
@@ -27,7 +27,7 @@ func (c *Cluster) FreeOutliers(class AppClass, above float64) int {
 	return c.outliers.free[class.Index()]
 }
 
-// countOutliers computes the counts for a threshold, unless they exist.
+// countOutliers computes the counts for a threshold, unless they already exist.
 func (c *Cluster) countOutliers(above float64) {
 	if c.outliers.above == above {
 		return
@@ -42,8 +42,8 @@ func (c *Cluster) countOutliers(above float64) {
 	}
 }
 
-// counted returns the number of counts of a class that include outliers. In upTo, the counts
-// without outliers follow these counts.
+// counted returns the number of entries of upTo[class] that count all GPUs. In upTo, the counts
+// without outliers follow these entries.
 func (c *Cluster) counted(class int) int {
 	last := len(c.groups) - 1
 	if last < 0 {
@@ -52,8 +52,8 @@ func (c *Cluster) counted(class int) int {
 	return int(c.offset[class][last]) + len(c.models[c.groups[last].model].values[class])
 }
 
-// countOutliersIn finds the outliers of one group by their raw PM scores. If there are any, it
-// appends the group's counts without outliers.
+// countOutliersIn finds the outliers of one group by their raw PM scores. If the group has
+// outliers, countOutliersIn appends the group's counts without outliers.
 func (c *Cluster) countOutliersIn(group int32, class int) {
 	g := &c.groups[group]
 	gpus, bit := c.gpus[g.first:g.first+g.n], uint8(1)<<class

@@ -17,7 +17,7 @@ import (
 // them better.
 //
 // Preferences of the member sets come before any cost: the first preference under which the whole
-// gang fits wins. Within a preference, spreads come before cost.
+// gang fits wins. For each preference, spreads come before cost.
 func Place(c *Cluster, g Gang, p Policy) (pl Placement, ok bool) {
 	f, ok := Find(c, g, p)
 	return f.Placement, ok
@@ -37,10 +37,11 @@ type Found struct {
 	each      []Found // the placements to choose from, at most one per model; nil if no speeds are known
 }
 
-// By returns the policy that found the placement; zero if only the placement is known.
+// By returns the policy that found the placement. If the policy is unknown, By returns the zero
+// Policy.
 func (f Found) By() Policy { return f.policy }
 
-// Find is [Place] that also returns the details of the search.
+// Find does the same as [Place], and also returns the details of the search.
 func Find(c *Cluster, g Gang, p Policy) (f Found, ok bool) {
 	free := c.free
 	if p.OutlierThreshold > 0 {
@@ -59,7 +60,8 @@ func Find(c *Cluster, g Gang, p Policy) (f Found, ok bool) {
 	return findWithin(c, g, p)
 }
 
-// findWithin is Find without preferences: it searches every suitable model.
+// findWithin does the same as Find, but ignores preferences. findWithin searches every suitable
+// model.
 func findWithin(c *Cluster, g Gang, p Policy) (f Found, ok bool) {
 	var all []Found // one per model, if speeds are known
 	crowded, hash := 0, c.stateHash
@@ -97,9 +99,8 @@ func findWithin(c *Cluster, g Gang, p Policy) (f Found, ok bool) {
 	return f, ok
 }
 
-// current reports whether [Find] would return the same result now, in the market of the original
-// search. It can return false although the result would be the same. Then the caller searches
-// again.
+// current returns true only if [Find] would return the same result now, in an unchanged market. If
+// current returns false, the result may still be the same. The caller then searches again.
 func (f *Found) current(c *Cluster, g Gang, p Policy) bool {
 	if f.c != c || f.stateHash != c.stateHash || f.policy.Name != p.Name || f.policy.RoomForWide != p.RoomForWide || f.policy.RefuseBad != p.RefuseBad && g.Sharing != nil || !f.gang.same(g) || f.policy.Sample != nil || p.Sample != nil {
 		return false
@@ -116,7 +117,7 @@ func (g Gang) preferences() int {
 	return n
 }
 
-// preferring restricts the member sets to their i-th preference; a set with fewer preferences uses
+// preferring restricts each member set to its i-th preference. A set with fewer preferences uses
 // its last preference.
 func (g Gang) preferring(i int) Gang {
 	g.MemberSets = slices.Clone(g.MemberSets)
@@ -131,8 +132,8 @@ func (g Gang) preferring(i int) Gang {
 // anyModel stands for a search over all models at once.
 const anyModel = -1
 
-// modelsFor lists the models to try: all models that every member set accepts. modelsFor adds
-// anyModel if no single model suits, and for replicas.
+// modelsFor lists the models to try: all models that every member set accepts. For replicas, and if
+// no model suits every member set, modelsFor adds anyModel.
 func modelsFor(c *Cluster, g Gang) []int {
 	common := c.scratch.models[:0]
 	for m := range c.models {

@@ -8,20 +8,21 @@ import (
 	"slices"
 )
 
-// pmFirst is PM-First (PAL alg. 1): it takes the GPUs with the lowest bins, wherever they are. It
-// uses only GPUs of the groups whose bin value is at most values[limit]. It returns nil if the gang
+// pmFirst is PM-First (PAL alg. 1): it takes the GPUs with the lowest bins, wherever they are. The
+// search uses only the given groups, and only bins up to values[limit]. It returns nil if the gang
 // does not fit. Member sets with the most GPUs per member go first.
 //
-// With one-GPU members, pmFirst does the same as the artifact: it sorts GPUs by (bin, |GPUs of that
-// bin on the node − demand|, index). The second key prefers nodes that have about as many GPUs of
-// the bin as the gang needs.
+// With one-GPU members, pmFirst chooses the same GPUs as the artifact. The artifact sorts GPUs by
+// three keys: the bin, the difference between the demand and the number of GPUs of that bin on the
+// node, and the index. The second key prefers nodes on which about as many GPUs are in this bin as
+// the gang needs.
 func (s *search) pmFirst(groups []int32, limit int) []Member {
 	return s.fromSlots(groups, limit, s.lowestSlots)
 }
 
-// fromSlots places the member sets; sets with the most GPUs per member come first. For each set,
-// choose selects from the slots up to the bin limit; it returns nil if there are too few slots for
-// the set's members.
+// fromSlots places the member sets; sets with the most GPUs per member come first. The function
+// choose selects slots for one set from the slots up to the bin limit. If the set has more members
+// than there are slots, choose returns nil.
 func (s *search) fromSlots(groups []int32, limit int, choose func(all []binSlots, members int) []binSlots) []Member {
 	most := func(a, b int) int { return s.g.MemberSets[b].GPUs - s.g.MemberSets[a].GPUs }
 	return s.eachSet(most, func(set int) []Member {
@@ -33,9 +34,9 @@ func (s *search) fromSlots(groups []int32, limit int, choose func(all []binSlots
 	})
 }
 
-// eachSet places one member set after the other, in the order of compare or, if compare is nil, in
-// the job's order. It returns the members in the gang's order. It takes the chosen GPUs in the
-// cluster, so that no later set gets them, and releases them at the end.
+// eachSet places the member sets in the order given by compare. If compare is nil, the sets are
+// placed in the job's order. The members are returned in the gang's order. Each set takes its GPUs
+// in the cluster, so that no later set gets the same GPUs. eachSet releases all GPUs at the end.
 func (s *search) eachSet(compare func(a, b int) int, place func(set int) []Member) []Member {
 	if len(s.g.MemberSets) == 1 {
 		return place(0)
@@ -65,8 +66,8 @@ func (s *search) eachSet(compare func(a, b int) int, place func(set int) []Membe
 	return sorted
 }
 
-// binSlots are the slots for one member set on one group that have the same worst bin. A slot is a
-// place for one member.
+// binSlots is the number of slots that a member set has in one bin of a device group. The bin of a
+// slot is the worst bin of its GPUs. A slot is a place for one member.
 type binSlots struct {
 	group int32
 	v     int32  // worst bin
@@ -91,15 +92,12 @@ func (s *search) slotsUpTo(set int, groups []int32, limit int) []binSlots {
 	return all
 }
 
-// lowestSlots keeps the slots with the lowest bins. Of the last bin needed, it keeps the slots with
-// the lowest score: |GPUs of that bin on the group − demand of the gang|.
+// lowestSlots keeps the slots with the lowest bins, as many as the members need. Among the slots of
+// the last bin that is needed, it prefers the slots with the lowest score. The score of a slot is
+// the difference between the demand of the gang and the number of GPUs of that bin in the group.
 //
-// It counts slots instead of sorting them:
-//
-//  1. Count members by bin. This gives the last bin that is needed.
-//  2. Count the members of the last bin by score. This gives the last score that is needed.
-//  3. Keep the slots below the last bin and score, and as many slots with exactly this bin and
-//     score as are still needed.
+// lowestSlots does not sort the slots. The method counts the members by bin, which gives the last
+// bin, and the members of the last bin by score, which gives the last score.
 func (s *search) lowestSlots(all []binSlots, need int) []binSlots {
 	perBin := zeros(&s.c.scratch.perBin, len(s.values))
 	for i := range all {
@@ -118,9 +116,10 @@ func (s *search) lowestSlots(all []binSlots, need int) []binSlots {
 	return s.selectSlots(all, last, s.cutoffScore(perCount, &need), need)
 }
 
-// fewestNodes keeps the slots of as few groups as possible. It uses the groups with the most slots
-// completely, and for the remaining members the smallest group with enough slots. Among equally
-// large groups, those with the lowest bins come first. The result overwrites the slice all.
+// fewestNodes keeps the slots of as few groups as possible. The groups with the most slots keep all
+// their slots. The remaining members get slots of the smallest group that has enough slots. Groups
+// with the lowest bins are preferred among groups with equally many slots. The result overwrites
+// the slice all.
 func (s *search) fewestNodes(all []binSlots, need int) []binSlots {
 	groups := zeros(&s.c.scratch.perCount, s.c.largestGroup+1) // number of groups by their slots
 	for of := range byGroup(all) {
@@ -144,9 +143,9 @@ func (s *search) fewestNodes(all []binSlots, need int) []binSlots {
 	return s.keepGroups(all, level, whole, rest, need)
 }
 
-// keepGroups keeps all groups with more slots than level, and whole of the groups with exactly
-// level slots: the groups with the lowest bins. For the last need members, it keeps slots of one
-// group with rest slots.
+// keepGroups keeps all groups that have more than level slots. The parameter whole is the number of
+// groups with exactly level slots to keep, those with the lowest bins first. The remaining members
+// (need) get slots of one group that has rest slots.
 func (s *search) keepGroups(all []binSlots, level, whole, rest, need int) []binSlots {
 	perBin, last := zeros(&s.c.scratch.perBin, len(s.values)), -1
 	for of := range byGroup(all) {
@@ -182,7 +181,7 @@ func (s *search) keepGroups(all []binSlots, level, whole, rest, need int) []binS
 	return slices.Insert(kept, at, part...)
 }
 
-// worstOf returns the worst bin if n members use a group's first slots.
+// worstOf returns the worst bin among the first n slots of a group.
 func worstOf(slots []binSlots, n int) int {
 	for _, e := range slots {
 		if n -= int(e.n); n <= 0 {
@@ -234,8 +233,8 @@ func (s *search) selectSlots(all []binSlots, last, lastScore, need int) []binSlo
 	return kept
 }
 
-// simpleSlots is appendSlots for all groups of a simple search, in which each bin of a group is a
-// value and each group is eligible.
+// simpleSlots does the work of appendSlots for all groups of a simple search. In a simple search,
+// each bin of a group is a value, and each group is eligible.
 func (s *search) simpleSlots(all []binSlots, limit int) []binSlots {
 	c, f := s.c, &s.fits[0]
 	upTo, membersFor := c.upTo[s.k], f.membersFor
@@ -257,8 +256,8 @@ func (s *search) simpleSlots(all []binSlots, limit int) []binSlots {
 }
 
 // appendSlots adds the slots of one group, by bin. With k GPUs per member, slot j has the GPUs j·k
-// … j·k+k−1 of the group in (bin, index) order, so the slot's worst bin is the bin of its last GPU.
-// up is the number of slots that the GPUs up to a bin fill.
+// … j·k+k−1 of the group in (bin, index) order. So the worst bin of a slot is the bin of its last
+// GPU. The variable up is the number of slots that the GPUs up to a bin fill.
 func (s *search) appendSlots(all []binSlots, set int, group int32, limit int) []binSlots {
 	f, g := &s.fits[set], &s.c.groups[group]
 	to, below, done := s.toValue[g.model], 0, 0
@@ -282,8 +281,8 @@ func (s *search) appendSlots(all []binSlots, set int, group int32, limit int) []
 	return all
 }
 
-// cutoff returns the first index up to which the counts add up to at least need, or -1. It
-// subtracts the counts before this index from need.
+// cutoff returns the first index at which the sum of the counts reaches need, or -1 if the sum is
+// always smaller. The counts before this index are subtracted from need.
 func cutoff(counts []int, need *int) int {
 	for i, n := range counts {
 		if n >= *need {
@@ -294,9 +293,9 @@ func cutoff(counts []int, need *int) int {
 	return -1
 }
 
-// cutoffScore returns the score up to which the slots add up to need. perCount[i] is the number of
-// slots on groups with i GPUs of the worst bin. Groups with demand − s and groups with demand + s
-// such GPUs have score s.
+// cutoffScore returns the first score at which the number of slots reaches need. perCount[i] is the
+// number of slots on groups with i GPUs of the worst bin. A group with i GPUs of the worst bin has
+// the score |i − demand|.
 func (s *search) cutoffScore(perCount []int, need *int) int {
 	most := len(perCount) - 1
 	for score := max(0, s.n-most); ; score++ {

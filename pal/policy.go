@@ -11,20 +11,21 @@ import (
 // Policy chooses GPUs for a gang.
 type Policy struct {
 	Name PolicyName
-	// Sample draws k distinct numbers in 0…n-1 for [Random]. The caller seeds it, so that a run
-	// is repeatable; nil: the gang's ID is the seed.
+	// Sample draws k distinct numbers in 0…n-1 for [Random]. The caller seeds Sample, so that a run
+	// is repeatable. If Sample is nil, the seed is the gang's ID.
 	Sample func(n, k int) []int
-	// RoomForWide makes PAL leave more room for wide gangs. Among the nodes whose bin value is at
-	// most 1 + RoomForWide times the best, PAL chooses the node with the fewest free GPUs. For
-	// example, 0.1 accepts bin values up to 10 % above the best. A gang that needs several nodes
-	// gets as few nodes as possible, with bin values up to 1 + RoomForWide/2 times the best. 0 is
-	// PAL as published: among the nodes that can hold the gang with the lowest bin, it chooses the
-	// node with the most GPUs up to this bin. A gang that needs several nodes then gets the GPUs
-	// with the lowest bins, wherever they are.
+	// RoomForWide makes PAL leave more room for wide gangs. PAL considers the nodes whose bin value
+	// is at most (1 + RoomForWide) × the best value, and chooses the node with the fewest free
+	// GPUs. For example, 0.1 accepts bin values up to 10 % above the best. A gang that needs
+	// several nodes gets as few nodes as possible, with bin values up to (1 + RoomForWide/2) × the
+	// best value. If RoomForWide is 0, PAL works as published. Among the nodes that can hold the
+	// gang with the lowest bin, it chooses the node with the most GPUs up to this bin. As
+	// published, PAL gives a gang that needs several nodes the GPUs with the lowest bins, wherever
+	// they are.
 	RoomForWide float64
-	// OutlierThreshold excludes the GPUs whose PM score for the gang's class is above this value; 0
-	// excludes no GPU. Use one value per cluster: each change of the value costs a new count of the
-	// GPUs.
+	// OutlierThreshold excludes the GPUs whose PM score for the gang's class is above this value. 0
+	// excludes no GPU. Use one value per cluster, because each change of the value costs a new
+	// count of the GPUs.
 	OutlierThreshold float64
 	// RefuseBad leaves a part of a GPU free if the gang would do less work on this part than its
 	// neighbours would lose. See [Sharing].
@@ -53,7 +54,8 @@ func ParsePolicy(s string) (PolicyName, error) {
 	return ParseName("placement policy", s, Policies()...)
 }
 
-// ParseName parses one of the names. The error says what kind of name it is, and lists all names.
+// ParseName returns the name in all that equals s. The error contains what, which says what kind of
+// name s is, and lists all names.
 func ParseName[T ~string](what, s string, all ...T) (T, error) {
 	var names []string
 	for _, n := range all {

@@ -5,8 +5,9 @@ package pal
 
 import "math"
 
-// roomier contains, for each tier in which [Policy.RoomForWide] chose GPUs, the lowest bin with
-// which PAL as published would have taken a domain. For other tiers, it contains +Inf.
+// roomier contains the bin that PAL as published would have used, for each tier in which
+// [Policy.RoomForWide] chose GPUs. The value is that of the lowest bin with which PAL could have
+// taken a domain. For other tiers, it contains +Inf.
 type roomier [TierCluster + 1]PMScore
 
 func nowhere() (r roomier) {
@@ -16,8 +17,9 @@ func nowhere() (r roomier) {
 	return r
 }
 
-// inFewNodes places the gang on as few nodes of the domain as possible, at little more than the
-// cost of the best bin. The margin is half of the margin for a gang on one node: see tightest.
+// inFewNodes places the gang on as few nodes of the domain as possible, if this costs only a little
+// more than the best bin. The limit on the extra cost is half of the limit for a gang on one node:
+// see tightest.
 func (s *search) inFewNodes(d domain) domain {
 	if s.p.RoomForWide == 0 || d.v == len(s.values) {
 		return d
@@ -38,7 +40,7 @@ func (s *search) inFewNodes(d domain) domain {
 	return d
 }
 
-// littleMore returns the highest bin whose value is at most 1 + more times the value of bin v.
+// littleMore returns the highest bin whose value is at most (1 + more) × the value of bin v.
 func (s *search) littleMore(v int, more float64) int {
 	limit := v
 	for limit+1 < len(s.values) && float64(s.values[limit+1]) <= (1+more)*float64(s.values[v]) {
@@ -47,8 +49,8 @@ func (s *search) littleMore(v int, more float64) int {
 	return limit
 }
 
-// tightest finds the node with the fewest free GPUs on which the gang costs little more than on the
-// best node. So empty nodes stay free for gangs that need a whole node.
+// tightest chooses the node with the fewest free GPUs among the nodes on which the gang costs only
+// a little more than on the best node. So empty nodes stay free for gangs that need a whole node.
 func (s *search) tightest(best domain) domain {
 	limit, fewest := s.littleMore(best.v, s.p.RoomForWide), s.free(best.group)
 	for _, g := range s.groups() {

@@ -102,7 +102,7 @@ func (c *Cluster) scaleOf(class, model int) *scale {
 	return s
 }
 
-// place returns the members, nil if the gang does not fit.
+// place returns the gang's members with their GPUs, or nil if the gang does not fit.
 func (s *search) place() []Member {
 	if len(s.values) == 0 {
 		return nil
@@ -126,7 +126,7 @@ func (s *search) place() []Member {
 	panic(fmt.Sprintf("pal: placement policy %q", s.p.Name))
 }
 
-// fit is what a member set needs, in the form that searches use.
+// fit contains the needs of a member set, in the form that searches use.
 type fit struct {
 	need        Resources
 	members     int
@@ -135,8 +135,8 @@ type fit struct {
 	membersFor  []uint16  // by number of GPUs: how many members these GPUs suffice for; avoids a division
 }
 
-// prepare computes what the loops over groups need, once for each member set. prepare overwrites
-// the tables of an earlier search.
+// prepare computes the tables that the loops over groups need, once for each member set. The tables
+// of an earlier search are overwritten.
 func (s *search) prepare() {
 	s.fits = s.c.scratch.fits[:0]
 	for i := range s.g.MemberSets {
@@ -189,8 +189,9 @@ func (s *search) eligibleForAll(group int32) bool {
 	return true
 }
 
-// counts returns, for each bin of the group's model, how many of the group's GPUs in this bin and
-// all lower bins can be chosen. The slice belongs to the cluster; callers must not change it.
+// counts returns one number for each bin of the group's model. The number says how many of the
+// group's GPUs in this bin and all lower bins can be chosen. The slice belongs to the cluster;
+// callers must not change it.
 func (s *search) counts(group int32) []uint16 {
 	bins := len(s.values)
 	if s.model == anyModel {
@@ -251,7 +252,8 @@ func (s *search) groups() []int32 {
 	return list
 }
 
-// simple reports whether groups is the list for a search with one member set and one model.
+// simple reports whether the shortcut for simple searches applies: the search has one member set
+// and one model, and groups is the result of the method groups.
 func (s *search) simple(groups []int32) bool {
 	return len(s.g.MemberSets) == 1 && s.model != anyModel && len(groups) > 0 && len(s.listed) > 0 && &groups[0] == &s.listed[0]
 }
@@ -287,7 +289,7 @@ func (s *search) split(group int32, gpus []int) []Member {
 }
 
 // tier returns the smallest tier in use that holds all members. An unknown island or NUMA node
-// differs from all others, also from other unknown islands or NUMA nodes.
+// counts as different from all others, even from other unknown ones.
 func (s *search) tier(members []Member) Tier {
 	c := s.c
 	first := c.gpus[members[0].GPUs[0]]

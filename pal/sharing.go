@@ -13,22 +13,22 @@ import (
 // package, the parts of one GPU are a device group. So all parts of a member are on one GPU. The
 // member's neighbours are the other members on this GPU.
 //
-// A part is as fast as its GPU, minus what the neighbours take. The gang gets the parts on which
-// the gang and its neighbours together lose the least time. This choice comes before the choice by
-// bins, because neighbours slow a gang by more than GPUs of one model differ.
+// A part is as fast as its GPU, except that neighbours slow it down. The gang gets the parts on
+// which the gang and its neighbours together lose the least time. The choice of parts comes before
+// the choice by bins, because neighbours slow a gang by more than GPUs of one model differ.
 
 // Sharing is how a gang shares GPUs with others. A gang that requests whole GPUs has no Sharing.
 type Sharing struct {
-	// Beside has the classes of neighbours that the gang accepts, by [AppClass.Index].
+	// Beside says which classes of neighbours the gang accepts, by [AppClass.Index].
 	Beside [NumClasses]bool
 	// Self is set if members of the gang can share a GPU. Replicas can always share a GPU, but are
 	// spread as far as possible.
 	Self bool
-	// Slower is the gang's run time beside a neighbour of each class, divided by its run time
-	// alone, from earlier runs; 0: use the table of neighbours.
+	// Slower is the gang's run time beside a neighbour of each class divided by its run time alone,
+	// from earlier runs. 0 means that the table of neighbours applies.
 	Slower [NumClasses]float64
-	// Stays is set if the gang does not end, or nobody knows when it ends. Then the gang is never
-	// refused a part, and no other gang is refused a part because of it.
+	// Stays is set if the gang does not end, or nobody knows when it ends. If Stays is set, the
+	// gang is never refused a part, and no other gang is refused a part because of it.
 	Stays bool
 }
 
@@ -44,11 +44,12 @@ type Occupant struct {
 	Parts int
 }
 
-// beside is the speed of a job of one class (row) beside a job of another class (column), relative
-// to its speed alone on the GPU. The numbers are means of pairs that Gavel (OSDI 2020) measured on
-// a V100. ResNet-50 is class A. Transformer, LSTM language models, CycleGAN and A3C are class B. An
-// autoencoder for recommendations is class C, and ResNet-18 on small images is class D. The numbers
-// do not apply to other GPU models: see docs/results/neighbours.md. Command: make sim-neighbours.
+// beside says how fast a job of one class (row) runs beside a job of another class (column),
+// relative to its speed alone on the GPU. The numbers are means of pairs that Gavel (OSDI 2020)
+// measured on a V100. ResNet-50 is class A. Transformer, LSTM language models, CycleGAN and A3C are
+// class B. An autoencoder for recommendations is class C, and ResNet-18 on small images is class D.
+// The numbers do not apply to other GPU models: see docs/results/neighbours.md. Command: make
+// sim-neighbours.
 var beside = [NumClasses][NumClasses]float64{
 	{0.38, 0.48, 0.51, 0.76},
 	{0.32, 0.70, 0.74, 0.63},
@@ -58,7 +59,7 @@ var beside = [NumClasses][NumClasses]float64{
 
 // Interference is what a neighbour costs a job: how much longer the job's work takes than alone on
 // the GPU. 0.5 means 50 % longer. The costs of several neighbours add up, as if the jobs took turns
-// on the GPU; nobody has measured more than two jobs together.
+// on the GPU. But nobody has measured more than two jobs together.
 func Interference(of, beside AppClass) float64 { return interference(of.Index(), beside.Index()) }
 
 func interference(of, by int) float64 { return 1/beside[of][by] - 1 }
@@ -104,8 +105,9 @@ func (c *Cluster) occupants(group int32) (on []presence) {
 	return on
 }
 
-// occupancy records who has a part; the zero Occupant if unknown. If a search takes the part in a
-// what-if, before is the previous occupant until the search releases the part.
+// occupancy records which occupant has a part. If the occupant is unknown, now is the zero
+// Occupant. If a search takes the part in a what-if, before is the previous occupant, until the
+// search releases the part.
 type occupancy struct{ now, before Occupant }
 
 // SetOccupant sets who has a part of a GPU while the part is taken. For gangs, [Cluster.Take] does
@@ -121,8 +123,7 @@ func (c *Cluster) SetOccupant(gpu int, o Occupant) {
 	*t = occupancy{now: o}
 }
 
-// occupant describes a member of the gang that has this number of parts, for the other gangs on the
-// member's GPU.
+// occupant returns a member of the gang that has this number of parts, as an occupant of a GPU.
 func (g *Gang) occupant(parts int) Occupant {
 	o := Occupant{Gang: g.ID, Class: g.class(), Parts: parts}
 	if g.Sharing != nil {
@@ -131,7 +132,8 @@ func (g *Gang) occupant(parts int) Occupant {
 	return o
 }
 
-// setTaken takes or releases one part, for a member of the gang that has the given number of parts.
+// setTaken takes or releases one part for a member of the gang. The parameter parts is the number
+// of parts that the member has.
 func (c *Cluster) setTaken(gpu int, taken bool, g *Gang, parts int) {
 	if !c.Shared(gpu) {
 		c.SetTaken(gpu, taken)
@@ -150,9 +152,9 @@ func (c *Cluster) setTaken(gpu int, taken bool, g *Gang, parts int) {
 // Shared reports whether GPU i is a part of a GPU.
 func (c *Cluster) Shared(i int) bool { return c.occupancies != nil && c.groups[c.gpus[i].group].shared }
 
-// shareIn returns the fraction of a whole GPU that each instance of the group is: less than 1 for
-// parts. The fraction is rounded down to a multiple of 2^-20, so that sums are exact and the parts
-// of a GPU never add up to more than 1.
+// shareIn returns the size of each instance of the group, as a fraction of a whole GPU. For parts,
+// the fraction is less than 1. The fraction is rounded down to a multiple of 2^-20, so that sums
+// are exact and the parts of a GPU never add up to more than 1.
 func (c *Cluster) shareIn(group int32) float64 {
 	const grain = 1 << 20
 	if g := &c.groups[group]; g.shared {
@@ -161,8 +163,8 @@ func (c *Cluster) shareIn(group int32) float64 {
 	return 1
 }
 
-// Amount returns the number of whole GPUs that these GPUs count as: a part of a shared GPU counts
-// as a fraction.
+// Amount returns the size of these GPUs in whole GPUs: a part of a shared GPU counts as a fraction
+// of a GPU.
 func (c *Cluster) Amount(gpus ...int) (n float64) {
 	for _, u := range gpus {
 		n += c.shareIn(c.gpus[u].group)
@@ -170,7 +172,7 @@ func (c *Cluster) Amount(gpus ...int) (n float64) {
 	return n
 }
 
-// AllAmount is [Cluster.Amount] of all GPUs of the cluster.
+// AllAmount returns [Cluster.Amount] of all GPUs of the cluster.
 func (c *Cluster) AllAmount() (n float64) {
 	if c.occupancies == nil {
 		return float64(len(c.gpus))
@@ -181,9 +183,9 @@ func (c *Cluster) AllAmount() (n float64) {
 	return n
 }
 
-// LargestShare returns the largest fraction of a whole GPU that an instance of the given device
-// groups is; nil means all groups. A gang that could get parts of different sizes counts as if it
-// got the largest parts. If no group is given, the result is 0.
+// LargestShare returns the size of the largest instance in the given device groups, as a fraction
+// of a whole GPU. If of is nil, it considers all groups. A gang that could get parts of different
+// sizes counts as if it got the largest parts. If of contains no group, the result is 0.
 func (c *Cluster) LargestShare(of []bool) (most float64) {
 	for i := range c.groups {
 		if of == nil || of[i] {
@@ -197,15 +199,15 @@ func (c *Cluster) LargestShare(of []bool) (most float64) {
 type Neighbour struct {
 	Class   AppClass `json:"class"`   // application class of the neighbours
 	Members int      `json:"members"` // how many members of other gangs of this class share the GPU
-	// Costs is how much longer the gang's work takes because of the neighbours, and CostsThem is
-	// how much longer the neighbours' work takes because of the gang, summed over members. 0.5
-	// means 50 % longer.
+	// Costs is how much longer the gang's work takes because of the neighbours. CostsThem is how
+	// much longer the neighbours' work takes because of the gang, summed over members. 0.5 means 50
+	// % longer.
 	Costs     float64 `json:"costs"`
 	CostsThem float64 `json:"costs_them"`
 }
 
-// neighbours lists, by class, the neighbours of a member that has, or would get, a part in the
-// group. Members of the same gang do not count as neighbours.
+// neighbours lists the neighbours of a member that has, or would get, a part in the group. The list
+// has one entry for each class. Members of the same gang do not count as neighbours.
 func (c *Cluster) neighbours(g Gang, group int32) (all []Neighbour) {
 	var of [NumClasses]struct{ members, costs, theirs float64 }
 	self := g.occupant(0)
@@ -224,8 +226,8 @@ func (c *Cluster) neighbours(g Gang, group int32) (all []Neighbour) {
 	return all
 }
 
-// Company says who shares GPUs with a gang: the index of the neighbours' class, [Alone] or
-// [Several].
+// Company says who shares GPUs with a gang. A Company is the index of the neighbours' class, or
+// [Alone], or [Several].
 type Company int8
 
 const (
@@ -234,7 +236,7 @@ const (
 )
 
 // Company returns who shares GPUs with a gang that has parts. If each member has at most one
-// neighbour, this is the class of the neighbour that costs most by the table.
+// neighbour, the result is the class of the neighbour that costs most according to the table.
 func (c *Cluster) Company(g Gang, p Placement) Company {
 	with, most := Alone, math.Inf(-1)
 	for _, m := range p.Members {
@@ -272,7 +274,8 @@ func (c *Cluster) takes(g *Gang, group int32) bool {
 
 // together returns the cost of placing a member of the gang on a part of the group's GPU, next to
 // the jobs on its other parts. The cost is the run time of the member on this part plus the time
-// that these neighbours lose. Its unit is the member's run time alone on the median GPU.
+// that these neighbours lose. The unit of the cost is the run time of the member alone on the
+// median GPU.
 func (c *Cluster) together(g *Gang, group int32) float64 {
 	self := g.occupant(0)
 	first := c.gpus[c.groups[group].first].GPU
@@ -284,15 +287,15 @@ func (c *Cluster) together(g *Gang, group int32) float64 {
 	return float64(binValue(first, self.Class))*longer + theirs
 }
 
-// tableModel is part of the names of the GPU models for which the table of neighbours is valid.
+// tableModel is a part of the name of each GPU model for which the table of neighbours is valid.
 const tableModel = "V100"
 
-// asTurns is the cost of a neighbour if both gangs take turns on the GPU: the default for unknown
-// costs.
+// asTurns is the cost of a neighbour if both gangs take turns on the GPU. Unknown costs are assumed
+// to be asTurns.
 const asTurns = 1
 
-// knownCost returns what the occupant by costs the occupant of, from earlier runs or measurements;
-// if unknown, asTurns.
+// knownCost returns the cost that the occupant by causes for the occupant of, as known from earlier
+// runs or measurements. If the cost is unknown, it returns asTurns.
 func (c *Cluster) knownCost(group int32, of, by Occupant) float64 {
 	tabled := c.costs != nil || strings.Contains(c.models[c.groups[group].model].name, tableModel)
 	if !tabled && of.Sharing.Slower[by.Class] == 0 {
@@ -302,8 +305,8 @@ func (c *Cluster) knownCost(group int32, of, by Occupant) float64 {
 }
 
 // pays reports whether the GPU of the group would do at least as much work with a member of the
-// gang as without the member. The GPU does so if the member does at least as much work as the other
-// occupants lose.
+// gang as without the member. A member is worth its part if it does at least as much work as the
+// other occupants lose.
 func pays(c *Cluster, g *Gang, group int32) bool {
 	self := g.occupant(0)
 	if self.Sharing.Stays {
@@ -344,8 +347,8 @@ func refused(c *Cluster, g Gang, p Policy) bool {
 	return fits
 }
 
-// placeBeside is place for gangs that share GPUs. It first tries the GPUs on which the least time
-// is lost.
+// placeBeside does the same as place, for gangs that share GPUs. GPUs on which the least time is
+// lost are tried first.
 func (s *search) placeBeside() []Member {
 	if s.g.Sharing == nil {
 		return s.place()
@@ -392,8 +395,8 @@ func (g Gang) together() Gang {
 	return g
 }
 
-// mostOf returns how many of n GPUs of a group the gang can get. If its members must not share a
-// GPU, the gang gets at most one member's parts of each shared GPU.
+// mostOf returns how many of n GPUs of a group the gang can get. If the gang's members must not
+// share a GPU, the gang gets only as many parts of each shared GPU as one member needs.
 func (c *Cluster) mostOf(group int32, g *Gang, n int) int {
 	if !c.groups[group].shared || !g.StaysApart() {
 		return n
@@ -407,8 +410,8 @@ func (c *Cluster) mostOf(group int32, g *Gang, n int) int {
 	return min(n, most)
 }
 
-// apart hides parts from searches until back is called, so that each GPU shows only as many parts
-// as the gang can get. The earlier occupant of a hidden part does not count as a neighbour.
+// apart hides parts from searches until back is called. Each GPU then shows only as many parts as
+// the gang can get. The earlier occupant of a hidden part does not count as a neighbour.
 func (c *Cluster) apart(g Gang) (back func()) {
 	if g.Sharing == nil {
 		return func() {}

@@ -5,9 +5,9 @@ package pal
 
 import "cmp"
 
-// Cost returns the predicted slowdown: PM score of the slowest member × locality penalty (PAL eq.
-// 1), divided by the speed of its GPU model if the speed is known. At cost 1, a gang runs as fast
-// as on the median GPU of its fastest model.
+// Cost returns the predicted slowdown: the PM score of the slowest member × the locality penalty
+// (PAL eq. 1). If the speed of the gang on the GPU model is known, the product is divided by this
+// speed. At cost 1, a gang runs as fast as on the median GPU of its fastest model.
 func (p Placement) Cost() float64 {
 	cost := float64(p.PMScore) * p.Penalty
 	if p.Speed > 0 {
@@ -22,7 +22,7 @@ func Predict(c *Cluster, g Gang, members []Member) Placement {
 	return newSearch(c, g, Policy{}, anyModel).predict(members)
 }
 
-// predict computes tier, PM score and penalty of chosen members. It uses the raw PM score, because
+// predict computes tier, PM score and penalty of chosen members. The raw PM score is used, because
 // bins serve only to choose GPUs (PAL §3.3).
 func (s *search) predict(members []Member) Placement {
 	p := Placement{Members: members, Tier: s.reach(members)}

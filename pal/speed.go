@@ -20,7 +20,7 @@ import (
 // work takes twice as long. PM scores compare GPUs of one model; speeds compare models. If Speeds
 // is empty, all models count as equally fast.
 //
-// Speeds are replaced and never changed, so that gangs and placements can share them.
+// Speeds are replaced, but never changed in place, so that gangs and placements can share them.
 type Speeds map[string]float64
 
 // SpeedsOf computes speeds from rates: work per second, in the same unit for all models. To compute
@@ -89,23 +89,24 @@ func (s Speeds) text() string {
 	return b.String()
 }
 
-// Market contains the value of GPUs of each model to other gangs. It is used for gangs whose speeds
-// are known.
+// Market contains the value of GPUs of each model to other gangs. A Market is used for gangs whose
+// speeds are known.
 type Market struct {
-	// Prices has what a GPU of each model is worth: the mean speed that recent gangs have on the
-	// model. A fast model is expensive for a gang that gains less from it than other gangs do. A
-	// model without a price costs 1.
+	// Prices contains the price of each model: the mean speed that recent gangs have on the model.
+	// A fast model is expensive for a gang that gains less from it than other gangs do. A model
+	// without a price costs 1.
 	Prices Speeds
-	// Congestion has the weight of the waiting gangs, by model: what one second on a GPU of price 1
-	// costs the waiting gangs that could use the model, in seconds of the gang itself. Empty: no
-	// gang waits, and each gang runs on the GPUs on which it is fastest.
+	// Congestion says, for each model, how much it costs the waiting gangs that could use the model
+	// if the gang uses a GPU of price 1 for one second. The cost is in seconds of the gang itself.
+	// If Congestion is empty, no gang waits, and each gang runs on the GPUs on which it is fastest.
 	Congestion map[string]float64
 	// Own is the gang's own contribution to the congestion of each model that it can use.
 	Own float64
 }
 
-// Total returns the cost of a unit of the gang's work on a model, in seconds. It is the time that
-// this work takes on the model (see [Placement.Cost]), plus what this time costs the waiting gangs.
+// Total returns the cost of a unit of the gang's work on a model, in seconds. This cost is the time
+// that the work takes on the model (see [Placement.Cost]), plus what this time costs the waiting
+// gangs.
 func (m Market) Total(model string, cost float64) float64 {
 	price, ok := m.Prices[model]
 	if !ok {
@@ -115,7 +116,8 @@ func (m Market) Total(model string, cost float64) float64 {
 }
 
 // choose returns the placement with the least total. found has at most one placement per model.
-// Ties go to the lower price, then to the model that comes first in the cluster.
+// If totals are equal, the model with the lower price wins, then the model that comes first in the
+// cluster.
 func (m Market) choose(found []Found) Found {
 	return slices.MinFunc(found, func(a, b Found) int {
 		return cmp.Or(cmp.Compare(m.Total(a.Model, a.Cost()), m.Total(b.Model, b.Cost())), cmp.Compare(m.Prices[a.Model], m.Prices[b.Model]))
@@ -140,8 +142,8 @@ func (c *Cluster) Usable(g Gang) map[string]int {
 	return usable
 }
 
-// FindEach returns the placements from which [Find] chooses: if the gang's speeds are known, one
-// for each model on which the gang fits, in the order of the cluster.
+// FindEach returns the placements from which [Find] chooses. If the gang's speeds are known, there
+// is one for each model on which the gang fits, in the order of the cluster.
 func FindEach(c *Cluster, g Gang, p Policy) []Found {
 	f, ok := Find(c, g, p)
 	if ok && f.each == nil {
@@ -150,7 +152,7 @@ func FindEach(c *Cluster, g Gang, p Policy) []Found {
 	return f.each
 }
 
-// onModels lists what each model with a known speed would give the gang.
+// onModels lists what the gang would get on each model whose speed is known.
 func (f *Found) onModels(g Gang, p Policy) (all []OnModel) {
 	if len(g.Speeds) < 2 {
 		return nil

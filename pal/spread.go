@@ -10,8 +10,8 @@ import "slices"
 type SpreadOver struct {
 	// Weight is relative to the weights of the member set's other spreads.
 	Weight float64
-	// Values has, for each device group, the number of its node's value, counted from 0; -1 means
-	// that the node lacks the attribute.
+	// Values contains, for each device group, the number of the attribute's value on the group's
+	// node. Numbers begin at 0, and -1 means that the node lacks the attribute.
 	Values []int
 	// Targets is the number of members that should run on nodes with each value. Have is the number
 	// of members that already run on nodes with each value, without the members to place.
@@ -31,7 +31,7 @@ func (o *SpreadOver) boost(value, used int) float64 {
 
 // spread places the gang member by member. Each member goes to the nodes with the highest boost. Of
 // these nodes, a replica goes to the nodes with the fewest members of its set. Among the remaining
-// nodes, the lowest cost wins. spread returns nil if no member set must be spread, or if the gang
+// nodes, the lowest cost wins. The result is nil if no member set must be spread, or if the gang
 // does not fit when it is spread. The caller then places the gang without spreads.
 func (s *search) spread() []Member {
 	if !s.spreads() {
@@ -78,8 +78,8 @@ func (s *search) spreads() bool {
 	})
 }
 
-// crowd returns the number of pairs of replicas of one set that share a node; 0 for gangs without
-// replicas.
+// crowd returns the number of pairs of replicas of one set that share a node. For gangs without
+// replicas, it returns 0.
 func (s *search) crowd(members []Member) (pairs int) {
 	if !s.g.Replicas {
 		return 0
@@ -105,16 +105,16 @@ type placedPart struct {
 	placement Placement
 }
 
-// areas divides the device groups by the values of their nodes. For the spreads of a member set,
-// all groups of an area are equal, so one search covers the whole area.
+// areas divides the device groups into areas, by the values that their nodes have. All groups of an
+// area are equal for the spreads of a member set, so one search covers the whole area.
 type areas struct {
 	spreads []SpreadOver
 	of      []int         // area of each device group; -1: not eligible
 	values  [][]int       // by area and spread
 	used    [][]int       // members placed, by spread and value
 	onNode  map[int32]int // members by node
-	// replicas: among device groups with the same boost, the nodes with the fewest members
-	// come first.
+	// replicas is set if the members are replicas. If it is set, nodes with the fewest members come
+	// first among device groups with the same boost.
 	replicas bool
 }
 
@@ -165,20 +165,20 @@ func (a *areas) boost(area int) float64 {
 	return sum / weights
 }
 
-// wanted is how desirable the next member is on a device group.
+// wanted says how desirable a device group is for the next member.
 type wanted struct {
 	boost float64
 	there int // members on the node; 0 if the members are not replicas
 }
 
-// more reports whether the member is more desirable at w than at o.
+// more reports whether w is more desirable than o for the member.
 func (w wanted) more(o wanted) bool {
 	return w.boost > o.boost || w.boost == o.boost && w.there < o.there
 }
 
-// next finds a place for the next part of a member set: one member if the set must be spread,
-// otherwise all members. It starts with the most desirable device groups. Among equally desirable
-// groups, the cost decides.
+// next places the next part of a member set. The next part is one member if the set must be spread,
+// otherwise all members. The search starts with the most desirable device groups. Among equally
+// desirable groups, the cost decides.
 func (a *areas) next(s *search, set MemberSet) (placedPart, bool) {
 	boosts, at := make([]float64, len(a.values)), make([]wanted, len(a.of))
 	for area := range boosts {
@@ -212,7 +212,8 @@ func (a *areas) next(s *search, set MemberSet) (placedPart, bool) {
 	return placedPart{}, false
 }
 
-// most returns the most desirable value in at, or the next one after below if below is not nil.
+// most returns the most desirable value in at. If below is not nil, it considers only values that
+// are less desirable than below.
 func (a *areas) most(at []wanted, below *wanted) (most wanted, ok bool) {
 	for g, w := range at {
 		if a.of[g] >= 0 && (below == nil || below.more(w)) && (!ok || w.more(most)) {

@@ -5,8 +5,8 @@ package pal
 
 import "math"
 
-// The state hash of a cluster covers everything that can change and affect a search. It is the
-// exclusive or of one number for every available GPU, every taken part of a shared GPU, and the
+// The state hash of a cluster covers everything that can change and affect a search. The hash is
+// the exclusive or of one number for every available GPU, every taken part of a shared GPU, and the
 // free resources of every node. A cluster that returns to an earlier state has the same hash as
 // before.
 

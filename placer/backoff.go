@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// The placer's activities besides placing jobs. If one of these activities fails, the placer
-// continues without it and retries later.
+// The placer can do without the following activities for a while. If one of these activities fails,
+// the placer keeps placing jobs and retries the activity later.
 const (
 	hearingEvents      = "following Nomad's events"
 	readingJobs        = "reading single jobs"
@@ -32,15 +32,15 @@ const (
 	recordingFinished  = "recording which jobs named in pal_after have finished"
 )
 
-// backoff describes an activity whose last try failed, with the time of the next try.
+// backoff describes an activity that has failed, and contains the time of the next try.
 type backoff struct {
 	err      error
 	failures int
 	retryAt  time.Time
 }
 
-// report records the outcome of an activity. report logs when a failure begins, changes and ends.
-// While the activity fails, the status shows the failure.
+// report records whether an activity succeeded. report logs when a failure begins, changes and
+// ends. While the activity fails, the status shows the failure.
 func (p *core) report(what string, err error) {
 	was, had := p.backoffs[what]
 	switch {
@@ -58,12 +58,12 @@ func (p *core) report(what string, err error) {
 	}
 }
 
-// backsOff reports whether an activity has failed and must not be retried yet.
+// backsOff reports whether an activity has failed and it is too early to retry it.
 func (p *core) backsOff(what string, now time.Time) bool {
 	return now.Before(p.backoffs[what].retryAt)
 }
 
-// failing returns a sentence for each activity that fails now.
+// failing returns one sentence about each activity that fails now.
 func (p *core) failing() []string {
 	var out []string
 	for _, what := range slices.Sorted(maps.Keys(p.backoffs)) {

@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// clock is the placer's own clock. clock follows the machine's monotonic clock and never goes back.
-// So if the wall clock is set back a little, no wait becomes longer. If the wall clock is set
-// forward, clock follows. If the wall clock is set back by more than [mostAhead], the placer ends
-// and starts again with a new clock: see [ErrClockSetBack].
+// clock is the placer's own clock. The clock follows the machine's monotonic clock, and never goes
+// back. So if somebody sets the wall clock back a little, no wait becomes longer. If somebody sets
+// the wall clock forward, clock follows. If somebody sets the wall clock back by more than
+// [mostAhead], the placer ends and starts again with a new clock (see [ErrClockSetBack]).
 type clock struct {
 	wall func() time.Time
 	mono func() time.Duration // monotonic time since an arbitrary instant
@@ -27,7 +27,7 @@ func newClock() clock {
 	return clock{wall: time.Now, mono: func() time.Duration { return time.Since(began) }}
 }
 
-// now returns the current time, comparable with the wall clock.
+// now returns the current time, which can be compared with times of the wall clock.
 func (c *clock) now() time.Time {
 	wall, mono := c.wall().Round(0), c.mono()
 	c.at, c.read = c.at.Add(mono-c.read), mono
@@ -38,12 +38,13 @@ func (c *clock) now() time.Time {
 	return c.at
 }
 
-// mostAhead is how far the clock can be ahead of the wall clock before the placer ends.
+// mostAhead is the largest lead of the clock over the wall clock. If the lead becomes larger, the
+// placer ends.
 const mostAhead = time.Minute
 
-// ErrClockSetBack ends [Placer.Run]. If the placer kept its old clock, windows would open and
-// quarantines would end at wrong times. A new placer with a new clock can continue, because Nomad
-// stores everything that the placer knows.
+// ErrClockSetBack ends [Placer.Run]. If the placer kept a clock that is far ahead, windows would
+// open and quarantines would end at wrong times. A new placer with a new clock can continue the
+// work, because everything that the placer must know is in Nomad.
 var ErrClockSetBack = errors.New("this machine's clock was set back")
 
 // setBack returns an error if the wall clock was set back by more than mostAhead.

@@ -17,18 +17,19 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-// Controls are orders that people give about jobs outside their jobspecs, such as a hold. Controls
-// are stored in one of Nomad's variables (nomad-pal/controls), so they survive restarts of the
-// placer and new versions of jobs. The active agent writes the variable, and makes its placer read
-// it again. The placer starts no job before it has read the controls, because the job might be
-// held. If the variable cannot be read, the placer waits for controlsWithin at most.
+// Controls are orders that people give about jobs without changing the jobspecs, such as a hold.
+// Controls are stored in one of Nomad's variables (nomad-pal/controls), so they survive restarts of
+// the placer and new versions of jobs. The active agent writes this variable, and then tells its
+// placer to read the variable again. The placer starts no job before it has read the controls,
+// because a job may be on hold. If the variable cannot be read, the placer waits for at most
+// controlsWithin.
 
-// controlsWithin is how long a placer tries to read the controls before it decides without them.
-// The placer reads the controls when it starts and after each change.
+// controlsWithin is how long a placer tries to read the controls before it makes decisions without
+// them. The placer reads the controls when it starts and after each change.
 const controlsWithin = 3 * time.Second
 
-// Control changes the controls of a job, and makes the placer read them. Control also deletes the
-// controls of jobs that are gone.
+// Control changes the controls of a job, and tells the placer to read the controls again. Control
+// also deletes the controls of jobs that are gone.
 func (p *Placer) Control(ctx context.Context, k cluster.JobKey, change func(*gang.Control)) (gang.Control, error) {
 	kept := store.In(p.nomad).Controls()
 	is, err := kept.Read(ctx)
@@ -56,8 +57,9 @@ func (p *Placer) Control(ctx context.Context, k cluster.JobKey, change func(*gan
 	return of, nil
 }
 
-// gone returns which jobs with controls Nomad no longer has. gone asks Nomad about each job that
-// the snapshot lacks, because a snapshot lacks new jobs and, after a lost connection, most jobs.
+// gone returns the ids of jobs that have controls but are no longer in Nomad. gone asks Nomad about
+// each job that the snapshot lacks, because a snapshot lacks new jobs and, after a lost connection,
+// most jobs.
 func (p *Placer) gone(ctx context.Context, told map[string]gang.Control) map[string]bool {
 	gone, picture := map[string]bool{}, p.Picture()
 	for id := range told {
@@ -70,15 +72,15 @@ func (p *Placer) gone(ctx context.Context, told map[string]gang.Control) map[str
 	return gone
 }
 
-// Reread makes the placer read again the data that commands change: the controls and the
+// Reread tells the placer to read the data that commands change, which are the controls and the
 // quarantine.
 func (p *Placer) Reread() {
 	p.reread.Store(true)
 	p.nudge()
 }
 
-// readControls reads the controls if they may have changed, and reports whether the placer may
-// decide. The placer may decide if the controls are known or controlsWithin has passed.
+// readControls reads the controls if they may have changed, and reports whether the placer may make
+// decisions. The placer may make decisions if it knows the controls or controlsWithin has passed.
 func (p *Placer) readControls(ctx context.Context, now time.Time) bool {
 	if p.reread.Swap(false) {
 		if !p.controlsOld && p.m.Controls != nil {
@@ -114,7 +116,7 @@ func (p *Placer) readControls(ctx context.Context, now time.Time) bool {
 	return true
 }
 
-// holdJobs keeps held jobs out of the queue.
+// holdJobs keeps jobs that are on hold out of the queue.
 func (p *core) holdJobs() {
 	for _, t := range p.m.Sorted() {
 		h := t.Control.Held

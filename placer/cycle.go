@@ -16,12 +16,12 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-// cycleTimeout is the maximum duration of a cycle. Each request has its own timeout. If many
-// requests time out, the cycle ends, and the placer reads everything again. Reading everything
+// cycleTimeout is the longest time that a cycle may take. Each request has its own timeout. If many
+// requests time out, the cycle ends, and the placer then reads everything again. The full read
 // shows whether Nomad answers at all.
 const cycleTimeout = 2 * time.Minute
 
-// errCycleTimeout ends a cycle that took too long.
+// errCycleTimeout is the error of a cycle that took too long.
 var errCycleTimeout = fmt.Errorf("a cycle took longer than %v", cycleTimeout)
 
 // tick reads the clock.
@@ -30,9 +30,9 @@ func (p *core) tick() time.Time {
 	return p.m.Time
 }
 
-// cycle does everything that is due now. An error means that the cycle was not completed. Errors of
-// a single job do not end the cycle; they are logged, and explain shows them. Other failed reads
-// and writes are logged and retried in a later cycle.
+// cycle runs one cycle, with a timeout. An error means that the cycle was not completed. Errors
+// that concern a single job do not end the cycle, but are logged and shown by explain. Other failed
+// reads and writes are logged and retried in a later cycle.
 func (p *Placer) cycle(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, cycleTimeout, errCycleTimeout)
 	defer cancel()
@@ -84,9 +84,10 @@ func (p *Placer) cycleWithin(ctx context.Context) error {
 	return nil
 }
 
-// oldNews is the age from which a cycle's data is too old for a decision. If a cycle has run for
-// longer, the cycle first applies new events, once. While Nomad answered slowly, a job may have
-// started and been lost with its node. When the node is back, the job holds its GPUs again.
+// oldNews is the age at which the data of a cycle is too old for a decision. If a cycle has run for
+// longer than oldNews, it applies new events once more before it decides. While Nomad answers
+// slowly, a job can start and then be lost with its node. When the node comes back, the lost job
+// holds its GPUs again.
 const oldNews = time.Second
 
 // catchUp brings the placer up to date with Nomad's state, and does what is due for each gang.
@@ -115,7 +116,7 @@ func (p *Placer) catchUp(ctx context.Context) error {
 	return nil
 }
 
-// followed is the state from which the tracked jobs were last updated.
+// followed remembers the state with which track last updated the tracked jobs.
 type followed struct {
 	mark  cluster.Mark
 	view  *request.View
@@ -123,13 +124,13 @@ type followed struct {
 	all   time.Time // when all jobs were last updated
 }
 
-// followAll is how often all jobs are updated, even unchanged jobs, because finished runs change
-// the estimates of waiting jobs.
+// followAll is the interval at which track updates all jobs, even unchanged jobs. Unchanged jobs
+// need updates because finished runs change the estimates of waiting jobs.
 const followAll = 10 * time.Second
 
-// track updates the tracked jobs. Normally it updates only jobs that changed since the last cycle.
-// track updates all jobs every [followAll]. track also updates all jobs after a full read, after
-// the view was rebuilt, and after the set of nodes that can serve jobs has changed (the view's
+// track updates the tracked jobs. Usually track updates only jobs that have changed since the last
+// cycle. track updates all jobs every [followAll], after a full read, and after the view was
+// rebuilt. track also does so after a change of the set of nodes that can serve jobs (the view's
 // epoch).
 func (p *Placer) track(ctx context.Context) {
 	keys, mark, known := p.m.State.Touched(p.followed.mark)
@@ -199,13 +200,13 @@ func (p *Placer) drop(k cluster.JobKey) {
 	delete(p.progress.of, k)
 }
 
-// pinsGrace is how long all pins reserve their GPUs after a placer has started. The previous placer
-// may have written pins that it did not record. After pinsGrace, the members of gangs with such
+// pinsGrace is how long after the placer's start all pins reserve GPUs. The previous placer may
+// have written pins without recording them. After pinsGrace, the members of all gangs with such
 // pins have started.
 const pinsGrace = 30 * time.Second
 
-// distrustPins ends the reservations of pins that are not known to be the placer's, once pinsGrace
-// has passed.
+// distrustPins acts once, after pinsGrace. After distrustPins, pins reserve GPUs only if the placer
+// knows that a placer wrote them.
 func (p *Placer) distrustPins(now time.Time) {
 	if p.pinsUntil.IsZero() {
 		p.pinsUntil = now.Add(pinsGrace)
@@ -215,11 +216,11 @@ func (p *Placer) distrustPins(now time.Time) {
 	}
 }
 
-// profileAgain is how often the placer looks for a stored profile while it has no profile and
-// cannot build one from measurements.
+// profileAgain is the interval at which the placer looks for a stored profile. The placer looks
+// only while it has no profile and cannot build one from measurements.
 const profileAgain = 10 * time.Second
 
-// calibrate builds a profile from imported measurements and from the measurements that the nodes
+// calibrate builds a profile from the imported measurements and the measurements that the nodes
 // publish. calibrate returns only errors of ctx.
 func (p *Placer) calibrate(ctx context.Context, now time.Time) error {
 	if p.m.Profile == nil && now.Sub(p.profileReadAt) > profileAgain {
@@ -249,8 +250,8 @@ func (p *Placer) calibrate(ctx context.Context, now time.Time) error {
 	return ctx.Err()
 }
 
-// profileDue returns the write that stores the profile in force, if that profile is not stored yet.
-// Nodes, commands and the next placer read the stored profile.
+// profileDue returns the write that stores the current profile, if it is not stored yet. Nodes,
+// commands and the next placer read the stored profile.
 func (p *journal) profileDue(now time.Time) *dueWrite {
 	if !p.unstored || p.backsOff(storingProfile, now) {
 		return nil
@@ -264,8 +265,8 @@ func (p *journal) profileDue(now time.Time) *dueWrite {
 	}
 }
 
-// syncQueue makes each gang tell the queue what happened to the gang since the last cycle, and
-// tells the queue where each gang runs, according to the view.
+// syncQueue lets each gang tell the queue what happened to the gang since the last cycle. syncQueue
+// also tells the queue on which GPUs each gang runs, according to the view.
 func (p *Placer) syncQueue(ctx context.Context) {
 	others := false
 	for _, k := range p.m.View.TakeShifted() {

@@ -4,8 +4,13 @@
 package placer
 
 import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -15,7 +20,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/query"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
@@ -194,4 +201,61 @@ func TestSafely(t *testing.T) {
 	if p.m.View != nil || p.m.State != nil || len(p.m.Jobs) != 0 {
 		t.Error("the model keeps old data")
 	}
+}
+
+// A full read of a large cluster on a slow Nomad takes long. It counts as progress, so that the agent
+// does not take the loop for hung.
+func TestSlowFullReadIsProgress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := make([]map[string]any, 1000)
+		for i := range nodes {
+			nodes[i] = map[string]any{"ID": fmt.Sprintf("%08d-4d6e-c0de-26d0-e383c49be941", i), "ModifyIndex": 1}
+		}
+		list, err := json.Marshal(nodes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		client, err := nomad.NewClient(&api.Config{Address: "http://nomad.test", HttpClient: &http.Client{Transport: answering(func(r *http.Request) (int, string) {
+			time.Sleep(10 * time.Second)
+			switch {
+			case r.URL.Path == "/v1/nodes":
+				return http.StatusOK, string(list)
+			case strings.HasPrefix(r.URL.Path, "/v1/node/"):
+				return http.StatusNotFound, "node not found"
+			}
+			return http.StatusOK, "[]"
+		})}}, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := New(client, model.DefaultConfig(), hclog.NewNullLogger(), Hooks{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.vitals.LoopAlive(time.Now())
+		ended := make(chan error, 1)
+		go func() { ended <- p.resync(t.Context()) }()
+		for range 10 {
+			time.Sleep(time.Minute)
+			select {
+			case err := <-ended:
+				t.Fatalf("the full read ended early: %v", err)
+			default:
+			}
+			if still := p.Vitals().Still(time.Now()); still > heartbeat.HungAfter/2 {
+				t.Fatalf("no progress for %s", still)
+			}
+		}
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// answering is a transport that stands in for Nomad. It returns the status and body of each answer.
+type answering func(*http.Request) (int, string)
+
+func (f answering) RoundTrip(r *http.Request) (*http.Response, error) {
+	status, body := f(r)
+	return &http.Response{StatusCode: status, ContentLength: -1, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(body)), Request: r}, nil
 }

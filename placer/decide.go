@@ -25,31 +25,31 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// start is a decision to start a gang. The start is not yet committed.
+// start is a decision to start a gang, before the placer has committed it.
 type start struct {
 	t *model.Tracked
 	gang.Start
 	err error // why the start failed
-	// instead holds the effects to carry out if the gang refuses to start.
+	// instead contains the effects that the placer carries out if the gang refuses to start.
 	instead []gang.Effect
-	// forbidden is set if an event that arrived after the decision rules out the start. sent is set
-	// once the placer has sent the registration to Nomad.
+	// forbidden is true if an event that arrived after the decision makes the start wrong. sent is
+	// true once the placer has sent the registration to Nomad.
 	forbidden, sent bool
-	// index is the JobModifyIndex of the job with its pins.
+	// index is the JobModifyIndex that the job has after its registration with pins.
 	index uint64
-	// submission is set if the job was submitted to the agent. submitted is the answer for the
-	// job's author. refused is set if Nomad refused the registration; the author then gets that
-	// error.
+	// submission is set if the job was submitted to the agent. submitted is the answer to the job's
+	// author. refused is true if Nomad refused the registration. If Nomad refused the registration,
+	// the author gets Nomad's error.
 	submission *submission // nil if Nomad has the job
 	submitted  submitted
 	refused    bool
 }
 
-// decide asks the queue for its decisions and carries them out. The loop of decide carries out all
-// decisions except starts. The loop only prepares the starts, and marks their GPUs as allocated in
-// the view, so that later decisions of the cycle do not use these GPUs. After the loop, decide
-// commits several starts at a time, because a commit takes Nomad milliseconds and changes only its
-// own gang.
+// decide asks the queue for its decisions and carries them out. The loop carries out all decisions
+// except starts. The loop only prepares the starts. The loop marks the GPUs of the starts as
+// allocated in the view, so that later decisions in the cycle do not use these GPUs. After the
+// loop, decide commits several starts at a time, because a commit takes Nomad milliseconds and
+// changes only its own gang.
 func (p *Placer) decide(ctx context.Context, now time.Time) error {
 	starts := p.arrived(now)
 	actions := p.m.Queue.Decide(gang.QueueTime(now), p.m.View.Cluster)
@@ -62,16 +62,17 @@ func (p *Placer) decide(ctx context.Context, now time.Time) error {
 		case t == nil:
 			p.m.Queue.Removed(gang.QueueTime(now), a.Job)
 		case a.Kind == queue.Start && t.MayHaveOverwritten():
-			// The outcome of the last registration is not known yet, so the gang may already hold
-			// GPUs.
+			// The placer does not know the outcome of the last registration yet, so the gang may
+			// already hold GPUs.
 			p.m.Queue.Requeue(gang.QueueTime(now), a.Job)
 			decided--
 		case a.Kind == queue.Start:
 			starts = append(starts, p.prepare(t, a.Found, now))
 			p.m.View.Take(t.Request.Gang, a.Placement)
 		case (a.Kind == queue.Preempt || a.Kind == queue.Resize) && p.m.Unregistered(a.For):
-			// It is not known yet whether Nomad accepts the job, so no gang is stopped for the job.
-			// The job is registered with its gate, and the next cycle stops other gangs for it.
+			// Nobody knows yet whether Nomad accepts the job, so the placer stops no gang for it.
+			// The job is registered with its gate, and the next cycle stops other gangs in its
+			// favour.
 			p.m.Queue.NotStopped(a.Job)
 			p.again = true
 		case a.Kind == queue.Preempt:
@@ -94,9 +95,9 @@ func (p *Placer) decide(ctx context.Context, now time.Time) error {
 	return ctx.Err()
 }
 
-// changeAll offers new GPUs to running gangs whose authors have changed their request, within the
-// time budget of their namespaces. changeAll runs after the queue's decisions, because waiting
-// gangs go first.
+// changeAll offers new GPUs to running gangs whose authors have changed their requests. Each
+// namespace has a time budget for this. changeAll runs after the queue's decisions, because waiting
+// gangs come first.
 func (p *Placer) changeAll(ctx context.Context) {
 	for _, t := range p.m.Sorted() {
 		if !t.Asks() {
@@ -115,8 +116,8 @@ func (p *Placer) changeAll(ctx context.Context) {
 	p.m.EndJob()
 }
 
-// prepare returns a start with its pins and its reasons. Pins and reasons follow from the cluster's
-// state after the earlier decisions of this cycle.
+// prepare returns a start with pins and reasons. The pins and reasons take into account the earlier
+// decisions of this cycle.
 func (p *Placer) prepare(t *model.Tracked, f pal.Found, now time.Time) *start {
 	g, by := t.Request.Sized(len(f.Members)), f.By()
 	if by.Name == "" { // the placement was promised to the gang earlier
@@ -132,7 +133,7 @@ func (p *Placer) prepare(t *model.Tracked, f pal.Found, now time.Time) *start {
 	}}
 }
 
-// commitAll registers the jobs to start and the submitted jobs that have to wait, several at a
+// commitAll registers the jobs that start, and the submitted jobs that must wait, several at a
 // time.
 func (p *Placer) commitAll(ctx context.Context, starts []*start, now time.Time) {
 	p.meanwhile.begin()
@@ -143,11 +144,11 @@ func (p *Placer) commitAll(ctx context.Context, starts []*start, now time.Time) 
 	answer(now)
 }
 
-// commit is the atomic step of a start. The decision is recorded later, when the members have been
-// seen, because that saves a write. If the placer crashes before the decision is recorded, the next
-// placer reads the chosen GPUs from Nomad. Several commits run at a time, and each changes only its
-// own gang. If a new event forbids the start, the start is postponed to the next cycle, which
-// applies the event.
+// commit registers a job that starts, which is the atomic step of the start. The placer records the
+// decision later, when it has seen the members, because this saves one write. If the placer crashes
+// before it records the decision, the next placer reads the chosen GPUs from Nomad. Several commits
+// run at a time, and each changes only its own gang. If a new event makes the start wrong, the
+// placer postpones the start to the next cycle, which first applies the event.
 func (p *Placer) commit(ctx context.Context, s *start) (err error) {
 	if s.Job, err = p.m.View.Pin(s.t.Job, s.Pins); err != nil {
 		return err
@@ -192,8 +193,8 @@ func (p *Placer) commit(ctx context.Context, s *start) (err error) {
 	return nil
 }
 
-// meanwhile holds what is known from events that arrive while starts are committed. The decisions
-// were made before these events were applied.
+// meanwhile records what the placer learns from events that arrive while it commits starts. The
+// queue made its decisions before these events were applied.
 type meanwhile struct {
 	mu     sync.Mutex
 	read   int                       // how many events of Placer.heard were read
@@ -203,9 +204,9 @@ type meanwhile struct {
 
 func (m *meanwhile) begin() { m.read, m.taken, m.missed = 0, map[string]cluster.JobKey{}, false }
 
-// forbids returns why a start must not be registered now, or "" if it can be. Events may have
-// arrived since the decision, because Nomad can take seconds for a dry run or to return the
-// author's jobspec.
+// forbids returns the reason why a start must not be registered now, or "" if it may be registered.
+// Events may have arrived since the decision, because Nomad can need seconds for a dry run or for
+// returning the author's jobspec.
 func (p *Placer) forbids(s *start) string {
 	m := &p.meanwhile
 	m.mu.Lock()
@@ -231,8 +232,8 @@ func (p *Placer) forbids(s *start) string {
 	return ""
 }
 
-// registerStart registers the pinned job: in the author's name if the job was submitted to the
-// agent, otherwise in the placer's name.
+// registerStart registers the pinned job. registerStart does so in the author's name if the job was
+// submitted to the agent, and in the placer's name otherwise.
 func (p *core) registerStart(ctx context.Context, s *start, source *api.JobSubmission) (*api.JobRegisterResponse, error) {
 	if s.submission == nil {
 		return p.registerOver(ctx, s.Job, source, s.t.Job)
@@ -242,7 +243,7 @@ func (p *core) registerStart(ctx context.Context, s *start, source *api.JobSubmi
 	return r.response, r.err
 }
 
-// dryRun lets Nomad check constraints that the view does not model. If Nomad refuses the job,
+// dryRun asks Nomad to check constraints that the view does not model. If Nomad refuses the job,
 // dryRun finds out which nodes are unfit, so that the gang can get other nodes.
 func (p *core) dryRun(ctx context.Context, s *start) error {
 	why, err := p.refusal(ctx, s.Job)
@@ -256,10 +257,10 @@ func (p *core) dryRun(ctx context.Context, s *start) error {
 	return refused
 }
 
-// refusal returns the group that Nomad's dry run refuses, with the cause, or the zero reason if the
-// dry run refuses no group. refusal also returns the zero reason if Nomad makes no dry runs for the
-// placer's token. If Nomad does not place the members of such a gang, the gang is stopped after
-// gang_ready_timeout.
+// refusal returns the group that Nomad refuses in a dry run, and the cause. refusal returns the
+// zero reason if Nomad refuses no group, or if Nomad makes no dry runs for the placer's token.
+// Without a dry run, the placer starts a gang whose members Nomad may not place. The placer stops
+// the gang after gang_ready_timeout if Nomad has not placed it.
 func (p *core) refusal(ctx context.Context, job *api.Job) (reason.Reason, error) {
 	resp, err := p.nomad.DryRun(ctx, job)
 	if errors.Is(err, nomad.ErrNoDryRun) {
@@ -272,12 +273,12 @@ func (p *core) refusal(ctx context.Context, job *api.Job) (reason.Reason, error)
 	return reason.Reason{Kind: reason.DryRunRefuses, Group: group, Cause: why}, nil
 }
 
-// mostDryRuns is the maximum number of dry runs that investigate a refusal.
+// mostDryRuns is the maximum number of dry runs with which the placer investigates one refusal.
 const mostDryRuns = 32
 
-// unfitNodes tries each chosen node by itself, and returns the names of the nodes on which Nomad
-// refuses the gang's members. unfitNodes skips nodes that are known to be unfit. unfitNodes returns
-// no names if Nomad accepts each node by itself, or if Nomad did not answer for each node.
+// unfitNodes tries each chosen node separately, and returns the names of the nodes on which Nomad
+// refuses the gang's members. unfitNodes skips nodes that are already known to be unfit. unfitNodes
+// returns no names if Nomad accepts each node separately, or did not answer for every node.
 func (p *core) unfitNodes(ctx context.Context, s *start) (unfit []string) {
 	members := map[int]map[string]int{} // by node, then group
 	for _, m := range s.Placement.Members {
@@ -311,10 +312,10 @@ func (p *core) unfitNodes(ctx context.Context, s *start) (unfit []string) {
 	return unfit
 }
 
-// committed records the outcome of a commit. If the outcome is unknown, the GPUs stay reserved for
-// the gang. The placer tries to start the gang again over the same index, on other GPUs if
-// possible. Because of the index, Nomad accepts at most one of the two starts. After a conflict the
-// job is read again, because somebody else changed it.
+// committed records the outcome of a commit. If the outcome is unknown, the gang keeps its
+// reservation of the GPUs. The placer tries to start the gang again with the same index, on other
+// GPUs if possible. Because of the index, Nomad accepts at most one of the two starts. After a
+// conflict, the placer reads the job again, because somebody else has changed it.
 func (p *Placer) committed(ctx context.Context, s *start, now time.Time) {
 	t := s.t
 	if s.instead != nil || s.forbidden {
@@ -346,8 +347,7 @@ func (p *Placer) committed(ctx context.Context, s *start, now time.Time) {
 		if refused := (*gang.DryRunRefusal)(nil); errors.As(s.err, &refused) {
 			t.NoteUnfit(refused.Unfit, now)
 		}
-		t.NoteDenied(s.err)
-		p.step(ctx, t, gang.Failure{Of: gang.Commit{Start: s.Start}, Err: s.err})
+		p.step(ctx, t, failureOf(t, gang.Commit{Start: s.Start}, s.err))
 		if errors.Is(s.err, nomad.ErrConflict) {
 			_ = p.readAgain(ctx, t.Key) // if this fails, an event will bring the job
 		}
@@ -361,8 +361,9 @@ func (p *Placer) committed(ctx context.Context, s *start, now time.Time) {
 	p.startedOne(now)
 }
 
-// move begins to move a gang, unless the limit MovesPerHour is reached. At the limit it tells the
-// queue when moves are allowed again, so that the queue does not propose a move in each cycle.
+// move begins to move a gang, unless the placer has made MovesPerHour moves in the last hour. In
+// that case, move tells the queue when the next move is allowed, so that the queue does not propose
+// a move in each cycle.
 func (p *Placer) move(ctx context.Context, t *model.Tracked, to pal.Placement, now time.Time) {
 	p.moved = slices.DeleteFunc(p.moved, func(at time.Time) bool { return now.Sub(at) > time.Hour })
 	if n := p.m.Cfg.MovesPerHour; n > 0 && len(p.moved) >= n {
@@ -375,14 +376,14 @@ func (p *Placer) move(ctx context.Context, t *model.Tracked, to pal.Placement, n
 	p.step(ctx, t, gang.Move{To: to})
 }
 
-// arrival is a gang that has stopped in order to move to its target.
+// arrival is a gang that was stopped for a move and can now start on its target.
 type arrival struct {
 	*model.Tracked
 	why gang.StopReason
 }
 
-// arrived returns the starts of gangs that have stopped in order to move. If the new GPUs are no
-// longer free, the gang waits in the queue.
+// arrived returns the starts of gangs that were stopped for a move. If the new GPUs are no longer
+// free, the gang waits in the queue instead of starting.
 func (p *Placer) arrived(now time.Time) []*start {
 	var starts []*start
 	var later []arrival

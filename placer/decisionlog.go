@@ -19,12 +19,12 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-// writes is the maximum number of registrations and records that are written at a time. This number
-// is above 1 because Nomad's raft log writes several entries to disk at once.
+// writes is the number of registrations and records that the placer writes at the same time. The
+// number is above 1 because Nomad's raft log writes several entries to disk together.
 const writes = 16
 
-// inParallel starts the calls in order and runs at most writes of them at a time. If a call panics,
-// inParallel waits for all calls and then panics with a *[callPanic].
+// inParallel starts the calls in order, and runs at most writes of them at the same time. If a call
+// panics, inParallel waits until all calls have ended, and then panics with a *[callPanic].
 func inParallel(calls []call) {
 	var workers errgroup.Group
 	workers.SetLimit(writes)
@@ -40,8 +40,8 @@ func inParallel(calls []call) {
 	}
 }
 
-// callsFor returns one call for each element of all. The call runs do with the element's index and
-// the element. job returns the job of an element, and is nil if the elements have no jobs.
+// callsFor returns one call for each element of the list all. The call passes the index and the
+// element to do. job returns the job of an element. job is nil if the elements have no jobs.
 func callsFor[T any](all []T, job func(T) cluster.JobKey, do func(int, T)) []call {
 	calls := make([]call, len(all))
 	for i, x := range all {
@@ -52,20 +52,20 @@ func callsFor[T any](all []T, job func(T) cluster.JobKey, do func(int, T)) []cal
 	return calls
 }
 
-// unsavedRecords holds the records that must be written, at most one for each job, the oldest
-// first. The zero value is empty.
+// unsavedRecords holds the records that are not written yet, at most one for each job. The oldest
+// record comes first. The zero value is empty.
 type unsavedRecords struct {
 	records list.List // of gang.Record
 	of      map[cluster.JobKey]*list.Element
 }
 
-// put appends a record, and removes the older record of the same job.
+// put adds a record at the end, and removes an older record of the same job.
 func (u *unsavedRecords) put(r gang.Record) {
 	u.forget(keyOfRecord(r))
 	u.keep(r, u.records.PushBack(r))
 }
 
-// putBack puts a record first, unless there is a newer record of the same job.
+// putBack puts a record at the front, unless there is a newer record of the same job.
 func (u *unsavedRecords) putBack(r gang.Record) {
 	if u.of[keyOfRecord(r)] == nil {
 		u.keep(r, u.records.PushFront(r))
@@ -88,7 +88,7 @@ func (u *unsavedRecords) forget(k cluster.JobKey) {
 
 func (u *unsavedRecords) len() int { return len(u.of) }
 
-// oldest returns the record that is written next. There must be at least one record.
+// oldest returns the record that must be written next. There must be at least one record.
 func (u *unsavedRecords) oldest() gang.Record { return u.records.Front().Value.(gang.Record) }
 
 // take removes and returns the oldest record.
@@ -99,22 +99,22 @@ func (u *unsavedRecords) take() gang.Record {
 }
 
 const (
-	// burst is how many gangs make a burst, if they start within a second or wait for Nomad to
-	// place their members. In a burst Nomad is busy, so the placer starts more gangs before it
-	// records the gangs that it has started.
+	// burst is the number of gangs that make a burst. The gangs of a burst either start within one
+	// second, or wait until Nomad places their members. In a burst Nomad is busy, so the placer
+	// starts more gangs before it records the gangs that it has started.
 	burst = 16
 	// recordWithin is the longest delay between a decision and its record. recordAfter is the
-	// shortest delay, which lets the clients start the gang's tasks first.
+	// shortest delay. recordAfter gives Nomad's clients time to start the gang's tasks first.
 	recordWithin = 10 * time.Second
 	recordAfter  = 250 * time.Millisecond
-	// unsavedMost is the maximum number of unwritten records while Nomad accepts no writes. If
-	// there are more, the oldest records are lost.
+	// unsavedMost is the maximum number of records that wait while Nomad accepts no writes. If more
+	// records wait, the oldest records are lost.
 	unsavedMost = 10_000
 	// decisionsAtOnce is the maximum number of records in one batch.
 	decisionsAtOnce = 2 * writes
 )
 
-// startedOne records that a gang was started.
+// startedOne notes that a gang was started now.
 func (p *journal) startedOne(now time.Time) {
 	p.started = append(p.started[max(0, len(p.started)+1-burst):], now)
 }
@@ -133,8 +133,8 @@ func (p *journal) inBurst(now time.Time) bool {
 	return starting >= burst
 }
 
-// decisionsDue returns how many records must be written now. No record is due before recordAfter,
-// and in a burst no record is due before recordWithin.
+// decisionsDue returns the number of records that must be written now. No record is due before
+// recordAfter. In a burst, no record is due before recordWithin.
 func (p *journal) decisionsDue(now time.Time) int {
 	if p.unsaved.len() == 0 || p.backsOff(recordingDecisions, now) {
 		return 0
@@ -147,8 +147,8 @@ func (p *journal) decisionsDue(now time.Time) int {
 	return decisionsAtOnce
 }
 
-// decisionsDueAt returns when the next records become due. ok is false if there are no records, or
-// if they were already due at the last cycle.
+// decisionsDueAt returns the time at which the next records become due. ok is false if there are no
+// records, or if they were already due in the last cycle.
 func (p *journal) decisionsDueAt() (at time.Time, ok bool) {
 	if p.unsaved.len() == 0 {
 		return time.Time{}, false
@@ -157,11 +157,12 @@ func (p *journal) decisionsDueAt() (at time.Time, ok bool) {
 	return at, at.After(p.lastCycle)
 }
 
-// recordsDue returns the write that stores the records that are due.
+// recordsDue returns the write that stores the due records.
 func (p *journal) recordsDue(now time.Time) *dueWrite { return p.records(p.decisionsDue(now)) }
 
-// records returns the write that stores up to most unsaved records, the oldest first. A record that
-// cannot be written becomes unsaved again. Records of jobs that are gone are dropped.
+// records returns the write that stores the oldest unsaved records. most is the maximum number of
+// records. The oldest records come first. If a record cannot be written, it becomes unsaved again.
+// records drops records of jobs that are gone.
 func (p *journal) records(most int) *dueWrite {
 	for p.unsaved.len() > unsavedMost {
 		p.unsaved.take()
@@ -205,9 +206,9 @@ func (p *journal) writeRecord(ctx context.Context, r gang.Record) error {
 	return store.In(p.nomad).Decision(keyOfRecord(r)).Write(ctx, r)
 }
 
-// saveAll writes the remaining data when the placer ends. saveAll takes two seconds at most,
-// because an agent that does not stop soon is killed. If a record is lost, only an explanation is
-// lost, because the decisions themselves are in the jobs.
+// saveAll writes the remaining data when the placer ends. saveAll takes at most two seconds,
+// because the system kills an agent that does not stop soon. If a record is not written, only an
+// explanation is lost, because the jobs themselves contain the decisions.
 func (p *Placer) saveAll() {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
@@ -230,8 +231,9 @@ func (p *Placer) saveAll() {
 	}
 }
 
-// Records of jobs that Nomad no longer has are removed in batches of pruneAtOnce, because there can
-// be a record of every job that was ever purged.
+// The placer deletes the records of jobs that Nomad no longer has, pruneAtOnce records at a time.
+// The number of records to delete is not limited: there can be a record of every job that was ever
+// purged.
 const (
 	pruneAtOnce = 4 * writes
 	pruneWithin = 2 * time.Second
@@ -249,7 +251,7 @@ func (p *journal) kept() map[string]bool {
 	return keep
 }
 
-// lookForStale finds the records of jobs that are gone.
+// lookForStale finds the paths of the records whose jobs are gone.
 func (p *journal) lookForStale(ctx context.Context) error {
 	paths, err := store.In(p.nomad).Decisions().Paths(ctx)
 	if err != nil {
@@ -260,7 +262,7 @@ func (p *journal) lookForStale(ctx context.Context) error {
 	return nil
 }
 
-// staleDue returns the write that deletes a batch of stale records.
+// staleDue returns the write that deletes the next batch of stale records.
 func (p *journal) staleDue(now time.Time) *dueWrite {
 	if len(p.stale) == 0 || p.backsOff(pruningRecords, now) {
 		return nil
@@ -279,8 +281,8 @@ func (p *journal) staleDue(now time.Time) *dueWrite {
 }
 
 // deleteStale deletes a record if Nomad confirms that its job is gone. Nomad's lists omit jobs that
-// the token may not read. So if a namespace becomes unreadable, its jobs look purged in these
-// lists.
+// the token may not read. So if the token loses the right to read a namespace, the jobs of this
+// namespace look as if they were purged.
 func (p *journal) deleteStale(ctx context.Context, path string) error {
 	records := store.In(p.nomad).Decisions()
 	r, err := records.At(path).Read(ctx)

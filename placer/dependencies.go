@@ -22,24 +22,24 @@ import (
 )
 
 // A job with pal_after enters the queue only after the jobs that pal_after names have succeeded.
-// The named jobs may have no GPUs, so the placer asks Nomad about them: once at first, after each
-// event that reports a change of them, and after each full read.
+// The named jobs need not have GPUs, so the placer asks Nomad about each of them. The placer asks
+// once at first, after each event that reports a change of the job, and after each full read.
 
 const (
-	// dependencyPoll is the interval at which the placer asks again about a job whose changes no
-	// event reports, for example in a snapshot. dependencyBatch is how many jobs one cycle asks
-	// about.
+	// dependencyPoll is the interval at which the placer asks again about a job if no event would
+	// report a change, for example in a snapshot. dependencyBatch is the number of jobs about which
+	// one cycle asks.
 	dependencyPoll  = 5 * time.Second
 	dependencyBatch = 256
-	// Nomad forgets a job some hours after its end. So the placer stores the job's success until
-	// every job that waited for it has ended. The placer needs the success that long because a job
-	// that was preempted and then edited checks its pal_after again. maxFinishedKept is the maximum
-	// number of stored successes.
+	// Nomad forgets a job some hours after its end. So the placer stores the success of the job
+	// until every job that waited for it has ended. The placer stores the success for so long
+	// because a waiting job may start, be preempted and be edited, and then checks its pal_after
+	// again. maxFinishedKept is the maximum number of stored successes.
 	maxFinishedKept = 4000
 )
 
-// checkDependencies finds out which jobs still wait for jobs in their pal_after. For each job that
-// no longer waits, checkDependencies finds out when the last job in its pal_after finished.
+// checkDependencies finds out which jobs still wait for the jobs in their pal_after. For each job
+// that no longer waits, checkDependencies finds out when the last job in its pal_after finished.
 // checkDependencies asks Nomad about at most atMost jobs.
 func (p *Placer) checkDependencies(ctx context.Context, now time.Time, atMost int) {
 	f := &p.m.Dependencies
@@ -88,17 +88,18 @@ func (p *Placer) checkDependencies(ctx context.Context, now time.Time, atMost in
 	}
 }
 
-// comesAfter returns the reason that a job waits for job k. The reason contains why, which is the
-// state of job k.
+// comesAfter returns the reason "job k must succeed first". The reason contains why, which
+// describes the state of job k.
 func comesAfter(k cluster.JobKey, why reason.Reason) reason.Reason {
 	return reason.Reason{Kind: reason.ComesAfter, Jobs: []string{k.String()}}.Over(why)
 }
 
-// isMissing reports whether the reason is that Nomad does not have the job that must finish first.
+// isMissing reports whether the reason is that Nomad does not have the job that must succeed first.
 func isMissing(why reason.Reason) bool { return why.Kind == reason.AheadMissing }
 
-// circles returns the jobs that wait for each other in a circle. Each job maps to the job that it
-// waits for in the circle. If circles share jobs, at least one circle is found.
+// circles returns the jobs that wait for each other in a circle, so that none of them can start.
+// The map's keys are these jobs. The value for each job is the next job in the circle, for which
+// the job waits. If several circles share jobs, circles finds at least one of them.
 func (p *core) circles(waits map[*model.Tracked][]cluster.JobKey) map[cluster.JobKey]cluster.JobKey {
 	found, seen := map[cluster.JobKey]cluster.JobKey{}, map[cluster.JobKey]bool{}
 	var path []cluster.JobKey
@@ -132,8 +133,9 @@ func (p *core) circles(waits map[*model.Tracked][]cluster.JobKey) map[cluster.Jo
 	return found
 }
 
-// queryDependencies reads the state of the dependencies that are due, the longest due first. If the
-// state of a dependency cannot be read, only the jobs that come after it keep waiting.
+// queryDependencies reads the state of the dependencies that are due. The dependency that has been
+// due for the longest time comes first. If the state of a dependency cannot be read, only the jobs
+// that wait for this dependency keep waiting.
 func (p *core) queryDependencies(ctx context.Context, wanted map[cluster.JobKey]bool, now time.Time, atMost int) {
 	f := &p.m.Dependencies
 	var keys []cluster.JobKey
@@ -173,7 +175,7 @@ func (p *core) queryDependencies(ctx context.Context, wanted map[cluster.JobKey]
 	}
 }
 
-// ahead returns the state of a tracked job that must finish first and has not finished.
+// ahead returns the state of a tracked job that must succeed first and has not succeeded yet.
 func ahead(t *model.Tracked) reason.Reason {
 	switch {
 	case !t.GaveUp().IsZero():
@@ -188,8 +190,8 @@ func ahead(t *model.Tracked) reason.Reason {
 	return reason.Reason{Kind: reason.AheadWaits}
 }
 
-// readDependency reads the state of a job that must finish first. had is its last known state,
-// which is returned if Nomad does not yet show a change that an event reported.
+// readDependency reads the state of a job that must succeed first. had is the last known state.
+// readDependency returns had if Nomad does not yet show a change that an event reported.
 func (p *core) readDependency(ctx context.Context, k cluster.JobKey, had model.Dependency) (model.Dependency, error) {
 	job, err := p.nomad.Job(ctx, k)
 	switch {
@@ -222,8 +224,8 @@ func (p *core) readDependency(ctx context.Context, k cluster.JobKey, had model.D
 	return model.Dependency{Why: reason.Reason{Kind: reason.AheadFailed}}, nil
 }
 
-// readFinished reads, once, which finished jobs earlier placers stored. Until this read succeeds,
-// jobs that Nomad has forgotten count as missing.
+// readFinished reads once, from Nomad, which finished jobs the earlier placers stored. Until
+// readFinished succeeds, jobs that Nomad has forgotten count as missing.
 func (p *Placer) readFinished(ctx context.Context, now time.Time) {
 	f := &p.m.Dependencies
 	if f.Loaded {
@@ -240,7 +242,7 @@ func (p *Placer) readFinished(ctx context.Context, now time.Time) {
 }
 
 // finishedDue returns the write that stores the finished jobs that other jobs name in pal_after, if
-// this set has changed.
+// the set of these jobs has changed.
 func (p *journal) finishedDue(now time.Time) *dueWrite {
 	f := &p.m.Dependencies
 	if !f.Loaded || p.backsOff(recordingFinished, now) {

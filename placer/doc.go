@@ -12,20 +12,20 @@
 //	record   the decision with its reasons, for explain: in the background (writebehind.go)
 //
 // The view is the single ledger of who holds which GPU. The view is derived from Nomad's state and
-// from starts under way, and the queue reads it. All decisions of a cycle use one time,
-// model.Model.Time. The cycle reads the clock again only after it has waited for Nomad.
+// from starts that are not complete. The queue reads the view. All decisions of a cycle use one
+// time, model.Model.Time. The cycle reads the clock again only after it has waited for Nomad.
 //
 // Everything that the placer knows is in a [model.Model]. This package reads and writes Nomad,
 // keeps the steps in order, and handles errors.
 //
-// Where to start reading: [Placer.Run] (placer.go) follows Nomad's events and runs a cycle when
-// something changed; cycle.go has the steps of a cycle in order. Each gang is a state machine
-// (package gang). effects.go delivers events to the gangs and carries out their effects. decide.go
-// asks the queue and commits the starts. submission.go accepts jobs that are submitted to the agent
-// instead of Nomad. publish.go makes the snapshot from which package query answers.
+// Where to start reading: [Placer.Run] (placer.go) follows Nomad's events, and runs a cycle when
+// something has changed. cycle.go contains the steps of a cycle in order. Each gang is a state
+// machine (package gang). effects.go delivers events to the gangs and carries out their effects.
+// decide.go asks the queue and commits the starts. submission.go accepts jobs that are submitted to
+// the agent instead of Nomad. publish.go makes the snapshot from which package query answers.
 //
 // Everything is derived from Nomad's state, so the placer can crash at any time. When the placer
-// starts again, it finds each job in one of the states of [gang.State] and continues from there.
+// starts again, it finds each job in one of the states of [gang.State], and continues from there.
 //
 // What must stay true when you change this package:
 //

@@ -22,7 +22,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-// step delivers an event to a gang, and carries out the effects. Errors do not affect other gangs.
+// step delivers an event to a gang, and carries out the effects. Errors of one gang do not affect
+// other gangs.
 func (p *Placer) step(ctx context.Context, t *model.Tracked, e gang.Event) {
 	t.Idle = false
 	for e != nil {
@@ -39,7 +40,8 @@ func (p *Placer) step(ctx context.Context, t *model.Tracked, e gang.Event) {
 	}
 }
 
-// carryOut carries out an effect of a gang, and returns the resulting event, or nil.
+// carryOut carries out an effect of a gang. carryOut returns the event that answers the effect, or
+// nil.
 func (p *Placer) carryOut(ctx context.Context, t *model.Tracked, e gang.Effect) gang.Event {
 	if !gang.AwaitsAnswer(e) {
 		p.carryOutHere(t, e)
@@ -51,10 +53,18 @@ func (p *Placer) carryOut(ctx context.Context, t *model.Tracked, e gang.Effect) 
 	case ctx.Err() != nil && err != nil:
 		return gang.NotNow{Of: e} // the session has ended
 	case err != nil:
-		t.NoteDenied(err)
-		return gang.Failure{Of: e, Err: err}
+		return failureOf(t, e, err)
 	}
 	return answer
+}
+
+// failureOf returns the event that tells a gang that an effect has failed. If the placer lacks a
+// permission, failureOf records the error for [model.Model.Denials].
+func failureOf(t *model.Tracked, e gang.Effect, err error) gang.Failure {
+	if nomad.Refused(err) {
+		t.NoteDenied(err)
+	}
+	return gang.Failure{Of: e, Err: err, Conflict: errors.Is(err, nomad.ErrConflict), Unknown: errors.Is(err, nomad.ErrUnknownOutcome)}
 }
 
 // note counts an effect on a job, and writes it to the audit log.
@@ -76,7 +86,7 @@ func (p *core) note(t *model.Tracked, e gang.Effect, err error) {
 	}
 }
 
-// audit logs a change to a job.
+// audit writes a change of a job to the audit log.
 func (p *core) audit(k cluster.JobKey, what string, err error, args ...any) {
 	args = append([]any{"job", k.ID, "namespace", k.Namespace}, args...)
 	if err != nil {
@@ -85,7 +95,7 @@ func (p *core) audit(k cluster.JobKey, what string, err error, args ...any) {
 	p.log.Named("audit").Info(what, args...)
 }
 
-// outcome names the result of a registration.
+// outcome returns the result of a registration as a label for metrics.
 func outcome(err error) string {
 	switch {
 	case err == nil:
@@ -98,8 +108,9 @@ func outcome(err error) string {
 	return "failed"
 }
 
-// versions returns the versions of a job that Nomad keeps. For a resubmitted gang it adds the
-// version that the members still run, because after many edits Nomad no longer keeps that version.
+// versions returns the versions of a job that Nomad keeps. For a resubmitted gang, versions adds
+// the version that the members still run, because Nomad no longer lists this version after many
+// edits.
 func (p *core) versions(ctx context.Context, t *model.Tracked) (map[uint64]*api.Job, error) {
 	vs, err := p.nomad.Versions(ctx, t.Key)
 	if err != nil || t.Nomad != gang.Resubmitted || len(t.Members) == 0 {
@@ -109,7 +120,7 @@ func (p *core) versions(ctx context.Context, t *model.Tracked) (map[uint64]*api.
 	return vs, p.nomad.AddVersionOf(ctx, vs, newest)
 }
 
-// askNomad carries out an effect that needs Nomad.
+// askNomad carries out an effect that needs a request to Nomad.
 func (p *Placer) askNomad(ctx context.Context, t *model.Tracked, e gang.Effect) (gang.Event, error) {
 	switch e := e.(type) {
 	case gang.ReadRecord:
@@ -166,7 +177,7 @@ func (p *Placer) askNomad(ctx context.Context, t *model.Tracked, e gang.Effect) 
 	return gang.Done{Of: e}, nil
 }
 
-// carryOutHere carries out an effect within the placer.
+// carryOutHere carries out an effect that needs no request to Nomad.
 func (p *Placer) carryOutHere(t *model.Tracked, e gang.Effect) {
 	switch e := e.(type) {
 	case gang.SaveRecord:
@@ -192,7 +203,7 @@ func (p *Placer) carryOutHere(t *model.Tracked, e gang.Effect) {
 	}
 }
 
-// notePlaced counts a placed gang, and emits the event.
+// notePlaced counts a gang that was placed, and adds the event.
 func (p *core) notePlaced(t *model.Tracked, r gang.Record) {
 	slowdown := 0.0
 	if c := r.Decision.Chosen; c != nil {
@@ -202,8 +213,8 @@ func (p *core) notePlaced(t *model.Tracked, r gang.Record) {
 	p.emitPlaced(t, r)
 }
 
-// noteFinished measures the accuracy of the author's estimate of the gang's run time, if the author
-// gave one.
+// noteFinished measures how accurate the author's estimate of the gang's run time was. If there is
+// no estimate, noteFinished does nothing.
 func (p *core) noteFinished(t *model.Tracked) {
 	said, r := t.Request.Hints.Duration, t.Record
 	if said > 0 && r != nil && r.Attained == 0 && !r.Decided.IsZero() {
@@ -211,7 +222,7 @@ func (p *core) noteFinished(t *model.Tracked) {
 	}
 }
 
-// register registers a rewritten job, unless the gang starts. commit registers starts.
+// register registers a rewritten job for any purpose except a start. commit registers starts.
 func (p *Placer) register(ctx context.Context, t *model.Tracked, e gang.Register) (gang.Event, error) {
 	source := e.Source
 	if source == nil {
@@ -234,8 +245,8 @@ func (p *Placer) register(ctx context.Context, t *model.Tracked, e gang.Register
 	return p.registered(t, e.Job, resp.JobModifyIndex), nil
 }
 
-// registered stores the job as Nomad should have it after the placer's registration, and returns
-// the event for the gang.
+// registered stores the job in the form that Nomad should have after the placer's registration.
+// registered returns the event for the gang.
 func (p *core) registered(t *model.Tracked, job *api.Job, index uint64) gang.Registered {
 	job = gang.RegisteredJob(job, t.Job, index, p.m.Time)
 	p.m.State.Assume(job)
@@ -251,10 +262,10 @@ func (p *core) readAgain(ctx context.Context, k cluster.JobKey) error {
 	return err
 }
 
-// If a gang lacks members for too long, the placer reads the job's evaluations from Nomad: at once,
-// then again after delays that double from 1 s up to slowestEvaluationQuery. For all gangs together
-// the placer makes at most evaluationQueriesPerSecond queries, so that it does not slow down Nomad
-// even more.
+// If a gang has lacked members for too long, the placer reads the job's evaluations from Nomad at
+// once. The placer reads the evaluations again after delays that double from 1 s up to
+// slowestEvaluationQuery. The placer makes at most evaluationQueriesPerSecond such queries for all
+// gangs together. More queries could make a slow Nomad even slower.
 const (
 	evaluationQueriesPerSecond = 20
 	slowestEvaluationQuery     = 8 * time.Second
@@ -264,7 +275,7 @@ func newEvaluationLimit() *rate.Limiter {
 	return rate.NewLimiter(evaluationQueriesPerSecond, evaluationQueriesPerSecond)
 }
 
-// mayQueryEvaluation reports whether the job's evaluations may be queried now. If they may,
+// mayQueryEvaluation reports whether the placer may read the job's evaluations now. If so,
 // mayQueryEvaluation counts the query.
 func (p *Placer) mayQueryEvaluation(t *model.Tracked, now time.Time) bool {
 	q := &t.EvaluationQueries

@@ -20,7 +20,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// EventKind is what happened in an event.
+// EventKind says what happened.
 type EventKind string
 
 // The kinds of events.
@@ -42,44 +42,45 @@ const (
 	Healthy     EventKind = "healthy"     // a GPU is healthy again
 )
 
-// EventKinds are all kinds of events.
+// EventKinds lists all kinds of events.
 var EventKinds = []EventKind{Queued, Placed, Moved, Started, Stopped, Requeued, LostMembers, GivenUp, Refused, Finished, Released,
 	AllocFailed, Quarantined, Unhealthy, Healthy}
 
-// NotifiedKinds are the kinds of events that subscribers get if they choose no kinds.
+// NotifiedKinds lists the kinds of events that a subscriber gets if it chooses no kinds.
 var NotifiedKinds = []EventKind{Started, Stopped, LostMembers, GivenUp, Refused, Finished, Quarantined, Unhealthy, Healthy}
 
-// Event is something that the placer did or saw.
+// Event reports something that the placer did or saw.
 type Event struct {
-	// ID is greater than the IDs of all earlier events, even of an earlier agent's events, because
-	// an agent's first ID is its start time in milliseconds.
+	// ID is greater than the IDs of all earlier events, even of events of an earlier agent. The
+	// first ID of an agent is its start time in milliseconds.
 	ID uint64 `json:"id"`
-	// At is when the placer saw the event or, for a failed allocation, when the allocation last
-	// changed in Nomad.
+	// At is the time when the placer saw the event. For a failed allocation, At is the time when
+	// the allocation last changed in Nomad.
 	At time.Time `json:"at"`
 	// Kind is queued, placed, moved, started, stopped, requeued, lost, failed, rejected, ended,
-	// released, allocation (one failed or was lost), quarantined, unhealthy or healthy.
+	// released, allocation (an allocation failed or was lost), quarantined, unhealthy or healthy.
 	Kind EventKind `json:"kind"`
-	// Namespace and Job name the job; empty for events about GPUs.
+	// Namespace and Job name the job. Namespace and Job are empty in events about GPUs.
 	Namespace string `json:"namespace,omitempty"`
 	Job       string `json:"job,omitempty"`
-	// ForJob is the job (namespace/id) for which the event's job is stopped.
+	// ForJob is the job (namespace/id) in whose favour the event's job is stopped.
 	ForJob string `json:"for_job,omitempty"`
-	// Node is the node's name, in events about failed allocations and the health of GPUs.
+	// Node is the name of the node, in events about failed allocations and about the health of
+	// GPUs.
 	Node string   `json:"node,omitempty"`
 	GPUs []string `json:"gpus,omitempty"` // ids of the event's GPUs, at most 256
-	// Text describes the event, without its subject.
+	// Text describes the event, but does not name the job or GPU.
 	Text string `json:"text"`
-	// Since is set if the job was already in this state when the placer first saw the job. The
-	// state began at Since, and an earlier placer may have sent the event.
+	// If the job was already in its present state when the placer first saw it, Since is the time
+	// when this state began. In this case, an earlier placer may have reported the same event.
 	Since time.Time `json:"-"`
 }
 
 // eventGPUs is the maximum number of GPUs that one event names.
 const eventGPUs = 256
 
-// EventLog keeps the last events in memory. An EventLog is safe for concurrent use. A nil EventLog
-// keeps nothing.
+// EventLog keeps the newest events in memory. An EventLog is safe for concurrent use. A nil
+// EventLog keeps no events.
 type EventLog struct {
 	mu      sync.Mutex
 	last    []Event // the oldest first
@@ -88,12 +89,12 @@ type EventLog struct {
 	changed chan struct{} // closed by the next event
 }
 
-// NewEventLog returns a log that keeps size events. began is when the agent started.
+// NewEventLog returns a log that keeps size events. began is the time when the agent started.
 func NewEventLog(size int, began time.Time) *EventLog {
 	return &EventLog{size: size, next: uint64(began.UnixMilli()), changed: make(chan struct{})}
 }
 
-// Add adds an event, with the next ID.
+// Add adds an event to the log, and gives it the next ID.
 func (l *EventLog) Add(e Event) {
 	if l == nil {
 		return
@@ -109,8 +110,8 @@ func (l *EventLog) Add(e Event) {
 	l.changed = make(chan struct{})
 }
 
-// After returns the kept events after an ID, oldest first, and a channel that is closed by the next
-// event.
+// After returns the kept events whose ID is above id, oldest first. After also returns a channel
+// that the next event closes.
 func (l *EventLog) After(id uint64) ([]Event, <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -121,8 +122,8 @@ func (l *EventLog) After(id uint64) ([]Event, <-chan struct{}) {
 	return slices.Clone(l.last[behind:]), l.changed
 }
 
-// StoppedFor returns the job (namespace/id) for which job k was last stopped, or "" if no event
-// names one.
+// StoppedFor returns the job (namespace/id) in whose favour job k was last stopped, or "" if no
+// event names such a job.
 func (l *EventLog) StoppedFor(k cluster.JobKey) string {
 	if l == nil {
 		return ""
@@ -136,9 +137,9 @@ func (l *EventLog) StoppedFor(k cluster.JobKey) string {
 	return ""
 }
 
-// RedactedFor returns the parts of the event that a user may see. ok is false if the user may not
-// see the event. Events about GPUs may name jobs and tasks in any namespace, so only operators see
-// them.
+// RedactedFor returns the event without the parts that a user may not see. ok is false if the user
+// may not see the event at all. Events about GPUs can name jobs and tasks of any namespace, so only
+// operators see them.
 func (e Event) RedactedFor(sees model.Sees, operator func() bool) (_ Event, ok bool) {
 	if e.Namespace == "" {
 		return e, operator()
@@ -152,15 +153,15 @@ func (p *core) emit(k cluster.JobKey, kind EventKind, text string) {
 	p.emitFound(k, kind, text, time.Time{})
 }
 
-// emitFound adds an event about a state that began at since. since is zero if the state began just
-// now or at an unknown time.
+// emitFound adds an event about the state of a job. since is the time when the state began, or zero
+// if it began just now or at an unknown time.
 func (p *core) emitFound(k cluster.JobKey, kind EventKind, text string, since time.Time) {
 	p.hooks.Events.Add(Event{At: p.m.Time.UTC(), Kind: kind, Namespace: k.Namespace, Job: k.ID, Text: oneLine(text), Since: since})
 }
 
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
-// stopText describes why a gang is being stopped, and what happens next.
+// stopText describes why a gang is being stopped, and what will happen next.
 func stopText(t *model.Tracked) string {
 	text := "its members are stopped: " + t.WhyStopped().String()
 	switch why, _ := t.Stopping(); {
@@ -174,8 +175,9 @@ func stopText(t *model.Tracked) string {
 	return text + "; the gang starts again as a whole"
 }
 
-// foundSince returns when a job got into the state in which the placer first saw the job.
-// foundSince returns zero if the placer saw the change itself, or if the time is unknown.
+// foundSince returns the time when a job's state began, if the job was in this state when the
+// placer first saw it. foundSince returns zero if the placer saw the change to this state itself,
+// or if the time is unknown.
 func (p *core) foundSince(t *model.Tracked, was gang.State, e gang.Event) time.Time {
 	_, read := e.(gang.RecordRead)
 	switch f := p.m.World().LastFailure(t.Job); {
@@ -234,8 +236,8 @@ func (p *core) noteState(t *model.Tracked, was gang.State, heard gang.Event) {
 	}
 }
 
-// allPlaced is the text of [Started]. The members may still be pending: Nomad reports that they run
-// only when their images are pulled and their tasks have started.
+// allPlaced is the text of events of kind [Started]. The members may still be pending, because
+// Nomad reports that they run only when their images are pulled and their tasks have started.
 func allPlaced(members int) string {
 	if members == 1 {
 		return "Nomad has placed the only member"
@@ -265,7 +267,8 @@ func on(c *pal.Choice) string {
 	return fmt.Sprintf("on %d nodes", c.Nodes)
 }
 
-// emitFailures adds events for failed allocations and for GPUs that are newly in quarantine.
+// emitFailures adds events about failed allocations, and about GPUs that have just been put in
+// quarantine.
 func (p *Placer) emitFailures(found []failure.Failure, before map[string]failure.Quarantine) {
 	if p.hooks.Events == nil {
 		return

@@ -22,27 +22,28 @@ import (
 const (
 	// failuresKept is the maximum number of stored failures.
 	failuresKept = 120
-	// failureLogBytes is the maximum size of the stored failures and, separately, of the stored
-	// quarantine. failureLogBytes is below store.Bytes because the names of a variable's items also
-	// need space.
+	// failureLogBytes is the maximum size of the stored failures. The stored quarantine has the
+	// same maximum size. failureLogBytes is below store.Bytes because the names of a variable's
+	// items also need space.
 	failureLogBytes = store.Bytes - 1<<10
-	// reasonBytes is the maximum length of a failure's reason, because a driver's message can be a
-	// page long.
+	// reasonBytes is the maximum length of the reason of a failure. Without a limit, a driver's
+	// message could be a page long.
 	reasonBytes = 300
-	// quarantineReread is the maximum time until the placer notices that an operator has changed the
-	// quarantine. Commands cannot always notify the agent.
+	// quarantineReread is the maximum time until the placer notices that an operator has changed
+	// the quarantine with a command. The placer cannot wait for a message, because a command cannot
+	// always notify the agent.
 	quarantineReread = 2 * time.Second
 )
 
-// failureLog holds the stored failures and the quarantine.
+// failureLog holds the failures and the quarantine that are stored in Nomad.
 type failureLog struct {
 	failures []failure.Failure // oldest first
-	// dropped is Nomad's index of the last failure that is no longer stored. dropped is not a time,
-	// because after a failure on a server whose clock is a year ahead, no failure would be recorded
-	// for a year.
+	// dropped is Nomad's index of the last failure that was dropped from the log. A time could not
+	// be used instead: after a failure on a server whose clock is a year ahead, the placer would
+	// record no failure for a year.
 	dropped uint64
-	// skipped is Nomad's index of the last new failure that does not fit and is never stored. When
-	// the other new failures are stored, dropped rises to skipped.
+	// skipped is Nomad's index of the newest failure that does not fit and so is never stored.
+	// After the other new failures have been stored, dropped becomes skipped.
 	skipped    uint64
 	quarantine map[string]failure.Quarantine
 	index      uint64    // the quarantine's index at the last read or write
@@ -50,14 +51,14 @@ type failureLog struct {
 	stale      bool      // a command has changed the quarantine since readAt
 }
 
-// ReadQuarantine reads which GPUs are or were in quarantine.
+// ReadQuarantine reads which GPUs are in quarantine, or were.
 func ReadQuarantine(ctx context.Context, c *nomad.Client) (map[string]failure.Quarantine, error) {
 	h := failureLog{}
 	err := h.read(ctx, c, time.Time{})
 	return h.quarantine, err
 }
 
-// read reads the current quarantine. If the quarantine cannot be parsed, read sets an empty
+// read reads the quarantine from Nomad. If the quarantine cannot be parsed, read sets an empty
 // quarantine and returns the error.
 func (h *failureLog) read(ctx context.Context, c *nomad.Client, now time.Time) error {
 	kept, err := store.In(c).Quarantine().Read(ctx)
@@ -74,9 +75,9 @@ func (h *failureLog) setQuarantine(kept store.Value[map[string]failure.Quarantin
 	}
 }
 
-// load reads, once, what earlier placers stored. Later, load reads the quarantine again, because an
-// operator may have changed it. Data that cannot be parsed counts as missing, and load returns the
-// error.
+// load reads once the data that earlier placers stored. Later, load reads only the quarantine
+// again, because an operator may have changed it. If data cannot be parsed, load treats the data as
+// missing, and returns the error.
 func (h *failureLog) load(ctx context.Context, c *nomad.Client, now time.Time) (err error) {
 	switch {
 	case h.readAt.IsZero():
@@ -95,8 +96,8 @@ func (h *failureLog) load(ctx context.Context, c *nomad.Client, now time.Time) (
 	return nil
 }
 
-// putRight corrects the stored quarantine if the clock of the placer that wrote it was ahead.
-// Uncorrected, the quarantine would keep GPUs out of use for too long.
+// putRight corrects the stored quarantine if it was written by a placer whose clock was ahead.
+// Without this correction, GPUs would stay in quarantine for too long.
 func (h *failureLog) putRight(ctx context.Context, c *nomad.Client, now time.Time) error {
 	ahead := func(q failure.Quarantine) bool { return q.Ahead(now) }
 	if !slices.ContainsFunc(slices.Collect(maps.Values(h.quarantine)), ahead) {
@@ -121,9 +122,9 @@ func (h *failureLog) knows(a *cluster.Alloc) bool {
 	return a.ModifyIndex <= h.dropped || slices.ContainsFunc(h.failures, func(f failure.Failure) bool { return f.Alloc == a.ID })
 }
 
-// newestJudgeable returns the failures that trimFailures would keep. Only these failures are
-// judged. There can be more failures than fit when the first placer of a cluster starts, or after
-// its failure log was lost.
+// newestJudgeable returns the failures among found that trimFailures would keep. The placer judges
+// only these failures. More failures than fit can exist when the first placer of a cluster starts,
+// or after the failure log was lost.
 func (h *failureLog) newestJudgeable(found []failure.Failure) []failure.Failure {
 	latest := failureLog{failures: found}
 	latest.trimFailures()
@@ -131,10 +132,11 @@ func (h *failureLog) newestJudgeable(found []failure.Failure) []failure.Failure 
 	return latest.failures
 }
 
-// note adds failures, oldest first, and their strikes against GPUs. note returns in spared the
-// strikes that the cap of the quarantine leaves out. known is further evidence. If a write fails,
-// the failures stay unknown, so the next cycle notes them again. note writes the quarantine before
-// the failures, because two strikes for the same failure count as one.
+// note adds failures, oldest first, and the strikes that they cause against GPUs. spared holds the
+// strikes that do not count because the cap of the quarantine is reached. known contains further
+// evidence. If a write fails, the failures stay unknown, so the next cycle notes them again. note
+// writes the quarantine first and then the failures. If only the first write succeeds, the next
+// cycle repeats the strikes, but two strikes for one failure count only once.
 func (h *failureLog) note(ctx context.Context, c *nomad.Client, found []failure.Failure, known failure.Evidence, now time.Time) (spared []failure.Strike, err error) {
 	var next *failureLog
 	kept, err := store.In(c).Quarantine().Change(ctx, store.Value[map[string]failure.Quarantine]{Of: h.quarantine, Index: h.index},
@@ -155,8 +157,8 @@ func (h *failureLog) note(ctx context.Context, c *nomad.Client, found []failure.
 	return spared, nil
 }
 
-// withFailures returns a copy of the log with the failures and their strikes added, and the strikes
-// that were spared.
+// withFailures returns a copy of the log with the failures and their strikes. withFailures also
+// returns the strikes that were spared.
 func (h *failureLog) withFailures(found []failure.Failure, known failure.Evidence, now time.Time) (next *failureLog, spared []failure.Strike) {
 	copied := *h
 	next = &copied
@@ -177,9 +179,9 @@ func (h *failureLog) withFailures(found []failure.Failure, known failure.Evidenc
 	return next, spared
 }
 
-// trimFailures drops failures until the rest fits. trimFailures drops the oldest failure of the
-// namespace with the most failures, so that one user's many failing jobs do not displace the
-// failures of others.
+// trimFailures drops failures until the remaining failures fit. trimFailures drops the oldest
+// failure of the namespace with the most failures, so that one user's many failing jobs do not
+// displace the failures of others.
 func (h *failureLog) trimFailures() {
 	size, room, count := make([]int, len(h.failures)), failureLogBytes, map[string]int{}
 	for i, f := range h.failures {
@@ -218,9 +220,9 @@ func (h *failureLog) trimFailures() {
 	h.failures = kept
 }
 
-// trimQuarantine drops entries that no longer count. If the rest does not fit, trimQuarantine also
-// drops the entries with the shortest quarantine. Broken GPUs will fail again, and then get new
-// entries.
+// trimQuarantine drops entries that no longer have an effect. If the remaining entries do not fit,
+// trimQuarantine also drops the entries that end first. If a GPU whose entry was dropped is broken,
+// it will fail again and get a new entry.
 func (h *failureLog) trimQuarantine(now time.Time) {
 	maps.DeleteFunc(h.quarantine, func(_ string, q failure.Quarantine) bool {
 		return !now.Before(q.Until) && now.Sub(q.Last) > time.Duration(q.Strikes)*failure.Most && now.Sub(q.Lifted) > failure.CountsFor
@@ -237,10 +239,9 @@ func (h *failureLog) trimQuarantine(now time.Time) {
 	}
 }
 
-// PutInQuarantine excludes GPUs from new placements for a time, with an operator's reason. For a
-// GPU that is already in quarantine, PutInQuarantine replaces the reason and the time. The active
-// agent reads the change at its next [Placer.Reread], and before any decision after
-// quarantineReread.
+// PutInQuarantine puts GPUs in quarantine for a given time, with an operator's reason. For a GPU
+// that is already in quarantine, PutInQuarantine replaces the reason and the time. The active agent
+// notices the change at its next [Placer.Reread], or after quarantineReread at the latest.
 func PutInQuarantine(ctx context.Context, c *nomad.Client, long time.Duration, why string, gpus ...string) error {
 	kept := store.In(c).Quarantine()
 	is, err := kept.Read(ctx)
@@ -258,9 +259,10 @@ func PutInQuarantine(ctx context.Context, c *nomad.Client, long time.Duration, w
 	return err
 }
 
-// LiftQuarantine ends the quarantine of the GPUs, or of all GPUs if gpus is empty, and returns the
-// ids of the GPUs. If a named GPU is not in quarantine, LiftQuarantine returns an error and lifts
-// nothing. Active agents read the change within quarantineReread.
+// LiftQuarantine ends the quarantine of the given GPUs, and returns their ids. If gpus is empty,
+// LiftQuarantine ends the quarantine of all GPUs. If a given GPU is not in quarantine,
+// LiftQuarantine returns an error and changes nothing. Active agents notice the change within
+// quarantineReread.
 func LiftQuarantine(ctx context.Context, c *nomad.Client, gpus ...string) ([]string, error) {
 	kept := store.In(c).Quarantine()
 	is, err := kept.Read(ctx)
@@ -276,7 +278,7 @@ func LiftQuarantine(ctx context.Context, c *nomad.Client, gpus ...string) ([]str
 	return lifted, err
 }
 
-// lift does the work of [LiftQuarantine] on the stored quarantine.
+// lift removes the quarantine of these GPUs from the stored quarantine, for [LiftQuarantine].
 func lift(of map[string]failure.Quarantine, gpus []string, now time.Time) ([]string, error) {
 	in := failure.QuarantinedGPUs(of, now)
 	if len(gpus) == 0 {
@@ -294,8 +296,8 @@ func lift(of map[string]failure.Quarantine, gpus []string, now time.Time) ([]str
 	return gpus, nil
 }
 
-// noteFailures records allocations that failed since the last cycle, and puts their GPUs in
-// quarantine if necessary.
+// noteFailures records the allocations that have failed since the last cycle, and puts GPUs in
+// quarantine if the failures require it.
 func (p *Placer) noteFailures(ctx context.Context, now time.Time) error {
 	defer func() { p.m.Failures, p.m.Quarantine = p.failureLog.failures, p.failureLog.quarantine }()
 	switch err := p.failureLog.load(ctx, p.nomad, now); {
@@ -337,12 +339,12 @@ func (p *Placer) noteFailures(ctx context.Context, now time.Time) error {
 	return err
 }
 
-// mostDelay is the longest delay of Nomad's event about a failure.
+// mostDelay is the longest time by which Nomad's event about a failure can be late.
 const mostDelay = time.Minute
 
-// noFailureBefore returns a time before which no unknown failure can have happened, because the
-// placer would have seen such a failure when it last looked. The time is zero if the placer has not
-// looked yet, or has read everything again since it last looked.
+// noFailureBefore returns a time. Before this time, no failure can have happened that the placer
+// does not know, because it would have seen the failure when it last looked. The time is zero if
+// the placer has not looked yet, or has read everything again since it last looked.
 func (p *Placer) noFailureBefore() time.Time {
 	if p.lookedAt.IsZero() || p.resyncedAt.After(p.lookedAt) {
 		return time.Time{}
@@ -350,10 +352,10 @@ func (p *Placer) noFailureBefore() time.Time {
 	return p.lookedAt.Add(-mostDelay)
 }
 
-// within moves the times of a failure so that the failure lies between least and most on the
-// placer's clock. Otherwise, if a server's clock were a year ahead, a failure would count for a
-// year longer. If the server's clock were behind, a gang that has just failed would seem to have
-// failed while no placer ran.
+// within shifts the times of a failure so that the failure lies between least and most on the
+// placer's clock. If a server's clock were a year ahead, the failure would otherwise count for a
+// year longer. If the server's clock were behind, a gang that has just failed would otherwise
+// appear to have failed while no placer ran.
 func within(f failure.Failure, least, most time.Time) failure.Failure {
 	by := time.Duration(0)
 	switch {
@@ -366,5 +368,5 @@ func within(f failure.Failure, least, most time.Time) failure.Failure {
 	return f
 }
 
-// earliest returns the first of the times.
+// earliest returns the earliest of the times.
 func earliest(ts ...time.Time) time.Time { return slices.MinFunc(ts, time.Time.Compare) }

@@ -10,15 +10,16 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/request"
 )
 
-// gpuHealth holds which GPUs were unhealthy in the last view, and why.
+// gpuHealth records which GPUs were unhealthy in the last view, and why.
 type gpuHealth struct {
 	view      *request.View
 	epoch     uint64
 	unhealthy map[string]string
 }
 
-// noteHealth adds events for GPUs that became unhealthy or healthy. A placer's first view is only
-// the base for comparison. A GPU that no longer exists gets no event.
+// noteHealth adds events for GPUs that have become unhealthy or healthy. noteHealth adds no events
+// for a placer's first view, because there is nothing to compare it with. noteHealth adds no event
+// for a GPU that no longer exists.
 func (p *Placer) noteHealth() {
 	was, v := p.health, p.m.View
 	if p.hooks.Events == nil || was.view == v && was.epoch == v.Epoch() {

@@ -16,9 +16,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-// readImported reads imported measurements. If the imported measurements are new, the next cycle
-// rebuilds the profile. readImported leaves out measurements that cannot be parsed, because they
-// must not stop the queue.
+// readImported reads imported measurements. If there are new imported measurements, the next cycle
+// rebuilds the profile. readImported leaves out measurements that cannot be parsed, because bad
+// measurements must not stop the queue.
 func (p *core) readImported(ctx context.Context) error {
 	samples, err := store.In(p.nomad).MeasurementsBut("").Read(ctx)
 	switch {
@@ -37,20 +37,20 @@ func (p *core) readImported(ctx context.Context) error {
 	return nil
 }
 
-// Calibration is the current input for a calibration of the cluster.
+// Calibration contains the data from which the cluster's GPUs can be calibrated now.
 type Calibration struct {
-	// Published holds the nodes' own measurements. Imported holds the measurements that `profile
-	// import` stored.
+	// Published contains the measurements that the nodes publish. Imported contains the
+	// measurements that `profile import` stored.
 	Published, Imported []profile.Sample
 	// Known maps the id of each existing GPU to its model.
 	Known map[string]string
-	// Profile is the profile in force; nil if there is none.
+	// Profile is the current profile, or nil if there is none.
 	Profile *profile.Profile
 }
 
-// ReadCalibration reads the input of a calibration from Nomad. The parameter but is the name of a
-// source whose imported measurements ReadCalibration omits. If but is "", ReadCalibration omits
-// none. ReadCalibration also omits data that cannot be parsed, and names this data in problem.
+// ReadCalibration reads the data for a calibration from Nomad. ReadCalibration leaves out imported
+// measurements from the source with the name but. If but is "", ReadCalibration leaves out no
+// source. ReadCalibration also leaves out data that cannot be parsed. problem names this data.
 func ReadCalibration(ctx context.Context, c *nomad.Client, but string) (cal *Calibration, problem, err error) {
 	nodes, err := c.ReadNodes(ctx)
 	if err != nil {
@@ -69,7 +69,7 @@ func ReadCalibration(ctx context.Context, c *nomad.Client, but string) (cal *Cal
 	return cal, errors.Join(problem, odd, worse), nil
 }
 
-// Build builds a profile, with samples as additional imported measurements.
+// Build builds a profile. Build uses samples as additional imported measurements.
 func (cal *Calibration) Build(o profile.Options, samples ...profile.Sample) (*profile.Profile, error) {
 	imported := append(slices.Clone(cal.Imported), samples...)
 	o.Known = cal.Known

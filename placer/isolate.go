@@ -14,14 +14,14 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 )
 
-// A bug that one job triggers must not stop the other jobs. The placer notes on which job it works.
-// After a panic the placer isolates that job and starts again without it, from Nomad's state. The
-// placer leaves the job alone until the author changes it. If the job triggers panics again and
-// again, the placer leaves it alone for some time even after an edit, and doubles this time after
-// each panic.
+// If a bug shows only for one job, the bug must not stop the placer's work for other jobs. So the
+// placer records on which job it works. After a panic, the placer isolates this job, and starts
+// again from Nomad's state without the job. The placer ignores an isolated job until the author
+// changes it. If the job causes more panics, the placer ignores the job for some time even after an
+// edit. The time doubles after each panic.
 
-// recoverFromPanic handles a panic: it isolates the job at fault, forgets everything derived from
-// Nomad's state, and returns the panic as an error.
+// recoverFromPanic handles a panic. recoverFromPanic isolates the job that caused the panic,
+// forgets everything derived from Nomad's state, and returns the panic as an error.
 func (p *Placer) recoverFromPanic(panicked any, now time.Time) error {
 	stack := string(debug.Stack())
 	k, ok := p.m.JobAtFault()
@@ -55,8 +55,8 @@ type callPanic struct {
 	stack string
 }
 
-// recoverPanic runs do and returns its error, or its panic as an error. An unrecovered panic in a
-// goroutine would end the process.
+// recoverPanic calls do and returns its error. If do panics, recoverPanic returns the panic as an
+// error. Without recoverPanic, a panic in a goroutine would end the process.
 func recoverPanic(log hclog.Logger, what string, do func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -67,13 +67,14 @@ func recoverPanic(log hclog.Logger, what string, do func() error) (err error) {
 	return do()
 }
 
-// call is work for one job that runs in parallel with other calls.
+// call is a piece of work for one job. Several calls can run in parallel.
 type call struct {
 	job cluster.JobKey
 	do  func()
 }
 
-// runRecovered runs the call and returns its panic, or nil.
+// runRecovered runs the call. runRecovered returns the panic of the call, or nil if the call did
+// not panic.
 func (c call) runRecovered() (panicked *callPanic) {
 	defer func() {
 		switch r := recover().(type) {

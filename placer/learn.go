@@ -25,20 +25,24 @@ import (
 
 const (
 	// relistEvery is the number of readings after which the learner reads the stored classes and
-	// lists jobs again.
+	// lists the jobs again.
 	relistEvery = 20
-	// learnFrom is the number of readings of busy GPUs that are needed to learn a class.
+	// learnFrom is the number of readings of busy GPUs that the learner needs to learn a class.
 	learnFrom = 40
-	// learnSkip is how many of a job's first readings are ignored, because jobs load data first.
+	// learnSkip is the number of a job's first readings that the learner ignores, because jobs load
+	// data first.
 	learnSkip = 10
+	// classesKept is the maximum number of stored classes for names that no job in Nomad has. The
+	// limit is necessary because names with a date or a number never come again.
+	classesKept = 500
 	// learnAtOnce is the maximum number of watched jobs. learnAtOnce also limits the number of
 	// calls to clients.
 	learnAtOnce = 20
 )
 
-// Learner watches running jobs without an application class. Learner learns the class of each job
-// from the statistics of the job's GPUs, and stores the class under the job's name for the next
-// runs. For dispatched and periodic jobs it uses the parent's name.
+// Learner watches running jobs without an application class. A Learner learns the class of each job
+// from the statistics of the job's GPUs. A Learner stores the class under the job's name, for later
+// runs. For dispatched and periodic jobs, the Learner uses the name of the parent.
 type Learner struct {
 	nomad *nomad.Client
 	log   hclog.Logger
@@ -48,12 +52,12 @@ type Learner struct {
 	classes map[cluster.JobKey]pal.AppClass
 }
 
-// NewLearner returns a learner that reads statistics once in each period.
+// NewLearner returns a learner that reads statistics once per period.
 func NewLearner(c *nomad.Client, every time.Duration, log hclog.Logger) *Learner {
 	return &Learner{nomad: c, log: log, every: every, classes: map[cluster.JobKey]pal.AppClass{}}
 }
 
-// Class returns the class that was learned or stored for a job's name.
+// Class returns the class that is learned or stored for a job's name.
 func (l *Learner) Class(job *api.Job) (pal.AppClass, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -61,8 +65,8 @@ func (l *Learner) Class(job *api.Job) (pal.AppClass, bool) {
 	return c, ok
 }
 
-// Run learns until ctx ends. Errors are logged and retried. If a job causes a panic, nothing is
-// learned from it.
+// Run learns until ctx ends. Run logs errors and retries. If a job causes a panic, Run learns
+// nothing from this job.
 func (l *Learner) Run(ctx context.Context) {
 	watched := map[cluster.JobKey]*study{}
 	tick := time.NewTicker(l.every)
@@ -89,8 +93,8 @@ func (l *Learner) Run(ctx context.Context) {
 	}
 }
 
-// readClasses reads the stored classes: those that an agent learned before, and those that nomad-pal
-// classify -save stored.
+// readClasses reads the stored classes. An agent stored them after learning them, or nomad-pal
+// classify -save stored them.
 func (l *Learner) readClasses(ctx context.Context) {
 	known, err := store.In(l.nomad).Classes().Read(ctx)
 	if err != nil && ctx.Err() == nil {
@@ -98,9 +102,33 @@ func (l *Learner) readClasses(ctx context.Context) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if err == nil { // otherwise, a class that is missing here may still be stored
+		clear(l.classes)
+	}
 	for _, k := range known {
 		l.classes[k.Job] = k.Verdict.Class
 	}
+}
+
+// forget deletes the stored classes that were written longest ago, of names that no job in Nomad
+// has, until [classesKept] of them are left.
+func (l *Learner) forget(ctx context.Context, s *cluster.State) error {
+	classes := store.In(l.nomad).Classes()
+	paths, err := classes.Newest(ctx)
+	if err != nil {
+		return err
+	}
+	exist := map[string]bool{}
+	for _, job := range s.Jobs {
+		exist[store.In(l.nomad).Class(cluster.NameOf(job)).Path] = true
+	}
+	paths = slices.DeleteFunc(paths, func(path string) bool { return exist[path] })
+	for _, path := range paths[min(len(paths), classesKept):] {
+		if err := classes.Delete(ctx, path); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // study holds the readings of a watched job.
@@ -112,11 +140,15 @@ type study struct {
 	done     bool // nothing more can be learned from this run
 }
 
-// relist updates the watched jobs: complete running jobs without a class.
+// relist updates the list of watched jobs. The learner watches complete running jobs without a
+// class.
 func (l *Learner) relist(ctx context.Context, watched map[cluster.JobKey]*study) error {
 	state, err := l.nomad.Resync(ctx, nil)
 	if err != nil {
 		return err
+	}
+	if err := l.forget(ctx, state); err != nil {
+		l.log.Warn("cannot delete the classes of names that no job has", "error", err)
 	}
 	running := map[cluster.JobKey]map[string][]string{}
 	for _, k := range state.SortedJobs() {
@@ -158,13 +190,13 @@ func (l *Learner) relist(ctx context.Context, watched map[cluster.JobKey]*study)
 	return nil
 }
 
-// whole returns the device instances that are whole GPUs, because the statistics of a shared GPU
-// mix all its jobs.
+// whole returns the device instances that are whole GPUs. The statistics of a shared GPU are
+// useless, because they mix all jobs on the GPU.
 func whole(ids []string) []string {
 	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return attr.GPUOf(id) != id })
 }
 
-// read takes one reading of a job, and learns the job's class when there are enough readings.
+// read takes one reading of a job. If there are enough readings, read also learns the job's class.
 func (l *Learner) read(ctx context.Context, k cluster.JobKey, s *study) {
 	if s.done {
 		return
@@ -194,7 +226,7 @@ func (l *Learner) read(ctx context.Context, k cluster.JobKey, s *study) {
 	l.conclude(ctx, k, f)
 }
 
-// conclude learns a job's class and stores it.
+// conclude determines a job's class from the readings, and stores the class.
 func (l *Learner) conclude(ctx context.Context, k cluster.JobKey, f classify.Features) {
 	known, err := store.In(l.nomad).Classes().Read(ctx)
 	if err != nil {

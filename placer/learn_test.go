@@ -120,6 +120,46 @@ func TestLearnerReadsStoredClasses(t *testing.T) {
 			return ok && learned == class
 		})
 	}
+	if err := c.DeleteVariable(t.Context(), store.In(c).Class(k).Path); err != nil {
+		t.Fatal(err)
+	}
+	patience.Eventually(t, "a deleted class is not used", func() bool {
+		_, ok := l.Class(&api.Job{ID: &k.ID, Namespace: &k.Namespace})
+		return !ok
+	})
+}
+
+// The classes of names that never come again are deleted, the oldest first. The class of a name that
+// a job has stays.
+func TestLearnerForgets(t *testing.T) {
+	t.Parallel()
+	server := nomadtest.New(nomadtest.Options{Seed: 1})
+	defer server.Close()
+	c, err := nomad.NewClient(server.Config("c", ""), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := func(id string) cluster.JobKey { return cluster.JobKey{Namespace: "default", ID: id} }
+	names := []string{"exists", "gone"}
+	for i := range classesKept {
+		names = append(names, fmt.Sprint("run-", i))
+	}
+	for _, name := range names {
+		if err := store.In(c).Class(named(name)).Write(t.Context(), store.Class{Job: named(name), Verdict: classify.Verdict{Class: pal.ClassA}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	id, namespace := names[0], "default"
+	s := cluster.NewState()
+	s.Jobs[named(id)] = &api.Job{ID: &id, Name: &id, Namespace: &namespace}
+	if err := NewLearner(c, time.Second, hclog.NewNullLogger()).forget(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	for i, name := range names {
+		if is, err := store.In(c).Class(named(name)).Read(t.Context()); err != nil || is.There != (i != 1) {
+			t.Errorf("class of %q: there %v, %v", name, is.There, err)
+		}
+	}
 }
 
 // If the learner panics, it logs the bug and continues; the process does not end.

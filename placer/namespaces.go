@@ -17,17 +17,17 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 )
 
-// namespacesEvery is how often the placer looks for new namespaces.
+// namespacesEvery is the interval at which the placer looks for new namespaces.
 const namespacesEvery = 10 * time.Second
 
-// errNewNamespace ends a session whose event stream does not cover a new namespace.
+// errNewNamespace ends a session because its event stream does not cover a new namespace.
 var errNewNamespace = errors.New("there is a new namespace")
 
-// followNamespaces returns [errNewNamespace] when there is a namespace that is not in known, and
-// nil when ctx ends. When a client subscribes to the events of all namespaces, Nomad fixes the set
-// of namespaces. Nomad sends no events of namespaces that are created later (seen on 1.11.3). If
-// known is nil because the namespaces could not be read, the first list of namespaces that can be
-// read takes the place of known.
+// followNamespaces waits until there is a namespace that is not in known, and then returns
+// [errNewNamespace]. If ctx ends first, followNamespaces returns nil. When a client subscribes to
+// the events of all namespaces, Nomad determines the set of namespaces once. Nomad sends no events
+// about namespaces that are created later (seen on 1.11.3). If the namespaces could not be read,
+// known is nil. In this case, the first list that can be read is used as known.
 func (p *core) followNamespaces(ctx context.Context, known map[string]bool) error {
 	every := time.NewTicker(namespacesEvery)
 	defer every.Stop()
@@ -52,9 +52,9 @@ func (p *core) followNamespaces(ctx context.Context, known map[string]bool) erro
 	}
 }
 
-// warnOfNamespaces warns once about namespaces that the configuration names and Nomad does not
-// have. Nomad lists only namespaces in which the token has a right, and always has the default one.
-// So warnOfNamespaces believes no list without it.
+// warnOfNamespaces warns once about namespaces that the configuration names but Nomad does not
+// have. Nomad lists only namespaces in which the token has a right, and the namespace default
+// always exists. So if a list lacks the namespace default, warnOfNamespaces ignores the list.
 func (p *Placer) warnOfNamespaces(known map[string]bool) {
 	if !known[api.DefaultNamespace] {
 		return
@@ -63,10 +63,10 @@ func (p *Placer) warnOfNamespaces(known map[string]bool) {
 	p.ofNamespaces = p.tell(p.ofNamespaces, warnings, func(w string) { p.log.Warn(w) }, "Nomad has all namespaces that the configuration names")
 }
 
-// missingNamespaces returns a warning for each name of a namespace that is not in known. own is the
-// namespace of the placer's variables. Nomad stores variables in a namespace that does not exist
-// (seen on 1.11.3), but commands do not look there. A misspelt namespace of a tenant would leave
-// the jobs of the intended one without a quota.
+// missingNamespaces returns a warning for each namespace that the configuration names and known
+// does not contain. own is the namespace of the placer's variables. Nomad accepts variables in a
+// namespace that does not exist (seen on 1.11.3), but commands do not look for variables there. If
+// the name of a tenant's namespace is misspelt, the jobs in the intended namespace have no quota.
 func missingNamespaces(own string, tenants map[string]queue.Tenant, known map[string]bool) (out []string) {
 	if !known[own] {
 		out = append(out, fmt.Sprintf("the agent's data is in namespace %q (nomad { namespace }), which Nomad does not have; commands find the agent only with -pal-namespace", own))

@@ -27,7 +27,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-// Placer serves gated jobs. Create it with [New] and run it with [Placer.Run], one Run at a time.
+// Placer serves gated jobs. Create a Placer with [New] and run it with [Placer.Run]. Only one Run
+// may be active at a time.
 type Placer struct {
 	*core
 	journal
@@ -43,14 +44,13 @@ type Placer struct {
 	ready         []arrival   // gangs that have stopped in order to move, according to the view
 	moved         []time.Time // the times at which gangs were moved, within the last hour
 	warned        bool        // the placer has warned of an old Nomad
-	warnings      []string
-	ofNodes       []string  // warnings about nodes
-	ofNamespaces  []string  // warnings about namespaces
-	pinsUntil     time.Time // see distrustPins
+	ofNodes       []string    // warnings about nodes
+	ofNamespaces  []string    // warnings about namespaces
+	pinsUntil     time.Time   // see distrustPins
 	meanwhile     meanwhile
 	followed      followed
 	health        gpuHealth
-	// evaluationLimit limits how often evaluations are queried.
+	// evaluationLimit limits how often the placer reads evaluations.
 	evaluationLimit *rate.Limiter
 	timeBudget      timeBudget
 
@@ -59,18 +59,18 @@ type Placer struct {
 	publishing time.Duration // how long the last snapshot took
 	pictured   uint64        // the ledger's Changes at the last snapshot
 	picturedAt time.Time     // when the last snapshot was made
-	// reread is set if commands have written data that must be read again. controlsOld is set if
-	// the controls must be read again.
+	// reread is true if commands have written data that the placer must read again. controlsOld is
+	// true if the placer must read the controls again.
 	reread      atomic.Bool
 	controlsOld bool
-	// controlsSince is when the controls had to be read: when the placer started, or when they
-	// changed.
+	// controlsSince is the time since which the placer must read the controls: since its start, or
+	// since the controls changed.
 	controlsSince time.Time
 
 	vitals heartbeat.Vitals
 }
 
-// core holds what all parts of the placer share.
+// core contains the data that all parts of the placer share.
 type core struct {
 	m     *model.Model
 	nomad *nomad.Client
@@ -81,12 +81,12 @@ type core struct {
 	backoffs  map[string]backoff
 	lastCycle time.Time
 	again     bool // the cycle has not done all work that is due at once
-	// unpublished is set if the last cycle made no snapshot because the last snapshot is too
-	// recent. changed is set if something has changed since the last snapshot.
+	// unpublished is true if the last cycle made no snapshot because the last snapshot was too
+	// recent. changed is true if something has changed since the last snapshot.
 	unpublished, changed bool
 }
 
-// journal holds the data that the placer writes in the background, while cycles run.
+// journal contains the data that the placer writes in the background while cycles run.
 type journal struct {
 	*core
 	unsaved       unsavedRecords
@@ -99,13 +99,13 @@ type journal struct {
 	lot           *lot // the writes under way; nil if there are none
 }
 
-// pictures are the snapshots that others read.
+// pictures contains the snapshots that other goroutines read.
 type pictures struct {
 	published published
 	nudged    chan struct{}
 }
 
-// inbox holds the jobs that were submitted to the placer.
+// inbox contains the jobs that authors have submitted to the placer.
 type inbox struct {
 	*core
 	submissions chan *submission
@@ -119,32 +119,32 @@ type stream struct {
 	events <-chan []cluster.Event // from the session's stream
 	deaf   atomic.Bool            // the session's stream has ended
 	heard  []cluster.Event        // received but not applied yet
-	// missed is set if an event could not be read or Nomad omitted an event, so the state cannot be
-	// trusted.
+	// missed is true if the state cannot be trusted, because Nomad omitted an event or an event
+	// could not be read.
 	missed bool
 }
 
-// Hooks observe the placer. Nil hooks are not called. BeforeCommit runs just before a start is
-// registered. AfterCommit runs just after the registration, before the placer notes it. Tests use
-// both to crash the placer at these points.
+// Hooks observe the placer. A hook that is nil is not called. BeforeCommit runs just before the
+// placer registers a start. AfterCommit runs just after the registration, before the placer records
+// it. Tests use BeforeCommit and AfterCommit to crash the placer.
 type Hooks struct {
 	BeforeCommit, AfterCommit func(cluster.JobKey)
-	// Meter counts the placer's actions. If Meter is nil, nothing counts them.
+	// Meter counts the placer's actions. If Meter is nil, the actions are not counted.
 	Meter *meter.Meter
-	// Events logs the placer's actions for people. If Events is nil, nothing logs them.
+	// Events logs the placer's actions for people. If Events is nil, the actions are not logged.
 	Events *EventLog
 	// Ledger receives the model before each decision, for tests.
 	Ledger func(*model.Model)
-	// Published receives each snapshot of the placer's loop. changed reports whether anything but
-	// the time has changed since the last snapshot. Tests use Published to check that answers match
-	// decisions.
+	// Published receives each snapshot from the placer's loop. changed reports whether anything
+	// except the time has changed since the last snapshot. Tests use Published to check that the
+	// answers to queries agree with the decisions.
 	Published func(picture *query.Snapshot, changed bool)
 }
 
-// unread is a meter whose counts nobody reads, for the placers of snapshots and tests.
+// unread is a meter whose counts nobody reads. The placers of snapshots and tests use this meter.
 var unread = sync.OnceValue(func() *meter.Meter { return meter.New("", "", nil) })
 
-// New returns a placer that logs to log.
+// New returns a placer that writes to the logger log.
 func New(client *nomad.Client, cfg model.Config, log hclog.Logger, hooks Hooks) (*Placer, error) {
 	m, err := newModel(cfg)
 	if err != nil {
@@ -183,8 +183,8 @@ func newModel(cfg model.Config) (*model.Model, error) {
 // Vitals returns the vital signs of the loop in [Placer.Run].
 func (p *Placer) Vitals() heartbeat.VitalSigns { return p.vitals.Status() }
 
-// Run serves jobs until ctx ends. Run returns ctx's error, or [ErrClockSetBack]. Errors from Nomad
-// are logged and retried at growing intervals.
+// Run serves jobs until ctx ends. Run returns either the error of ctx or [ErrClockSetBack]. If
+// Nomad returns an error, Run logs it and retries at growing intervals.
 func (p *Placer) Run(ctx context.Context) error {
 	const slowest = 15 * time.Second
 	pause := 100 * time.Millisecond
@@ -217,9 +217,9 @@ func (p *Placer) Run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// safely runs a session, and returns a panic in the session as an error. All state is derived from
-// Nomad, so after a panic the placer forgets everything and starts again, without the job that
-// caused the panic.
+// safely runs a session. If the session panics, safely returns the panic as an error. All state is
+// derived from Nomad. After a panic, the placer can therefore forget everything and start again
+// without the job that caused the panic.
 func (p *Placer) safely(ctx context.Context) (err error) {
 	defer p.interruptSubmissions()
 	defer func() {
@@ -231,8 +231,8 @@ func (p *Placer) safely(ctx context.Context) (err error) {
 	return p.session(ctx)
 }
 
-// session serves jobs with one subscription to Nomad's events: it subscribes, reads everything, and
-// follows the events. Because session reads after subscribing, it misses no change.
+// session serves jobs with one subscription to Nomad's events. session subscribes, then reads
+// everything, and then follows the events. In this order, no change is missed.
 func (p *Placer) session(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer p.awaitWrites()
@@ -285,20 +285,23 @@ func (p *Placer) session(ctx context.Context) error {
 	return p.runCycles(ctx, ended)
 }
 
-// news is how urgent the next cycle is, depending on what has happened since the last cycle.
+// news says how urgent the next cycle is. The urgency depends on what has happened since the last
+// cycle.
 type news int
 
 const (
 	_ news = iota // nothing
-	// progress means that a decision is being carried out. progress needs no immediate cycle.
+	// progress means that Nomad is carrying out a decision. progress does not require an immediate
+	// cycle.
 	progress
-	// change means that something else has happened.
+	// change means that something other than progress has happened.
 	change
 )
 
-// runCycles runs a cycle after each batch of events, and when something becomes due. If events
-// report only progress, runCycles first waits (debounce), because in a burst Nomad reports every
-// single allocation, and a cycle goes through all jobs.
+// runCycles runs a cycle after each batch of events, and whenever something becomes due. If all
+// events report only progress, runCycles first waits for a short time (debounces). Waiting saves
+// work, because in a burst Nomad reports each allocation separately, but each cycle handles all
+// jobs.
 func (p *Placer) runCycles(ctx context.Context, ended <-chan error) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -313,7 +316,7 @@ func (p *Placer) runCycles(ctx context.Context, ended <-chan error) error {
 		if again {
 			heard = change
 		}
-		// Events that arrived during the full read can contain changes that are in no list.
+		// Events that arrived during the full read may contain changes that no list contains.
 		heard = max(heard, p.applyAll())
 		for heard == change || heard == progress && !time.Now().Before(debounced) {
 			if heard, debounced, err = p.runCycle(ctx); err != nil {
@@ -358,14 +361,14 @@ func (p *Placer) runCycles(ctx context.Context, ended <-chan error) error {
 	}
 }
 
-// setTimer sets a timer to go off after d, or stops it.
+// setTimer sets a timer to fire after d, or stops the timer.
 func setTimer(t *time.Timer, d time.Duration, ok bool) {
 	if t.Stop(); ok {
 		t.Reset(d)
 	}
 }
 
-// eachSecond signals that the loop works, and checks whether a cycle is due without an event.
+// eachSecond records that the loop works, and checks whether a cycle is due without an event.
 func (p *Placer) eachSecond(ctx context.Context) news {
 	p.progress.start(ctx, p.nomad, p.log, p.tick())
 	p.vitals.LoopAlive(time.Now())
@@ -375,12 +378,12 @@ func (p *Placer) eachSecond(ctx context.Context) news {
 	return 0
 }
 
-// resyncAfterMiss is the shortest time between a full read and the next full read, if the next one
-// is due because an event is missing or unreadable.
+// resyncAfterMiss is the shortest time between two full reads if the second one is due because an
+// event is missing or unreadable.
 const resyncAfterMiss = 10 * time.Second
 
-// runCycle runs a cycle. runCycle returns how urgent the next cycle is, and the time until which
-// progress is debounced.
+// runCycle runs a cycle. runCycle returns how urgent the next cycle is. Before the time debounced,
+// progress alone requires no cycle.
 func (p *Placer) runCycle(ctx context.Context) (heard news, debounced time.Time, err error) {
 	if ctx.Err() != nil {
 		return 0, debounced, ctx.Err()
@@ -402,8 +405,8 @@ func (p *Placer) runCycle(ctx context.Context) (heard news, debounced time.Time,
 	return heard, debounced, nil
 }
 
-// resyncDue makes a full read if one is due, and reports whether one was due. A full read is due if
-// the last one is long ago, or if an event is missing or could not be read.
+// resyncDue makes a full read if one is due. resyncDue reports whether one was due. A full read is
+// due if the last one was long ago, or if an event is missing or could not be read.
 func (p *Placer) resyncDue(ctx context.Context) (due bool, err error) {
 	ago := p.tick().Sub(p.resyncedAt)
 	missed := p.missed && ago >= resyncAfterMiss
@@ -419,17 +422,17 @@ func (p *Placer) resyncDue(ctx context.Context) (due bool, err error) {
 	return true, nil
 }
 
-// debounceFor returns how long progress is debounced after a cycle that took this long.
+// debounceFor returns how long the loop ignores progress after a cycle of the given duration.
 func debounceFor(cycle time.Duration) time.Duration {
 	return min(max(10*time.Millisecond, 2*cycle), 200*time.Millisecond)
 }
 
-// leastSleep is the shortest pause between decisions when nothing happens.
+// leastSleep is the shortest pause between two decisions if nothing happens.
 const leastSleep = 10 * time.Millisecond
 
-// sleep returns the time until something becomes due without an event. For example, a gang stops
-// waiting for closer GPUs, a gang can be stopped because it has run long enough, or a decision must
-// be recorded. ok is false if nothing will become due.
+// sleep returns the time until something becomes due even without an event. For example, a gang
+// stops waiting for closer GPUs, a gang has run long enough to be stopped, or a decision must be
+// recorded. ok is false if nothing will become due.
 func (p *Placer) sleep(now time.Time) (d time.Duration, ok bool) {
 	at, ok := p.m.Queue.Wake(gang.QueueTime(p.lastCycle)) // the first time after the last cycle, which may be in the past
 	if records, some := p.decisionsDueAt(); some && (!ok || gang.QueueTime(records) < at) {
@@ -446,7 +449,7 @@ func (p *stream) applyAll() news {
 	return p.apply(es)
 }
 
-// listen receives new events, to be applied between cycles.
+// listen receives new events. The events are applied between cycles.
 func (p *stream) listen() {
 	for {
 		select {
@@ -458,15 +461,17 @@ func (p *stream) listen() {
 	}
 }
 
-// hasNews reports whether an event about job k has arrived that this cycle has not applied. Such an
-// event can arrive if Nomad answers slowly. The caller must then postpone its action on the job.
+// hasNews reports whether an event about job k has arrived and this cycle has not applied the
+// event. Events can arrive during a cycle if Nomad answers slowly. If such an event has arrived,
+// the caller must postpone its action on the job.
 func (p *stream) hasNews(k cluster.JobKey) bool {
 	p.listen()
 	return slices.ContainsFunc(p.heard, func(e cluster.Event) bool { return e.About() == k })
 }
 
-// missedPurge reports whether a job was registered and purged during this cycle, so that its tasks
-// may still use GPUs that look free in this cycle. Nomad would give these GPUs to other jobs.
+// missedPurge reports whether a job was registered and purged during this cycle. The tasks of a job
+// that was purged may still use GPUs that look free in this cycle. Nomad would give the GPUs of
+// such tasks to other jobs too early.
 func (p *stream) missedPurge() bool {
 	p.listen()
 	return p.m.State.MissedPurge(p.heard)
@@ -496,7 +501,10 @@ func (p *stream) apply(es []cluster.Event) (heard news) {
 	return heard
 }
 
+// resync reads everything. On a slow Nomad this can take longer than a loop may go without progress,
+// so each request counts as progress.
 func (p *Placer) resync(ctx context.Context) error {
+	ctx = nomad.WhenEnded(ctx, func() { p.vitals.Moved(time.Now()) })
 	s, err := p.nomad.Resync(ctx, p.m.State)
 	if err != nil {
 		return err
@@ -509,7 +517,6 @@ func (p *Placer) resync(ctx context.Context) error {
 	}
 	p.report(readingJobs, errors.Join(unread...))
 	p.warnOfOldNomad()
-	p.warnOfQueues()
 	if err := p.readImported(ctx); err != nil {
 		return err
 	}
@@ -517,7 +524,7 @@ func (p *Placer) resync(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// reconcileDue reports whether something may become due without an event.
+// reconcileDue reports whether something may become due even without an event.
 func (p *Placer) reconcileDue() bool {
 	for _, t := range p.m.Jobs {
 		if t.Unsettled() {
@@ -527,10 +534,11 @@ func (p *Placer) reconcileDue() bool {
 	return p.unpublished || len(p.timeBudget.until) > 0 || p.runTimesFile.due || len(p.m.State.Orphans())+len(p.m.State.StaleVersions()) > 0 || p.mayMove()
 }
 
-// lookForMoves is how often the placer looks for gangs to move if no event makes it look.
+// lookForMoves is the interval at which the placer looks for gangs to move if no event makes it
+// look sooner.
 const lookForMoves = 5 * time.Second
 
-// mayMove reports whether it is time to look for gangs that are worth moving.
+// mayMove reports whether the placer should now look for gangs that are worth moving.
 func (p *Placer) mayMove() bool {
 	if !p.m.Cfg.Queue.Migrate || p.m.Time.Sub(p.lastCycle) < lookForMoves {
 		return false

@@ -1,6 +1,8 @@
 # Copyright (c) The nomad-pal Authors
 # SPDX-License-Identifier: MPL-2.0
 
+##@ Placer and web page
+
 # A placer with fault points, at which the end-to-end tests kill the placer.
 .PHONY: fault-points
 fault-points:

@@ -26,24 +26,24 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// A job with pal_progress writes the finished part of its work to a file in its allocation
-// directory. In the background, the placer reads the file of the gang's first running member
-// through Nomad's client API, and reports the progress to the queue. The placer reads one batch of
-// files at a time, so a slow client delays only other progress reports.
+// A job with pal_progress writes to a file in its allocation directory how much of its work is
+// done. The placer reads the file of the gang's first running member in the background, through
+// Nomad's client API. The placer then reports the progress to the queue. The placer reads one batch
+// of files at a time. So a slow client delays only the reading of progress.
 
 const (
-	// progressFile is the file's path relative to the allocation's directory. Tasks see the file as
-	// ${NOMAD_ALLOC_DIR}/pal-progress.
+	// progressFile is the path of the file relative to the allocation's directory. In a task, the
+	// path is ${NOMAD_ALLOC_DIR}/pal-progress.
 	progressFile = "alloc/pal-progress"
-	// mostProgress is the maximum number of bytes that the placer reads from a progress file.
+	// mostProgress is the number of bytes that the placer reads from a progress file.
 	mostProgress = 64
 	// progressBatch is the maximum number of files in a batch. progressAtOnce is the maximum number
-	// of files that are read at a time. progressWithin is the timeout for one file.
+	// of files that the placer reads at the same time. progressWithin is the timeout for one file.
 	progressBatch, progressAtOnce = 64, 16
 	progressWithin                = 3 * time.Second
 )
 
-// reporting is a running gang whose progress is read.
+// reporting is a running gang whose progress the placer reads.
 type reporting struct {
 	alloc  string
 	since  time.Time // when the allocation was made
@@ -51,13 +51,13 @@ type reporting struct {
 	denied error // why the last read failed, if Nomad did not permit it
 }
 
-// progressReads are the gangs whose progress is read.
+// progressReads contains the gangs whose progress the placer reads.
 type progressReads struct {
 	of   map[cluster.JobKey]*reporting
 	done chan []progressRead // receives the current batch once it is read; nil if no batch is being read
 }
 
-// progressRead is a read of one file.
+// progressRead describes the read of one file.
 type progressRead struct {
 	key   cluster.JobKey
 	alloc string
@@ -65,8 +65,8 @@ type progressRead struct {
 	err   error
 }
 
-// follow starts or stops reading the progress of a gang, depending on the gang's current hints and
-// state.
+// follow starts or stops reading the progress of a gang. The decision depends on the gang's hints
+// and state.
 func (r *progressReads) follow(t *model.Tracked, now time.Time) {
 	a := firstMember(t)
 	if t.Nomad != gang.Running || t.Refused != nil || !t.Request.Hints.Progress || a == nil {
@@ -81,8 +81,9 @@ func (r *progressReads) follow(t *model.Tracked, now time.Time) {
 	r.of[t.Key] = &reporting{alloc: a.ID, since: time.Unix(0, a.CreateTime), due: now}
 }
 
-// firstMember returns the member whose file is read: in the first group with GPUs, the running
-// member with the lowest index. firstMember returns nil if no member of this group runs.
+// firstMember returns the member whose file the placer reads. The file is that of the running
+// member with the lowest index in the first group with GPUs. firstMember returns nil if no member
+// of this group runs.
 func firstMember(t *model.Tracked) (first *cluster.Alloc) {
 	for _, g := range t.Job.TaskGroups {
 		if rewrite.GPUsPerMember(g) == 0 {
@@ -98,8 +99,8 @@ func firstMember(t *model.Tracked) (first *cluster.Alloc) {
 	return nil
 }
 
-// start starts reading the files that are due, unless a batch is being read. The files that have
-// been due the longest come first.
+// start begins to read the files that are due, unless a batch is being read. start begins with the
+// files that have been due for the longest time.
 func (r *progressReads) start(ctx context.Context, c *nomad.Client, log hclog.Logger, now time.Time) {
 	if r.done != nil || len(r.of) == 0 {
 		return
@@ -125,7 +126,7 @@ func (r *progressReads) start(ctx context.Context, c *nomad.Client, log hclog.Lo
 	}()
 }
 
-// wait waits for the current batch, whose context has ended.
+// wait waits until the current batch ends. The caller has ended the context of the batch.
 func (r *progressReads) wait() {
 	if r.done != nil {
 		<-r.done
@@ -149,8 +150,8 @@ func readProgress(ctx context.Context, c *nomad.Client, batch []progressRead) {
 	_ = reading.Wait() // the error of each file is in its progressRead
 }
 
-// takeProgress reports the progress in a batch to the queue. takeProgress ignores the file of a
-// member if the placer now reads the file of another member of the gang instead.
+// takeProgress passes the progress that was read in a batch to the queue. takeProgress ignores a
+// file if the placer now reads the file of another member of the same gang.
 func (p *Placer) takeProgress(batch []progressRead) news {
 	p.progress.done = nil
 	now := p.tick()
@@ -183,7 +184,7 @@ func (p *Placer) takeProgress(batch []progressRead) news {
 	return progress
 }
 
-// denied returns an error with which Nomad refused to show a file, or nil.
+// denied returns the error with which Nomad refused to return a file, or nil if Nomad refused none.
 func (r *progressReads) denied() error {
 	for _, k := range slices.SortedFunc(maps.Keys(r.of), cluster.JobKey.Compare) {
 		if err := r.of[k].denied; err != nil {
@@ -193,11 +194,12 @@ func (r *progressReads) denied() error {
 	return nil
 }
 
-// errNoProgress does not quote the file, because a user who may read a job's state may not be
-// allowed to read its files.
-var errNoProgress = errors.New("the file pal-progress does not contain the finished part of the job's work, such as 0.42, 42% or 420/1000")
+// errNoProgress does not quote the file. A user who may read the state of a job may not be allowed
+// to read its files.
+var errNoProgress = errors.New("its file pal-progress does not hold the finished part of its work, such as 0.42, 42% or 420/1000")
 
-// parseProgress parses the finished part of a job's work; ok is false if the file is still empty.
+// parseProgress parses the fraction of a job's work that is done. ok is false if the file is still
+// empty.
 func parseProgress(text []byte) (done float64, ok bool, err error) {
 	line, _, _ := strings.Cut(string(text), "\n")
 	if line = strings.TrimSpace(line); line == "" {

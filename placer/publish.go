@@ -16,7 +16,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// published holds the last snapshot, and whether somebody waits for the next snapshot.
+// published contains the last snapshot. published also records whether somebody waits for the next
+// snapshot.
 type published struct {
 	mu      sync.Mutex
 	picture *query.Snapshot
@@ -26,8 +27,8 @@ type published struct {
 	wanted  bool          // somebody waits for a newer snapshot
 }
 
-// Picture returns a snapshot of the state after a recent cycle. The snapshot is about a second old.
-// Picture returns nil before the first cycle has ended. A snapshot never changes.
+// Picture returns a snapshot of the state after one of the last cycles. The snapshot is about a
+// second old. Picture returns nil until the first cycle has ended. A snapshot never changes.
 func (p *pictures) Picture() *query.Snapshot {
 	p.published.mu.Lock()
 	defer p.published.mu.Unlock()
@@ -35,15 +36,15 @@ func (p *pictures) Picture() *query.Snapshot {
 	return p.published.picture
 }
 
-// LastPicture is Picture for callers that only wait for changes. LastPicture does not request a
-// newer snapshot.
+// LastPicture is like Picture, but for callers that only wait for changes. LastPicture does not ask
+// for a newer snapshot.
 func (p *pictures) LastPicture() *query.Snapshot {
 	p.published.mu.Lock()
 	defer p.published.mu.Unlock()
 	return p.published.picture
 }
 
-// PictureSince waits for a snapshot that includes all changes up to since, so that callers see
+// PictureSince waits for a snapshot that includes all changes up to the time since. So callers see
 // their own changes.
 func (p *pictures) PictureSince(ctx context.Context, since time.Time) (*query.Snapshot, error) {
 	for {
@@ -68,7 +69,7 @@ func (p *pictures) PictureSince(ctx context.Context, since time.Time) (*query.Sn
 	}
 }
 
-// nudge asks for a cycle soon.
+// nudge asks the placer to run a cycle soon.
 func (p *pictures) nudge() {
 	select {
 	case p.nudged <- struct{}{}:
@@ -76,15 +77,15 @@ func (p *pictures) nudge() {
 	}
 }
 
-// ForgetPicture drops the last snapshot, because it cannot be trusted. The next cycle makes a new
-// one.
+// ForgetPicture drops the last snapshot because the snapshot cannot be trusted. The next cycle
+// makes a new snapshot.
 func (p *pictures) ForgetPicture() {
 	p.published.mu.Lock()
 	defer p.published.mu.Unlock()
 	p.published.picture = nil
 }
 
-// Status returns the counts of the last snapshot.
+// Status returns the counts in the last snapshot.
 func (p *pictures) Status() model.Status {
 	if s := p.Picture(); s != nil {
 		return s.Status()
@@ -93,15 +94,16 @@ func (p *pictures) Status() model.Status {
 }
 
 const (
-	// pictureEvery is the shortest time between snapshots, unless somebody waits for one. The
-	// placer spends at most a twentieth of its time on snapshots, or a fifth if somebody waits.
+	// pictureEvery is the shortest time between two snapshots, unless somebody waits for a
+	// snapshot. The placer spends at most a twentieth of its time on snapshots. If somebody waits
+	// for a snapshot, the placer spends at most a fifth.
 	pictureEvery = time.Second
-	// sameFor is how long a snapshot is used while nothing changes. After sameFor the placer makes
-	// a new one, because expected starts depend on the time.
+	// sameFor is how long the placer keeps a snapshot while nothing changes. After this time, the
+	// placer makes a new snapshot, because expected starts depend on the time.
 	sameFor = 10 * time.Second
 )
 
-// publish makes a snapshot of the state after this cycle, if something has changed since the last
+// publish makes a snapshot of the state after this cycle, if anything has changed since the last
 // snapshot.
 func (p *Placer) publish(now time.Time) {
 	p.warnOfNodes()
@@ -115,7 +117,7 @@ func (p *Placer) publish(now time.Time) {
 	if p.unpublished = last != nil && age < least; p.unpublished {
 		return
 	}
-	warnings := slices.Concat(p.warnings, p.ofNodes, p.ofNamespaces, p.m.Windows.Warnings(), p.m.Denials(), p.m.Unplaced(), p.failing())
+	warnings := slices.Concat(p.ofNodes, p.ofNamespaces, p.m.Windows.Warnings(), p.m.Denials(), p.m.Unplaced(), p.failing())
 	seen := p.m.View.Changes()
 	changed := last == nil || p.changed || seen != p.pictured || !slices.Equal(last.Warned(), warnings)
 	if changed || age >= sameFor {
@@ -135,16 +137,11 @@ func (p *Placer) publish(now time.Time) {
 	}
 }
 
-// grownOld reports whether the snapshot is too old and somebody has asked for it.
+// grownOld reports whether somebody has asked for a snapshot and the last one is too old.
 func (p *Placer) grownOld() bool {
 	p.published.mu.Lock()
 	defer p.published.mu.Unlock()
 	return p.published.asked && p.tick().Sub(p.picturedAt) >= sameFor
-}
-
-// warnOfQueues warns once about each of Nomad's own batch queues that interferes with the placer.
-func (p *Placer) warnOfQueues() {
-	p.warnings = p.tell(p.warnings, p.m.State.Queues.Warnings(), func(w string) { p.log.Warn(w) }, "Nomad's own batch queues no longer block gated jobs")
 }
 
 // warnOfNodes warns once about node data that is ignored, and about problems that nodes report.
@@ -152,8 +149,8 @@ func (p *Placer) warnOfNodes() {
 	p.ofNodes = p.tell(p.ofNodes, p.m.State.NodeWarnings(), func(w string) { p.log.Warn("a node has a problem", "what", w) }, "the nodes no longer have problems")
 }
 
-// tell logs the warnings that are new. When no warning is left, it logs the message none. tell
-// returns the current warnings.
+// tell logs the new warnings. When no warning is left, tell logs the message none. tell returns the
+// current warnings.
 func (p *core) tell(told, warnings []string, warn func(string), none string) []string {
 	for _, w := range warnings {
 		if !slices.Contains(told, w) {
@@ -166,7 +163,7 @@ func (p *core) tell(told, warnings []string, warn func(string), none string) []s
 	return warnings
 }
 
-// warnOfOldNomad warns once about a bug of old Nomad versions that affects gangs.
+// warnOfOldNomad logs one warning about a bug in old versions of Nomad that affects gangs.
 func (p *Placer) warnOfOldNomad() {
 	low := p.m.State.Nodes.OldestNomad()
 	if p.warned || low == nil || !low.LessThan(version.Must(version.NewVersion(cluster.ExactPins))) {

@@ -17,7 +17,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// checkLast checks, before the placer ends, the registrations that no event has confirmed yet.
+// checkLast runs before the placer ends. checkLast checks the registrations that no event has
+// confirmed yet.
 func (p *Placer) checkLast(ctx context.Context) error {
 	for _, t := range p.m.Sorted() {
 		if !t.MayHaveOverwritten() {
@@ -38,14 +39,13 @@ func (p *Placer) checkLast(ctx context.Context) error {
 	return nil
 }
 
-// registerTimeout is how long a placer that is about to end waits for Nomad's answer to a
-// registration.
+// registerTimeout is how long a placer that is ending waits for Nomad's answer to a registration.
 const registerTimeout = 5 * time.Second
 
-// registerOver registers job with the index of was, which is the job as Nomad has it.
-// registerOver waits for the answer even if ctx ends, because the outcome must be known. If there
-// is no answer, registerOver looks up the job in Nomad. source is the jobspec that the author
-// wrote; nil if Nomad has none.
+// registerOver registers job with the index of was. was is the job that Nomad has now. registerOver
+// waits for the answer even if ctx ends, because the placer must know the outcome. If there is no
+// answer, registerOver reads the job from Nomad. source is the jobspec that the author wrote, or
+// nil if Nomad does not have it.
 func (p *core) registerOver(ctx context.Context, job *api.Job, source *api.JobSubmission, was *api.Job) (*api.JobRegisterResponse, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -60,16 +60,17 @@ func (p *core) registerOver(ctx context.Context, job *api.Job, source *api.JobSu
 }
 
 // lookUp finds out the outcome of a registration that Nomad did not confirm, because the answer was
-// lost or was a server error (500): it succeeded, or another registration came first. was is the
-// job's former state, or nil for a new job. If the job is unchanged, gone, or cannot be read, the
-// outcome stays unknown, because the servers can still write the registration. The placer then
-// retries over the same index, and Nomad accepts only one of the two registrations. If the author
-// has purged the job and a late write brings it back, the placer purges it again (see
-// [model.Model.BroughtBack]).
+// lost or was a server error (500). Either the registration succeeded, or another registration came
+// first. was is the job before the registration, or nil for a new job. If the job is unchanged,
+// gone, or unreadable, the outcome stays unknown, because the servers can still write the
+// registration. The placer then retries with the same index, so Nomad accepts only one of the two
+// registrations. If the author has purged the job and a late write brings the job back, the placer
+// purges it again (see [model.Model.BroughtBack]).
 //
-// If the job has been registered more than once since was, lookUp reports a conflict even if the
-// last registration looks like the placer's. The author may have run the job again, and another
-// placer may have chosen the same GPUs. The job's versions then show what must be undone.
+// If the job has been registered more than once since was, lookUp reports a conflict, even if the
+// last registration looks like the placer's. In this case, the author may have run the job again,
+// and another placer may have chosen the same GPUs. The versions of the job then show what the
+// placer must undo.
 func (p *core) lookUp(ctx context.Context, job, was *api.Job, unknown error) (*api.JobRegisterResponse, error) {
 	now, err := p.nomad.Job(ctx, cluster.KeyOf(job))
 	next := uint64(0) // the version of this registration
@@ -88,7 +89,7 @@ func (p *core) lookUp(ctx context.Context, job, was *api.Job, unknown error) (*a
 	return &api.JobRegisterResponse{JobModifyIndex: *now.JobModifyIndex}, nil
 }
 
-// withGracePeriod returns a context that ends registerTimeout after ctx does.
+// withGracePeriod returns a context that ends later than ctx. The delay is registerTimeout.
 func withGracePeriod(ctx context.Context) (context.Context, context.CancelFunc) {
 	out, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(registerTimeout, cancel) })

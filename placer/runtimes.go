@@ -15,11 +15,11 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-// runTimesEvery is the shortest time between two writes of run times.
+// runTimesEvery is the shortest time between two writes of the run times.
 const runTimesEvery = time.Minute
 
-// runTimesFile tracks the stored run times. The next placer reads the stored run times, so that it
-// orders the queue like this placer.
+// runTimesFile keeps track of the stored run times. The next placer reads the stored run times, so
+// that its queue has the same order.
 type runTimesFile struct {
 	due     bool // must be read
 	loaded  bool
@@ -27,7 +27,8 @@ type runTimesFile struct {
 	at      time.Time
 }
 
-// restoreLearned gives the queue, once, the run times and usage that earlier placers stored.
+// restoreLearned gives the queue the run times and the usage that earlier placers stored. It does
+// so once.
 func (p *Placer) restoreLearned(ctx context.Context, now time.Time) {
 	kept := store.In(p.nomad)
 	if p.usage.due {
@@ -44,8 +45,8 @@ func (p *Placer) restoreLearned(ctx context.Context, now time.Time) {
 	}
 }
 
-// readOnce reads data that earlier placers stored. ok is false until the read succeeds. Data that
-// cannot be parsed counts as missing, and the placer learns it again.
+// readOnce reads data that earlier placers stored. ok is false until a read has succeeded. If data
+// cannot be parsed, readOnce treats the data as missing, and the placer learns it again.
 func readOnce[T any](ctx context.Context, p *Placer, now time.Time, what string, read func(context.Context) (T, error)) (kept T, ok bool) {
 	if p.backsOff(what, now) {
 		return kept, false
@@ -59,7 +60,7 @@ func readOnce[T any](ctx context.Context, p *Placer, now time.Time, what string,
 	return kept, err == nil
 }
 
-// runTimesDue returns the write that stores the run times, if the write is due.
+// runTimesDue returns the write that stores the run times, if this write is due.
 func (p *journal) runTimesDue(now time.Time) *dueWrite {
 	if now.Sub(p.runTimesFile.at) < runTimesEvery || p.backsOff(recordingRunTimes, now) {
 		return nil
@@ -86,14 +87,15 @@ func (p *journal) runTimes(now time.Time) *dueWrite {
 	}
 }
 
-// Fair share depends on the GPU time that each namespace has used. The placer stores these times
-// (the usage) in one variable, so that the next placer continues with them.
+// Fair share depends on the GPU time that each namespace has used. The placer stores this time,
+// which is called usage, in one variable. So the next placer can continue with the stored usage.
 
 // usageEvery is the shortest time between two writes of the usage. If a gang ends while no placer
-// runs, its GPU time since the last write is lost. A gang that still runs is counted in full.
+// runs, its GPU time since the last write is not counted. If a gang still runs when a placer
+// starts, all its GPU time is counted.
 const usageEvery = 5 * time.Minute
 
-// usageFile tracks the variable with the usage.
+// usageFile keeps track of the variable with the usage.
 type usageFile struct {
 	due    bool // must be read
 	loaded bool
@@ -102,7 +104,7 @@ type usageFile struct {
 }
 
 // takeUsage gives the queue the stored usage. The time of the stored usage can be in the future,
-// because the clocks of agents can differ.
+// because the clocks of agents may differ.
 func (p *journal) takeUsage(kept store.Value[store.Usage], now time.Time) {
 	if !kept.There {
 		return
@@ -110,7 +112,7 @@ func (p *journal) takeUsage(kept store.Value[store.Usage], now time.Time) {
 	p.m.Queue.RememberUsage(gang.QueueTime(earliest(kept.Of.At, now)), kept.Of.Usage)
 }
 
-// usageDue returns the write that stores the usage, if the write is due.
+// usageDue returns the write that stores the usage, if this write is due.
 func (p *journal) usageDue(now time.Time) *dueWrite {
 	if now.Sub(p.usage.at) < usageEvery || p.backsOff(recordingUsage, now) {
 		return nil
@@ -118,7 +120,8 @@ func (p *journal) usageDue(now time.Time) *dueWrite {
 	return p.usageNow(now)
 }
 
-// usageNow returns the write that stores the usage, or nil if the usage has not grown.
+// usageNow returns the write that stores the usage. If the usage has not grown, usageNow returns
+// nil.
 func (p *journal) usageNow(now time.Time) *dueWrite {
 	if !p.usage.loaded || p.m.Cfg.Queue.HalfLife == 0 {
 		return nil

@@ -18,46 +18,46 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
-// A job can be submitted to the placer before Nomad has it. If the job can start at once, the
-// placer registers it with its pins. Such a start takes one registration and one evaluation,
-// whereas the start of a gated job takes two of each. The queue decides about a submitted job as
-// about any other job. A job that has to wait is registered with its gate, as if the author had
-// registered it.
+// Authors can submit a job to the placer before Nomad has the job. If the job can start at once,
+// the placer registers it with its pins. The start of a submitted job needs one registration and
+// one evaluation. The start of a gated job needs two of each. The queue treats a submitted job like
+// any other job. If the job must wait, the placer registers it with its gate, as the author would
+// have done.
 
-// Register registers a job with Nomad in its author's name. If isNew is set and Nomad has a job
-// with the same id, Register fails with [nomad.ErrConflict].
+// Register registers a job with Nomad in the name of the job's author. If isNew is true and Nomad
+// already has a job with the same id, Register fails with [nomad.ErrConflict].
 type Register func(ctx context.Context, job *api.Job, isNew bool) (*api.JobRegisterResponse, error)
 
-// ErrNotSubmitted means that the placer has not registered a submitted job and will not register
-// it.
+// ErrNotSubmitted means that the placer did not register a submitted job and will not do so.
 var ErrNotSubmitted = errors.New("the placer did not accept the job")
 
-// submission is a job that was submitted to the placer.
+// submission is a job that an author has submitted to the placer.
 type submission struct {
 	job      *api.Job
 	register Register
-	// taken is set once: by the placer when it accepts the job, or by the author when the author
-	// stops waiting.
+	// taken is set once. Either the placer sets taken when it accepts the job, or the author sets
+	// taken when the author stops waiting.
 	taken atomic.Bool
-	// answer holds the answer for the author. answered is set once the answer was sent, by the call
-	// that registers the job or by the placer afterwards.
+	// answer is the channel for the answer to the author. answered is true once the answer was
+	// sent.
 	answer   chan submitted
 	answered bool
-	// gang is the tracked job until Nomad has the job, and nil afterwards. gang is also nil for a
-	// job that cannot start at once, which is only registered with its gate.
+	// gang is the tracked job while Nomad does not have the job, and nil after that. gang is also
+	// nil if the job cannot start at once, and so is only registered with its gate.
 	gang *model.Tracked
 }
 
-// submitted is the outcome of a submission.
+// submitted is the outcome of the registration of a submitted job.
 type submitted struct {
 	response *api.JobRegisterResponse
 	err      error
 }
 
-// Submit registers a job by calling register: with its pins if it starts now, unchanged if it
-// waits. The job must have its gate and Nomad's defaults. Submit returns the errors of register and
-// two errors of its own. [ErrNotSubmitted] means that register was not and will not be called.
-// errInterrupted means that the outcome is unknown.
+// Submit registers a job by calling register. If the job starts now, register gets the job with
+// pins. If the job must wait, register gets the job unchanged. The job must have its gate and
+// Nomad's defaults. Submit returns the errors of register, and two other errors. [ErrNotSubmitted]
+// means that register was not called and will not be called. errInterrupted means that the outcome
+// is unknown.
 func (p *inbox) Submit(ctx context.Context, job *api.Job, register Register) (*api.JobRegisterResponse, error) {
 	s := &submission{job: job, register: register, answer: make(chan submitted, 1)}
 	select {
@@ -77,7 +77,7 @@ func (p *inbox) Submit(ctx context.Context, job *api.Job, register Register) (*a
 	return a.response, a.err
 }
 
-// takeSubmissions receives new submissions, without waiting.
+// takeSubmissions accepts new submissions. takeSubmissions does not wait for any.
 func (p *inbox) takeSubmissions() (some bool) {
 	for {
 		select {
@@ -91,8 +91,8 @@ func (p *inbox) takeSubmissions() (some bool) {
 }
 
 // enqueueSubmissions puts submitted jobs into the queue, as if they had been registered with their
-// gates. enqueueSubmissions leaves out jobs that cannot start at once, for example because Nomad
-// already has a job with that id, or because the job cannot be served.
+// gates. enqueueSubmissions leaves out jobs that cannot start at once. For example, Nomad may
+// already have a job with the same id, or the placer may be unable to serve the job.
 func (p *Placer) enqueueSubmissions(ctx context.Context, now time.Time) {
 	came := p.arriving
 	p.arriving = nil
@@ -106,7 +106,7 @@ func (p *Placer) enqueueSubmissions(ctx context.Context, now time.Time) {
 			continue
 		}
 		p.m.BeginJob(k)
-		if p.m.State.Jobs[k] != nil || p.m.Jobs[k] != nil || cluster.Template(s.job) || p.m.State.Queues.Refusal(s.job) != nil {
+		if p.m.State.Jobs[k] != nil || p.m.Jobs[k] != nil || cluster.Template(s.job) {
 			continue
 		}
 		job := asRegistered(s.job, now)
@@ -122,7 +122,8 @@ func (p *Placer) enqueueSubmissions(ctx context.Context, now time.Time) {
 	p.m.EndJob()
 }
 
-// submissionOf returns the submission of a tracked job, or nil if Nomad has the job.
+// submissionOf returns the submission of a tracked job. submissionOf returns nil if Nomad already
+// has the job.
 func (p *inbox) submissionOf(t *model.Tracked) *submission {
 	if !t.Unregistered {
 		return nil
@@ -135,7 +136,8 @@ func (p *inbox) submissionOf(t *model.Tracked) *submission {
 	return nil
 }
 
-// asRegistered returns the job as if it had just been registered, with all indexes 0.
+// asRegistered returns the job in the form that it would have just after a registration, but with
+// all indexes 0.
 func asRegistered(job *api.Job, now time.Time) *api.Job {
 	out := *job
 	at, pending, zero := now.UnixNano(), "pending", uint64(0)
@@ -144,8 +146,8 @@ func asRegistered(job *api.Job, now time.Time) *api.Job {
 	return &out
 }
 
-// waitingSubmissions returns calls that register the submitted jobs that do not start now. After
-// the calls, done records their outcomes.
+// waitingSubmissions returns one call for each submitted job that does not start now. Each of these
+// calls registers the job with its gate. After the calls have run, done records their outcomes.
 func (p *inbox) waitingSubmissions(ctx context.Context, starts []*start) (calls []call, done func(now time.Time)) {
 	waiting := slices.DeleteFunc(slices.Clone(p.joined), func(s *submission) bool {
 		return slices.ContainsFunc(starts, func(o *start) bool { return o.submission == s })
@@ -163,7 +165,7 @@ func (p *inbox) waitingSubmissions(ctx context.Context, starts []*start) (calls 
 	}
 }
 
-// registerAs registers a submitted job in the author's name.
+// registerAs registers a submitted job in the name of its author.
 func (p *core) registerAs(ctx context.Context, s *submission, job *api.Job, isNew bool) (r submitted) {
 	if ctx.Err() != nil {
 		return submitted{err: ErrNotSubmitted}
@@ -177,7 +179,7 @@ func (p *core) registerAs(ctx context.Context, s *submission, job *api.Job, isNe
 	return r
 }
 
-// submissionRegistered records the outcome of registering a submitted job with its gate, and
+// submissionRegistered records the outcome after a submitted job was registered with its gate, and
 // answers the author.
 func (p *inbox) submissionRegistered(s *submission, r submitted, now time.Time) {
 	t := p.m.Jobs[cluster.KeyOf(s.job)]
@@ -196,8 +198,8 @@ func (p *inbox) submissionRegistered(s *submission, r submitted, now time.Time) 
 	p.answer(s, r)
 }
 
-// registerWithGate handles a submitted job that could not be registered with its pins.
-// registerWithGate registers the job with its gate, unless Nomad refused the author's registration.
+// registerWithGate handles a submitted job whose registration with pins failed. registerWithGate
+// registers the job with its gate, unless Nomad refused the author's registration.
 func (p *inbox) registerWithGate(ctx context.Context, s *start, now time.Time) {
 	sub := s.submission
 	if s.refused {
@@ -208,7 +210,7 @@ func (p *inbox) registerWithGate(ctx context.Context, s *start, now time.Time) {
 	p.submissionRegistered(sub, p.registerAs(ctx, sub, sub.job, false), now)
 }
 
-// reply answers the author, once.
+// reply answers the author of a submission. reply does so only once.
 func (s *submission) reply(r submitted) {
 	if !s.answered {
 		s.answered = true
@@ -216,17 +218,18 @@ func (s *submission) reply(r submitted) {
 	}
 }
 
-// answer answers the author, and drops the submission.
+// answer answers the author of a submission, and drops the submission.
 func (p *inbox) answer(s *submission, r submitted) {
 	s.reply(r)
 	p.joined = slices.DeleteFunc(p.joined, func(o *submission) bool { return o == s })
 }
 
-// errInterrupted answers authors when the outcome for their job is unknown.
+// errInterrupted is the answer if nobody knows whether the job was registered.
 var errInterrupted = errors.New("the placer was interrupted: the job may or may not be registered")
 
-// interruptSubmissions answers the authors of all submissions when a session ends. For accepted
-// jobs the outcome is unknown. The authors of jobs that are not accepted can submit them elsewhere.
+// interruptSubmissions answers the authors of all submissions, because a session ends. If the
+// placer has accepted a job, the outcome is unknown. If the placer has not accepted a job, its
+// author can submit it elsewhere.
 func (p *inbox) interruptSubmissions() {
 	for _, s := range slices.Clone(p.joined) {
 		p.answer(s, submitted{err: errInterrupted})

@@ -11,9 +11,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
-// timeBudget limits the time that a cycle spends on the jobs of each namespace. The placer sends
-// some queries for each job, and one author can make these queries slow with thousands of jobs, or
-// with jobs whose answers are huge.
+// timeBudget limits how much time a cycle spends on the jobs of each namespace. The placer makes
+// some requests for each job. One author can make these requests slow by registering thousands of
+// jobs, or jobs for which Nomad's answers are huge.
 type timeBudget struct {
 	within time.Duration            // the budget; if 0, namespaceBudget
 	spent  map[string]time.Duration // in this cycle
@@ -21,18 +21,18 @@ type timeBudget struct {
 }
 
 const (
-	// namespaceBudget is how long a cycle may spend on the jobs of a namespace. The remaining jobs
-	// wait for the next cycle, which follows at once.
+	// namespaceBudget is how much time a cycle may spend on the jobs of one namespace. The
+	// remaining jobs of the namespace wait for the next cycle, which begins at once.
 	namespaceBudget = 3 * time.Second
-	// slowAnswer is how long the work on one job may take. If a job takes longer, its namespace
-	// pauses for slowFactor times as long. The namespace pauses for mostWait at most, because Nomad
-	// itself may be slow.
+	// slowAnswer is how long the work on one job may take without consequences. If the work takes
+	// longer, the placer pauses the job's namespace for slowFactor times as long. The pause is at
+	// most mostWait, because Nomad itself may be slow.
 	slowAnswer = time.Second
 	slowFactor = 2
 	mostWait   = 10 * time.Second
 )
 
-// begin gives each namespace its budget for a new cycle.
+// begin gives each namespace a new budget at the beginning of a cycle.
 func (b *timeBudget) begin(now time.Time) {
 	if b.spent == nil {
 		b.spent, b.until = map[string]time.Duration{}, map[string]time.Time{}
@@ -41,15 +41,15 @@ func (b *timeBudget) begin(now time.Time) {
 	maps.DeleteFunc(b.until, func(_ string, t time.Time) bool { return !now.Before(t) })
 }
 
-// has reports in ok whether the cycle can spend more time on the namespace. In again, has reports
-// whether the namespace has only used up its budget, and gets a new budget in the next cycle.
+// has reports whether the cycle may spend more time on the namespace (ok). again is true if the
+// namespace has only used up its budget, and will get a new budget in the next cycle.
 func (b *timeBudget) has(namespace string) (ok, again bool) {
 	_, waits := b.until[namespace]
 	again = b.spent[namespace] >= cmp.Or(b.within, namespaceBudget)
 	return !waits && !again, again && !waits
 }
 
-// spend records the time that the work on a job of the namespace took.
+// spend subtracts the time that was spent on a job from the budget of the namespace.
 func (b *timeBudget) spend(namespace string, d time.Duration, now time.Time) {
 	b.spent[namespace] += d
 	if d >= slowAnswer {
@@ -57,8 +57,8 @@ func (b *timeBudget) spend(namespace string, d time.Duration, now time.Time) {
 	}
 }
 
-// reconcileAll reconciles the jobs for which something may be due, within the time budget of each
-// namespace.
+// reconcileAll carries out the duties of all jobs for which something may be due, within the time
+// budget of each namespace.
 func (p *Placer) reconcileAll(reconcile func(*model.Tracked)) {
 	p.timeBudget.begin(p.m.Time)
 	for _, t := range p.m.Sorted() {

@@ -8,22 +8,22 @@ import (
 	"time"
 )
 
-// The placer writes decisions, run times and other data to Nomad's variables in the background,
-// while cycles run, so no gang waits for these writes. At most one batch, called a lot, is being
-// written. Data that becomes due while a lot is being written is written with the next lot, with
-// its values at that time.
+// The placer writes decisions, run times and other data to Nomad's variables in the background.
+// Cycles continue during the writes, so no gang waits for them. The placer writes at most one
+// batch, called a lot, at a time. If data becomes due while a lot is being written, it is written
+// in the next lot, with the values that it has then.
 //
-// Data on which a decision depends is written within the cycle: the quarantine, and the record of a
-// gang that the placer will stop.
+// Data on which a decision depends is written within the cycle. This applies to the quarantine, and
+// to the record of a gang that the placer is about to stop.
 
-// dueWrite is one write of the placer's data. The function write runs in the background, so it must
-// not use the placer's other data.
+// dueWrite is one write of data by the placer. The function write runs in the background, so it
+// must not use other data of the placer.
 type dueWrite struct {
 	what  string // the activity, for [core.report]
 	write func(context.Context) error
-	// then handles the outcome, between cycles.
+	// then handles the outcome of the write, between two cycles.
 	then func(error)
-	// paths are the paths of the records that the write stores or removes.
+	// paths contains the paths of the records that this write stores or removes.
 	paths []string
 }
 
@@ -36,7 +36,7 @@ type lot struct {
 	panicked *callPanic
 }
 
-// startWrites starts writing what is due, unless a lot is under way.
+// startWrites begins to write the data that is due, unless a lot is being written.
 func (p *journal) startWrites(ctx context.Context, now time.Time) {
 	if p.takeWrites(); p.lot != nil {
 		return
@@ -64,8 +64,8 @@ func (l *lot) write(ctx context.Context) {
 	l.panicked = call{do: func() { inParallel(calls) }}.runRecovered()
 }
 
-// writesDone returns a channel that is closed when the current lot is written, or nil if there is
-// no lot.
+// writesDone returns a channel that is closed when the current lot has been written. writesDone
+// returns nil if there is no lot.
 func (p *journal) writesDone() <-chan struct{} {
 	if p.lot == nil {
 		return nil
@@ -73,7 +73,7 @@ func (p *journal) writesDone() <-chan struct{} {
 	return p.lot.written
 }
 
-// takeWrites handles the outcome of the current lot, if it is written.
+// takeWrites handles the outcome of the current lot if the lot has been written.
 func (p *journal) takeWrites() {
 	select {
 	case <-p.writesDone():
@@ -94,7 +94,7 @@ func (p *journal) takeWrites() {
 	}
 }
 
-// awaitWrites waits for the current lot.
+// awaitWrites waits until the current lot has been written.
 func (p *journal) awaitWrites() {
 	if p.lot != nil {
 		<-p.lot.written
@@ -102,15 +102,15 @@ func (p *journal) awaitWrites() {
 	}
 }
 
-// awaitRecord waits for the current lot if the lot writes or removes the record at this path.
-// Otherwise the lot could overwrite a later write of the record.
+// awaitRecord waits for the current lot if the lot writes or removes the record with this path.
+// Without this wait, the lot could overwrite a newer version of the record.
 func (p *journal) awaitRecord(path string) {
 	if p.lot != nil && p.lot.paths[path] {
 		p.awaitWrites()
 	}
 }
 
-// writeNow writes an entry and waits for it.
+// writeNow writes an entry, and waits until it has been written.
 func writeNow(ctx context.Context, e *dueWrite) error {
 	if e == nil {
 		return nil

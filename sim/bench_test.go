@@ -111,7 +111,7 @@ func BenchmarkCalibration(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	for name, o := range map[string]profile.Options{"edges": profile.DefaultOptions(), "kmeans": Artifact()} {
+	for name, o := range map[string]profile.Options{"edges": profile.DefaultOptions(), "kmeans": {Method: profile.KMeans}} {
 		ns, err := p.PalNodes(o)
 		if err != nil {
 			b.Fatal(err)

@@ -39,8 +39,12 @@ func spans(o Outcome) []string {
 	return s
 }
 
+// inTasks divides jobs into tasks of this many GPUs, and a last task with the rest.
 func inTasks(gpus int, jobs ...trace.Job) []trace.Job {
-	return trace.Trace{Jobs: jobs}.InTasks(gpus).Jobs
+	for i := range jobs {
+		jobs[i].MemberGPUs = min(gpus, jobs[i].GPUs)
+	}
+	return jobs
 }
 
 // TestPoliciesByHand: small workloads on small clusters of equal GPUs, with results worked out by
@@ -54,9 +58,6 @@ func TestPoliciesByHand(t *testing.T) {
 			}
 			return Config{Jobs: jobs, Cluster: even(t, nodes, gpus, 2), Queue: o, RestartS: 10, Preemptible: preempt, Estimate: exact}.Run()
 		}
-	}
-	limit := func(nodes, gpus int, jobs ...trace.Job) func() (Outcome, error) {
-		return func() (Outcome, error) { return Clairvoyant{Jobs: jobs, Cluster: even(t, nodes, gpus, 2)}.Run() }
 	}
 	nomad := func(giveUpS float64, nodes, gpus int, jobs ...trace.Job) func() (Outcome, error) {
 		return func() (Outcome, error) {
@@ -86,18 +87,6 @@ func TestPoliciesByHand(t *testing.T) {
 			[]string{"a 0-200", "b 200-300"}},
 		{"tasks of 2 GPUs: a task does not fit on one GPU of each of two nodes", config(queue.Options{Order: queue.FIFO}, false, 2, 3,
 			inTasks(2, job("a", "A", 4, 0, 100), job("b", "A", 2, 10, 10))...), []string{"a 0-200", "b 200-210"}},
-		{"the clairvoyant stops gangs at no cost: least remaining GPU time", limit(1, 1, one...),
-			[]string{"a 0-1070", "b 100-170", "c 110-130"}},
-		// b (200 GPU s) stops a (270 left), c and d (80, 81) stop b; from 100 to 101, a fits
-		// beside d.
-		{"the clairvoyant orders by remaining GPU time: c and d, b, a", limit(1, 4, four...),
-			[]string{"a 0-230", "b 10-141", "c 20-100", "d 20-101"}},
-		{"the clairvoyant pays for distance", limit(2, 2, job("a", "A", 3, 0, 100), job("b", "A", 2, 10, 100)),
-			[]string{"a 0-300", "b 10-110"}},
-		{"the clairvoyant moves gangs at no cost", limit(2, 2, job("x", "A", 1, 0, 10), job("y", "A", 2, 0, 100), job("z", "A", 1, 0, 100)),
-			[]string{"x 0-10", "y 0-100", "z 0-100"}},
-		{"the clairvoyant moves together what it had to spread", limit(2, 4, job("x", "A", 3, 0, 10), job("y", "A", 3, 0, 11), job("z", "A", 2, 0, 20)),
-			[]string{"x 0-10", "y 0-11", "z 0-25"}},
 		{"Nomad: tasks of 2 GPUs need two on one node", nomad(0, 2, 3, inTasks(2, job("a", "A", 4, 0, 100), job("b", "A", 2, 10, 10))...),
 			[]string{"a 0-200", "b 200-210"}},
 		{"Nomad: two of three tasks start, give up, and start when there is room", nomad(30, 2, 4,
@@ -141,7 +130,6 @@ func TestUseful(t *testing.T) {
 		// start at 100. The work of 100 s takes 200 s across nodes.
 		{"plain Nomad", Nomad{Jobs: inTasks(3, job("a", "A", 3, 0, 100), job("b", "A", 6, 10, 100)), Cluster: even(t, 2, 4, 2), RendezvousS: 30, Seed: 1}.Run,
 			900, 300 + 90*3 + 200*6, 90 * 3, 300},
-		{"clairvoyant", Clairvoyant{Jobs: two, Cluster: even(t, 1, 2, 2)}.Run, 2010, 2010, 0, 1010},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			out, err := tc.run()
@@ -231,32 +219,6 @@ func TestMovesPerHour(t *testing.T) {
 	}
 	if all, one := moves(0), moves(1); all != 2 || one != 1 {
 		t.Errorf("%d moves without a limit, %d with a limit of one per hour, want 2 and 1", all, one)
-	}
-}
-
-// TestNobodyBeatsTheClairvoyant: no policy has a lower average than the clairvoyant one, on
-// workloads like those for which the queue was tuned.
-func TestNobodyBeatsTheClairvoyant(t *testing.T) {
-	for seed := range uint64(3) {
-		jobs := trace.SiaPhilly(seed, trace.Shape{Jobs: 160}).Jobs
-		average := func(p Policy) float64 {
-			t.Helper()
-			out, err := p.Run(Config{Jobs: jobs, Cluster: even(t, 8, 8, 1.7), RestartS: 60, Seed: seed})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if out.Stuck > 0 {
-				return math.Inf(1)
-			}
-			return FiguresOf(out.Jobs).AvgJCT
-		}
-		limit, _ := PolicyOf("clairvoyant")
-		best := average(limit)
-		for _, p := range Baselines() {
-			if got := average(p); got < best {
-				t.Errorf("seed %d: %s has an average of %v s, the clairvoyant policy %v s", seed, p.Name, got, best)
-			}
-		}
 	}
 }
 

@@ -47,10 +47,9 @@ type Config struct {
 	// cost predicts. Slower is for jobs whose speeds the queue does not know; nil: there are no
 	// such jobs.
 	Slower func(i int, p pal.Placement) float64
-	// Beside returns the speed of job i beside other jobs on the GPU of a device group, relative to
-	// its speed alone. 0 means that these jobs do not fit in the GPU's memory together. A gang is
-	// as fast as its slowest member. If Beside is nil, GPUs are not shared. See [Share].
-	Beside func(i int, others []int, group int) float64
+	// Repace is called when job i starts on the placement and when it leaves. It returns the jobs
+	// whose speeds change. If Repace is nil, no job changes the speed of another one.
+	Repace func(i int, p pal.Placement, starts bool) []Pace
 	// Estimate is the queue's estimate of a job's work; nil: there are no estimates.
 	Estimate func(i int, j trace.Job) time.Duration
 	// Progress returns the progress that job i reports after the fraction done of its work, both
@@ -119,8 +118,7 @@ type engine struct {
 	use      usage
 	faults   faults
 	moved    []time.Duration // times of the moves within the last hour
-	err      error           // set if the run cannot go on: see beside and pushEnd
-	on       [][]int         // by device group: the jobs on a shared GPU, one entry for each member
+	err      error           // set if the run cannot go on: see pushEnd
 
 	windowed time.Duration // time until which the queue knows the windows
 	deps     dependencies
@@ -168,10 +166,6 @@ func (c Config) engine() (*engine, error) {
 	}
 	e.newFaults()
 	e.use = newUsage(c.Cluster.NumGPUs())
-	if c.Beside != nil {
-		e.on = make([][]int, c.Cluster.Groups())
-		e.use.whole = c.Cluster.Groups()
-	}
 	return e, nil
 }
 
@@ -375,7 +369,7 @@ func (e *engine) start(i int, p pal.Placement) {
 	e.use.hold(j.gpus)
 	j.pace = append(j.pace[:0], pace{0, j.left, j.cost})
 	e.pushEnd(i, j.since, j.left*j.cost)
-	e.meet(i)
+	e.repace(i, true)
 	e.observe(i, kind, p)
 	e.askProgress(i)
 }
@@ -468,12 +462,12 @@ func (e *engine) stop(i int, kind string) {
 		e.faults.inVain = 0
 	}
 	j.left = left
-	j.lostS += (held - useful) * gpus * float64(e.use.whole) / float64(e.use.gpus)
+	j.lostS += (held - useful) * gpus
 	j.ranS += held * gpus
 	j.running, j.waiting = false, e.now
 	e.use.hold(-j.gpus)
 	e.use.wait(1)
-	e.part(i)
+	e.repace(i, false)
 	e.observe(i, kind, j.placement)
 }
 

@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/profile"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
@@ -221,6 +222,15 @@ func TestNomadDeadlocks(t *testing.T) {
 	}
 }
 
+// Cluster is the population's cluster.
+func (p Population) Cluster(l pal.Locality) (*pal.Cluster, error) {
+	nodes, err := p.PalNodes(profile.Options{Method: profile.KMeans})
+	if err != nil {
+		return nil, err
+	}
+	return pal.NewCluster(nodes, l)
+}
+
 // exampleCluster is a cluster of 2 nodes × 4 GPUs with one slow GPU per node for class A.
 func exampleCluster(t *testing.T, across float64) *pal.Cluster {
 	t.Helper()
@@ -239,9 +249,8 @@ func exampleCluster(t *testing.T, across float64) *pal.Cluster {
 func TestRunOfCenturies(t *testing.T) {
 	jobs := []trace.Job{job("long", "D", 1, 0, 1e11)}
 	for name, p := range map[string]interface{ Run() (Outcome, error) }{
-		"queue":       Config{Jobs: jobs, Cluster: exampleCluster(t, 1.7), Queue: queue.Default()},
-		"nomad":       Nomad{Jobs: jobs, Cluster: exampleCluster(t, 1.7)},
-		"clairvoyant": Clairvoyant{Jobs: jobs, Cluster: exampleCluster(t, 1.7)},
+		"queue": Config{Jobs: jobs, Cluster: exampleCluster(t, 1.7), Queue: queue.Default()},
+		"nomad": Nomad{Jobs: jobs, Cluster: exampleCluster(t, 1.7)},
 	} {
 		out, err := p.Run()
 		if err == nil || !strings.Contains(err.Error(), `job "long" would run for 31`) {
@@ -255,9 +264,8 @@ func TestRunOfCenturies(t *testing.T) {
 func TestNoTimeAtAll(t *testing.T) {
 	jobs := []trace.Job{job("a", "D", 1, 0.12345678912, 0), job("b", "D", 1, 0.5, 10)}
 	for name, p := range map[string]interface{ Run() (Outcome, error) }{
-		"queue":       Config{Jobs: jobs, Cluster: exampleCluster(t, 1.7), Queue: queue.Default()},
-		"nomad":       Nomad{Jobs: jobs, Cluster: exampleCluster(t, 1.7)},
-		"clairvoyant": Clairvoyant{Jobs: jobs, Cluster: exampleCluster(t, 1.7)},
+		"queue": Config{Jobs: jobs, Cluster: exampleCluster(t, 1.7), Queue: queue.Default()},
+		"nomad": Nomad{Jobs: jobs, Cluster: exampleCluster(t, 1.7)},
 	} {
 		out, err := p.Run()
 		if err != nil {

@@ -15,7 +15,7 @@ import (
 
 // TestTaskGroupsByHand: on two nodes of 4 GPUs, a holds 2 GPUs. A gang with a member of 4 GPUs
 // and one of 2 starts beside it; a gang with two members of 3 GPUs waits, although 6 GPUs are
-// free. (The clairvoyant scheduler moves or stops a at no cost.)
+// free.
 func TestTaskGroupsByHand(t *testing.T) {
 	run := map[string]func([]trace.Job) (Outcome, error){
 		"queue": func(jobs []trace.Job) (Outcome, error) {
@@ -23,9 +23,6 @@ func TestTaskGroupsByHand(t *testing.T) {
 		},
 		"plain Nomad": func(jobs []trace.Job) (Outcome, error) {
 			return Nomad{Jobs: jobs, Cluster: even(t, 2, 4, 1), Seed: 1}.Run()
-		},
-		"clairvoyant": func(jobs []trace.Job) (Outcome, error) {
-			return Clairvoyant{Jobs: jobs, Cluster: even(t, 2, 4, 1)}.Run()
 		},
 	}
 	for name, run := range run {
@@ -42,9 +39,6 @@ func TestTaskGroupsByHand(t *testing.T) {
 				t.Fatal(err)
 			}
 			got := out.Jobs[1]
-			if name == "clairvoyant" {
-				tc.start = 1
-			}
 			if got.Start != tc.start || got.GPUs != 6 {
 				t.Errorf("%s: %v starts at %v on %d GPUs, want %v on 6", name, tc.groups, got.Start, got.GPUs, tc.start)
 			}

@@ -74,9 +74,11 @@ func TestReportingPays(t *testing.T) {
 			}
 			for name, progress := range map[string]func(int, float64) float64{
 				"silent": nil,
-				"honest": Reporting(1, 1, seed),
-				"wrong":  Reporting(1, 5, seed),
-				"false":  func(_ int, done float64) float64 { return 1 - math.Pow(1-done, 8)/2 }, // nearly done for a long time
+				"honest": Reporting(1, seed),
+				"wrong": func(i int, done float64) float64 { // the speed that a job reports drifts
+					return math.Pow(done, math.Pow(5, 2*rand.New(rand.NewPCG(^seed, uint64(i))).Float64()-1))
+				},
+				"false": func(_ int, done float64) float64 { return 1 - math.Pow(1-done, 8)/2 }, // nearly done for a long time
 			} {
 				cfg := Config{Jobs: jobs, Cluster: even(t, 4, 4, 1.7), Queue: queue.Default(), RestartS: 60, Progress: progress}
 				out, err := cfg.Run()

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
@@ -100,7 +101,7 @@ func TestModel(t *testing.T) {
 		t.Run(string(order), func(t *testing.T) {
 			for seed := range uint64(40) {
 				jobs := workload(seed, gpus)
-				out, err := Config{Jobs: jobs, Cluster: even(t, 1, gpus, 1), Queue: strict(order), Estimate: Exact}.Run()
+				out, err := Config{Jobs: jobs, Cluster: even(t, 1, gpus, 1), Queue: queue.Options{Order: order, Placement: pal.Policy{Name: pal.Packed}, MaxWait: Unbounded}, Estimate: Exact}.Run()
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -121,7 +122,7 @@ func TestModelOfEASY(t *testing.T) {
 	queued, modelled := 0.0, 0.0
 	for seed := range uint64(40) {
 		jobs := workload(seed, gpus)
-		out, err := Config{Jobs: jobs, Cluster: even(t, 1, gpus, 1), Queue: backfilled(queue.FIFO), Estimate: Exact}.Run()
+		out, err := Config{Jobs: jobs, Cluster: even(t, 1, gpus, 1), Queue: packed(queue.BackfillReserved), Estimate: Exact}.Run()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -13,7 +13,7 @@ import (
 type Outcome struct {
 	Jobs        []JobResult
 	Utilization float64 // share of the GPU time that gangs held, until the last finish
-	Useful      float64 // work that was done and kept, at cost 1, as a share of the GPU time; above 1 is possible if GPUs are shared
+	Useful      float64 // work that was done and kept, at cost 1, as a share of the GPU time
 	LostGPUh    float64 // GPU hours that gangs held without kept work
 	Preemptions int     // runs beyond the first of each job, without changes of size; under plain Nomad, how often gangs gave up
 	Resizes     int     // changes of size of running elastic gangs
@@ -37,7 +37,6 @@ type Sample struct {
 // usage integrates and samples the number of busy GPUs.
 type usage struct {
 	gpus        int
-	whole       int // number of whole GPUs, if gpus counts parts of shared GPUs
 	busy        int
 	busyS       float64
 	workS       float64 // work that was done and kept, at cost 1, in GPU seconds
@@ -50,7 +49,7 @@ type usage struct {
 // maxSamples limits the number of samples; at the limit, every other sample is dropped.
 const maxSamples = 2000
 
-func newUsage(gpus int) usage { return usage{gpus: gpus, whole: gpus, every: time.Minute} }
+func newUsage(gpus int) usage { return usage{gpus: gpus, every: time.Minute} }
 
 func (u *usage) wait(jobs int) { u.waitingJobs += jobs }
 
@@ -86,7 +85,7 @@ func (e *engine) outcome() Outcome {
 		j := &e.jobs[i]
 		t := e.Jobs[i]
 		r := JobResult{ID: t.ID, Class: t.Class, GPUs: t.GPUs, WorkS: t.WorkS(), Submit: t.SubmitS, Start: j.first.Seconds(),
-			Finish: j.finish.Seconds(), Wait: j.waited.Seconds(), HeldS: j.ranS / e.requestedGPUs(i), Runs: j.runs,
+			Finish: j.finish.Seconds(), Wait: j.waited.Seconds(), HeldS: j.ranS / float64(j.gang.GPUs()), Runs: j.runs,
 			Tier: j.placement.Tier, Model: j.placement.Model}
 		if j.finish < 0 {
 			o.Stuck++
@@ -115,7 +114,7 @@ func (o *Outcome) totals(u *usage) {
 	}
 	o.MakespanS = last - first
 	o.Utilization = u.busyS / (float64(u.gpus) * last)
-	o.Useful = u.workS / (float64(u.whole) * last)
+	o.Useful = u.workS / (float64(u.gpus) * last)
 }
 
 // Figures are the usual statistics of the tracked jobs.

@@ -25,19 +25,11 @@ type Policy struct {
 	Preempts bool
 	// Estimate makes the queue's estimates of run times from a seed; nil: the estimates of Config.
 	Estimate func(seed uint64) Estimate
-
-	kind        kind
-	rendezvousS float64 // time after which half-placed gangs of plain Nomad give up; 0: never
+	// Nomad is set for plain Nomad, whose jobs, cluster and seed come from Config.
+	Nomad *Nomad
+	// Engine runs a policy that has neither our queue nor Nomad's scheduler.
+	Engine func(Config) (Outcome, error)
 }
-
-type kind uint8
-
-const (
-	queued kind = iota
-	plainNomad
-	spreadNomad
-	clairvoyant
-)
 
 // Estimate returns the queue's estimate of a job's work; 0: no estimate.
 type Estimate = func(i int, j trace.Job) time.Duration
@@ -47,31 +39,15 @@ const Unbounded = 100 * 365 * 24 * time.Hour
 
 // Baselines returns the policies with which the product's queue is compared.
 func Baselines() []Policy {
-	exact := func(uint64) Estimate { return Exact }
-	ps := []Policy{
-		{Name: "nomad", kind: plainNomad, About: "plain Nomad: every allocation as soon as it fits, half-placed gangs hold their GPUs (-rendezvous says when they give up)"},
-		{Name: "nomad-10m", kind: plainNomad, rendezvousS: 600, About: "plain Nomad; half-placed gangs give up after 10 minutes"},
-		{Name: "nomad-30m", kind: plainNomad, rendezvousS: 1800, About: "plain Nomad; half-placed gangs give up after 30 minutes"},
-		{Name: "nomad-spread", kind: spreadNomad, About: "plain Nomad with its spread algorithm (-rendezvous says when half-placed gangs give up)"},
-		{Name: "nomad-spread-30m", kind: spreadNomad, rendezvousS: 1800, About: "plain Nomad with its spread algorithm; half-placed gangs give up after 30 minutes"},
-		{Name: "fifo", Queue: strict(queue.FIFO), About: "strictly in order of submission, packed"},
-		{Name: "easy", Queue: backfilled(queue.FIFO), Estimate: exact, About: "FIFO with EASY backfilling, packed; run times are known exactly"},
-		{Name: "easy-users", Queue: backfilled(queue.FIFO), Estimate: Users, About: "FIFO with EASY backfilling, packed; run times as users guess them: up to five times too long, rounded up to 15 or 30 minutes, 1, 2, 4, 8 or 12 hours, 1, 2, 3 or 7 days, whole weeks"},
-		{Name: "srtf", Queue: preemptive(queue.SRTF), Preempts: true, Estimate: exact, About: "shortest remaining time first, preemptive, packed; run times are known exactly; no bound on waiting"},
+	return []Policy{
+		{Name: "nomad", Nomad: &Nomad{}, About: "plain Nomad: every allocation as soon as it fits, half-placed gangs hold their GPUs (-rendezvous says when they give up)"},
+		{Name: "nomad-spread", Nomad: &Nomad{Spread: true}, About: "plain Nomad with its spread algorithm"},
+		{Name: "fifo", Queue: packed(queue.BackfillNone), About: "strictly in order of submission, packed"},
+		{Name: "easy", Queue: packed(queue.BackfillReserved), Estimate: func(uint64) Estimate { return Exact },
+			About: "FIFO with EASY backfilling, packed; run times are known exactly"},
+		{Name: "easy-users", Queue: packed(queue.BackfillReserved), Estimate: Users,
+			About: "as Slurm: FIFO with EASY backfilling, packed; run times are users' estimates: those of the trace, such as sacct's time limits, else made-up ones, up to five times too long and rounded up"},
 	}
-	for _, p := range []Policy{
-		{Name: "las", Queue: withOurRules(preemptive(queue.LAS)), Preempts: true, About: "least attained GPU time first in levels, preemptive, packed, with our rules: waits for closer GPUs, no outliers, and moves"},
-		{Name: "tiresias", Queue: preemptive(queue.LAS), Preempts: true, About: "as Tiresias: least attained GPU time first in levels, preemptive, packed"},
-		{Name: "gandiva", Queue: migrating(preemptive(queue.RoundRobin)), Preempts: true, About: "as Gandiva: time slices of an hour in turn, packed, moved if that pays; it does not put two jobs on one GPU"},
-	} {
-		unbounded := p
-		p.Queue.MaxWait = queue.DefaultMaxWait
-		p.About += fmt.Sprintf("; a job that has waited %.0f hours goes first", queue.DefaultMaxWait.Hours())
-		unbounded.Name += "-unbounded"
-		unbounded.About += "; no bound on waiting"
-		ps = append(ps, p, unbounded)
-	}
-	return append(ps, Policy{Name: "clairvoyant", kind: clairvoyant, About: "knows every run time, and stops, starts and moves gangs at no cost; least remaining GPU time first; slow GPUs and distance cost time, too; all other policies are compared with this one"})
 }
 
 // PolicyOf returns the baseline with this name.
@@ -84,55 +60,20 @@ func PolicyOf(name string) (Policy, bool) {
 	return Policy{}, false
 }
 
-func strict(order queue.Order) queue.Options {
-	return queue.Options{Order: order, Placement: pal.Policy{Name: pal.Packed}, MaxWait: Unbounded}
-}
-
-func backfilled(order queue.Order) queue.Options {
-	o := strict(order)
-	o.Backfill = queue.BackfillReserved
-	return o
-}
-
-func preemptive(order queue.Order) queue.Options {
-	o := backfilled(order)
-	o.Backfill, o.Preempt = queue.BackfillBestEffort, true
-	return o
-}
-
-func migrating(o queue.Options) queue.Options {
-	o.Migrate = true
-	return o
-}
-
-// withOurRules adds the product's placement rules.
-func withOurRules(o queue.Options) queue.Options {
-	o = migrating(o)
-	o.LocalityWait, o.OutlierThreshold = true, queue.DefaultOutlierThreshold
-	return o
-}
-
-// Nomad reports whether the policy is plain Nomad.
-func (p Policy) Nomad() bool { return p.kind == plainNomad || p.kind == spreadNomad }
-
-// GivesUp returns a copy of the policy whose half-placed gangs under plain Nomad give up after this
-// time; 0: never.
-func (p Policy) GivesUp(after time.Duration) Policy {
-	p.rendezvousS = after.Seconds()
-	return p
+func packed(backfill queue.Backfill) queue.Options {
+	return queue.Options{Order: queue.FIFO, Placement: pal.Policy{Name: pal.Packed}, Backfill: backfill, MaxWait: Unbounded}
 }
 
 // Run simulates the jobs of the configuration on its cluster under the policy. Other fields of the
 // configuration apply if the policy's engine uses them.
 func (p Policy) Run(c Config) (Outcome, error) {
-	if p.kind != queued && c.Failures.MTBFH > 0 {
+	switch {
+	case (p.Nomad != nil || p.Engine != nil) && c.Failures.MTBFH > 0:
 		return Outcome{}, fmt.Errorf("simulate %s: GPUs that fail are not modelled under this policy", p.Name)
-	}
-	switch p.kind {
-	case plainNomad, spreadNomad:
-		return Nomad{Jobs: c.Jobs, Cluster: c.Cluster, Spread: p.kind == spreadNomad, RendezvousS: p.rendezvousS, Seed: c.Seed}.Run()
-	case clairvoyant:
-		return Clairvoyant{Jobs: c.Jobs, Cluster: c.Cluster}.Run()
+	case p.Nomad != nil:
+		return Nomad{Jobs: c.Jobs, Cluster: c.Cluster, Spread: p.Nomad.Spread, RendezvousS: p.Nomad.RendezvousS, Seed: c.Seed}.Run()
+	case p.Engine != nil:
+		return p.Engine(c)
 	}
 	c.Queue, c.Preemptible = p.Queue, p.Preempts
 	if p.Estimate != nil {
@@ -152,16 +93,14 @@ func Wrong(f float64, seed uint64) Estimate {
 	}
 }
 
-// Reporting returns a function for [Config.Progress] with which a share of the jobs report. The
-// speed that a job reports drifts. At the end of the job, it is the average speed of the run,
-// multiplied or divided by a random factor of up to f.
-func Reporting(share, f float64, seed uint64) func(i int, done float64) float64 {
+// Reporting returns a function for [Config.Progress] with which a share of the jobs report the
+// progress that they have made.
+func Reporting(share float64, seed uint64) func(i int, done float64) float64 {
 	return func(i int, done float64) float64 {
-		r := rand.New(rand.NewPCG(^seed, uint64(i)))
-		if r.Float64() >= share {
+		if rand.New(rand.NewPCG(^seed, uint64(i))).Float64() >= share {
 			return -1
 		}
-		return math.Pow(done, math.Pow(f, 2*r.Float64()-1))
+		return done
 	}
 }
 

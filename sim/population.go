@@ -42,23 +42,6 @@ func DrawGPUs(s population.Spec, seed uint64) (Population, error) {
 // Stream is the source of random numbers from which a cluster's GPUs are drawn.
 func Stream(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 0x6b5)) }
 
-// Artifact calibrates as the PAL artifact effectively does: k-means, K = 2 +
-// outliers.
-func Artifact() profile.Options { return profile.Options{Method: profile.KMeans} }
-
-// Cluster builds a cluster of package pal, calibrated as in the PAL artifact.
-func (p Population) Cluster(l pal.Locality) (*pal.Cluster, error) {
-	nodes, err := p.PalNodes(Artifact())
-	if err != nil {
-		return nil, err
-	}
-	c, err := pal.NewCluster(nodes, l)
-	if err != nil {
-		return nil, fmt.Errorf("build cluster: %w", err)
-	}
-	return c, nil
-}
-
 // PalNodes returns the population as nodes of package pal. Scores are binned per class by the
 // calibration's options, and each node is one device group.
 func (p Population) PalNodes(o profile.Options) ([]pal.Node, error) {

@@ -12,8 +12,7 @@
 // A change of this package must keep the following. The same configuration and seed give the same
 // outcome, byte for byte. The engine acts for the queue as the agent does: it carries out each
 // action, reports it, and then asks again. Each job does exactly its work, even if the job is
-// stopped, moved or slowed. The engines of plain Nomad and of the clairvoyant policy share no code
-// with pal/queue.
+// stopped, moved or slowed. The engine of plain Nomad shares no code with pal/queue.
 package sim
 
 import "github.com/nomad-pal/nomad-pal/pal"
@@ -43,14 +42,6 @@ func (j JobResult) Slowdown() float64 {
 	}
 	return j.HeldS / j.WorkS
 }
-
-// shortest is the smallest time, in seconds, in [JobResult.Stretch]. Without it, the stretch of a
-// short job would say little about the queue.
-const shortest = 10
-
-// Stretch is the job completion time divided by the work at cost 1. Times below 10 s count as 10 s.
-// Stretch combines the effects of waiting and slow GPUs. The literature calls it bounded slowdown.
-func (j JobResult) Stretch() float64 { return max(j.JCT(), shortest) / max(j.WorkS, shortest) }
 
 // JCT is the job completion time. It is never below 0, although times in a trace can be more
 // precise than simulated times.

@@ -9,13 +9,13 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nomad-pal/nomad-pal/bench/paldata"
 	"github.com/nomad-pal/nomad-pal/bench/rank"
+	"github.com/nomad-pal/nomad-pal/bench/workload"
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
-	"github.com/nomad-pal/nomad-pal/sim/paldata"
 	"github.com/nomad-pal/nomad-pal/sim/population"
-	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
 // GPUs are the emulated GPUs of a run.
@@ -23,7 +23,7 @@ type GPUs struct {
 	All []population.GPU
 	// Apps has the applications' speeds by model. If it is nil, a job's speed on each model depends
 	// only on the job's class.
-	Apps    []trace.App
+	Apps    []workload.App
 	profile *profile.Profile
 	byID    map[string]int
 }

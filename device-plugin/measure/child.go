@@ -182,14 +182,6 @@ func capability(dev cuda.Device) string { return fmt.Sprintf("%d.%d", dev.Major,
 func (c *child) obey(orders <-chan string) error {
 	order, open := <-orders
 	for open {
-		if fault, ok := strings.CutPrefix(order, "fault "); ok {
-			if err := c.bench.inject(Fault(fault)); err != nil {
-				return err
-			}
-			if err := c.send(message{Stopped: true}); err != nil {
-				return err
-			}
-		}
 		class, ok := strings.CutPrefix(order, "run ")
 		if !ok {
 			order, open = <-orders // nothing is running, so wait for an order

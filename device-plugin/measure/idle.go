@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 	"github.com/nomad-pal/nomad-pal/pal/attr"
@@ -308,4 +309,33 @@ func given(list string, all []gpu.Device, real func() bool, found map[string]boo
 			}
 		}
 	}
+}
+
+// Utilization counts as use only if all of looksAtLoad readings, loadPause apart, are above 0. The
+// start of NVML, or a GPU that wakes up, can cause the first reading.
+const (
+	looksAtLoad = 4
+	loadPause   = time.Second
+)
+
+// InUse reports what is using the GPUs with the given ids. Unused GPUs are left out. The parameter
+// all lists every GPU of the node.
+func (r Runner) InUse(all []gpu.Device, ids []string) map[string]string {
+	uses, _ := r.uses(all, ids, nil)
+	for range looksAtLoad - 1 {
+		loaded := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return !uses[id].busy })
+		if len(loaded) == 0 {
+			break
+		}
+		time.Sleep(loadPause)
+		again, _ := r.uses(all, loaded, nil)
+		maps.Copy(uses, again)
+	}
+	out := map[string]string{}
+	for id, u := range uses {
+		if why := u.String(); why != "" {
+			out[id] = why
+		}
+	}
+	return out
 }

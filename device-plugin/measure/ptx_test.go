@@ -19,7 +19,7 @@ import (
 
 // allKernels returns all kernels that the driver compiles.
 func allKernels() []kernel {
-	return append(computeKernels(), triadKernel(), gatherKernel(), dataKernel(idFill), dataKernel(idSum), faultKernel())
+	return append(computeKernels(), triadKernel(), gatherKernel(), dataKernel(idFill), dataKernel(idSum))
 }
 
 // entryOf returns the PTX of one kernel, without the others in its file.
@@ -42,7 +42,7 @@ func TestPTX(t *testing.T) {
 	want := map[string]string{
 		"pal_wgmma": "u64 u32 u32", "pal_mma": "u64 u32 u32", "pal_ffma": "u64 u32 u32",
 		"pal_triad": "u64 u64 u64 u64 f32", "pal_gather": "u64 u64 u64 u32 u32",
-		"pal_fill": "u64 u64 u32 u32 u32", "pal_sum": "u64 u64 u64", "pal_fault": "u64",
+		"pal_fill": "u64 u64 u32 u32 u32", "pal_sum": "u64 u64 u64",
 	}
 	for _, k := range allKernels() {
 		ptx := entryOf(t, k)
@@ -111,7 +111,7 @@ func assembler(t *testing.T) string {
 func TestPTXAssembles(t *testing.T) {
 	ptxas := assembler(t)
 	const limit = 2 * time.Second
-	registers := map[string]int{idWGMMA: 154, idMMA: 94, idFFMA: 64, idTriad: 64, idGather: 32, idFill: 32, idSum: 32, "fault": 32}
+	registers := map[string]int{idWGMMA: 154, idMMA: 94, idFFMA: 64, idTriad: 64, idGather: 32, idFill: 32, idSum: 32}
 	used, spilled := regexp.MustCompile(`Used (\d+) registers`), regexp.MustCompile(`(\d+) bytes spill`)
 	warned := regexp.MustCompile(`(?i)warning.*|potential performance loss.*`)
 	for _, k := range allKernels() {

@@ -6,13 +6,14 @@ package measure
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"math"
+	"slices"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 	"github.com/nomad-pal/nomad-pal/device-plugin/statedir"
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/attr"
-	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
 // Mode is when the plugin measures by itself.
@@ -34,7 +35,7 @@ type Schedule struct {
 	Interval time.Duration // between sessions of one GPU
 	IdleFor  time.Duration // how long a GPU must have been idle
 	// Gap is the minimum time between two sessions of one GPU. Retry replaces Gap after a session
-	// that was interrupted or raised a drift alarm.
+	// that was interrupted, or whose times are far from those before.
 	Gap, Retry time.Duration
 	// Gather is how long a GPU must have been idle if its own task requested the measurement. In
 	// this time, the tasks of the node's other GPUs can start, so that all are measured together.
@@ -88,11 +89,12 @@ func identityOf(d gpu.Device, driver string) identity {
 type record struct {
 	Identity identity `json:"identity"`
 	// Key and Times are from the last complete session. Measured is the start of that session; zero
-	// if there was none.
+	// if there was none. Before is the start of the complete session before that.
 	Key      string                   `json:"key,omitempty"`
 	Times    map[pal.AppClass]float64 `json:"times,omitempty"`
 	Rates    map[pal.AppClass]float64 `json:"rates,omitempty"` // in attr.RateUnit
 	Measured time.Time                `json:"measured,omitzero"`
+	Before   time.Time                `json:"before,omitzero"`
 	// Provisional means that some GPUs of the node were not measured at the same time.
 	Provisional bool `json:"provisional,omitempty"`
 	Slow        bool `json:"slow,omitempty"`
@@ -102,9 +104,9 @@ type record struct {
 	Wrong string                  `json:"wrong,omitempty"`
 	// Corrupt means that the same work gave different results in the GPU's last session.
 	Corrupt bool `json:"corrupt,omitempty"`
-	// Drift compares each class's time with the GPU's own past.
-	Drift map[pal.AppClass]profile.Drift `json:"drift,omitempty"`
-	Alarm bool                           `json:"alarm,omitempty"` // a drift awaits confirmation
+	// Alarm means that the last times are far from those before, so another session follows soon: a
+	// session can go wrong, and the placer moves a GPU to another class only after two sessions.
+	Alarm bool `json:"alarm,omitempty"`
 	// Tried is the start of the last session, complete or not. Problem is why that session was
 	// incomplete. Failures is how many sessions in a row failed; interrupted ones do not count.
 	Tried    time.Time `json:"tried,omitzero"`
@@ -128,24 +130,12 @@ type record struct {
 	// session gave no result.
 	Last        time.Time `json:"last,omitzero"`
 	LastProblem string    `json:"last_problem,omitempty"`
-	// Sessions are the most recent complete ones, oldest first.
-	Sessions []pastSession `json:"sessions,omitempty"`
-}
-
-// pastSession is one line of a GPU's history.
-type pastSession struct {
-	At    time.Time                `json:"at"`
-	Key   string                   `json:"key"`
-	Times map[pal.AppClass]float64 `json:"times"`
 }
 
 // mostDowns limits the crashes of the plugin or the machine, in a row, while a GPU is measured.
 // After that, the GPU is measured only if an operator or the GPU's own task requests it. All GPUs
 // at full power can overload a power supply, and a machine must not reboot forever.
 const mostDowns = 3
-
-// keptSessions is the length of a GPU's history.
-const keptSessions = 50
 
 // condition is the present state of a GPU.
 type condition struct {
@@ -210,8 +200,7 @@ func (s Schedule) wanted(now time.Time, r record, id identity, c condition) (wai
 // often reports whether there were two sessions within a gap. If somebody changes the power
 // limit all day, the GPU must not be measured all day.
 func (r record) often(now time.Time, gap time.Duration) bool {
-	n := len(r.Sessions)
-	return n > 1 && now.Sub(r.Sessions[n-2].At) < gap
+	return !r.Before.IsZero() && now.Sub(r.Before) < gap
 }
 
 // early returns the rules that apply when one GPU of a node is due. The node's GPUs share cooling
@@ -260,7 +249,7 @@ func (r *record) recover() bool {
 // now. Otherwise a GPU that was measured while the clock was a year ahead would not be
 // measured for a year.
 func (r record) notAfter(now time.Time) record {
-	for _, at := range []*time.Time{&r.Tried, &r.Measured, &r.Reserved} {
+	for _, at := range []*time.Time{&r.Tried, &r.Measured, &r.Before, &r.Reserved} {
 		if at.After(now) {
 			*at = now.UTC().Truncate(time.Second)
 		}
@@ -268,10 +257,8 @@ func (r record) notAfter(now time.Time) record {
 	return r
 }
 
-// accept adds the outcome of a session to the record. It returns, by class, how the times compare
-// with the GPU's earlier times. Classes without earlier times are left out. After an incomplete
-// session, the result is nil.
-func (r *record) accept(res Result, id identity) map[pal.AppClass]profile.DriftEvent {
+// accept adds the outcome of a session to the record.
+func (r *record) accept(res Result, id identity) {
 	r.Tried, r.Begun = res.Started, time.Time{}
 	r.Problem, r.Refused = res.Problem, res.refused
 	if res.Problem != interrupted {
@@ -284,47 +271,31 @@ func (r *record) accept(res Result, id identity) map[pal.AppClass]profile.DriftE
 		if res.Problem != interrupted {
 			r.Failures++
 		}
-		return nil
+		return
 	}
-	if r.Identity != id || r.Key != m.Key {
-		r.Drift = nil // the key or GPU changed: not comparable
-	}
-	r.Identity, r.Key, r.Times, r.Measured, r.Failures = id, m.Key, m.Times, res.Started, 0
+	// After an alarm, the next times count, however far they are. Otherwise a GPU whose times
+	// scatter would be measured all the time.
+	r.Alarm = !r.Alarm && r.Identity == id && r.Key == m.Key && far(r.Times, m.Times)
+	r.Identity, r.Key, r.Times, r.Failures = id, m.Key, m.Times, 0
+	r.Before, r.Measured = r.Measured, res.Started
 	r.Rates = res.rates()
 	r.Provisional = res.Provisional()
 	r.Sums = ballotOf(res).sums
-	r.Slow, r.Corrupt = false, res.Corrupt
-	events := map[pal.AppClass]profile.DriftEvent{}
-	r.Alarm = false
-	for _, a := range res.Apps {
-		r.Slow = r.Slow || a.Slow
-		e, known := r.observe(a)
-		if known {
-			events[a.App] = e
-		}
-		r.Alarm = r.Alarm || e.State == profile.Alarmed
-	}
-	r.Sessions = append(r.Sessions, pastSession{res.Started, m.Key, m.Times})
-	if n := len(r.Sessions); n > keptSessions {
-		r.Sessions = r.Sessions[n-keptSessions:]
-	}
-	return events
+	r.Slow, r.Corrupt = slices.ContainsFunc(res.Apps, func(a App) bool { return a.Slow }), res.Corrupt
 }
 
-// observe compares a time with the GPU's earlier times. known is false if the class has no earlier
-// time.
-func (r *record) observe(a App) (e profile.DriftEvent, known bool) {
-	d, known := r.Drift[a.App]
-	if !known {
-		if r.Drift == nil {
-			r.Drift = map[pal.AppClass]profile.Drift{}
+// farFrom is the relative change of a class's time after which another session follows soon. Times
+// of one GPU usually repeat within a third of it.
+const farFrom = 0.01
+
+// far reports whether a class's time is far from its time before.
+func far(before, now map[pal.AppClass]float64) bool {
+	for class, ms := range now {
+		if b := before[class]; b > 0 && math.Abs(ms/b-1) >= farFrom {
+			return true
 		}
-		r.Drift[a.App] = profile.NewDrift(a.Ms, a.CI/1.96)
-		return e, false
 	}
-	e = d.Observe(a.Ms)
-	r.Drift[a.App] = d
-	return e, true
+	return false
 }
 
 // measurement returns what to publish for a GPU, if its last result is still valid.

@@ -18,8 +18,6 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 	"github.com/nomad-pal/nomad-pal/device-plugin/statedir"
-	"github.com/nomad-pal/nomad-pal/pal"
-	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
 // interrupted is the problem of a session that was cut short by Reserve, by Pause, by another
@@ -402,12 +400,12 @@ func (s *Scheduler) session(ctx context.Context, t Target, r *running) {
 	defer s.mu.Unlock()
 	delete(s.running, id)
 	rec := s.records[id]
-	events := rec.accept(res, identityOf(t.Device, t.Driver))
+	rec.accept(res, identityOf(t.Device, t.Driver))
 	s.records[id] = rec
 	if res.refused {
 		s.ready = s.ready.suspected(time.Now())
 	}
-	s.report(res, events)
+	s.report(res, rec.Alarm)
 	s.crossCheck()
 	s.save()
 	if res.Problem != interrupted { // if a task interrupted the session, the order stays
@@ -465,8 +463,9 @@ func (s *Scheduler) crossCheck() {
 	}
 }
 
-// report logs a session's results that people should know about.
-func (s *Scheduler) report(res Result, events map[pal.AppClass]profile.DriftEvent) {
+// report logs a session's results that people should know about. again means that another session
+// follows soon.
+func (s *Scheduler) report(res Result, again bool) {
 	switch {
 	case res.Problem == interrupted:
 		s.log.Debug("measuring interrupted", "gpu", res.GPU)
@@ -476,19 +475,10 @@ func (s *Scheduler) report(res Result, events map[pal.AppClass]profile.DriftEven
 	case res.Partial:
 		s.log.Warn("GPU cannot be measured", "gpu", res.GPU, "reason", res.Problem)
 	default:
-		s.log.Info("GPU measured", "gpu", res.GPU, "key", res.Key, "seconds", res.Seconds)
+		s.log.Info("GPU measured", "gpu", res.GPU, "key", res.Key, "seconds", res.Seconds, "again_soon", again)
 	}
 	for _, w := range res.Warnings {
 		s.log.Warn("measuring gave a warning", "gpu", res.GPU, "warning", w)
-	}
-	for _, c := range pal.AppClasses() {
-		switch e := events[c]; e.State {
-		case profile.Alarmed:
-			s.log.Info("GPU may have changed its speed, measuring again soon", "gpu", res.GPU, "app_class", c)
-		case profile.Confirmed:
-			s.log.Warn("GPU has changed its speed", "gpu", res.GPU, "app_class", c,
-				"change_percent", 100*(e.To/e.From-1), "degraded", e.Degraded)
-		}
 	}
 }
 

@@ -27,7 +27,6 @@ import (
 	"github.com/nomad-pal/nomad-pal/internal/patience"
 	"github.com/nomad-pal/nomad-pal/internal/testlog"
 	"github.com/nomad-pal/nomad-pal/pal"
-	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
 func TestDue(t *testing.T) {
@@ -55,13 +54,13 @@ func TestDue(t *testing.T) {
 		{"measured long ago", Idle, ago(week * 12 / 10), idle, ""},
 		{"measured with another driver", Idle, with(ago(24*time.Hour), func(r *record) { r.Identity.Driver = "570.1" }), idle, ""},
 		{"measured with another power limit, twice within the hour", Idle, with(ago(time.Minute), func(r *record) {
-			r.Identity.PowerW, r.Sessions = 500, []pastSession{{At: now.Add(-50 * time.Minute)}, {At: now.Add(-time.Minute)}}
+			r.Identity.PowerW, r.Before = 500, now.Add(-50*time.Minute)
 		}), idle, "tried a short while ago"},
 		{"the same, an hour later", Idle, with(ago(61*time.Minute), func(r *record) {
-			r.Identity.PowerW, r.Sessions = 500, []pastSession{{At: now.Add(-110 * time.Minute)}, {At: now.Add(-61 * time.Minute)}}
+			r.Identity.PowerW, r.Before = 500, now.Add(-110*time.Minute)
 		}), idle, ""},
-		{"drift alarm a minute ago", Idle, with(ago(time.Minute), func(r *record) { r.Alarm = true }), idle, "tried a short while ago"},
-		{"drift alarm 11 minutes ago", Idle, with(ago(11*time.Minute), func(r *record) { r.Alarm = true }), idle, ""},
+		{"another speed a minute ago", Idle, with(ago(time.Minute), func(r *record) { r.Alarm = true }), idle, "tried a short while ago"},
+		{"another speed 11 minutes ago", Idle, with(ago(11*time.Minute), func(r *record) { r.Alarm = true }), idle, ""},
 		{"interrupted 11 minutes ago", Idle, record{Tried: now.Add(-11 * time.Minute), Problem: interrupted}, idle, ""},
 		{"failed 50 minutes ago", Idle, record{Tried: now.Add(-50 * time.Minute), Problem: "x", Failures: 1}, idle, "tried a short while ago"},
 		{"failed 3 times, 3 hours ago", Idle, record{Tried: now.Add(-3 * time.Hour), Problem: "x", Failures: 3}, idle, "tried a short while ago"},
@@ -141,18 +140,14 @@ func TestAccept(t *testing.T) {
 		return Result{GPU: "g", Key: "k", Started: at, Apps: []App{{App: pal.ClassA, Ms: ms, CI: 0.002}}}
 	}
 	var r record
-	if events := r.accept(session(80), id); len(events) != 0 || r.Times[pal.ClassA] != 80 {
-		t.Fatalf("first session: %v, %+v", events, r)
-	}
 	steps := []struct {
 		ms    float64
-		state profile.DriftState
 		alarm bool
-	}{{80.1, profile.Steady, false}, {82, profile.Alarmed, true}, {82, profile.Confirmed, false}, {82, profile.Steady, false}}
+	}{{80, false}, {80.1, false}, {82, true}, {84, false}, {84, false}, {82, true}, {82, false}}
 	for _, s := range steps {
-		events := r.accept(session(s.ms), id)
-		if events[pal.ClassA].State != s.state || r.Alarm != s.alarm || r.Times[pal.ClassA] != s.ms {
-			t.Errorf("session of %v ms: %+v, alarm %v, want %s, %v", s.ms, events, r.Alarm, s.state, s.alarm)
+		before := r.Measured
+		if r.accept(session(s.ms), id); r.Alarm != s.alarm || r.Times[pal.ClassA] != s.ms || r.Before != before {
+			t.Errorf("session of %v ms: alarm %v, want %v; %+v", s.ms, r.Alarm, s.alarm, r)
 		}
 	}
 	broken := session(99)
@@ -161,22 +156,16 @@ func TestAccept(t *testing.T) {
 	cut := session(99)
 	cut.Partial, cut.Problem = true, interrupted
 	r.accept(cut, id)
-	if r.Failures != 1 || r.Problem != interrupted || r.Times[pal.ClassA] != 82 || len(r.Sessions) != 5 {
+	if r.Failures != 1 || r.Problem != interrupted || r.Times[pal.ClassA] != 82 || r.Alarm {
 		t.Errorf("after a partial session: %+v", r)
 	}
-	// Times under another driver are not comparable, so they show no drift.
+	// Times under another driver are not comparable.
 	other := identity{Model: "H200", Driver: "590.1"}
-	if events := r.accept(session(70), other); len(events) != 0 || r.Failures != 0 {
-		t.Errorf("another driver: %v, %+v", events, r)
+	if r.accept(session(70), other); r.Alarm || r.Failures != 0 {
+		t.Errorf("another driver: %+v", r)
 	}
 	if _, ok := r.measurement("g", id); ok {
 		t.Error("a result of another driver is published")
-	}
-	for range 2 * keptSessions {
-		r.accept(session(70), other)
-	}
-	if len(r.Sessions) != keptSessions {
-		t.Errorf("%d sessions kept", len(r.Sessions))
 	}
 }
 
@@ -656,7 +645,7 @@ func TestInterruptedSessionsWarnOfCorruptionOnly(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.report(Result{Problem: interrupted, Partial: true, Corrupt: corrupt, Warnings: []string{"class B: "}}, nil)
+		s.report(Result{Problem: interrupted, Partial: true, Corrupt: corrupt, Warnings: []string{"class B: "}}, false)
 		if got := strings.Contains(log.String(), "WARN"); got != corrupt {
 			t.Errorf("corrupt %v: warned %v:\n%s", corrupt, got, &log)
 		}

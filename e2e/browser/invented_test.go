@@ -132,11 +132,6 @@ func (w *invented) placed(r *rand.Rand, at, last time.Time, taken map[string]tim
 	}
 	w.Whole, w.Waited, w.State = w.Started.Add(8*time.Second), accounting.Seconds(w.Started.Sub(w.Submitted)), accounting.Complete
 	w.Ended = w.Started.Add(time.Duration(w.hours * (0.75 + 0.5*r.Float64()) * float64(time.Hour)))
-	if w.Waited > accounting.Seconds(time.Minute) {
-		off := time.Duration(float64(w.Waited) * (0.5 + r.Float64()))
-		w.StartFrom, w.StartTo = w.Submitted.Add(off*7/10), w.Submitted.Add(off*3/2)
-	}
-	w.TakesFrom, w.TakesTo = accounting.Seconds(w.hours*0.7*3600e9), accounting.Seconds(w.hours*1.4*3600e9)
 	switch r.IntN(28) {
 	case 0:
 		w.State, w.Reason, w.Ended = accounting.Failed, `given up after 3 tries: task "work" ended with exit code 1; fix the job and run it again`, w.Started.Add(w.Ended.Sub(w.Started)/9)

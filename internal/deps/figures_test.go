@@ -20,7 +20,7 @@ func TestReadmeFigures(t *testing.T) {
 		"| The same: share of GPU time":      replayed(t, "held_in_vain", 100, "%.2g %% | %.1g %%"),
 		"| Real Nomad server, 1,000 sim":     scaled(t, 1000),
 		"| The same with 10,000 nodes":       scaled(t, 10000),
-		"Measured on " + replayDate(t) + ".": "",
+		"measured on " + replayDate(t) + ".": "",
 	} {
 		_, rest, ok := strings.Cut(readme, row)
 		line, _, _ := strings.Cut(rest, "\n")

@@ -1,8 +1,8 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Command suite runs a part of the tests as `go test` does, and notes its times and the skipped
-// tests. At the end it prints both, and compares the times with the table in CONTRIBUTING.md:
+// Command suite runs parts of the tests as `go test` does, notes their times and skipped tests, and
+// prints these notes:
 //
 //	suite packages race ./...      list packages whose tests run under the race detector
 //	suite packages norace ./...    list other packages, and those of which race runs a sample
@@ -39,7 +39,7 @@ func command(args []string) (int, error) {
 	case len(args) == 1 && args[0] == "forget":
 		return 0, os.RemoveAll(notes)
 	case len(args) == 2 && args[0] == "summary":
-		return summary(os.Stdout, args[1])
+		return 0, summary(os.Stdout, args[1])
 	case len(args) > 2 && args[0] == "packages":
 		return packages(os.Stdout, args[1], args[2:])
 	case len(args) > 2 && args[0] == "run":

@@ -34,9 +34,7 @@ type note struct {
 	Wall, CPU float64
 	Passed    int
 	Skips     []skip
-	// Partly means that the part's time is not compared. Some results are from an earlier run, some
-	// tests ran again, or cases are possibly missing because the time was limited.
-	Partly, Failed bool
+	Failed    bool
 	// Again are the tests that failed, and passed when they ran again alone.
 	Again []test `json:",omitempty"`
 }
@@ -83,13 +81,13 @@ func runTests(name string, args []string) (int, error) {
 	if err != nil {
 		return 1, err
 	}
-	n := note{Name: name, Skips: slices.Clone(r.skips), Partly: r.cached || os.Getenv("TEST_LONG_UNTIL") != ""}
+	n := note{Name: name, Skips: slices.Clone(r.skips)}
 	if failed := r.failed(); code != 0 && again && !r.broken && len(failed) <= mostAgain {
 		if code, err = r.runAgain(times.Name(), in, args, failed); err != nil {
 			return 1, err
 		}
 		if code == 0 {
-			n.Again, n.Partly = failed, true
+			n.Again = failed
 		}
 	}
 	n.Wall, n.Passed, n.Failed = time.Since(began).Seconds(), r.passed, code != 0
@@ -172,7 +170,6 @@ type reader struct {
 	runs   map[string]time.Time // the running tests and their start, without tests that wait for others
 	said   time.Time            // when something was last printed
 	passed int
-	cached bool
 	skips  []skip
 	fails  []test // failed tests and their parent tests
 	broken bool   // a package failed in another way: it could not be built, or its process ended
@@ -192,7 +189,8 @@ func (r *reader) print(text string) {
 // quiet is the maximum time without output.
 const quiet = time.Minute
 
-// watch prints the running tests after each time quiet without output, until all is closed.
+// watch prints the running tests whenever nothing was printed for the time quiet, until the channel
+// all closes.
 func (r *reader) watch(all <-chan struct{}) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -266,7 +264,6 @@ func (r *reader) event(e event) {
 	case e.Action == "output" && e.Test == "":
 		if !strings.HasPrefix(e.Output, "PASS\n") && !strings.Contains(e.Output, "\t[no test files]") {
 			r.print(e.Output)
-			r.cached = r.cached || strings.HasSuffix(e.Output, "\t(cached)\n")
 		}
 	case e.Action == "output":
 		r.output[key] = append(r.output[key], e.Output)
@@ -299,8 +296,8 @@ func (r *reader) failed() (leaves []test) {
 	return leaves
 }
 
-// cutShort prints the output of a package's tests that did not end before their process ended, and
-// reports whether there are any.
+// cutShort prints the output of a package's tests that still ran when their process ended, and
+// reports whether there were any.
 func (r *reader) cutShort(in string) (any bool) {
 	for _, key := range slices.Sorted(maps.Keys(r.runs)) {
 		if strings.HasPrefix(key, in+" ") {

@@ -12,20 +12,18 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 )
 
-// summary prints each part's times and what was skipped. It fails if the times differ too much from
-// the table in page.
-func summary(to io.Writer, page string) (int, error) {
+// summary prints each part's times and what was skipped.
+func summary(to io.Writer, page string) error {
 	all, err := readNotes()
 	if err != nil {
-		return 1, err
+		return err
 	}
 	text, err := os.ReadFile(page)
 	if err != nil {
-		return 1, err
+		return err
 	}
 	fmt.Fprint(to, "\npart            tests      wall   processors\n")
 	for _, n := range all {
@@ -44,12 +42,10 @@ func summary(to io.Writer, page string) (int, error) {
 			fmt.Fprintf(to, "failed, but passed when it ran again alone: %s.%s (%s)\n", filepath.Base(t.Package), t.Name, n.Name)
 		}
 	}
-	wrong := compare(all, table(string(text)))
-	for _, w := range wrong {
-		fmt.Fprintf(to, "%s: %s\n", page, w)
-	}
-	return min(1, len(wrong)), nil
+	return nil
 }
+
+var row = regexp.MustCompile("(?m)^\\| `([a-z0-9-]+)` \\|.*\\| (?:(?:about )?[0-9][0-9,]* s|–) \\|$")
 
 // missing returns the parts of make test that left no note.
 func missing(all []note, page string) (parts []string) {
@@ -134,68 +130,4 @@ func skipped(all []note) string {
 		}
 	}
 	return b.String()
-}
-
-var row = regexp.MustCompile("(?m)^\\| `([a-z0-9-]+)` \\|.*\\| (?:(about )?([0-9][0-9,]*) s|–) \\|$")
-
-// said is a part's time in the page's table.
-type said struct {
-	seconds float64 // CPU seconds; 0 if the table has a dash
-	about   bool    // mostly of other programs, whose times differ more between machines
-}
-
-// table returns each part's time from a page: from rows that begin with the part and end
-// with the seconds, or with a dash.
-func table(page string) map[string]said {
-	says := map[string]said{}
-	for _, m := range row.FindAllStringSubmatch(page, -1) {
-		seconds, _ := strconv.ParseFloat(strings.ReplaceAll(m[3], ",", ""), 64) // the pattern allows only digits, or nothing
-		says[m[1]] = said{seconds, m[2] != ""}
-	}
-	return says
-}
-
-// least is the minimum time, in seconds, of compared parts. In shorter parts, chance matters more.
-const least = 20
-
-// lacks reports whether tests of the part were skipped because the machine lacks a program or data.
-func (n note) lacks() bool {
-	return slices.ContainsFunc(n.Skips, func(s skip) bool { return remedy(s.Why) != "" })
-}
-
-// compare returns which parts took more than twice or less than half of the table's time. For a
-// time with "about", the limits are four times and a quarter. A part's time must be outside the
-// limits both in seconds and relative to the other parts. A slow machine slows all parts, and other
-// work on the machine slows some of them.
-func compare(all []note, says map[string]said) (wrong []string) {
-	ratios, together := map[string]float64{}, []float64{}
-	for _, n := range all {
-		said, there := says[n.Name]
-		if !there {
-			wrong = append(wrong, fmt.Sprintf("the table lacks %s, which took %.0f s of CPU time", n.Name, n.CPU))
-			continue
-		}
-		if n.Partly || n.Failed || n.lacks() || said.seconds == 0 || max(said.seconds, n.CPU) < least {
-			continue
-		}
-		ratios[n.Name] = n.CPU / said.seconds
-		together = append(together, ratios[n.Name])
-	}
-	if len(together) < 3 {
-		return wrong
-	}
-	slices.Sort(together)
-	machine := together[len(together)/2]
-	for _, n := range all {
-		factor := 2.0
-		if says[n.Name].about {
-			factor = 4
-		}
-		r, there := ratios[n.Name]
-		if there && (r > factor*max(1, machine) || factor*r < min(1, machine)) {
-			wrong = append(wrong, fmt.Sprintf("the table gives %s %.0f s of CPU time. It took %.0f s; the median part took %.2g times its time in the table",
-				n.Name, says[n.Name].seconds, n.CPU, machine))
-		}
-	}
-	return wrong
 }

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MPL-2.0
 
 // Package attr names the device attributes that the device plugin publishes and the placer reads.
-// It also defines the text form of their values.
+// The package also defines how the values are written as text.
 //
 // Nomad shares attributes between all instances of a device group, so data about single GPUs is
 // published as lists of instance ids. The names of lists start with "unique.", because Nomad
@@ -10,8 +10,8 @@
 // a class of its own.
 //
 // For every list, the plugin also publishes the number of its entries, under a name without
-// "unique.". Nomad caches, per computed class, whether a node's devices fit. The count gives nodes
-// with an empty list a class of their own.
+// "unique.". Nomad caches, per computed class, whether a node's devices fit. The number of entries
+// puts nodes with an empty list into a class of their own.
 package attr
 
 import (
@@ -85,23 +85,23 @@ const (
 	P2P             = "p2p"          // String: "nvswitch", "nvlink", "pcie" or "none"
 	NVLinkLinks     = "nvlink_links" // Int: active links per GPU
 	ECC             = "ecc"          // Bool
-	// Degraded (String) lists the instances that work with a fault (slowed by heat, or a link is
-	// down); DegradedCount (Int) is the number of these instances.
+	// Degraded (String) lists the instances that work with a fault: they are slowed by heat, or a
+	// link is down. DegradedCount (Int) is the number of these instances.
 	Degraded      = "unique.degraded"
 	DegradedCount = "degraded_count"
-	// DegradedPrefix starts the health description of a degraded instance; the
-	// reasons follow, joined by commas.
+	// DegradedPrefix begins the health description of a degraded instance. The reasons
+	// follow, joined by commas.
 	DegradedPrefix = "degraded:"
-	// RemapPending (String) lists the instances that wait for a reset to remap memory rows;
+	// RemapPending (String) lists the instances that wait for a reset to remap memory rows.
 	// RemapPendingCount (Int) is the number of these instances.
 	RemapPending      = "unique.remap_pending"
 	RemapPendingCount = "remap_pending_count"
-	// Hidden (String) names the node's GPUs that the driver lists without an identity; HiddenCount
+	// Hidden (String) names the node's GPUs that the driver lists without an identity. HiddenCount
 	// (Int) is the number of these GPUs. If there are no such GPUs, both attributes are absent.
 	Hidden      = "unique.hidden"
 	HiddenCount = "hidden_count"
-	// Unkept (String) says what the plugin cannot store, and why. A restart of the plugin forgets
-	// it. If the plugin can store everything, the attribute is absent.
+	// Unkept (String) says what the plugin cannot store, and why. The text does not survive a
+	// restart of the plugin. If the plugin can store everything, the attribute is absent.
 	Unkept = "unique.unkept"
 )
 
@@ -111,39 +111,30 @@ func List(c pal.AppClass, k int) string {
 	return fmt.Sprintf("unique.variability_%s_le_%d", strings.ToLower(string(c)), k)
 }
 
-// ListCount returns the name of the Int attribute with the number of healthy
-// instances in [List] of the same arguments.
+// ListCount returns the name of the Int attribute with the number of healthy instances that the
+// attribute [List](c, k) lists.
 func ListCount(c pal.AppClass, k int) string {
 	return fmt.Sprintf("variability_%s_le_%d_count", strings.ToLower(string(c)), k)
 }
 
-// DefaultList returns the name of the attribute that repeats [List] for the node's default
-// application class.
-func DefaultList(k int) string { return fmt.Sprintf("unique.variability_le_%d", k) }
-
-// DefaultListCount returns the name of the attribute that repeats [ListCount] for the node's
-// default application class.
-func DefaultListCount(k int) string { return fmt.Sprintf("variability_le_%d_count", k) }
-
-// NUMA returns the name of the attribute that lists the instances of NUMA node n; NUMACount names
-// the attribute with the number of these instances.
+// NUMA returns the name of the attribute that lists the instances of NUMA node n.
 func NUMA(n int) string { return fmt.Sprintf("unique.numa_%d", n) }
 
-// NUMACount returns the companion of [NUMA].
+// NUMACount returns the name of the attribute with the number of instances in NUMA node n.
 func NUMACount(n int) string { return fmt.Sprintf("numa_%d_count", n) }
 
-// Island returns the name of the attribute that lists the instances of NVLink or NVSwitch island n;
-// IslandCount names the attribute with the number of these instances.
+// Island returns the name of the attribute that lists the instances of NVLink or NVSwitch island n.
 func Island(n int) string { return fmt.Sprintf("unique.nvlink_island_%d", n) }
 
-// IslandCount returns the companion of [Island].
+// IslandCount returns the name of the attribute with the number of instances in island n.
 func IslandCount(n int) string { return fmt.Sprintf("nvlink_island_%d_count", n) }
 
 // PCIeSwitch returns the name of the attribute that lists the instances below PCIe switch n of the
-// node; PCIeSwitchCount names the attribute with the number of these instances.
+// node.
 func PCIeSwitch(n int) string { return fmt.Sprintf("unique.pcie_switch_%d", n) }
 
-// PCIeSwitchCount returns the companion of [PCIeSwitch].
+// PCIeSwitchCount returns the name of the attribute with the number of instances below PCIe switch
+// n.
 func PCIeSwitchCount(n int) string { return fmt.Sprintf("pcie_switch_%d_count", n) }
 
 // JoinIDs writes a list attribute: ids joined by commas, in the order given.
@@ -157,7 +148,8 @@ func SplitIDs(s string) []string {
 	return strings.Split(s, ",")
 }
 
-// RateUnit is the unit of [Rates] for a class: it depends on the resource that limits the class.
+// RateUnit returns the unit of [Rates] for a class. The unit depends on the resource that limits
+// the class.
 func RateUnit(c pal.AppClass) string {
 	switch c {
 	case pal.ClassA, pal.ClassB:
@@ -204,8 +196,8 @@ func GPUOf(instance string) string {
 	return gpu
 }
 
-// Begins reports whether the beginning of an id selects the instance. For example, "GPU-8d3f"
-// selects the GPU and all of its parts; "GPU-8d3f::1" selects only part 1.
+// Begins reports whether an abbreviated id selects the instance. For example, "GPU-8d3f" selects
+// the GPU and all of its parts; "GPU-8d3f::1" selects only part 1.
 func Begins(instance, beginning string) bool {
 	gpu, part, _ := strings.Cut(instance, partMark)
 	begins, number, ofPart := strings.Cut(beginning, partMark)

@@ -14,9 +14,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Limits on what one node can publish. They exist because whoever runs a Nomad client can write any
-// text into these attributes. An eight-GPU server needs 8 measurements, or 56 if its GPUs are split
-// into MIG instances.
+// Limits on what one node can publish. The limits are necessary because anyone who runs a Nomad
+// client can write any text into these attributes. An eight-GPU server needs 8 measurements, or 56
+// if its GPUs are split into MIG instances.
 const (
 	// MaxGPUs is the maximum number of measurements that one node can publish.
 	MaxGPUs = 256
@@ -24,14 +24,15 @@ const (
 	MaxApplications = 16
 	// MaxName is the maximum length of an instance id, application name or key, in bytes.
 	MaxName = 256
-	// MinValue and MaxValue bound a time or a score. Times can have any unit, if all times that are
-	// compared have the same unit. Sums, products and quotients of values within the bounds do not
-	// overflow.
+	// MinValue and MaxValue are the bounds of times and scores. Times can have any unit, if all
+	// times that are compared have the same unit. Sums, products and quotients of values within the
+	// bounds do not overflow.
 	MinValue, MaxValue = 1e-12, 1e12
 )
 
-// Measurement has one value per application class for one GPU. In [Raw], a value is the time of a
-// fixed piece of work, in an arbitrary unit; in [Rates], a rate; in [Scores], a PM score.
+// Measurement has one value per application class for one GPU. A value in [Raw] is the time of a
+// fixed piece of work, in an arbitrary unit. A value in [Rates] is a rate, and a value in [Scores]
+// is a PM score.
 type Measurement struct {
 	GPU string // instance id
 	// Key is the comparability key: a median never mixes values of different keys. A key contains
@@ -40,7 +41,7 @@ type Measurement struct {
 	Times map[pal.AppClass]float64
 }
 
-// FormatMeasurements writes measurements, sorted by GPU; within one measurement, the application
+// FormatMeasurements writes measurements, sorted by GPU. Within one measurement, the application
 // classes are sorted:
 //
 //	GPU-1 key=wgmma1/700W/ecc/r570 A=1.234 B=2.5;GPU-2 …
@@ -84,8 +85,8 @@ func ParseMeasurements(s string) ([]Measurement, error) {
 }
 
 func parseMeasurement(entry string) (Measurement, error) {
-	// An entry has at most MaxApplications plus two fields, each with a name and a value of at most
-	// MaxName bytes.
+	// An entry has at most MaxApplications+2 fields. The name and the value of a field have at most
+	// MaxName bytes each.
 	if most := (MaxApplications + 2) * 2 * MaxName; len(entry) > most {
 		return Measurement{}, fmt.Errorf("an entry has %d bytes, but at most %d are allowed", len(entry), most)
 	}

@@ -24,14 +24,14 @@ const (
 // publish this attribute.
 const Measuring = "unique.measuring"
 
-// Account is the state of measuring one GPU.
+// Account is the state of the measurements of one GPU.
 type Account struct {
 	// Last is when the last uninterrupted session started, in RFC 3339; "" if there was none.
 	Last string `json:"last,omitempty"`
 	// Problem is why the last session gave no result; "" if it gave a result.
 	Problem string `json:"problem,omitempty"`
-	// Provisional: not all GPUs of the node were measured together, so the GPU was cooler than in a
-	// job that uses the whole node.
+	// Provisional is set if not all GPUs of the node were measured together. The GPU was then
+	// cooler than in a job that uses the whole node.
 	Provisional bool `json:"provisional,omitempty"`
 	// Unable is why the device plugin never measures the GPU; "" if the plugin measures this GPU.
 	Unable string `json:"unable,omitempty"`

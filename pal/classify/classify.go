@@ -1,9 +1,9 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package classify finds the application class of a job from its GPUs' statistics. It uses the
-// power drawn, and the share of time in which the power cap limited the clocks. It also uses the
-// loads of the tensor cores and of the memory, if the GPU reports them.
+// Package classify finds the application class of a job from its GPUs' statistics. The package uses
+// the power drawn, and the share of time in which the power cap limited the clocks. It also uses
+// the loads of the tensor cores and of the memory, if the GPU reports them.
 //
 // [Summarize] reduces the readings of a job's GPUs to [Features], [ByThresholds] classifies one job
 // by itself, and [Learn] groups the jobs of a cluster's history as PAL does, if the history has
@@ -42,8 +42,8 @@ const (
 	enough = 10
 )
 
-// Summarize returns the medians of the readings. It ignores readings of idle GPUs, and readings
-// without a utilization.
+// Summarize returns the medians of the readings. Readings of idle GPUs, and readings without a
+// utilization, are ignored.
 func Summarize(rs []Reading) Features {
 	var kept []Reading
 	for _, r := range rs {
@@ -86,9 +86,9 @@ type Verdict struct {
 	Sure bool `json:"sure"`
 }
 
-// Thresholds, from measurements on a V100. Of its power limit, SGEMM drew 0.99, ResNet-50 0.60 with
-// peaks at the cap, BERT 0.51 and PageRank 0.27. For Hopper GPUs, the thresholds are only a
-// starting point, because these GPUs have not been measured.
+// Thresholds, from measurements on a V100. As a share of its power limit, the V100 drew 0.99 in
+// SGEMM, 0.60 in ResNet-50 (with peaks at the cap), 0.51 in BERT and 0.27 in PageRank. For Hopper
+// GPUs, the thresholds are only a starting point, because these GPUs have not been measured.
 const (
 	capBound     = 0.10 // share of time at the power cap: compute-bound
 	capNever     = 0.01

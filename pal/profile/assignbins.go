@@ -25,9 +25,9 @@ func (p *Profile) classify(g *Group, rs []reading, scores []float64, prev *Profi
 	return entries
 }
 
-// classifyByEdges puts scores into classes by fixed edges. It also serves groups that cannot be
-// clustered. Outliers share the last class, but each has a value of its own, so that a gang can
-// avoid a very slow GPU without avoiding the whole class.
+// classifyByEdges puts scores into classes by fixed edges. Groups that cannot be clustered are also
+// classified by edges. Outliers share the last class, but each has a value of its own, so that a
+// gang can avoid a very slow GPU without avoiding the whole class.
 func (p *Profile) classifyByEdges(g *Group, entries []Entry, rs []reading, prev *Profile) {
 	var scores []float64
 	var rank []int
@@ -53,8 +53,8 @@ func (e *Entry) setValue(g *Group) {
 	}
 }
 
-// classEdges returns the edges, padded so that the last class is MaxClass. The padding begins at
-// the outlier threshold, so only scores of outliers are in the padded classes.
+// classEdges returns the edges, padded so that the last class is MaxClass. The additional edges
+// begin at the outlier threshold, so the additional classes contain only outliers.
 func (p *Profile) classEdges() []float64 {
 	edges := append([]float64(nil), p.Options.Edges...)
 	for len(edges) < MaxClass-1 {
@@ -63,8 +63,8 @@ func (p *Profile) classEdges() []float64 {
 	return edges
 }
 
-// classifyByClusters uses the clusters as bins, as PAL does, without hysteresis. Outliers, by PAL's
-// rule or by Options.Outlier, get the last class.
+// classifyByClusters uses the clusters as bins, as PAL does, without hysteresis. Outliers get the
+// last class. A score is an outlier by PAL's rule, or if it is at least Options.Outlier.
 func (p *Profile) classifyByClusters(g *Group, entries []Entry, scores []float64) {
 	b := Bins(scores, p.Options.Method, nil)
 	g.Values, g.Centers = b.Values, b.Centers
@@ -76,7 +76,8 @@ func (p *Profile) classifyByClusters(g *Group, entries []Entry, scores []float64
 	}
 }
 
-// setCluster sets the bin of a group whose bins are clusters, and what depends on the bin.
+// setCluster sets the bin of an entry, and the class and the value that follow from the bin. The
+// bins of the group must be clusters.
 func (e *Entry) setCluster(g *Group, bin int) {
 	e.Bin, e.Class, e.Value = bin, min(bin, MaxClass), pal.PMScore(g.Values[bin-1])
 	if e.Outlier {
@@ -84,11 +85,11 @@ func (e *Entry) setCluster(g *Group, bin int) {
 	}
 }
 
-// heldClass is a GPU's class before this session; the hysteresis depends on it.
+// heldClass is the class that a GPU had before this session. The hysteresis depends on this class.
 type heldClass struct {
 	class, pending int
-	// again: the class was already computed from the same measured time, so this is not a new
-	// session.
+	// again is set if the class was already computed from the same measured time, so that this is
+	// not a new session.
 	again bool
 }
 
@@ -108,10 +109,10 @@ func (p *Profile) classHeld(gpu string, g *Group, time float64, o Options) heldC
 	return heldClass{class: e.Class, pending: e.Pending, again: e.Time == time && e.Key == g.Key}
 }
 
-// edgeClass returns the class of a GPU with this score in the group. If the score lies outside the
-// GPU's present class, the GPU keeps this class at first. The new class is pending if the score is
-// beyond the edge by more than the hysteresis. The class changes if two sessions are beyond the
-// hysteresis in the same direction. Outliers and clearly slow GPUs change class at once.
+// edgeClass returns the class of a GPU with this score in the group. A single score outside the
+// GPU's present class does not change the class. If the score is beyond the edge by more than the
+// hysteresis, the new class is pending. If the scores of two sessions are beyond the hysteresis in
+// the same direction, the class changes. Outliers and clearly slow GPUs change class at once.
 func (p *Profile) edgeClass(g *Group, score float64, h heldClass) (class, pending int) {
 	o := p.Options
 	raw := edgeRank(score, o.Edges) + 1

@@ -14,14 +14,14 @@ type Method string
 
 // The methods of binning.
 const (
-	// Edges bins scores by fixed edges; a GPU keeps its class until its score is beyond an edge
-	// by the hysteresis in two sessions.
+	// Edges bins scores by fixed edges. A GPU keeps its class until its score is beyond an edge by
+	// more than the hysteresis in two sessions.
 	Edges Method = "edges"
 	// KMeans is what the PAL artifact effectively does: K = 2 + number of outliers, fitted to all
 	// GPUs.
 	KMeans Method = "kmeans"
-	// KMeansSilhouette is the method of the PAL paper: K is the number of clusters, from 2 to 10,
-	// that gives the GPUs without outliers the best mean silhouette, plus the number of outliers.
+	// KMeansSilhouette is the method of the PAL paper. K is the number of outliers plus the number
+	// of clusters, from 2 to 10, that gives the other GPUs the best mean silhouette.
 	KMeansSilhouette Method = "kmeans-silhouette"
 )
 
@@ -37,15 +37,15 @@ const maxSilhouetteK = 10
 type Binning struct {
 	Rank   []int     // bin of each score, in input order; 0 is the fastest
 	Values []float64 // PM score of each bin, ascending
-	// Centers are the k-means centroids in the unit of the scores, ascending;
-	// nil for fixed edges.
+	// Centers are the k-means centroids in the unit of the scores, ascending. With fixed edges,
+	// Centers is nil.
 	Centers []float64
 }
 
 // Bins puts the scores of one application class into bins. With [Edges], there is a bin for every
 // range between edges, even if no score is in this range. A bin's value is the median of its
-// members; an empty bin has a nominal value in its range. With k-means, a bin's value is its
-// centroid divided by the median centroid, as in PAL, so possibly no bin has the value 1.0.
+// members. An empty bin has a nominal value in its range. With k-means, the value of a bin is its
+// centroid divided by the median centroid, as in PAL. So possibly no bin has the value 1.0.
 //
 // Without scores there are no bins.
 func Bins(scores []float64, method Method, edges []float64) Binning {
@@ -72,8 +72,8 @@ func kmeansBins(scores []float64, k int) Binning {
 	return b
 }
 
-// outliers lists the indices of scores above mean + 3 standard deviations. This is PAL's rule:
-// one-sided, with the standard deviation of a sample (n−1).
+// outliers lists the indices of scores above mean + 3 standard deviations. PAL's rule is one-sided,
+// and uses the standard deviation of a sample (n−1).
 func outliers(scores []float64) []int {
 	mean, std := meanStd(scores)
 	var out []int
@@ -85,9 +85,9 @@ func outliers(scores []float64) []int {
 	return out
 }
 
-// silhouetteK returns the number of clusters with the best silhouette (on ties, the smaller
-// number), plus the number of outliers. The artifact returns after the first try, 2 clusters, so
-// [KMeans] uses 2.
+// silhouetteK returns the number of clusters with the best silhouette, plus the number of outliers.
+// On ties, the smaller number of clusters wins. The artifact already returns after the first try,
+// with 2 clusters, so [KMeans] uses 2 clusters.
 func silhouetteK(scores []float64) int {
 	out := outliers(scores)
 	rest := without(scores, out)
@@ -120,15 +120,15 @@ func edgeBins(scores, edges []float64) Binning {
 	return Binning{Rank: rank, Values: binMedians(scores, rank, edges)}
 }
 
-// edgeRank returns the index of the range that contains the score; a score on an edge is in the
+// edgeRank returns the index of the range that contains the score. A score on an edge is in the
 // faster range.
 func edgeRank(score float64, edges []float64) int {
 	return sort.SearchFloat64s(edges, score)
 }
 
-// binMedians returns, for every range, the median of its members, or the nominal value of an empty
-// range. binMedians keeps the values ascending, even if hysteresis has left a score in the range on
-// the other side of an edge.
+// binMedians returns a value for every range: the median of its members or, if the range is empty,
+// its nominal value. The values ascend even if hysteresis has left a score in a range that does not
+// contain the score.
 func binMedians(scores []float64, rank []int, edges []float64) []float64 {
 	members := make([][]float64, len(edges)+1)
 	for i, r := range rank {
@@ -149,7 +149,7 @@ func binMedians(scores []float64, rank []int, edges []float64) []float64 {
 
 // nominalValue returns the value of an empty range: the middle of the range. The first and the last
 // range are open, so their value lies beyond their edge, by half the width of the neighbouring
-// range. With only one edge, the value lies 0.01 beyond this edge.
+// range. If there is only one edge, the value lies 0.01 beyond this edge.
 func nominalValue(r int, edges []float64) float64 {
 	n := len(edges)
 	switch {

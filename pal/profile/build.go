@@ -16,13 +16,13 @@ import (
 )
 
 const (
-	// dropSigmas is the largest distance from the median, in robust standard deviations, at which
-	// a GPU counts in the reference.
+	// dropSigmas is the maximum distance from the median at which a GPU counts in the reference, in
+	// robust standard deviations.
 	dropSigmas = 5
 	// A group is one class if its spread is below minSpread (1 %), or below noiseSpread (six) times
 	// the noise of a GPU. A group is also one class if its standard deviation is below noiseSigmas
-	// times the noise and its tails are short; see isSingleClass. singleSlack keeps a group near a
-	// limit from changing back and forth.
+	// times the noise, and if its tails are short (see isSingleClass). singleSlack keeps a group
+	// near a limit from changing back and forth.
 	minSpread   = 0.01
 	noiseSpread = 6
 	noiseSigmas = 2
@@ -32,8 +32,8 @@ const (
 	// medianError is the standard error of the median of normal values, divided by the standard
 	// error of their mean.
 	medianError = 1.2533
-	// provisionalMax is the last class that a GPU can get by a provisional reference, unless it
-	// is an outlier.
+	// provisionalMax is the slowest class that a GPU can get if the reference is provisional and
+	// the GPU is not an outlier.
 	provisionalMax = 3
 	// maxRatio limits how many times faster or slower a GPU can be than the median of its group. A
 	// time beyond this ratio is a measurement or input error. Scores have six decimals, so that no
@@ -41,21 +41,21 @@ const (
 	maxRatio = 1000
 )
 
-// Build calibrates the samples. prev is the profile in use; nil: there is none. The new version
-// follows prev's version, and hysteresis depends on prev's classes. If nothing changed, Build
-// returns prev itself. Errors name the sample's GPU.
+// Build calibrates the samples. prev is the profile in use; nil means that there is none. The new
+// version follows prev's version, and hysteresis depends on prev's classes. If nothing changed,
+// Build returns prev itself. Errors name the sample's GPU.
 //
 // Phases:
 //
-//  1. repetitions become one time per GPU and application (combine);
-//  2. per group, the reference: the median of the GPUs that are not far off (reference);
-//  3. scores: time over reference (pmScore);
-//  4. whether the scores differ by more than noise (isSingleClass);
-//  5. bins and classes, depending on the GPUs' previous classes (classify);
-//  6. the models' rates (ratesOf).
+//  1. Combine repetitions into one time per GPU and application (combine).
+//  2. Compute the reference of each group: the median of the GPUs that are not far off (reference).
+//  3. Divide each time by the reference, which gives the scores (pmScore).
+//  4. Check whether the scores differ by more than noise (isSingleClass).
+//  5. Choose bins and classes, which depend on the GPUs' previous classes (classify).
+//  6. Compute the rates of the models (ratesOf).
 //
-// All lists are sorted, so the order of the samples does not matter. Cost: n·log n in the samples
-// of a group.
+// All lists are sorted, so the order of the samples does not matter. The cost is O(n·log n) for the
+// n samples of a group.
 func Build(samples []Sample, o Options, prev *Profile) (*Profile, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -154,8 +154,8 @@ func groupSamples(samples []Sample) ([]measuredGroup, error) {
 	return groups, nil
 }
 
-// implausible finds readings that are impossible in the group, and returns the reason by GPU. It
-// compares each time with the lower and the upper median of the group.
+// implausible returns an error for each GPU whose time is impossible in the group. Each time is
+// compared with the lower or the upper median of the group.
 func (c measuredGroup) implausible() map[string]error {
 	times := make([]float64, len(c.readings))
 	for i, r := range c.readings {
@@ -199,8 +199,8 @@ func (s Sample) check() error {
 	return nil
 }
 
-// combine takes the median of repetitions. With three or more repetitions, their scatter is the
-// noise; with fewer, the noise is the largest noise that the samples state.
+// combine takes the median of repetitions. With three or more repetitions, the noise is computed
+// from their scatter. With fewer repetitions, it is the largest noise that the samples state.
 func combine(gpu string, reps []Sample) reading {
 	times := make([]float64, len(reps))
 	r := reading{gpu: gpu}
@@ -230,7 +230,7 @@ func reference(rs []reading, minGPUs int) (ref float64, dropped int) {
 	limit := dropSigmas * RobustSigma(asc, m)
 	var kept []float64
 	for _, t := range asc {
-		// If more than half of the times are equal, the limit is 0, and does not apply.
+		// If more than half of the times are equal, the limit is 0, and no time is excluded.
 		if limit == 0 || math.Abs(t-m) <= limit {
 			kept = append(kept, t)
 		}
@@ -275,7 +275,8 @@ func (p *Profile) addGroup(c measuredGroup, prev *Profile, gpus map[string]*GPU)
 // any noise.
 func pmScore(time, reference float64) float64 { return math.Round(1e6*time/reference) / 1e6 }
 
-// spread returns the distance from the 1st to the 99th percentile of the scores without outliers.
+// spread returns the difference between the 99th and the 1st percentile of the scores. It ignores
+// outliers.
 func spread(scores []float64, outlier float64) float64 {
 	var asc []float64
 	for _, s := range sorted(scores) {
@@ -289,8 +290,8 @@ func spread(scores []float64, outlier float64) float64 {
 	return Quantile(asc, 0.99) - Quantile(asc, 0.01)
 }
 
-// groupNoise returns the median noise of the GPUs that report their noise; if no GPU does, the
-// previous value.
+// groupNoise returns the median noise of the GPUs that report their noise. If no GPU reports its
+// noise, groupNoise returns the noise in the previous profile.
 func groupNoise(c measuredGroup, prev *Profile) float64 {
 	var known []float64
 	for _, r := range c.readings {
@@ -312,9 +313,10 @@ func groupNoise(c measuredGroup, prev *Profile) float64 {
 // noiseFloor returns the spread below which the group's scores are only noise.
 func (g *Group) noiseFloor() float64 { return math.Max(minSpread, noiseSpread*g.Noise) }
 
-// isSingleClass reports whether the group is one class: the spread is below the noise floor, or the
-// tails are short and sigma is close to the noise of a GPU. sigma is the robust standard deviation
-// of the scores. singleSlack favours the group's previous state.
+// isSingleClass reports whether the scores of the group differ too little for several classes. One
+// of two conditions must hold: the spread is below the noise floor, or the tails are short and
+// sigma is close to the noise of a GPU. The parameter sigma is the robust standard deviation of the
+// scores. Because of singleSlack, a group near a limit keeps its previous state.
 func (g *Group) isSingleClass(sigma float64, prev *Profile) bool {
 	slack := 1.0
 	if prev != nil {

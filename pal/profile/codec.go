@@ -52,8 +52,8 @@ func Parse(data []byte) (*Profile, error) {
 	return p, nil
 }
 
-// checkGroups checks what lookups rely on: the groups are sorted and unique, and each bin that an
-// entry can name has a value.
+// checkGroups returns an error unless the groups are sorted and unique, and have a value for each
+// bin. Lookups rely on these properties.
 func (p *Profile) checkGroups() error {
 	for i := range p.Groups {
 		g := &p.Groups[i]
@@ -95,7 +95,8 @@ func (p *Profile) checkGPUs() error {
 	return nil
 }
 
-// checkEntry checks an entry, and that it has the value of its bin in the group.
+// checkEntry returns an error if an entry is invalid, or if its value is not the value of its bin
+// in the group.
 func (p *Profile) checkEntry(model string, e *Entry) error {
 	g, ok := p.Group(model, e.App, e.Key)
 	switch {

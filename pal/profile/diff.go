@@ -12,7 +12,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// EventKind is what happened to a GPU between two profiles.
+// EventKind says what happened to a GPU between two profiles.
 type EventKind string
 
 // The kinds of events.

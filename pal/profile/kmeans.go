@@ -19,9 +19,10 @@ type Clustering struct {
 // programming finds the exact optimum. With fewer than k distinct values, each distinct value is a
 // cluster. On ties, the partition with the smaller first clusters wins.
 //
-// The best c clusters of the first i values are the best c−1 clusters of the first s values, plus
-// one cluster of the rest, for the best s. Divide and conquer finds all s, in O(k·n·log n) in
-// total. See Grønlund et al., arXiv 1701.07204.
+// The best partition of the first i values into c clusters consists of two parts: the best
+// partition of the first s values into c−1 clusters, and one cluster with all other values. Divide
+// and conquer finds the best s for every i, in O(k·n·log n) in total. See Grønlund et al., arXiv
+// 1701.07204.
 func KMeans1D(values []float64, k int) Clustering {
 	if len(values) == 0 || k < 1 {
 		return Clustering{}
@@ -82,8 +83,9 @@ func (d *distinct) mean(lo, hi int) float64 {
 	return d.shift + (d.s1[hi]-d.s1[lo])/(d.count[hi]-d.count[lo])
 }
 
-// cost returns the inertia of one cluster of the distinct values lo…hi-1, from the prefix sums in
-// constant time: Σx² − (Σx)²/n, but at least 0, because rounding can make the difference negative.
+// cost returns the inertia of one cluster of the distinct values lo…hi-1: Σx² − (Σx)²/n. The cost
+// is computed from prefix sums, in constant time. The result is at least 0, because rounding can
+// make the difference negative.
 func (d *distinct) cost(lo, hi int) float64 {
 	if hi-lo < 2 {
 		return 0
@@ -115,15 +117,15 @@ func (d *distinct) bestStarts(k int) []int {
 	return starts
 }
 
-// layer is one step of the dynamic program: the costs without the last cluster, the costs with this
-// cluster, and where this cluster starts.
+// layer is one step of the dynamic program. The slice prev has the costs without the last cluster,
+// next has the costs with this cluster, and split has the start of this cluster.
 type layer struct {
 	prev, next []float64
 	split      []int32
 }
 
-// fill computes next[lo…hi], knowing that the best split lies in from…to and
-// never falls as the number of values grows.
+// fill computes next[lo…hi]. The best split lies between from and to, and never falls as the number
+// of values grows.
 func (d *distinct) fill(l layer, lo, hi, from, to int) {
 	if lo > hi {
 		return
@@ -140,9 +142,9 @@ func (d *distinct) fill(l layer, lo, hi, from, to int) {
 	d.fill(l, mid+1, hi, at, to)
 }
 
-// Silhouette returns the mean silhouette of a clustering of these values, −1…1: how much nearer
-// values are to their own cluster than to the next nearest cluster. A cluster with one member
-// counts as 0; with fewer than two clusters, the result is 0.
+// Silhouette returns the mean silhouette of a clustering, from −1 to 1. The silhouette says how
+// much nearer the values are to their own cluster than to the next nearest cluster. The silhouette
+// of a value that is alone in its cluster is 0. With fewer than two clusters, Silhouette returns 0.
 func Silhouette(values []float64, c Clustering) float64 {
 	k := len(c.Centroids)
 	if k < 2 {
@@ -181,7 +183,8 @@ func Silhouette(values []float64, c Clustering) float64 {
 	return total / float64(len(values))
 }
 
-// distanceSum is Σ|v−x| over the ascending values x with prefix sums.
+// distanceSum returns the sum of |v−x| over the values x in asc. The slice prefix has the prefix
+// sums of asc.
 func distanceSum(asc, prefix []float64, v float64) float64 {
 	n := len(asc)
 	i := sort.SearchFloat64s(asc, v)

@@ -12,7 +12,7 @@ import (
 )
 
 // Lookup returns the entry of a GPU for an application class or a timed application. If the profile
-// has no such entry, ok is false, and the entry is that of an unmeasured GPU: no score, and the
+// has no such entry, ok is false, and e is the entry of an unmeasured GPU, with no score and the
 // last class.
 func (p *Profile) Lookup(gpu string, app pal.AppClass) (e Entry, ok bool) {
 	if i, found := p.byID[gpu]; found {
@@ -25,7 +25,7 @@ func (p *Profile) Lookup(gpu string, app pal.AppClass) (e Entry, ok bool) {
 	return unmeasured(app), false
 }
 
-// unmeasured returns the entry of an unknown GPU. This entry has the last class, so that a job that
+// unmeasured returns the entry of an unknown GPU. The entry has the last class, so that a job that
 // requires a better class does not get the GPU.
 func unmeasured(app pal.AppClass) Entry {
 	return Entry{App: app, Class: MaxClass, Bin: MaxClass, Unmeasured: true}
@@ -74,7 +74,7 @@ func (p *Profile) score(id groupID, gpu string, time float64) Entry {
 	return e
 }
 
-// nearest returns the index of the center nearest to x; on ties, the lower index.
+// nearest returns the index of the center nearest to x. On ties, it returns the lower index.
 func nearest(centers []float64, x float64) int {
 	best := 0
 	for i, c := range centers {

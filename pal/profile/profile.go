@@ -36,8 +36,8 @@ type Sample struct {
 	// App is the application class, or the name of an application that was timed itself
 	// ("resnet50") and has its own scores.
 	App pal.AppClass
-	// Time is the time per fixed piece of work, in any unit that is the same for the key and App;
-	// larger is slower.
+	// Time is the time for a fixed piece of work; larger is slower. All samples with the same Key
+	// and App must have the same unit.
 	Time float64
 	// Noise is the relative standard deviation of repeated measurements of Time; 0 if unknown.
 	Noise float64
@@ -45,7 +45,7 @@ type Sample struct {
 	Rate float64
 }
 
-// SamplesOf returns the samples in published raw values (see [attr.Raw]) of GPUs of one model.
+// SamplesOf converts the published raw values (see [attr.Raw]) of GPUs of one model to samples.
 func SamplesOf(model string, ms []attr.Measurement) []Sample {
 	var out []Sample
 	for _, m := range ms {
@@ -60,25 +60,26 @@ func SamplesOf(model string, ms []attr.Measurement) []Sample {
 // measured later are binned by the same rules.
 type Options struct {
 	Method Method `json:"method" hcl:"method,optional"`
-	// Edges are the upper ends of all classes but the last, ascending; at most
-	// MaxClass−1.
+	// Edges are the upper ends of all classes except the last class, in ascending order. There are
+	// at most MaxClass−1 edges.
 	Edges []float64 `json:"edges" hcl:"edges,optional"`
-	// Hysteresis is how far beyond the edge of its class a score must be, in two sessions, before
-	// the GPU changes class.
+	// Hysteresis says when a GPU changes class: when its score is beyond the edge of its class by
+	// more than Hysteresis in two sessions.
 	Hysteresis float64 `json:"hysteresis" hcl:"hysteresis,optional"`
-	// Outlier is the score from which a GPU is an outlier at once.
+	// Outlier is the lowest score that makes a GPU an outlier, even after a single session.
 	Outlier float64 `json:"outlier" hcl:"outlier,optional"`
 	// MinGPUs is the number of GPUs below which a reference is only provisional.
 	MinGPUs int `json:"min_gpus" hcl:"min_gpus,optional"`
 	// Created is the time of the calibration in RFC 3339; Build stores it unchanged.
 	Created string `json:"-"`
-	// Known has the models of existing GPUs by id. The profile also lists GPUs without a sample,
-	// but without entries. For such GPUs, Lookup returns the last class.
+	// Known contains the model of each existing GPU, by the GPU's id. The profile also lists the
+	// GPUs that have no sample, with an empty list of entries. For such GPUs, Lookup returns the
+	// last class.
 	Known map[string]string `json:"-"`
 }
 
-// DefaultOptions are five classes by fixed edges, hysteresis 0.5 %, outliers from score 1.5,
-// provisional references below 8 GPUs.
+// DefaultOptions returns five classes with fixed edges, a hysteresis of 0.5 % and outliers from
+// score 1.5. References of fewer than 8 GPUs are provisional.
 func DefaultOptions() Options {
 	return Options{
 		Method: Edges, Edges: []float64{0.99, 1.01, 1.03, 1.06},
@@ -123,7 +124,7 @@ type Profile struct {
 	byGroup map[groupID]int
 }
 
-// Group is what the GPUs of one model, application and comparability key share.
+// Group contains what the GPUs of one model, application and comparability key have in common.
 type Group struct {
 	Model string       `json:"model"` // GPU model
 	App   pal.AppClass `json:"app"`   // application class, or an application that was timed
@@ -135,15 +136,16 @@ type Group struct {
 	// that they do not count in the reference.
 	Measured int `json:"measured"`
 	Dropped  int `json:"dropped,omitempty"`
-	// Provisional: fewer GPUs were measured than min_gpus. Only outliers are then in classes 4 and 5.
+	// Provisional is set if fewer than min_gpus GPUs were measured. If Provisional is set, only
+	// outliers are in classes 4 and 5.
 	Provisional bool `json:"provisional,omitempty"`
-	// SingleClass: the scores differ by no more than noise. All GPUs share class 1, except GPUs
-	// that are slower than noise can explain. Spread is the 99th minus the 1st percentile of the
-	// scores without outliers.
+	// SingleClass is set if the scores differ by no more than noise. All GPUs then share class 1,
+	// except GPUs that are slower than noise can explain. Spread is the 99th percentile minus the
+	// 1st percentile of the scores without outliers.
 	SingleClass bool    `json:"single_class,omitempty"`
 	Spread      float64 `json:"spread"`
 	Noise       float64 `json:"noise,omitempty"` // median relative noise of the GPUs
-	// Values are the PM scores of the bins, fastest first; Centers are the k-means centroids as
+	// Values are the PM scores of the bins, fastest first. Centers are the k-means centroids as
 	// scores.
 	Values  []float64 `json:"values"`
 	Centers []float64 `json:"centers,omitempty"`
@@ -162,21 +164,21 @@ type Entry struct {
 	Key   string       `json:"key,omitempty"`
 	Time  float64      `json:"time"` // the median of the samples
 	Score pal.PMScore  `json:"score"`
-	// Class is the variability class, 1 (fastest) to MaxClass; Bin is the rank of the bin, 1 to
-	// len(Group.Values). Class and Bin differ if there are more bins than classes, and for outliers
-	// of k-means, which are always in the last class.
+	// Class is the variability class, from 1 (fastest) to MaxClass. Bin is the rank of the bin,
+	// from 1 to len(Group.Values). Class and Bin differ if there are more bins than classes. Class
+	// and Bin also differ for outliers of k-means, which are always in the last class.
 	Class int `json:"class"`
 	Bin   int `json:"bin"`
-	// Value is the PM score of the bin; if classes come from edges, an outlier's value is its own
-	// score.
+	// Value is the PM score of the bin. If classes have fixed edges, the value of an outlier is its
+	// own score.
 	Value pal.PMScore `json:"value"`
-	// Outlier: the score is at least Options.Outlier, or an outlier by PAL's rule if the method
-	// is k-means.
+	// Outlier is set if the score is at least Options.Outlier. With k-means, Outlier is also set
+	// for outliers by PAL's rule.
 	Outlier bool `json:"outlier,omitempty"`
-	// Pending is the class that one session has indicated, beyond the hysteresis; a second session
-	// in the same direction changes the class. 0 means no class.
+	// Pending is the class that one session has indicated, with a score beyond the hysteresis. If a
+	// second session goes in the same direction, the class changes. 0 means no class.
 	Pending int `json:"pending,omitempty"`
-	// Unmeasured: the GPU has no measurement; Score is 0 and Class is MaxClass.
+	// Unmeasured is set if the GPU has no measurement. Then Score is 0 and Class is MaxClass.
 	Unmeasured bool `json:"-"`
 }
 

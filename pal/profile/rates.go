@@ -36,7 +36,7 @@ func (p *Profile) Rate(model string, app pal.AppClass) (r Rate, ok bool) {
 // maxRates limits the number of rates, because rates of models without GPUs are kept.
 const maxRates = 1000
 
-// ratesOf computes rates from the samples that have a rate. Models without such samples keep their
+// ratesOf computes rates from the samples that have a rate. Models without samples keep their
 // previous rates, because speeds must not change while nodes are away.
 func ratesOf(samples []Sample, prev *Profile) (out []Rate) {
 	type of struct {
@@ -86,8 +86,8 @@ func (p *Profile) checkRates() error {
 	return nil
 }
 
-// Samples returns the times in a profile, by GPU and application. A sample's rate is the rate of
-// its model, scaled by the GPU's time relative to the median GPU.
+// Samples returns the times in a profile, by GPU and application. The rate of a sample is the rate
+// of its model divided by the PM score of the GPU.
 func (p *Profile) Samples() (out []Sample) {
 	for _, g := range p.GPUs {
 		for _, e := range g.Entries {

@@ -26,17 +26,17 @@ const shardOverhead = 256
 
 // Shard is one piece of an encoded profile, as items of a Nomad Variable. Besides "data", a shard
 // has "version", "shard" (its number, from 0), "of" (the number of shards) and "sha256" (of the
-// whole profile). By these items, [Join] detects a mix of two profiles. The data of all pieces, in
-// order, is the profile's JSON, compressed (gzip) and in base64. The profile of 10,000 nodes with 8
-// GPUs each takes 109 Variables (BenchmarkEncodeAndParse).
+// whole profile). With these items, [Join] detects a mix of two profiles. The data of all pieces,
+// in order, is the profile's JSON, compressed (gzip) and in base64. The profile of 10,000 nodes
+// with 8 GPUs each takes 109 Variables (BenchmarkEncodeAndParse).
 type Shard map[string]string
 
 // maxProfile limits the size of what Join unpacks: a writer of the Variables must not be able to
 // fill the placer's memory.
 const maxProfile = 1 << 30
 
-// Shards cuts the packed profile into pieces of at most max bytes, including the items' names (0:
-// [ShardBytes]).
+// Shards cuts the packed profile into pieces of at most max bytes, including the items' names; 0
+// means [ShardBytes].
 func (p *Profile) Shards(max int) ([]Shard, error) {
 	max = cmp.Or(max, ShardBytes)
 	if max <= shardOverhead {
@@ -95,8 +95,8 @@ func cut(s string, size int) []string {
 }
 
 // Join joins the pieces of one profile, in any order. It returns an error if a piece is missing, or
-// if the pieces belong to different profiles. The pieces differ if a profile is written while the
-// caller reads. The caller should then read again.
+// if the pieces belong to different profiles. Join can fail if a profile is written while the
+// caller reads the pieces. The caller should then read all pieces again.
 func Join(shards []Shard) (*Profile, error) {
 	if len(shards) == 0 {
 		return nil, fmt.Errorf("profile: no shards")

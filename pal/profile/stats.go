@@ -12,12 +12,12 @@ import (
 // normal distribution.
 const madSigma = 1.4826
 
-// Median returns the median of the values: for an even number of values, the mean of the middle
-// two; without values, NaN. Median does not change its input.
+// Median returns the median of the values. For an even number of values, it returns the mean of the
+// middle two. Without values, it returns NaN. Median does not change its input.
 func Median(xs []float64) float64 { return Quantile(sorted(xs), 0.5) }
 
-// Quantile returns the p-quantile of ascending values by linear interpolation; NaN without values.
-// p is clamped to 0…1.
+// Quantile returns the p-quantile of ascending values by linear interpolation, or NaN without
+// values. p is clamped to 0…1.
 func Quantile(asc []float64, p float64) float64 {
 	if len(asc) == 0 {
 		return math.NaN()
@@ -30,7 +30,8 @@ func Quantile(asc []float64, p float64) float64 {
 	return asc[i] + (pos-float64(i))*(asc[i+1]-asc[i])
 }
 
-// RobustSigma is the standard deviation estimated from the median absolute deviation from center.
+// RobustSigma returns the standard deviation, estimated from the median absolute deviation from
+// center.
 func RobustSigma(xs []float64, center float64) float64 {
 	dev := make([]float64, len(xs))
 	for i, x := range xs {
@@ -39,8 +40,8 @@ func RobustSigma(xs []float64, center float64) float64 {
 	return madSigma * Median(dev)
 }
 
-// repetitionSigma is RobustSigma for few values. For up to 9 values, it applies the correction
-// factors of Croux and Rousseeuw (1992).
+// repetitionSigma does the same as RobustSigma, for few values. For up to 9 values, it applies the
+// correction factors of Croux and Rousseeuw (1992).
 func repetitionSigma(xs []float64, center float64) float64 {
 	n := len(xs)
 	factor := float64(n) / (float64(n) - 0.8)
@@ -54,8 +55,8 @@ func sorted(xs []float64) []float64 {
 	return slices.Sorted(slices.Values(xs))
 }
 
-// meanStd returns the mean and the standard deviation of a sample (n−1), as in pandas; std is 0 for
-// fewer than two values.
+// meanStd returns the mean and the standard deviation of a sample (n−1), as in pandas. For fewer
+// than two values, std is 0.
 func meanStd(xs []float64) (mean, std float64) {
 	for _, x := range xs {
 		mean += x

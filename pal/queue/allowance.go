@@ -11,8 +11,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
-// ceiling identifies a limit: on the GPUs of a tenant, on the GPUs or jobs of one user of a tenant,
-// or on the jobs of an array that run at a time.
+// ceiling identifies one of these limits: the GPUs of a tenant, the GPUs or jobs of one user of a
+// tenant, or the jobs of an array that run at a time.
 type ceiling struct {
 	tenant *tenant // nil for an array
 	user   string  // "": the limit of the tenant itself
@@ -20,8 +20,8 @@ type ceiling struct {
 	array  string
 }
 
-// ceilings returns the limits that a gang counts towards, and the unused part of each limit. That
-// part is negative if a limit is exceeded.
+// ceilings returns the limits that a gang counts towards, and the unused part of each limit. The
+// unused part is negative if the limit is exceeded.
 func (ts *tenancy) ceilings(e *entry) map[ceiling]float64 {
 	left, user := map[ceiling]float64{}, ShownUser(e.job.User)
 	for t := e.of.tenant; t != nil; t = t.parent {
@@ -41,8 +41,8 @@ func (ts *tenancy) ceilings(e *entry) map[ceiling]float64 {
 	return left
 }
 
-// counts returns how much a gang with this many GPUs counts towards the limit: the GPUs, or 1 for a
-// limit of jobs.
+// counts returns the amount by which a gang with this many GPUs counts towards the limit: the
+// number of GPUs or, for a limit of jobs, 1.
 func (b ceiling) counts(gpus float64) float64 {
 	if b.tenant == nil || b.jobs {
 		return 1
@@ -74,8 +74,8 @@ func (c comeback) compare(o comeback) int {
 	return cmp.Or(cmp.Compare(c.at, o.at), cmp.Compare(c.much, o.much))
 }
 
-// opens returns the first time when at least the amount much of the limit is unused. ok is false if
-// that time is unknown. Call opens for gangs in the order of the queue.
+// opens returns the first time at which the unused part of the limit is at least much. ok is false
+// if that time is unknown. Call opens for gangs in the order of the queue.
 func (a *allowance) opens(much float64) (at time.Duration, ok bool) {
 	const rounding = 1e-9 // more than the rounding errors of sums of parts of GPUs
 	for len(a.ends) > 0 && (a.ends[0].at <= a.now || a.left+rounding < much) {
@@ -86,9 +86,9 @@ func (a *allowance) opens(much float64) (at time.Duration, ok bool) {
 	return a.now, a.left+rounding >= much
 }
 
-// allowances predicts when limits let gangs start. It assumes that each gang ends at the start of
-// its predicted range or, if late is set, at the end. A gang without a predicted end never frees
-// its part of a limit.
+// allowances predicts when limits let gangs start. Each gang is assumed to end at the start of the
+// range predicted for its end or, if late is set, at the end of this range. A gang without a
+// predicted end never frees its part of a limit.
 type allowances struct {
 	p    *asker
 	late bool
@@ -115,7 +115,7 @@ func (p *asker) allowances(late bool) *allowances {
 	return as
 }
 
-// allowance returns the allowance of a limit. left is the unused part now.
+// allowance returns the allowance of a limit whose unused part is left.
 func (as *allowances) allowance(b ceiling, left float64) *allowance {
 	a := as.of[b]
 	if a == nil {
@@ -125,8 +125,8 @@ func (as *allowances) allowance(b ceiling, left float64) *allowance {
 	return a
 }
 
-// ends returns the predicted end of a gang. If the gang waits, ends assumes that it starts at the
-// time starts. ok is false if the end is unknown.
+// ends returns the predicted end of a gang. If the gang waits, it is assumed to start at the given
+// time (starts). ok is false if the end is unknown.
 func (as *allowances) ends(v *entry, starts time.Duration) (at time.Duration, ok bool) {
 	if v.state == stopping {
 		return as.p.now, true
@@ -171,7 +171,7 @@ func (as *allowances) start(e *entry) (at time.Duration, ok bool) {
 type span struct{ from, to time.Duration }
 
 // underLimits returns, for each gang that waits for a limit, the range in which its limits are
-// expected to let it start. It ignores other reasons to wait. The map's keys are positions in the
+// expected to let it start. Other reasons to wait are ignored. The map's keys are positions in the
 // queue. Gangs without a prediction are not in the map.
 func (p *asker) underLimits(queue []*entry, ws []Wait) map[int]span {
 	spans := map[int]span{}

@@ -16,8 +16,9 @@ func (fs *foresight) Told(j Job) bool {
 }
 
 // WaitsIf returns one [Wait] for each of the given run time estimates: what the waiting gang would
-// wait for if its user had given this estimate. It returns nil if the gang does not wait. It
-// forgets since when the gang has declined GPUs (see offeredFrom), so ask a clone.
+// wait for if its user had given this estimate. If the gang does not wait, WaitsIf returns nil. Ask
+// a clone, because WaitsIf deletes the time since when the gang has declined GPUs (see
+// offeredFrom).
 func (q *Queue) WaitsIf(now time.Duration, c *pal.Cluster, id string, estimates ...time.Duration) (ws []Wait) {
 	first := asking(q, now, c)
 	ifTold(q, id, estimates, func(e *entry) {
@@ -28,9 +29,10 @@ func (q *Queue) WaitsIf(now time.Duration, c *pal.Cluster, id string, estimates 
 	return ws
 }
 
-// StartsIf reports, for each of the given run time estimates, whether the waiting gang could start
-// now if its user had given this estimate: on GPUs that no gang ahead needs, and without a wait for
-// better GPUs. It returns nil if the gang does not wait. Like WaitsIf, it changes the Queue.
+// StartsIf returns one answer for each of the given run time estimates: whether the waiting gang
+// could start now if its user had given this estimate. The start must not use GPUs that gangs ahead
+// need, and the gang must not prefer to wait for better GPUs. If the gang does not wait, StartsIf
+// returns nil. Like WaitsIf, StartsIf changes the Queue.
 func (q *Queue) StartsIf(now time.Duration, c *pal.Cluster, id string, estimates ...time.Duration) (starts []bool) {
 	ifTold(q, id, estimates, func(e *entry) {
 		f, _, ok := q.RoomFor(now, c, Change{Job: e.job})
@@ -45,8 +47,8 @@ func (q *Queue) StartsIf(now time.Duration, c *pal.Cluster, id string, estimates
 	return starts
 }
 
-// ifTold calls ask once for each estimate, with the waiting gang in the place that it has with this
-// estimate. Afterwards the gang has its original estimate again.
+// ifTold calls ask once for each estimate. During the call, the waiting gang has this estimate, and
+// the place in the queue that follows from it. Afterwards the gang has its original estimate again.
 func ifTold(q *Queue, id string, estimates []time.Duration, ask func(e *entry)) {
 	e := q.entries[id]
 	if e == nil || e.state != waiting || len(estimates) == 0 {
@@ -68,8 +70,9 @@ func ifTold(q *Queue, id string, estimates []time.Duration, ask func(e *entry)) 
 	}
 }
 
-// RemainingQuantiles returns, for each part between 0 and 1, the quantile of the predicted
-// remaining run time of a gang, at cost 1. It returns nil for an unknown gang.
+// RemainingQuantiles returns quantiles of the predicted remaining run time of a gang, at cost 1.
+// The elements of parts are probabilities between 0 and 1. For an unknown gang, RemainingQuantiles
+// returns nil.
 func (q *Queue) RemainingQuantiles(now time.Duration, id string, parts ...float64) []time.Duration {
 	e := q.entries[id]
 	if e == nil {
@@ -82,9 +85,9 @@ func (q *Queue) RemainingQuantiles(now time.Duration, id string, parts ...float6
 	return out
 }
 
-// Takes returns a range that contains a gang's remaining run time, on GPUs of this cost, in eight
-// of ten cases. The more the runs of the gang's name differ, the wider the range. If the gang has
-// neither an estimate nor an earlier run, Takes returns 0, 0.
+// Takes returns a range for the gang's remaining run time on GPUs of this cost. In eight of ten
+// cases, the remaining run time is in this range. The more the runs of the gang's name differ, the
+// wider the range. If the gang has neither an estimate nor an earlier run, Takes returns 0, 0.
 func Takes(q *Queue, now time.Duration, id string, cost float64) (from, to time.Duration) {
 	e := q.entries[id]
 	if e == nil || !q.knowsRunTime(e) {

@@ -12,8 +12,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// planner computes the head's reservation, the GPUs kept for a turn, and which gangs can be stopped
-// for another gang.
+// planner computes the reservation of the head and the GPUs that are kept for a turn, and finds the
+// gangs that can be stopped for another gang.
 type planner struct {
 	finder
 	head    *entry // the first gang that did not fit; nil: none
@@ -43,8 +43,8 @@ func (p *planner) backfill(e *entry) (pal.Found, bool) {
 	return p.besideHead(e)
 }
 
-// besideHead returns a placement for the gang that does not delay the head. Either the gang ends
-// before the head's start, or it uses other GPUs than the head.
+// besideHead returns a placement for the gang that does not delay the head. A gang does not delay
+// the head if it ends before the head's start, or if it uses other GPUs than the head.
 func (p *planner) besideHead(e *entry) (pal.Found, bool) {
 	f, ok := p.find(e)
 	if !ok || p.head == nil || !p.delays(e, f) {
@@ -58,14 +58,14 @@ func (p *planner) besideHead(e *entry) (pal.Found, bool) {
 }
 
 // mayDelay reports whether the Queue must check that this gang does not delay the head. With
-// BackfillBestEffort, it checks no gang. It checks a preemptible gang only if the head has a higher
-// priority; the package comment explains why.
+// BackfillBestEffort, no check is necessary. For a preemptible gang, a check is necessary only if
+// the head has a higher priority. The package comment explains why.
 func (p *planner) mayDelay(e *entry) bool {
 	return p.opt.Backfill != BackfillBestEffort && (!p.stoppable(e) || p.head != nil && p.behind(e) > p.behind(p.head))
 }
 
-// delays reports whether a gang that starts now on the placement f could delay the head. It returns
-// false if the head's start cannot be predicted.
+// delays reports whether a gang that starts now on this placement could delay the head. If the
+// head's start cannot be predicted, the result is false.
 func (p *planner) delays(e *entry, f pal.Found) bool {
 	if !p.mayDelay(e) {
 		return false
@@ -74,21 +74,22 @@ func (p *planner) delays(e *entry, f pal.Found) bool {
 	return r.known && !p.endsBy(e, f, r.at) && !p.stoppableBy(e, r.at)
 }
 
-// endsBy reports whether a gang that starts now on the placement f is expected to end by the time
-// at.
+// endsBy reports whether a gang that starts on this placement now is expected to have ended by the
+// given time.
 func (p *finder) endsBy(e *entry, f pal.Found, at time.Duration) bool {
 	return !e.job.Endless && p.now+e.takes(e.expect, f) <= at
 }
 
-// foreseeHead updates the head's reservation. Call it before the what-if frees GPUs for the gang e.
-// Otherwise the reservation could include these GPUs.
+// foreseeHead updates the head's reservation. Call foreseeHead before the what-if frees GPUs for
+// the gang e. Otherwise, the head's reservation could include these GPUs.
 func (p *planner) foreseeHead(e *entry) {
 	if p.head != nil && p.mayDelay(e) {
 		p.reserved()
 	}
 }
 
-// headReserve returns the head's reservation, which can be stale. The first call makes it.
+// headReserve returns the head's reservation, which can be stale. The first call computes the
+// reservation.
 func (p *planner) headReserve() *reservation {
 	if p.reserve == nil {
 		p.reserve = p.reserveFor(p.head, p.level(p.head, p.now))
@@ -97,7 +98,7 @@ func (p *planner) headReserve() *reservation {
 }
 
 // reserved returns the head's reservation. If gangs have started since the reserved GPUs were
-// chosen, it first chooses them again.
+// chosen, the GPUs are chosen again.
 func (p *planner) reserved() *reservation {
 	r := p.headReserve()
 	if r.stale && r.known {
@@ -127,8 +128,9 @@ type ending struct {
 	*entry
 	at     time.Duration
 	marked []int // set for a gang that will get its GPUs later: these GPUs; nil: those of its placement
-	// gang is set if the head can stop the members of entry, or make the gang give them back. They
-	// leave at the time at, or at the time until if quotas protect them from the head.
+	// gang is set if the head can stop the members of entry, or if the gang can give these members
+	// back. The members leave at the time `at`. If quotas protect the members from the head, they
+	// leave at the time `until`.
 	gang  *entry
 	until time.Duration
 }
@@ -146,11 +148,11 @@ func (e ending) frees() []int {
 	return e.marked
 }
 
-// endings returns when GPUs come free for the head, the earliest time first. A gang frees its GPUs
-// at its expected end, when it is stopped for the head, or when it gives members back. endings also
-// changes the what-if. Gangs that are being stopped, shrunk or moved leave their GPUs at once, and
-// the next gangs hold these GPUs. The turn holds its kept GPUs. The functions in back undo these
-// changes.
+// endings returns when GPUs come free for the head, the earliest time first. A gang frees GPUs when
+// it is expected to end, when it is stopped for the head, or when it gives back members. The call
+// also changes the what-if. Gangs that are being stopped, shrunk or moved leave their GPUs at once,
+// and the gangs that get these GPUs next hold them. The GPUs that are kept for a turn are held as
+// well. The functions in back undo these changes.
 func (p *planner) endings(r *reservation) (ends []ending, back []func()) {
 	if p.opt.Preempt {
 		p.levels.relevel(&p.foresight, p.now)
@@ -210,8 +212,8 @@ func sortEndings(ends []ending) {
 	slices.SortFunc(ends, func(a, b ending) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.seq, b.seq)) })
 }
 
-// clear returns the endings, in which gangs on GPUs kept for a turn end at the latest when the
-// turn's gang starts. Quotas do not protect these gangs.
+// clear returns the endings with earlier times: gangs on GPUs that are kept for a turn end at the
+// latest when the turn's gang starts. Quotas do not protect these gangs.
 func (p *planner) clear(ends []ending, kept map[int]bool, begins time.Duration) []ending {
 	for i, e := range ends {
 		switch n := firstOn(e.placement, kept); {
@@ -228,8 +230,8 @@ func (p *planner) clear(ends []ending, kept map[int]bool, begins time.Duration) 
 	return ends
 }
 
-// couldStay returns how many members of a running gang the head can neither stop nor get back.
-// Quotas can protect other members too when the head starts: see spare.
+// couldStay returns how many members of a running gang keep running because the head can neither
+// stop them nor get them back. When the head starts, quotas can protect further members: see spare.
 func (p *planner) couldStay(r *reservation, e *entry) int {
 	_, over := p.quotas(r.head, e, nil)
 	surely := r.stops == math.MinInt || over && p.tree.quotas
@@ -243,9 +245,9 @@ func (p *planner) couldStay(r *reservation, e *entry) int {
 	return len(e.placement.Members)
 }
 
-// spare puts members back into the what-if if quotas would protect them from a head that starts at
-// startTime. It checks only the first len(gone) endings; gone[i] puts the members of ends[i] back.
-// The function back removes the members again.
+// spare finds the members that quotas protect from a head that starts at startTime, and puts these
+// members back into the what-if. Only the first len(gone) endings are checked. The function gone[i]
+// puts the members of ends[i] back. The function back removes these members from the what-if again.
 func (p *planner) spare(r *reservation, ends []ending, gone []func()) (back func()) {
 	if !p.tree.quotas && !p.tenantsFirst() || r.stops == math.MinInt {
 		return func() {}
@@ -275,8 +277,8 @@ func (p *planner) spare(r *reservation, ends []ending, gone []func()) (back func
 	}
 }
 
-// staying returns a function that returns how many members of an ending can stay when the head
-// starts at startTime.
+// staying returns a function that counts the members of an ending that can keep running when the
+// head starts at startTime.
 func (p *planner) staying(r *reservation, ends []ending) func(ending) int {
 	var back []func()
 	for _, e := range ends {
@@ -305,8 +307,8 @@ func (p *planner) staying(r *reservation, ends []ending) func(ending) int {
 	}
 }
 
-// away frees the GPUs of an ending in the what-if, except GPUs kept for a turn. The function back
-// takes them again.
+// away frees the GPUs of an ending in the what-if, except the GPUs that are kept for a turn. The
+// function back marks these GPUs as taken again.
 func (p *planner) away(r *reservation, e ending) (back func()) {
 	left := p.leave(e)
 	if r.kept == nil || e.entry == p.turn.by || !e.touches(r.kept) {
@@ -319,8 +321,9 @@ func (p *planner) away(r *reservation, e ending) (back func()) {
 	}
 }
 
-// leave is away, but also frees GPUs kept for a turn. If a gang's start is not reported yet, the
-// cluster has not counted the gang's CPU and memory, so leave must not release them.
+// leave frees the GPUs of an ending in the what-if, including GPUs that are kept for a turn. If a
+// gang's start is not reported yet, the cluster has not counted the gang's CPU and memory, so leave
+// does not release them.
 func (p *planner) leave(e ending) (back func()) {
 	switch {
 	case e.marked != nil:
@@ -333,8 +336,8 @@ func (p *planner) leave(e ending) (back func()) {
 
 // reserveFor returns a reservation with the predicted start of the head: when and on which GPUs. In
 // the what-if, it ends the running gangs in the order of their expected ends until the head fits.
-// Gangs of worse levels than stops are stopped. Each further try ends twice as many gangs. That
-// needs few searches, but the predicted start can be too late.
+// Gangs whose level is worse than stops are stopped. Each further try ends twice as many gangs.
+// Doubling needs few searches, but the predicted start can be too late.
 func (p *planner) reserveFor(head *entry, stops int) *reservation {
 	r, done := &reservation{head: head, stops: stops}, 0
 	ends, back := p.endings(r)
@@ -370,8 +373,9 @@ func (p *planner) reserveFor(head *entry, stops int) *reservation {
 	}
 }
 
-// startsAt reports whether the head could start at the time at. The first len(gone) endings have
-// already left the what-if.
+// startsAt reports whether enough GPUs for the head are free at the given time (enough), and
+// whether the head fits on these GPUs (fits). The gangs of the first len(gone) endings have already
+// left the what-if.
 func (p *planner) startsAt(r *reservation, at time.Duration, ends []ending, gone []func()) (enough, fits bool) {
 	defer p.startingAt(at)()
 	defer p.spare(r, ends, gone)()
@@ -401,8 +405,9 @@ func (p *planner) replan(r *reservation) {
 	p.fewest(r, free)
 }
 
-// fewest sets the reservation's placement to one of the least cost that uses as few of the free
-// GPUs as possible. It finds the number of GPUs to hide from the search by bisection.
+// fewest sets the placement of the reservation. Among the placements with the least cost, fewest
+// chooses one that uses as few of the free GPUs as possible. By bisection, fewest finds how many
+// free GPUs it can hide from the search.
 func (p *planner) fewest(r *reservation, free []int) {
 	hidden := 0 // number of GPUs at the beginning of free that are hidden
 	show := func(n int) {

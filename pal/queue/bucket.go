@@ -79,7 +79,7 @@ type signature struct {
 	memberSets string
 	tenant     string // "" if no tenant differs from another
 	user       string // "" if users have no limits
-	// Different rules for backfill and for waiting apply to gangs that can be stopped or moved.
+	// Gangs that can be stopped or moved have other rules for backfill and for waiting.
 	preemptible, migratable bool
 	localityWait            time.Duration
 	anywhere                bool
@@ -87,7 +87,8 @@ type signature struct {
 	array                   string
 	endless                 bool
 	claimed                 bool // other gangs are being stopped for it
-	// least and efficiency are set for an elastic gang; memberSets then describes its current size.
+	// least and efficiency are set for an elastic gang. For an elastic gang, memberSets describes
+	// the current size.
 	least      int
 	efficiency float64
 }
@@ -102,16 +103,16 @@ type bucket struct {
 	failed      attempt       // the last failed attempt
 	failedUntil time.Duration // a gang of the bucket that ends by this time may fit
 	done        uint64        // number of the last pass in which no more gangs of the bucket are to be tried
-	// from is the next gang that the current pass tries, and slack is the maximum run time, at cost
-	// 1, of the gangs that it tries. Both are valid only in the pass with the number passes.
+	// from is the next gang that the current pass tries. The pass tries only gangs whose run time
+	// at cost 1 is at most slack. Both fields are valid only in the pass with the number passes.
 	from   *entry
 	passes uint64
 	slack  time.Duration
 	tries  []*entry // if sig.claimed: the gangs that the pass still has to try
 }
 
-// place is a gang in a bucket. It copies the fields that decide when the gang is tried, so that the
-// scan of a long bucket does not read every entry.
+// place is a gang in a bucket. A place copies the fields that decide when the gang is tried, so
+// that the scan of a long bucket does not read every entry.
 type place struct {
 	key    key
 	expect time.Duration
@@ -152,7 +153,8 @@ func (b *bucket) Pop() any {
 	return e
 }
 
-// after returns the first gang behind the key k with an expected run time of at most long, or nil.
+// after returns the first gang behind the key k whose expected run time is at most long. It returns
+// nil if there is no such gang.
 func (b *bucket) after(k key, long time.Duration) *entry {
 	var first *place
 	for i := range b.es {
@@ -168,7 +170,7 @@ func (b *bucket) after(k key, long time.Duration) *entry {
 }
 
 // ahead returns the number of GPUs that the bucket's gangs ahead of the key k request. For elastic
-// gangs, it uses the current size.
+// gangs, the current size counts.
 func (b *bucket) ahead(k key) (gpus int) {
 	for i := range b.es {
 		switch p := &b.es[i]; {
@@ -182,16 +184,15 @@ func (b *bucket) ahead(k key) (gpus int) {
 	return gpus
 }
 
-// attempt records the conditions under which a gang of a bucket did not fit. While these conditions
-// are unchanged, the gang does not fit. This is true only on exclusive clusters: see
-// [Options.Exclusive].
+// attempt records the conditions under which a gang of a bucket did not fit. On an exclusive
+// cluster ([Options.Exclusive]), the gang does not fit as long as these conditions last.
 type attempt struct {
 	version uint64 // Queue.version
 	head    *entry
 	turn    *turn
-	// first is the gang that was tried, and starts is the number of all starts before the attempt.
-	// Both are zero if all gangs of the bucket fail in the same way: there was no head, turn, claim
-	// or window. For gangs that share GPUs, starts is always set.
+	// first is the gang that was tried. The field starts is the total number of starts before the
+	// attempt. Both fields are zero if there was no head, turn, claim or window, because all gangs
+	// of the bucket then fail in the same way. For gangs that share GPUs, starts is always set.
 	first  *entry
 	starts uint64
 }
@@ -209,9 +210,10 @@ func (q *Queue) sign(e *entry) {
 	e.kind = nil
 }
 
-// enqueue makes an entry wait: it adds the entry to its bucket and to the lists of waiting gangs.
-// It computes the gang's expected run time and key. While the gang waits, only new history (see
-// resort) and deadlines (see hurry) change them. An elastic gang waits with its full size.
+// enqueue adds a gang to its bucket and to the lists of waiting gangs. The gang's expected run time
+// and key are computed here. While the gang waits, its expected run time and key change only
+// because of new history (see resort) or a deadline (see hurry). An elastic gang waits with its
+// full size.
 func (q *Queue) enqueue(e *entry) {
 	e.state, e.settled, e.offered = waiting, false, -1
 	if e.elastic != nil {
@@ -343,8 +345,8 @@ func (bk *book) age(now time.Duration) {
 	}
 }
 
-// resort moves waiting gangs whose names have new history to their new places in the queue. It
-// visits names in sorted order, because decisions must not depend on the order of a map.
+// resort moves waiting gangs whose names have new history to their new places in the queue. Names
+// are visited in sorted order, because decisions must not depend on the order of a map.
 func (q *Queue) resort() {
 	if len(q.learned) == 0 {
 		return
@@ -364,8 +366,8 @@ func (q *Queue) resort() {
 	clear(q.learned)
 }
 
-// indexByName adds a waiting gang to the index of waiting gangs by the name whose history predicts
-// their run time. unindexByName removes it.
+// indexByName adds a waiting gang to the index of waiting gangs. The key of the index is the name
+// whose history predicts a gang's run time. The method unindexByName removes the gang.
 func (fs *foresight) indexByName(e *entry) {
 	by := e.toldBy()
 	e.namePos = len(fs.named[by])
@@ -382,8 +384,8 @@ func (fs *foresight) unindexByName(e *entry) {
 }
 
 // toldBy returns the name whose history predicts the gang's run time. If the user gave an estimate,
-// it is the name of the tenant's estimates (estimatesOf), otherwise the gang's own name. See
-// [foresight.remainingRunTime].
+// toldBy returns the name of the tenant's estimates (estimatesOf). Otherwise, toldBy returns the
+// gang's own name. See [foresight.remainingRunTime].
 func (e *entry) toldBy() string {
 	if e.job.Estimate > 0 {
 		return estimatesOf(e.job.Tenant)

@@ -13,21 +13,21 @@ import (
 
 // Change describes an edit, made or planned, of a running gang's job.
 type Change struct {
-	// Job is the edited job, or only the members of it that have no GPUs yet.
+	// Job is the edited job. Job can be limited to the members that have no GPUs yet.
 	Job Job
 	// Own lists the GPUs that the gang gives up for the edit. The cluster that is passed to RoomFor
 	// must show these GPUs as free.
 	Own []int
-	// Keeps is the number of GPUs that the gang keeps, in addition to those that Job requests.
+	// Keeps is the number of GPUs that the gang keeps and that Job does not request.
 	Keeps int
 }
 
-// RoomFor returns where a running gang could run after the edit, with ok true. If the edit must
-// wait, ok is false and w says what it waits for.
+// RoomFor returns a placement for a running gang after the edit, with ok true. If the edit must
+// wait, ok is false, and w contains the reason.
 //
-// The gang gets its own GPUs (Own), unless it requests more GPUs than it has and the head's
-// reservation includes its own. For other GPUs, the gang counts as submitted now, behind all
-// waiting gangs. It gets GPUs of the head's reservation only if it ends before the head needs them.
+// The gang gets its own GPUs (Own), unless it requests additional GPUs and the head's reservation
+// includes its own GPUs. For other GPUs, the gang counts as submitted now, behind all waiting
+// gangs. The gang gets GPUs of the head's reservation only if it ends before the head needs them.
 // RoomFor decides nothing, and leaves the cluster unchanged.
 func (q *Queue) RoomFor(now time.Duration, c *pal.Cluster, ch Change) (f pal.Found, w Wait, ok bool) {
 	p := asking(q, now, c)
@@ -75,7 +75,7 @@ func (p *asker) freeOf(g pal.Gang, gpus []int) (n int) {
 }
 
 // giveOthers starts, in the what-if, all waiting gangs that could start now. The first waiting gang
-// that could not start becomes the head.
+// that does not fit becomes the head.
 func (p *asker) giveOthers() {
 	p.holdPromised()
 	if p.turn != nil && p.turn.by != p.changed {
@@ -104,8 +104,9 @@ func (p *asker) giveOthers() {
 	}
 }
 
-// roomFor returns a placement for an edited running gang on the GPUs that giveOthers did not use,
-// and the reason [reason.Next]. If there is no placement, it returns another reason.
+// roomFor returns a placement for an edited running gang, and the reason [reason.Next]. The
+// placement uses only GPUs that giveOthers has left free. If there is no placement, it returns
+// another reason.
 func (p *asker) roomFor(e *entry, ch Change, w *Wait) (f pal.Found, r reason.Kind) {
 	if had := p.changed; had != nil && had.state >= running { // count the edited gang once, not before and after the edit
 		had.of.tenant.count(had.job.User, -had.counted)

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// safeFor returns the time after its start in which a gang must not be stopped or moved. After
+// safeFor returns how long after its start a gang must not be stopped or moved. After
 // [Options.FreeStops] stops, this time doubles with each further stop.
 func (e *entry) safeFor(freeStops int) time.Duration {
 	d := minRuns * e.job.RestartCost
@@ -18,9 +18,9 @@ func (e *entry) safeFor(freeStops int) time.Duration {
 	return d
 }
 
-// lostShare and mostCheckpoint apply to gangs that write checkpoints at known times. Such a gang
-// can be stopped only while it would lose at most lostShare of its run time so far. But if its
-// checkpoints are further apart than mostCheckpoint, it can be stopped at any time.
+// lostShare and mostCheckpoint apply to gangs that write checkpoints at known times. A gang with
+// checkpoints can be stopped only while it would lose at most lostShare of its run time so far. But
+// a gang whose checkpoints are further apart than mostCheckpoint can be stopped at any time.
 const (
 	lostShare      = 1. / 32
 	mostCheckpoint = 4 * time.Hour

@@ -12,7 +12,7 @@ import (
 )
 
 // claim is a waiting gang's right to GPUs that other gangs are freeing for it. A claim lasts until
-// all victims have stopped. Until then, no other gang gets these GPUs.
+// all victims have stopped. Until all victims have stopped, no other gang gets these GPUs.
 type claim struct {
 	by        *entry
 	placement pal.Placement
@@ -24,7 +24,8 @@ type claim struct {
 }
 
 // reason returns why the claim's gang waits: Stopping if at least one victim is being stopped,
-// otherwise Shrinking. stop and shrink list the IDs of the victims that are stopped and shrunk.
+// otherwise Shrinking. The results stop and shrink list the IDs of the victims that are stopped and
+// shrunk.
 func (c *claim) reason() (r reason.Kind, stop, shrink []string) {
 	for _, v := range c.victims {
 		if len(v.target.Members) > 0 {
@@ -39,7 +40,8 @@ func (c *claim) reason() (r reason.Kind, stop, shrink []string) {
 	return reason.Stopping, stop, shrink
 }
 
-// endOn returns the expected end of a waiting gang if it starts on the placement at the time at.
+// endOn returns when a waiting gang is expected to end if it starts on this placement at the given
+// time.
 func (e *entry) endOn(pl pal.Placement, at time.Duration) time.Duration {
 	slower := 1.0
 	if e.elastic != nil {
@@ -84,7 +86,7 @@ func (ts *tenancy) promise(c *claim, sign int) {
 	ts.countJob(c.by, sign)
 }
 
-// without returns the list without the item one.
+// without removes the item one from the list, and returns the list.
 func without[T comparable](list []T, one T) []T {
 	return slices.DeleteFunc(list, func(o T) bool { return o == one })
 }
@@ -107,8 +109,8 @@ func (p *pass) settleClaims() {
 	}
 }
 
-// elsewhere calls look to find GPUs on which a gang with a claim can start now, because stopping
-// its victims can take long. look can use the free GPUs and the GPUs already held for the gang.
+// elsewhere looks for GPUs on which a gang with a claim can start now, because stopping its victims
+// can take long. The function look can use the free GPUs and the GPUs that are held for the gang.
 func (p *pass) elsewhere(c *claim, look func() (pal.Found, bool)) (f pal.Found, ok bool) {
 	defer p.unmark(c.held)()
 	p.promise(c, -1)
@@ -129,8 +131,8 @@ func (p *pass) letGo(c *claim) {
 	p.held = slices.DeleteFunc(p.held, func(u int) bool { return held[u] })
 }
 
-// retries sets the field tries of each bucket to the gangs with a claim for which enough GPUs are
-// free or held. It omits gangs that got their claim in a turn: see serveClaims.
+// retries stores, in the field tries of each bucket, the gangs with a claim for which enough GPUs
+// are free or held. Gangs that got their claim in a turn are omitted: see serveClaims.
 func (p *pass) retries() {
 	for _, b := range p.live {
 		b.tries = b.tries[:0]

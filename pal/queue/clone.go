@@ -60,7 +60,7 @@ func (q *Queue) Migrating() *Queue {
 	return o
 }
 
-// cloner maps the parts of a Queue to their copies.
+// cloner records which copy belongs to which part of a Queue.
 type cloner struct {
 	from      []*entry
 	to        []entry // copies of from, in the same order
@@ -97,7 +97,7 @@ func (c *cloner) all(es []*entry) []*entry {
 	return out
 }
 
-// entry fills in to, the copy of e.
+// entry turns the entry to into a copy of the entry e.
 func (c *cloner) entry(to, e *entry, q *Queue) {
 	*to = *e
 	to.of = q.namespaces[e.job.Tenant]
@@ -149,8 +149,8 @@ func (c *cloner) buckets(q *Queue) (all map[signature]*bucket, live []*bucket) {
 	return all, live
 }
 
-// attempt returns a copy of a failed attempt. The copy is empty if the attempt was made during a
-// turn that is over.
+// attempt returns a copy of a failed attempt. If the attempt was made during a turn that is over,
+// the copy is empty.
 func (c *cloner) attempt(a attempt, now *turn) attempt {
 	if a.turn != nil && a.turn != now {
 		return attempt{}

@@ -11,27 +11,27 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Gangs that share GPUs slow each other down. A table ([pal.Interference]) estimates by how much,
-// for each pair of classes. For each job name, the Queue also compares runs beside neighbours of
-// one class with runs alone. The more such runs there are, and the less they vary, the more weight
-// they have relative to the table.
+// Gangs that share GPUs slow each other down. A table ([pal.Interference]) estimates how much, for
+// each pair of classes. For each job name, the Queue also compares two kinds of runs: runs beside
+// neighbours of one class, and runs alone. The comparison has more weight relative to the table if
+// there are many runs, and if the runs vary little.
 
 const (
-	// enoughBeside is the least number of runs beside a class, and of runs alone, for a comparison.
+	// enoughBeside is the minimum number of runs for a comparison, both beside a class and alone.
 	enoughBeside = 4
-	// mostOfRun is the part of its run time for which a run must have had the same company.
+	// mostOfRun is the minimum fraction of a run for which the run must have had the same company.
 	mostOfRun = 0.75
-	// tableErrs is the table's error for a single application: the standard deviation of log(s/t),
-	// where s is the application's speed beside a class, and t is the speed in the table. The value
-	// comes from Gavel's measurements of pairs on a V100.
+	// tableErrs is the error of the table for a single application. The error is the standard
+	// deviation of log(s/t), where s is the application's speed beside a class, and t is the speed
+	// in the table. The value comes from Gavel's measurements of pairs on a V100.
 	tableErrs = 0.22
-	// runsErr is the smallest standard deviation assumed for the logarithm of an application's run
-	// times. A few runs can be equally long by chance.
+	// runsErr is the minimum standard deviation of the logarithm of an application's run times.
+	// Without this minimum, a few runs of equal length could count too much.
 	runsErr = 0.1
 )
 
-// nobodyKnows is the company of a gang that waits, or of a running gang before the first call of
-// LookAround.
+// nobodyKnows means that the company of a gang is unknown, because the gang waits, or because it
+// runs and LookAround has not been called yet.
 const nobodyKnows pal.Company = -1
 
 // company records how much time a gang has spent beside each kind of neighbours.
@@ -51,8 +51,8 @@ func (c *company) meet(now time.Duration, with pal.Company) {
 }
 
 // mostly returns the company that a gang had for most of its run, encoded as 1 plus the
-// [pal.Company]. It returns 0 if the company is unknown or [pal.Several], or if no company lasted
-// for mostOfRun of the run.
+// [pal.Company]. If no company lasted for mostOfRun of the run, or if that company is unknown or
+// [pal.Several], mostly returns 0.
 func (c company) mostly(now, ran time.Duration) int8 {
 	c.meet(now, nobodyKnows)
 	for with, spent := range c.spent[:pal.Several] {
@@ -63,7 +63,8 @@ func (c company) mostly(now, ran time.Duration) int8 {
 	return 0
 }
 
-// companyOf returns a stored result of [company.mostly], or 0 if the stored number is out of range.
+// companyOf converts a stored number to a result of [company.mostly]. If the number is out of
+// range, companyOf returns 0.
 func companyOf(n int64) int8 {
 	if n < 0 || n > int64(pal.Several) {
 		return 0
@@ -72,7 +73,7 @@ func companyOf(n int64) int8 {
 }
 
 // LookAround records the company of each running gang that shares GPUs, except elastic gangs. Call
-// it after the GPUs of running gangs have been reported.
+// LookAround after the GPUs of running gangs have been reported.
 func (rs *runners) LookAround(now time.Duration, c *pal.Cluster) {
 	for _, e := range rs.running {
 		if e.job.Gang.Sharing != nil && e.elastic == nil {
@@ -81,12 +82,12 @@ func (rs *runners) LookAround(now time.Duration, c *pal.Cluster) {
 	}
 }
 
-// RunsBeside compares the runs of a name beside neighbours of one class (Runs of them) with its
-// runs alone (Alone of them).
+// RunsBeside compares two kinds of runs of a name: those beside neighbours of one class (their
+// number is Runs), and those without neighbours (their number is Alone).
 type RunsBeside struct {
 	Runs, Alone int
-	// Times is the run time beside such neighbours relative to the run time alone. Err is the
-	// standard error of its logarithm.
+	// Times is the run time beside these neighbours divided by the run time alone. Err is the
+	// standard error of the logarithm of Times.
 	Times, Err float64
 }
 
@@ -119,7 +120,8 @@ func (fs *foresight) PastRuns(name string, gpus int) PastRuns {
 	return PastRuns{fs.RunsByModel(name, gpus), fs.RunsBeside(name, gpus)}
 }
 
-// logs contains the number, the sum and the sum of squares of logarithms of run times.
+// logs contains the number of run times, the sum of their logarithms, and the sum of the squares of
+// these logarithms.
 type logs struct{ n, sum, squares float64 }
 
 func (l *logs) add(d time.Duration) {
@@ -134,10 +136,11 @@ func (l logs) variance() float64 {
 	return max(runsErr*runsErr, (l.squares-l.sum*l.mean())/(l.n-1))
 }
 
-// Slower returns the run time of a gang of class of beside a neighbour of class beside, relative to
-// its run time alone. It combines the runs and the table, weighted by their errors. seen is the
-// weight of the runs, from 0.5 to 1. Without runs, or if the runs have less weight than the table,
-// both results are 0.
+// Slower returns how much longer a gang runs beside a neighbour than alone, as a factor. The gang
+// has the class `of`, and the neighbour has the class `beside`. The factor combines the earlier
+// runs with the table, weighted by their errors. The result seen is the weight of the runs, from
+// 0.5 to
+// 1. Both results are 0 if there are no runs, or if the runs have less weight than the table.
 func (b RunsBeside) Slower(of, beside pal.AppClass) (slower, seen float64) {
 	if b.Runs == 0 {
 		return 0, 0
@@ -151,8 +154,8 @@ func (b RunsBeside) Slower(of, beside pal.AppClass) (slower, seen float64) {
 	return max(1, math.Round(slower*digits)/digits), seen
 }
 
-// SlowerBeside returns [RunsBeside.Slower] for each class of neighbours, in the form that
-// [pal.Sharing] needs. from says in words where each value that is not 0 comes from.
+// SlowerBeside returns the factor of [RunsBeside.Slower] for each class of neighbours, in the form
+// that [pal.Sharing] needs. The result `from` describes the origin of each factor that is not 0.
 func SlowerBeside(of pal.AppClass, runs [pal.NumClasses]RunsBeside) (slower [pal.NumClasses]float64, from map[pal.AppClass]string) {
 	from = map[pal.AppClass]string{}
 	for k, beside := range pal.AppClasses() {

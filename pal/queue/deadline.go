@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// A gang with a deadline keeps its place in the order until the deadline is in danger. Then the
-// gang goes before the other gangs of its tenant and priority, but after overdue gangs whose turn
-// it is. Among several gangs whose deadlines are in danger, the gang that must start first goes
-// first. When its deadline can no longer be met, a gang loses this advantage, because going first
-// would only make others late.
+// A gang with a deadline keeps its place in the order until the deadline is in danger. Once the
+// deadline is in danger, the gang goes before the other gangs of its tenant and priority, but after
+// overdue gangs whose turn it is. Among several gangs whose deadlines are in danger, the gang that
+// must start first goes first. When its deadline can no longer be met, a gang loses this advantage,
+// because going first would only make others late.
 
-// inDanger says when a deadline comes into danger: at inDanger × the gang's run time before the
-// deadline. With 2, the gang can still wait for as long as it runs, and end in time. The run time
-// used here is one that nine of ten similar gangs do not exceed.
+// inDanger decides when a deadline comes into danger: at inDanger × the gang's run time before the
+// deadline. With the factor 2, the gang can wait for as long as it runs, and still end in time.
+// The run time used is one that nine of ten similar gangs do not exceed.
 const inDanger = 2
 
 // urgency is the span of time in which a waiting gang's deadline is in danger. Before from, there
@@ -41,8 +41,8 @@ func (fs *foresight) expectUrgency(e *entry) {
 	e.urgency.to = e.job.Deadline - min(long, e.expect)
 }
 
-// urgentKey returns the gang's key k. If the gang's deadline is in danger, the key it returns comes
-// first among gangs of its priority.
+// urgentKey returns the key k of the gang, with a new rank if the gang's deadline is in danger.
+// With the new rank, the gang comes first among the gangs of its priority.
 func (e *entry) urgentKey(k key) key {
 	if e.urgency.on {
 		k.rank = urgencyRank + e.startBy().Seconds()
@@ -56,8 +56,8 @@ func (e *entry) startBy() time.Duration {
 	return e.job.Deadline - (e.job.Deadline-e.urgency.from)/inDanger
 }
 
-// hurry updates for each waiting gang whether its deadline is in danger now. It moves gangs for
-// which this has changed to their new places in the queue.
+// hurry updates for each waiting gang whether its deadline is in danger now. Gangs for which this
+// has changed move to their new places in the queue.
 func (q *Queue) hurry(now time.Duration) {
 	for _, e := range q.dated {
 		if on := e.urgency.from <= now && now <= e.urgency.to; on != e.urgency.on {
@@ -68,8 +68,8 @@ func (q *Queue) hurry(now time.Duration) {
 	}
 }
 
-// nextUrgency calls soon with each time at which a deadline comes into danger or can no longer be
-// met.
+// nextUrgency calls soon with the times at which deadlines come into danger, and with the times
+// from which deadlines can no longer be met.
 func (bk *book) nextUrgency(soon func(time.Duration)) {
 	for _, e := range bk.dated {
 		soon(e.urgency.from)
@@ -86,8 +86,8 @@ type Deadline struct {
 	// tenant and priority. Lost means that the deadline can probably not be met.
 	Urgent, Lost bool
 	// Assumed is the run time that was assumed because there is neither an estimate nor a history.
-	// StartBy and LostAt are only as good as this assumption. Assumed is 0 if the deadline has
-	// passed.
+	// If this assumption is wrong, StartBy and LostAt are wrong as well. Assumed is 0 if the
+	// deadline has passed.
 	Assumed time.Duration
 }
 

@@ -18,30 +18,30 @@ type pass struct {
 	sorted  int       // value of decided when heads was last sorted
 }
 
-// at returns a planner for the queue and the cluster at the time now. The cluster can be nil if the
-// question needs none.
+// at returns a planner for questions about the queue and the cluster at the time now. If a question
+// does not need the cluster, c can be nil.
 func (q *Queue) at(now time.Duration, c *pal.Cluster) planner {
 	return planner{finder: finder{Queue: q, whatIf: whatIf{c: c, exclusive: q.opt.Exclusive}, now: now, rooms: map[*fitKind]*room{}, alone: map[beside]*pal.Found{}}}
 }
 
-// Decide returns what to do now. It leaves the cluster unchanged. Each of its decisions stays in
-// force until the caller reports the outcome.
+// Decide returns what to do now. Decide leaves the cluster unchanged. Each decision stays in force
+// until the caller reports the outcome.
 //
-// First, Decide accounts for the time that has passed and for finished runs. It updates overdue
-// gangs, ended windows, expected run times, and deadlines in danger. Then it takes these steps. Each
-// step uses the GPUs that the earlier steps left:
+// First, Decide accounts for the time that has passed and for finished runs. Decide updates overdue
+// gangs, ended windows, expected run times, and deadlines in danger. After that, Decide takes four
+// steps. Each step uses the GPUs that the earlier steps left:
 //
-//  1. Earlier decisions. Decide holds their GPUs, and starts gangs whose victims have all stopped.
-//     A gang whose victims are still stopping can start on other GPUs when the walk (step 3)
-//     reaches it. Decide also holds GPUs for members that Nomad is about to move off drained nodes
+//  1. Decide holds the GPUs of earlier decisions. Decide starts the gangs whose victims have all
+//     stopped. A gang whose victims are still stopping can start on other GPUs in step 3. Decide
+//     also holds GPUs for members that Nomad is about to move off drained nodes
 //     (SetDrainedMembers).
-//  2. Overdue gangs have their turn. This step comes before the queue, because the order of the
-//     queue might never reach these gangs.
-//  3. The walk: the gangs of the queue, first to last.
-//  4. Running gangs. Some move to better GPUs. Elastic gangs grow on the GPUs that are left.
+//  2. Decide gives overdue gangs their turn. This step comes before the queue, because the order of
+//     the queue might never reach these gangs.
+//  3. Decide walks through the queue, from the first gang to the last.
+//  4. Decide moves running gangs to better GPUs. Elastic gangs grow on the GPUs that are left.
 //
-// If a waiting gang does not fit, the pass tries no other gang of the same signature, unless a
-// shorter one might fit. Reservations, preemption and moves need further searches.
+// If a waiting gang does not fit, the pass skips the other gangs with the same signature, except
+// shorter gangs that might fit. Reservations, preemption and moves need further searches.
 func (q *Queue) Decide(now time.Duration, c *pal.Cluster) []Action {
 	q.age(now)
 	if q.windows.ended(now) {
@@ -80,8 +80,8 @@ func (p *finder) take(g pal.Gang, pl pal.Placement) {
 	p.undo = append(p.undo, func() { p.c.Release(g, pl) })
 }
 
-// holdPending holds the GPUs of starts and moves that earlier passes decided and the caller has not
-// reported yet.
+// holdPending holds the GPUs of the starts and moves that earlier passes decided but the caller has
+// not reported yet.
 func (p *finder) holdPending() {
 	for _, e := range p.pending {
 		if e.state == moving {
@@ -106,7 +106,7 @@ func (p *finder) holdForDrained() {
 	}
 }
 
-// start decides that a waiting gang starts on the placement f.
+// start decides that a waiting gang starts on this placement.
 func (p *pass) start(e *entry, f pal.Found) {
 	if e.claim != nil {
 		p.letGo(e.claim)
@@ -130,17 +130,18 @@ func (p *pass) start(e *entry, f pal.Found) {
 	p.actions = append(p.actions, Action{Kind: Start, Job: e.job.ID, Found: f})
 }
 
-// walk goes through the queue, first to last. For each gang it tries the following, in this order:
+// walk goes through the queue, from the first gang to the last. It tries to start each gang in the
+// following ways, in this order:
 //
-//   - start it, if it fits
-//   - give it GPUs of gangs that are already stopping, but for no other gang
-//   - make elastic gangs give back members for it
-//   - stop gangs for it
+//   - Start the gang if it fits.
+//   - Give the gang GPUs of other gangs that are already stopping, but not for another gang.
+//   - Make elastic gangs give back members.
+//   - Stop other gangs.
 //
-// If none of these succeeds, the gang waits. The first gang that waits for GPUs is the head, which
-// the gangs behind it must not delay. A gang with a claim starts when the walk reaches it, if it
-// now fits on other GPUs; it is never the head. If a gang must wait, the walk tries no other gang
-// of its bucket, unless a shorter gang may fit.
+// If the gang cannot start in any of these ways, it waits. The first gang that waits for GPUs is
+// the head, which the gangs behind it must not delay. When the walk reaches a gang with a claim,
+// the gang starts if it now fits on other GPUs. A gang with a claim is never the head. If a gang
+// must wait, the walk tries no other gang of its bucket, unless a shorter gang may fit.
 func (p *pass) walk() {
 	p.retries()
 	for {
@@ -171,7 +172,7 @@ func (p *pass) walk() {
 			p.goOn(b, e)
 			continue
 		}
-		// Do not keep GPUs for a gang that could not use them.
+		// Only a gang that could use the GPUs can be the head, because GPUs are kept for the head.
 		if p.head == nil && p.awaits(e) && p.barring(e) == nil {
 			p.head = e
 			if p.opt.Backfill == BackfillNone {
@@ -193,10 +194,11 @@ func (p *pass) next(b *bucket) *entry {
 	return b.es[0].e
 }
 
-// goOn chooses the gang of the bucket to try after e. If there is none, the pass is done with the
-// bucket. If e would end too late, the next gang is the first gang behind e whose expected run time
-// is within the slack. If e has left the bucket, the next gang is the bucket's new first gang. But
-// if this pass has already skipped gangs of the bucket, the next gang must be within the slack.
+// goOn chooses the gang of the bucket that the pass tries after e. If no gang is left, the pass is
+// done with the bucket. If e would end too late, the next gang is the first gang behind e whose
+// expected run time is within the slack. If e has left the bucket, the next gang is the bucket's
+// new first gang. But if this pass has already skipped gangs of the bucket, the next gang's
+// expected run time must also be within the slack.
 func (p *pass) goOn(b *bucket, e *entry) {
 	first := b.passes != p.passes
 	switch {
@@ -219,18 +221,18 @@ func (p *pass) goOn(b *bucket, e *entry) {
 // full reports whether the pass has reached its limit of actions.
 func (p *pass) full() bool { return p.opt.Starts > 0 && len(p.actions) >= p.opt.Starts }
 
-// possible reports whether the gang could run on the GPUs that are healthy now, if none of the
-// Queue's gangs ran.
+// possible reports whether the gang would fit on the GPUs that are healthy now if no gang of the
+// Queue ran.
 func (p *finder) possible(e *entry) bool {
 	return p.roomOf(e).ever.of(func() bool { return p.fitsWithout(e, p.withoutRunning) })
 }
 
-// awaits reports whether the gang will fit at some time without the stop of a service.
+// awaits reports whether the gang will fit at some time, even if all services keep running.
 func (p *finder) awaits(e *entry) bool {
 	return p.possible(e) && p.roomOf(e).onceEnded.of(func() bool { return p.endless == 0 || p.fitsWithout(e, p.withoutEnding) })
 }
 
-// roomOf returns the cached answers for the gang's kind.
+// roomOf returns the cached answers (see room) for gangs of this gang's kind.
 func (p *finder) roomOf(e *entry) *room {
 	k := p.kindOf(e)
 	if p.opt.Exclusive {
@@ -242,12 +244,13 @@ func (p *finder) roomOf(e *entry) *room {
 	return p.rooms[k]
 }
 
-// doneWith reports whether the pass has tried all gangs of the bucket that it must try.
+// doneWith reports whether no gang of the bucket is left for this pass to try.
 func (p *pass) doneWith(b *bucket) bool {
 	return b.done == p.passes || b.sig.claimed && len(b.tries) == 0
 }
 
-// first returns the bucket whose next gang comes first in the order; nil if no gang is left to try.
+// first returns the bucket whose next gang comes first in the order, or nil if no gang is left to
+// try.
 func (p *pass) first() *bucket {
 	if p.byTenant() {
 		return p.firstByTenant()
@@ -262,8 +265,8 @@ func (p *pass) first() *bucket {
 }
 
 // fits returns a placement on which the gang can start now. If there is a head, the rules of
-// backfilling apply. An elastic gang that does not fit keeps its least size for the rest of the
-// pass, so that the caller can try to free GPUs for this size.
+// backfilling apply. If an elastic gang does not fit, it keeps its least size for the rest of the
+// pass. The caller can then try to free GPUs for this size.
 func (p *pass) fits(b *bucket, e *entry) (pal.Found, bool) {
 	p.slack = 0
 	try := attempt{version: p.version, head: p.head, turn: p.turn}

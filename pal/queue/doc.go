@@ -2,12 +2,12 @@
 // SPDX-License-Identifier: MPL-2.0
 
 // Package queue decides which waiting gang starts next and on which GPUs, and which running gangs
-// are stopped, moved or resized so that other gangs can start or run faster. It also reports why
-// each waiting gang waits. Like the rest of pal, this package does no I/O and reads no clock. The
-// daemon calls it with the wall clock, and the simulator with simulated time.
+// are stopped, moved or resized so that other gangs can start or run faster. The package also
+// reports why each waiting gang waits. Like the rest of pal, this package does no I/O and reads no
+// clock. The daemon calls it with the wall clock, and the simulator with simulated time.
 //
 // The caller reports events to a [Queue] and asks the Queue what to do. Times are durations since
-// an epoch that the caller chooses. They never go back:
+// an epoch that the caller chooses. Times never go back:
 //
 //	q, err := queue.New(queue.Default())
 //	err = q.Submit(now, queue.Job{ID: "web/train", Gang: gang, Submitted: now})
@@ -35,53 +35,56 @@
 // to call Decide again if nothing happens. [Queue.Waiting] lists the waiting gangs, in order, with
 // their reasons.
 //
-// The numbers of GPUs and device groups belong to one [pal.Cluster]. After the caller has built a
-// new one, it calls [Queue.Rebase].
+// GPUs and device groups are numbered within one [pal.Cluster]. If the caller builds a new cluster,
+// it must call [Queue.Rebase].
 //
 // # One ledger
 //
 // The caller keeps the only ledger of who holds which GPU. The ledger consists of the cluster that
 // the caller passes to Decide, and of the placement that the caller reported last for each gang.
 // The Queue never changes a reported placement by itself. When a placement is reported, the Queue
-// computes the gang's size, usage, work done, expected end and level, and sorts lists by them.
-// Decisions whose outcome is not reported yet (starts, moves, claims) are in no ledger.
+// computes the gang's size, usage, work done, expected end and level, and sorts its lists
+// accordingly. The ledger does not contain decisions whose outcome is not reported yet (starts,
+// moves, claims).
 //
-// A gang's GPUs can change while it runs or is being stopped. Before each Decide the caller reports
-// the exact GPUs of each such gang ([Queue.SetPlacement]). Reporting the same placement again
-// changes nothing. Gangs whose GPUs cannot have changed need no report.
+// A gang's GPUs can change while it runs or is being stopped. Before each Decide, the caller
+// reports the exact GPUs of each running or stopping gang ([Queue.SetPlacement]). Reporting the
+// same placement again changes nothing. Gangs whose GPUs cannot have changed need no report.
 //
 // # What must stay true
 //
-// A change of this package must keep the following properties. The tests in property_test.go check
-// most of them.
+// Changes of this package must preserve the following properties. The tests in property_test.go
+// check most of them.
 //
-//   - A Queue is not safe for concurrent use. Not even two questions can run at the same time.
+//   - A Queue is not safe for concurrent use. Even two questions must not run at the same time.
 //   - The same calls in the same order give the same answers and actions. No decision may depend on
 //     a clock, on chance or on the order of a map.
 //   - [Queue.Decide] and the questions leave the cluster as it was before the call. The only
 //     exception is [Queue.Beside]: it marks GPUs as taken until the caller undoes that.
 //   - Questions are all methods that return something about gangs, tenants or the history: Waiting,
-//     WaitingAt, WaitsIf, RoomFor, Look, Wake, Ends, Tenants, RunTimes and so on. Decide is no
-//     question; all remaining methods report or set something. A question must not change later
-//     answers and actions.
-//   - Questions write to the Queue nevertheless. They fill caches and buffers, resize elastic gangs
-//     until the question is answered, and update levels and deadlines. Three small effects are
-//     visible to the caller. First, a level that a question has computed is not computed again
-//     before it is due. Second, [Queue.RoomFor] and [Queue.TenantUse] add the namespace that they
-//     are asked about, if it is new to the Queue. Third, [Queue.WaitsIf] forgets since when the
-//     gang has declined GPUs. So ask a clone if possible, as the placer does.
+//     WaitingAt, WaitsIf, RoomFor, Look, Wake, Ends, Tenants, RunTimes and so on. Decide is not a
+//     question. All other methods report or set something. A question must not change later answers
+//     and actions.
+//   - Questions write to the Queue nevertheless. Questions fill caches and buffers, resize elastic
+//     gangs until the question is answered, and update levels and deadlines. Three small effects
+//     are visible to the caller. First, if a question has computed a level, this level is not
+//     computed again before it is due. Second, if [Queue.RoomFor] or [Queue.TenantUse] is asked
+//     about a new namespace, it adds this namespace to the Queue. Third, [Queue.WaitsIf] deletes
+//     the time since when the gang has declined GPUs. So ask a clone if possible, as the placer
+//     does.
 //   - [Queue.Clone] copies everything that the Queue changes in place. clone.go must handle each
-//     new field. Pointers to entries, claims, buckets, levels and tenants must lead to their
-//     copies. Slices and maps must be copied unless they are only ever replaced as a whole. Caches
-//     of the copy can be empty.
+//     new field. In the copy, pointers to entries, claims, buckets, levels and tenants must point
+//     to copies. Slices and maps must be copied, unless the Queue only replaces them as a whole.
+//     Caches of the copy can be empty.
 //   - [Queue.Changed] drops everything that the Queue caches about the cluster. It must drop each
 //     value that is cached for longer than a pass. Queue.version must grow whenever a GPU can have
 //     come free, because on an exclusive cluster ([Options.Exclusive]) a failed search is not
 //     repeated until the version grows.
 //   - A gang's signature contains everything that decides where the gang fits, except two things.
-//     One is the gang's run time, which matters only on GPUs that a window will close; the other is
-//     whether the gang has its turn. Caches by signature must handle both. If a signature lacked
-//     anything else, gangs that fit in different places would share one search.
+//     The exceptions are the gang's run time, which matters only on GPUs of a window that has not
+//     begun, and whether the gang has its turn. Caches whose key is the signature must handle both
+//     exceptions. If the signature lacked anything else, gangs that fit in different places would
+//     share one search.
 //
 // # Its parts
 //
@@ -110,64 +113,67 @@
 // With [Options.Preempt] a gang can stop preemptible gangs of a worse level. The bounds between
 // levels are powers of 4, so gangs of similar rank seldom stop each other. A preemptible gang can
 // start even on GPUs that are reserved for the head, unless priorities count and its priority is
-// lower than the head's. This holds even for a gang that the head cannot stop. The turns of overdue
-// gangs bound the head's wait.
+// lower than the head's. A preemptible gang can start on reserved GPUs even if the head cannot stop
+// it. The turns of overdue gangs bound the head's wait.
 //
-// A waiting gang delays no gang behind it if it could not run even without the other gangs, if it
-// must wait for a service to end, or if a limit or a window keeps it waiting. [Default] is the
-// policy of the agent and of the simulator's tables.
+// Some waiting gangs delay no gang behind them: gangs that could not run even if no other gang ran,
+// gangs that wait for a service to end, and gangs that wait because of a limit or a window.
+// [Default] is the policy of the agent and of the simulator's tables.
 //
-// The Queue predicts the distribution of a gang's remaining run time. It uses the user's estimate,
-// or else finished runs of the same name. The runs submitted closest in time to the gang count most.
-// While the gang runs, its reports of progress count too ([Queue.Reported]). The order [Adaptive]
-// sorts preemptible gangs by the Gittins index of that distribution, and other gangs by its mean.
+// The Queue predicts the distribution of a gang's remaining run time. The prediction uses the
+// user's estimate or, without an estimate, finished runs of the same name. The runs submitted
+// closest in time to the gang count most. While the gang runs, its reports of progress count too
+// ([Queue.Reported]). The order [Adaptive] sorts preemptible gangs by the Gittins index of that
+// distribution, and other gangs by its mean.
 //
-// The queue predicts a range for the start of a waiting gang, from the waits of similar gangs. Eight
-// of ten gangs should start within their range; docs/results shows how many did on real traces.
+// The queue predicts a range for the start of a waiting gang, from the waits of similar gangs.
+// Eight of ten gangs should start within their range; docs/results shows how many did on real
+// traces.
 //
 // # Elastic gangs
 //
 // A gang with [Job.Least] starts with as many members as fit, or with fewer if it then ends sooner.
 // The GPUs of members beyond the least are lent to the gang. The gang grows on GPUs that no waiting
-// gang can use. It gives members back for a waiting gang of its level or a better one, before the
-// Queue stops any gang for that waiting gang. The comment in elastic.go has the rules.
+// gang can use. If a waiting gang of the same or a better level needs GPUs, the elastic gang gives
+// members back. The Queue makes elastic gangs give members back before it stops any gang. The
+// comment in elastic.go has the rules.
 //
 // # No starvation
 //
 // A gang is overdue when the sum of its waits reaches its patience. The patience is
 // [Options.Patience] times its estimated run time or its limit, whichever is shorter, but at least
 // an hour. Without an estimate and a limit, the patience is [Options.MaxWait]. Overdue gangs keep
-// their places in the queue. In addition, they have turns, in order of submission. In its turn, a
-// gang starts if it fits, or stops other gangs if it then fits. Otherwise the Queue keeps GPUs for
-// the gang until all of these GPUs are free. A gang that started in its turn is not stopped for
-// others. A restart of the placer ends this protection.
+// their places in the queue. In addition, overdue gangs get turns, in order of submission. In its
+// turn, a gang starts if it fits, or if it fits after the Queue has stopped other gangs. If neither
+// is possible, the Queue keeps GPUs for the gang until all of these GPUs are free. A gang that
+// started in its turn is not stopped for others. The protection ends when the placer restarts.
 //
 // During a turn, the rest of the queue works as usual: backfill, preemption, moves and waiting for
 // close GPUs. Other gangs use kept GPUs only if they can be stopped for the turn, or if they are
-// expected to end early enough. They must end before all kept GPUs are free, and within MaxWait of
-// the beginning of the turn.
+// expected to end early enough. Early enough means before all kept GPUs are free, and within
+// MaxWait of the beginning of the turn.
 //
-// The Queue meters the GPU time that turns use: the time of GPUs kept idle, and of gangs that
-// started in their turn. Use above [Options.OverdueShare] of the cluster's GPU time becomes a debt.
-// The share pays off the debt over time, and no new turn begins before the debt is paid. For a gang
-// that could run, the Queue promises the following, where N is the number of GPUs in the cluster
-// and no run is longer than L:
+// The Queue meters the GPU time that turns use: the time for which GPUs are kept idle, and the time
+// of gangs that started in their turn. Use above [Options.OverdueShare] of the cluster's GPU time
+// becomes a debt. The share pays off the debt over time, and no new turn begins before the debt is
+// paid. For a gang that could run, the Queue promises the following. N is the number of GPUs in the
+// cluster, T is the length of a turn, and no run is longer than L.
 //
 //   - A turn starts its gang within MaxWait + L, even if estimates are wrong.
-//   - When a gang is overdue, its turn begins at the latest after the following sum over all gangs
-//     submitted before it: one turn + (turn + L) × G / (OverdueShare × N) for each of them, where G
-//     is the number of its GPUs. A gang that was submitted later, but was overdue sooner, can be in
-//     its turn when the gang becomes overdue. Then the sum includes this one gang, too.
-//   - So the promise holds in any overload, but turns begin later. As long as there are overdue
-//     gangs, they get at least OverdueShare of the GPU time in the long run, first come, first
-//     served. They cost the other gangs no more than OverdueShare, except for one turn at a time.
-//   - The promise is about turns, and in an overload a gang's turn comes after many others. Nobody
-//     can promise when a gang starts. The predicted range of its start (see above) says what to
-//     expect.
+//   - After a gang has become overdue, its turn begins within a bounded time. The bound is a sum
+//     over all gangs that were submitted before this gang. Each gang adds T + (T + L) × G /
+//     (OverdueShare × N), where G is the number of its GPUs. The sum also
+//     includes a gang that was submitted later, if it was overdue sooner and already has its turn.
+//   - The promise holds even in an overload, but turns then begin later. As long as there are
+//     overdue gangs, they get at least OverdueShare of the GPU time in the long run, first come,
+//     first served. Overdue gangs cost the other gangs no more than OverdueShare, except for one
+//     turn at a time.
+//   - The Queue promises turns, not starts: in an overload, many other turns come first. To know
+//     when a gang will probably start, use the predicted range of its start (see above).
 //
 // Under strict order (BackfillNone) no other gang starts during a turn. The meter starts at 0 when
 // a placer starts again. A gang that a failure stops needs a new turn. A quota is never exceeded,
 // so a gang whose tenant has used up its quota has no turn. On a cluster that is not exclusive,
-// other users can take GPUs that are kept for a turn. Then the Queue keeps other GPUs instead, and
-// the turn begins again.
+// other users can take GPUs that are kept for a turn. If this happens, the Queue keeps other GPUs
+// instead, and the turn begins again.
 package queue

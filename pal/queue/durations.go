@@ -10,8 +10,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// longestRun is longer than any gang runs: 100 years. Twice this duration fits into a
-// time.Duration; three times does not.
+// longestRun is longer than any run of a gang: 100 years. A time.Duration can hold twice this
+// duration, but not three times.
 const longestRun = 100 * 365 * 24 * time.Hour
 
 // atMostLongest returns a number of nanoseconds as a duration, but at most longestRun. Use it for
@@ -32,8 +32,8 @@ func stretched(d time.Duration, cost float64) time.Duration {
 	return atMostLongest(float64(d) * cost)
 }
 
-// later returns the time d after at, but at most the last time that a time.Duration can hold.
-// Without this bound, the sum could overflow if gangs run one after the other for centuries.
+// later returns at + d, but at most the longest time.Duration. Without this bound, the sum could
+// overflow if gangs run one after the other for centuries.
 func later(at, d time.Duration) time.Duration {
 	if d > math.MaxInt64-at {
 		return math.MaxInt64
@@ -41,17 +41,18 @@ func later(at, d time.Duration) time.Duration {
 	return at + d
 }
 
-// cost returns the gang's run time on the placement relative to its run time at cost 1 with all
+// cost returns the gang's run time on the placement divided by its run time at cost 1 with all
 // members.
 func (e *entry) cost(pl pal.Placement) float64 { return pl.Cost() * e.slower }
 
-// does returns how much work, in time at cost 1, the gang does on the placement in the time d.
+// does returns how much work the gang does on the placement in the time d. Work is measured as time
+// at cost 1.
 func (e *entry) does(d time.Duration, f pal.Found) time.Duration {
 	return atMostLongest(float64(d) / e.cost(f.Placement))
 }
 
-// takes returns the time that the gang needs on the placement for this work, which is in time at
-// cost 1.
+// takes returns the time that the gang needs on the placement for this work. Work is measured as
+// time at cost 1.
 func (e *entry) takes(work time.Duration, f pal.Found) time.Duration {
 	return stretched(work, e.cost(f.Placement))
 }

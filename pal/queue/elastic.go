@@ -16,26 +16,28 @@ import (
 // An elastic gang runs with as many members as fit: at least Job.Least, and at most all members of
 // its Gang. The GPUs of members beyond the least are lent to the gang, as in Volcano and KAI:
 //
-//   - It starts with as many members as fit, and does not wait until more fit. It starts with fewer
-//     if it then ends sooner, because the fewer GPUs are closer together or include no outlier.
-//   - It grows on GPUs that no waiting gang can use, if that saves more than twice the cost of the
-//     restarts. The saving is computed only for as long as recent loans lasted. Under load, other
-//     gangs soon need the GPUs, and then the members restart once more.
-//   - It shrinks if a waiting gang of its level or a better one can then start. Its last members
-//     end first. The Queue tries shrinking before it stops any gang; if neither is enough alone, it
-//     does both. If the waiting gang's tenant would exceed its quota, the elastic gang gives back
-//     only GPUs that its own tenant holds beyond its quota.
+//   - An elastic gang starts with as many members as fit, and does not wait until more fit. It
+//     starts with fewer members if it then ends sooner, because their GPUs are closer together or
+//     include no outlier.
+//   - An elastic gang grows on GPUs that no waiting gang can use, if growing saves more than twice
+//     the cost of the restarts. Only savings during the average duration of recent loans count.
+//     Under load, other gangs soon need the GPUs, and then the members restart once more.
+//   - An elastic gang shrinks if a waiting gang of the same or a better level can then start. Its
+//     last members end first. The Queue tries to shrink gangs before it stops any gang. If neither
+//     is enough alone, the Queue does both. If the waiting gang's tenant would exceed its quota,
+//     the elastic gang gives back only GPUs by which its own tenant exceeds its quota.
 //
 // After each start and each change of size, the gang keeps its size for twice the restart cost. A
-// waiting gang counts with all its members, but a pass also tries it with fewer.
+// waiting elastic gang counts with all its members in the queue, but a pass also tries to start it
+// with fewer members.
 
 // elastic is the state that only elastic gangs have.
 type elastic struct {
 	full pal.Gang // the gang with all members; Job.Gang has the current size
 	lent float64  // whole GPUs of a growth that is decided but not reported yet; they count towards limits
 	at   int      // index in runners.elastics, while the gang runs
-	// grownAt is the time of the gang's first growth since its start or since it last shrank; 0: it
-	// has not grown since.
+	// grownAt is when the gang grew for the first time since its start or since it last shrank. 0
+	// means that it has not grown since then.
 	grownAt time.Duration
 }
 
@@ -55,7 +57,7 @@ func (j Job) checkElastic() error {
 }
 
 // Slower returns the run time with n members relative to the run time with all members. Each
-// doubling of the members multiplies the gang's speed by 2×Efficiency; an Efficiency of 0 counts as
+// doubling of the members multiplies the gang's speed by 2×Efficiency. An Efficiency of 0 counts as
 // 1.
 func (j Job) Slower(n, all int) float64 {
 	return math.Pow(float64(all)/float64(max(1, n)), 1+math.Log2(cmp.Or(j.Efficiency, 1)))
@@ -77,7 +79,8 @@ func (e *entry) least() int {
 	return e.job.Least * e.full.MemberSets[0].GPUs
 }
 
-// most returns the largest number of GPUs that an elastic gang can use; 0 for any other gang.
+// most returns the largest number of GPUs that an elastic gang can use. For any other gang, it
+// returns 0.
 func (e *entry) most() int {
 	if e.elastic == nil {
 		return 0
@@ -85,7 +88,7 @@ func (e *entry) most() int {
 	return e.full.GPUs()
 }
 
-// sized returns the gang with n members.
+// sized returns a copy of the gang that has n members.
 func (el *elastic) sized(n int) pal.Gang {
 	g := el.full
 	g.MemberSets = slices.Clone(g.MemberSets)
@@ -93,8 +96,8 @@ func (el *elastic) sized(n int) pal.Gang {
 	return g
 }
 
-// resize sets the number of members of an elastic gang. Do not call it between the two calls of
-// countHeld that add and subtract the gang's GPUs.
+// resize sets the number of members of an elastic gang. Do not call resize between the call of
+// countHeld that adds the gang's GPUs and the call that subtracts them.
 func (q *Queue) resize(e *entry, n int) {
 	if e.elastic == nil || n == e.job.Gang.MemberSets[0].Members {
 		return
@@ -104,8 +107,8 @@ func (q *Queue) resize(e *entry, n int) {
 	q.sign(e)
 }
 
-// regang replaces the pal.Gang of an entry by the result of f. f gets and returns the gang with all
-// its members.
+// regang replaces the pal.Gang of an entry by the result of f. Both the argument and the result of
+// f have all members of the gang.
 func (e *entry) regang(f func(pal.Gang) pal.Gang) {
 	if e.elastic == nil {
 		e.job.Gang = f(e.job.Gang)
@@ -115,8 +118,8 @@ func (e *entry) regang(f func(pal.Gang) pal.Gang) {
 	e.job.Gang = e.sized(e.job.Gang.MemberSets[0].Members)
 }
 
-// during resizes a waiting elastic gang to n members for the rest of the pass. It does nothing for
-// other gangs.
+// during resizes a waiting elastic gang to n members for the rest of the pass. For other gangs,
+// during does nothing.
 func (p *finder) during(e *entry, n int) {
 	if e.elastic == nil || e.state != waiting {
 		return
@@ -132,11 +135,12 @@ func (p *finder) during(e *entry, n int) {
 // toLeast resizes a waiting elastic gang to its least size for the rest of the pass.
 func (p *finder) toLeast(e *entry) { p.during(e, e.job.Least) }
 
-// asManyAsFit returns a placement for the gang, found with find; ok is false if there is none. It
-// places an elastic gang with as many members as fit. It uses fewer if the gang would otherwise
-// wait for closer GPUs, or would end later because of an outlier. An elastic gang that does not fit
-// keeps its least size. asManyAsFit first tries all members, then the number of free GPUs, then the
-// number of free GPUs that are not outliers. After that, it halves the size for each search.
+// asManyAsFit searches for a placement of the gang with the function find. ok is false if there is
+// none. An elastic gang gets as many members as fit. Fewer members are used if the gang would
+// otherwise wait for closer GPUs, or would end later because of an outlier. If an elastic gang does
+// not fit, it keeps its least size. The search first tries all members. Then it tries as many
+// members as there are free GPUs for, and as many as there are free GPUs without outliers for.
+// After that, each search halves the size.
 func (p *finder) asManyAsFit(e *entry, find func(*entry) (pal.Found, bool)) (best pal.Found, ok bool) {
 	if e.elastic == nil {
 		return find(e)
@@ -210,8 +214,9 @@ func (p *finder) slowed(pl pal.Placement) bool {
 }
 
 // shrinkFor makes elastic gangs of this level or worse give back members so that a waiting gang can
-// start, and reports whether it did. It takes no more members than needed, and none if the gang
-// still could not start. The gangs with the most expected GPU time left give first.
+// start, and reports whether it did. Only as many members as needed are taken, and none if the gang
+// still could not start. The gangs with the most expected remaining GPU time give members back
+// first.
 func (p *pass) shrinkFor(e *entry, level int) bool {
 	if len(p.elastics) == 0 || p.barring(e) != nil {
 		return false
@@ -247,7 +252,7 @@ func (p *pass) shrinkFor(e *entry, level int) bool {
 }
 
 // lenders returns the elastic gangs that can give members back for the waiting gang e of this
-// level, and the largest number of GPUs that they can give back together.
+// level. It also returns the maximum number of GPUs that these gangs can give back together.
 func (p *planner) lenders(e *entry, level int) (from []*entry, lent int) {
 	for _, v := range p.elastics {
 		if p.ranLongEnough(v) && p.lends(v, e, level, nil) {
@@ -258,12 +263,13 @@ func (p *planner) lenders(e *entry, level int) (from []*entry, lent int) {
 	return from, lent
 }
 
-// longestFirst sorts gangs by area, the largest first.
+// longestFirst sorts gangs by area, the largest area first.
 func (p *planner) longestFirst(es []*entry) {
 	slices.SortFunc(es, func(a, b *entry) int { return p.byArea(b, a) })
 }
 
-// byArea compares gangs by area, which is about their expected remaining GPU time.
+// byArea compares gangs by area, which is roughly the GPU time that a gang is still expected to
+// use.
 func (p *planner) byArea(a, b *entry) int {
 	return cmp.Or(cmp.Compare(p.area(a, p.now), p.area(b, p.now)), cmp.Compare(a.seq, b.seq))
 }
@@ -274,9 +280,9 @@ func (e *entry) hasLent() bool {
 }
 
 // lends reports whether a running gang v would give back a member for a waiting gang e, whose level
-// is level. If level is math.MinInt (a turn), it always does. Otherwise two of three conditions
-// must hold: v's level is no better, e's tenant stays within its quota, v's tenant is above its
-// quota.
+// is level. In a turn (level is math.MinInt), v always gives back members. Otherwise, two of three
+// conditions must hold: v's level is not better than e's, e's tenant stays within its quota, v's
+// tenant is above its quota.
 func (p *planner) lends(v, e *entry, level int, freed freedGPUs) bool {
 	if !v.hasLent() {
 		return false
@@ -284,8 +290,8 @@ func (p *planner) lends(v, e *entry, level int, freed freedGPUs) bool {
 	return level == math.MinInt || p.outranks(p.levelFor(e, v, p.level(v, p.now)) >= level, v, e, freed)
 }
 
-// keeps returns the number of members that the running gang v would keep if it gave back as many as
-// it can for the waiting gang e. It adds the GPUs of the members that v gives back to freed.
+// keeps returns how many members the running gang v would keep if it gave back as many as it can
+// for the waiting gang e. The GPUs of the members that v would give back are added to freed.
 func (p *planner) keeps(v, e *entry, level int, freed freedGPUs) (members int) {
 	members = len(v.placement.Members)
 	for ; members > v.job.Least && p.lends(v, e, level, freed); members-- {
@@ -294,9 +300,9 @@ func (p *planner) keeps(v, e *entry, level int, freed freedGPUs) (members int) {
 	return members
 }
 
-// MayGive returns how many GPUs the elastic gang with the ID id would give back if the waiting gang
-// with the ID to could then start. It counts only GPUs for which ofUse returns true. from is the
-// earliest time at which the gang gives GPUs back, since the caller's epoch.
+// MayGive returns how many GPUs an elastic gang (id) would give back if a waiting gang (to) could
+// then start. Only GPUs for which ofUse returns true count. The result `from` is the earliest time
+// at which the gang gives back GPUs, since the caller's epoch.
 func (q *Queue) MayGive(now time.Duration, id, to string, ofUse func(gpu int) bool) (gpus int, from time.Duration) {
 	v, e := q.entries[id], q.entries[to]
 	p := q.at(now, nil)
@@ -320,8 +326,9 @@ func (e *entry) with(from, to int) *entry {
 	return &some
 }
 
-// giveBack returns an action that ends the gang's first member with a wanted GPU and all members
-// after it, because Nomad ends the last members first. ok is false if no member has a wanted GPU.
+// giveBack returns an action that ends members of the gang: the first member with a wanted GPU, and
+// all members after it, because Nomad ends the last members first. ok is false if no member has a
+// wanted GPU.
 func (p *pass) giveBack(v *entry, wanted map[int]bool) (a Action, ok bool) {
 	n := firstOn(v.placement, wanted)
 	if n < 0 {
@@ -332,9 +339,9 @@ func (p *pass) giveBack(v *entry, wanted map[int]bool) (a Action, ok bool) {
 	return Action{Kind: Resize, Found: pal.Found{Placement: v.target}}, true
 }
 
-// grow gives free GPUs to elastic gangs. It is the last step of a pass, so these are GPUs that no
-// waiting gang can use. Gangs with the least expected GPU time left come first. No gang grows in a
-// pass that has reached its limit of actions, because waiting gangs may be left.
+// grow gives free GPUs to elastic gangs. Growing is the last step of a pass, so only GPUs that no
+// waiting gang can use are left. The gangs with the least expected remaining GPU time grow first.
+// No gang grows in a pass that has reached its limit of actions, because waiting gangs may be left.
 func (p *pass) grow() {
 	p.wanted = len(p.live) > 0 && (p.lentFor == 0 || p.isWanted()) // isWanted is expensive, and its result is not needed while lentFor is unknown
 	if p.wanted {
@@ -357,8 +364,8 @@ func (p *pass) grow() {
 	}
 }
 
-// isWanted reports whether a waiting gang may need GPUs that are lent now: at least one waiting
-// gang could start at some time.
+// isWanted reports whether a waiting gang may need GPUs that are lent now, because at least one
+// waiting gang could start at some time.
 func (p *pass) isWanted() bool {
 	for e := range p.all() {
 		if e.tooLargeFor(0) == nil && p.awaits(e) {
@@ -369,8 +376,8 @@ func (p *pass) isWanted() bool {
 }
 
 // larger adds members to a running gang, and returns the placement on which the gang ends soonest.
-// ok is false if the gang gains too little, or if growing would delay the head of the queue. A new
-// GPU can be an outlier only if it is no slower than the gang's slowest GPU.
+// ok is false if the gang gains too little, or if growing would delay the head of the queue. An
+// outlier is added only if it is no slower than the gang's slowest GPU.
 func (p *pass) larger(e *entry) (best pal.Placement, ok bool) {
 	now, set := len(e.placement.Members), e.full.MemberSets[0]
 	left := float64(p.remaining(e, p.now))
@@ -400,8 +407,9 @@ func (p *pass) larger(e *entry) (best pal.Placement, ok bool) {
 	return best, ok
 }
 
-// enlarged returns the placement of the running gang e with the members of more added. It returns
-// false if these members do not fit, or if all members would then be too far apart.
+// enlarged returns the placement of the running gang e with the additional members of more. If the
+// members of more do not fit, or if all members together would be too far apart, enlarged returns
+// false.
 func (p *pass) enlarged(e, more *entry) (pal.Placement, bool) {
 	f, ok := p.find(more)
 	if !ok {
@@ -412,10 +420,10 @@ func (p *pass) enlarged(e, more *entry) (pal.Placement, bool) {
 	return to, e.full.MaxTier == 0 || to.Tier <= e.full.MaxTier
 }
 
-// pays reports whether growing pays for a gang. was and takes are the gang's remaining run times
-// without and with the growth. Growing pays if it saves more than twice the cost of the restarts
-// while the GPUs are lent. There is a second restart if the gang is expected to give the GPUs back
-// before it ends.
+// pays reports whether growing pays for a gang. The gang's remaining run time is was without the
+// growth, and takes with the growth. Growing pays if it saves more than twice the cost of the
+// restarts while the GPUs are lent. If the gang is expected to give the GPUs back before it ends,
+// it must restart twice.
 func (p *pass) pays(e *entry, was, takes float64) bool {
 	lasts, restarts := takes, 1.0
 	if l := float64(max(p.lentFor, p.now-p.wantedAt)); p.lentFor > 0 && l < takes {
@@ -431,8 +439,8 @@ type lending struct {
 	wanted   bool          // gangs that may need lent GPUs waited after the last pass; see grow
 }
 
-// learnLent records for how long a gang has kept the GPUs that it grew by. It updates lentFor, an
-// average over about the last sixteen loans.
+// learnLent records how long a gang has kept the GPUs that it got by growing. The field lentFor is
+// updated: an average over about the last sixteen loans.
 func (l *lending) learnLent(now time.Duration, e *entry) {
 	if e.elastic == nil || e.grownAt == 0 {
 		return
@@ -460,8 +468,8 @@ func (q *Queue) Settled(id string) {
 	}
 }
 
-// resizesFrom calls soon with each time at which an elastic gang may begin to shrink or grow.
-// waiting is true if gangs wait.
+// resizesFrom calls soon with each time at which an elastic gang may begin to shrink or grow. The
+// parameter waiting reports whether gangs wait.
 func (l *lending) resizesFrom(elastics []*entry, waiting bool, now time.Duration, soon func(time.Duration)) {
 	for _, e := range elastics {
 		n := len(e.placement.Members)

@@ -9,8 +9,8 @@ import (
 )
 
 // Ends returns the range of times in which a running gang is expected to end, since the caller's
-// epoch: see [finder.remainingRange]. ok is false if the gang does not run, if its run time can
-// only be guessed, or if it is a service.
+// epoch (see [finder.remainingRange]). ok is false in three cases: the gang does not run, its run
+// time can only be guessed, or it is a service.
 func (q *Queue) Ends(now time.Duration, id string) (from, to time.Duration, ok bool) {
 	e := q.entries[id]
 	if e == nil || e.state == waiting || e.state == starting || e.job.Endless {
@@ -30,8 +30,8 @@ func (e *entry) endsAt(now, work time.Duration) time.Duration {
 }
 
 // EarlierRuns returns the number of known earlier runs of a job's name, and the shortest and the
-// longest of their run times, at cost 1. It returns zeros for a job with an estimate, because
-// [Queue.Ends] then does not use earlier runs.
+// longest of their run times, at cost 1. For a job with an estimate, EarlierRuns returns zeros,
+// because [Queue.Ends] does not use the earlier runs of such a job.
 func (q *Queue) EarlierRuns(id string) (runs int, shortest, longest time.Duration) {
 	e := q.entries[id]
 	if e == nil || e.job.Estimate > 0 {
@@ -45,15 +45,15 @@ func (q *Queue) EarlierRuns(id string) (runs int, shortest, longest time.Duratio
 }
 
 // remainingRange returns the range in which a gang's remaining run time is expected to lie, at cost
-// 1. ok is false if the range is only a guess. remainingRange uses the first of these sources that
+// 1. ok is false if the range is only a guess. The range comes from the first of these sources that
 // is known:
 //
-//   - the gang's own reports
-//   - its user's estimate: the range spans from the expected time to twice that
-//   - earlier runs of its name: the range spans from their first to their ninth decile. The upper
-//     end is then multiplied by 1 + 1/n, where n is the number of runs
+//   - The gang's own reports.
+//   - The user's estimate. The range extends from the expected time to twice this time.
+//   - Earlier runs of the gang's name. The range extends from the first to the ninth decile of
+//     these runs. Its upper end is then multiplied by 1 + 1/n, where n is the number of runs.
 //
-// If none of them is known, the range spans from the expected time to twice that.
+// If no source is known, the range extends from the expected time to twice this time.
 func (p *finder) remainingRange(e *entry) (least, most time.Duration, ok bool) {
 	if least, most, ok = remainingByReports(e, p.now); ok {
 		return least, most, true
@@ -72,8 +72,8 @@ func (p *finder) remainingRange(e *entry) (least, most time.Duration, ok bool) {
 	return least, e.bounded(p.now, most), ok
 }
 
-// quantile returns the remaining time, in seconds, that the given part of the chances, by weight,
-// does not exceed. The chances must be sorted, the shortest time first.
+// quantile returns a remaining time, in seconds. With the probability part, the true remaining time
+// is not longer. The chances must be sorted, the shortest time first.
 func quantile(of []chance, part float64) float64 {
 	all := 0.0
 	for _, c := range of {

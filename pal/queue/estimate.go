@@ -14,15 +14,16 @@ import (
 // 1.
 const (
 	// judgedRuns is the number of runs with an estimate that are needed before the factor is used.
-	// It is also the number of runs without an estimate that are needed before their mean is used
-	// (see takeSilent).
+	// The constant is also the number of runs without an estimate that are needed before their mean
+	// is used (see takeSilent).
 	judgedRuns = 4
 	// mostStretch is the largest stored ratio of run time to estimate.
 	mostStretch = 1000
 )
 
-// estimatesOf returns the name under which the history stores a tenant's ratios of run time to
-// estimate. A stored run of 1 s means a ratio of 1. No job has this name.
+// estimatesOf returns the name under which the history stores how wrong a tenant's estimates were:
+// the ratios of run time to estimate. Each ratio is stored as a run time, and 1 s means a ratio of
+// 1. No job has this name.
 func estimatesOf(tenant string) string { return "\x00estimates of " + tenant }
 
 // judgeStopped judges a stopped gang that has run much longer than estimated. If only finished
@@ -48,8 +49,8 @@ func (fs *foresight) judge(e *entry, now time.Duration) {
 	}
 }
 
-// stretch returns the factor by which a tenant's estimates are multiplied. It is 1 if the factor is
-// unknown, or at most 1 + [beyond].
+// stretch returns the factor by which a tenant's estimates are multiplied. If the factor is
+// unknown, or if it is at most 1 + [beyond], stretch returns 1.
 func (fs *foresight) stretch(tenant string) float64 {
 	runs := fs.sortedSamples(estimatesOf(tenant))
 	if len(runs) < judgedRuns {
@@ -62,18 +63,19 @@ func (fs *foresight) stretch(tenant string) float64 {
 	return median
 }
 
-// silent is the name under which the history stores runs without an estimate. No job has this name.
+// silent is the name under which the history stores the runs of gangs without an estimate. No job
+// has this name.
 const silent = "\x00silent"
 
-// If other users give estimates, a gang without an estimate is expected to run for silenceCounts ×
-// the mean run time of such gangs. With a value of 1, users often gained from giving no estimate:
-// see docs/results/sim-users.md.
+// If other users give estimates, the expected run time of a gang without an estimate is
+// silenceCounts × the mean run time of gangs without an estimate. With a value of 1, users often
+// gained from giving no estimate: see docs/results/sim-users.md.
 const silenceCounts = 2
 
 // learnSilent records a finished run if its gang had no estimate. If other users give estimates, a
-// gang without an estimate and without a history is expected to run for twice the mean of such
-// runs. Otherwise it would go before all gangs with honest estimates. Gangs that can be stopped are
-// exempt: see unknown.
+// gang that has neither an estimate nor a history is expected to run for twice the mean run time of
+// gangs without an estimate. Otherwise, gangs without an estimate would go before all gangs with
+// honest estimates. Gangs that can be stopped are exempt: see unknown.
 func (fs *foresight) learnSilent(e *entry, now time.Duration) {
 	if e.job.Estimate == 0 {
 		fs.note("", silent, sample{work: e.work(now), gpus: 1})
@@ -81,9 +83,9 @@ func (fs *foresight) learnSilent(e *entry, now time.Duration) {
 	fs.takeSilent()
 }
 
-// takeSilent sets usual, the run time that is assumed for gangs without an estimate. It is
-// DefaultRuntime times a power of two, so that it seldom changes. Each change sorts all waiting
-// gangs again.
+// takeSilent sets usual, the run time that is assumed for gangs without an estimate. The assumed
+// run time is DefaultRuntime times a power of two, so that it seldom changes. Each change sorts all
+// waiting gangs again.
 func (fs *foresight) takeSilent() {
 	runs := fs.samples(silent)
 	usual := fs.opt.DefaultRuntime
@@ -106,8 +108,8 @@ func (fs *foresight) takeSilent() {
 	}
 }
 
-// unknown returns the run time that is assumed for a gang without an estimate and a history:
-// DefaultRuntime if the gang can be stopped, otherwise usual.
+// unknown returns the run time that is assumed for a gang that has neither an estimate nor a
+// history. If the gang can be stopped, unknown returns DefaultRuntime, otherwise usual.
 func (fs *foresight) unknown(e *entry) time.Duration {
 	if fs.mayStop(e) {
 		return fs.opt.DefaultRuntime

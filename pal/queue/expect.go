@@ -15,13 +15,13 @@ import (
 // expect sets From and To of ws: the range in which each gang of the queue is expected to start.
 // When enough waits are known, it uses the waits of similar gangs ([forecasts.predictStart]).
 //
-// Until then, it simulates the queue twice, and only counts GPUs. In the early simulation, every
-// gang ends at the start of its predicted range, and small gangs can pass large ones. In the late
-// simulation, every gang ends at the end of its range, and no gang passes another. A gang that
-// cannot use every GPU also waits until it fits (see openings). The simulation ends after the first
-// gang whose run time is unknown. It does not use GPUs of running gangs whose end is unknown,
-// because a service may never release them. A gang that waits for a window has no expected start in
-// this simulation.
+// Until enough waits are known, expect simulates the queue twice. The simulations only count GPUs.
+// In the early simulation, every gang ends at the start of the range predicted for its end, and
+// small gangs can overtake large ones. In the late simulation, every gang ends at the end of this
+// range, and no gang overtakes another. A gang that cannot use every GPU also waits until it fits
+// (see openings). The simulation ends after the first gang whose run time is unknown. The
+// simulation does not use GPUs of running gangs whose end is unknown, because a service may never
+// release them. In the simulation, a gang that waits for a window has no expected start.
 //
 // With both methods, a gang that waits until services are stopped has no expected start. A gang
 // that waits for a limit starts when enough of the gangs that count towards the limit have ended
@@ -43,10 +43,10 @@ func (p *asker) expect(queue []*entry, ws []Wait) {
 				ws[i].From, ws[i].To = r.from+later, r.to+later
 			}
 		}
-		p.inLine(queue, ws)
+		p.inLine(queue, ws, true)
 		return
 	}
-	defer p.inLine(queue, ws)
+	defer p.inLine(queue, ws, false)
 	opens := p.openings()
 	order, early, late := p.now, p.timeline(opens.early), p.timeline(opens.late)
 	for i, e := range queue {
@@ -78,9 +78,10 @@ func (p *asker) expect(queue []*entry, ws []Wait) {
 	}
 }
 
-// openings predicts when picky gangs fit: gangs that cannot use every GPU, or not beside every
-// neighbour. For each gang it finds the end of a running gang after which the waiting gang fits. In
-// the late simulation, two gangs of a kind never use the same ends.
+// openings predicts when picky gangs fit. A gang is picky if it cannot use every GPU, or not beside
+// every neighbour. For each picky gang, openings finds the end of a running gang after which the
+// picky gang fits. In the late simulation, two gangs of one kind never wait for the end of the same
+// gang.
 type openings struct {
 	p           *asker
 	early, late []ending
@@ -88,14 +89,14 @@ type openings struct {
 	tries       int
 }
 
-// openingOfKind is the state of openings for one kind of gang.
+// openingOfKind contains the predictions of openings for one kind of gang.
 type openingOfKind struct {
 	soonest time.Duration
 	used    int // number of endings at the beginning of late that earlier gangs of the kind used
 	never   bool
 }
 
-// openings returns an openings for the gangs that run now.
+// openings returns predictions that are based on the gangs that run now.
 func (p *asker) openings() *openings {
 	r := &openings{p: p, early: p.knownEnds(false), late: p.knownEnds(true)}
 	r.kind = oncePerKind(p.Queue, func(e *entry) *openingOfKind {
@@ -113,7 +114,7 @@ func (p *asker) openings() *openings {
 const mostOpenings = 100
 
 // next returns when the gang fits in the early and in the late simulation; ok is false if that is
-// unknown. Call it for the gangs of a kind in the order of the queue.
+// unknown. Within a kind, call next for the gangs in the order of the queue.
 func (r *openings) next(e *entry) (soonest, latest time.Duration, ok bool) {
 	k := r.kind(e)
 	if r.tries++; k.never || r.tries > mostOpenings {
@@ -135,8 +136,8 @@ func endOf(ends []ending, n int, now time.Duration) time.Duration {
 	return ends[n-1].at
 }
 
-// fitsAfter returns the number n of ends after which the gang fits: the first n of the given ends.
-// ok is false if it does not fit even after all ends.
+// fitsAfter returns the smallest number n for which the gang fits after the first n of the given
+// ends. ok is false if the gang does not fit even after all ends.
 func (p *planner) fitsAfter(e *entry, ends []ending) (n int, ok bool) {
 	var gone []func()
 	defer func() { undoAll(gone) }()
@@ -170,8 +171,9 @@ func (p *finder) picky(e *entry) bool {
 	})
 }
 
-// afterLimit returns the range in which a gang starts that its limit lets start within the span
-// limit: when enough GPUs are then free. It returns 0, 0 if that is unknown.
+// afterLimit predicts the start of a gang whose limit lets it start within the span limit. Once the
+// limit lets the gang start, it starts as soon as enough GPUs are free. If the start is unknown,
+// afterLimit returns 0, 0.
 func (p *asker) afterLimit(e *entry, limit span, early, late *timeline) (from, to time.Duration) {
 	run, longest, _ := p.remainingRange(e)
 	from, enough := early.first(limit.from, e.gpus, run)
@@ -182,9 +184,9 @@ func (p *asker) afterLimit(e *entry, limit span, early, late *timeline) (from, t
 	return from, max(from, to)
 }
 
-// soonest returns the earliest time when enough GPUs for the gang are expected to be free, or now
-// if that is unknown. It assumes that each running gang ends at the start of its predicted range.
-// It only counts GPUs, unless the gang shares GPUs.
+// soonest returns the earliest time at which enough GPUs for the gang are expected to be free. If
+// that time is unknown, soonest returns the present time. Each running gang is assumed to end at
+// the start of its predicted range. Unless the gang shares GPUs, soonest only counts GPUs.
 func (p *planner) soonest(e *entry) time.Duration {
 	free, has := p.c.FreeGPUs()+len(p.hidden), func(v *entry) int { return v.gpus }
 	if p.picky(e) {
@@ -221,7 +223,8 @@ func (p *planner) usable(e *entry, pl pal.Placement) (n int) {
 	return n
 }
 
-// soonestOpening returns the same time as soonest, but found by searches for a placement.
+// soonestOpening predicts the same time as soonest, but it searches for placements instead of
+// counting GPUs.
 func (p *planner) soonestOpening(e *entry) time.Duration {
 	ends := make([]ending, 0, len(p.byEnd))
 	for _, v := range p.byEnd {
@@ -234,9 +237,9 @@ func (p *planner) soonestOpening(e *entry) time.Duration {
 	return endOf(ends, n, p.now)
 }
 
-// letsGo returns the earliest time when a gang can free GPUs; ok is false if it never does. The
-// time is now if the gang can be stopped, is already stopping or moving, can give members back, or
-// has an unknown end.
+// letsGo returns the earliest time at which a gang can free its GPUs. ok is false if the gang never
+// frees them. The result is the present time if the gang can be stopped, is already stopping or
+// moving, can give members back, or has an unknown end.
 func (p *planner) letsGo(v *entry) (at time.Duration, ok bool) {
 	if p.stoppable(v) || v.hasLent() || v.state != running {
 		return p.now, true
@@ -248,7 +251,8 @@ func (p *planner) letsGo(v *entry) (at time.Duration, ok bool) {
 	return v.endsAt(p.now, least), true
 }
 
-// windowEnds returns the end of the window that keeps the gang from starting; 0 if no window does.
+// windowEnds returns the end of the window that keeps the gang from starting, or 0 if there is no
+// such window.
 func (w *Wait) windowEnds() time.Duration {
 	if w.Reason != reason.InWindow {
 		return 0
@@ -256,7 +260,7 @@ func (w *Wait) windowEnds() time.Duration {
 	return w.Until
 }
 
-// likeOthers reports whether waits of other gangs can predict this wait.
+// likeOthers reports whether the waits of other gangs can predict how long this gang waits.
 func (w *Wait) likeOthers() bool {
 	switch w.Reason {
 	case reason.TooLarge, reason.Limit, reason.Services:
@@ -267,34 +271,75 @@ func (w *Wait) likeOthers() bool {
 	return !w.spares
 }
 
-// inLine corrects the predicted ranges: no gang is expected to start before a gang ahead of it that
-// fits wherever this gang fits. Such a gang ahead is of the same kind and no larger; under strict
-// order, every gang ahead counts.
-func (p *asker) inLine(queue []*entry, ws []Wait) {
-	lines, lineOf := map[signature]map[int]span{}, p.lines()
+// inLine corrects the predicted ranges: if a gang ahead fits wherever this gang fits, this gang is
+// not expected to start first. A gang ahead fits wherever this gang fits if it is of the same kind
+// and no larger. Under strict order, every gang ahead counts. Ranges that are learned from the waits
+// of earlier gangs do not depend on the gangs that wait now. If such a range is used and the gang
+// cannot run at the same time as the gangs ahead in its line, the gang is expected to start when
+// enough of the gangs ahead have ended.
+func (p *asker) inLine(queue []*entry, ws []Wait, learned bool) {
+	lines, lineOf := map[signature]*line{}, p.lines()
 	for i := range ws {
 		w := &ws[i]
 		if w.To == 0 || !holdsUp(w.Reason) {
 			continue
 		}
 		sig, gpus := lineOf(queue[i])
-		line := lines[sig]
-		if line == nil {
-			line = map[int]span{}
-			lines[sig] = line
+		l := lines[sig]
+		if l == nil {
+			l = &line{spans: map[int]span{}}
+			lines[sig] = l
+			if learned && i < mostOpenings {
+				l.room = &timeline{[]step{{p.now, p.largestRoom(queue[i])}}}
+			}
 		}
-		for n, ahead := range line {
+		passes := false // it may pass a larger gang
+		for n, ahead := range l.spans {
 			if n <= gpus {
 				w.From, w.To = max(w.From, ahead.from), max(w.To, ahead.to)
 			}
+			passes = passes || n > gpus
 		}
-		line[gpus] = span{w.From, w.To}
+		if l.room != nil && i < mostOpenings {
+			p.takeTurn(queue[i], w, l.room, passes)
+		}
+		l.spans[gpus] = span{w.From, w.To}
 	}
 }
 
-// lines returns a function that returns the line of a gang, as a signature, and its number of GPUs.
-// Of two gangs in one line, the smaller gang fits wherever the larger one fits. Under strict order,
-// all gangs are in one line and count as equally large.
+// largestRoom returns how many GPUs the gangs of a gang's line can use at a time.
+func (p *asker) largestRoom(e *entry) (n int) {
+	if p.opt.Backfill == BackfillNone {
+		return p.c.NumGPUs()
+	}
+	_, usable := p.crowdOf(e, p.c)
+	for _, of := range usable {
+		n += of
+	}
+	return n
+}
+
+// line has the expected starts of the gangs of one line, by their number of GPUs.
+type line struct {
+	spans map[int]span
+	room  *timeline // GPUs that the line can use, without those of its earlier gangs; nil: not needed
+}
+
+// takeTurn moves the expected start of a gang to the first time when it can run beside the gangs
+// ahead in its line, unless it passes one of them, and books its GPUs.
+func (p *asker) takeTurn(e *entry, w *Wait, room *timeline, passes bool) {
+	run, _, known := p.remainingRange(e)
+	if at, ok := room.first(w.From, e.gpus, run); ok && !passes {
+		w.From, w.To = at, w.To+at-w.From
+	}
+	if known && !p.stoppable(e) {
+		room.book(w.From, later(w.From, run), e.gpus)
+	}
+}
+
+// lines returns a function that returns the line of a gang (as a signature), and the gang's number
+// of GPUs. If two gangs are in one line, the smaller gang fits wherever the larger gang fits. Under
+// strict order, all gangs are in one line and count as equally large.
 func (p *asker) lines() func(*entry) (signature, int) {
 	if p.opt.Backfill == BackfillNone {
 		return func(*entry) (signature, int) { return signature{}, 0 }
@@ -315,17 +360,18 @@ func (p *asker) lines() func(*entry) (signature, int) {
 	}
 }
 
-// timeline is the number of free GPUs over time, as a step function. Its steps are sorted by time.
+// timeline is the number of free GPUs over time, as a step function. The steps of a timeline are
+// sorted by time.
 type timeline struct{ steps []step }
 
-// step is the number of free GPUs from a time until the next step.
+// step is a time, and the number of GPUs that are free from this time until the next step.
 type step struct {
 	at   time.Duration
 	free int
 }
 
-// timeline returns the number of free GPUs over time if only these gangs end, at the given times,
-// and none starts.
+// timeline returns the number of free GPUs over time. The given gangs are assumed to end at the
+// given times, and no other gang ends or starts.
 func (p *asker) timeline(ends []ending) *timeline {
 	t := &timeline{steps: []step{{p.now, p.c.FreeGPUs()}}}
 	for _, e := range ends {
@@ -334,9 +380,9 @@ func (p *asker) timeline(ends []ending) *timeline {
 	return t
 }
 
-// knownEnds returns the expected ends of the running gangs, the earliest first: for each gang the
-// start of its predicted range or, if late is set, the end of the range. It omits services and
-// gangs whose end can only be guessed.
+// knownEnds returns the expected ends of the running gangs, the earliest first. The expected end of
+// a gang is the start of the range predicted for its end or, if late is set, the end of this range.
+// Services, and gangs whose end can only be guessed, are omitted.
 func (p *asker) knownEnds(late bool) (ends []ending) {
 	for _, e := range p.running {
 		left, longest, ok := p.remainingRange(e)
@@ -352,9 +398,9 @@ func (p *asker) knownEnds(late bool) (ends []ending) {
 	return ends
 }
 
-// start returns the first time, not before from, at which n GPUs are free for the duration run. It
-// books these GPUs; ok is false if there is no such time. start only counts GPUs, and ignores where
-// they are.
+// start finds the first time, but not before from, at which n GPUs are free for the duration run.
+// It books these GPUs. ok is false if there is no such time. The method only counts GPUs, and
+// ignores where they are.
 func (t *timeline) start(from time.Duration, n int, run time.Duration) (at time.Duration, ok bool) {
 	if at, ok = t.first(from, n, run); ok {
 		t.book(at, later(at, run), n)
@@ -362,7 +408,7 @@ func (t *timeline) start(from time.Duration, n int, run time.Duration) (at time.
 	return at, ok
 }
 
-// first is start without booking.
+// first finds the same time as start, but books no GPUs.
 func (t *timeline) first(from time.Duration, n int, run time.Duration) (at time.Duration, ok bool) {
 	at = from
 	for i, s := range t.steps {

@@ -11,30 +11,29 @@ import (
 )
 
 // The start of a waiting gang is predicted from the waits of similar gangs. Two gangs are similar
-// if their size, expected GPU time, wait so far, and number of GPUs that gangs ahead request are
-// similar. Every few passes, the Queue samples one waiting gang and stores how long the gang waits
-// after that pass. The predicted range covers eight of ten stored waits, weighted by similarity. A
-// gang that still waits counts with twice its wait so far.
+// if they have a similar size, expected GPU time and wait so far, and if the gangs ahead of them
+// request similar numbers of GPUs. Every few passes, the Queue samples one waiting gang and stores
+// how long the gang waits after that pass. The predicted range covers eight of ten stored waits,
+// weighted by similarity. The wait of a gang that still waits counts as twice the wait so far.
 //
-// Waits differ from day to day, so these ranges alone would be wrong too often. Therefore each
-// missed range widens the following ranges, and each hit narrows them (adaptive conformal
-// inference, Gibbs and Candès 2021). In the long run, eight of ten ranges are then right.
+// Waits differ from day to day, so ranges from stored waits alone would be wrong too often.
+// Therefore each missed range widens the following ranges, and each hit narrows them (adaptive
+// conformal inference, Gibbs and Candès 2021). In the long run, eight of ten ranges are right.
 
 const (
-	// rangeMisses is the part of all ranges that may be missed at the lower end, and again at the
-	// upper end.
+	// rangeMisses is the fraction of ranges that may be missed at the lower end, and also the
+	// fraction that may be missed at the upper end.
 	rangeMisses = 0.1
 	// maxWaits is the maximum number of stored waits. The stored waits are used only if there are
-	// at least fewestWaits, and fewestStarts of them have ended in a start.
+	// at least fewestWaits of them, and if at least fewestStarts of them have ended in a start.
 	maxWaits, fewestWaits, fewestStarts = 256, 20, 3
-	// rangeStep is the step by which ranges are widened and narrowed, as a natural logarithm; see
-	// adapt.
+	// rangeStep is the step by which adapt widens and narrows ranges, as a natural logarithm.
 	rangeStep = 0.05
 	// firstWider is the initial widening of ranges, and mostWider is its maximum. Both are natural
 	// logarithms.
 	firstWider, mostWider = 1.5, 3
-	// Every checkEvery passes, the start of one gang is predicted, and the prediction is checked
-	// later. maxChecks is the maximum number of such predictions for one gang.
+	// In every checkEvery-th pass, the start of one gang is predicted, and the prediction is
+	// checked later. The constant maxChecks is the maximum number of such predictions for one gang.
 	checkEvery, maxChecks = 4, 32
 	// leastRange is the shortest range, before it is widened.
 	leastRange = 30 * time.Second
@@ -56,7 +55,8 @@ type prediction struct {
 	low      bool          // the range began after at, so the gang could start before it
 	known    bool          // enough waits were known to predict a range
 	judged   bool          // the outcome has already changed the widths of later ranges
-	// The outcome is how long the gang waited after the prediction.
+	// started is set when the gang starts, and waited is how long the gang waited after the
+	// prediction.
 	started bool
 	waited  time.Duration
 }
@@ -65,21 +65,22 @@ type prediction struct {
 type forecasts struct {
 	waits []*prediction // the latest, as a ring buffer
 	next  int           // index of the oldest element of waits, which is replaced next; 0 until waits is full
-	// from and until are the factors by which ranges are extended at the lower and at the upper
-	// end, as natural logarithms.
+	// from and until are the natural logarithms of the factors by which ranges are extended at the
+	// lower and at the upper end.
 	from, until float64
 }
 
-// alike returns the properties of a waiting gang; ahead is the number of GPUs that gangs ahead
-// request.
+// alike returns the properties by which the wait of a gang is compared. The parameter ahead is the
+// number of GPUs that gangs ahead request.
 func alike(now time.Duration, e *entry, ahead int) waitFeatures {
 	return waitFeatures{gpus: math.Log2(float64(e.gpus)), area: math.Log2(1 + e.expect.Seconds()*float64(e.gpus)),
 		ahead: math.Log2(1 + float64(ahead)), since: math.Log2(1 + (now - e.waitingSince).Minutes()), again: e.before > 0}
 }
 
 // likeness returns how similar two waits are, as a weight of at most 1. The weight halves for each
-// factor of two between their numbers of GPUs, their GPUs ahead, or their minutes waited. It also
-// halves for each factor of four between their GPU times.
+// factor of two between the two numbers of GPUs, between the GPUs that gangs ahead request, or
+// between the minutes waited. The weight also halves for each factor of four between the two GPU
+// times.
 func (a waitFeatures) likeness(b waitFeatures) float64 {
 	d := math.Abs(a.gpus-b.gpus) + math.Abs(a.area-b.area)/2 + math.Abs(a.ahead-b.ahead) + math.Abs(a.since-b.since)
 	if a.again != b.again {
@@ -88,8 +89,8 @@ func (a waitFeatures) likeness(b waitFeatures) float64 {
 	return math.Exp2(-d)
 }
 
-// learnWait checks the predictions for a gang that starts now, and records in each how long the
-// gang waited after it.
+// learnWait checks the predictions for a gang that starts now. In each prediction, learnWait
+// records how long the gang waited after the prediction.
 func (f *forecasts) learnWait(now time.Duration, e *entry) {
 	for _, r := range e.predictions {
 		f.judge(r, now)
@@ -109,7 +110,8 @@ func (f *forecasts) forget(e *entry) {
 	f.next, e.predictions = 0, nil
 }
 
-// remember stores a prediction. If there are already maxWaits, the new one replaces the oldest.
+// remember stores a prediction. If maxWaits predictions are already stored, the new prediction
+// replaces the oldest one.
 func (f *forecasts) remember(r *prediction) {
 	if len(f.waits) < maxWaits {
 		f.waits = append(f.waits, r)
@@ -119,8 +121,8 @@ func (f *forecasts) remember(r *prediction) {
 	f.next = (f.next + 1) % maxWaits
 }
 
-// so returns the gang's wait after the prediction. If the gang still waits, the result is twice the
-// wait so far.
+// so returns how long the gang waited after the prediction. If the gang still waits, so returns
+// twice the wait so far.
 func (r *prediction) so(now time.Duration) time.Duration {
 	if r.started {
 		return r.waited
@@ -128,8 +130,8 @@ func (r *prediction) so(now time.Duration) time.Duration {
 	return 2 * (now - r.at)
 }
 
-// judge widens or narrows later ranges, depending on whether the gang started within the range. A
-// range without a lower end can be missed at its upper end twice as often.
+// judge widens or narrows later ranges, depending on whether the gang started within the range. If
+// a range has no lower end, twice as many misses are allowed at the upper end.
 func (f *forecasts) judge(r *prediction, now time.Duration) {
 	if !r.known || r.judged {
 		return
@@ -143,8 +145,8 @@ func (f *forecasts) judge(r *prediction, now time.Duration) {
 	f.until = adapt(f.until, now > r.to, most)
 }
 
-// adapt returns the new widening, given the old one. It adds rangeStep × (1 - most) after a miss,
-// and subtracts rangeStep × most after a hit.
+// adapt returns the new widening, given the old one. After a miss, adapt adds rangeStep × (1 -
+// most). After a hit, adapt subtracts rangeStep × most.
 func adapt(wider float64, missed bool, most float64) float64 {
 	step := -rangeStep * most
 	if missed {
@@ -153,14 +155,14 @@ func adapt(wider float64, missed bool, most float64) float64 {
 	return min(mostWider, max(-mostWider, wider+step))
 }
 
-// length is the length, in seconds, and the index of a stored wait.
+// length contains the length of a stored wait, in seconds, and the index of this wait.
 type length struct {
 	secs float64
 	wait int
 }
 
-// byLength returns the lengths of the stored waits, shortest first. It returns none if there are
-// fewer than fewestWaits, or if fewer than fewestStarts have ended in a start.
+// byLength returns the lengths of the stored waits, shortest first. If fewer than fewestWaits waits
+// are stored, or if fewer than fewestStarts of them have ended in a start, byLength returns none.
 func (f *forecasts) byLength(now time.Duration) []length {
 	ls, started := make([]length, len(f.waits)), 0
 	for i, w := range f.waits {
@@ -176,11 +178,11 @@ func (f *forecasts) byLength(now time.Duration) []length {
 	return ls
 }
 
-// predictStart returns the range in which eight of ten such waiting gangs start. The range is
-// unknown if waits is empty. ahead is the number of GPUs that gangs ahead request. The range spans
-// from the first to the ninth decile of the other gangs' stored waits, weighted by likeness. The
-// range begins no earlier than soonest, the time when enough GPUs become free. Then both ends are
-// moved as the outcomes of earlier ranges require.
+// predictStart returns the range in which eight of ten gangs that are similar to this waiting gang
+// start. The range is unknown if waits is empty. ahead is the number of GPUs that gangs ahead
+// request. The range spans from the first to the ninth decile of the other gangs' stored waits,
+// weighted by likeness. The range begins no earlier than soonest, the time when enough GPUs become
+// free. Both ends are then moved by the factors that were learned from earlier ranges.
 func (f *forecasts) predictStart(now time.Duration, e *entry, ahead int, soonest time.Duration, waits []length) prediction {
 	r := prediction{waitFeatures: alike(now, e, ahead), at: now}
 	if len(waits) == 0 {
@@ -242,8 +244,8 @@ func (p *pass) checkForecast() {
 	}
 }
 
-// byKey returns the waiting gangs sorted by key. This is the order of the queue without turns of
-// overdue gangs.
+// byKey returns the waiting gangs sorted by key. Without turns of overdue gangs, the queue has the
+// same order.
 func (bk *book) byKey() []*entry {
 	return slices.SortedFunc(bk.all(), func(a, b *entry) int { return a.key.compare(b.key) })
 }
@@ -258,8 +260,8 @@ func (bk *book) aheadOfAll() map[*entry]int {
 	return ahead
 }
 
-// ahead returns the number of GPUs that the gangs ahead of e in the queue request. It ignores turns
-// of overdue gangs.
+// ahead returns the number of GPUs that the gangs ahead of e in the queue request. Turns of overdue
+// gangs are ignored.
 func (bk *book) ahead(e *entry) int {
 	n := 0
 	for _, b := range bk.live {

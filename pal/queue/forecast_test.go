@@ -70,6 +70,38 @@ func TestRangeFollowsTheLine(t *testing.T) {
 	}
 }
 
+// TestNextGangStartsAfterTheFirst: two gangs that each need the whole cluster have waited equally
+// long. The second is not expected before the first can have ended. A gang that fits beside the
+// first is expected at the same time.
+func TestNextGangStartsAfterTheFirst(t *testing.T) {
+	for _, backfill := range []Backfill{BackfillNone, BackfillReserved} {
+		for gpus, beside := range map[int]bool{4: false, 2: true} {
+			q := newTestLine(t, Options{Order: FIFO, Backfill: backfill, Placement: pal.Policy{Name: pal.PAL}})
+			c, err := pal.NewCluster(testNodes(1, ""), pal.TwoTier(1.7))
+			if err != nil {
+				t.Fatal(err)
+			}
+			runs := pal.Placement{Members: []pal.Member{{GPUs: []int{0, 1, 2, 3}}}, PMScore: 1, Penalty: 1}
+			if err := q.Restore(Job{ID: "runs", Gang: pal.SingleGPUs("runs", pal.ClassA, 4), Estimate: time.Hour}, runs, 0); err != nil {
+				t.Fatal(err)
+			}
+			c.Take(pal.SingleGPUs("runs", pal.ClassA, 4), runs)
+			for _, id := range []string{"first", "second"} {
+				if err := q.Submit(0, Job{ID: id, Gang: pal.SingleGPUs(id, pal.ClassA, gpus), Estimate: time.Hour}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for range fewestWaits {
+				q.forecasts.remember(&prediction{started: true, waited: 2 * time.Hour})
+			}
+			ws := q.Waiting(0, c)
+			if len(ws) != 2 || ws[0].To == 0 || (ws[1].From-ws[0].From >= time.Hour) == beside || ws[1].To-ws[1].From != ws[0].To-ws[0].From {
+				t.Errorf("%s, %d GPUs each: %v to %v, then %v to %v", backfill, gpus, ws[0].From, ws[0].To, ws[1].From, ws[1].To)
+			}
+		}
+	}
+}
+
 // TestWaitingGangsTeachOthers: the wait of a gang that still waits counts for other gangs, so that
 // ranges are learned while few gangs have started. It does not count for the gang itself.
 func TestWaitingGangsTeachOthers(t *testing.T) {

@@ -15,52 +15,55 @@ import (
 type Job struct {
 	ID   string
 	Name string // key of its run history; "": none
-	// Tenant is the job's namespace. Its GPUs count in the quota and the fair share of this
+	// Tenant is the job's namespace. The job's GPUs count in the quota and the fair share of this
 	// namespace's tenant.
 	Tenant string
-	// User is the owner of the job, for limits of users; "": none.
+	// User is the owner of the job, for limits of users; "" means none.
 	User     string
 	Gang     pal.Gang
 	Priority int // a higher number goes first; see Options.ByPriority
 	// Submitted is the time of submission, since the caller's epoch.
 	Submitted time.Duration
-	// Estimate is the user's estimate of the job's run time at cost 1; 0: the user gave none.
+	// Estimate is the user's estimate of the job's run time at cost 1; 0 means that the user gave
+	// none.
 	Estimate time.Duration
-	// Limit is the run time after which Nomad ends a run (max_run_duration); 0: no limit. The
+	// Limit is the run time after which Nomad ends a run (max_run_duration); 0 means no limit. The
 	// expected run time is at most Limit, and equal to Limit if nothing else is known.
 	Limit time.Duration
-	// Attained is how long the job ran before it was submitted to or restored in this Queue. Waited
-	// is how long it waited before and between those runs.
+	// Attained is how long the job had run when it was submitted to this Queue, or restored in it.
+	// Waited is how long the job waited before and between the runs that Attained counts.
 	Attained, Waited time.Duration
-	// Booked is set for a restored gang: its usage up to this time is already counted. 0: no usage
-	// of its run is counted yet.
+	// Booked is set for a restored gang. The usage of its run is already counted up to the time
+	// Booked. 0 means that no usage of the run is counted yet.
 	Booked time.Duration
-	// Done is the work that the job did during Attained, in time at cost 1; 0: the same as
-	// Attained.
+	// Done is the work that the job did during Attained, as time at cost 1. 0 means that Done
+	// equals Attained.
 	Done time.Duration
 	// If Preemptible is set, the gang may be stopped and started again later. If Migratable is set,
-	// it may be moved. RestartCost is the run time that each stop or move loses.
+	// the gang may be moved. RestartCost is the run time that each stop or move loses.
 	Preemptible, Migratable bool
 	RestartCost             time.Duration
-	// Checkpoint is the time between checkpoints; the first interval begins RestartCost after the
-	// gang's start. A stop loses the work since the last checkpoint. 0: nothing is lost, or the
-	// interval is unknown.
+	// Checkpoint is the time between checkpoints. The first interval begins RestartCost after the
+	// gang's start. A stop loses the work since the last checkpoint. 0 means that nothing is lost,
+	// or that the interval is unknown.
 	Checkpoint time.Duration
-	// Deadline is the time by which the job should have ended, since the caller's epoch; 0: none.
+	// Deadline is the time by which the job should have ended, since the caller's epoch; 0 means
+	// none.
 	Deadline time.Duration
 	// Array names the array to which the job belongs. At most ArrayParallel jobs of an array run at
-	// a time; 0: no limit.
+	// a time; 0 means no limit.
 	Array         string
 	ArrayParallel int
 	// Least makes the gang elastic: the gang can run with any number of members from Least to all.
-	// Its Gang then has a single member set, and Estimate and Done apply to a run with all members.
-	// 0: the gang is not elastic.
+	// An elastic gang has a single member set, and Estimate and Done apply to a run with all
+	// members. If Least is 0, the gang is not elastic.
 	Least int
-	// Efficiency is the part of a linear speed-up that each doubling of the members keeps, from 0.5
-	// (twice the members are no faster) to 1; 0: 1.
+	// Efficiency is the efficiency of each doubling of the members: the speed is multiplied by 2 ×
+	// Efficiency. With 0.5, twice the members are no faster; with 1, they are twice as fast. 0
+	// means 1.
 	Efficiency float64
 	// LocalityWait is the maximum time for which the gang waits for GPUs that are faster or closer
-	// together; 0: see [Options.LocalityWait].
+	// together. If it is 0, [Options.LocalityWait] decides.
 	LocalityWait time.Duration
 	// Anywhere is set if the gang does not wait for GPUs that are faster or closer together.
 	Anywhere bool
@@ -72,17 +75,16 @@ type Job struct {
 // Order is the name of an order of the queue.
 type Order string
 
-// The orders. In all of them except RoundRobin, gangs of equal rank are sorted by the time of
-// submission.
+// The orders. All orders except RoundRobin sort gangs of equal rank by the time of submission.
 const (
 	FIFO     Order = "fifo"     // by the time of submission
 	Priority Order = "priority" // by Nomad's job priority, highest first
 	LAS      Order = "las"      // least attained GPU time first, in levels (Tiresias)
 	SRTF     Order = "srtf"     // shortest expected remaining time first
 	// Adaptive puts the gang with the least expected remaining GPU time first. The expectation uses
-	// estimates, earlier runs of the same name, the gangs' own reports, and limits. Without these,
-	// a gang is expected to run as long again as it has run so far, but at least for
-	// DefaultRuntime.
+	// estimates, earlier runs of the same name, the gangs' own reports, and limits. If none of
+	// these is known, a gang is expected to run as long again as it has run so far, but at least
+	// for DefaultRuntime.
 	Adaptive Order = "adaptive"
 	// RoundRobin gives each gang, in turn, a time slice of one quantum (Gandiva).
 	RoundRobin Order = "round-robin"
@@ -100,69 +102,73 @@ func ParseOrder(s string) (Order, error) {
 type Options struct {
 	Order     Order
 	Placement pal.Policy
-	// Backfill says which gangs may start before the head; "": [BackfillNone].
+	// Backfill says which gangs may start before the head; "" means [BackfillNone].
 	Backfill Backfill
 	// MaxWait is the total wait after which a gang is overdue if it has neither an estimate nor a
-	// limit; 0: [DefaultMaxWait].
+	// limit; 0 means [DefaultMaxWait].
 	MaxWait time.Duration
-	// Patience says when gangs with an estimate or a limit are overdue: after waiting for Patience
-	// times the estimate or the limit, whichever is shorter, but at least for an hour. 0: they too
-	// are overdue after MaxWait.
+	// Patience says when gangs with an estimate or a limit are overdue: after they have waited for
+	// Patience × the estimate or the limit, whichever is shorter, but at least for an hour. If
+	// Patience is 0, these gangs are overdue after MaxWait.
 	Patience float64
-	// FreeStops is the number of stops and moves of a gang after which its protection grows. Each
-	// further stop or move doubles the time after a start in which the gang is not stopped or
-	// moved. 0: that time never grows.
+	// FreeStops is the number of stops and moves after which the protection of a gang begins to
+	// grow. After a start, a gang is not stopped or moved for some time. Each stop or move after
+	// the first FreeStops doubles this time. If FreeStops is 0, the time never grows.
 	FreeStops int
-	// Credit is the part of a preemptible gang's GPU time that counts for its place in the queue
-	// under Adaptive. Without this discount, preemptible gangs would gain less than the gangs that
-	// they make room for. The discount also makes it harder for gangs that are not preemptible to
-	// stop preemptible ones, unless they are shorter than DefaultRuntime. 0: no discount.
+	// Credit is the fraction of a preemptible gang's GPU time that counts for its place in the
+	// queue under Adaptive. Without this discount, preemptible gangs would gain less than the gangs
+	// for which they are stopped. The discount also makes it harder for other gangs to stop
+	// preemptible gangs, unless these other gangs are shorter than DefaultRuntime. 0 means no
+	// discount.
 	Credit float64
-	// OverdueShare is the part of the cluster's GPU time that, in the long run, serves overdue
-	// gangs in order of submission; 0: [DefaultOverdueShare].
+	// OverdueShare is the fraction of the cluster's GPU time that serves overdue gangs in the long
+	// run, in order of submission; 0 means [DefaultOverdueShare].
 	OverdueShare float64
 	// Preempt lets waiting gangs stop preemptible gangs of worse levels.
 	Preempt bool
-	// Migrate lets the Queue move migratable gangs if that saves more than twice what it costs.
+	// Migrate lets the Queue move migratable gangs if a move saves more than twice its cost.
 	Migrate bool
 	// LocalityWait lets a gang wait for GPUs that are faster or closer together if the gang would
-	// be much slower on the free GPUs. The gang waits at most as long as the wait is expected to
-	// save, or a quarter of that if the gang can be moved later. LocalityWait also lets gangs move
-	// while others wait.
+	// be much slower on the free GPUs. The gang waits for at most the time that the wait is
+	// expected to save. A gang that can be moved later waits for at most a quarter of the time that
+	// it would save. With LocalityWait, gangs can also move while others wait.
 	LocalityWait bool
 	// OutlierThreshold is the PM score above which a GPU is an outlier for a class. A gang does not
 	// use outliers, unless it could never run without them. With LocalityWait, a gang of one GPU
-	// can use an outlier after it has waited for a better GPU. 0: no GPU is an outlier.
+	// can use an outlier after it has waited for a better GPU. 0 means that no GPU is an outlier.
 	OutlierThreshold float64
-	// Quantum is the attained GPU time at which the first level of LAS ends, and the time slice of
-	// RoundRobin; 0: [DefaultQuantum].
+	// Quantum is the time slice of RoundRobin, and the attained GPU time at which the first level
+	// of LAS ends. 0 means [DefaultQuantum].
 	Quantum time.Duration
-	// DefaultRuntime is the expected run time of a new gang about which nothing is known; 0:
-	// [DefaultRuntime]. The levels of SRTF and Adaptive are in proportion to it.
+	// DefaultRuntime is the expected run time of a new gang about which nothing is known; 0 means
+	// [DefaultRuntime]. The bounds between the levels of SRTF and Adaptive are proportional to
+	// DefaultRuntime.
 	DefaultRuntime time.Duration
 	// Tenants is the configuration of tenants, by path. A namespace that belongs to no tenant has
 	// no quota and the weight 1.
 	Tenants map[string]Tenant
-	// FairShare puts the gangs of the tenant first that has used the least GPU time for its weight.
-	// Order then sorts the gangs of one tenant.
+	// FairShare puts gangs of different tenants in order: first the gangs of the tenant that has
+	// used the least GPU time for its weight. Order then sorts the gangs of one tenant.
 	FairShare bool
-	// HalfLife is the time after which used GPU time counts half; 0: only GPUs in use count.
+	// HalfLife is the time after which used GPU time counts half; 0 means that only GPUs in use
+	// count.
 	HalfLife time.Duration
-	// Usage selects how GPU hours are weighted; "": [UsageGPUTime].
+	// Usage selects how GPU hours are weighted; "" means [UsageGPUTime].
 	Usage UsageBy
 	// JobPriority puts gangs of a higher [Job.Priority] first, and lets them stop preemptible gangs
-	// of a lower one. It counts before Deadlines and Order. With FairShare, it counts only among
-	// gangs of one tenant. The order [Priority] does the same, and sorts gangs of equal priority by
-	// the time of submission.
+	// of a lower one. JobPriority counts before Deadlines and Order. With FairShare, it counts only
+	// between gangs of the same tenant. The order [Priority] has the same effect as JobPriority,
+	// and sorts gangs of equal priority by the time of submission.
 	JobPriority bool
 	// Deadlines puts gangs whose deadline is in danger first among the gangs of their priority.
 	Deadlines bool
-	// Starts is the number of actions after which a pass ends; 0: no limit. The next pass continues
-	// with the remaining gangs.
+	// Starts is the number of actions after which a pass ends; 0 means no limit. The next pass
+	// continues with the remaining gangs.
 	Starts int
 	// Exclusive is the caller's promise that GPUs of the cluster come free only through calls to
-	// this Queue. Then a gang that did not fit is not tried again before such a call. The
-	// simulator's clusters are exclusive. A daemon's cluster is never exclusive.
+	// this Queue. If Exclusive is set, a gang that did not fit is not tried again before the next
+	// call that can free GPUs. The simulator's clusters are exclusive. A daemon's cluster is never
+	// exclusive.
 	Exclusive bool
 }
 
@@ -178,7 +184,7 @@ const (
 	BackfillNone     Backfill = "none"     // no gang: strict order
 	BackfillReserved Backfill = "reserved" // gangs that do not delay the predicted start of the head (EASY)
 	// BackfillBestEffort lets all gangs start that fit, however long the head then waits, as
-	// Kueue's BestEffortFIFO does. It needs no run-time estimates.
+	// Kueue's BestEffortFIFO does. BackfillBestEffort needs no run-time estimates.
 	BackfillBestEffort Backfill = "best-effort"
 )
 
@@ -191,23 +197,25 @@ func ParseBackfill(s string) (Backfill, error) {
 const (
 	DefaultMaxWait      = 36 * time.Hour
 	DefaultOverdueShare = 0.05
-	// DefaultPatience means that a gang with an estimate of two hours is overdue after it has
-	// waited for four. See docs/results/sim-users.md.
+	// DefaultPatience means, for example, that a gang with an estimate of two hours is overdue
+	// after a wait of four hours. See docs/results/sim-users.md.
 	DefaultPatience = 2
 	// DefaultFreeStops means that no gang is stopped more than 40 times, because the protected time
 	// of its next run would be longer than 100 years.
 	DefaultFreeStops = 12
 	DefaultQuantum   = time.Hour
 	leastQuantum     = time.Second // with less, the Queue would decide again and again
-	// DefaultCredit is the value with which preemptible gangs gain as much as other gangs. See
+	// DefaultCredit is the credit with which preemptible gangs gain as much as other gangs. See
 	// docs/results/sim-users.md.
 	DefaultCredit = 0.4
-	// DefaultRuntime matters only if other gangs are known to run for a shorter or a longer time.
+	// DefaultRuntime has an effect only if other gangs are known to run for a shorter or a longer
+	// time.
 	DefaultRuntime = 10 * time.Minute
 	// DefaultOutlierThreshold is the PM score above which a GPU is an outlier.
 	DefaultOutlierThreshold = 1.5
-	// DefaultRoomForWide lets gangs leave room for wide gangs among GPUs whose speeds differ by at
-	// most 10 %. GPUs that are no outliers differ by about that much. See [pal.Policy].
+	// DefaultRoomForWide makes gangs leave room for wide gangs, if the speeds of the GPUs in
+	// question differ by at most 10 %. The speeds of GPUs that are not outliers differ by about 10
+	// %. See [pal.Policy].
 	DefaultRoomForWide = 0.1
 )
 
@@ -221,8 +229,8 @@ func Default() Options {
 		MaxWait: DefaultMaxWait, Patience: DefaultPatience, FreeStops: DefaultFreeStops, Credit: DefaultCredit, OverdueShare: DefaultOverdueShare, Quantum: DefaultQuantum, DefaultRuntime: DefaultRuntime, HalfLife: DefaultHalfLife, Usage: UsageGPUTime}
 }
 
-// Placement returns the placement policy of that name, with the agent's defaults. Only PAL has one:
-// [DefaultRoomForWide].
+// Placement returns the placement policy of that name, with the agent's defaults. Only the policy
+// PAL has such a default: [DefaultRoomForWide].
 func Placement(name pal.PolicyName) pal.Policy {
 	p := pal.Policy{Name: name}
 	if name == pal.PAL {
@@ -271,7 +279,7 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// Kind says what an action does.
+// Kind is the kind of an action.
 type Kind uint8
 
 // The kinds of action.
@@ -286,13 +294,13 @@ func (k Kind) String() string {
 	return [...]string{"", "start", "preempt", "migrate", "resize"}[k]
 }
 
-// Action is one thing to do.
+// Action is one action that Decide returns.
 type Action struct {
 	Kind Kind
 	Job  string
 	For  string // the gang that needs the GPUs; set for Preempt, and for Resize to fewer members
-	// For Start and Migrate, Found contains the GPUs to start on. For Resize, it contains all
-	// members that the gang has after the change, and the members that keep running come first.
+	// For Start and Migrate, Found contains the GPUs to start on. For Resize, Found contains all
+	// members that the gang has after the change. The members that keep running come first.
 	pal.Found
 }
 

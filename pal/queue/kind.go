@@ -3,8 +3,8 @@
 
 package queue
 
-// fitKind caches properties that all gangs of one kind share: the gangs that fit an empty cluster
-// in the same way. The properties are valid until [Queue.Changed].
+// fitKind caches properties that all gangs of one kind share. Gangs are of one kind if they fit an
+// empty cluster in the same way. The properties are valid until [Queue.Changed].
 type fitKind struct {
 	changes       uint64 // gangKinds.changes when it was created
 	room          room
@@ -15,8 +15,9 @@ type fitKind struct {
 	usable        map[string]int // see [pal.Cluster.Usable]; nil: not known
 }
 
-// room contains two cached answers for one kind of gang. ever: would it fit if none of the Queue's
-// gangs ran? onceEnded: would it fit after all gangs that end have ended?
+// room contains two cached answers for one kind of gang. The field ever reports whether the gang
+// would fit if none of the Queue's gangs ran. The field onceEnded reports whether the gang would
+// fit after all gangs that end have ended.
 type room struct{ ever, onceEnded answer }
 
 // answer is yes, no, or not known yet.
@@ -28,7 +29,8 @@ const (
 	yes
 )
 
-// of returns the answer. If it is not known yet, of calls ask and stores the result.
+// of returns the answer. If the answer is not known yet, the method calls ask and stores the
+// result.
 func (a *answer) of(ask func() bool) bool {
 	if *a == unknown {
 		if ask() {
@@ -62,7 +64,8 @@ func (ks *gangKinds) kindOf(e *entry) *fitKind {
 	return e.kind
 }
 
-// oncePerKind returns compute with a cache by kind of gang.
+// oncePerKind returns a function that computes the result of compute only once for each kind of
+// gang.
 func oncePerKind[T any](q *Queue, compute func(*entry) T) func(*entry) T {
 	known := map[*fitKind]T{}
 	return func(e *entry) T {
@@ -76,8 +79,9 @@ func oncePerKind[T any](q *Queue, compute func(*entry) T) func(*entry) T {
 	}
 }
 
-// empty returns the gang's signature without the parts that do not matter on an empty cluster, such
-// as the tenant, the user and whether the gang can be stopped. It is the key of the cache of kinds.
+// empty returns the gang's signature without the parts that do not matter on an empty cluster.
+// Examples of such parts are the tenant, the user and whether the gang can be stopped. The result
+// is the key of the cache of kinds.
 func (e *entry) empty() signature {
 	k := e.sig
 	k.tenant, k.user, k.localityWait, k.anywhere, k.preemptible, k.migratable, k.admitted, k.array = "", "", 0, false, false, false, 0, ""

@@ -37,8 +37,8 @@ func newLevels() levels {
 	}}
 }
 
-// add adds a preemptible gang that began to run at the time at. Its level is computed when a pass
-// needs victims.
+// add adds a preemptible gang that began to run at the given time. The gang's level is computed
+// when a pass needs victims.
 func (ls *levels) add(e *entry, at time.Duration) {
 	e.levelDue = at
 	ls.due.push(e)
@@ -95,13 +95,14 @@ func (ls *levels) relevel(fs *foresight, now time.Duration) {
 	}
 }
 
-// looks sets how often a level under SRTF or Adaptive is computed again: after the gang has done
-// another 1/looks of its work so far, or of DefaultRuntime if that is longer.
+// looks says how often a level under SRTF or Adaptive is computed again: each time the gang has
+// done another 1/looks of its work so far. If DefaultRuntime is longer than the work so far,
+// 1/looks of DefaultRuntime is used instead.
 const looks = 16
 
 // nextLevel returns when a running gang's level must be computed again. Under LAS and RoundRobin,
-// this is exactly when the level changes. Under FIFO and Priority, levels never change. Under SRTF
-// and Adaptive, the level can change earlier or later.
+// the result is exactly the time at which the level changes. Under FIFO and Priority, levels never
+// change. Under SRTF and Adaptive, the level can change before or after the returned time.
 func (fs *foresight) nextLevel(e *entry, now time.Duration) time.Duration {
 	switch fs.opt.Order {
 	case LAS:
@@ -133,8 +134,8 @@ func (fs *foresight) nextLevel(e *entry, now time.Duration) time.Duration {
 }
 
 // stopsFrom calls soon with each time at which a running gang may become a victim. Under SRTF and
-// Adaptive, the time of a worse level is unknown, and stopsFrom uses a quarter of a quantum from
-// now.
+// Adaptive, the time at which a gang reaches a worse level is unknown, so stopsFrom uses a quarter
+// of a quantum from now.
 func (ls *levels) stopsFrom(fs *foresight, now time.Duration, soon func(time.Duration)) {
 	ls.safe = slices.DeleteFunc(ls.safe, func(e *entry) bool {
 		if !e.rated || e.safeUntil <= now {
@@ -166,22 +167,22 @@ func (ls *levels) stopsFrom(fs *foresight, now time.Duration, soon func(time.Dur
 }
 
 // victims is an iterator over the running gangs that can be stopped for a waiting gang: worst level
-// first, and latest start first within a level. No gang must change its level before the iteration
-// ends.
+// first, and latest start first within a level. The levels of gangs must not change before the
+// iteration ends.
 type victims struct {
 	p    *planner
 	of   []*level // levels not visited yet
 	left []*entry // remaining gangs of the current level; victims come from the end
-	// spare reports whether a gang must not be stopped; nil: all gangs can be stopped.
+	// spare reports whether a gang must not be stopped. If spare is nil, all gangs can be stopped.
 	spare func(*entry) bool
 	freed freedGPUs // GPUs freed so far, for spare
-	// lenders are elastic gangs that give members back before any gang is stopped; keep contains
-	// the number of members that each of them keeps.
+	// lenders are elastic gangs that give members back before any gang is stopped. The map keep
+	// contains the number of members that each lender keeps.
 	lenders []*entry
 	keep    map[*entry]int
 }
 
-// rest returns the gang without the members that it gives back as a lender.
+// rest returns the gang with only the members that it keeps as a lender.
 func (v *victims) rest(e *entry) *entry {
 	if n, gives := v.keep[e]; gives {
 		return e.with(0, n)
@@ -197,7 +198,7 @@ func (v *victims) gives(e *entry) int {
 	return 0
 }
 
-// above returns an iterator over the gangs of levels worse (greater) than n.
+// above returns an iterator over the gangs whose level is worse (greater) than n.
 func (p *planner) above(n int) *victims {
 	p.levels.relevel(&p.foresight, p.now)
 	of := p.levels.of

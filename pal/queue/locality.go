@@ -10,19 +10,21 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// muchWorse says when a placement is bad enough to wait for a better one: if it costs at least
-// muchWorse times the gang's least possible cost.
+// muchWorse says when it is worth waiting for a better placement: if the available placement costs
+// at least muchWorse times the gang's least possible cost.
 const muchWorse = 1.2
 
 // waitsForBetterGPUs reports whether the gang should wait for GPUs that are faster or closer
-// together, and until when, instead of starting on the placement now (delay scheduling, Zaharia
-// 2010). An overdue gang in its turn does not wait, because serveOne does not ask.
+// together, instead of starting on the placement now. The result `until` is the time at which the
+// wait ends. The wait is delay scheduling (Zaharia 2010). For an overdue gang in its turn, serveOne
+// does not call waitsForBetterGPUs, so this gang does not wait.
 //
 // The wait begins when the gang was put into the queue, and lasts at most as long as
-// [Job.LocalityWait]. If that is not set, it lasts at most for the time that the best GPUs are
-// expected to save. If the gang's speeds on GPU models are known, the time for which it keeps GPUs
-// from other gangs counts too (see [pal.Market]), and the wait begins when the gang first declined
-// GPUs. If the gang can be moved later, it waits a quarter of the time that it would save.
+// [Job.LocalityWait]. If LocalityWait is not set, the wait lasts at most for the time that the best
+// GPUs are expected to save. There are two differences if the gang's speeds on GPU models are
+// known. The time for which the gang keeps GPUs from other gangs counts too (see [pal.Market]), and
+// the wait begins when the gang first declined GPUs. If the gang can be moved later, it waits a
+// quarter of the time that it would save.
 func (p *finder) waitsForBetterGPUs(e *entry, pl pal.Placement) (until time.Duration, waits bool) {
 	if !e.mayWaitForBetter(p.opt) {
 		return 0, false
@@ -32,7 +34,8 @@ func (p *finder) waitsForBetterGPUs(e *entry, pl pal.Placement) (until time.Dura
 		have = p.total(e, pl)
 		best, _ = p.bestModel(e)
 	}
-	if have < muchWorse*best {
+	// The other GPUs that reservedFirst declined can be better by another factor of muchWorse.
+	if have < muchWorse*best || have < muchWorse*muchWorse*best && within(pl, p.reserved(e)) {
 		return 0, false
 	}
 	limit := e.job.LocalityWait
@@ -46,8 +49,8 @@ func (p *finder) waitsForBetterGPUs(e *entry, pl pal.Placement) (until time.Dura
 	return until, until > p.now
 }
 
-// onlyForOthers reports whether a wait for better GPUs would only leave the placement's model to
-// other gangs, because the placement suits the gang itself.
+// onlyForOthers reports whether the placement suits the gang itself, so that a wait would only
+// leave the placement's GPU model to other gangs.
 func (p *finder) onlyForOthers(e *entry, pl pal.Placement) bool {
 	if len(e.job.Gang.Speeds) == 0 {
 		return false
@@ -56,8 +59,9 @@ func (p *finder) onlyForOthers(e *entry, pl pal.Placement) bool {
 	return pl.Cost() < muchWorse*least
 }
 
-// offeredFrom returns when a gang's wait for better GPUs began. This is when the gang was queued
-// or, if its speeds on GPU models are known, when it first declined GPUs.
+// offeredFrom returns when a gang's wait for better GPUs began. The wait began when the gang was
+// queued. If the gang's speeds on GPU models are known, the wait began when the gang first declined
+// GPUs.
 func (e *entry) offeredFrom(now time.Duration) time.Duration {
 	switch {
 	case len(e.job.Gang.Speeds) == 0:
@@ -68,7 +72,7 @@ func (e *entry) offeredFrom(now time.Duration) time.Duration {
 	return e.offered
 }
 
-// holdsOut returns the result of waitsForBetterGPUs. It also records the wait for [Queue.Wake].
+// holdsOut returns the result of waitsForBetterGPUs. The wait is also recorded for [Queue.Wake].
 func (p *finder) holdsOut(e *entry, pl pal.Placement) bool {
 	until, waits := p.waitsForBetterGPUs(e, pl)
 	if waits {
@@ -87,28 +91,28 @@ func (e *entry) mayWaitForBetter(opt *Options) bool {
 }
 
 // mayUseOutlier reports whether the gang can run on an outlier after it has waited for another GPU.
-// Only gangs of one GPU can.
+// The result is true only for gangs of one GPU.
 func (p *finder) mayUseOutlier(e *entry) bool {
 	return e.gpus == 1 && e.elastic == nil && !e.job.Endless && p.opt.OutlierThreshold > 0 && p.opt.LocalityWait && !e.job.Anywhere
 }
 
-// onOutlier is backfill with outliers included. It returns false as long as the gang should wait
-// for a better GPU (see holdsOut).
+// onOutlier searches like backfill, but includes outliers. As long as the gang should wait for a
+// better GPU (see holdsOut), onOutlier returns false.
 func (p *planner) onOutlier(e *entry) (pal.Found, bool) {
 	defer p.anyGPU(e)()
 	f, ok := p.backfill(e)
 	return f, ok && !p.holdsOut(e, f.Placement)
 }
 
-// anyGPU makes searches for the gang include outliers until back is called.
+// anyGPU includes outliers in searches for the gang, until back is called.
 func (p *finder) anyGPU(e *entry) (back func()) {
 	e.within = pal.PMScore(math.Inf(1))
 	return func() { e.within = 0 }
 }
 
 // leastCost returns the gang's lowest possible cost: its cost after all gangs that end have ended.
-// For a service, it is the cost if none of the Queue's gangs ran. The cost is infinite if the gang
-// would not fit even then.
+// For a service, leastCost returns the cost if none of the Queue's gangs ran. The cost is infinite
+// if the gang would not fit at all.
 func (p *finder) leastCost(e *entry) float64 {
 	if len(e.job.Gang.Speeds) > 0 {
 		_, c := p.bestModel(e)

@@ -10,14 +10,14 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// marketMemory is roughly the number of recently requested GPUs that the price of a model averages.
+// marketMemory is roughly the number of requested GPUs over which the price of a model is averaged.
 const marketMemory = 256
 
 // crowding is the weight of the queue in the choice of a GPU model. If waiting gangs request as
-// many GPUs as the cluster has, the queue counts crowding times as much as the gang's own time. The
-// value was chosen on two of Gavel's virtual clusters at 85 % load without preemption. There, the
-// average JCT with 0.5, 1, 2 and 4 was 2.81, 2.72, 2.62 and 2.61 times a lower bound.
-// docs/results/models.md has all clusters.
+// many GPUs as the cluster has, the queue has crowding times the weight of the gang's own time. The
+// value was chosen on two of Gavel's virtual clusters at 85 % load without preemption. On the two
+// clusters, the average JCT was 2.81, 2.72, 2.62 and 2.61 times a lower bound if crowding was 0.5,
+// 1, 2 and 4.
 const crowding = 4
 
 // price updates the prices of GPU models with a new gang. The price of a model is the mean speed of
@@ -41,8 +41,8 @@ func (ks *gangKinds) price(g pal.Gang) {
 }
 
 // crowd computes the congestion of each GPU model. Each waiting gang that can use the model adds
-// crowding × R / U. R is the number of GPUs that the gang requests, and U is the number of GPUs of
-// all models that it can use.
+// crowding × R / U to the congestion. R is the number of GPUs that the gang requests, and U is the
+// number of GPUs that it can use, over all models.
 func (ks *gangKinds) crowd(live []*bucket, c *pal.Cluster) {
 	ks.crowds = nil
 	if len(ks.opt.Placement.Market.Prices) == 0 { // no gang has speeds, so no gang uses prices
@@ -57,8 +57,8 @@ func (ks *gangKinds) crowd(live []*bucket, c *pal.Cluster) {
 	}
 }
 
-// crowdOf returns what a waiting gang adds to the congestion of each model that it can use (share),
-// and the number of usable GPUs of each of these models.
+// crowdOf returns how much a waiting gang adds to the congestion of each model that it can use
+// (share). For each of these models, it also returns the number of usable GPUs.
 func (ks *gangKinds) crowdOf(e *entry, c *pal.Cluster) (share float64, usable map[string]int) {
 	k := ks.kindOf(e)
 	if k.usable == nil {
@@ -71,8 +71,8 @@ func (ks *gangKinds) crowdOf(e *entry, c *pal.Cluster) (share float64, usable ma
 	return crowding * float64(e.whole()) / float64(max(1, all)), k.usable
 }
 
-// market returns the market in which a gang chooses among GPU models. It sets Own only for a
-// waiting gang. e can be nil.
+// market returns the market in which a gang chooses among GPU models. Own is set only for a waiting
+// gang. The entry e can be nil.
 func (ks *gangKinds) market(e *entry, c *pal.Cluster) pal.Market {
 	m := ks.opt.Placement.Market
 	m.Congestion = ks.crowds
@@ -82,15 +82,15 @@ func (ks *gangKinds) market(e *entry, c *pal.Cluster) pal.Market {
 	return m
 }
 
-// atBest is the least cost of a kind of gang on one GPU model; see bestModel.
+// atBest is the least cost that gangs of one kind have on one GPU model; see bestModel.
 type atBest struct {
 	model string
 	cost  float64
 }
 
-// bestModel returns the gang's least total (see [pal.Market]) and its least cost, each over all
-// models. It assumes that all gangs that end have ended; for a service, that no gang of the Queue
-// runs. Both results are infinite if the gang would not fit.
+// bestModel returns the gang's least total (see [pal.Market]) and the gang's least cost, over all
+// models. All gangs that end are assumed to have ended. For a service, no gang of the Queue is
+// assumed to run. Both results are infinite if the gang would not fit.
 func (p *finder) bestModel(e *entry) (total, cost float64) {
 	k, without := p.kindOf(e), p.withoutEnding
 	if e.job.Endless {

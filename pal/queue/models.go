@@ -14,8 +14,9 @@ import (
 // severalModels is the name for several GPU models, or for an unknown one.
 const severalModels = "\x00several"
 
-// ran returns the GPU model of all runs of a gang, or severalModels. before is the model of its
-// earlier runs ("": it has not run before), and now is the model of its current run.
+// ran returns the GPU model of all runs of a gang, or severalModels. The parameter before is the
+// model of its earlier runs, or "" if there are none. The parameter now is the model of its current
+// run.
 func ran(before, now string) string {
 	if now == "" || before != "" && before != now {
 		return severalModels
@@ -35,8 +36,8 @@ func (e *entry) sampleOf(now time.Duration) sample {
 	return s
 }
 
-// at returns the sample with its work computed again from these speeds. Without a speed on the
-// sample's model, the work is unchanged.
+// at returns the sample, with its work computed from these speeds. If the speed on the sample's
+// model is unknown, the work stays the same.
 func (s sample) at(speeds pal.Speeds) sample {
 	if speed := speeds.On(s.model); s.model != "" && speed > 0 {
 		s.work = time.Duration(float64(s.time) * speed)
@@ -44,7 +45,8 @@ func (s sample) at(speeds pal.Speeds) sample {
 	return s
 }
 
-// rate computes the work of a name's runs again, with the speeds of the name's newest gang.
+// rate computes the work of all runs of a name again, because the newest gang of the name has other
+// speeds.
 func (fs *foresight) rate(name string, speeds pal.Speeds) {
 	h := fs.runTimes[name]
 	if h == nil || len(speeds) == 0 || maps.Equal(h.speeds, speeds) {
@@ -61,10 +63,11 @@ func (fs *foresight) rate(name string, speeds pal.Speeds) {
 	}
 }
 
-// ModelRuns summarizes the runs of a name on one GPU model: their number (Runs) and Time.
+// ModelRuns summarizes the runs of a name on one GPU model.
 type ModelRuns struct {
 	Runs int
-	// Time is the median of their run times, converted to the median GPUs of the model on one node.
+	// Time is the median of the run times, as if each run had used the median GPUs of the model on
+	// one node.
 	Time time.Duration
 }
 

@@ -11,7 +11,7 @@ import (
 
 // migrate moves gangs to free GPUs if the expected gain is more than twice the cost of the move.
 // The factor is two because the gain is a guess. While a head waits, gangs move only if
-// LocalityWait is set, because a move can leave worse GPUs for the head.
+// LocalityWait is set, because a move can leave slower or more distant GPUs for the head.
 func (p *pass) migrate() {
 	if p.head != nil && !p.opt.LocalityWait || p.c.FreeGPUs() == 0 {
 		return
@@ -30,7 +30,7 @@ func (p *pass) migrate() {
 	}
 }
 
-// hopeless reports whether even a move to the best GPUs of an empty cluster would not pay.
+// hopeless reports whether no move can pay, not even to the best GPUs of an empty cluster.
 func (p *pass) hopeless(e *entry) bool {
 	worse := e.placement.Cost() - p.leastCost(e)
 	if worse <= 0 {
@@ -40,8 +40,8 @@ func (p *pass) hopeless(e *entry) bool {
 	return left*e.slower*worse <= 2*float64(e.job.RestartCost)
 }
 
-// better returns a placement to which a move of the gang pays; false if it finds none. The gang's
-// own GPUs count as free.
+// better returns a placement that is worth moving the gang to. If there is none, it returns false.
+// The gang's own GPUs count as free.
 func (p *pass) better(e *entry) (pal.Placement, bool) {
 	back := p.vacate(e)
 	pl, ok := p.place(e)

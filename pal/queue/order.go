@@ -39,7 +39,7 @@ func (fs *foresight) keyOf(e *entry) key {
 	return e.urgentKey(key{behind: fs.behind(e), rank: e.rank * fs.credit(e), since: e.job.Submitted, seq: e.seq})
 }
 
-// credit returns the part of the gang's rank that counts for its place in the queue. See
+// credit returns the fraction of the gang's rank that counts for its place in the queue. See
 // [Options.Credit].
 func (fs *foresight) credit(e *entry) float64 {
 	if fs.opt.Order == Adaptive && fs.mayStop(e) {
@@ -67,9 +67,9 @@ func (fs *foresight) rank(e *entry, now time.Duration) float64 {
 }
 
 // area returns the GPU time by which Adaptive sorts gangs, in GPU seconds. For a gang that must not
-// be stopped, it is the GPU time that the gang is still expected to use. For a preemptible gang, it
-// is the Gittins index ([remainingRunTime.index]) times the gang's GPUs. Both are in clock time at
-// the gang's pace so far.
+// be stopped, area returns the GPU time that the gang is still expected to use. For a preemptible
+// gang, area returns the Gittins index ([remainingRunTime.index]) times the number of the gang's
+// GPUs. Both kinds of GPU time are in clock time, at the pace that the gang has had so far.
 func (fs *foresight) area(e *entry, now time.Duration) float64 {
 	left := fs.remaining
 	if fs.mayStop(e) {
@@ -78,8 +78,8 @@ func (fs *foresight) area(e *entry, now time.Duration) float64 {
 	return left(e, now).Seconds() * e.pace(now) * e.amount(e.whole())
 }
 
-// pace returns the gang's run time so far in clock time, divided by its work at cost 1. It returns
-// 1 if the gang has not run.
+// pace returns the gang's run time so far (in clock time) divided by its work so far (in time at
+// cost 1). If the gang has not run, pace returns 1.
 func (e *entry) pace(now time.Duration) float64 {
 	if work := e.work(now); work > 0 {
 		return e.attained(now).Seconds() / work.Seconds()
@@ -87,16 +87,16 @@ func (e *entry) pace(now time.Duration) float64 {
 	return 1
 }
 
-// finest × DefaultRuntime is the rank at which the first level ends, in seconds under SRTF and in
-// GPU seconds under Adaptive.
+// finest × DefaultRuntime is the rank at which the first level ends. The rank is in seconds under
+// SRTF and in GPU seconds under Adaptive.
 const finest = 1. / 600
 
-// highestPriority is the bound to which behind limits priorities, positive and negative. Nomad's
-// priorities are at most 32,766.
+// highestPriority is the largest priority that counts: behind limits priorities to the range from
+// -highestPriority to highestPriority. Nomad's priorities are at most 32,766.
 const highestPriority = 1 << 20
 
-// behind returns the negative priority of the gang, so a smaller number goes first; 0 if priorities
-// do not count.
+// behind returns the negative priority of the gang, so that the gang with the smaller number goes
+// first. If priorities do not count, behind returns 0.
 func (fs *foresight) behind(e *entry) int {
 	if !fs.opt.ByPriority() {
 		return 0
@@ -104,8 +104,8 @@ func (fs *foresight) behind(e *entry) int {
 	return -min(max(e.job.Priority, -highestPriority), highestPriority)
 }
 
-// orderLevels is more than the number of levels that an order can have, because a float64 has fewer
-// powers of 4.
+// orderLevels is larger than the number of levels that an order can have, because a float64 has
+// fewer than orderLevels powers of 4.
 const orderLevels = 1024
 
 // level returns the gang's level for preemption: a gang can stop gangs whose level is greater. The
@@ -115,11 +115,11 @@ func (fs *foresight) level(e *entry, now time.Duration) int {
 }
 
 // levelInOrder returns the gang's level among gangs of its priority. The levels are powers of 4 of
-// a quantity that depends on the order, so a gang is stopped only for a gang with much less of it.
-// Under LAS, the quantity is the attained GPU time over the quantum; under SRTF, the expected
-// remaining time; under Adaptive, the GPU time that area returns. Under RoundRobin, a gang whose
-// time slice is over is one level worse than all others. Under FIFO and Priority, all gangs have
-// the same level.
+// a quantity that depends on the order. So a gang is stopped only for a gang with a much smaller
+// quantity. Under LAS, the quantity is the attained GPU time divided by the quantum. Under SRTF,
+// the quantity is the expected remaining time. Under Adaptive, the quantity is the GPU time that
+// area returns. Under RoundRobin, there are two levels, and gangs whose time slice is over have the
+// worse one. Under FIFO and Priority, all gangs have the same level.
 func (fs *foresight) levelInOrder(e *entry, now time.Duration) int {
 	switch fs.opt.Order {
 	case LAS:
@@ -141,7 +141,7 @@ func (fs *foresight) levelInOrder(e *entry, now time.Duration) int {
 	return 0
 }
 
-// finest returns the rank at which the first level ends: see the constant.
+// finest returns the rank at which the first level ends (see the constant finest).
 func (fs *foresight) finest() float64 { return finest * fs.opt.DefaultRuntime.Seconds() }
 
 // powerOf4 returns the level of x on a scale of powers of 4: 0 below 1, 1 from 1 to below 4, 2 from

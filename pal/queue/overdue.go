@@ -15,7 +15,7 @@ import (
 // Overdue gangs are served in addition to the queue, in order of submission, with a bounded share
 // of the GPU time. The package comment says what this guarantees.
 
-// account meters the GPU time of overdue gangs. While a large gang that started in its turn runs,
+// account meters the GPU time of overdue gangs. While a large gang runs that started in its turn,
 // the debt can grow without bound. A larger debt only delays the next turn.
 type account struct {
 	at    time.Duration // the time of the last update
@@ -26,8 +26,9 @@ type account struct {
 	debt  float64       // GPU seconds used beyond the share and not paid off yet
 }
 
-// update computes the debt at the time now: used GPU time adds to it, and the share pays it off.
-// The debt is never negative. Call update before used, idle or gpus change.
+// update computes the debt at the time now. The GPU time of overdue gangs increases the debt, and
+// their share of the cluster's GPU time reduces it. The debt is never negative. Call update before
+// used, idle or gpus change.
 func (a *account) update(now time.Duration) {
 	if now > a.at {
 		a.debt = max(0, a.debt+(now-a.at).Seconds()*(a.used+a.idle-a.allowance()))
@@ -46,7 +47,7 @@ func (a *account) grant(now time.Duration, gpus float64) {
 }
 
 // due reports whether a new turn can begin: there is no debt, and overdue gangs use less than the
-// share. Starts and claims that are decided but not reported count too.
+// share. Starts and claims that are decided but not reported yet count towards the share.
 func (a *account) due(pending []*entry, claims []*claim) bool {
 	used := a.used
 	for _, e := range pending {
@@ -62,24 +63,24 @@ func (a *account) due(pending []*entry, claims []*claim) bool {
 	return a.debt <= 0 && used < a.allowance()
 }
 
-// turn keeps GPUs for an overdue gang until all of them are free. The kept GPUs do not change
+// turn keeps GPUs for an overdue gang until all of these GPUs are free. The kept GPUs do not change
 // during a turn, so the gang waits no longer than the gangs on these GPUs run. The gang uses other
 // GPUs only if it can start on them at once.
 type turn struct {
 	by        *entry
 	placement pal.Placement
 	last      time.Duration // MaxWait after the beginning of the turn; bounds until
-	// until is the time by which another gang must be expected to end if it starts on kept GPUs. It
-	// is the latest expected end of the gangs that hold kept GPUs and must not be stopped, but at
-	// most last.
+	// Other gangs can start on kept GPUs if they are expected to end by the time `until`. Some
+	// gangs that hold kept GPUs must not be stopped. The time `until` is the latest expected end of
+	// these gangs, but at most last.
 	until time.Duration
 	// begins is the time when the gang is expected to start, because all gangs on the kept GPUs
 	// have then ended or can be stopped.
 	begins time.Duration
 }
 
-// foreseeTurn computes until and begins of the turn. It takes into account the gangs that hold kept
-// GPUs, and those that are about to get some.
+// foreseeTurn computes until and begins of the turn. The computation considers the gangs that hold
+// kept GPUs now, and the gangs that are about to get kept GPUs.
 func (p *planner) foreseeTurn() {
 	t, on := p.turn, setOf(p.turn.placement.GPUs())
 	ends, back := p.endings(&reservation{head: t.by, stops: math.MinInt})
@@ -101,9 +102,9 @@ func (e *entry) bySubmission(o *entry) int {
 	return cmp.Or(cmp.Compare(e.job.Submitted, o.job.Submitted), cmp.Compare(e.seq, o.seq))
 }
 
-// serve gives overdue gangs their turns, first come, first served. Each of them starts, stops
-// others, or has GPUs kept for it. Only one turn keeps GPUs at a time, and it ends before the turn
-// of the next gang begins.
+// serve gives overdue gangs their turns, first come, first served. In its turn, a gang either
+// starts, or other gangs are stopped for it, or GPUs are kept for it. GPUs are kept for only one
+// turn at a time, and this turn ends before the turn of the next gang begins.
 func (p *pass) serve() {
 	p.account.update(p.now)
 	p.account.gpus = p.c.AllAmount()
@@ -125,8 +126,8 @@ func (p *pass) serve() {
 	}
 }
 
-// serveClaims starts gangs that got a claim in their turn, if they now fit on other GPUs. It does
-// not use GPUs that are kept for the next turn.
+// serveClaims starts gangs that got a claim in their turn, if they now fit on other GPUs. GPUs that
+// are kept for the next turn are not used.
 func (p *pass) serveClaims() {
 	for _, c := range slices.Clone(p.Queue.claims) {
 		if !c.granted || p.full() {
@@ -145,8 +146,9 @@ func (p *pass) serveClaims() {
 }
 
 // longestOverdue returns the overdue gang that was submitted first, among those that can have a
-// turn now; nil if there is none. A gang can have no turn if a limit or a window keeps it waiting,
-// if others are already being stopped for it, or if enough GPUs will never come free for it.
+// turn now. If there is none, it returns nil. A gang can have no turn in three cases: a limit or a
+// window keeps it waiting, other gangs are already being stopped for it, or enough GPUs will never
+// come free for it.
 func (p *pass) longestOverdue() *entry {
 	var first *entry
 	for _, e := range p.overdue.es { // es is a heap, so only its first element is in order
@@ -161,9 +163,9 @@ func (p *pass) longestOverdue() *entry {
 }
 
 // serveOne gives one gang its turn: it starts the gang, stops others for the gang, or keeps GPUs
-// for it. It returns true if the gang starts or others are stopped for it. Then the next overdue
-// gang can have its turn in this pass. Every preemptible gang can be stopped for a turn, whatever
-// its level and its tenant's quota.
+// for it. The result is true if the gang starts, or if other gangs are stopped for it. If so, the
+// next overdue gang can have its turn in this pass. Every preemptible gang can be stopped for a
+// turn, whatever its level and its tenant's quota.
 func (p *pass) serveOne(e *entry) bool {
 	e.anyNeighbour = true
 	defer func() { e.anyNeighbour = false }()
@@ -189,9 +191,9 @@ func (p *pass) serveOne(e *entry) bool {
 	return false
 }
 
-// valid reports whether the turn's gang still waits and the kept GPUs will come free. Each of these
-// GPUs must be free, or held by or for a gang of the Queue. valid also returns false if the gang
-// could run into a window on these GPUs.
+// valid reports whether the turn's gang still waits and the kept GPUs will come free. Each kept GPU
+// must be free, held by a gang of the Queue, or held for such a gang. The result is also false if
+// the gang could run into a window on the kept GPUs.
 func (p *pass) valid(t *turn) bool {
 	if t.by.state != waiting || p.entries[t.by.job.ID] != t.by || p.crosses(t.by, t.placement) {
 		return false
@@ -226,7 +228,8 @@ func (p *pass) valid(t *turn) bool {
 	return len(busy) == 0
 }
 
-// hide excludes the free GPUs that are kept for the turn from searches; show includes them again.
+// hide excludes from searches the free GPUs that are kept for the turn. The method show includes
+// them again.
 func (p *finder) hide() { p.hidden, _ = p.hold(p.turn.placement.GPUs()) }
 
 func (p *whatIf) show() {
@@ -234,7 +237,7 @@ func (p *whatIf) show() {
 	p.hidden = nil
 }
 
-// onKept returns a placement that can contain GPUs kept for the turn. At the time until of the
+// onKept returns a placement that can contain GPUs kept for the turn. At the time `until` of the
 // turn, the gang must be expected to have ended, or it must be possible to stop it.
 func (p *planner) onKept(e *entry) (pal.Found, bool) {
 	if p.turn == nil || len(p.hidden) == 0 {
@@ -260,18 +263,18 @@ func (p *planner) onKept(e *entry) (pal.Found, bool) {
 	return f, ok
 }
 
-// delaysTurn reports whether a gang on the placement f could delay the turn.
+// delaysTurn reports whether a gang on this placement could delay the turn.
 func (p *planner) delaysTurn(e *entry, f pal.Found) bool {
 	t := p.turn
 	return t != nil && e != t.by && !p.stoppable(e) && touches(f.Placement, setOf(t.placement.GPUs())) && !p.endsBy(e, f, t.until)
 }
 
 // stoppable reports whether the gang can be stopped for another one. A gang that started in its
-// turn cannot.
+// turn cannot be stopped for others.
 func (p *finder) stoppable(e *entry) bool { return p.mayStop(e) && !e.granted }
 
-// stoppableBy reports whether a gang that starts now can be stopped at the time at. It must run for
-// minRuns × its restart cost before that.
+// stoppableBy reports whether a gang that starts now can be stopped by the given time. Before it is
+// stopped, the gang must run for minRuns × its restart cost.
 func (p *finder) stoppableBy(e *entry, at time.Duration) bool {
 	return p.stoppable(e) && p.now+minRuns*e.job.RestartCost <= at
 }

@@ -13,8 +13,8 @@ import (
 // preemptFor stops running gangs so that a waiting gang can start, and reports whether it did. If
 // no choice of victims is enough, it stops none. First it tries gangs of worse levels: the worst
 // level first and, within a level, the gang that started last. If that is not enough, it tries to
-// reclaim the tenant's quota (see reclaim). Last, it combines both, and makes elastic gangs give
-// back members. Gangs whose GPUs are not needed keep running.
+// reclaim the tenant's quota (see reclaim). Last, preemptFor combines these two steps, and makes
+// elastic gangs give back members. Gangs whose GPUs are not needed keep running.
 func (p *pass) preemptFor(e *entry) bool {
 	if !p.opt.Preempt || p.barring(e) != nil {
 		return false
@@ -23,8 +23,8 @@ func (p *pass) preemptFor(e *entry) bool {
 	return p.stopEnough(e, p.victimsFor(e, level, level)) || p.reclaim(e) || p.stopAndShrink(e, level)
 }
 
-// victimsFor returns the running gangs of levels worse than above that can be stopped for the
-// waiting gang e, whose level is level.
+// victimsFor returns the running gangs that can be stopped for the waiting gang e, whose level is
+// level. Only gangs whose level is worse than above are victims.
 func (p *planner) victimsFor(e *entry, level, above int) *victims {
 	vs := p.above(above)
 	vs.freed = freedGPUs{}
@@ -40,9 +40,9 @@ func (p *planner) victimsFor(e *entry, level, above int) *victims {
 	return vs
 }
 
-// levelFor returns the level of the running gang v for comparison with the level of the waiting
-// gang e; its is v's own level. Under fair share, the priority does not count between gangs of two
-// tenants, unless the order is Priority.
+// levelFor converts the level of the running gang v, so that it can be compared with the level of
+// the waiting gang e. The parameter its is v's own level. Under fair share, the priority does not
+// count between gangs of two tenants, unless the order is Priority.
 func (p *planner) levelFor(e, v *entry, its int) int {
 	if p.tenantsFirst() && v.of.tenant != e.of.tenant {
 		its += (p.behind(e) - p.behind(v)) * orderLevels
@@ -51,8 +51,9 @@ func (p *planner) levelFor(e, v *entry, its int) int {
 }
 
 // mayPreempt reports whether the running gang v can be stopped for the waiting gang e, whose level
-// is level. If level is math.MinInt (a turn), it always can. Otherwise two of three conditions must
-// hold: e's level is better, e's tenant stays within its quota, v's tenant is above its quota.
+// is level. In a turn (level is math.MinInt), every gang can be stopped. Otherwise, two of three
+// conditions must hold: e's level is better than v's, e's tenant stays within its quota, v's tenant
+// is above its quota.
 func (p *planner) mayPreempt(v, e *entry, level int, freed freedGPUs) bool {
 	return level == math.MinInt || p.outranks(p.levelFor(e, v, v.level.level) > level, v, e, freed)
 }
@@ -67,8 +68,8 @@ func (p *pass) stopAndShrink(e *entry, level int) bool {
 	return (len(vs.lenders) > 0 || p.claimOf(e) > 0) && p.stopEnough(e, vs)
 }
 
-// together returns all gangs that can be stopped for the waiting gang e of this level, and the
-// lenders that give members back first.
+// together returns the gangs that can be stopped for the waiting gang e of this level. The result
+// includes the lenders that give members back before any gang is stopped.
 func (p *planner) together(e *entry, level int) *victims {
 	above := level
 	if p.claimOf(e) > 0 { // it may reclaim its tenant's quota
@@ -84,10 +85,10 @@ func (p *planner) together(e *entry, level int) *victims {
 	return vs
 }
 
-// stopEnough stops as many of the victims, first to last, as the gang needs to start without
-// delaying the head, and reports whether it did. If all of them are not enough, it stops none.
-// While the freed GPUs are too scattered, it stops a quarter more victims before each further
-// search.
+// stopEnough stops victims in their order, until the gang can start without delaying the head. The
+// result reports whether the gang can start. If all victims together are not enough, stopEnough
+// stops none of them. If enough GPUs would be free but too scattered, a quarter more victims are
+// added before the next search.
 func (p *pass) stopEnough(e *entry, vs *victims) bool {
 	back := p.vacateLeaving(e)
 	defer func() { undoAll(back) }()
@@ -119,8 +120,8 @@ func (p *pass) stopEnough(e *entry, vs *victims) bool {
 	return p.claim(e, f.Placement, vs, gone)
 }
 
-// takeOver gives a waiting gang a claim to GPUs of gangs in leaving, and reports whether it did.
-// The gangs in leaving are being stopped or shrunk, but not for another gang.
+// takeOver gives a waiting gang a claim to GPUs that gangs in leaving give up, and reports whether
+// it did. The gangs in leaving are being stopped or shrunk, but not for another gang.
 func (p *pass) takeOver(e *entry) bool {
 	if len(p.leaving) == 0 {
 		return false
@@ -131,8 +132,8 @@ func (p *pass) takeOver(e *entry) bool {
 	return ok && p.claim(e, f.Placement, &victims{}, nil)
 }
 
-// vacateLeaving frees, in the what-if, the GPUs that gangs in leaving give up; back takes them
-// again.
+// vacateLeaving frees the GPUs that gangs in leaving give up, in the what-if. The functions in back
+// mark these GPUs as taken again.
 func (p *planner) vacateLeaving(e *entry) (back []func()) {
 	if len(p.leaving) > 0 {
 		p.foreseeHead(e)
@@ -150,8 +151,8 @@ func (p *finder) ranLongEnough(v *entry) bool {
 	return at >= v.safeUntil && v.atCheckpoint(at) && (at == p.now || v.expectedEnd > at)
 }
 
-// minRuns × its restart cost is the time that a gang runs before it can be stopped or moved. So
-// restarts cost at most half of its run time.
+// A gang runs for at least minRuns × its restart cost before it can be stopped or moved. So
+// restarts cost at most half of a gang's run time.
 const minRuns = 2
 
 // claim decides the preemption: it records the claim of e, and stops the gangs on the placement. If
@@ -171,9 +172,9 @@ func (p *pass) claim(e *entry, pl pal.Placement, vs *victims, gone []*entry) boo
 	})
 }
 
-// takeFrom records a claim, and returns true. For each possible victim, ask returns an action, and
-// whether the gang must stop or shrink. If neither a victim nor a gang in leaving holds a GPU of
-// the placement, takeFrom returns false.
+// takeFrom records a claim, and reports whether it did. If neither a victim nor a gang in leaving
+// holds a GPU of the placement, there is no claim. For each possible victim, the function ask
+// returns an action, and whether the gang must stop or shrink.
 func (p *pass) takeFrom(c *claim, victims []*entry, ask func(v *entry, wanted map[int]bool) (Action, bool)) bool {
 	wanted := setOf(c.placement.GPUs())
 	p.leaving = slices.DeleteFunc(p.leaving, func(v *entry) bool {

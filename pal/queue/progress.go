@@ -12,48 +12,49 @@ import (
 
 // A running gang can report how much of its work it has done. The gang's pace since the first
 // report predicts the length of its whole run, like an estimate that gets better while the gang
-// runs:
+// runs.
 //
 //   - Only the pace counts, not the first number, because a run that continues from a checkpoint
 //     begins with a number above 0.
-//   - The prediction does not change between two reports, so a gang that reports once per epoch
-//     does not look slower before its next report.
-//   - The prediction is combined with estimates and earlier runs. Its weight is one half after one
-//     step, three quarters after two steps, and so on; it is less if the pace changes. A step is a
-//     report with a higher number than the report before.
-//   - The reports were wrong if the gang runs much longer than they predicted, or reports a lower
-//     number than before. Then the old reports are dropped, and new reports count half as much. So
-//     a gang's false reports soon count for almost nothing.
+//   - The prediction does not change between two reports. So a gang that reports once per epoch
+//     does not seem to become slower before its next report.
+//   - The prediction is combined with estimates and earlier runs. A step is a report with a higher
+//     number than the report before. After one step, the prediction has the weight one half, after
+//     two steps three quarters, and so on. The weight is less if the pace changes.
+//   - Reports count as wrong if the gang runs much longer than they predicted, or if it reports a
+//     lower number than before. After wrong reports, the old reports are dropped, and new reports
+//     count half as much. So a gang's false reports soon count for almost nothing.
 
 // reports contains what a gang has reported about its progress.
 type reports struct {
 	heard bool
-	// first and last are the first and the latest report. middle is a report between them: if the
-	// steps are numbered from 1, the latest step whose number is a power of two and at most half of
-	// last's number. next will replace middle.
+	// first and last are the first and the latest report. If the steps are numbered from 1, middle
+	// is the latest step whose number is a power of two and at most half of the number of steps.
+	// Later, next replaces middle.
 	first, middle, next, last point
 	steps                     int           // number of steps since the first report
 	due                       time.Duration // if the gang has done more work than this, its reports were wrong; 0: unknown
 	wrong                     int           // how often its reports were wrong
-	// before is the work of the whole run that the reports before the last restart predicted.
-	// beforeSure is the weight of that prediction.
+	// before is the work of the whole run, as predicted by the reports before the last restart. The
+	// weight of that prediction is beforeSure.
 	before     time.Duration
 	beforeSure float64
 }
 
-// point is one report: the part of its work that the gang said it had done (0 to 1), and the work
-// that it had really done by then, in time at cost 1.
+// point is one report. It contains the part of its work that the gang said it had done (0 to 1),
+// and the work that the gang had really done by then, in time at cost 1.
 type point struct {
 	done float64
 	work time.Duration
 }
 
-// paceTo returns the gang's pace between two reports: the part of its work that it did per
-// nanosecond.
+// paceTo returns the gang's pace between two reports: the fraction of its whole work that it did
+// per nanosecond.
 func (a point) paceTo(b point) float64 { return (b.done - a.done) / float64(b.work-a.work) }
 
-// steady returns how steady the pace is, from 0 to 1: the ratio of the paces of the slower and the
-// faster half of the reports (before and after middle), squared.
+// steady returns how steady the pace is, from 0 to 1. The result is the square of a ratio: the pace
+// in the slower half of the reports divided by the pace in the faster half. The halves are the
+// reports before and after middle.
 func (r *reports) steady() float64 {
 	if r.middle == r.first {
 		return 1
@@ -65,11 +66,13 @@ func (r *reports) steady() float64 {
 	return ratio * ratio
 }
 
-// tellsFrom is the part of the work left at the first report that a gang must do before its reports
-// can count as wrong. Until then, its pace can be that of a start-up phase.
+// tellsFrom is a fraction of the work that is left at the first report. Before a gang has done this
+// work, its reports cannot count as wrong. During this work, the pace can be that of a start-up
+// phase.
 const tellsFrom = 0.1
 
-// tells is the least weight with which reports count more than estimates and earlier runs together.
+// tells is the minimum weight with which reports count more than estimates and earlier runs
+// together.
 const tells = 0.5
 
 // Progress describes what a gang has reported.
@@ -81,13 +84,14 @@ type Progress struct {
 	Steps int
 	// Wrong is how often the gang's reports were wrong.
 	Wrong int
-	// Tells is set if the reports count more in the prediction of the gang's end than estimates and
-	// earlier runs together.
+	// Tells is set if the prediction of the gang's end depends more on the reports than on
+	// estimates and earlier runs together.
 	Tells bool
 }
 
-// Reported records that a running gang has done the part done of its work, from 0 to 1. It ignores
-// numbers out of this range, and reports of gangs that do not run or are services.
+// Reported records that a running gang has done the fraction done of its work, from 0 to 1. Numbers
+// outside this range are ignored. Reports of services, and of gangs that do not run, are ignored,
+// too.
 func (q *Queue) Reported(now time.Duration, id string, done float64) {
 	e := q.entries[id]
 	if e == nil || e.state < running || e.job.Endless || !(done >= 0 && done <= 1) {
@@ -132,8 +136,8 @@ func (r *reports) length() time.Duration {
 	return r.last.work + stretched(r.last.work-r.first.work, (1-r.last.done)/(r.last.done-r.first.done))
 }
 
-// again returns the reports that a gang keeps when it restarts: the prediction so far, and how
-// often its reports were wrong.
+// again returns the part of the reports that a gang keeps when it restarts: the prediction so far,
+// and how often its reports were wrong.
 func (e *entry) again(now time.Duration) reports {
 	r := reports{before: e.reports.before, beforeSure: e.reports.beforeSure, wrong: e.reports.wrong}
 	if length, _, sure := e.reported(e.work(now)); sure > 0 {
@@ -142,10 +146,11 @@ func (e *entry) again(now time.Duration) reports {
 	return r
 }
 
-// reported returns what the reports of a gang that has done this much work predict: the work of the
-// whole run, the work that is left, and the weight of this prediction, from 0 to 1. It uses the
-// reports from before the last restart until later reports have more weight. If a gang has run
-// longer than predicted, the work left is the work since its latest report.
+// reported returns what a gang's reports predict after the gang has done this much work: the work
+// of the whole run (length), the work that is left (left), and the weight of this prediction, from
+// 0 to 1 (sure). The prediction from before the last restart is used until the reports since then
+// have more weight. If the gang has run longer than predicted, the work that is left is assumed to
+// be the work since the latest report.
 func (e *entry) reported(done time.Duration) (length, left time.Duration, sure float64) {
 	r := &e.reports
 	sure = (1 - math.Exp2(-float64(r.steps))) * math.Exp2(-float64(r.wrong)) * r.steady()
@@ -160,7 +165,7 @@ func (e *entry) reported(done time.Duration) (length, left time.Duration, sure f
 	return length, left, sure * possible
 }
 
-// tells reports whether the gang's reports predict its run time at all: their weight is above 0.
+// tells reports whether the gang's reports have any weight in the prediction of its run time.
 func (e *entry) tells(now time.Duration) bool {
 	_, _, sure := e.reported(e.work(now))
 	return sure > 0
@@ -193,8 +198,8 @@ func remainingByReports(e *entry, now time.Duration) (least, most time.Duration,
 	return e.bounded(now, left), e.bounded(now, most), true
 }
 
-// expectAgain updates a running gang after a report. Its level will be computed again, and its
-// expected end changes if the difference is large enough.
+// expectAgain updates a running gang after a report. The gang's level will be computed again. The
+// gang's expected end changes only if the new end differs enough.
 func (q *Queue) expectAgain(now time.Duration, e *entry) {
 	if e.rated {
 		e.levelDue = now

@@ -375,18 +375,25 @@ func TestNobodyStarves(t *testing.T) {
 }
 
 // TestEverybodyEnds: when no more jobs are submitted, all jobs run to their end. This holds even if
-// stopped gangs take a while to end, if the cluster is rebuilt, and if waiting gangs are removed.
+// stopped gangs take a while to end, if windows keep GPUs free, if the cluster is rebuilt, and if
+// waiting gangs are removed.
 func TestEverybodyEnds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := newPlayer(t)
 		p.slow = rapid.Bool().Draw(t, "slow")
+		if rapid.Bool().Draw(t, "windows") {
+			hour := func(name string) time.Duration { return time.Duration(rapid.IntRange(0, 8).Draw(t, name)) * time.Hour }
+			of := func(name string) []int { return rapid.SliceOfDistinct(rapid.IntRange(0, 11), rapid.ID).Draw(t, name) }
+			p.queue.SetWindows([]Window{{Name: "for x", From: hour("x from"), To: 9 * time.Hour, GPUs: of("x GPUs"), For: []string{"x"}},
+				{Name: "kernel", From: hour("from"), To: 9 * time.Hour, GPUs: of("GPUs")}})
+		}
 		for range rapid.IntRange(1, 25).Draw(t, "steps") {
 			p.submit()
 			p.act()
 			p.upset()
 			p.until(p.now + time.Duration(rapid.IntRange(0, 60).Draw(t, "gap"))*time.Minute)
 		}
-		p.until(p.now + p.opt.MaxWait + time.Duration(p.n+1)*200*time.Minute)
+		p.until(p.now + 9*time.Hour + p.opt.MaxWait + time.Duration(p.n+1)*200*time.Minute)
 		for id := range p.waiting {
 			t.Errorf("job %q of %d GPUs never starts", id, p.jobs[id].Gang.GPUs())
 		}

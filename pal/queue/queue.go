@@ -13,8 +13,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// state is the state of a gang between submission and end. A gang in the state running, or in one
-// after it in this list, holds GPUs on the cluster. The code relies on this order.
+// state is the state of a gang between submission and end. A gang holds GPUs on the cluster in the
+// state running and in all states after it in this list. The code relies on this order.
 type state uint8
 
 const (
@@ -25,8 +25,8 @@ const (
 	moving   // its migration or growth is decided, but not reported yet
 )
 
-// entry is a job in the Queue. The cost of its placement, times slower, converts time at cost 1 to
-// clock time.
+// entry is a job in the Queue. To convert time at cost 1 to clock time, multiply it by the cost of
+// the gang's placement and by slower.
 type entry struct {
 	job     Job
 	of      *namespace
@@ -87,8 +87,9 @@ type entry struct {
 	*elastic         // nil unless the gang is elastic
 }
 
-// attained returns the gang's total run time so far, in clock time. Time with fewer than all
-// members counts less: as the time in which all members would use the same GPU seconds.
+// attained returns the gang's total run time so far, in clock time. Time with only some of the
+// members counts less: it is converted to the time in which all members would use the same number
+// of GPU seconds.
 func (e *entry) attained(now time.Duration) time.Duration {
 	if e.state == waiting || e.state == starting {
 		return e.before
@@ -109,8 +110,8 @@ func (e *entry) work(now time.Duration) time.Duration {
 	return e.doneBefore + time.Duration(float64(max(0, now-e.startedAt))/e.cost(e.placement))
 }
 
-// Queue holds the waiting gangs, in order, and the running gangs. It is not safe for concurrent
-// use. Not even two questions can run at the same time: see the package comment.
+// Queue holds the waiting gangs, in order, and the running gangs. A Queue is not safe for
+// concurrent use. Even two questions must not run at the same time: see the package comment.
 type Queue struct {
 	opt       *Options // shared with the parts below
 	entries   map[string]*entry
@@ -149,8 +150,8 @@ func New(o Options) (*Queue, error) {
 		forecasts: forecasts{from: firstWider, until: firstWider}, version: 1}, nil
 }
 
-// Submit adds a waiting job to the Queue. It waits since now or, if it has never run, since its
-// submission.
+// Submit adds a waiting job to the Queue. The job's wait begins now or, if the job has never run,
+// at its submission.
 func (q *Queue) Submit(now time.Duration, j Job) error {
 	e, err := q.newEntry(j)
 	if err != nil {
@@ -174,8 +175,8 @@ func (q *Queue) Restore(j Job, p pal.Placement, started time.Duration) error {
 	return nil
 }
 
-// Stopping reports that a running gang is being stopped, although this Queue did not decide that.
-// Waiting gangs can then get a claim to its GPUs. When the gang has stopped, report that with
+// Stopping reports that a running gang is being stopped, although this Queue did not decide to stop
+// it. Waiting gangs can then get a claim to its GPUs. When the gang has stopped, report that with
 // [Queue.Stopped].
 func (q *Queue) Stopping(id string) {
 	if e := q.entries[id]; e != nil && e.state == running {
@@ -218,8 +219,8 @@ func (q *Queue) newEntry(j Job) (*entry, error) {
 }
 
 // Started reports that a gang now runs on the placement, because the caller has carried out a
-// start, migration or resize that Decide returned. It also works for a waiting gang that something
-// else has started.
+// start, migration or resize that Decide returned. Started also works for a waiting gang that
+// something else has started.
 func (q *Queue) Started(now time.Duration, id string, p pal.Placement) {
 	e := q.entries[id]
 	if e == nil {
@@ -231,9 +232,9 @@ func (q *Queue) Started(now time.Duration, id string, p pal.Placement) {
 	q.run(e, p, now)
 }
 
-// SetPlacement reports the GPUs of a gang that runs or is being stopped. For example, a member has
-// ended, or Nomad has moved a member. Reporting the same placement again changes nothing. A gang
-// that is being stopped stays in that state until [Queue.Stopped].
+// SetPlacement reports the GPUs of a gang that runs or is being stopped. Call SetPlacement, for
+// example, when a member has ended or when Nomad has moved a member. Reporting the same placement
+// again changes nothing. A gang that is being stopped stays in that state until [Queue.Stopped].
 func (q *Queue) SetPlacement(now time.Duration, id string, p pal.Placement) {
 	e := q.entries[id]
 	if e == nil || e.state < running || e.isOn(p) {
@@ -260,8 +261,8 @@ func (e *entry) isOn(p pal.Placement) bool {
 	return slices.Equal(e.placement.GPUs(), p.GPUs())
 }
 
-// run records that an entry has been running on the placement since the time at. The entry must be
-// in no list.
+// run records that an entry has been running on the placement since the given time. The entry must
+// be in no list.
 func (q *Queue) run(e *entry, p pal.Placement, at time.Duration) {
 	q.resize(e, max(1, len(p.Members)))
 	if e.granted {
@@ -283,7 +284,7 @@ func (q *Queue) run(e *entry, p pal.Placement, at time.Duration) {
 }
 
 // Requeue reports that a start that Decide returned has failed. The gang waits again, in its old
-// place.
+// place in the queue.
 func (q *Queue) Requeue(now time.Duration, id string) {
 	if e := q.entries[id]; e != nil && e.state == starting {
 		q.leave(now, e)
@@ -291,8 +292,8 @@ func (q *Queue) Requeue(now time.Duration, id string) {
 	}
 }
 
-// Stopped reports that a running gang has stopped, but not finished. Its GPUs are free, and the
-// gang waits again.
+// Stopped reports that a running gang has stopped, but not finished. The gang's GPUs are free, and
+// the gang waits again.
 func (q *Queue) Stopped(now time.Duration, id string) {
 	if e := q.entries[id]; e != nil && e.state >= running {
 		e.countStop(now)
@@ -323,9 +324,9 @@ func (q *Queue) NotStopped(id string) {
 }
 
 // SetDrainedMembers sets the members of running gangs that Nomad is about to move off drained
-// nodes. Each element stands for one member. It lists the alternatives for the member, best first,
-// as gangs of one member. The Queue keeps GPUs for these members until the next call of
-// SetDrainedMembers or Rebase.
+// nodes. Each element of the list stands for one member. The element lists the alternatives for
+// this member, best first, as gangs of one member. The Queue keeps GPUs for these members until the
+// next call of SetDrainedMembers or Rebase.
 func (q *Queue) SetDrainedMembers(members [][]pal.Gang) { q.drained = members }
 
 // NoMovesBefore makes Decide return no moves before the given time. A caller that limits moves per
@@ -379,9 +380,9 @@ func (q *Queue) leave(now time.Duration, e *entry) {
 	e.countFreeing()
 }
 
-// stop removes an entry that has stopped from the lists to which run added it, from the victims of
-// its claim, and from leaving. The fields of the entry must not have changed since run, because
-// sorted lists find the entry by them.
+// stop removes an entry that has stopped from several lists: those to which run added it, the
+// victims of its claim, and leaving. The fields of the entry must not have changed since run,
+// because sorted lists find the entry by these fields.
 func (q *Queue) stop(now time.Duration, e *entry) {
 	q.version++
 	if e.granted {
@@ -400,8 +401,8 @@ func (q *Queue) stop(now time.Duration, e *entry) {
 	q.leaving = without(q.leaving, e)
 }
 
-// forget drops a start, move or growth of the entry that is decided but not reported yet; it does
-// nothing if there is none.
+// forget drops a start, move or growth of the entry that is decided but not reported yet. If there
+// is none, it does nothing.
 func (q *Queue) forget(e *entry) {
 	if e.state != starting && e.state != moving {
 		return
@@ -416,10 +417,10 @@ func (q *Queue) forget(e *entry) {
 	q.pending = without(q.pending, e)
 }
 
-// Rebase converts all gangs and placements after the caller has built a new cluster. f gets each
-// job's gang, with all its members, and its placement. f returns both with the GPU and group
-// numbers of the new cluster. The placement of a waiting gang does not matter. Running gangs keep
-// running.
+// Rebase converts all gangs and placements after the caller has built a new cluster. For each job,
+// Rebase passes the gang (with all its members) and its placement to f. The function f returns both
+// with the GPU and group numbers of the new cluster. For a waiting gang, f can return any
+// placement. Running gangs keep running.
 func (q *Queue) Rebase(f func(id string, g pal.Gang, p pal.Placement) (pal.Gang, pal.Placement)) {
 	q.drained = nil // it contains group numbers of the old cluster
 	q.changeEach(func(e *entry) {
@@ -441,23 +442,23 @@ func (q *Queue) Rebase(f func(id string, g pal.Gang, p pal.Placement) (pal.Gang,
 			q.account.used += e.amount(e.gpus) - e.served
 			e.served = e.amount(e.gpus)
 		}
-		// Targets have GPU numbers of the old cluster. The target of a gang that shrinks becomes
-		// its first members. The target of a gang that moves or grows becomes its current members,
-		// so the Queue holds no new GPUs for it.
+		// Targets contain GPU numbers of the old cluster, so they must be replaced. The target of a
+		// gang that shrinks becomes its first members. The target of a gang that moves or grows
+		// becomes its current members, so the Queue holds no new GPUs for it.
 		e.target.Members = e.placement.Members[:min(len(e.target.Members), len(e.placement.Members))]
 		e.countFreeing()
 	})
-	// The turn and the claims have GPU numbers of the old cluster, too. The next pass decides
-	// again.
+	// The turn and the claims also contain GPU numbers of the old cluster, so they are dropped. The
+	// next pass decides again.
 	q.turn = nil
 	for _, c := range slices.Clone(q.claims) {
 		q.drop(c)
 	}
 }
 
-// Reconsider replaces all gangs after the set of nodes that they can use has changed. f gets each
-// job's gang, with all its members, and returns the new gang, which must have the same number of
-// members.
+// Reconsider replaces all gangs after the set of nodes that they can use has changed. For each job,
+// Reconsider passes the gang, with all its members, to f. The function f returns the new gang,
+// which must have the same number of members.
 func (q *Queue) Reconsider(f func(id string, g pal.Gang) pal.Gang) {
 	q.changeEach(func(e *entry) {
 		e.regang(func(g pal.Gang) pal.Gang { return f(e.job.ID, g) })

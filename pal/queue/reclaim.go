@@ -8,13 +8,13 @@ import (
 	"slices"
 )
 
-// reclaim stops gangs of tenants that borrow GPUs so that a gang whose tenant stays within its
-// quota can start, and reports whether it did. It stops only preemptible gangs, the worst level
-// first. A tenant has a right to its quota, even against gangs of better levels (Kueue's
-// reclaimWithinCohort).
+// reclaim stops gangs of tenants that borrow GPUs, so that a gang whose tenant stays within its
+// quota can start. The result reports whether that gang can start. Only preemptible gangs are
+// stopped, the worst level first. A tenant has a right to its quota, even against gangs of better
+// levels (Kueue's reclaimWithinCohort).
 //
-// Two tenants are compared below their common parent. The branch with the waiting gang must stay
-// within its quota, and the branch with the victim must be above its quota, not counting gangs that
+// Two tenants are compared below their common parent. The branch of the waiting gang must stay
+// within its quota. The branch of the victim must be above its quota, even without the gangs that
 // are already being stopped. A gang stops as a whole, so the last victim can take its tenant below
 // its quota.
 func (p *pass) reclaim(e *entry) bool {
@@ -34,7 +34,8 @@ func (p *pass) reclaim(e *entry) bool {
 	return len(vs) > 0 && p.stopEnough(e, &victims{p: &p.planner, left: vs})
 }
 
-// freedGPUs is the number of additional GPUs, by tenant, that would be freed for a gang.
+// freedGPUs contains, for each tenant, the number of GPUs that would be freed for a gang, in
+// addition to the GPUs that are already being freed.
 type freedGPUs map[*tenant]float64
 
 func (f freedGPUs) add(v *entry, gpus float64) {
@@ -43,7 +44,7 @@ func (f freedGPUs) add(v *entry, gpus float64) {
 	}
 }
 
-// countFreeing updates the number of GPUs that the gang's tenants count as being freed.
+// countFreeing updates the number of GPUs that are being freed, for each of the gang's tenants.
 func (v *entry) countFreeing() {
 	gpus := 0.0
 	if v.state == stopping {
@@ -56,8 +57,9 @@ func (v *entry) countFreeing() {
 }
 
 // quotas compares the tenants of a waiting gang e and a running gang v below their common parent.
-// within reports whether e's branch stays within its quota if e starts. over reports whether v's
-// branch is above its quota, not counting GPUs that are being freed or would be freed.
+// The result `within` reports whether e's branch stays within its quota if e starts. The result
+// `over` reports whether v's branch is above its quota, even without the GPUs that are being freed
+// or would be freed.
 func (ts *tenancy) quotas(e, v *entry, freed freedGPUs) (within, over bool) {
 	if !ts.tree.quotas {
 		return false, true
@@ -68,17 +70,17 @@ func (ts *tenancy) quotas(e, v *entry, freed freedGPUs) (within, over bool) {
 }
 
 // outranks reports whether a waiting gang e can take the GPUs of a running gang v. Two of three
-// conditions must hold: e's level is better (passed as better), e's tenant stays within its quota,
-// v's tenant is above its quota.
+// conditions must hold: e's level is better than v's (parameter better), e's tenant stays within
+// its quota, v's tenant is above its quota.
 func (ts *tenancy) outranks(better bool, v, e *entry, freed freedGPUs) bool {
 	within, over := ts.quotas(e, v, freed)
 	return better && (within || over) || within && over
 }
 
 // apart returns the two branches at which the paths of two tenants in the tree first differ. For
-// research/vision and research/speech, these are the two tenants. For research/vision and
-// sales/web, they are research and sales. If one tenant contains the other, the branch of the
-// containing tenant is nil. For equal tenants, both are nil.
+// research/vision and research/speech, the branches are the two tenants. For research/vision and
+// sales/web, the branches are research and sales. If one tenant contains the other, the branch of
+// the containing tenant is nil. For equal tenants, both are nil.
 func apart(a, b *tenant) (ofA, ofB *tenant) {
 	i := 0
 	for i < min(len(a.chain), len(b.chain)) && a.chain[i] == b.chain[i] {

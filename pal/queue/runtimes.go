@@ -15,33 +15,34 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// maxSamples is the maximum number of stored runs of a name; the oldest run is dropped first.
-// maxNames is the maximum number of stored names; see makeRoom.
+// maxSamples is the maximum number of stored runs of a name. The oldest run is dropped first. The
+// constant maxNames is the maximum number of stored names; see makeRoom.
 const (
 	maxSamples = 64
 	maxNames   = 200
 )
 
-// beyond is a relative difference of run times. An earlier run or an estimate no longer predicts a
-// gang whose work is more than 1 + beyond times as long.
+// beyond is a relative difference of run times. If a gang has done more than 1 + beyond times the
+// work of an earlier run or of an estimate, this run or estimate no longer predicts the gang.
 const beyond = 0.4
 
-// sample is one finished run: its work at cost 1, its number of GPUs, and its number among the
-// submissions of its name (nth).
+// sample is one finished run. A sample contains the run's work at cost 1, its number of GPUs, and
+// its number among the submissions of its name (nth).
 type sample struct {
 	work time.Duration
 	gpus int
 	nth  int64
-	// model is set if the whole run was on one known GPU model. time is then how long the run would
-	// take on the median GPUs of this model. The speeds of the run's name convert time into work.
+	// model is set if the whole run was on one known GPU model. The field time is then how long the
+	// run would take on the median GPUs of this model. The work is computed from this time, with
+	// the speeds of the run's name.
 	model string
 	time  time.Duration
-	// beside encodes which neighbours shared GPUs with the run; see [company.mostly].
+	// beside says which neighbours shared GPUs with the run; see [company.mostly].
 	beside int8
 }
 
-// submissions counts the submissions of one name. It is kept as long as the Queue has gangs of the
-// name or stores runs of the name.
+// submissions counts the submissions of one name. The count is kept as long as the Queue has gangs
+// of the name or stores runs of the name.
 type submissions struct {
 	count int64
 	live  int // gangs of the name in the Queue
@@ -85,7 +86,7 @@ type runTimes struct {
 }
 
 // foresight predicts how long gangs run, from estimates, earlier runs and the gangs' own reports.
-// From these predictions it also computes the order of the queue.
+// The order of the queue follows from these predictions.
 type foresight struct {
 	opt         *Options
 	runTimes    map[string]*runTimes
@@ -126,8 +127,8 @@ func (fs *foresight) note(tenant, name string, s sample) {
 	h.samples = append(slices.Clone(h.samples[max(0, len(h.samples)-maxSamples+1):]), s.at(h.speeds)) // copied, because clones share the old slice
 }
 
-// makeRoom deletes the history of one name if there are already maxNames: of the tenant with the
-// most names, the name whose last run is the oldest.
+// makeRoom deletes the history of one name if maxNames names are already stored. Of the names of
+// the tenant with the most names, it deletes the name whose last run is the oldest.
 func (fs *foresight) makeRoom() {
 	if len(fs.runTimes) < maxNames {
 		return
@@ -156,8 +157,8 @@ func (fs *foresight) makeRoom() {
 type RunTimes struct {
 	Name   string `json:"name"`
 	Tenant string `json:"tenant,omitempty"`
-	// Last is the value of [foresight.Lessons] after its last run. Names with the smallest value
-	// are forgotten first.
+	// Last is the number of learned runs ([foresight.Lessons]) after the last run of this name.
+	// Names with the smallest Last are forgotten first.
 	Last int64 `json:"last"`
 	// Models are the GPU models of the runs.
 	Models []string `json:"models,omitempty"`
@@ -165,10 +166,10 @@ type RunTimes struct {
 	Runs []Run `json:"runs"`
 }
 
-// Run is a finished run. Its elements are the run time on the median GPUs of its model, in
+// Run is a finished run. A Run has four elements: the run time on the median GPUs of its model, in
 // nanoseconds; the number of GPUs; the index of the model in Models, from 1; and the company (see
-// [company.mostly]). If the index is 0, the model is unknown or there are several, and the run time
-// is at cost 1.
+// [company.mostly]). If the model is unknown, or if there are several models, the index is 0 and
+// the run time is at cost 1.
 type Run [4]int64
 
 // RunTimes returns the history of all names, sorted by name.
@@ -195,8 +196,8 @@ func (fs *foresight) RunTimes() []RunTimes {
 // changes.
 func (fs *foresight) Lessons() int64 { return fs.lessons }
 
-// Remember replaces the history with the history that an earlier Queue returned (RunTimes). It
-// leaves out invalid runs. Remembered runs of a name count as earlier than all submissions of the
+// Remember replaces the history with a history that RunTimes of an earlier Queue returned. Invalid
+// runs are left out. The remembered runs of a name count as earlier than all submissions of this
 // name to this Queue.
 func (fs *foresight) Remember(stored []RunTimes) {
 	before := fs.runTimes
@@ -232,10 +233,10 @@ func (fs *foresight) Remember(stored []RunTimes) {
 	fs.takeSilent()
 }
 
-// remaining returns how much longer a gang is expected to run, at cost 1. It uses the user's
-// estimate, else the history of the gang's name, else the gang's run time so far, each combined
-// with the gang's reports. The result is at most the gang's limit. If only the limit is known, the
-// result is the limit.
+// remaining returns how much longer a gang is expected to run, at cost 1. The prediction uses the
+// first of these values that is known: the user's estimate, the history of the gang's name, the
+// gang's run time so far. The gang's reports are combined with this value. The result is at most
+// the gang's limit. If only the limit is known, the result is the limit.
 func (fs *foresight) remaining(e *entry, now time.Duration) time.Duration {
 	if left := e.limit(now); left > 0 && !fs.knowsRunTime(e) && !e.tells(now) {
 		return left
@@ -266,8 +267,8 @@ func (e *entry) limit(now time.Duration) time.Duration {
 	return atMostLongest(float64(e.job.Limit-max(0, now-e.startedAt)) / e.cost(e.placement))
 }
 
-// expected returns [foresight.remaining] without the limit. A gang that has run much longer than
-// everything known predicts is expected to run as long again as it has run so far.
+// expected returns the same as [foresight.remaining], but ignores the limit. If a gang has run much
+// longer than all known values predict, it is expected to run as long again as it has run so far.
 func (fs *foresight) expected(e *entry, now time.Duration) time.Duration {
 	return fs.foresee(e, now, func(f *foreseen) *time.Duration { return &f.mean }, remainingRunTime.mean)
 }
@@ -277,7 +278,7 @@ func (fs *foresight) index(e *entry, now time.Duration) time.Duration {
 	return e.bounded(now, fs.foresee(e, now, func(f *foreseen) *time.Duration { return &f.index }, remainingRunTime.index))
 }
 
-// foreseen caches predictions for gangs that have not run yet; 0: not computed yet.
+// foreseen caches predictions for gangs that have not run yet; 0 means not computed yet.
 type foreseen struct{ mean, index time.Duration }
 
 // nearKind is the key of the cache runTimes.fresh. Gangs of one name with equal keys have the same
@@ -288,8 +289,9 @@ type nearKind struct {
 	stops bool
 }
 
-// foresee returns the result of ask for the gang's remaining run time. For gangs that have not run
-// yet, it caches one result per nearKind, in the field that kept returns.
+// foresee applies ask to the distribution of the gang's remaining run time, and returns the result.
+// For gangs that have not run yet, one result per nearKind is cached. The function kept returns the
+// field for this result.
 func (fs *foresight) foresee(e *entry, now time.Duration, kept func(*foreseen) *time.Duration, ask func(remainingRunTime) time.Duration) time.Duration {
 	h := fs.runTimes[e.job.Name]
 	if h == nil || e.job.Estimate > 0 || e.work(now) > 0 {
@@ -311,9 +313,9 @@ func (fs *foresight) foresee(e *entry, now time.Duration, kept func(*foreseen) *
 	return *d
 }
 
-// near rounds the submission number of a gang, so that thousands of waiting gangs have few
-// different numbers. The result is the number of the nearest stored run; outside the stored runs,
-// it is a power of two away from the first or the last run.
+// near rounds the submission number of a gang. Thousands of waiting gangs then have only a few
+// different numbers. The result is the number of the nearest stored run. Outside the stored runs,
+// the distance to the first or last run is rounded down to a power of two.
 func (h *runTimes) near(nth int64) int64 {
 	if h.nths == nil {
 		for _, s := range h.samples {
@@ -338,11 +340,11 @@ func (h *runTimes) near(nth int64) int64 {
 // powerOf2 returns the greatest power of two that is at most n.
 func powerOf2(n int64) int64 { return 1 << (bits.Len64(uint64(n)) - 1) }
 
-// remainingRunTime is the predicted distribution of how much longer a gang runs, at cost 1. It
-// combines known runs with an unknown part, for the case that no known run predicts the gang. With
-// a history, the unknown part has weight 1 or, if the gang cannot be stopped, [doubtOfMean]. With
-// an estimate, it has no weight at first. Known runs lose weight after the gang has run longer than
-// they did.
+// remainingRunTime is the predicted distribution of how much longer a gang runs, at cost 1. The
+// distribution combines known runs with an unknown part, because it is possible that no known run
+// predicts the gang. With a history, the unknown part has weight 1 or, if the gang cannot be
+// stopped, [doubtOfMean]. With an estimate, the unknown part has no weight at first. A known run
+// loses weight after the gang has run longer than this run.
 type remainingRunTime struct {
 	of    []chance // the known runs, shortest first
 	again float64  // median remaining time of the unknown part, in seconds
@@ -383,7 +385,7 @@ func (fs *foresight) remainingRunTime(e *entry, now time.Duration) remainingRunT
 	return o
 }
 
-// weight returns the sum of all weights.
+// weight returns the sum of the weights of all known runs and of the unknown part.
 func (o remainingRunTime) weight() float64 {
 	all := o.rest
 	for _, c := range o.of {
@@ -392,8 +394,8 @@ func (o remainingRunTime) weight() float64 {
 	return all
 }
 
-// mean returns the expected remaining time. The unknown part has no finite mean, so mean uses its
-// median (the field again) instead.
+// mean returns the expected remaining time. The unknown part has no finite mean. For the unknown
+// part, mean uses the median (the field again).
 func (o remainingRunTime) mean() time.Duration {
 	weight, sum := o.rest, o.rest*o.again
 	for _, c := range o.of {
@@ -402,22 +404,23 @@ func (o remainingRunTime) mean() time.Duration {
 	return seconds(sum / weight)
 }
 
-// doubt bounds the index of a gang with a history: the index is at most doubt × the index that the
-// gang would have without a history. Without the bound, a short gang whose earlier runs were long
-// can wait very long. The value was chosen on virtual clusters of the Philly trace. With 1, 2, 4, 8
-// and 16, the average JCT was 1.013, 0.993, 0.974, 0.963 and 0.960 times that of the best other
-// policy with the same knowledge. The p99 of the slowdown was at worst 1.4, 2.1, 1.7, 2.4 and 6.4
-// times the least p99; without a bound, it was 37 times.
+// doubt limits the index of a gang with a history: the index is at most doubt × the index that the
+// gang would have without a history. Without this limit, a short gang whose earlier runs were long
+// might wait for a very long time. The value was chosen on virtual clusters of the Philly trace.
+// With the values 1, 2, 4, 8 and 16, the average JCT was 1.013, 0.993, 0.974, 0.963 and 0.960 times
+// that of the best other policy with the same knowledge. In the worst case, the p99 of the slowdown
+// was 1.4, 2.1, 1.7, 2.4 and 6.4 times the least p99. Without a limit, it was 37 times the least
+// p99.
 const doubt = 8
 
-// index returns the Gittins index as a time: the run time that is spent, at best, for each gang of
-// this kind that ends. If some runs of a name are short and some very long, the index is short
-// until the gang has run longer than the short runs.
+// index returns the Gittins index as a time: the least run time that must be spent on gangs of this
+// kind, on average, for each gang that ends. If some runs of a name are short and some very long,
+// the index is short until the gang has run longer than the short runs.
 //
-// "At best" means the minimum over all times at which the Queue could give up on the gang. For each
-// time, the value is the expected run time until that time, divided by the chance that the gang has
-// ended. The minimum is always at the end of a known run or just after now, so index tries only
-// these times.
+// The index is the minimum over all times at which the Queue could give up on the gang. The value
+// for such a time is the expected run time until this time, divided by the probability that the
+// gang has ended by then. The minimum is always at the end of a known run or just after now, so
+// index tries only these times.
 func (o remainingRunTime) index() time.Duration {
 	weight, best := o.weight(), math.Inf(1)
 	if o.rest > 0 {
@@ -438,10 +441,10 @@ func (o remainingRunTime) index() time.Duration {
 	return seconds(best)
 }
 
-// outlasting returns how well a run of the given length still predicts a gang that has done this
-// work, from 1 down to 0. It also returns the remaining time that the run predicts, in seconds.
-// This time reaches 0 only at 1 + beyond times the length, because no two runs of a name are
-// equally long.
+// outlasting returns a weight from 1 down to 0. The weight says how well a run of the given length
+// still predicts a gang that has done this work. outlasting also returns the remaining time that
+// the run predicts, in seconds. The remaining time becomes 0 only after 1 + beyond times the
+// length, because no two runs of a name are equally long.
 func outlasting(length, done time.Duration) (possible, left float64) {
 	possible = 1
 	if done > length {
@@ -471,17 +474,18 @@ func (fs *foresight) sortedSamples(name string) []sample {
 	return h.sorted
 }
 
-// nearness returns the weight of a run by its distance from the gang, counted in submissions of the
-// name, because users submit similar jobs one after the other. The weight is 1 for adjacent
-// submissions, 1/2 for the next ones, then 1/3, and so on.
+// nearness returns the weight of an earlier run in the prediction of a gang. The parameters a and b
+// are the numbers of the run and the gang among the submissions of the name. Near runs have more
+// weight, because users submit similar jobs one after the other. The weight is 1 for adjacent
+// submissions, 1/2 if there is one submission between them, 1/3 if there are two, and so on.
 func nearness(a, b int64) float64 { return 1 / float64(max(1, a-b, b-a)) }
 
-// doubtOfMean is the weight of the unknown part for a gang that cannot be stopped. With the full
-// weight 1, the mean of a name with long runs would be far too short.
+// doubtOfMean is the weight of the unknown part for a gang that cannot be stopped. With the weight
+// 1, the predicted mean of a name with long runs would be far too short.
 const doubtOfMean = 0.1
 
-// likeness returns the weight of a run by its number of GPUs: the smaller of the two numbers
-// divided by the larger one.
+// likeness returns the weight of an earlier run in the prediction of a gang, given the numbers of
+// GPUs of both: the smaller number divided by the larger one.
 func likeness(a, b int) float64 {
 	if a > b {
 		a, b = b, a

@@ -10,15 +10,17 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// finder finds GPUs for one gang, now or after other gangs have ended, and decides whether the gang
-// should wait for better GPUs. It ignores other waiting gangs, and starts none.
+// finder finds GPUs for one gang, either now or after other gangs have ended. A finder also decides
+// whether the gang should wait for better GPUs. A finder ignores other waiting gangs, and starts no
+// gang.
 type finder struct {
 	*Queue
 	whatIf
 	now     time.Duration
 	started []*entry // gangs whose start this pass has decided
-	// slack is set after a search for a gang has failed. A gang of the same signature that runs at
-	// most this long, at cost 1, may fit. 0: no gang of this signature fits, however short.
+	// slack is set after a search for a gang has failed. Another gang of the same signature may fit
+	// if its run time at cost 1 is at most slack. 0 means that no gang of this signature fits,
+	// however short it is.
 	slack time.Duration
 	// startsAt is the time when the gang would start; 0 means now.
 	startsAt   time.Duration
@@ -33,9 +35,10 @@ func (p *finder) place(e *entry) (pal.Placement, bool) {
 	return f.Placement, ok
 }
 
-// search is find without windows. If the gang fits only with outliers and needs them, it searches a
-// second time, with outliers. This does not apply to gangs with their own bound on PM scores
-// (within): elastic gangs that grow, and gangs that can use an outlier now (anyGPU).
+// search does the same as find, but ignores windows. If the gang does not fit without outliers and
+// needs them, search tries again with outliers. There is no second try for gangs with their own
+// bound on PM scores (within). Elastic gangs that grow have such a bound, and gangs that can use an
+// outlier now (anyGPU).
 func (p *finder) search(e *entry) (pal.Found, bool) {
 	p.trying = e.job.ID
 	if e.within > 0 {
@@ -51,14 +54,14 @@ func (p *finder) search(e *entry) (pal.Found, bool) {
 	return f, ok
 }
 
-// policyFor returns the placement policy for a gang. Normally its RefuseBad keeps gangs off parts
-// of shared GPUs where neighbours would slow each other too much. RefuseBad does not apply in three
-// cases:
+// policyFor returns the placement policy for a gang. Normally, the policy's RefuseBad keeps gangs
+// off parts of shared GPUs where neighbours would slow each other too much. RefuseBad does not
+// apply in three cases:
 //
-//   - the gang is overdue and has its turn, or a claim that it got in its turn
-//   - other members of the gang already run (anyNeighbour, set by RoomFor)
-//   - the asker tests whether the gang does not fit because of RefuseBad (anyNeighbour, set by
-//     refused)
+//   - The gang is overdue, and has its turn or a claim that it got in its turn.
+//   - Other members of the gang already run. In this case, RoomFor has set anyNeighbour.
+//   - The asker tests whether the gang does not fit because of RefuseBad. In this case, refused has
+//     set anyNeighbour.
 func policyFor(q *Queue, e *entry) pal.Policy {
 	by := q.opt.Placement
 	if e != nil && (e.anyNeighbour || q.turn != nil && q.turn.by == e || e.claim != nil && e.claim.granted) {
@@ -69,15 +72,15 @@ func policyFor(q *Queue, e *entry) pal.Policy {
 
 // Look returns the placement that the Queue would find now for a gang on the cluster, and the
 // policy that it used. ok is false if the gang does not fit. Look ignores waiting gangs and
-// windows. It leaves out outliers unless the gang could never run without them.
+// windows. Look avoids outliers, unless the gang could never run without outliers.
 func (q *Queue) Look(c *pal.Cluster, g pal.Gang) (f pal.Found, by pal.Policy, ok bool) {
 	p := q.at(0, c)
 	return q.opt.avoiding(c, g, policyFor(q, q.entries[g.ID]), q.market(q.entries[g.ID], c), func(by pal.Policy) bool { return !p.fitsLater(g, by) })
 }
 
 // avoiding returns a placement without outliers or, if there is none and the gang needs outliers, a
-// placement on any GPUs. It also returns the policy that it used; ok is false if the gang does not
-// fit.
+// placement on any GPUs. The policy that was used is returned, too; ok is false if the gang does
+// not fit.
 func (o *Options) avoiding(c *pal.Cluster, g pal.Gang, by pal.Policy, m pal.Market, needs func(pal.Policy) bool) (f pal.Found, used pal.Policy, ok bool) {
 	by.Market = m
 	if o.OutlierThreshold > 0 {
@@ -117,7 +120,7 @@ func (p *finder) fitsLater(g pal.Gang, policy pal.Policy) bool {
 	return fits
 }
 
-// thoseThatEnd returns the GPUs of all gangs that end: see [finder.ends].
+// thoseThatEnd returns the GPUs of all gangs that end (see [finder.ends]).
 func (p *finder) thoseThatEnd() (gpus []int) {
 	for _, es := range [][]*entry{p.running, p.started} {
 		for _, e := range es {
@@ -143,14 +146,16 @@ func (p *finder) needsOutliers(e *entry, policy pal.Policy) bool {
 // panic during a search, it returns the job that was searched for.
 func (q *Queue) Trying() string { return q.trying }
 
-// withoutRunning calls f while the GPUs of all running gangs, of the starts that this pass has
-// decided, and those that the pass holds are free.
+// withoutRunning calls f. During the call, three kinds of GPUs are free: those of all running
+// gangs, those of starts that this pass has decided, and those that the pass holds.
 func (p *finder) withoutRunning(f func()) { p.without(func(*entry) bool { return true }, f) }
 
-// withoutEnding is withoutRunning, but gangs that never end (see ends) keep their GPUs.
+// withoutEnding does the same as withoutRunning, but gangs that never end (see ends) keep their
+// GPUs.
 func (p *finder) withoutEnding(f func()) { p.without(p.ends, f) }
 
-// without calls f while the GPUs of these gangs, and those that the pass holds, are free.
+// without calls f. During the call, the GPUs that the pass holds are free. The GPUs of the gangs
+// for which the function which returns true are free, too.
 func (p *finder) without(which func(*entry) bool, f func()) {
 	for _, es := range [][]*entry{p.running, p.started} {
 		for _, e := range es {

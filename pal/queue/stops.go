@@ -12,8 +12,8 @@ type Stops struct {
 	// LostGPUSeconds is the GPU time that the stopped gangs lost: the restart and, with
 	// checkpoints, the work since the last checkpoint.
 	LostGPUSeconds float64 `json:"lost_gpu_seconds,omitempty"`
-	// SavedSeconds is how much sooner other gangs got the GPUs than if the stopped gangs had run to
-	// their expected ends.
+	// SavedSeconds is how much sooner other gangs got the GPUs because the stopped gangs did not
+	// run until their expected ends.
 	SavedSeconds float64 `json:"saved_wait_seconds,omitempty"`
 }
 
@@ -23,8 +23,8 @@ func (s *Stops) add(o Stops) {
 	s.SavedSeconds += o.SavedSeconds
 }
 
-// countStop records that a gang has stopped for another one. If several gangs stop for one gang,
-// the saved wait is counted once, for the victim that would have ended last.
+// countStop records that a gang has stopped for another gang. If several gangs stop for one gang,
+// the saved wait counts only once: for the victim that would have ended last.
 func (e *entry) countStop(now time.Duration) {
 	c := e.stopsFor
 	if c == nil || e.state != stopping || len(e.target.Members) > 0 {
@@ -46,8 +46,8 @@ func (e *entry) addStops(s Stops) {
 	e.of.stops.add(s)
 }
 
-// StopsOf returns the sum of the stops of a gang and of the time that stops of other gangs saved
-// it, since the gang was submitted to the Queue.
+// StopsOf returns the sum of the stops of a gang since the gang was submitted to the Queue. The
+// result includes the time that stops of other gangs saved this gang.
 func StopsOf(q *Queue, id string) Stops {
 	if e := q.entries[id]; e != nil {
 		return e.sums
@@ -55,7 +55,7 @@ func StopsOf(q *Queue, id string) Stops {
 	return Stops{}
 }
 
-// Stops returns the sum of all stops: those that the Queue has seen, and those that
+// Stops returns the sum of all stops that the Queue has seen, and of the stops that
 // [Queue.RememberUsage] added.
 func (ts *tenancy) Stops() (all Stops) {
 	for _, n := range ts.sortedNamespaces() {

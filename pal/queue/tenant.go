@@ -21,24 +21,25 @@ import (
 // "research". The terms are Kueue's.
 type Tenant struct {
 	// Namespaces are the namespaces that belong to the tenant: names, or patterns with * and ?. If
-	// empty, it is the namespace named like the last part of the tenant's name.
+	// the list is empty, the tenant has one namespace, whose name is the last part of the tenant's
+	// name.
 	Namespaces []string `json:"namespaces,omitempty" hcl:"namespaces,optional"`
-	// Weight is the tenant's weight in fair share, relative to the other children of its parent; 0:
-	// 1.
+	// Weight is the tenant's weight in fair share, relative to the other children of its parent. 0
+	// means 1.
 	Weight float64 `json:"weight,omitempty" hcl:"weight,optional"`
 	// Quota is the tenant's nominal quota in GPUs. Other tenants can borrow these GPUs while they
-	// are idle. If it is 0, a tenant with children has the sum of their quotas. A tenant without
-	// children then has no quota, and all GPUs that it holds are borrowed.
+	// are idle. If Quota is 0, a tenant with children has the sum of their quotas. If Quota is 0, a
+	// tenant without children has no quota, and all GPUs that it holds count as borrowed.
 	Quota int `json:"quota,omitempty" hcl:"quota,optional"`
-	// BorrowingLimit is the maximum number of GPUs beyond Quota that the tenant can hold; nil: no
-	// maximum.
+	// BorrowingLimit is the maximum number of GPUs beyond Quota that the tenant can hold; nil means
+	// no maximum.
 	BorrowingLimit *int `json:"borrowing_limit,omitempty" hcl:"borrowing_limit,optional"`
-	// MaxGPUsPerUser is the maximum number of GPUs of each user, and MaxJobsPerUser the maximum
-	// number of running jobs of each user; 0: no maximum.
+	// MaxGPUsPerUser is the maximum number of GPUs of each user. MaxJobsPerUser is the maximum
+	// number of running jobs of each user. 0 means no maximum.
 	MaxGPUsPerUser int `json:"max_gpus_per_user,omitempty" hcl:"max_gpus_per_user,optional"`
 	MaxJobsPerUser int `json:"max_jobs_per_user,omitempty" hcl:"max_jobs_per_user,optional"`
-	// DefaultPreempt is true if the tenant's batch jobs can be stopped for others by default; nil:
-	// the parent's default.
+	// DefaultPreempt reports whether the tenant's batch jobs can be stopped for other jobs by
+	// default. If DefaultPreempt is nil, the parent's default applies.
 	DefaultPreempt *bool `json:"default_preempt,omitempty" hcl:"default_preempt,optional"`
 }
 
@@ -49,20 +50,20 @@ type tenant struct {
 	parent *tenant   // nil at the top
 	chain  []*tenant // its ancestors and itself, the top first
 	gpus   float64   // held by gangs that run or are about to run, and by jobs outside the Queue
-	// promised is the number of GPUs of claims of the tenant's gangs. They count towards quotas and
-	// limits.
+	// promised is the number of GPUs in the claims of the tenant's gangs. Promised GPUs count
+	// towards quotas and limits.
 	promised float64
 	users    map[string]UserUse // use of each user, with promised GPUs; only if users have limits
 	freeing  float64            // GPUs of gangs that are being stopped or shrunk
 	usage    usage
-	// saved is the number of whole GPUs that fair share does not count, because the price of their
-	// model is below 1.
+	// saved is what fair share subtracts from the tenant's number of whole GPUs, because some GPU
+	// models have a price below 1.
 	saved float64
 	turn  tenantTurn
 }
 
-// tenantTurn is the state of a tenant during a walk. firstByTenant uses it to choose the tenant
-// whose gang goes first.
+// tenantTurn is the state of a tenant during a walk. With this state, firstByTenant chooses the
+// tenant whose gang goes first.
 type tenantTurn struct {
 	pass    uint64    // number of the pass
 	buckets []*bucket // buckets with waiting gangs of the tenant that are still to be tried
@@ -92,8 +93,8 @@ type namespace struct {
 	stops  Stops
 }
 
-// count adds GPUs to the counts of the tenant, its parents and one of its users; a negative number
-// subtracts. A part of a shared GPU counts as a fraction.
+// count adds GPUs to the counts of the tenant, its parents and one of its users. A negative number
+// of GPUs is subtracted. A part of a shared GPU counts as a fraction.
 func (t *tenant) count(user string, gpus float64) {
 	t.countUser(user, gpus, 0)
 	for ; t != nil; t = t.parent {
@@ -101,8 +102,8 @@ func (t *tenant) count(user string, gpus float64) {
 	}
 }
 
-// Outside sets how many GPUs each tenant and user holds in jobs that are not in the Queue. These
-// GPUs count towards the limits.
+// Outside sets how many GPUs each tenant and user holds in jobs that are not in the Queue. GPUs
+// outside the Queue count towards the limits.
 func (ts *tenancy) Outside(gpus map[Payer]float64) {
 	for by, held := range ts.outside {
 		ts.namespace(by.Tenant).tenant.count(by.User, -held)
@@ -170,7 +171,8 @@ func (t *tree) single(name string) *tenant {
 	return n
 }
 
-// add returns the tenant of that name. If the tree does not have it, add adds it and its parents.
+// add returns the tenant of that name. If the tree does not have this tenant, add adds the tenant
+// and its parents.
 func (t *tree) add(name string) *tenant {
 	if n := t.byName[name]; n != nil {
 		return n
@@ -206,9 +208,9 @@ func (ts *tenancy) sortedNamespaces() (all []*namespace) {
 	return all
 }
 
-// TenantOf returns the name of the tenant to which a namespace belongs: the tenant that names the
-// namespace or, if there is none, the tenant with the longest matching pattern. It returns "" if no
-// tenant matches.
+// TenantOf returns the name of the tenant to which a namespace belongs. This is the tenant that
+// names the namespace or, if there is none, the tenant with the longest matching pattern. It
+// returns "" if no tenant matches.
 func (o Options) TenantOf(namespace string) string {
 	owner, longest := "", -1
 	for _, name := range slices.Sorted(maps.Keys(o.Tenants)) {
@@ -280,8 +282,9 @@ func (o Options) checkQuotas() error {
 }
 
 // countHeld adds an entry and its GPUs to the counts of its tenants (sign 1), or subtracts them
-// (-1). It counts the requested GPUs or the GPUs of the placement, whichever are more. The
-// placement can briefly have more GPUs, before Nomad has reported all new members on a node.
+// (-1). The number of GPUs is the requested number or the number in the placement, whichever is
+// larger. The placement can have more GPUs for a short time, before Nomad has reported all new
+// members on a node.
 func (ts *tenancy) countHeld(e *entry, sign int) {
 	if sign > 0 {
 		if e.counted = e.amount(e.gpus); e.state != waiting {
@@ -305,10 +308,11 @@ func (ts *tenancy) countHeld(e *entry, sign int) {
 	ts.countJob(e, sign)
 }
 
-// amount converts a number of requested GPUs, which can be parts of shared GPUs, to whole GPUs.
+// amount converts a number of requested GPUs to whole GPUs. A part of a shared GPU counts as a
+// fraction of a GPU.
 func (e *entry) amount(gpus int) float64 { return e.job.Gang.Amount(gpus) }
 
-// has returns the number of whole GPUs that a placement of the gang counts as.
+// has returns the size of a placement of the gang in whole GPUs.
 func (e *entry) has(p pal.Placement) float64 {
 	if p.Amount == 0 {
 		return e.amount(len(p.GPUs()))
@@ -322,16 +326,17 @@ func (ts *tenancy) overQuota(e *entry) bool {
 	return ts.overArray(e) || e.overJobs() != nil || e.limiting(e.least()) != nil
 }
 
-// limiting returns the limit that the gang would exceed if it got this many more GPUs now; nil for
-// none.
+// limiting returns the limit that the gang would exceed if it got this number of additional GPUs
+// now. If there is no such limit, limiting returns nil.
 func (e *entry) limiting(gpus int) *brokenLimit { return e.gpuBound(e.amount(gpus), false) }
 
-// tooLargeFor returns a limit that the gang exceeds by itself, so that waiting does not help; nil
-// for none. has is the number of GPUs that count in addition to the gang's least size.
+// tooLargeFor returns a limit that the gang exceeds by itself, so that waiting does not help. If
+// there is no such limit, tooLargeFor returns nil. The parameter has is the number of GPUs that
+// count in addition to the gang's least size.
 func (e *entry) tooLargeFor(has int) *brokenLimit { return e.gpuBound(e.amount(has+e.least()), true) }
 
-// gpuBound returns the first result of [tenant.gpuBound] that is not nil, from the gang's tenant up
-// the tree.
+// gpuBound calls [tenant.gpuBound] for the gang's tenant and then for each parent, and returns the
+// first result that is not nil.
 func (e *entry) gpuBound(gpus float64, never bool) *brokenLimit {
 	for t := e.of.tenant; t != nil; t = t.parent {
 		if b := t.gpuBound(e.job.User, gpus, never); b != nil {
@@ -344,7 +349,7 @@ func (e *entry) gpuBound(gpus float64, never bool) *brokenLimit {
 // byTenant reports whether the order of the queue depends on the gangs' tenants.
 func (ts *tenancy) byTenant() bool { return ts.opt.FairShare || ts.tree.quotas }
 
-// firstByTenant returns the bucket whose next gang goes first; nil if no gang is left to try.
+// firstByTenant returns the bucket whose next gang goes first, or nil if no gang is left to try.
 // Within a tenant, the order decides; among tenants, compare decides. After each decision,
 // firstByTenant sorts all tenants again.
 func (p *pass) firstByTenant() *bucket {
@@ -386,8 +391,8 @@ func (p *pass) firstByTenant() *bucket {
 	return p.heads[0].turn.first.bucket
 }
 
-// renew sets which of the tenant's gangs goes first, and the result of claimOf for this gang. It
-// returns false if no gang of the tenant is left to try.
+// renew chooses the gang of the tenant that goes first, and stores the result of claimOf for this
+// gang. It returns false if no gang of the tenant is left to try.
 func (p *pass) renew(t *tenant) bool {
 	r := &t.turn
 	r.first = nil
@@ -407,8 +412,9 @@ func (p *pass) renew(t *tenant) bool {
 	return true
 }
 
-// compare compares the first gangs of two tenants, given their results of claimOf. A gang that
-// stays within its tenant's quota goes before a gang that would borrow. Between equals, FairShare
+// compare decides which of the gangs a and b goes first. The gangs a and b are the first gangs of
+// two tenants, and claimA and claimB are their results of claimOf. A gang that stays within its
+// tenant's quota goes before a gang that would borrow. If the quotas make no difference, FairShare
 // puts the gang first whose tenant has the lower usage for its weight. Last, the keys decide.
 func (ts *tenancy) compare(now time.Duration, a, b *entry, claimA, claimB uint8) int {
 	if c := cmp.Compare(claimB, claimA); c != 0 {
@@ -423,8 +429,8 @@ func (ts *tenancy) compare(now time.Duration, a, b *entry, claimA, claimB uint8)
 }
 
 // compareShares compares the usage of two tenants below their common parent, as Slurm's Fair Tree
-// does. For example, the usage of research counts against sales, but not between research/vision
-// and research/speech.
+// does. For example, the usage of research counts in a comparison with sales, but not in a
+// comparison of research/vision with research/speech.
 func (ts *tenancy) compareShares(now time.Duration, a, b *tenant) int {
 	a, b = apart(a, b)
 	if a == nil || b == nil { // the tenants are equal, or one contains the other
@@ -433,15 +439,15 @@ func (ts *tenancy) compareShares(now time.Duration, a, b *tenant) int {
 	if c := cmp.Compare(ts.fair(a, now), ts.fair(b, now)); c != 0 || !ts.tree.deep {
 		return c
 	}
-	// Branches with equal usage are compared by name. If the keys of their gangs were compared, the
-	// order of three tenants in two branches could be a cycle.
+	// Branches with equal usage are compared by name. If the keys of the gangs decided, the order
+	// of three tenants in two branches could be a cycle.
 	return cmp.Compare(a.name, b.name)
 }
 
-// claimOf returns at which levels of the tree the gang stays within its tenants' quotas, one bit
-// for each level. The top of the tree has the highest bit. The gang with the greater number goes
-// first. A level without a quota, or below the gang's tenant, has the same bit as the level above
-// it.
+// claimOf says at which levels of the tree the gang stays within its tenants' quotas. The result
+// has one bit for each level. The top of the tree has the highest bit. A gang with a greater result
+// goes first. A level that has no quota, or that is below the gang's tenant, has the same bit as
+// the level above it.
 func (ts *tenancy) claimOf(e *entry) uint8 {
 	if !ts.tree.quotas {
 		return 0
@@ -465,8 +471,9 @@ func (ts *tenancy) claimOf(e *entry) uint8 {
 	return claim
 }
 
-// inTurns sorts waiting gangs, given in the order of their keys, in the order in which the Queue
-// would start them. When inTurns chooses the next gang, the gangs before it count as running.
+// inTurns gets waiting gangs in the order of their keys, and sorts them in the order in which the
+// Queue would start them. When inTurns chooses the next gang, it counts the gangs already chosen as
+// running.
 func (ts *tenancy) inTurns(now time.Duration, es []*entry) {
 	if !ts.byTenant() {
 		return
@@ -511,13 +518,13 @@ type TenantUse struct {
 	// comparisons with Quota and Limit.
 	GPUs   float64 `json:"gpus"`
 	Weight float64 `json:"weight"` // the tenant's weight in fair share, relative to the other children of its parent
-	// Awaited is the number of GPUs that members of the tenant's running jobs still wait for. These
-	// GPUs count towards limits, but are not included in GPUs.
+	// Awaited is the number of GPUs that members of the tenant's running jobs still wait for.
+	// Limits include these GPUs, but the field GPUs does not.
 	Awaited float64 `json:"awaited,omitempty"`
 	Quota   int     `json:"quota,omitempty"` // in GPUs; 0: none
 	Limit   *int    `json:"limit,omitempty"` // in GPUs; nil: none
-	// MaxGPUsPerUser and MaxJobsPerUser are the limits of each user. Users lists the users with
-	// GPUs or jobs; nil if users have no limits.
+	// MaxGPUsPerUser and MaxJobsPerUser are the limits of each user. Users lists the users that
+	// have GPUs or jobs; nil if users have no limits.
 	MaxGPUsPerUser int       `json:"max_gpus_per_user,omitempty"`
 	MaxJobsPerUser int       `json:"max_jobs_per_user,omitempty"`
 	Users          []UserUse `json:"users,omitempty"`
@@ -527,9 +534,9 @@ type TenantUse struct {
 	HalfLifeSeconds float64 `json:"half_life_seconds,omitempty"`
 	// Priced is set if GPU hours are weighted by the price of the GPU model.
 	Priced bool `json:"priced,omitempty"`
-	// Share is the part of all GPU time to which the tenant's weight entitles it, among the tenants
-	// that have jobs or have used GPU time. Times is the tenant's part of the used GPU time divided
-	// by Share; 0 if no tenant has used GPU time.
+	// Share is the fraction of all GPU time to which the tenant's weight entitles it. Only tenants
+	// that have jobs or have used GPU time take part. Times is the tenant's fraction of the used
+	// GPU time divided by Share; 0 if no tenant has used GPU time.
 	Share float64 `json:"share"`
 	Times float64 `json:"times"`
 	// Stops sums up the stops of the tenant's gangs, and the time that stops of other gangs saved
@@ -540,8 +547,8 @@ type TenantUse struct {
 // Borrowed returns how many of the tenant's GPUs are beyond its quota.
 func (u TenantUse) Borrowed() float64 { return max(0, u.GPUs-float64(u.Quota)) }
 
-// shown returns the displayed name of a tenant. For a namespace without a tenant, this is the
-// namespace, with the addition "(namespace)" if a tenant has the same name.
+// shown returns the displayed name of a tenant. For a namespace without a tenant, shown returns the
+// namespace. If a tenant has the same name, the addition "(namespace)" follows.
 func (t tree) shown(name string) string {
 	namespace, own := strings.CutPrefix(name, " ")
 	if own && t.byName[namespace] != nil {
@@ -550,9 +557,9 @@ func (t tree) shown(name string) string {
 	return namespace
 }
 
-// Tenants returns all configured tenants, and a tenant for each namespace without one that the
-// Queue has seen, sorted by name. A tenant that neither has jobs nor has used GPUs leaves its share
-// to its siblings.
+// Tenants returns all configured tenants, and a tenant for each namespace that the Queue has seen
+// and that belongs to no tenant. The result is sorted by name. If a tenant neither has jobs nor has
+// used GPUs, its siblings get its share.
 func (q *Queue) Tenants(now time.Duration) []TenantUse {
 	wants := map[*tenant]bool{}
 	for _, e := range q.entries {

@@ -16,9 +16,9 @@ import (
 // DefaultHalfLife is the default of [Options.HalfLife], as in Slurm (PriorityDecayHalfLife).
 const DefaultHalfLife = 7 * 24 * time.Hour
 
-// entryCharge is the GPU time that is added to a tenant's usage for each GPU in use. Without it, a
-// tenant whose usage is a single GPU second lower would get all free GPUs. Kueue charges an entry
-// penalty for the same reason.
+// entryCharge is the GPU time that is added to a tenant's usage for each GPU in use. Without this
+// charge, a tenant would get all free GPUs if its usage were lower by only one GPU second. Kueue
+// charges an entry penalty for the same reason.
 const entryCharge = time.Hour
 
 // usage is the decayed GPU time of a tenant or a namespace: half of it remains after each
@@ -29,13 +29,14 @@ type usage struct {
 	rate float64       // GPUs in use since the time at, weighted by worth
 }
 
-// decay is the half-life of usage; 0: nothing is kept.
+// decay is the half-life of usage; 0 means that nothing is kept.
 type decay time.Duration
 
 // tau returns the time constant in seconds, after which 1/e of the usage is left.
 func (d decay) tau() float64 { return time.Duration(d).Seconds() / math.Ln2 }
 
-// of returns the decayed GPU time, in seconds, of one GPU that worked for the span that ends now.
+// of returns the decayed GPU time, in seconds, of one GPU that has worked for this span of time
+// until now.
 func (d decay) of(span time.Duration) float64 {
 	if d == 0 {
 		return 0
@@ -43,7 +44,7 @@ func (d decay) of(span time.Duration) float64 {
 	return -d.tau() * math.Expm1(-span.Seconds()/d.tau())
 }
 
-// left returns the part of usage that still counts after the span, from 0 to 1.
+// left returns the fraction of usage that still counts after this span of time, from 0 to 1.
 func (d decay) left(span time.Duration) float64 {
 	if d == 0 {
 		return 0
@@ -57,8 +58,8 @@ func (u *usage) value(d decay, now time.Duration) float64 {
 	return max(0, u.gpuS*d.left(span)+u.rate*d.of(span))
 }
 
-// book records that this many GPUs began to work at the given time or, if the number is negative,
-// stopped. The time can be before u.at.
+// book records that this number of GPUs began to work at the given time. A negative number means
+// that GPUs stopped working. The time can be before u.at.
 func (u *usage) book(d decay, at time.Duration, gpus float64) {
 	if at >= u.at {
 		u.gpuS, u.at = u.value(d, at), at
@@ -75,7 +76,7 @@ type Usage struct {
 	Stops
 }
 
-// leastUsage is the usage, in GPU seconds, below which usage counts as none.
+// leastUsage is the smallest usage that counts, in GPU seconds. Less usage counts as none.
 const leastUsage = 1
 
 // Usage returns the usage of each namespace now, sorted by name, for [Queue.RememberUsage] of a
@@ -91,8 +92,8 @@ func (ts *tenancy) Usage(now time.Duration) []Usage {
 	return out
 }
 
-// RememberUsage replaces all usage with the usage that an earlier Queue returned at the time at. To
-// this it adds the usage of running gangs since that time. It ignores invalid numbers.
+// RememberUsage replaces all usage with the usage that an earlier Queue returned at the given time.
+// The usage of running gangs since that time is added. It ignores invalid numbers.
 func (q *Queue) RememberUsage(at time.Duration, kept []Usage) {
 	q.usageFrom = at
 	for _, n := range q.namespaces {
@@ -121,13 +122,15 @@ func (q *Queue) RememberUsage(at time.Duration, kept []Usage) {
 	}
 }
 
-// add adds GPU seconds, which are decayed to the time at. at must not be before u.at.
+// add adds GPU seconds, which are already decayed to the given time. The given time must not be
+// before u.at.
 func (u *usage) add(d decay, at time.Duration, gpuS float64) {
 	u.gpuS, u.at = u.value(d, at)+gpuS, at
 }
 
-// bookUsage records, in the usage of the entry's namespace and tenants, that the entry works on
-// this many more GPUs since the time at. A negative number records that it stopped.
+// bookUsage records that the entry has used this number of additional GPUs since the given time.
+// The GPUs are added to the usage of the entry's namespace and tenants. A negative number means
+// that the entry has stopped using GPUs.
 func (ts *tenancy) bookUsage(e *entry, at time.Duration, gpus float64) {
 	at = max(at, ts.usageFrom)
 	e.of.usage.book(ts.decay(), at, gpus)
@@ -150,8 +153,8 @@ func ParseUsageBy(s string) (UsageBy, error) {
 	return pal.ParseName("usage", s, UsageGPUTime, UsagePriced)
 }
 
-// worth returns the weight of one GPU of the placement in the usage. Call it only when the gang
-// gets the GPUs, so that later changes of prices do not change the usage of the run.
+// worth returns the factor by which one GPU of the placement counts in the usage. Call worth only
+// when the gang gets the GPUs, so that later changes of prices do not change the usage of the run.
 func (ts *tenancy) worth(p pal.Placement) float64 {
 	if price, ok := ts.opt.Placement.Market.Prices[p.Model]; ok && ts.opt.Usage == UsagePriced {
 		return price
@@ -162,8 +165,8 @@ func (ts *tenancy) worth(p pal.Placement) float64 {
 // decay returns the half-life of usage that the options set.
 func (ts *tenancy) decay() decay { return decay(ts.opt.HalfLife) }
 
-// fair returns the value by which siblings are compared under [Options.FairShare]: the tenant's
-// usage divided by its weight.
+// fair returns the tenant's usage divided by its weight. [Options.FairShare] compares siblings by
+// this value.
 func (ts *tenancy) fair(t *tenant, now time.Duration) float64 {
 	used := t.gpus - t.saved
 	if ts.opt.HalfLife > 0 {

@@ -14,8 +14,8 @@ import (
 
 // A tenant's configuration can also limit each of its users. The terms are Slurm's.
 
-// Payer says whose limits GPUs count towards: those of the tenant of a namespace, and those of a
-// user.
+// Payer says whose limits GPUs count towards: the limits of the tenant of a namespace, and the
+// limits of a user.
 type Payer struct {
 	Tenant string // the namespace
 	User   string // "": the jobs have no user
@@ -30,7 +30,8 @@ type UserUse struct {
 	Jobs int     `json:"jobs"`
 }
 
-// noUser is the displayed user of jobs without a user. All these jobs count as those of one user.
+// noUser is the displayed user of jobs without a user. All jobs without a user count as jobs of one
+// user.
 const noUser = "(none)"
 
 // ShownUser returns the displayed name of a user: the user, or noUser for "".
@@ -85,7 +86,7 @@ type brokenLimit struct {
 
 // gpuBound returns the limit of the tenant, or of its user, that the additional GPUs would exceed;
 // nil for none. If never is set, GPUs that are already held do not count. Then the result is a
-// limit that the request alone exceeds.
+// limit that the request exceeds by itself.
 func (t *tenant) gpuBound(user string, gpus float64, never bool) *brokenLimit {
 	user = ShownUser(user)
 	held, his := t.gpus+t.promised, t.users[user].GPUs

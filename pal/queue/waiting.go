@@ -22,35 +22,35 @@ type Wait struct {
 	Job      string `json:"job"`      // the job, as namespace/id
 	Position int    `json:"position"` // the gang's position in the queue, from 1
 	// Reason is one of the following. "starting": the gang is about to start. "stopping": other
-	// gangs are being stopped for it. "shrinking": elastic gangs give members back for it.
-	// "too-large": the gang could not run even on an empty cluster. "limit": the gang alone exceeds
-	// a limit of its tenant or user. "quota": the gang would now exceed a limit of its tenant or
-	// user. "array": the array already runs its maximum number of jobs. "gpus": too few GPUs are
-	// free. "scattered": enough GPUs are free, but not where the gang can use them. "refused": the
-	// free GPUs are parts of shared GPUs, on which the gang and its neighbours would slow each
-	// other too much. "services": services hold too many GPUs and do not end. "reserved": the free
-	// GPUs are reserved for another gang. "window": the free GPUs are kept for maintenance or for
-	// other jobs. "order": under strict order, the gang cannot start before the gang ahead.
+	// gangs are being stopped for the gang. "shrinking": elastic gangs give members back for the
+	// gang. "too-large": the gang could not run even on an empty cluster. "limit": the gang alone
+	// exceeds a limit of its tenant or user. "quota": the gang would now exceed a limit of its
+	// tenant or user. "array": the array already runs its maximum number of jobs. "gpus": too few
+	// GPUs are free. "scattered": enough GPUs are free, but not where the gang can use them.
+	// "refused": the free GPUs are parts of shared GPUs, on which the gang and its neighbours would
+	// slow each other too much. "services": services hold too many GPUs and do not end. "reserved":
+	// the free GPUs are reserved for another gang. "window": the free GPUs are kept for maintenance
+	// or for other jobs. "order": under strict order, the gang cannot start before the gang ahead.
 	// "locality": the gang waits for GPUs that are faster or closer together, or that other jobs
 	// need less. "next-round": the gang starts in the next round.
 	Reason  reason.Kind `json:"reason"`
 	Overdue bool        `json:"overdue,omitempty"` // the gang's total wait exceeds twice its estimate or limit (at least an hour), or max_wait if the gang has neither
 	GPUs    int         `json:"gpus"`              // GPUs that the gang requests; for an elastic gang, the minimum
-	// Counts is set if the gang requests parts of shared GPUs: the number of whole GPUs that count
-	// towards limits.
+	// Counts is the number of whole GPUs that count towards limits, if the gang requests parts of
+	// shared GPUs.
 	Counts float64 `json:"counts,omitempty"`
 	Most   int     `json:"most,omitempty"` // GPUs that an elastic gang could use
 	Free   int     `json:"free"`           // GPUs that are free now and that the gang can use
 	// FreeOthers is the number of free GPUs that the gang cannot use.
 	FreeOthers int `json:"free_others,omitempty"`
-	// Outliers is set if Reason is "gpus" or "scattered": the number of free GPUs that are too slow
-	// for the gang (outliers).
+	// Outliers is the number of free GPUs that are too slow for the gang. It is set if Reason is
+	// "gpus" or "scattered".
 	Outliers int `json:"outliers,omitempty"`
 	// If Reason is "limit" or "quota", Limit is the maximum number of GPUs of the gang's tenant.
 	// For "quota", Tenant is the name of this tenant, and Held the number of GPUs that it holds. If
-	// User is set, Limit and Held apply to this user's GPUs in the tenant; if LimitsJobs is set,
-	// they apply to the user's running jobs. If Reason is "array", Limit is the maximum number of
-	// running jobs of the array, and Running is the current number.
+	// User is set, Limit and Held are about this user's GPUs in the tenant. If LimitsJobs is set,
+	// Limit and Held are about the running jobs of User. If Reason is "array", Limit is the maximum
+	// number of running jobs of the array, and Running is the current number.
 	Limit   int     `json:"limit,omitempty"`
 	Running int     `json:"running,omitempty"`
 	Tenant  string  `json:"tenant,omitempty"`
@@ -59,33 +59,36 @@ type Wait struct {
 	// LimitsJobs is set if Limit is a number of running jobs of User, not of GPUs.
 	LimitsJobs bool   `json:"limits_jobs,omitempty"`
 	Ahead      string `json:"ahead,omitempty"` // the first gang ahead that waits for GPUs; "" for none
-	// AheadGPUs is the number of GPUs that the gangs ahead in the queue request, counting only
-	// gangs that wait for nothing but GPUs.
+	// AheadGPUs is the number of GPUs that the gangs ahead in the queue request. Only gangs that
+	// wait for nothing but GPUs count.
 	AheadGPUs float64  `json:"ahead_gpus,omitempty"`
 	Stopping  []string `json:"stopping,omitempty"`  // gangs that are being stopped for this one
 	Shrinking []string `json:"shrinking,omitempty"` // elastic gangs that give members back for this one
 	// From and To are the range in which the gang is expected to start, since the caller's epoch.
-	// Eight of ten gangs should start in their range. Both are 0 if the range is unknown: for
-	// example, because too few gangs have waited so far, and the run time of a running gang or of a
-	// gang ahead is unknown.
+	// Eight of ten gangs should start in their range. Both are 0 if the range is unknown. For
+	// example, too few gangs have waited so far, and the run time of a running gang or of a gang
+	// ahead is unknown.
 	From, To time.Duration `json:"-"`
-	// Until is set for reason.Locality and reason.InWindow. For reason.Locality, it is the time at
-	// which the gang stops waiting for better GPUs. For reason.InWindow, it is the end of the
+	// Until is set for reason.Locality and reason.InWindow. For reason.Locality, Until is the time
+	// at which the gang stops waiting for better GPUs. For reason.InWindow, Until is the end of the
 	// window.
 	Until time.Duration `json:"-"`
-	// spares is set for a service that waits until Ahead has run; Ahead can then be a gang behind
-	// it.
+	// Begins is the time when the window begins. It is set for reason.InWindow if the window has
+	// not begun yet.
+	Begins time.Duration `json:"-"`
+	// spares is set for a service that waits until Ahead has run. In this case, the gang Ahead can
+	// be behind the service in the queue.
 	spares bool
-	// begins is set for reason.InWindow if the window has not begun yet.
-	begins bool
-	// otherModel is set for reason.Locality if the gang waits for a model that other gangs need
-	// less, not for GPUs that suit the gang itself better.
+	// otherModel is set for reason.Locality if the gang waits for a GPU model that other gangs need
+	// less. Otherwise, the gang waits for GPUs that suit the gang itself better.
 	otherModel bool
 }
 
-// barredBy sets Until and begins from the window that keeps the gang from starting.
+// barredBy sets Until and Begins from the window that keeps the gang from starting.
 func (w *Wait) barredBy(window *indexedWindow, now time.Duration) {
-	w.Until, w.begins = window.To, window.From > now
+	if w.Until = window.To; window.From > now {
+		w.Begins = window.From
+	}
 }
 
 // String returns position, job and reason as one line for people.
@@ -93,7 +96,7 @@ func (w Wait) String() string {
 	return fmt.Sprintf("#%d %s: %s", w.Position, w.Job, w.Why())
 }
 
-// Why returns what the gang waits for. It omits the end of a window, because only the caller can
+// Why returns what the gang waits for. It omits the times of a window, because only the caller can
 // convert times since the caller's epoch.
 func (w Wait) Why() reason.Reason {
 	r := reason.Reason{Kind: w.Reason}
@@ -106,7 +109,7 @@ func (w Wait) Why() reason.Reason {
 			r.Kind = reason.Spared
 		}
 	case reason.InWindow:
-		if w.begins {
+		if w.Begins > 0 {
 			r.Kind = reason.WindowBegins
 		}
 	case reason.Locality:
@@ -135,8 +138,8 @@ func (w Wait) Why() reason.Reason {
 	return r
 }
 
-// Waiting returns one Wait for each waiting gang, in the order of the queue. It leaves the Queue's
-// decisions and the cluster unchanged.
+// Waiting returns one Wait for each waiting gang, in the order of the queue. Waiting leaves the
+// Queue's decisions and the cluster unchanged.
 func (q *Queue) Waiting(now time.Duration, c *pal.Cluster) []Wait {
 	p := asking(q, now, c)
 	defer p.putBack()
@@ -146,9 +149,10 @@ func (q *Queue) Waiting(now time.Duration, c *pal.Cluster) []Wait {
 	return ws
 }
 
-// WaitingAt returns the elements of the result of Waiting at the given fractions of the queue's
-// length, from 0 to below 1. Gangs that are starting do not count in the length. WaitingAt is
-// cheaper than Waiting, because it predicts no starts behind the last selected gang.
+// WaitingAt returns some elements of the result of Waiting. The parameter parts contains places in
+// the queue, as fractions of the queue's length from 0 to below 1. Gangs that are starting do not
+// count in the length. WaitingAt is cheaper than Waiting, because it does not predict the starts of
+// gangs behind the last selected gang.
 func (q *Queue) WaitingAt(now time.Duration, c *pal.Cluster, parts []float64) (ws []Wait) {
 	p := asking(q, now, c)
 	defer p.putBack()
@@ -189,7 +193,8 @@ func (p *asker) holdThenOrder() []*entry {
 	return p.inOrder()
 }
 
-// holdPromised holds the same GPUs as Decide before its walk, except GPUs kept for a turn.
+// holdPromised holds the GPUs that Decide holds before its walk, except the GPUs that are kept for
+// a turn.
 func (p *asker) holdPromised() {
 	p.holdPending()
 	for _, cl := range p.Queue.claims {
@@ -262,7 +267,7 @@ func (p *asker) whys(queue []*entry) []Wait {
 	return ws
 }
 
-// say sets the reason r, and the fields that describe the limit b.
+// say sets the reason to r, and sets the fields that describe the limit b.
 func (w *Wait) say(r reason.Kind, t tree, b *brokenLimit) {
 	w.Reason, w.Limit, w.User, w.LimitsJobs = r, b.most, b.user, b.jobs
 	if r == reason.Quota {
@@ -291,8 +296,8 @@ func forGPUs(r reason.Kind) bool {
 	return true
 }
 
-// inOrder returns the starting gangs, then the overdue gang whose turn it is, then the other
-// waiting gangs in the order of the queue.
+// inOrder returns three groups of gangs: the starting gangs, the overdue gang whose turn it is, and
+// the other waiting gangs in the order of the queue.
 func (p *asker) inOrder() []*entry {
 	var es []*entry
 	for _, e := range p.pending {
@@ -318,10 +323,10 @@ func (p *asker) inOrder() []*entry {
 	return es
 }
 
-// reason returns the first reason to wait that applies to a gang without a claim. free is the
-// number of free GPUs that the gang can use. head is the first gang ahead that waits for GPUs, or
-// nil. If the gang is a service that must wait until another gang has run, spares is that other
-// gang.
+// reason returns the first reason to wait that applies to a gang without a claim. The parameter
+// free is the number of free GPUs that the gang can use. The parameter head is the first gang ahead
+// that waits for GPUs, or nil. If the gang is a service that must wait until another gang has run,
+// spares is this other gang.
 func (p *asker) reason(e, head *entry, free int) (r reason.Kind, spares *entry) {
 	if e.state == starting {
 		return reason.Starting, nil
@@ -376,7 +381,8 @@ func (p *asker) refused(e *entry) bool {
 	return ok
 }
 
-// unless returns r, or reason.Services if the gang would fit only after services have ended.
+// unless returns reason.Services if the gang would fit only after services have ended. Otherwise,
+// it returns r.
 func (p *asker) unless(e *entry, r reason.Kind) reason.Kind {
 	if !p.awaits(e) {
 		return reason.Services
@@ -390,8 +396,8 @@ type foundNow struct {
 	ok bool
 }
 
-// placeNow is place with a cache by signature. With windows, it does not use the cache, because the
-// result then depends on the gang's run time.
+// placeNow does the same as place, but caches the results by signature. If there are windows, the
+// cache is not used, because the result then depends on the gang's run time.
 func (p *asker) placeNow(e *entry) (pal.Placement, bool) {
 	if p.turn != nil && p.turn.by == e { // in its turn, a gang accepts all neighbours, unlike others of its signature
 		return p.place(e)
@@ -404,7 +410,7 @@ func (p *asker) placeNow(e *entry) (pal.Placement, bool) {
 	return pl, ok
 }
 
-// fitsWithout reports whether the gang would fit if some running gangs had left. The parameter
+// fitsWithout reports whether the gang would fit after some running gangs have left. The function
 // without calls its argument while the GPUs of these gangs are free.
 func (p *finder) fitsWithout(e *entry, without func(func())) (fits bool) {
 	defer p.withoutWindows()()

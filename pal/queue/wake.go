@@ -27,7 +27,7 @@ func (q *Queue) Wake(now time.Duration) (at time.Duration, ok bool) {
 		soon(q.windows.nextTo)
 	}
 	if q.turn == nil && len(q.overdue.es) > 0 {
-		// The share pays off this many GPU seconds per second.
+		// The share of overdue gangs pays off this many GPU seconds per second.
 		if paid := q.account.allowance() - q.account.used; q.account.debt > 0 && paid > 0 {
 			soon(q.account.at + time.Duration(math.Ceil(q.account.debt/paid*float64(time.Second))))
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// whatIf is the cluster in a hypothetical state. Each method that changes it returns a function
+// whatIf is the cluster in a hypothetical state. A method that changes the state returns a function
 // that undoes the change, or adds this function to undo. Changes must be undone in reverse order.
 type whatIf struct {
 	c         *pal.Cluster
@@ -17,9 +17,9 @@ type whatIf struct {
 	undo      []func()
 	held      []int // GPUs held until putBack
 	hidden    []int // free GPUs of the turn while they are held, so that searches skip them
-	// changed is the edited gang for which [Queue.RoomFor] looks for GPUs. own lists the GPUs that
-	// this gang gives up (Change.Own) while they are marked as taken. own is nil while they are
-	// free.
+	// changed is the edited gang for which [Queue.RoomFor] looks for GPUs. The field own lists the
+	// GPUs that this gang gives up (Change.Own), but only while they are marked as taken. While
+	// these GPUs are free, own is nil.
 	changed *entry
 	own     []int
 }
@@ -36,8 +36,8 @@ func undoAll(back []func()) {
 	}
 }
 
-// vacate frees the GPUs of a running gang in the what-if; back takes them again. It skips members
-// whose GPUs the cluster does not show as taken.
+// vacate frees the GPUs of a running gang in the what-if. The function back takes these GPUs again.
+// Members whose GPUs the cluster does not show as taken are skipped.
 func (p *whatIf) vacate(e *entry) (back func()) {
 	if p.changed != nil && e.seq == p.changed.seq { // compare seq, because e can be a copy with some of the members (see with)
 		on := setOf(e.placement.GPUs())
@@ -53,14 +53,14 @@ func (p *whatIf) vacate(e *entry) (back func()) {
 	return func() { p.c.Take(e.job.Gang, pl) }
 }
 
-// vacateMembers frees the GPUs of the members from…to-1 of the gang in the what-if; back takes them
-// again.
+// vacateMembers frees, in the what-if, the GPUs of the gang's members from…to-1. The function back
+// takes these GPUs again.
 func (p *whatIf) vacateMembers(v *entry, from, to int) (back func()) {
 	return p.vacate(v.with(from, to))
 }
 
-// taken reports whether a GPU is in use, by a gang of the Queue or by another job. It returns false
-// for a GPU that is out of service, even if a job uses it.
+// taken reports whether a GPU is in use, by a gang of the Queue or by another job. For a GPU that
+// is out of service, taken returns false, even if a job uses the GPU.
 func (p *whatIf) taken(u int) bool {
 	if p.c.Available(u) {
 		return false
@@ -132,7 +132,8 @@ func setOf(gpus []int) map[int]bool {
 // touches reports whether a member of the placement has a GPU of the set.
 func touches(pl pal.Placement, set map[int]bool) bool { return firstOn(pl, set) >= 0 }
 
-// firstOn returns the index of the first member that has a GPU of the set, or -1.
+// firstOn returns the index of the first member that has a GPU of the set. If there is none, it
+// returns -1.
 func firstOn(pl pal.Placement, set map[int]bool) int {
 	return slices.IndexFunc(pl.Members, func(m pal.Member) bool {
 		return slices.ContainsFunc(m.GPUs, func(u int) bool { return set[u] })

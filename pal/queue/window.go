@@ -6,6 +6,7 @@ package queue
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"path"
 	"slices"
@@ -15,22 +16,22 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Window keeps GPUs free for a time, for maintenance or for some jobs (a reservation). No other
-// gang starts on these GPUs if it could still run when the window begins. Gangs that already run on
-// these GPUs continue.
+// Window keeps GPUs free for a time, for maintenance or for some jobs (a reservation). Other gangs
+// do not start on the window's GPUs if they could still run when the window begins. Gangs that
+// already run on the window's GPUs continue.
 type Window struct {
 	Name string
 	// From and To are the beginning and the end of the window, since the caller's epoch.
 	From, To time.Duration
 	// GPUs are the numbers of the window's GPUs in the cluster.
 	GPUs []int
-	// For lists the namespaces, and the jobs in the form namespace/job, that can use the GPUs
-	// during the window. Its elements can be patterns with * and ?.
+	// For is a list of the namespaces, and of the jobs in the form namespace/job, that can use the
+	// GPUs during the window. The elements of For can be patterns with * and ?.
 	For []string
 }
 
 // WindowChance is the minimum probability with which a gang must end before a window begins.
-// Otherwise, the gang cannot start on the window's GPUs.
+// If the probability is lower, the gang cannot start on the window's GPUs.
 const WindowChance = 0.9
 
 // admits reports whether the job can use the window's GPUs during the window.
@@ -64,19 +65,21 @@ type windows struct {
 	alone  map[beside]*pal.Found // see aloneBesideWindows; a nil value: the gang does not fit
 }
 
-// indexedWindow is a window with precomputed fields. bit represents the window in sets of windows.
+// indexedWindow is a window with precomputed fields. In sets of windows, the field bit stands for
+// the window.
 type indexedWindow struct {
 	Window
 	bit uint64
 	on  map[int]bool // its GPUs
 }
 
-// MaxWindows is the maximum number of windows. A set of windows is a uint64, with one bit for each.
+// MaxWindows is the maximum number of windows. A set of windows is a uint64, with one bit for each
+// window.
 const MaxWindows = 64
 
-// SetWindows replaces the windows. If there are more than MaxWindows, it uses those that begin
-// first. Call SetWindows again after a window has ended, and after the cluster was rebuilt, because
-// GPU numbers then change.
+// SetWindows replaces the windows. If there are more than MaxWindows windows, only the first
+// MaxWindows to begin are used. Call SetWindows again after a window has ended. Call SetWindows
+// also after the cluster was rebuilt, because GPU numbers have then changed.
 func (q *Queue) SetWindows(ws []Window) {
 	ws = slices.Clone(ws)
 	slices.SortStableFunc(ws, func(a, b Window) int { return cmp.Compare(a.From, b.From) })
@@ -114,8 +117,9 @@ func (fs *foresight) longest(e *entry, now time.Duration) time.Duration {
 }
 
 // quantile returns a remaining run time, at cost 1, that the gang does not exceed with the given
-// probability. Each known run ends at a known time. Of the unknown part, the fraction x / (again +
-// x) has ended after the time x. Between the ends of two known runs, quantile solves for x.
+// probability. Each known run ends at a known time. After the time x, the fraction x / (again + x)
+// of the unknown part has ended. Between the ends of two known runs, quantile computes x from this
+// formula.
 func (o remainingRunTime) quantile(chance float64) time.Duration {
 	need, ended, at := chance*o.weight(), 0.0, 0.0
 	for i := 0; ; i++ {
@@ -133,8 +137,8 @@ func (o remainingRunTime) quantile(chance float64) time.Duration {
 	}
 }
 
-// reach returns when a gang ends if it starts at the time at, on GPUs of this cost. long is its run
-// time at cost 1. The gang's limit can end it earlier.
+// reach returns when a gang ends if it starts at the given time, on GPUs of this cost. The
+// parameter long is its run time at cost 1. The gang's limit can end it earlier.
 func (p *finder) reach(e *entry, at, long time.Duration, cost float64) time.Duration {
 	d := stretched(long, cost)
 	if e.job.Limit > 0 { // Nomad ends the gang after the limit, however slow the gang is
@@ -165,18 +169,57 @@ func (p *finder) closed(e *entry, until time.Duration) []*indexedWindow {
 }
 
 // find returns a placement for the gang at startTime. It leaves out GPUs of windows that could
-// begin before the gang ends.
+// begin before the gang ends, and prefers GPUs of open windows that admit the gang.
 func (p *finder) find(e *entry) (pal.Found, bool) {
 	if len(p.windows.list) == 0 || p.windowless {
 		return p.search(e)
 	}
-	long := p.longest(e, p.now)
-	return p.offWindows(e, long, p.closed(e, p.reach(e, p.startTime(), long, e.slower)), p.besideWindows)
+	return p.reservedFirst(e, p.besideWindows)
 }
 
-// offWindows returns the result of a search that leaves out the windows that the gang can run into.
-// The first search leaves out the windows in closed. If the gang can run into further windows on
-// the GPUs found, offWindows leaves out these windows too, and searches again.
+// reservedFirst returns the result of a search that leaves out the windows that the gang can run
+// into. If the whole gang fits on GPUs that open windows reserve for it, it gets these GPUs, unless
+// it would then be much slower (muchWorse) than on the best free GPUs. Otherwise the reserved GPUs
+// would be idle, and the gang would take GPUs that other gangs can use. The result is always that
+// of the last call of search.
+func (p *finder) reservedFirst(e *entry, search func(*entry, []*indexedWindow) (pal.Found, bool)) (pal.Found, bool) {
+	long := p.longest(e, p.now)
+	closed := p.closed(e, p.reach(e, p.startTime(), long, e.slower))
+	f, ok := p.offWindows(e, long, slices.Clone(closed), search)
+	reserved := p.reserved(e)
+	if !ok || len(reserved) == 0 || within(f.Placement, reserved) {
+		return f, ok
+	}
+	others := slices.DeleteFunc(p.freeNow(), func(u int) bool { return reserved[u] })
+	besides := &indexedWindow{Window: Window{From: p.startTime(), GPUs: others}, on: setOf(others)}
+	p.held = append(p.held, others...) // see fitsLater
+	own, fits := p.offWindows(e, long, append(slices.Clone(closed), besides), search)
+	p.held = p.held[:len(p.held)-len(others)]
+	if fits && own.Cost() < muchWorse*f.Cost() {
+		return own, true
+	}
+	return p.offWindows(e, long, closed, search)
+}
+
+// reserved returns the GPUs of the windows that are open at startTime and admit the gang.
+func (p *finder) reserved(e *entry) map[int]bool {
+	gpus := map[int]bool{}
+	for _, w := range p.windows.list {
+		if at := p.startTime(); w.From <= at && at < w.To && w.admits(e.job) {
+			maps.Copy(gpus, w.on)
+		}
+	}
+	return gpus
+}
+
+// within reports whether all GPUs of the placement are in the set.
+func within(pl pal.Placement, set map[int]bool) bool {
+	return !slices.ContainsFunc(pl.GPUs(), func(u int) bool { return !set[u] })
+}
+
+// offWindows returns the result of a search that leaves out the GPUs of windows that the gang can
+// run into. The first search leaves out the windows in closed. If the gang can run into other
+// windows on the GPUs found, offWindows leaves out these windows as well, and searches again.
 func (p *finder) offWindows(e *entry, long time.Duration, closed []*indexedWindow, search func(*entry, []*indexedWindow) (pal.Found, bool)) (pal.Found, bool) {
 	at := p.startTime()
 	for {
@@ -199,7 +242,7 @@ func (p *finder) offWindows(e *entry, long time.Duration, closed []*indexedWindo
 	}
 }
 
-// besideWindows is search without the GPUs of the closed windows.
+// besideWindows does the same as search, but leaves out the GPUs of the closed windows.
 func (p *finder) besideWindows(e *entry, closed []*indexedWindow) (pal.Found, bool) {
 	for _, w := range closed {
 		if len(w.on) >= p.c.NumGPUs() {
@@ -238,7 +281,7 @@ func (p *finder) crosses(e *entry, pl pal.Placement) bool {
 }
 
 // barring returns the last window that keeps a gang from starting even on an empty cluster, or nil.
-// A gang with such a window does not become the head, and gets no turn.
+// A gang that a window bars in this way does not become the head, and gets no turn.
 func (p *finder) barring(e *entry) *indexedWindow {
 	if len(p.windows.list) == 0 || p.windowless {
 		return nil
@@ -254,8 +297,8 @@ func (p *finder) barring(e *entry) *indexedWindow {
 	return slices.MaxFunc(closed, func(a, b *indexedWindow) int { return cmp.Compare(a.To, b.To) })
 }
 
-// aloneBesideWindows is besideWindows on a cluster on which no gang of the Queue runs. The result
-// is cached by kind of gang.
+// aloneBesideWindows does the same as besideWindows, on a cluster on which no gang of the Queue
+// runs. The result is cached by kind of gang.
 func (p *finder) aloneBesideWindows(e *entry, closed []*indexedWindow) (pal.Found, bool) {
 	key := beside{kind: e.empty()}
 	for _, w := range closed {
@@ -280,7 +323,7 @@ func (p *finder) aloneBesideWindows(e *entry, closed []*indexedWindow) (pal.Foun
 	return *f, true
 }
 
-// beside is the key of the cache of aloneBesideWindows.
+// beside is the key of the cache that aloneBesideWindows uses.
 type beside struct {
 	kind   signature
 	closed uint64
@@ -303,13 +346,14 @@ func (ws *windows) ended(now time.Duration) bool {
 // WindowConflict is a window that a waiting gang avoids, or that a running gang can run into.
 type WindowConflict struct {
 	Window string
-	// GPUs is the number of the window's GPUs; for a running gang, the number of them that the gang
-	// holds.
+	// GPUs is the number of the window's GPUs. For a running gang, only the GPUs that the gang
+	// holds count.
 	GPUs int
-	// On are the numbers of the window's GPUs in the cluster, for a waiting gang.
+	// On contains the numbers of the window's GPUs in the cluster. On is set only for a waiting
+	// gang.
 	On []int
 	// From and To are the beginning and the end of the window. Until is the time by which the gang
-	// has ended with probability [WindowChance]; a waiting gang is assumed to start now.
+	// has ended with the probability [WindowChance]. If the gang waits, it is assumed to start now.
 	From, To, Until time.Duration
 }
 
@@ -330,8 +374,8 @@ func (q *Queue) KeptFrom(now time.Duration, id string) []WindowConflict {
 }
 
 // RunsInto returns the windows that a running job can run into, with the number of the job's GPUs
-// in each window. It leaves out windows that begin after the time begin. For a service, Until in
-// the results is the latest possible time.
+// in each window. Windows that begin after the time begin are left out. If the job is a service,
+// Until in the results is the latest possible time.
 func (q *Queue) RunsInto(now, begin time.Duration, id string) (out []WindowConflict) {
 	e := q.entries[id]
 	if e == nil || e.state < running {
@@ -356,8 +400,9 @@ func (q *Queue) RunsInto(now, begin time.Duration, id string) (out []WindowConfl
 	return out
 }
 
-// Beside marks the GPUs of windows that a waiting job could run into as taken. The function back
-// marks them as free again.
+// Beside marks GPUs as taken that a waiting job does not use: those of windows that it could run
+// into and, if it prefers the GPUs that windows reserve for it, all others. The function back marks
+// them as free again.
 func (q *Queue) Beside(now time.Duration, id string, c *pal.Cluster, g pal.Gang) (back func()) {
 	back = func() {}
 	e := q.entries[id]
@@ -365,8 +410,7 @@ func (q *Queue) Beside(now time.Duration, id string, c *pal.Cluster, g pal.Gang)
 		return back
 	}
 	p := q.at(now, c)
-	long := p.longest(e, now)
-	p.offWindows(e, long, p.closed(e, p.reach(e, now, long, e.slower)), func(_ *entry, closed []*indexedWindow) (pal.Found, bool) {
+	p.reservedFirst(e, func(_ *entry, closed []*indexedWindow) (pal.Found, bool) {
 		back()
 		var gpus []int
 		for _, w := range closed {

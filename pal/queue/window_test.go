@@ -198,6 +198,66 @@ func TestNothingRunsIntoWindows(t *testing.T) {
 	})
 }
 
+// TestReservedGPUsComeFirst: a gang gets the GPUs that a window reserves for it, although others are
+// somewhat faster. It does not wait for the fastest GPU, because it would not wait on the others
+// either. Beside shows the same choice. A search for reserved GPUs does not change which gangs need
+// outliers.
+func TestReservedGPUsComeFirst(t *testing.T) {
+	open := func(wait bool, scores ...pal.PMScore) (*Queue, *pal.Cluster) {
+		t.Helper()
+		var nodes []pal.Node
+		for i, score := range scores {
+			u := pal.GPU{ID: fmt.Sprint(i)}
+			u.Scores[0], u.Binned[0] = score, score
+			nodes = append(nodes, pal.Node{ID: u.ID, Groups: []pal.DeviceGroup{{Name: "g", GPUs: []pal.GPU{u}}}})
+		}
+		c, err := pal.NewCluster(nodes, pal.TwoTier(1.7))
+		if err != nil {
+			t.Fatal(err)
+		}
+		q := newTestLine(t, Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}, LocalityWait: wait, OutlierThreshold: 1.5, Backfill: BackfillReserved})
+		q.SetWindows([]Window{{Name: "paper", To: 9 * time.Hour, GPUs: []int{2}, For: []string{"ml"}}})
+		return q, c
+	}
+	submit := func(q *Queue, id, tenant string) Job {
+		t.Helper()
+		j := Job{ID: id, Tenant: tenant, Gang: pal.SingleGPUs(id, pal.ClassA, 1), Estimate: time.Hour}
+		if err := q.Submit(0, j); err != nil {
+			t.Fatal(err)
+		}
+		return j
+	}
+	start := func(q *Queue, c *pal.Cluster, j Job, want int) {
+		t.Helper()
+		as := q.Decide(0, c)
+		if len(as) != 1 || as[0].Kind != Start || as[0].Placement.GPUs()[0] != want {
+			t.Fatalf("decided %v, want %s to start on GPU %d", as, j.ID, want)
+		}
+		c.Take(j.Gang, as[0].Placement)
+		q.Started(0, j.ID, as[0].Placement)
+	}
+
+	q, c := open(true, 1, 1.1, 1.25)
+	start(q, c, submit(q, "first", "ops"), 0)
+	j := submit(q, "second", "ml")
+	back := q.Beside(0, "second", c, j.Gang)
+	if pl, ok := pal.Place(c, j.Gang, pal.Policy{Name: pal.PAL}); !ok || pl.GPUs()[0] != 2 {
+		t.Errorf("Beside leaves %v", pl)
+	}
+	if back(); c.FreeGPUs() != 2 {
+		t.Errorf("%d GPUs are free afterwards", c.FreeGPUs())
+	}
+	start(q, c, j, 2)
+
+	q, c = open(false, 1, 1.1, 3)
+	start(q, c, submit(q, "fast", "ml"), 0) // its own GPU is an outlier
+	start(q, c, submit(q, "next", "ml"), 1)
+	submit(q, "waits", "ml")
+	if as := q.Decide(0, c); len(as) > 0 {
+		t.Errorf("decided %v, want a wait for a GPU that is no outlier", as)
+	}
+}
+
 // TestDeadlineOf tests what the command explain shows about deadlines.
 func TestDeadlineOf(t *testing.T) {
 	q := newTestLine(t, Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}, Deadlines: true})

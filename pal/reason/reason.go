@@ -2,13 +2,13 @@
 // SPDX-License-Identifier: MPL-2.0
 
 // Package reason has the reasons why a job waits, runs on its nodes, or does not run. A reason is a
-// value, made by the code that decides. Other code branches on its kind and redacts its fields
-// ([Reason.RedactedFor]). Only text.go turns a reason into text, for commands, JSON, logs and the
-// web page, and no code parses that text.
+// value, made by the code that decides. Other code branches on the kind of a reason, and redacts
+// its fields ([Reason.RedactedFor]). Only text.go turns a reason into text, for commands, JSON,
+// logs and the web page, and no code parses that text.
 //
 // When you change the package: a kind's value is part of the JSON output and must not change. A
 // field that names jobs must be redacted by [Reason.RedactedFor], which leaves Cause unchanged.
-// Each kind needs a text in voice and an example in the test.
+// Each kind needs a text in a table and an example in the test.
 //
 // The package imports no other package of nomad-pal, so every package of nomad-pal can import it.
 package reason
@@ -28,18 +28,18 @@ type Kind string
 // kind uses only a few of the fields: text.go shows which.
 type Reason struct {
 	Kind Kind `json:"kind"` // the kind of reason, for programs
-	// Text is the reason for people: a clause without a period, which follows a state and a colon.
-	// A program that parses the JSON into a Reason of a known kind computes the text again from the
-	// other fields.
+	// Text is the reason as text for people. The text is a clause without a period, and is shown
+	// after a state and a colon. A program that parses the JSON into a Reason of a known kind
+	// computes the text again from the other fields.
 	Text string `json:"text,omitempty"`
 	// Ahead is the job that goes first or that gets the GPUs, as namespace/id. Jobs are the jobs
-	// that are stopped for this job, or that this job comes after.
+	// that are stopped for this job, or the jobs that this job must wait for (pal_after).
 	Ahead string   `json:"ahead,omitempty"`
 	Jobs  []string `json:"jobs,omitempty"`
 	// Shrinking are the elastic jobs that give up members for this job, as namespace/id.
 	Shrinking []string `json:"shrinking,omitempty"`
 	// Group is a task group, Members is its number of members, and Each is the number of GPUs per
-	// member. Room is the maximum number of members that would fit; for kind spread-out, the
+	// member. Room is the maximum number of members that would fit or, for the kind spread-out, the
 	// largest number of members on one node.
 	Group   string `json:"group,omitempty"`
 	Members int    `json:"members,omitempty"`
@@ -49,9 +49,9 @@ type Reason struct {
 	Tier string `json:"tier,omitempty"`
 	// Rackless reports that no node names its rack.
 	Rackless bool `json:"rackless,omitempty"`
-	// Numbers of GPUs. Needs: GPUs that the job needs, or already has. Match: GPUs that the job
-	// could use. Free: GPUs of Match that are free now. FreeOthers: free GPUs that the job cannot
-	// use.
+	// Needs is the number of GPUs that the job needs, or already has. Match is the number of GPUs
+	// that the job could use. Free is the number of GPUs that are free now and that the job could
+	// use. FreeOthers is the number of free GPUs that the job cannot use.
 	Needs      int `json:"needs,omitempty"`
 	Match      int `json:"match,omitempty"`
 	Free       int `json:"free,omitempty"`
@@ -65,9 +65,9 @@ type Reason struct {
 	// User is the user whose limit applies, because each user of the tenant has a limit. If Needs
 	// is 0, the limit is on the number of the user's jobs, otherwise on the user's GPUs.
 	User string `json:"user,omitempty"`
-	// Counts is what the job's GPUs count towards Limit if they are parts of shared GPUs: two
-	// quarters count 0.5. If Counts is 0, Needs counts. Held is the number of GPUs that the tenant,
-	// or the user, holds.
+	// Counts is the number of whole GPUs that count towards Limit, if the job requests parts of
+	// shared GPUs: two quarters of a GPU count as 0.5. If Counts is 0, Needs is the number that
+	// counts. Held is the number of GPUs that the tenant, or the user, holds.
 	Counts float64 `json:"counts,omitempty"`
 	Held   float64 `json:"held,omitempty"`
 	// Limit is the maximum for the job, its tenant, its user or its array.
@@ -78,21 +78,23 @@ type Reason struct {
 	Want int `json:"want,omitempty"`
 	// Doing counts the existing members by their state.
 	Doing *Doing `json:"doing,omitempty"`
-	// Nodes is how many of Total nodes the reason is about.
+	// Nodes is the number of nodes to which the reason applies, out of Total nodes.
 	Nodes int `json:"nodes,omitempty"`
 	Total int `json:"total,omitempty"`
 	// Version is a version of the job in Nomad.
 	Version uint64 `json:"version,omitempty"`
 	// Class is a variability class.
 	Class int `json:"class,omitempty"`
-	// Device is a GPU model, as Nomad names the device group, and Percent is how much less time the
-	// job would take on this model.
+	// Device is a GPU model, as Nomad names the device group. Percent is how much less time the job
+	// would take on this model, in percent.
 	Device  string `json:"device,omitempty"`
 	Percent int    `json:"percent,omitempty"`
-	// Tries is the number of tries, of failures or of unhealthy members, depending on the kind.
-	// Minutes is the time after a failure within which the placer retries the job.
+	// Tries is the number of tries, failures or unhealthy members, depending on the kind of the
+	// reason. Minutes is the time after a failure within which the placer retries the job.
 	Tries   int `json:"tries,omitempty"`
 	Minutes int `json:"minutes,omitempty"`
+	// From is when a window begins, if it has not begun yet.
+	From time.Time `json:"from,omitzero"`
 	// Until is when the state ends, or when the event happened.
 	Until time.Time `json:"until,omitzero"`
 	// Try is a change of the job in the form that explain -what-if accepts: "count=2".
@@ -119,8 +121,8 @@ type Used struct {
 	Allocated   int `json:"allocated,omitempty"`   // allocated to jobs or promised to them
 	Unhealthy   int `json:"unhealthy,omitempty"`   // unhealthy, whether allocated or not
 	Quarantined int `json:"quarantined,omitempty"` // healthy, but in quarantine
-	// Unavailable GPUs are on a node that accepts no jobs, or unreported tasks may still run on
-	// these GPUs.
+	// Unavailable counts GPUs on nodes that accept no jobs, and GPUs on which unreported tasks may
+	// still run.
 	Unavailable int `json:"unavailable,omitempty"`
 	Outliers    int `json:"outliers,omitempty"` // free, but too slow
 	Kept        int `json:"kept,omitempty"`     // free, but kept for jobs ahead
@@ -137,13 +139,13 @@ type Doing struct {
 	Ending     int `json:"ending,omitempty"`     // told to stop, and not yet ended
 }
 
-// Unread is a reason that is known only as a message: of an error, or of Nomad.
+// Unread is a reason that is known only as a message from an error or from Nomad.
 func Unread(cause string) Reason { return Reason{Kind: Error, Cause: cause} }
 
 // IsZero reports whether there is no reason.
 func (r Reason) IsZero() bool { return r.Kind == "" }
 
-// Or returns r, or o if r is no reason.
+// Or returns r. If r is no reason, Or returns o.
 func (r Reason) Or(o Reason) Reason {
 	if r.IsZero() {
 		return o
@@ -151,8 +153,8 @@ func (r Reason) Or(o Reason) Reason {
 	return r
 }
 
-// And returns the reason with other reasons that apply at the same time. If r is no reason, the
-// first of the other reasons takes its place.
+// And adds other reasons that apply at the same time, and returns the result. If r is no reason,
+// And returns the first of the other reasons, with the rest added to it.
 func (r Reason) And(others ...Reason) Reason {
 	if r.IsZero() && len(others) > 0 {
 		return others[0].And(others[1:]...)
@@ -162,7 +164,7 @@ func (r Reason) And(others ...Reason) Reason {
 	return r
 }
 
-// Over returns the reason with other reasons as its causes.
+// Over adds the other reasons as causes of r, and returns the result.
 func (r Reason) Over(others ...Reason) Reason {
 	others = slices.DeleteFunc(slices.Clone(others), Reason.IsZero)
 	r.Because = append(slices.Clone(r.Because), others...)
@@ -172,8 +174,9 @@ func (r Reason) Over(others ...Reason) Reason {
 // Same reports whether two reasons have the same kind and text.
 func (r Reason) Same(o Reason) bool { return r.Kind == o.Kind && r.String() == o.String() }
 
-// RedactedFor returns the reason with each job (namespace/id) replaced by the result of name: the
-// job itself, or a placeholder if the reader must not see the job. It leaves Cause unchanged.
+// RedactedFor returns the reason with each job (namespace/id) replaced by the result of name. This
+// is the job itself, or a placeholder if the reader must not see the job. It leaves Cause
+// unchanged.
 func (r Reason) RedactedFor(name func(job string) string) Reason {
 	all := func(jobs []string) (names []string) {
 		for _, job := range jobs {
@@ -197,8 +200,8 @@ func AllRedactedFor(rs []Reason, name func(job string) string) (redacted []Reaso
 	return redacted
 }
 
-// Shorten applies cut to all messages in the reason that come from elsewhere, and reports whether
-// cut changed any message.
+// Shorten applies cut to all messages in the reason that come from elsewhere. It reports whether
+// cut changed any of them.
 func (r *Reason) Shorten(cut func(string) string) bool {
 	was := r.Cause
 	r.Cause = cut(was)
@@ -215,8 +218,8 @@ func (r *Reason) Shorten(cut func(string) string) bool {
 // Error makes a reason usable as an error.
 func (r Reason) Error() string { return r.String() }
 
-// String returns the reason for people: a clause without a period, written after a state and a
-// colon. For an unknown kind, String returns the text that was in the JSON.
+// String returns the reason as text for people. The text is a clause without a period, to be shown
+// after a state and a colon. For an unknown kind, String returns the text that was in the JSON.
 func (r Reason) String() string {
 	write, known := texts[r.Kind]
 	switch {

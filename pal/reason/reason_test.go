@@ -58,6 +58,7 @@ var examples = []struct {
 		{Kind: Scattered, Needs: 4, Free: 6, Small: 3},
 		{Kind: Scattered, Needs: 1, Free: 1},
 		{Kind: Scattered, Needs: 4, Free: 6, Because: []Reason{{Kind: WindowKeeps, Window: "weekend", Needs: 4, Until: when}}},
+		{Kind: Scattered, Needs: 4, Free: 6, Because: []Reason{{Kind: WindowKeeps, Window: "weekend", Needs: 4, From: when.Add(-time.Hour), Until: when}}},
 		{Kind: Scattered, Needs: 2, Free: 3, Because: []Reason{{Kind: Neighbours}}},
 		{Kind: Scattered, Needs: 2, Free: 3, Because: []Reason{{Kind: MembersApart}}},
 		{Kind: TooFar, Group: "workers", Members: 2, Each: 1, Room: 1, Tier: "node", Because: []Reason{{Kind: MembersApart}}},
@@ -72,7 +73,7 @@ var examples = []struct {
 		{Kind: InWindow, Until: when},
 		{Kind: Refused, Needs: 1, Free: 2}, {Kind: Refused, Needs: 2, Free: 3},
 		{Kind: WindowBegins},
-		{Kind: WindowBegins, Until: when},
+		{Kind: WindowBegins, From: when.Add(-time.Hour), Until: when},
 		{Kind: Locality},
 		{Kind: OtherModel},
 		{Kind: Next},
@@ -259,15 +260,15 @@ func TestVoice(t *testing.T) {
 		t.Errorf("-rewrite writes %s (-file +now):\n%s", path, d)
 	}
 	for _, name := range kinds(t) {
-		if voice[name] == nil {
+		if texts[name] == nil {
 			t.Errorf("kind %s has no text", name)
 		}
 		if !shown[name] {
 			t.Errorf("kind %s has no example", name)
 		}
 	}
-	if n := len(kinds(t)); n != len(voice) {
-		t.Errorf("%d kinds, and %d texts", n, len(voice))
+	if n := len(kinds(t)); n != len(texts) {
+		t.Errorf("%d kinds, and %d texts", n, len(texts))
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// The kinds of reasons. The first group is what a job in the queue waits for.
+// The kinds of reasons. The kinds in the first group say what a job in the queue waits for.
 const (
 	Starting  Kind = "starting"   // the placer has chosen GPUs and is registering the job
 	Stopping  Kind = "stopping"   // other jobs are being stopped for the job
@@ -141,7 +141,7 @@ const (
 	NoMembers     Kind = "no-members"    // the job's author set the number of members to 0
 	NoMoreRuns    Kind = "no-more-runs"  // the job is parameterized or periodic, and was stopped
 
-	// States of a job that other jobs come after.
+	// States of a job that the present job must wait for (pal_after).
 	AheadFailed   Kind = "it-failed"
 	AheadRejected Kind = "it-is-rejected"
 	AheadEndless  Kind = "it-never-ends"
@@ -173,7 +173,7 @@ const (
 	FixVersion    Kind = "fix-version"
 	Advice        Kind = "advice" // how to write a constraint
 
-	// What the command plan says.
+	// What the command plan says about a job.
 	WouldStart     Kind = "would-start"
 	WouldStartIdle Kind = "would-start-idle" // the job would start if a placer were active
 	WouldRest      Kind = "would-rest"       // the job would have no members
@@ -185,26 +185,28 @@ const (
 )
 
 // Kinds returns all kinds, sorted.
-func Kinds() []Kind { return slices.Sorted(maps.Keys(voice)) }
+func Kinds() []Kind { return slices.Sorted(maps.Keys(texts)) }
 
 // Predicate reports whether the text can follow the job's name directly, without a colon: "train
 // would start now".
-func (k Kind) Predicate() bool {
-	switch k {
-	case WouldStart, WouldStartIdle, WouldRest, WouldKeep, WouldCanary, WouldReplace, WouldRestart, WouldRunOn:
-		return true
+func (k Kind) Predicate() bool { return ofPlans[k] != nil }
+
+// writer writes the text of a reason. Each kind has a writer, in the table of its group. The file
+// testdata/reasons.txt shows all texts.
+type writer = func(Reason) string
+
+// texts has the functions of all kinds. init fills it, because some functions call [Reason.String],
+// which reads texts.
+var texts = map[Kind]writer{}
+
+func init() {
+	for _, t := range []map[Kind]writer{ofWaiting, ofNever, ofPlace, ofRunning, ofEnd, ofAhead, ofRemedies, ofPlans} {
+		maps.Copy(texts, t)
 	}
-	return false
 }
 
-// texts is voice, set by init to avoid an initialization cycle: functions in voice call
-// [Reason.String].
-var texts map[Kind]func(Reason) string
-
-func init() { texts = voice }
-
-// voice has a function for each kind that writes its text. testdata/reasons.txt shows all texts.
-var voice = map[Kind]func(Reason) string{
+// ofWaiting writes what a job waits for.
+var ofWaiting = map[Kind]writer{
 	Starting:  say("the placer has chosen its GPUs and is registering the job"),
 	Stopping:  stopping,
 	Shrinking: func(r Reason) string { return giving(r.Shrinking) + " for this job" },
@@ -256,16 +258,15 @@ var voice = map[Kind]func(Reason) string{
 		if r.Until.IsZero() {
 			return "the job might still be running when a window reserves its GPUs"
 		}
-		return fmt.Sprintf("the job might still be running when a window reserves its GPUs; the window lasts until %s", Moment(r.Until))
+		return "the job might still be running when a window reserves its GPUs; the window lasts" + lasting(r)
 	},
 	Locality:   say("the job could start, but waits for GPUs that are faster or closer together and may soon come free"),
 	OtherModel: say("the job could start, but waits for GPUs of another model, because other jobs gain more from the free GPUs"),
 	Next:       say("the job's GPUs are free; the placer's next decision starts the job"),
-
-	NoPlacer: say("no placer is active"),
-	Away:     func(r Reason) string { return "the job's nodes are unavailable: " + list(r.Because, ", ") },
+	NoPlacer:   say("no placer is active"),
+	Away:       func(r Reason) string { return "the job's nodes are unavailable: " + list(r.Because, ", ") },
 	WindowKeeps: func(r Reason) string {
-		return fmt.Sprintf("the window %q reserves %s until %s", r.Window, Count(r.Needs), Moment(r.Until))
+		return fmt.Sprintf("the window %q reserves %s%s", r.Window, Count(r.Needs), lasting(r))
 	},
 	Held: func(r Reason) string {
 		return because(r, "held"+by(r.Cause)+" since "+Moment(r.Until)+" (to lift the hold: nomad-pal hold -lift)")
@@ -282,7 +283,10 @@ var voice = map[Kind]func(Reason) string{
 	},
 	BeingRead:    say("the placer is still reading the job from Nomad"),
 	NomadRefuses: func(r Reason) string { return "Nomad cannot place the job now: " + r.Cause },
+}
 
+// ofNever writes why a job cannot run.
+var ofNever = map[Kind]writer{
 	NoGPUs: say("the job requests no GPUs"),
 	TooFew: func(r Reason) string {
 		match := fmt.Sprintf("the cluster has %d that match", r.Match)
@@ -305,18 +309,6 @@ var voice = map[Kind]func(Reason) string{
 	},
 	Neighbours:   say("this job and the jobs on these GPUs do not accept each other as neighbours (pal_neighbours)"),
 	MembersApart: say(`the job's members must not share a GPU (pal_neighbours = "any,self" allows it)`),
-	SpreadOut: func(r Reason) string {
-		switch {
-		case r.Nodes == 1:
-			return fmt.Sprintf("the %d replicas share a node, because no other node had usable GPUs", r.Members)
-		case r.Room == 1:
-			return fmt.Sprintf("the %d replicas are on %d nodes, so losing a node stops only one replica", r.Members, r.Nodes)
-		}
-		return fmt.Sprintf("the %d replicas are spread over %d nodes, at most %d on each node", r.Members, r.Nodes, r.Room)
-	},
-	FasterLeft: func(r Reason) string {
-		return fmt.Sprintf("the job would take %[2]d %% less time on GPU model %[1]s, but the free GPUs of this model are left to jobs that gain more or fit on no other model", r.Device, r.Percent)
-	},
 	TooFar: func(r Reason) string {
 		text := fmt.Sprintf("group %q needs %d × %d GPUs of one model within one %s; an idle %s has room for %d of %d members", r.Group, r.Members, r.Each, r.Tier, r.Tier, r.Room, r.Members)
 		if r.Rackless {
@@ -362,7 +354,26 @@ var voice = map[Kind]func(Reason) string{
 	WithoutGPUs: func(r Reason) string { return r.Cause + ", so the placer leaves the job to Nomad" },
 	PartNative:  func(r Reason) string { return fmt.Sprintf("Nomad alone has placed %d of %d members", r.Have, r.Want) },
 	NewJob:      say("the job was registered a moment ago, and the agent has not read it yet; ask again"),
+}
 
+// ofPlace writes why a job runs on its nodes.
+var ofPlace = map[Kind]writer{
+	SpreadOut: func(r Reason) string {
+		switch {
+		case r.Nodes == 1:
+			return fmt.Sprintf("the %d replicas share a node, because no other node had usable GPUs", r.Members)
+		case r.Room == 1:
+			return fmt.Sprintf("the %d replicas are on %d nodes, so losing a node stops only one replica", r.Members, r.Nodes)
+		}
+		return fmt.Sprintf("the %d replicas are spread over %d nodes, at most %d on each node", r.Members, r.Nodes, r.Room)
+	},
+	FasterLeft: func(r Reason) string {
+		return fmt.Sprintf("the job would take %[2]d %% less time on GPU model %[1]s, which has room, but this model is left to jobs that gain more or fit on no other model", r.Device, r.Percent)
+	},
+}
+
+// ofRunning writes what happens to a running job.
+var ofRunning = map[Kind]writer{
 	MembersRun:   membersRun,
 	Incomplete:   func(r Reason) string { return because(r, placed(r)) },
 	Deploying:    func(r Reason) string { return because(r, placed(r)) + "; Nomad may try again after the deployment" },
@@ -425,7 +436,27 @@ var voice = map[Kind]func(Reason) string{
 	PlansChild:   say("the job is parameterized or periodic, and does not run itself; this plan is for one of its runs"),
 	NodesLeaving: func(r Reason) string { return r.Cause },
 	Error:        func(r Reason) string { return r.Cause },
+	CanariesRun: func(r Reason) string {
+		return fmt.Sprintf("%s beside %s", Counted(r.Have, "canary of a new version runs", "canaries of a new version run"), Counted(r.Want, "old member", "old members"))
+	},
+	WaitsPromotion: func(r Reason) string {
+		return fmt.Sprintf("version %d waits to be promoted: %d of %s healthy", r.Version, r.Have, Counted(r.Want, "canary is", "canaries are"))
+	},
+	Deploys: func(r Reason) string {
+		text := fmt.Sprintf("Nomad is deploying version %d: %d of %s healthy", r.Version, r.Have, Counted(r.Want, "member is", "members are"))
+		if r.Tries > 0 {
+			text += fmt.Sprintf(", %d became unhealthy", r.Tries)
+		}
+		return text
+	},
+	DeployFailed: func(r Reason) string {
+		return fmt.Sprintf("the deployment of version %d has failed: %s", r.Version, r.Cause)
+	},
+	DeployPaused: func(r Reason) string { return fmt.Sprintf("the deployment of version %d is paused", r.Version) },
+}
 
+// ofEnd writes why a job is not tried again, or was stopped.
+var ofEnd = map[Kind]writer{
 	GaveUp: func(r Reason) string {
 		return fmt.Sprintf("given up after %s: %s; fix the job and run it again", Counted(r.Tries, "try", "tries"), r.Cause)
 	},
@@ -454,7 +485,10 @@ var voice = map[Kind]func(Reason) string{
 	EndedFailed:   func(r Reason) string { return fmt.Sprintf("%s on node %s; %s", r.Cause, r.Node, ended(r)) },
 	NoMembers:     func(r Reason) string { return r.Cause + ending(r) },
 	NoMoreRuns:    say("the job was stopped, and starts no more runs"),
+}
 
+// ofAhead writes the states of a job that other jobs come after.
+var ofAhead = map[Kind]writer{
 	AheadFailed:   say("that job has failed; run it again"),
 	AheadRejected: say("that job is rejected"),
 	AheadEndless:  func(r Reason) string { return "a " + r.Cause + " job never finishes" },
@@ -466,7 +500,10 @@ var voice = map[Kind]func(Reason) string{
 	AheadStopped:  say("that job was stopped before it finished; run it again"),
 	AheadUnread:   func(r Reason) string { return "cannot read that job from Nomad: " + r.Cause },
 	AheadChecked:  say("the placer is checking whether that job has finished"),
+}
 
+// ofRemedies writes what can be done about a reason.
+var ofRemedies = map[Kind]writer{
 	WiderFits: func(r Reason) string {
 		return fmt.Sprintf("without pal_locality = %s, the job would fit now, on GPUs farther apart", r.Tier)
 	},
@@ -490,31 +527,17 @@ var voice = map[Kind]func(Reason) string{
 	AwaitCanaries: func(r Reason) string {
 		return fmt.Sprintf("the canaries start when %s free in addition to the old version's GPUs", Counted(r.Needs, "GPU comes", "GPUs come"))
 	},
-	RaiseLimit: raise,
-	CanariesRun: func(r Reason) string {
-		return fmt.Sprintf("%s beside %s", Counted(r.Have, "canary of a new version runs", "canaries of a new version run"), Counted(r.Want, "old member", "old members"))
-	},
-	WaitsPromotion: func(r Reason) string {
-		return fmt.Sprintf("version %d waits to be promoted: %d of %s healthy", r.Version, r.Have, Counted(r.Want, "canary is", "canaries are"))
-	},
-	Deploys: func(r Reason) string {
-		text := fmt.Sprintf("Nomad is deploying version %d: %d of %s healthy", r.Version, r.Have, Counted(r.Want, "member is", "members are"))
-		if r.Tries > 0 {
-			text += fmt.Sprintf(", %d became unhealthy", r.Tries)
-		}
-		return text
-	},
-	DeployFailed: func(r Reason) string {
-		return fmt.Sprintf("the deployment of version %d has failed: %s", r.Version, r.Cause)
-	},
-	DeployPaused:  func(r Reason) string { return fmt.Sprintf("the deployment of version %d is paused", r.Version) },
+	RaiseLimit:    raise,
 	WithoutCanary: say("to update without canaries, run the job with canary = 0 in its update block: Nomad then replaces the members in place"),
 	Revert:        say("to go back to the old version: nomad job revert"),
 	CouldRun:      func(r Reason) string { return fmt.Sprintf("the job could run %s (%s)", r.Cause, r.Try) },
 	ChangeJob:     say("change the job, or give a node what the job needs; the placer tries again when a node changes, or after a few minutes"),
 	FixVersion:    say("fix the job and run it again; until then the old version keeps running, but does not restart if it loses members"),
 	Advice:        func(r Reason) string { return r.Cause },
+}
 
+// ofPlans writes what the command plan says.
+var ofPlans = map[Kind]writer{
 	WouldStart:     func(r Reason) string { return "would start now" + provided(r, "if") },
 	WouldStartIdle: func(r Reason) string { return "would start if a placer were active" + provided(r, "and") },
 	WouldRest:      func(r Reason) string { return "would have no members: " + r.Cause },
@@ -543,7 +566,7 @@ func foreign(text string) string {
 // say makes the function of a kind whose text is always the same.
 func say(text string) func(Reason) string { return func(Reason) string { return text } }
 
-// because appends to a text the reasons in the field Because.
+// because appends the reasons in the field Because to a text.
 func because(r Reason, text string) string {
 	if len(r.Because) == 0 {
 		return text
@@ -568,10 +591,10 @@ func stopping(r Reason) string {
 	return text
 }
 
-// giving names the elastic jobs that shrink.
+// giving says that elastic jobs are giving back GPUs.
 func giving(jobs []string) string { return names(jobs) + " " + be(len(jobs)) + " giving back GPUs" }
 
-// free counts the free GPUs that the gang could use, and explains why the others are not free.
+// free says how many free GPUs the gang could use, and why other GPUs are not free.
 func free(r Reason) string {
 	switch {
 	case r.slowOnly():
@@ -661,12 +684,12 @@ func onNodes(r Reason) string {
 	return fmt.Sprintf(" (%d of %s)", r.Nodes, Counted(r.Total, "node", "nodes"))
 }
 
-// there writes how many of the wanted members exist.
+// there writes how many members exist, and how many there should be: "2 of 4 members".
 func there(r Reason) string {
 	return fmt.Sprintf("%d of %s", r.Have, Counted(r.Want, "member", "members"))
 }
 
-// placed counts the members of an incomplete gang that Nomad has placed.
+// placed says how many members of an incomplete gang Nomad has placed.
 func placed(r Reason) string { return fmt.Sprintf("only %s %s placed", there(r), be(r.Have)) }
 
 // placedByNomad counts the members that Nomad has placed, for a job that the placer leaves alone.
@@ -717,7 +740,8 @@ func ending(r Reason) string {
 	return "; " + Counted(r.Doing.Ending, "is still stopping and holds its GPUs", "are still stopping and hold their GPUs")
 }
 
-// provided appends the jobs that a planned job comes after: "if default/a had succeeded".
+// provided says which jobs must have succeeded before a planned job could start: "if default/a had
+// succeeded".
 func provided(r Reason, word string) string {
 	if len(r.Jobs) == 0 {
 		return ""
@@ -750,8 +774,8 @@ func Number(gpus float64) string { return strconv.FormatFloat(Rounded(gpus), 'f'
 // Rounded rounds an amount of GPUs to three decimals for display.
 func Rounded(gpus float64) float64 { return math.Round(gpus*1000) / 1000 }
 
-// counts returns the amount by which the GPUs that a job needs count towards a limit. Parts of
-// shared GPUs count as fractions.
+// counts writes the number of GPUs by which a job counts towards a limit. Parts of shared GPUs
+// count as fractions.
 func counts(r Reason) string { return Amount(cmp.Or(r.Counts, float64(r.Needs))) }
 
 // Counted writes a number of things: "1 job", "2 jobs".
@@ -788,7 +812,15 @@ func Second(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 MST
 // Moment writes a time to the minute, in UTC.
 func Moment(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 MST") }
 
-// by names the person who did something, if known.
+// lasting says from when to when a window lasts, or until when if it has begun.
+func lasting(r Reason) string {
+	if r.From.IsZero() {
+		return " until " + Moment(r.Until)
+	}
+	return " from " + Moment(r.From) + " to " + Moment(r.Until)
+}
+
+// by writes who did something: " by ops". If the person is unknown, it returns "".
 func by(who string) string {
 	if who == "" {
 		return ""
@@ -796,7 +828,7 @@ func by(who string) string {
 	return " by " + who
 }
 
-// raise names the limit that must be raised.
+// raise says which limit must be raised.
 func raise(r Reason) string {
 	if r.User != "" {
 		return fmt.Sprintf("user %s may hold at most %s: have the tenant's max_gpus_per_user raised", r.User, Count(r.Limit))

@@ -17,22 +17,23 @@ import (
 
 // Filter selects runs or GPU time. The zero value selects everything.
 type Filter struct {
-	// Namespaces are the namespaces that the caller may see. nil means all namespaces.
+	// Namespaces lists the namespaces that the caller may see. nil means all namespaces.
 	Namespaces []string
 	User       string
 	Class      string
 	Model      string
 	States     []State
-	// Job is a prefix of job ids.
+	// Job is a prefix. The filter selects jobs whose id begins with this prefix.
 	Job string
-	// Since and Until bound the time. Zero means no bound. [DB.Runs] selects the runs that overlap
-	// the time between them. [DB.Usage] counts whole days.
+	// Since and Until limit the time range. A zero time means no limit. [DB.Runs] selects the runs
+	// that overlap the time from Since to Until. [DB.Usage] counts whole days.
 	Since, Until time.Time
-	// Most is the maximum number of runs to return, the last submitted first. 0 means all runs.
+	// Most is the maximum number of runs to return, or 0 if there is no maximum. The newest runs
+	// come first.
 	Most int
 }
 
-// where returns the conditions on the columns that all tables have.
+// where returns the conditions on columns that all tables have.
 func (f Filter) where() (w where) {
 	if f.Namespaces != nil {
 		w.add("namespace IN ("+cmp.Or(marks(len(f.Namespaces)), "NULL")+")", anys(f.Namespaces)...)
@@ -45,7 +46,7 @@ func (f Filter) where() (w where) {
 	return w
 }
 
-// where holds the conditions of a statement, with their arguments.
+// where holds the conditions of an SQL statement, and the arguments of these conditions.
 type where struct {
 	conditions []string
 	args       []any
@@ -71,14 +72,15 @@ func anys[T any](of []T) (out []any) {
 
 const (
 	runColumns = "namespace, job, submitted, username, class, model, gpus, member_gpus, preemptible, state, reason, started, whole, ended, waited, " +
-		"predicted, packed, any_gpus, family, took, seen, start_from, start_to, takes_from, takes_to, idle, stops, stops_lost, stops_won"
+		"predicted, packed, any_gpus, family, took, seen, idle, stops, stops_lost, stops_won"
 	allocColumns = "id, namespace, job, submitted, username, class, node, model, gpus, held, began, status, vain, predicted, packed, any_gpus"
 	inOrder      = " ORDER BY submitted DESC" // no further columns, or SQLite may sort all rows
 )
 
-// Runs returns the runs that a filter selects, the last submitted first. It queries each namespace
-// and state separately, because an index has the rows of one namespace and state in the order of
-// submission. So it reads few rows that it does not return, however many runs are stored.
+// Runs returns the runs that a filter selects. The newest runs come first. Runs queries each
+// namespace and each state separately, because an index contains the rows of one namespace and
+// state in the order of submission. So even if many runs are stored, Runs reads few rows that it
+// does not return.
 func (db *DB) Runs(ctx context.Context, f Filter) (out []Run, err error) {
 	namespaces := f.Namespaces
 	if namespaces == nil && f.Job != "" { // the index of job names is by namespace
@@ -109,8 +111,8 @@ func (db *DB) Runs(ctx context.Context, f Filter) (out []Run, err error) {
 	return f.first(append(out, there...)), err
 }
 
-// each splits a list into lists of one element. For nil, which means no restriction, it returns one
-// nil.
+// each splits a list into lists with one element each. For nil, which means no restriction, each
+// returns one nil.
 func each[T any](of []T) [][]T {
 	if of == nil {
 		return [][]T{nil}
@@ -118,7 +120,7 @@ func each[T any](of []T) [][]T {
 	return slices.Collect(slices.Chunk(of, 1))
 }
 
-// first sorts runs, the last submitted first, and returns at most the filter's number of runs.
+// first sorts runs by their submission, the newest first, and returns at most f.Most runs.
 func (f Filter) first(runs []Run) []Run {
 	slices.SortFunc(runs, func(a, b Run) int {
 		return cmp.Or(b.Submitted.Compare(a.Submitted), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Job, b.Job))
@@ -129,7 +131,7 @@ func (f Filter) first(runs []Run) []Run {
 	return runs
 }
 
-// ofRuns returns the conditions on runs, except those on time.
+// ofRuns returns all conditions on runs except the conditions on time.
 func (f Filter) ofRuns() where {
 	w := f.where()
 	if f.Job != "" {
@@ -141,7 +143,8 @@ func (f Filter) ofRuns() where {
 	return w
 }
 
-// submittedIn returns a statement that selects the runs submitted between f.Since and f.Until.
+// submittedIn returns an SQL statement that selects the runs that were submitted between f.Since
+// and f.Until.
 func (f Filter) submittedIn() (statement string, args []any) {
 	w := f.ofRuns()
 	if !f.Since.IsZero() {
@@ -160,10 +163,10 @@ func (f Filter) limit() string {
 	return ""
 }
 
-// thereAtSince returns a statement that selects the runs that were submitted before f.Since and had
-// not ended at f.Since. The statement reads the index on length and submission once for each
-// length. A run with this length takes less than 1<<length ms. So if it had not ended at f.Since,
-// it was submitted less than 1<<length ms before f.Since.
+// thereAtSince returns an SQL statement that selects the runs that were submitted before f.Since
+// and had not ended at that time. The statement reads the index on length and submission once for
+// each value of length. A run whose length is n takes less than 1<<n ms. So if such a run had not
+// ended at f.Since, it was submitted less than 1<<n ms before f.Since.
 func (f Filter) thereAtSince() (statement string, args []any) {
 	since := stored(f.Since)
 	ranges := make([]string, 0, openLength)
@@ -184,12 +187,12 @@ func (db *DB) runs(ctx context.Context, statement string, args ...any) ([]Run, e
 	out := []Run{}
 	err := db.rows(ctx, statement, args, func(rows *sql.Rows) error {
 		var r Run
-		var submitted, started, whole, ended, waited, took, startFrom, startTo, takesFrom, takesTo, idle int64
+		var submitted, started, whole, ended, waited, took, idle int64
 		err := rows.Scan(&r.Namespace, &r.Job, &submitted, &r.User, &r.Class, &r.Model, &r.GPUs, &r.MemberGPUs, &r.Preemptible, &r.State, &r.Reason, &started, &whole, &ended, &waited,
-			&r.Predicted, &r.Packed, &r.Any, &r.Family, &took, &r.Seen, &startFrom, &startTo, &takesFrom, &takesTo, &idle,
+			&r.Predicted, &r.Packed, &r.Any, &r.Family, &took, &r.Seen, &idle,
 			&r.Stops.Stops, &r.LostGPUSeconds, &r.SavedSeconds)
-		r.Submitted, r.Started, r.Whole, r.Ended, r.StartFrom, r.StartTo = loaded(submitted), loaded(started), loaded(whole), loaded(ended), loaded(startFrom), loaded(startTo)
-		r.Waited, r.Took, r.TakesFrom, r.TakesTo, r.Idle = span(waited), span(took), span(takesFrom), span(takesTo), span(idle)
+		r.Submitted, r.Started, r.Whole, r.Ended = loaded(submitted), loaded(started), loaded(whole), loaded(ended)
+		r.Waited, r.Took, r.Idle = span(waited), span(took), span(idle)
 		out = append(out, r)
 		return err
 	})
@@ -225,7 +228,8 @@ func (db *DB) Open(ctx context.Context) ([]Run, []Alloc, error) {
 	return runs, live, err
 }
 
-// LastRuns returns the last submitted run of each job, if it has any.
+// LastRuns returns the newest run of each of these jobs. LastRuns leaves out jobs that have no
+// runs.
 func (db *DB) LastRuns(ctx context.Context, jobs []cluster.JobKey) (last []Run, err error) {
 	for _, k := range jobs {
 		runs, err := db.runs(ctx, "SELECT "+runColumns+" FROM run WHERE namespace = ? AND job = ? ORDER BY submitted DESC LIMIT 1", k.Namespace, k.ID)
@@ -237,7 +241,7 @@ func (db *DB) LastRuns(ctx context.Context, jobs []cluster.JobKey) (last []Run, 
 	return last, nil
 }
 
-// allocs returns the allocations that the filter selects and that have not ended.
+// allocs returns the allocations that have not ended and that the filter selects.
 func (db *DB) allocs(ctx context.Context, f Filter) (out []Alloc, err error) {
 	w := f.where()
 	w.add("ended = 0")
@@ -253,69 +257,66 @@ func (db *DB) allocs(ctx context.Context, f Filter) (out []Alloc, err error) {
 	return out, err
 }
 
-// Usage is one line of a report: GPU time, and the runs that ended.
+// Usage is one line of a report: the GPU time that was used, and the runs that ended.
 type Usage struct {
-	// Of are the values that identify the line, in the order of the report's columns.
+	// Of lists the values that identify the line, in the order of the report's columns.
 	Of []string `json:"of"`
-	// GPUHours are the GPU hours that allocations held. A part of a shared GPU counts as a
-	// fraction.
+	// GPUHours is the number of GPU hours for which allocations held GPUs. A part of a shared GPU
+	// counts as a fraction.
 	GPUHours float64 `json:"gpu_hours"`
-	// FailedGPUHours are GPU hours of allocations that failed or were lost. HeldInVainGPUHours are
-	// GPU hours that members held while other members of their gang were missing. IdleGPUHours are
-	// GPU hours in which the GPUs are known to have been idle.
+	// FailedGPUHours is the number of GPU hours of allocations that failed or were lost.
+	// HeldInVainGPUHours is the number of GPU hours for which members held GPUs while other members
+	// of their gang were missing. IdleGPUHours is the number of GPU hours in which the GPUs are
+	// known to have been idle.
 	FailedGPUHours     float64 `json:"failed_gpu_hours"`
 	HeldInVainGPUHours float64 `json:"held_in_vain_gpu_hours"`
 	IdleGPUHours       float64 `json:"idle_gpu_hours"`
-	// SavedGPUHours are the additional GPU hours that packing would have taken, as predicted when
-	// the jobs were placed. SavedAnyGPUHours are the additional GPU hours that any GPUs of the
-	// model would have taken on average.
+	// SavedGPUHours is the number of additional GPU hours that the runs would have taken with
+	// packing. SavedGPUHours is based on the predictions that were made when the jobs were placed.
+	// SavedAnyGPUHours is the number of additional GPU hours that the runs would have taken, on
+	// average, on random GPUs of the model.
 	SavedGPUHours    float64 `json:"saved_gpu_hours"`
 	SavedAnyGPUHours float64 `json:"saved_any_gpu_hours"`
 	Runs             int64   `json:"runs"`     // number of runs that ended
 	Complete         int64   `json:"complete"` // how many of these runs completed
 	Failed           int64   `json:"failed"`   // how many of these runs failed
 	Stopped          int64   `json:"stopped"`  // how many of these runs somebody stopped
-	// Stops is how often these runs were stopped for other jobs. StopsLostGPUHours is the cost of
-	// these stops: restarts, and work since the last checkpoint. StopsSavedHours is how many hours
-	// sooner these runs got GPUs because other jobs were stopped for them.
+	// Stops counts how often the ended runs were stopped in favour of other jobs. StopsLostGPUHours
+	// is the GPU time that stops of the ended runs cost, because of restarts and of work since the
+	// last checkpoint. StopsSavedHours is how many hours sooner the ended runs started because
+	// other jobs were stopped in their favour.
 	Stops             int64   `json:"stops"`
 	StopsLostGPUHours float64 `json:"stops_lost_gpu_hours"`
 	StopsSavedHours   float64 `json:"stops_saved_wait_hours"`
-	// WaitedHours is the total waiting time of these runs. Waits counts the started runs that
-	// waited below 1 minute, 10 minutes, 1 hour, 6 hours, 1 day, and longer.
-	WaitedHours float64         `json:"waited_hours"`
-	Waits       [6]int64        `json:"waits"`
-	Seen        Seen            `json:"seen"`      // the runs whose slowdown was measured
-	Starts      PredictedRanges `json:"starts"`    // counts predicted ranges of start times
-	RunTimes    PredictedRanges `json:"run_times"` // counts predicted ranges of run times
+	// WaitedHours is the total number of hours for which the ended runs waited. Waits counts the
+	// started runs by wait time: below 1 minute, below 10 minutes, below 1 hour, below 6 hours,
+	// below 1 day, and longer.
+	WaitedHours float64  `json:"waited_hours"`
+	Waits       [6]int64 `json:"waits"`
+	Seen        Seen     `json:"seen"` // the runs whose slowdown was measured
 }
 
-// Seen sums up the runs whose slowdown was measured (see [Run.Seen]). Slowdowns are means over
-// these runs, weighted by the GPU time that each run would take at slowdown 1.
+// Seen sums up the runs whose slowdown was measured (see [Run.Seen]). All slowdowns are means over
+// the measured runs. In the means, each run is weighted with the GPU time that it would take at
+// slowdown 1.
 type Seen struct {
 	Runs int64 `json:"runs"` // number of these runs
-	// GPUHours is the GPU time of these runs from when all members ran until the end.
+	// GPUHours is the GPU time of the measured runs, from the time when all members ran until the
+	// end.
 	GPUHours float64 `json:"gpu_hours"`
-	// Slowdown is the measured slowdown. If there are no such runs, all four slowdowns are missing.
+	// Slowdown is the measured slowdown. If no run was measured, all four slowdowns are missing.
 	Slowdown float64 `json:"slowdown,omitempty"`
-	// PredictedSlowdown is the prediction for the chosen GPUs.
+	// PredictedSlowdown is the slowdown predicted for the chosen GPUs.
 	PredictedSlowdown float64 `json:"predicted_slowdown,omitempty"`
-	// PackedSlowdown is the prediction for the GPUs that packing would have chosen.
+	// PackedSlowdown is the slowdown predicted for the GPUs that packing would have chosen.
 	PackedSlowdown float64 `json:"packed_slowdown,omitempty"`
-	// AnySlowdown is the mean prediction over any GPUs of the model.
+	// AnySlowdown is the mean slowdown predicted for random GPUs of the model.
 	AnySlowdown float64 `json:"any_slowdown,omitempty"`
-	// SavedGPUHours are the additional GPU hours that packing would have taken. SavedAnyGPUHours
-	// are the additional GPU hours that any GPUs of the model would have taken on average.
+	// SavedGPUHours is the number of additional GPU hours that the measured runs would have taken
+	// with packing. SavedAnyGPUHours is the number of additional GPU hours that the measured runs
+	// would have taken, on average, on random GPUs of the model.
 	SavedGPUHours    float64 `json:"saved_gpu_hours"`
 	SavedAnyGPUHours float64 `json:"saved_any_gpu_hours"`
-}
-
-// PredictedRanges counts predicted ranges, and how many of them contained the actual value or were
-// above it.
-type PredictedRanges struct {
-	Told  int64 `json:"told"`  // number of predicted ranges
-	Held  int64 `json:"held"`  // how many contained the actual value
-	Early int64 `json:"early"` // how many were above the actual value
 }
 
 func usageOf(of []string, s sums) Usage {
@@ -325,10 +326,8 @@ func usageOf(of []string, s sums) Usage {
 		SavedGPUHours: hours(savedTime), SavedAnyGPUHours: hours(savedAnyTime),
 		Runs: s[runsEnded], Complete: s[runsComplete], Failed: s[runsFailed], Stopped: s[runsStopped], WaitedHours: hours(waitedTime),
 		Stops: s[stops], StopsLostGPUHours: hours(stopsLost), StopsSavedHours: hours(stopsWon),
-		Waits:    [6]int64(s[wait1m : waitMore+1]),
-		Seen:     Seen{Runs: s[seenRuns], GPUHours: hours(seenTime), SavedGPUHours: hours(seenPacked) - hours(seenTime), SavedAnyGPUHours: hours(seenAny) - hours(seenTime)},
-		Starts:   PredictedRanges{s[startsTold], s[startsHeld], s[startsEarly]},
-		RunTimes: PredictedRanges{s[takesTold], s[takesHeld], s[takesEarly]},
+		Waits: [6]int64(s[wait1m : waitMore+1]),
+		Seen:  Seen{Runs: s[seenRuns], GPUHours: hours(seenTime), SavedGPUHours: hours(seenPacked) - hours(seenTime), SavedAnyGPUHours: hours(seenAny) - hours(seenTime)},
 	}
 	if work := hours(seenWork); work > 0 {
 		u.Seen.Slowdown, u.Seen.PredictedSlowdown = u.Seen.GPUHours/work, hours(seenPredicted)/work
@@ -340,8 +339,8 @@ func usageOf(of []string, s sums) Usage {
 // Columns returns the columns by which usage can be listed.
 func Columns() []string { return []string{"namespace", "user", "class", "model", "day", "month"} }
 
-// groupings maps each of [Columns] to its column in the stored sums, and to a function that returns
-// the column's value for a day.
+// groupings maps each of [Columns] to the column with the sums in the database, and to a function
+// that returns the column's value for a day.
 var groupings = map[string]struct {
 	stored string
 	of     func(dayKey) string
@@ -354,9 +353,9 @@ var groupings = map[string]struct {
 	"month":     {"day", func(k dayKey) string { return startOf(k.day).Format("2006-01") }},
 }
 
-// Usage adds up the GPU time and the runs that the filter selects, in whole days of UTC. It returns
-// one line for each combination of values in the columns by, sorted by these values. Running
-// allocations count until now.
+// Usage sums up the GPU time and the runs that the filter selects, in whole days of UTC. Usage
+// returns one line for each combination of values in the columns that by lists, sorted by these
+// values. Running allocations count until the present.
 func (db *DB) Usage(ctx context.Context, f Filter, by []string, now time.Time) ([]Usage, error) {
 	since, until := f.days()
 	days, err := db.sums(ctx, f, since, until, by)
@@ -373,7 +372,7 @@ func (db *DB) Usage(ctx context.Context, f Filter, by []string, now time.Time) (
 	return lines(days, by), nil
 }
 
-// days returns the first day that the filter selects, and the day after the last one.
+// days returns the first day that the filter selects, and the day after the last selected day.
 func (f Filter) days() (since, until int64) {
 	until = dayOf(time.Date(3000, 1, 1, 0, 0, 0, 0, time.UTC))
 	if !f.Until.IsZero() {
@@ -385,9 +384,9 @@ func (f Filter) days() (since, until int64) {
 	return since, until
 }
 
-// sums returns the stored sums from the day since to before the day until, grouped by these
-// columns. It reads the sums of months if both days begin a month and the columns do not include
-// the day.
+// sums returns the stored sums for the days from since to the day before until, grouped by the
+// columns by. sums reads the monthly sums if since and until are first days of a month and by does
+// not include the day.
 func (db *DB) sums(ctx context.Context, f Filter, since, until int64, by []string) (map[dayKey]sums, error) {
 	table := "day"
 	if !slices.Contains(by, "day") && monthOf(since) == since && monthOf(until) == until {
@@ -440,8 +439,8 @@ func lines(days map[dayKey]sums, by []string) []Usage {
 	return out
 }
 
-// Namespaces returns all namespaces in the database. It finds those of ended runs in the monthly
-// sums, which have few rows.
+// Namespaces returns all namespaces in the database. Namespaces finds the namespaces of ended runs
+// in the monthly sums, because their table has few rows.
 func (db *DB) Namespaces(ctx context.Context) (names []string, err error) {
 	err = db.rows(ctx, fmt.Sprintf("SELECT namespace FROM month UNION SELECT namespace FROM run WHERE length = %d UNION SELECT namespace FROM alloc WHERE ended = 0 ORDER BY 1", openLength), nil, func(rows *sql.Rows) error {
 		var name string

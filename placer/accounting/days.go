@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// dayKey is a UTC day, as the number of days since 1970, with the values by which sums are grouped.
+// dayKey identifies a UTC day, as the number of days since 1970, and the values by which sums are
+// grouped.
 type dayKey struct {
 	day                           int64
 	namespace, user, class, model string
@@ -26,7 +27,8 @@ func monthOf(day int64) int64 {
 	return dayOf(time.Date(t.Year(), t.Month(), 1, 0, 0, 0, 0, time.UTC))
 }
 
-// sum names a quantity that is added up for a day and for a month. Times are milliseconds.
+// sum names a quantity for which the database has a sum for each day and each month. Times are
+// milliseconds.
 type sum int
 
 const (
@@ -36,36 +38,29 @@ const (
 	idleTime                // GPU time in which GPUs are known to have computed nothing
 	savedTime               // additional GPU time that packing would have taken, as predicted
 	savedAnyTime            // additional GPU time of any GPUs of the model, on average
-	// Runs that ended on the day, and their total waiting time.
+	// The number of runs that ended on the day, and their total wait time.
 	runsEnded
 	runsComplete
 	runsFailed
 	runsStopped
 	waitedTime
-	// Ended runs that had started, by their waiting time (see [WaitedBelow]).
+	// The number of ended runs that had started, by wait time (see [WaitedBelow]).
 	wait1m
 	wait10m
 	wait1h
 	wait6h
 	wait1d
 	waitMore
-	// Runs with a measured slowdown: their number, their GPU time, and their GPU time at slowdown
-	// 1, at the predicted slowdown, at the slowdown predicted for packing, and at the slowdown
-	// predicted for any GPUs.
+	// Runs with a measured slowdown. The first value is the number of runs, and the second their
+	// GPU time. The other values are the GPU time of the measured runs at slowdown 1, at the
+	// predicted slowdown, at the slowdown predicted for packing, and at the slowdown predicted for
+	// any GPUs.
 	seenRuns
 	seenTime
 	seenWork
 	seenPredicted
 	seenPacked
 	seenAny
-	// Runs with a predicted start, and runs with a predicted run time. Each has the number of runs,
-	// how many were within the predicted range, and how many were below it.
-	startsTold
-	startsHeld
-	startsEarly
-	takesTold
-	takesHeld
-	takesEarly
 	// How often ended runs were stopped for other jobs, the GPU time that these stops cost, and how
 	// much earlier ended runs got GPUs because other jobs were stopped for them.
 	stops
@@ -74,18 +69,16 @@ const (
 	numSums
 )
 
-// sumColumns are the columns of the sums in the database.
+// sumColumns lists the database columns that hold the sums.
 var sumColumns = [numSums]string{
 	"gpu_ms", "failed_ms", "vain_ms", "idle_ms", "saved_ms", "saved_any_ms",
 	"runs", "complete", "failed", "stopped", "waited_ms",
 	"wait_1m", "wait_10m", "wait_1h", "wait_6h", "wait_1d", "wait_more",
 	"seen_runs", "seen_ms", "seen_work_ms", "seen_predicted_ms", "seen_packed_ms", "seen_any_ms",
-	"starts_told", "starts_held", "starts_early", "takes_told", "takes_held", "takes_early",
 	"stops", "stops_lost_ms", "stops_won_ms",
 }
 
-// sumTypes returns the columns of the sums from the first up to and including last, with their SQL
-// types.
+// sumTypes returns the columns from first to last, with their SQL types.
 func sumTypes(last sum) string {
 	return "\n\t" + strings.Join(sumColumns[:last+1], " BIGINT NOT NULL,\n\t") + " BIGINT NOT NULL"
 }
@@ -99,16 +92,16 @@ func (s sums) plus(o sums) sums {
 	return s
 }
 
-// hours returns a sum in hours. A [time.Duration] cannot hold the GPU time of a large cluster.
+// hours converts a sum of GPU time to hours. hours does not use [time.Duration], which cannot hold
+// the GPU time of a large cluster.
 func (s sums) hours(i sum) float64 { return float64(s[i]) / float64(time.Hour.Milliseconds()) }
 
-// WaitedBelow returns the upper bounds of the classes of waiting times. The last class has no
-// bound.
+// WaitedBelow returns the upper limits of the ranges of wait times. The last range has no limit.
 func WaitedBelow() []time.Duration {
 	return []time.Duration{time.Minute, 10 * time.Minute, time.Hour, 6 * time.Hour, dayLong}
 }
 
-// sums returns what an ended run adds to its day.
+// sums returns the amounts that an ended run adds to the sums of its day.
 func (r Run) sums() (s sums) {
 	s[runsEnded], s[waitedTime] = 1, time.Duration(r.Waited).Milliseconds()
 	s[stops], s[stopsLost], s[stopsWon] = int64(r.Stops.Stops), int64(r.LostGPUSeconds*1e3), int64(r.SavedSeconds*1e3)
@@ -130,12 +123,6 @@ func (r Run) sums() (s sums) {
 		}
 		s[i] = 1
 	}
-	if !r.Started.IsZero() && !r.StartTo.IsZero() {
-		s[startsTold], s[startsHeld], s[startsEarly] = inRange(r.Started.UnixMilli(), r.StartFrom.UnixMilli(), r.StartTo.UnixMilli())
-	}
-	if r.Took > 0 && r.TakesTo > 0 {
-		s[takesTold], s[takesHeld], s[takesEarly] = inRange(int64(r.Took), int64(r.TakesFrom), int64(r.TakesTo))
-	}
 	if r.Seen > 0 && r.Packed > 0 && r.Any > 0 {
 		took := float64(time.Duration(r.Took).Milliseconds()) * float64(r.GPUs)
 		work := took / r.Seen
@@ -143,18 +130,6 @@ func (r Run) sums() (s sums) {
 		s[seenPredicted], s[seenPacked], s[seenAny] = int64(work*r.Predicted), int64(work*r.Packed), int64(work*r.Any)
 	}
 	return s
-}
-
-// inRange compares an actual value with a predicted range, for the sums. one is always 1. held is 1
-// if the range contains actual, and early is 1 if actual lies below the range.
-func inRange(actual, from, to int64) (one, held, early int64) {
-	switch {
-	case actual < from:
-		return 1, 0, 1
-	case actual > to:
-		return 1, 0, 0
-	}
-	return 1, 1, 0
 }
 
 // addTo adds the allocation's GPU time between since and until to the sums of the days.
@@ -176,7 +151,8 @@ func (a Alloc) addTo(days map[dayKey]sums, since, until time.Time) {
 	})
 }
 
-// more returns the extra time of something that takes times × ms, or 0 if times is unknown.
+// more returns the extra time that ms milliseconds take with the slowdown times, or 0 if times is
+// unknown.
 func more(ms int64, times float64) int64 {
 	if times == 0 {
 		return 0
@@ -192,7 +168,8 @@ func (a Alloc) gpuTime(from, to time.Time) int64 {
 	return int64(float64(to.Sub(from).Milliseconds()) * a.Held)
 }
 
-// byDay calls each with every day of the period, and with the part of the period in this day.
+// byDay calls the function each once for every day of the period. from and to limit the part of the
+// period that lies in the day.
 func byDay(from, until time.Time, each func(day int64, from, to time.Time)) {
 	for from.Before(until) {
 		day := dayOf(from)

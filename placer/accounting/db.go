@@ -23,22 +23,23 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// DB is a database of runs, allocations and sums. It is safe for concurrent use. Several agents can
-// share a PostgreSQL database, but not an SQLite file.
+// DB is a database of runs, allocations, and sums by day and month. A DB is safe for concurrent
+// use. Several agents can share a PostgreSQL database, but not an SQLite file.
 type DB struct {
 	sql      *sql.DB
 	name     string // for messages: the file or "PostgreSQL"; addresses can contain passwords
 	postgres bool
 }
 
-// IsPostgres reports whether database is the address of a PostgreSQL server, and not a file.
+// IsPostgres reports whether database is the address of a PostgreSQL server and not the path of a
+// file.
 func IsPostgres(database string) bool {
 	return strings.HasPrefix(database, "postgres://") || strings.HasPrefix(database, "postgresql://")
 }
 
-// Open opens a database, creates it if it is missing, and migrates it to the current schema.
-// database is a file for SQLite or an address postgres://… Open renames a corrupt SQLite file to
-// aside, and starts with an empty database.
+// Open opens a database and migrates it to the current schema. If the database is missing, Open
+// creates it. database is a file for SQLite or an address postgres://… If an SQLite file is
+// corrupt, Open renames it to aside, and starts with an empty database.
 func Open(ctx context.Context, database string) (db *DB, aside string, err error) {
 	if IsPostgres(database) {
 		db, err = open(ctx, "pgx", "PostgreSQL", database)
@@ -77,7 +78,7 @@ func openFile(ctx context.Context, file string) (*DB, error) {
 	return db, nil
 }
 
-// errCorrupt means that SQLite's check found a fault in the file.
+// errCorrupt means that SQLite found a fault when it checked the file.
 type errCorrupt struct{ found string }
 
 func (e errCorrupt) Error() string { return "the file is corrupt: " + e.found }
@@ -106,7 +107,7 @@ func open(ctx context.Context, driver, name, source string) (*DB, error) {
 // Close closes the database.
 func (db *DB) Close() error { return db.sql.Close() }
 
-// migrate applies the missing migrations in one transaction.
+// migrate applies the missing migrations to the schema in one transaction.
 func (db *DB) migrate(ctx context.Context) error {
 	return db.transact(ctx, func(tx tx) error {
 		if err := tx.exec("CREATE TABLE IF NOT EXISTS version (applied BIGINT NOT NULL)"); err != nil {
@@ -142,7 +143,7 @@ func (db *DB) migrate(ctx context.Context) error {
 	})
 }
 
-// tx is a transaction. Statements use ? for arguments with both databases.
+// tx is a transaction. Statements use ? for arguments, even if the database is PostgreSQL.
 type tx struct {
 	*sql.Tx
 	ctx      context.Context
@@ -155,7 +156,7 @@ func (t tx) exec(statement string, args ...any) error {
 	return err
 }
 
-// prepare returns a statement for repeated use. The statement is closed when the transaction ends.
+// prepare returns a prepared statement. The transaction closes the statement when it ends.
 func (t tx) prepare(statement string) (*sql.Stmt, error) {
 	if s := t.prepared[statement]; s != nil {
 		return s, nil
@@ -181,7 +182,7 @@ func (t tx) change(statement string, args ...any) (bool, error) {
 	return n > 0, err
 }
 
-// dialect replaces the question marks with $1, $2, … for PostgreSQL.
+// dialect replaces the question marks in a statement with $1, $2, … if the database is PostgreSQL.
 func dialect(statement string, postgres bool) string {
 	if !postgres {
 		return statement
@@ -211,7 +212,7 @@ func (db *DB) transact(ctx context.Context, do func(tx) error) error {
 	return t.Commit()
 }
 
-// Write stores the whole batch or nothing.
+// Write stores either the whole batch or nothing.
 func (db *DB) Write(ctx context.Context, b Batch) error {
 	err := db.transact(ctx, func(tx tx) error {
 		days := map[dayKey]sums{}
@@ -238,11 +239,13 @@ func (db *DB) Write(ctx context.Context, b Batch) error {
 	return nil
 }
 
-// table describes a table: its name, the columns of its key, all columns to write, and the columns
-// whose first value stays. Columns are separated by ", ".
+// table describes a database table. A table has a name, the columns of its key, all columns to
+// write, and the columns whose first value is never overwritten. Column names are separated by ",
+// ".
 type table struct{ name, key, columns, kept string }
 
-// upsert returns a statement that stores a row, unless the stored row with the same key has ended.
+// upsert returns a statement that stores a row. If a row with the same key is stored and has ended,
+// the statement changes nothing.
 func (t table) upsert() string {
 	names, keep := strings.Split(t.columns, ", "), strings.Split(t.key+", "+t.kept, ", ")
 	var sets []string
@@ -267,8 +270,8 @@ var (
 // openLength is the value of the column length for a run that has not ended.
 const openLength = 64
 
-// length returns the number of bits of the run's milliseconds from submission to end, or
-// [openLength] if the run has not ended.
+// length returns the number of bits of the time from the run's submission to its end, in
+// milliseconds. If the run has not ended, length returns [openLength].
 func (r Run) length() int {
 	if r.Ended.IsZero() {
 		return openLength
@@ -286,8 +289,7 @@ func (t tx) run(r Run, days map[dayKey]sums) (err error) {
 	changed, err := t.change(upsertRun,
 		r.Namespace, r.Job, stored(r.Submitted), r.User, r.Class, r.Model, r.GPUs, r.MemberGPUs, r.Preemptible, string(r.State), r.Reason,
 		stored(r.Started), stored(r.Whole), stored(r.Ended), millis(r.Waited), r.Predicted, r.Packed, r.Any,
-		r.Family, millis(r.Took), r.Seen, stored(r.StartFrom), stored(r.StartTo), millis(r.TakesFrom), millis(r.TakesTo),
-		millis(r.Idle), r.Stops.Stops, r.LostGPUSeconds, r.SavedSeconds, r.length())
+		r.Family, millis(r.Took), r.Seen, millis(r.Idle), r.Stops.Stops, r.LostGPUSeconds, r.SavedSeconds, r.length())
 	if changed && !r.Ended.IsZero() {
 		k := dayKey{dayOf(r.Ended), r.Namespace, r.User, r.Class, r.Model}
 		days[k] = days[k].plus(r.sums())
@@ -323,8 +325,8 @@ func (t tx) seen(r Run) (float64, error) {
 	return float64(millis(r.Took)) / middle, nil
 }
 
-// alloc stores an allocation. If the allocation has ended, it adds its GPU time to the sums of its
-// days.
+// alloc stores an allocation. If the allocation has ended, alloc adds its GPU time to the sums of
+// its days.
 func (t tx) alloc(a Alloc, days map[dayKey]sums) error {
 	changed, err := t.change(upsertAlloc,
 		a.ID, a.Namespace, a.Job, stored(a.Submitted), a.User, a.Class, a.Node, a.Model, strings.Join(a.GPUs, ","), a.Held,
@@ -335,8 +337,8 @@ func (t tx) alloc(a Alloc, days map[dayKey]sums) error {
 	return err
 }
 
-// idle adds the idle time of an allocation's GPUs to the allocation's run and to the sums of the
-// days. It drops the time if the allocation is not stored.
+// idle adds the idle time of an allocation's GPUs to the allocation's run, and to the sums of the
+// days. If the allocation is not stored, idle drops the time.
 func (t tx) idle(i Idle, days map[dayKey]sums) error {
 	of, err := t.prepare("SELECT namespace, job, submitted, username, class, model FROM alloc WHERE id = ?")
 	if err != nil {
@@ -372,8 +374,8 @@ func upsertSumsOf(table string) string {
 		strings.Join(sumColumns[:], ", "), marks(5+len(sumColumns)), dayColumns, strings.Join(sets, ", "))
 }
 
-// days adds the sums to the stored sums of each day and of its month. All agents write rows in the
-// same order, so that they cannot deadlock.
+// days adds sums to the stored sums of each day and of each day's month. All agents write rows in
+// the same order. Otherwise they could deadlock.
 func (t tx) days(days map[dayKey]sums) error {
 	months := map[dayKey]sums{}
 	for k, s := range days {
@@ -402,7 +404,8 @@ func (k dayKey) compare(o dayKey) int {
 		strings.Compare(k.class, o.class), strings.Compare(k.model, o.model))
 }
 
-// Prune deletes runs and allocations that ended before a time. The sums of days and months stay.
+// Prune deletes the runs and allocations that ended before a given time. Prune does not delete the
+// sums of days and months.
 func (db *DB) Prune(ctx context.Context, before time.Time) error {
 	at := stored(before)
 	err := db.transact(ctx, func(tx tx) error {

@@ -29,7 +29,7 @@ func TestRunAfterOneOfNoTime(t *testing.T) {
 	m := &model.Model{Time: at(1), Queue: q, State: cluster.NewState(), View: &request.View{}, Jobs: map[cluster.JobKey]*model.Tracked{}}
 	m.State.Jobs[was.key()] = j
 	r := NewRecorder([]Run{was}, nil, 0)
-	b := r.Look(m, func() map[string]*model.Wait { return nil }, nil)
+	b := r.Look(m, nil)
 	if len(b.Runs) != 1 || !b.Runs[0].Submitted.After(was.Ended) {
 		t.Errorf("the run after %+v is written as: %+v", was, b.Runs)
 	}
@@ -60,7 +60,7 @@ func TestStoppedUnseen(t *testing.T) {
 	if m.View, err = request.NewView(m.State, request.Options{Ledger: ledger.Options{Locality: pal.TwoTier(1.7)}}); err != nil {
 		t.Fatal(err)
 	}
-	b := NewRecorder(nil, nil, 0).Look(m, func() map[string]*model.Wait { return nil }, nil)
+	b := NewRecorder(nil, nil, 0).Look(m, nil)
 	if len(b.Runs) != 1 || len(b.Allocs) != 2 {
 		t.Fatalf("%+v", b)
 	}
@@ -71,5 +71,77 @@ func TestStoppedUnseen(t *testing.T) {
 		if a.Submitted.Equal(at(1)) != (a.ID == "ran") {
 			t.Errorf("allocation %+v", a)
 		}
+	}
+}
+
+// A job is stopped or purged, and submitted again before its old member ends. The old member
+// belongs to a run of its own, which ends when the member ends.
+func TestSubmittedAgainBeforeTheEnd(t *testing.T) {
+	for name, c := range map[string]struct {
+		stop  func(s *cluster.State, j *api.Job)
+		again func(j *api.Job)
+		state State
+	}{
+		"stopped":        {func(_ *cluster.State, j *api.Job) { j.Stop = new(true) }, func(j *api.Job) { j.Stop = nil }, Stopped},
+		"purged":         {func(s *cluster.State, j *api.Job) { delete(s.Jobs, cluster.KeyOf(j)) }, func(j *api.Job) { j.CreateIndex = new(uint64(30)) }, Unknown},
+		"purged, unseen": {func(*cluster.State, *api.Job) {}, func(j *api.Job) { j.CreateIndex = new(uint64(30)) }, Unknown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			q, err := queue.New(queue.Default())
+			if err != nil {
+				t.Fatal(err)
+			}
+			j := batchJob()
+			j.SubmitTime, j.CreateIndex, j.Status = new(at(0).UnixNano()), new(uint64(10)), new("running")
+			device := &api.RequestedDevice{Name: "nvidia/gpu", Count: new(uint64(1))}
+			j.AddTaskGroup(api.NewTaskGroup("workers", 1).AddTask(api.NewTask("main", "raw_exec").Require(&api.Resources{Devices: []*api.RequestedDevice{device}})))
+			m := &model.Model{Queue: q, State: cluster.NewState(), Jobs: map[cluster.JobKey]*model.Tracked{}}
+			k, r := cluster.KeyOf(j), NewRecorder(nil, nil, 0)
+			m.State.Jobs[k], m.State.ByJob[k] = j, map[string]*cluster.Alloc{}
+			if m.View, err = request.NewView(m.State, request.Options{Ledger: ledger.Options{Locality: pal.TwoTier(1.7)}}); err != nil {
+				t.Fatal(err)
+			}
+			place := func(id string, hours float64) *cluster.Alloc {
+				a := &cluster.Alloc{ID: id, Name: "job.workers[0]", Group: "workers", Job: k, Node: "n", GPUs: []string{"g"}, CreateIndex: uint64(11 + 10*hours), ModifyIndex: 20,
+					CreateTime: at(hours).UnixNano(), ModifyTime: at(hours).UnixNano(), Client: api.AllocClientStatusRunning, Desired: api.AllocDesiredStatusRun}
+				m.State.Allocs[id], m.State.ByJob[k][id] = a, a
+				return a
+			}
+			all := map[time.Time]Run{}
+			look := func(hours float64) {
+				m.Time = at(hours)
+				b := r.Look(m, nil)
+				for _, run := range b.Runs {
+					all[run.Submitted] = run
+				}
+				r.Written(b, m)
+			}
+			old := place("old", 0)
+			cut := place("on a disconnected node", 0)
+			look(1)
+			cut.Client = api.AllocClientStatusUnknown
+			old.Desired, cut.Desired = api.AllocDesiredStatusStop, api.AllocDesiredStatusStop
+			c.stop(m.State, j)
+			look(2)
+			again := *j
+			again.SubmitTime, again.Status = new(at(2.5).UnixNano()), new("pending")
+			c.again(&again)
+			m.State.Jobs[k] = &again
+			look(3)
+			old.Client, old.ModifyTime, old.ModifyIndex = api.AllocClientStatusComplete, at(4).UnixNano(), 60
+			look(4)
+			look(4)
+			place("new", 5)
+			look(6)
+			if len(all) != 2 {
+				t.Fatalf("runs %+v", all)
+			}
+			if was := all[at(0)]; was.State != c.state || !was.Ended.Equal(at(4)) || was.Reason == "" {
+				t.Errorf("the first run: %+v", was)
+			}
+			if now := all[at(2.5)]; now.State != Running || !now.Started.Equal(at(5)) || !now.Ended.IsZero() {
+				t.Errorf("the second run: %+v", now)
+			}
+		})
 	}
 }

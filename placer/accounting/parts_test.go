@@ -45,7 +45,7 @@ func TestPartsOfGPUs(t *testing.T) {
 		}
 		r := NewRecorder(nil, nil, 0)
 		look := func() {
-			b := r.Look(m, nil, nil)
+			b := r.Look(m, nil)
 			write(t, db, b)
 			r.Written(b, m)
 		}
@@ -121,7 +121,7 @@ func TestFinishedMembersCount(t *testing.T) {
 func TestForgottenBeforeItBegan(t *testing.T) {
 	run := job("train", "ann")
 	r := NewRecorder([]Run{run}, []Alloc{allocOf(run, "1", at(1), time.Time{}, "running")}, 0)
-	b := r.Look(&model.Model{Time: at(-5), State: cluster.NewState(), View: &request.View{}}, nil, nil)
+	b := r.Look(&model.Model{Time: at(-5), State: cluster.NewState(), View: &request.View{}}, nil)
 	if len(b.Runs) != 1 || len(b.Allocs) != 1 || !b.Runs[0].Ended.Equal(run.Submitted) || !b.Allocs[0].To.Equal(at(1)) || b.Runs[0].length() == openLength {
 		t.Errorf("%+v", b)
 	}

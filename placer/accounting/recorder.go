@@ -23,8 +23,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Recorder tracks what is stored about the jobs and allocations in Nomad. It is not safe for
-// concurrent use.
+// Recorder knows which data about Nomad's jobs and allocations are stored. A Recorder is not safe
+// for concurrent use.
 type Recorder struct {
 	keep   time.Duration                  // how long runs are kept, see [DB.Prune]; 0 means forever
 	runs   map[cluster.JobKey]Run         // the last run of each job
@@ -34,7 +34,7 @@ type Recorder struct {
 	stops  map[cluster.JobKey]queue.Stops // the queue's counts when they were last written
 }
 
-// NewRecorder returns a recorder that starts with the stored runs and allocations that have not
+// NewRecorder returns a recorder that knows only the stored runs and allocations that have not
 // ended. The recorder ignores runs that ended more than keep ago, unless keep is 0.
 func NewRecorder(open []Run, live []Alloc, keep time.Duration) *Recorder {
 	r := &Recorder{keep: keep, runs: map[cluster.JobKey]Run{}, looked: map[cluster.JobKey]bool{}, live: map[string]Alloc{}, stored: map[string]uint64{}}
@@ -45,15 +45,16 @@ func NewRecorder(open []Run, live []Alloc, keep time.Duration) *Recorder {
 	return r
 }
 
-// Continue copies the queue's counts from was, an earlier recorder of the same queue, unless was is
-// nil.
+// Continue copies the queue's counts of stops from an earlier recorder of the same queue. If was is
+// nil, Continue does nothing.
 func (r *Recorder) Continue(was *Recorder) {
 	if was != nil {
 		r.stops = was.stops
 	}
 }
 
-// Missing returns the jobs of a snapshot whose last stored run must be read from the database.
+// Missing returns the jobs in a snapshot whose last run must be read from the database, because the
+// recorder does not know it.
 func (r *Recorder) Missing(m *model.Model) (jobs []cluster.JobKey) {
 	for _, k := range m.State.SortedJobs() {
 		if _, known := r.runs[k]; !known && !r.looked[k] {
@@ -63,7 +64,7 @@ func (r *Recorder) Missing(m *model.Model) (jobs []cluster.JobKey) {
 	return jobs
 }
 
-// Know tells the recorder the last stored runs of these jobs, as [DB.LastRuns] returns them.
+// Know gives the recorder the last stored runs of these jobs, as [DB.LastRuns] returns them.
 func (r *Recorder) Know(jobs []cluster.JobKey, last []Run) {
 	for _, k := range jobs {
 		r.looked[k] = true
@@ -79,24 +80,22 @@ func (r *Recorder) know(runs []Run) {
 	}
 }
 
-// IdleGPU is a time in which a job (namespace/id) held a GPU that computed nothing.
+// IdleGPU is a period in which a job (namespace/id) held a GPU that computed nothing.
 type IdleGPU struct {
 	GPU, Job string
 	From, To time.Time
 }
 
-// picture is the snapshot that a recorder examines.
+// picture is the snapshot that a recorder compares with the stored data.
 type picture struct {
 	*model.Model
-	waits  func() map[string]*model.Wait
 	scores map[string][]float64 // by model and class, the scores of usable GPUs, fastest first
 }
 
 // Look compares a snapshot with what is stored, and returns the differences and the idle times.
-// waits returns what each waiting job waits for. Look does not change the recorder; call
-// [Recorder.Written] after the differences are stored.
-func (r *Recorder) Look(of *model.Model, waits func() map[string]*model.Wait, idle []IdleGPU) Batch {
-	m := &picture{of, waits, map[string][]float64{}}
+// Look does not change the recorder; call [Recorder.Written] after the differences are stored.
+func (r *Recorder) Look(of *model.Model, idle []IdleGPU) Batch {
+	m := &picture{of, map[string][]float64{}}
 	b := Batch{seen: map[string]uint64{}, stops: map[cluster.JobKey]queue.Stops{}}
 	runs := map[cluster.JobKey]Run{}
 	for _, k := range m.State.SortedJobs() {
@@ -140,10 +139,15 @@ func (r *Recorder) Look(of *model.Model, waits func() map[string]*model.Wait, id
 	return b
 }
 
-// run returns the current form of a job's run. ok is false if there is nothing to record.
+// run returns a job's run in its current form. ok is false if there is nothing to record.
 func (r *Recorder) run(m *picture, st gang.Observed, was Run, known bool) (now Run, ok bool) {
 	if known && !was.Ended.IsZero() && st.Nomad == gang.Ended && !ranSince(m.State, st.Key, was.Ended) {
 		return was, true // the usual case: the job has ended, and its end is stored
+	}
+	if known && was.Ended.IsZero() {
+		if now, again := endBefore(m, st, was); again {
+			return now, true
+		}
 	}
 	o := outcome(m.Model, st)
 	over := o != nil
@@ -156,11 +160,12 @@ func (r *Recorder) run(m *picture, st gang.Observed, was Run, known bool) (now R
 		return now, false
 	default:
 		now = Run{Namespace: st.Key.Namespace, Job: st.Key.ID, Submitted: submitted(m, st, was.Ended)}
-		if known && !now.Submitted.After(was.Ended) { // the new run needs another key than was
-			now.Submitted = was.Ended.Add(time.Millisecond)
+		last := was.Ended
+		if was.State == Stopped || was.State == Unknown { // its members may have ended after the new submission
+			last = was.Submitted
 		}
-		if w := m.waits()[st.Key.String()]; w != nil && w.To > 0 {
-			now.StartFrom, now.StartTo = ms(time.Unix(0, int64(w.From))), ms(time.Unix(0, int64(w.To)))
+		if known && !now.Submitted.After(last) { // the new run needs another key than was
+			now.Submitted = was.Ended.Add(time.Millisecond)
 		}
 	}
 	now.User, now.State = UserOf(st.Job), Pending
@@ -169,13 +174,50 @@ func (r *Recorder) run(m *picture, st gang.Observed, was Run, known bool) (now R
 		now.GPUs = n
 	}
 	now.describe(m, st)
-	if anyLive(m.State, st.Key) {
+	switch {
+	case over:
+		now.end(m, st, o)
+	case anyLive(m.State, st.Key) && rewrite.Stopped(st.Job):
+		now.State = Stopped
+	case anyLive(m.State, st.Key):
 		now.State = Running
 	}
-	if over {
-		now.end(m, st, o)
-	}
 	return now, true
+}
+
+// endBefore returns the end of a run whose job was stopped or purged and submitted again, perhaps
+// before the last old member ended. Until then, the run does not change. But a member that is left
+// behind on a disconnected node counts only until the new submission. again is false if the job was
+// not submitted again.
+func endBefore(m *picture, st gang.Observed, was Run) (now Run, again bool) {
+	purged, ending, at := false, false, later(was.Submitted, was.Started) // in case a clock was set back
+	for _, a := range m.State.AllocsOf(st.Key) {
+		if len(a.GPUs) == 0 || ms(time.Unix(0, a.CreateTime)).Before(was.Submitted) {
+			continue
+		}
+		old := a.OfPurged(st.Job)
+		purged = purged || old
+		switch {
+		case a.LeftBehind(st.Job):
+			at = later(at, ms(time.Unix(0, *st.Job.SubmitTime)))
+		case !a.Live():
+			at = later(at, ms(a.End()))
+		case old || a.Desired == api.AllocDesiredStatusStop:
+			ending = true
+		}
+	}
+	switch {
+	case !purged && (rewrite.Stopped(st.Job) || was.State != Stopped):
+		return was, false
+	case ending:
+		return was, true
+	case was.State != Stopped:
+		was.State, was.Reason = Unknown, "the job was purged"
+	default:
+		was.Reason = "the job was stopped, and submitted again"
+	}
+	was.Ended = at
+	return was, true
 }
 
 // end records how the run ended.
@@ -199,8 +241,9 @@ func (now *Run) end(m *picture, st gang.Observed, o *query.Outcome) {
 	}
 }
 
-// count adds to the run the stops that the queue has counted since the last write: is minus was.
-// The queue counts again from 0 after a restart, and after the job leaves the queue.
+// count adds to the run the stops that the queue has counted since the last write. is is the
+// present count, and was is the count at the last write. The queue restarts its counts at 0 when
+// the queue restarts, and when the job leaves the queue.
 func (now *Run) count(is, was queue.Stops) {
 	if is.Stops < was.Stops || is.LostGPUSeconds < was.LostGPUSeconds || is.SavedSeconds < was.SavedSeconds {
 		was = queue.Stops{}
@@ -210,7 +253,7 @@ func (now *Run) count(is, was queue.Stops) {
 	now.SavedSeconds += is.SavedSeconds - was.SavedSeconds
 }
 
-// inOnePiece reports whether the run's members were placed only once, and never stopped or
+// inOnePiece reports whether all members of the run completed without being replaced, stopped or
 // restarted.
 func inOnePiece(s *cluster.State, r Run) bool {
 	return !slices.ContainsFunc(s.AllocsOf(r.key()), func(a *cluster.Alloc) bool {
@@ -222,7 +265,8 @@ func inOnePiece(s *cluster.State, r Run) bool {
 	})
 }
 
-// outcome returns how a run ended, or nil if the run has not ended or may be retried.
+// outcome returns how a run ended. outcome returns nil if the run has not ended or the placer may
+// retry it.
 func outcome(m *model.Model, st gang.Observed) *query.Outcome {
 	t := m.Jobs[st.Key]
 	givenUp := t != nil && !t.GaveUp().IsZero()
@@ -239,7 +283,7 @@ func outcome(m *model.Model, st gang.Observed) *query.Outcome {
 	return o
 }
 
-// describe fills in the run from the job's members and the placer's record.
+// describe sets the fields of the run from the job's members and the placer's record.
 func (now *Run) describe(m *picture, st gang.Observed) {
 	for _, a := range m.State.AllocsOf(st.Key) {
 		at := ms(time.Unix(0, a.CreateTime))
@@ -283,14 +327,10 @@ func (now *Run) describe(m *picture, st gang.Observed) {
 	if now.Packed = 0; d.Packed != nil {
 		now.Packed = d.Packed.Cost
 	}
-	if now.TakesTo == 0 && m.Time.Sub(now.Started) < time.Minute {
-		from, to := queue.Takes(m.Queue, gang.QueueTime(m.Time), st.Key.String(), now.Predicted)
-		now.TakesFrom, now.TakesTo = Seconds(from.Truncate(time.Millisecond)), Seconds(to.Truncate(time.Millisecond))
-	}
 }
 
-// requests fills in what the job requests. A request does not include completed members, so
-// requests adds their GPUs.
+// requests sets the fields of the run that describe what the job requests. A request does not
+// include completed members, so requests adds the GPUs of these members.
 func (now *Run) requests(s *cluster.State, r request.Request) {
 	now.Class, now.Preemptible = string(r.Gang.Class), r.Hints.Preempt
 	if done := finishedGPUs(s, r.Job); done == 0 || now.GPUs == 0 {
@@ -316,8 +356,8 @@ func finishedGPUs(s *cluster.State, job *api.Job) (n int) {
 	return n
 }
 
-// anyCost returns the mean cost of all equally large sets of usable GPUs of the model, with the
-// locality penalty of the chosen GPUs. It returns 0 if the mean is unknown.
+// anyCost returns the mean cost over all sets of the same number of usable GPUs of the same model,
+// with the locality penalty of the chosen GPUs. anyCost returns 0 if the mean is unknown.
 func (m *picture) anyCost(d pal.Decision) float64 {
 	gpus := d.Chosen.GPUIDs()
 	if d.Chosen.PMScore <= 0 || len(gpus) == 0 {
@@ -334,9 +374,9 @@ func (m *picture) anyCost(d pal.Decision) float64 {
 	return meanSlowest(all, n) * d.Chosen.Cost / float64(d.Chosen.PMScore)
 }
 
-// meanSlowest returns the mean, over all choices of n scores, of the largest chosen score. The
-// scores are sorted. The i-th score (counted from 1) is the largest chosen one with probability
-// below × n/i. Here below is the probability that no later score is chosen.
+// meanSlowest returns the mean of the largest score in a choice of n scores, taken over all such
+// choices. The scores are sorted. The i-th score (counted from 1) is the largest chosen score with
+// probability below × n/i. In this product, below is the probability that no later score is chosen.
 func meanSlowest(scores []float64, n int) (mean float64) {
 	below := 1.0
 	for i := len(scores); i >= n; i-- {
@@ -418,10 +458,10 @@ func (r *Recorder) alloc(m *model.Model, a *cluster.Alloc, runs map[cluster.JobK
 	return now
 }
 
-// ended replaces the ModifyIndex of an allocation whose end is stored.
+// ended is stored instead of the ModifyIndex of an allocation whose end is already in the database.
 const ended = math.MaxUint64
 
-// Written updates the recorder after a batch was stored.
+// Written tells the recorder that a batch was stored.
 func (r *Recorder) Written(b Batch, m *model.Model) {
 	for _, run := range b.Runs {
 		r.runs[run.key()] = run
@@ -439,14 +479,14 @@ func (r *Recorder) Written(b Batch, m *model.Model) {
 	maps.DeleteFunc(r.looked, func(k cluster.JobKey, _ bool) bool { return m.State.Jobs[k] == nil })
 }
 
-// UserOf returns the user that the job names for accounting, or "" if it names none.
+// UserOf returns the user that the job names for accounting, or "" if the job names no user.
 func UserOf(job *api.Job) string { return strings.TrimSpace(job.Meta[rewrite.UserHint]) }
 
 func anyLive(s *cluster.State, k cluster.JobKey) bool {
 	return slices.ContainsFunc(s.AllocsOf(k), func(a *cluster.Alloc) bool { return a.Live() && len(a.GPUs) > 0 })
 }
 
-// ranSince reports whether an allocation was placed after a time.
+// ranSince reports whether Nomad placed an allocation with GPUs for the job after the time since.
 func ranSince(s *cluster.State, k cluster.JobKey, since time.Time) bool {
 	return slices.ContainsFunc(s.AllocsOf(k), func(a *cluster.Alloc) bool {
 		return len(a.GPUs) > 0 && time.Unix(0, a.CreateTime).After(since)
@@ -462,8 +502,8 @@ func lastBegin(s *cluster.State, k cluster.JobKey) (at time.Time) {
 	return at
 }
 
-// lastEnd returns the latest end of the allocations of the run with this submission, or zero if
-// there are none.
+// lastEnd returns the latest end of the allocations that belong to the run with this submission
+// time, or zero if there are no allocations.
 func lastEnd(s *cluster.State, k cluster.JobKey, submitted time.Time) (at time.Time) {
 	for _, a := range s.AllocsOf(k) {
 		if len(a.GPUs) > 0 && !ms(time.Unix(0, a.CreateTime)).Before(submitted) {
@@ -473,9 +513,9 @@ func lastEnd(s *cluster.State, k cluster.JobKey, submitted time.Time) (at time.T
 	return at
 }
 
-// submitted returns the submission time of a job whose submission the recorder did not see. Nomad's
-// SubmitTime can be the time of the last edit or of the stop. If an allocation was placed between
-// since and SubmitTime, the job was submitted before SubmitTime.
+// submitted returns the submission time of a job that was submitted before the recorder started.
+// Nomad's SubmitTime can be later, because it can be the time of the last edit or of a stop. If an
+// allocation was placed between since and SubmitTime, the job was submitted before SubmitTime.
 func submitted(m *picture, st gang.Observed, since time.Time) time.Time {
 	at := time.Unix(0, *st.Job.SubmitTime)
 	if t := m.Jobs[st.Key]; t != nil && t.Submitted().Before(at) {
@@ -504,7 +544,8 @@ func modelAt(m *model.Model, i int) string {
 	return group[strings.LastIndex(group, "/")+1:]
 }
 
-// held returns the number of GPUs of these instances. A part of a shared GPU counts as a fraction.
+// held returns the number of GPUs for a list of instances. A part of a shared GPU counts as a
+// fraction.
 func held(m *model.Model, gpus ...string) (n float64) {
 	for _, id := range gpus {
 		if i := m.View.Cluster.Find(id); i >= 0 {
@@ -516,7 +557,7 @@ func held(m *model.Model, gpus ...string) (n float64) {
 	return n
 }
 
-// ms truncates a time to milliseconds, because times are stored in milliseconds.
+// ms truncates a time to milliseconds, as in the database.
 func ms(t time.Time) time.Time {
 	if t.IsZero() {
 		return time.Time{}

@@ -3,15 +3,15 @@
 
 package accounting
 
-// migrations bring the database to the current schema, one after the other. The table version has
-// the number of migrations that were applied. Never change a released migration, but add another
-// one. Each migration runs on both SQLite and PostgreSQL. Times are Unix milliseconds; 0 means that
-// there is no time. Durations are milliseconds. In the table run, stops_lost is in GPU seconds and
-// stops_won in seconds.
+// migrations change the database step by step to the current schema. The table version contains the
+// number of migrations that were applied. Never change a released migration; add a new one instead.
+// Each migration runs on both SQLite and PostgreSQL. Times are in Unix milliseconds, and 0 means
+// that there is no time. Durations are milliseconds. In the table run, stops_lost is in GPU
+// seconds, and stops_won is in seconds.
 //
-// Lists of runs are sorted by submission, so the index for each filter is sorted by submission,
-// too. The column length is explained at [Run.length] and [Filter.thereAtSince]. The tables day and
-// month have the sums of [sum].
+// Queries return runs in the order of submission, so each index is sorted by submission, too. The
+// comments of [Run.length] and [Filter.thereAtSince] explain the column length. The tables day and
+// month contain a column for each [sum].
 var migrations = []string{`
 CREATE TABLE run (
 	namespace TEXT NOT NULL, job TEXT NOT NULL, submitted BIGINT NOT NULL,
@@ -21,7 +21,6 @@ CREATE TABLE run (
 	started BIGINT NOT NULL, whole BIGINT NOT NULL, ended BIGINT NOT NULL, waited BIGINT NOT NULL,
 	predicted DOUBLE PRECISION NOT NULL, packed DOUBLE PRECISION NOT NULL, any_gpus DOUBLE PRECISION NOT NULL,
 	family TEXT NOT NULL, took BIGINT NOT NULL, seen DOUBLE PRECISION NOT NULL,
-	start_from BIGINT NOT NULL, start_to BIGINT NOT NULL, takes_from BIGINT NOT NULL, takes_to BIGINT NOT NULL,
 	idle BIGINT NOT NULL,
 	stops BIGINT NOT NULL, stops_lost DOUBLE PRECISION NOT NULL, stops_won DOUBLE PRECISION NOT NULL,
 	length BIGINT NOT NULL,

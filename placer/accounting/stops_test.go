@@ -55,7 +55,7 @@ func TestStopsCountOnce(t *testing.T) {
 		m.Queue.Stopped(now, long.ID)
 	}
 	r := NewRecorder(nil, nil, 0)
-	look := func() Batch { return r.Look(m, func() map[string]*model.Wait { return nil }, nil) }
+	look := func() Batch { return r.Look(m, nil) }
 	wants := func(when string, n int) {
 		t.Helper()
 		for _, of := range []struct {

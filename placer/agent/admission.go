@@ -5,7 +5,6 @@ package agent
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -26,8 +25,8 @@ type Admission struct {
 	// Types are the job types that get a gate: batch, service or both; batch by default. Batch and
 	// service jobs whose type is not in Types get a gate only if they have a `pal_*` hint.
 	Types []string `hcl:"types,optional"`
-	// Meta has default hints, `pal_*`. A gated job gets each default that it does not set itself
-	// and that does not contradict its own hints.
+	// Meta has default hints, `pal_*`. A gated job gets each default, unless its own hints set or
+	// contradict it.
 	Meta map[string]string `hcl:"meta,optional"`
 	// Namespaces are the namespaces whose jobs get a gate; all by default.
 	Namespaces []string `hcl:"namespaces,optional"`
@@ -71,9 +70,9 @@ type Patch struct {
 	Value any    `json:"value,omitempty"`
 }
 
-// Review decides what to do with a job that is about to be registered. queues are Nomad's own batch
-// queues. children is true if the placer can place dispatched and periodic jobs.
-func (a *Admission) Review(job *api.Job, queues cluster.BatchQueues, children bool) Review {
+// Review decides what to do with a job that is about to be registered. children is true if the
+// placer can place dispatched and periodic jobs.
+func (a *Admission) Review(job *api.Job, children bool) Review {
 	r := Review{Patch: []Patch{}, Warnings: []string{}, Errors: []string{}}
 	full, err := canonical(job)
 	switch {
@@ -83,14 +82,6 @@ func (a *Admission) Review(job *api.Job, queues cluster.BatchQueues, children bo
 	case !rewrite.AsksGPUs(full):
 		if a.wants(full) {
 			r.warn(request.MistypedDevices(full))
-		}
-		return r
-	}
-	if why := queues.Refusal(full); why != nil { // add no gate; refuse the job if it already has one
-		if rewrite.Gated(full) {
-			r.Errors = append(r.Errors, "nomad-pal: "+why.Error())
-		} else {
-			r.Warnings = append(r.Warnings, "nomad-pal leaves this job to Nomad's own batch queue")
 		}
 		return r
 	}
@@ -121,8 +112,8 @@ func (r *Review) warn(sentence string) {
 	}
 }
 
-// canonical returns a copy of the job with Nomad's defaults filled in. Authors leave out fields, so
-// the agent works on such a copy.
+// canonical returns a copy of the job in which Nomad's defaults fill the fields that the author
+// left out.
 func canonical(job *api.Job) (*api.Job, error) {
 	if err := cluster.Wellformed(job); err != nil {
 		return nil, fmt.Errorf("nomad-pal: %w", err)
@@ -154,7 +145,7 @@ func sentJob(r *http.Request, job *api.Job) (*api.Job, error) {
 	return job, request.Addressable(*job.ID)
 }
 
-// wants reports whether the placer is to place a job that requests GPUs.
+// wants reports whether the placer should place a job that requests GPUs.
 func (a *Admission) wants(job *api.Job) bool {
 	types := []string{api.JobTypeBatch}
 	if a != nil {
@@ -231,8 +222,8 @@ func (a *Admission) patch(r *Review, job, full *api.Job) {
 	}
 }
 
-// missing returns the default hints that the job gets, and warnings about the defaults that it does
-// not get because they contradict the author's hints.
+// missing returns the default hints that the job gets, and warnings about defaults that contradict
+// the author's hints.
 func (a *Admission) missing(job *api.Job) (hints map[string]string, left []string) {
 	with, hints := *job, map[string]string{}
 	for _, k := range slices.Sorted(maps.Keys(a.Meta)) {
@@ -265,7 +256,7 @@ func says(job *api.Job, key string) bool {
 }
 
 // serveAdmission answers admission requests. serveAdmission needs no token, because the answer
-// depends only on the request, the configuration, and Nomad's batch queues.
+// depends only on the request and the configuration.
 func (s *server) serveAdmission(w http.ResponseWriter, r *http.Request) {
 	var request struct {
 		Job *api.Job `json:"job"`
@@ -275,28 +266,5 @@ func (s *server) serveAdmission(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer done()
-	writeJSON(w, http.StatusOK, s.file.Admission.Review(request.Job, s.queues(r.Context(), request.Job), s.cfg.Children))
-}
-
-// queues returns Nomad's own batch queues. The active agent returns all queues that its placer has
-// read. A standby agent reads only the queue of the job's node pool from Nomad. If Nomad does not
-// answer, queues returns none, and the placer refuses the job later.
-func (s *server) queues(ctx context.Context, job *api.Job) cluster.BatchQueues {
-	if p := s.agent.current.Load(); p != nil {
-		return p.Status().Queues
-	}
-	full, err := canonical(job)
-	if err != nil || !rewrite.AsksGPUs(full) {
-		return nil
-	}
-	client, err := s.file.Nomad.Connect()
-	if err != nil {
-		return nil
-	}
-	defer client.API().Close()
-	queues, err := client.QueueFor(ctx, full)
-	if err != nil {
-		s.agent.log.Warn("cannot find out whether Nomad has its own batch queue", "job", *full.ID, "error", err)
-	}
-	return queues
+	writeJSON(w, http.StatusOK, s.file.Admission.Review(request.Job, s.cfg.Children))
 }

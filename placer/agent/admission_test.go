@@ -43,7 +43,7 @@ func TestAdmission(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		return show(t, a.Review(job, nil, !d.HasArg("no-rpc")))
+		return show(t, a.Review(job, !d.HasArg("no-rpc")))
 	})
 }
 

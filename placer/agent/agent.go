@@ -31,11 +31,13 @@ package agent
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
 	"os"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -67,7 +69,8 @@ type Agent struct {
 	// last renewal of the lock.
 	lockUntil atomic.Pointer[time.Time]
 	warnings  heartbeat.Warnings
-	followers followers
+	followers followers // of events and the stream
+	forwards  followers // what a standby agent forwards
 	samples   samples
 	// notified maps the name of each notify block to the ID of the last event that the block has
 	// processed.
@@ -77,30 +80,49 @@ type Agent struct {
 	// port is the port on which the API listens, or listened before the configuration was reloaded.
 	port int
 	rest time.Duration // the pause after which the placer counts as resting: see collectMore
+	// hungAfter is how long the placer's loop can go without progress before the agent ends.
+	hungAfter time.Duration
 }
 
 // New makes an agent.
 func New(log hclog.Logger, hooks placer.Hooks) *Agent {
-	a := &Agent{log: log, hooks: hooks, rest: rest}
+	a := &Agent{log: log, hooks: hooks, rest: rest, hungAfter: heartbeat.HungAfter}
+	a.followers.most, a.followers.full = followersAtOnce, "too many clients follow events or the stream: ask again later"
+	a.forwards.most, a.forwards.full = forwardsAtOnce, crowded
 	a.meter = meter.New(version.Number, version.Revision, a.gauges())
 	a.hooks.Meter, a.hooks.Events = a.meter, placer.NewEventLog(eventsKept, time.Now())
 	return a
 }
 
 // gcPercent makes Go collect garbage twice as often as by default. Work on a large cluster creates
-// much garbage, and collecting it costs little (make page-bench). While the placer first reads the
-// cluster, nearly all data stays in use, so the agent sets gcPercent only afterwards. GOGC in the
-// environment overrides it.
+// much garbage, and collecting it costs little (make page-bench). The agent sets gcPercent after
+// the placer has read the cluster, because until then nearly all data stays in use. GOGC in the
+// environment overrides gcPercent.
 const gcPercent = 50
 
 // Run runs the agent with the configuration in paths until ctx ends. Each value from reload makes
 // Run read the configuration again. If the new configuration cannot be used, Run logs why and keeps
-// the current one.
+// the current one. If the placer's loop hangs, Run returns an error while the loop still exists, so
+// the caller must end the process.
 func (a *Agent) Run(ctx context.Context, paths []string, reload <-chan os.Signal) error {
 	file, err := Load(paths)
 	if err != nil {
 		return err
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ended := make(chan error, 2)
+	go func() { ended <- a.runAndReload(ctx, file, paths, reload) }()
+	go func() {
+		if err := a.untilHung(ctx); err != nil {
+			ended <- err
+		}
+	}()
+	return <-ended
+}
+
+// runAndReload runs the agent until ctx ends, first with the configuration in file.
+func (a *Agent) runAndReload(ctx context.Context, file File, paths []string, reload <-chan os.Signal) error {
 	for ctx.Err() == nil {
 		next, err := a.runUntilReload(ctx, file, paths, reload)
 		if err != nil {
@@ -155,9 +177,9 @@ func (a *Agent) runUntilReload(ctx context.Context, file File, paths []string, r
 	}
 }
 
-// usable returns why a new configuration cannot replace the current one, whose API has this port.
-// The files and addresses that the new configuration names must be usable, because the current
-// configuration ends before the new one starts.
+// usable returns why a new configuration cannot replace the current one. port is the current API's
+// port. The files and addresses that the new configuration names must be usable, because the
+// current configuration ends before the new one starts.
 func (a *Agent) usable(next File, port int) error {
 	server, err := a.newServer(next) // checks the configuration
 	if err != nil {
@@ -168,7 +190,7 @@ func (a *Agent) usable(next File, port int) error {
 		return err
 	}
 	defer client.API().Close()
-	if err := next.Nomad.serveChildren(client); err != nil {
+	if err := next.Nomad.serveChildren(client, a.mayWrite); err != nil {
 		return err
 	}
 	if _, err := server.guarded(); err != nil {
@@ -177,8 +199,8 @@ func (a *Agent) usable(next File, port int) error {
 	return next.HTTP.mayListen(port)
 }
 
-// serve runs the placer; if agents elect the active one, only after this agent has won the
-// election. address is the published address of the API.
+// serve runs the placer. With an election, the placer runs only while this agent is elected.
+// address is the published address of the API.
 func (a *Agent) serve(ctx context.Context, file File, address string) error {
 	cfg, err := file.PlacerConfig()
 	if err != nil {
@@ -271,8 +293,8 @@ func (a *Agent) notify(ctx context.Context, n *notifier) {
 }
 
 const (
-	// collectAfter is the time after which [gcPercent] is set even if the placer has not rested. A
-	// standby agent has no placer that could rest.
+	// collectAfter is the time after which [gcPercent] is set in any case, because a standby agent
+	// has no placer that could rest.
 	collectAfter = time.Minute
 	// rest is the pause after which the placer counts as resting. Pauses within a burst of events
 	// are shorter than half of rest.
@@ -292,11 +314,15 @@ func (a *Agent) collectMore(ctx context.Context) {
 	}
 }
 
-// name identifies this agent by its host name and process id.
-func name() string {
+// name is the name of this process: see [newName].
+var name = sync.OnceValue(newName)
+
+// newName returns a name for this process: its host's name, its id, and a random suffix. In
+// containers, the processes of several agents can have the id 1, on hosts of the same name.
+func newName() string {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "unknown"
 	}
-	return fmt.Sprintf("%s/%d", host, os.Getpid())
+	return fmt.Sprintf("%s/%d-%s", host, os.Getpid(), strings.ToLower(rand.Text()[:8]))
 }

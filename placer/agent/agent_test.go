@@ -4,21 +4,28 @@
 package agent
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/hashicorp/nomad/api"
+
 	"github.com/nomad-pal/nomad-pal/internal/testlog"
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
 // The agent reads a new configuration on request; an invalid one changes nothing.
@@ -244,6 +251,34 @@ func TestHealthOfLostTouch(t *testing.T) {
 	}
 }
 
+// An agent in a region that does not exist logs which setting to correct, and which regions exist.
+func TestWrongRegion(t *testing.T) {
+	t.Parallel()
+	nomad := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/regions" {
+			writeJSON(w, http.StatusOK, []string{"east", "global"})
+			return
+		}
+		http.Error(w, "No path to region", http.StatusInternalServerError)
+	}))
+	t.Cleanup(nomad.Close)
+	path := filepath.Join(t.TempDir(), "agent.hcl")
+	if err := os.WriteFile(path, fmt.Appendf(nil, "http {\n  bind_port = 0\n}\nnomad {\n  address = %q\n  region = \"mars\"\n}\n", nomad.URL), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	log := &testlog.Buffer{}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- newAgent(log).Run(ctx, []string{path}, nil) }()
+	until(t, "its log names the regions", func() bool {
+		return strings.Contains(strings.ReplaceAll(log.String(), `\"`, `"`), `Nomad has no region "mars" (nomad { region } of the agent's configuration). The regions are: east, global`)
+	})
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
 // An agent that cannot write its heartbeat is not healthy: commands report that no placer is
 // active.
 func TestHealthWithoutHeartbeat(t *testing.T) {
@@ -301,18 +336,17 @@ func TestHealthOf(t *testing.T) {
 func TestHealthWarningsNeedARight(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, map[string][]string{"ops": {"default"}, "alice": {"research", "nodes"}})
-	f.pools = `[{"Name":"default","BatchQueue":{"Type":"fifo"}}]`
-	r := f.run(openConfig).ready()
+	r := f.run(openConfig + "window \"w\" {\n  cron = \"0 2 * * 0\"\n  duration = \"1h\"\n  nodes = [\"none\"]\n}\n").ready()
 	f.forget()
 	for _, token := range []string{"", "alice"} {
-		if _, text := r.send(http.MethodGet, "/v1/health", token, ""); !strings.Contains(text, `"warning_count": 1`) || strings.Contains(text, "node pool") {
+		if _, text := r.send(http.MethodGet, "/v1/health", token, ""); !strings.Contains(text, `"warning_count": 1`) || strings.Contains(text, "covers no GPU") {
 			t.Errorf("as %q: %s", token, text)
 		}
 		if asked := f.askedFor("^" + token + " GET"); len(asked) != 1 {
 			t.Errorf("as %q: Nomad was asked %v", token, asked)
 		}
 	}
-	if _, text := r.send(http.MethodGet, "/v1/health", "ops", ""); !strings.Contains(text, `node pool \"default\" has Nomad's own batch queue`) {
+	if _, text := r.send(http.MethodGet, "/v1/health", "ops", ""); !strings.Contains(text, `window \"w\" covers no GPU`) {
 		t.Errorf("for operators: %s", text)
 	}
 }
@@ -389,6 +423,61 @@ func TestHungAgentWritesNothing(t *testing.T) {
 	until(t, "it no longer leads", func() bool { return !r.agent.leads.Load() })
 	if log := r.log.String(); !strings.Contains(log, "some decisions are not recorded") || !strings.Contains(log, errLostLock.Error()) {
 		t.Error("it writes what it had decided")
+	}
+}
+
+// An agent without the lock registers no run of a parameterized job either, which goes over RPC.
+func TestHungAgentRegistersNoChild(t *testing.T) {
+	t.Parallel()
+	on, id, parent, namespace := true, "train/dispatch-1", "train", "default"
+	client, err := newAgent(&testlog.Buffer{}).connect(File{HA: &HA{Enabled: &on}, Nomad: &Nomad{Address: "http://127.0.0.1:1", RPCAddress: "127.0.0.1:1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Register(t.Context(), &api.Job{ID: &id, ParentID: &parent, Namespace: &namespace, Dispatched: true}, 7); !errors.Is(err, errLostLock) {
+		t.Errorf("%v, want %v", err, errLostLock)
+	}
+}
+
+// An agent whose placer's loop hangs ends, so that a standby agent gets the lock. If the loop wakes
+// after the lock has expired, it writes nothing.
+func TestAgentEndsIfItsLoopHangs(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, nil)
+	f.has(gpuJob("default", "runs", 1), "GPU-1") // the placer must record what it holds
+	const config = "http {\n  bind_port = 0\n}\nhigh_availability {\n  enabled = true\n  lock_ttl = \"500ms\"\n}\n"
+	r := &running{t: t, log: &testlog.Buffer{}, conf: filepath.Join(t.TempDir(), "agent.hcl")}
+	r.configure(f, config)
+	hung := newAgent(r.log)
+	wake := make(chan struct{})
+	wakes := sync.OnceFunc(func() { close(wake) })
+	t.Cleanup(wakes)
+	hung.hungAfter, hung.hooks.Published = 300*time.Millisecond, func(*query.Snapshot, bool) { <-wake }
+	ended := make(chan error, 1)
+	go func() { ended <- hung.Run(t.Context(), []string{r.conf}, nil) }()
+	until(t, "the agent ends", func() bool { return len(ended) > 0 })
+	if err := <-ended; err == nil || !strings.Contains(err.Error(), "the placer's loop has made no progress for 300ms") || !strings.Contains(r.log.String(), "placer.(*Placer).Run") {
+		t.Errorf("%v; its log:\n%s", err, r.log)
+	}
+	until(t, "its lock expires", func() bool { return !hung.holdsLock(time.Now()) })
+	f.set(func() { f.locks = map[string]string{} })
+	next := f.run(config)
+	until(t, "another agent leads", next.agent.leads.Load)
+	wakes()
+	until(t, "the loop ends", func() bool { return hung.current.Load() == nil })
+	if log := r.log.String(); !strings.Contains(log, "some decisions are not recorded") || !strings.Contains(log, errLostLock.Error()) {
+		t.Errorf("it writes what it had decided:\n%s", log)
+	}
+}
+
+// Each process has a name of its own, even if it has the same id on a host of the same name.
+func TestNamesOfAgents(t *testing.T) {
+	t.Parallel()
+	if a, b := newName(), newName(); a == b {
+		t.Errorf("two processes are called %q", a)
+	}
+	if a, b := name(), name(); a != b {
+		t.Errorf("this process is called %q and %q", a, b)
 	}
 }
 

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/placer"
@@ -30,7 +29,7 @@ const (
 //
 //	GET /v1/events?after=<id>&job=<id>&namespace=<namespace>&kind=<kind>,…&last=<n>&follow=true
 //
-// serveEvents returns the events after the given ID, or all of them, filtered by job, namespace and
+// serveEvents returns the events after the given ID, or all events, filtered by job, namespace and
 // kind. With follow=true, the answer continues with new events for a minute. The client then sends
 // another request with the last ID. With Accept: text/event-stream, the answer consists of
 // server-sent events. The answer has no events of namespaces whose jobs the token cannot list.
@@ -55,13 +54,13 @@ func (s *server) serveEvents(w http.ResponseWriter, r *http.Request) {
 	wanted, follow := eventsWanted(q), q.Get("follow") == "true"
 	if follow {
 		var done func()
-		if r, done, ok = s.agent.follows(w, r); !ok {
+		if r, done, ok = s.agent.followers.place(w, r); !ok {
 			return
 		}
 		defer done()
 	}
 	write := lines(w, strings.Contains(r.Header.Get("Accept"), "text/event-stream"))
-	sees, operates := c.sees(r.Context()), sync.OnceValue(func() bool { return c.operates(r.Context()) })
+	sees, operates := c.sees(r.Context()), c.asOperator(r.Context())
 	over := time.NewTimer(followFor)
 	defer over.Stop()
 	for {

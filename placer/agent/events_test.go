@@ -133,7 +133,7 @@ func TestEventsFollow(t *testing.T) {
 // asks for that many.
 func TestFollowersAreShared(t *testing.T) {
 	t.Parallel()
-	var f followers
+	f := followers{most: followersAtOnce}
 	ended := map[string]int{}
 	add := func(token string) bool {
 		_, ok := f.add(token, func() { ended[token]++ })
@@ -163,7 +163,7 @@ func TestFollowersAreShared(t *testing.T) {
 // more places than one token.
 func TestIdentitiesShareTheirPlaces(t *testing.T) {
 	t.Parallel()
-	var f followers
+	f := followers{most: followersAtOnce}
 	for i := range followersAtOnce {
 		claims := fmt.Sprintf(`{"nomad_namespace": "research", "nomad_job_id": "job-%d", "nomad_allocation_id": "%d"}`, i%3, i)
 		if _, ok := f.add("e30."+base64.RawURLEncoding.EncodeToString([]byte(claims))+".c2ln", func() {}); !ok {

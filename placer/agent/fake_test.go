@@ -44,7 +44,6 @@ type fake struct {
 	vars   map[string]string   // items in JSON
 	varsAt map[string]int64    // when they were written
 	locks  map[string]string   // path to the lock's id
-	pools  string              // node pools in JSON; "": none
 	// expires is when each token expires; zero: never.
 	expires time.Time
 	index   uint64
@@ -160,7 +159,7 @@ func (f *fake) answer(w http.ResponseWriter, r *http.Request, token string) {
 		return
 	case namespace == "*" && path == "/v1/jobs":
 		allowed = len(f.rights[token]) > 0
-	case path == "/v1/nodes" || path == "/v1/node/pools" || path == "/v1/client/stats":
+	case path == "/v1/nodes" || path == "/v1/client/stats":
 		allowed = f.may(token, "*") || f.may(token, "nodes")
 	}
 	switch id, isJob := strings.CutPrefix(path, "/v1/job/"); {
@@ -200,10 +199,6 @@ func (f *fake) answer(w http.ResponseWriter, r *http.Request, token string) {
 		http.NotFound(w, r)
 	case path == "/v1/allocations":
 		fmt.Fprintf(w, "[%s]", strings.Join(f.allocs, ","))
-	case path == "/v1/node/pools" && f.pools != "":
-		fmt.Fprint(w, f.pools)
-	case path == "/v1/operator/scheduler/configuration":
-		fmt.Fprint(w, `{"SchedulerConfig":{}}`)
 	default:
 		fmt.Fprint(w, `[]`)
 	}

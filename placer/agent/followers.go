@@ -13,14 +13,23 @@ import (
 	"sync"
 )
 
-// followersAtOnce is the maximum number of requests that follow events or the stream.
-const followersAtOnce = 100
+const (
+	// followersAtOnce is the maximum number of requests that follow events or the stream.
+	followersAtOnce = 100
+	// forwardsAtOnce is the maximum number of requests that a standby agent forwards at a time.
+	// Forwarded requests wait while the active agent hangs.
+	forwardsAtOnce = 2 * followersAtOnce
+)
 
-// followers are the requests that follow events or the stream, the oldest first. If all places are
-// taken, a new request ends the oldest request of the token that has the most requests, so that no
-// token can keep others out. All workload identities of a namespace count as one token, because an
-// author can have as many identities as allocations.
+// followers are requests that can take long, the oldest first: requests that follow events or the
+// stream, or that a standby agent forwards. If all places are taken, a new request ends the oldest
+// request of the token that has the most requests, so that no token can keep others out. All
+// workload identities of a namespace count as one token, because an author can have as many
+// identities as allocations.
 type followers struct {
+	most int
+	full string // what a request is told for which there is no place
+
 	mu  sync.Mutex
 	all []*follower
 }
@@ -37,7 +46,7 @@ func (f *followers) add(token string, end context.CancelFunc) (me *follower, ok 
 	me = &follower{sha256.Sum256([]byte(cmp.Or(namespace, token))), end}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if len(f.all) >= followersAtOnce {
+	if len(f.all) >= f.most {
 		held := map[[sha256.Size]byte]int{}
 		for _, x := range f.all {
 			held[x.token]++
@@ -74,15 +83,15 @@ func (f *followers) count() int {
 	return len(f.all)
 }
 
-// follows reserves a place for a follower, or refuses the request. The returned request ends when
-// it loses its place. The caller must call done when it has answered the request.
-func (a *Agent) follows(w http.ResponseWriter, r *http.Request) (following *http.Request, done func(), ok bool) {
+// place reserves a place for a request, or refuses the request. The returned request ends when it
+// loses its place. The caller must call done when it has answered the request.
+func (f *followers) place(w http.ResponseWriter, r *http.Request) (placed *http.Request, done func(), ok bool) {
 	ctx, cancel := context.WithCancel(r.Context())
-	me, ok := a.followers.add(tokenOf(r), cancel)
+	me, ok := f.add(tokenOf(r), cancel)
 	if !ok {
 		cancel()
-		http.Error(w, "too many clients follow events or the stream: ask again later", http.StatusServiceUnavailable)
+		http.Error(w, f.full, http.StatusServiceUnavailable)
 		return nil, nil, false
 	}
-	return r.WithContext(ctx), func() { a.followers.remove(me); cancel() }, true
+	return r.WithContext(ctx), func() { f.remove(me); cancel() }, true
 }

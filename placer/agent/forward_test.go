@@ -16,6 +16,7 @@ import (
 	"os"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -77,7 +78,7 @@ func TestStandbyForwards(t *testing.T) {
 	})
 	for path, want := range map[string][2]string{
 		"/v1/queue": {"train", `"other"`}, "/v1/gpus": {"research/train", "default/other"}, "/v1/job/train/explain?namespace=research": {`"state": "running"`, "other"},
-		"/v1/tenants": {"research", "default"}, "/v1/moves": {"[]", "x"},
+		"/v1/tenants": {"research", "default"},
 	} {
 		if status, text := second.send(http.MethodGet, path, "alice", "", "Origin: "+second.url(), "Referer: "+second.url()+"/ui/"); status != http.StatusOK || !strings.Contains(text, want[0]) || strings.Contains(text, want[1]) {
 			t.Errorf("%s: %d %s", path, status, text)
@@ -221,6 +222,53 @@ func TestStandbyWaitsNotForHungAgent(t *testing.T) {
 			t.Errorf("%s: %d %s", method, status, text)
 		}
 	}
+}
+
+// If the active agent hangs, the standby agent still has an answer for everybody: it forwards a
+// limited number of requests at a time, and no token can keep others out.
+func TestStandbyForwardsNotTooMany(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, map[string][]string{"alice": {"research"}, "bob": {"research"}})
+	var asked atomic.Int64
+	hung := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		<-r.Context().Done()
+	}))
+	t.Cleanup(hung.Close)
+	r := f.standby(activeAt(t, hung.URL))
+	r.agent.forwards.most = 3
+	answers := make(chan string, 10)
+	ask := func(token string) {
+		go func() {
+			status, text := r.send(http.MethodGet, "/v1/queue", token, "")
+			answers <- fmt.Sprint(token, " ", status, " ", text)
+		}()
+	}
+	for i := range 3 {
+		ask("alice")
+		until(t, "alice's request is forwarded", func() bool { return asked.Load() == int64(i+1) })
+	}
+	ask("alice")
+	if got, want := <-answers, "alice 503 "+crowded; !strings.HasPrefix(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	ask("bob")
+	if got, want := <-answers, "alice 503 "+crowded; !strings.HasPrefix(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	until(t, "bob's request is forwarded", func() bool { return asked.Load() == 4 })
+	if n := r.agent.forwards.count(); n != 3 {
+		t.Errorf("%d requests are forwarded", n)
+	}
+	next := activeAt(t, hung.URL)
+	next.Agent += "1"
+	f.beats(next)
+	for range 3 {
+		if got := <-answers; !strings.Contains(got, "another agent is active now") {
+			t.Error(got)
+		}
+	}
+	until(t, "no place is taken", func() bool { return r.agent.forwards.count() == 0 })
 }
 
 // activeAt returns the heartbeat of an agent on this machine, with its address.

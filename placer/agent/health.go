@@ -7,7 +7,9 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"runtime/pprof"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
@@ -72,8 +74,29 @@ func (a *Agent) health(now time.Time) Health {
 	return h
 }
 
-// If the agent could not write its heartbeat, hear adds a trouble or a warning. silent is true if
-// the heartbeat has been missing for so long that commands report that no placer is active.
+// untilHung returns an error once the placer's loop hangs, or nil when ctx ends. Without this error
+// the agent would keep the lock forever, and no standby could take over. The first time that the
+// loop seems to hang does not count: the process may have been suspended.
+func (a *Agent) untilHung(ctx context.Context) error {
+	for suspected := false; ctx.Err() == nil; pause(ctx, a.hungAfter/10) {
+		p := a.current.Load()
+		if p == nil || p.Vitals().Still(time.Now()) <= a.hungAfter {
+			suspected = false
+			continue
+		}
+		if suspected {
+			var stacks strings.Builder
+			_ = pprof.Lookup("goroutine").WriteTo(&stacks, 1)
+			a.log.Error("a bug: the placer's loop hangs", "goroutines", stacks.String())
+			return fmt.Errorf("the placer's loop has made no progress for %s, so the agent ends: a standby agent takes over, or this agent works again after a restart", a.hungAfter)
+		}
+		suspected = true
+	}
+	return nil
+}
+
+// If the agent could not write its heartbeat, hear sets Trouble or adds a warning. silent is true
+// if the heartbeat has been missing for so long that commands report that no placer is active.
 func (h *Health) hear(silent bool, err error) {
 	switch {
 	case err == nil || h.Trouble != "":
@@ -85,7 +108,7 @@ func (h *Health) hear(silent bool, err error) {
 	}
 }
 
-// withPlacer adds the health of the placer, and its warnings after the agent's.
+// withPlacer adds the health and the warnings of the placer.
 func (h Health) withPlacer(s model.Status, v heartbeat.VitalSigns, now time.Time) Health {
 	h.At, h.Ready = v.LastCycle, !v.LastCycle.IsZero()
 	if h.Trouble = v.Trouble(now); h.Trouble != "" {

@@ -121,8 +121,9 @@ func readDashboard(t *testing.T) (board dashboard) {
 	return board
 }
 
-// The dashboard groups by labels that exist, and its legends use only labels that remain after
-// grouping.
+// The dashboard shows the agents of one job at a time, as alerts do, because agents of other regions
+// have other GPUs and jobs. It groups by labels that exist, and its legends use only labels that
+// remain after grouping.
 func TestDashboardLabels(t *testing.T) {
 	t.Parallel()
 	labels := map[string][]string{}
@@ -135,6 +136,9 @@ func TestDashboardLabels(t *testing.T) {
 			var by []string
 			for _, m := range regexp.MustCompile(`by \(([^)]*)\)`).FindAllStringSubmatch(target.Expr, -1) {
 				by = append(by, strings.Split(m[1], ", ")...)
+			}
+			if all, ofJob := len(metric.FindAllString(target.Expr, -1)), strings.Count(target.Expr, `{job="$job"`); all != ofJob {
+				t.Errorf("%s: %d of %d metrics are of the chosen job: %s", panel.Title, ofJob, all, target.Expr)
 			}
 			for _, name := range metric.FindAllString(target.Expr, -1) {
 				has, ok := labels[name]

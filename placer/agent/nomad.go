@@ -34,7 +34,11 @@ func (n *Nomad) Connect(through ...func(http.RoundTripper) http.RoundTripper) (*
 	if err != nil {
 		return nil, err
 	}
-	return nomad.NewClient(cfg, n.Namespace, through...)
+	setting := "NOMAD_REGION"
+	if n.Region != "" {
+		setting = "nomad { region } of the agent's configuration"
+	}
+	return nomad.NewClient(cfg, n.Namespace, append(slices.Clone(through), nomad.NamesRegions(setting))...)
 }
 
 // config returns the nomad block as a configuration of Nomad's own client.
@@ -61,8 +65,8 @@ func (n *Nomad) config() (*api.Config, error) {
 	return cfg, nil
 }
 
-// certificates returns the certificates that an agent with this configuration shows to others. It
-// leaves out those that it cannot read: the agent does not start with them.
+// certificates returns the certificates that an agent with this configuration shows to others.
+// certificates ignores unreadable files, because the agent does not start with them.
 func (f File) certificates() (all []heartbeat.Credential) {
 	files := map[string]string{"http { cert_file }": f.HTTP.CertFile}
 	if cfg, err := f.Nomad.config(); err == nil {
@@ -84,7 +88,7 @@ func (f File) certificates() (all []heartbeat.Credential) {
 // tokenEvery is how often the agent asks Nomad when its token expires.
 const tokenEvery = time.Hour
 
-// watchToken looks when the agent's token expires, until ctx ends.
+// watchToken asks Nomad every [tokenEvery] when the agent's token expires, until ctx ends.
 func (a *Agent) watchToken(ctx context.Context, n *Nomad) {
 	client, err := n.Connect(a.meter.Transport)
 	if err != nil {
@@ -118,8 +122,9 @@ func (n *Nomad) connectAs(token string) (*api.Client, error) {
 }
 
 // serveChildren enables the client to register dispatched and periodic jobs, if an RPC address is
-// configured.
-func (n *Nomad) serveChildren(c *nomad.Client) error {
+// configured. These registrations do not pass through the client's transport, so mayWrite returns
+// why the agent must not write.
+func (n *Nomad) serveChildren(c *nomad.Client, mayWrite func() error) error {
 	if n.RPCAddress == "" {
 		return nil
 	}
@@ -135,7 +140,12 @@ func (n *Nomad) serveChildren(c *nomad.Client) error {
 	if s.TLS, err = rpcTLS(cfg); err != nil {
 		return err
 	}
-	c.ServeChildren(nomad.Children{Register: s.Register, Plan: s.Plan})
+	c.ServeChildren(nomad.Children{Plan: s.Plan, Register: func(ctx context.Context, job *api.Job, index uint64) (uint64, error) {
+		if err := mayWrite(); err != nil {
+			return 0, err
+		}
+		return s.Register(ctx, job, index)
+	}})
 	return nil
 }
 
@@ -174,7 +184,8 @@ func rpcTLS(cfg *api.Config) (*tls.Config, error) {
 	if t.CACert == "" && t.CAPath == "" {
 		return nil, nil
 	}
-	// The client of the HTTP API has already read the same files, so this normally succeeds.
+	// The client of the HTTP API has already read the same files, so reading them normally
+	// succeeds.
 	c := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, ServerName: "server." + cmp.Or(cfg.Region, "global") + ".nomad"}}}
 	if err := api.ConfigureTLS(c, t); err != nil {
 		return nil, fmt.Errorf("nomad: TLS of the RPC port: %w", err)

@@ -84,7 +84,6 @@ func (s *server) handler() http.Handler {
 	mux.HandleFunc("GET /v1/gpus", s.serveGPUs)
 	mux.HandleFunc("GET /v1/models", s.serveModels)
 	mux.HandleFunc("GET /v1/tenants", s.serveTenants)
-	mux.HandleFunc("GET /v1/moves", s.serveMoves)
 	mux.HandleFunc("GET /v1/runs", s.serveRuns)
 	mux.HandleFunc("GET /v1/usage", s.serveUsage)
 	mux.HandleFunc("GET /v1/events", s.serveEvents)
@@ -106,7 +105,8 @@ func (s *server) handler() http.Handler {
 	return s.forwardIfStandby(mux)
 }
 
-// judged returns the caller if may allows the request. Otherwise judged refuses the request.
+// judged returns the caller if the function may allows the request, and otherwise refuses the
+// request.
 func (s *server) judged(w http.ResponseWriter, r *http.Request, may func(*caller, context.Context) error) (c *caller, ok bool) {
 	c, err := s.caller(r)
 	if err == nil {
@@ -118,7 +118,7 @@ func (s *server) judged(w http.ResponseWriter, r *http.Request, may func(*caller
 	return c, err == nil
 }
 
-// snapshotFor returns a snapshot if may allows the request. Otherwise snapshotFor refuses the
+// snapshotFor returns a snapshot if the function may allows the request, and otherwise refuses the
 // request. With ?stale, as in Nomad's API, the snapshot may be a second old.
 func (s *server) snapshotFor(w http.ResponseWriter, r *http.Request, may func(*caller, context.Context) error) (*caller, *query.Snapshot, bool) {
 	c, ok := s.judged(w, r, may)
@@ -175,18 +175,12 @@ func (s *server) serveGPUs(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	filter := query.GPUFilter{Nodes: q["node"], ID: q.Get("gpu"), Job: q.Get("job"), Trouble: q.Get("trouble") == "true", Outliers: q.Get("outliers") == "true", Most: most}
-	operator, sees := false, c.sees(r.Context())
+	sees, operates := c.sees(r.Context()), c.asOperator(r.Context())
 	if namespace, _, _ := strings.Cut(filter.Job, "/"); filter.Job != "" && !sees(namespace) {
 		writeJSON(w, http.StatusOK, []query.GPU{})
 		return
 	}
 	gpus := snapshot.SomeGPUs(filter)
-	for _, g := range gpus {
-		if g.Quarantine != nil || len(g.WindowFor) > 0 {
-			operator = c.operates(r.Context())
-			break
-		}
-	}
 	if q.Get("live") == "true" {
 		if err := query.AddLive(r.Context(), &s.live, c.nomad, gpus, publicError); err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
@@ -196,7 +190,7 @@ func (s *server) serveGPUs(w http.ResponseWriter, r *http.Request) {
 	now := time.Now()
 	for i, g := range gpus {
 		g.IdleSince = s.agent.idle.of(g, now)
-		gpus[i] = g.RedactedFor(sees, operator)
+		gpus[i] = g.RedactedFor(sees, operates)
 	}
 	writeJSON(w, http.StatusOK, gpus)
 }
@@ -215,8 +209,8 @@ type explanation struct {
 	Next    []string `json:"next,omitempty"`
 }
 
-// serveExplain explains one job: GET /v1/job/<id>/explain?namespace=<ns>&zone=<zone>. The summary
-// shows times in that zone.
+// serveExplain explains one job: GET /v1/job/<id>/explain?namespace=<ns>&zone=<zone>. zone is the
+// time zone of the summary.
 func (s *server) serveExplain(w http.ResponseWriter, r *http.Request) {
 	id, ok := explained(r.PathValue("id"))
 	if !ok {
@@ -246,7 +240,7 @@ func (s *server) serveExplain(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, explanation{e, e.Headline(time.Now().In(zoneOf(r))), e.Next("")})
 }
 
-// zoneOf returns the time zone that the request names; UTC if there is no such zone.
+// zoneOf returns the time zone that the request names; UTC if the zone is unknown.
 func zoneOf(r *http.Request) *time.Location {
 	if zone, err := time.LoadLocation(r.URL.Query().Get("zone")); err == nil {
 		return zone
@@ -385,17 +379,6 @@ func (s *server) serveTenants(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	writeJSON(w, http.StatusOK, snapshot.Tenants(c.sees(r.Context())))
-}
-
-// serveMoves lists the moves that would now gain more than they cost, for gangs in namespaces whose
-// jobs the caller may list. Whether the agent makes these moves depends on its configuration.
-func (s *server) serveMoves(w http.ResponseWriter, r *http.Request) {
-	c, snapshot, ok := s.snapshotFor(w, r, (*caller).listsSome)
-	if !ok {
-		return
-	}
-	sees := c.sees(r.Context())
-	writeJSON(w, http.StatusOK, slices.DeleteFunc(snapshot.Moves(), func(m query.Move) bool { return !sees(m.Namespace) }))
 }
 
 // serveFailures lists failed allocations, oldest first, in namespaces whose jobs the caller may

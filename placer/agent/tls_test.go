@@ -204,7 +204,7 @@ func TestRPCTLS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := n.serveChildren(c); err != nil {
+	if err := n.serveChildren(c, nil); err != nil {
 		t.Error(err)
 	}
 }

@@ -10,15 +10,15 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// Failed reports whether a task of the allocation failed, or the allocation was lost with its node.
+// Failed reports whether the allocation was lost with its node, or one of its tasks failed.
 func (a *Alloc) Failed() bool {
 	return a.Client == api.AllocClientStatusFailed || a.Client == api.AllocClientStatusLost
 }
 
-// End returns when the allocation's last task ended, according to its client's events. If there is
-// no such event, because the allocation is lost or its machine crashed, End returns when Nomad
-// learned of the end. For an allocation that has not ended, End returns a time at which the
-// allocation still ran.
+// End returns the time at which the allocation's last task ended, according to the client's events.
+// If no event shows the end, because the allocation is lost or its machine crashed, End returns the
+// time at which Nomad learned of the end. For an allocation that has not ended, End returns a time
+// at which the allocation still ran.
 func (a *Alloc) End() time.Time {
 	heard, last := time.Unix(0, a.ModifyTime), int64(0)
 	for _, t := range a.Tasks {
@@ -47,8 +47,8 @@ func (a *Alloc) OfPurged(job *api.Job) bool {
 	return job.CreateIndex != nil && a.CreateIndex < *job.CreateIndex
 }
 
-// taskEnd returns when a task ended, according to its events, or 0 if the events do not show an
-// end. began reports whether the task had started.
+// taskEnd returns the time at which a task ended, according to its events, or 0 if no event shows
+// the end. began reports whether the task had started.
 func taskEnd(t *api.TaskState) (at int64, began bool) {
 	for _, e := range slices.Backward(t.Events) {
 		switch e.Type {

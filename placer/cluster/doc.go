@@ -5,13 +5,13 @@
 // allocations and jobs that matter for GPUs, filled from full lists and updated by events. The
 // package drops invalid data that nodes and jobs publish, and warns about it. The package decides
 // which node owns a GPU that several nodes name, which GPUs are unusable although Nomad counts them
-// as free, and which jobs' pins hold GPUs. The package uses placer/rewrite to recognize what the
-// placer wrote into jobs. The package sends no requests to Nomad.
+// as free, and which jobs' pins hold GPUs. The package uses placer/rewrite to recognize the gates
+// and pins that the placer wrote into jobs. The package sends no requests to Nomad.
 //
 // What must stay true when you change this package: Objects in a State are replaced, never changed,
 // because clones share them. Maps are changed in place, so [State.Clone] copies each map, except
 // the inner maps of ByJob, which are copied before their next change. Each node passes through
 // sanitize before it enters a State. Each change of a job or of its allocations calls touch.
-// Without this call, the placer notices the change only when it next updates all jobs. At a full
-// read, [State.Next] or [State.Follow] must copy each field that Nomad's lists do not contain.
+// Without the call of touch, the placer notices the change only when it next updates all jobs. At a
+// full read, [State.Next] or [State.Follow] must copy each field that Nomad's lists do not contain.
 package cluster

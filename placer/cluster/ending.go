@@ -40,9 +40,10 @@ func (s *State) noteEnd(a *Alloc) {
 }
 
 // Ending returns, by job, the GPUs of gangs that are about to end. A gang's members end together,
-// but Nomad learns of the ends node by node. A waiting gang that chose among the first free GPUs
-// would get worse GPUs than a moment later, and keep them for its whole run. So Ending lists the
-// GPUs of members that have succeeded until all members have succeeded, or for [endWithin].
+// but Nomad learns of the ends node by node. If a waiting gang chose among the first free GPUs, it
+// could miss better GPUs that become free a moment later, and would keep the worse GPUs for its
+// whole run. So Ending lists the GPUs of members that have succeeded, until all members have
+// succeeded or [endWithin] has passed.
 func (s *State) Ending(now time.Time) map[JobKey][]string {
 	held := map[JobKey][]string{}
 	for k, e := range s.ending {
@@ -53,7 +54,7 @@ func (s *State) Ending(now time.Time) map[JobKey][]string {
 	return held
 }
 
-// ends reports whether the gang still has running members and is within endWithin.
+// ends reports whether the gang still has running members and [endWithin] has not passed.
 func (s *State) ends(k JobKey, e *ending, now time.Time) bool {
 	for _, a := range s.ByJob[k] {
 		if a.Member() && len(a.GPUs) > 0 {
@@ -63,10 +64,9 @@ func (s *State) ends(k JobKey, e *ending, now time.Time) bool {
 	return false
 }
 
-// Elapse records now as the time of the gangs, nodes and allocations that were noted since its last
-// call. Elapse forgets the entries whose time is over. [State.Ending], [State.Reconnecting] and
-// [State.Purged] count from the recorded time. An entry without a recorded time counts as just
-// noted.
+// Elapse stores the time now in the gangs, nodes and allocations that were noted since its last
+// call, and deletes expired entries. [State.Ending], [State.Reconnecting] and [State.Purged]
+// measure time from the stored time, or from the moment of the call if no time is stored yet.
 func (s *State) Elapse(now time.Time) {
 	for k, e := range s.ending {
 		stamp(&e.since, now)
@@ -96,8 +96,8 @@ func stamp(since *time.Time, now time.Time) {
 	}
 }
 
-// over reports whether the duration within has passed since a time. over returns false if the time
-// is zero, because [State.Elapse] has not set it yet.
+// over reports whether at least the duration within has passed between since and now. over returns
+// false if since is zero, because [State.Elapse] has not set it yet.
 func over(since time.Time, within time.Duration, now time.Time) bool {
 	return !since.IsZero() && now.Sub(since) >= within
 }

@@ -14,10 +14,9 @@ type Event struct {
 	Topic, Type string
 	Index       uint64
 	Key         string
-	Namespace   string
 	Payload     Payload
-	// Unread is why the change could not be parsed, or nil. If Unread is set, the object must be
-	// read from Nomad.
+	// Unread is the error if the change could not be parsed, and nil otherwise. If Unread is set,
+	// the object must be read from Nomad.
 	Unread error `json:"-"`
 }
 
@@ -55,9 +54,9 @@ func (p *Payload) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// Progress reports whether the event only shows that a decision is being carried out: Nomad has
-// made an allocation, the allocation runs, or the job's status changes accordingly. Such an event
-// neither frees nor requests a GPU.
+// Progress reports whether the event only shows that Nomad is carrying out a decision: Nomad has
+// created an allocation, an allocation has started, or the job's status has changed as a result. An
+// event that only shows progress neither frees nor requests a GPU.
 func (e Event) Progress() bool {
 	switch a := e.Payload.Allocation; {
 	case e.Topic == "Allocation" && a != nil:

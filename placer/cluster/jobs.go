@@ -14,22 +14,25 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// ErrPayload is why the placer does not place a job that was dispatched with a payload.
+// ErrPayload explains why the placer does not place a job that was dispatched with a payload.
 var ErrPayload = errors.New("the job was dispatched with a payload, which Nomad would discard if the placer rewrote the job. " +
 	"So the job stays gated. Stop the job, remove the gate from the parameterized job, and constrain the GPUs there to a variability class instead")
 
-// ErrPayloadRequired is why the placer places no run of a parameterized job.
+// ErrPayloadRequired explains why the placer places no run of a parameterized job that requires a
+// payload.
 var ErrPayloadRequired = errors.New("the job requires a payload, which Nomad would discard if the placer rewrote a run. " +
 	"Remove the gate, and constrain the GPUs of the job to a variability class instead")
 
-// ErrNoRPC is why an agent without an RPC address does not place children.
+// ErrNoRPC explains why an agent without an RPC address does not place dispatched and periodic
+// jobs.
 var ErrNoRPC = errors.New("the placer can place dispatched and periodic jobs only through the servers' RPC port: " +
 	"set nomad { rpc_address } in the configuration of the agent")
 
 // Child reports whether Nomad made the job from a parameterized or periodic job.
 func Child(job *api.Job) bool { return job.ParentID != nil && *job.ParentID != "" }
 
-// TemplateOf returns the parameterized or periodic job that made the job; the zero key if none did.
+// TemplateOf returns the parameterized or periodic job from which Nomad made the job, or the zero
+// key if there is none.
 func TemplateOf(job *api.Job) (template JobKey) {
 	if Child(job) {
 		template = JobKey{Namespace: KeyOf(job).Namespace, ID: *job.ParentID}
@@ -37,10 +40,10 @@ func TemplateOf(job *api.Job) (template JobKey) {
 	return template
 }
 
-// NameOf returns the name under which a job's runs are remembered: their run times, their
-// application class and their history. The runs of a parameterized or periodic job share its id,
-// other jobs share the job's name, even if each run has its own id. Names are separate in each
-// namespace.
+// NameOf returns the name under which the placer remembers a job's run times, application class and
+// history. All runs of a parameterized or periodic job share the id of that job. Other jobs are
+// remembered by their name, so runs with different ids can share a history. Jobs in different
+// namespaces never share a history.
 func NameOf(job *api.Job) JobKey {
 	k := KeyOf(job)
 	if job.Name != nil {
@@ -81,12 +84,13 @@ func Ended(job *api.Job) bool { return rewrite.Stopped(job) || Dead(job) }
 // Dead reports whether Nomad calls the job dead. A stopped job is not dead while its tasks end.
 func Dead(job *api.Job) bool { return job.Status != nil && *job.Status == "dead" }
 
-// Template reports whether the job is parameterized or periodic. Such a job never runs itself;
-// Nomad makes other jobs from it.
+// Template reports whether the job is parameterized or periodic. A parameterized or periodic job
+// never runs itself; Nomad makes other jobs from it.
 func Template(job *api.Job) bool { return job.IsParameterized() || job.IsPeriodic() }
 
-// Need returns what one allocation of the group needs besides GPUs. The result is the larger of two
-// sums: the sum over the prestart tasks that are no sidecars, and the sum over all other tasks.
+// Need returns what one allocation of the group needs besides GPUs. Prestart tasks end before the
+// main tasks start, unless they are sidecars. So Need returns the larger of two sums: the sum over
+// prestart tasks without sidecars, and the sum over all other tasks.
 func Need(g *api.TaskGroup) pal.Resources {
 	var main, before pal.Resources
 	for _, t := range g.Tasks {
@@ -106,7 +110,7 @@ func Need(g *api.TaskGroup) pal.Resources {
 	return need
 }
 
-// ValueOf returns the amount that a job requests, or 0 if it is unset.
+// ValueOf returns the amount that a job requests, or 0 if the job requests no amount.
 func ValueOf(i *int) int {
 	if i == nil {
 		return 0
@@ -114,13 +118,13 @@ func ValueOf(i *int) int {
 	return *i
 }
 
-// Amount returns the amount that a job requests, bounded. No real machine reaches the bound, and
-// sums of bounded amounts do not overflow.
+// Amount returns the amount that a job requests, limited to 1<<40. No real machine reaches this
+// limit, and sums of limited amounts do not overflow.
 func Amount(i *int) int { return max(0, min(ValueOf(i), 1<<40)) }
 
-// NeverFinishes returns why it is useless to wait until this job finishes: Nomad does not have the
-// job (job is nil), or jobs of its type never finish. NeverFinishes returns the zero reason if the
-// job can finish.
+// NeverFinishes returns the reason why this job never finishes: Nomad does not have the job (job is
+// nil), or jobs of its type never finish. NeverFinishes returns the zero reason if the job can
+// finish.
 func NeverFinishes(job *api.Job) reason.Reason {
 	switch {
 	case job == nil:

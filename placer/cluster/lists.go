@@ -27,8 +27,8 @@ func (s *State) Follow(old *State) {
 	s.lostAfter(old)
 }
 
-// TakeNodes adds the nodes of a list that Nomad returned at this index. A node that could not be
-// read keeps its last known form.
+// TakeNodes adds the nodes from a list. index is Nomad's index of the list. A node that could not
+// be read keeps its last known form.
 func (s *State) TakeNodes(old *State, index uint64, stubs []*NodeStub, nodes []*api.Node, errs []error) {
 	s.nodesAt = index
 	for i, n := range nodes {
@@ -36,7 +36,7 @@ func (s *State) TakeNodes(old *State, index uint64, stubs []*NodeStub, nodes []*
 			s.readNode(n, old)
 		}
 		if errs[i] != nil {
-			// No node has this id, so the next full read does not keep the entry.
+			// The key is not a node id, so the next full read drops the entry.
 			s.odd[stubs[i].ID+" unread"] = []string{fmt.Sprintf("node %.80q (%s) cannot be read; its last known state counts: %v", stubs[i].Name, shortID(stubs[i].ID), errs[i])}
 		}
 	}
@@ -74,8 +74,8 @@ func (s *State) KnownJob(stub *JobStub) (job *api.Job, current bool) {
 	return j, j != nil && *j.ModifyIndex == stub.ModifyIndex && !s.assumed[stub.Key()]
 }
 
-// TakeJobs adds the jobs of a list that Nomad returned at this index. A job that could not be read
-// keeps its last known form, if there is one.
+// TakeJobs adds the jobs from a list. index is Nomad's index of the list. A job that could not be
+// read keeps its last known form, if there is one.
 func (s *State) TakeJobs(old *State, index uint64, stubs []*JobStub, jobs []*api.Job, errs []error) {
 	s.jobsAt = index
 	for i, j := range jobs {
@@ -92,7 +92,7 @@ func (s *State) TakeJobs(old *State, index uint64, stubs []*JobStub, jobs []*api
 	}
 }
 
-// TakeAllocs adds the allocations of a list that Nomad returned at this index.
+// TakeAllocs adds the allocations from a list. index is Nomad's index of the list.
 func (s *State) TakeAllocs(index uint64, as []*Alloc) {
 	s.allocsAt = index
 	for _, a := range as {
@@ -100,7 +100,8 @@ func (s *State) TakeAllocs(index uint64, as []*Alloc) {
 	}
 }
 
-// Outrun returns the jobs with allocations of a later version than the version in the state.
+// Outrun returns the jobs that have an allocation of a later job version than the version in the
+// state.
 func (s *State) Outrun() (keys []JobKey) {
 	for k, job := range s.Jobs {
 		for _, a := range s.ByJob[k] {
@@ -113,8 +114,8 @@ func (s *State) Outrun() (keys []JobKey) {
 	return keys
 }
 
-// Vanished drops an allocation that Nomad no longer has. If the allocation was live, its tasks may
-// still be ending.
+// Vanished removes an allocation that Nomad no longer has from the state. If the allocation was
+// live, its tasks may still be ending.
 func (s *State) Vanished(a *Alloc) {
 	s.noteVanished(a)
 	s.dropAlloc(a)

@@ -51,7 +51,7 @@ func (s *State) Measurements() (samples []profile.Sample, known map[string]strin
 	return samples, known, atMost(maxWarnings, problems)
 }
 
-// withRates adds the rates that a device group publishes to its samples.
+// withRates adds the measured rates that a device group publishes to the group's samples.
 func withRates(samples []profile.Sample, rates []attr.Measurement) []profile.Sample {
 	of := map[string]attr.Measurement{}
 	for _, m := range rates {

@@ -5,8 +5,6 @@ package cluster
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 
 	"github.com/hashicorp/go-version"
 	"github.com/hashicorp/nomad/api"
@@ -38,15 +36,6 @@ func (ns Nodes) describe(id string) string {
 func (ns Nodes) GateOpen(id string) bool {
 	n := ns[id]
 	return n != nil && n.Meta[rewrite.GateMeta] != ""
-}
-
-// Pools returns the node pools of the nodes, sorted.
-func (ns Nodes) Pools() []string {
-	seen := map[string]bool{}
-	for _, n := range ns {
-		seen[n.NodePool] = true
-	}
-	return slices.Sorted(maps.Keys(seen))
 }
 
 // ExactPins is the first Nomad version that never starts an allocation with fewer GPUs than it

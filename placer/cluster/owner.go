@@ -15,14 +15,15 @@ import (
 
 // Several nodes can name the same GPU id. For example, a client was reinstalled and has a new node
 // id, while Nomad keeps the old node for a day. Other examples are a card that was moved to another
-// machine, and a node that names GPUs that it does not have. Each GPU counts once, for one owner. A
-// ready node wins over a node that is not ready. Among ready nodes, the node that named the GPU
+// machine, and a node that claims GPUs that it does not have. Each GPU counts once, for one owner.
+// A ready node wins over a node that is not ready. Among ready nodes, the node that named the GPU
 // first wins. Among nodes that already named the GPU when the placer started, the node that joined
 // the cluster first wins. If no node is ready, the newest node wins.
 //
 // The placer removes the GPU from the other nodes, and warns about the conflict. If an allocation
 // names a GPU that another node owns, the allocation holds the GPU only if its node named the GPU
-// before the owner did. Otherwise a node could keep a GPU busy that it does not have.
+// before the owner did. Without this rule, a node could keep a GPU busy that the node does not
+// have.
 
 // owners records which nodes name which GPUs. The zero value is empty.
 type owners struct {
@@ -65,8 +66,8 @@ func (o *owners) put(gpu string, nodes []string) {
 	}
 }
 
-// after returns the owners after a full read. For each GPU, the nodes that named it before the read
-// come first.
+// after returns the owners that result from a full read. For each GPU, nodes that named the GPU
+// before the read come before nodes that first named it in the read.
 func (o *owners) after(nodes map[string]*api.Node) owners {
 	var next owners
 	for _, n := range slices.SortedFunc(maps.Values(nodes), byAge) {
@@ -211,8 +212,8 @@ func (s *State) warn(conflicts map[conflict][]string) {
 	s.warnings = out
 }
 
-// OwnGPUs returns the GPUs that an allocation names and can hold, because its node owns them, or
-// named them before their owner did.
+// OwnGPUs returns the GPUs that an allocation names and can hold. The allocation can hold a GPU if
+// its node owns the GPU, or named the GPU before the owner did.
 func (s *State) OwnGPUs(a *Alloc) []string {
 	foreign := func(id string) bool { return !s.mayHold(a.Node, id) }
 	if !slices.ContainsFunc(a.GPUs, foreign) {
@@ -221,9 +222,9 @@ func (s *State) OwnGPUs(a *Alloc) []string {
 	return slices.DeleteFunc(slices.Clone(a.GPUs), foreign)
 }
 
-// mayHold reports whether an allocation on the node can hold the GPU, because the node owns the
-// GPU, or named it before the owner did. If no node names the GPU, mayHold returns true, because
-// only Nomad knows where such a GPU is.
+// mayHold reports whether an allocation on the node can hold the GPU. The allocation can hold the
+// GPU if the node owns the GPU, or named the GPU before the owner did. If no node names the GPU,
+// mayHold returns true, because only Nomad knows where such a GPU is.
 func (s *State) mayHold(node, gpu string) bool {
 	naming := s.owners.naming[gpu]
 	if len(naming) == 0 {

@@ -24,7 +24,7 @@ type ignored struct{}
 
 func (*ignored) UnmarshalJSON([]byte) error { return nil }
 
-// NodeStub has the fields that the placer reads of a node in a list.
+// NodeStub has the fields that the placer reads from an entry in Nomad's list of nodes.
 type NodeStub struct {
 	ID, Name      string
 	ModifyIndex   uint64
@@ -33,14 +33,14 @@ type NodeStub struct {
 	}
 }
 
-// HasGPUs reports whether the list shows GPUs of the node.
+// HasGPUs reports whether the entry shows GPUs.
 func (n *NodeStub) HasGPUs() bool {
 	return n != nil && n.NodeResources != nil && slices.ContainsFunc(n.NodeResources.Devices, func(d *struct{ Vendor, Type string }) bool {
 		return d != nil && attr.IsGPU(d.Vendor, d.Type)
 	})
 }
 
-// JobStub has the fields that the placer reads of a job in a list.
+// JobStub has the fields that the placer reads from an entry in Nomad's list of jobs.
 type JobStub struct {
 	ID, Namespace string
 	ModifyIndex   uint64
@@ -60,7 +60,8 @@ type NodePayload struct {
 	HostNetworks, Links  ignored
 }
 
-// drainPayload is the deadline of a drain. The client of a new node can also write this field.
+// drainPayload is the deadline of a drain. The client of a new node can write this field too, so
+// the times may be unreadable.
 type drainPayload struct {
 	Deadline      time.Duration
 	ForceDeadline readableTime
@@ -86,7 +87,7 @@ type csiPayload struct {
 	UpdateTime ignored
 }
 
-// AsNode returns the node, or nil if there is none.
+// AsNode converts the payload to an [api.Node]. AsNode returns nil if p is nil.
 func (p *NodePayload) AsNode() *api.Node {
 	if p == nil {
 		return nil
@@ -116,8 +117,8 @@ type taskPayload struct {
 	LastRestart, StartedAt, FinishedAt ignored
 }
 
-// Unreadable reports whether an answer of Nomad arrived but could not be parsed. The content of
-// such an answer caused the error, and Nomad itself works.
+// Unreadable reports whether an answer of Nomad arrived but could not be parsed. If this is so, the
+// content of the answer is the problem, and Nomad itself works.
 func Unreadable(err error) bool {
 	var kind *json.UnmarshalTypeError
 	var at *time.ParseError
@@ -139,13 +140,13 @@ type AllocPayload struct {
 
 // lostWithNode is Nomad's description of an allocation that it stopped as lost. Nomad has replaced
 // the allocation or will replace it. So the placer does not count the allocation as finished, even
-// if the client comes back and reports success (scenarios "lost and finished" and "lost and
-// failed").
+// if the client comes back and reports success. The scenarios "lost and finished" and "lost and
+// failed" test this.
 const lostWithNode = "alloc is lost since its node is down"
 
-// AsAlloc returns the allocation with bounded amounts and sorted GPUs. The allocation's version
-// comes from JobVersion in a list, and from Job in a single read. An allocation that was lost with
-// its node stays lost, whatever its client reports later.
+// AsAlloc converts the payload to an [Alloc]. AsAlloc limits the amounts and sorts the GPUs. The
+// allocation's version comes from JobVersion in a list, and from Job in a single read. An
+// allocation that was lost with its node stays lost, whatever its client reports later.
 func (p *AllocPayload) AsAlloc() *Alloc {
 	a := &Alloc{
 		ID: p.ID, Job: JobKey{p.Namespace, p.JobID}, Group: p.TaskGroup, Name: p.Name, Node: p.NodeID,

@@ -19,8 +19,8 @@ import (
 // A node's data come from its Nomad client, which can report anything. Bad data of one node must
 // not keep the placer from serving jobs on other nodes. So each node passes through [sanitize]
 // before it enters a [State]. After [sanitize], no driver, device group or GPU is nil, and the ids
-// of nodes and GPUs can be listed in constraints. Warnings list the removed data, and the amounts
-// that [clamp] will reduce when they are read. owner.go decides which node owns a GPU id that
+// of nodes and GPUs can be listed in constraints. Warnings name the data that [sanitize] removed
+// and the amounts that exceed the limit of [clamp]. owner.go decides which node owns a GPU id that
 // several nodes name.
 
 const (
@@ -123,8 +123,8 @@ func usableInstances(d *api.NodeDeviceResource, seen map[string]bool, report fun
 	return kept
 }
 
-// badID returns why an id cannot be part of a list, or "" if it can. In constraints, ids are
-// separated by commas; in attributes, by ';' and spaces.
+// badID returns the reason why an id cannot be part of a list, or "" if the id can be part of a
+// list. Constraints separate ids with commas; attributes separate ids with ';' and spaces.
 func badID(id string) string {
 	switch {
 	case badName(id) != "":

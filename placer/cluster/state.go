@@ -10,6 +10,8 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
@@ -38,8 +40,8 @@ type Alloc struct {
 	Node    string // id
 	Desired string // run, stop, evict
 	Client  string // pending, running, complete, failed, lost, unknown
-	// Reported is set if Nomad counted the allocation as lost with its node, and the client has
-	// since reported the allocation's end.
+	// Reported is set if Nomad counted the allocation as lost with its node, and the client later
+	// reported how the allocation ended.
 	Reported bool
 	GPUs     []string
 	Used     pal.Resources
@@ -65,20 +67,33 @@ func (a *Alloc) Live() bool {
 	return true
 }
 
-// Member reports whether the allocation runs or will run soon, and Nomad is not stopping it.
+// Member reports whether the allocation runs or will soon run. Allocations that Nomad is stopping
+// do not count.
 func (a *Alloc) Member() bool { return a.Live() && a.Desired == api.AllocDesiredStatusRun }
 
-// PreemptedByNomad reports whether Nomad has stopped the allocation for a job with a higher priority
-// since the job was last registered. Operators can enable such preemption in Nomad. Preemption by
-// the placer is an event of package gang.
+// MemberNumber returns the number at the end of an allocation's name, or -1 if there is none.
+func MemberNumber(alloc string) int {
+	_, number, _ := strings.Cut(alloc[strings.LastIndexByte(alloc, '.')+1:], "[")
+	n, err := strconv.Atoi(strings.TrimSuffix(number, "]"))
+	if err != nil {
+		return -1
+	}
+	return n
+}
+
+// PreemptedByNomad reports whether Nomad has stopped the allocation in favour of a job with a
+// higher priority. The stop must have come after the job's last registration. Operators can enable
+// preemption in Nomad. Preemption by the placer is something else, which is an event in package
+// gang.
 func (a *Alloc) PreemptedByNomad(job *api.Job) bool {
 	return a.Desired == api.AllocDesiredStatusEvict && a.ModifyIndex > *job.JobModifyIndex
 }
 
-// LeftBehind reports whether the allocation is on a disconnected node while its gang is being
-// stopped or was started on other GPUs. The job's disconnect block lets the allocation run on for a
+// LeftBehind reports whether the allocation is on a disconnected node, and its gang has since been
+// stopped or started on other GPUs. The job's disconnect block lets the allocation run on for a
 // while. Nomad can neither see nor stop the allocation until the node is back, and then stops it
-// (seen on 1.11.3). No job waits for the allocation, and no job gets its GPUs.
+// (seen on 1.11.3). While the node is disconnected, no job waits for the allocation to end, and no
+// job gets the allocation's GPUs.
 func (a *Alloc) LeftBehind(job *api.Job) bool {
 	if a.Client != api.AllocClientStatusUnknown {
 		return false
@@ -100,8 +115,8 @@ func (s *State) LeftBehind(a *Alloc) bool {
 
 // FinishedIn reports whether the allocation succeeded for the job's current version. If a member of
 // a batch job succeeded in an older version, Nomad runs it again, even if the client reported the
-// end after the newer version was registered. An allocation of unknown version counts as finished
-// if it was created after the last registration.
+// end after the newer version was registered. If the version of an allocation is unknown, the
+// allocation counts as finished only if it was created after the last registration.
 func (a *Alloc) FinishedIn(job *api.Job) bool {
 	if a.Version != nil {
 		return a.endedSince(job) && *a.Version == *job.Version
@@ -109,8 +124,8 @@ func (a *Alloc) FinishedIn(job *api.Job) bool {
 	return a.endedSince(job) && a.PlacedFor(job)
 }
 
-// endedSince reports whether Nomad has learned since the job's last registration that the
-// allocation succeeded, for any version.
+// endedSince reports whether Nomad learned of the allocation's success after the job's last
+// registration. The version that succeeded does not matter.
 func (a *Alloc) endedSince(job *api.Job) bool {
 	return a.Client == api.AllocClientStatusComplete && a.Desired == api.AllocDesiredStatusRun &&
 		*job.Type == api.JobTypeBatch && a.ModifyIndex > *job.JobModifyIndex
@@ -129,31 +144,30 @@ type State struct {
 	Nodes  Nodes // with GPUs
 	Allocs map[string]*Alloc
 	Jobs   map[JobKey]*api.Job
-	// Queues are Nomad's own batch queues. The placer leaves the jobs of these queues alone.
-	Queues BatchQueues
-	// Unread holds the jobs that Nomad lists but does not return, or returns malformed, with the
-	// error. Jobs may hold an older form of a job that Nomad does not return.
+	// Unread holds the jobs that Nomad lists but does not return, and the jobs that Nomad returns
+	// in a malformed form. For each job, Unread has the error. Jobs may hold an older form of a job
+	// that Nomad does not return.
 	Unread map[JobKey]error
 
 	ByJob map[JobKey]map[string]*Alloc
 	mine  map[JobKey]bool // jobs whose map in ByJob no clone shares
 	noted
-	// back holds nodes that have become ready, with the time. The time is zero until [State.Elapse]
-	// sets it. See [State.Reconnecting].
+	// back maps nodes that have come back to the time when they became ready. The time is zero
+	// until [State.Elapse] sets it. See [State.Reconnecting].
 	back map[string]time.Time
-	// purged holds allocations that vanished while they were live. kills holds the kill_timeouts of
-	// purged jobs that still have allocations. See [State.Purged].
+	// purged holds allocations that vanished while they were live. kills holds the kill_timeout of
+	// each purged job that still has allocations. See [State.Purged].
 	purged map[string]*purged
 	kills  map[JobKey]time.Duration
 	// assumed holds jobs that the placer has registered but whose new form Nomad has not shown yet.
-	// For such a job, the state contains the form that the registration should have made. A full
-	// read reads these jobs again, even if their index has not changed.
+	// For an assumed job, the state contains the form that the registration should have made. A
+	// full read reads assumed jobs again, even if their index has not changed.
 	assumed map[JobKey]bool
 	// earlier holds allocations that were live before the lists were read but are in no list.
 	earlier map[string]*Alloc
 	// ending holds gangs with members that have just ended.
 	ending map[JobKey]*ending
-	// The lists include all events up to these indexes.
+	// The lists of nodes, allocations and jobs include all events up to these indexes.
 	nodesAt, allocsAt, jobsAt uint64
 	// heardAt is the index of the newest allocation event. The previous State had all allocations
 	// up to the index knownTo.
@@ -161,19 +175,19 @@ type State struct {
 	// begun is the index of the last change to jobs before the placer subscribed to events.
 	begun uint64
 	changes
-	// sorted holds the nodes that own GPUs, in the view's order; it is nil after a change. trimmed
-	// holds the nodes from which GPUs of other nodes were removed.
+	// sorted holds the nodes that own GPUs, in the view's order. sorted is nil after a change.
+	// trimmed holds the nodes from which GPUs of other nodes were removed.
 	sorted  []*api.Node
 	trimmed map[string]trimmed
-	// own holds, by job, the sorted GPUs in pins that the placer wrote. If onlyOwn is set, no other
-	// pins count.
+	// own maps each job to the sorted GPUs that the placer pinned the job to. If onlyOwn is set,
+	// pins to other GPUs do not hold GPUs.
 	own     map[JobKey][]string
 	onlyOwn bool
 	owners  owners
-	// odd lists, by node id, which parts of a node's data are ignored. warnings are all warnings
-	// about nodes.
+	// odd maps node ids to warnings about the data of the node that the placer ignores. warnings
+	// holds all warnings about nodes.
 	odd map[string][]string
-	// purgeLikely is the answer of PurgeLikely.
+	// purgeLikely is the result of PurgeLikely.
 	purgeLikely bool
 	warnings    []string
 	touched
@@ -194,8 +208,8 @@ type noted struct {
 
 // changes counts changes of nodes.
 type changes struct {
-	// nodeChanges grows with each change of a node. For nodes without GPUs, nodeChanges grows with
-	// the changes that events report. plain holds the last known states of nodes without GPUs.
+	// nodeChanges grows with each change of a node. A changed node without GPUs counts only if
+	// notePlain sees a difference. plain maps nodes without GPUs to hashes of their states.
 	nodeChanges uint64
 	plain       map[string]string
 	// nodeGeneration grows with each change of GPUs or their measurements.
@@ -244,8 +258,8 @@ func (s *touched) Touched(since Mark) (keys []JobKey, now Mark, known bool) {
 	if since.touches == s.touches {
 		return nil, now, true
 	}
-	// The last job before the mark may have changed again since, because touch adds no second entry
-	// if the same job changes twice in a row. So include this job.
+	// The job just before the mark may have changed again since the mark, because touch adds no
+	// second entry if the same job changes twice in a row. So include this job.
 	keys = slices.Clone(s.jobs[max(0, since.at-s.before-1):])
 	slices.SortFunc(keys, JobKey.Compare)
 	return slices.Compact(keys), now, true
@@ -275,9 +289,9 @@ func (s *State) SortedJobs() []JobKey {
 	return slices.SortedFunc(maps.Keys(s.Jobs), JobKey.Compare)
 }
 
-// PutJob stores a job unless the state has a newer form of the job. PutJob drops a job without
-// GPUs, unless the job has a gate and requests devices. If the device names of such a job are
-// misspelled, the placer must explain why the job waits.
+// PutJob stores a job unless the state has a newer form of the job. PutJob does not keep a job
+// without GPUs, unless the job has a gate and requests devices. If such a job misspells the names
+// of its devices, the placer must explain why the job waits.
 func (s *State) PutJob(job *api.Job) {
 	k := KeyOf(job)
 	if old, ok := s.Jobs[k]; ok && *old.ModifyIndex > *job.ModifyIndex {
@@ -293,10 +307,10 @@ func (s *State) PutJob(job *api.Job) {
 	s.noteStale(k)
 }
 
-// evaluated returns the job in the form that it will have once Nomad has written its evaluation.
-// Nomad writes a job before its evaluation. In between, Nomad reports the job as dead if all
-// earlier evaluations under its name are complete, even evaluations of a purged job (seen on
-// 1.11.3).
+// evaluated returns the job with the status that it will have once Nomad has written the job's
+// evaluation. Nomad writes a job before its evaluation. Until Nomad has written the evaluation, it
+// reports the job as dead if all earlier evaluations under the job's name are complete, even
+// evaluations of a purged job (seen on 1.11.3).
 func evaluated(job *api.Job) *api.Job {
 	if rewrite.Stopped(job) || !Dead(job) || *job.ModifyIndex != *job.JobModifyIndex {
 		return job
@@ -325,12 +339,12 @@ func (s *State) DropJob(k JobKey) {
 	}
 }
 
-// NodeChanges returns a number that grows with each change of a node on which some job's group
-// could run.
+// NodeChanges returns a number that grows with each change of a node that could run a task group of
+// any job.
 func (c *changes) NodeChanges() uint64 { return c.nodeChanges }
 
-// notePlain counts a change of a node without GPUs, because groups without GPUs can run on the
-// node.
+// notePlain counts a change of a node without GPUs, because nodes without GPUs can run groups that
+// request no GPUs.
 func (c *changes) notePlain(n *api.Node) {
 	what := fmt.Sprint(n.Status, n.SchedulingEligibility, n.Drain, n.Datacenter, n.NodePool, n.NodeClass, n.Attributes, n.Meta)
 	for _, name := range slices.Sorted(maps.Keys(n.Drivers)) {
@@ -374,7 +388,7 @@ func (s *State) PutAlloc(a *Alloc) {
 }
 
 // PutNode stores a node unless the state has a newer form, and reports whether anything relevant
-// has changed. Nomad sends a node again whenever one of its allocations changes. If nothing
+// has changed. Nomad sends a node again whenever an allocation on the node changes. If nothing
 // relevant has changed, PutNode keeps the old form.
 func (s *State) PutNode(n *api.Node) bool {
 	id, index := n.ID, n.ModifyIndex
@@ -450,8 +464,8 @@ func KeptPorts(n *api.Node) string {
 	return n.ReservedResources.Networks.ReservedHostPorts
 }
 
-// sameDrain reports whether two drains have the same deadline. nil means that a node is not
-// drained.
+// sameDrain reports whether two drains have the same deadlines. A nil drain means that the node is
+// not drained.
 func sameDrain(a, b *api.DrainStrategy) bool {
 	if a == nil || b == nil {
 		return a == b
@@ -492,10 +506,11 @@ func InstanceIDs(d *api.NodeDeviceResource) []string {
 // orphans one by one.
 func (n *noted) Orphans() []*Alloc { return byID(n.orphans) }
 
-// StaleVersions returns allocations whose version must be read. Each of these allocations has
-// succeeded since its job's last registration. The allocation was created before this registration,
-// or the job is gated. Nomad may have updated these allocations in place. Only their version, which
-// events lack, shows whether they succeeded for the job's current version.
+// StaleVersions returns the allocations whose job version must be read from Nomad. Each of these
+// allocations has succeeded since its job's last registration. Also, either the allocation was
+// created before this registration, or its job is gated. Nomad may have updated these allocations
+// in place. Events do not show the version of an allocation, and only the version shows whether the
+// allocation succeeded for the current version of the job.
 func (n *noted) StaleVersions() []*Alloc { return byID(n.staleVersions) }
 
 // noteStale updates orphans and staleVersions for the allocations of a job that has changed.
@@ -521,7 +536,7 @@ func byID(m map[string]*Alloc) []*Alloc {
 // Failed returns the allocations with GPUs that failed or were lost, sorted by id.
 func (n *noted) Failed() []*Alloc { return byID(n.bad) }
 
-// Success is an allocation that succeeded, and when.
+// Success describes an allocation that succeeded.
 type Success struct {
 	Job  JobKey
 	At   time.Time
@@ -552,8 +567,8 @@ func (s *State) GPUModels() map[string]string {
 	return models
 }
 
-// Unhealthy returns which of these GPUs are unhealthy. Unhealthy maps their instance ids to the
-// plugin's description of the fault.
+// Unhealthy returns those of the given GPUs that are unhealthy. The map's keys are instance ids,
+// and its values are the plugin's descriptions of the faults.
 func (s *State) Unhealthy(gpus []string) map[string]string {
 	unhealthy := map[string]string{}
 	for _, id := range gpus {
@@ -591,7 +606,7 @@ func (s *State) dropAlloc(a *Alloc) {
 	delete(s.staleVersions, a.ID)
 }
 
-// keep adds the allocation to m if in is set, and otherwise removes it.
+// keep adds the allocation to m if in is true, and otherwise removes the allocation from m.
 func keep(m map[string]*Alloc, a *Alloc, in bool) {
 	if in {
 		m[a.ID] = a
@@ -600,9 +615,9 @@ func keep(m map[string]*Alloc, a *Alloc, in bool) {
 	}
 }
 
-// PurgeLikely reports whether events suggest that a node was purged, because an allocation was lost
-// on a ready node, or another node now has its GPUs. Nomad sends no event for the purge itself
-// (seen on 1.11.3).
+// PurgeLikely reports whether events suggest that a node was purged. Such events are the loss of an
+// allocation on a ready node, and the appearance of a node's GPUs on another node. Nomad sends no
+// event for the purge itself (seen on 1.11.3).
 func (s *State) PurgeLikely() bool { return s.purgeLikely }
 
 // DropNode forgets a node that is gone.

@@ -53,7 +53,7 @@ func (s *State) TrustsPins(k JobKey, pins rewrite.Pins) bool {
 	})
 }
 
-// keepOwnPins copies from the old state, at a full read, which pins the placer wrote.
+// keepOwnPins copies the record of the placer's own pins from the old state at a full read.
 func (s *State) keepOwnPins(old *State) {
 	s.onlyOwn, s.own = old.onlyOwn, maps.Clone(old.own)
 	maps.DeleteFunc(s.own, func(k JobKey, _ []string) bool { return s.Jobs[k] == nil })

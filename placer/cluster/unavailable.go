@@ -14,12 +14,12 @@ import (
 const reconnectWithin = 30 * time.Second
 
 // Reconnecting returns the GPUs, by instance id, of lost allocations on nodes that have just come
-// back. After a hang, for example, such a node keeps running its tasks until Nomad tells its client
-// to stop them. But Nomad counts the node's GPUs as free as soon as the node is ready. Once the
-// client reports whether the allocation runs or has ended, its GPUs are no longer listed. A client
-// that has forgotten the allocation never reports, so a GPU is listed for [reconnectWithin] at
-// most. reconnectWithin counts from the first [State.Elapse] after the node came back, because the
-// clocks of the servers and of the caller can differ.
+// back. For example, after a hang, a node keeps running its tasks until Nomad tells its client to
+// stop them. But Nomad counts the node's GPUs as free as soon as the node is ready. Once the client
+// reports whether the allocation runs or has ended, Reconnecting no longer returns the allocation's
+// GPUs. A client that has forgotten the allocation never reports, so a GPU is listed for
+// [reconnectWithin] at most. reconnectWithin counts from the first [State.Elapse] after the node
+// came back, because the clocks of the servers and of the caller can differ.
 func (s *State) Reconnecting(now time.Time) map[string]bool {
 	gpus := map[string]bool{}
 	for _, a := range s.bad {
@@ -36,9 +36,9 @@ func (s *State) Reconnecting(now time.Time) map[string]bool {
 	return gpus
 }
 
-// Unavailable returns, by instance id, why no job must get a GPU yet although Nomad counts the GPU
-// as free, or soon will. The reasons are in [State.Reconnecting], [State.Purged] and
-// [Alloc.LeftBehind].
+// Unavailable returns the GPUs that no job may get yet, although Nomad counts them as free or soon
+// will. The map's keys are instance ids, and its values say why the GPUs are unavailable.
+// [State.Reconnecting], [State.Purged] and [Alloc.LeftBehind] describe the cases.
 func (s *State) Unavailable(now time.Time) map[string]string {
 	why := map[string]string{}
 	for id := range s.Reconnecting(now) {
@@ -57,9 +57,10 @@ func (s *State) Unavailable(now time.Time) map[string]string {
 	return why
 }
 
-// noteLost records an allocation that was lost on a node that is ready according to the state.
-// Nomad reports a lost node before its lost allocations. So either the node has come back, or the
-// node was lost after the list of nodes was read and before the list of allocations was read.
+// noteLost records a lost allocation if its node is ready according to the state. Nomad reports
+// that a node is lost before it reports the node's allocations as lost. So either the node has come
+// back, or the node was lost after the list of nodes was read and before the list of allocations
+// was read.
 func (s *State) noteLost(a *Alloc) {
 	if n := s.Nodes[a.Node]; a.Client == api.AllocClientStatusLost && n != nil && n.Status == api.NodeStatusReady {
 		s.back[n.ID], s.purgeLikely = time.Time{}, true
@@ -125,16 +126,17 @@ func (s *State) noteVanished(a *Alloc) {
 	s.noteVanishedIn(a, kill)
 }
 
-// noteVanishedIn is noteVanished with kill as the time that the allocation's tasks can take to end.
+// noteVanishedIn is like noteVanished for an allocation whose tasks can take the time kill to end.
 func (s *State) noteVanishedIn(a *Alloc, kill time.Duration) {
 	if a.Live() && len(a.GPUs) > 0 {
 		s.purged[a.ID] = &purged{kill: kill, gpus: s.OwnGPUs(a)}
 	}
 }
 
-// applyOld applies an allocation event that is older than the list. If the allocation is live in
-// the event but not in the list, it has ended since the event, or vanished with its job. Later
-// events show whether it ended or vanished (see [State.vanishedWith]).
+// applyOld applies an allocation event that is older than the list of allocations. If the
+// allocation is live in the event but not in the list, it has ended since the event, or vanished
+// with its job. Later events show whether the allocation ended or vanished (see
+// [State.vanishedWith]).
 func (s *State) applyOld(a *Alloc, index uint64) {
 	switch {
 	case s.Allocs[a.ID] != nil, index <= s.knownTo:
@@ -183,8 +185,8 @@ func (s *State) MissedPurge(es []Event) bool {
 	return false
 }
 
-// NoteTaken updates taken, which maps GPUs to the jobs that hold them, from a pending event in
-// which an allocation got its GPUs or has ended.
+// NoteTaken updates taken from a pending event in which an allocation got GPUs or ended. taken maps
+// GPUs to the jobs that hold them.
 func (s *State) NoteTaken(e Event, taken map[string]JobKey) {
 	p := e.Payload.Allocation
 	if p == nil {
@@ -219,7 +221,7 @@ func (s *State) purgedAfter(old *State) {
 			s.noteVanished(a)
 		}
 	}
-	// A job without allocations has no tasks left to end.
+	// A job without allocations has no running tasks.
 	maps.DeleteFunc(s.kills, func(k JobKey, _ time.Duration) bool { return len(s.ByJob[k]) == 0 })
 }
 

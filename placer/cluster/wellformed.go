@@ -18,10 +18,10 @@ import (
 var ErrMalformed = errors.New("malformed job")
 
 // Wellformed checks a decoded job before Canonicalize or anything else reads it. The job must have
-// an ID, its groups must have names, and no list or map in it may have a null entry, at any depth.
-// Jobs that do not come from Nomad's own parser can have null entries, because `"Constraints":
-// [null]` is valid JSON. Free-form values, such as a driver's config, may be null. Errors wrap
-// [ErrMalformed] and name the field.
+// an ID, its groups must have names, and no list or map of the job, at any depth, may contain null.
+// Jobs from other programs than Nomad's own parser can contain null entries, because
+// `"Constraints": [null]` is valid JSON. Free-form values, such as a driver's config, may be null.
+// Errors wrap [ErrMalformed] and name the field.
 func Wellformed(job *api.Job) error {
 	if job == nil {
 		return fmt.Errorf("%w: there is no job", ErrMalformed)
@@ -41,7 +41,7 @@ func Wellformed(job *api.Job) error {
 }
 
 // nullIn returns the path of a null entry in a value, if there is one. nullIn skips interfaces,
-// because only drivers read their values.
+// because only drivers read the values in them.
 func nullIn(v reflect.Value) (at string, null bool) {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -80,8 +80,8 @@ func nullIn(v reflect.Value) (at string, null bool) {
 	return "", false
 }
 
-// scalar reports whether values of this kind need no check, because they are never null and contain
-// nothing that can be null, or because they are interfaces, which nullIn skips. Lists of such
+// scalar reports whether values of this kind need no check. Either they are never null and
+// contain nothing that can be null, or they are interfaces, which nullIn skips. Lists of such
 // values can have millions of entries, so skipping them saves time.
 func scalar(k reflect.Kind) bool {
 	return k > reflect.Invalid && k <= reflect.Complex128 || k == reflect.String || k == reflect.Interface

@@ -21,15 +21,15 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
-// A constraint that no node meets is usually a mistake. This file finds the mistake by comparing
-// the constraint with the nodes' attributes, by the rules of Nomad 1.11.3 (its package
+// If no node meets a constraint, the constraint is usually a mistake. This file finds the mistake.
+// The file compares the constraint with the nodes' attributes by the rules of Nomad 1.11.3 (package
 // scheduler/feasible, and Attribute in plugins/shared/structs).
 
 // FaultKind is a kind of reason why no node can meet a constraint.
 type FaultKind string
 
-// The kinds. If the fault differs between GPUs, the fault nearest to a match counts, which is the
-// last one in [FaultKinds].
+// The kinds. These are the kinds. If the fault differs between GPUs, the kind that is nearest to a
+// match counts. This is the kind that comes last in [FaultKinds].
 const (
 	FaultOperator  FaultKind = "operator"  // there is no such operator
 	FaultWord      FaultKind = "word"      // neither side refers to anything
@@ -37,30 +37,28 @@ const (
 	FaultInstance  FaultKind = "instance"  // the constraint names single GPUs
 	FaultAttribute FaultKind = "attribute" // no node publishes the attribute
 	FaultPattern   FaultKind = "pattern"   // the value is not a regular expression or version
-	FaultUnit      FaultKind = "unit"      // the value lacks a unit, or has another one
-	FaultType      FaultKind = "type"      // the value has another type
+	FaultType      FaultKind = "type"      // the value has another type or unit
 	FaultValue     FaultKind = "value"     // no node has the value
 )
 
-// FaultKinds lists all kinds, starting with the one farthest from a match.
-var FaultKinds = []FaultKind{FaultOperator, FaultWord, FaultPlace, FaultInstance, FaultAttribute, FaultPattern, FaultUnit, FaultType, FaultValue}
+// FaultKinds lists all kinds. The kind that is farthest from a match comes first.
+var FaultKinds = []FaultKind{FaultOperator, FaultWord, FaultPlace, FaultInstance, FaultAttribute, FaultPattern, FaultType, FaultValue}
 
-// Fault is why no node can meet a constraint, as its author wrote it.
+// Fault describes why no node can meet a constraint in the form that the author wrote.
 type Fault struct {
-	// Kind is what is wrong: operator, word, place, instance, attribute, pattern, unit, type or
-	// value.
+	// Kind is what is wrong: operator, word, place, instance, attribute, pattern, type or value.
 	Kind FaultKind `json:"kind"`
-	// Subject is the faulty part: the operator, attribute or value.
+	// Subject is the text of the faulty operator, attribute or value.
 	Subject string `json:"subject"`
-	// Is describes the attribute: its unit, "text", "a number", "true or false" or "a version"; or
-	// what the subject should be, but is not: a "version", "condition on a version" or "regular
-	// expression".
+	// Is describes the attribute: "text", "a number", "a number of <unit>", "true or false" or "a
+	// version". If the kind is pattern, Is is what the subject should be: a "version", "condition
+	// on a version" or "regular expression".
 	Is string `json:"is,omitempty"`
-	// Have are some of the values that nodes have.
+	// Have lists some of the values on the nodes.
 	Have []string `json:"have,omitempty"`
-	// Write is the suggested replacement; nil if there is none.
+	// Write is a constraint that the author could write instead, or nil if there is no suggestion.
 	Write *Condition `json:"write,omitempty"`
-	// In is "group" or "device" if the constraint belongs in that block instead.
+	// In is "group" or "device" if the author should write the constraint in such a block.
 	In string `json:"in,omitempty"`
 }
 
@@ -79,17 +77,12 @@ func (f *Fault) String() string {
 		return fmt.Sprintf("no node has %s", f.Subject)
 	case FaultPattern:
 		return fmt.Sprintf("%q is not a %s", f.Subject, f.Is)
-	case FaultUnit:
-		_, unit := splitNumber(f.Subject)
-		switch {
-		case f.Is == "":
-			return fmt.Sprintf("the attribute has no unit, but %q has one", f.Subject)
-		case unit == "":
-			return fmt.Sprintf("the attribute is in %s, but %q has no unit", f.Is, f.Subject)
-		}
-		return fmt.Sprintf("the attribute is in %s, so Nomad cannot compare it with %q", f.Is, f.Subject)
 	case FaultType:
-		return fmt.Sprintf("the attribute is %s, but Nomad reads %q as %s", f.Is, f.Subject, kindOf(structs.ParseAttribute(f.Subject)))
+		kind := kindOf(structs.ParseAttribute(f.Subject))
+		if strings.HasPrefix(f.Is, kind+" of ") {
+			kind += " without a unit"
+		}
+		return fmt.Sprintf("the attribute is %s, and Nomad reads %q as %s", f.Is, f.Subject, kind)
 	}
 	if len(f.Have) == 0 {
 		return "no node has that value"
@@ -97,7 +90,7 @@ func (f *Fault) String() string {
 	return "nodes have " + strings.Join(f.Have, ", ")
 }
 
-// Advice returns a sentence that says what to do; "" if nothing is known.
+// Advice returns a sentence that tells the author what to do, or "" if there is no advice.
 func (f *Fault) Advice() string {
 	switch {
 	case f.Kind == FaultInstance:
@@ -112,19 +105,19 @@ func (f *Fault) Advice() string {
 	return "Write " + f.Write.hcl() + "."
 }
 
-// Condition is a constraint as its author writes it.
+// Condition is a constraint in the form that an author writes.
 type Condition struct {
 	Attribute string `json:"attribute"` // left side, such as ${attr.kernel.name}
 	Operator  string `json:"operator"`  // such as regexp; "" means =
 	Value     string `json:"value"`     // right side
 }
 
-// String returns the condition as Nomad writes it.
+// String returns the condition in the form that Nomad uses.
 func (c Condition) String() string {
 	return fmt.Sprintf("%q", strings.TrimSpace(strings.Join([]string{c.Attribute, cmp.Or(c.Operator, "="), c.Value}, " ")))
 }
 
-// hcl returns the condition in the form of a jobspec, on one line.
+// hcl returns the condition as one line of a jobspec.
 func (c Condition) hcl() string {
 	text := fmt.Sprintf("attribute = %q, ", c.Attribute)
 	if op := cmp.Or(c.Operator, "="); op != "=" {
@@ -136,41 +129,32 @@ func (c Condition) hcl() string {
 	return text + fmt.Sprintf("value = %q", c.Value)
 }
 
-// operators are Nomad's operators; meantOperator maps other spellings to them.
+// operators are Nomad's operators; meantOperator maps operators of other tools to them.
 var operators = []string{
 	"=", "==", "is", "!=", "not", "<", "<=", ">", ">=", api.ConstraintVersion, api.ConstraintSemver, api.ConstraintRegex,
 	api.ConstraintSetContains, api.ConstraintSetContainsAll, api.ConstraintSetContainsAny, api.ConstraintAttributeIsSet, api.ConstraintAttributeIsNotSet,
 }
 
-var meantOperator = map[string]string{
-	"contains": api.ConstraintRegex, "like": api.ConstraintRegex, "matches": api.ConstraintRegex, "match": api.ConstraintRegex, "regex": api.ConstraintRegex,
-	"~": api.ConstraintRegex, "=~": api.ConstraintRegex, "starts_with": api.ConstraintRegex, "in": api.ConstraintSetContainsAny,
-	"one_of": api.ConstraintSetContainsAny, "eq": "=", "===": "=", "equals": "=", "ne": "!=", "<>": "!=", "gt": ">", "gte": ">=", "ge": ">=", "=>": ">=",
-	"lt": "<", "lte": "<=", "le": "<=", "=<": "<=",
-}
+var meantOperator = map[string]string{"contains": api.ConstraintRegex, "matches": api.ConstraintRegex, "=~": api.ConstraintRegex, "in": api.ConstraintSetContainsAny}
 
-// operatorFault returns the fault of a constraint whose operator Nomad does not have; nil if Nomad
-// has it.
+// operatorFault returns the fault of a constraint whose operator Nomad does not know, or nil if
+// Nomad knows the operator.
 func operatorFault(c *api.Constraint) *Fault {
-	op := strings.ToLower(c.Operand)
 	if c.Operand == "" || slices.Contains(operators, c.Operand) || c.Operand == api.ConstraintDistinctHosts || c.Operand == api.ConstraintDistinctProperty {
 		return nil
 	}
 	f := &Fault{Kind: FaultOperator, Subject: c.Operand}
-	if meant := cmp.Or(meantOperator[op], nearest.Name(op, operators)); meant != "" {
+	if meant := cmp.Or(meantOperator[c.Operand], nearest.Name(c.Operand, operators)); meant != "" {
 		f.Write = &Condition{c.LTarget, meant, c.RTarget}
-		if meant == api.ConstraintRegex && op != "regex" && op != "matches" && op != "match" && op != "=~" && op != "~" {
-			f.Write.Value = regexp.QuoteMeta(strings.Trim(c.RTarget, "%*"))
-		}
 		if meant == api.ConstraintRegex {
-			f.Write.Value = asPattern(f.Write.Value)
+			f.Write.Value = asPattern(c.RTarget)
 		}
 	}
 	return f
 }
 
-// patternFault returns the fault of an invalid regular expression or version condition; nil if it is
-// valid.
+// patternFault returns the fault of an invalid regular expression or version condition, or nil if
+// it is valid.
 func patternFault(c *api.Constraint) *Fault {
 	if strings.HasPrefix(c.RTarget, "${") {
 		return nil
@@ -188,8 +172,9 @@ func patternFault(c *api.Constraint) *Fault {
 	return nil
 }
 
-// asPattern returns a regular expression that matches the same texts as p, but does not look like a
-// number. Nomad reads 4090 or 80GB as numbers, and numbers match nothing.
+// asPattern returns a regular expression that matches the same texts as p but does not look like a
+// number. Nomad reads texts such as 4090 or 80GB as numbers, and a number as a pattern matches
+// nothing.
 func asPattern(p string) string {
 	if _, text := structs.ParseAttribute(p).GetString(); text {
 		return p
@@ -197,28 +182,25 @@ func asPattern(p string) string {
 	return ".*" + p + ".*"
 }
 
-// fixedOfDevices are the properties that each device has besides its attributes.
+// fixedOfDevices lists the properties that each device has in addition to its attributes.
 var fixedOfDevices = []string{"model", "vendor", "type", "ids"}
 
-// meantAttribute maps names that other tools use to attributes of GPUs.
-var meantAttribute = map[string]string{
-	"compute_capability": attr.ComputeMajor, "compute_cap": attr.ComputeMajor, "cuda_compute_capability": attr.ComputeMajor, "cc": attr.ComputeMajor,
-	"cuda_version": attr.CUDADriverMajor, "cuda": attr.CUDADriverMajor, "vram": "memory", "memory_total": "memory", "total_memory": "memory", "mem": "memory",
-	"driver": "driver_version", "mig": attr.MIGProfile, "arch": attr.Architecture, "nvlink": attr.NVLinkLinks, "gpu_count": attr.Count, "num_gpus": attr.Count,
-}
+// meantName maps names that other tools use to properties and attributes of GPUs.
+var meantName = map[string]string{"name": "model", "compute_capability": attr.ComputeMajor, "cuda_version": attr.CUDADriverMajor, "vram": "memory", "driver": "driver_version"}
 
-// instanceNames are other tools' names for the ids of single GPUs.
+// instanceNames lists the names that other tools use for ids of single GPUs.
 var instanceNames = []string{"uuid", "id", "ids", "gpu_uuid", "gpu_id", "index", "minor", "serial", "bus_id", "pci_bus_id"}
 
-// DeviceFault returns why no device group can meet a constraint of a device request; nil if a group
-// can, or if there are no groups. If the fault suggests another constraint, some group meets the
-// suggested one.
+// DeviceFault returns why no device group can meet a constraint of a device request. DeviceFault
+// returns nil if a group can meet it, or if there are no groups. If the fault suggests another
+// constraint, at least one group meets the suggested constraint.
 func DeviceFault(c *api.Constraint, devices []*api.NodeDeviceResource) *Fault {
 	return unlessMet(c, devices, DeviceMeets, deviceFault)
 }
 
-// unlessMet returns the fault of a constraint that nothing in all meets. It returns nil if
-// something meets it, or if all is empty. It drops advice that would not help.
+// unlessMet returns the fault of a constraint that no element of all meets. unlessMet returns nil
+// if an element meets the constraint, or if all is empty. unlessMet drops a suggestion that no
+// element meets either.
 func unlessMet[T any](c *api.Constraint, all []T, meets func(*api.Constraint, T) bool, fault func(*api.Constraint, []T) *Fault) *Fault {
 	met := func(c *api.Constraint) bool {
 		return slices.ContainsFunc(all, func(one T) bool { return meets(c, one) })
@@ -251,8 +233,8 @@ func deviceFault(c *api.Constraint, devices []*api.NodeDeviceResource) *Fault {
 	return nearer
 }
 
-// wordFault returns the fault of a constraint with no reference on either side. meant is the reference
-// that its left side probably means; "" if unknown.
+// wordFault returns the fault of a constraint that has no reference on either side. meant is the
+// reference that the left side probably means, or "" if this is unknown.
 func wordFault(c *api.Constraint, meant string) *Fault {
 	f := &Fault{Kind: FaultWord, Subject: c.LTarget}
 	if meant != "" {
@@ -261,18 +243,12 @@ func wordFault(c *api.Constraint, meant string) *Fault {
 	return f
 }
 
-// meantTarget guesses what a word in a device constraint refers to; "" if unknown.
+// meantTarget guesses the reference that a word in a device constraint means. meantTarget returns
+// "" if there is no guess.
 func meantTarget(word string, devices []*api.NodeDeviceResource) string {
-	names := attributesOf(devices)
-	if meant := meantAttribute[word]; slices.Contains(names, meant) {
-		return "${device.attr." + meant + "}"
-	}
-	if word == "name" || word == "product" || word == "gpu" {
-		return "${device.model}"
-	}
-	all := append(slices.Clone(fixedOfDevices), names...)
-	meant := word
-	if !slices.Contains(all, word) {
+	all := append(slices.Clone(fixedOfDevices), attributesOf(devices)...)
+	meant := cmp.Or(meantName[word], word)
+	if !slices.Contains(all, meant) {
 		meant = nearest.Name(word, all)
 	}
 	switch {
@@ -284,7 +260,8 @@ func meantTarget(word string, devices []*api.NodeDeviceResource) string {
 	return "${device.attr." + meant + "}"
 }
 
-// attributesOf returns the names of the device groups' attributes, except lists of GPUs.
+// attributesOf returns the names of the device groups' attributes, except attributes that list
+// GPUs.
 func attributesOf(devices []*api.NodeDeviceResource) []string {
 	names := map[string]bool{}
 	for _, d := range devices {
@@ -297,7 +274,7 @@ func attributesOf(devices []*api.NodeDeviceResource) []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// faultOn returns why one device group does not meet a constraint that has a reference.
+// faultOn returns why one device group does not meet a constraint that contains a reference.
 func faultOn(c *api.Constraint, d *api.NodeDeviceResource, devices []*api.NodeDeviceResource) *Fault {
 	target, value, swapped := c.LTarget, c.RTarget, !strings.HasPrefix(c.LTarget, "${")
 	if swapped {
@@ -327,7 +304,7 @@ func faultOn(c *api.Constraint, d *api.NodeDeviceResource, devices []*api.NodeDe
 	return typeFault(c, is, given)
 }
 
-// targetFault returns why a reference cannot be resolved; nil if it can.
+// targetFault returns why a reference cannot be resolved, or nil if it can be resolved.
 func targetFault(c *api.Constraint, target string, d *api.NodeDeviceResource, devices []*api.NodeDeviceResource) *Fault {
 	if deviceTarget(target, d) != nil {
 		return nil
@@ -355,7 +332,7 @@ func targetFault(c *api.Constraint, target string, d *api.NodeDeviceResource, de
 	return f
 }
 
-// versionFault checks the operators version and semver.
+// versionFault finds faults of constraints with the operators version and semver.
 func versionFault(c *api.Constraint, is, given *structs.Attribute) *Fault {
 	text, isText := asText(is)
 	if _, err := version.NewVersion(text); !isText || err != nil {
@@ -367,14 +344,10 @@ func versionFault(c *api.Constraint, is, given *structs.Attribute) *Fault {
 	return cmp.Or(patternFault(c), &Fault{Kind: FaultValue, Subject: c.RTarget})
 }
 
-// textFault checks the operators that accept only texts.
+// textFault finds faults of constraints with operators that accept only texts.
 func textFault(c *api.Constraint, is, given *structs.Attribute) *Fault {
 	if _, ok := is.GetString(); !ok {
-		f := &Fault{Kind: FaultType, Subject: c.RTarget, Is: kindOf(is)}
-		if cond := (Condition{c.LTarget, "=", c.RTarget}); given.Comparable(is) {
-			f.Write = &cond
-		}
-		return f
+		return &Fault{Kind: FaultType, Subject: c.RTarget, Is: kindOf(is)}
 	}
 	if _, ok := given.GetString(); !ok {
 		return &Fault{Kind: FaultType, Subject: c.RTarget, Is: "text", Write: &Condition{c.LTarget, api.ConstraintRegex, asPattern(regexp.QuoteMeta(c.RTarget))}}
@@ -382,43 +355,22 @@ func textFault(c *api.Constraint, is, given *structs.Attribute) *Fault {
 	return cmp.Or(patternFault(c), &Fault{Kind: FaultValue, Subject: c.RTarget})
 }
 
-// typeFault checks the comparison operators.
+// typeFault finds faults of constraints with comparison operators.
 func typeFault(c *api.Constraint, is, given *structs.Attribute) *Fault {
 	if is.Comparable(given) {
 		return &Fault{Kind: FaultValue, Subject: c.RTarget}
 	}
-	number := func(a *structs.Attribute) bool { return a.Int != nil || a.Float != nil }
-	switch {
-	case number(is) && number(given):
-		bare := *given
-		bare.Unit = ""
-		return &Fault{Kind: FaultUnit, Subject: c.RTarget, Is: is.Unit, Write: &Condition{c.LTarget, c.Operand, strings.TrimSpace(bare.GoString() + " " + is.Unit)}}
-	case is.String != nil:
+	if is.String != nil {
 		return textTypeFault(c, *is.String)
-	case is.Bool != nil:
-		f := &Fault{Kind: FaultType, Subject: c.RTarget, Is: kindOf(is)}
-		if said, ok := map[string]string{"enabled": "true", "yes": "true", "on": "true", "1": "true", "disabled": "false", "no": "false", "off": "false", "0": "false"}[strings.ToLower(c.RTarget)]; ok {
-			f.Write = &Condition{c.LTarget, c.Operand, said}
-		}
-		return f
 	}
 	f := &Fault{Kind: FaultType, Subject: c.RTarget, Is: kindOf(is)}
-	n, unit := splitNumber(c.RTarget)
-	if n == "" {
-		return f
-	}
-	meant := meantUnit(unit, is.Unit)
-	if unit != "" && meant != unit {
-		f.Kind, f.Is = FaultUnit, is.Unit
-	}
-	if meant != unit || !strings.HasPrefix(c.RTarget, n) { // Nomad reads "40,000" as text
-		f.Write = &Condition{c.LTarget, c.Operand, strings.TrimSpace(n + " " + meant)}
+	if value := withUnit(c.RTarget, is.Unit); value != "" {
+		f.Write = &Condition{c.LTarget, c.Operand, value}
 	}
 	return f
 }
 
-// textTypeFault returns the fault of comparing a text with a value that Nomad reads as a number or
-// boolean.
+// textTypeFault returns the fault of a constraint that compares a text with a number or boolean.
 func textTypeFault(c *api.Constraint, is string) *Fault {
 	f := &Fault{Kind: FaultType, Subject: c.RTarget, Is: "text"}
 	_, err := version.NewVersion(is)
@@ -430,44 +382,26 @@ func textTypeFault(c *api.Constraint, is string) *Fault {
 	return f
 }
 
-// thousands matches numbers with grouped digits.
-var thousands = regexp.MustCompile(`^[0-9]{1,3}([,_ '’][0-9]{3})+\b`)
-
-// splitNumber splits a text such as "20 gigs" into number and unit; number is "" if there is none.
-func splitNumber(text string) (number, unit string) {
-	if grouped := thousands.FindString(text); grouped != "" {
-		return strings.NewReplacer(",", "", "_", "", " ", "", "'", "", "’", "").Replace(grouped), strings.TrimSpace(text[len(grouped):])
-	}
+// withUnit returns a number with the attribute's unit if it has none, and with Nomad's unit if it
+// has a similar one, such as "gb", "G" or "Gi". Otherwise it returns "".
+func withUnit(text, own string) string {
 	i := strings.LastIndexAny(text, "0123456789.") + 1
-	if _, err := strconv.ParseFloat(strings.TrimSpace(text[:i]), 64); err != nil {
-		return "", ""
+	number, unit := text[:i], strings.TrimSpace(text[i:])
+	if _, err := strconv.ParseFloat(number, 64); err != nil || own == "" {
+		return ""
 	}
-	return strings.TrimSpace(text[:i]), strings.TrimSpace(text[i:])
-}
-
-// meantUnit guesses the unit that the author means if Nomad does not have the given one. For
-// example, "gb" means GB, and if the attribute is in MiB, "G" and "gigs" mean GiB. If no unit is
-// similar, meantUnit returns own, the attribute's unit.
-func meantUnit(unit, own string) string {
-	fits := func(name string) bool {
-		u, is := structs.UnitIndex[name], structs.UnitIndex[own]
-		return u != nil && is != nil && u.Comparable(is)
+	if unit == "" {
+		return number + " " + own
 	}
 	for _, name := range slices.Sorted(maps.Keys(structs.UnitIndex)) {
-		if strings.EqualFold(name, unit) && fits(name) {
-			return name
+		if strings.EqualFold(name, unit) || strings.EqualFold(name, unit+"B") {
+			return number + " " + name
 		}
 	}
-	if unit == "" || own == "" {
-		return own
-	}
-	if scaled := strings.ToUpper(unit[:1]) + own[1:]; fits(scaled) {
-		return scaled
-	}
-	return own
+	return ""
 }
 
-// kindOf describes an attribute's type.
+// kindOf describes the type of an attribute.
 func kindOf(a *structs.Attribute) string {
 	switch {
 	case a.String != nil:
@@ -480,10 +414,11 @@ func kindOf(a *structs.Attribute) string {
 	return "a number"
 }
 
-// mostValues is the maximum number of the nodes' values that a fault names.
+// mostValues is the maximum number of values on nodes that a fault names.
 const mostValues = 4
 
-// valueFault returns the fault of a constraint with a valid reference and a value that no device has.
+// valueFault returns the fault of a constraint whose reference is valid and whose value no device
+// has.
 func valueFault(c *api.Constraint, devices []*api.NodeDeviceResource) *Fault {
 	target := c.LTarget
 	if !strings.HasPrefix(target, "${") {
@@ -504,7 +439,7 @@ func valueFault(c *api.Constraint, devices []*api.NodeDeviceResource) *Fault {
 	return f
 }
 
-// have stores some of the values.
+// have stores some of the values in f.Have.
 func (f *Fault) have(values map[string]bool) {
 	all := slices.Sorted(maps.Keys(values))
 	for i, v := range all {
@@ -517,7 +452,7 @@ func (f *Fault) have(values map[string]bool) {
 	}
 }
 
-// meant stores the value that an unmet equality probably means.
+// meant stores the value that the author of an unmet equality probably means.
 func (f *Fault) meant(c *api.Constraint, values map[string]bool) {
 	if !slices.Contains([]string{"", "=", "==", "is"}, c.Operand) || strings.HasPrefix(c.RTarget, "${") {
 		return
@@ -533,8 +468,8 @@ func (f *Fault) meant(c *api.Constraint, values map[string]bool) {
 	}
 }
 
-// NodeFault returns why no node can meet a constraint of a job, group or task; nil if a node can,
-// or if there are no nodes.
+// NodeFault returns why no node can meet a constraint of a job, group or task. NodeFault returns
+// nil if a node can meet it, or if there are no nodes.
 func NodeFault(c *api.Constraint, nodes []*api.Node) *Fault {
 	return unlessMet(c, nodes, NodeMeets, nodeFault)
 }
@@ -564,8 +499,8 @@ func nodeFault(c *api.Constraint, nodes []*api.Node) *Fault {
 	return nodeValueFault(c, nodes)
 }
 
-// nodeValueFault returns the fault of a constraint whose reference some node has, and whose value no
-// node has.
+// nodeValueFault returns the fault of a constraint if some node has the reference, but no node has
+// the value.
 func nodeValueFault(c *api.Constraint, nodes []*api.Node) *Fault {
 	values := map[string]bool{}
 	for _, n := range nodes {
@@ -587,7 +522,7 @@ func nodeValueFault(c *api.Constraint, nodes []*api.Node) *Fault {
 	return f
 }
 
-// targetsOf lists the references that are valid in constraints on nodes.
+// targetsOf lists the references that a constraint on nodes can use.
 func targetsOf(nodes []*api.Node) []string {
 	names := map[string]bool{"${node.unique.id}": true, "${node.unique.name}": true, "${node.datacenter}": true, "${node.class}": true, "${node.pool}": true}
 	for _, n := range nodes {
@@ -601,15 +536,13 @@ func targetsOf(nodes []*api.Node) []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// meantOfNodes guesses what a word, or a reference that no node has, means; "" if unknown.
+// meantOfNodes guesses the reference that a word means, or that a reference unknown to all nodes
+// means. meantOfNodes returns "" if there is no guess.
 func meantOfNodes(word string, targets []string) string {
 	word = strings.ToLower(strings.Trim(word, "${} "))
-	for _, last := range []bool{false, true} { // first the whole name, then its last part
-		for _, t := range targets {
-			inner, _ := interpolation(t)
-			if inner == word || last && strings.HasSuffix(inner, "."+word) {
-				return t
-			}
+	for _, t := range targets {
+		if inner, _ := interpolation(t); inner == word || strings.HasSuffix(inner, "."+word) {
+			return t
 		}
 	}
 	inner := make([]string, len(targets))
@@ -622,7 +555,7 @@ func meantOfNodes(word string, targets []string) string {
 	return ""
 }
 
-// unlessVain removes the suggested constraint if nothing meets it.
+// unlessVain removes the suggested constraint if no node or device meets it.
 func (f *Fault) unlessVain(met func(*api.Constraint) bool) *Fault {
 	if w := f.Write; w != nil && f.In == "" && f.Kind != FaultInstance && !met(&api.Constraint{LTarget: w.Attribute, Operand: w.Operator, RTarget: w.Value}) {
 		f.Write = nil

@@ -1,15 +1,15 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package constraint evaluates constraints of jobs. The package reports whether a node or a device
-// group meets a constraint, by the rules of Nomad's scheduler. It explains constraints that no node
-// meets, and limits how many constraints one job may have. It reads the nodes' attributes, and does
-// not know who holds which GPU.
+// Package constraint evaluates the constraints of jobs. The package reports whether a node or a
+// device group meets a constraint, by the rules of Nomad's scheduler. The package explains
+// constraints that no node meets, and limits how many constraints a job may have. The package reads
+// the nodes' attributes, but does not know which job holds which GPU.
 //
-// What must stay true when you change it: NodeMeets and DeviceMeets agree with Nomad's scheduler
-// (package scheduler/feasible, Nomad 1.11.3) about each operator and each missing attribute. If
-// they accept more than Nomad, Nomad refuses the placer's choice. If they accept less, a job waits
-// although it could run.
+// What must stay true when you change this package: NodeMeets and DeviceMeets agree with Nomad's
+// scheduler (package scheduler/feasible, Nomad 1.11.3) about each operator and each missing
+// attribute. If they accept more than Nomad, Nomad refuses the placer's choice. If they accept
+// less, a job waits although it could run.
 package constraint
 
 import (
@@ -54,14 +54,15 @@ func NodeTarget(s string, n *api.Node) (value string, ok bool) {
 	return "", false
 }
 
-// interpolation returns the text within ${…}; ok is false for a literal.
+// interpolation returns the text within ${…}. ok is false if s is a literal.
 func interpolation(s string) (string, bool) {
 	inner, ok := strings.CutPrefix(s, "${")
 	return strings.TrimSuffix(inner, "}"), ok
 }
 
-// NodeMeets reports whether the node meets a constraint of a job, group or task. distinct_hosts and
-// distinct_property apply to several allocations together, so every single node meets them.
+// NodeMeets reports whether the node meets a constraint of a job, group or task. The constraints
+// distinct_hosts and distinct_property apply to several allocations together, so any single node
+// meets them.
 func NodeMeets(c *api.Constraint, n *api.Node) bool {
 	if c.Operand == api.ConstraintDistinctHosts || c.Operand == api.ConstraintDistinctProperty {
 		return true
@@ -76,9 +77,10 @@ func NodeMeets(c *api.Constraint, n *api.Node) bool {
 	}, func() (string, string, bool) { return l, r, true })
 }
 
-// holds reports whether an operator holds, by Nomad's rules. l and r are whether the left and the
-// right side exist. Most operators need both sides, but "!=" also holds if one is missing. order
-// compares the two sides. texts returns them as strings; ok is false if they are not texts.
+// holds reports whether a constraint with this operator holds by Nomad's rules. l and r say whether
+// the left and the right side exist. Most operators need both sides, but "!=" also holds if one
+// side is missing. order compares the two sides. texts returns the two sides as strings. ok is
+// false if the sides are not texts.
 func holds(operator string, l, r bool, order func() (int, bool), texts func() (l, r string, ok bool)) bool {
 	switch operator {
 	case api.ConstraintAttributeIsSet:
@@ -98,8 +100,8 @@ func holds(operator string, l, r bool, order func() (int, bool), texts func() (l
 	return ok && matches(operator, left, right)
 }
 
-// matches evaluates the operators for texts only: version, semver, regexp and set_contains. [holds]
-// evaluates the other operators.
+// matches evaluates the operators that apply only to texts: version, semver, regexp and
+// set_contains. [holds] evaluates the other operators.
 func matches(operand, l, r string) bool {
 	switch operand {
 	case api.ConstraintVersion:
@@ -151,8 +153,8 @@ func semverMatches(l, r string) bool {
 	return true
 }
 
-// compareText compares two texts as integers if both are integers, else as numbers if both are
-// numbers, else as text.
+// compareText compares two texts as integers if both are integers, or as numbers if both are
+// numbers. Otherwise it compares them as text.
 func compareText(l, r string) int {
 	li, err1 := strconv.ParseInt(l, 10, 64)
 	ri, err2 := strconv.ParseInt(r, 10, 64)
@@ -185,7 +187,7 @@ func ordered(operand string, order int) bool {
 	return false
 }
 
-// elements splits a comma-separated list.
+// elements splits a list whose elements are separated by commas.
 func elements(s string) []string {
 	es := strings.Split(s, ",")
 	for i := range es {
@@ -194,7 +196,8 @@ func elements(s string) []string {
 	return es
 }
 
-// deviceTarget resolves one side of a device constraint; nil if the reference does not exist.
+// deviceTarget resolves one side of a device constraint. deviceTarget returns nil if the reference
+// does not exist.
 func deviceTarget(s string, d *api.NodeDeviceResource) *structs.Attribute {
 	inner, ok := interpolation(s)
 	if !ok {
@@ -235,8 +238,8 @@ func DeviceMeets(c *api.Constraint, d *api.NodeDeviceResource) bool {
 	})
 }
 
-// asText returns an attribute as text if it can be a version: a string, or an integer without a
-// unit.
+// asText returns an attribute as text if the attribute can be a version: a string, or an integer
+// without a unit.
 func asText(a *structs.Attribute) (string, bool) {
 	if s, ok := a.GetString(); ok {
 		return s, true

@@ -16,15 +16,15 @@ import (
 )
 
 // The placer checks a job against every node, and again when nodes change. These limits bound the
-// time that one author's job costs. Without the limits, a job with a hundred groups and a long
-// regular expression in each took 6 s on 200 nodes.
+// time that the job of one author can cost. Without the limits, a job with a hundred groups and a
+// long regular expression in each took 6 s on 200 nodes.
 const (
-	// maxGroups is the maximum number of a job's task groups. maxConditions is the maximum number
-	// of a job's constraints and affinities at all levels.
+	// maxGroups is the maximum number of task groups of a job. maxConditions is the maximum number
+	// of constraints and affinities in a job, at all levels together.
 	maxGroups     = 1000
 	maxConditions = 1000
-	// maxProgram is the maximum number of steps of a regular expression's compiled program. Usual
-	// programs have tens of steps.
+	// maxProgram is the maximum number of steps in the compiled program of a regular expression.
+	// The programs of most patterns have tens of steps.
 	maxProgram = 500
 	// patternsKept is the maximum number of cached patterns. patternsKept is larger than the number
 	// of conditions of one job.
@@ -33,19 +33,20 @@ const (
 
 var errPattern = fmt.Errorf("the regular expression is too large: its program has more than %d steps", maxProgram)
 
-// pattern is a compiled regular expression, or the error of an invalid one.
+// pattern is either a compiled regular expression or the error of an invalid one.
 type pattern struct {
 	*regexp.Regexp
 	err error
 }
 
-// patterns caches compiled expressions by their text. A full cache is emptied.
+// patterns is a cache. patterns maps the text of a regular expression to its compiled form. When
+// the cache is full, it is emptied.
 var patterns = struct {
 	sync.Mutex
 	known map[string]pattern
 }{known: map[string]pattern{}}
 
-// compiled returns the regular expression, compiled once.
+// compiled returns the compiled regular expression. compiled compiles each expression once.
 func compiled(text string) (*regexp.Regexp, error) {
 	patterns.Lock()
 	defer patterns.Unlock()
@@ -74,7 +75,7 @@ func compile(text string) (*regexp.Regexp, error) {
 	return regexp.Compile(text)
 }
 
-// size estimates the number of steps of the compiled program. It stops counting above maxProgram.
+// size estimates the number of steps in the compiled program. size stops counting above maxProgram.
 func size(re *syntax.Regexp) int {
 	n := 1 + len(re.Rune)
 	for _, sub := range re.Sub {
@@ -86,8 +87,9 @@ func size(re *syntax.Regexp) int {
 	return min(n, maxProgram+1)
 }
 
-// Check returns an error if a job's constraints and affinities are too costly to check, or if Nomad
-// always refuses one of them. In the second case, the error says what to write instead.
+// Check returns an error if a job's constraints and affinities cost too much to evaluate, or if
+// Nomad always refuses one of them. In the second case, the error tells the author what to write
+// instead.
 func Check(job *api.Job) error {
 	if n := len(job.TaskGroups); n > maxGroups {
 		return fmt.Errorf("the job has %d task groups, but the placer accepts at most %d", n, maxGroups)

@@ -1,16 +1,16 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package failure decides why an allocation failed, and which GPUs get no new placements because of
-// the failure. It is pure: it uses only its arguments, reads no clock, makes no requests and keeps
-// no state.
+// Package failure decides why an allocation failed, and which GPUs are quarantined because of the
+// failure. The package is pure: it uses only its arguments, reads no clock, makes no requests and
+// keeps no state.
 //
-// Two kinds of evidence count against a GPU. The first kind comes from the machine: the device
-// plugin, or Nomad's client quoting the plugin, reports the GPU as unhealthy. The placer trusts
-// this evidence. The second kind comes from jobs: a program fails, or a driver cannot start it. But
-// if many jobs contain the same typing error, they fail on every GPU of the cluster. So
-// [Evidence.Judge] restricts which job failures count, and [Cap] bounds how much of the cluster
-// they can exclude.
+// Two kinds of evidence count against a GPU. The first kind comes from the machine: the GPU is
+// unhealthy, according to the device plugin or to a message of Nomad's client that quotes the
+// plugin. The placer trusts this evidence. The second kind comes from jobs: a program fails, or a
+// driver cannot start a program. But a mistake that many jobs share, such as a typing error, makes
+// these jobs fail on every GPU of the cluster. So [Evidence.Judge] limits which job failures count,
+// and [Cap] limits how many GPUs job failures can exclude.
 package failure
 
 import (
@@ -28,7 +28,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// Cause tells what made an allocation fail.
+// Cause is the kind of fault that made an allocation fail.
 type Cause string
 
 // The causes.
@@ -42,44 +42,44 @@ const (
 	Unknown Cause = "unknown"
 )
 
-// Failure describes an allocation that had GPUs, and that failed or was lost.
+// Failure describes the failure or loss of an allocation that had GPUs.
 type Failure struct {
 	At     time.Time `json:"at"`              // when the allocation last changed in Nomad
 	Index  uint64    `json:"index"`           // the allocation's ModifyIndex in Nomad
 	Placed time.Time `json:"placed,omitzero"` // when the allocation was made
-	// JobIndex is the job's JobModifyIndex if the job has not changed since the allocation was
-	// made; otherwise 0.
+	// JobIndex is the job's JobModifyIndex, or 0 if the job has changed since the allocation was
+	// made.
 	JobIndex  uint64   `json:"job_index,omitempty"`
 	Namespace string   `json:"namespace"` // the job's namespace
 	Job       string   `json:"job"`       // the job's id
 	Alloc     string   `json:"alloc"`     // the allocation's id
 	Node      string   `json:"node"`      // the node's name, or its id if the node is unknown
 	GPUs      []string `json:"gpus"`      // ids of the allocation's GPUs
-	// Unhealthy are the allocation's unhealthy GPUs. If there are any, its other GPUs are not
-	// suspects.
+	// Unhealthy lists the allocation's unhealthy GPUs. If the list is not empty, the allocation's
+	// other GPUs are not suspects.
 	Unhealthy []string `json:"unhealthy,omitempty"`
 	Cause     Cause    `json:"cause"`               // infrastructure, user or unknown
 	Reason    string   `json:"reason"`              // the cause in words
 	ExitCode  int      `json:"exit_code,omitempty"` // exit code of the failed task; 0 if the exit is not the cause
-	// Signal is the signal that ended the program; 0 if none did.
+	// Signal is the signal that ended the program, or 0 if no signal ended the program.
 	Signal int `json:"signal,omitempty"`
-	// Driver is true if the task driver could not start a task, and its message named none of the
-	// task's GPUs. The cause can be the image, the node or the GPUs. Therefore the GPUs are
-	// suspects, as if the program had failed.
+	// Driver is true if the task driver could not start a task and its error message named none of
+	// the task's GPUs. The cause can be the image, the node or the GPUs. So the GPUs are suspects,
+	// just as they are when a program fails.
 	Driver bool `json:"driver,omitempty"`
-	// Named is true if Unhealthy comes from the task driver's message. A job's author can forge
-	// such a message, for example with the name of a command.
+	// Named is true if the task driver's message named the GPUs in Unhealthy. A job's author can
+	// forge such a message, for example by giving a command the name of a GPU.
 	Named bool `json:"named,omitempty"`
 	// GPUHours is the lost work: the allocation's age when it failed, times its number of GPUs.
 	GPUHours float64 `json:"gpu_hours"`
 }
 
-// NodeDown is the reason of a lost allocation.
+// NodeDown is the Reason of a failure if the node of the allocation was lost.
 const NodeDown = "the node went down"
 
-// Diagnose returns the failure of a failed or lost allocation, with its cause. gpus holds the
-// allocation's GPUs that belong to its node. node is the node's name. unhealthy maps the GPUs that
-// are unhealthy now to the plugin's description.
+// Diagnose describes the failure of a failed or lost allocation, with the cause. gpus holds the
+// allocation's GPUs that belong to the node. node is the node's name. unhealthy maps each GPU that
+// is unhealthy now to the plugin's description of the fault.
 func Diagnose(a *cluster.Alloc, gpus []string, node string, unhealthy map[string]string) Failure {
 	f := Failure{
 		Index: a.ModifyIndex,
@@ -104,7 +104,8 @@ func Diagnose(a *cluster.Alloc, gpus []string, node string, unhealthy map[string
 		return f
 	}
 	for _, task := range suspects(a.Tasks) {
-		// The last failure counts, because Nomad retried the task after each earlier failure.
+		// judge looks at the last event first, because Nomad retried the task after each earlier
+		// failure.
 		events := UntilKilled(a.Tasks[task].Events)
 		for _, e := range slices.Backward(events) {
 			if f.judge(task, e) {
@@ -122,8 +123,9 @@ func Diagnose(a *cluster.Alloc, gpus []string, node string, unhealthy map[string
 	return f
 }
 
-// endedWell describes the end of a task that ended with exit code 0 but must run on, for example in
-// a service whose restart block allows no further start. It returns "" for other tasks.
+// endedWell describes how a task ended if it exited with code 0 although it must keep running. An
+// example is a task of a service whose restart block allows no further start. endedWell returns ""
+// for other tasks.
 func endedWell(events []*api.TaskEvent) string {
 	ended, why := false, ""
 	for _, e := range events {
@@ -140,8 +142,8 @@ func endedWell(events []*api.TaskEvent) string {
 	return "ended with exit code 0, and is not started again: " + why
 }
 
-// UntilKilled returns a task's events before Nomad began to kill the task. Later events, such as an
-// exit code or a failing start, do not show what went wrong.
+// UntilKilled returns the events of a task up to the moment when Nomad began to kill the task.
+// Later events, such as an exit code or a failed start, do not show why the allocation failed.
 func UntilKilled(events []*api.TaskEvent) []*api.TaskEvent {
 	if i := slices.IndexFunc(events, func(e *api.TaskEvent) bool { return e.Type == api.TaskKilling }); i >= 0 {
 		return events[:i]
@@ -149,8 +151,8 @@ func UntilKilled(events []*api.TaskEvent) []*api.TaskEvent {
 	return events
 }
 
-// suspects returns the names of the tasks that can be the cause: first those that failed, then
-// those that were killed with them. Both parts are sorted.
+// suspects returns the names of the tasks that may have caused the failure. Tasks that failed come
+// before tasks that were killed with them. Both parts are sorted.
 func suspects(tasks map[string]*api.TaskState) []string {
 	after := func(task string) int {
 		if tasks[task].Failed {
@@ -161,15 +163,15 @@ func suspects(tasks map[string]*api.TaskState) []string {
 	return slices.SortedFunc(maps.Keys(tasks), func(a, b string) int { return cmp.Or(after(a)-after(b), strings.Compare(a, b)) })
 }
 
-// Events for which nomad/api has no names.
+// The package nomad/api has no names for these types of events.
 const (
 	taskHookFailed    = "Task hook failed"
 	taskRestoreFailed = "Failed Restoring Task"
 	TaskMainDead      = "Main Tasks Dead"
-	// devicesHook is the prefix of the message of a hook that failed to reserve devices. If the
-	// message contains the word in unhealthy, the device plugin refused GPUs that had become
-	// unhealthy before Nomad knew. Otherwise the message names all requested GPUs, and the cause
-	// can be that the client or the plugin started only recently.
+	// devicesHook begins the message of a task hook that failed to reserve devices. If the message
+	// contains the word "unhealthy", the device plugin refused GPUs that had become unhealthy
+	// before Nomad knew. Otherwise the message names all requested GPUs, and it can mean that the
+	// client or the plugin has just started.
 	devicesHook = "devices: "
 	unhealthy   = "unhealthy"
 )
@@ -213,7 +215,7 @@ func (f *Failure) judge(task string, e *api.TaskEvent) bool {
 	return false
 }
 
-// named returns the failure's GPUs that a message names.
+// named returns the allocation's GPUs that a message names.
 func (f *Failure) named(message string) []string {
 	var out []string
 	for _, id := range f.GPUs {
@@ -224,7 +226,7 @@ func (f *Failure) named(message string) []string {
 	return out
 }
 
-// signalOf returns the signal that ended a task, or 0 if none did.
+// signalOf returns the signal that ended a task, or 0 if no signal ended the task.
 func signalOf(e *api.TaskEvent) int {
 	if signal, err := strconv.Atoi(e.Details["signal"]); err == nil {
 		return max(0, signal)
@@ -232,7 +234,7 @@ func signalOf(e *api.TaskEvent) int {
 	return max(0, e.Signal)
 }
 
-// ExitCode returns the exit code in the event of a task's end.
+// ExitCode returns the task's exit code from an event that reports the end of a task.
 func ExitCode(e *api.TaskEvent) int {
 	if code, err := strconv.Atoi(e.Details["exit_code"]); err == nil {
 		return code

@@ -18,15 +18,16 @@ import (
 // Quarantine keeps a GPU out of new placements for a while.
 type Quarantine struct {
 	Until time.Time `json:"until"` // when the quarantine ends, unless somebody lifts it earlier
-	// Strikes is the number of strikes that count. Each further strike doubles the time in
-	// quarantine, up to a day. 0 if an operator began the quarantine.
+	// Strikes is the number of strikes that count, or 0 if an operator began the quarantine. Each
+	// further strike doubles the time in quarantine, up to a day.
 	Strikes int       `json:"strikes"`
 	Last    time.Time `json:"last"`   // when the last strike or an operator began the quarantine
 	Reason  string    `json:"reason"` // why the GPU is in quarantine, in words
-	// ByJobs is true if failures of jobs caused the quarantine, and not a report of the machine.
+	// ByJobs is true if failures of jobs caused the quarantine, and false if the machine reported
+	// the GPU.
 	ByJobs bool `json:"by_jobs,omitempty"`
-	// Operator is true if an operator put the GPU in quarantine. Then everybody who can see the GPU
-	// can also read the reason.
+	// Operator is true if an operator put the GPU in quarantine. In this case, everybody who can
+	// see the GPU can also read the reason.
 	Operator bool `json:"operator,omitempty"`
 	// Lifted is the time when an operator last lifted a quarantine of the GPU. Earlier failures no
 	// longer count against the GPU.
@@ -34,34 +35,36 @@ type Quarantine struct {
 }
 
 const (
-	// Base is how long the first strike excludes a GPU. Each further strike doubles the time.
+	// Base is how long a GPU is in quarantine after its first strike. Each further strike doubles
+	// the time in quarantine.
 	Base = 10 * time.Minute
-	// Most is the longest quarantine by strikes. A GPU loses one strike for each period of this
-	// length without a new strike.
+	// Most is the longest quarantine that strikes can cause. A GPU loses one strike for each period
+	// of length Most without a new strike.
 	Most = 24 * time.Hour
 	// CountsFor is how long a failure counts against a GPU.
 	CountsFor = 24 * time.Hour
 
-	// suspectFamilies is how many families of jobs must fail on one GPU in a row, apparently
-	// through their own faults, before the GPU is suspect. A success interrupts the row. Otherwise
-	// the best GPUs would become suspect, because most jobs run and fail on them.
+	// suspectFamilies is the number of families of similar jobs (see [Family]) that must fail in a
+	// row on a GPU before the GPU is suspect. A success on the GPU restarts the count. If successes
+	// did not count, the best GPUs would become suspect, because most jobs run on them.
 	suspectFamilies = 3
-	// oftener limits which failures count against a GPU. A namespace's failures count only if its
-	// jobs fail on this GPU more than oftener times as often as on the other GPUs that they used.
+	// oftener limits which failures count against a GPU. Failures of a namespace count only if its
+	// jobs fail on this GPU more than oftener times as often as on their other GPUs.
 	oftener = 3
 	// capShare limits how many GPUs can be excluded because of job failures: at most 1/capShare of
 	// the cluster's GPUs, and at most 1/capShare of the GPUs of each model.
 	capShare = 8
-	// Longest is the length of an operator's quarantine without a given time. In practice it lasts
-	// until somebody lifts it.
+	// Longest is the length of an operator's quarantine if the operator gives no time. The operator
+	// expects a quarantine without a time to last until somebody lifts it.
 	Longest = 100 * 365 * 24 * time.Hour
 
-	// sameTry is the longest time between the creation of two members of one gang.
+	// sameTry is the longest time between the creation of the first and of the last member in one
+	// attempt to start a gang.
 	sameTry = 2 * time.Second
 )
 
 // Cap returns how many of n GPUs can be excluded because of job failures: an eighth of the GPUs,
-// but at least one. A single GPU cannot be excluded.
+// but at least one. If there is only one GPU, it cannot be excluded.
 func Cap(n int) int {
 	if n < 2 {
 		return 0
@@ -80,11 +83,11 @@ func QuarantinedGPUs(qs map[string]Quarantine, now time.Time) map[string]bool {
 	return out
 }
 
-// Ahead reports whether the quarantine has times after now. A clock that was ahead wrote such
-// times.
+// Ahead reports whether the quarantine contains times after now. Such times were stored by a
+// machine whose clock was ahead.
 func (q Quarantine) Ahead(now time.Time) bool { return q.Last.After(now) || q.Lifted.After(now) }
 
-// NotAhead returns the quarantine with times after now moved back to now.
+// NotAhead returns the quarantine with all times after now replaced by now.
 func (q Quarantine) NotAhead(now time.Time) Quarantine {
 	if ahead := q.Last.Sub(now); ahead > 0 {
 		q.Last, q.Until = q.Last.Add(-ahead), q.Until.Add(-ahead)
@@ -104,7 +107,7 @@ type Strike struct {
 	ByJobs      bool
 }
 
-// Struck returns the quarantine of a GPU after a strike.
+// Struck returns a GPU's quarantine after one more strike.
 func (q Quarantine) Struck(s Strike, now time.Time) Quarantine {
 	if now.Before(q.Until) {
 		return q // the same incident, because no job was placed on the GPU since
@@ -118,28 +121,28 @@ func (q Quarantine) Struck(s Strike, now time.Time) Quarantine {
 	return q
 }
 
-// Evidence is the evidence for judging a failure.
+// Evidence is the information that [Evidence.Judge] needs to judge a failure.
 type Evidence struct {
-	// Failures are the remembered failures, including the one to judge.
+	// Failures contains the remembered failures, including the failure to judge.
 	Failures []Failure
-	// Successes are the allocations that succeeded.
+	// Successes contains the allocations that succeeded.
 	Successes []cluster.Success
 	// Models maps the ids of the cluster's GPUs to their models.
 	Models map[string]string
-	// Quarantine is the quarantine in force.
+	// Quarantine holds the current quarantines, by GPU id.
 	Quarantine map[string]Quarantine
 }
 
 // Judge returns a strike for each GPU against which the failure counts. spared holds the strikes
-// that do not count because the [Cap] is reached.
+// that do not count because the limit of [Cap] is reached.
 //
-// A GPU that the machine reports as unhealthy gets a strike at once. So does a GPU that a task
-// driver names, within the [Cap]. If the cause is unknown, a node went down, a download failed, or
-// a hook failed for another reason, no GPU gets a strike.
+// A GPU that the machine reports as unhealthy gets a strike at once. A GPU that a task driver names
+// also gets a strike, within the limit of [Cap]. If the cause is unknown, a node went down, a
+// download failed, or a hook failed for another reason, no GPU gets a strike.
 //
-// If a program failed, or a driver failed and named no GPU, Judge counts the families of jobs that
-// have failed in a row on each GPU of the allocation. A GPU with [suspectFamilies] families gets a
-// strike:
+// If a program failed, or a driver failed and named no GPU, Judge counts the families of similar
+// jobs that have failed in a row on each GPU of the allocation. A GPU with [suspectFamilies]
+// families gets a strike:
 //
 //   - A family is the jobs of one namespace whose names differ only in numbers, or that come from
 //     one template. A family counts only if it failed on no other GPU, because jobs that also fail
@@ -164,7 +167,7 @@ func (e Evidence) Judge(f Failure, now time.Time) (strikes, spared []Strike) {
 	return e.withinCap(strikes, now)
 }
 
-// withinCap separates the strikes within the cap from the strikes beyond the cap.
+// withinCap separates the strikes that the limit of [Cap] allows from the other strikes.
 func (e Evidence) withinCap(strikes []Strike, now time.Time) (kept, spared []Strike) {
 	outside := map[string]int{} // by model; "" is all models
 	for id := range QuarantinedGPUs(e.Quarantine, now) {
@@ -193,10 +196,11 @@ func (e Evidence) withinCap(strikes []Strike, now time.Time) (kept, spared []Str
 	return kept, spared
 }
 
-// unclear reports whether the GPUs can be the cause, although the job seems to be at fault.
+// unclear reports whether the GPUs may have caused the failure, although the job appears to be at
+// fault.
 func (f *Failure) unclear() bool { return f.Cause == User || f.Driver }
 
-// try is one failed attempt of a job: for a gang, all members that failed.
+// try is one failed attempt to run a job. The attempt includes all members of the gang that failed.
 type try struct {
 	namespace, family, job string
 	placed, at             time.Time
@@ -232,7 +236,7 @@ func (e Evidence) tries(now time.Time) []*try {
 	return out
 }
 
-// against counts the families that count against a GPU.
+// against returns the number of families whose failures count against a GPU.
 func (e Evidence) against(gpu string, tries []*try, now time.Time) int {
 	since := e.Quarantine[gpu].Lifted
 	used := map[string]map[string]bool{} // by namespace: the GPUs except gpu that its jobs used

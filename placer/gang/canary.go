@@ -14,9 +14,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// makeCanaryRoom widens the pins of a service whose canaries do not fit beside the running version.
-// The new version has no members yet, so wider pins affect no running member. makeCanaryRoom acts
-// only once a blocked evaluation shows that the canaries do not fit.
+// makeCanaryRoom adds nodes to the pins of a service whose canaries do not fit on the pinned nodes
+// together with the running version. The new version has no members yet, so wider pins affect no
+// running member. makeCanaryRoom acts only once a blocked evaluation shows that the canaries do not
+// fit.
 func (g *Lifecycle) makeCanaryRoom(w World) ([]Effect, bool) {
 	now, index := w.Now(), *g.Job.JobModifyIndex
 	if g.Pins.Mode == rewrite.ModePrefer || g.canariesDone == index || !WantsCanaries(g.Observed) {
@@ -54,7 +55,7 @@ func (g *Lifecycle) makeCanaryRoom(w World) ([]Effect, bool) {
 	return append([]Effect{g.log(Info, "making room for canaries", "gpus", room.Gang.GPUs()), Take{room.Gang, room.Placement}}, es...), false
 }
 
-// WantsCanaries reports whether the job is a service that updates with canaries and its present
+// WantsCanaries reports whether the job is a service that updates with canaries and whose present
 // version has no member yet.
 func WantsCanaries(st Observed) bool {
 	return HasCanaries(st.Job) && !slices.ContainsFunc(st.Members, func(a *cluster.Alloc) bool { return a.PlacedFor(st.Job) })

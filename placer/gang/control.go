@@ -12,24 +12,25 @@ import (
 // not in the jobspec. The placer stores a Control under the job's name, so the orders survive a new
 // registration of the job. The zero value holds no orders.
 type Control struct {
-	// Held is set while the job is on hold: the job does not start.
+	// Held is set while the job is on hold. A job on hold does not start.
 	Held *Said `json:"held,omitempty"`
-	// Priority is the job's priority in the queue; 0: the jobspec's priority.
+	// Priority is the job's priority in the queue, or 0 if the priority in the jobspec applies.
 	Priority int `json:"priority,omitempty"`
-	// Requeue is the order to stop the gang, if the gang was placed before this order. After the
-	// stop, the job waits again.
+	// Requeue is the order to stop the gang if the gang was placed before the order. The stopped
+	// job then waits in the queue again.
 	Requeue *Said `json:"requeue,omitempty"`
 }
 
-// Said records who gave an order, when and why.
+// Said records who gave an order, when, and for what reason.
 type Said struct {
-	// By is the name of the sender's token; without access control, the name that the sender gave.
+	// By is the name of the sender's token. Without access control, By is the name that the sender
+	// gave.
 	By  string    `json:"by,omitempty"`
 	At  time.Time `json:"at"`            // when the order was given
 	Why string    `json:"why,omitempty"` // the reason given, if any
 }
 
-// Controlled replaces the job's orders with c.
+// Controlled replaces the orders about the job with c.
 func (g *memory) Controlled(c Control) {
 	if c.Priority != g.Control.Priority {
 		g.edited = true // the queue must learn the new priority
@@ -42,7 +43,7 @@ func (g *known) priority() int {
 	return cmp.Or(g.Control.Priority, *g.Job.Priority)
 }
 
-// byWhom returns the name of the person who gave the order; "" if there is no order.
+// byWhom returns the name of the person who gave the order, or "" if there is no order.
 func (s *Said) byWhom() string {
 	if s == nil {
 		return ""

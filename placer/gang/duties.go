@@ -16,16 +16,17 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// await returns the result of a duty that first needs the answer to e. After the answer, the gang
+// await returns the result of a duty that must wait for the answer to e. After the answer, the gang
 // goes through its duties again.
 func await(e Effect) ([]Effect, bool) { return []Effect{e}, false }
 
-// nothing returns the result of a duty that is not due.
+// nothing returns the result of a duty if there is nothing to do.
 func nothing() ([]Effect, bool) { return nil, true }
 
 // readRecord reads the record of a job that was placed before this placer started. readRecord
 // starts a new record if the job has none, or if the old record cannot be read or belongs to an
-// earlier start. If the record and the pins in Nomad contradict each other, the pins count.
+// earlier start. If the record and the pins in Nomad contradict each other, readRecord trusts the
+// pins.
 func (g *Lifecycle) readRecord(w World) ([]Effect, bool) {
 	if g.Record != nil || len(g.Pins.Groups) == 0 {
 		return nothing()
@@ -59,11 +60,11 @@ func (g *Lifecycle) readRecord(w World) ([]Effect, bool) {
 	return out, true
 }
 
-// runAgain reports whether the record belongs to an earlier run of the job. The earlier run had
-// ended before the author registered the job again, or the author had purged the job after that
-// run. An edit of a running or waiting gang is not a new run, because allocations from before the
-// edit are still live, or ended after the edit. Services end by themselves only when they fail, so
-// registering a service again always counts as an edit.
+// runAgain reports whether the author has started the job again since the run that the record
+// describes. If so, that run had ended before the author registered the job again, or the author
+// had purged the job after that run. An edit of a running or waiting gang is not a new run, because
+// allocations from before the edit are still live, or ended after the edit. Services end by
+// themselves only when they fail, so registering a service again always counts as an edit.
 func (g *Observed) runAgain(r *Record, asked ask, w World) bool {
 	switch {
 	case 0 < r.JobModifyIndex && r.JobModifyIndex < *g.Job.CreateIndex: // 0: readRecord started this record, and the gang has not been complete since
@@ -78,9 +79,9 @@ func (g *Observed) runAgain(r *Record, asked ask, w World) bool {
 }
 
 // startedSince reports whether the job's pins are newer than the record, because the placer that
-// chose the pins crashed before it wrote the record. startedSince returns true if the gang had been
-// stopped and all its members are newer than the record, or if the pins name other GPUs than the
-// record.
+// chose the pins crashed before it wrote the record. startedSince returns true in two cases: the
+// gang had been stopped and all its members are newer than the record, or the pins name different
+// GPUs from the record.
 func (g *Observed) startedSince(r *Record) bool {
 	older := func(a *cluster.Alloc) bool { return a.CreateIndex <= r.Index }
 	if !r.Stopped.IsZero() && !r.Ready.After(r.Stopped) && len(g.Members) > 0 && !slices.ContainsFunc(g.Members, older) {
@@ -94,7 +95,7 @@ const (
 	// are still starting.
 	saveAfter = time.Second
 	// retryWithin is the maximum time between a gang's failure and its next try if Nomad calls the
-	// job dead. The placer does not retry a job that failed hours before the placer started.
+	// job dead. So a placer that has just started does not retry a job that failed hours ago.
 	retryWithin = 10 * time.Minute
 )
 
@@ -111,8 +112,8 @@ const evaluateAgain = time.Minute
 
 // keepPending asks Nomad to evaluate a waiting job that Nomad calls dead. Nomad calls a gated batch
 // job dead when members of an older version were drained, because the job then has no allocations
-// left and no blocked evaluation. Garbage collection would delete the job. The gate blocks the new
-// evaluation, so the job becomes pending again.
+// left and no blocked evaluation. Garbage collection would delete the job. The gate blocks the
+// evaluation that the placer requests, so Nomad calls the job pending again.
 func (g *memory) keepPending(w World) ([]Effect, bool) {
 	if !cluster.Dead(g.Job) || rewrite.Stopped(g.Job) || g.evaluated == *g.Job.ModifyIndex || w.Now().Sub(g.evaluatedAt) < evaluateAgain {
 		return nothing()
@@ -120,13 +121,17 @@ func (g *memory) keepPending(w World) ([]Effect, bool) {
 	return await(Evaluate{})
 }
 
-// repairOrRequeue acts on a job that is still incomplete after the timeout and for which Nomad does
-// nothing. The cause may be an unforeseen constraint, a GPU that somebody else took or that became
-// unhealthy, or a node that went down. repairOrRequeue takes the first possible of three actions.
-// It lets an elastic gang continue with fewer members, lets the running members continue if they do
-// not need the missing members, or adds nodes to pins that name a class. If no more nodes fit, a
-// gang with class pins waits, unless it has lost members that the other members need. In all other
-// cases, the whole gang is requeued.
+// repairOrRequeue acts on a job that is still incomplete after the ready timeout, if Nomad does not
+// try to start the missing members. The cause may be an unforeseen constraint, a GPU that somebody
+// else took or that became unhealthy, or a node that went down. repairOrRequeue takes the first of
+// three actions that is possible:
+//
+//  1. An elastic gang continues with fewer members.
+//  2. The running members continue if they do not need the missing members.
+//  3. Pins that name a variability class get more nodes.
+//
+// If no more nodes fit, a gang with such pins waits, unless it has lost members that the other
+// members need. In all other cases, the whole gang is requeued.
 func (g *Lifecycle) repairOrRequeue(w World) ([]Effect, bool) {
 	now := w.Now()
 	if g.Age(now) < w.ReadyTimeout() {
@@ -166,9 +171,9 @@ func (g *Lifecycle) repairOrRequeue(w World) ([]Effect, bool) {
 	return append(said, g.stopFor(stopping{why: Requeued}, r, w)...), false
 }
 
-// haveEvaluated asks Nomad to evaluate a job that Nomad has stopped evaluating. why is the reason
-// that the missing members do not start. enough reports that repairOrRequeue has nothing else to do
-// for now.
+// haveEvaluated asks Nomad to evaluate the job if Nomad has stopped evaluating it. why is the
+// reason that the missing members do not start. enough is true if repairOrRequeue has nothing else
+// to do for now.
 func (g *Lifecycle) haveEvaluated(why reason.Reason, blocked bool, w World) (es []Effect, enough bool) {
 	now := w.Now()
 	lately := now.Sub(g.evaluatedAt) < evaluateAgain
@@ -201,20 +206,20 @@ func (g *Lifecycle) haveEvaluated(why reason.Reason, blocked bool, w World) (es 
 }
 
 // unevaluated reports whether Nomad has made no evaluation since the job's last registration. Nomad
-// makes no evaluation for a child whose parent was purged (seen on 1.11.3).
+// makes no evaluation for a dispatched or periodic job whose parent was purged (seen on 1.11.3).
 func (r *readings) unevaluated(job *api.Job) bool {
 	return !slices.ContainsFunc(r.evaluations, func(e *api.Evaluation) bool { return e.CreateIndex >= *job.JobModifyIndex })
 }
 
-// incomplete returns a reason of this kind with the gang's numbers of members, and why as its
-// cause.
+// incomplete returns a reason of this kind with the cause why. The reason contains how many members
+// the gang has and how many it needs.
 func (g *Observed) incomplete(kind reason.Kind, why reason.Reason) reason.Reason {
 	return reason.Reason{Kind: kind, Have: g.Have, Want: g.Want}.Over(why)
 }
 
-// stuck returns why the missing members do not start. stuck returns no reason if these members can
-// still start, or if Nomad has not finished evaluating. A blocked evaluation from before the last
-// registration does not concern the present job.
+// stuck returns the reason why the missing members do not start. stuck returns no reason if the
+// missing members can still start, or if Nomad has not finished evaluating. stuck ignores a blocked
+// evaluation from before the last registration.
 func (g *Lifecycle) stuck(w World) reason.Reason {
 	e, settled := Blocked(g.Job, g.read.evaluations)
 	switch f := w.LastFailure(g.Job); {
@@ -244,17 +249,18 @@ func (g *Observed) preemptedByNomad(w World) bool {
 	})
 }
 
-// refusal returns the reason that a blocked evaluation gives for its alphabetically first group.
+// refusal returns why Nomad cannot place the first group, in alphabetical order, of a blocked
+// evaluation.
 func refusal(e *api.Evaluation) reason.Reason {
 	group, why := request.NotPlaced(e.FailedTGAllocs)
 	return reason.Reason{Kind: reason.Blocked, Group: group, Cause: why}
 }
 
-// disconnectTimeout is the trigger of an evaluation that waits until a member on a disconnected
-// node counts as lost. This wait can take hours, but delays nothing else of the job.
+// disconnectTimeout triggers an evaluation that waits until Nomad counts a member on a disconnected
+// node as lost. This wait can take hours, but it does not delay anything else in the job.
 const disconnectTimeout = "max-disconnect-timeout"
 
-// Blocked returns the blocked evaluation of the job's last registration; nil if there is none.
+// Blocked returns the blocked evaluation of the job's last registration, or nil if there is none.
 // settled reports whether Nomad has finished evaluating.
 func Blocked(job *api.Job, evals []*api.Evaluation) (blocked *api.Evaluation, settled bool) {
 	for _, e := range evals {
@@ -269,7 +275,7 @@ func Blocked(job *api.Job, evals []*api.Evaluation) (blocked *api.Evaluation, se
 	return blocked, true
 }
 
-// repin registers the job with other pins.
+// repin registers the job with different pins.
 func (g *Lifecycle) repin(why Purpose, pins rewrite.Pins, w World) ([]Effect, bool) {
 	job, err := w.Pin(g.Job, pins)
 	if err != nil {
@@ -278,11 +284,11 @@ func (g *Lifecycle) repin(why Purpose, pins rewrite.Pins, w World) ([]Effect, bo
 	return await(Register{Why: why, Job: job})
 }
 
-// requeueMisplaced requeues a gang that has run for some time on other GPUs than the placer gave
-// it. requeueMisplaced does not requeue a service whose old members still run because a deployment
-// is active or has failed. The exception is a deployment that finds no room for any member within
-// the pins. Such a deployment never ends, because Nomad counts progress_deadline from the first
-// placed member.
+// requeueMisplaced requeues a gang that has run for some time on GPUs that the placer did not
+// choose. requeueMisplaced does not requeue a service whose old members still run because a
+// deployment is active or has failed. The exception is a deployment that finds no room for any
+// member within the pins. A deployment without room never ends, because Nomad counts
+// progress_deadline from the first placed member.
 func (g *Lifecycle) requeueMisplaced(w World) ([]Effect, bool) {
 	now := w.Now()
 	if !g.Misplaced {
@@ -315,7 +321,8 @@ func (g *Lifecycle) requeueMisplaced(w World) ([]Effect, bool) {
 	return append([]Effect{g.log(Warn, "the gang runs outside its pins: requeueing the gang")}, g.stopFor(stopping{why: Requeued}, g.Record, w)...), false
 }
 
-// misplacedAgain reports whether a member of the present version is misplaced.
+// misplacedAgain reports whether a member of the present version still runs on GPUs that the placer
+// did not choose.
 func (g *Observed) misplacedAgain() bool {
 	wanted := gpusPerMember(g.Job)
 	return slices.ContainsFunc(g.Members, func(a *cluster.Alloc) bool {
@@ -324,8 +331,9 @@ func (g *Observed) misplacedAgain() bool {
 	})
 }
 
-// recordReady records, once for each version of the job, that all members run where they should.
-// recordReady skips a gang that is scaled to zero, because its last members are still ending.
+// recordReady records that all members run on their GPUs. recordReady does so once for each version
+// of the job. recordReady skips a gang that is scaled to zero, because its last members are still
+// ending.
 func (g *memory) recordReady(w World) ([]Effect, bool) {
 	r := g.Record
 	if r == nil || g.Want == 0 || !r.Ready.IsZero() && r.JobModifyIndex == *g.Job.JobModifyIndex {
@@ -351,8 +359,8 @@ func (g *memory) recordReady(w World) ([]Effect, bool) {
 	return []Effect{SaveRecord{*r}}, true
 }
 
-// PlacedAgain returns the time when the first member of the present version was placed; zero if
-// there are no members, or if some members were placed for an earlier version.
+// PlacedAgain returns the time when the first member of the present version was placed. PlacedAgain
+// returns zero if there are no members, or if some members were placed for an earlier version.
 func (st Observed) PlacedAgain() (first time.Time) {
 	for _, a := range st.Members {
 		if !a.PlacedFor(st.Job) {
@@ -365,8 +373,8 @@ func (st Observed) PlacedAgain() (first time.Time) {
 	return first
 }
 
-// reconstruct makes a record for a gang whose placer crashed before it wrote one. Nomad shows which
-// GPUs were chosen, but the reasons and the alternatives are lost.
+// reconstruct makes a record for a gang if the placer that started the gang crashed before writing
+// the record. Nomad shows which GPUs were chosen, but the reasons and the alternatives are lost.
 func (g *known) reconstruct(w World) {
 	m := g.Request.Gang
 	g.Record.Mode, g.Record.Decided = g.Pins.Mode, time.Unix(0, *g.Job.SubmitTime)

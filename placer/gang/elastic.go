@@ -14,8 +14,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// resize gives a running elastic gang more members, or fewer, by changing its job's count. Nomad
-// starts the missing members, or ends the last members. All other members keep running.
+// resize changes the number of members of a running elastic gang by changing the count of the job.
+// To grow the gang, Nomad starts more members; to shrink the gang, Nomad ends the last members. All
+// other members keep running.
 func (g *Lifecycle) resize(e Event, w World) []Effect {
 	r := e.(Resize)
 	if g.MayHaveOverwritten() || g.Request.Elastic == nil || g.Have > g.Live || len(w.Holds(g.Key)) > g.Request.Gang.GPUs() {
@@ -28,17 +29,17 @@ func (g *Lifecycle) resize(e Event, w World) []Effect {
 	return append([]Effect{g.log(Info, "changing the number of members", "from", g.Want, "to", len(r.To.Members), "for", r.For)}, es...)
 }
 
-// sizing is a change of an elastic gang's size that is under way.
+// sizing is a change of an elastic gang's size that is not finished.
 type sizing struct {
 	to       pal.Placement
 	register Register
 }
 
-// beginResize begins to change the gang to the size of the placement.
+// beginResize begins to change the gang to the size of the placement to.
 //
-// If the job is registered again, Nomad reruns its finished members. So the placer looks for
-// finished members as late as it can before it registers, and again right after the registration.
-// If the gang finished in between, the placer stops the job.
+// If a job is registered again, Nomad reruns members that have finished. So the placer looks for
+// finished members immediately before the registration, and again immediately after it. If the gang
+// finished between these two looks, the placer stops the job.
 func (g *Lifecycle) beginResize(to pal.Placement, w World) ([]Effect, error) {
 	pins, err := w.Resized(g, to)
 	if err != nil {
@@ -56,7 +57,7 @@ func (g *Lifecycle) beginResize(to pal.Placement, w World) ([]Effect, error) {
 	return []Effect{ReadSource{}}, nil // read the source before the allocations, because reading it can take long
 }
 
-// goOnResizing continues the resize after an answer.
+// goOnResizing takes the next step of a resize after an answer from Nomad.
 func (g *Lifecycle) goOnResizing(e Event) []Effect {
 	err := errors.New("the change was postponed")
 	switch a := e.(type) {
@@ -75,7 +76,7 @@ func (g *Lifecycle) goOnResizing(e Event) []Effect {
 	return []Effect{QueueKept{}, g.log(Debug, "could not change the number of members", "error", err)}
 }
 
-// allRun reports whether all known members still run, according to these allocations.
+// allRun reports whether all known members run, according to the list of allocations as.
 func (g *Observed) allRun(as []*cluster.Alloc) bool {
 	runs := map[string]bool{}
 	for _, a := range as {
@@ -84,7 +85,8 @@ func (g *Observed) allRun(as []*cluster.Alloc) bool {
 	return !slices.ContainsFunc(g.Members, func(a *cluster.Alloc) bool { return !runs[a.ID] })
 }
 
-// lookAgain reads the members again after a registration, because some may have ended meanwhile.
+// lookAgain reads the members again after a registration, because some may have ended before Nomad
+// stored the job.
 func (g *Lifecycle) lookAgain() Effect {
 	g.read = readings{}
 	return ReadAllocs{}
@@ -130,7 +132,8 @@ func (g *Lifecycle) resizeDone(why Purpose, w World) []Effect {
 	return []Effect{Keep{to}, QueueStarted{to}}
 }
 
-// slower returns how many times longer the gang takes with this many members than with all of them.
+// slower returns the run time with the given number of members, divided by the run time with the
+// maximum number of members.
 func (g *known) slower(members int) float64 {
 	if g.Request.Elastic == nil {
 		return 1

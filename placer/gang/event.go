@@ -38,32 +38,34 @@ const (
 )
 
 type (
-	// Observation is what Nomad shows after the job, a member or the cluster
-	// has changed.
+	// Observation describes the job and its members as Nomad shows them, after the job, a member or
+	// the cluster has changed.
 	Observation struct {
 		Observed
 		Request request.Request
 		Refused error // why the job cannot be served
-		// BroughtBack is set if Nomad wrote one of our registrations late, after the author had
-		// purged the job.
+		// BroughtBack is true if the author purged the job, and Nomad later stored a registration
+		// that the placer had sent earlier.
 		BroughtBack bool
 	}
-	// Reconcile comes once a cycle, and makes the gang do whatever is due.
+	// Reconcile makes the gang carry out all duties that are due. Reconcile comes once a cycle.
 	Reconcile struct {
-		// Last is set if no other reconcile follows because the placer ends, so nothing is put off.
+		// Last is true if the placer is about to end. No other Reconcile follows in this case, so
+		// the gang must not postpone anything.
 		Last bool
 	}
-	// Sync lets the gang tell the queue what happened to the gang.
+	// Sync lets the gang tell the queue about changes of the gang.
 	Sync struct {
-		// Unread is set if the cycle had no time to read what earlier placers wrote about the gang.
+		// Unread is true if the cycle had no time to read the data that earlier placers wrote about
+		// the gang.
 		Unread bool
-		// After is set while a job in the gang's pal_after has not succeeded yet. Eligible is when
-		// the last of these jobs succeeded; zero if there is no pal_after.
+		// After is true while the gang waits for jobs in its pal_after to succeed. Eligible is the
+		// time at which the last of these jobs succeeded, or zero if the gang has no pal_after.
 		After    bool
 		Eligible time.Time
 	}
-	// Start is the queue's decision to start the gang, with the reasons. Job is the job with the
-	// pins.
+	// Start is the queue's decision to start the gang. Record contains the reasons. Job is the job
+	// with the pins of the decision.
 	Start struct {
 		Job       *api.Job
 		Pins      rewrite.Pins
@@ -74,8 +76,8 @@ type (
 	Preempt struct{ For string }
 	// Move is the queue's decision to move the gang to better GPUs.
 	Move struct{ To pal.Placement }
-	// Resize is the queue's decision that an elastic gang continues with the members of a
-	// placement: more members than now, or fewer members to make room for another job.
+	// Resize is the queue's decision to change the number of members of an elastic gang to the
+	// number in a placement. A smaller number makes room for another job.
 	Resize struct {
 		To  pal.Placement
 		For string
@@ -105,19 +107,20 @@ type (
 	// SourceRead answers [ReadSource]. Source is nil if Nomad has no source or did not answer in
 	// time.
 	SourceRead struct{ Source *api.JobSubmission }
-	// Registered answers [Register] and [Commit] with the job as Nomad has it now.
+	// Registered answers [Register] and [Commit] with the job that Nomad now has.
 	Registered struct{ Observed }
-	// Done answers any other effect that was carried out.
+	// Done answers an effect of any other kind, after the placer has carried out the effect.
 	Done struct{ Of Effect }
-	// NotNow answers an effect that was not tried, because a rate limit applies, a newer event
-	// rules the effect out, or the cycle ran out of time.
+	// NotNow answers an effect that the placer did not try. The reason is a rate limit, a newer
+	// event that makes the effect wrong, or a cycle that ran out of time.
 	NotNow struct{ Of Effect }
-	// Failure answers an effect that could not be carried out. Err is [nomad.ErrConflict] if the
-	// job has changed, [nomad.ErrUnknownOutcome] if the effect may have been carried out, and a
-	// [*DryRunRefusal] if Nomad would not place the gang.
+	// Failure answers an effect that could not be carried out. Err is a [*DryRunRefusal] if Nomad
+	// would not place the gang.
 	Failure struct {
-		Of  Effect
-		Err error
+		Of       Effect
+		Err      error
+		Conflict bool // the job has changed
+		Unknown  bool // the effect may have been carried out
 	}
 )
 
@@ -135,28 +138,29 @@ func (Failure) event() Kind         { return OnAnswer }
 // Effect is an action that the placer must carry out for a gang.
 type Effect interface{ awaits() (answer bool) }
 
-// Effects on Nomad. Each of these effects has an answer, for which the gang waits.
+// Effects on Nomad. Nomad answers each effect of this kind, and the gang waits for the answer.
 type (
 	ReadRecord   struct{}
 	ReadVersions struct{}
 	ReadAllocs   struct{}
-	// ReadSource reads the jobspec that the author wrote; Nomad keeps it with
+	// ReadSource reads the jobspec that the author wrote. Nomad stores the text of the jobspec with
 	// the job.
 	ReadSource struct{}
-	// ReadEvaluations reads the job's evaluations. If Limited is set, the read counts towards a
-	// rate limit, and can be put off.
+	// ReadEvaluations reads the job's evaluations. If Limited is true, a rate limit applies, and
+	// the placer can postpone the read.
 	ReadEvaluations struct{ Limited bool }
 	// ReadDeployment reads whether a deployment of the job is active.
 	ReadDeployment struct{}
-	// Register registers the job by check-and-set over its observed index. Source is the job's
-	// source; if nil, the source is read with the registration.
+	// Register registers the job with check-and-set: the registration fails if the job's index is
+	// not the observed index. Source is the job's source. If Source is nil, the placer reads the
+	// source when it registers the job.
 	Register struct {
 		Why    Purpose
 		Job    *api.Job
 		Source *SourceRead
 	}
-	// Commit registers the job with the pins of a [Start]. If DryRun is set, the placer first asks
-	// Nomad whether it would place the job.
+	// Commit registers the job with the pins of a [Start]. If DryRun is true, the placer first asks
+	// Nomad in a dry run whether Nomad would place the job.
 	Commit struct {
 		Start
 		DryRun bool
@@ -166,20 +170,20 @@ type (
 		Why   Purpose
 		Purge bool
 	}
-	// Evaluate has Nomad evaluate the job again: see [memory.keepPending].
+	// Evaluate asks Nomad to evaluate the job again (see [memory.keepPending]).
 	Evaluate struct{}
-	// WriteRecord writes the record before the gang takes its next step.
+	// WriteRecord writes the record at once. The gang takes its next step only after the write.
 	WriteRecord struct{ Record Record }
 )
 
-// Effects within the placer, which have no answer.
+// The following effects happen within the placer and have no answer.
 type (
-	// SaveRecord writes the record soon, together with other records.
+	// SaveRecord writes the record a little later, together with other records.
 	SaveRecord struct{ Record Record }
-	// Own records that the placer itself gave the job these GPUs, whatever GPUs the job's pins
-	// name.
+	// Own records that the placer itself pinned the job to these GPUs.
 	Own struct{ GPUs []string }
-	// Take allocates GPUs in the cycle's view of the cluster. Release frees these GPUs again.
+	// Take allocates GPUs to the gang in the cycle's view of the cluster. Release frees the GPUs
+	// again.
 	Take struct {
 		Gang      pal.Gang
 		Placement pal.Placement
@@ -188,10 +192,10 @@ type (
 		Gang      pal.Gang
 		Placement pal.Placement
 	}
-	// Keep allocates those GPUs of a placement that are free in the cycle's view; the gang already
-	// has the other GPUs.
+	// Keep allocates the GPUs of a placement that are free in the cycle's view. The gang already
+	// has the other GPUs of the placement.
 	Keep struct{ Placement pal.Placement }
-	// Again asks for another cycle at once.
+	// Again asks the placer to start another cycle immediately.
 	Again struct{}
 	// Log is a message for operators.
 	Log struct {
@@ -200,18 +204,18 @@ type (
 		Args  []any // keys and values
 	}
 
-	// Enqueue puts the gang into the queue; Since is the time when the gang began to wait. Dequeue
-	// takes the gang out of the queue. If Finished is set, the gang has succeeded, and the queue
-	// learns from the gang's run.
+	// Enqueue puts the gang into the queue. Since is the time when the gang began to wait. Dequeue
+	// takes the gang out of the queue. If Finished is true, the gang has succeeded, and the queue
+	// learns from the run time of the gang.
 	Enqueue struct {
 		Job   queue.Job
 		Since time.Time
 	}
 	Dequeue struct{ Finished bool }
-	// QueueStarted tells the queue where the gang runs. QueueRestored puts a running gang into the
-	// queue, and tells the queue where the gang runs. QueueStopped tells the queue that the gang no
-	// longer runs, QueueRequeued that its start failed, and QueueKept that the gang is not stopped
-	// after all.
+	// QueueStarted tells the queue on which GPUs the gang runs. QueueRestored puts a running gang
+	// into the queue, and tells the queue the gang's GPUs. QueueStopped tells the queue that the
+	// gang no longer runs. QueueRequeued tells the queue that the gang's start failed. QueueKept
+	// tells the queue that the gang keeps running although a stop was planned.
 	QueueStarted  struct{ Placement pal.Placement }
 	QueueRestored struct {
 		Job       queue.Job
@@ -264,7 +268,7 @@ func (StartAtTarget) awaits() bool   { return false }
 func (Placed) awaits() bool          { return false }
 func (CountMove) awaits() bool       { return false }
 
-// Purpose is what a registration or a deregistration is for.
+// Purpose is the reason for which the placer registers or deregisters a job.
 type Purpose string
 
 // The purposes.
@@ -293,61 +297,66 @@ const (
 	Warn
 )
 
-// Book has the starts that Nomad has not answered. A Book outlives gangs, because Nomad can write a
-// start even after the job was purged.
+// Book contains the registrations with which the placer tried to start gangs and which Nomad has
+// not answered. A Book must remember a start even if the job is purged, because Nomad can still
+// store the job afterwards.
 type Book interface {
-	// Unanswered returns the starts that Nomad did not answer and that replace this version of a
-	// job. Nomad may have written these starts, or may still write them. At most one of these
-	// starts succeeds.
+	// Unanswered returns the unanswered starts that would replace this version of the job. Nomad
+	// may already have stored an unanswered start, or may still store it. At most one of the
+	// unanswered starts can succeed.
 	Unanswered(version *api.Job) []Start
 }
 
-// World answers a gang's questions about the rest of the placer in this cycle. The methods of World
-// change nothing and make no requests. Package model implements World.
+// World tells a gang about the rest of the placer in this cycle. The methods of World change
+// nothing and make no requests. Package model implements World.
 type World interface {
 	Book
 	Now() time.Time
 	// ReadyTimeout is how long a gang can be incomplete before the placer repairs or requeues it.
-	// Retries is how often a gang is retried after its own failures. RestartCost is the run time
-	// that a restart loses.
+	// Retries is how often the placer retries a gang after failures that the gang itself caused.
+	// RestartCost is the run time that a gang loses when it restarts.
 	ReadyTimeout() time.Duration
 	Retries() int
 	RestartCost() time.Duration
 	// NodeChanges returns a number that grows with each change of a node.
 	NodeChanges() uint64
-	// Allocs returns all of a job's allocations that Nomad lists.
+	// Allocs returns all allocations of a job that Nomad lists.
 	Allocs(cluster.JobKey) []*cluster.Alloc
-	// LastFailure returns the last failure of the job's present version; nil if there is none.
+	// LastFailure returns the last failure of the job's present version, or nil if there is none.
 	LastFailure(*api.Job) *failure.Failure
-	// Holds returns the GPUs that the job holds, as indexes of the cluster's GPUs. GPUIDs returns
-	// the ids of GPUs by their indexes. Reserved reports whether a decision holds GPUs for the job.
+	// Holds returns the GPUs that the job holds, as indexes of the cluster's GPUs. GPUIDs converts
+	// indexes of GPUs to ids. Reserved reports whether a decision holds GPUs for the job in this
+	// cycle.
 	Holds(cluster.JobKey) []int
 	GPUIDs([]int) []string
 	Reserved(cluster.JobKey) bool
-	// OthersHold reports whether other jobs hold some of these GPUs, by id.
+	// OthersHold reports whether another job holds any of these GPUs. The GPUs are identified by
+	// their ids.
 	OthersHold(cluster.JobKey, []string) bool
-	// Forbids reports whether the job must not run where these members run.
+	// Forbids reports whether the job must not run where these members run, for example because of
+	// the job's constraints.
 	Forbids(*api.Job, []*cluster.Alloc) bool
-	// Request returns what the job requests, or why it cannot be served.
+	// Request returns what the job requests, or an error if the placer cannot serve the job.
 	Request(Observed) (request.Request, error)
-	// Running returns the placement of a gang on these GPUs. Describe returns a placement in the
-	// form of a decision's choice.
+	// Running returns the placement of a gang that runs on these GPUs. Describe describes a
+	// placement as a [pal.Choice].
 	Running(request.Request, []int) pal.Placement
 	Describe(pal.Gang, pal.Placement) *pal.Choice
-	// Pin writes pins into a job.
+	// Pin writes pins into a copy of a job.
 	Pin(*api.Job, rewrite.Pins) (*api.Job, error)
-	// Resized returns the pins of an elastic gang with the members of a placement.
+	// Resized returns the pins that give an elastic gang the members of a placement.
 	Resized(*Lifecycle, pal.Placement) (rewrite.Pins, error)
-	// RoomForMissing returns room for the missing members. RoomForCanaries returns room for the
-	// canaries of a new version.
+	// RoomForMissing returns a placement for the missing members, or the reason that none fits.
+	// RoomForCanaries returns a placement for the canaries of a new version, or the reason that
+	// none fits.
 	RoomForMissing(*Lifecycle) (Room, error)
 	RoomForCanaries(*Lifecycle) (Room, error)
 	// Policy returns the name of the placement policy.
 	Policy() string
 }
 
-// Room is a placement that fits, or the reason that no placement fits. As an event, a Room is the
-// queue's offer to a running gang whose author now requests other GPUs ([Lifecycle.Asks]).
+// Room is either a placement or the reason that no placement fits. Room is also an event: the queue
+// offers GPUs to a running gang whose author now requests other GPUs ([Lifecycle.Asks]).
 type Room struct {
 	Fits      bool
 	Reason    reason.Reason // why no placement fits
@@ -358,5 +367,5 @@ type Room struct {
 	Decision  pal.Decision
 }
 
-// ErrNoVersion means that Nomad no longer keeps the version of the job that the placer needs.
+// ErrNoVersion means that the placer needs a version of the job that Nomad no longer keeps.
 var ErrNoVersion = errors.New("the job no longer has this version in Nomad")

@@ -15,9 +15,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// lineage is a series of consecutive versions of a job. The placer wrote each of them by changing
-// only the gate and the pins of the version before. The first version of the series is the placer's
-// rewriting of an author's version. The zero value is an unknown lineage.
+// lineage is a series of consecutive versions of a job. The placer wrote each version after the
+// first, and changed only the gate and the pins of the version before. The placer made the first
+// version from the author's version. The zero value is an unknown lineage.
 type lineage struct {
 	// version is the first version of the lineage. index is the JobModifyIndex of that version.
 	version, index uint64
@@ -25,9 +25,9 @@ type lineage struct {
 
 func (l lineage) known() bool { return l != lineage{} }
 
-// rewrote returns the lineage after our registration replaced the version was with the version now.
-// If the replaced version was ours, too, the lineage continues. If the replaced version was the
-// author's, a new lineage begins.
+// rewrote returns the lineage after the placer has replaced version was by version now. If the
+// placer also wrote the replaced version, the lineage continues. If the author wrote the replaced
+// version, a new lineage begins.
 func (l lineage) rewrote(was, now *api.Job) lineage {
 	if ours(was) {
 		return l
@@ -35,17 +35,17 @@ func (l lineage) rewrote(was, now *api.Job) lineage {
 	return lineage{*now.Version, *now.JobModifyIndex}
 }
 
-// finishCheck is the last check that found a gang unfinished: its job's JobModifyIndex, and how
-// many members had ended by themselves in earlier versions.
+// finishCheck describes the last check that found a gang unfinished. finishCheck contains the job's
+// JobModifyIndex, and how many members had ended by themselves in earlier versions.
 type finishCheck struct {
 	index uint64
 	ended int
 }
 
-// stopFinished checks whether a gang has already succeeded in an earlier version that differs from
-// the present version only by our gate and pins. If the gang has succeeded, stopFinished stops the
-// job, because Nomad reruns batch jobs whose members finished in an older version, and would do the
-// work twice.
+// stopFinished checks whether a gang has succeeded in an earlier version that differs from the
+// present version only by the gate and the pins. If the gang has succeeded, stopFinished stops the
+// job. If stopFinished did not stop the job, Nomad would run the members again, because they
+// finished in an older version of a batch job.
 func (g *Lifecycle) stopFinished(w World) ([]Effect, bool) {
 	if !g.finishUnknown(w) && !(g.read.hasAllocs && g.finishUnknownBy(g.read.allocs)) { // earlier answers can be outdated
 		return nothing()
@@ -80,8 +80,8 @@ func (g *Lifecycle) stopFinished(w World) ([]Effect, bool) {
 	return nothing()
 }
 
-// finishUnknown reports whether [Lifecycle.stopFinished] must still make its check. Before this
-// check, the gang must not start again.
+// finishUnknown reports whether [Lifecycle.stopFinished] must still check whether the gang has
+// succeeded. Until this check is done, the gang must not start again.
 func (g *memory) finishUnknown(w World) bool { return g.finishUnknownBy(w.Allocs(g.Key)) }
 
 func (g *memory) finishUnknownBy(as []*cluster.Alloc) bool {
@@ -92,7 +92,8 @@ func (g *memory) finishUnknownBy(as []*cluster.Alloc) bool {
 	return n >= g.fewest() && g.notFinished != finishCheck{*g.Job.JobModifyIndex, n}
 }
 
-// fewest returns the minimum number of members that must have succeeded if the gang has succeeded.
+// fewest returns the smallest number of successful members with which the gang counts as
+// successful.
 func (g *known) fewest() int {
 	if g.Request.Elastic != nil {
 		return g.Request.Elastic.Least
@@ -111,15 +112,16 @@ func (g *memory) endedInEarlier(as []*cluster.Alloc) int {
 	return n
 }
 
-// finish is the time when the last member of a version succeeded, and Nomad's index at that time.
-// The index orders events even if the clock is stepped.
+// finish is the time at which the last member of a version succeeded, and Nomad's index at that
+// time. The index orders events even if somebody changes the clock.
 type finish struct {
 	at    time.Time
 	index uint64
 }
 
-// finishedVersions returns the earlier versions whose members have all succeeded, each with the
-// time of its last success. versions shows how many members an elastic gang had in each version.
+// finishedVersions returns the earlier versions whose members have all succeeded. It also returns
+// the time at which the last member of each version succeeded. versions shows how many members an
+// elastic gang had in each version.
 func finishedVersions(job *api.Job, as []*cluster.Alloc, versions map[uint64]*api.Job) map[uint64]finish {
 	done, last := map[uint64]map[string]int{}, map[uint64]finish{}
 	for _, a := range as {
@@ -148,9 +150,10 @@ func finishedVersions(job *api.Job, as []*cluster.Alloc, versions map[uint64]*ap
 	return last
 }
 
-// leadsTo reports whether only our rewritings lead from version v to the present one. If a person
-// reverts to a version with pins, the restored version must run. leadsTo recognizes such a restored
-// version because it equals an earlier version, and was submitted after the members had finished.
+// leadsTo reports whether the placer made all versions after version v, and changed only gates and
+// pins. If a person reverts the job to a version with pins, the restored version must run. leadsTo
+// recognizes a restored version because it equals an earlier version and was submitted after the
+// members had finished.
 func leadsTo(versions map[uint64]*api.Job, v uint64, last finish, job *api.Job) bool {
 	base, next := versions[v], versions[v+1]
 	if base == nil || next == nil {
@@ -172,8 +175,8 @@ func leadsTo(versions map[uint64]*api.Job, v uint64, last finish, job *api.Job) 
 	return true
 }
 
-// memberCount returns how many members a version requests. [SpecText] does not show that number for
-// an elastic gang.
+// memberCount returns how many members a version requests. For an elastic gang, the text of
+// [SpecText] does not contain the number of members.
 func memberCount(job *api.Job) int {
 	n := 0
 	for _, g := range job.TaskGroups {
@@ -182,8 +185,9 @@ func memberCount(job *api.Job) int {
 	return n
 }
 
-// endedByThemselves reports whether the tasks succeeded before anybody asked them to stop. Tasks
-// that Nomad kills because the leader or all main tasks have ended count as succeeded.
+// endedByThemselves reports whether the tasks succeeded before anybody asked them to stop. Nomad
+// kills the remaining tasks when the leader or all main tasks have ended. Tasks that were killed
+// for this reason count as succeeded.
 func endedByThemselves(tasks map[string]*api.TaskState) bool {
 	for _, s := range tasks {
 		events := failure.UntilKilled(s.Events)
@@ -197,7 +201,7 @@ func endedByThemselves(tasks map[string]*api.TaskState) bool {
 	return len(tasks) > 0
 }
 
-// wasKilled reports whether tasks were killed before they had succeeded by themselves.
+// wasKilled reports whether tasks were killed before they succeeded.
 func wasKilled(tasks map[string]*api.TaskState) bool {
 	for _, s := range tasks {
 		if len(failure.UntilKilled(s.Events)) < len(s.Events) {
@@ -208,8 +212,9 @@ func wasKilled(tasks map[string]*api.TaskState) bool {
 }
 
 // endedLastWell reports whether a task succeeded and was not going to run again. A task that is
-// restarted in place (nomad alloc restart, a template) can exit with 0 because of the restart. Such
-// a task has not succeeded, although no event shows that it was killed (scenario "restarted").
+// restarted in place (nomad alloc restart, a template) can exit with 0 because of the restart. A
+// task that exits with 0 because of a restart has not succeeded, although no event shows that it
+// was killed. The scenario "restarted" tests this.
 func endedLastWell(events []*api.TaskEvent) bool {
 	for _, e := range slices.Backward(events) {
 		switch e.Type {
@@ -222,9 +227,9 @@ func endedLastWell(events []*api.TaskEvent) bool {
 	return false
 }
 
-// FinishedWell reports whether all members of a dead batch job succeeded, and when the last one
-// succeeded. A stop makes a new version, so the members of a stopped job succeeded in the version
-// before the stop.
+// FinishedWell reports whether all members of a dead batch job succeeded, and returns the time at
+// which the last member succeeded. Stopping a job creates a new version, so the members of a
+// stopped job succeeded in the version before the stop.
 func FinishedWell(job *api.Job, as []*cluster.Alloc) (at time.Time, ok bool) {
 	version := *job.Version
 	if rewrite.Stopped(job) && version > 0 {
@@ -233,9 +238,9 @@ func FinishedWell(job *api.Job, as []*cluster.Alloc) (at time.Time, ok bool) {
 	return finishedIn(job, version, as)
 }
 
-// finishedIn is [FinishedWell] for the given version of the job: the present version, or an earlier
-// version that differs from the present one only by stops. finishedIn counts members of the given
-// version and of the present version.
+// finishedIn is like [FinishedWell] for the given version of the job. The given version is the
+// present version, or an earlier version if only stops of the job came after it. finishedIn counts
+// members of the given version and of the present version.
 func finishedIn(job *api.Job, version uint64, as []*cluster.Alloc) (at time.Time, ok bool) {
 	done, everywhere := map[string]map[string]bool{}, *job.Type == api.JobTypeSysbatch // by group, the names of members
 	for _, a := range as {
@@ -266,9 +271,9 @@ func finishedIn(job *api.Job, version uint64, as []*cluster.Alloc) (at time.Time
 	return at, !slices.ContainsFunc(job.TaskGroups, lacks)
 }
 
-// FinishedEarlier is [FinishedWell] for two more kinds of jobs: jobs that were stopped because
-// their members had succeeded in an earlier version, and jobs that were stopped several times. Each
-// stop makes a version (scenario "stopped and started").
+// FinishedEarlier is like [FinishedWell] for two more kinds of jobs. Some jobs were stopped because
+// their members had succeeded in an earlier version, and others were stopped several times. Each
+// stop creates a version. The scenario "stopped and started" tests this.
 func FinishedEarlier(job *api.Job, as []*cluster.Alloc, versions map[uint64]*api.Job) (at time.Time, ok bool) {
 	ran := *job.Version
 	for v := versions[ran]; v != nil && rewrite.Stopped(v) && ran > 0; v = versions[ran] {

@@ -14,32 +14,33 @@ import (
 )
 
 const (
-	// maxInfraFailures is how often the placer retries a gang after failures of the infrastructure.
-	// The count starts over once the gang has run for steadyAfter.
+	// maxInfraFailures is how often the placer retries a gang whose failures the infrastructure
+	// caused. The count starts over once the gang has run for steadyAfter.
 	maxInfraFailures = 5
 	steadyAfter      = time.Hour
-	// Once a gang has run for ownForgottenAfter, its own earlier failures no longer count, as in
-	// Nomad's default reschedule block of batch jobs.
+	// After a gang has run for ownForgottenAfter, its earlier failures no longer count. Nomad's
+	// default reschedule block for batch jobs uses the same time of 24 hours.
 	ownForgottenAfter = 24 * time.Hour
 )
 
-// ranFor reports whether the gang had run for d at the time until. The run time counts from the
-// decision to start the gang, because each resize and edit resets Ready.
+// ranFor reports whether the gang had run for at least d at the time until. The run time counts
+// from the decision to start the gang. The field Ready cannot be used, because each resize and edit
+// resets it.
 func (g *known) ranFor(d time.Duration, until time.Time) bool {
 	r := g.Record
 	return (!r.Ready.IsZero() || g.Request.Elastic != nil) && !r.Decided.IsZero() && until.Sub(r.Decided) >= d
 }
 
-// giveUp records that the placer gives up on the current version of the job, and why.
+// giveUp records that the placer stops trying to run the current version of the job, and why.
 func (g *Observed) giveUp(r *Record, why reason.Reason) {
 	r.GivenUp, r.JobModifyIndex = why, *g.Job.JobModifyIndex
 }
 
-// GaveUp returns why the placer no longer tries the gang; no reason if the placer still tries. The
-// placer tries the gang again in three cases. First, the author registers the job without pins, as
-// a new job ([Lifecycle.findPosition]). Second, the author edits the job behind its gate, or stops
-// and starts it ([memory.startOver]). Third, the author registers another version, which Nomad runs
-// at once ([known.forgive]).
+// GaveUp returns the reason why the placer stopped trying to run the gang, or no reason if the
+// placer still tries. The placer tries the gang again in three cases. First, the author registers
+// the job without pins, as a new job ([Lifecycle.findPosition]). Second, the author edits the job
+// while it is gated, or stops and starts the job ([memory.startOver]). Third, the author registers
+// another version, which Nomad runs at once ([known.forgive]).
 func (g *known) GaveUp() reason.Reason {
 	if (g.Nomad == Waiting || g.Nomad == Lost) && g.Record != nil && len(g.Pins.Groups) > 0 {
 		return g.Record.GivenUp
@@ -47,9 +48,9 @@ func (g *known) GaveUp() reason.Reason {
 	return reason.Reason{}
 }
 
-// forgive drops the decision to give up an earlier version when the author runs another version,
-// for example by reverting to a version with pins or by scaling. The other version can fail before
-// the placer sees it running.
+// forgive drops the decision to give up if the author runs another version of the job, for example
+// by reverting to a version with pins or by scaling the job. The new version can fail before the
+// placer sees it running.
 func (g *known) forgive() {
 	r := g.Record
 	ran := g.Nomad == Starting || g.Nomad == Running || g.Nomad == Lost
@@ -61,7 +62,8 @@ func (g *known) forgive() {
 	g.Record = &own
 }
 
-// ownFailure returns the gang's own failure that keeps it from running; nil if none.
+// ownFailure returns the failure that the gang itself caused and that keeps it from running, or nil
+// if there is none.
 func (g *known) ownFailure(w World) *failure.Failure {
 	if f := w.LastFailure(g.Job); f != nil && f.Cause == failure.User && g.Record != nil {
 		return f
@@ -69,8 +71,8 @@ func (g *known) ownFailure(w World) *failure.Failure {
 	return nil
 }
 
-// countFailure returns the record. If the gang failed through its own fault, the record counts the
-// failure, once for each start. After too many failures the placer gives up.
+// countFailure returns the record. The record counts the failures that the gang itself caused, at
+// most one for each start. After too many failures the placer gives up.
 func (g *memory) countFailure(w World) (*Record, []Effect) {
 	f := g.ownFailure(w)
 	if f == nil || g.Record.CountedFor == *g.Job.JobModifyIndex {
@@ -89,7 +91,8 @@ func (g *memory) countFailure(w World) (*Record, []Effect) {
 	return &r, []Effect{g.log(Warn, "giving up", "reason", r.GivenUp)}
 }
 
-// retries returns how often the gang is tried on other GPUs after its own failures.
+// retries returns how often the placer tries the gang on other GPUs after failures that the gang
+// itself caused.
 func retries(job *api.Job, most int) int {
 	h, err := rewrite.ParseHints(job)
 	if err != nil || h.OnFailure == rewrite.ReplaceNothing {

@@ -1,13 +1,13 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package gang models the life of one job with GPUs as a state machine: its states, the events in
-// each, and the resulting actions.
+// Package gang models the life of one job with GPUs as a state machine. It defines the states, the
+// events in each state, and the actions that follow.
 //
 // [Lifecycle.Step] takes an [Event] and returns [Effect]s. Step does no I/O, reads no clock and
 // logs nothing. The placer carries out the effects one after another, and delivers each answer as
-// an event. A gang that waits for an answer does nothing else. The table in table.go lists what is
-// due in each state, and what each event does in that state. docs/design/gang-states.md is
+// an event. While a gang waits for an answer, it does nothing else. The table in table.go lists
+// what is due in each state, and what each event does in that state. docs/design/gang-states.md is
 // generated from this table. Read state.go first, then table.go, event.go and step.go; each other
 // file has one handler or rule, named after it.
 //
@@ -16,24 +16,23 @@
 // Nomad is the only source of truth. [Observed] follows from Nomad's objects alone. So if a placer
 // crashes between any two effects, the next placer finds the gang in a state from which it can
 // continue. The other fields of a [Lifecycle] save requests, or distinguish cases that look the
-// same in Nomad. For example, a gang that this placer is stopping looks like a gang that another
-// placer was stopping when it crashed.
+// same in Nomad. For example, if these fields were missing, a gang that this placer is stopping
+// would look like a gang that another placer was stopping when it crashed.
 //
 // A [Lifecycle] has four layers, and each embeds the next: Lifecycle (steps under way and this
 // reconcile's answers), memory (what was done for the job), known (what else was read about the
-// job), and [Observed] (what Nomad's objects show). A method may change only the layer of its
+// job), and [Observed] (the contents of Nomad's objects). A method may change only the layer of its
 // receiver and the layers inside it. As the receiver of a new method, choose the innermost layer
-// that has the fields that the method changes. No method changes an Observed. Events replace an
-// Observed as a whole; the comment of [Observed] names the one exception.
+// that has the fields that the method changes. No method changes an Observed. Events replace the
+// whole Observed. The comment of [Observed] names the one exception.
 //
-// [World] answers a gang's questions about the rest of the placer in this cycle. The methods of
-// World change nothing and make no requests. Package model implements it. If a handler needs
-// something new from the model, add a method to [World], to package model and to fakeWorld
-// (world_test.go).
+// [World] tells a gang about the rest of the placer in this cycle. The methods of World change
+// nothing and make no requests. Package model implements World. If a handler needs something new
+// from the model, add a method to [World], to package model and to fakeWorld (world_test.go).
 //
-// At most one effect of a step has an answer, and it is the last one. No other event comes before
-// the answer. After an answer the duties begin again with the first one, so each duty must find out
-// by itself what was already read or done.
+// A step returns at most one effect that has an answer, and this effect comes last. The gang gets
+// the answer before any other event. After an answer the duties begin again with the first one, so
+// each duty must find out by itself what was already read or done.
 //
 // # To add a state
 //
@@ -41,22 +40,25 @@
 //   - If Nomad's objects alone show the state, derive the state in [Observed.state], and name it in
 //     the comment of Observed.Nomad. Otherwise derive the state in [Lifecycle.State]. [State.Ours]
 //     decides whether the placer acts in the state.
-//   - In table.go, list the duties of the state. (Each state of ours has duties, except
-//     Unschedulable, which the machine treats as Waiting.) Add to own the handlers that differ from
-//     those in elsewhere. Name the state in the field to of each duty and handler that leads to it.
+//   - In table.go, list the duties of the state. (If [State.Ours] is true for a state, the state
+//     has duties. Only Unschedulable has none, because the machine treats it as Waiting.) Add
+//     handlers to the variable own if they differ from the handlers in the variable elsewhere. Add
+//     the state to the field to of each duty and handler that leads to the state.
 //   - Decide in [Lifecycle.Quiet] whether a gang in this state needs attention in each cycle, and
 //     in memory.Unsettled whether something becomes due in this state without an event.
-//   - Serve the readers of the state: events (placer/events.go), counts (placer/model/runs.go),
+//   - Adapt the code that reads states: events (placer/events.go), counts (placer/model/runs.go),
 //     metrics and page (placer/agent), explain (placer/query) and the commands
-//     (placer/cmd/nomad-pal). Searching for gang.Completing finds most of the readers. The page and
-//     the API schema have the name as text.
+//     (placer/cmd/nomad-pal). A search for gang.Completing finds most of this code. The page and
+//     the API schema contain the names of states as text.
 //
 // # To add an event
 //
-//   - Declare the type in event.go, with its method event. An event that is no answer gets a [Kind]
-//     of its own, an entry in elsewhere (all states must handle it), and entries in own. Add the
-//     Kind to kinds in table_test.go.
-//   - An answer returns [OnAnswer], and [Lifecycle.answer] handles it in all states.
+//   - Declare the type in event.go, with its method event.
+//   - If the event is an answer, its method returns [OnAnswer], and [Lifecycle.answer] handles the
+//     event in all states.
+//   - If the event is not an answer, give it its own [Kind], and add the Kind to kinds in
+//     table_test.go. Add an entry to elsewhere, because all states must handle the event, and
+//     entries to own.
 //   - Deliver the event with placer.Placer.step, which carries out the effects.
 //   - Let stories_test.go read the event, and random_test.go send it.
 //
@@ -69,11 +71,11 @@
 //     model in model.Model.Update.
 //   - If the effect has an answer, handle the answer in [Lifecycle.answer] or [Lifecycle.done], and
 //     the effect's failure in [Lifecycle.failed] and [Lifecycle.putOff].
-//   - The compiler does not notice an effect without a case. The placer would do nothing, and
-//     answer [Done] if the effect has an answer. Package placer's TestEveryEffectIsCarriedOut finds
+//   - The compiler does not notice if the placer has no case for an effect. The placer would do
+//     nothing, and would still answer [Done]. TestEveryEffectIsCarriedOut in package placer finds
 //     such an effect.
-//   - Describe the effect in told (stories_test.go), and answer it in random_test.go. Add to check,
-//     in random_test.go, what must always hold.
+//   - Describe the effect in the function told (stories_test.go), and answer it in random_test.go.
+//     Add what must always hold to the function check in random_test.go.
 //
 // After a change of the table, run TestDrawing with -rewrite-docs.
 package gang
@@ -91,21 +93,22 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/request"
 )
 
-// Lifecycle is the life of one job with GPUs. [Lifecycle.Step] changes a Lifecycle. Outside this
-// package, package model and the placer set only Control, Refused, Queued, Placed and Target, the
-// Observed of an isolated job, and the Job of a submitted job once it is registered. Package query
-// changes only copies.
+// Lifecycle is the life of one job with GPUs. [Lifecycle.Step] changes a Lifecycle. Code outside
+// this package may set Control, Refused, Queued, Placed and Target. Such code may also set the
+// Observed of a job whose error was isolated, and the Job of a submitted job after its
+// registration. Only package model and the placer set these fields. Package query changes only
+// copies.
 type Lifecycle struct {
 	memory
 
-	// asks is set once this reconcile has found that the author requests other GPUs: see
-	// [Lifecycle.Asks]. runs is the version that the members of a resubmitted gang run.
+	// asks is true after this reconcile has found that the author requests other GPUs (see
+	// [Lifecycle.Asks]). runs is the job version that the members of a resubmitted gang run.
 	asks bool
 	runs runs
 
 	stop *stopping
 
-	// sizing is the resize under way; nil if none.
+	// sizing is the resize that is not finished yet, or nil if there is none.
 	sizing *sizing
 
 	// read holds the answers to this reconcile's effects. pending is the effect that waits for an
@@ -114,53 +117,55 @@ type Lifecycle struct {
 	pending Effect
 }
 
-// Of starts the life of a job from what Nomad shows.
+// Of creates the Lifecycle of a job from Nomad's objects.
 func Of(o Observed) Lifecycle { return Lifecycle{memory: memory{known: known{Observed: o}}} }
 
-// known is what is known about the job from Nomad, from people and from the placer's records.
+// known holds data about the job from Nomad, from people and from the placer's records.
 type known struct {
-	// Control holds people's orders about the job.
+	// Control holds the orders that people gave about the job.
 	Control Control
 	Observed
-	// Request is what the job requests. Refused is why the job cannot be served; nil if it can be.
+	// Request is what the job requests. Refused is the error that says why the placer cannot serve
+	// the job, or nil.
 	Request request.Request
 	Refused error
-	// Record is the last decision; nil if not known yet. Unsaved is set while Record is not stored.
-	// Record is written when all members run, or after saveAfter.
+	// Record is the last decision on the job, or nil if that decision is not known yet. Unsaved is
+	// true while Record is not stored. The placer stores Record when all members run, or after
+	// saveAfter.
 	Record  *Record
 	Unsaved bool
 	// Since is the time when the placer first saw the present version.
 	Since time.Time
 
-	// Target has the GPUs on which the gang starts again after it has stopped; nil if the gang does
-	// not move.
+	// Target holds the GPUs on which a moving gang starts again after its stop. Target is nil if
+	// the gang does not move.
 	Target   *pal.Placement
 	position position
 
-	// eligible is the time when the last job of the gang's pal_after succeeded; zero if the gang
+	// eligible is the time when the last job of the gang's pal_after succeeded, or zero if the gang
 	// has no pal_after.
 	eligible time.Time
 }
 
-// memory is what is known about the job, and what was done for it.
+// memory contains known, and what the placer has done for the job.
 type memory struct {
 	known
 
-	// Queued is set if the queue has the gang, as a waiting or a running gang. Placed is set if the
-	// queue has it as a running gang.
+	// Queued is true if the queue has the gang, either as a waiting or as a running gang. Placed is
+	// true if the queue has the gang as a running gang.
 	Queued, Placed bool
-	// Reserved are the ids of GPUs that a decision reserves for the gang, whether or not allocations or
-	// pins hold them.
+	// Reserved holds the ids of the GPUs that a decision reserves for the gang. Allocations or pins
+	// may already hold some of the reserved GPUs.
 	Reserved []string
 
-	// Tries counts failures since the last success. The placer tries nothing before RetryAt.
-	// trouble is the last failure, for people. trouble is a pointer, nil for most gangs, because a
-	// snapshot copies every gang.
+	// Tries counts failures since the last success. After a failure, the placer tries nothing
+	// before RetryAt. trouble describes the last failure to people. trouble is a pointer that is
+	// nil for most gangs, so that a snapshot, which copies every gang, stays small.
 	Tries   int
 	RetryAt time.Time
 	trouble *reason.Reason
-	// Never is why Nomad can place the gang on no node. The gang is not tried again until the
-	// reason may have changed.
+	// Never is the reason why Nomad can place the gang on no node. The placer tries the gang again
+	// only when this reason may have changed.
 	Never *Never
 	// stumbled is the type of the effect whose failure trouble describes.
 	stumbled string
@@ -168,15 +173,15 @@ type memory struct {
 	// edited is set if the queue still has the gang's earlier request or priority, for example
 	// after an edit by the author.
 	edited bool
-	// assumed is the job as we registered it last, until Nomad shows the result. overwrote is set
-	// if that registration replaced a change that we had not seen. recreated is set if the job had
-	// been purged, and that registration made a new job. lookedBack is set once it is known whether
-	// an earlier placer overwrote a change.
+	// assumed is the job as the placer last registered it, until Nomad shows the result. overwrote
+	// is true if this registration replaced a change that the placer had not seen. recreated is
+	// true if the registration created a purged job again. lookedBack is true once the placer knows
+	// whether an earlier placer overwrote a change.
 	assumed                          *api.Job
 	overwrote, recreated, lookedBack bool
 
-	// lineage has the versions of the job that differ from one another only by our rewritings.
-	// notFinished is the last check of whether the gang finished in one of these versions.
+	// lineage holds the versions of the job that differ from one another only by the placer's gate
+	// and pins. notFinished is the last check that found the gang unfinished in these versions.
 	lineage     lineage
 	notFinished finishCheck
 
@@ -184,13 +189,13 @@ type memory struct {
 	// JobModifyIndex of a version whose canaries have room.
 	canariesLack, canariesDone uint64
 
-	// evaluated is the job's ModifyIndex at evaluatedAt, when the placer last asked Nomad to
-	// evaluate the job again.
+	// evaluated is the job's ModifyIndex when the placer last asked Nomad to evaluate the job
+	// again. evaluatedAt is the time of this request.
 	evaluated   uint64
 	evaluatedAt time.Time
 }
 
-// readings are answers of Nomad that are valid for one reconcile.
+// readings are answers from Nomad that are valid only during one reconcile.
 type readings struct {
 	Reconcile
 	versions    map[uint64]*api.Job
@@ -206,38 +211,40 @@ type readings struct {
 	room                                   *Room // room for the new size, or for missing members; a pointer because a Room is large
 }
 
-// Age returns how long the placer has known the present version. Age uses the placer's own clock,
-// because the servers' clocks may differ.
+// Age returns how long the placer has known the present version. Age uses the placer's clock,
+// because the clocks of Nomad's servers may differ.
 func (g *known) Age(now time.Time) time.Duration { return now.Sub(g.Since) }
 
-// Ours reports whether the placer has something to do or to remember for the job. An ended job is
-// ours, too, if we overwrote its author's change.
+// Ours reports whether the placer has something to do for the job, or to remember about it. Even an
+// ended job is ours if the placer overwrote a change by the author.
 func (g *memory) Ours() bool { return g.Observed.Ours() || g.Nomad == Ended && g.overwrote }
 
-// Overwrote reports whether our registration replaced a change that we had not seen. Such a
-// registration must be undone before anything else is decided about the job.
+// Overwrote reports whether the placer's registration replaced a change that the placer had not
+// seen. The placer must undo an overwriting registration before it decides anything else about the
+// job.
 func (g *memory) Overwrote() bool { return g.overwrote }
 
-// MayHaveOverwritten reports whether our last registration replaced an unseen change, or whether
-// this is unknown because Nomad has not shown the result yet. Until Nomad has shown the result, and
-// a replaced change is restored, nothing else is registered over the job. After two of our
-// registrations in a row, nobody could tell which of them replaced the author's change.
+// MayHaveOverwritten reports whether the placer's last registration replaced a change that the
+// placer had not seen. It also returns true while this is unknown, because Nomad has not shown the
+// result yet. Until Nomad has shown the result and the placer has restored a replaced change, the
+// placer must not register the job for any other purpose. After two registrations in a row, nobody
+// could tell which registration replaced the author's change.
 func (g *memory) MayHaveOverwritten() bool { return g.unverified() || g.overwrote }
 
-// unverified reports whether Nomad has not shown the result of our last registration yet.
+// unverified reports whether Nomad has not yet shown the result of the placer's last registration.
 func (g *memory) unverified() bool { return g.assumed != nil && g.assumed == g.Job }
 
-// verifyLater remembers the job as Nomad should have it after a registration, until an event shows
-// the job as Nomad has it.
+// verifyLater remembers the job that the placer has registered, until an event shows which job
+// Nomad has stored.
 func (g *memory) verifyLater(job *api.Job) {
 	if g.assumed = job; *job.JobModifyIndex == *g.Job.JobModifyIndex { // nothing changed, so no event will come
 		g.assumed = nil
 	}
 }
 
-// PastKnown reports whether two things are known: the gang's place in the queue, and whether an
-// earlier registration of ours overwrote a change by its author. To know both, the placer must have
-// read the records of earlier placers and the earlier versions.
+// PastKnown reports whether the placer knows two things: the gang's place in the queue, and whether
+// an earlier registration by a placer overwrote a change by the author. The placer learns both from
+// the records of earlier placers and from the job's earlier versions.
 func (g *memory) PastKnown() bool {
 	if len(g.Pins.Groups) > 0 {
 		return g.Record != nil && g.positionKnown() && !g.mustLookBack()
@@ -245,9 +252,9 @@ func (g *memory) PastKnown() bool {
 	return g.Nomad != Waiting || g.position.index == *g.Job.JobModifyIndex || first(g.Job) // a first version has no past
 }
 
-// Quiet reports whether the gang needs no attention until an event. Most gangs are quiet most of
-// the time. A running gang is quiet if it runs as it should, the queue has it as a running gang,
-// and its record is written. A waiting gang is quiet if the queue has its present request.
+// Quiet reports whether the gang needs no attention before its next event. Most gangs are quiet
+// most of the time. A running gang is quiet if it runs on its GPUs, the queue has it as a running
+// gang, and its record is written. A waiting gang is quiet if the queue has its present request.
 func (g *Lifecycle) Quiet(b Book) bool {
 	if g.Nomad == Waiting {
 		return g.Queued && !g.Placed && !g.edited && g.Refused == nil && g.Target == nil && g.stop == nil && g.stumbled == "" &&
@@ -258,7 +265,7 @@ func (g *Lifecycle) Quiet(b Book) bool {
 		(g.canariesDone == *g.Job.JobModifyIndex || !WantsCanaries(g.Observed))
 }
 
-// Unsettled reports whether something can become due without an event.
+// Unsettled reports whether something can become due without an event, merely because time passes.
 func (g *memory) Unsettled() bool {
 	switch g.Nomad {
 	case Starting, Stopping, Waiting:
@@ -273,7 +280,7 @@ func (g *memory) Unsettled() bool {
 	return false
 }
 
-// Trouble returns the last failure, for people; zero if there is none.
+// Trouble returns the last failure in a form for people, or zero if there is none.
 func (g *memory) Trouble() reason.Reason {
 	if g.trouble == nil {
 		return reason.Reason{}
@@ -291,7 +298,7 @@ func (g *memory) fail(now time.Time, why reason.Reason) {
 	g.SetTrouble(why)
 }
 
-// reasonOf returns the reason in an error.
+// reasonOf extracts the reason from an error.
 func reasonOf(err error) reason.Reason {
 	if r, is := errors.AsType[*DryRunRefusal](err); is {
 		return r.Why
@@ -299,14 +306,16 @@ func reasonOf(err error) reason.Reason {
 	return reason.Unread(err.Error())
 }
 
-// addRunTime adds the present run, with this many members, to a record.
+// addRunTime adds the present run of the gang to a record. members is the number of members in the
+// present run.
 func (g *known) addRunTime(r *Record, why reason.Reason, members int, w World) {
 	r.stop(w.Now(), why, w.Now().Sub(g.startedAt(w.Now())), g.slower(members))
 }
 
-// startedAt returns the time from which the present run counts: when the first member was placed
-// or, if the record already counts the run up to a later stop, the time of that stop. Members may
-// have kept running while the gang was being stopped.
+// startedAt returns the time from which the present run counts. The present run begins when the
+// first member is placed. If the record already counts a part of the run, startedAt returns the end
+// of that part. A record counts a part of a run if members kept running while the gang was being
+// stopped.
 func (g *known) startedAt(now time.Time) time.Time {
 	at := now
 	for _, a := range g.Members {
@@ -320,8 +329,8 @@ func (g *known) startedAt(now time.Time) time.Time {
 	return at
 }
 
-// Detach makes the gang, which is a copy, independent of the original. The copy is read-only and
-// must not receive events.
+// Detach makes a copied gang independent of the original gang. The copy is read-only and must not
+// receive events.
 func (g *Lifecycle) Detach() {
 	if g.Record != nil {
 		r := *g.Record

@@ -14,10 +14,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// WithLost returns the observation, changed to [Lost] if a gang of ours ended early and must start
-// again, as a whole or in part. Nomad will not retry such a gang. Either members of the gang were
-// stopped, or a member failed for a known cause and the job starts again as a whole
-// ([Observed.startsAsAWhole]).
+// WithLost returns the observation, with the state [Lost] if a gang of the placer ended early and
+// must start again, as a whole or in part. Nomad does not retry a gang in this state. Either
+// members of the gang were stopped, or a member failed for a known cause and the whole job must
+// start again ([Observed.startsAsAWhole]).
 func (st Observed) WithLost(w World) Observed {
 	if st.Nomad == Ended && st.lost(w) {
 		st.Nomad = Lost
@@ -25,8 +25,8 @@ func (st Observed) WithLost(w World) Observed {
 	return st
 }
 
-// lost reports whether a gang must start again, as [Observed.WithLost] describes. lost ignores
-// failures of unknown cause, but not members that a drain stopped.
+// lost reports whether [Observed.WithLost] must report the gang as Lost. lost ignores failures of
+// unknown cause, but not members that a drain stopped.
 func (st Observed) lost(w World) bool {
 	switch {
 	case rewrite.Stopped(st.Job) || len(st.Pins.Groups) == 0 || rewrite.Gated(st.Job):
@@ -47,14 +47,14 @@ func (st Observed) lost(w World) bool {
 	})
 }
 
-// startsAsAWhole reports whether a job with failed members starts again as a whole. A job does so
-// if its members need each other, or if it is a batch job of which no member has succeeded. In
-// other jobs the reschedule block decides how often a member is retried.
+// startsAsAWhole reports whether the whole job starts again after members have failed. The whole
+// job starts again if its members need each other, or if it is a batch job of which no member has
+// succeeded. In other jobs, the reschedule block decides how often Nomad retries a member.
 func (st Observed) startsAsAWhole() bool {
 	return st.NeedsAll() || *st.Job.Type == api.JobTypeBatch && st.Have == 0
 }
 
-// didItsWork reports whether all members with GPUs have succeeded for the present version. Members
+// didItsWork reports whether all members with GPUs have succeeded in the present version. Members
 // that a drain stopped after they had succeeded count as succeeded, and so do members whose version
 // could not be read.
 func (st Observed) didItsWork(w World) bool {
@@ -70,9 +70,10 @@ func (st Observed) didItsWork(w World) bool {
 	})
 }
 
-// requeueLost requeues a lost gang. After more than maxInfraFailures failures of the infrastructure
-// the placer gives up; drains and other requests to stop members do not count. If the members do
-// not need each other and some have succeeded, Nomad places only the stopped members again.
+// requeueLost puts a lost gang back into the queue. After more than maxInfraFailures failures of
+// the infrastructure, the placer gives up. Drains and other requests to stop members do not count
+// as failures. If the members do not need each other and some have succeeded, Nomad places only the
+// stopped members again.
 func (g *Lifecycle) requeueLost(w World) ([]Effect, bool) {
 	if !g.GaveUp().IsZero() { // an earlier placer gave up, according to the record, which has just been read
 		return nothing()
@@ -112,9 +113,9 @@ func (g *Lifecycle) requeueLost(w World) ([]Effect, bool) {
 	return append(out, g.stopFor(stopping{why: Requeued}, r, w)...), false
 }
 
-// placeStopped asks Nomad to place the stopped members of a dead job again, at once, because
-// garbage collection deletes dead jobs. The members' GPUs can bring the tenant above its limit.
-// While the tenant is above its limit, it gets no other GPUs.
+// placeStopped asks Nomad to place the stopped members of a dead job again. placeStopped does so at
+// once, because garbage collection deletes dead jobs. The GPUs of the stopped members can bring the
+// tenant above its limit. While the tenant is above its limit, it gets no other GPUs.
 func (g *memory) placeStopped(w World) ([]Effect, bool) {
 	if w.Now().Sub(g.evaluatedAt) < evaluateAgain {
 		return nothing()

@@ -15,41 +15,42 @@ import (
 )
 
 const (
-	// raceTime is the maximum time between the author's change and a registration of ours that
-	// replaced it. Usually milliseconds pass between the two; on a busy server, it can be seconds.
+	// raceTime is the maximum time between a change by the author and a registration by the placer
+	// that replaced this change. Usually only milliseconds pass between the change and the
+	// registration, but on a busy server it can be seconds.
 	raceTime = 5 * time.Second
-	// writeTime is the maximum time between Nomad's check of a registration and its write of the
+	// writeTime is the maximum time from Nomad's check of a registration until Nomad writes the
 	// job.
 	writeTime = time.Minute
 )
 
-// isLostUpdate reports whether version v of a job is our rewriting of an earlier version (base) and
-// so undid a stop or edit by the author in between:
+// isLostUpdate reports whether the placer made version v of a job from an earlier version (base),
+// and so undid a stop or edit that the author made in between:
 //
 //	base  the job as it waited or ran
 //	…     stopped or edited by the author, and perhaps placed after that
 //	v     the request of base, with other pins or another gate than any earlier version
 //
-// Usually we rewrite the version right before ours. A person can also register the request of base
-// again, by reverting or starting the job. A version that a person registered in this way equals an
-// earlier version.
+// Usually the placer rewrites the version immediately before v. A version that a person registered
+// by reverting or starting the job equals an earlier version.
 //
 // Nomad sets the submit time of a version when it checks the registration, just before it writes
 // the version (seen on 1.11.3). If v was submitted before a version with a lower number, Nomad
-// wrote v late, over that version. In this case nobody reverted the job, even if v equals an
-// earlier version because two placers made the same decision. If the two times are further apart
-// than writeTime, somebody set Nomad's clock in between, and the times prove nothing.
+// wrote v late and replaced that version. So version v is not the result of a revert. Version v can
+// still equal an earlier version, because two placers can make the same decision. If the two submit
+// times differ by more than writeTime, somebody set Nomad's clock between the two submissions, and
+// the times prove nothing.
 //
 // If a deployment fails, Nomad itself can restore an earlier version (auto_revert), including its
-// submit time (seen on 1.11.3). Apart from a restored version and its original, no two versions
-// have the same submit time. While Nomad restores a version, it can drop the original, if the
-// original is the oldest version. So v is also a restored version if it is stable and was submitted
-// before all versions with the same request.
+// submit time (seen on 1.11.3). Only a restored version and its original have the same submit time.
+// When Nomad restores a version, it can drop the original if the original is the oldest version. So
+// v also counts as a restored version if it is stable and was submitted before all versions with
+// the same request.
 //
-// If our registration brings back a purged job, the job looks like a new one, because Nomad keeps
-// no earlier version of it, and isLostUpdate does not notice. The placer that made the registration
-// notices ([Observation]) and purges the job again. If an earlier placer made the registration, a
-// person has to purge the job.
+// If a registration by the placer brings back a purged job, isLostUpdate does not notice this.
+// Nomad keeps no earlier version of a purged job, so the job looks new. The placer that made the
+// registration notices that the job is back ([Observation]), and purges the job again. If an
+// earlier placer made the registration, a person has to purge the job.
 func isLostUpdate(versions map[uint64]*api.Job, v uint64) bool {
 	now, last := versions[v], versions[v-1]
 	if now == nil || last == nil || rewrite.Stopped(now) {
@@ -78,8 +79,8 @@ func isLostUpdate(versions map[uint64]*api.Job, v uint64) bool {
 	return late || submittedAfter(now, last) <= raceTime && !seen
 }
 
-// revertedByNomad reports whether Nomad itself restored a version
-// (auto_revert); see [isLostUpdate].
+// revertedByNomad reports whether Nomad itself restored a version because a deployment failed
+// (auto_revert). See [isLostUpdate].
 func revertedByNomad(versions map[uint64]*api.Job, v uint64) bool {
 	now := versions[v]
 	asks, whole := SpecText(rewrite.Author(now)), SpecText(now)
@@ -101,9 +102,10 @@ func submittedAfter(a, b *api.Job) time.Duration {
 	return time.Duration(*a.SubmitTime - *b.SubmitTime)
 }
 
-// SpecText returns the specification in a version of a job as text, for comparisons. SpecText omits
-// the fields that Nomad sets in each version, and the count of an elastic group, which the placer
-// sets. SpecText includes gate and pins unless the caller removes them, see [rewrite.Author].
+// SpecText returns the specification of a job version as text, so that versions can be compared.
+// SpecText omits the fields that Nomad sets in each version, and the count of an elastic group,
+// which the placer sets. SpecText includes the gate and the pins, unless the caller removes them
+// with [rewrite.Author].
 func SpecText(job *api.Job) string {
 	text, err := json.Marshal(job)
 	fields := map[string]any{}
@@ -136,7 +138,7 @@ func SpecText(job *api.Job) string {
 	return string(text)
 }
 
-// bare removes empty parts from a JSON value; nil if nothing is left.
+// bare removes empty parts from a JSON value. bare returns nil if nothing is left.
 func bare(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -159,11 +161,12 @@ func bare(v any) any {
 	return v
 }
 
-// overwroteWith reports whether our registration replaced a change that we had not seen. Nomad
-// checks the enforced index before it writes, not while it writes (seen on 1.11.3). If somebody
-// stops, purges or edits the job between the check and the write, our registration undoes this
-// change. The version's number shows this. Each registration increments the number by one, so a
-// higher number than expected means that there was another registration in between.
+// overwroteWith reports whether the placer's registration replaced a change that the placer had not
+// seen. Nomad checks the enforced index before it writes, not while it writes (seen on 1.11.3). If
+// somebody stops, purges or edits the job between the check and the write, the placer's
+// registration undoes this action. The version number shows that an action was undone. Each
+// registration increments the number by one, so a higher number than expected means that somebody
+// else registered the job in between.
 func (g *Observed) overwroteWith(now *api.Job) bool {
 	if g.Job == nil || *g.Job.JobModifyIndex != *now.JobModifyIndex {
 		return false
@@ -174,7 +177,8 @@ func (g *Observed) overwroteWith(now *api.Job) bool {
 	return *now.CreateIndex != *g.Job.CreateIndex || *now.Version > *g.Job.Version
 }
 
-// verify checks in the versions whether our last registration replaced the expected version.
+// verify checks in the job's versions whether the placer's last registration replaced the expected
+// version.
 func (g *memory) verify(versions map[uint64]*api.Job) {
 	now := versions[*g.Job.Version]
 	if now != nil && *now.JobModifyIndex == *g.Job.JobModifyIndex && !g.overwroteWith(now) {
@@ -182,7 +186,7 @@ func (g *memory) verify(versions map[uint64]*api.Job) {
 	}
 }
 
-// undo undoes a registration of ours that replaced a change by the job's author. undo purges the
+// undo undoes a registration by the placer that replaced a change by the author. undo purges the
 // job again, stops the job again, or restores the author's edit.
 func (g *Lifecycle) undo(w World) ([]Effect, bool) {
 	if !g.overwrote {
@@ -200,14 +204,14 @@ func (g *Lifecycle) undo(w World) ([]Effect, bool) {
 	}
 	switch {
 	case g.recreated && lost != nil && first(lost) && ours(lost):
-		// Both registrations are ours, because authors do not write pins.
+		// Placers made both of these registrations, because authors do not write pins.
 		return []Effect{g.log(Warn, "the job was purged while it was being stopped, purging it again"), Deregister{ToUndo, true}}, false
 	case lost == nil:
 		return g.wrong(fmt.Errorf("reading version %d, which was replaced while the job was being placed: %w", *g.Job.Version-1, ErrNoVersion), w), false
 	case ours(lost) && !rewrite.Stopped(lost) && SpecText(rewrite.Author(lost)) == SpecText(rewrite.Author(g.Job)):
 		// Two placers registered the author's version, one after the other, so the author lost
-		// nothing. Restoring the first version would rerun members that have finished since (seen
-		// in random walk 30592).
+		// nothing. Restoring the first version would rerun members that have finished since then
+		// (seen in random walk 30592).
 		g.overwrote = false
 		return nothing()
 	case cluster.Ended(lost) && rewrite.Stopped(lost):
@@ -216,30 +220,31 @@ func (g *Lifecycle) undo(w World) ([]Effect, bool) {
 	return []Effect{g.log(Warn, "the job was edited while it was being placed, applying the edit"), Register{Why: ToUndo, Job: lost}}, false
 }
 
-// first reports whether the job is as it was first registered. A child begins with its template's
-// version. A job that was registered through the RPC port begins with the version that it was sent
-// with (seen on 1.11.3).
+// first reports whether the job has its first version, unchanged. A dispatched or periodic job
+// begins with the version number of its template. A job that was registered through the RPC port
+// begins with the version number in the registration (seen on 1.11.3).
 func first(job *api.Job) bool {
 	return *job.Version == 0 || job.CreateIndex != nil && *job.CreateIndex == *job.JobModifyIndex
 }
 
-// ours reports whether a version carries pins, because only the placer writes pins.
+// ours reports whether the placer wrote a version. Versions with pins come from the placer, because
+// nobody else writes pins.
 func ours(job *api.Job) bool {
 	_, pinned := rewrite.Pinned(job)
 	return pinned
 }
 
-// mustLookBack reports whether a registration may have overwritten the author's change without this
-// placer's knowledge. This registration can be an earlier placer's, or a registration of this
-// placer that this placer did not recognize.
+// mustLookBack reports whether a placer's registration may have overwritten the author's change
+// without this placer's knowledge. The registration may come from an earlier placer, or from this
+// placer if it did not recognize its own registration.
 func (g *memory) mustLookBack() bool {
 	return !g.lookedBack && !g.overwrote && !g.unverified() && len(g.Pins.Groups) > 0 && *g.Job.Version >= 2 &&
 		(g.Record == nil || g.Record.JobModifyIndex != *g.Job.JobModifyIndex || g.Record.Unverified)
 }
 
-// findEarlierLostUpdate checks, once, a job that this placer did not register, because an earlier
-// placer may have replaced the author's change, and crashed before it noticed or undid the
-// replacement. A job whose last registration is recorded as verified needs no check.
+// findEarlierLostUpdate checks, once, a job that this placer did not register. An earlier placer
+// may have replaced the author's change, and then crashed before it noticed this or restored the
+// change. A job whose last registration is recorded as verified needs no check.
 func (g *Lifecycle) findEarlierLostUpdate(World) ([]Effect, bool) {
 	if g.Record == nil || !g.mustLookBack() {
 		return nothing()
@@ -251,8 +256,9 @@ func (g *Lifecycle) findEarlierLostUpdate(World) ([]Effect, bool) {
 	return nothing()
 }
 
-// stopBeforeRevert returns the author's stop that our registration replaced, before Nomad restored
-// an earlier version (auto_revert); nil if there was none. Seen in random walk 8000063.
+// stopBeforeRevert returns the version in which the author stopped the job, if the placer's
+// registration replaced this stop and Nomad then restored an earlier version (auto_revert).
+// Otherwise stopBeforeRevert returns nil. A random walk (8000063) found this case.
 func (g *Lifecycle) stopBeforeRevert() *api.Job {
 	vs, v := g.read.versions, *g.Job.Version
 	if v < 3 || vs[v] == nil || vs[v-2] == nil || !rewrite.Stopped(vs[v-2]) || !revertedByNomad(vs, v) || !isLostUpdate(vs, v-1) {

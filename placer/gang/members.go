@@ -13,8 +13,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// NeedsAll reports whether the members need each other. Members of a batch job need each other
-// unless its pal_on_failure is "member". Members of a service need each other only if its
+// NeedsAll reports whether the members of the job need each other. Members of a batch job need each
+// other unless its pal_on_failure is "member". Members of a service need each other only if its
 // pal_on_failure is "gang".
 func (st Observed) NeedsAll() bool {
 	h, err := rewrite.ParseHints(st.Job)
@@ -24,12 +24,12 @@ func (st Observed) NeedsAll() bool {
 	return err != nil || h.OnFailure != rewrite.ReplaceMember
 }
 
-// runsInPart returns why the missing members do not start while the others keep running and nothing
-// can be done; "" otherwise. runsInPart returns a reason only if the members do not need each
-// other. New GPUs in the pins would restart the whole service, and new nodes in the pins would
-// rerun the finished members of a batch job. The reschedule block decides how often Nomad retries a
-// failed member. A service whose GPU pins never held the whole gang yields "", because it can be
-// requeued.
+// runsInPart explains why the missing members do not start, if the other members keep running and
+// the placer can do nothing. In all other cases, runsInPart returns "". runsInPart returns a reason
+// only if the members do not need each other. New GPUs in the pins would restart the whole service,
+// and new nodes in the pins would rerun the finished members of a batch job. The reschedule block
+// decides how often Nomad retries a failed member. runsInPart returns "" for a service whose GPU
+// pins never held the whole gang, because the placer can requeue such a service.
 func (g *Lifecycle) runsInPart(blocked *api.Evaluation) reason.Kind {
 	rest := reason.OthersRun
 	if g.Live == 0 {
@@ -52,11 +52,11 @@ func (g *Lifecycle) runsInPart(blocked *api.Evaluation) reason.Kind {
 	return ""
 }
 
-// someOver reports whether members of a batch job have succeeded for the present version, or have
-// failed and are not retried. If the job were registered again, Nomad would rerun these members,
-// even without room, and even if the reschedule limits forbid a retry (seen in random walk 693 with
-// late writes). someOver reads the current allocations. The blocked evaluation, nil if there is
-// none, counts failed members that wait for room.
+// someOver reports whether some members of a batch job are over. Members are over if they have
+// succeeded in the present version, or have failed without a retry. If the placer registered the
+// job again, Nomad would rerun these members, even without room, and even if the reschedule limits
+// forbid a retry (seen in random walk 693 with late writes). someOver reads the current
+// allocations. The blocked evaluation, if there is one, counts failed members that wait for room.
 func (g *Lifecycle) someOver(blocked *api.Evaluation) bool {
 	if slices.ContainsFunc(g.read.allocs, func(a *cluster.Alloc) bool { return a.FinishedIn(g.Job) }) {
 		return true
@@ -74,14 +74,16 @@ func (g *Observed) lackRoom(blocked *api.Evaluation) (n int) {
 	return n
 }
 
-// halfThere reports whether a gang has lost members that its other members need, and for which
-// there is no room. Members that its author has just added (nomad job scale) do not count.
+// halfThere reports whether the gang has lost members that its other members need, and there is no
+// room for the lost members. Members that the author has just added (nomad job scale) do not count
+// as lost.
 func (g *known) halfThere(w World) bool {
 	return g.NeedsAll() && g.Record != nil && len(w.Holds(g.Key)) < g.Record.Decision.Demand
 }
 
-// extend adds nodes to class pins for the missing members. Only a group constraint changes, so
-// Nomad does not touch running members, unless the new members need a higher class ceiling.
+// extend adds nodes for the missing members to pins that name a variability class. Only a
+// constraint of the group changes, so Nomad leaves running members alone, unless the new members
+// need a slower class.
 func (g *Lifecycle) extend(w World) ([]Effect, bool) {
 	room, err := w.RoomForMissing(g)
 	if err != nil {
@@ -103,9 +105,9 @@ func (g *Lifecycle) extend(w World) ([]Effect, bool) {
 	return g.repin(ToExtend, room.Pins, w)
 }
 
-// placeLeftOut asks Nomad to evaluate a job in which Nomad stopped members of groups without GPUs,
-// unless a blocked evaluation already waits for room for these members. Members with GPUs keep
-// running.
+// placeLeftOut asks Nomad to evaluate a job again if Nomad stopped members of groups without GPUs.
+// placeLeftOut does nothing if a blocked evaluation already waits for room for these members.
+// Members with GPUs keep running.
 func (g *Lifecycle) placeLeftOut(w World) ([]Effect, bool) {
 	if !g.LeftOutBeside || w.Now().Sub(g.evaluatedAt) < evaluateAgain {
 		return nothing()

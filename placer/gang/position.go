@@ -15,13 +15,14 @@ import (
 // A job's place in the queue is the time when its author first requested it.
 //
 // If the author registers a waiting job again, the job keeps its place, unless it now requests more
-// GPUs. Without this exception, a small job could hold a place for a large one. Our own requeueing
-// keeps the place, too. If the author stops the job, the job loses its place, even if the author
-// starts it again. If a stopped job kept its place, a job that nobody needs could hold a place.
-// Nomad keeps the versions of a job, so a restarted agent computes the same place.
+// GPUs. Otherwise, an author could submit a small job to hold a place for a large one. A job also
+// keeps its place when the placer requeues it. If the author stops the job, the job loses its
+// place, even if the author starts it again. If a stopped job kept its place, a job that nobody
+// needs could hold a place in the queue. Nomad keeps the versions of a job, so a restarted agent
+// computes the same place.
 
-// position is the place in the queue of a waiting job without pins. The record
-// of a job with pins holds its place.
+// position is the place in the queue of a waiting job without pins. For a job with pins, the record
+// contains the place.
 type position struct {
 	index uint64 // JobModifyIndex of the job for which it was computed
 	since time.Time
@@ -66,7 +67,8 @@ func (g *Lifecycle) findPosition(World) ([]Effect, bool) {
 			found.since, found.record = r.Submitted, r
 		}
 	}
-	// Nomad keeps only some versions, so this placer may remember an earlier time.
+	// Nomad keeps only some versions of a job, so this placer may remember an earlier time than the
+	// versions show.
 	if first.cut && had.index != 0 && found.gpus <= had.gpus && had.since.Before(found.since) {
 		found.since, found.record = had.since, had.record
 	}
@@ -74,9 +76,9 @@ func (g *Lifecycle) findPosition(World) ([]Effect, bool) {
 	return nothing()
 }
 
-// positionKnown reports whether no search for the place is needed now. No search is needed if the
-// place is known, or if a job without pins does not wait. For a job with pins, no search is needed
-// if its record is up to date or has not been read yet.
+// positionKnown reports whether the placer knows the gang's place, or need not know it now. No
+// search is needed if the place is known, or if a job without pins does not wait. For a job with
+// pins, no search is needed if its record is up to date or has not been read yet.
 func (g *known) positionKnown() bool {
 	switch index := *g.Job.JobModifyIndex; {
 	case g.position.index == index:
@@ -87,7 +89,8 @@ func (g *known) positionKnown() bool {
 	return g.Nomad != Waiting
 }
 
-// ask is when the author first requested what the job requests now, according to its versions.
+// ask holds the time when the author first requested what the job now requests, according to the
+// job's versions.
 type ask struct {
 	job      *api.Job  // the author's last version; only askedBeforePins sets it
 	since    time.Time // when the author registered the oldest version with this request
@@ -95,9 +98,9 @@ type ask struct {
 	cut      bool      // the search ended at a version that Nomad no longer keeps
 }
 
-// firstAsked returns when the author first requested the job as it waits now. firstAsked goes back
-// through the job's versions as long as each version also waited, and requested at least as many
-// GPUs as the version after it.
+// firstAsked returns the time when the author first requested the waiting job in its present form.
+// firstAsked goes back through the job's versions while each version also waited and requested at
+// least as many GPUs as the next version.
 func firstAsked(job *api.Job, versions map[uint64]*api.Job) ask {
 	since, gpus := time.Unix(0, *job.SubmitTime), rewrite.AllGPUs(job)
 	for v := *job.Version; v > 0; v-- {
@@ -120,8 +123,8 @@ func firstAsked(job *api.Job, versions map[uint64]*api.Job) ask {
 	return ask{since: since}
 }
 
-// putBack reports whether a version is our restoration of an author's edit. The edit is two
-// versions older than the restoration. The version between them is our start, which had replaced
+// putBack reports whether the placer made version v to restore an edit by the author. The edit is
+// version v-2. Version v-1 is the registration with which the placer started the job and replaced
 // the edit.
 func putBack(versions map[uint64]*api.Job, v uint64) bool {
 	if v < 3 || versions[v] == nil || versions[v-1] == nil || versions[v-2] == nil || versions[v-3] == nil {
@@ -135,9 +138,9 @@ func putBack(versions map[uint64]*api.Job, v uint64) bool {
 	return spec(v) == spec(v-2) && spec(v-1) == spec(v-3) && spec(v-1) != spec(v-2)
 }
 
-// askedAgain returns when the author of a job with pins requested it again, by starting it after a
-// stop, or by scaling it up (nomad job scale) while it waited again. askedAgain returns zero if no
-// version since the author's last one without pins shows such a request.
+// askedAgain returns the time when the author requested a job with pins again. The author may have
+// started the job after a stop, or scaled it up (nomad job scale) while it waited again. askedAgain
+// returns zero if no version since the author's last version without pins shows such a request.
 func askedAgain(job *api.Job, versions map[uint64]*api.Job) time.Time {
 	now := job
 	for v := *job.Version; v > 0 && ours(now); v-- {
@@ -155,7 +158,8 @@ func askedAgain(job *api.Job, versions map[uint64]*api.Job) time.Time {
 	return time.Time{}
 }
 
-// askedBeforePins returns when the author first requested the version that we pinned later.
+// askedBeforePins returns the time when the author first requested the version to which the placer
+// later added pins.
 func askedBeforePins(job *api.Job, versions map[uint64]*api.Job) ask {
 	for v := *job.Version; v > 0 && ours(job); v-- {
 		if versions[v-1] == nil {
@@ -168,8 +172,8 @@ func askedBeforePins(job *api.Job, versions map[uint64]*api.Job) ask {
 	return asked
 }
 
-// mendedAt returns when the author edited the job while it waited again and kept our gate and pins,
-// as an edit in Nomad's UI does. mendedAt returns zero if there was no such edit.
+// mendedAt returns the time when the author edited the waiting job but kept the placer's gate and
+// pins, as Nomad's UI does. mendedAt returns zero if there was no such edit.
 func mendedAt(job *api.Job, versions map[uint64]*api.Job) time.Time {
 	now := job
 	for v := *job.Version; v > 0; v-- {
@@ -185,8 +189,8 @@ func mendedAt(job *api.Job, versions map[uint64]*api.Job) time.Time {
 	return time.Time{}
 }
 
-// startOver restarts the record at the time of the author's new request, because earlier runs and
-// failures of the gang belong to another try.
+// startOver begins a new record at the time of the author's new request, because earlier runs and
+// failures of the gang do not belong to this request.
 func (g *memory) startOver(at time.Time) {
 	if !at.After(g.Record.Submitted) {
 		return

@@ -15,12 +15,12 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// earliest and latest limit the times in the queue. An author's deadline or an operator's window
-// can lie after 2262, which 64 bits of nanoseconds cannot represent. latest is well before 2262
-// because the queue adds spans to times.
+// earliest and latest limit the times that the queue can handle. An author's deadline or an
+// operator's window can lie after 2262, which 64 bits of nanoseconds cannot represent. latest is
+// well before 2262 because the queue adds spans to times.
 var earliest, latest = time.Unix(0, 1), time.Date(2150, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// QueueTime converts a time to the queue's form, and limits it to the years 1970 to 2150.
+// QueueTime converts a time to the queue's format, and limits it to the years 1970 to 2150.
 func QueueTime(t time.Time) time.Duration {
 	switch {
 	case t.Before(earliest):
@@ -31,7 +31,8 @@ func QueueTime(t time.Time) time.Duration {
 	return time.Duration(t.UnixNano())
 }
 
-// QueueJob converts the job to the queue's form. restart is the run time that a restart loses.
+// QueueJob converts the job to the queue's format. restart is the run time that the job loses when
+// it restarts.
 func (g *known) QueueJob(restart time.Duration) queue.Job {
 	h := g.Request.Hints
 	var attained, done, waited time.Duration
@@ -43,13 +44,13 @@ func (g *known) QueueJob(restart time.Duration) queue.Job {
 		Priority: g.priority(), Submitted: QueueTime(g.AsksSince()), Estimate: h.Duration, Limit: rewrite.Limit(g.Job),
 		Preemptible: h.Preempt && !g.Misplaced, Migratable: h.Migrate && !g.Misplaced,
 		Attained: attained, Done: done, Waited: waited, RestartCost: restart, Checkpoint: h.Checkpoint, LocalityWait: h.Wait,
-		// Services and spread gangs wait for locality only if their hints set a wait.
+		// Services and spread gangs wait for closer GPUs only if their hints set a maximum wait.
 		Anywhere: h.Wait == 0 && (*g.Job.Type != api.JobTypeBatch || spreads(g.Request.Gang)),
 		Deadline: g.deadline(), Array: g.array(), ArrayParallel: h.Parallel, Endless: *g.Job.Type == api.JobTypeService,
 	}
 }
 
-// least returns the smallest number of members of an elastic gang; 0 for other gangs.
+// least returns the minimum number of members of an elastic gang, or 0 for other gangs.
 func (g *known) least() int {
 	if g.Request.Elastic == nil {
 		return 0
@@ -57,13 +58,13 @@ func (g *known) least() int {
 	return g.Request.Elastic.Least
 }
 
-// spreads reports whether some of the gang's members must be apart.
+// spreads reports whether some members of the gang must run on different nodes or racks.
 func spreads(g pal.Gang) bool {
 	return slices.ContainsFunc(g.MemberSets, func(s pal.MemberSet) bool { return len(s.Spreads) > 0 })
 }
 
-// Submitted returns the time when the author registered the job. Our own registrations, after which
-// the job has pins, do not count.
+// Submitted returns the time when the author registered the job. Registrations by the placer, after
+// which the job has pins, do not count.
 func (g *known) Submitted() time.Time {
 	if g.Record != nil && len(g.Pins.Groups) > 0 {
 		return g.Record.Submitted
@@ -74,7 +75,7 @@ func (g *known) Submitted() time.Time {
 	return time.Unix(0, *g.Job.SubmitTime)
 }
 
-// ran returns the record with the gang's run and wait times so far; nil if the gang was never
+// ran returns the record with the gang's run and wait times so far, or nil if the gang was never
 // placed.
 func (g *known) ran() *Record {
 	if len(g.Pins.Groups) > 0 || g.Target != nil { // a job with the author's own gate may have no pins
@@ -110,8 +111,7 @@ func (g *known) NewRecord(now time.Time, d pal.Decision, note Note) Record {
 	return r
 }
 
-// leaveQueue removes a gang that cannot be served, or that is not ours, from
-// the queue.
+// leaveQueue removes the gang from the queue because the placer cannot serve it, or must not.
 func (g *Lifecycle) leaveQueue(_ Event, w World) []Effect {
 	return append(g.hasStopped(w), g.dequeue()...)
 }
@@ -126,9 +126,10 @@ func (g *memory) dequeue() []Effect {
 	return []Effect{Dequeue{}}
 }
 
-// waitInQueue keeps the queue informed about a gang that is not running. A gang that must not start
-// now stays out of the queue, because in the queue it would block the gangs behind it. Such a gang
-// backs off after a failure, waits for its pal_after, or may have finished already.
+// waitInQueue tells the queue about a gang that is not running. A gang that must not start now
+// stays out of the queue, because in the queue it would block the gangs behind it. A gang must not
+// start while it backs off after a failure or waits for the jobs in its pal_after, or if it may
+// have finished already.
 func (g *Lifecycle) waitInQueue(e Event, w World) []Effect {
 	out := g.hasStopped(w)
 	sync := e.(Sync)
@@ -144,9 +145,9 @@ func (g *Lifecycle) waitInQueue(e Event, w World) []Effect {
 	case !g.Queued:
 		out = append(out, g.enqueue(w))
 	case g.Placed:
-		// Tell the queue only when the gang's GPUs are free in the view. Otherwise the queue would
-		// find that the gang's successor does not fit, and would stop another gang for the
-		// successor.
+		// The queue must learn of the stop only when the gang's GPUs are free in the view. If the
+		// queue learned of the stop earlier, it would find that the gang's successor does not fit,
+		// and would stop another gang for the successor.
 		if g.dying(w) || len(w.Holds(g.Key)) > 0 {
 			return out // changes by the gang's author are applied afterwards
 		}
@@ -162,10 +163,10 @@ func (g *Lifecycle) waitInQueue(e Event, w World) []Effect {
 	return out
 }
 
-// restored puts a gang that is not in the queue into it, as a running gang with its present
-// members. restored returns nothing if the gang has no members. ends means that an earlier placer
-// has stopped the gang, so its GPUs will be free soon. Without ends, the queue would stop another
-// gang for the same successor.
+// restored puts a gang that the queue does not have into the queue, as a running gang with its
+// present members. restored returns nothing if the gang has no members. ends means that an earlier
+// placer has stopped the gang, so its GPUs will soon be free. If the queue did not know about the
+// stop, it would stop another gang for the same successor.
 func (g *memory) restored(ends bool, w World) []Effect {
 	j, at := g.asItRuns(w)
 	if len(at.Members) == 0 {
@@ -175,8 +176,9 @@ func (g *memory) restored(ends bool, w World) []Effect {
 	return []Effect{QueueRestored{Job: j, Placement: at, Since: g.startedAt(w.Now()), Ends: ends}}
 }
 
-// asItRuns returns the job in the queue's form, with its running members and their placement. The
-// author may have requested other members since these members started.
+// asItRuns returns the job in the queue's format. It includes only the running members. asItRuns
+// also returns their placement. The author may have changed the requested members since the running
+// members started.
 func (g *known) asItRuns(w World) (queue.Job, pal.Placement) {
 	at := w.Running(g.Request, w.Holds(g.Key))
 	j := g.QueueJob(w.RestartCost())
@@ -193,14 +195,14 @@ func (g *known) asItRuns(w World) (queue.Job, pal.Placement) {
 	return j, at
 }
 
-// enqueue puts the gang into the queue, at its old place if it was in the queue before.
+// enqueue puts the gang into the queue. A gang that was in the queue before keeps its old place.
 func (g *memory) enqueue(w World) Effect {
 	g.Queued, g.Placed = true, false
 	return Enqueue{Job: g.QueueJob(w.RestartCost()), Since: g.WaitsSince()}
 }
 
-// staysInQueue handles a gang that the queue has with its current state, because the gang runs as
-// before or is being stopped.
+// staysInQueue handles a gang whose state the queue already knows, because the gang runs as before
+// or is being stopped.
 func (g *memory) staysInQueue(Event, World) []Effect {
 	if g.Refused != nil {
 		return g.dequeue()
@@ -208,7 +210,8 @@ func (g *memory) staysInQueue(Event, World) []Effect {
 	return g.settle()
 }
 
-// runInQueue makes sure that the queue has the gang as a running one.
+// runInQueue puts the gang into the queue as a running gang, unless the queue already has it as
+// one.
 func (g *memory) runInQueue(_ Event, w World) []Effect {
 	if g.Refused != nil {
 		return g.dequeue()
@@ -227,8 +230,8 @@ func (g *memory) runInQueue(_ Event, w World) []Effect {
 	return append(out, g.settle()...)
 }
 
-// runsOnInQueue makes sure that the queue has a running gang with its present members, although its
-// author now requests something else.
+// runsOnInQueue puts the gang into the queue as a running gang with its present members, although
+// the author now requests something else.
 func (g *Lifecycle) runsOnInQueue(e Event, w World) []Effect {
 	if !g.Queued && g.Refused == nil && g.stop == nil {
 		if es := g.restored(false, w); es != nil {
@@ -238,7 +241,8 @@ func (g *Lifecycle) runsOnInQueue(e Event, w World) []Effect {
 	return g.staysInQueue(e, w)
 }
 
-// settle tells the queue to keep the gang's place and size if some members have succeeded.
+// settle tells the queue not to move or resize the gang. settle does so only if some members have
+// succeeded.
 func (g *memory) settle() []Effect {
 	if !g.Queued || g.Have <= g.Live {
 		return nil
@@ -246,8 +250,9 @@ func (g *memory) settle() []Effect {
 	return []Effect{QueueSettled{}}
 }
 
-// AsksSince returns when the job began to request GPUs: when its author registered it, or when its
-// pal_after succeeded, whichever is later.
+// AsksSince returns the time when the job began to request GPUs. Usually the job began to request
+// GPUs when the author registered it. If the job's pal_after succeeded later, AsksSince returns the
+// time of that success.
 func (g *known) AsksSince() time.Time {
 	if submitted := g.Submitted(); submitted.After(g.eligible) {
 		return submitted
@@ -255,9 +260,9 @@ func (g *known) AsksSince() time.Time {
 	return g.eligible
 }
 
-// deadline returns the time by which the gang must have ended, in the queue's time; 0 if it has no
-// deadline. A deadline that is a duration counts from the author's registration, not from when the
-// placer saw the job.
+// deadline returns the time by which the gang must have ended, in the queue's format, or 0 if the
+// gang has no deadline. A deadline that is a duration counts from the author's registration, not
+// from the time when the placer first saw the job.
 func (g *known) deadline() time.Duration {
 	at, ok := g.Request.Hints.DeadlineOf(g.Submitted())
 	if !ok {
@@ -266,7 +271,8 @@ func (g *known) deadline() time.Duration {
 	return QueueTime(at)
 }
 
-// array returns the parameterized or periodic job that made this job; "" if no job made it.
+// array returns the parameterized or periodic job from which Nomad made this job, or "" if there is
+// none.
 func (g *Observed) array() string {
 	if !cluster.Child(g.Job) {
 		return ""

@@ -19,7 +19,6 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/failure"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/request"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
@@ -283,12 +282,12 @@ func (w *randomWorld) answer(of Effect) Event {
 	r := w.rng
 	switch r.IntN(12) {
 	case 0:
-		return Failure{of, errors.New("500")}
+		return Failure{Of: of, Err: errors.New("500")}
 	case 1:
-		return Failure{of, nomad.ErrConflict}
+		return Failure{Of: of, Err: errors.New("conflict"), Conflict: true}
 	case 2:
 		w.noteUnanswered(w.g, of)
-		return Failure{of, nomad.ErrUnknownOutcome}
+		return Failure{Of: of, Err: errors.New("unknown"), Unknown: true}
 	case 3:
 		return NotNow{of}
 	}

@@ -15,52 +15,56 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Record describes the last decision on a job. A record is stored in one Nomad variable.
+// Record describes the last decision on a job, and what has happened to the job since then. A
+// record is stored in one Nomad variable.
 type Record struct {
 	Namespace string `json:"namespace"`
 	Job       string `json:"job"`
-	// Submitted is the time when the author registered the job. This time is the job's place in the
-	// queue; our own registrations must not change it.
+	// Submitted is the time when the author registered the job. Submitted determines the job's
+	// place in the queue, so the placer's own registrations must not change it.
 	Submitted time.Time `json:"submitted"`
 	Decided   time.Time `json:"decided"`
-	// Ready is the time when all members were seen on their GPUs; zero before.
+	// Ready is the time when the placer saw that all members run on their GPUs, or zero before that
+	// time.
 	Ready time.Time `json:"ready,omitzero"`
-	// Restarted is the time when Nomad restarted all members, for example after the author had
-	// scaled the job to zero for a while.
+	// Restarted is the time when Nomad restarted all members. For example, Nomad restarts all
+	// members if the author scales the job to zero for a while.
 	Restarted time.Time `json:"restarted,omitzero"`
 	// JobModifyIndex is the JobModifyIndex of the version that the record describes.
 	JobModifyIndex uint64 `json:"job_modify_index"`
-	// Index is the ModifyIndex of the variable that the record was read from; 0
-	// if it was not read.
+	// Index is the ModifyIndex of the Nomad variable from which the record was read, or 0 if the
+	// record was not read.
 	Index uint64 `json:"-"`
-	// Unverified is set if, when the record was written, it was unknown whether our last
-	// registration had replaced a change by the author, or such a change was not restored yet.
+	// Unverified is true if the placer's last registration may have replaced a change by the author
+	// that was not restored when the record was written.
 	Unverified bool         `json:"unverified,omitempty"`
 	Mode       rewrite.Mode `json:"mode"`
-	// Decision.Chosen is what the gang got. Predicted is the original choice, if the pins let Nomad
-	// give the gang other GPUs.
+	// Decision.Chosen contains the GPUs that the gang got. Predicted is the original choice, if the
+	// pins allowed Nomad to give the gang other GPUs.
 	Decision  pal.Decision `json:"decision"`
 	Predicted *pal.Choice  `json:"predicted,omitempty"`
-	// UserFailures counts the gang's own failures. GivenUp is why the gang is not retried.
+	// UserFailures counts the failures that the gang itself caused. GivenUp is the reason why the
+	// placer does not retry the gang.
 	UserFailures int           `json:"user_failures,omitempty"`
 	GivenUp      reason.Reason `json:"given_up,omitzero"`
-	// InfraFailures counts how often the gang was retried after a failure of the infrastructure.
+	// InfraFailures counts how often the placer retried the gang after the infrastructure failed.
 	InfraFailures int `json:"infra_failures,omitempty"`
-	// CountedFor is the JobModifyIndex of the start whose failure UserFailures or InfraFailures
-	// counts. Each start counts once, even if the placer crashes before it has stopped the rest of
-	// the gang.
+	// CountedFor is the JobModifyIndex of the start whose failure is counted in UserFailures or
+	// InfraFailures. UserFailures and InfraFailures count each start at most once, even if the
+	// placer crashes before it has stopped the rest of the gang.
 	CountedFor uint64 `json:"counted_for,omitempty"`
-	// Attained is how long the gang ran before it was last stopped or resized; Done is the work
-	// done in that time, as run time at cost 1. Waited is how long the gang waited in all before
-	// its last start. Stopped is the time when the gang was stopped.
+	// Attained is how long the gang ran before its last stop or resize. Done is the work that the
+	// gang did while it ran, as run time at cost 1. Waited is the gang's total wait time before its
+	// last start. Stopped is the time when the gang was stopped.
 	Attained time.Duration `json:"attained,omitempty"`
 	Done     time.Duration `json:"done,omitempty"`
 	Waited   time.Duration `json:"waited,omitempty"`
 	Stopped  time.Time     `json:"stopped,omitzero"`
-	// StoppedWhy is why the gang was stopped.
+	// StoppedWhy is the reason for which the gang was stopped.
 	StoppedWhy reason.Reason `json:"stopped_why,omitzero"`
-	// StoppedFor is the job (namespace/id) for which the gang made room, if it is in the same
-	// namespace. Some readers of the record must not see jobs of other namespaces.
+	// StoppedFor is the job (namespace/id) for which the placer stopped the gang, if both jobs are
+	// in the same namespace. StoppedFor never names jobs of other namespaces, because some readers
+	// of the record must not see them.
 	StoppedFor string `json:"stopped_for,omitempty"`
 	// Note is additional information about the decision.
 	Note Note `json:"note,omitempty"`
@@ -76,12 +80,12 @@ type Note string
 const (
 	NoteMoved    Note = "moved to better GPUs"
 	NoteResized  Note = "changed by its author while running"
-	NoteKept     Note = "the queue kept some of the free GPUs for a gang that goes first or for a window"
-	NoteReadBack Note = "the placer restarted before it recorded the decision, so the GPUs were read from Nomad, and the alternatives are unknown"
+	NoteKept     Note = "the queue kept some of the free GPUs for a gang that goes first or for a window, or chose GPUs that a window reserves for this job"
+	NoteReadBack Note = "the placer restarted before it recorded the decision: the GPUs were read back from Nomad, and the alternatives are unknown"
 )
 
-// stop records that the gang was stopped, why, how long it ran, and how many times slower it was
-// than with all its members.
+// stop records that the gang was stopped. why is the reason, ran is how long the gang ran, and
+// slower is the factor by which missing members slowed the gang.
 func (r *Record) stop(now time.Time, why reason.Reason, ran time.Duration, slower float64) {
 	cost := slower
 	if c := r.Decision.Chosen; c != nil && c.Cost > 0 {
@@ -91,8 +95,9 @@ func (r *Record) stop(now time.Time, why reason.Reason, ran time.Duration, slowe
 	r.StoppedWhy, r.StoppedFor = why, ""
 }
 
-// startsAgain records that the job has started again for an unrecorded reason, so the decision in
-// the record no longer applies. Run time, wait time and failures keep counting.
+// startsAgain records that the job has started again for a reason that no record shows, so the
+// decision in the record no longer applies. The record keeps the job's run time, wait time and
+// failures.
 func (r *Record) startsAgain(job *api.Job) {
 	switch at := time.Unix(0, *job.SubmitTime); { // count the wait as NewRecord does
 	case r.Attained > 0 && !r.Stopped.IsZero():
@@ -105,8 +110,8 @@ func (r *Record) startsAgain(job *api.Job) {
 	r.StoppedWhy, r.StoppedFor, r.Note = reason.Reason{}, "", ""
 }
 
-// chose reports whether the GPUs that the record names as chosen are those of the pins. chose also
-// returns true if the record has no choice, or omits members to keep its size limit.
+// chose reports whether the pins name the same GPUs as the record's decision. chose also returns
+// true if the record has no decision, or omits members to keep its size limit.
 func (r *Record) chose(pins rewrite.Pins) bool {
 	c := r.Decision.Chosen
 	if c == nil || r.MembersOmitted > 0 {
@@ -115,10 +120,11 @@ func (r *Record) chose(pins rewrite.Pins) bool {
 	return slices.Equal(slices.Sorted(slices.Values(c.GPUIDs())), slices.Sorted(slices.Values(pins.GPUs())))
 }
 
-// Got records which GPUs the gang got, because its pins can allow other GPUs than the chosen ones.
-// Got keeps the prediction for the chosen GPUs. If the gang has fewer GPUs than the record, the
-// missing GPUs belonged to finished members, and nothing changes. If the record has more GPUs than
-// the gang requested, some of these belonged to members that were ending.
+// Got records which GPUs the gang got. The pins may have allowed GPUs that the placer did not
+// choose. Got keeps the prediction for the GPUs that the placer chose. If the gang has fewer GPUs
+// than the record names, the missing GPUs belonged to finished members, and Got changes nothing. If
+// the record has more GPUs than the gang requested, some of the GPUs belonged to members that were
+// ending.
 func (r *Record) Got(is *pal.Choice) {
 	was, predicted := r.Decision.Chosen, cmp.Or(r.Predicted, r.Decision.Chosen)
 	switch {
@@ -130,8 +136,9 @@ func (r *Record) Got(is *pal.Choice) {
 	}
 }
 
-// Resized records that the gang is complete with another number of GPUs than the placer gave it,
-// because its author changed its size. The earlier search and prediction no longer apply.
+// Resized records that the gang is complete with a different number of GPUs, because the author
+// changed the gang's size. Resized drops the alternatives and the prediction of the earlier
+// decision, because they no longer apply.
 func (r *Record) Resized(is *pal.Choice) {
 	d := &r.Decision
 	if n := len(is.GPUIDs()); n != d.Demand {
@@ -139,7 +146,7 @@ func (r *Record) Resized(is *pal.Choice) {
 	}
 }
 
-// among reports whether all GPUs of one choice are also in another.
+// among reports whether the choice named of includes all GPUs of the choice named is.
 func among(is, of *pal.Choice) bool {
 	all := map[string]bool{}
 	for _, id := range of.GPUIDs() {
@@ -148,9 +155,10 @@ func among(is, of *pal.Choice) bool {
 	return !slices.ContainsFunc(is.GPUIDs(), func(id string) bool { return !all[id] })
 }
 
-// Pinned returns the GPUs that the placer gave the job, according to the record; nil if the record
-// does not show them. If members were omitted for size, Pinned trusts the pins, provided that the
-// record describes this version of the job and the numbers match.
+// Pinned returns the GPUs that the placer gave the job, according to the record. Pinned returns nil
+// if the record does not show these GPUs. If the record omits members because of its size limit,
+// Pinned returns the GPUs in the pins. For this, the record must describe this version of the job,
+// and the number of GPUs must be right.
 func (r *Record) Pinned(job *api.Job, pins rewrite.Pins) []string {
 	c := r.Decision.Chosen
 	if c == nil || pins.Mode != rewrite.ModeGPU {

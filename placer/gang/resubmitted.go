@@ -14,10 +14,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// askAgain gates a complete gang whose author requests more members (nomad job scale, which keeps
-// the pins). The gang keeps running until all members fit, as if the author had registered the
-// jobspec with the new count. If the gang was smaller for a while, other jobs may hold GPUs that
-// its pins still name.
+// askAgain adds the gate to the job of a complete gang whose author requests more members with
+// nomad job scale, which keeps the pins. The gang keeps running until all members fit, just as if
+// the author had registered the jobspec with the new count. If the gang was smaller for a while,
+// other jobs may now hold GPUs in its pins.
 func (g *Lifecycle) askAgain(w World) ([]Effect, bool) {
 	if g.stop != nil || g.Pins.Mode != rewrite.ModeGPU || g.Have == 0 || g.Live != g.Have {
 		return nothing()
@@ -34,15 +34,15 @@ func (g *Lifecycle) askAgain(w World) ([]Effect, bool) {
 }
 
 // runsOn reports whether the same members run as before the last registration. runsOn returns false
-// if, since this registration, a member was placed, failed, or ended for an unknown version (seen
-// in random walk 21853).
+// if, after this registration, Nomad placed a member, a member failed, or a member of an unknown
+// version ended (seen in random walk 21853).
 func (g *Observed) runsOn(w World) bool {
 	return !slices.ContainsFunc(w.Allocs(g.Key), func(a *cluster.Alloc) bool {
 		return a.PlacedFor(g.Job) || a.Failed() && a.ModifyIndex > *g.Job.JobModifyIndex || a.FinishedUnheard(g.Job)
 	})
 }
 
-// notOthers returns the pins without the GPUs that other jobs hold.
+// notOthers returns the pins, but without the GPUs that other jobs hold.
 func (g *Observed) notOthers(w World) rewrite.Pins {
 	p := g.Pins
 	p.Groups = slices.Clone(p.Groups)
@@ -63,15 +63,15 @@ func roomFor(job *api.Job, p rewrite.Pins) (n int) {
 	return n
 }
 
-// broken reports whether a gang that keeps running until its new size fits has lost members. Behind
-// the gang's gate Nomad replaces no member. Members that its author no longer requests do not
-// count.
+// broken reports whether a gang that runs while its new size waits for room has lost members. While
+// the job is gated, Nomad does not replace lost members. Members that the author no longer requests
+// do not count as lost.
 func (g *Observed) broken(had *api.Job, pins rewrite.Pins, w World) bool {
 	return *g.Job.Type == api.JobTypeBatch && pins.Mode != rewrite.ModePrefer && g.NeedsAll() && g.lostOf(had, pins, w)
 }
 
-// lostOf reports whether members of the version had are gone without success although the author
-// still requests them.
+// lostOf reports whether members of version had are gone without success although the author still
+// requests them.
 func (g *Observed) lostOf(had *api.Job, pins rewrite.Pins, w World) bool {
 	there := map[string]int{}
 	for _, a := range g.Members {
@@ -100,7 +100,7 @@ func (g *Observed) lostOf(had *api.Job, pins rewrite.Pins, w World) bool {
 	})
 }
 
-// runs is the version of a resubmitted job that its members run.
+// runs is the job version that the members of a resubmitted job run.
 type runs struct {
 	index  uint64 // JobModifyIndex of the job now
 	job    *api.Job
@@ -115,9 +115,10 @@ func (g *Observed) newest() (n uint64) {
 	return n
 }
 
-// restorePins serves a job whose author registered the jobspec again, with the gate, while the gang
-// runs. The job gets its former pins, so its members keep running. If the author changed the size,
-// the gang is placed again as a whole when the queue has room ([Lifecycle.change]).
+// restorePins handles a job whose author registered the jobspec again, with the gate, while the
+// gang runs. restorePins gives the job its earlier pins, so its members keep running. If the author
+// changed the gang's size, the queue places the whole gang again when there is room
+// ([Lifecycle.change]).
 func (g *Lifecycle) restorePins(w World) ([]Effect, bool) {
 	if g.stop != nil {
 		return g.proceed(w), false
@@ -147,15 +148,15 @@ func (g *Lifecycle) restorePins(w World) ([]Effect, bool) {
 	if !pinned {
 		return []Effect{g.log(Info, "the job got a gate, but already runs without pins: leaving the job to Nomad"), Register{Why: ToGoOn, Job: rewrite.Open(g.Job)}}, false
 	}
-	// If a member has ended, its successor and restarted members may get each other's GPUs (seen in
-	// random walk 584).
+	// If a member has ended, its successor and a restarted member may each get the GPU that the
+	// other had (seen in random walk 584).
 	oneByOne := g.lacksOneByOne(had, pins, w)
 	mixed := *g.Job.Type == api.JobTypeBatch && g.Live < g.Want && SpecText(rewrite.Author(had)) != SpecText(rewrite.Author(g.Job)) && !oneByOne
-	// If the old version forbids a member's node, too, for example because a node attribute
-	// changed, the member stays.
+	// The member stays if the old version of the job also forbids the member's node. For example,
+	// an attribute of the node may have changed after the member was placed.
 	forbidden := w.Forbids(g.Job, g.Members) && !w.Forbids(had, g.Members)
-	// Other jobs may hold the GPUs of succeeded members that the author runs again (seen in random
-	// walk 10005539).
+	// If the author runs succeeded members again, other jobs may hold the members' earlier GPUs
+	// (seen in random walk 10005539).
 	gone := pins.Mode == rewrite.ModeGPU && w.OthersHold(g.Key, pins.GPUs())
 	same := SameRequests(had, g.Job) && (pins.Mode != rewrite.ModeGPU || roomFor(had, pins) >= g.Want) || oneByOne
 	if same && fitsRange(g.Job, pins) && !mixed && !forbidden && !gone {
@@ -173,16 +174,18 @@ func (g *Lifecycle) restorePins(w World) ([]Effect, bool) {
 	return append([]Effect{g.log(Info, "the author changed the job, but the gang is incomplete: requeueing the gang")}, g.stopFor(stopping{why: Requeued}, g.Record, w)...), false
 }
 
-// Asks reports whether the author of a running gang requests other GPUs than it has. The queue then
-// offers a place ([Room]). The gang keeps running until it can move to the offered place.
+// Asks reports whether the author of a running gang requests different GPUs from those that the
+// gang has. If Asks returns true, the queue offers the gang new GPUs ([Room]). The gang keeps
+// running until it can move to the offered GPUs.
 func (g *Lifecycle) Asks() bool {
 	return g.asks && g.Nomad == Resubmitted && g.Refused == nil && g.stop == nil && g.pending == nil
 }
 
-// change moves a running gang to GPUs that fit its author's new request. Nomad moves the gang in
-// one update, in which each new member waits only for the member that it replaces. So if the new
-// place overlaps the present one, the gang is stopped first, because another member might still use
-// a new member's GPU. Services are not stopped, because they are updated a few members at a time.
+// change moves a running gang to GPUs that fit the author's new request. Nomad moves the gang in
+// one update. In the update, each new member waits only until the member that it replaces has
+// ended. So if the gang already has some of the new GPUs, the placer stops the gang first. If the
+// placer did not stop the gang, a new member could get a GPU that another member still uses. The
+// placer does not stop a service, because Nomad updates services a few members at a time.
 func (g *Lifecycle) change(e Event, w World) []Effect {
 	room := e.(Room)
 	switch {
@@ -193,7 +196,7 @@ func (g *Lifecycle) change(e Event, w World) []Effect {
 		return nil
 	}
 	g.asks, g.read.room = false, &room
-	// From now on, the queue counts the new request, so other jobs can use the quota that the
+	// After the change, the queue counts the new request, so other jobs can use the quota that the
 	// change frees.
 	g.edited = true
 	es := g.runInQueue(nil, w)
@@ -206,8 +209,9 @@ func (g *Lifecycle) change(e Event, w World) []Effect {
 	return append(es, more...)
 }
 
-// preemptChanged stops, for another gang, a running gang whose new size does not fit yet. The
-// stopped gang then waits with its new request.
+// preemptChanged stops a running gang in favour of another gang. The running gang's author has
+// requested a new size for which there is no room yet. The stopped gang then waits in the queue
+// with its new request.
 func (g *Lifecycle) preemptChanged(e Event, w World) []Effect {
 	if !g.Asks() {
 		return g.refuseStop(e, w)
@@ -215,7 +219,7 @@ func (g *Lifecycle) preemptChanged(e Event, w World) []Effect {
 	return g.preempt(e, w)
 }
 
-// resized records that a gang was placed again as a whole.
+// resized records that the whole gang was placed again.
 func (g *Lifecycle) resized(w World) []Effect {
 	room := g.read.room
 	g.trouble = nil
@@ -232,8 +236,8 @@ func (g *Lifecycle) resized(w World) []Effect {
 	return []Effect{Own{room.Pins.GPUs()}, Keep{room.Placement}, SaveRecord{*g.Record}}
 }
 
-// newestRun returns the version that the gang's newest member runs; nil if Nomad no
-// longer keeps it.
+// newestRun returns the job version that the gang's newest member runs, or nil if Nomad no longer
+// keeps this version.
 func (g *Lifecycle) newestRun() (newest *api.Job) {
 	for _, a := range g.read.allocs {
 		live := slices.ContainsFunc(g.Members, func(m *cluster.Alloc) bool { return m.ID == a.ID })
@@ -249,14 +253,14 @@ func SameRequests(a, b *api.Job) bool {
 	return slices.Equal(requests(a, members), requests(b, members))
 }
 
-// sameMembers reports whether each member requests the same GPUs in two versions.
+// sameMembers reports whether the members request the same GPUs in both versions.
 func sameMembers(a, b *api.Job) bool {
 	anyNumber := func(*api.Job, *api.TaskGroup) string { return "" }
 	return slices.Equal(requests(a, anyNumber), requests(b, anyNumber))
 }
 
-// members returns how many members the author requests in a group. The placer sets the count of an
-// elastic gang.
+// members returns the number of members that the author requests in a group. For an elastic gang,
+// members does not return the count, because the placer sets the count.
 func members(job *api.Job, g *api.TaskGroup) string {
 	if e, ok := rewrite.ElasticOf(job); ok && e.Group == *g.Name {
 		return "elastic"
@@ -264,11 +268,12 @@ func members(job *api.Job, g *api.TaskGroup) string {
 	return fmt.Sprint(rewrite.Members(g))
 }
 
-// lacksOneByOne reports whether a job has lost a member while its author's new count waits for
-// room, and its members do not need each other. Behind the gate Nomad would not replace the lost
-// member. If the job has its pins, Nomad replaces the lost member, and repairOrRequeue adds nodes
-// for the other members when they fit. For a batch job, lacksOneByOne returns true only if nothing
-// else has changed and no member has succeeded, because Nomad would rerun a succeeded member.
+// lacksOneByOne reports whether the job has lost a member while the author's new count waits for
+// room. lacksOneByOne returns true only for a job whose members do not need each other. While the
+// job is gated, Nomad does not replace the lost member. Once the job has its pins again, Nomad
+// replaces the lost member, and repairOrRequeue adds nodes for the other members when there is
+// room. For a batch job, lacksOneByOne returns true only if nothing else has changed and no member
+// has succeeded, because Nomad would rerun a succeeded member.
 func (g *Observed) lacksOneByOne(had *api.Job, pins rewrite.Pins, w World) bool {
 	switch {
 	case g.NeedsAll() || pins.Mode != rewrite.ModeClass:
@@ -280,7 +285,7 @@ func (g *Observed) lacksOneByOne(had *api.Job, pins rewrite.Pins, w World) bool 
 	return !done && g.lostOf(had, pins, w) && sameButCounts(had, g.Job)
 }
 
-// sameButCounts reports whether two versions differ only in their counts.
+// sameButCounts reports whether two versions are equal except for their counts.
 func sameButCounts(a, b *api.Job) bool {
 	like := *b
 	like.TaskGroups = slices.Clone(b.TaskGroups)
@@ -303,8 +308,8 @@ func withGPUs(job *api.Job) (n int) {
 	return n
 }
 
-// narrowed returns the pins, cut down to the largest allowed size of an elastic job. Nomad then
-// ends the last members.
+// narrowed returns the pins with at most as many members as the elastic job allows. Nomad then ends
+// the surplus members.
 func narrowed(job *api.Job, p rewrite.Pins) rewrite.Pins {
 	e, ok := rewrite.ElasticOf(job)
 	if !ok {
@@ -319,8 +324,7 @@ func narrowed(job *api.Job, p rewrite.Pins) rewrite.Pins {
 	return p
 }
 
-// fitsRange reports whether the number of pinned members lies in an elastic
-// job's range.
+// fitsRange reports whether the elastic job allows the number of pinned members.
 func fitsRange(job *api.Job, p rewrite.Pins) bool {
 	e, ok := rewrite.ElasticOf(job)
 	if !ok {

@@ -10,21 +10,22 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal/reason"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/request"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// How a gang starts. The queue decides ([Start]), and the job is registered with its pins
-// ([Commit]). The registration succeeds, is refused, or its outcome is unknown.
+// How a gang starts. A gang starts in two steps: the queue decides to start it ([Start]), and the
+// placer registers the job with the pins ([Commit]). The registration can succeed, be refused, or
+// have an unknown outcome.
 //
-// If Nomad answers with an error (for example 500), it may have written the job anyway. Package
-// placer then looks the job up. If the outcome is still unknown then, the gang is requeued and
-// tried again later (notStarted). As long as Nomad may still write the job, package model reserves
-// the start's GPUs. A start that succeeded late shows in the job's pins (cameAbout).
+// If Nomad answers a registration with an error (for example 500), it may have stored the job
+// anyway. After an error, package placer reads the job from Nomad to find out the outcome. If the
+// outcome is still unknown after this, the gang is requeued and tried again later (notStarted).
+// While Nomad may still store the job, package model reserves the GPUs of the start. If the start
+// succeeds late, the job's pins show it (cameAbout).
 
-// commit registers the job with its pins. commit first asks Nomad for a dry run if the job requests
-// something that only Nomad can check, or after a failure.
+// commit registers the job with the pins. Sometimes commit first asks Nomad for a dry run: after a
+// failure, or if the job requests something that only Nomad can check.
 func (g *memory) commit(e Event, w World) []Effect {
 	if g.finishUnknown(w) {
 		return g.refuseStart(e, w)
@@ -32,7 +33,7 @@ func (g *memory) commit(e Event, w World) []Effect {
 	return []Effect{Commit{Start: e.(Start), DryRun: !g.Request.Modelled || g.Tries > 0}}
 }
 
-// started records that the job has its pins.
+// started records that the registered job has the pins.
 func (g *Lifecycle) started(o Observed, s Start, w World) []Effect {
 	g.record(s, *o.Job.JobModifyIndex)
 	g.verifyLater(o.Job)
@@ -51,17 +52,17 @@ func (g *Lifecycle) started(o Observed, s Start, w World) []Effect {
 
 // notStarted records that the job did not get its pins. If the outcome is unknown, Nomad may have
 // accepted the start, and then a later observation shows the start's pins.
-func (g *memory) notStarted(s Start, err error, w World) []Effect {
+func (g *memory) notStarted(s Start, f Failure, w World) []Effect {
 	out := []Effect{Release{g.Request.Gang, s.Placement}, g.requeue()}
-	if errors.Is(err, nomad.ErrConflict) {
+	if f.Conflict {
 		return append(out, g.log(Debug, "the job changed while it was being registered, reading it again"))
 	}
-	g.fail(w.Now(), reasonOf(err))
-	if refused := (*DryRunRefusal)(nil); errors.As(err, &refused) {
+	g.fail(w.Now(), reasonOf(f.Err))
+	if refused := (*DryRunRefusal)(nil); errors.As(f.Err, &refused) {
 		g.retryRefused(refused, w)
 	}
 	g.stumbled = fmt.Sprintf("%T", Commit{})
-	return append(out, g.log(Warn, "could not place", "error", err, "retry_in", g.RetryAt.Sub(w.Now())))
+	return append(out, g.log(Warn, "could not place", "error", f.Err, "retry_in", g.RetryAt.Sub(w.Now())))
 }
 
 // requeue tells the queue that a start, or the start after a move, failed.
@@ -73,15 +74,16 @@ func (g *memory) requeue() Effect {
 	return QueueRequeued{}
 }
 
-// refuseStart answers a start in a state in which the gang cannot start: it frees the start's GPUs,
-// and tells the queue that the start failed.
+// refuseStart refuses a start because the gang cannot start in its present state. refuseStart frees
+// the GPUs of the start, and tells the queue that the start failed.
 func (g *memory) refuseStart(e Event, _ World) []Effect {
 	return []Effect{Release{g.Request.Gang, e.(Start).Placement}, g.requeue()}
 }
 
-// cameAbout records a start that succeeded although its registration was not answered. The start
-// succeeded if the job now has its pins. If two decisions chose the same GPUs, which is rare, it
-// does not matter which start succeeded. ours reports whether a start by a placer changed the job.
+// cameAbout records a start that succeeded although Nomad did not answer the registration. The
+// start succeeded if the job now has the pins of the start. In rare cases, two decisions chose the
+// same GPUs, and then it does not matter which start succeeded. ours reports whether a start by a
+// placer changed the job.
 func (g *memory) cameAbout(o Observation, b Book) (out []Effect, ours bool) {
 	if g.Job == nil || o.BroughtBack || o.Nomad != Starting && o.Nomad != Running {
 		return nil, false
@@ -99,32 +101,33 @@ func (g *memory) cameAbout(o Observation, b Book) (out []Effect, ours bool) {
 	return []Effect{Own{s.Pins.GPUs()}, Placed{s.Record}, g.log(Info, "the gang was placed, although Nomad did not confirm the start")}, true
 }
 
-// record makes the reasons of a successful start the gang's record. The placer writes the record
+// record stores the record of a successful start in the gang. The placer writes the record to Nomad
 // when it sees the members with their GPUs.
 func (g *known) record(s Start, index uint64) {
 	s.Record.JobModifyIndex = index
 	g.Record, g.Unsaved = &s.Record, true
 }
 
-// DryRunRefusal is why Nomad's scheduler would refuse a start.
+// DryRunRefusal is the error that says why Nomad's scheduler would refuse a start.
 type DryRunRefusal struct {
 	Why reason.Reason
-	// Unfit are the names of nodes that Nomad finds unfit even for one member, and that the
-	// placer counted as fit; empty if unknown.
+	// Unfit lists nodes that the placer considered fit, but on which Nomad cannot place even one
+	// member. Unfit is empty if these nodes are unknown.
 	Unfit []string
-	// Never lists why no node can take the groups, according to a dry run without our pins; empty
-	// if the gang may only have to wait.
+	// Never lists the reasons why no node can take the groups, according to a dry run without the
+	// placer's pins. Never is empty if the gang may only have to wait.
 	Never []request.Obstacle
 }
 
 func (r *DryRunRefusal) Error() string { return r.Why.String() }
 
 // refusedAgain is the maximum wait before the placer retries a start that Nomad's dry run refused.
-// No event reports that a port or a volume has become free.
+// The placer must retry after a time, because no event reports that a port or a volume has become
+// free.
 const refusedAgain = 30 * time.Second
 
-// retryRefused retries a gang whose start the dry run refused, and does so almost at once if the
-// refusal names nodes to avoid.
+// retryRefused retries a gang whose start the dry run refused. If the refusal names nodes to avoid,
+// retryRefused retries almost at once.
 func (g *memory) retryRefused(r *DryRunRefusal, w World) {
 	if len(r.Never) > 0 {
 		until := w.Now().Add(neverAgain)
@@ -142,7 +145,7 @@ func (g *memory) retryRefused(r *DryRunRefusal, w World) {
 	g.edited, g.Tries, g.RetryAt = g.Queued, 1, w.Now().Add(time.Second)
 }
 
-// Never is why no node can take a gang, according to Nomad.
+// Never is the reason why no node can take a gang, according to Nomad.
 type Never struct {
 	Obstacles []request.Obstacle
 	index     uint64 // JobModifyIndex of the job
@@ -151,11 +154,12 @@ type Never struct {
 }
 
 // neverAgain is how long the placer waits before it asks Nomad again about a gang that no node can
-// take, if no node has changed. No event reports that a volume was created.
+// take. If a node changes, the placer asks sooner. The placer must ask again after a time, because
+// no event reports that a volume was created.
 const neverAgain = 5 * time.Minute
 
-// couldNever reports whether no node can take the gang, as far as is known. If the reason may have
-// changed, couldNever clears Never, and the gang is tried at once.
+// couldNever reports whether the placer knows that no node can take the gang. If the reason may
+// have changed, couldNever clears Never, and the placer tries the gang at once.
 func (g *memory) couldNever(w World) bool {
 	switch n := g.Never; {
 	case n == nil:

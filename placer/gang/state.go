@@ -62,12 +62,13 @@ func States() []State {
 	return []State{Waiting, Committing, Starting, Running, Stopping, Completing, Resubmitted, Lost, Failed, Rejected, Unschedulable, Native, Template, Ended}
 }
 
-// Ours reports whether the placer places a job in this state.
+// Ours reports whether the placer is responsible for a job in this state.
 func (s State) Ours() bool { return s != Native && s != Template && s != Ended }
 
-// State returns the gang's state: what Nomad shows, refined by what the placer remembers. A placer
-// that has just started has only what Nomad shows, so a gang that is completing or committing looks
-// as if it waited. The gang's GPUs count as allocated as long as its members live.
+// State returns the state of the gang. State starts from the state that Nomad shows, and refines it
+// with what the placer remembers. A placer that has just started remembers nothing, so a gang that
+// is completing or committing appears to be waiting. The gang's GPUs still count as allocated while
+// its members live.
 func (g *Lifecycle) State(b Book) State {
 	_, committing := g.pending.(Commit)
 	switch {
@@ -85,43 +86,45 @@ func (g *Lifecycle) State(b Book) State {
 	return Waiting
 }
 
-// Observed is what Nomad shows of a job, and the state that follows from that alone. An Observed is
-// computed from Nomad's objects and then replaced as a whole, never changed. One exception: when
-// the gate of a stop has been registered, Members keeps the members from before, which must still
-// be stopped.
+// Observed holds a job and its members as Nomad shows them, and the state that follows from Nomad's
+// objects alone. An Observed is computed from Nomad's objects. An Observed is never changed, only
+// replaced. There is one exception: after the placer has registered a gate to stop a gang, Members
+// keeps the earlier members, which must still be stopped.
 type Observed struct {
 	Key cluster.JobKey
 	Job *api.Job
-	// Nomad is the state according to Nomad: one of [Waiting], [Starting], [Running], [Stopping],
-	// [Resubmitted], [Lost], [Native], [Template] and [Ended]. The state of a job that is set aside
-	// is [Rejected]. [Lifecycle.State] refines it.
+	// Nomad is the state that Nomad's objects show. The state is one of [Waiting], [Starting],
+	// [Running], [Stopping], [Resubmitted], [Lost], [Native], [Template] and [Ended]. If an error
+	// in one job was isolated, the state of the job is [Rejected]. [Lifecycle.State] refines Nomad.
 	Nomad State
 	Pins  rewrite.Pins
-	// Members are live and meant to keep running. Members does not include members left behind on a
-	// disconnected node ([cluster.Alloc.LeftBehind]), because nobody waits for their end. If only
-	// some groups have a gate, Members has no members of the other groups.
+	// Members lists the members that are live and meant to keep running. Members does not include
+	// members left behind on a disconnected node ([cluster.Alloc.LeftBehind]), because the placer
+	// does not wait for their end. If only some groups have a gate, Members does not include
+	// members of the other groups.
 	Members []*cluster.Alloc
 	// Want counts the job's members with GPUs. Have counts the members with GPUs that run or have
 	// succeeded. Live counts the members with GPUs that run.
 	Want, Have, Live int
-	// Misplaced is set if a member runs on a GPU or node that the pins do not name, or on fewer
-	// GPUs than it requested (Nomad before 1.11.1, hashicorp/nomad#18364). Misplaced is also set if
-	// a member still runs where the pins of an earlier version had put it. Nomad has not replaced
-	// such a member yet, because a service's deployment is active, or because there is no room for
-	// the version that its author reverted to.
+	// Misplaced is true if a member runs on a GPU or node that the pins do not name. Misplaced is
+	// also true if a member has fewer GPUs than it requested (Nomad before 1.11.1,
+	// hashicorp/nomad#18364). Misplaced is also true if a member still runs where the pins of an
+	// earlier version put it. Nomad has not yet replaced a member that runs outside the new pins.
+	// The reason is an active deployment of a service, or a lack of room for the version to which
+	// the author reverted.
 	Misplaced bool
-	// LeftOut is set if Nomad has stopped a member of a batch job without a replacement; see
-	// [leftOut]. LeftOutBeside is the same for groups without GPUs.
+	// LeftOut is true if Nomad stopped a member of a batch job and did not replace it. See
+	// [leftOut]. LeftOutBeside is the same for members of groups without GPUs.
 	LeftOut, LeftOutBeside bool
-	// CutShort is set if a service lacks a member that was killed by its client and not replaced by
-	// Nomad, because the node was purged and registered again before Nomad evaluated the job (seen
-	// on 1.11.3).
+	// CutShort is true if a client killed a member of a service and Nomad did not replace the
+	// member. CutShort happens if the node was purged and registered again before Nomad evaluated
+	// the job (seen on 1.11.3).
 	CutShort bool
 }
 
-// Observe reads what Nomad shows of a job. It counts the job's allocations, and reads the gate and
-// the pins. Observe reports a lost gang as [Ended]; [Observed.WithLost] distinguishes the two
-// states.
+// Observe derives the state of a job from Nomad's objects: the job's allocations, the gate and the
+// pins. Observe reports a lost gang as [Ended]. [Observed.WithLost] distinguishes [Lost] from
+// [Ended].
 func Observe(s *cluster.State, job *api.Job) Observed {
 	st := Observed{Key: cluster.KeyOf(job), Job: job}
 	pins, pinned := rewrite.Pinned(job)
@@ -152,7 +155,8 @@ func Observe(s *cluster.State, job *api.Job) Observed {
 			st.Want += rewrite.Members(g)
 			st.Have += min(rewrite.Members(g), distinct(names[*g.Name]))
 			// If a group has more members than its count, for example because a lost member has
-			// reconnected, Nomad stops the surplus. Until then, no member counts as misplaced.
+			// reconnected, Nomad stops the surplus. Until Nomad has stopped the surplus, no member
+			// counts as misplaced.
 			st.Misplaced = st.Misplaced && len(names[*g.Name]) <= rewrite.Members(g)
 		}
 	}
@@ -178,7 +182,7 @@ func cutShort(job *api.Job, as []*cluster.Alloc) bool {
 	return false
 }
 
-// newestOfEach returns the last allocation of each name.
+// newestOfEach returns the newest allocation of each allocation name.
 func newestOfEach(as []*cluster.Alloc) map[string]*cluster.Alloc {
 	last := map[string]*cluster.Alloc{}
 	for _, a := range as {
@@ -189,7 +193,7 @@ func newestOfEach(as []*cluster.Alloc) map[string]*cluster.Alloc {
 	return last
 }
 
-// misplaced reports whether a member is not where its group's pins put it.
+// misplaced reports whether a member runs outside the nodes and GPUs in its group's pins.
 func misplaced(a *cluster.Alloc, mode rewrite.Mode, gp rewrite.GroupPins, wanted int) bool {
 	switch {
 	case mode == rewrite.ModePrefer:
@@ -205,17 +209,17 @@ func misplaced(a *cluster.Alloc, mode rewrite.Mode, gp rewrite.GroupPins, wanted
 	})
 }
 
-// distinct counts the different names. A member on a disconnected node and its replacement have the
-// same name.
+// distinct returns the number of different names. A member on a disconnected node and its
+// replacement have the same name.
 func distinct(names []string) int {
 	slices.Sort(names)
 	return len(slices.Compact(names))
 }
 
-// stopped returns the members of a batch job that were stopped and that Nomad neither replaces nor
-// reports as unplaceable. After a drain Nomad replaces them only by chance, when it evaluates the
-// job for another reason. stopped omits members that the author no longer requests, and failed
-// members that Nomad does not retry.
+// stopped returns the stopped members of a batch job that Nomad does not replace and does not
+// report as unplaceable. After a drain, Nomad replaces such members only if it evaluates the job
+// for another reason. stopped omits members that the author no longer requests, and failed members
+// that Nomad does not retry.
 func stopped(job *api.Job, as []*cluster.Alloc) (out []*cluster.Alloc) {
 	is := func(a *cluster.Alloc) bool {
 		return !a.Live() && a.Desired == api.AllocDesiredStatusStop && a.Next == "" && a.ModifyIndex > *job.JobModifyIndex
@@ -238,8 +242,9 @@ func stopped(job *api.Job, as []*cluster.Alloc) (out []*cluster.Alloc) {
 	})
 }
 
-// leftOut reports whether stopped members with GPUs, and whether stopped members without GPUs, must
-// be placed again. A member that had succeeded before it was stopped needs no replacement.
+// leftOut reports whether Nomad must place stopped members again. withGPUs is true if a stopped
+// member with GPUs must be placed. beside is true if a stopped member without GPUs must be placed.
+// A member that had succeeded before it was stopped needs no replacement.
 func leftOut(job *api.Job, as []*cluster.Alloc) (withGPUs, beside bool) {
 	for _, a := range stopped(job, as) {
 		gpus := rewrite.GPUsPerMember(job.LookupTaskGroup(a.Group)) > 0
@@ -260,15 +265,16 @@ func gpusPerMember(job *api.Job) map[string]int {
 
 // state derives the state from the job's constraints and members.
 //
-// pastGate is set if Nomad has placed a member in spite of the gate. If the job also has pins, such
-// a member counts only if an operator has opened the gate. Otherwise Nomad was about to place the
+// pastGate is set if Nomad has placed a member in spite of the gate. If the job also has pins, the
+// member counts only if an operator has opened the gate. Otherwise Nomad was about to place the
 // member when the gate was registered, and the member must be stopped.
 //
 // dropped is set if Nomad has placed no member of this gated version that is meant to run, so the
-// job cannot have ended. Nomad calls the job dead anyway if Nomad dropped the blocked evaluation.
-// Nomad drops it when the members of a batch job are drained. Nomad also drops it for a service
-// whose deployment waits for promotion, when members that were placed just as the gate was
-// registered are stopped. A service that is [Observed.CutShort] has not ended either.
+// job cannot have ended. Nomad still calls such a job dead after it has dropped the blocked
+// evaluation. Nomad drops the blocked evaluation of a batch job when the job's members are drained.
+// Nomad drops the blocked evaluation of a service whose deployment waits for promotion when members
+// are stopped that were placed just as the gate was registered. A service that is
+// [Observed.CutShort] has not ended either.
 func (st *Observed) state(pinned, gated, pastGate, dropped bool) State {
 	switch {
 	case cluster.Ended(st.Job) && !dropped:

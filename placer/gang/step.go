@@ -4,22 +4,20 @@
 package gang
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
 
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Step handles an event and returns what must be done, in this order. An effect
-// on Nomad is the last one; its answer is the next event.
+// Step handles an event and returns the effects that the placer must carry out, in this order. If a
+// step returns an effect on Nomad, that effect comes last, and its answer is the next event.
 //
-// The caller must deliver events of one gang one after the other, deliver the answer to an effect
-// before any other event, and carry out every effect. If the placer crashes in between, the next
-// placer begins with what Nomad shows and with empty [Lifecycle]s.
+// The caller must carry out every effect, and must deliver the events of one gang one after
+// another. The caller must deliver the answer to an effect before any other event. If the placer
+// crashes between two steps, the next placer starts from Nomad's objects and empty [Lifecycle]s.
 func (g *Lifecycle) Step(e Event, w World) []Effect {
 	var todo []Effect
 	switch {
@@ -58,15 +56,16 @@ func (g *memory) vouch(e Effect) Effect {
 // AwaitsAnswer reports whether an effect has an answer.
 func AwaitsAnswer(e Effect) bool { return e.awaits() }
 
-// ignore handles events that change nothing in this state.
+// ignore handles events that need no action in this state.
 func ignore(*Lifecycle, Event, World) []Effect { return nil }
 
-// observe applies what Nomad shows. A gang that is not, or no longer, ours
-// leaves the queue.
+// observe applies an [Observation] of Nomad's objects. If the placer is not, or no longer,
+// responsible for the gang, the gang leaves the queue.
 //
 // A new JobModifyIndex means that somebody registered the job. If an unanswered start has
-// succeeded, we registered the job; otherwise its author did. The gang then forgets the earlier
-// version, above all the delay after failures, because the author may have fixed the cause.
+// succeeded, the placer registered the job; otherwise the author did. If the author registered the
+// job, the gang forgets the earlier version. In particular, the gang forgets the delay after
+// failures, because the author may have fixed the cause of the failures.
 func (g *Lifecycle) observe(e Event, w World) []Effect {
 	o, now := e.(Observation), w.Now()
 	changed := g.Job == nil || *g.Job.JobModifyIndex != *o.Job.JobModifyIndex
@@ -84,9 +83,9 @@ func (g *Lifecycle) observe(e Event, w World) []Effect {
 		g.overwrote, g.recreated = true, *o.Job.CreateIndex != *g.Job.CreateIndex
 		g.RetryAt = time.Time{} // the delay of an earlier retry does not apply
 	}
-	// The author registered the job again meanwhile. Without a gate Nomad keeps its members running
-	// or reruns them, even members that were told to stop. Behind the author's gate, members keep
-	// running if they were not told to stop yet.
+	// The author registered the job again during the stop. Without a gate, Nomad keeps the members
+	// running, or reruns members that were told to stop. If the author's version has a gate,
+	// members keep running if they were not told to stop yet.
 	runsOn := o.Nomad == Starting || o.Nomad == Running || (o.Nomad == Resubmitted && g.stop != nil && !g.stop.requested)
 	if changed && g.stop != nil && g.stop.gated && runsOn {
 		g.stop, g.Reserved = nil, nil
@@ -103,7 +102,7 @@ func (g *Lifecycle) observe(e Event, w World) []Effect {
 	return out
 }
 
-// becomes sets the observed state. Troubles end when the gang is complete.
+// becomes sets the observed state. If the gang is complete, becomes clears the trouble.
 func (g *memory) becomes(o Observed) {
 	if o.Nomad == Running && g.Nomad != Running {
 		g.trouble, g.stumbled = nil, ""
@@ -112,11 +111,12 @@ func (g *memory) becomes(o Observed) {
 	g.forgive()
 }
 
-// Ours reports whether the placer places the job.
+// Ours reports whether the placer is responsible for the job.
 func (o Observed) Ours() bool { return o.Nomad.Ours() }
 
-// leave handles a gang that is no longer ours. If a decision is unwritten, leave writes it now,
-// because people ask why a job ran where it did even after it ended.
+// leave handles a gang for which the placer is no longer responsible. If a decision is not written
+// yet, leave writes it now, because people may ask why a job ran on its GPUs even after the job has
+// ended.
 func (g *memory) leave() []Effect {
 	var out []Effect
 	if g.Unsaved && g.Record != nil {
@@ -130,15 +130,15 @@ func (g *memory) leave() []Effect {
 	return out
 }
 
-// reconcile does whatever is due.
+// reconcile carries out the duties that are due.
 func (g *Lifecycle) reconcile(e Event, w World) []Effect {
 	g.read, g.asks = readings{Reconcile: e.(Reconcile)}, false
 	return g.doDuties(w)
 }
 
-// doDuties does whatever is due. After every answer, doDuties begins again with the first duty.
-// Each duty checks what was read, so finished duties do nothing, and no duty has to remember where
-// it was interrupted.
+// doDuties carries out the duties that are due. After every answer, doDuties begins again with the
+// first duty. Each duty checks what was already read, so finished duties do nothing, and no duty
+// needs to remember where it was interrupted.
 func (g *Lifecycle) doDuties(w World) []Effect {
 	if g.Nomad == Rejected { // the job is set aside and not examined
 		return nil
@@ -211,7 +211,7 @@ func (g *Lifecycle) done(of Effect, w World) []Effect {
 	return nil
 }
 
-// registered applies the job as Nomad has it after our registration.
+// registered applies the job that Nomad has after a registration by the placer.
 func (g *Lifecycle) registered(o Observed, of Effect, w World) []Effect {
 	if c, ok := of.(Commit); ok {
 		return g.started(o, c.Start, w)
@@ -255,23 +255,22 @@ func (g *Lifecycle) registered(o Observed, of Effect, w World) []Effect {
 	return nil
 }
 
-// failed handles an effect that could not be carried out. A conflict is no failure, because the job
-// has changed, and an observation of the change will follow.
+// failed handles an effect that the placer could not carry out. A conflict is not a failure,
+// because the job has changed and an observation will show the change.
 func (g *Lifecycle) failed(f Failure, w World) []Effect {
 	if c, ok := f.Of.(Commit); ok {
-		return g.notStarted(c.Start, f.Err, w)
+		return g.notStarted(c.Start, f, w)
 	}
 	if _, ok := f.Of.(StopMembers); ok {
 		g.recordStopRequest()
 	}
-	conflict := errors.Is(f.Err, nomad.ErrConflict)
 	s := g.stop
-	out := g.cancelStop(f.Of, f.Err)
+	out := g.cancelStop(f)
 	if s != nil && !s.gated && s.why != Requeued {
 		return append(out, g.log(Warn, "could not stop a gang", "reason", s.why, "error", f.Err))
 	}
-	if conflict {
-		return append(out, g.log(Debug, "the job changed in the meantime; trying again", "state", g.State(w)))
+	if f.Conflict {
+		return append(out, g.log(Debug, "the job changed meanwhile, trying again", "state", g.State(w)))
 	}
 	out = append(out, g.log(Warn, "could not act on a job", "state", g.State(w), "error", f.Err))
 	g.fail(w.Now(), reasonOf(f.Err))
@@ -281,24 +280,24 @@ func (g *Lifecycle) failed(f Failure, w World) []Effect {
 	return out
 }
 
-// putOff handles an effect that was not tried: the cycle ran out of time, or a rate limit applies.
-// To put off an effect is no failure of the effect.
+// putOff handles an effect that the placer did not try, because the cycle ran out of time or a rate
+// limit applies. An effect that was not tried has not failed.
 func (g *Lifecycle) putOff(n NotNow) []Effect {
 	if c, ok := n.Of.(Commit); ok {
 		return []Effect{Release{g.Request.Gang, c.Placement}, g.requeue()}
 	}
-	return g.cancelStop(n.Of, nil)
+	return g.cancelStop(Failure{Of: n.Of})
 }
 
-// wrong handles an error that is not the answer to an effect.
+// wrong handles an error that did not come from an effect.
 func (g *Lifecycle) wrong(err error, w World) []Effect {
 	return g.failed(Failure{Err: err}, w)
 }
 
 func (g *memory) log(l Level, text string, args ...any) Effect { return Log{l, text, args} }
 
-// RegisteredJob returns the job as Nomad has it after a registration of job replaced the version
-// was. job can be an earlier version of the same job.
+// RegisteredJob returns the job that Nomad has after job has replaced the version was. job can be
+// an earlier version of the same job.
 func RegisteredJob(job, was *api.Job, index uint64, now time.Time) *api.Job {
 	if *was.JobModifyIndex == index {
 		return was // nothing changed

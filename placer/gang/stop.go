@@ -4,7 +4,6 @@
 package gang
 
 import (
-	"errors"
 	"slices"
 	"strings"
 
@@ -13,43 +12,43 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// How a gang is stopped, to make room, to move or to be requeued. The gang's record is written
-// ([WriteRecord]), the gate is registered, the members are told to stop, and all members end
-// ([Lifecycle.hasStopped]). Until its stop is complete, the gang holds all its GPUs (Reserved),
-// including the GPUs of members that have ended, because the queue waits for all of these GPUs
-// together.
+// The functions in this file stop a gang, because it must make room, move, or be requeued. The
+// placer writes the gang's record ([WriteRecord]), registers the job with the gate, tells the
+// members to stop, and waits until all members have ended ([Lifecycle.hasStopped]). Until the stop
+// is complete, the gang holds all its GPUs (Reserved), even those of members that have ended,
+// because the queue needs all of these GPUs together.
 //
 // If a node goes down before the gang has stopped, Nomad reports the members on this node as lost.
-// Lost members no longer count as dying, so the gang has stopped as if they had ended. The ledger
-// gives nobody the GPUs of a node that is down. So the claim of the gang that was to get these GPUs
-// lapses once the other members have ended, and the queue decides again. Before the claim lapses,
-// the claiming gang can start elsewhere. A member on a node that is only disconnected from Nomad
-// (status unknown) is left behind. Nothing waits for such a member, and nobody gets its GPUs until
-// the node is back ([cluster.Alloc.LeftBehind]).
+// Lost members do not count as dying, so the gang counts as stopped, as if these members had ended.
+// The ledger gives the GPUs of a lost node to no job. Another gang has a claim on the GPUs of the
+// stopping gang. When the remaining members have ended, the claim lapses, and the queue decides
+// again. Before the claim lapses, the gang that has the claim can start on other GPUs. A member is
+// left behind if its node is only disconnected from Nomad (status unknown). The placer does not
+// wait for a member that is left behind, and no job gets its GPUs until the node is back
+// ([cluster.Alloc.LeftBehind]).
 
-// stopping is why and how far a gang is being stopped.
+// stopping describes why a gang is being stopped, and how far the stop has come.
 type stopping struct {
 	why StopReason
-	// forJob is the job for which the gang makes room; target has the GPUs on which the gang starts
-	// again.
+	// forJob is the job for which the gang makes room. target is the placement in which the gang
+	// starts again.
 	forJob string
 	target *pal.Placement
-	// before is the record before the stop. recorded is set once Nomad has the record of the stop,
-	// or if there is no record to write. gated is set once Nomad has the gate, and requested once
-	// the placer has told members to stop.
+	// before is the record before the stop. recorded is true once Nomad has the record of the stop,
+	// or if there is no record to write. gated is true once Nomad has the gate. requested is true
+	// once the placer has told members to stop.
 	before                     *Record
 	asked                      bool // a person requested the stop: see [Control]
 	recorded, gated, requested bool
-	// someDone is set if members had succeeded, so the queue may have only the other members. When
-	// the gang starts again, all its members start.
+	// someDone is true if members had succeeded before the stop. In this case, the queue may know
+	// only the other members. When the gang starts again, all its members start.
 	someDone bool
 }
 
-// StopReason is why a gang is stopped.
+// StopReason is the reason for which a gang is stopped.
 type StopReason string
 
 // The reasons.
@@ -60,8 +59,8 @@ const (
 	Resized   StopReason = "resized" // by its author
 )
 
-// Stopping returns why the gang is being stopped and for which job, if known;
-// "" if it is not being stopped.
+// Stopping returns the reason for which the gang is being stopped, and the job that gets its GPUs,
+// if known. Stopping returns "" if the gang is not being stopped.
 func (g *Lifecycle) Stopping() (why StopReason, forJob string) {
 	if g.stop == nil {
 		return "", ""
@@ -69,8 +68,9 @@ func (g *Lifecycle) Stopping() (why StopReason, forJob string) {
 	return g.stop.why, g.stop.forJob
 }
 
-// WhyStopped returns why the gang is being stopped; none if it is not. WhyStopped does not name the
-// job that gets the room, because not everybody may see that job.
+// WhyStopped returns the reason for which the gang is being stopped, or no reason if it is not
+// being stopped. WhyStopped does not name the job that gets the GPUs, because not everybody may see
+// that job.
 func (g *Lifecycle) WhyStopped() reason.Reason {
 	if g.stop == nil {
 		return reason.Reason{}
@@ -89,9 +89,9 @@ func (g *Lifecycle) WhyStopped() reason.Reason {
 	return reason.Reason{Kind: reason.NotWhole}.Over(g.Trouble())
 }
 
-// preempt stops this gang so that another gang can get its GPUs. The other gang remains in the
-// queue, which reserves the GPUs for that gang until this gang has stopped, for whatever reason, or
-// is not stopped after all ([QueueKept]). After that, the queue decides again.
+// preempt stops this gang so that another gang can get its GPUs. The other gang stays in the queue.
+// The queue reserves the GPUs for the other gang until this gang has stopped for any reason, or
+// keeps running after all ([QueueKept]). After the reservation, the queue decides again.
 func (g *Lifecycle) preempt(e Event, w World) []Effect {
 	if g.MayHaveOverwritten() {
 		return g.refuseStop(e, w)
@@ -100,7 +100,7 @@ func (g *Lifecycle) preempt(e Event, w World) []Effect {
 	return append([]Effect{g.log(Info, "preempting", "for", job)}, g.stopFor(stopping{why: Preempted, forJob: job}, g.Record, w)...)
 }
 
-// move stops the gang to start it on better GPUs.
+// move stops the gang and starts it again on better GPUs.
 func (g *Lifecycle) move(e Event, w World) []Effect {
 	if g.MayHaveOverwritten() || g.Have > g.Live { // completed members would run again
 		return g.refuseStop(e, w)
@@ -110,11 +110,12 @@ func (g *Lifecycle) move(e Event, w World) []Effect {
 		g.stopFor(stopping{why: Moved, target: &to}, g.Record, w)...)
 }
 
-// refuseStop answers a preemption, move or resize that is not carried out.
+// refuseStop refuses a preemption, move or resize, and tells the queue about the refusal.
 func (g *memory) refuseStop(Event, World) []Effect { return []Effect{QueueKept{}} }
 
-// stopFor begins to stop the gang; r becomes its record. The record is written first, then the gate
-// is registered, then the members are stopped, so a placer that crashes in between loses nothing.
+// stopFor begins to stop the gang. r becomes the gang's record. The placer first writes the record,
+// then registers the gate, and then stops the members. In this order, nothing is lost if the placer
+// crashes between two steps.
 func (g *Lifecycle) stopFor(s stopping, r *Record, w World) []Effect {
 	s.someDone = g.Have > g.Live
 	g.stop = &s
@@ -134,15 +135,15 @@ func (g *Lifecycle) stopFor(s stopping, r *Record, w World) []Effect {
 	if !changed {
 		return g.proceed(w)
 	}
-	// Reserve the GPUs of the new size first, because another gang could take them while the record
-	// is written.
+	// Reserve the GPUs for the new size first. Otherwise another gang could take the GPUs while the
+	// record is written.
 	if s.why == Resized {
 		return append(g.holdTarget(w), WriteRecord{out})
 	}
 	return []Effect{WriteRecord{out}}
 }
 
-// proceed takes the next step of stopping the gang.
+// proceed takes the next step to stop the gang.
 func (g *Lifecycle) proceed(w World) []Effect {
 	switch {
 	case g.stop.gated:
@@ -153,9 +154,9 @@ func (g *Lifecycle) proceed(w World) []Effect {
 	return []Effect{Register{Why: ToStop, Job: rewrite.Gate(g.Job)}}
 }
 
-// closed records that the gate is registered. Until the whole gang has stopped, it keeps all its
-// GPUs, because the queue waits for all of them together. The gang also keeps the GPUs for its new
-// size. For a move, the queue reserves the new GPUs.
+// closed records that Nomad has registered the gate. Until the whole gang has stopped, the gang
+// keeps all its GPUs, because the queue needs all these GPUs together. The gang also keeps the GPUs
+// for its new size. For a move, the queue reserves the new GPUs.
 func (g *Lifecycle) closed(w World) []Effect {
 	g.stop.gated, g.Target = true, g.stop.target
 	if g.stop.why == Resized {
@@ -179,8 +180,8 @@ func (g *Observed) stopMembers() Effect {
 	return StopMembers{ids}
 }
 
-// recordStopRequest records that some or all members were told to stop. Nomad stops these members,
-// whatever is registered now.
+// recordStopRequest records that the placer has told some or all members to stop. Nomad stops these
+// members, even if somebody registers the job again.
 func (g *Lifecycle) recordStopRequest() {
 	if g.stop != nil {
 		g.stop.requested = true
@@ -190,16 +191,16 @@ func (g *Lifecycle) recordStopRequest() {
 // cancelStop handles a failed step of stopping the gang. If the gate is not registered yet, the
 // gang keeps running: its former record is restored, and the queue learns that the gang is not
 // stopped.
-func (g *Lifecycle) cancelStop(step Effect, err error) (out []Effect) {
-	_, unwritten := step.(WriteRecord)
+func (g *Lifecycle) cancelStop(f Failure) (out []Effect) {
+	_, unwritten := f.Of.(WriteRecord)
 	s := g.stop
 	if s == nil || s.gated {
 		return nil
 	}
 	g.stop, g.Reserved = nil, nil
-	gate, _ := step.(Register)
+	gate, _ := f.Of.(Register)
 	switch {
-	case gate.Why == ToStop && errors.Is(err, nomad.ErrUnknownOutcome):
+	case gate.Why == ToStop && f.Unknown:
 		// Nomad may still register the gate. The written record is right whether or not Nomad
 		// registers the gate.
 	case s.recorded && s.before != nil:
@@ -214,9 +215,10 @@ func (g *Lifecycle) cancelStop(step Effect, err error) (out []Effect) {
 	return out
 }
 
-// stopOrGoOn continues an interrupted stop, in which the gate is registered and members still run.
-// stopOrGoOn keeps a complete gang or a service running, unless this placer is stopping it or has
-// given up on it. stopOrGoOn stops an incomplete gang, which cannot work anyway.
+// stopOrGoOn finishes a stop that was interrupted after the gate was registered and before all
+// members ended. stopOrGoOn keeps a complete gang or a service running, unless this placer is
+// stopping the gang or has given it up. stopOrGoOn stops an incomplete gang, because the gang
+// cannot work.
 func (g *Lifecycle) stopOrGoOn(World) ([]Effect, bool) {
 	whole := g.Have >= g.Want || *g.Job.Type == api.JobTypeService
 	if g.stop == nil && whole && (g.Record == nil || g.Record.GivenUp.IsZero()) {
@@ -228,20 +230,20 @@ func (g *Lifecycle) stopOrGoOn(World) ([]Effect, bool) {
 		case !g.allRun(g.read.allocs):
 			return nothing()
 		}
-		// A placer crashed after it had gated the job and before it stopped the members. Nothing
-		// was lost, so open the gate again.
+		// A placer crashed after it had gated the job and before it had told the members to stop.
+		// The members still run, so open the gate again.
 		return []Effect{g.log(Info, "a placer crashed before it stopped the members: the gang keeps running"), Register{Why: ToGoOn, Job: rewrite.Open(g.Job)}}, false
 	}
 	return await(g.stopMembers())
 }
 
-// dying reports whether stopped allocations of the job still hold resources.
+// dying reports whether the job has allocations that are being stopped but still hold resources.
 func (g *Observed) dying(w World) bool {
 	return slices.ContainsFunc(w.Allocs(g.Key), func(a *cluster.Alloc) bool { return a.Live() && !a.LeftBehind(g.Job) })
 }
 
-// hasStopped records that the whole gang has stopped. The view does not show its GPUs as free yet,
-// so another cycle follows.
+// hasStopped records that the whole gang has stopped. Another cycle must follow, because the view
+// does not show the gang's GPUs as free yet.
 func (g *Lifecycle) hasStopped(w World) []Effect {
 	if g.Nomad != Waiting || g.stop == nil || g.dying(w) {
 		return nil

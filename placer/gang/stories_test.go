@@ -21,7 +21,6 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/failure"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/request"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
@@ -272,12 +271,12 @@ func (s *story) answer(t *testing.T, d *datadriven.TestData) Event {
 	case "not-now":
 		return NotNow{pending}
 	case "conflict":
-		return Failure{pending, nomad.ErrConflict}
+		return Failure{Of: pending, Err: errors.New("the job changed meanwhile"), Conflict: true}
 	case "unknown":
 		s.w.noteUnanswered(s.g, pending)
-		return Failure{pending, fmt.Errorf("registering: %w", nomad.ErrUnknownOutcome)}
+		return Failure{Of: pending, Err: errors.New("registering: the outcome is unknown, because Nomad did not confirm the request"), Unknown: true}
 	case "error":
-		return Failure{pending, errors.New("500 (no leader)")}
+		return Failure{Of: pending, Err: errors.New("500 (no leader)")}
 	}
 	d.Fatalf(t, "no command %q", d.Cmd)
 	return nil

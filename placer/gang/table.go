@@ -3,31 +3,31 @@
 
 package gang
 
-// handler is how an event is handled in a state. to lists the other states that the gang can reach
-// by the end of the handling, after all answers.
+// handler describes how an event is handled in a state. to lists the other states that the gang can
+// reach while the event is handled, including all answers.
 type handler struct {
 	do  func(*Lifecycle, Event, World) []Effect
 	say string // what do does, for docs/design/gang-states.md; "" if do does nothing
 	to  []State
 }
 
-// duty is something that can be due in a reconcile. duty returns what must be done, and whether the
-// reconcile continues. An effect with an answer ends the reconcile; the answer starts the reconcile
-// again.
+// duty is a task that can be due in a reconcile. do returns the effects, and whether the reconcile
+// continues. If an effect has an answer, the reconcile ends, and begins again after the answer.
 type duty struct {
 	say string
 	do  func(*Lifecycle, World) (effects []Effect, on bool)
-	// always is set if the duty is also due while the gang backs off after a failure.
+	// always is true if the duty is due even while the gang backs off after a failure.
 	always bool
-	// registers is set if the duty changes the job. Such duties wait until Nomad has shown the
-	// result of our last registration, and until an overwritten change by the author is restored.
+	// registers is true if the duty changes the job. Duties that change the job wait until Nomad
+	// has shown the result of the placer's last registration, and until the placer has restored a
+	// change by the author that it overwrote.
 	registers bool
 	to        []State
-	// common is set if the duty is due in nearly all states.
+	// common is true if the duty is due in nearly all states.
 	common bool
 }
 
-// Duties of several states. In nearly all states, the reconcile begins with the common ones.
+// Duties of several states. In nearly all states, the reconcile begins with the common duties.
 var (
 	dutyRecord      = duty{say: "read the record of the gang's last decision", do: (*Lifecycle).readRecord, to: []State{Failed}, common: true}
 	dutyPosition    = duty{say: "find the gang's place in the queue, and whether the author has started the job again", do: (*Lifecycle).findPosition, to: []State{Waiting}, common: true}
@@ -39,9 +39,9 @@ var (
 	dutyUndo        = duty{say: "if a placer overwrote a change of the author, make the change again: stop or purge the job, or restore the author's version", do: (*Lifecycle).undo, to: []State{Waiting, Starting, Running, Resubmitted, Ended}, common: true}
 )
 
-// duties lists what can be due in each state, in this order. The records of earlier placers are
-// read first, since the other duties depend on them. Next, overwritten changes are restored, before
-// anything else is registered.
+// duties lists the duties of each state in the order in which they are carried out. The duty that
+// reads the records of earlier placers comes first, because the other duties depend on these
+// records. The next duties restore overwritten changes, before any other duty registers the job.
 var duties = map[State][]duty{
 	Waiting:    {dutyRecord, dutyPosition, dutyOverwritten, dutyUndo, dutyFinished, dutyPending},
 	Committing: {dutyRecord, dutyPosition, dutyOverwritten, dutyUndo, dutyFinished},
@@ -68,9 +68,9 @@ var duties = map[State][]duty{
 	Lost:        {dutyRecord, dutyPosition, dutyOverwritten, dutyUndo, {say: "requeue the gang, give up on it, or ask Nomad to place the stopped members again", do: (*Lifecycle).requeueLost, registers: true, to: []State{Completing, Failed}}},
 }
 
-// elsewhere has the handlers for events for which [own] has no handler in the gang's state. Events
-// that cannot happen in a state, or that change nothing in it, have handlers, too, because the
-// queue waits for an answer to each of its decisions.
+// elsewhere has the handlers of all events. The handlers in elsewhere apply if [own] has no handler
+// for the event in the gang's state. There are handlers even for events that cannot happen in a
+// state or that change nothing, because the queue waits for an answer to each of its decisions.
 var elsewhere = map[Kind]handler{
 	OnObserve:   {do: (*Lifecycle).observe, say: "apply what Nomad shows"},
 	OnReconcile: {do: (*Lifecycle).reconcile, say: "do what is due"},
@@ -82,7 +82,7 @@ var elsewhere = map[Kind]handler{
 	OnRoom:      {do: ignore},
 }
 
-// The handlers of single states.
+// The following handlers belong to single states.
 var (
 	inLine        = handler{do: (*Lifecycle).waitInQueue, say: "join the queue, or tell the queue that the gang has stopped", to: []State{Waiting, Rejected}}
 	atWork        = handler{do: (*Lifecycle).runInQueue, say: "tell the queue that the gang runs"}
@@ -96,7 +96,7 @@ var (
 	move          = handler{do: (*Lifecycle).move, say: "add the gate, keep the pins, and stop the members", to: []State{Stopping, Completing}}
 )
 
-// own lists the handlers that differ from those of [elsewhere].
+// own lists the handlers that replace those of [elsewhere] in a state.
 var own = map[State]map[Kind]handler{
 	Waiting:     {OnSync: inLine, OnStart: begin},
 	Committing:  {OnSync: inLine, OnStart: begin},
@@ -107,7 +107,7 @@ var own = map[State]map[Kind]handler{
 	Resubmitted: {OnSync: whileEdited, OnPreempt: makesRoom, OnRoom: change},
 }
 
-// handlerOf returns how an event is handled in a state.
+// handlerOf returns the handler for an event in a state.
 func handlerOf(s State, k Kind) handler {
 	if h, ok := own[s][k]; ok {
 		return h

@@ -101,9 +101,10 @@ func drawing() string {
 	b.WriteString(`<!-- Written by go test ./placer/gang -run TestDrawing -rewrite-docs, from the table in placer/gang/table.go. -->
 # The states of a gang
 
-A gang is one job with GPUs. Its state follows from what Nomad shows of the job and its allocations, and from what the
-placer remembers: why it stops a gang, the outcome of a registration, and earlier decisions. These are the states that
-` + "`explain`, `queue`, `status`" + `, the API, the page and the metrics show.
+A gang consists of all allocations of one job that use GPUs. The placer derives a gang's state from Nomad's view of the
+job and its allocations. Some states also depend on what the placer remembers: why it stops the gang, the outcome of a
+registration, and earlier decisions. The table lists the states as they appear in
+` + "`explain`, `queue`, `status`" + `, the API, the web page and the metrics.
 
 | state | what it is |
 |---|---|
@@ -114,8 +115,8 @@ placer remembers: why it stops a gang, the outcome of a registration, and earlie
 	b.WriteString(`
 ## What the placer does
 
-The arrows show what the placer does. Events in Nomad can take a gang from any state to any other at any moment:
-its author may edit, stop or purge the job, members may end or fail, or a node may go down.
+The arrows show the changes of state that the placer causes. Events in Nomad can move a gang from any state to any other
+state at any time. For example, the author edits, stops or purges the job, a member ends or fails, or a node goes down.
 
 ` + "```mermaid\nstateDiagram-v2\n")
 	for _, s := range States() {
@@ -124,7 +125,7 @@ its author may edit, stop or purge the job, members may end or fail, or a node m
 			fmt.Fprintf(&b, "  %s --> %s\n", s, to)
 		}
 	}
-	b.WriteString("```\n\n## What is due in each state\n\nIn each cycle, the placer reconciles each gang: it takes the steps of the gang's state, in this order, until a step\nchanges something in Nomad. After a failure, the placer waits before it tries the gang again: 2 s at first, 5 min at\nmost. Steps marked * do not wait. In most states these steps come first:\n\n")
+	b.WriteString("```\n\n## What is due in each state\n\nIn each cycle, the placer reconciles each gang: it performs the steps of the gang's state in the listed order, until a\nstep changes something in Nomad. After a failure, the placer waits before it repeats the steps: 2 s at first, 5 min at\nmost. Steps marked with * run without this wait. In most states, the first steps are:\n\n")
 	for _, d := range []duty{dutyRecord, dutyPosition, dutyOverwritten, dutyUndo} {
 		fmt.Fprintf(&b, "* %s\n", d.say)
 	}
@@ -157,9 +158,9 @@ its author may edit, stop or purge the job, members may end or fail, or a node m
 		b.WriteString("\n")
 	}
 	b.WriteString(`
-With ` + "`sync`" + `, the gang tells the queue what has happened to it since the last cycle. The other five events are decisions
-of the queue. *refuse* tells the queue that the gang does not start, or is not stopped, moved or resized. The stories in
-placer/gang/testdata/stories show how each event is handled.
+With ` + "`sync`" + `, the gang reports to the queue what has happened since the last cycle. The events start, preempt, move,
+resize and room are decisions of the queue. "Refuse" means: the gang reports to the queue that the decision is not
+carried out. The stories in placer/gang/testdata/stories show how a gang handles each event.
 `)
 	return b.String()
 }

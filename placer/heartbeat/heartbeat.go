@@ -1,13 +1,13 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package heartbeat reports whether a placer is active. Its own agent sees the [Vitals] of the
-// placer's loop. Everybody else sees a heartbeat in one of Nomad's variables.
+// Package heartbeat reports whether a placer is active. The agent of the placer reads the [Vitals]
+// of the placer's loop. All other programs read a heartbeat in one of Nomad's variables.
 //
-// What must stay true when you change it: Only an agent that holds the lock writes the variable
-// ([Heart.Holds]). Commands and agents of other versions read the variable, and judge a heartbeat
-// by its age. So the interval can shrink, but it must not grow beyond what older readers accept
-// (heartbeatLapses).
+// What must stay true when you change this package: Only an agent that holds the lock writes the
+// variable ([Heart.Holds]). Commands and agents of other versions read the variable, and decide
+// from the age of a heartbeat whether a placer is active. So the interval between heartbeats can
+// shrink, but it must not exceed the age that older readers accept (heartbeatLapses).
 package heartbeat
 
 import (
@@ -25,45 +25,47 @@ import (
 
 const (
 	// HeartbeatEvery is the time between two heartbeats. Each heartbeat adds about 300 bytes to
-	// Nomad's Raft log. There are 4,320 heartbeats a day.
+	// Nomad's Raft log. This makes 4,320 heartbeats a day.
 	HeartbeatEvery = 20 * time.Second
-	// heartbeatLapses is the age beyond which a heartbeat no longer counts, because three
-	// heartbeats are missing. To get the age, a reader compares the servers' clock with its own
-	// clock.
+	// heartbeatLapses is the age beyond which a heartbeat no longer counts. At this age, the placer
+	// has missed three heartbeats. A reader computes the age from its own clock and the time that
+	// Nomad's servers stored.
 	heartbeatLapses = 3 * HeartbeatEvery
-	// retryEvery is the pause after a heartbeat that could not be written.
+	// retryEvery is the pause after a failed attempt to write a heartbeat.
 	retryEvery = 5 * time.Second
-	// firstLook is how often the agent checks whether the placer has started to work.
+	// firstLook is the interval at which the agent checks whether the placer has started to work.
 	firstLook = 100 * time.Millisecond
-	// handover is the longest time from the clean stop of an agent until the next agent places
-	// jobs. The next agent can be the same one with a new configuration.
+	// handover is the longest time between the clean stop of an agent and the moment when the next
+	// agent places jobs. The next agent can be the same agent with a new configuration.
 	handover = 10 * time.Second
 )
 
 // Activity describes whether a placer is active, according to its heartbeat.
 type Activity struct {
-	// Unknown is why it is unknown whether a placer is active; "" if it is known.
+	// Unknown is the reason why it is not known whether a placer is active, or "" if this is known.
 	Unknown string `json:"unknown,omitempty"`
-	// Working is true if a placer is active. It is false while Unknown is set.
+	// Working is true if a placer is known to be active.
 	Working bool `json:"working"`
-	// Since is when the placer started to work, or when the last placer stopped; zero if there was
-	// none.
+	// Since is the time when the active placer started to work, or when the last placer stopped.
+	// Since is zero if there was no placer.
 	Since time.Time `json:"since,omitzero"`
-	// Trouble is why the agent did not place jobs when it wrote its last heartbeat; "" if it placed
-	// jobs.
+	// Trouble is the reason why the agent did not place jobs when it wrote its last heartbeat, or
+	// "" if the agent placed jobs.
 	Trouble string `json:"trouble,omitempty"`
-	// Agent is the agent that wrote the last heartbeat, as host/process id.
+	// Agent is the agent that wrote the last heartbeat, in the form host/process id-suffix. The
+	// suffix is random.
 	Agent   string `json:"agent,omitempty"`
 	Version string `json:"version,omitempty"` // version and commit of the agent
 	Address string `json:"address,omitempty"` // URL of the agent's API, if the agent publishes it
-	// Warnings are for operators only, not for everybody who may query an agent.
+	// Warnings are only for operators. The other fields are for everybody who may query an agent.
 	Warnings []string `json:"-"`
-	// Beaten is when the heartbeat was written, according to Nomad; zero if there is none.
+	// Beaten is the time when the last heartbeat was written, according to Nomad, or zero if there
+	// is no heartbeat.
 	Beaten time.Time `json:"-"`
 }
 
-// Fresh reports whether the last heartbeat is so recent that its agent should answer requests. The
-// agent can still be in trouble, or have just started.
+// Fresh reports whether the last heartbeat is so recent that the agent that wrote it should answer
+// requests. The agent can still be in trouble, or have just started.
 func (a Activity) Fresh(now time.Time) bool {
 	return (a.Working || a.Trouble != "" || a.Unknown != "") && now.Sub(a.Beaten) <= heartbeatLapses
 }
@@ -74,10 +76,11 @@ func (a Activity) Host() string {
 	return host
 }
 
-// Idle reports whether it is known that no placer is active.
+// Idle reports whether no placer is active. Idle returns false if nobody knows whether a placer is
+// active.
 func (a Activity) Idle() bool { return !a.Working && a.Unknown == "" }
 
-// activityOf derives the activity from a heartbeat and the time when it was written.
+// activityOf derives the [Activity] from a heartbeat and the time when the heartbeat was written.
 func activityOf(b store.Heartbeat, written, now time.Time) Activity {
 	a := Activity{Agent: b.Agent, Version: b.Version, Address: b.Address, Trouble: b.Trouble, Since: b.Since, Warnings: b.Warnings, Beaten: written}
 	age := now.Sub(written)
@@ -96,7 +99,8 @@ func activityOf(b store.Heartbeat, written, now time.Time) Activity {
 	return a
 }
 
-// ReadActivity reads whether a placer is active. now is the caller's clock.
+// ReadActivity reads the heartbeat, and returns whether a placer is active. now is the caller's
+// time.
 func ReadActivity(ctx context.Context, c *nomad.Client, now time.Time) (Activity, error) {
 	beat := store.In(c).Heartbeat()
 	is, err := beat.Read(ctx)
@@ -111,18 +115,19 @@ func ReadActivity(ctx context.Context, c *nomad.Client, now time.Time) (Activity
 	return activityOf(is.Of, is.Written, now), nil
 }
 
-// Heart shows in Nomad that a placer is active.
+// Heart writes heartbeats to Nomad to show that a placer is active.
 type Heart struct {
 	Nomad *nomad.Client
 	Log   hclog.Logger
-	// Of is a heartbeat with the agent's identity. The Heart fills in times and trouble.
+	// Of contains the agent's identity, which is part of each heartbeat. The Heart adds times and
+	// trouble to each heartbeat.
 	Of store.Heartbeat
-	// Elected is set if agents elect the placer. In this case another placer may have been active
-	// until this one started.
+	// Elected is true if agents elect the placer. If agents elect the placer, another placer may
+	// have been active until this placer started.
 	Elected bool
-	// Holds reports whether this agent still holds the lock, so that no other agent can hold it. It
-	// is nil if there is no lock. Without this check, an agent that hung would notice too late that
-	// it has lost the lock.
+	// Holds reports whether this agent still holds the lock. While the agent holds the lock, no
+	// other agent can hold it. Holds is nil if there is no lock. Without Holds, an agent that hung
+	// would notice too late that it has lost the lock.
 	Holds func(now time.Time) bool
 	// Vitals returns the state of the placer's loop.
 	Vitals func() VitalSigns
@@ -135,9 +140,9 @@ type Heart struct {
 	failed string // the last error, which is logged once
 }
 
-// Run writes heartbeats until ctx ends. It writes them at regular intervals, at the start, after
-// the first cycle, and whenever the placer gets into or out of trouble. The last heartbeat tells
-// readers that the placer has stopped.
+// Run writes heartbeats until ctx ends. Run writes a heartbeat at the start, after the first cycle,
+// at regular intervals, and whenever the placer gets into or out of trouble. The last heartbeat
+// tells readers that the placer has stopped.
 func (h *Heart) Run(ctx context.Context) {
 	h.Of.Since = time.Now().UTC()
 	defer h.Warnings.rested()
@@ -183,15 +188,15 @@ func (h *Heart) beat(ctx context.Context, now time.Time) {
 	h.note(h.write(short, now), now)
 }
 
-// holds reports whether this agent may write heartbeats, because no other agent can be the elected
+// holds reports whether this agent may write heartbeats because no other agent can be the elected
 // placer.
 func (h *Heart) holds(now time.Time) bool { return h.Holds == nil || h.Holds(now) }
 
 // errOther means that another agent now writes the heartbeat, so this agent must not write it.
 var errOther = errors.New("another placer is active")
 
-// write writes the heartbeat. It leaves another agent's heartbeat alone if this agent has stopped
-// or has lost the lock.
+// write writes the heartbeat. An agent that has stopped or lost the lock does not overwrite the
+// heartbeat of another agent.
 func (h *Heart) write(ctx context.Context, now time.Time) (err error) {
 	h.last, err = store.In(h.Nomad).Heartbeat().Change(ctx, h.last, func(is store.Value[store.Heartbeat]) (store.Heartbeat, error) {
 		other := is.There && is.Of.Agent != h.Of.Agent

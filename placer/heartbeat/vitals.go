@@ -10,34 +10,38 @@ import (
 	"time"
 )
 
-// Vitals is the state of a placer's loop. The loop reports to Vitals, and the agent's health and
-// metrics read it. Vitals is safe for concurrent use. The zero value describes a loop that has not
-// started.
+// Vitals records whether a placer's loop works. The loop reports its progress to Vitals. The
+// agent's health and metrics read Vitals. Vitals is safe for concurrent use. The zero value
+// describes a loop that has not started.
 type Vitals struct {
 	mu sync.Mutex
 	s  VitalSigns
-	// began is when the work since the last restart, or since the first report, started.
+	// began is the time when the work started, either after the last restart or after the first
+	// report.
 	began time.Time
 }
 
 // VitalSigns is a snapshot of [Vitals].
 type VitalSigns struct {
-	// Alive is when the loop last reported that it works. The loop reports every second, even when
-	// it is idle.
+	// Alive is the time when the loop last reported that it works. The loop reports every second,
+	// even when it is idle.
 	Alive time.Time
+	// Moved is the time when the loop last made any progress: when it reported that it works, or
+	// when a request of a full read ended.
+	Moved time.Time
 	// Cycle is the start of the current cycle, or zero between cycles. LastCycle is the end of the
 	// last completed cycle.
 	Cycle, LastCycle time.Time
 	// Cycles counts completed cycles.
 	Cycles int
-	// Restarts counts restarts of the work. Lost counts the restarts that the connection to Nomad
-	// or a bad answer caused.
+	// Restarts counts how often the loop restarted its work. Lost counts the restarts that the
+	// connection to Nomad or a bad answer caused.
 	Restarts, Lost int
 	// Panics counts broken invariants.
 	Panics int
-	// InARow counts restarts with less than [steadyAfter] of work between them. Last is the time of
-	// the last restart, and LastError its cause. LastOurs is set if the cause was a broken
-	// invariant.
+	// InARow counts consecutive restarts with less than [steadyAfter] of work between them. Last is
+	// the time of the last restart, and LastError its cause. LastOurs is true if the cause was a
+	// broken invariant of the placer.
 	InARow    int
 	Last      time.Time
 	LastError string
@@ -45,15 +49,26 @@ type VitalSigns struct {
 }
 
 const (
-	// overdueAfter is how long the loop can go without progress, within a cycle or between cycles,
-	// before it counts as in trouble.
+	// overdueAfter is the longest time without progress, within or between cycles, before the loop
+	// counts as in trouble.
 	overdueAfter = time.Minute
-	// restartsInARow is how many restarts in a row count as trouble. The trouble ends after
-	// steadyAfter of work without a restart. If the cause was a lost connection to Nomad, the
-	// trouble already ends after a complete cycle. The pauses between restarts grow to 15 s.
+	// HungAfter is how long the loop can go without any progress before it counts as hung. A cycle
+	// takes at most 2 min, and the requests before a full read at most 4 min together.
+	HungAfter = 5 * overdueAfter
+	// restartsInARow is the number of consecutive restarts from which the loop counts as in
+	// trouble. The trouble ends after steadyAfter of work without a restart. If the cause was a
+	// lost connection to Nomad, one complete cycle already ends the trouble. The pause before each
+	// restart grows to at most 15 s.
 	restartsInARow = 3
 	steadyAfter    = 30 * time.Second
 )
+
+// Moved reports that the loop makes progress, although it does not report that it works.
+func (v *Vitals) Moved(now time.Time) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.s.Moved = now
+}
 
 // LoopAlive reports that the loop is running.
 func (v *Vitals) LoopAlive(now time.Time) {
@@ -63,7 +78,7 @@ func (v *Vitals) LoopAlive(now time.Time) {
 }
 
 func (v *Vitals) alive(now time.Time) {
-	v.s.Alive = now
+	v.s.Alive, v.s.Moved = now, now
 	if v.began.IsZero() {
 		v.began = now
 	}
@@ -90,7 +105,7 @@ func (v *Vitals) CycleEnded(now time.Time) {
 	v.s.Cycles++
 }
 
-// Restarted reports a restart of the work and its cause. An [ErrInvariant] is a fault of the
+// Restarted records a restart of the work, and its cause. An [ErrInvariant] is a fault of the
 // placer. All other errors come from Nomad or the network.
 func (v *Vitals) Restarted(now time.Time, err error) {
 	v.mu.Lock()
@@ -103,7 +118,7 @@ func (v *Vitals) Restarted(now time.Time, err error) {
 	if v.s.LastOurs = errors.Is(err, ErrInvariant); !v.s.LastOurs {
 		v.s.Lost++
 	}
-	v.s.Alive, v.s.Cycle, v.s.Last, v.began = now, time.Time{}, now, now
+	v.s.Alive, v.s.Moved, v.s.Cycle, v.s.Last, v.began = now, now, time.Time{}, now, now
 	v.s.LastError = fmt.Sprint(err)
 }
 
@@ -121,7 +136,7 @@ func (v *Vitals) Status() VitalSigns {
 	return v.s
 }
 
-// ErrInvariant is a broken invariant: a panic from which the placer recovered.
+// ErrInvariant means that an invariant of the placer is broken: the placer panicked and recovered.
 var ErrInvariant = errors.New("broken invariant")
 
 // Age returns the time since the loop last reported that it works. ok is false if the loop has
@@ -130,13 +145,21 @@ func (s VitalSigns) Age(now time.Time) (age time.Duration, ok bool) {
 	return max(0, now.Sub(s.Alive)), !s.Alive.IsZero()
 }
 
+// Still returns the time since the loop last made any progress; 0 if it has not started.
+func (s VitalSigns) Still(now time.Time) time.Duration {
+	if s.Moved.IsZero() {
+		return 0
+	}
+	return now.Sub(s.Moved)
+}
+
 // RestsFor reports whether the last cycle ended at least d ago and no cycle has begun since.
 func (s VitalSigns) RestsFor(now time.Time, d time.Duration) bool {
 	return !s.LastCycle.IsZero() && s.Cycle.IsZero() && now.Sub(s.LastCycle) >= d
 }
 
-// Trouble returns why the placer does not work, or "" if it works. The text names no job, because
-// anybody who may query an agent's health can read it.
+// Trouble returns the reason why the placer does not work, or "" if it works. The text names no
+// job, because anybody who may query an agent's health can read it.
 func (s VitalSigns) Trouble(now time.Time) string {
 	if age, ok := s.Age(now); ok && age > overdueAfter {
 		if !s.Cycle.IsZero() {
@@ -150,7 +173,7 @@ func (s VitalSigns) Trouble(now time.Time) string {
 	return ""
 }
 
-// why describes the cause of the restarts.
+// why describes the cause of the restarts in words.
 func (s VitalSigns) why() string {
 	if s.LastOurs {
 		return "because of a fault of its own"
@@ -159,10 +182,11 @@ func (s VitalSigns) why() string {
 }
 
 // recovers reports whether a cycle has completed since the connection to Nomad was lost. After a
-// fault of the placer it returns false, because the next cycle can hit the fault again.
+// fault of the placer, recovers returns false, because the next cycle can have the same fault.
 func (s VitalSigns) recovers() bool { return !s.LastOurs && s.LastCycle.After(s.Last) }
 
-// Recovers returns a text if the placer has just recovered from repeated restarts, otherwise "".
+// Recovers returns a message if the placer has just recovered from repeated restarts, and ""
+// otherwise.
 func (s VitalSigns) Recovers() string {
 	if s.InARow < restartsInARow || !s.recovers() {
 		return ""

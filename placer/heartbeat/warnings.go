@@ -13,19 +13,20 @@ import (
 )
 
 // Warnings holds problems that do not keep the agent from working, but that operators should fix.
-// It is safe for concurrent use.
+// Warnings is safe for concurrent use.
 type Warnings struct {
 	mu     sync.Mutex
 	config string
 	// certificates and token are the agent's credentials that expire.
 	certificates, token []Credential
-	// accounts is why the history is not written, or "" if it is written.
+	// accounts is the reason why the agent does not write the history, or "" if the agent writes
+	// the history.
 	accounts string
 	own      string    // this agent's name
 	other    string    // the name of another agent that was active at the same time
 	seen     time.Time // when both agents were last active
-	// unwritten is why the last heartbeat could not be written, or nil if it was written. written
-	// is the time of the last successful write.
+	// unwritten is the error of the last attempt to write a heartbeat, or nil if it succeeded.
+	// written is the time of the last success.
 	unwritten error
 	written   time.Time
 }
@@ -39,22 +40,22 @@ func (w *Warnings) beaten(err error, now time.Time) {
 	}
 }
 
-// rested records that this agent no longer writes heartbeats.
+// rested records that this agent has stopped writing heartbeats.
 func (w *Warnings) rested() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.unwritten, w.written = nil, time.Time{}
 }
 
-// Unwritten returns why the last heartbeat could not be written, or nil if it was written. silent
-// reports whether writes have failed for so long that commands report no active placer.
+// Unwritten returns the error of the last attempt to write a heartbeat, or nil if it succeeded.
+// silent reports whether writes have failed for so long that commands report no active placer.
 func (w *Warnings) Unwritten(now time.Time) (silent bool, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.unwritten != nil && now.Sub(w.written) > heartbeatLapses, w.unwritten
 }
 
-// Configured records the error in the configuration on disk. err is nil if there is none.
+// Configured records an error in the configuration on disk. err is nil if there is no error.
 func (w *Warnings) Configured(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -63,18 +64,17 @@ func (w *Warnings) Configured(err error) {
 	}
 }
 
-// Credential is something that the agent shows to others, and that expires: a certificate or a
-// token.
+// Credential is a certificate or a token that the agent presents to others and that expires.
 type Credential struct {
 	Name        string
 	From, Until time.Time
 }
 
-// renewBefore is the earliest time before a credential's end at which the agent warns. For a
-// short-lived credential, it warns in the last fifth of its life.
+// renewBefore is how long before a credential expires the agent warns. The agent warns about a
+// short-lived credential in the last fifth of the credential's life.
 const renewBefore = 14 * 24 * time.Hour
 
-// warning returns a text if the credential has expired or expires soon, or "".
+// warning returns a message if the credential has expired or expires soon, and "" otherwise.
 func (c Credential) warning(now time.Time) string {
 	expires := "expires"
 	switch left := c.Until.Sub(now); {
@@ -86,7 +86,7 @@ func (c Credential) warning(now time.Time) string {
 	return fmt.Sprintf("the agent's %s %s on %s: renew it, and reload the agent", c.Name, expires, reason.Moment(c.Until))
 }
 
-// Certificates replaces the certificates in use.
+// Certificates replaces the list of the agent's certificates.
 func (w *Warnings) Certificates(all []Credential) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -100,7 +100,8 @@ func (w *Warnings) Token(token []Credential) {
 	w.token = token
 }
 
-// Accounts records why the history is not written. err is nil if it is written.
+// Accounts records the error that keeps the agent from writing the history. err is nil if the agent
+// writes the history.
 func (w *Warnings) Accounts(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

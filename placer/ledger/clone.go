@@ -10,8 +10,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// Clone returns a copy of the ledger for a clone of its state. Later changes of one ledger do not
-// affect the other.
+// Clone returns a copy of the ledger that uses a clone of the ledger's state. Later changes of the
+// ledger do not affect the copy, and changes of the copy do not affect the ledger.
 func (v *Ledger) Clone(of *cluster.State) *Ledger {
 	o := *v
 	o.State, o.Cluster = of, v.Cluster.Clone()

@@ -12,7 +12,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// refreshHealth updates which GPUs are unhealthy, in quarantine or unavailable.
+// refreshHealth updates for each GPU whether the GPU is unhealthy, in quarantine or unavailable.
 func (v *Ledger) refreshHealth() {
 	v.changes++
 	for i, d := range v.Devices {
@@ -25,17 +25,18 @@ func (v *Ledger) refreshHealth() {
 	}
 }
 
-// Unavailable returns why GPU u cannot be used now, whether or not a job holds it. The reason can
-// be the GPU's node, or tasks that may still run on the GPU. Unavailable returns "" if the GPU can
-// be used.
+// Unavailable returns the reason why no job can be placed on GPU u now, even if a job holds the
+// GPU. The reason can be the GPU's node, or tasks that may still run on the GPU. Unavailable
+// returns "" if the GPU can be used.
 func (v *Ledger) Unavailable(u int) string {
 	return v.unavailable(v.GPUNode(u), v.Cluster.GPU(u).ID)
 }
 
-// unavailable is [Ledger.Unavailable] for a GPU of a node. GPUs on a node that is down,
-// disconnected, drained or ineligible are unavailable, so that earlier decisions to use these GPUs
-// wait. For example, if the victims of a preemption were lost with the node, Nomad would otherwise
-// place the new gang as soon as the node is back, while the victims' tasks still run on it.
+// unavailable is like [Ledger.Unavailable], for a GPU of the given node. GPUs on a node that is
+// down, disconnected, drained or ineligible are unavailable. Earlier decisions to use unavailable
+// GPUs therefore wait. For example, assume that the victims of a preemption were lost with their
+// node. If the new gang did not wait, Nomad would place it as soon as the node is back, while the
+// victims' tasks still run on the node.
 func (v *Ledger) unavailable(n *api.Node, gpu string) string {
 	return cmp.Or(cluster.NotReady(n), v.opts.Unavailable[gpu])
 }

@@ -14,22 +14,24 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Each job that holds or is promised GPUs has a holding (Ledger.wants). If only one job claims a
-// GPU, that job owns the GPU. If several jobs claim it (Ledger.rivals), [Ledger.first] chooses the
-// owner. Ledger.holds is the part of a job's holding that the job owns. refresh derives all
-// holdings and owners from the state; refreshJobs updates them for jobs that changed. A test checks
-// that refresh and refreshJobs give the same result.
+// Ledger.wants has a holding for each job that holds GPUs or to which GPUs are promised. If only
+// one job claims a GPU, that job owns the GPU. If several jobs claim the GPU (Ledger.rivals),
+// [Ledger.first] chooses the owner. Ledger.holds lists the GPUs of each job's holding that the job
+// owns. refresh derives all holdings and owners from the state. refreshJobs updates the holdings
+// and owners of jobs that changed. A test checks that refresh and refreshJobs give the same result.
 
-// holding is what one job has or is promised: GPUs, in ascending order, and resources of nodes.
+// holding lists the GPUs and the resources of nodes that one job holds or that are promised to the
+// job. The GPUs are in ascending order.
 type holding struct {
 	gpus []int
 	uses []use
-	// pinned are the GPUs that only the job's pins promise, in ascending order.
+	// pinned lists, in ascending order, the GPUs that are promised to the job only by the job's
+	// pins.
 	pinned []int
 }
 
-// strong reports whether the job has the GPU or was just given it, so that the job's claim does not
-// rest on pins alone.
+// strong reports whether the job's claim to the GPU is based on more than pins: the job has the
+// GPU, or a decision has just given the GPU to the job.
 func (h *holding) strong(gpu int) bool {
 	_, weak := slices.BinarySearch(h.pinned, gpu)
 	return !weak
@@ -40,7 +42,8 @@ type use struct {
 	pal.Resources
 }
 
-// refresh computes from scratch who holds which GPU, and what is free on the nodes.
+// refresh computes from the state which job holds which GPU, and which resources of the nodes are
+// free.
 func (v *Ledger) refresh() {
 	_, v.seen, _ = v.State.Touched(cluster.Mark{})
 	clear(v.owner)
@@ -56,8 +59,8 @@ func (v *Ledger) refresh() {
 	v.refreshJobs(slices.AppendSeq(keys, maps.Keys(v.State.Jobs)), Options{})
 }
 
-// refreshJobs updates the holdings of jobs that have changed, and of jobs whose reserved GPUs
-// differ between the earlier and the present options.
+// refreshJobs updates the holdings of jobs that have changed, and of jobs whose reserved or ending
+// GPUs differ between the earlier and the present options.
 func (v *Ledger) refreshJobs(keys []cluster.JobKey, before Options) {
 	changed := make(map[cluster.JobKey]bool, len(keys))
 	for _, k := range keys {
@@ -106,7 +109,8 @@ func (v *Ledger) refreshJobs(keys []cluster.JobKey, before Options) {
 	}
 }
 
-// setTaken sets in the cluster whether a job holds a GPU and, for a part of a GPU, which job.
+// setTaken records in the cluster whether a job holds a GPU. For a part of a shared GPU, setTaken
+// also records which job holds the part.
 func (v *Ledger) setTaken(u int) {
 	k := v.owner[u]
 	taken := k != cluster.JobKey{}
@@ -120,7 +124,7 @@ func (v *Ledger) setTaken(u int) {
 	v.Cluster.SetTaken(u, taken)
 }
 
-// own updates which GPUs a job owns.
+// own updates the list of GPUs that a job owns.
 func (v *Ledger) own(k cluster.JobKey) {
 	mine := slices.DeleteFunc(slices.Clone(v.wants[k].gpus), func(u int) bool { return v.owner[u] != k })
 	if !slices.Equal(mine, v.holds[k]) {
@@ -133,8 +137,8 @@ func (v *Ledger) own(k cluster.JobKey) {
 	}
 }
 
-// replace sets a job's holding, and updates the owners of the GPUs and the free resources of the
-// nodes.
+// replace replaces a job's holding, and updates the owners of the GPUs and the free resources of
+// the nodes.
 func (v *Ledger) replace(k cluster.JobKey, h holding) {
 	old := v.wants[k]
 	for _, u := range old.gpus {
@@ -156,8 +160,9 @@ func (v *Ledger) replace(k cluster.JobKey, h holding) {
 	}
 }
 
-// enter adds a job to the jobs that claim a GPU. If several jobs claim the GPU, a job that has it
-// goes before a job that only has pins to it. Among equals, the lowest key goes first.
+// enter adds a job to the jobs that claim a GPU. If several jobs claim the GPU, a job that has the
+// GPU takes precedence over a job that only has pins to the GPU. If none of them has the GPU, the
+// job with the lowest key takes precedence.
 func (v *Ledger) enter(u int, k cluster.JobKey) {
 	owner := v.owner[u]
 	if owner == (cluster.JobKey{}) {
@@ -197,9 +202,9 @@ func (v *Ledger) leave(u int, k cluster.JobKey) {
 	}
 }
 
-// holdingOf computes a job's holding: its live allocations, the unused part of its pins, and the
-// GPUs that are reserved for it. A claim by pins alone is weaker, because pins may be stale, while
-// an allocation is a fact.
+// holdingOf computes a job's holding from the job's live allocations, the unused part of its pins,
+// and the GPUs that are reserved for the job. A claim from pins alone is weaker than a claim from
+// an allocation, because pins may be stale.
 func (v *Ledger) holdingOf(k cluster.JobKey) holding {
 	var h holding
 	if slices.Contains(v.without, k) {
@@ -233,8 +238,9 @@ func (v *Ledger) holdingOf(k cluster.JobKey) holding {
 	return h
 }
 
-// Without frees what a job holds, except GPUs that other jobs also claim. back undoes this. Callers
-// use Without to find out where else the job could run. owned are the freed GPUs.
+// Without frees the GPUs and resources that a job holds, except GPUs that other jobs also claim.
+// back gives everything back to the job. Callers use Without to find out on which other GPUs the
+// job could run. owned lists the freed GPUs.
 func (v *Ledger) Without(k cluster.JobKey) (owned []int, back func()) {
 	owned = slices.DeleteFunc(slices.Clone(v.holds[k]), func(u int) bool { return len(v.rivals[u]) > 0 || !v.Cluster.Taken(u) })
 	for _, u := range owned {
@@ -254,8 +260,8 @@ func (v *Ledger) Without(k cluster.JobKey) (owned []int, back func()) {
 	}
 }
 
-// Take marks the GPUs of a placement as allocated until the next [Ledger.Update], which derives the
-// allocated GPUs from the state again. Release undoes Take.
+// Take marks the GPUs of a placement as allocated until the next [Ledger.Update], which computes
+// all allocated GPUs from the state again. Release undoes Take.
 func (v *Ledger) Take(g pal.Gang, p pal.Placement) {
 	v.Cluster.Take(g, p)
 	v.moved = append(v.moved, p)
@@ -277,14 +283,15 @@ func (v *Ledger) Keep(p pal.Placement) {
 	v.moved = append(v.moved, p)
 }
 
-// Epoch returns a number that grows when the set of nodes that can serve some job changes.
+// Epoch returns a number that grows whenever the set of nodes that can serve some job changes.
 func (v *Ledger) Epoch() uint64 { return v.epoch }
 
-// Changes returns a number that grows with each change of who holds what, or of which GPUs can be
-// used. Temporary changes that test what would fit do not count.
+// Changes returns a number that grows whenever the holder of a GPU or of resources changes, or the
+// set of usable GPUs changes. Temporary changes, made to test whether a gang would fit, do not
+// count.
 func (v *Ledger) Changes() uint64 { return v.changes }
 
-// hold adds GPUs to a holding, by id. hold skips GPUs that no node lists.
+// hold adds the GPUs with these ids to a holding. hold skips GPUs that no node lists.
 func (v *Ledger) hold(h *holding, ids []string) {
 	for _, id := range ids {
 		if i := v.Cluster.Find(id); i >= 0 {
@@ -313,7 +320,7 @@ func (v *Ledger) holdPromised(h *holding, c promise) {
 	}
 }
 
-// promise is the part of a group's pins that its live allocations do not use yet.
+// promise is the part of a group's pins that the group's live allocations do not use yet.
 type promise struct {
 	gpus  []string
 	nodes []string      // the nodes with these GPUs, sorted
@@ -321,10 +328,10 @@ type promise struct {
 	per   int           // GPUs per member
 }
 
-// promises returns the promises of a job's pins. promises returns nothing if the pins name classes
-// instead of GPUs, if the job has ended, if all members have allocations, or if somebody else may
-// have written the pins. promises also returns nothing if the job has its gate, because then the
-// pins belong to a gang that is being stopped.
+// promises returns the unused parts of a job's pins. promises returns nothing if the pins name
+// classes instead of GPUs, if the job has ended, if all members have allocations, or if somebody
+// other than the placer may have written the pins. promises also returns nothing if the job has its
+// gate, because then the pins belong to a gang that is being stopped.
 func promises(s *cluster.State, job *api.Job) []promise {
 	pins, ok := rewrite.Pinned(job)
 	if !ok || pins.Mode != rewrite.ModeGPU || rewrite.Gated(job) || cluster.Ended(job) || !s.TrustsPins(cluster.KeyOf(job), pins) {
@@ -361,9 +368,9 @@ func promises(s *cluster.State, job *api.Job) []promise {
 // Holds returns the GPUs that the job holds, in ascending order.
 func (v *Ledger) Holds(k cluster.JobKey) []int { return v.holds[k] }
 
-// TakeShifted returns the jobs that own other GPUs than at the last call. A job's GPUs can change
-// although the job does not, because GPUs are reserved for it, or because other jobs claim its
-// GPUs.
+// TakeShifted returns the jobs whose GPUs have changed since the last call. A job's GPUs can change
+// even if the job does not. For example, a decision can reserve GPUs for the job, or other jobs can
+// claim the job's GPUs.
 func (v *Ledger) TakeShifted() []cluster.JobKey {
 	keys := v.shifted
 	v.shifted = nil
@@ -373,5 +380,5 @@ func (v *Ledger) TakeShifted() []cluster.JobKey {
 // Reserved reports whether a current decision has given GPUs to the job.
 func (v *Ledger) Reserved(k cluster.JobKey) bool { return len(v.opts.Reserved[k]) > 0 }
 
-// Owner returns the job that holds GPU i; the zero key if none does.
+// Owner returns the job that holds GPU i, or the zero key if no job holds GPU i.
 func (v *Ledger) Owner(i int) cluster.JobKey { return v.owner[i] }

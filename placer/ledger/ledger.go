@@ -19,30 +19,31 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// Options configure how Nomad's state becomes a cluster.
+// Options say how the ledger turns Nomad's state into a cluster.
 type Options struct {
 	Locality pal.Locality
-	// Profile has the PM scores; nil if no GPU is measured.
+	// Profile contains the PM scores, or is nil if no GPU is measured.
 	Profile *profile.Profile
-	// RackMeta is the node meta key that names a node's rack.
+	// RackMeta is the key in a node's meta whose value names the node's rack.
 	RackMeta string
-	// Quarantined are the GPUs, by instance id, that must not be chosen because they are in
+	// Quarantined contains the instance ids of the GPUs that must not be chosen because they are in
 	// quarantine.
 	Quarantined map[string]bool
 	// Unavailable maps GPUs that must not be chosen, although Nomad counts them as free, to the
-	// reason. The keys are instance ids.
+	// reasons. The keys are instance ids.
 	Unavailable map[string]string
-	// Reserved are the GPUs that a current decision has given to jobs, by job.
+	// Reserved maps each job to the GPUs that a current decision has given to the job.
 	Reserved map[cluster.JobKey][]string
-	// Ending are the GPUs of gangs that are about to end, by job. The ledger counts all GPUs of
-	// such a gang as allocated until all of them can become free at once.
+	// Ending maps each gang that is about to end to the gang's GPUs. The ledger counts all GPUs of
+	// an ending gang as allocated until all of them can become free together.
 	Ending map[cluster.JobKey][]string
-	// Occupant describes a job for the jobs that share a GPU with it; nil if jobs are not known.
+	// Occupant describes a job to the other jobs that share a GPU with it. Occupant is nil if
+	// nothing is known about the jobs.
 	Occupant func(cluster.JobKey) pal.Occupant
 }
 
-// Ledger is the cluster as the core sees it, with the holder of each GPU. [Ledger.Update] keeps it
-// up to date.
+// Ledger holds the cluster in the core's form, and the job that holds each GPU. [Ledger.Update]
+// keeps the Ledger up to date.
 type Ledger struct {
 	Cluster *pal.Cluster
 	opts    Options
@@ -62,15 +63,15 @@ type Ledger struct {
 	epoch   uint64                     // see Epoch
 	changes uint64                     // see Changes
 	shifted []cluster.JobKey           // see TakeShifted
-	// givenBins are the bins of the profile that the plugins loaded from a file.
+	// givenBins contains the bins of the profile that the plugins loaded from a file.
 	givenBins map[binKey]pal.PMScore
 	speeds    []ModelSpeed // see ModelSpeeds; nil if not computed yet
 }
 
-// New builds the cluster from the state. New sorts nodes by name, then by id, and instances by id.
-// GPUs of live allocations and of pins count as allocated. New ignores allocations and pins of the
-// jobs in without. New fails only if the options are invalid. Invalid data of a node only causes
-// warnings (see [cluster.State.NodeWarnings]).
+// New builds a ledger from the state. New sorts nodes by name, then by id, and instances by id.
+// GPUs that live allocations or pins hold count as allocated. New ignores the allocations and pins
+// of the jobs in without. New fails only if the options are invalid. Invalid data of a node causes
+// only warnings (see [cluster.State.NodeWarnings]).
 func New(s *cluster.State, o Options, without ...cluster.JobKey) (*Ledger, error) {
 	v := &Ledger{opts: o, State: s, without: without, NodeOf: map[string]int{}, InRack: map[string]int{}, holds: map[cluster.JobKey][]int{}}
 	v.Nodes = slices.Clone(s.GPUNodes())
@@ -90,9 +91,9 @@ func New(s *cluster.State, o Options, without ...cluster.JobKey) (*Ledger, error
 	return v, nil
 }
 
-// Update updates the ledger from the state. Update returns false if the caller needs a new ledger,
-// because the GPUs, what nodes publish about them, the profile or the locality penalties have
-// changed.
+// Update updates the ledger from the state. Update returns false if the caller must build a new
+// ledger. The ledger must be rebuilt after a change of the GPUs, of the data that nodes publish
+// about GPUs, of the profile, or of the locality penalties.
 func (v *Ledger) Update(s *cluster.State, o Options) bool {
 	nodes := s.GPUNodes()
 	if len(nodes) != len(v.Nodes) || o.Profile != v.opts.Profile || o.Locality != v.opts.Locality {
@@ -144,13 +145,13 @@ func sameInventory(a, b *api.Node, rackMeta string) bool {
 	})
 }
 
-// GroupNode returns the node of a device group.
+// GroupNode returns the node to which a device group belongs.
 func (v *Ledger) GroupNode(group int) *api.Node {
 	i, _ := v.Cluster.Group(group)
 	return v.Nodes[i]
 }
 
-// GPUNode returns the node of GPU u.
+// GPUNode returns the node to which GPU u belongs.
 func (v *Ledger) GPUNode(u int) *api.Node { return v.GroupNode(v.Cluster.GroupOf(u)) }
 
 func (v *Ledger) node(n *api.Node) pal.Node {
@@ -185,7 +186,7 @@ func (v *Ledger) deviceGroup(n *api.Node, d *api.NodeDeviceResource) pal.DeviceG
 	return g
 }
 
-// finite reports whether the core accepts a score.
+// finite reports whether a score is a finite number, as the core requires.
 func finite(s pal.PMScore) bool { return s >= 0 && !math.IsInf(float64(s), 0) }
 
 const (
@@ -193,7 +194,8 @@ const (
 	islandPrefix = "unique.nvlink_island_"
 )
 
-// domains parses list attributes whose names end in a number: instance id → number + 1.
+// domains parses the list attributes whose names end in a number. domains maps each instance id in
+// such a list to this number plus 1.
 func domains(d *api.NodeDeviceResource, prefix string) map[string]uint16 {
 	m := map[string]uint16{}
 	for name, a := range d.Attributes {

@@ -17,7 +17,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// published is the data about GPUs in the attributes of their device group.
+// published is the data that the attributes of a device group contain about the group's GPUs.
 type published struct {
 	degraded map[string]string         // reasons by instance id
 	given    map[string]map[int]rating // by instance id and application class
@@ -44,7 +44,7 @@ func (v *Ledger) published(d *api.NodeDeviceResource) published {
 	return p
 }
 
-// rate completes a GPU whose scores were looked up in the cluster's profile. For classes without a
+// rate completes a GPU for which the cluster's profile has been searched. For classes without a
 // score in the cluster's profile, rate adds the scores from the plugin's own profile file. A
 // degraded GPU gets the last class, whatever its score.
 func (p published) rate(u *pal.GPU) {
@@ -61,13 +61,14 @@ func (p published) rate(u *pal.GPU) {
 	}
 }
 
-// samePublished reports whether two versions of a device group publish the same about their GPUs.
+// samePublished reports whether two versions of a device group publish the same data about their
+// GPUs.
 func samePublished(a, b *api.NodeDeviceResource) bool {
 	return maps.Equal(degradations(a), degradations(b)) && givenText(a) == givenText(b)
 }
 
-// degradations returns why GPUs are degraded, by id. The reason is in the GPU's health description,
-// unless the GPU is also unhealthy.
+// degradations maps the ids of degraded GPUs to the reasons why they are degraded. The reason is
+// part of the GPU's health description, unless the GPU is also unhealthy.
 func degradations(d *api.NodeDeviceResource) map[string]string {
 	ids := attr.SplitIDs(cluster.TextOf(d, attr.Degraded))
 	if len(ids) == 0 {
@@ -85,8 +86,8 @@ func degradations(d *api.NodeDeviceResource) map[string]string {
 	return out
 }
 
-// givenText returns the scores that a plugin loaded from a profile file; "" if the scores come from
-// elsewhere.
+// givenText returns the scores that a plugin loaded from a profile file, or "" if the plugin got
+// its scores from another source.
 func givenText(d *api.NodeDeviceResource) string {
 	if cluster.TextOf(d, attr.Reference) != attr.ReferenceFile {
 		return ""
@@ -94,9 +95,9 @@ func givenText(d *api.NodeDeviceResource) string {
 	return cluster.TextOf(d, attr.Scores)
 }
 
-// given parses the scores and classes that a plugin loaded from a profile file. given does not set
-// the ratings' values, which [Ledger.bins] computes. If the scores cannot be parsed, all GPUs of
-// the group count as not measured.
+// given parses the scores and classes that a plugin loaded from a profile file. given leaves the
+// field value of each rating empty, and [Ledger.bins] computes it. If the scores cannot be parsed,
+// all GPUs of the group count as not measured.
 func given(d *api.NodeDeviceResource) map[string]map[int]rating {
 	ms, err := attr.ParseMeasurements(givenText(d))
 	if err != nil || len(ms) == 0 {
@@ -127,11 +128,11 @@ func given(d *api.NodeDeviceResource) map[string]map[int]rating {
 	return out
 }
 
-// outlier reports whether the GPU is an outlier, which has a bin of its own.
+// outlier reports whether the GPU is an outlier. Each outlier has its own bin.
 func (r rating) outlier() bool { return float64(r.score) >= profile.DefaultOptions().Outlier }
 
-// bins fills in the values of ratings: the mean score of all GPUs of one model and class in the
-// cluster. bins relies on all nodes having the same profile file.
+// bins sets the value of each rating to the mean score of all GPUs of the same model and class in
+// the cluster. bins assumes that all nodes have the same profile file.
 func (v *Ledger) bins(model string, gs map[string]map[int]rating) {
 	if v.givenBins == nil {
 		v.givenBins = map[binKey]pal.PMScore{}
@@ -162,14 +163,14 @@ func (v *Ledger) bins(model string, gs map[string]map[int]rating) {
 	}
 }
 
-// binKey is one bin of a model: the number of an application class, and a variability class.
+// binKey identifies a bin by a model, the number of an application class, and a variability class.
 type binKey struct {
 	model      string
 	app, class int
 }
 
-// lastBins returns, by application class, the value for the last variability class of a model: the
-// value of the slowest known bin, but at least the lower edge of the last class.
+// lastBins returns, for each application class, the value of the last variability class of a model.
+// The value is that of the slowest known bin, but at least the lower edge of the last class.
 func (v *Ledger) lastBins(model string) (last [pal.NumClasses]pal.PMScore) {
 	edges := profile.DefaultOptions().Edges
 	for k := range last {

@@ -11,23 +11,24 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
-// ModelSpeed is how fast the GPUs of a model run an application class.
+// ModelSpeed describes how fast the GPUs of a model run an application class.
 type ModelSpeed struct {
-	// Device is the device group's name.
+	// Device is the name of the device group.
 	Device string       `json:"device"`
 	Class  pal.AppClass `json:"app_class"`
-	// Rate is the median of the measured rates of the model's GPUs, in Unit. GPUs is how many GPUs
-	// were measured.
+	// Rate is the median of the rates measured on GPUs of the model. Unit is its unit. GPUs is the
+	// number of measured GPUs.
 	Rate float64 `json:"rate"`
 	Unit string  `json:"unit"`
 	GPUs int     `json:"gpus"`
-	// Speed is Rate divided by the rate of the cluster's fastest model. At 0.5, work takes twice as
-	// long.
+	// Speed is Rate divided by the rate of the cluster's fastest model. If Speed is 0.5, work takes
+	// twice as long as on the fastest model.
 	Speed float64 `json:"speed"`
 }
 
-// ModelSpeeds returns the speeds of those of the cluster's models that are in the profile, in the
-// cluster's order. ModelSpeeds omits parts of shared GPUs, whose speed depends on their neighbours.
+// ModelSpeeds returns the speeds of the cluster's models, in the order of the cluster. ModelSpeeds
+// omits models that the profile does not contain, and parts of shared GPUs, whose speed depends on
+// the other jobs on the GPU.
 func (v *Ledger) ModelSpeeds() []ModelSpeed {
 	if v.speeds == nil {
 		v.speeds = v.readSpeeds()

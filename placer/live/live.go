@@ -3,10 +3,10 @@
 
 // Package live reads the current load of GPUs: utilization, memory, temperature and power. Device
 // plugins sample these values on their nodes, and Nomad's client API serves them (GET
-// /v1/client/stats?node_id=, which needs node:read). To read a node, a Nomad server and a client
-// must answer one request. So a [Reader] reads at most [MostNodes] nodes per call, and caches
-// answers. Each request has a time limit, because a node that does not answer must not delay the
-// other nodes.
+// /v1/client/stats?node_id=, which needs node:read). To read the load of a node, a Nomad server and
+// the node's client must both answer a request. So a [Reader] reads at most [MostNodes] nodes in
+// one call, and caches the answers. Each request has a time limit, so that a node that does not
+// answer cannot delay the other nodes.
 package live
 
 import (
@@ -24,20 +24,22 @@ import (
 )
 
 const (
-	// MostNodes is the largest number of nodes that one call reads.
+	// MostNodes is the maximum number of nodes that one call reads.
 	MostNodes = 64
-	// Fresh is how long a node's answer, or its failure to answer, stays in the cache.
+	// Fresh is how long a node's answer stays in the cache. If the node does not answer, the cache
+	// keeps this failure for the same time.
 	Fresh = 3 * time.Second
-	// atOnce is how many nodes are queried in parallel. within is the time limit for a node.
+	// atOnce is the number of nodes that are queried in parallel. within is the time limit for each
+	// node.
 	atOnce = 16
 	within = 3 * time.Second
 )
 
-// Use is the current load of a GPU. A value is nil if the GPU does not report it.
+// Use is the current load of a GPU. If the GPU does not report a value, the field is nil.
 type Use struct {
-	// At is when the plugin read the values.
+	// At is the time when the plugin read the values.
 	At time.Time `json:"at,omitzero"`
-	// Utilization is the percentage of time in which a kernel ran.
+	// Utilization is the percentage of time during which a kernel ran.
 	Utilization    *int64 `json:"utilization_percent,omitempty"`
 	MemoryUsedMiB  *int64 `json:"memory_used_mib,omitempty"`  // GPU memory in use, in MiB
 	MemoryTotalMiB *int64 `json:"memory_total_mib,omitempty"` // size of the GPU memory, in MiB
@@ -46,12 +48,12 @@ type Use struct {
 	PowerLimitW    *int64 `json:"power_limit_w,omitempty"`    // enforced power limit, in watts
 }
 
-// Idle reports whether the GPU is known to compute nothing. It is false if the utilization is
-// unknown.
+// Idle reports whether the GPU is known to compute nothing. Idle returns false if the utilization
+// is unknown.
 func (u Use) Idle() bool { return u.Utilization != nil && *u.Utilization == 0 }
 
-// Of returns the use of each GPU from a node's statistics, by GPU id. The plugin
-// nomad-device-nvidia uses the same names for these statistics. The parts of a shared GPU count as
+// Of returns the load of each GPU from a node's statistics. The keys are GPU ids. The plugin
+// nomad-device-nvidia uses the same names for these statistics. All parts of a shared GPU count as
 // one GPU.
 func Of(stats *api.HostStats) map[string]Use {
 	out := map[string]Use{}
@@ -81,7 +83,7 @@ func number(of map[string]*api.StatValue, name string) *int64 {
 	return n
 }
 
-// ratio returns a statistic's value and its maximum. Negative numbers count as missing.
+// ratio returns the value and the maximum of a statistic. Negative numbers count as missing.
 func ratio(of map[string]*api.StatValue, name string) (n, all *int64) {
 	v := of[name]
 	if v == nil || v.IntNumeratorVal == nil || *v.IntNumeratorVal < 0 {
@@ -93,15 +95,15 @@ func ratio(of map[string]*api.StatValue, name string) (n, all *int64) {
 	return v.IntNumeratorVal, all
 }
 
-// Reader reads the load of the GPUs on nodes. Its zero value is ready to use. It is safe for
-// concurrent use.
+// Reader reads the load of the GPUs on nodes. The zero value of a Reader is ready to use. A Reader
+// is safe for concurrent use.
 type Reader struct {
 	mu    sync.Mutex
 	nodes map[string]*heard
 }
 
-// heard is a node's last answer. Its mutex is locked during a request, so callers that read the
-// same node at the same time share one request.
+// heard is a node's last answer. The mutex of the entry is locked during a request. So callers that
+// read the same node at the same time share one request.
 type heard struct {
 	mu  sync.Mutex
 	at  time.Time
@@ -109,8 +111,9 @@ type heard struct {
 	err error
 }
 
-// Nodes returns the load of the GPUs of some nodes, by GPU id. For each node that did not answer,
-// silent has the reason, by node id. Nodes returns an error for more than [MostNodes] nodes.
+// Nodes returns the load of the GPUs on the given nodes. The keys are GPU ids. silent maps the id
+// of each node that did not answer to the reason. If there are more than [MostNodes] nodes, Nodes
+// returns an error.
 func (r *Reader) Nodes(ctx context.Context, c *api.Client, nodes []string) (use map[string]Use, silent map[string]error, err error) {
 	nodes = slices.Compact(slices.Sorted(slices.Values(nodes)))
 	if len(nodes) > MostNodes {
@@ -133,7 +136,8 @@ func (r *Reader) Nodes(ctx context.Context, c *api.Client, nodes []string) (use 
 	return use, silent, nil
 }
 
-// node returns the answer of one node, from the cache if it is fresh.
+// node returns the answer of one node. If the cache has a fresh answer, node does not send a
+// request.
 func (r *Reader) node(ctx context.Context, c *api.Client, id string) *heard {
 	h := r.slot(id)
 	h.mu.Lock()
@@ -153,7 +157,7 @@ func (r *Reader) node(ctx context.Context, c *api.Client, id string) *heard {
 	return &heard{use: h.use, err: err}
 }
 
-// slot returns the cache entry of a node, and drops old entries of other nodes.
+// slot returns the cache entry of a node, and deletes old entries of other nodes.
 func (r *Reader) slot(id string) *heard {
 	r.mu.Lock()
 	defer r.mu.Unlock()

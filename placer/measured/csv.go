@@ -15,18 +15,19 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
-// Row is one measured time and its place in the file.
+// Row is one measured time, with its place in the file.
 type Row struct {
 	profile.Sample
-	// At is "file:line", or as much of it as is known.
+	// At is "file:line", or as much of this as is known.
 	At string
 }
 
-// Defaults fill in values that a file omits. A row without an application is an error. The caller
-// completes a row without a model.
+// Defaults are used for values that a file omits. A row must have an application, either in the
+// file or in Defaults. If a row has no model, the caller must add the model.
 type Defaults struct{ App, Model, Key string }
 
 const (
@@ -76,18 +77,18 @@ func ReadCSV(name string, r io.Reader, d Defaults) ([]Row, error) {
 			}
 			return ""
 		}
-		record := record{GPU: cell(columnGPU), App: cell(columnApp), Model: cell(columnModel), Key: cell(columnKey)}
-		record.Time, err = number(columnTime, cell(columnTime))
+		s := profile.Sample{GPU: cell(columnGPU), App: pal.AppClass(cell(columnApp)), Model: cell(columnModel), Key: cell(columnKey)}
+		s.Time, err = number(columnTime, cell(columnTime))
 		if text := cell(columnNoise); err == nil && text != "" {
-			record.Noise, err = number(columnNoise, text)
+			s.Noise, err = number(columnNoise, text)
 		}
 		if text := cell(columnRate); err == nil && text != "" {
-			record.Rate, err = number(columnRate, text)
+			s.Rate, err = number(columnRate, text)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", where, err)
 		}
-		row, err := record.row(where, d)
+		row, err := d.row(where, s)
 		if err != nil {
 			return nil, err
 		}
@@ -107,7 +108,7 @@ func csvError(name string, err error) error {
 	return fmt.Errorf("reading %q: %w", name, err)
 }
 
-// readHead returns the position of each column.
+// readHead returns the position of each column, from the header line.
 func readHead(head []string, d Defaults) (map[string]int, error) {
 	at := map[string]int{}
 	for i, h := range head {
@@ -165,8 +166,8 @@ func (r Row) check() error {
 	return nil
 }
 
-// WriteCSV writes samples in the form that [ReadCSV] reads. It writes a column of rates if any
-// sample has a rate.
+// WriteCSV writes samples in the form that [ReadCSV] reads. WriteCSV writes a column of rates if at
+// least one sample has a rate.
 func WriteCSV(w io.Writer, samples []profile.Sample) error {
 	out, head := csv.NewWriter(w), columns()
 	if !slices.ContainsFunc(samples, func(s profile.Sample) bool { return s.Rate != 0 }) {

@@ -17,11 +17,11 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
-// reportFormat is the format of the device plugin's own files.
+// reportFormat identifies the device plugin's report files.
 const reportFormat = profile.MeasurementFormat
 
-// Read reads a file in any form: a table, an array, a report, or a profile. A profile contains the
-// times from which it was built.
+// Read reads a file in any of the forms: a table, an array, a report, or a profile. A profile
+// contains the times from which it was built.
 func Read(name string, data []byte, d Defaults) ([]Row, error) {
 	text := bytes.TrimSpace(data)
 	switch {
@@ -33,24 +33,13 @@ func Read(name string, data []byte, d Defaults) ([]Row, error) {
 	return ReadCSV(name, bytes.NewReader(data), d)
 }
 
-// record is one measured time in a file.
-type record struct {
-	GPU   string  `json:"gpu"`
-	App   string  `json:"app"`
-	Time  float64 `json:"time"`
-	Model string  `json:"model"`
-	Key   string  `json:"key"`
-	Noise float64 `json:"noise"`
-	Rate  float64 `json:"rate"`
-}
-
-func (r record) row(at string, d Defaults) (Row, error) {
+// row completes and checks a sample of a file.
+func (d Defaults) row(at string, s profile.Sample) (Row, error) {
 	or := func(v, fallback string) string {
 		return strings.TrimSpace(cmp.Or(v, fallback))
 	}
-	row := Row{At: at, Sample: profile.Sample{
-		GPU: strings.TrimSpace(r.GPU), App: pal.AppClass(or(r.App, d.App)), Time: r.Time, Model: or(r.Model, d.Model), Key: or(r.Key, d.Key), Noise: r.Noise, Rate: r.Rate,
-	}}
+	s.GPU, s.App, s.Model, s.Key = strings.TrimSpace(s.GPU), pal.AppClass(or(string(s.App), d.App)), or(s.Model, d.Model), or(s.Key, d.Key)
+	row := Row{s, at}
 	if err := row.check(); err != nil {
 		return row, fmt.Errorf("%s: %w", at, err)
 	}
@@ -66,11 +55,11 @@ func readArray(name string, data []byte, d Defaults) ([]Row, error) {
 	var rows []Row
 	for dec.More() {
 		at := fmt.Sprintf("%s:%d", name, line(data, start(data, dec.InputOffset())))
-		var r record
-		if err := dec.Decode(&r); err != nil {
+		var s profile.Sample // JSON's names of fields differ only in case
+		if err := dec.Decode(&s); err != nil {
 			return nil, jsonError(name, data, dec.InputOffset(), err)
 		}
-		row, err := r.row(at, d)
+		row, err := d.row(at, s)
 		if err != nil {
 			return nil, err
 		}
@@ -85,7 +74,7 @@ func readArray(name string, data []byte, d Defaults) ([]Row, error) {
 	return rows, nil
 }
 
-// report has the parts of the device plugin's report that calibration needs.
+// report contains the parts of the device plugin's report that a calibration needs.
 type report struct {
 	Format  string `json:"format"`
 	Results []struct {
@@ -93,11 +82,11 @@ type report struct {
 		Model string `json:"model"`
 		Key   string `json:"key"`
 		Apps  []struct {
-			App  string  `json:"app"`
-			Ms   float64 `json:"ms"`
-			CI   float64 `json:"ci"`
-			Rate float64 `json:"rate"`
-			Unit string  `json:"unit"`
+			App  pal.AppClass `json:"app"`
+			Ms   float64      `json:"ms"`
+			CI   float64      `json:"ci"`
+			Rate float64      `json:"rate"`
+			Unit string       `json:"unit"`
 		} `json:"apps"`
 	} `json:"results"`
 }
@@ -126,11 +115,11 @@ func (r report) rows(name string, d Defaults) ([]Row, error) {
 		for k, a := range res.Apps {
 			at := fmt.Sprintf("%s: results[%d].apps[%d]", name, i, k)
 			// ci is 1.96 standard errors of the median.
-			r := record{GPU: res.GPU, Model: res.Model, Key: res.Key, App: a.App, Time: a.Ms, Noise: a.CI / 1.96}
-			if a.Unit == attr.RateUnit(pal.AppClass(a.App)) {
-				r.Rate = a.Rate
+			s := profile.Sample{GPU: res.GPU, Model: res.Model, Key: res.Key, App: a.App, Time: a.Ms, Noise: a.CI / 1.96}
+			if a.Unit == attr.RateUnit(a.App) {
+				s.Rate = a.Rate
 			}
-			row, err := r.row(at, d)
+			row, err := d.row(at, s)
 			if err != nil {
 				return nil, err
 			}
@@ -146,7 +135,7 @@ func (r report) rows(name string, d Defaults) ([]Row, error) {
 func ofProfile(name string, p *profile.Profile) ([]Row, error) {
 	var rows []Row
 	for _, s := range p.Samples() {
-		row, err := record{s.GPU, string(s.App), s.Time, s.Model, s.Key, s.Noise, s.Rate}.row(fmt.Sprintf("%s: gpu %q", name, s.GPU), Defaults{})
+		row, err := Defaults{}.row(fmt.Sprintf("%s: gpu %q", name, s.GPU), s)
 		if err != nil {
 			return nil, err
 		}
@@ -155,7 +144,7 @@ func ofProfile(name string, p *profile.Profile) ([]Row, error) {
 	return rows, nil
 }
 
-// jsonError names the line of a JSON error.
+// jsonError adds the line in the file to a JSON error.
 func jsonError(name string, data []byte, offset int64, err error) error {
 	var syntax *json.SyntaxError
 	var kind *json.UnmarshalTypeError
@@ -163,13 +152,13 @@ func jsonError(name string, data []byte, offset int64, err error) error {
 	case errors.As(err, &syntax):
 		offset = max(offset, syntax.Offset)
 	case errors.As(err, &kind):
-		err = fmt.Errorf("field %q is a JSON %s, want %s", kind.Field, kind.Value, inJSON(kind.Type))
+		err = fmt.Errorf("field %q is a JSON %s, want %s", strings.ToLower(kind.Field), kind.Value, inJSON(kind.Type))
 	}
 	text := strings.TrimPrefix(err.Error(), "json: ")
 	return fmt.Errorf("%s:%d: %s", name, line(data, int(offset)), text)
 }
 
-// inJSON returns the name of the JSON value from which a Go type is read.
+// inJSON returns the JSON name for values of a Go type, for error messages.
 func inJSON(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.String:
@@ -184,7 +173,7 @@ func inJSON(t reflect.Type) string {
 	return "a number"
 }
 
-// start returns the offset at which the next value after offset begins.
+// start returns the offset at which the next value after offset starts.
 func start(data []byte, offset int64) int {
 	i := int(offset)
 	for i < len(data) && strings.ContainsRune(" \t\r\n,", rune(data[i])) {

@@ -1,13 +1,13 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package meter counts what the placer does, for Prometheus. Names and units follow Prometheus'
-// conventions: seconds, _total for counters.
+// Package meter counts the placer's actions and exports the counts to Prometheus. Names and units
+// follow Prometheus' conventions: seconds, _total for counters.
 //
-// What must stay true when you change it: The metrics that /v1/metrics shows to everybody name no
-// job, node, GPU or namespace. Series that name namespaces are for operators only. [Meter.Gather]
-// includes these series if its parameter "named" is true. Each other label must have few possible
-// values.
+// What must stay true when you change this package: The metrics that /v1/metrics shows to everybody
+// name no job, node, GPU or namespace. Metrics that name namespaces are for operators only.
+// [Meter.Gather] includes them if its parameter "named" is true. Every other label must have few
+// possible values.
 package meter
 
 import (
@@ -32,8 +32,8 @@ type Meter struct {
 	public, named *prometheus.Registry
 	metrics       []Metric
 
-	// The labels are purpose and outcome for Registrations, reason for Stops, cause for Failures,
-	// outcome for Notifications, and application class for Accuracy.
+	// The labels of the metrics are purpose and outcome for Registrations, reason for Stops, cause
+	// for Failures, outcome for Notifications, and application class for Accuracy.
 	Registrations, Stops, Failures, Notifications *prometheus.CounterVec
 	Accuracy, Cycles                              *prometheus.HistogramVec
 
@@ -45,31 +45,33 @@ type Meter struct {
 type Metric struct {
 	Name, Kind, Help string
 	Labels           []string
-	// Named is true if the metric names namespaces and therefore is for operators only.
+	// Named is true if the metric names namespaces. Metrics that name namespaces are for operators
+	// only.
 	Named bool
 }
 
-// Metrics returns all metrics of the placer, without those of the Go runtime and the process.
+// Metrics returns all metrics of the placer, except the metrics of the Go runtime and the process.
 func (m *Meter) Metrics() []Metric { return slices.Clone(m.metrics) }
 
 const prefix = "nomad_pal_"
 
-// Gauge is a value that is read at each scrape.
+// Gauge is a value that is read whenever Prometheus scrapes the metrics.
 type Gauge struct {
 	Name, Help string
-	// Label is the name of the label. It is "" for a single value, which Read returns under the key
-	// "". Commas separate the names of several labels, and the labels' values in the keys of Read.
-	// Only the first value may contain commas.
+	// Label is the name of the label. Label is "" if the gauge has a single value. Read returns a
+	// single value under the key "". If there are several labels, commas separate their names in
+	// Label, and their values in the keys of Read. Only the value of the first label may contain
+	// commas.
 	Label string
-	// Counter is true if the value only grows.
+	// Counter is true if the value can only grow.
 	Counter bool
 	Read    func() map[string]float64
 }
 
-// One returns the reading of a gauge without a label.
+// One returns the reading of a gauge that has no label.
 func One(v float64) map[string]float64 { return map[string]float64{"": v} }
 
-// New returns a meter for a program of this version. gauges are read at each scrape.
+// New returns a meter for a program of this version. The meter reads the gauges at each scrape.
 func New(version, revision string, gauges []Gauge) *Meter {
 	m := &Meter{public: prometheus.NewRegistry(), named: prometheus.NewRegistry()}
 	note := func(kind, name, help string, labels []string, named bool) {
@@ -111,8 +113,9 @@ func New(version, revision string, gauges []Gauge) *Meter {
 	return m
 }
 
-// begin exports all counters except those of registrations with the value 0. Prometheus's rate and
-// increase ignore the first value of a series, so they would miss the first event.
+// begin exports all counters with the value 0, except the counters of registrations. Prometheus's
+// functions rate and increase ignore the first value of a series. Without the value 0, these
+// functions would miss the first event.
 func (m *Meter) begin() {
 	for _, class := range pal.AppClasses() {
 		m.placements.WithLabelValues(string(class))
@@ -133,7 +136,7 @@ func register[C prometheus.Collector](r *prometheus.Registry, c C) C {
 	return c
 }
 
-// reader reads a gauge when Prometheus scrapes it.
+// reader reads a gauge whenever Prometheus scrapes it.
 type reader struct {
 	Gauge
 	desc *prometheus.Desc
@@ -181,7 +184,7 @@ func (r reader) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// Gather returns the metrics as text in Prometheus' format. If named is set, it includes the
+// Gather returns the metrics as text in Prometheus' format. If named is true, Gather includes the
 // metrics that name namespaces.
 func (m *Meter) Gather(named bool) ([]byte, error) {
 	sources := prometheus.Gatherers{m.public}
@@ -201,8 +204,8 @@ func (m *Meter) Gather(named bool) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// Placed counts a gang that was placed after it had waited this long. slowdown is the predicted
-// slowdown on the gang's GPUs.
+// Placed counts a gang that was placed. waited is how long the gang waited, and slowdown is the
+// predicted slowdown on its GPUs.
 func (m *Meter) Placed(namespace, class string, waited time.Duration, slowdown float64) {
 	m.placements.WithLabelValues(class).Inc()
 	m.wait.WithLabelValues(class).Observe(waited.Seconds())
@@ -212,7 +215,7 @@ func (m *Meter) Placed(namespace, class string, waited time.Duration, slowdown f
 	}
 }
 
-// Transport returns a transport that measures the requests it passes to next.
+// Transport returns a transport that passes requests to next and measures them.
 func (m *Meter) Transport(next http.RoundTripper) http.RoundTripper { return transport{m, next} }
 
 type transport struct {
@@ -241,8 +244,8 @@ func (t transport) CloseIdleConnections() {
 	}
 }
 
-// object returns the kind of object at a path below /v1/. There are few kinds, and no kind contains
-// the name of an object.
+// object returns the kind of object at a path below /v1/, for the labels of metrics. There are few
+// kinds of objects, and no kind contains the name of an object.
 func object(path string) string {
 	kind, _, _ := strings.Cut(path, "/")
 	switch kind {

@@ -10,9 +10,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// Clone returns a copy that later changes of the model do not affect. Callers may query the copy,
-// and try changes on it. The copy shares with m the values that are only ever replaced as a whole,
-// such as Nomad's objects.
+// Clone returns a copy of the model that later changes of the model do not affect. Callers may
+// query the copy, and may try out changes on it. The copy shares with m the values that are never
+// changed in place, such as Nomad's objects.
 func (m *Model) Clone() *Model {
 	c := *m
 	c.State = m.State.Clone()

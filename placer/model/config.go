@@ -21,42 +21,43 @@ import (
 type Config struct {
 	// Placement is the policy that chooses the GPUs of a gang.
 	Placement pal.PolicyName
-	// Queue is the policy of the queue. Its field Placement is set from Config.Placement.
+	// Queue is the policy of the queue. The field Queue.Placement is set from Config.Placement.
 	Queue    queue.Options
 	Locality pal.Locality
-	// Apps maps `pal_app` to application classes; DefaultClass is the application class of jobs
-	// without a class.
+	// Apps maps values of `pal_app` to application classes. DefaultClass is the application class
+	// of jobs that name no class.
 	Apps         map[string]pal.AppClass
 	DefaultClass pal.AppClass
-	// DefaultPreempt are the classes whose batch jobs may be stopped, unless the job or its tenant
-	// decides otherwise.
+	// DefaultPreempt lists the application classes whose batch jobs may be stopped, unless the job
+	// or its tenant decides otherwise.
 	DefaultPreempt []pal.AppClass
-	// Learned returns the learned class of a job without a class; nil if the placer learns no
-	// classes.
+	// Learned returns the application class that the placer has learned for a job that names no
+	// class. Learned is nil if the placer learns no classes.
 	Learned func(*api.Job) (pal.AppClass, bool)
-	// RackMeta is the node meta key that names a node's rack.
+	// RackMeta is the key in a node's meta whose value names the node's rack.
 	RackMeta string
-	// Calibration has the rules for PM scores and variability classes.
+	// Calibration contains the rules that determine PM scores and variability classes.
 	Calibration profile.Options
-	// Children reports whether dispatched and periodic jobs can be registered.
+	// Children reports whether the placer can register dispatched and periodic jobs.
 	Children bool
-	// GangReadyTimeout is how long a committed gang can be incomplete, without a pending evaluation
-	// in Nomad, before it is requeued.
+	// GangReadyTimeout is how long a started gang can be incomplete before the placer requeues it.
+	// The time counts only while Nomad has no pending evaluation for the gang.
 	GangReadyTimeout time.Duration
-	// Retries is how often a gang that fails through its own fault is retried on other GPUs.
+	// Retries is how often the placer retries a gang on other GPUs after failures that the gang
+	// itself caused.
 	Retries int
 	// RestartCost is the run time that a gang loses when it is stopped and restarted.
 	RestartCost time.Duration
-	// MovesPerHour is the maximum number of gangs that are moved to better GPUs within an hour.
+	// MovesPerHour is the maximum number of gangs that the placer moves to better GPUs in one hour.
 	MovesPerHour int
-	// Windows keep nodes free for maintenance, or for some jobs.
+	// Windows keep nodes free, either for maintenance or for certain jobs.
 	Windows []window.Window
-	// Resync is the time between full reads of Nomad's state. Between these reads, the placer
+	// Resync is the time between full reads of Nomad's state. Between two full reads, the placer
 	// follows Nomad's events.
 	Resync time.Duration
 }
 
-// DefaultConfig returns the configuration of an agent whose files set nothing.
+// DefaultConfig returns the configuration of an agent whose configuration files set no keys.
 func DefaultConfig() Config {
 	return Config{
 		Placement: pal.PAL,
@@ -79,9 +80,9 @@ func DefaultConfig() Config {
 	}
 }
 
-// MayStop reports whether batch jobs of a namespace and class may be stopped, unless the job itself
-// decides. from is the configuration key that allows the placer to stop these jobs; "" if the
-// placer must not stop them.
+// MayStop reports whether the placer may stop batch jobs of a namespace and class, unless the job
+// itself decides. from is the configuration key that allows this, or "" if the placer must not stop
+// these jobs.
 func (c Config) MayStop(namespace string, class pal.AppClass) (may bool, from string) {
 	may, from = slices.Contains(c.DefaultPreempt, class), "default_preempt"
 	for name := c.Queue.TenantOf(namespace); name != ""; name = name[:max(0, strings.LastIndexByte(name, '/'))] {
@@ -96,7 +97,7 @@ func (c Config) MayStop(namespace string, class pal.AppClass) (may bool, from st
 	return true, from
 }
 
-// Warnings describes parts of a valid configuration that no longer have an effect.
+// Warnings describes those parts of a valid configuration that no longer have an effect.
 func (c Config) Warnings(now time.Time) (out []string) {
 	for _, w := range c.Windows {
 		if over := w.Over(now); over != "" {
@@ -106,8 +107,8 @@ func (c Config) Warnings(now time.Time) (out []string) {
 	return out
 }
 
-// Validate returns an error for invalid values that the parser, which checks one key at a time,
-// does not find.
+// Validate returns an error for values that are invalid only in combination. The parser does not
+// find these values, because it checks one key at a time.
 func (c Config) Validate() error {
 	if err := c.Locality.Validate(); err != nil {
 		return err

@@ -12,12 +12,13 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/failure"
 )
 
-// AvoidFor is how long a gang avoids a node, if it can, after it failed on this node.
+// AvoidFor is how long a gang avoids a node on which it failed, if other nodes have room.
 const AvoidFor = time.Hour
 
 // FailedOn returns the names of nodes on which members of a job failed recently. FailedOn leaves
-// out failures of an unhealthy GPU, which is excluded anyway. FailedOn also leaves out failures on
-// a node that went down, because such a node is as good as any other node once it is back.
+// out failures caused by an unhealthy GPU, because the placer already excludes this GPU. FailedOn
+// also leaves out failures caused by a node that went down, because such a node is as good as any
+// other node once it is back.
 func (m *Model) FailedOn(k cluster.JobKey, now time.Time) map[string]bool {
 	nodes := map[string]bool{}
 	for _, f := range m.failuresOf(k) {
@@ -29,8 +30,8 @@ func (m *Model) FailedOn(k cluster.JobKey, now time.Time) map[string]bool {
 }
 
 // failuresOf returns the recorded failures of a job's members with GPUs. For failed allocations
-// without a recorded failure, failuresOf returns what Nomad still shows, because a mass failure can
-// exceed the limit of the record.
+// without a recorded failure, failuresOf returns the data that Nomad still has. Not every failure
+// is recorded, because a mass failure can exceed the limit of the record.
 func (m *Model) failuresOf(k cluster.JobKey) (found []failure.Failure) {
 	noted := map[string]bool{}
 	for _, f := range m.Failures {
@@ -56,17 +57,17 @@ func (m *Model) Diagnose(a *cluster.Alloc) failure.Failure {
 	return f
 }
 
-// Try is a failed member, with the number of the try that it belongs to.
+// Try is the failure of a member, with the number of the try to which it belongs.
 type Try struct {
 	Try int `json:"try"` // the try's number, from 1, among the tries that are still known
 	failure.Failure
 }
 
-// Tries returns the job's failed members of which Nomad or the placer still has data. One try is
-// everything that Nomad placed for one registration of the job, including Nomad's own rescheduling.
-// If the registration is unknown, a member belongs to the current try if it was placed before the
-// first member of that try ended. Failures before the job was purged and run again belong to
-// another job.
+// Tries returns the failures of the job's members, if Nomad or the placer still has data about
+// them. One try includes everything that Nomad placed for one registration of the job, even if
+// Nomad rescheduled members. If the registration is unknown, a member belongs to the current try if
+// it was placed before the first member of the try ended. If the job was purged and run again,
+// failures before the purge do not count.
 func (m *Model) Tries(k cluster.JobKey) []Try {
 	found := m.failuresOf(k)
 	if job := m.State.Jobs[k]; job != nil && job.CreateIndex != nil {

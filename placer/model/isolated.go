@@ -23,14 +23,15 @@ type IsolatedJob struct {
 }
 
 // IsolateFor is how long a job stays isolated after its second panic, even if it changes. Each
-// further panic doubles the time, up to isolateMost. A job that does not change stays isolated,
-// even after its first panic.
+// further panic doubles the time. The maximum is isolateMost. A job that does not change stays
+// isolated, even after its first panic.
 const (
 	IsolateFor  = 10 * time.Second
 	isolateMost = time.Hour
 )
 
-// BeginJob records which job the placer is working on, so that a panic can be blamed on it.
+// BeginJob records the job on which the placer begins to work. If the placer panics, it blames this
+// job.
 func (m *Model) BeginJob(k cluster.JobKey) { m.working = k }
 
 // EndJob records that the placer is not working on any job.
@@ -50,8 +51,8 @@ func (m *Model) IsolateJob(k cluster.JobKey, panicked any, now time.Time) {
 	m.IsolatedJobs[k] = a
 }
 
-// JobAtFault returns the job that the placer or its queue was working on; ok is false if there was
-// none.
+// JobAtFault returns the job on which the placer or its queue was working. ok is false if there was
+// no such job.
 func (m *Model) JobAtFault() (k cluster.JobKey, ok bool) {
 	k = m.working
 	if k == (cluster.JobKey{}) {
@@ -60,7 +61,7 @@ func (m *Model) JobAtFault() (k cluster.JobKey, ok bool) {
 	return k, k != cluster.JobKey{}
 }
 
-// Isolated returns why a job is isolated; ok is false if it is not.
+// Isolated returns the reason why a job is isolated. ok is false if the job is not isolated.
 func (m *Model) Isolated(job *api.Job, now time.Time) (why reason.Reason, ok bool) {
 	a, ok := m.IsolatedJobs[cluster.KeyOf(job)]
 	if !ok || a.index != *job.JobModifyIndex && !now.Before(a.until) {
@@ -69,10 +70,10 @@ func (m *Model) Isolated(job *api.Job, now time.Time) (why reason.Reason, ok boo
 	return a.why, true
 }
 
-// IsolatePanics calls do, and reports whether do returned normally. do may change the queue and the
-// view only temporarily, to find out what would happen. If a job makes do panic, that job is
-// isolated, and the caller must call IsolatePanics again. IsolatePanics passes a panic on if no job
-// is known to have caused it, or if the job that caused it is isolated already.
+// IsolatePanics calls do, and reports whether do returned without a panic. do may change the queue
+// and the view for a test, but must undo the changes. If a job makes do panic, IsolatePanics
+// isolates this job, and the caller must call IsolatePanics again. IsolatePanics panics again if no
+// job is known to have caused the panic, or if the job that caused it is already isolated.
 func (m *Model) IsolatePanics(do func()) (done bool) {
 	defer func() {
 		r := recover()
@@ -93,7 +94,7 @@ func (m *Model) IsolatePanics(do func()) (done bool) {
 	return true
 }
 
-// TrackIsolated keeps an isolated job in the lists of jobs.
+// TrackIsolated keeps an isolated job in the model's list of jobs.
 func (m *Model) TrackIsolated(k cluster.JobKey, job *api.Job, why reason.Reason) {
 	t := m.Jobs[k]
 	if t == nil {

@@ -15,29 +15,30 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Key is a configuration key for placement. Everything that handles keys one by one uses the list
-// of [Keys]: the agent's files, the configuration that it publishes for commands, the simulator's
-// flags, and the reference in docs.
+// Key is a configuration key for placement. All code that handles keys one by one uses the list
+// [Keys]. Examples are the agent's configuration files, the configuration that the agent publishes
+// for commands, the simulator's flags, and the reference in docs.
 type Key struct {
 	Block string // "" or "queue"
 	Name  string
-	// Doc describes what the key does, and what it costs, in Markdown.
+	// Doc describes in Markdown what the key does, and what a change of its value costs.
 	Doc string
-	// field returns a pointer to the value in a Config: *bool, *int, *float64, *time.Duration or
-	// *string. field is nil if text is set.
+	// field returns a pointer to the value in a Config, of type *bool, *int, *float64,
+	// *time.Duration or *string. field is nil if text is set.
 	field func(*Config) any
 	text  *text
-	// zero is set if a float64 or a duration can be 0. For an int, 0 is always allowed.
+	// zero is true if 0 is a valid value for a float64 or a duration. For an int, 0 is always
+	// valid.
 	zero bool
 }
 
-// text parses and formats values of other types.
+// text parses and formats values of types that field does not support.
 type text struct {
 	set func(c *Config, value string) error
 	get func(c *Config) string
 }
 
-// Path returns the key with its block, as in "queue.order".
+// Path returns the name of the key with its block, as in "queue.order".
 func (k Key) Path() string { return strings.TrimPrefix(k.Block+"."+k.Name, ".") }
 
 // Flag returns the key's name as a command-line flag.
@@ -52,7 +53,8 @@ func (k Key) Bool() bool {
 	return ok
 }
 
-// Set sets the key to a value, written as in a file but without quotes.
+// Set sets the key to a value. The value has the same form as in a configuration file, but without
+// quotes.
 func (k Key) Set(c *Config, value string) error {
 	if k.text != nil {
 		return k.text.set(c, value)
@@ -99,7 +101,7 @@ func (k Key) Set(c *Config, value string) error {
 	return nil
 }
 
-// Get returns the value as in a file, without quotes.
+// Get returns the value in the same form as in a configuration file, but without quotes.
 func (k Key) Get(c Config) string {
 	if k.text != nil {
 		return k.text.get(&c)
@@ -119,8 +121,8 @@ func (k Key) Get(c Config) string {
 	return ""
 }
 
-// Literal returns the value as it is written in a file, which is with quotes unless it is a boolean
-// or a number.
+// Literal returns the value as it must be written in a configuration file. Values that are not
+// booleans or numbers have quotes.
 func (k Key) Literal(c Config) string {
 	if k.text == nil {
 		switch k.field(&c).(type) {
@@ -143,7 +145,7 @@ func ShortDuration(d time.Duration) string {
 	return s
 }
 
-// Keys returns all keys, in the order of the reference.
+// Keys returns all keys, in the order in which the reference lists them.
 func Keys() []Key {
 	return append(topKeys(), queueKeys()...)
 }
@@ -167,7 +169,8 @@ func topKeys() []Key {
 	}
 }
 
-// queueKey returns a key of the block queue. field returns a pointer to the key's value.
+// queueKey returns a key that belongs to the block queue. field returns a pointer to the key's
+// value.
 func queueKey[T any](name string, field func(*Config) *T, doc string) Key {
 	return Key{Block: "queue", Name: name, field: func(c *Config) any { return field(c) }, Doc: doc}
 }
@@ -235,7 +238,7 @@ func classNames(classes []pal.AppClass) (names []string) {
 	return names
 }
 
-// parsed returns the text for a field that takes one of several names.
+// parsed returns the functions that parse and format a field whose value is one of several names.
 func parsed[T ~string](parse func(string) (T, error), field func(*Config) *T) *text {
 	return &text{
 		set: func(c *Config, value string) error {

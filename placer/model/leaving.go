@@ -18,13 +18,13 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// mostLeaving is the maximum number of sentences about a gang with many nodes, and of GPUs that one
-// sentence lists.
+// mostLeaving is the maximum number of sentences about a gang with many nodes, and also the maximum
+// number of GPUs in one sentence.
 const mostLeaving = 3
 
 // Leaving describes problems of the job's nodes and GPUs: drained nodes, disconnected nodes, and
-// unhealthy GPUs. Each sentence describes what happens to the members on these nodes, and when.
-// Nodes with the same problem share a sentence.
+// unhealthy GPUs. Each sentence describes what happens to the members on these nodes, and when. If
+// several nodes have the same problem, one sentence describes them all.
 func (m *Model) Leaving(st gang.Observed) (said []reason.Reason) {
 	type sentence struct{ is, what string }
 	nodes := map[sentence][]string{}
@@ -72,8 +72,8 @@ func (m *Model) Leaving(st gang.Observed) (said []reason.Reason) {
 	return said
 }
 
-// Ending returns, as a reason, that members of a waiting gang were stopped and have not ended yet;
-// no reason if all have ended.
+// If stopped members of a waiting gang have not ended yet, Ending returns this as a reason. Ending
+// returns no reason if all members have ended.
 func (m *Model) Ending(o gang.Observed) reason.Reason {
 	if o.Nomad != gang.Waiting {
 		return reason.Reason{}
@@ -90,11 +90,11 @@ func (m *Model) Ending(o gang.Observed) reason.Reason {
 	return reason.Reason{Kind: reason.StillEnding, Have: n}
 }
 
-// fault is a node's report about GPUs of members.
+// fault is what a node reports about GPUs of members.
 type fault struct{ node, is, so string }
 
-// failing describes the fault of a member's GPU: its node reports the GPU as unhealthy, or no
-// longer lists it. In both cases Nomad lets the member run.
+// failing describes the fault of a member's GPU. Either the node reports the GPU as unhealthy, or
+// the node no longer lists the GPU. In both cases, Nomad lets the member keep running.
 func failing(n *api.Node, id string) fault {
 	switch gpu := instance(n, id); {
 	case gpu == nil:
@@ -109,7 +109,7 @@ func failing(n *api.Node, id string) fault {
 	return fault{}
 }
 
-// someOf lists ids, and shortens a long list.
+// someOf returns the ids as text, and shortens a long list.
 func someOf(ids []string) string {
 	slices.Sort(ids)
 	if more := len(ids) - mostLeaving; more > 0 {
@@ -118,7 +118,7 @@ func someOf(ids []string) string {
 	return strings.Join(ids, ", ")
 }
 
-// instance returns the GPU on its node; nil if the node does not list it.
+// instance returns the GPU with this id on the node, or nil if the node does not list the GPU.
 func instance(n *api.Node, id string) *api.NodeDevice {
 	for _, d := range cluster.GPUDevices(n) {
 		if i := slices.IndexFunc(d.Instances, func(in *api.NodeDevice) bool { return in.ID == id }); i >= 0 {
@@ -128,13 +128,13 @@ func instance(n *api.Node, id string) *api.NodeDevice {
 	return nil
 }
 
-// elsewhere advises how to get other GPUs for a job that keeps running on its present GPUs.
+// elsewhere tells users how to get other GPUs for a job that keeps running on its present GPUs.
 const elsewhere = "to get other GPUs for the job, stop it and run it again"
 
 // drained describes what happens to members on a node that is being drained. Nomad lets members of
-// batch jobs run until the deadline. Nomad replaces members of services at once, a few at a time. A
-// member that Nomad cannot place elsewhere, because the job is pinned to its GPUs, runs until the
-// deadline.
+// batch jobs run until the deadline. Nomad replaces members of services without waiting for the
+// deadline, a few at a time. A member runs until the deadline if Nomad cannot place it elsewhere
+// because the job is pinned to its GPUs.
 func drained(n *api.Node, service, pinned bool, now time.Time) string {
 	by := time.Time{}
 	if n.DrainStrategy != nil {
@@ -157,9 +157,9 @@ func drained(n *api.Node, service, pinned bool, now time.Time) string {
 	return "Nomad stops the members on that node at " + reason.Second(by) + " unless they end earlier"
 }
 
-// disconnected describes what happens to a member on a disconnected node. disconnected takes the
-// time of the member's last change as the time of the disconnection. This time is too late if the
-// job was changed after the disconnection.
+// disconnected describes what happens to a member on a disconnected node. disconnected assumes that
+// the node was disconnected at the time of the member's last change. If the job was changed after
+// the disconnection, this time is too late.
 func disconnected(a *cluster.Alloc, job *api.Job) string {
 	is := "the members on that node count as running"
 	if after := lostAfter(job, a.Group); after > 0 {
@@ -168,8 +168,8 @@ func disconnected(a *cluster.Alloc, job *api.Job) string {
 	return is
 }
 
-// lostAfter returns how long members of a group can stay on a disconnected node before Nomad counts
-// them as lost; 0 if the job sets no limit.
+// lostAfter returns how long members of a group can be on a disconnected node before Nomad counts
+// them as lost. lostAfter returns 0 if the job sets no limit.
 func lostAfter(job *api.Job, group string) time.Duration {
 	tg := job.LookupTaskGroup(group)
 	if tg == nil || tg.Disconnect == nil || tg.Disconnect.LostAfter == nil {

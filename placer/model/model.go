@@ -1,18 +1,18 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package model holds the placer's knowledge at one moment: Nomad's state, who holds which GPU, the
-// gangs and their queue, and the configuration. The package is pure, which means that it makes no
-// requests, reads no clock and logs nothing. The placer acts on a [Model]; package query answers
+// Package model holds everything that the placer knows at one moment: Nomad's state, which job
+// holds which GPU, the gangs and their queue, and the configuration. The package is pure: it makes
+// no requests, reads no clock and logs nothing. The placer acts on a [Model]; package query answers
 // questions from a Model.
 //
 // The package builds on Nomad's state (placer/cluster), the view of GPUs (placer/request), the life
 // of one gang (placer/gang) and the queue (pal/queue).
 //
 // Snapshots are clones of the model, and other goroutines read them while the placer changes the
-// original. So a new field that is changed in place must be copied in [Model.Clone]; a clone may
-// share a field that is only replaced as a whole. [Model.Reset] must forget each field that is
-// derived from Nomad's state, because the placer calls it after a panic.
+// original. So if a new field is changed in place, [Model.Clone] must copy it. A clone may share a
+// field that is only replaced as a whole. [Model.Reset] must forget each field that is derived from
+// Nomad's state, because the placer calls Reset after a panic.
 package model
 
 import (
@@ -33,11 +33,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
-	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/request"
 )
 
-// Model is the placer's knowledge at one moment. See the package comment.
+// Model is everything that the placer knows at one moment. See the package comment.
 type Model struct {
 	Cfg  Config
 	Time time.Time // of the cycle, by the clock
@@ -50,8 +49,8 @@ type Model struct {
 	Quarantine   map[string]failure.Quarantine
 	Windows      windowsInForce
 	Dependencies dependencyCache
-	// Controls are settings that people made for jobs, such as a hold; nil if they are not read
-	// yet.
+	// Controls maps jobs to the orders that people gave about them, such as a hold. Controls is nil
+	// until the orders are read.
 	Controls     map[cluster.JobKey]gang.Control
 	unanswered   map[cluster.JobKey][]unanswered // oldest first
 	IsolatedJobs map[cluster.JobKey]IsolatedJob
@@ -60,11 +59,11 @@ type Model struct {
 
 	Profile  *profile.Profile
 	Imported []profile.Sample // measured elsewhere, see cluster.MergeSamples
-	// BuiltFrom is the node generation from which the last profile was built.
+	// BuiltFrom is the NodeGeneration of the state from which the last profile was built.
 	BuiltFrom uint64
 }
 
-// New returns the model of a new placer, which has no data but the time.
+// New returns the model of a new placer. The model contains only the configuration and the time.
 func New(cfg Config, now time.Time) (*Model, error) {
 	m := &Model{Cfg: cfg, Time: now, IsolatedJobs: map[cluster.JobKey]IsolatedJob{}, unanswered: map[cluster.JobKey][]unanswered{}, Dependencies: dependencyCache{Known: map[cluster.JobKey]Dependency{}}}
 	return m, m.Reset()
@@ -77,7 +76,7 @@ func (m *Model) Reset() (err error) {
 	return err
 }
 
-// Update applies an effect of a gang to the model. Update does nothing outside the model.
+// Update applies an effect of a gang to the model. Update changes nothing outside the model.
 func (m *Model) Update(t *Tracked, e gang.Effect) {
 	id, now := t.Key.String(), gang.QueueTime(m.Time)
 	switch e := e.(type) {
@@ -119,7 +118,7 @@ func (m *Model) Update(t *Tracked, e gang.Effect) {
 	}
 }
 
-// leaveQueue takes a gang out of the queue. The gang may keep running.
+// leaveQueue takes a gang out of the queue. The gang may keep running outside the queue.
 func (m *Model) leaveQueue(t *Tracked) {
 	now, id := gang.QueueTime(m.Time), t.Key.String()
 	if m.Queue.Counts(id) {
@@ -128,20 +127,21 @@ func (m *Model) leaveQueue(t *Tracked) {
 	m.Queue.Removed(now, id)
 }
 
-// At returns where the gang is, according to the ledger. Each cycle passes this placement to the
-// queue.
+// At returns the placement of the gang according to the ledger. Each cycle passes the gang's
+// placement to the queue.
 func (m *Model) At(t *Tracked) pal.Placement {
 	return m.View.Running(t.Request, m.View.Holds(t.Key))
 }
 
-// CountOutside counts, against their tenants' limits, the GPUs of jobs that the queue itself does
-// not count. The queue does not count jobs that Nomad lists but cannot return, and running jobs
-// whose current jobspec the placer cannot serve. Jobs that Nomad places by itself do not count.
+// CountOutside counts GPUs that the queue does not count, although tenants' limits apply to them.
+// These are the GPUs of jobs that Nomad lists but cannot return, and of running jobs whose current
+// jobspec the placer cannot serve. Neither the queue nor CountOutside counts jobs that Nomad places
+// by itself.
 func (m *Model) CountOutside() {
 	m.Queue.Outside(m.heldBy(func(t *Tracked) bool { return !m.Queue.Counts(t.Key.String()) }))
 }
 
-// SyncMoving passes to the queue the service members that Nomad is about to move off drained nodes.
+// SyncMoving tells the queue which members of services Nomad is about to move off drained nodes.
 func (m *Model) SyncMoving() {
 	var members [][]pal.Gang
 	for _, t := range m.Sorted() {
@@ -154,8 +154,8 @@ func (m *Model) SyncMoving() {
 	m.Queue.SetDrainedMembers(members)
 }
 
-// HeldByNamespace counts, by namespace, the held GPUs that count against tenants' limits. Jobs that
-// Nomad places by itself do not count.
+// HeldByNamespace returns, for each namespace, the number of held GPUs that count against tenants'
+// limits. Jobs that Nomad places by itself do not count.
 func (m *Model) HeldByNamespace() map[string]float64 {
 	gpus := map[string]float64{}
 	for by, n := range m.heldBy(func(*Tracked) bool { return true }) {
@@ -164,8 +164,8 @@ func (m *Model) HeldByNamespace() map[string]float64 {
 	return gpus
 }
 
-// heldBy counts, by namespace and user, the GPUs of all jobs that cannot be read, and of the
-// placer's jobs that chosen selects.
+// heldBy returns, for each namespace and user, the number of GPUs that jobs hold. heldBy counts all
+// jobs that cannot be read, and those of the placer's jobs for which chosen returns true.
 func (m *Model) heldBy(chosen func(*Tracked) bool) map[queue.Payer]float64 {
 	gpus := map[queue.Payer]float64{}
 	for _, t := range m.Sorted() {
@@ -181,12 +181,13 @@ func (m *Model) heldBy(chosen func(*Tracked) bool) map[queue.Payer]float64 {
 	return gpus
 }
 
-// amount returns how many whole GPUs a job holds; a part of a shared GPU counts as its share.
+// amount returns how many GPUs a job holds. A part of a shared GPU counts as its share of the GPU.
 func (m *Model) amount(k cluster.JobKey) float64 { return m.View.Cluster.Amount(m.View.Holds(k)...) }
 
-// Sorted returns the jobs in order of their keys; callers must not change the list. The list is
-// kept from cycle to cycle, so that thousands of jobs need not be sorted each time. The list is
-// valid if it is as long as the map Jobs, because [Model.Add] and [Model.Forget] update or drop it.
+// Sorted returns the jobs in the order of their keys. Callers must not change the list. Sorted
+// keeps the list from cycle to cycle, so that it need not sort thousands of jobs each time. The
+// list is valid while it is as long as the map Jobs, because [Model.Add] and [Model.Forget] update
+// or drop it.
 func (m *Model) Sorted() []*Tracked {
 	if len(m.order) != len(m.Jobs) {
 		m.order = make([]*Tracked, 0, len(m.Jobs))
@@ -223,24 +224,24 @@ func (m *Model) Forget(k cluster.JobKey) {
 	delete(m.Jobs, k)
 }
 
-// ByID returns the job with this id in the queue; nil if the model does not track it.
+// ByID returns the job that has this id in the queue, or nil if the model does not track it.
 func (m *Model) ByID(id string) *Tracked { return m.Jobs[KeyOf(id)] }
 
-// KeyOf returns the key of the job with that id in the queue.
+// KeyOf returns the key of the job that has this id in the queue.
 func KeyOf(id string) cluster.JobKey {
 	namespace, name, _ := strings.Cut(id, "/") // no namespace has a slash
 	return cluster.JobKey{Namespace: namespace, ID: name}
 }
 
-// Unregistered reports whether a job is in the queue but not in Nomad yet.
+// Unregistered reports whether a job is in the queue, but is not registered in Nomad yet.
 func (m *Model) Unregistered(id string) bool {
 	t := m.ByID(id)
 	return t != nil && t.Unregistered
 }
 
-// Observed returns the state of a job. Observed does not examine isolated jobs. For a tracked gang,
-// Observed returns the state that the placer last saw, so that decisions and answers agree. Later
-// changes count from the next cycle on.
+// Observed returns the state of a job. For an isolated job, Observed does not look at the job's
+// contents. For a tracked gang, Observed returns the state that the placer saw last, so that
+// decisions and answers agree. Changes after that count only from the next cycle.
 func (m *Model) Observed(job *api.Job) gang.Observed {
 	if _, ok := m.Isolated(job, m.Time); ok {
 		return isolatedObserved(job)
@@ -255,7 +256,7 @@ func isolatedObserved(job *api.Job) gang.Observed {
 	return gang.Observed{Key: cluster.KeyOf(job), Job: job, Nomad: gang.Rejected}
 }
 
-// SizeOf returns the size of a running or waiting elastic gang; nil for other jobs.
+// SizeOf returns the size of a running or waiting elastic gang, or nil for other jobs.
 func (m *Model) SizeOf(t *Tracked) *queue.Size {
 	if s, ok := m.Queue.SizeOf(t.Key.String()); ok {
 		return &s
@@ -263,33 +264,33 @@ func (m *Model) SizeOf(t *Tracked) *queue.Size {
 	return nil
 }
 
-// dependencyCache holds what is known about jobs named in pal_after.
+// dependencyCache holds data about the jobs that other jobs name in pal_after.
 type dependencyCache struct {
-	// Loaded is set once the dependencies that earlier placers stored have been read.
+	// Loaded is true after the placer has read the dependencies that earlier placers stored.
 	Loaded bool
 	Known  map[cluster.JobKey]Dependency
-	// Listens is set once the event stream reports changes.
+	// Listens is true after the event stream has begun to report changes.
 	Listens bool
 }
 
-// Dependency is what is known about a job named in pal_after.
+// Dependency holds data about a job that another job names in pal_after.
 type Dependency struct {
-	// Due is when to read the job from Nomad again; zero means at once.
+	// Due is the time at which the placer must read the job from Nomad again. Zero means at once.
 	Due time.Time
-	// Heard is the index of the last change that an event reported; zero if no event reported a
-	// change. Nomad sends an event before it makes the change (seen on 1.11.3). Until Nomad returns
-	// the job with this index, Nomad's answers are outdated. The answer that there is no such job
-	// is outdated, too, unless the job was Purged.
+	// Heard is the index of the last change of the job that an event reported, or zero if no event
+	// reported a change. Nomad sends an event before it makes the change (seen on 1.11.3). Until
+	// Nomad returns the job with at least this index, Nomad's answers are outdated. An answer that
+	// Nomad has no such job is outdated, too, unless Purged is true.
 	Heard  uint64
 	Purged bool
-	// Finished is when the job succeeded; zero if the job has not succeeded. Why then describes the
-	// job's state.
+	// Finished is the time when the job succeeded, or zero if the job has not succeeded. If
+	// Finished is zero, Why describes the job's state.
 	Finished time.Time
 	Why      reason.Reason
 }
 
 // Hear applies an event. Hear reports whether the event concerns a job in pal_after that was
-// registered, stopped or purged, or that ended.
+// registered, stopped or purged, or has ended.
 func (f *dependencyCache) Hear(e cluster.Event) bool {
 	job := e.Payload.Job
 	of, ok := f.Known[e.About()]
@@ -313,7 +314,8 @@ func (d Dependency) Outdated(job *api.Job) bool {
 	return *job.ModifyIndex < d.Heard
 }
 
-// Doubt marks all dependencies to be read again, because events may have been missed.
+// Doubt marks all dependencies so that they are read again, because the placer may have missed
+// events.
 func (f *dependencyCache) Doubt() {
 	f.Listens = true
 	for k, of := range f.Known {
@@ -325,40 +327,38 @@ func (f *dependencyCache) Doubt() {
 // Tracked is a gang that the placer manages.
 type Tracked struct {
 	gang.Lifecycle
-	// Unregistered is set while Nomad does not have the job.
+	// Unregistered is true while Nomad does not have the job.
 	Unregistered bool
-	// Idle is set if the placer has nothing to do for the job until the job or one of its
+	// Idle is true if the placer need do nothing for the job until the job or one of its
 	// allocations changes.
 	Idle bool
-	// PassedOver is set if the cycle had no time to look up since when the job waits, or whether
-	// one of its author's changes was overwritten.
+	// PassedOver is true if the cycle ran out of time before it looked up two facts: since when the
+	// job waits, and whether a change by the author was overwritten.
 	PassedOver        bool
 	EvaluationQueries EvaluationQueries
-	// After names an unfinished job from the job's pal_after; nil if all have finished. Eligible is
-	// when the last of these jobs finished.
+	// After names an unfinished job from the job's pal_after. After is nil if all jobs in pal_after
+	// have finished. Eligible is the time when the last job in pal_after finished.
 	After    *reason.Reason
 	Eligible time.Time
-	// ProgressTrouble is why the job's progress is unknown although the job should report it.
+	// ProgressTrouble is the reason why the placer does not know the progress of a job that should
+	// report it.
 	ProgressTrouble string
-	// denied is the last error in which Nomad refused a request for lack of permission.
+	// denied is the last error with which Nomad denied a request for lack of permission.
 	denied string
-	// unfit are the nodes on which Nomad's dry run refused the gang, with the time.
+	// unfit maps nodes on which Nomad's dry run refused the gang to the time of the refusal.
 	unfit map[unfitNode]time.Time
-	// runs are the finished runs of the job's name, see [Model.runsOf].
+	// runs contains the finished runs of jobs with the same name (see [Model.runsOf]).
 	runs queue.PastRuns
-	// booked is the time up to which the queue has counted the job's usage. booked is set when the
-	// job leaves the queue while the job runs.
+	// booked is the time until which the queue has counted the job's usage. The placer sets booked
+	// when a running job leaves the queue.
 	booked time.Duration
 }
 
 // NoteDenied records a request that failed for lack of permission.
-func (t *Tracked) NoteDenied(err error) {
-	if nomad.Refused(err) {
-		t.denied = err.Error()
-	}
-}
+func (t *Tracked) NoteDenied(err error) { t.denied = err.Error() }
 
-// Denials lists, by namespace, jobs that the placer cannot serve because it lacks a permission.
+// Denials lists, for each namespace, the jobs that the placer cannot serve because it lacks a
+// permission.
 func (m *Model) Denials() (out []string) {
 	jobs := map[string][]*Tracked{}
 	for _, t := range m.Sorted() {
@@ -376,12 +376,13 @@ func (m *Model) Denials() (out []string) {
 	return out
 }
 
-// unplacedAfter is how long Nomad may take to place the first member of a gang before the placer
-// warns.
+// unplacedAfter is how long the placer waits for Nomad to place the first member of a gang before
+// the placer warns.
 const unplacedAfter = 2 * time.Minute
 
-// Unplaced warns if Nomad has not placed any member of gangs that the placer started long ago.
-// Nomad does not evaluate jobs while an operator has paused that, and only slowly under overload.
+// Unplaced returns warnings about gangs that the placer started long ago and of which Nomad has
+// placed no member yet. Nomad evaluates no jobs while an operator has paused evaluation, and
+// evaluates jobs slowly under overload.
 func (m *Model) Unplaced() []string {
 	late, since := 0, m.Time
 	for _, t := range m.Sorted() {
@@ -399,7 +400,7 @@ func (m *Model) Unplaced() []string {
 		reason.Counted(late, "gang that the placer started", "gangs that the placer started"), reason.Moment(since))}
 }
 
-// unfitNode is a node that is unfit for a job as registered at the index.
+// unfitNode identifies a node that is unfit for a job. index is the JobModifyIndex of the job.
 type unfitNode struct {
 	node  string
 	index uint64
@@ -415,8 +416,8 @@ func (t *Tracked) NoteUnfit(nodes []string, now time.Time) {
 	}
 }
 
-// Unfit returns the nodes on which Nomad's dry run refused the job as it is now. A node is
-// forgotten after AvoidFor.
+// Unfit returns the nodes on which Nomad's dry run refused the present version of the job. Unfit
+// forgets a node after AvoidFor.
 func (t *Tracked) Unfit(job *api.Job, now time.Time) map[string]bool {
 	nodes := map[string]bool{}
 	for n, at := range t.unfit {
@@ -427,8 +428,8 @@ func (t *Tracked) Unfit(job *api.Job, now time.Time) map[string]bool {
 	return nodes
 }
 
-// EvaluationQueries counts how often the evaluations of one job were queried since the job was last
-// registered. Index is the job's JobModifyIndex at this registration.
+// EvaluationQueries counts how often the placer has read the evaluations of a job since the job's
+// last registration. Index is the JobModifyIndex of the last registration.
 type EvaluationQueries struct {
 	Index uint64
 	Last  time.Time
@@ -443,13 +444,14 @@ func (t *Tracked) Dependencies() (keys []cluster.JobKey) {
 	return keys
 }
 
-// WaitsForOthers reports whether a job waits for the jobs in its pal_after, if it names any. A job
-// that has already run no longer waits for these jobs, unless its author edits it.
+// WaitsForOthers reports whether a job still waits for jobs in its pal_after. A job that has
+// already run no longer waits for other jobs, unless its author edits it.
 func (t *Tracked) WaitsForOthers() bool {
 	return t.Nomad == gang.Waiting && t.Refused == nil && len(t.Pins.Groups) == 0
 }
 
-// statusOf returns the job's status. w is what the job waits for according to the queue, or nil.
+// statusOf returns the job's status. w describes what the job waits for according to the queue. w
+// can be nil.
 func (m *Model) statusOf(t *Tracked, w *Wait) JobStatus {
 	j := JobStatus{Namespace: t.Key.Namespace, Job: t.Key.ID, State: t.Shown(m, w), Reason: t.Trouble()}
 	if t.Job.Priority != nil {
@@ -483,9 +485,9 @@ func (m *Model) statusOf(t *Tracked, w *Wait) JobStatus {
 	return j
 }
 
-// WhyWaits returns why a job waits. queued is the queue's reason. w is nil if the job is not in the
-// queue, because it backs off after a failure or the placer has not read it yet. For a requeued
-// job, the reason includes why it was requeued.
+// WhyWaits returns the reason why a job waits. queued is the queue's reason. w is nil if the job is
+// not in the queue, because the job backs off after a failure or the placer has not read it yet.
+// For a requeued job, WhyWaits also returns why it was requeued.
 func (t *Tracked) WhyWaits(b gang.Book, w *Wait, queued reason.Reason) reason.Reason {
 	switch {
 	case t.Refused != nil: // the job is being stopped because its members had completed
@@ -500,7 +502,7 @@ func (t *Tracked) WhyWaits(b gang.Book, w *Wait, queued reason.Reason) reason.Re
 	return queued.And(t.Trouble())
 }
 
-// Refused returns why a job cannot be served, as a reason.
+// Refused returns the reason why the placer cannot serve a job.
 func Refused(err error) reason.Reason {
 	if r, is := errors.AsType[reason.Reason](err); is {
 		return r
@@ -508,8 +510,8 @@ func Refused(err error) reason.Reason {
 	return reason.Reason{Kind: reason.Rejected, Cause: err.Error()}
 }
 
-// Shown returns the state of a job as people see it. w is what the job waits for according to the
-// queue, or nil.
+// Shown returns the state of a job in the form that people see. w describes what the job waits for
+// according to the queue. w can be nil.
 func (t *Tracked) Shown(b gang.Book, w *Wait) gang.State {
 	if s := t.State(b); s != gang.Waiting || t.Never == nil && (w == nil || !w.never) {
 		return s

@@ -13,15 +13,15 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 )
 
-// Runs counts the jobs that a parameterized or periodic job has created and that Nomad still has:
-// the runs of an array.
+// Runs counts the runs of an array. The runs are the jobs that Nomad has created from a
+// parameterized or periodic job and still has.
 type Runs struct {
-	// Running counts jobs that start, run or are being stopped, and jobs that Nomad places by
-	// itself. Waiting counts jobs that wait (also while their stopped members are ending), that
+	// Running counts jobs that are starting, running or being stopped, and jobs that Nomad places
+	// by itself. Waiting counts jobs that wait (even while their stopped members are ending), that
 	// cannot be served, or that have lost members.
 	Running int `json:"running"`
 	Waiting int `json:"waiting"`
-	// Complete, Failed and Stopped count jobs that have ended or will not be retried.
+	// Complete, Failed and Stopped count jobs that have ended or that the placer will not retry.
 	Complete int `json:"complete"`
 	Failed   int `json:"failed"`
 	Stopped  int `json:"stopped"`
@@ -30,10 +30,10 @@ type Runs struct {
 // Total returns the number of jobs.
 func (r Runs) Total() int { return r.Running + r.Waiting + r.Complete + r.Failed + r.Stopped }
 
-// GoOn reports whether some of the jobs have not ended; r can be nil.
+// GoOn reports whether some of the jobs have not ended. r can be nil.
 func (r *Runs) GoOn() bool { return r != nil && r.Running+r.Waiting > 0 }
 
-// String formats the counts: "4 running, 90 waiting, 6 complete, of 100".
+// String formats the counts, for example as "4 running, 90 waiting, 6 complete, of 100".
 func (r Runs) String() string {
 	var parts []string
 	for _, p := range []struct {
@@ -47,7 +47,8 @@ func (r Runs) String() string {
 	return fmt.Sprintf("%s, of %d", strings.Join(parts, ", "), r.Total())
 }
 
-// Count counts a job by its state or, once the job has ended, by its outcome.
+// Count counts a job. A job that has ended is counted by its outcome, and any other job by its
+// state.
 func (r *Runs) Count(state gang.State, outcome string) {
 	switch {
 	case state == gang.Failed, state == gang.Ended && outcome == "failed":
@@ -64,12 +65,12 @@ func (r *Runs) Count(state gang.State, outcome string) {
 	}
 }
 
-// ByArray replaces the elements of each array by one entry, at the place of the first element. The
-// entry has the name of the parameterized or periodic job, the sums of the elements' GPUs and
-// nodes, and the earliest times of submission and start. If each element has an expected end, the
-// entry has the latest of these ends. The entry has neither size nor progress; its other values are
-// the values of the first element. An array with only one element is not replaced. listed is a
-// subset of all.
+// ByArray replaces the jobs of each array by one entry, in the place of the array's first job. The
+// entry has the name of the parameterized or periodic job, the total numbers of GPUs and nodes, and
+// the earliest times of submission and start. If all jobs have an expected end, the entry has the
+// latest expected end. The entry has no size and no progress. All other values come from the
+// array's first job. ByArray does not replace an array that has only one job. listed is a subset of
+// all.
 func ByArray(listed, all []JobStatus) []JobStatus {
 	key := func(j JobStatus) cluster.JobKey { return cluster.JobKey{Namespace: j.Namespace, ID: j.Job} }
 	runs := map[cluster.JobKey]*Runs{}
@@ -99,8 +100,8 @@ func ByArray(listed, all []JobStatus) []JobStatus {
 	return out
 }
 
-// absorb adds a further element to the entry. If the entry still has only the array's own values,
-// absorb replaces them with the element's values.
+// absorb adds another job of the array to the entry. If the entry still has only the values of the
+// array itself, absorb replaces them with the values of the job.
 func (j *JobStatus) absorb(o JobStatus) {
 	if j.State == gang.Template || j.State == gang.Ended {
 		o.Job, o.Parent, o.Runs = j.Job, "", j.Runs

@@ -14,7 +14,6 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
-	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/ledger"
 )
@@ -23,26 +22,26 @@ import (
 type Status struct {
 	At   time.Time   `json:"at"`
 	Jobs []JobStatus `json:"jobs"`
-	// GPUs counts all GPUs. Here and below, a part of a shared GPU counts as its share of that GPU.
+	// GPUs counts all GPUs. In this field and the following ones, a part of a shared GPU counts as
+	// its share of the GPU.
 	GPUs float64 `json:"gpus"`
 	Free float64 `json:"free"`
-	// InTrouble counts GPUs that are not chosen, or chosen last. Outliers counts, by class, GPUs
-	// whose PM score is above the outlier threshold.
+	// InTrouble counts the GPUs that the placer does not choose, or chooses last. Outliers counts,
+	// for each class, the GPUs whose PM score is above the outlier threshold.
 	InTrouble GPUsInTrouble            `json:"in_trouble"`
 	Allocated float64                  `json:"allocated"`
 	Outliers  map[pal.AppClass]float64 `json:"outliers,omitempty"`
 	// Speeds are the speeds of the GPU models.
 	Speeds []ledger.ModelSpeed `json:"-"`
-	// WaitsSince is when the longest-waiting gang began to wait; zero if the queue is empty.
+	// WaitsSince is the time when the gang that has waited longest began to wait, or zero if the
+	// queue is empty.
 	WaitsSince time.Time `json:"-"`
 	// Slowdown is the predicted slowdown of the running gangs.
 	Slowdown Slowdown `json:"-"`
-	// Stopped summarizes the gangs that were stopped for other gangs.
+	// Stopped summarizes the gangs that were stopped in favour of other gangs.
 	Stopped queue.Stops `json:"-"`
-	// Warnings are problems of Nomad and its nodes, for operators.
+	// Warnings describe, for operators, problems of Nomad and its nodes.
 	Warnings []string `json:"warnings,omitempty"`
-	// Queues are Nomad's own batch queues that interfere with the placer.
-	Queues cluster.BatchQueues `json:"batch_queues,omitempty"`
 }
 
 // JobStatus is the status of one job that the placer manages.
@@ -50,65 +49,66 @@ type JobStatus struct {
 	Namespace string     `json:"namespace"` // the job's namespace
 	Job       string     `json:"job"`       // the job's id
 	State     gang.State `json:"state"`     // the job's state
-	// Position is the job's position in the queue, from 1; 0 if the job does not wait, waits
-	// outside the queue (for its pal_after, for example), or could never run.
+	// Position is the job's position in the queue, counted from 1. Position is 0 if the job does
+	// not wait, waits outside the queue (for its pal_after, for example), or could never run.
 	Position int `json:"position,omitempty"`
-	// User is the job's owner, from pal_user.
+	// User is the user from the job's pal_user.
 	User string `json:"user,omitempty"`
-	// Held reports whether somebody holds the job.
+	// Held reports whether somebody has put the job on hold.
 	Held bool `json:"held,omitempty"`
 	// Priority is the job's priority in the queue: the jobspec's priority, unless somebody has set
 	// another priority.
 	Priority int `json:"priority"`
-	// GPUs is the number of GPUs that the job has or requests. Share is set if these GPUs are parts
-	// of shared GPUs: the fraction of a whole GPU that each part counts.
+	// GPUs is the number of GPUs that the job has or requests. Share is set if these are parts of
+	// shared GPUs. Share is the fraction of a whole GPU that each part counts.
 	GPUs  int     `json:"gpus"`
 	Share float64 `json:"share,omitempty"`
 	Class string  `json:"class,omitempty"` // application class; "" if the placer does not know it
-	// Reason is why the job waits, or cannot be served. For a running job it names drained or
-	// disconnected nodes and unhealthy GPUs of its members, and canaries that run beside the old
-	// version.
+	// Reason is the reason why the job waits or cannot be served. For a running job, Reason names
+	// the drained or disconnected nodes and the unhealthy GPUs of its members. Reason also names
+	// canaries that run beside the old version.
 	Reason reason.Reason `json:"reason,omitzero"`
-	// Submitted is when the job's author submitted the job; zero if the placer has set the job
-	// aside after an internal error.
+	// Submitted is the time when the author submitted the job, or zero if the placer has isolated
+	// the job after an internal error.
 	Submitted time.Time `json:"submitted"`
 	// StartFrom and StartTo are the range of the job's expected start, if there is a forecast.
 	StartFrom time.Time `json:"start_from,omitzero"`
 	StartTo   time.Time `json:"start_to,omitzero"`
 	// Elastic is the size of an elastic gang.
 	Elastic *queue.Size `json:"elastic,omitempty"`
-	// Nodes is on how many nodes the job's members are. Started is when the first member was
-	// placed.
+	// Nodes is the number of nodes on which the job's members run. Started is the time when the
+	// first member was placed.
 	Nodes   int       `json:"nodes,omitempty"`
 	Started time.Time `json:"started,omitzero"`
 	// EndFrom and EndTo are the range of the job's expected end, if there is a forecast.
 	EndFrom time.Time `json:"end_from,omitzero"`
 	EndTo   time.Time `json:"end_to,omitzero"`
-	// Progress is how much of its work the job reports as done, from 0 to 1.
+	// Progress is the fraction of its work that the job reports as done, from 0 to 1.
 	Progress *float64 `json:"progress,omitempty"`
-	// Parent is the parameterized or periodic job that created this job. Runs counts the jobs that
-	// a parameterized or periodic job has created: the runs of an array.
+	// Parent is the parameterized or periodic job that created this job. Runs counts the runs of an
+	// array, which are the jobs that Nomad has created from a parameterized or periodic job.
 	Parent string `json:"parent,omitempty"`
 	Runs   *Runs  `json:"runs,omitempty"`
 }
 
-// GPUsInTrouble counts GPUs by trouble. Unhealthy and quarantined GPUs are not chosen; degraded
-// GPUs are chosen last.
+// GPUsInTrouble counts, for each kind of trouble, the GPUs that have it. The placer does not choose
+// unhealthy and quarantined GPUs, and chooses degraded GPUs last.
 type GPUsInTrouble struct {
 	Unhealthy   float64 `json:"unhealthy"`
 	Quarantined float64 `json:"quarantined"`
 	Degraded    float64 `json:"degraded"`
 }
 
-// Slowdown is the predicted slowdown of gangs, a mean over their GPUs. Chosen is the slowdown of
-// the actual placements. Packed is the slowdown that packing would have given at the times of these
-// placements. Gangs for which one of the two is unknown do not count.
+// Slowdown is the mean predicted slowdown of gangs. A gang's weight in the mean is its number of
+// GPUs. Chosen is the mean slowdown of the actual placements. Packed is the mean slowdown of the
+// placements that the policy "packed" would have chosen at the same times. A gang counts only if
+// both Chosen and Packed are known for it.
 type Slowdown struct {
 	GPUs           int
 	Chosen, Packed float64
 }
 
-// add counts a gang with the decision d.
+// add adds a gang whose decision is d.
 func (s *Slowdown) add(d pal.Decision) {
 	if d.Chosen == nil || d.Packed == nil || d.Chosen.Cost <= 0 || d.Packed.Cost <= 0 || d.Demand <= 0 {
 		return
@@ -120,13 +120,13 @@ func (s *Slowdown) add(d pal.Decision) {
 	s.GPUs += d.Demand
 }
 
-// Size returns how many GPUs the job has or requests. For a waiting elastic gang it is a range:
-// "2–8".
+// Size returns the number of GPUs that the job has or requests. For a waiting elastic gang, Size
+// returns a range, such as "2–8".
 func (j JobStatus) Size() string {
 	return InRange(j.LeastGPUs(), j.GPUs)
 }
 
-// LeastGPUs returns how many GPUs the job has, or needs to start.
+// LeastGPUs returns the number of GPUs that the job has, or the number that it needs to start.
 func (j JobStatus) LeastGPUs() int {
 	if s := j.Elastic; s != nil && s.Members == 0 {
 		return j.GPUs / s.Most * s.Least
@@ -138,7 +138,7 @@ func (j JobStatus) LeastGPUs() int {
 // whole GPUs.
 func (j JobStatus) Amount(gpus int) float64 { return float64(gpus) * cmp.Or(j.Share, 1) }
 
-// InRange formats a range: "2–8", or "8" if both ends are equal.
+// InRange formats a range as "2–8", or as "8" if both ends are equal.
 func InRange(least, most int) string {
 	if least == most {
 		return strconv.Itoa(most)
@@ -167,8 +167,8 @@ func (m *Model) StatusOf(t *Tracked, waits map[string]*Wait) JobStatus {
 	return j
 }
 
-// CanariesRun returns, as a reason, that canaries of a service's new version run beside the old
-// version; no reason if no canaries do.
+// If canaries of a service's new version run beside the old version, CanariesRun returns this as a
+// reason. CanariesRun returns no reason if no canaries run.
 func CanariesRun(st gang.Observed) reason.Reason {
 	if !gang.HasCanaries(st.Job) {
 		return reason.Reason{}
@@ -187,7 +187,7 @@ func CanariesRun(st gang.Observed) reason.Reason {
 	return r
 }
 
-// Wait fills in the position, reason and forecast of a waiting job; w can be nil.
+// Wait sets the position, the reason and the forecast of a waiting job. w can be nil.
 func (j *JobStatus) Wait(w *Wait) {
 	if w == nil {
 		return
@@ -201,8 +201,7 @@ func (j *JobStatus) Wait(w *Wait) {
 // Status returns the status of all jobs and counts the GPUs. waits is the result of
 // [Model.WaitsOf].
 func (m *Model) Status(waits map[string]*Wait) Status {
-	s := Status{At: m.Time, Queues: m.State.Queues}
-	s.Jobs = make([]JobStatus, 0, len(m.Jobs))
+	s := Status{At: m.Time, Jobs: make([]JobStatus, 0, len(m.Jobs))}
 	s.CountGPUs(m)
 	s.Stopped, s.Speeds = m.Queue.Stops(), m.View.ModelSpeeds()
 	for _, t := range m.Sorted() {
@@ -220,9 +219,9 @@ func (m *Model) Status(waits map[string]*Wait) Status {
 	return s
 }
 
-// CountGPUs counts all GPUs, and the GPUs in each state. An unhealthy or quarantined GPU that a job
-// holds does not count as allocated: see [GPUState]. A degraded GPU can also count as free or
-// allocated.
+// CountGPUs counts all GPUs, and the GPUs in each state. If a job holds an unhealthy or quarantined
+// GPU, the GPU does not count as allocated (see [GPUState]). A degraded GPU can also count as free
+// or allocated.
 func (s *Status) CountGPUs(m *Model) {
 	c := m.View.Cluster
 	s.Outliers = map[pal.AppClass]float64{}
@@ -257,7 +256,7 @@ func (s *Status) CountGPUs(m *Model) {
 	}
 }
 
-// OutlierFor returns the application classes for which the cluster's GPU i is an outlier, because
+// OutlierFor returns the application classes for which GPU i of the cluster is an outlier, because
 // its PM score is above the threshold.
 func (m *Model) OutlierFor(i int) (classes []pal.AppClass) {
 	above := cmp.Or(m.Cfg.Queue.OutlierThreshold, queue.DefaultOutlierThreshold)
@@ -270,7 +269,7 @@ func (m *Model) OutlierFor(i int) (classes []pal.AppClass) {
 	return classes
 }
 
-// GPUState returns the state of the cluster's GPU i.
+// GPUState returns the state of GPU i of the cluster.
 func (m *Model) GPUState(i int, now time.Time) GPUState {
 	c := m.View.Cluster
 	u := c.GPU(i)
@@ -287,8 +286,9 @@ func (m *Model) GPUState(i int, now time.Time) GPUState {
 	return GPUFree
 }
 
-// GPUState is the state of a GPU. If several states apply, the first one in the order of the
-// constants below counts. For example, an unhealthy GPU that is allocated counts as unhealthy.
+// GPUState is the state of a GPU. If a GPU is in several states, only one of them counts: the state
+// that comes first in the list of constants below. For example, an allocated GPU that is unhealthy
+// counts as unhealthy.
 type GPUState string
 
 // RedactedFor returns the status for a user who may see this job. RedactedFor hides the names of
@@ -301,10 +301,10 @@ func (j JobStatus) RedactedFor(sees Sees) JobStatus {
 // Sees reports whether a user may see the jobs of a namespace.
 type Sees func(namespace string) bool
 
-// Unseen replaces the name of a job that the user may not see.
+// Unseen replaces the names of jobs that the user may not see.
 const Unseen = "(a job that the token cannot see)"
 
-// Name returns a job's name, namespace/id, or Unseen.
+// Name returns a job's name (namespace/id), or Unseen if the user may not see the job.
 func (sees Sees) Name(job string) string {
 	namespace, _, ok := strings.Cut(job, "/") // no namespace has a slash
 	if job == "" || ok && sees(namespace) {
@@ -327,8 +327,8 @@ func (sees Sees) names(jobs []string) (names []string) {
 	return names
 }
 
-// The states of a GPU. A GPU is unavailable if its node accepts no jobs or has just come back, or
-// if tasks of a purged job may still run on the GPU.
+// These are the states of a GPU. A GPU is unavailable if its node accepts no jobs or has just come
+// back, or if tasks of a purged job may still run on the GPU.
 const (
 	GPUUnhealthy   GPUState = "unhealthy"
 	GPUQuarantined GPUState = "quarantined"

@@ -14,9 +14,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// unanswered is a registration by the placer that Nomad has not answered and can still write. Nomad
-// compares the index before it writes, not in the same step, so a late write can overwrite a newer
-// job.
+// unanswered is a registration by the placer that Nomad has not answered and may still write. Nomad
+// compares the index in one step, and writes the job in a later step. So a late write can overwrite
+// a newer job.
 type unanswered struct {
 	over    uint64      // the JobModifyIndex of the job that the registration was to replace
 	created uint64      // the CreateIndex of that job; 0 if it had none
@@ -26,13 +26,14 @@ type unanswered struct {
 	until   time.Time   // after this time, Nomad no longer writes the registration
 }
 
-// UnansweredFor is how long Nomad can still write an unanswered registration, because Nomad's
-// servers work on no request for longer. The registration's GPUs are reserved for this time.
+// UnansweredFor is the time after which Nomad's servers drop a request. So Nomad cannot write an
+// unanswered registration later than this. Until then, the model reserves the GPUs of the
+// registration.
 const UnansweredFor = time.Minute
 
-// NoteUnanswered records that Nomad has not answered the registration of sent over was.
-// NoteUnanswered skips registrations without pins, because nothing distinguishes them from the
-// author's own registrations.
+// NoteUnanswered records that Nomad has not answered a registration in which sent replaces was.
+// NoteUnanswered skips registrations without pins, because such registrations look like the
+// author's own.
 func (m *Model) NoteUnanswered(sent, was *api.Job, start *gang.Start) {
 	if _, pinned := rewrite.Pinned(sent); !pinned || was == nil {
 		return
@@ -49,7 +50,8 @@ func (m *Model) NoteUnanswered(sent, was *api.Job, start *gang.Start) {
 }
 
 // BroughtBack reports whether a job exists only because Nomad wrote an unanswered registration
-// after the author had purged the job. Such a job is new, and has the placer's pins.
+// after the author had purged the job. A job that was brought back is new to Nomad, but has the
+// placer's pins.
 func (m *Model) BroughtBack(job *api.Job) bool {
 	us := m.unanswered[cluster.KeyOf(job)]
 	if len(us) == 0 || *job.Version > 0 || job.CreateIndex == nil {
@@ -59,8 +61,8 @@ func (m *Model) BroughtBack(job *api.Job) bool {
 	return slices.ContainsFunc(us, func(u unanswered) bool { return u.created != 0 && u.created < *job.CreateIndex && u.spec == spec })
 }
 
-// Unanswered returns the unanswered starts that were to replace this version of a job: see
-// [gang.Book].
+// Unanswered returns the unanswered starts that would replace this version of a job (see
+// [gang.Book]).
 func (m *Model) Unanswered(version *api.Job) (starts []gang.Start) {
 	for _, u := range m.unanswered[cluster.KeyOf(version)] {
 		if u.start != nil && u.over == *version.JobModifyIndex {
@@ -70,9 +72,9 @@ func (m *Model) Unanswered(version *api.Job) (starts []gang.Start) {
 	return starts
 }
 
-// forgetUnanswered forgets registrations that Nomad can no longer write. If the job looks
-// unchanged, Nomad may have written a registration without showing the result yet. Such a
-// registration is kept until the next full read.
+// forgetUnanswered forgets unanswered registrations that Nomad can no longer write. Even if the job
+// looks unchanged, Nomad may have written a registration and may not have shown the result yet. So
+// forgetUnanswered keeps the registration until the next full read.
 func (m *Model) forgetUnanswered(now time.Time) {
 	for k, us := range m.unanswered {
 		us = slices.DeleteFunc(slices.Clone(us), func(u unanswered) bool {
@@ -88,8 +90,8 @@ func (m *Model) forgetUnanswered(now time.Time) {
 	}
 }
 
-// ReservedGPUs returns, by job, the GPUs that a decision or an unanswered start reserves for the
-// job, whether or not allocations or pins also hold these GPUs.
+// ReservedGPUs returns, for each job, the GPUs that a decision or an unanswered start reserves.
+// Allocations or pins may also hold some of the reserved GPUs.
 func (m *Model) ReservedGPUs(now time.Time) map[cluster.JobKey][]string {
 	reserved := map[cluster.JobKey][]string{}
 	for _, t := range m.Sorted() {

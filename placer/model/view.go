@@ -20,7 +20,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/request"
 )
 
-// ViewOptions returns the current options of the view.
+// ViewOptions returns the options that the view needs now.
 func (m *Model) ViewOptions(now time.Time) request.Options {
 	c := m.Cfg
 	return request.Options{
@@ -33,9 +33,9 @@ func (m *Model) ViewOptions(now time.Time) request.Options {
 	}
 }
 
-// runsOf returns the run times of earlier runs with the job's name and this number of GPUs. The
-// result stays fixed while the job is in the queue, because the job's speeds must not change
-// whenever a run ends.
+// runsOf returns the run times of earlier runs with the same job name and the same number of GPUs.
+// The result does not change while the job is in the queue, because the job's speeds must not
+// change whenever a run ends.
 func (m *Model) runsOf(job *api.Job, gpus int) queue.PastRuns {
 	t := m.Jobs[cluster.KeyOf(job)]
 	if t != nil && t.Queued {
@@ -48,7 +48,8 @@ func (m *Model) runsOf(job *api.Job, gpus int) queue.PastRuns {
 	return runs
 }
 
-// slowerBeside returns the [pal.Sharing.Slower] of a job that is in the queue; zero for other jobs.
+// slowerBeside returns the [pal.Sharing.Slower] of a job that is in the queue, or zero for other
+// jobs.
 func (m *Model) slowerBeside(k cluster.JobKey) (slower [pal.NumClasses]float64) {
 	if t := m.Jobs[k]; t != nil && t.Queued && t.Request.Gang.Sharing != nil {
 		return t.Request.Gang.Sharing.Slower
@@ -73,7 +74,7 @@ func (m *Model) UpdateView(now time.Time) error {
 	return nil
 }
 
-// rebase converts the queue to the GPU numbers of a new cluster.
+// rebase gives the queue the GPU numbers of a new cluster.
 func (m *Model) rebase() {
 	for _, t := range m.Jobs {
 		t.Target = nil // the target's GPU numbers are invalid now
@@ -92,8 +93,8 @@ func (m *Model) rebase() {
 	})
 }
 
-// Reconsider updates, in the queue, which nodes can serve which gang. Call it after nodes were
-// added or removed and the requests were read again.
+// Reconsider tells the queue which nodes can serve which gang. Call Reconsider after nodes were
+// added or removed and the jobs' requests were read again.
 func (m *Model) Reconsider() {
 	m.Queue.Reconsider(func(id string, g pal.Gang) pal.Gang {
 		t := m.ByID(id)
@@ -109,8 +110,9 @@ func (m *Model) Reconsider() {
 	})
 }
 
-// RequestOf returns what a job requests. A waiting gang also avoids nodes on which Nomad's dry run
-// refused it, and a requeued gang also avoids the nodes where it failed.
+// RequestOf returns what a job requests. The request of a waiting gang excludes nodes on which
+// Nomad's dry run refused the gang. The request of a requeued gang also excludes the nodes where
+// the gang failed.
 func (m *Model) RequestOf(st gang.Observed) (request.Request, error) {
 	r, err := m.View.Request(st.Job)
 	if err != nil {
@@ -135,7 +137,7 @@ func (m *Model) Avoids(st gang.Observed, now time.Time) map[string]bool {
 	return m.FailedOn(st.Key, now)
 }
 
-// BuildProfile returns a new profile, or the present one if nothing changed.
+// BuildProfile returns a new profile, or the present profile if nothing has changed.
 func (m *Model) BuildProfile() (*profile.Profile, error) {
 	if m.View != nil && m.BuiltFrom == m.State.NodeGeneration() {
 		return m.Profile, nil
@@ -155,7 +157,7 @@ func (m *Model) BuildProfile() (*profile.Profile, error) {
 	return built, readErr
 }
 
-// GPUIDs returns the ids of GPUs of the view's cluster.
+// GPUIDs converts GPU numbers of the view's cluster to ids.
 func GPUIDs(v *request.View, gpus []int) []string {
 	var ids []string
 	for _, u := range gpus {
@@ -173,11 +175,11 @@ func (c Config) QueueOptions() queue.Options {
 	return o
 }
 
-// StartsPerCycle is the maximum number of the queue's decisions in one cycle: starts, stops, moves
-// and resizes. Without a limit, new events would have to wait until thousands of gangs are
-// committed or stopped.
+// StartsPerCycle is the maximum number of decisions that the queue makes in one cycle: starts,
+// stops, moves and resizes. Without a limit, new events might have to wait until the placer has
+// started or stopped thousands of gangs.
 const StartsPerCycle = 256
 
-// Policy returns the placement policy for members of running jobs. These members accept any
-// neighbours, because the rest of their job waits for them.
+// Policy returns the placement policy for members of running jobs. Members of a running job accept
+// any neighbours on shared GPUs, because the rest of the job waits for them.
 func (c Config) Policy() pal.Policy { return queue.Placement(c.Placement) }

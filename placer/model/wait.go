@@ -15,15 +15,15 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/request"
 )
 
-// Wait is the queue's answer about a waiting job, prepared for people.
+// Wait says what a job waits for. Wait is the queue's answer, prepared for people.
 type Wait struct {
 	queue.Wait
-	// never is set if the gang could not run even if all GPUs were free and healthy, because the
-	// cluster or its tenant's limit is too small.
+	// never is true if the gang could not run even on a free and healthy cluster, because the
+	// cluster or the tenant's limit is too small.
 	never bool
-	// Away is set if the gang waits for nodes, drivers or devices that are not ready now.
+	// Away is true if the gang waits for nodes, drivers or devices that are not ready now.
 	Away bool
-	// why overrides the queue's reason.
+	// why replaces the queue's reason.
 	why reason.Reason
 }
 
@@ -32,14 +32,17 @@ func (w *Wait) Why() reason.Reason {
 	r := w.why.Or(w.Wait.Why())
 	if w.Reason == reason.InWindow && w.why.IsZero() {
 		r.Until = at(w.Until)
+		if w.Begins > 0 {
+			r.From = at(w.Begins)
+		}
 	}
 	return r
 }
 
-// at converts the queue's form of a time to a time in UTC.
+// at converts a time in the queue's format to a time in UTC.
 func at(d time.Duration) time.Time { return time.Unix(0, int64(d)).UTC() }
 
-// Idle adapts the wait for the case that no placer is active. Without an active placer, there is no
+// Idle adapts the Wait to the case in which no placer is active. Without a placer, there is no
 // forecast, and a job that only needs a decision waits for a placer.
 func (w *Wait) Idle() {
 	w.From, w.To = 0, 0
@@ -50,8 +53,8 @@ func (w *Wait) Idle() {
 	}
 }
 
-// Barred returns, as a reason, a group that no node could run even if the node were idle. Barred
-// returns no reason if there is no such group.
+// Barred looks for a group that no node could run, not even an idle node. If there is one, Barred
+// returns a reason that names the group. Barred returns no reason if every group fits on some node.
 func Barred(found []request.Obstacle) reason.Reason {
 	lasting := map[string]int{}
 	for _, o := range found {
@@ -65,7 +68,7 @@ func Barred(found []request.Obstacle) reason.Reason {
 	return reason.Reason{}
 }
 
-// Obstruct adds to a decision the obstacles that keep the gang off nodes.
+// Obstruct adds to a decision the obstacles that prevent the gang from using nodes.
 func Obstruct(d *pal.Decision, found []request.Obstacle) {
 	if why := Barred(found); !d.Impossible && !why.IsZero() {
 		d.Impossible, d.Reason = true, why
@@ -74,8 +77,8 @@ func Obstruct(d *pal.Decision, found []request.Obstacle) {
 	d.Reason = withObstacles(d.Reason, func(o request.Obstacle) bool { return passing || !o.Now || o.Away }, found)
 }
 
-// away returns the reason that a job waits for nodes that may come back; zero if no such node could
-// serve the job.
+// If a job waits for nodes that may come back, away returns this as a reason. away returns zero if
+// no such node could serve the job.
 func away(found []request.Obstacle) reason.Reason {
 	r := withObstacles(reason.Reason{Kind: reason.Away}, func(o request.Obstacle) bool { return o.Away }, found)
 	if len(r.Because) == 0 {
@@ -84,14 +87,15 @@ func away(found []request.Obstacle) reason.Reason {
 	return r
 }
 
-// mostObstacles is how many obstacles a reason names; the explanation lists all.
+// mostObstacles is the maximum number of obstacles that a reason names. The explanation lists all
+// obstacles.
 const mostObstacles = 3
 
-// withObstacles adds to a reason the obstacles that counts selects.
+// withObstacles adds to a reason the obstacles for which counts returns true.
 func withObstacles(r reason.Reason, counts func(request.Obstacle) bool, found []request.Obstacle) reason.Reason {
 	var lacks []reason.Reason
 	for _, o := range found {
-		// Several groups can lack the same thing.
+		// Several groups can have the same obstacle.
 		if lack := o.Reason(); counts(o) && !slices.ContainsFunc(lacks, lack.Same) {
 			lacks = append(lacks, lack)
 		}
@@ -102,12 +106,12 @@ func withObstacles(r reason.Reason, counts func(request.Obstacle) bool, found []
 	return r.Over(lacks...)
 }
 
-// lasting reports whether an obstacle remains when running jobs end.
+// lasting reports whether an obstacle would remain if all running jobs ended.
 func lasting(o request.Obstacle) bool { return !o.Now || o.Away }
 
-// WaitsOf returns what each waiting job waits for, by its id in the queue. Jobs that could never
-// run get no position. If jobs outside the queue hold GPUs, these GPUs look to the queue as if they
-// were missing, so WaitsOf corrects the queue's reasons.
+// WaitsOf returns what each waiting job waits for. The keys of the map are the ids that the jobs
+// have in the queue. Jobs that could never run get no position. If jobs outside the queue hold
+// GPUs, the queue does not know why the GPUs are missing, so WaitsOf corrects the queue's reasons.
 func (m *Model) WaitsOf(ws []queue.Wait, c *pal.Cluster) map[string]*Wait {
 	out := map[string]*Wait{}
 	whyNot := whyNotOnce(c)
@@ -143,7 +147,11 @@ func (m *Model) WaitsOf(ws []queue.Wait, c *pal.Cluster) map[string]*Wait {
 			var kept []reason.Reason
 			for _, k := range m.Queue.KeptFrom(gang.QueueTime(m.Time), w.Job) {
 				if free := freeOf(c, k.On); free > 0 {
-					kept = append(kept, reason.Reason{Kind: reason.WindowKeeps, Window: k.Window, Needs: free, Until: at(k.To)})
+					keeps := reason.Reason{Kind: reason.WindowKeeps, Window: k.Window, Needs: free, Until: at(k.To)}
+					if at(k.From).After(m.Time) {
+						keeps.From = at(k.From)
+					}
+					kept = append(kept, keeps)
 				}
 			}
 			shown.why = w.Why().Over(kept...)
@@ -157,7 +165,7 @@ func (m *Model) WaitsOf(ws []queue.Wait, c *pal.Cluster) map[string]*Wait {
 	return out
 }
 
-// freeOf returns how many of the GPUs are free.
+// freeOf returns the number of free GPUs among the given GPUs.
 func freeOf(c *pal.Cluster, gpus []int) (n int) {
 	for _, u := range gpus {
 		if c.Available(u) {
@@ -167,8 +175,8 @@ func freeOf(c *pal.Cluster, gpus []int) (n int) {
 	return n
 }
 
-// whyNotOnce is [pal.WhyNot] with a cache, because the search of a large cluster is slow and many
-// gangs are alike.
+// whyNotOnce returns a function like [pal.WhyNot] that remembers its results. The search of a large
+// cluster is slow, and many gangs have the same request.
 func whyNotOnce(c *pal.Cluster) func(pal.Gang) (never bool, why reason.Reason) {
 	type answer struct {
 		never bool

@@ -14,7 +14,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/window"
 )
 
-// windowsInForce records the cluster and the time for which the queue has the windows.
+// windowsInForce records for which cluster and until which time the queue's windows are valid.
 type windowsInForce struct {
 	view  *request.View
 	epoch uint64
@@ -22,9 +22,9 @@ type windowsInForce struct {
 	empty []string  // names of windows without GPUs
 }
 
-// SyncWindows passes the windows to the queue if they may have changed because the cluster was
-// rebuilt, nodes were added, or a window has ended. Once a window has ended, its next occurrence
-// counts.
+// SyncWindows passes the windows to the queue if they may have changed. The windows may change if
+// the cluster was rebuilt, nodes were added, or a window has ended. When a window has ended,
+// SyncWindows passes its next occurrence.
 func (m *Model) SyncWindows(now time.Time) {
 	w := &m.Windows
 	known := w.view == m.View && w.epoch == m.View.Epoch() && (w.next.IsZero() || now.Before(w.next))
@@ -37,7 +37,7 @@ func (m *Model) SyncWindows(now time.Time) {
 	m.Queue.SetWindows(list)
 }
 
-// OpenWindow is a window that is open now, its end, and the GPUs that it reserves.
+// OpenWindow describes a window that is open now.
 type OpenWindow struct {
 	Name string
 	To   time.Time
@@ -55,7 +55,7 @@ func (m *Model) OpenWindows(now time.Time) (open []OpenWindow) {
 	return open
 }
 
-// gpusOf lists the GPUs of the window's nodes.
+// gpusOf returns the GPUs of the window's nodes.
 func (m *Model) gpusOf(w window.Window) []int {
 	var gpus []int
 	c := m.View.Cluster
@@ -73,7 +73,7 @@ func (m *Model) gpusOf(w window.Window) []int {
 	return gpus
 }
 
-// Warnings names the windows that cover no GPU.
+// Warnings returns warnings about windows whose nodes have no GPUs.
 func (w windowsInForce) Warnings() []string {
 	var out []string
 	for _, name := range w.empty {

@@ -21,12 +21,12 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// world answers a gang's questions while it decides: see [gang.World].
+// world answers the questions of a gang that decides what to do (see [gang.World]).
 type world struct{ *Model }
 
 var _ gang.World = world{}
 
-// World returns the model as the world in which gangs decide.
+// World returns a [gang.World] that is based on the model.
 func (m *Model) World() gang.World { return world{m} }
 
 func (w world) Now() time.Time              { return w.Time }
@@ -49,9 +49,9 @@ func (w world) OthersHold(k cluster.JobKey, gpus []string) bool {
 	})
 }
 
-// LastFailure returns the newest failure of a member that Nomad has not replaced; nil if there is
-// none. The member must have run this version of the job or a later one. A failed member of a
-// service counts until Nomad replaces it, even if the job changes.
+// LastFailure returns the newest failure of a member that Nomad has not replaced, or nil if there
+// is none. The member must have run this version of the job or a later one. A failed member of a
+// service counts until Nomad replaces the member, even if the job changes.
 func (w world) LastFailure(job *api.Job) (last *failure.Failure) {
 	for _, f := range w.failuresOf(cluster.KeyOf(job)) {
 		if a := w.State.Allocs[f.Alloc]; a == nil || !failedAsItIs(job, a) {
@@ -64,7 +64,7 @@ func (w world) LastFailure(job *api.Job) (last *failure.Failure) {
 	return last
 }
 
-// failedAsItIs reports whether an allocation failed in the current version of the job.
+// failedAsItIs reports whether an allocation failed when it ran the current version of the job.
 func failedAsItIs(job *api.Job, a *cluster.Alloc) bool {
 	switch {
 	case a.Next != "":
@@ -75,7 +75,7 @@ func failedAsItIs(job *api.Job, a *cluster.Alloc) bool {
 	return a.ModifyIndex > *job.JobModifyIndex && (a.Version == nil || *a.Version >= *job.Version) // not of an earlier version
 }
 
-// Request returns what the job requests, with nodes to avoid after failures.
+// Request returns what the job requests, and the nodes to avoid after failures.
 func (w world) Request(o gang.Observed) (request.Request, error) { return w.RequestOf(o) }
 
 func (w world) Running(r request.Request, gpus []int) pal.Placement { return w.View.Running(r, gpus) }
@@ -90,11 +90,11 @@ func (w world) Resized(g *gang.Lifecycle, to pal.Placement) (rewrite.Pins, error
 	return w.View.Resized(g.Request, g.Pins, to)
 }
 
-// RoomForMissing returns where the missing members of a running gang fit. The gang's pins are
-// widened, never replaced, because running members must stay where they are. Lost members get GPUs
-// before other gangs start. If the members do not need each other, as many of the lost members as
-// fit can start. Members that the author has added (nomad job scale) get GPUs as in
-// [queue.Queue.RoomFor].
+// RoomForMissing returns GPUs for the missing members of a running gang. RoomForMissing only adds
+// to the gang's pins, because running members must stay on their GPUs. Lost members get GPUs before
+// other gangs start. If the members do not need each other, RoomForMissing returns GPUs for as many
+// lost members as possible. Members that the author has added with nomad job scale get GPUs
+// according to [queue.Queue.RoomFor].
 func (w world) RoomForMissing(g *gang.Lifecycle) (gang.Room, error) {
 	r, err := w.View.Missing(g.Job)
 	if err != nil {
@@ -112,8 +112,8 @@ func (w world) RoomForMissing(g *gang.Lifecycle) (gang.Room, error) {
 	return room, nil
 }
 
-// mostThatFit reduces the request to as many members as fit. If no member fits, mostThatFit returns
-// the request unchanged.
+// mostThatFit reduces the request to the largest number of members that fit. If no member fits,
+// mostThatFit returns the request unchanged.
 func (w world) mostThatFit(r request.Request) request.Request {
 	lacks := 0
 	for _, set := range r.Gang.MemberSets {
@@ -129,7 +129,7 @@ func (w world) mostThatFit(r request.Request) request.Request {
 	return fewer(r, most)
 }
 
-// fewer keeps only the first members of the request, at most this many.
+// fewer returns the request with at most this number of members, and drops the last members.
 func fewer(r request.Request, members int) request.Request {
 	r.Gang.MemberSets = slices.Clone(r.Gang.MemberSets)
 	for i := range r.Gang.MemberSets {
@@ -140,10 +140,10 @@ func fewer(r request.Request, members int) request.Request {
 	return r
 }
 
-// RoomForCanaries returns where the canaries of a new version fit, beside the old members. The
-// canaries soon replace the old members, so they wait for no other job, but the tenant's limits
-// apply. Pins to GPUs name all GPUs that the old version may use, so RoomForCanaries first reduces
-// these pins to the GPUs in use.
+// RoomForCanaries returns GPUs for the canaries of a new version, which run beside the old members.
+// The canaries soon replace the old members, so they need not wait for other jobs. But the limits
+// of the tenant apply. Pins to GPUs name all GPUs that the old version may use. RoomForCanaries
+// first drops the GPUs that the old version does not use.
 func (w world) RoomForCanaries(g *gang.Lifecycle) (gang.Room, error) {
 	r, err := w.View.Canaries(g.Job)
 	if err != nil || r.Gang.GPUs() == 0 {
@@ -161,8 +161,8 @@ func (w world) RoomForCanaries(g *gang.Lifecycle) (gang.Room, error) {
 	}), nil
 }
 
-// CanariesBarred returns the tenant's limit that forbids the canaries in r on top of the GPUs that
-// the gang holds; no reason if no limit forbids them.
+// CanariesBarred returns a reason if a limit of the tenant forbids the canaries in r in addition to
+// the GPUs that the gang holds. CanariesBarred returns no reason if no limit forbids them.
 func (m *Model) CanariesBarred(g *gang.Lifecycle, r request.Request) (wait queue.Wait, why reason.Reason) {
 	job := g.QueueJob(m.Cfg.RestartCost)
 	job.Gang, job.Least = r.Gang, 0
@@ -173,21 +173,21 @@ func (m *Model) CanariesBarred(g *gang.Lifecycle, r request.Request) (wait queue
 	return wait, why
 }
 
-// RoomForAll returns where a running gang fits after its author has edited it, as in
-// [queue.Queue.RoomFor].
+// RoomForAll returns GPUs for all members of a running gang whose author has edited it, according
+// to [queue.Queue.RoomFor].
 func (m *Model) RoomForAll(g *gang.Lifecycle) gang.Room {
 	own, back := m.View.Without(g.Key)
 	defer back()
 	return m.roomFor(g, g.Request, m.View, queue.Change{Own: own})
 }
 
-// RoomForPlan is RoomForAll for `nomad-pal plan` of a running job with another request. v is a view
-// in which the gang's GPUs are free.
+// RoomForPlan is like RoomForAll, for `nomad-pal plan` of a running job with a new request. v is a
+// view in which the gang's GPUs are free.
 func (m *Model) RoomForPlan(g *gang.Lifecycle, v *request.View) gang.Room {
 	return m.roomFor(g, g.Request, v, queue.Change{Own: m.View.Holds(g.Key)})
 }
 
-// roomFor asks the queue where a running gang fits with another request.
+// roomFor asks the queue for GPUs for a running gang with a new request.
 func (m *Model) roomFor(g *gang.Lifecycle, r request.Request, v *request.View, ch queue.Change) gang.Room {
 	ch.Job = g.QueueJob(m.Cfg.RestartCost)
 	ch.Job.Gang, ch.Job.Least = r.Gang, 0
@@ -207,8 +207,8 @@ func (m *Model) roomFor(g *gang.Lifecycle, r request.Request, v *request.View, c
 	return room
 }
 
-// room returns where the gang of a request fits in a view. pins turns the pins of the placement
-// into the job's pins.
+// room chooses GPUs for the gang of a request in a view. pins converts the pins of this placement
+// to the pins of the job.
 func (w world) room(v *request.View, r request.Request, pins func(rewrite.Pins) rewrite.Pins) gang.Room {
 	pl, ok := pal.Place(v.Cluster, r.Gang, w.Cfg.Policy())
 	if !ok {

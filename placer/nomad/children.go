@@ -11,16 +11,17 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// Children registers and plans runs of parameterized and periodic jobs.
+// Children registers and plans dispatched and periodic jobs.
 type Children struct {
-	// Register registers a job that was read at the given index. It returns the job's new index.
+	// Register registers a job that was read at the given index. Register returns the new index of
+	// the job.
 	Register func(ctx context.Context, job *api.Job, index uint64) (uint64, error)
 	// Plan makes a dry run of a job.
 	Plan func(ctx context.Context, job *api.Job) (*api.JobPlanResponse, error)
 }
 
-// ServeChildren makes the client use way to register and plan runs of parameterized and periodic
-// jobs. It must be called before the client is used.
+// ServeChildren sets the Children that the client uses to register and plan dispatched and periodic
+// jobs. Call ServeChildren before you use the client.
 func (c *Client) ServeChildren(way Children) { c.children = &way }
 
 // registerChild registers a job that Nomad's HTTP API cannot update.

@@ -22,18 +22,18 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// Client talks to one Nomad cluster. Its methods are safe for concurrent use.
+// Client talks to one Nomad cluster. A Client is safe for concurrent use.
 type Client struct {
 	api *api.Client
 	// namespace is the namespace of the placer's variables.
 	namespace string
-	// children registers runs of parameterized and periodic jobs, which Nomad's HTTP API cannot
-	// update. If children is nil, the client cannot update such runs.
+	// children registers dispatched and periodic jobs, which Nomad's HTTP API cannot update. If
+	// children is nil, the client cannot update such jobs.
 	children *Children
 }
 
-// NewClient returns a client. The client keeps the placer's variables in the given namespace (""
-// means "default"), and wraps the transport of its requests in the functions of through.
+// NewClient returns a client. The client stores the placer's variables in the given namespace (""
+// means "default"). Each function in through wraps the transport that carries all requests.
 func NewClient(cfg *api.Config, namespace string, through ...func(http.RoundTripper) http.RoundTripper) (*Client, error) {
 	if u, err := url.Parse(cfg.Address); cfg.Address != "" && (err != nil || u.Scheme == "" || u.Host+u.Path == "") {
 		return nil, fmt.Errorf("the address %q of Nomad (NOMAD_ADDR) is not a URL; example: http://127.0.0.1:4646", cfg.Address)
@@ -60,9 +60,9 @@ func NewClient(cfg *api.Config, namespace string, through ...func(http.RoundTrip
 	return &Client{api: c, namespace: cmp.Or(namespace, "default")}, nil
 }
 
-// Config returns the configuration of a connection to Nomad. Values that are not set in over come
-// from Nomad's environment variables. The configuration has no namespace, because every request
-// names its own namespace.
+// Config returns the configuration for a connection to Nomad. If a value is not set in over, Config
+// takes the value from Nomad's environment variables. The configuration has no namespace, because
+// every request names its own namespace.
 func Config(over api.Config) *api.Config {
 	cfg := api.DefaultConfig()
 	cfg.Address, cfg.Region = cmp.Or(over.Address, cfg.Address), cmp.Or(over.Region, cfg.Region)
@@ -74,21 +74,21 @@ func Config(over api.Config) *api.Config {
 	return cfg
 }
 
-// API returns Nomad's own client.
+// API returns the client from Nomad's own API module.
 func (c *Client) API() *api.Client { return c.api }
 
 // ErrConflict means that somebody else has changed the job since the caller read it.
 var ErrConflict = errors.New("the job changed meanwhile")
 
-// Register writes a job that was read at the given JobModifyIndex. If the job has changed since,
-// Register fails with [ErrConflict]. [ErrUnknownOutcome] means that Nomad may have written the job,
-// or may still write it. If Nomad has the author's source of the job, the new version keeps this
-// source.
+// Register writes a job that the caller read at the given JobModifyIndex. If the job has changed
+// since the caller read it, Register fails with [ErrConflict]. If the error is [ErrUnknownOutcome],
+// Nomad may have written the job, or may still write it. If Nomad has the jobspec that the author
+// submitted, the new version keeps it as its source.
 func (c *Client) Register(ctx context.Context, job *api.Job, index uint64) (*api.JobRegisterResponse, error) {
 	return c.RegisterWith(ctx, job, c.Source(ctx, job), index)
 }
 
-// RegisterWith is Register with a source that the caller gives.
+// RegisterWith is like Register, but the caller provides the source.
 func (c *Client) RegisterWith(ctx context.Context, job *api.Job, source *api.JobSubmission, index uint64) (*api.JobRegisterResponse, error) {
 	if cluster.Child(job) {
 		return c.registerChild(ctx, job, index)
@@ -105,12 +105,12 @@ func (c *Client) RegisterWith(ctx context.Context, job *api.Job, source *api.Job
 	return resp, nil
 }
 
-// sourceWithin is how long a registration waits for the job's source. It is short, because the
-// source must not delay the start of a gang for long.
+// sourceWithin is the longest time for which a registration waits for the job's source. The time is
+// short, because the source must not delay the start of a gang.
 const sourceWithin = 2 * time.Second
 
-// Source returns the source that the author submitted for this version of the job, or nil if Nomad
-// has none.
+// Source returns the jobspec that the author submitted for this version of the job, or nil if Nomad
+// does not have it.
 func (c *Client) Source(ctx context.Context, job *api.Job) *api.JobSubmission {
 	if job.Version == nil || cluster.Child(job) {
 		return nil
@@ -125,7 +125,7 @@ func (c *Client) Source(ctx context.Context, job *api.Job) *api.JobSubmission {
 	return s
 }
 
-// Job reads a job. It returns nil if Nomad does not have the job.
+// Job reads a job. Job returns nil if Nomad does not have the job.
 func (c *Client) Job(ctx context.Context, k cluster.JobKey) (*api.Job, error) {
 	job := &api.Job{}
 	err := c.read("/v1/job/"+url.PathEscape(k.ID), job, (&api.QueryOptions{Namespace: k.Namespace}).WithContext(ctx))
@@ -141,11 +141,12 @@ func (c *Client) Job(ctx context.Context, k cluster.JobKey) (*api.Job, error) {
 	return job, nil
 }
 
-// answers is a pool of buffers for answers, because the client reads thousands of jobs in a row.
+// answers is a pool of buffers for Nomad's answers, because the client often reads thousands of
+// jobs, one after another.
 var answers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
-// read reads one object into a buffer of the pool. Nomad's own client would allocate a buffer each
-// time.
+// read reads one object into a buffer from the pool. Nomad's API module would allocate a new buffer
+// for each object.
 func (c *Client) read(path string, object any, q *api.QueryOptions) error {
 	body, err := c.api.Raw().Response(path, q)
 	if err != nil {
@@ -161,7 +162,7 @@ func (c *Client) read(path string, object any, q *api.QueryOptions) error {
 	return json.Unmarshal(answer.Bytes(), object)
 }
 
-// Versions returns the versions of a job that Nomad still keeps, by number.
+// Versions returns the versions of a job that Nomad still keeps. The keys are the version numbers.
 func (c *Client) Versions(ctx context.Context, k cluster.JobKey) (map[uint64]*api.Job, error) {
 	jobs, _, _, err := c.api.Jobs().Versions(k.ID, false, (&api.QueryOptions{Namespace: k.Namespace}).WithContext(ctx))
 	if err != nil && !notFound(err) {
@@ -176,9 +177,9 @@ func (c *Client) Versions(ctx context.Context, k cluster.JobKey) (map[uint64]*ap
 	return out, nil
 }
 
-// AddVersionOf adds to versions the job version that an allocation runs, if this version is
-// missing. It reads the version from the allocation, which contains its job version even if Nomad
-// no longer keeps this version.
+// AddVersionOf adds to versions the job version that an allocation runs, unless versions already
+// contains it. AddVersionOf reads the version from the allocation. An allocation contains its job
+// version even if Nomad no longer keeps this version.
 func (c *Client) AddVersionOf(ctx context.Context, versions map[uint64]*api.Job, a *cluster.Alloc) error {
 	if a.Version != nil && versions[*a.Version] != nil {
 		return nil
@@ -216,7 +217,7 @@ func (c *Client) JobAllocs(ctx context.Context, k cluster.JobKey) ([]*cluster.Al
 	return as, nil
 }
 
-// Allocs reads all allocations of the query's namespace, with their GPUs, in one list. It also
+// Allocs reads all allocations of the query's namespace, with their GPUs, in one list. Allocs also
 // returns Nomad's index of the list.
 func (c *Client) Allocs(ctx context.Context, q *api.QueryOptions) ([]*cluster.Alloc, uint64, error) {
 	q = q.WithContext(ctx)
@@ -245,7 +246,7 @@ func (c *Client) StopAlloc(ctx context.Context, k cluster.JobKey, id string) err
 	return nil
 }
 
-// Evaluate makes Nomad's scheduler evaluate the job again.
+// Evaluate asks Nomad's scheduler to evaluate the job again.
 func (c *Client) Evaluate(ctx context.Context, k cluster.JobKey) error {
 	w := (&api.WriteOptions{Namespace: k.Namespace}).WithContext(ctx)
 	if _, _, err := c.api.Jobs().EvaluateWithOpts(k.ID, api.EvalOptions{}, w); err != nil {
@@ -254,7 +255,8 @@ func (c *Client) Evaluate(ctx context.Context, k cluster.JobKey) error {
 	return nil
 }
 
-// DryRun asks Nomad's scheduler whether it could place the whole job now and, if not, why not.
+// DryRun asks Nomad's scheduler whether it could place the whole job now. If Nomad could not place
+// the job, the answer contains the reasons.
 func (c *Client) DryRun(ctx context.Context, job *api.Job) (*api.JobPlanResponse, error) {
 	if cluster.Child(job) && c.children != nil {
 		resp, err := c.children.Plan(ctx, job)
@@ -268,14 +270,14 @@ func (c *Client) DryRun(ctx context.Context, job *api.Job) (*api.JobPlanResponse
 	return resp, nil
 }
 
-// ErrNoDryRun means that Nomad makes no dry run because the token is a workload identity, although
-// the token has the right to plan the job.
-var ErrNoDryRun = errors.New("Nomad allows no dry runs with a workload identity")
+// ErrNoDryRun means that Nomad refuses a dry run because the token is a workload identity, even
+// though the token has the right to plan the job.
+var ErrNoDryRun = errors.New("no dry run: Nomad allows none with a workload identity")
 
-// NoDryRun returns ErrNoDryRun if err is the error with which Nomad refuses dry runs to workload
-// identities. It returns other errors unchanged. Nomad 1.11.3 first checks the job and the right to
-// plan it. Then it fails, because it looks up the token as an ACL token, and a workload identity is
-// no ACL token.
+// NoDryRun returns ErrNoDryRun if err is the error with which Nomad refuses dry runs for workload
+// identities. NoDryRun returns any other error unchanged. Nomad 1.11.3 first checks the job and the
+// token's right to plan it. Then Nomad fails because it looks up the token among the ACL tokens,
+// and a workload identity is not an ACL token.
 func NoDryRun(err error) error {
 	if err != nil && strings.Contains(err.Error(), "acl token lookup failed") {
 		return ErrNoDryRun
@@ -288,13 +290,13 @@ func notFound(err error) bool { return StatusOf(err) == http.StatusNotFound }
 // ErrNoJob means that Nomad does not have the job.
 var ErrNoJob = errors.New("no job")
 
-// NoJob returns [ErrNoJob] with the job's id and namespace.
+// NoJob returns [ErrNoJob], with the id and the namespace of the job.
 func NoJob(k cluster.JobKey) error {
 	return fmt.Errorf("%w %q in namespace %q", ErrNoJob, k.ID, k.Namespace)
 }
 
-// StatusOf returns the HTTP status with which Nomad or an agent refused a request. For other errors
-// it returns 0.
+// StatusOf returns the HTTP status with which Nomad or an agent refused a request. For any other
+// error, StatusOf returns 0.
 func StatusOf(err error) int {
 	if unexpected, ok := errors.AsType[api.UnexpectedResponseError](err); ok {
 		return unexpected.StatusCode()
@@ -302,7 +304,7 @@ func StatusOf(err error) int {
 	return 0
 }
 
-// Evaluations reads the evaluations of a job, the newest first.
+// Evaluations reads the evaluations of a job. The newest evaluation comes first.
 func (c *Client) Evaluations(ctx context.Context, k cluster.JobKey) ([]*api.Evaluation, error) {
 	var es []*api.Evaluation
 	_, err := c.api.Raw().Query("/v1/job/"+url.PathEscape(k.ID)+"/evaluations", &es, (&api.QueryOptions{Namespace: k.Namespace}).WithContext(ctx))
@@ -314,19 +316,20 @@ func (c *Client) Evaluations(ctx context.Context, k cluster.JobKey) ([]*api.Eval
 	return es, nil
 }
 
-// Deploys reports whether the newest deployment of a job is under way.
+// Deploys reports whether the newest deployment of a job is still active.
 func (c *Client) Deploys(ctx context.Context, k cluster.JobKey) (bool, error) {
 	d, err := c.Deployment(ctx, k)
 	return Deploying(d), err
 }
 
-// Deploying reports whether a deployment is under way: it has neither succeeded, failed nor been
-// cancelled.
+// Deploying reports whether a deployment is still active, which means that it has not succeeded,
+// failed or been cancelled.
 func Deploying(d *api.Deployment) bool {
 	return d != nil && !slices.Contains([]string{api.DeploymentStatusSuccessful, api.DeploymentStatusFailed, api.DeploymentStatusCancelled}, d.Status)
 }
 
-// VersionsOfAllocs returns, by allocation id, the job versions that the job's allocations run.
+// VersionsOfAllocs returns the job versions that a job's allocations run. The keys are allocation
+// ids.
 func (c *Client) VersionsOfAllocs(ctx context.Context, k cluster.JobKey) (map[string]uint64, error) {
 	all, err := c.JobAllocs(ctx, k)
 	if err != nil {
@@ -351,7 +354,7 @@ func (c *Client) Deployment(ctx context.Context, k cluster.JobKey) (*api.Deploym
 	return d, nil
 }
 
-// Namespace returns the namespace of the placer's variables.
+// Namespace returns the namespace that contains the placer's variables.
 func (c *Client) Namespace() string { return c.namespace }
 
 // ReadNodes returns a state that contains only the nodes.
@@ -363,9 +366,10 @@ func (c *Client) ReadNodes(ctx context.Context) (*cluster.State, error) {
 	return s, nil
 }
 
-// Deregister stops a job. With purge, Nomad also deletes the job. A job that Nomad does not have is
-// no error. If somebody else purges the job at the same time, Nomad's state store returns "job not
-// found" (an error 500 on 1.11.3), which is no error either.
+// Deregister stops a job. If purge is true, Nomad also deletes the job. If Nomad does not have the
+// job, Deregister returns no error. If somebody else purges the job at the same time, Nomad's state
+// store fails with "job not found" (an error 500 on 1.11.3). Deregister returns no error in the
+// case of a simultaneous purge, too.
 func (c *Client) Deregister(ctx context.Context, k cluster.JobKey, purge bool) error {
 	w := (&api.WriteOptions{Namespace: k.Namespace}).WithContext(ctx)
 	_, _, err := c.api.Jobs().Deregister(k.ID, purge, w)

@@ -13,10 +13,11 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// Right is a permission that a request needs, in the words of an ACL policy.
+// Right is a permission that a request needs. The value is the name of the permission in ACL
+// policies.
 type Right string
 
-// The rights that the placer and its commands need.
+// These are the rights that the placer and its commands need.
 const (
 	ReadNodes       Right = `node { policy = "read" }`
 	ListJobs        Right = `the capability "list-jobs" of the job's namespace`
@@ -33,7 +34,7 @@ const (
 	DeleteVariables Right = `the capability "destroy" of the variables "nomad-pal/*"`
 )
 
-// deniedError is the error of a request that Nomad refused. It names the missing permission.
+// deniedError is the error of a request that Nomad refused. The error names the missing permission.
 type deniedError struct {
 	cause error
 	right Right
@@ -45,8 +46,8 @@ func (e *deniedError) Error() string {
 
 func (e *deniedError) Unwrap() error { return e.cause }
 
-// Denied adds the missing permission to Nomad's error "Permission denied". Other errors, and errors
-// that already name the permission, stay as they are.
+// Denied adds the name of the missing permission to Nomad's error "Permission denied". Denied does
+// not change other errors, or errors that already name the permission.
 func Denied(err error, right Right) error {
 	var said *deniedError
 	if !Refused(err) || errors.As(err, &said) {
@@ -55,9 +56,9 @@ func Denied(err error, right Right) error {
 	return &deniedError{err, right}
 }
 
-// Refused reports whether Nomad refused a request because the token lacks a permission. Nomad's
-// clients refuse logs and files with status 500 (seen on 1.11.3). They end a session in a task with
-// no status, only with the words "Permission denied".
+// Refused reports whether Nomad refused a request because the token lacked a permission. If a Nomad
+// client refuses to return logs or files, the status is 500 (seen on 1.11.3). If a Nomad client
+// refuses a session in a task, there is no status, only the text "Permission denied".
 func Refused(err error) bool {
 	switch StatusOf(err) {
 	case 0:
@@ -70,8 +71,9 @@ func Refused(err error) bool {
 	return false
 }
 
-// Invalid reports whether Nomad refuses the job because of how it is written, and why. Nomad
-// answers such a request with status 500 and a list of errors.
+// Invalid reports whether Nomad refuses the job because the jobspec is invalid. Invalid also
+// returns the reason. If the jobspec is invalid, Nomad answers with status 500 and a list of
+// errors.
 func Invalid(err error) (why string, ok bool) {
 	unexpected, ok := errors.AsType[api.UnexpectedResponseError](err)
 	if !ok || unexpected.StatusCode() != http.StatusInternalServerError {

@@ -12,15 +12,15 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// notWell is a filter expression. It selects nodes on which Nomad now places nothing, or nothing
-// that needs one of the drivers.
+// notWell is a filter expression. The filter selects nodes on which Nomad places nothing now, or
+// places nothing that needs one of the drivers.
 const notWell = `Status != "ready" or SchedulingEligibility != "eligible" or any Drivers as _, d { d.Detected == true and d.Healthy == false }`
 
 // mostAway is the maximum number of nodes that AwayNodes reads.
 const mostAway = 64
 
-// AwayNodes returns the nodes that are not ready or not eligible, or that have an unhealthy driver.
-// If there are more than mostAway, it returns none of them, and all is false.
+// AwayNodes returns the nodes that are not ready, are not eligible, or have an unhealthy driver. If
+// there are more than mostAway such nodes, AwayNodes returns none of them, and all is false.
 func (c *Client) AwayNodes(ctx context.Context) (away []*api.Node, all bool, err error) {
 	var stubs []*cluster.NodeStub
 	if _, err := c.api.Raw().Query("/v1/nodes", &stubs, (&api.QueryOptions{Filter: notWell}).WithContext(ctx)); err != nil {
@@ -41,7 +41,8 @@ func (c *Client) AwayNodes(ctx context.Context) (away []*api.Node, all bool, err
 	return away, true, nil
 }
 
-// NodeResources returns all nodes. Of each node, it reads only datacenter, pool and resources.
+// NodeResources returns all nodes. AwayNodes reads only the datacenter, the pool and the resources
+// of each node.
 func (c *Client) NodeResources(ctx context.Context) (nodes []*api.Node, err error) {
 	var all []*struct {
 		Datacenter, NodePool string

@@ -17,7 +17,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// JobGPUs returns, by node id, the sorted ids of the GPUs of a job's running allocations.
+// JobGPUs returns the ids of the GPUs that a job's running allocations use. The keys are node ids,
+// and each list is sorted.
 func (c *Client) JobGPUs(ctx context.Context, k cluster.JobKey) (map[string][]string, error) {
 	as, err := c.JobAllocs(ctx, k)
 	if err != nil {
@@ -42,15 +43,16 @@ func (c *Client) JobGPUs(ctx context.Context, k cluster.JobKey) (map[string][]st
 	return out, nil
 }
 
-// GPUReading is a reading of a GPU's statistics by the device plugin, and the time of the reading.
+// GPUReading contains the statistics that the device plugin read from a GPU, and the time of the
+// reading.
 type GPUReading struct {
 	GPU string
 	At  time.Time
 	classify.Reading
 }
 
-// GPUReadings returns the last statistics of the given GPUs of a node, in the order of gpus. It
-// leaves out GPUs without statistics.
+// GPUReadings returns the last statistics of the given GPUs of a node, in the order of gpus.
+// GPUReadings leaves out GPUs without statistics.
 func (c *Client) GPUReadings(ctx context.Context, node string, gpus []string) ([]GPUReading, error) {
 	stats, err := c.api.Nodes().Stats(node, (&api.QueryOptions{}).WithContext(ctx))
 	if err != nil {
@@ -70,8 +72,8 @@ func (c *Client) GPUReadings(ctx context.Context, node string, gpus []string) ([
 	return out, nil
 }
 
-// readingOf reads the plugin's statistics, which it finds by name. A statistic that is missing or
-// "N/A" is unknown.
+// readingOf converts the plugin's statistics to a reading. readingOf finds the statistics by their
+// names. A statistic that is missing or "N/A" is unknown.
 func readingOf(attributes map[string]*api.StatValue) classify.Reading {
 	percent := func(name string) *float64 { return scaled(attributes[name], 100) }
 	r := classify.Reading{
@@ -86,12 +88,12 @@ func readingOf(attributes map[string]*api.StatValue) classify.Reading {
 	return r
 }
 
-// mostReading is the maximum of a valid share. The power of a GPU can slightly exceed its limit,
-// but a share above 2 is an error.
+// mostReading is the largest valid share. A share above 1 can be valid, because the power of a GPU
+// can slightly exceed its limit. A share above 2 is an error.
 const mostReading = 2
 
-// scaled returns a statistic divided by scale, or nil if the statistic is missing or the result is
-// no valid share.
+// scaled returns a statistic divided by scale. scaled returns nil if the statistic is missing or
+// the result is not a valid share.
 func scaled(v *api.StatValue, scale float64) *float64 {
 	var x float64
 	switch {

@@ -24,13 +24,14 @@ import (
 // Nomad allows 100 connections per client.
 const parallelReads = 16
 
-// Resync reads everything again. It copies from old the nodes and jobs that have not changed. old
-// may be nil.
+// Resync reads everything again. Resync copies nodes and jobs from old if they have not changed.
+// old may be nil.
 //
-// Nomad has no snapshot over several lists, so the order of the lists matters: jobs come before
-// allocations. If the placer places a gang between the two lists, the gang's allocations have a job
-// version that the list of jobs does not contain. readOutrun notices this, and reads the job again.
-// In the other order, the gang would seem to have no allocations, and its GPUs would seem free.
+// Nomad cannot return several lists from one snapshot, so the order of the requests matters. The
+// list of jobs comes before the list of allocations. If the placer places a gang between the two
+// requests, the gang's allocations have a newer job version than the list of jobs. readOutrun
+// notices this, and reads the job again. If the allocations came first, the gang would appear to
+// have no allocations, and its GPUs would appear to be free.
 func (c *Client) Resync(ctx context.Context, old *cluster.State) (*cluster.State, error) {
 	old = cmp.Or(old, cluster.NewState())
 	s := old.Next()
@@ -39,11 +40,6 @@ func (c *Client) Resync(ctx context.Context, old *cluster.State) (*cluster.State
 	}
 	if err := c.readJobs(ctx, s, old); err != nil {
 		return nil, fmt.Errorf("reading jobs: %w", Denied(err, ListJobs))
-	}
-	if q, err := c.BatchQueues(ctx, s.Nodes.Pools()); err == nil {
-		s.Queues = q
-	} else if s.Queues = old.Queues; ctx.Err() != nil {
-		return nil, err
 	}
 	if err := c.readAllocs(ctx, s); err != nil {
 		return nil, fmt.Errorf("reading allocations: %w", Denied(err, ReadJob))
@@ -55,14 +51,14 @@ func (c *Client) Resync(ctx context.Context, old *cluster.State) (*cluster.State
 	return s, nil
 }
 
-// everywhere returns the options of a query for all namespaces.
+// everywhere returns the options for a query of all namespaces.
 func everywhere(ctx context.Context) *api.QueryOptions {
 	return (&api.QueryOptions{Namespace: api.AllNamespacesNamespace}).WithContext(ctx)
 }
 
-// readNodes reads the nodes with GPUs. The list contains each node's ModifyIndex, so readNodes
-// reads only nodes whose index differs from the one in old. If a node cannot be read, it keeps the
-// node's old state.
+// readNodes reads the nodes with GPUs. The list contains the ModifyIndex of each node, so readNodes
+// reads only nodes whose index differs from the index in old. If a node cannot be read, readNodes
+// keeps the node's old state.
 func (c *Client) readNodes(ctx context.Context, s, old *cluster.State) error {
 	stubs, meta, err := c.listNodes(ctx)
 	if err != nil {
@@ -79,9 +75,9 @@ func (c *Client) readNodes(ctx context.Context, s, old *cluster.State) error {
 // withGPUs is a filter expression that selects nodes with GPUs.
 const withGPUs = `any NodeResources.Devices as d { d.Vendor == "` + attr.Vendor + `" and (d.Type == "` + attr.Type + `" or d.Type == "` + attr.SharedType + `") }`
 
-// listNodes lists the nodes with GPUs, without their resources, which take 10 kB per node. If any
-// node has no resources, Nomad's filter makes the request for the whole list fail. In this case,
-// listNodes lists all nodes, with their resources.
+// listNodes lists the nodes with GPUs, but without their resources. The resources take 10 kB per
+// node. If a node has no resources, Nomad's filter fails, and so does the request for the whole
+// list. If the filter fails, listNodes lists all nodes, with their resources.
 func (c *Client) listNodes(ctx context.Context) (stubs []*cluster.NodeStub, meta *api.QueryMeta, err error) {
 	q := (&api.QueryOptions{Filter: withGPUs}).WithContext(ctx)
 	if meta, err = c.api.Raw().Query("/v1/nodes", &stubs, q); StatusOf(err) != http.StatusBadRequest {
@@ -92,7 +88,7 @@ func (c *Client) listNodes(ctx context.Context) (stubs []*cluster.NodeStub, meta
 	return slices.DeleteFunc(stubs, func(n *cluster.NodeStub) bool { return !n.HasGPUs() }), meta, err
 }
 
-// node reads a node. It returns nil if Nomad does not have the node.
+// node reads a node. node returns nil if Nomad does not have the node.
 func (c *Client) node(ctx context.Context, id string) (*api.Node, error) {
 	var p *cluster.NodePayload
 	err := c.read("/v1/node/"+url.PathEscape(id), &p, (&api.QueryOptions{}).WithContext(ctx))
@@ -105,9 +101,9 @@ func (c *Client) node(ctx context.Context, id string) (*api.Node, error) {
 // withDevices is a filter expression that selects jobs that request devices.
 const withDevices = `any TaskGroups as g { any g.Tasks as t { t.Resources.Devices is not empty } }`
 
-// listJobs lists the jobs that request devices. If Nomad's filter cannot handle one of the jobs,
-// the request for the whole list fails. In this case, listJobs lists all jobs, so that every job is
-// read.
+// listJobs lists the jobs that request devices. If Nomad's filter fails for one job, the request
+// for the whole list fails. If the filter fails, listJobs lists all jobs, so that the caller reads
+// every job.
 func (c *Client) listJobs(ctx context.Context) (stubs []*cluster.JobStub, meta *api.QueryMeta, err error) {
 	q := everywhere(ctx)
 	q.Filter = withDevices
@@ -118,8 +114,9 @@ func (c *Client) listJobs(ctx context.Context) (stubs []*cluster.JobStub, meta *
 	return slices.DeleteFunc(stubs, func(j *cluster.JobStub) bool { return j == nil }), meta, err
 }
 
-// readJobs reads the jobs that request devices, as readNodes reads nodes. If the placer only
-// assumes a job's form (State.Assume), readJobs reads the job even if its index has not changed.
+// readJobs reads the jobs that request devices, in the same way as readNodes reads nodes. If the
+// placer only assumes the form of a job (State.Assume), readJobs reads the job even if the job's
+// index has not changed.
 func (c *Client) readJobs(ctx context.Context, s, old *cluster.State) error {
 	stubs, meta, err := c.listJobs(ctx)
 	if err != nil {
@@ -132,17 +129,17 @@ func (c *Client) readJobs(ctx context.Context, s, old *cluster.State) error {
 }
 
 const (
-	// jobTries is the maximum number of times that readEach tries to read a job or node.
+	// jobTries is how often readEach tries to read a job or node.
 	jobTries = 2
-	// unreadShare sets the tolerated number of unreadable jobs or nodes: one, or one in unreadShare
-	// of all, whichever is more. Up to this number, readEach keeps the old state of an unreadable
-	// object. If more are unreadable, Nomad itself is at fault.
+	// unreadShare limits how many jobs or nodes may be unreadable. The limit is one, or
+	// 1/unreadShare of all jobs or nodes, whichever is larger. Up to this limit, readEach keeps the
+	// old state of unreadable jobs or nodes. If more are unreadable, Nomad itself has a problem.
 	unreadShare = 20
 )
 
-// readEach reads n objects, each with a request of its own, except objects that have not changed.
-// If an object cannot be read, readEach returns its old state. If too many cannot be read, readEach
-// returns an error.
+// readEach reads n objects with one request each, except objects that have not changed. If an
+// object cannot be read, readEach returns its old state. If too many objects cannot be read,
+// readEach returns an error.
 func readEach[T any](
 	ctx context.Context, n int, known func(int) (was *T, current bool), read func(context.Context, int) (*T, error),
 ) (objects []*T, errs []error, err error) {
@@ -173,9 +170,10 @@ func (c *Client) readAllocs(ctx context.Context, s *cluster.State) error {
 	return nil
 }
 
-// readOutrun reads a job again if one of its allocations has a newer job version than the list of
-// jobs contains. This happens if the placer starts a gang between the two lists. With the job's old
-// version, it would look as if Nomad alone had placed the gang.
+// readOutrun reads a job again if one of the job's allocations has a newer job version than the
+// list of jobs. The version is newer if the placer starts a gang between the requests for the two
+// lists. With the old version of the job, it would appear that Nomad placed the gang without the
+// placer.
 func (c *Client) readOutrun(ctx context.Context, s *cluster.State) error {
 	outrun := s.Outrun()
 	jobs, errs := make([]*api.Job, len(outrun)), make([]error, len(outrun))
@@ -194,9 +192,10 @@ func (c *Client) readOutrun(ctx context.Context, s *cluster.State) error {
 	return err
 }
 
-// ReadStale reads the allocations about which events are incomplete. These are allocations of jobs
-// that no longer exist, and allocations that have succeeded, but perhaps with an older version of
-// their job. If Nomad refuses to return one of them, ReadStale still reads the others.
+// ReadStale reads allocations about which events contain too little. ReadStale reads two kinds:
+// allocations of jobs that no longer exist, and allocations that have succeeded, but perhaps for an
+// older version of their job. If Nomad refuses to return an allocation, ReadStale still reads the
+// others.
 func (c *Client) ReadStale(ctx context.Context, s *cluster.State) error {
 	var errs []error
 	for _, a := range slices.Concat(s.Orphans(), s.StaleVersions()) {
@@ -217,10 +216,11 @@ func (c *Client) ReadStale(ctx context.Context, s *cluster.State) error {
 	return errors.Join(errs...)
 }
 
-// parallel calls f for 0…n-1, at most parallelReads at once, until a call fails. If a call panics,
-// parallel waits for the running calls and then panics itself, so that the caller can recover. Each
-// goroutine makes many calls, because a new goroutine is slow until its stack has grown with the
-// first answer.
+// parallel calls f for the numbers from 0 to n-1. parallel runs at most parallelReads calls at the
+// same time, and stops when a call fails. If a call panics, parallel waits for the running calls
+// and then panics itself. The caller can then recover from the panic. Each goroutine makes many
+// calls, because a new goroutine is slow at first. The stack of a new goroutine must grow when the
+// goroutine reads its first answer.
 func parallel(ctx context.Context, n int, f func(ctx context.Context, i int) error) error {
 	workers, running := errgroup.WithContext(ctx)
 	var next atomic.Int64

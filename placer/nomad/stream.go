@@ -20,9 +20,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// eventsIn returns the events in a line of the stream. A heartbeat contains no events. An event
-// that cannot be parsed does not end the stream. With every change of an allocation, Nomad sends
-// the whole node again: tens of kB that are useless for placement (seen on 1.11.3). eventsIn skips
+// eventsIn parses the events in one line of the stream. A heartbeat contains no events. If an event
+// cannot be parsed, the stream does not end. Whenever an allocation changes, Nomad also sends tens
+// of kB about the allocation's node, which placement does not need (seen on 1.11.3). eventsIn skips
 // such an event without parsing it.
 func eventsIn(line []byte) (es []cluster.Event, err error) {
 	batch := gjson.ParseBytes(line)
@@ -48,26 +48,28 @@ func eventsIn(line []byte) (es []cluster.Event, err error) {
 	return es, err
 }
 
-// heartbeat is how long the stream may be silent. Nomad sends an empty object every 10 s.
+// heartbeat is the longest time without data on the stream. Nomad sends an empty object every 10 s,
+// so a longer time means that the connection is broken.
 const heartbeat = 45 * time.Second
 
-// ErrHeartbeatTimeout means that a stream was ended because its server sent no more heartbeats.
+// ErrHeartbeatTimeout means that the client ended a stream because the server sent no more
+// heartbeats.
 var ErrHeartbeatTimeout = errors.New("the event stream sends no heartbeats")
 
-// ErrSilent means that a stream was ended because nothing arrived on it, not even a heartbeat. If a
-// token lacks a permission in some namespace, Nomad answers 200 and then sends nothing (seen on
-// 1.11.3).
+// ErrSilent means that the client ended a stream on which nothing ever arrived, not even a
+// heartbeat. If a token lacks a permission in a namespace, Nomad answers with status 200 and then
+// sends nothing (seen on 1.11.3).
 var ErrSilent = fmt.Errorf("the event stream stays silent: the token may lack %s", Events)
 
-// Stream is a subscription to Nomad's events.
+// Stream is a subscription to the events of Nomad.
 type Stream struct {
 	body   io.ReadCloser
 	cancel context.CancelFunc
 }
 
 // Subscribe opens the event stream. The stream contains all events that happen after Subscribe has
-// returned, and perhaps some earlier events. A caller that reads the lists after Subscribe has
-// returned misses no change (see [cluster.State.Apply]).
+// returned. The stream may also contain earlier events. So if a caller reads the lists after
+// Subscribe has returned, the caller misses no change (see [cluster.State.Apply]).
 func (c *Client) Subscribe(ctx context.Context) (*Stream, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	q := everywhere(ctx)
@@ -80,7 +82,7 @@ func (c *Client) Subscribe(ctx context.Context) (*Stream, error) {
 	return &Stream{body: body, cancel: cancel}, nil
 }
 
-// JobsIndex returns the index of the last change to jobs.
+// JobsIndex returns the index of the last change to any job.
 func (c *Client) JobsIndex(ctx context.Context) (uint64, error) {
 	q := everywhere(ctx)
 	q.PerPage = 1
@@ -112,8 +114,8 @@ func (s *Stream) Close() {
 	s.body.Close()
 }
 
-// Run calls f with each batch of events, until the stream breaks, heartbeats stop, or f returns an
-// error.
+// Run calls f with each batch of events. Run returns when the stream breaks, heartbeats stop, or f
+// returns an error.
 func (s *Stream) Run(f func([]cluster.Event) error) error {
 	var timedOut atomic.Bool
 	watch := time.AfterFunc(heartbeat, func() { timedOut.Store(true); s.Close() })

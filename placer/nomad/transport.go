@@ -19,10 +19,10 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// httpClient returns a client that differs from Nomad's own in three ways. It requests no
-// compression, because Nomad creates a compressor for each answer, which takes longer than most
-// requests. It keeps enough connections open for the parallel requests. It accepts NaN and
-// infinities in answers: see [numbers].
+// httpClient returns an HTTP client that differs from the client in Nomad's API module in three
+// ways. The client does not request compression. For compression, Nomad would create a compressor
+// for each answer, which takes longer than most requests. The client keeps enough connections open
+// for the parallel requests. The client accepts NaN and infinities in answers (see [numbers]).
 func httpClient(cfg *api.Config) (*http.Client, error) {
 	t := &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
@@ -62,20 +62,29 @@ func (u uncompressed) RoundTrip(r *http.Request) (*http.Response, error) {
 	return withoutNaN(resp), nil
 }
 
-// Time limits for whole requests. A server that accepts requests and never answers must not block
-// everything else. Lists of a large cluster take tens of MB.
+// The following time limits apply to whole requests. Without limits, a server that accepts requests
+// and never answers could block everything else. The limit for lists is long, because the lists of
+// a large cluster take tens of MB.
 const (
 	requestTimeout = 15 * time.Second
 	listTimeout    = 90 * time.Second
-	// streamTimeout is the time limit until a stream begins. The stream itself has no time limit.
+	// streamTimeout is the longest time until a stream begins. The stream itself has no time limit.
 	streamTimeout = 30 * time.Second
 )
 
-// ErrNoAnswer means that Nomad did not send a whole answer within the time limit.
+// ErrNoAnswer means that Nomad did not send the complete answer within the time limit.
 var ErrNoAnswer = errors.New("no answer from Nomad in time")
 
-// deadlines is a transport that applies the time limits to requests.
+// deadlines is a transport that applies time limits to requests.
 type deadlines struct{ next http.RoundTripper }
+
+type endedKey struct{}
+
+// WhenEnded returns a context for requests. The client calls ended at the end of each request with
+// this context, whatever its outcome.
+func WhenEnded(ctx context.Context, ended func()) context.Context {
+	return context.WithValue(ctx, endedKey{}, ended)
+}
 
 // timeoutOf returns the time limit of a request. If stream is true, the limit applies only until
 // the answer begins.
@@ -95,7 +104,13 @@ func (d deadlines) RoundTrip(r *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(r.Context())
 	late := fmt.Errorf("%s %s: %w (%v)", r.Method, r.URL.Path, ErrNoAnswer, limit)
 	timer := time.AfterFunc(limit, func() { cancel(late) })
-	end := func() { timer.Stop(); cancel(nil) }
+	end := func() {
+		timer.Stop()
+		cancel(nil)
+		if ended, ok := r.Context().Value(endedKey{}).(func()); ok {
+			ended()
+		}
+	}
 	resp, err := d.next.RoundTrip(r.WithContext(ctx))
 	if err != nil {
 		end()
@@ -115,7 +130,7 @@ func (d deadlines) CloseIdleConnections() {
 	}
 }
 
-// timely returns [ErrNoAnswer] if the time limit caused err, otherwise err.
+// timely returns [ErrNoAnswer] if err was caused by the time limit, and err otherwise.
 func timely(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); errors.Is(cause, ErrNoAnswer) {
 		return cause
@@ -123,7 +138,7 @@ func timely(ctx context.Context, err error) error {
 	return err
 }
 
-// body is the body of an answer, which must be read within the time limit.
+// body is the body of an answer. The body must be read within the time limit.
 type body struct {
 	io.ReadCloser
 	ctx context.Context
@@ -143,7 +158,7 @@ func (b *body) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// ErrUnknownOutcome means that Nomad may have carried out a write: the request was sent, but the
+// ErrUnknownOutcome means that Nomad may have carried out a write. The request was sent, but the
 // answer was lost, came too late, or was a server error.
 var ErrUnknownOutcome = errors.New("the outcome is unknown, because Nomad did not confirm the request")
 
@@ -156,9 +171,9 @@ func MarkUnknown(err error) error {
 }
 
 // A device plugin can report NaN or an infinity in an attribute. Nomad's encoder (1.11.3) writes
-// such a value as NaN, +Inf or -Inf, which is not JSON. Because of one such node, nobody could read
-// the list of nodes, or any event about the node. numbers replaces such values with 0 while it
-// reads an answer.
+// such a value as NaN, +Inf or -Inf, which is not JSON. A single node of this kind would make the
+// list of nodes, and all events about the node, unreadable for everybody. numbers replaces such
+// values with 0 while it reads an answer.
 type numbers struct {
 	io.ReadCloser
 	scan numberScan
@@ -170,9 +185,9 @@ func (n *numbers) Read(p []byte) (int, error) {
 	return got, err
 }
 
-// numberScan turns an answer into JSON in place, piece by piece. Outside strings, 'N', 'I', and a
-// '+' that does not follow an 'e' occur only at the beginning of NaN or an infinity. numberScan
-// relies on this fact.
+// numberScan converts an answer to JSON in place, one piece after another. Outside strings, 'N',
+// 'I', and a '+' that does not follow an 'e' occur only at the beginning of NaN or of an infinity.
+// numberScan relies on this fact.
 type numberScan struct {
 	inString, escaped bool
 	skip              int  // how many bytes of the replaced value remain
@@ -208,7 +223,7 @@ func (s *numberScan) replaceNaN(p []byte) {
 	}
 }
 
-// withoutNaN returns the answer with a body in which 0 replaces NaN and infinities.
+// withoutNaN returns the answer with a body that contains 0 instead of NaN and infinities.
 func withoutNaN(r *http.Response) *http.Response {
 	if strings.HasPrefix(r.Header.Get("Content-Type"), "application/json") {
 		r.Body = &numbers{ReadCloser: r.Body}

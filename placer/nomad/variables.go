@@ -15,8 +15,7 @@ import (
 // ErrChanged means that somebody else has changed the variable since the caller read it.
 var ErrChanged = errors.New("the variable changed meanwhile")
 
-// ListVariables lists the placer's variables whose paths begin with a prefix, in the order of their
-// paths.
+// ListVariables lists the placer's variables whose paths begin with a prefix, sorted by path.
 func (c *Client) ListVariables(ctx context.Context, prefix string) ([]*api.VariableMetadata, error) {
 	q := (&api.QueryOptions{Namespace: c.namespace, Prefix: prefix}).WithContext(ctx)
 	vars, _, err := c.api.Variables().List(q)
@@ -26,7 +25,7 @@ func (c *Client) ListVariables(ctx context.Context, prefix string) ([]*api.Varia
 	return slices.DeleteFunc(vars, func(v *api.VariableMetadata) bool { return v == nil }), nil
 }
 
-// ReadVariable reads a variable. It returns nil if there is no such variable.
+// ReadVariable reads a variable. ReadVariable returns nil if there is no such variable.
 func (c *Client) ReadVariable(ctx context.Context, path string) (*api.Variable, error) {
 	v, _, err := c.api.Variables().Peek(path, (&api.QueryOptions{Namespace: c.namespace}).WithContext(ctx))
 	if err != nil {
@@ -35,7 +34,7 @@ func (c *Client) ReadVariable(ctx context.Context, path string) (*api.Variable, 
 	return v, nil
 }
 
-// WriteVariable replaces a variable's items.
+// WriteVariable replaces all items of a variable.
 func (c *Client) WriteVariable(ctx context.Context, path string, items map[string]string) error {
 	v := &api.Variable{Namespace: c.namespace, Path: path, Items: items}
 	_, _, err := c.api.Variables().Update(v, (&api.WriteOptions{Namespace: c.namespace}).WithContext(ctx))
@@ -45,9 +44,9 @@ func (c *Client) WriteVariable(ctx context.Context, path string, items map[strin
 	return nil
 }
 
-// WriteChecked replaces a variable's items if the variable still has the given index, and returns
-// the new index. Index 0 means that the variable must not exist. If the index differs, WriteChecked
-// fails with [ErrChanged].
+// WriteChecked replaces all items of a variable if the variable still has the given index.
+// WriteChecked returns the new index. With index 0, WriteChecked requires that the variable does
+// not exist. If the variable has another index, WriteChecked fails with [ErrChanged].
 func (c *Client) WriteChecked(ctx context.Context, path string, items map[string]string, index uint64) (uint64, error) {
 	v := &api.Variable{Namespace: c.namespace, Path: path, Items: items, ModifyIndex: index}
 	written, _, err := c.api.Variables().CheckedUpdate(v, (&api.WriteOptions{Namespace: c.namespace}).WithContext(ctx))

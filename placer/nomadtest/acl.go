@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// capability is a right that a request needs.
+// capability is a permission that a request needs.
 type capability string
 
 const (
@@ -23,29 +23,32 @@ const (
 	readVars   capability = "read-variables"
 )
 
-// Token holds the rights of a secret. A management token may do everything.
+// Token holds the permissions of a token. Tokens are identified by their secrets. A management
+// token may do everything.
 type Token struct {
 	Management bool
-	// Nodes is set if the token may read nodes.
+	// Nodes is true if the token may read nodes.
 	Nodes bool
-	// Namespaces maps namespaces, or "*" for all, to capabilities: list-jobs, read-job, submit-job,
-	// alloc-lifecycle, read-fs, variables, read-variables.
+	// Namespaces maps a namespace to the token's capabilities in it. The namespace "*" means all
+	// namespaces. The capabilities are list-jobs, read-job, submit-job, alloc-lifecycle, read-fs,
+	// variables, and read-variables.
 	Namespaces map[string][]string
 }
 
-// SetTokens enables ACLs with these secrets. Requests with an unknown token are refused. Requests
-// without a token have the rights of the secret "".
+// SetTokens enables ACLs. The keys of the map are the secrets of the tokens. After the call, Nomad
+// refuses requests with an unknown token. Requests without a token have the permissions of the
+// token whose secret is "".
 func (s *Server) SetTokens(tokens map[string]Token) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.acl = tokens
 }
 
-// errNoToken is the answer to an unknown token.
+// errNoToken is the error for a request with an unknown token.
 var errNoToken = httpError(http.StatusForbidden, "ACL token not found")
 
-// authorize returns an error unless the request's token has a right in a namespace. For namespace
-// "*", the right in any namespace suffices.
+// authorize returns an error if the request's token lacks a right in a namespace. For the namespace
+// "*", a right in any namespace is enough.
 func (s *Server) authorize(r *http.Request, namespace string, what capability) error {
 	if s.acl == nil {
 		return nil

@@ -33,41 +33,44 @@ type alloc struct {
 	gpus     map[string][]string // by task
 	model    string              // model of the GPUs
 	tasks    map[string]*api.TaskState
-	// migrate is set if the allocation must be stopped and replaced. drained is set for a batch
-	// job's member that is not replaced at once.
+	// migrate is true if the allocation must be stopped and replaced. drained is true if a batch
+	// job's member was stopped by a drain and is not replaced at once.
 	migrate, drained bool
 	next, previous   string
 	preemptedBy      string
 	preempts         []string
-	// reschedules are the times at which this allocation, and those that it replaced, failed and
-	// were rescheduled.
+	// reschedules contains the times at which this allocation, or an allocation that it replaced,
+	// failed and was rescheduled.
 	reschedules []time.Time
 	followUp    string // the evaluation that reschedules the allocation
-	// deployment is the JobModifyIndex of the version in whose deployment the allocation was placed
-	// or updated, or 0. healthy and unhealthy are the allocation's state in this deployment.
-	// mayReplace is set if Nomad may replace the allocation even during the deployment.
+	// deployment is the JobModifyIndex of the job version whose deployment placed or updated the
+	// allocation, or 0. healthy and unhealthy are the allocation's state in its deployment.
+	// mayReplace is true if Nomad may replace the allocation even during the deployment.
 	deployment                     uint64
 	healthy, unhealthy, mayReplace bool
 	canary, promoted               bool
 	failedAt                       time.Time
 	restarts                       int
-	// run is incremented whenever the client starts or ends the tasks, so that actions that were
-	// scheduled for an earlier run are dropped.
+	// run grows whenever the client starts or ends the tasks. Actions that were scheduled for an
+	// earlier run are dropped.
 	run int
-	// killing is set if the allocation is being stopped, signalled if its tasks were asked to end.
+	// killing is true if the allocation is being stopped. signalled is true if the allocation's
+	// tasks were asked to end.
 	killing, signalled bool
-	// unreported is the status with which the allocation ended while its client was cut off, or "".
+	// unreported is the status with which the allocation ended while its client had no connection,
+	// or "".
 	unreported string
-	// untold are the task events that the client could not report because it is cut off.
+	// untold contains the task events that the client could not report because it has no
+	// connection.
 	untold []*api.TaskEvent
-	// unknownSince is when Nomad last lost contact with the allocation. toReconnect is set if Nomad
-	// has not yet recorded whether the allocation survived.
+	// unknownSince is the time when Nomad last lost contact with the allocation. toReconnect is
+	// true if Nomad has not recorded yet whether the allocation survived.
 	unknownSince time.Time
 	toReconnect  bool
 	began        time.Time // when the tasks last began
 	terminated   time.Time // when the tasks ended, unless they have begun again
 	score        int       // score of the placement
-	// purged is when the job was purged.
+	// purged is the time when the job was purged.
 	purged      time.Time
 	purgedIndex uint64
 	lostIndex   uint64 // the index at which Nomad counted the allocation as lost
@@ -80,15 +83,15 @@ type alloc struct {
 
 func (a *alloc) clientTerminal() bool { return Ended(a.client) }
 
-// ended reports whether the client has ended the allocation. An allocation that Nomad counts as
-// lost can still run.
+// ended reports whether the client has ended the allocation. Even an allocation that Nomad counts
+// as lost can still run.
 func (a *alloc) ended() bool { return a.clientTerminal() && a.client != api.AllocClientStatusLost }
 
-// LostWithNode is Nomad's description of an allocation that was lost with its node.
+// LostWithNode is the text with which Nomad describes an allocation that was lost with its node.
 const LostWithNode = "alloc is lost since its node is down"
 
-// wasLost reports whether Nomad has counted the allocation as lost, whatever its client has
-// reported since.
+// wasLost reports whether Nomad has ever counted the allocation as lost, even if its client has
+// since reported another status.
 func (a *alloc) wasLost() bool { return a.lostIndex > 0 }
 
 // Ended reports whether a client status is terminal.
@@ -103,7 +106,7 @@ func (a *alloc) holdsResources() bool { return !a.clientTerminal() }
 
 func (a *alloc) taskGroup() *api.TaskGroup { return a.job.LookupTaskGroup(a.group) }
 
-// allGPUs returns the GPUs of all tasks, sorted.
+// allGPUs returns the GPUs of all tasks, in order.
 func (a *alloc) allGPUs() []string {
 	var out []string
 	for _, ids := range a.gpus {
@@ -122,7 +125,7 @@ func compareAllocs(a, b *alloc) int {
 }
 
 // updateAlloc records a change of an allocation at the current index, and publishes the change.
-// Nomad publishes no client updates for purged jobs (seen on 1.11.3).
+// Nomad publishes no updates from clients about purged jobs (seen on 1.11.3).
 func (s *Server) updateAlloc(a *alloc, event string) {
 	a.modifyIndex, a.modified = s.index, s.now()
 	s.tables["allocs"] = s.index
@@ -134,12 +137,13 @@ func (s *Server) updateAlloc(a *alloc, event string) {
 	s.publish(event, "Allocation", a.id, a.key.Namespace, map[string]any{"Allocation": out})
 }
 
-// behaviour is how a task behaves, read from a command line such as "sleep 30; exit 1".
+// behaviour describes how a task behaves. The behaviour is read from a command line such as "sleep
+// 30; exit 1".
 type behaviour struct {
 	runs time.Duration
 	ever bool
 	exit int
-	// endsWell is set if the task exits with 0 when it is asked to end ("trap 'exit 0' INT").
+	// endsWell is true if the task exits with 0 when it is asked to end ("trap 'exit 0' INT").
 	endsWell bool
 }
 
@@ -148,8 +152,8 @@ var (
 	exits  = regexp.MustCompile(`\bexit ([0-9]+)`)
 )
 
-// taskBehaviour reads a task's configuration. "[ $I = n ] &&" before "exit" limits the exit to the
-// member with this NOMAD_ALLOC_INDEX.
+// taskBehaviour reads the behaviour of a task from the task's configuration. If "[ $I = n ] &&"
+// comes before "exit", only the member whose NOMAD_ALLOC_INDEX is n exits.
 func taskBehaviour(t *api.Task, number int) (b behaviour) {
 	var text strings.Builder
 	text.WriteString(fmt.Sprint(t.Config["command"]))
@@ -188,7 +192,7 @@ func taskBehaviour(t *api.Task, number int) (b behaviour) {
 	return b
 }
 
-// startAlloc makes the client start an allocation.
+// startAlloc starts an allocation on its client.
 func (s *Server) startAlloc(a *alloc) {
 	a.run++
 	run := a.run
@@ -218,11 +222,11 @@ func (s *Server) startAlloc(a *alloc) {
 	})
 }
 
-// client returns a node, even if Nomad has forgotten the node. The client of a forgotten node still
-// starts the allocations that it was told to start, unless the node is cut off.
+// client returns a node that has a client, even if Nomad has forgotten the node. The client still
+// starts the allocations that it was told to start, unless it has lost its connection.
 func (s *Server) client(id string) *node { return cmp.Or(s.nodes[id], s.forgotten[id]) }
 
-// tellRunning makes the client report that an allocation runs.
+// tellRunning sends the client's report that an allocation runs.
 func (s *Server) tellRunning(a *alloc) {
 	for _, t := range a.tasks {
 		t.State = "running"
@@ -233,12 +237,13 @@ func (s *Server) tellRunning(a *alloc) {
 	s.jobChanged(a.key, "AllocationUpdated")
 }
 
-// previousStillRuns reports whether an allocation must wait on its client for the end of the
-// allocation that it replaces, or of allocations that were preempted for it (scenarios
-// "destructive" and "preempted"). It does not wait for other allocations, although they may still
-// use its GPUs. It also does not wait for a lost allocation that the client still has to end after
-// the node is back (scenario "node down"). Both were seen on 1.11.3. But a client that only hung
-// did wait for a lost allocation.
+// previousStillRuns reports whether the client must wait before it starts an allocation. The client
+// waits for the end of the allocation that the new one replaces, and of allocations that were
+// preempted for the new one (scenarios "destructive" and "preempted"). The client does not wait for
+// other allocations, even if they still use the GPUs of the new allocation. The client also does
+// not wait for a lost allocation that it must still end after the node is back (scenario "node
+// down"). Both rules were seen on real clients of 1.11.3. But a real client that had only hung did
+// wait for a lost allocation.
 func (s *Server) previousStillRuns(a *alloc) bool {
 	for _, id := range a.preempts {
 		if o := s.allocs[id]; o != nil && !o.clientTerminal() {
@@ -262,7 +267,7 @@ func (s *Server) reserveError(a *alloc) string {
 	return ""
 }
 
-// runTasks lets the tasks run for their time, and ends them.
+// runTasks lets the tasks run for their run time, and then ends them.
 func (s *Server) runTasks(a *alloc) {
 	g := a.taskGroup()
 	if g == nil {
@@ -280,7 +285,7 @@ func (s *Server) runTasks(a *alloc) {
 	s.after(b.runs+s.jitter(10*time.Millisecond, "end of "+a.id), "tasks of "+a.id+" end", func() { s.tasksEnded(a, run, b.exit) })
 }
 
-// tasksEnded handles the end of tasks that nobody stopped.
+// tasksEnded handles tasks that ended although nobody stopped them.
 func (s *Server) tasksEnded(a *alloc, run, exit int) {
 	if a.run != run || a.ended() {
 		return
@@ -312,7 +317,7 @@ func (s *Server) tasksEnded(a *alloc, run, exit int) {
 	}
 }
 
-// reportUpdate sends the client's update to the servers, unless the client is cut off.
+// reportUpdate sends the client's update to the servers, unless the client has no connection.
 func (s *Server) reportUpdate(a *alloc) {
 	if n := s.nodes[a.node]; n != nil && !n.cut {
 		s.updateAlloc(a, "AllocationUpdated")
@@ -355,7 +360,7 @@ func (s *Server) allocEnded(a *alloc, status string) {
 	s.capacityChanged()
 }
 
-// jobChanged updates a job's status after a change of its allocations.
+// jobChanged updates the status of a job after a change of one of its allocations.
 func (s *Server) jobChanged(k Key, event string) {
 	if s.updateStatus(k) {
 		s.publishJob(event, k)
@@ -378,7 +383,7 @@ func (s *Server) taskEvent(a *alloc, e *api.TaskEvent) {
 	s.tellEvent(a, e)
 }
 
-// tellUntold reports the task events from the time when the client was cut off.
+// tellUntold reports the task events from the time when the client had no connection.
 func (s *Server) tellUntold(a *alloc) {
 	for _, e := range a.untold {
 		s.tellEvent(a, e)
@@ -394,8 +399,9 @@ func (s *Server) tellEvent(a *alloc, e *api.TaskEvent) {
 	}
 }
 
-// stopTasks makes the client end an allocation that the servers have stopped. The client learns of
-// the stop a moment later, reports that it ends the allocation, and asks the tasks to end.
+// stopTasks ends an allocation that the servers have stopped, on its client. The client learns of
+// the stop a moment later. The client reports that it is ending the allocation, and asks the tasks
+// to end.
 func (s *Server) stopTasks(a *alloc) {
 	if a.killing || a.clientTerminal() {
 		return
@@ -428,8 +434,8 @@ func (s *Server) stopTasks(a *alloc) {
 	})
 }
 
-// killTime returns the minimum time that the tasks take to end. It is at most half of kill_timeout,
-// because tasks take up to twice this time and must not run beyond kill_timeout.
+// killTime returns the minimum time that the tasks need to end. The tasks may need up to twice this
+// time, and must not run beyond kill_timeout. So killTime returns at most half of kill_timeout.
 func (s *Server) killTime(a *alloc) time.Duration {
 	d := s.opts.Kill
 	for _, t := range a.taskGroup().Tasks {
@@ -440,9 +446,9 @@ func (s *Server) killTime(a *alloc) time.Duration {
 	return d
 }
 
-// reconnectAlloc updates an allocation after its client has reconnected. The client ends
-// allocations that the servers stopped while it was away. If forgotten is true, the machine crashed
-// and the tasks are gone.
+// reconnectAlloc updates an allocation after its client has reconnected. The client ends the
+// allocations that the servers stopped while the client was away. If forgotten is true, the machine
+// crashed, and its tasks no longer exist.
 func (s *Server) reconnectAlloc(a *alloc, forgotten bool) {
 	running := s.gpuUsers != nil && s.usesGPU(a)
 	s.tellUntold(a)
@@ -494,11 +500,11 @@ func (s *Server) reconnectAlloc(a *alloc, forgotten bool) {
 	}
 }
 
-// killUnknown makes the client of a node that Nomad had forgotten end its allocations, because
-// Nomad sent it no allocations while the node was unknown. If the client ends them before Nomad has
-// evaluated the jobs, members of batch jobs count as finished, and services are not evaluated
-// again. Both were seen on 1.11.3 with a paused evaluation broker. A client that reconnects late
-// enough ends nothing.
+// killUnknown ends the allocations on the client of a node that Nomad had forgotten. The client
+// ends the allocations because Nomad sent it no allocations while the node was unknown. If the
+// client ends the allocations before Nomad has evaluated the jobs, members of batch jobs count as
+// finished, and Nomad does not evaluate services again. Both effects were seen on 1.11.3 with a
+// paused evaluation broker. A client that reconnects late enough ends no allocation.
 func (s *Server) killUnknown(a *alloc) {
 	if a.desired != api.AllocDesiredStatusRun || !a.tasksRun() || s.random("client ends "+a.id).IntN(2) == 0 {
 		return
@@ -515,8 +521,8 @@ func (s *Server) killUnknown(a *alloc) {
 	})
 }
 
-// startOver makes the client of a crashed machine start its allocations again (scenarios "rebooted"
-// and "away and crashed").
+// startOver starts the allocations of a crashed machine again (scenarios "rebooted" and "away and
+// crashed").
 func (s *Server) startOver(a *alloc) {
 	a.run++
 	run := a.run
@@ -542,7 +548,7 @@ func (s *Server) startOver(a *alloc) {
 	})
 }
 
-// useGPUs records which allocations really use a GPU.
+// useGPUs records which allocations actually use a GPU.
 func (s *Server) useGPUs(a *alloc) {
 	for _, id := range a.allGPUs() {
 		if s.gpuUsers[id] == nil {
@@ -568,7 +574,7 @@ func (s *Server) usesGPU(a *alloc) bool {
 	return slices.ContainsFunc(a.allGPUs(), func(id string) bool { return s.gpuUsers[id][a.id] })
 }
 
-// stopAlloc serves nomad alloc stop.
+// stopAlloc handles the request of nomad alloc stop.
 func (s *Server) stopAlloc(id string) (*api.AllocStopResponse, error) {
 	a := s.allocs[id]
 	if a == nil {
@@ -581,7 +587,7 @@ func (s *Server) stopAlloc(id string) (*api.AllocStopResponse, error) {
 	return &api.AllocStopResponse{EvalID: e.ID}, nil
 }
 
-// resources returns an allocation's resources in the form of lists and events.
+// resources returns an allocation's resources as they appear in lists and events.
 func (a *alloc) resources() *api.AllocatedResources {
 	out := &api.AllocatedResources{Tasks: map[string]*api.AllocatedTaskResources{}, Shared: api.AllocatedSharedResources{DiskMB: int64(a.disk)}}
 	for _, t := range a.taskGroup().Tasks {
@@ -600,7 +606,7 @@ func (a *alloc) resources() *api.AllocatedResources {
 	return out
 }
 
-// allocation returns an allocation as Nomad's API does.
+// allocation returns an allocation in the form in which Nomad's API returns it.
 func (s *Server) allocation(a *alloc) *api.Allocation {
 	var health *api.AllocDeploymentStatus
 	if a.deployment != 0 {
@@ -621,7 +627,7 @@ func (s *Server) allocation(a *alloc) *api.Allocation {
 	}
 }
 
-// stub returns an allocation in the form of lists.
+// stub returns an allocation as it appears in lists.
 func (s *Server) stub(a *alloc, resources bool) *api.AllocationListStub {
 	full := s.allocation(a)
 	out := full.Stub()

@@ -11,8 +11,8 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// This file models a group's disconnect block. It covers the behaviour that was seen on 1.11.3
-// (scenarios "away…").
+// This file simulates a group's disconnect block. The file simulates the behaviour that was seen on
+// 1.11.3 (scenarios "away…").
 
 func (a *alloc) disconnect() api.DisconnectStrategy {
 	if g := a.taskGroup(); g != nil && g.Disconnect != nil {
@@ -21,7 +21,7 @@ func (a *alloc) disconnect() api.DisconnectStrategy {
 	return api.DisconnectStrategy{}
 }
 
-// replaced reports whether Nomad may replace the allocation while it is unknown.
+// replaced reports whether Nomad may replace the allocation while the allocation is unknown.
 func (a *alloc) replaced() bool {
 	d := a.disconnect()
 	return d.Replace == nil || *d.Replace
@@ -33,13 +33,13 @@ func (s *Server) expired(a *alloc) bool {
 	return a.client == api.AllocClientStatusUnknown && s.now().Sub(a.unknownSince) >= value(a.disconnect().LostAfter)
 }
 
-// tasksRun reports whether the tasks of the allocation run, as far as Nomad knows or must assume.
+// tasksRun reports whether the tasks of the allocation run, or Nomad must assume that they run.
 func (a *alloc) tasksRun() bool {
 	return a.client == api.AllocClientStatusRunning || a.client == api.AllocClientStatusUnknown
 }
 
-// mayBeBack reports whether Nomad waits for a node that is away, because an allocation on it has a
-// disconnect block.
+// mayBeBack reports whether Nomad waits for a node that is away because an allocation on the node
+// has a disconnect block.
 func (s *Server) mayBeBack(id string) bool {
 	for _, a := range s.allocs {
 		if a.node == id && a.desired == api.AllocDesiredStatusRun && value(a.disconnect().LostAfter) > 0 && !s.expired(a) {
@@ -49,7 +49,7 @@ func (s *Server) mayBeBack(id string) bool {
 	return false
 }
 
-// whereabouts is the state of an allocation according to its node.
+// whereabouts says what the state of a node means for an allocation on the node.
 type whereabouts int
 
 const (
@@ -60,7 +60,7 @@ const (
 	isReturning                    // its node is back, and Nomad has not recorded the return yet
 )
 
-// whereabouts classifies an allocation that should run, by the state of its node.
+// whereabouts returns, for an allocation that should run, what the state of the node means for it.
 func (p *plan) whereabouts(a *alloc) whereabouts {
 	switch {
 	case a.toReconnect && a.client == api.AllocClientStatusFailed:
@@ -98,7 +98,7 @@ func (p *plan) whereabouts(a *alloc) whereabouts {
 	return isThere
 }
 
-// loseStopped marks stopped allocations on nodes that are down as lost.
+// loseStopped marks stopped allocations as lost if their node is down.
 func (p *plan) loseStopped() {
 	for _, a := range p.s.byJob[p.key] {
 		n := p.s.nodes[a.node]
@@ -108,7 +108,7 @@ func (p *plan) loseStopped() {
 	}
 }
 
-// stopAnyhow stops an allocation that should no longer run.
+// stopAnyhow stops an allocation that must no longer run.
 func (p *plan) stopAnyhow(a *alloc) {
 	switch {
 	case a.terminal():
@@ -119,7 +119,7 @@ func (p *plan) stopAnyhow(a *alloc) {
 	}
 }
 
-// settleReturning decides which one keeps running: an allocation that is back, or its replacement.
+// settleReturning decides which allocation keeps running: one that is back, or its replacement.
 func (p *plan) settleReturning(g *api.TaskGroup, is *groupAllocs) {
 	stop := map[*alloc]bool{}
 	for _, a := range is.returning {
@@ -148,8 +148,8 @@ func (p *plan) settleReturning(g *api.TaskGroup, is *groupAllocs) {
 	p.returned = append(p.returned, is.returning...)
 }
 
-// keepsReplacement reports which of two allocations keeps running when a's node is back: true means
-// the replacement by, false means a itself.
+// keepsReplacement chooses between two allocations after the node of a has come back.
+// keepsReplacement returns true if the replacement by keeps running, and false if a keeps running.
 func (p *plan) keepsReplacement(g *api.TaskGroup, a, by *alloc) bool {
 	if *by.job.Version > *a.job.Version || *by.job.CreateIndex > *a.job.CreateIndex {
 		return true
@@ -174,8 +174,9 @@ func (p *plan) keepsReplacement(g *api.TaskGroup, a, by *alloc) bool {
 	return better
 }
 
-// score rates a placement. It models only the part of Nomad's score that depends on the node's
-// load. More load is better, except load from members of the same job.
+// score rates a placement. This function computes only the part of Nomad's score that depends on
+// the load of the node. A higher load gives a better score, but load from members of the same job
+// does not count.
 func (p *plan) score(a *alloc) (score int) {
 	for _, o := range p.s.allocs {
 		if _, stopped := p.stop[o]; o.node != a.node || !o.holdsResources() || stopped {
@@ -189,8 +190,8 @@ func (p *plan) score(a *alloc) (score int) {
 	return score
 }
 
-// settleParting handles members whose node is away. They are rescheduled after a while, unless
-// their job forbids it.
+// settleParting handles the members whose node is away. The members are rescheduled after a while,
+// unless their job forbids this.
 func (p *plan) settleParting(is *groupAllocs) {
 	p.parting = append(p.parting, is.parting...)
 	for _, a := range is.parting {
@@ -201,7 +202,7 @@ func (p *plan) settleParting(is *groupAllocs) {
 	}
 }
 
-// applyParting records which members are unknown from now on, and when they will count as lost.
+// applyParting records which members become unknown, and when they will count as lost.
 func (s *Server) applyParting(p *plan) {
 	after := map[time.Duration]string{}
 	for _, a := range p.parting {
@@ -224,8 +225,8 @@ func (s *Server) applyParting(p *plan) {
 
 const maxDisconnectTimeout = "max-disconnect-timeout"
 
-// hearOfUnknown makes the client of a node that is back learn that its allocations were unknown.
-// The client reports even allocations that are being stopped at that time.
+// hearOfUnknown tells the client of a node that is back that its allocations were unknown. The
+// client reports even allocations that are being stopped at this time.
 func (s *Server) hearOfUnknown(n *node) {
 	for _, a := range s.sortedAllocs() {
 		if a.node == n.ID && a.client == api.AllocClientStatusUnknown && a.desired == api.AllocDesiredStatusRun {
@@ -234,7 +235,7 @@ func (s *Server) hearOfUnknown(n *node) {
 	}
 }
 
-// tellReconnected makes a client report that an unknown allocation still runs.
+// tellReconnected sends a client's report that an unknown allocation still runs.
 func (s *Server) tellReconnected(a *alloc) {
 	a.client = api.AllocClientStatusRunning
 	s.nextIndex("allocs", "evals")
@@ -243,7 +244,7 @@ func (s *Server) tellReconnected(a *alloc) {
 	s.evaluate(a.key, "reconnect")
 }
 
-// forgetFollowUp cancels the evaluation that was scheduled for a member that is now back.
+// forgetFollowUp cancels the evaluation that was scheduled for a member whose node is now back.
 func (s *Server) forgetFollowUp(a *alloc) {
 	id := a.followUp
 	if !a.toReconnect || id == "" {
@@ -262,7 +263,7 @@ func (s *Server) forgetFollowUp(a *alloc) {
 	}
 }
 
-// stopAlone makes the client of a node that is away stop allocations with stop_on_client_after.
+// stopAlone lets the client of a node that is away stop allocations that have stop_on_client_after.
 func (s *Server) stopAlone(id string) {
 	n := s.nodes[id]
 	for _, a := range s.sortedAllocs() {
@@ -286,8 +287,8 @@ func (s *Server) stopAlone(id string) {
 	}
 }
 
-// waitForClients returns how long Nomad waits before it replaces lost members. After this time,
-// their clients must have stopped them by themselves.
+// waitForClients returns how long Nomad waits until it replaces lost members. By the end of this
+// time, the clients must have stopped the lost members without Nomad.
 func waitForClients(lost []*alloc) (wait time.Duration) {
 	for _, a := range lost {
 		if d := value(a.disconnect().StopOnClientAfter); d > 0 {

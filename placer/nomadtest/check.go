@@ -11,7 +11,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// Violation is a broken invariant.
+// Violation describes a broken invariant.
 type Violation struct {
 	At    time.Time
 	Index uint64
@@ -22,7 +22,7 @@ func (v Violation) String() string {
 	return fmt.Sprintf("%s, index %d: %s", v.At.Format("15:04:05.000"), v.Index, v.What)
 }
 
-// Write is a completed change of a job that a client requested.
+// Write is a change of a job that a client requested and that Nomad has completed.
 type Write struct {
 	Client, Kind  string // register, deregister, stop, dispatch, launch, revert
 	Job           Key
@@ -32,7 +32,7 @@ type Write struct {
 	At             time.Time
 }
 
-// Member is an allocation at one moment.
+// Member describes an allocation at one moment.
 type Member struct {
 	Job    Key
 	ID     string
@@ -41,26 +41,29 @@ type Member struct {
 	Node   string
 	GPUs   []string // sorted
 	// Version is the job version that the member runs. PlacedBy is the version for which the member
-	// was placed. The two differ after an in-place update.
+	// was placed. The two versions differ after an in-place update.
 	Version, PlacedBy *api.Job
 	// Desired and Client are the member's desired status and its client status.
 	Desired, Client string
-	// Done is set if the tasks succeeded by themselves, and Nomad never counted the member as lost.
+	// Done is true if the tasks succeeded without being stopped, and Nomad never counted the member
+	// as lost.
 	Done bool
 	// Created and CreatedAt are the index and the time of the member's placement.
 	Created   uint64
 	CreatedAt time.Time
-	// PreemptedBy is the job for which Nomad preempted the member; zero if it did not.
+	// PreemptedBy is the job in whose favour Nomad preempted the member, or zero if Nomad did not
+	// preempt it.
 	PreemptedBy Key
-	// Purged is when the job was purged; after the purge no list contains the member. It is zero if
-	// the job was not purged.
+	// Purged is the time when the job was purged. After the purge, no list contains the member.
+	// Purged is zero if the job was not purged.
 	Purged time.Time
 	// PurgedIndex is the index of the purge.
 	PurgedIndex uint64
-	// LostIndex is the index at which Nomad counted the member as lost; 0 if it did not.
+	// LostIndex is the index at which Nomad counted the member as lost, or 0 if Nomad did not.
 	LostIndex uint64
-	// Terminated is when the tasks ended on the client, even if the client was cut off at that
-	// time. It is zero if the tasks run, or if the machine crashed and the client reported nothing.
+	// Terminated is the time when the tasks ended on the client, even if the client had no
+	// connection at that time. Terminated is zero if the tasks run, or if the machine crashed and
+	// the client reported nothing.
 	Terminated time.Time
 	At         time.Time
 }
@@ -72,7 +75,7 @@ func (m Member) Ended() bool { return Ended(m.Client) }
 // Live reports whether the member has not ended and should keep running.
 func (m Member) Live() bool { return !m.Ended() && m.Desired == api.AllocDesiredStatusRun }
 
-// Members returns a job's allocations, oldest first.
+// Members returns the allocations of a job, oldest first.
 func (s *Server) Members(k Key) []Member {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -83,14 +86,14 @@ func (s *Server) Members(k Key) []Member {
 	return out
 }
 
-// Observer has functions that the server calls when something happens. Nil functions are not
-// called. The functions must not call the server.
+// Observer contains functions that the server calls when something happens. Any of the functions
+// can be nil. The functions must not call the server.
 type Observer struct {
 	Wrote  func(Write)
 	Placed func(Member)
 	Ended  func(Member)
-	// Shared is called when second begins to use a GPU that first's tasks still use, for example
-	// after a node was cut off and came back.
+	// Shared is called when the tasks of second begin to use a GPU that the tasks of first still
+	// use. Two allocations can share a GPU after a node lost its connection and came back.
 	Shared func(gpu string, first, second Member)
 }
 
@@ -137,8 +140,8 @@ func (s *Server) notifyEnded(a *alloc) {
 	}
 }
 
-// Violations returns violations of Nomad's own invariant that two jobs never hold one GPU at the
-// same time. Each violation is a bug of the model.
+// Violations returns the violations of Nomad's own invariant that two jobs never hold the same GPU
+// at the same time. Each violation is a bug in the simulated Nomad.
 func (s *Server) Violations() []Violation {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -153,7 +156,7 @@ func (s *Server) notifyShared(gpu string, first, second *alloc) {
 	}
 }
 
-// checkGPUsHeldOnce records a violation if allocations of two jobs hold one GPU.
+// checkGPUsHeldOnce records a violation if allocations of two jobs hold the same GPU.
 func (s *Server) checkGPUsHeldOnce(placed *alloc) {
 	mine := placed.allGPUs()
 	for _, a := range s.allocs {
@@ -168,7 +171,7 @@ func (s *Server) checkGPUsHeldOnce(placed *alloc) {
 	}
 }
 
-// Evaluations returns a job's evaluations, oldest first.
+// Evaluations returns the evaluations of a job, oldest first.
 func (s *Server) Evaluations(k Key) []*api.Evaluation {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -16,26 +16,28 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// RPC is a header that marks a registration or dry run as coming through the RPC port of Nomad's
-// servers. Over RPC, the servers accept a job as it is, whereas the HTTP API drops the fields that
-// make a job a child.
+// RPC is a header. The header marks a registration or dry run as a request through the RPC port of
+// Nomad's servers. Over RPC, the servers accept a job unchanged. The HTTP API drops the fields that
+// mark a job as dispatched or periodic.
 const RPC = "Nomadtest-Rpc"
 
-// overHTTP drops the fields that the HTTP API drops, unless the request is marked as RPC.
+// overHTTP drops the fields that Nomad's HTTP API drops, unless the request has the header RPC.
 func overHTTP(r *http.Request, j *api.Job) {
 	if r.Header.Get(RPC) == "" {
 		j.ParentID, j.Dispatched, j.DispatchIdempotencyToken, j.Payload, j.Version = nil, false, nil, nil, nil
 	}
 }
 
-// isParameterized reports whether the job takes parameters, so that only its children are placed.
+// isParameterized reports whether the job takes parameters. Nomad never places such a job itself,
+// but only the jobs that are dispatched from it.
 func isParameterized(j *api.Job) bool { return j.ParameterizedJob != nil && !j.Dispatched }
 
-// isTemplate reports whether only the job's children are placed.
+// isTemplate reports whether the job is parameterized or periodic, so that it is never placed
+// itself.
 func isTemplate(j *api.Job) bool { return j.Periodic != nil || isParameterized(j) }
 
-// jobInEvents returns a job as events show it. Events contain compressed payloads, so an empty
-// payload is one zero byte.
+// jobInEvents returns a job in the form in which events contain it. Events contain compressed
+// payloads, so an empty payload is one zero byte.
 func jobInEvents(j *api.Job) *api.Job {
 	if !j.Dispatched {
 		return j
@@ -70,7 +72,7 @@ func checkUpdate(was *job, j *api.Job) error {
 	return httpError(http.StatusInternalServerError, "%s", what)
 }
 
-// serveDispatch dispatches a child of a parameterized job.
+// serveDispatch dispatches a parameterized job.
 func (s *Server) serveDispatch(r *http.Request, k Key) (any, error) {
 	var request api.JobDispatchRequest
 	if err := json.NewDecoder(r.Body).Decode(&request); err != nil {
@@ -108,7 +110,8 @@ func (s *Server) serveDispatch(r *http.Request, k Key) (any, error) {
 	return &api.JobDispatchResponse{DispatchedJobID: *own.ID, EvalID: out.EvalID, EvalCreateIndex: out.EvalCreateIndex, JobCreateIndex: out.JobModifyIndex}, nil
 }
 
-// checkDispatch returns Nomad's error if Nomad refuses a dispatch.
+// checkDispatch returns the error with which Nomad refuses a dispatch, or nil if Nomad accepts the
+// dispatch.
 func checkDispatch(j *job, k Key, request *api.JobDispatchRequest) error {
 	refused := func(format string, args ...any) error {
 		return httpError(http.StatusInternalServerError, format, args...)
@@ -146,8 +149,8 @@ func checkDispatch(j *job, k Key, request *api.JobDispatchRequest) error {
 	return nil
 }
 
-// launchChild registers a child of a template. The child starts with the template's version number
-// (seen on 1.11.3).
+// launchChild registers a job that is made from a parameterized or periodic job. The new job's
+// first version has the version number of the parameterized or periodic job (seen on 1.11.3).
 func (s *Server) launchChild(client, kind string, parent Key, own *api.Job, checked uint64) *api.JobRegisterResponse {
 	own.ParentID, own.Name, own.Stable = new(parent.ID), own.ID, new(false)
 	k := Key{Namespace: parent.Namespace, ID: *own.ID}
@@ -157,14 +160,14 @@ func (s *Server) launchChild(client, kind string, parent Key, own *api.Job, chec
 	return out
 }
 
-// launcher launches the children of one version of a periodic job by Nomad's clock.
+// launcher launches jobs for one version of a periodic job at the times that Nomad's clock shows.
 type launcher struct {
 	job  *api.Job
 	spec *api.PeriodicConfig
 }
 
-// track starts to launch children of a job's current version if it is periodic. It stops launching
-// children of earlier versions.
+// If a job is periodic, track starts to launch jobs for its current version. track stops launching
+// jobs for earlier versions.
 func (s *Server) track(k Key) {
 	delete(s.launchers, k)
 	j := s.jobs[k]
@@ -176,8 +179,8 @@ func (s *Server) track(k Key) {
 	s.launchAfter(k, l, s.now())
 }
 
-// launchAfter schedules the next launch after a time, and all later launches. If the clock is
-// stepped forward, it makes up for missed launches.
+// launchAfter schedules the next launch after the given time, and all later launches. If somebody
+// sets the clock forward, launchAfter makes up for missed launches.
 func (s *Server) launchAfter(k Key, l *launcher, last time.Time) {
 	at := l.next(last)
 	if at.IsZero() {
@@ -211,14 +214,14 @@ func (l *launcher) next(last time.Time) (first time.Time) {
 	return first
 }
 
-// launch launches a child of a periodic job.
+// launch launches one job for a periodic job.
 func (s *Server) launch(client string, k Key, l *launcher, at time.Time) *api.JobRegisterResponse {
 	own := *l.job
 	own.ID, own.Periodic, own.SubmitTime = new(fmt.Sprintf("%s/periodic-%d", k.ID, at.Unix())), nil, new(s.now().UnixNano())
 	return s.launchChild(client, "launch", k, &own, s.index)
 }
 
-// childGoesOn reports whether a child of a periodic job waits or runs.
+// childGoesOn reports whether a job that was launched for a periodic job is waiting or running.
 func (s *Server) childGoesOn(parent Key) bool {
 	for _, k := range sortedKeys(s.jobs) {
 		if k.Namespace != parent.Namespace || !strings.HasPrefix(k.ID, parent.ID+"/periodic-") || value(s.jobs[k].ParentID) != parent.ID {
@@ -232,7 +235,8 @@ func (s *Server) childGoesOn(parent Key) bool {
 	return false
 }
 
-// serveForce launches a child of a periodic job at once, in addition to existing ones.
+// serveForce launches a job for a periodic job at once, even if other jobs of the periodic job
+// exist.
 func (s *Server) serveForce(r *http.Request, k Key) (any, error) {
 	switch j := s.jobs[k]; {
 	case j == nil:

@@ -12,27 +12,29 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// deployment is the deployment of one version of a service.
+// deployment simulates the deployment of one version of a service.
 type deployment struct {
 	id     string
 	of     uint64 // the version's JobModifyIndex
 	job    *api.Job
 	status string
 	why    string // why the deployment ended
-	// resumed is set if the author paused the deployment and resumed it.
+	// resumed is true if the author paused the deployment and then resumed it.
 	resumed bool
 	groups  map[string]*groupDeployment
 	before  *deployment // the deployment of an earlier version
 }
 
-// groupDeployment is the deployment of one group.
+// groupDeployment is the part of a deployment that concerns one group.
 type groupDeployment struct {
 	update *api.UpdateStrategy
-	// total is how many members must become healthy, and canaries how many of these must become
-	// healthy before the others. healthy also counts members that were healthy and failed later.
+	// total is the number of members that must become healthy. canaries is the number of members
+	// that must become healthy before the others. healthy also counts members that were healthy and
+	// later failed.
 	total, canaries, healthy int
 	promoted                 bool
-	// by is the deadline for the next member to become healthy; zero if no member was placed yet.
+	// by is the time by which the next member must become healthy, or zero if no member was placed
+	// yet.
 	by time.Time
 }
 
@@ -46,8 +48,8 @@ func (d *deployment) failed() bool { return d != nil && d.status == api.Deployme
 // has reports whether the allocation was placed or updated in the deployment.
 func (d *deployment) has(a *alloc) bool { return d != nil && a.deployment == d.of }
 
-// done reports whether the group has as many healthy members as it can have before the author
-// promotes the canaries.
+// done reports whether as many members as possible are healthy. Before the author promotes the
+// canaries, only the canaries can become healthy.
 func (g *groupDeployment) done() bool {
 	if g.canaries > 0 && !g.promoted {
 		return g.healthy >= g.canaries
@@ -55,7 +57,8 @@ func (g *groupDeployment) done() bool {
 	return g.healthy >= g.total
 }
 
-// deploymentOf returns the deployment of a version, or nil if there is none or it has succeeded.
+// deploymentOf returns the deployment of a version. deploymentOf returns nil if there is no
+// deployment or the deployment has succeeded.
 func (s *Server) deploymentOf(job *api.Job) *deployment {
 	if job == nil {
 		return nil
@@ -68,7 +71,8 @@ func (s *Server) deploymentOf(job *api.Job) *deployment {
 }
 
 // deploy creates a deployment if the version is new or changes members, and has no deployment yet.
-// destructive is the number of members to replace, and place the number of members to place.
+// destructive is the number of members that must be replaced. place is the number of members that
+// must be placed.
 func (p *plan) deploy(g *api.TaskGroup, destructive, place int) {
 	if value(p.job.Type) != api.JobTypeService || g.Update == nil || value(g.Update.MaxParallel) == 0 {
 		return
@@ -101,7 +105,7 @@ func (p *plan) deploy(g *api.TaskGroup, destructive, place int) {
 	p.deployment.groups[*g.Name] = d
 }
 
-// had returns the job's newest deployment before this plan, or nil.
+// had returns the newest deployment that the job had before this plan, or nil.
 func (p *plan) had() *deployment {
 	if j := p.s.jobs[p.key]; j != nil {
 		return j.deployment
@@ -109,7 +113,7 @@ func (p *plan) had() *deployment {
 	return nil
 }
 
-// canarying reports whether the group's canaries still wait for promotion.
+// canarying reports whether the group has canaries that still wait for promotion.
 func (p *plan) canarying(g *api.TaskGroup) bool {
 	if p.deployment == nil {
 		return false
@@ -118,7 +122,8 @@ func (p *plan) canarying(g *api.TaskGroup) bool {
 	return d != nil && d.canaries > 0 && !d.promoted
 }
 
-// stopCanaries stops unpromoted canaries of an earlier version, or of a failed deployment.
+// stopCanaries stops the canaries of an earlier version or of a failed deployment, if they were not
+// promoted.
 func (p *plan) stopCanaries(g *api.TaskGroup) {
 	for _, a := range p.s.byJob[p.key] {
 		if a.group == *g.Name && a.waitingCanary() && a.desired == api.AllocDesiredStatusRun && (p.deployment.failed() || a.deployment != *p.job.JobModifyIndex) {
@@ -127,8 +132,8 @@ func (p *plan) stopCanaries(g *api.TaskGroup) {
 	}
 }
 
-// placeCanaries places the canaries of a service update, if it has any, and reports whether the
-// other members wait for them.
+// placeCanaries places the canaries of a service update, if there are any. placeCanaries reports
+// whether the other members wait for the canaries.
 func (p *plan) placeCanaries(g *api.TaskGroup, destructive, canaries []*alloc) bool {
 	if g.Update == nil || value(g.Update.Canary) == 0 || value(p.job.Type) != api.JobTypeService || len(destructive) == 0 || p.deployment.failed() {
 		return false
@@ -155,8 +160,8 @@ func (p *plan) placeCanaries(g *api.TaskGroup, destructive, canaries []*alloc) b
 	return true
 }
 
-// setDeployment stores a plan's deployment. It cancels the deployment of an earlier version or of a
-// stopped job.
+// setDeployment stores the deployment of a plan. setDeployment cancels the deployment of an earlier
+// version or of a stopped job.
 func (s *Server) setDeployment(p *plan) {
 	j := s.jobs[p.key]
 	if j == nil {
@@ -172,7 +177,8 @@ func (s *Server) setDeployment(p *plan) {
 	}
 }
 
-// joinDeployment adds an allocation to a deployment, in which it should become healthy.
+// joinDeployment adds an allocation to a deployment. The deployment then waits until the allocation
+// is healthy.
 func (s *Server) joinDeployment(a *alloc, d *deployment) {
 	if !d.goesOn() || d.groups[a.group] == nil || *a.job.JobModifyIndex != d.of {
 		return
@@ -193,8 +199,8 @@ func (s *Server) joinDeployment(a *alloc, d *deployment) {
 	}
 }
 
-// expectProgress makes a deployment fail if no member becomes healthy within the group's
-// progress_deadline.
+// expectProgress makes a deployment fail unless a member becomes healthy within the
+// progress_deadline of the group.
 func (s *Server) expectProgress(k Key, d *deployment, g *groupDeployment) {
 	within := value(g.update.ProgressDeadline)
 	if within == 0 {
@@ -209,8 +215,8 @@ func (s *Server) expectProgress(k Key, d *deployment, g *groupDeployment) {
 	})
 }
 
-// reportHealthy makes a service's member healthy in its deployment after min_healthy_time. After
-// that, Nomad replaces the next members.
+// reportHealthy marks a service's member as healthy in its deployment, after min_healthy_time.
+// After that, Nomad replaces the next members.
 func (s *Server) reportHealthy(a *alloc) {
 	d := s.watched(a)
 	if d == nil || a.client != api.AllocClientStatusRunning {
@@ -235,7 +241,7 @@ func (s *Server) reportHealthy(a *alloc) {
 	})
 }
 
-// watched returns the active deployment in which an allocation is neither healthy nor unhealthy
+// watched returns the active deployment in which an allocation has not become healthy or unhealthy
 // yet, or nil.
 func (s *Server) watched(a *alloc) *deployment {
 	j := s.jobs[a.key]
@@ -245,9 +251,9 @@ func (s *Server) watched(a *alloc) *deployment {
 	return j.deployment
 }
 
-// reportUnhealthy makes an allocation unhealthy in its deployment. The deployment fails unless
-// Nomad may reschedule the allocation. It returns false if the allocation is in no active
-// deployment.
+// reportUnhealthy marks an allocation as unhealthy in its deployment. The deployment fails unless
+// Nomad may reschedule the allocation. reportUnhealthy returns false if the allocation belongs to
+// no active deployment.
 func (s *Server) reportUnhealthy(a *alloc) bool {
 	d := s.watched(a)
 	if d == nil {
@@ -269,8 +275,8 @@ func (s *Server) reportUnhealthy(a *alloc) bool {
 	return true
 }
 
-// failDeployment ends a deployment. With revert, it also restores the last version whose deployment
-// succeeded.
+// failDeployment ends a deployment. If revert is true, failDeployment also restores the last
+// version whose deployment succeeded.
 func (s *Server) failDeployment(k Key, d *deployment, revert bool, why string) {
 	d.end(api.DeploymentStatusFailed, why)
 	s.nextIndex("jobs", "evals")
@@ -284,8 +290,8 @@ func (s *Server) failDeployment(k Key, d *deployment, revert bool, why string) {
 	s.evaluate(k, "deployment-watcher")
 }
 
-// putBack registers an earlier version again as the newest version. The new version keeps the
-// submit time of the earlier one.
+// putBack registers an earlier version again as the newest version. The new version has the same
+// submit time as the earlier version.
 func (s *Server) putBack(k Key, version *api.Job) {
 	was, own := s.jobs[k], *version
 	own.Version, own.ModifyIndex, own.JobModifyIndex = new(*was.Version+1), new(s.index), new(s.index)
@@ -296,7 +302,7 @@ func (s *Server) putBack(k Key, version *api.Job) {
 	s.publishJob("DeploymentStatusUpdate", k)
 }
 
-// promote promotes the canaries once all of them are healthy.
+// promote promotes the canaries when all of them are healthy.
 func (s *Server) promote(k Key, d *deployment) {
 	for _, g := range d.groups {
 		if g.healthy < g.canaries {
@@ -316,9 +322,9 @@ func (s *Server) promote(k Key, d *deployment) {
 	}
 }
 
-// endDeployment ends a deployment as successful when an evaluation finds that all required members
-// are healthy and nothing is left to do. This evaluation itself still uses the deployment (seen on
-// 1.11.3).
+// endDeployment marks a deployment as successful. An evaluation calls endDeployment if all required
+// members are healthy and nothing is left to do. The evaluation that calls endDeployment still uses
+// the active deployment (seen on 1.11.3).
 func (s *Server) endDeployment(p *plan) {
 	d := p.deployment
 	if !d.goesOn() || p.undone || len(p.update) > 0 {
@@ -341,7 +347,7 @@ func (s *Server) endDeployment(p *plan) {
 	s.publishJob("PlanResult", p.key)
 }
 
-// latestDeployment returns a job's newest deployment as Nomad's API does, or nil.
+// latestDeployment returns the newest deployment of a job in the form of Nomad's API, or nil.
 func (s *Server) latestDeployment(k Key) *api.Deployment {
 	j := s.jobs[k]
 	if j == nil || j.deployment == nil {

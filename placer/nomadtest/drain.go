@@ -12,16 +12,17 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// Drain drains a node at once by stopping all allocations on the node.
+// Drain drains a node immediately: it stops all allocations on the node.
 func (s *Server) Drain(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.force(id, s.setDrain(id, api.DrainSpec{Deadline: -1}))
 }
 
-// DrainWithin drains a node. It moves members of services, in each group as many at a time as the
-// migrate block allows. It lets members of batch jobs run until they end. At the deadline it stops
-// the remaining members. A deadline of 0 means that there is no deadline.
+// DrainWithin drains a node. DrainWithin moves members of services to other nodes. In each group,
+// DrainWithin moves as many members at a time as the migrate block allows. DrainWithin lets members
+// of batch jobs run until they end. At the deadline, DrainWithin stops the remaining members. A
+// deadline of 0 means that there is no deadline.
 func (s *Server) DrainWithin(id string, deadline time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -47,13 +48,14 @@ func (s *Server) setDrain(id string, spec api.DrainSpec) *api.DrainStrategy {
 	return d
 }
 
-// drains reports whether this drain of the node, and not a later one, is still active.
+// drains reports whether this drain of the node is still active. A later drain of the same node
+// does not count.
 func (s *Server) drains(id string, d *api.DrainStrategy) bool {
 	n := s.nodes[id]
 	return n != nil && n.Drain && n.DrainStrategy == d
 }
 
-// force stops all allocations on a node, which ends the drain.
+// force stops all allocations on a node. This ends the drain.
 func (s *Server) force(id string, d *api.DrainStrategy) {
 	s.move(id, func(*alloc) bool { return true })
 	s.afterJitter(time.Second, "drain of "+id+" is complete", func() { s.drained(id, d) })
@@ -65,7 +67,7 @@ func (s *Server) drained(id string, d *api.DrainStrategy) {
 	}
 }
 
-// move makes Nomad move members off a node.
+// move tells Nomad to move members to other nodes.
 func (s *Server) move(id string, which func(*alloc) bool) {
 	touched := map[Key]bool{}
 	for _, a := range s.sortedAllocs() {
@@ -79,7 +81,8 @@ func (s *Server) move(id string, which func(*alloc) bool) {
 	}
 }
 
-// drainStep moves as many members as allowed, every second until the node is empty.
+// drainStep moves as many members as it may. drainStep does so every second until the node is
+// empty.
 func (s *Server) drainStep(id string, d *api.DrainStrategy) {
 	if !s.drains(id, d) {
 		return
@@ -92,8 +95,8 @@ func (s *Server) drainStep(id string, d *api.DrainStrategy) {
 	s.afterJitter(time.Second, "more of the drain of "+id, func() { s.drainStep(id, d) })
 }
 
-// mayMove reports whether a member can be moved, because enough other members of its group have run
-// for long enough (scenario "drained member by member").
+// mayMove reports whether a member may be moved now, because enough other members of its group have
+// run for long enough (scenario "drained member by member").
 func (s *Server) mayMove(a *alloc) bool {
 	tg, healthy := a.taskGroup(), 0
 	parallel, after := 1, 10*time.Second // Nomad's defaults

@@ -34,11 +34,11 @@ const (
 	Unanswered
 	// Slow means that Nomad carries out the request, and answers after ten seconds.
 	Slow
-	// SlowWrite means that Nomad writes the change only ten seconds after it has checked the
-	// request.
+	// SlowWrite means that Nomad checks the request at once, but writes the change only ten seconds
+	// later.
 	SlowWrite
-	// LateWrite means that Nomad writes the change only twenty seconds after it has checked the
-	// request. This is longer than the placer waits for an answer.
+	// LateWrite means that Nomad checks the request at once, but writes the change only twenty
+	// seconds later. Twenty seconds is longer than the placer waits for an answer.
 	LateWrite
 )
 
@@ -60,20 +60,21 @@ func EveryFault() (all []Fault) {
 	return all
 }
 
-// slowAnswerDelay is the delay of a slow answer or a slow write.
+// slowAnswerDelay is the delay of slow answers and slow writes.
 const slowAnswerDelay = 10 * time.Second
 
-// lateWriteDelay is the delay of a late write.
+// lateWriteDelay is the delay of late writes.
 const lateWriteDelay = 20 * time.Second
 
-// Request is a request as it arrives.
+// Request describes a request when it arrives.
 type Request struct {
 	Client, Method, Path string
-	// Query is the request's raw query.
+	// Query is the raw query string of the request.
 	Query string
-	// Job is the id of the job to register.
+	// Job is the id of the job that the request registers.
 	Job string
-	// Number counts the requests of this client with the same method, path, query and job, from 1.
+	// Number counts the requests of this client that have the same method, path, query and job. It
+	// starts at 1.
 	Number int
 }
 
@@ -91,7 +92,8 @@ func (r Request) String() string {
 // Write reports whether the request changes something.
 func (r Request) Write() bool { return r.Method != "GET" }
 
-// Match reports whether the request matches a pattern such as "PUT /v1/jobs" or "GET /v1/job/*".
+// Match reports whether the request matches a pattern, for example "PUT /v1/jobs" or "GET
+// /v1/job/*".
 func (r Request) Match(pattern string) bool {
 	method, p, ok := strings.Cut(pattern, " ")
 	if !ok {
@@ -101,7 +103,7 @@ func (r Request) Match(pattern string) bool {
 	return err == nil && matched && (method == "*" || method == r.Method)
 }
 
-// rule makes some requests fail.
+// rule lets some requests fail.
 type rule struct {
 	client, pattern string
 	fault           Fault
@@ -109,9 +111,9 @@ type rule struct {
 	used            int
 }
 
-// Fail makes the next requests of a client that match the pattern fail. The client "" means any
-// client. times limits how many requests fail; -1 means all. Fail returns a function that ends the
-// rule and returns how often the rule applied.
+// Fail lets the next requests of a client fail if they match the pattern. The client "" means any
+// client. times is the number of requests that fail; -1 means all requests. Fail returns a function
+// that ends the rule. The function returns how often the rule applied.
 func (s *Server) Fail(client, pattern string, f Fault, times int) (end func() int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -125,15 +127,16 @@ func (s *Server) Fail(client, pattern string, f Fault, times int) (end func() in
 	}
 }
 
-// FailBy makes f decide whether and how each request fails, unless a rule of [Server.Fail] applies.
-// A nil f ends these faults. f must be deterministic (see [Server.Roll]).
+// FailBy sets a function f that decides for each request whether and how it fails. A rule of
+// [Server.Fail] takes precedence. If f is nil, the faults from earlier calls of FailBy end. f must
+// be deterministic (see [Server.Roll]).
 func (s *Server) FailBy(f func(Request) Fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.faultFunc = f
 }
 
-// faultOf returns the fault of a request.
+// faultOf returns the fault that applies to a request.
 func (s *Server) faultOf(r Request) Fault {
 	for _, f := range s.faultRules {
 		if f.times != 0 && (f.client == "" || f.client == r.Client) && r.Match(f.pattern) {
@@ -153,11 +156,11 @@ func (s *Server) faultOf(r Request) Fault {
 	return None
 }
 
-// Roll returns a number in [0, 1) that depends only on the seed and the request. It is meant for
-// the function of [Server.FailBy].
+// Roll returns a number in [0, 1) that depends only on the seed and the request. Roll is meant for
+// the function that is passed to [Server.FailBy].
 func (s *Server) Roll(r Request) float64 { return s.random("fault " + r.String()).Float64() }
 
-// Faults returns how often each fault happened to a request or an event.
+// Faults returns how often each fault affected a request or an event.
 func (s *Server) Faults() map[string]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -15,16 +15,17 @@ import (
 	"github.com/hashicorp/nomad/plugins/shared/structs"
 )
 
-// The following code follows Nomad's documentation and scheduler. It shares no code with
-// placer/nomad and placer/request, because it tests them.
+// The code below follows Nomad's documentation and the code of Nomad's scheduler. The code shares
+// nothing with placer/nomad and placer/request, because it tests them.
 
 // ready reports whether Nomad places new allocations on the node.
 func ready(n *api.Node) bool {
 	return n.Status == api.NodeStatusReady && n.SchedulingEligibility == api.NodeSchedulingEligible && !n.Drain
 }
 
-// feasible returns why the node cannot run an allocation of the group, in Nomad's words, or "" if
-// it can. It does not check whether resources are free.
+// feasible returns the reason why the node cannot run an allocation of the group, in Nomad's words.
+// feasible returns "" if the node can run the allocation. feasible does not check whether resources
+// are free.
 func feasible(j *api.Job, g *api.TaskGroup, n *api.Node) (why string) {
 	if !slices.ContainsFunc(j.Datacenters, func(p string) bool { ok, _ := path.Match(p, n.Datacenter); return ok }) {
 		return "datacenter"
@@ -60,8 +61,8 @@ func feasible(j *api.Job, g *api.TaskGroup, n *api.Node) (why string) {
 	return ""
 }
 
-// hasDevices reports whether the node has enough devices for all tasks of the group, including
-// devices that are in use.
+// hasDevices reports whether the node has enough devices for all tasks of the group. Devices that
+// are in use count, too.
 func hasDevices(g *api.TaskGroup, n *api.Node) bool {
 	used := map[*api.NodeDeviceResource]int{}
 	for _, t := range g.Tasks {
@@ -124,7 +125,7 @@ func nodeTarget(text string, n *api.Node) (string, bool) {
 	return v, found
 }
 
-// constraintHolds evaluates a constraint on texts.
+// constraintHolds evaluates a constraint whose sides are texts.
 func constraintHolds(operand, l string, lok bool, r string, rok bool) bool {
 	switch operand {
 	case "=", "==", "is", "":
@@ -160,7 +161,7 @@ func constraintHolds(operand, l string, lok bool, r string, rok bool) bool {
 	return false // an unknown operator
 }
 
-// inOrder evaluates a comparison operator, given the order of the two values.
+// inOrder evaluates a comparison operator. order is the order of the two values.
 func inOrder(operand string, order int) bool {
 	switch operand {
 	case "!=", "not":
@@ -185,7 +186,7 @@ func split(text string) []string {
 	return parts
 }
 
-// deviceNamed reports whether the request's name matches the device group.
+// deviceNamed reports whether the name in a request matches the device group.
 func deviceNamed(request string, d *api.NodeDeviceResource) bool {
 	switch parts := strings.SplitN(request, "/", 3); len(parts) {
 	case 1:
@@ -241,7 +242,7 @@ func deviceTarget(text string, d *api.NodeDeviceResource) *structs.Attribute {
 	return &structs.Attribute{Float: a.FloatVal, Int: a.IntVal, String: a.StringVal, Bool: a.BoolVal, Unit: a.Unit}
 }
 
-// instanceMeets reports whether a GPU meets the constraints on device.ids.
+// instanceMeets reports whether a GPU meets constraints on device.ids.
 func instanceMeets(id string, cs []*api.Constraint, d *api.NodeDeviceResource) bool {
 	const ids = "${device.ids}"
 	for _, c := range cs {

@@ -10,18 +10,19 @@ import (
 	"time"
 )
 
-// SetProgress sets a function that returns the content of the file alloc/pal-progress in a job's
-// first member, or "" if the member has no such file. ran is how long this member has run.
+// SetProgress sets the function that returns the content of the file alloc/pal-progress. The
+// function is called for the first member of a job, and returns "" if the member has no such file.
+// ran is how long the member has run.
 func (s *Server) SetProgress(written func(k Key, ran time.Duration) string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.progress = written
 }
 
-// plainText is an answer that is not JSON.
+// plainText is the type of an answer that is not JSON.
 type plainText string
 
-// serveFile returns the content of an allocation's file.
+// serveFile returns the content of a file of an allocation.
 func (s *Server) serveFile(r *http.Request, id string) (any, error) {
 	a := s.allocs[id]
 	if a == nil {

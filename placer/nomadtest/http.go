@@ -18,7 +18,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// ServeHTTP serves the part of Nomad's HTTP API that the placer uses.
+// ServeHTTP implements the part of Nomad's HTTP API that the placer uses.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == "/v1/event/stream" {
 		s.serveEvents(w, r)
@@ -56,10 +56,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(text) // the client may be gone
 }
 
-// variableConflict holds the current variable, which is the answer to a failed check-and-set write.
+// variableConflict is the answer to a check-and-set write that failed. The answer contains the
+// current variable.
 type variableConflict struct{ *api.Variable }
 
-// table returns the table whose index Nomad sends with a list.
+// table returns the name of the table whose index Nomad sends with a list.
 func table(path string) string {
 	switch {
 	case strings.HasPrefix(path, "/v1/node"):
@@ -72,7 +73,7 @@ func table(path string) string {
 	return "jobs"
 }
 
-// namespaceOf returns the namespace of a request.
+// namespaceOf returns the namespace to which a request applies.
 func namespaceOf(r *http.Request) string {
 	if ns := r.URL.Query().Get("namespace"); ns != "" {
 		return ns
@@ -88,7 +89,7 @@ func topicsOf(r *http.Request) (out []string) {
 	return out
 }
 
-// route answers a request. The caller holds s.mu, which route releases while a write is pending.
+// route answers a request. The caller holds s.mu. While a write is pending, route releases s.mu.
 func (s *Server) route(r *http.Request) (any, error) {
 	parts := strings.Split(strings.TrimPrefix(r.URL.Path, "/v1/"), "/")
 	read := r.Method == http.MethodGet
@@ -142,8 +143,7 @@ func (s *Server) route(r *http.Request) (any, error) {
 	return nil, httpError(http.StatusNotFound, "Invalid URL: %s", r.URL.Path)
 }
 
-// serveSchedulerConfig reads and sets the scheduler configuration, of which the model has only
-// preemption.
+// serveSchedulerConfig reads and sets the scheduler's configuration. Only preemption is simulated.
 func (s *Server) serveSchedulerConfig(r *http.Request) (any, error) {
 	if r.Method == http.MethodPut {
 		var c api.SchedulerConfiguration
@@ -174,7 +174,8 @@ func (s *Server) serveNodes(r *http.Request, parts []string) (any, error) {
 	return nil, httpError(http.StatusNotFound, "node not found")
 }
 
-// page returns the first page of a list, if the request asks for pages.
+// page returns the first page of a list if the request asks for pages, and the whole list
+// otherwise.
 func page[T any](r *http.Request, list []T) []T {
 	if n, err := strconv.Atoi(r.URL.Query().Get("per_page")); err == nil && n > 0 && n < len(list) {
 		return list[:n]
@@ -182,8 +183,9 @@ func page[T any](r *http.Request, list []T) []T {
 	return list
 }
 
-// listNodes lists the nodes. With a filter, it lists the nodes with GPUs, or the nodes that are
-// away. With a filter, Nomad returns an error if a node has no resources (seen on 1.11.3).
+// listNodes lists the nodes. If the request has a filter, listNodes lists only the nodes with
+// GPUs, or only the nodes that are away. If the request has a filter and a node has no resources,
+// Nomad returns an error (seen on 1.11.3).
 func (s *Server) listNodes(r *http.Request) (any, error) {
 	q, out := r.URL.Query(), []*api.NodeListStub{}
 	for _, id := range s.sortedNodes() {
@@ -214,7 +216,8 @@ func (s *Server) listNodes(r *http.Request) (any, error) {
 	return page(r, out), nil
 }
 
-// listJobs lists the jobs. With a filter, it lists the jobs that request devices.
+// listJobs lists the jobs. If the request has a filter, listJobs lists only the jobs that request
+// devices.
 func (s *Server) listJobs(r *http.Request) (any, error) {
 	ns, devices := namespaceOf(r), r.URL.Query().Has("filter")
 	if err := s.authorize(r, ns, listJobs); err != nil {
@@ -283,7 +286,7 @@ func versionOf(j *job) *api.Job {
 	return j.Job
 }
 
-// commitDelay waits between the check of a write and the write itself.
+// commitDelay waits for the time between the check of a write and the write.
 func (s *Server) commitDelay(r *http.Request, k Key) {
 	d := s.jitter(s.opts.Raft, "raft "+k.String()+strconv.Itoa(s.count("raft "+k.String())))
 	if late, ok := r.Context().Value(slowWrite{}).(time.Duration); ok {
@@ -298,7 +301,7 @@ func (s *Server) commitDelay(r *http.Request, k Key) {
 }
 
 func (s *Server) serveJob(r *http.Request, parts []string) (any, error) {
-	// A job's id may contain slashes.
+	// The id of a job may contain slashes.
 	last := parts[len(parts)-1]
 	if n := len(parts) - 2; n > 0 && last == "force" && parts[n] == "periodic" {
 		parts = parts[:n+1]
@@ -376,7 +379,7 @@ func (s *Server) readJob(r *http.Request, k Key, what string) (any, error) {
 	return nil, httpError(http.StatusNotFound, "Invalid URL: %s", r.URL.Path)
 }
 
-// serveEvaluate evaluates a job again. As in Nomad, the right to read jobs suffices.
+// serveEvaluate evaluates a job again. As in Nomad, the right to read jobs is enough.
 func (s *Server) serveEvaluate(r *http.Request, k Key) (any, error) {
 	s.commitDelay(r, k)
 	j := s.jobs[k]
@@ -390,7 +393,7 @@ func (s *Server) serveEvaluate(r *http.Request, k Key) (any, error) {
 	return &api.JobRegisterResponse{EvalID: s.evaluate(k, "job-register").ID, JobModifyIndex: *j.JobModifyIndex}, nil
 }
 
-// servePlan serves a dry run.
+// servePlan makes a dry run.
 func (s *Server) servePlan(r *http.Request, k Key) (any, error) {
 	var request api.JobPlanRequest
 	if err := json.NewDecoder(r.Body).Decode(&request); err != nil {

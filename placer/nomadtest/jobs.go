@@ -13,22 +13,23 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// versionsKept is how many versions of a job Nomad keeps (job_tracked_versions).
+// versionsKept is the number of versions of each job that Nomad keeps (job_tracked_versions).
 const versionsKept = 6
 
-// job is a job with the data that Nomad keeps about it. Stored versions are never changed, only
-// replaced.
+// job contains a job, and the data that Nomad keeps about the job. A stored version is never
+// changed, only replaced.
 type job struct {
 	*api.Job
 	spec string // the spec of the current version
-	// versions are sorted, newest first. The first version is the current job.
+	// versions contains the newest version first. The first element is the current job.
 	versions    []*api.Job
 	submissions map[uint64]*api.JobSubmission
-	// deployment is the newest deployment. It is of the current version or of an earlier version.
+	// deployment is the job's newest deployment. The deployment belongs to the current version or
+	// to an earlier version.
 	deployment *deployment
 }
 
-// statusError is an answer other than 200.
+// statusError is an answer with a status other than 200.
 type statusError struct {
 	code int
 	text string
@@ -40,8 +41,8 @@ func httpError(code int, format string, args ...any) error {
 	return &statusError{code, fmt.Sprintf(format, args...)}
 }
 
-// Spec returns a text of what a job requests, without the fields that Nomad sets for each version.
-// Equal jobs have equal texts.
+// Spec returns a text that describes what a job requests. The text does not contain the fields that
+// Nomad sets for each version. Equal jobs have equal texts.
 func Spec(j *api.Job) string {
 	own := *j
 	own.Status, own.StatusDescription, own.Stable, own.Version, own.SubmitTime = nil, nil, nil, nil, nil
@@ -54,7 +55,8 @@ func Spec(j *api.Job) string {
 	return string(text)
 }
 
-// checkModifyIndex checks the index of a registration, as Nomad does before the write.
+// checkModifyIndex checks the index in a registration. Like Nomad, the caller makes this check
+// before the write.
 func (s *Server) checkModifyIndex(k Key, r *api.JobRegisterRequest) error {
 	if !r.EnforceIndex {
 		return nil
@@ -71,7 +73,8 @@ func (s *Server) checkModifyIndex(k Key, r *api.JobRegisterRequest) error {
 	return nil
 }
 
-// validate returns Nomad's error if Nomad refuses a job. It checks only what tests need.
+// validate returns the error with which Nomad refuses a job, or nil if Nomad accepts the job.
+// validate makes only the checks that tests need.
 func validate(j *api.Job) error {
 	switch {
 	case j == nil:
@@ -89,15 +92,15 @@ func validate(j *api.Job) error {
 	return nil
 }
 
-// register writes a job without checking the index again. The job's submit time is the time of the
-// check. So if a version has an earlier submit time than the version that it replaced, it was
-// written late.
+// register writes a job without checking the index again. The job's submit time is the time when
+// its index was checked. So if a version has an earlier submit time than the version before it,
+// Nomad wrote the version late.
 func (s *Server) register(r *api.JobRegisterRequest) *api.JobRegisterResponse {
 	j, k := r.Job, Key{Namespace: *r.Job.Namespace, ID: *r.Job.ID}
 	was := s.jobs[k]
 	text := Spec(j)
 	if was != nil && was.spec == text && value(was.Stop) == value(j.Stop) {
-		// Nothing has changed, so Nomad writes nothing, but evaluates the job again.
+		// Nothing has changed, so Nomad writes nothing. But Nomad evaluates the job again.
 		out := &api.JobRegisterResponse{JobModifyIndex: *was.JobModifyIndex}
 		s.answerEval(out, s.evaluate(k, "job-register"))
 		return out
@@ -169,7 +172,7 @@ func (s *Server) deregister(k Key, purge bool, submitted time.Time) (*api.JobDer
 			was.deployment.end(api.DeploymentStatusCancelled, cancelledByStop)
 		}
 		s.purgeAllocs(k)
-		// The event contains the job before the purge.
+		// The event contains the job in the form that it had before the purge.
 		s.publish("JobDeregistered", "Job", k.ID, k.Namespace, map[string]any{"Job": jobInEvents(was.Job), "Deleted": true})
 		out.EvalID = s.evaluate(k, "job-deregister").ID
 		return out, nil
@@ -189,8 +192,8 @@ func (s *Server) deregister(k Key, purge bool, submitted time.Time) (*api.JobDer
 	return out, nil
 }
 
-// updateStatus computes a job's status, and reports whether the status has changed. The caller
-// publishes the new status, in the event of the change that caused it.
+// updateStatus computes the status of a job, and reports whether the status has changed. The caller
+// publishes the new status. The new status must be in the event of the change that caused it.
 func (s *Server) updateStatus(k Key) bool {
 	j := s.jobs[k]
 	if j == nil {
@@ -205,7 +208,7 @@ func (s *Server) updateStatus(k Key) bool {
 	s.tables["jobs"] = s.index
 	next := *j
 	next.Job = &own
-	// The version stays the same.
+	// The version of the job stays the same.
 	next.versions = slices.Clone(j.versions)
 	next.versions[0] = &own
 	s.setJob(k, &next)
@@ -237,9 +240,10 @@ func hasLive(as []*alloc) bool {
 	return slices.ContainsFunc(as, func(a *alloc) bool { return !a.terminal() })
 }
 
-// publishRegistered publishes the registration of a job. Nomad publishes it before it writes the
-// job's evaluation, and again afterwards. In the first event, the job is "dead" if all evaluations
-// under its name have ended, including those of a purged job, and nothing runs (seen on 1.11.3).
+// publishRegistered publishes that a job was registered. Nomad publishes a registration twice:
+// before it writes the job's evaluation, and after that. In the first event, the job is "dead" if
+// nothing runs and all evaluations under its name have ended, even those of a purged job (seen on
+// 1.11.3).
 func (s *Server) publishRegistered(k Key, own api.Job) {
 	if value(own.Stop) || s.statusOf(k, &own) != "dead" {
 		s.publishJob("JobRegistered", k)
@@ -257,7 +261,7 @@ func (s *Server) publishJob(event string, k Key) {
 	s.publish(event, "Job", k.ID, k.Namespace, map[string]any{"Job": jobInEvents(s.jobs[k].Job)})
 }
 
-// Job returns a job's current version, or nil.
+// Job returns the current version of a job, or nil if there is no such job.
 func (s *Server) Job(k Key) *api.Job {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -267,8 +271,8 @@ func (s *Server) Job(k Key) *api.Job {
 	return nil
 }
 
-// Collect deletes the jobs that have been dead for longer than older, with everything that belongs
-// to them. It deletes services only if they were stopped (Nomad 1.11.3, jobIsGCable).
+// Collect deletes the jobs that have been dead for longer than older, and everything that belongs
+// to them. Collect deletes a service only if it was stopped (Nomad 1.11.3, jobIsGCable).
 func (s *Server) Collect(older time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

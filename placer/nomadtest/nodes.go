@@ -16,19 +16,20 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
-// node is a client machine.
+// node is a machine with a Nomad client.
 type node struct {
 	*api.Node
-	// cut is set if the node is cut off the network. Its tasks keep running, unless dead is set.
+	// cut is true if the node has no network connection. The tasks of a node without connection
+	// keep running, unless dead is true.
 	cut bool
-	// dead is set if the node's tasks are gone.
+	// dead is true if the tasks of the node no longer exist.
 	dead bool
-	// times counts how often the node went away and came back.
+	// times counts how often the node has gone away and come back.
 	times int
 }
 
-// AddNode registers a node, or registers it again with other contents. The node must have an ID.
-// Other fields that are missing get the values of a small machine.
+// AddNode registers a node. If the node exists, AddNode registers it again with the new contents.
+// The node must have an ID. Other fields that are missing get the values of a small machine.
 func (s *Server) AddNode(n *api.Node) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -71,7 +72,7 @@ func (s *Server) updateNode(n *api.Node, event string) {
 	s.publish(event, "Node", n.ID, "", map[string]any{"Node": n})
 }
 
-// editNode stores a changed copy of a node.
+// editNode copies a node, changes the copy, and stores it.
 func (s *Server) editNode(id, event string, change func(*api.Node)) error {
 	n := s.nodes[id]
 	if n == nil {
@@ -89,12 +90,13 @@ func (s *Server) must(err error) {
 	}
 }
 
-// CrashNode crashes a machine with all tasks on it. Nomad notices the crash because heartbeats are
-// missing.
+// CrashNode crashes a machine. All tasks on the machine end. Nomad notices the crash when
+// heartbeats are missing.
 func (s *Server) CrashNode(id string) { s.disconnectNode(id, true) }
 
-// CutNode cuts a machine off the network, but its tasks keep running. Nomad counts the node as
-// down, or as disconnected if an allocation on it has a disconnect block.
+// CutNode breaks the network connection of a machine. The tasks on the machine keep running. Nomad
+// counts the node as disconnected if an allocation on it has a disconnect block, and as down
+// otherwise.
 func (s *Server) CutNode(id string) { s.disconnectNode(id, false) }
 
 func (s *Server) disconnectNode(id string, dead bool) {
@@ -117,7 +119,7 @@ func (s *Server) disconnectNode(id string, dead bool) {
 	s.missHeartbeats(n, n.times)
 }
 
-// missHeartbeats makes Nomad notice that a node is away.
+// missHeartbeats lets Nomad notice that a node is away.
 func (s *Server) missHeartbeats(n *node, times int) {
 	id, wait := n.ID, time.Second
 	if n.Status == api.NodeStatusDisconnected {
@@ -140,9 +142,9 @@ func (s *Server) missHeartbeats(n *node, times int) {
 	})
 }
 
-// RecoverNode brings a machine back. If the machine was cut off, its client learns a moment later
-// which allocations it must stop. If the machine crashed, its client starts again the allocations
-// that should keep running.
+// RecoverNode brings a machine back. If the machine had no connection, its client learns a moment
+// later which allocations it must stop. If the machine crashed, its client starts the allocations
+// again that should keep running.
 func (s *Server) RecoverNode(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -171,8 +173,8 @@ func (s *Server) RecoverNode(id string) {
 	})
 }
 
-// nodeReady makes Nomad use a node again. If tell is set, the node's client reports its allocations
-// now.
+// nodeReady marks a node as ready, so that Nomad uses it again. If tell is true, the client of the
+// node reports its allocations now.
 func (s *Server) nodeReady(n *node, tell bool) {
 	s.must(s.editNode(n.ID, "NodeRegistration", func(n *api.Node) { n.Status = api.NodeStatusReady }))
 	if tell {
@@ -191,8 +193,8 @@ func (s *Server) reconnectAllocs(n *node) {
 	n.dead = false
 }
 
-// SetHealth makes GPUs healthy or unhealthy, as if their plugin reported it. Nomad does not stop
-// allocations on them.
+// SetHealth marks GPUs as healthy or unhealthy, as if the device plugin had reported the change.
+// Nomad does not stop the allocations on unhealthy GPUs.
 func (s *Server) SetHealth(healthy bool, gpus ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -209,7 +211,7 @@ func (s *Server) SetHealth(healthy bool, gpus ...string) {
 	}
 }
 
-// withHealth returns the node with changed health of the GPUs, or nil if nothing changes.
+// withHealth returns the node with the new health of the GPUs, or nil if nothing changes.
 func withHealth(n *api.Node, healthy bool, gpus []string) *api.Node {
 	out, found := *n, false
 	res := *n.NodeResources
@@ -237,7 +239,8 @@ func withHealth(n *api.Node, healthy bool, gpus []string) *api.Node {
 	return &out
 }
 
-// TakeAway removes GPUs from their nodes, as if their plugin got a configuration without them.
+// TakeAway removes GPUs from their nodes, as if the device plugin had been configured without these
+// GPUs.
 func (s *Server) TakeAway(gpus ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -255,27 +258,27 @@ func (s *Server) TakeAway(gpus ...string) {
 	}
 }
 
-// PurgeNode removes from Nomad a node whose machine never comes back. Nomad publishes no event for
-// the purge (seen on 1.11.3).
+// PurgeNode deletes a node from Nomad. The machine of the node never comes back. Nomad publishes no
+// event about the purge (seen on 1.11.3).
 func (s *Server) PurgeNode(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.purgeNode(id, 0)
 }
 
-// purgeNode removes a node. The scheduler evaluates the jobs on the node when the time after has
-// passed.
+// purgeNode removes a node. The scheduler evaluates the jobs on the node after the given time.
 func (s *Server) purgeNode(id string, after time.Duration) {
 	s.nextIndex("nodes")
 	delete(s.nodes, id)
 	s.after(after, "jobs on the purged "+id+" are evaluated", func() { s.evaluateNode(id) })
 }
 
-// ForgetNode removes from Nomad a node whose machine still runs. The tasks keep running, but count
-// as lost. The client notices the removal with its next heartbeat, after one to two times the
-// duration heartbeat, and registers the node again with the same id (scenarios "node purged" and
-// "node purged without other room"). Nomad evaluates the node's jobs after the duration scheduler.
-// Allocations that are back before that are not lost.
+// ForgetNode deletes a node from Nomad, but the machine of the node still runs. The tasks on the
+// machine keep running, but Nomad counts them as lost. The client notices the deletion with its
+// next heartbeat, after one to two times the duration heartbeat. The client then registers the node
+// again with the same id (scenarios "node purged" and "node purged without other room"). Nomad
+// evaluates the jobs of the node after the duration scheduler. If an allocation is back before the
+// evaluation, it is not lost.
 func (s *Server) ForgetNode(id string, heartbeat, scheduler time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -309,15 +312,15 @@ func (s *Server) ForgetNode(id string, heartbeat, scheduler time.Duration) {
 	})
 }
 
-// HasNode reports whether Nomad has a node.
+// HasNode reports whether Nomad knows a node.
 func (s *Server) HasNode(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.nodes[id] != nil
 }
 
-// SetEligible makes a node eligible or ineligible. If it makes the node eligible, a drain of the
-// node ends.
+// SetEligible makes a node eligible or ineligible. Making the node eligible ends a drain of the
+// node.
 func (s *Server) SetEligible(id string, eligible bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -334,7 +337,8 @@ func (s *Server) SetEligible(id string, eligible bool) {
 
 func (s *Server) sortedNodes() []string { return slices.Sorted(maps.Keys(s.nodes)) }
 
-// ShareGPU adds a shared GPU with this many parts to a node: "GPU-s-<node>::0" and so on.
+// ShareGPU adds a shared GPU with the given number of parts to a node. The parts are named
+// "GPU-s-<node>::0" and so on.
 func ShareGPU(n *api.Node, parts int) *api.Node {
 	d := &api.NodeDeviceResource{Vendor: attr.Vendor, Type: attr.SharedType, Name: "Tesla V100-SXM2-16GB" + attr.SharedSuffix, Attributes: map[string]*api.Attribute{}}
 	for k := range parts {
@@ -344,7 +348,7 @@ func ShareGPU(n *api.Node, parts int) *api.Node {
 	return n
 }
 
-// GPUNode returns node number n, with GPUs of one model named GPU-n-k.
+// GPUNode returns the node with number n. The node has GPUs of one model, named GPU-n-k.
 func GPUNode(n, gpus int) *api.Node {
 	d := &api.NodeDeviceResource{Vendor: "nvidia", Type: "gpu", Name: "NVIDIA H200", Attributes: map[string]*api.Attribute{}}
 	for k := range gpus {

@@ -13,7 +13,8 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// usage holds what is free and taken on a node after a plan's stops and placements.
+// usage contains the free and the taken resources of a node, as they are after the stops and
+// placements of a plan.
 type usage struct {
 	cpu, memory int
 	taken       map[string]bool // GPUs
@@ -58,7 +59,7 @@ func (u *usage) add(a *alloc) {
 	}
 }
 
-// staticPorts returns the static ports of each member of a group.
+// staticPorts returns the static ports that each member of a group needs.
 func staticPorts(g *api.TaskGroup) (ports []api.Port) {
 	for _, n := range g.Networks {
 		ports = append(ports, n.ReservedPorts...)
@@ -66,8 +67,8 @@ func staticPorts(g *api.TaskGroup) (ports []api.Port) {
 	return ports
 }
 
-// placeMember chooses a node and GPUs for a member, which replaces before if before is not nil. It
-// records the result in the plan.
+// placeMember chooses a node and GPUs for a member. If before is not nil, the member replaces
+// before. placeMember records the result in the plan.
 func (p *plan) placeMember(g *api.TaskGroup, number int, before *alloc, stopBefore bool) *alloc {
 	if stopBefore {
 		p.stop[before] = ""
@@ -128,9 +129,9 @@ func (p *plan) placeMember(g *api.TaskGroup, number int, before *alloc, stopBefo
 	return a
 }
 
-// spreadOverNodes returns the options on the nodes with the fewest members of the group, if the job
-// spreads the group over nodes. Otherwise it returns all options. Other spread blocks are not
-// modeled.
+// spreadOverNodes returns the options whose nodes have the fewest members of the group, if the job
+// spreads the group over nodes. If the job does not spread the group, spreadOverNodes returns all
+// options. The package does not simulate other spread blocks.
 func (p *plan) spreadOverNodes(g *api.TaskGroup, options []option, but *alloc) []option {
 	if !slices.ContainsFunc(slices.Concat(p.job.Spreads, g.Spreads), func(s *api.Spread) bool {
 		return s.Attribute == "${node.unique.id}" && len(s.SpreadTarget) == 0
@@ -147,8 +148,8 @@ func (p *plan) spreadOverNodes(g *api.TaskGroup, options []option, but *alloc) [
 	return slices.DeleteFunc(options, func(o option) bool { return on[o.node] > on[least.node] })
 }
 
-// option is a node on which a member can run, with the allocations that must be preempted for the
-// member.
+// option is a node on which a member can run, and the allocations that must be preempted to make
+// room.
 type option struct {
 	node    string
 	gpus    map[string][]string
@@ -156,9 +157,9 @@ type option struct {
 	preempt []*alloc
 }
 
-// preemptOn finds a node on which a member fits if other allocations are preempted. Their jobs must
-// have a priority that is lower by at least ten. It preempts as few allocations as possible, and
-// those with the lowest priority first.
+// preemptOn finds a node on which a member fits after other allocations have been preempted. The
+// priority of the preempted jobs must be lower by at least ten. preemptOn preempts as few
+// allocations as possible. preemptOn begins with the lowest priority.
 func (p *plan) preemptOn(g *api.TaskGroup, full []*api.Node, chance *rand.Rand) []option {
 	for _, n := range full {
 		var victims []*alloc
@@ -220,7 +221,7 @@ func (p *plan) newAlloc(g *api.TaskGroup, number int, before *alloc, node string
 }
 
 // assignDevices chooses GPUs for a member on a node. If the member does not fit, lack names a
-// resource of which the node has too little.
+// resource that is too scarce on the node.
 func (p *plan) assignDevices(g *api.TaskGroup, n *api.Node, chance *rand.Rand) (gpus map[string][]string, model, lack string) {
 	u := p.usage(n.ID)
 	cpu, memory := u.cpu, u.memory
@@ -272,7 +273,7 @@ func deviceCount(r *api.RequestedDevice) int {
 	return int(min(*r.Count, 1<<20))
 }
 
-// freeInstances returns the healthy free GPUs of a device group that meet a request.
+// freeInstances returns the GPUs of a device group that are healthy, free and meet a request.
 func freeInstances(r *api.RequestedDevice, d *api.NodeDeviceResource, taken map[string]bool) (ids []string) {
 	if !deviceNamed(r.Name, d) || slices.ContainsFunc(r.Constraints, func(c *api.Constraint) bool { return !deviceMeets(c, d) }) {
 		return nil
@@ -285,7 +286,7 @@ func freeInstances(r *api.RequestedDevice, d *api.NodeDeviceResource, taken map[
 	return ids
 }
 
-// distinctHosts reports whether distinct_hosts allows a member on the node.
+// distinctHosts reports whether a distinct_hosts constraint allows a member on the node.
 func (p *plan) distinctHosts(g *api.TaskGroup, node string, but *alloc) bool {
 	has := func(cs []*api.Constraint) bool {
 		return slices.ContainsFunc(cs, func(c *api.Constraint) bool {
@@ -350,9 +351,9 @@ func (s *Server) apply(p *plan, e api.Evaluation) {
 	s.jobChanged(k, event)
 }
 
-// purgeAllocs removes the allocations of a purged job, as Nomad does. The clients need a while to
-// end the tasks. On 1.11.3, no list contained the allocations while their tasks still ran for up to
-// kill_timeout.
+// purgeAllocs removes the allocations of a purged job from Nomad's lists, as Nomad does. The
+// clients still need some time to end the tasks. On 1.11.3, no list contained the allocations of a
+// purged job, although their tasks kept running for up to kill_timeout.
 func (s *Server) purgeAllocs(k Key) {
 	for _, a := range s.byJob[k] {
 		delete(s.allocs, a.id)
@@ -388,7 +389,7 @@ func (s *Server) applyStop(a *alloc, status string) {
 	s.notifyEnded(a)
 }
 
-// applyPreemptions stops the allocations that by preempts, and evaluates their jobs.
+// applyPreemptions stops the allocations that the allocation by preempts, and evaluates their jobs.
 func (s *Server) applyPreemptions(p *plan, by *alloc) {
 	for _, a := range slices.SortedFunc(maps.Keys(p.preempt), compareAllocs) {
 		if p.preempt[a] != by {
@@ -403,8 +404,8 @@ func (s *Server) applyPreemptions(p *plan, by *alloc) {
 	}
 }
 
-// allocsKept limits the allocations that are kept for a job. Nomad deletes ended allocations after
-// some hours.
+// allocsKept is the maximum number of allocations that are kept for a job. Nomad deletes ended
+// allocations after some hours.
 const allocsKept = 100
 
 func (s *Server) trimAllocs(k Key) {
@@ -418,8 +419,8 @@ func (s *Server) trimAllocs(k Key) {
 	}
 }
 
-// scheduleReschedules schedules an evaluation for failed allocations that will be rescheduled
-// later.
+// scheduleReschedules schedules an evaluation at the time when failed allocations must be
+// rescheduled.
 func (s *Server) scheduleReschedules(p *plan) {
 	if len(p.rescheduleAt) == 0 {
 		return
@@ -437,7 +438,7 @@ func (s *Server) scheduleReschedules(p *plan) {
 	}
 }
 
-// finishEval records the result of an evaluation.
+// finishEval records how an evaluation ended.
 func (s *Server) finishEval(p *plan, e api.Evaluation) {
 	k := p.key
 	if len(p.failed) == 0 {

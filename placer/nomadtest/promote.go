@@ -15,7 +15,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// Nomad's descriptions of a deployment.
+// The following texts are Nomad's descriptions of a deployment.
 const (
 	failedByAuthor  = "Deployment marked as failed"
 	failedByAllocs  = "Failed due to unhealthy allocations"
@@ -29,7 +29,7 @@ func (d *deployment) end(status, why string) { d.status, d.why = status, why }
 
 func (d *deployment) paused() bool { return d != nil && d.status == api.DeploymentStatusPaused }
 
-// description returns Nomad's description of a deployment's progress.
+// description returns the text with which Nomad describes the progress of a deployment.
 func (d *deployment) description() string {
 	switch {
 	case d.why != "":
@@ -50,7 +50,7 @@ func (d *deployment) description() string {
 	return "Deployment is running"
 }
 
-// serveDeployment serves requests about a deployment.
+// serveDeployment answers requests about a deployment.
 func (s *Server) serveDeployment(r *http.Request, parts []string) (any, error) {
 	k, d := s.deploymentByID(parts[len(parts)-1])
 	if d == nil {
@@ -84,7 +84,8 @@ func (s *Server) serveDeployment(r *http.Request, parts []string) (any, error) {
 	return nil, httpError(http.StatusNotFound, "Invalid URL: %s", r.URL.Path)
 }
 
-// deploymentByID finds a deployment by its id. It looks only at the newest deployment of each job.
+// deploymentByID finds a deployment by its id. deploymentByID looks only at the newest deployment
+// of each job.
 func (s *Server) deploymentByID(id string) (Key, *deployment) {
 	for _, k := range sortedKeys(s.jobs) {
 		if d := s.jobs[k].deployment; d != nil && d.id == id {
@@ -94,7 +95,7 @@ func (s *Server) deploymentByID(id string) (Key, *deployment) {
 	return Key{}, nil
 }
 
-// reverts reports whether a failure of the deployment reverts the job.
+// reverts reports whether Nomad reverts the job if the deployment fails.
 func (d *deployment) reverts() bool {
 	for _, g := range d.groups {
 		if value(g.update.AutoRevert) {
@@ -143,7 +144,7 @@ func (s *Server) pauseDeployment(r *http.Request, k Key, d *deployment) (any, er
 	return api.DeploymentUpdateResponse{DeploymentModifyIndex: s.index}, nil
 }
 
-// tellDeployment returns a deployment as Nomad's API does.
+// tellDeployment returns a deployment in the form of Nomad's API.
 func (s *Server) tellDeployment(k Key, d *deployment) *api.Deployment {
 	out := &api.Deployment{
 		ID: d.id, Namespace: k.Namespace, JobID: k.ID, JobVersion: *d.job.Version, JobModifyIndex: d.of, JobCreateIndex: *d.job.CreateIndex,
@@ -163,8 +164,8 @@ func (s *Server) tellDeployment(k Key, d *deployment) *api.Deployment {
 	return out
 }
 
-// dropCanaries stops the deployment's canaries that are lost or must move, whether they are
-// promoted or not. New canaries replace them if needed.
+// dropCanaries stops the canaries of the deployment that are lost or must move, even if they are
+// promoted. If necessary, new canaries replace the stopped ones.
 func (p *plan) dropCanaries(is *groupAllocs) {
 	drop := func(as []*alloc, status string) []*alloc {
 		return slices.DeleteFunc(as, func(a *alloc) bool {
@@ -178,8 +179,8 @@ func (p *plan) dropCanaries(is *groupAllocs) {
 	is.lost, is.migrate = drop(is.lost, api.AllocClientStatusLost), drop(is.migrate, "")
 }
 
-// placeAgain places a replacement of a member. While canaries wait, the replacement of a member of
-// an earlier version runs the version that downgraded returns.
+// placeAgain places a replacement of a member. If canaries wait and the member has an earlier
+// version, the replacement runs the version that downgraded returns.
 func (p *plan) placeAgain(g *api.TaskGroup, before *alloc, canarying bool) {
 	own := p.job
 	defer func() { p.job = own }()
@@ -191,11 +192,12 @@ func (p *plan) placeAgain(g *api.TaskGroup, before *alloc, canarying bool) {
 	}
 }
 
-// waitingCanary reports whether the allocation is a canary that was not promoted.
+// waitingCanary reports whether the allocation is a canary that has not been promoted.
 func (a *alloc) waitingCanary() bool { return a.canary && !a.promoted }
 
-// downgraded returns the version for which a member is placed while canaries wait: the last version
-// whose canaries were promoted, or that had none. It returns nil for the current version.
+// downgraded returns the version for which a member is placed while canaries wait. The result is
+// the last version that had no canaries, or whose canaries were promoted. If this is the current
+// version, downgraded returns nil.
 func (p *plan) downgraded(g *api.TaskGroup, before *alloc) *api.Job {
 	j := p.s.jobs[p.key]
 	if j == nil {

@@ -10,8 +10,9 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// restart restarts the tasks of an allocation in place, as nomad alloc restart does, or a template
-// with change_mode = "restart". The tasks' events do not include a kill (scenario "restarted").
+// restart restarts the tasks of an allocation in place. In Nomad, nomad alloc restart does this, or
+// a template with change_mode = "restart". The events of the restarted tasks contain no kill
+// (scenario "restarted").
 func (s *Server) restart(id string) (any, error) {
 	a := s.allocs[id]
 	if a == nil {
@@ -48,7 +49,7 @@ func (s *Server) Finish(id string) {
 	}
 }
 
-// onSignal returns the exit code of an allocation's tasks when they are asked to end.
+// onSignal returns the exit code with which an allocation's tasks end when they are asked to end.
 func onSignal(a *alloc) (exit int) {
 	exit = 130
 	for _, t := range a.taskGroup().Tasks {

@@ -18,7 +18,7 @@ func terminalEval(e *api.Evaluation) bool {
 	return e.Status == api.EvalStatusComplete || e.Status == api.EvalStatusFailed || e.Status == api.EvalStatusCancelled
 }
 
-// evaluate creates an evaluation at the current index, and schedules it.
+// evaluate creates an evaluation at the current index, and schedules its processing.
 func (s *Server) evaluate(k Key, trigger string) *api.Evaluation {
 	return s.evaluateAfter(k, trigger, 0)
 }
@@ -47,7 +47,8 @@ func (s *Server) evaluateAfter(k Key, trigger string, wait time.Duration) *api.E
 	return e
 }
 
-// evalsKept limits the evaluations that are kept for a job. Nomad keeps evaluations for hours.
+// evalsKept is the maximum number of evaluations that are kept for a job. Nomad keeps evaluations
+// for hours.
 const evalsKept = 50
 
 func (s *Server) trimEvals(k Key) {
@@ -95,7 +96,7 @@ func (s *Server) evaluateNode(id string) {
 	}
 }
 
-// capacityChanged makes the scheduler retry blocked evaluations.
+// capacityChanged tells the scheduler to retry blocked evaluations.
 func (s *Server) capacityChanged() {
 	var blocked []*api.Evaluation
 	for _, k := range sortedKeys(s.jobs) {
@@ -132,31 +133,32 @@ type plan struct {
 	job  *api.Job // nil if it was purged
 	key  Key
 	eval string
-	// stop maps the allocations to stop to their new client status. "" means that the client
-	// reports the status.
+	// stop maps each allocation that must stop to its new client status. The status "" means that
+	// the client reports the status later.
 	stop   map[*alloc]string
 	update []*alloc // updated in place
 	place  []*alloc
-	// parting holds the members that are unknown from now on.
+	// parting contains the members that become unknown.
 	parting []*alloc
-	// returned holds the members that are known again.
+	// returned contains the members that are known again.
 	returned []*alloc
-	// placeAfter is the delay before lost members are replaced. 0 means at once.
+	// placeAfter is the delay before lost members are replaced. 0 means no delay.
 	placeAfter time.Duration
-	// preempt maps each preempted allocation of another job to the allocation that preempts it and
-	// waits for its end.
+	// preempt maps each preempted allocation of another job to the allocation that preempts it. The
+	// preempting allocation waits for the end of the preempted one.
 	preempt map[*alloc]*alloc
 	failed  map[string]*api.AllocationMetric
-	// rescheduleAt maps failed allocations to the time at which they are rescheduled.
+	// rescheduleAt maps failed allocations to the times at which Nomad reschedules them.
 	rescheduleAt map[*alloc]time.Time
-	// deployment is this version's deployment, or nil if there is none or it has succeeded.
+	// deployment is the deployment of this version. deployment is nil if there is no deployment or
+	// the deployment has succeeded.
 	deployment *deployment
 	undone     bool              // the deployment is not complete
 	used       map[string]*usage // usage of nodes under this plan
 }
 
-// schedule processes an evaluation. If dry is not nil, it makes a dry run for the job dry, which is
-// not stored.
+// schedule processes an evaluation. If dry is not nil, schedule makes a dry run for the job dry,
+// and stores nothing.
 func (s *Server) schedule(k Key, id string, dry *api.Job) *plan {
 	p := &plan{s: s, key: k, eval: id, stop: map[*alloc]string{}, preempt: map[*alloc]*alloc{}, failed: map[string]*api.AllocationMetric{}, rescheduleAt: map[*alloc]time.Time{}}
 	if dry != nil {
@@ -177,7 +179,7 @@ func (s *Server) schedule(k Key, id string, dry *api.Job) *plan {
 	return nil
 }
 
-// compute is the reconciler. It decides which allocations to stop, update and place.
+// compute is the reconciler. compute decides which allocations to stop, update and place.
 func (p *plan) compute() {
 	p.loseStopped()
 	if p.job == nil || value(p.job.Stop) {
@@ -200,12 +202,12 @@ func (p *plan) compute() {
 	}
 }
 
-// groupAllocs groups the allocations of a group by what the reconciler does with them.
+// groupAllocs sorts the allocations of a group by the actions that the reconciler takes on them.
 type groupAllocs struct {
 	keep, migrate, lost, rescheduleNow []*alloc
 	rescheduleLater                    []*alloc // failed, to be rescheduled later
-	// parting holds allocations on nodes that are away. returning holds allocations on nodes that
-	// are back, if Nomad has not yet recorded the allocations' state.
+	// parting contains allocations on nodes that are away. returning contains allocations on nodes
+	// that are back, if Nomad has not recorded the state of these allocations yet.
 	parting, returning []*alloc
 }
 
@@ -262,9 +264,9 @@ func (p *plan) classifyKnown(a *alloc, out *groupAllocs) {
 	}
 }
 
-// rescheduleTime returns when Nomad reschedules a member that failed or whose node is away. ok is
-// false if Nomad does not reschedule the member, or not before the end of the deployment (seen on
-// 1.11.3).
+// rescheduleTime returns the time at which Nomad reschedules a member that failed or whose node is
+// away. ok is false if Nomad does not reschedule the member, or does so only after the deployment
+// (seen on 1.11.3).
 func (p *plan) rescheduleTime(a *alloc) (at time.Time, ok bool) {
 	if p.inDeployment(a) {
 		return time.Time{}, false
@@ -323,7 +325,8 @@ func (p *plan) computeGroup(g *api.TaskGroup) {
 	p.placeMissing(g, is, keep, missing, ready, canarying)
 }
 
-// placeMissing places replacements of lost members and, if ready is true, missing members.
+// placeMissing places replacements of lost members. If ready is true, it also places missing
+// members.
 func (p *plan) placeMissing(g *api.TaskGroup, is groupAllocs, keep []*alloc, missing int, ready, canarying bool) {
 	taken := map[int]bool{}
 	for _, as := range [][]*alloc{keep, is.migrate, is.rescheduleNow} {
@@ -343,9 +346,9 @@ func (p *plan) placeMissing(g *api.TaskGroup, is groupAllocs, keep []*alloc, mis
 	}
 }
 
-// scaleDown stops surplus members. It first stops the members that promoted canaries replace, and
-// then the members with the highest numbers. Canaries that wait for promotion do not count. Members
-// on nodes that are away do not count, either, but can be stopped.
+// scaleDown stops surplus members. scaleDown first stops the members that promoted canaries
+// replace, and then the members with the highest numbers. Canaries that wait for promotion do not
+// count. Members on nodes that are away do not count, either, but can be stopped.
 func (p *plan) scaleDown(g *api.TaskGroup, keep []*alloc, most int, canarying bool) []*alloc {
 	out := slices.Clone(keep)
 	replaced := map[int]bool{}
@@ -392,8 +395,8 @@ func (p *plan) classifyUpdates(g *api.TaskGroup, keep []*alloc) (destructive, ca
 	return destructive, canaries
 }
 
-// canUpdateInPlace reports whether a member can stay on its node and GPUs with the new version. For
-// this Nomad does not check whether the node is ready.
+// canUpdateInPlace reports whether a member can stay on its node and GPUs with the new version.
+// Nomad does not check whether the node is ready for the update.
 func (p *plan) canUpdateInPlace(g *api.TaskGroup, a *alloc) bool {
 	n := p.s.nodes[a.node]
 	if n == nil || feasible(p.job, g, n.Node) != "" || !p.distinctHosts(g, n.ID, a) {
@@ -406,8 +409,8 @@ func (p *plan) canUpdateInPlace(g *api.TaskGroup, a *alloc) bool {
 	return lack == ""
 }
 
-// maxParallel returns how many of n members can be replaced at a time. place is how many other
-// members are placed in the same plan.
+// maxParallel returns how many of n members may be replaced at the same time. place is the number
+// of other members that the same plan places.
 func (p *plan) maxParallel(g *api.TaskGroup, keep []*alloc, place, n int) int {
 	most := 0
 	if g.Update != nil && value(p.job.Type) == api.JobTypeService {
@@ -429,7 +432,7 @@ func (p *plan) maxParallel(g *api.TaskGroup, keep []*alloc, place, n int) int {
 	return min(n, max(0, most))
 }
 
-// needsRestart reports whether two versions differ in fields that Nomad cannot change while a
+// needsRestart reports whether two versions differ in a field that Nomad cannot change while a
 // member runs.
 func needsRestart(a, b *api.Job, group string) bool {
 	was, is := a.LookupTaskGroup(group), b.LookupTaskGroup(group)
@@ -439,7 +442,7 @@ func needsRestart(a, b *api.Job, group string) bool {
 	return restartingFields(a, was) != restartingFields(b, is)
 }
 
-// restartingFields returns, as text, the fields whose change restarts a member.
+// restartingFields returns a text with the fields whose change restarts a member.
 func restartingFields(j *api.Job, g *api.TaskGroup) string {
 	var b strings.Builder
 	for _, m := range []map[string]string{j.Meta, g.Meta} {
@@ -463,8 +466,8 @@ func restartingFields(j *api.Job, g *api.TaskGroup) string {
 	return b.String()
 }
 
-// rescheduleTime returns when Nomad reschedules a failed or unknown allocation. ok is false if
-// Nomad does not reschedule it.
+// rescheduleTime returns the time at which Nomad reschedules a failed or unknown allocation. ok is
+// false if Nomad does not reschedule the allocation.
 func (s *Server) rescheduleTime(a *alloc) (at time.Time, ok bool) {
 	if a.client == api.AllocClientStatusUnknown {
 		return s.rescheduleAfter(a, a.unknownSince)
@@ -472,7 +475,8 @@ func (s *Server) rescheduleTime(a *alloc) (at time.Time, ok bool) {
 	return s.rescheduleAfter(a, a.failedAt)
 }
 
-// rescheduleAfter is rescheduleTime for an allocation that failed or became unknown at since.
+// rescheduleAfter is like rescheduleTime. since is the time when the allocation failed or became
+// unknown.
 func (s *Server) rescheduleAfter(a *alloc, since time.Time) (at time.Time, ok bool) {
 	g := a.taskGroup()
 	if g == nil || g.ReschedulePolicy == nil || since.IsZero() {

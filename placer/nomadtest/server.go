@@ -18,31 +18,33 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// Options configures a cluster's behaviour. Zero values mean the defaults.
+// Options determines how a cluster behaves. The fields of Options have defaults, which apply if a
+// field is zero.
 type Options struct {
-	// Seed determines all random choices.
+	// Seed determines all random choices of the cluster.
 	Seed uint64
-	// Now is the clock of Nomad's servers; time.Now by default.
+	// Now is the clock of Nomad's servers. The default is time.Now.
 	Now func() time.Time
-	// Latency is the minimum time until a request arrives. The actual time is up to twice as long,
-	// at random. Default: 500 µs.
+	// Latency is the minimum time that a request takes to arrive. The actual time is random, and at
+	// most twice as long. Default: 500 µs.
 	Latency time.Duration
-	// Raft is the minimum time between the check of a write and the write. The actual time is up to
-	// twice as long, at random. Nomad checks a job's index before the write and not during the
-	// write, so another write can happen in between. Default: 1 ms.
+	// Raft is the minimum time between Nomad's check of a write and the write. The actual time is
+	// random, and at most twice as long. Nomad checks the index of a job before the write and not
+	// during the write, so another write can come in between. Default: 1 ms.
 	Raft time.Duration
-	// Scheduling is the time from an evaluation's creation to its plan. Default: 5 ms.
+	// Scheduling is the time between the creation of an evaluation and its plan. Default: 5 ms.
 	Scheduling time.Duration
-	// Client is how long a client takes to start a task and to report the start. Default: 200 ms.
+	// Client is the time that a client needs to start a task and to report the start. Default: 200
+	// ms.
 	Client time.Duration
-	// Kill is how long a task takes to end after it was asked to. Default: 300 ms.
+	// Kill is the time that a task needs to end after it was asked to end. Default: 300 ms.
 	Kill time.Duration
-	// If OneWorker is set, evaluations are processed oldest first, and blocked evaluations in the
-	// order of priority, as on a server with one worker. A server with two workers has nearly the
-	// same order (scenario "blocked"). If OneWorker is not set, evaluations are processed in any
-	// order, as if each had its own worker.
+	// If OneWorker is true, evaluations are processed oldest first, and blocked evaluations in the
+	// order of their priority. A server with one worker processes evaluations in the same order. A
+	// server with two workers has nearly the same order (scenario "blocked"). If OneWorker is
+	// false, evaluations are processed in any order, as if each evaluation had its own worker.
 	OneWorker bool
-	// If Stepped is set, due actions run only when [Server.Step] is called.
+	// If Stepped is true, scheduled actions run only when the test calls [Server.Step].
 	Stepped bool
 }
 
@@ -58,7 +60,7 @@ func (o *Options) setDefaults() {
 // Key identifies a job.
 type Key = cluster.JobKey
 
-// Server is a Nomad cluster with servers and clients. Its methods are safe for concurrent use.
+// Server simulates a Nomad cluster with servers and clients. A Server is safe for concurrent use.
 type Server struct {
 	opts Options
 
@@ -67,81 +69,83 @@ type Server struct {
 	// tables maps each table to the index of its last change.
 	tables map[string]uint64
 	nodes  map[string]*node
-	// forgotten holds nodes that Nomad has removed but whose clients have not noticed the removal
-	// yet.
+	// forgotten contains nodes that Nomad has deleted but whose clients have not noticed the
+	// deletion yet.
 	forgotten map[string]*node
 	jobs      map[Key]*job
 	evals     map[Key][]*api.Evaluation
 	allocs    map[string]*alloc
 	byJob     map[Key][]*alloc
-	// preempts is set if jobs of all types may preempt other jobs.
+	// preempts is true if jobs of all types may preempt other jobs.
 	preempts  bool
 	preempted int
-	// unknown counts the members that have been unknown, and back those members of them that kept
+	// unknown counts the members that have been unknown. back counts how many of these members kept
 	// running.
 	unknown, back int
 	// unblocked counts how often the scheduler was told to retry blocked evaluations.
 	unblocked int
-	// gpuUsers holds the allocations that really use a GPU, by instance id. They can differ from
-	// what Nomad knows, because a client that is cut off keeps running allocations that Nomad
+	// gpuUsers maps the instance id of each GPU to the allocations that actually use it. Nomad's
+	// view can differ, because a client without a connection keeps running allocations that Nomad
 	// counts as lost.
 	gpuUsers map[string]map[string]bool
-	// uses is the utilization of GPUs in percent, by instance id (see SetUse).
+	// uses maps the instance ids of GPUs to their utilization in percent (see SetUse).
 	uses map[string]int64
-	// progress returns the content of progress files (see SetProgress).
+	// progress returns the contents of progress files (see SetProgress).
 	progress func(k Key, ran time.Duration) string
-	// purged holds the allocations of purged jobs whose tasks still run, by id.
+	// purged maps ids to the allocations of purged jobs whose tasks still run.
 	purged  map[string]*alloc
 	vars    map[string]*variable
 	streams []*stream
 	refused map[string]bool // clients that receive no events, see RefuseEvents
-	// namespaces are the namespaces that AddNamespace has created.
+	// namespaces contains the namespaces that AddNamespace has created.
 	namespaces []string
-	// actions holds the scheduled actions, earliest first.
+	// actions contains the scheduled actions. The earliest action comes first.
 	actions []action
 	timer   *time.Timer
 	skew    time.Duration
 	closed  bool
-	// counts has a number for each name of generated things, so that random choices do not depend
-	// on the order of unrelated events.
+	// counts contains a counter for each name of generated things. With these counters, random
+	// choices do not depend on the order of unrelated events.
 	counts     map[string]int
 	faultRules []*rule
 	faultFunc  func(Request) Fault
 	acl        map[string]Token
 	steps      int
 	violations []Violation
-	// disconnected holds dead API clients, whose requests do not arrive.
+	// disconnected contains API clients that were killed. The requests of killed clients do not
+	// arrive.
 	disconnected map[string]bool
 	observers    []Observer
-	// eventFaults happen at random to each event and stream.
+	// eventFaults are the faults that happen at random to events and streams.
 	eventFaults EventFaults
 	was         uncommitted
 	launchers   map[Key]*launcher // the launchers of periodic jobs
 }
 
-// SetPreemption enables or disables preemption of jobs with a priority lower by at least ten.
+// SetPreemption enables or disables preemption. A preempted job has a priority that is lower by at
+// least ten.
 func (s *Server) SetPreemption(on bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.preempts = on
 }
 
-// Preempted returns how many allocations were preempted.
+// Preempted returns the number of allocations that were preempted.
 func (s *Server) Preempted() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.preempted
 }
 
-// Unknown returns how many members have been unknown (disconnect block), and how many of these
-// members kept running.
+// Unknown returns the number of members that have been unknown because of a disconnect block.
+// Unknown also returns how many of these members kept running.
 func (s *Server) Unknown() (unknown, back int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.unknown, s.back
 }
 
-// New creates a cluster without nodes. Close it at the end of the test.
+// New creates a cluster without nodes. Call [Server.Close] at the end of the test.
 func New(o Options) *Server {
 	o.setDefaults()
 	return &Server{
@@ -152,7 +156,7 @@ func New(o Options) *Server {
 	}
 }
 
-// Close ends all streams, and stops all actions.
+// Close ends all streams and cancels all actions.
 func (s *Server) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -168,14 +172,15 @@ func (s *Server) Close() {
 
 func (s *Server) now() time.Time { return s.opts.Now().Add(s.skew) }
 
-// StepClock sets the servers' clocks forward or back, as a person or a time server can do.
+// StepClock sets the clocks of the servers forward or back, as a person or a time server can do.
 func (s *Server) StepClock(by time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.skew += by
 }
 
-// nextIndex returns the index of the next write, and records it as the last change of these tables.
+// nextIndex returns the index for the next write. nextIndex records this index as the last change
+// of the given tables.
 func (s *Server) nextIndex(tables ...string) uint64 {
 	s.index++
 	for _, t := range tables {
@@ -184,21 +189,21 @@ func (s *Server) nextIndex(tables ...string) uint64 {
 	return s.index
 }
 
-// count returns how often it was called with a name: 1, 2, …
+// count returns how often it has been called with this name: 1, 2, and so on.
 func (s *Server) count(name string) int {
 	s.counts[name]++
 	return s.counts[name]
 }
 
-// random returns a random generator for one purpose. It depends only on the seed and the name, and
-// not on anything else that happens.
+// random returns a random generator for the choice with this name. The generator depends only on
+// the seed and the name.
 func (s *Server) random(name string) *rand.Rand {
 	h := fnv.New64a()
 	h.Write([]byte(name))
 	return rand.New(rand.NewPCG(s.opts.Seed, h.Sum64()))
 }
 
-// jitter returns a random duration from d to 2d, which depends on the name.
+// jitter returns a random duration between d and 2d. The duration depends on the name.
 func (s *Server) jitter(d time.Duration, name string) time.Duration {
 	if d <= 0 {
 		return 0
@@ -222,7 +227,7 @@ type action struct {
 
 func compareActions(a, b action) int { return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.key, b.key)) }
 
-// afterJitter schedules an action after a random duration from d to 2d.
+// afterJitter schedules an action after a random duration between d and 2d.
 func (s *Server) afterJitter(d time.Duration, name string, do func()) {
 	s.after(s.jitter(d, fmt.Sprint(name, s.count("after "+name))), name, do)
 }
@@ -268,8 +273,8 @@ func (s *Server) step() {
 	a.do()
 }
 
-// Step runs the next action, whatever the time, and returns its name. ok is false if there is no
-// action.
+// Step runs the next action, even if its time has not come, and returns its name. ok is false if
+// there is no action.
 func (s *Server) Step() (what string, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -288,14 +293,14 @@ func (s *Server) Steps() int {
 	return s.steps
 }
 
-// Progress identifies the state of a cluster. Two values are equal if nothing has happened between
-// them.
+// Progress identifies the state of a cluster. Two values are equal if nothing has happened in the
+// cluster between them.
 type Progress struct {
 	steps int
 	index uint64
 }
 
-// Progress returns the current progress.
+// Progress returns the present progress of the cluster.
 func (s *Server) Progress() Progress {
 	s.mu.Lock()
 	defer s.mu.Unlock()

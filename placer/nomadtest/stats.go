@@ -12,8 +12,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// SetUse sets the utilization of a GPU from now on, in percent. For GPUs without a set utilization,
-// the plugin sends no statistics.
+// SetUse sets the utilization of a GPU, in percent. For a GPU without a utilization, the plugin
+// sends no statistics.
 func (s *Server) SetUse(gpu string, percent int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -23,7 +23,8 @@ func (s *Server) SetUse(gpu string, percent int64) {
 	s.uses[gpu] = percent
 }
 
-// serveStats returns the statistics of a client's plugins. A client that is down does not answer.
+// serveStats returns the statistics of the plugins on a client. A client that is down does not
+// answer.
 func (s *Server) serveStats(r *http.Request) (any, error) {
 	if err := s.authorize(r, "", readNodes); err != nil {
 		return nil, err

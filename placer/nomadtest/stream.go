@@ -17,7 +17,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// heartbeatInterval is the interval of Nomad's heartbeats on the event stream.
+// heartbeatInterval is the time between two heartbeats of Nomad on the event stream.
 const heartbeatInterval = 10 * time.Second
 
 var (
@@ -25,39 +25,41 @@ var (
 	errRestarted    = errors.New("unexpected EOF: the server was restarted")
 )
 
-// EventFaults holds the probabilities of faults for each event and stream. Lost drops an event and
-// ends the stream, as Nomad does if a subscriber is too slow. SilentlyLost drops an event without
-// ending the stream, which never happens with Nomad.
+// EventFaults contains the probability of each fault, for each event or stream. With the
+// probability Lost, an event is dropped and the stream ends. Nomad drops events and ends the stream
+// if a subscriber is too slow. With the probability SilentlyLost, an event is dropped but the
+// stream does not end. Nomad never does this.
 type EventFaults struct {
 	Lost, SilentlyLost, Late, Doubled float64
-	// Delay is the maximum delay of a late event. Other events overtake a late event.
+	// Delay is the maximum delay of an event that comes late. Other events can overtake a late
+	// event.
 	Delay time.Duration
 	// Early is the probability that an event arrives up to half a second before its change. Nomad
-	// sends events before it commits the changes (txn.Commit in Nomad 1.11.3), so a reader that
-	// reacts to an event can read the old version of a job.
+	// sends events before it commits the changes (txn.Commit in Nomad 1.11.3). So a reader that
+	// reacts to an event can still read the old version of a job.
 	Early float64
 }
 
-// SetEventFaults sets the faults of events from now on.
+// SetEventFaults sets the faults of all later events.
 func (s *Server) SetEventFaults(f EventFaults) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.eventFaults = f
 }
 
-// earlyBy is the maximum time by which an event precedes its change.
+// earlyBy is the maximum time by which an event can come before its change.
 const earlyBy = 500 * time.Millisecond
 
-// uncommitted has the jobs that the last write changed, as they were before the write, for readers
-// that do not see the change yet. Once a reader has seen the change, all readers see it, because
-// Nomad's answers do not go back in time.
+// uncommitted contains the jobs that the last write changed, in the form that they had before the
+// write. Readers that do not see the change yet get the earlier form. When one reader has seen the
+// change, all readers see it, because Nomad's answers never go back in time.
 type uncommitted struct {
 	index uint64
 	until time.Time
 	jobs  map[Key]*job
 }
 
-// setJob stores a job at the current index, or removes it if j is nil.
+// setJob stores a job at the current index. If j is nil, setJob removes the job.
 func (s *Server) setJob(k Key, j *job) {
 	if s.was.index != s.index {
 		s.was = uncommitted{index: s.index, jobs: map[Key]*job{}}
@@ -70,7 +72,7 @@ func (s *Server) setJob(k Key, j *job) {
 	}
 }
 
-// visible returns a job as a reader sees it.
+// visible returns a job in the form that a reader sees.
 func (s *Server) visible(k Key) *job {
 	was, changed := s.was.jobs[k]
 	if !changed || s.was.index != s.index || !s.opts.Now().Before(s.was.until) {
@@ -111,9 +113,9 @@ func (s *Server) subscribe(ctx context.Context, client string, topics []string) 
 	return st
 }
 
-// RefuseEvents makes a client's new streams silent from their beginning. With yes = false, new
-// streams send events again. In Nomad, streams are silent for clients that may not read the jobs of
-// some namespace (seen on 1.11.3).
+// RefuseEvents makes the new streams of a client silent from the beginning. If yes is false, new
+// streams of this client send events again. A real Nomad sends nothing if a client may not read the
+// jobs of some namespace (seen on 1.11.3).
 func (s *Server) RefuseEvents(client string, yes bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,8 +125,8 @@ func (s *Server) RefuseEvents(client string, yes bool) {
 	s.refused[client] = yes
 }
 
-// AddNamespace creates a namespace. Streams that are already open send no events of this namespace,
-// because Nomad resolves "all namespaces" when a stream begins (seen on 1.11.3).
+// AddNamespace creates a namespace. Streams that are already open send no events of the new
+// namespace, because Nomad resolves "all namespaces" when a stream begins (seen on 1.11.3).
 func (s *Server) AddNamespace(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -134,7 +136,7 @@ func (s *Server) AddNamespace(name string) {
 	}
 }
 
-// listNamespaces lists the default namespace and the created ones.
+// listNamespaces lists the default namespace and the namespaces that were created.
 func (s *Server) listNamespaces() (out []*api.Namespace) {
 	for _, name := range append([]string{api.DefaultNamespace}, s.namespaces...) {
 		out = append(out, &api.Namespace{Name: name})
@@ -167,9 +169,9 @@ func (st *stream) send(line []byte) {
 	st.wake()
 }
 
-// Read waits for events, or until a heartbeat is due. It returns one line at a time, with a small
-// delay between lines. It returns the end of the stream a small delay after the stream has ended.
-// So a reader behaves the same whenever its goroutines run.
+// Read waits until there is an event, or until a heartbeat is due. Read returns one line at a time,
+// with a small delay between two lines. When the stream has ended, Read returns the end after a
+// small delay. So a reader behaves in the same way, no matter when its goroutines run.
 func (st *stream) Read(b []byte) (int, error) {
 	next := time.NewTimer(heartbeatInterval)
 	defer next.Stop()
@@ -200,15 +202,16 @@ func (st *stream) Read(b []byte) (int, error) {
 	}
 }
 
-// pending reports whether there is something to read. err is why the stream has ended, or nil.
+// pending reports whether there is something to read. err is the reason why the stream has ended,
+// or nil if it has not.
 func (st *stream) pending() (ready bool, err error) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	return len(st.buffer) > 0, st.err
 }
 
-// takeBatch takes the next line from the buffer, or the part of the line that has arrived. As in
-// Nomad, events with the same index form one line.
+// takeBatch takes the next line from the buffer, or the part of this line that has arrived. As in
+// Nomad, all events with the same index form one line.
 func (st *stream) takeBatch() {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -224,7 +227,7 @@ func (st *stream) takeBatch() {
 	}
 }
 
-// cutLine removes the first line from the buffer and returns it.
+// cutLine removes the first line from the buffer and returns this line.
 func (st *stream) cutLine() []byte {
 	n := bytes.IndexByte(st.buffer, '\n') + 1
 	if n == 0 {
@@ -235,8 +238,8 @@ func (st *stream) cutLine() []byte {
 	return line
 }
 
-// batchEnd returns the end of a batch of events, which contains its index, or "" if the line is no
-// batch.
+// batchEnd returns the text that ends a batch of events. The end contains the index of the batch.
+// batchEnd returns "" if the line is not a batch.
 func batchEnd(line []byte) string {
 	if i := bytes.LastIndex(line, []byte(`],"Index":`)); i >= 0 {
 		return string(line[i:])
@@ -250,7 +253,7 @@ func (st *stream) Close() error {
 	return nil
 }
 
-// event is one event as Nomad encodes it.
+// event is one event in Nomad's encoding.
 type event struct {
 	Topic, Type, Key, Namespace string
 	FilterKeys                  []string
@@ -289,7 +292,7 @@ func (st *stream) ended() bool {
 	return st.err != nil || st.ctx.Err() != nil
 }
 
-// deliver sends a line to a stream, with the random faults of s.eventFaults.
+// deliver sends a line to a stream, and applies the random faults of s.eventFaults.
 func (s *Server) deliver(st *stream, line []byte, name string) {
 	f, roll := s.eventFaults, s.random("event "+name).Float64()
 	switch {
@@ -311,7 +314,7 @@ func (s *Server) deliver(st *stream, line []byte, name string) {
 	st.send(line)
 }
 
-// Restart restarts the servers, which ends all streams. A new leader continues pending work.
+// Restart restarts the servers. This ends all streams. A new leader continues pending work.
 func (s *Server) Restart() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -322,7 +325,7 @@ func (s *Server) Restart() {
 	s.index += 5 // log entries of the new leader
 }
 
-// Silence makes all currently open streams silent, without ending them.
+// Silence makes all open streams silent, but does not end them.
 func (s *Server) Silence() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -17,14 +17,14 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// Config returns a configuration with which nomad/api talks to the server without sockets. Faults
-// and recorded writes identify the client by the name client.
+// Config returns a configuration with which nomad/api sends requests to the server without sockets.
+// client is the name of this client in faults and recorded writes.
 func (s *Server) Config(client, token string) *api.Config {
 	return &api.Config{Address: "http://nomad.test", SecretID: token, HttpClient: &http.Client{Transport: s.Transport(client)}}
 }
 
-// Transport returns a transport that sends requests to the server without sockets, and applies
-// faults to them.
+// Transport returns a transport that sends requests to the server without sockets. Faults can
+// affect the requests that this transport sends.
 func (s *Server) Transport(client string) http.RoundTripper { return transport{s, client} }
 
 type transport struct {
@@ -69,7 +69,7 @@ func bodyOf(r *http.Request) ([]byte, error) {
 	return io.ReadAll(r.Body)
 }
 
-// send lets the server answer a request, with the given fault.
+// send passes a request to the server, and applies the given fault.
 func (t transport) send(r *http.Request, body []byte, fault Fault) (*http.Response, error) {
 	switch fault {
 	case Refused:
@@ -107,7 +107,7 @@ func (t transport) send(r *http.Request, body []byte, fault Fault) (*http.Respon
 
 type slowWrite struct{}
 
-// finish returns the part of an answer that the client gets.
+// finish returns the part of an answer that reaches the client.
 func (t transport) finish(r *http.Request, a *httptest.ResponseRecorder, fault Fault) (*http.Response, error) {
 	switch fault {
 	case Broken:
@@ -181,8 +181,8 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Disconnect refuses all further requests of a client, as if the client's process had been killed,
-// and ends its event streams. Requests that have already arrived are completed.
+// Disconnect ends the event streams of a client and refuses all its later requests, as if the
+// client's process had been killed. Requests that have already arrived are still carried out.
 func (s *Server) Disconnect(client string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

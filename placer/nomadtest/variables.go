@@ -20,8 +20,8 @@ const variableBytes = 64 << 10
 // variable is a Nomad variable, or a lock.
 type variable struct {
 	api.Variable
-	// expires is when the lock expires if nobody renews it. free is when others can acquire the
-	// lock after it has expired.
+	// expires is the time when the lock expires unless somebody renews it. free is the time when
+	// another client can acquire the lock after it has expired.
 	expires, free time.Time
 }
 
@@ -35,8 +35,8 @@ func size(items map[string]string) int {
 	return n
 }
 
-// setVariable writes a variable if it has the index cas, or any index if cas is -1. conflict is the
-// current variable if the index differs.
+// setVariable writes a variable if the variable has the index cas, or if cas is -1. If the index is
+// different, conflict is the current variable.
 func (s *Server) setVariable(v *api.Variable, cas int64) (out *api.Variable, conflict *api.Variable, err error) {
 	if size(v.Items) > variableBytes {
 		return nil, nil, httpError(http.StatusBadRequest, "variables are limited to 64KiB in total size")
@@ -101,7 +101,7 @@ func (s *Server) expire(v *variable) {
 	}
 }
 
-// acquire acquires a lock. If another client holds the lock, it returns the locked variable in
+// acquire acquires a lock. If another client holds the lock, acquire returns the locked variable in
 // conflict.
 func (s *Server) acquire(v *api.Variable) (out, conflict *api.Variable, err error) {
 	key := variableKey(v.Namespace, v.Path)
@@ -135,7 +135,7 @@ func (s *Server) acquire(v *api.Variable) (out, conflict *api.Variable, err erro
 	return &own.Variable, nil, nil
 }
 
-// heldLock returns the lock if it is held with v's lock id.
+// heldLock returns the lock if it is held with the lock id of v.
 func (s *Server) heldLock(v *api.Variable) (*variable, error) {
 	was := s.vars[variableKey(v.Namespace, v.Path)]
 	if was != nil {
@@ -182,7 +182,7 @@ func (s *Server) Variable(namespace, path string) map[string]string {
 	return nil
 }
 
-// SetVariable writes a variable as an operator would.
+// SetVariable writes a variable in the way an operator does.
 func (s *Server) SetVariable(namespace, path string, items map[string]string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -127,8 +127,8 @@ func (s facts) checkPlugin() Check {
 	return Check{"device plugin", OK, fmt.Sprintf("nomad-pal's plugin runs on all %d clients with GPUs", len(with)), ""}
 }
 
-// checkMeasuring reports why device plugins do not measure GPUs. It is no fault if a GPU is never
-// measured because of the configuration, or because its model is not supported.
+// checkMeasuring reports why device plugins do not measure GPUs. The check also passes if GPUs are
+// never measured because of the configuration or their model.
 func (s facts) checkMeasuring() Check {
 	with, _ := s.gpusOn()
 	waits, unable := map[string][]string{}, map[string][]string{} // nodes, by reason
@@ -202,7 +202,7 @@ func (s facts) checkProfile() Check {
 	return Check{"profile", OK, found, ""}
 }
 
-// behind returns the nodes whose plugin uses a profile of another version than the given one.
+// behind returns the nodes whose plugins use a profile version other than the given version.
 func (s facts) behind(version int64) (names []string) {
 	with, _ := s.gpusOn()
 	for _, n := range with {
@@ -234,8 +234,8 @@ func (s facts) checkUnprofiled() Check {
 	return Check{"measured gpus", OK, fmt.Sprintf("all %d", c.NumGPUs()), ""}
 }
 
-// checkGate finds nodes whose meta opens the gate. Such nodes accept members of gangs that the
-// placer has not placed.
+// checkGate finds nodes whose meta opens the gate, and which therefore accept members of gangs that
+// the placer has not placed.
 func (s facts) checkGate() Check {
 	var open []string
 	for _, n := range s.m.State.Nodes {
@@ -252,8 +252,8 @@ func (s facts) checkGate() Check {
 
 // CheckClocks compares the clocks of the active agent, Nomad's servers (written) and the caller
 // (now). The heartbeat contains the time when the agent last worked, by its own clock, and Nomad
-// records when it wrote the heartbeat. So an agent that does not work, because it is in trouble,
-// shows its clock only if that is ahead.
+// records when the heartbeat was written. The clock of an agent in trouble is compared only if it
+// is ahead.
 func CheckClocks(beat store.Heartbeat, written, now time.Time) Check {
 	const most = 5 * time.Second
 	ahead := written.Sub(now)

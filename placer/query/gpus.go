@@ -39,7 +39,7 @@ type GPU struct {
 	Classes   map[pal.AppClass]uint8 `json:"classes,omitempty"`
 	Available bool                   `json:"available"` // free and usable; a window can still reserve the GPU
 	// Unhealthy and Unavailable are the reasons why the placer does not choose the GPU. Degraded is
-	// the reason why the placer chooses the GPU last. Each is "" if it does not apply.
+	// the reason why the placer chooses the GPU last. A reason is "" if it does not apply.
 	Unhealthy   string `json:"unhealthy,omitempty"`
 	Unavailable string `json:"unavailable,omitempty"`
 	Degraded    string `json:"degraded,omitempty"`
@@ -236,8 +236,8 @@ type MapRack struct {
 	Nodes      []MapNode `json:"nodes"`
 }
 
-// MapNode is a node with the number of its GPUs. Names are unique: if several nodes have one name,
-// all but the first have the beginning of their id appended.
+// MapNode is a node with the number of its GPUs. Names are unique: if several nodes have the same
+// name, all but the first have the beginning of their id appended.
 type MapNode struct {
 	Name string `json:"name"`
 	GPUs int    `json:"gpus"`
@@ -317,10 +317,10 @@ func mapCell(c *pal.Cluster, i int, state model.GPUState) Cell {
 // RedactedFor returns the GPU as a user may see it. The reason of an automatic quarantine can name
 // jobs and tasks in any namespace, so only operators see it. Everybody sees the reason that an
 // operator gave.
-func (g GPU) RedactedFor(sees model.Sees, operator bool) GPU {
+func (g GPU) RedactedFor(sees model.Sees, operator func() bool) GPU {
 	g.Job = sees.Name(g.Job)
 	g.WindowFor = windowFor(sees, operator, g.WindowFor)
-	if g.Quarantine != nil && !operator && !g.Quarantine.Operator {
+	if g.Quarantine != nil && !g.Quarantine.Operator && !operator() {
 		q := *g.Quarantine
 		q.Reason = "jobs failed on this GPU; only operators can see details"
 		g.Quarantine = &q
@@ -331,9 +331,9 @@ func (g GPU) RedactedFor(sees model.Sees, operator bool) GPU {
 // windowFor returns who may use a window's nodes, with "others" in place of entries for namespaces
 // that the user may not see. Only operators see an entry for a job of any namespace (*/job),
 // because everybody who may see a single namespace may see *, as in Nomad.
-func windowFor(sees model.Sees, operator bool, whom []string) (seen []string) {
+func windowFor(sees model.Sees, operator func() bool, whom []string) (seen []string) {
 	for _, w := range whom {
-		if namespace, _, ofJob := strings.Cut(w, "/"); !sees(namespace) || namespace == "*" && ofJob && !operator {
+		if namespace, _, ofJob := strings.Cut(w, "/"); !sees(namespace) || namespace == "*" && ofJob && !operator() {
 			w = "others"
 		}
 		if !slices.Contains(seen, w) {

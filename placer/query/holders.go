@@ -271,8 +271,8 @@ func (s facts) mayStart(t *model.Tracked, g pal.Gang) bool {
 }
 
 // priorityHelps reports whether the priority [tryPriority] would help a waiting job. The priority
-// helps if the job would overtake the job ahead of it, or if the job has room once the placer has
-// stopped the jobs that it may stop for it.
+// helps if the job would overtake the job ahead of it, or would fit after the placer has stopped
+// preemptible jobs.
 func (s facts) priorityHelps(t *model.Tracked, w *model.Wait, h *Holders) bool {
 	if !s.m.Cfg.Queue.ByPriority() || *t.Job.Priority >= tryPriority {
 		return false
@@ -355,8 +355,8 @@ func (s facts) whenWhole(e *Explanation, t *model.Tracked) {
 	e.Remedies = append(e.Remedies, reason.Reason{Kind: reason.FewerWhole, Key: "count", Room: whole, Members: t.Want}.And(editCount))
 }
 
-// sizeKey returns the -what-if key that sets the number of members. For an elastic job, this key is
-// a limit in its scaling block.
+// sizeKey returns the -what-if key that sets the number of members: for an elastic job, a limit in
+// its scaling block.
 func sizeKey(r request.Request, elastic string) string {
 	if r.Elastic != nil {
 		return elastic
@@ -367,7 +367,7 @@ func sizeKey(r request.Request, elastic string) string {
 // Alternative is another placement of a gang, for comparison.
 type Alternative struct {
 	// What is the placement's name. A running gang has "the best now" and, if the measurements of
-	// its GPUs have changed, "here, measured now". A gang that waits again has "its last GPUs".
+	// its GPUs have changed, "here, measured now".
 	What string `json:"what"`
 	*pal.Choice
 }
@@ -391,22 +391,4 @@ func (s facts) runsOn(e *Explanation, t *model.Tracked) {
 	if f, _, ok := s.m.Queue.Look(c, g); ok {
 		e.Alternatives, e.Tradeoffs = []Alternative{{"the best now", pal.Describe(c, g, f.Placement)}}, s.tradeoffs(c, g, sizeKey(t.Request, "max"))
 	}
-}
-
-// lastGPUs returns the GPUs on which a waiting gang ran before.
-func (s facts) lastGPUs(t *model.Tracked) []Alternative {
-	var owned []int
-	for _, id := range t.Pins.GPUs() {
-		if i := s.m.View.Cluster.Find(id); i >= 0 {
-			owned = append(owned, i)
-		}
-	}
-	if len(owned) == 0 || len(owned) != t.Request.Gang.GPUs() {
-		return nil
-	}
-	at := s.m.View.Running(t.Request, owned)
-	if len(at.GPUs()) != len(owned) {
-		return nil
-	}
-	return []Alternative{{"its last GPUs", pal.Describe(s.m.View.Cluster, t.Request.Gang, at)}}
 }

@@ -12,9 +12,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
-	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
-	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
@@ -87,37 +85,6 @@ func TestManyHolders(t *testing.T) {
 		e, err := snapshot(w).Explain(t.Context(), cluster.JobKey{Namespace: "default", ID: "waits"})
 		if err != nil || e.Holders == nil || len(e.Holders.Jobs) != 20 || e.Holders.Omitted != 3 || !e.Holders.Jobs[0].Needed || !e.Holders.Enough {
 			t.Errorf("%+v, %v", e.Holders, err)
-		}
-	})
-}
-
-// A gang that waits again is told how fast it ran on its last GPUs, as long as all of them exist.
-func TestLastGPUs(t *testing.T) {
-	borrow := 4
-	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) {
-		c.Queue.Tenants = map[string]queue.Tenant{"lab/research": {Quota: 8}, "lab/ops": {Quota: 4, BorrowingLimit: &borrow}}
-	}}, func(w *bed.World) {
-		t := w.T // the T of the synctest bubble
-		w.AddNodes(3, 4)
-		w.StartPlacer()
-		k := cluster.JobKey{Namespace: "ops", ID: "j"}
-		w.Submit(bed.Gang{Name: "other", Namespace: "research", GPUs: 4, Runs: 10 * time.Hour})
-		w.Submit(bed.Gang{Name: "j", Namespace: "ops", Members: 2, GPUs: 4, Runs: 10 * time.Hour, Meta: map[string]string{"pal_preempt": "true"}})
-		w.RunFor(10 * time.Minute)
-		nodes := []string{}
-		for _, m := range w.Members(nomadtest.Key(k)) {
-			nodes = append(nodes, m.Node)
-		}
-		w.Submit(bed.Gang{Name: "mine", Namespace: "research", GPUs: 4, Runs: 10 * time.Hour})
-		w.RunFor(time.Minute)
-		if e, err := snapshot(w).Explain(t.Context(), k); err != nil || len(e.Alternatives) != 1 || e.Alternatives[0].What != "its last GPUs" || len(e.Alternatives[0].Members) != 2 {
-			t.Fatalf("%+v, %v", e, err)
-		}
-		taken := w.Members(nomadtest.Key{Namespace: "research", ID: "mine"})[0].Node
-		w.Nomad.PurgeNode(nodes[1-slices.Index(nodes, taken)])
-		w.RunFor(6 * time.Minute) // no event announces it
-		if e, err := snapshot(w).Explain(t.Context(), k); err != nil || e.State != gang.Waiting || len(e.Alternatives) != 0 {
-			t.Errorf("without one of its nodes: %+v, %v", e, err)
 		}
 	})
 }

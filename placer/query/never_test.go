@@ -33,7 +33,7 @@ func TestGroupWithoutGPUsThatNoNodeTakes(t *testing.T) {
 		}}
 		w.Submit(beside)
 		w.RunFor(3 * time.Second)
-		const why = `Nomad cannot place group "web" on any node: missing drivers: java`
+		const why = `Nomad cannot place group "web" on any node: missing drivers`
 		status := func() (gang.State, string) {
 			for _, j := range p.Status().Jobs {
 				if j.Job == "beside" {

@@ -57,7 +57,7 @@ func TestPictureIsTheQueue(t *testing.T) {
 
 // saidBy returns the answers of a snapshot.
 func saidBy(s *query.Snapshot) []any {
-	return []any{s.Jobs(), s.GPUs(), s.Status(), s.Tenants(func(string) bool { return true }), s.Moves()}
+	return []any{s.Jobs(), s.GPUs(), s.Status(), s.Tenants(func(string) bool { return true })}
 }
 
 func checkPicture(w *bed.World, s *query.Snapshot) {

@@ -180,7 +180,7 @@ func TestOpenWindows(t *testing.T) {
 			case strings.HasSuffix(g.Node, "-2"):
 				want = regexp.MustCompile("^paper until .*, for vision, others$")
 			}
-			if kept := g.RedactedFor(vision, false).Keeper(); !want.MatchString(kept) {
+			if kept := g.RedactedFor(vision, func() bool { return false }).Keeper(); !want.MatchString(kept) {
 				w.T.Errorf("%s of %s is reserved by %q", g.ID, g.Node, kept)
 			}
 		}

@@ -54,14 +54,15 @@ func TestRedaction(t *testing.T) {
 			t.Errorf("%s: the snapshot's own explanation has changed", c.name)
 		}
 	}
+	never, always := func() bool { return false }, func() bool { return true }
 	g := GPU{Job: "theirs/secret", Quarantine: &failure.Quarantine{Reason: "task secret failed", Strikes: 2}}
-	if got := g.RedactedFor(mine, false); got.Job != model.Unseen || strings.Contains(got.Quarantine.Reason, "secret") || got.Quarantine.Strikes != 2 || !strings.Contains(g.Quarantine.Reason, "secret") {
+	if got := g.RedactedFor(mine, never); got.Job != model.Unseen || strings.Contains(got.Quarantine.Reason, "secret") || got.Quarantine.Strikes != 2 || !strings.Contains(g.Quarantine.Reason, "secret") {
 		t.Errorf("%+v", got)
 	}
-	if got := g.RedactedFor(all, true); got.Job != g.Job || got.Quarantine.Reason != g.Quarantine.Reason {
+	if got := g.RedactedFor(all, always); got.Job != g.Job || got.Quarantine.Reason != g.Quarantine.Reason {
 		t.Errorf("to an operator: %+v", got)
 	}
-	if got := (GPU{}).RedactedFor(mine, false); got.Job != "" {
+	if got := (GPU{}).RedactedFor(mine, never); got.Job != "" {
 		t.Errorf("a free GPU: %+v", got)
 	}
 }

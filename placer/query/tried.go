@@ -5,7 +5,6 @@ package query
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -87,26 +86,17 @@ func ofMember(kind reason.Kind, a *cluster.Alloc) reason.Reason {
 
 // byNumber sorts members by group and number.
 func byNumber(a, b *cluster.Alloc) int {
-	n, _ := number(a)
-	o, _ := number(b)
-	return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(n, o), cmp.Compare(a.Name, b.Name))
-}
-
-// number returns the member's number, at the end of its name.
-func number(a *cluster.Alloc) (n int, err error) {
-	_, err = fmt.Sscanf(a.Name[strings.LastIndexByte(a.Name, '[')+1:], "%d]", &n)
-	return n, err
+	return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(cluster.MemberNumber(a.Name), cluster.MemberNumber(b.Name)), cmp.Compare(a.Name, b.Name))
 }
 
 // wanted reports whether the job should have a member with this number.
 func wanted(job *api.Job, a *cluster.Alloc) bool {
 	g := job.LookupTaskGroup(a.Group)
-	n, err := number(a)
-	return g != nil && (err != nil || n < rewrite.Members(g))
+	return g != nil && cluster.MemberNumber(a.Name) < rewrite.Members(g)
 }
 
-// triedAgain describes how often Nomad has retried a member that runs again, since the job was last
-// registered. If Nomad has not retried the member, triedAgain returns no reason.
+// triedAgain describes how often Nomad, since the job was last registered, has retried a member
+// that runs again. If Nomad has not retried the member, triedAgain returns no reason.
 func triedAgain(m *model.Model, job *api.Job, a *cluster.Alloc, before map[string]*cluster.Alloc) (r reason.Reason) {
 	times := 0
 	var lastFailed *cluster.Alloc

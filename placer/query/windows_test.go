@@ -12,6 +12,8 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
@@ -76,12 +78,38 @@ func TestWindows(t *testing.T) {
 	})
 }
 
+// A gang that waits for its turn is told that it would get the GPUs that an open window reserves for
+// it. The other GPUs are not kept from it.
+func TestReservedFirst(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) {
+		c.Queue.Order, c.Queue.Backfill = queue.FIFO, queue.BackfillNone
+		c.Windows = []window.Window{{Name: "paper", Start: time.Now(), Duration: 9 * time.Hour, Nodes: []string{"*-2"}, For: []string{"vision"}}}
+	}}, func(w *bed.World) {
+		w.AddNodes(3, 4)
+		w.StartPlacer()
+		for _, gpus := range []int{4, 8} { // the second gang waits for the first
+			w.Submit(bed.Gang{Name: fmt.Sprint("gpus-", gpus), GPUs: 4, Members: gpus / 4, Runs: time.Hour})
+			w.RunFor(10 * time.Second)
+		}
+		w.Submit(bed.Gang{Name: "mine", Namespace: "vision", GPUs: 2, Runs: time.Hour})
+		w.RunFor(10 * time.Second)
+		e, err := snapshot(w).Explain(w.T.Context(), cluster.JobKey{Namespace: "vision", ID: "mine"})
+		if err != nil || e.Decision == nil || e.Decision.Chosen == nil {
+			w.T.Fatalf("%v: %+v", err, e)
+		}
+		if d := e.Decision; !strings.HasSuffix(d.Chosen.Members[0].Node, "-2") || e.WaitsFor.Kind != reason.Order || d.Candidates.Kept != 0 || d.Candidates.Free != 8 {
+			w.T.Errorf("explained on %+v, of %+v", d.Chosen.Members, d.Candidates)
+		}
+	})
+}
+
 // A gang that could run beside a window, but not now, is told which GPUs the window reserves.
 func TestWindowKeepsSome(t *testing.T) {
-	var until string
+	var times string
 	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) {
 		start := time.Now().Add(time.Hour)
-		until = start.Add(time.Hour).UTC().Format("2006-01-02 15:04 MST")
+		const moment = "2006-01-02 15:04 MST"
+		times = " from " + start.UTC().Format(moment) + " to " + start.Add(time.Hour).UTC().Format(moment)
 		c.Windows = []window.Window{{Name: "kernel", Start: start, Duration: time.Hour, Nodes: []string{"*-1"}}}
 	}}, func(w *bed.World) {
 		w.AddNodes(2, 4)
@@ -91,7 +119,27 @@ func TestWindowKeepsSome(t *testing.T) {
 			w.RunFor(10 * time.Second)
 		}
 		e, err := snapshot(w).Explain(w.T.Context(), cluster.JobKey{Namespace: "default", ID: "second"})
-		if want := `needs 4 GPUs; 4 are free, but the window "kernel" reserves 4 GPUs until ` + until; err != nil || e.WaitsFor.String() != want {
+		if want := `needs 4 GPUs; 4 are free, but the window "kernel" reserves 4 GPUs` + times; err != nil || e.WaitsFor.String() != want {
+			w.T.Errorf("it waits for %q (%v), want %q", e.WaitsFor.String(), err, want)
+		}
+	})
+}
+
+// A gang that waits because a window will begin is told when the window begins and ends.
+func TestWindowBegins(t *testing.T) {
+	var times string
+	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) {
+		start := time.Now().Add(time.Hour)
+		const moment = "2006-01-02 15:04 MST"
+		times = " from " + start.UTC().Format(moment) + " to " + start.Add(time.Hour).UTC().Format(moment)
+		c.Windows = []window.Window{{Name: "kernel", Start: start, Duration: time.Hour, Nodes: []string{"*"}}}
+	}}, func(w *bed.World) {
+		w.AddNodes(1, 4)
+		w.StartPlacer()
+		w.Submit(bed.Gang{Name: "long", GPUs: 4, Runs: time.Hour, Meta: map[string]string{"pal_duration": "3h"}})
+		w.RunFor(10 * time.Second)
+		e, err := snapshot(w).Explain(w.T.Context(), cluster.JobKey{Namespace: "default", ID: "long"})
+		if want := "the job might still be running when a window reserves its GPUs; the window lasts" + times; err != nil || e.WaitsFor.String() != want {
 			w.T.Errorf("it waits for %q (%v), want %q", e.WaitsFor.String(), err, want)
 		}
 	})
@@ -252,7 +300,7 @@ func TestWindowNamesNoOthers(t *testing.T) {
 	for operator, want := range map[bool][]string{
 		false: {"others", "research/mine", "*"}, true: {"others", "research/mine", "*/secret", "*"},
 	} {
-		if got := (query.GPU{Window: "w", WindowFor: whom}).RedactedFor(sees, operator).WindowFor; !slices.Equal(got, want) {
+		if got := (query.GPU{Window: "w", WindowFor: whom}).RedactedFor(sees, func() bool { return operator }).WindowFor; !slices.Equal(got, want) {
 			t.Errorf("operator %v: %q, want %q", operator, got, want)
 		}
 	}

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/hashicorp/nomad/api"
 
@@ -18,9 +16,9 @@ import (
 )
 
 // The members of an elastic gang keep running while other members join and leave. Nomad replaces a
-// member if its device block changes, so the device block must stay the same. Therefore, as for
-// services, the pins name nodes and a highest variability class, and this class stays the same
-// until the gang is placed again. The group's count is the number of members.
+// member if its device block changes, so the device block must stay the same. As for services, the
+// pins name nodes and a highest variability class, which stays the same until the gang is placed
+// again. The group's count is the number of members.
 
 func elasticOf(job *api.Job) *rewrite.Elastic {
 	if e, ok := rewrite.ElasticOf(job); ok {
@@ -29,8 +27,7 @@ func elasticOf(job *api.Job) *rewrite.Elastic {
 	return nil
 }
 
-// membersOf returns how many members a group should have. For a waiting elastic gang, this is the
-// maximum.
+// membersOf returns how many members a group should have: the maximum for a waiting elastic gang.
 func (r Request) membersOf(g *api.TaskGroup) int {
 	if _, pinned := rewrite.Pinned(r.Job); r.Elastic != nil && (rewrite.Gated(r.Job) || !pinned) && *g.Name == r.Elastic.Group {
 		return r.Elastic.Most
@@ -38,9 +35,9 @@ func (r Request) membersOf(g *api.TaskGroup) int {
 	return rewrite.Members(g)
 }
 
-// elasticPins changes pins for an elastic gang: their count becomes the placement's number of
-// members, and they allow all variability classes below the first class that contains an outlier.
-// If the gang itself got an outlier, the pins allow all classes.
+// elasticPins sets the count of an elastic gang's pins to the placement's number of members, and
+// allows all variability classes below the first class that contains an outlier. If the gang itself
+// got an outlier, the pins allow all classes.
 func (v *View) elasticPins(r Request, p pal.Placement, pins *rewrite.Pins) {
 	pins.Groups[0].Count = len(p.Members)
 	limit := pal.PMScore(v.opts.OutlierThreshold)
@@ -62,8 +59,8 @@ func (v *View) elasticPins(r Request, p pal.Placement, pins *rewrite.Pins) {
 	pins.Ceiling = max(pins.Ceiling, min(sound, barred-1))
 }
 
-// Resized returns the pins with which a running elastic gang gets the members of a placement. If
-// the gang cannot get them without a restart of running members, it returns an error.
+// Resized returns the pins with which a running elastic gang gets the members of a placement.
+// Resized returns an error if the new pins would restart running members.
 func (v *View) Resized(r Request, old rewrite.Pins, to pal.Placement) (rewrite.Pins, error) {
 	was, _ := old.Of(r.Elastic.Group)
 	is := rewrite.GroupPins{Group: was.Group, GPUs: was.GPUs, Count: len(to.Members)}
@@ -85,9 +82,9 @@ func (v *View) Resized(r Request, old rewrite.Pins, to pal.Placement) (rewrite.P
 	return old, nil
 }
 
-// sameDevices returns an error if members on the GPUs of the placement would need other device pins
-// than those of old. was contains the GPUs that old names. named contains the GPUs that new pins
-// would name because other GPUs of the same nodes are excluded.
+// sameDevices returns an error if the device pins of old do not allow the placement's GPUs. was
+// contains the GPUs that old names. named contains the GPUs that new pins would name because other
+// GPUs of the same nodes are excluded.
 func (v *View) sameDevices(old rewrite.Pins, was, named []string, to pal.Placement) error {
 	for _, m := range to.Members {
 		for _, u := range m.GPUs {
@@ -103,16 +100,6 @@ func (v *View) sameDevices(old rewrite.Pins, was, named []string, to pal.Placeme
 	return nil
 }
 
-// memberIndex returns the number at the end of the allocation's name, or -1 if there is none.
-func memberIndex(a *cluster.Alloc) int {
-	_, number, _ := strings.Cut(a.Name[strings.LastIndexByte(a.Name, '.')+1:], "[")
-	n, err := strconv.Atoi(strings.TrimSuffix(number, "]"))
-	if err != nil {
-		return -1
-	}
-	return n
-}
-
 // inOrder returns the members of a running elastic gang and the owned GPUs that they hold. The
 // members are in the order of their numbers, because Nomad stops the members with the highest
 // numbers first. Members without an allocation come last.
@@ -120,7 +107,7 @@ func (v *View) inOrder(r Request, owned []int) []pal.Member {
 	var ms []pal.Member
 	left := slices.Clone(owned)
 	as := slices.DeleteFunc(v.State.AllocsOf(r.Key), func(a *cluster.Alloc) bool { return a.Group != r.Elastic.Group || !a.Live() })
-	slices.SortFunc(as, func(a, b *cluster.Alloc) int { return memberIndex(a) - memberIndex(b) })
+	slices.SortFunc(as, func(a, b *cluster.Alloc) int { return cluster.MemberNumber(a.Name) - cluster.MemberNumber(b.Name) })
 	for _, a := range as {
 		m := pal.Member{}
 		for _, id := range a.GPUs {

@@ -15,8 +15,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// passingFilters are parts of the scheduler's reasons to filter a node. These reasons can end by
-// themselves, when allocations end or a plugin comes back.
+// passingFilters are parts of the scheduler's reasons to filter a node that can end by themselves,
+// when allocations end or a plugin comes back.
 var passingFilters = []string{
 	api.ConstraintDistinctHosts, api.ConstraintDistinctProperty, "is unhealthy on client", "has the maximum number of volumes",
 	"has exhausted its available", "CSI volume lookup failed",
@@ -43,8 +43,8 @@ func NeverPlaced(found []Obstacle) reason.Reason {
 const sameClass = "computed class ineligible"
 
 // Never returns what keeps groups of a job off every node that Nomad evaluated in a dry run of the
-// job as its author wrote it. It leaves out a group if some node lacks only free resources for it.
-// Never returns nil if every group can start later.
+// job as its author wrote it. Never leaves out groups for which some node lacks only free
+// resources. Never returns nil if every group can start later.
 func Never(author *api.Job, failed map[string]*api.AllocationMetric) (found []Obstacle) {
 	for _, name := range slices.Sorted(maps.Keys(failed)) {
 		g, m := author.LookupTaskGroup(name), failed[name]
@@ -55,7 +55,7 @@ func Never(author *api.Job, failed map[string]*api.AllocationMetric) (found []Ob
 			found = append(found, ofNomad(g, "no node is ready in its datacenters and node pool", Obstacle{}))
 			continue
 		}
-		found = append(found, filteredOn(author, g, m)...)
+		found = append(found, filteredOn(g, m)...)
 	}
 	return found
 }
@@ -67,7 +67,7 @@ func ofNomad(g *api.TaskGroup, what string, o Obstacle) Obstacle {
 
 // filteredOn returns why the scheduler filtered all nodes, or nil if some of its reasons can end by
 // themselves.
-func filteredOn(job *api.Job, g *api.TaskGroup, m *api.AllocationMetric) (found []Obstacle) {
+func filteredOn(g *api.TaskGroup, m *api.AllocationMetric) (found []Obstacle) {
 	withGPUs, counts := rewrite.GPUsPerMember(g) > 0, map[string]int{}
 	for what, nodes := range m.ConstraintFiltered {
 		passes := func(filter string) bool { return strings.Contains(what, filter) }
@@ -75,7 +75,7 @@ func filteredOn(job *api.Job, g *api.TaskGroup, m *api.AllocationMetric) (found 
 			return nil
 		}
 		if what, _, _ = strings.Cut(what, " from client "); what != sameClass { // the reason may contain the node's id, which is cut off
-			counts[inJobsTerms(job, g, what)] += nodes
+			counts[what] += nodes
 		}
 	}
 	if rest := m.NodesFiltered; len(counts) == 1 { // a single reason also applies to the uncounted nodes, which are of the same computed classes
@@ -91,72 +91,4 @@ func filteredOn(job *api.Job, g *api.TaskGroup, m *api.AllocationMetric) (found 
 	}
 	slices.SortFunc(found, func(a, b Obstacle) int { return cmp.Or(b.Nodes-a.Nodes, cmp.Compare(a.What, b.What)) })
 	return found
-}
-
-// implied lists attributes on which Nomad itself adds constraints to a job. lacks describes what is
-// missing on a node that does not meet such a constraint. %s in lacks stands for the part of the
-// attribute's name between before and after.
-var implied = []struct{ before, after, lacks string }{
-	{"${attr.plugins.cni.version.", "}", "no CNI plugin %s, which the network mode needs"},
-	{"${attr.plugins.secrets.", ".version}", "no secrets provider %s"},
-	{"${attr.consul.", "}", "no Consul agent, which services or templates of the job need"},
-	{"${attr.vault.", "}", "no Vault, which the job's vault block needs"},
-	{"${attr.nomad.service_discovery", "}", "Nomad's own services are off (nomad_service_discovery)"},
-	{"${attr.os.signals", "}", "no support for the signals that the job's tasks get"},
-}
-
-// impliedLack translates a filter of the scheduler. If Nomad itself added the constraint,
-// impliedLack returns what the node lacks. If the author wrote the constraint, it returns the
-// filter unchanged.
-func impliedLack(job *api.Job, g *api.TaskGroup, what string) string {
-	attribute, _, _ := strings.Cut(what, " ")
-	if slices.ContainsFunc(constraintsOn(job, g), func(c *api.Constraint) bool { return c.LTarget == attribute }) {
-		return what
-	}
-	for _, of := range implied {
-		name, is := strings.CutPrefix(attribute, of.before)
-		if name, ends := strings.CutSuffix(name, of.after); is && ends {
-			return strings.Replace(of.lacks, "%s", name, 1)
-		}
-	}
-	return what
-}
-
-// inJobsTerms adds to a filter of the scheduler the names that the job uses for the missing things,
-// such as drivers or volumes.
-func inJobsTerms(job *api.Job, g *api.TaskGroup, what string) string {
-	var names []string
-	add := func(name string) {
-		if name != "" && !slices.Contains(names, name) {
-			names = append(names, name)
-		}
-	}
-	switch what {
-	case "missing drivers":
-		for _, t := range g.Tasks {
-			add(t.Driver)
-		}
-	case "missing devices":
-		for _, t := range g.Tasks {
-			if t.Resources != nil {
-				for _, d := range t.Resources.Devices {
-					add(d.Name)
-				}
-			}
-		}
-	case "missing compatible host volumes":
-		for _, name := range slices.Sorted(maps.Keys(g.Volumes)) {
-			if v := g.Volumes[name]; v != nil && v.Type == "host" {
-				add(v.Source)
-			}
-		}
-	case "missing network":
-		for _, n := range g.Networks {
-			add(n.Mode)
-		}
-	}
-	if len(names) == 0 {
-		return impliedLack(job, g, what)
-	}
-	return what + ": " + strings.Join(names, ", ")
 }

@@ -13,19 +13,20 @@ import (
 )
 
 // The scaling block of an elastic gang's group sets the range of the gang's size, and a hint allows
-// the placer to change the size. The block alone does not allow this, because people and Nomad's
-// autoscaler use such blocks, too.
+// the placer to change the size. The block alone does not allow this change, because people and
+// Nomad's autoscaler use scaling blocks, too.
 
 const elasticHint = "pal_elastic"
 
-// Elastic is the group of an elastic gang, and the minimum and maximum number of its members.
+// Elastic describes the group of an elastic gang, and the minimum and maximum number of the group's
+// members.
 type Elastic struct {
 	Group       string
 	Least, Most int
 }
 
 // ElasticOf returns the job's elastic group. ok is false if the job is not elastic, or if its
-// elastic settings are invalid: [ParseHints] returns the reason.
+// elastic settings are invalid. If the settings are invalid, [ParseHints] returns the reason.
 func ElasticOf(job *api.Job) (e Elastic, ok bool) {
 	said := job.Meta[elasticHint]
 	for _, g := range job.TaskGroups {
@@ -38,7 +39,7 @@ func ElasticOf(job *api.Job) (e Elastic, ok bool) {
 	return e, err == nil
 }
 
-// elasticOf reads the scaling block of the job's only group with GPUs.
+// elasticOf reads the scaling block of the only group with GPUs in the job.
 func elasticOf(job *api.Job) (e Elastic, err error) {
 	var group *api.TaskGroup
 	for _, g := range job.TaskGroups {

@@ -13,21 +13,22 @@ import (
 	"github.com/nomad-pal/nomad-pal/internal/nearest"
 )
 
-// The gate is a constraint on a key of node meta. A node has this key only if an operator opens the
-// gate on it. Nomad holds a job with the gate in a blocked evaluation. The job must have the gate
-// when it is registered. If the placer added the gate later, Nomad would already have scheduled the
-// job.
+// The gate is a constraint on a key in the meta of nodes. A node has this key only if an operator
+// opens the gate on the node. Nomad holds a job with the gate in a blocked evaluation. The job must
+// have the gate when it is registered. If the placer added the gate later, Nomad might already have
+// scheduled the job.
 //
-// The gate's value can be any text. Nomad shows it in "nomad job status", "nomad job plan" and its
-// UI as the reason why nothing is placed, so nomad-pal's value explains where the job waits.
+// The gate's value can be any text. Nomad shows this value in "nomad job status", "nomad job plan"
+// and its UI as the reason why nothing is placed. So nomad-pal's value tells people that the job
+// waits in nomad-pal's queue.
 const (
 	GateMeta   = "pal_gate"
 	GateTarget = "${meta." + GateMeta + "}"
 	GateValue  = "waiting in nomad-pal's queue (type: nomad-pal explain JOB)"
 )
 
-// isGate reports whether a constraint is the gate. The gate can have any value, and any operator
-// that means equality in Nomad.
+// isGate reports whether a constraint is the gate. The gate can have any value, and any of Nomad's
+// operators for equality.
 func isGate(c *api.Constraint) bool { return isEquality(c) && c.LTarget == GateTarget }
 
 func isEquality(c *api.Constraint) bool {
@@ -41,8 +42,8 @@ func Gated(job *api.Job) bool {
 
 func groupGated(g *api.TaskGroup) bool { return slices.ContainsFunc(g.Constraints, isGate) }
 
-// MistypedGate returns an error if a constraint seems meant as the gate, but is not the gate. No
-// node would satisfy such a constraint, and the placer would not remove it.
+// MistypedGate returns an error if the author seems to have misspelled the gate in a constraint. No
+// node would satisfy a misspelled gate, and the placer would not remove it.
 func MistypedGate(job *api.Job) error {
 	all := slices.Clone(job.Constraints)
 	for _, g := range job.TaskGroups {
@@ -63,8 +64,9 @@ func MistypedGate(job *api.Job) error {
 	return nil
 }
 
-// meantAsGate reports whether a constraint seems meant as the gate. It has the gate's key in any
-// spelling, or a similar key and a value like the gate's.
+// meantAsGate reports whether the author seems to have meant a constraint as the gate. The
+// constraint has either the gate's key in any spelling, or a similar key and a value like that of
+// the gate.
 func meantAsGate(c *api.Constraint) bool {
 	key := strings.Trim(c.LTarget, "${} ")
 	key = strings.ReplaceAll(strings.ToLower(key[strings.LastIndexByte(key, '.')+1:]), "-", "_")
@@ -76,12 +78,12 @@ func meantAsGate(c *api.Constraint) bool {
 	return key == GateMeta || speaks && nearest.Name(key, []string{GateMeta}) != ""
 }
 
-// FullyGated reports whether the gate holds every group of the job. The gate is then on the job or
-// on every group.
+// FullyGated reports whether the gate applies to every group of the job. A job is fully gated if
+// the gate is either on the job or on every group.
 func FullyGated(job *api.Job) bool { return Gated(job) && len(OpenGroups(job)) == 0 }
 
-// OpenGroups returns the names of the groups that no gate holds. Nomad schedules such groups at
-// once.
+// OpenGroups returns the names of the groups to which no gate applies. Nomad schedules groups
+// without a gate at once.
 func OpenGroups(job *api.Job) (names []string) {
 	if slices.ContainsFunc(job.Constraints, isGate) {
 		return nil
@@ -94,8 +96,8 @@ func OpenGroups(job *api.Job) (names []string) {
 	return names
 }
 
-// Gate returns the job with the gate on the whole job, so that all groups wait, including groups
-// without GPUs. Pins stay. If the job is fully gated, Gate returns the job itself.
+// Gate returns the job with the gate on the whole job, so that all groups wait, even groups without
+// GPUs. Pins stay. If the job is fully gated, Gate returns the job itself.
 func Gate(job *api.Job) *api.Job {
 	if FullyGated(job) {
 		return job
@@ -124,9 +126,9 @@ func Stopped(job *api.Job) bool { return job.Stop != nil && *job.Stop }
 // Author returns the job as its author wrote it: without gate and pins.
 func Author(job *api.Job) *api.Job { return unpin(Open(job)) }
 
-// without returns s without the elements that match. If none matches, it returns s itself. If all
-// match, it returns nil, so that the result equals the list of a job from Nomad that never had such
-// elements.
+// without returns s without the elements for which match returns true. If no element matches,
+// without returns s itself. If no element is left, without returns nil. Nomad also returns nil for
+// a list that was always empty.
 func without[T any](s []T, match func(T) bool) []T {
 	if !slices.ContainsFunc(s, match) {
 		return s
@@ -140,8 +142,8 @@ func without[T any](s []T, match func(T) bool) []T {
 	return kept
 }
 
-// mapGroups calls f with a shallow copy of each group, and returns the copies. f must not write to
-// a list of the copy, because the original shares the list; f must replace the list.
+// mapGroups calls f with a shallow copy of each group, and returns the copies. If f changes a list,
+// f must replace the whole list, because the original group shares it.
 func mapGroups(groups []*api.TaskGroup, f func(*api.TaskGroup)) []*api.TaskGroup {
 	if groups == nil {
 		return nil

@@ -21,8 +21,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Hints are the author's settings in a job's meta, under keys `pal_*`. The field of a missing key
-// is zero. The exception is Neighbours.
+// Hints are the settings in a job's meta whose keys are `pal_*`. If the job does not have a key,
+// the field for this key is zero. The exception is Neighbours.
 type Hints struct {
 	Class    pal.AppClass  // pal_class: A, B, C or D
 	App      string        // pal_app: the name of the application, from which the placer gets the class
@@ -35,46 +35,47 @@ type Hints struct {
 	PreemptSaid bool
 	Migrate     bool          // pal_migrate: the placer may move the job
 	OnFailure   FailureAction // pal_on_failure
-	// After lists jobs of the same namespace, separated by commas, that must succeed before this
-	// job can start: pal_after. See [Hints.Jobs].
+	// After is the value of pal_after: a list of jobs of the same namespace, separated by commas,
+	// that must succeed before this job can start. See [Hints.Jobs].
 	After string
-	// Deadline is when the job should have ended: pal_deadline. If the author gives a duration and
-	// not a time, Within is this duration after registration, and Deadline is zero.
+	// Deadline is the value of pal_deadline: the time when the job should have ended. If the value
+	// of pal_deadline is a duration, Within is this duration, counted from the registration, and
+	// Deadline is zero.
 	Deadline time.Time
 	Within   time.Duration
-	// Parallel is the maximum number of runs of a parameterized or periodic job that run at the
-	// same time: pal_array_parallel.
+	// Parallel is the value of pal_array_parallel: the maximum number of runs of a parameterized or
+	// periodic job that run at the same time.
 	Parallel int
-	// Elastic reports whether the placer may change the number of members: pal_elastic. Efficiency
-	// is the share of a linear speed-up that remains with each doubling of the members:
-	// pal_elastic_efficiency.
+	// Elastic is the value of pal_elastic: whether the placer may change the number of members.
+	// Efficiency is the value of pal_elastic_efficiency: the fraction of a linear speed-up that
+	// remains each time the number of members doubles.
 	Elastic    bool
 	Efficiency float64
-	// Checkpoint is the interval between checkpoints: pal_checkpoint.
+	// Checkpoint is the value of pal_checkpoint: the time between two checkpoints.
 	Checkpoint time.Duration
-	// Progress is true if the job reports how much of its work is done: pal_progress.
+	// Progress is the value of pal_progress: whether the job reports how much of its work is done.
 	Progress bool
-	// Speed is the job's speed on each GPU model: pal_speed. See [Speeds].
+	// Speed is the value of pal_speed: the job's speed on each GPU model. See [Speeds].
 	Speed string
-	// User is the job's owner, as the author names it: pal_user.
+	// User is the value of pal_user: the name of the job's owner.
 	User string
-	// Neighbours are the classes of jobs with which the job shares GPUs: pal_neighbours. Without
-	// the key, these are all classes.
+	// Neighbours is the value of pal_neighbours: the application classes of jobs with which the job
+	// shares GPUs. Without the key pal_neighbours, the job shares GPUs with jobs of all classes.
 	Neighbours pal.Sharing
 }
 
-// FailureAction is what the placer replaces after a member was lost. Pins to single GPUs cannot
-// change while members run, because Nomad replaces every member whose device block differs from the
-// job's. A changed constraint on nodes does not make Nomad replace members. So "member" requires
-// [ModeClass], whose pins can be widened by changing only constraints on nodes. Jobs with "member"
-// get this mode.
+// FailureAction says what the placer replaces after the loss of a member. Pins to single GPUs
+// cannot change while members run, because Nomad replaces every member whose device block differs
+// from the job's. If only a constraint on nodes changes, Nomad replaces no member. So the action
+// "member" requires [ModeClass], because the placer can add nodes to such pins by changing only
+// constraints on nodes. Jobs with the action "member" get this mode automatically.
 type FailureAction string
 
 // The failure actions.
 const (
 	ReplaceGang   FailureAction = "gang"
 	ReplaceMember FailureAction = "member"
-	// ReplaceNothing: the placer does not retry a gang that failed through its own fault.
+	// ReplaceNothing means that the placer does not retry a gang that caused its own failure.
 	ReplaceNothing FailureAction = "none"
 )
 
@@ -84,8 +85,9 @@ const (
 	UserHint = "pal_user"
 )
 
-// ParseHints reads the hints in the meta of the job and of its groups. Several groups may set the
-// same hint, but only to the same value. An error names the key, the value and the place.
+// ParseHints parses the hints in the meta of the job and in the meta of its groups. If several
+// groups set the same hint, they must set it to the same value. An error names the key, the value,
+// and the job or group that sets the value.
 func ParseHints(job *api.Job) (Hints, error) {
 	h := Hints{Neighbours: pal.Sharing{Beside: pal.AnyClass}}
 	seen := map[string]string{} // values by key
@@ -109,9 +111,9 @@ func ParseHints(job *api.Job) (Hints, error) {
 	return h, nil
 }
 
-// read reads the hints of one place: the job or a group. seen contains the hints of earlier places,
-// so that an error can name both values. The keys are read in order, so that a job always gets the
-// same error.
+// read reads the hints of the job or of one group. seen contains the hints that were read before,
+// so that an error can name both values. read reads the keys in alphabetical order, so that a job
+// always gets the same error.
 func (h *Hints) read(meta map[string]string, where string, seen map[string]string) error {
 	for _, k := range slices.Sorted(maps.Keys(meta)) {
 		v := meta[k]
@@ -132,8 +134,8 @@ func (h *Hints) read(meta map[string]string, where string, seen map[string]strin
 	return nil
 }
 
-// meant returns the hint that the author meant by key. If key is not a hint in another spelling,
-// with upper case or hyphens, meant returns key itself.
+// meant returns the hint that the author probably meant by key. If key is a hint with upper case or
+// hyphens, meant returns the correct spelling; otherwise meant returns key.
 func meant(key string) string {
 	hint := strings.ReplaceAll(strings.ToLower(key), "-", "_")
 	if hints[hint] == nil {
@@ -178,8 +180,8 @@ var hints = map[string]func(h *Hints, value string) error{
 	"pal_elastic_efficiency": func(h *Hints, v string) (err error) { h.Efficiency, err = parseEfficiency(v); return },
 }
 
-// set reads one hint. It returns an error for an unknown key, because otherwise nobody would notice
-// that a misspelled hint has no effect.
+// set reads one hint. set returns an error for an unknown key, because otherwise nobody
+// would notice that a misspelled hint has no effect.
 func (h *Hints) set(key, value string) error {
 	if hints[key] == nil {
 		names := slices.Sorted(maps.Keys(hints))
@@ -191,13 +193,14 @@ func (h *Hints) set(key, value string) error {
 	return hints[key](h, value)
 }
 
-// longest is the longest duration that an author can set: 100 years, in effect forever. A time
-// before 2062, plus twice this duration, still fits into an int64 of nanoseconds since 1970.
+// longest is the longest duration that an author can set: 100 years, which means forever. Twice
+// this duration can be added to any time before 2062 without an overflow of the int64 that holds
+// nanoseconds since 1970.
 const longest = 100 * 365 * 24 * time.Hour
 
-// Limit returns the run time after which Nomad stops all of the job's allocations, but at most
-// [longest]. It is the longest max_run_duration of the groups (Nomad 2.0.3 and later). If an
-// allocation can run forever, Limit returns 0. It ignores groups with count 0.
+// Limit returns the time after which Nomad stops all allocations of the job. The maximum is
+// [longest]. This time is the longest max_run_duration of the groups (Nomad 2.0.3 and later). If an
+// allocation can run forever, Limit returns 0. Limit ignores groups whose count is 0.
 func Limit(job *api.Job) time.Duration {
 	var most time.Duration
 	for _, g := range job.TaskGroups {
@@ -214,12 +217,12 @@ func Limit(job *api.Job) time.Duration {
 
 var (
 	errNoSpan = errors.New("not a positive duration such as 30s, 12h, 2d or 1-12:00:00")
-	// errTooLong is the error of [ParseSpan] for a duration above [longest]. With this error,
-	// ParseSpan also returns longest.
+	// errTooLong is the error with which [ParseSpan] rejects a duration above [longest]. When
+	// ParseSpan returns errTooLong, it also returns longest.
 	errTooLong = fmt.Errorf("longer than the maximum duration, %.0fh (100 years)", longest.Hours())
 )
 
-// parseSpan reads the duration in a hint. A longer duration than [longest] counts as longest.
+// parseSpan parses the duration in a hint. A duration above [longest] counts as longest.
 func parseSpan(s string) (time.Duration, error) {
 	d, err := ParseSpan(s)
 	if errors.Is(err, errTooLong) {
@@ -228,8 +231,8 @@ func parseSpan(s string) (time.Duration, error) {
 	return d, err
 }
 
-// tooLong matches durations in Go's notation, however long. It is needed because Go returns the
-// same error for a duration that is too long as for a text that is not a duration.
+// tooLong matches durations of any length in Go's notation. parseSpan needs tooLong because Go
+// returns the same error for a duration that is too long and for text that is not a duration.
 var tooLong = regexp.MustCompile(`^\+?(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+$`)
 
 // inDays matches a duration that begins with days, such as "2d" or "1d12h". onClock matches Slurm's
@@ -239,7 +242,8 @@ var (
 	onClock = regexp.MustCompile(`^(?:([0-9]+)-([0-9]{1,2})(?::([0-9]{2}))?(?::([0-9]{2}))?|([0-9]+):([0-9]{2}):([0-9]{2}))$`)
 )
 
-// asGo converts a duration to Go's notation, which has neither days nor Slurm's colons.
+// asGo converts a duration to Go's notation. Go's notation has no days, and no colons as in
+// Slurm's.
 func asGo(s string) string {
 	if m := onClock.FindStringSubmatch(s); m != nil {
 		return inHours(m[1], m[2]+m[5]) + orZero(m[3]+m[6]) + "m" + orZero(m[4]+m[7]) + "s"
@@ -250,7 +254,7 @@ func asGo(s string) string {
 	return s
 }
 
-// inHours returns a number of days and hours as hours in Go's notation.
+// inHours converts a number of days and hours to a number of hours in Go's notation.
 func inHours(days, hours string) string {
 	d, errDays := strconv.ParseInt(orZero(days), 10, 32)
 	h, errHours := strconv.ParseInt(orZero(hours), 10, 32)
@@ -262,7 +266,7 @@ func inHours(days, hours string) string {
 
 func orZero(number string) string { return cmp.Or(number, "0") }
 
-// ParseSpan reads a duration above 0 and of at most [longest].
+// ParseSpan parses a duration. The duration must be above 0 and at most [longest].
 func ParseSpan(s string) (time.Duration, error) {
 	s = asGo(s)
 	d, err := time.ParseDuration(s)
@@ -287,8 +291,8 @@ func parseFailureAction(s string) (FailureAction, error) {
 	return pal.ParseName("action", s, ReplaceGang, ReplaceMember, ReplaceNothing)
 }
 
-// parseNeighbours reads the jobs with which a job shares GPUs. The value is a list of classes, or
-// any or none. self in the list stands for the job's own members.
+// parseNeighbours parses the kinds of jobs with which a job shares GPUs. The value is a list of
+// application classes, or "any" or "none". In the list, "self" stands for the job's own members.
 func parseNeighbours(s string) (with pal.Sharing, err error) {
 	none := false
 	for word := range strings.SplitSeq(s, ",") {
@@ -324,7 +328,7 @@ func parseCount(s string) (int, error) {
 // longestUser is the maximum length of a user's name, in bytes.
 const longestUser = 128
 
-// parseUser reads a user's name.
+// parseUser checks the name of a user.
 func parseUser(s string) (string, error) {
 	if s == "" || len(s) > longestUser || strings.ContainsFunc(s, unicode.IsControl) {
 		return "", fmt.Errorf("not a name of 1 to %d bytes", longestUser)
@@ -332,11 +336,11 @@ func parseUser(s string) (string, error) {
 	return s, nil
 }
 
-// maxAfter is the maximum number of jobs in pal_after. The placer checks each of these jobs in
-// every cycle.
+// maxAfter is the maximum number of jobs in pal_after. The number is limited because the placer
+// checks each of these jobs in every cycle.
 const maxAfter = 32
 
-// parseJobs reads a list of job ids, and removes spaces and duplicates.
+// parseJobs normalizes a list of job ids: it removes spaces and duplicates.
 func parseJobs(s string) (string, error) {
 	var ids []string
 	for id := range strings.SplitSeq(s, ",") {
@@ -362,7 +366,7 @@ func (h Hints) Jobs() []string {
 	return strings.Split(h.After, ",")
 }
 
-// parseDeadline reads a time, or a duration after registration.
+// parseDeadline parses a time, or a duration that counts from the registration.
 func parseDeadline(s string) (at time.Time, within time.Duration, err error) {
 	if at, err = time.Parse(time.RFC3339, s); err == nil {
 		return at.UTC(), 0, nil
@@ -373,8 +377,9 @@ func parseDeadline(s string) (at time.Time, within time.Duration, err error) {
 	return time.Time{}, within, nil
 }
 
-// check returns an error if hints contradict each other or the job. Runs of a parameterized or
-// periodic job inherit its hints, so pal_array_parallel is valid in runs, too.
+// check returns an error if some hints contradict each other or the jobspec. Runs of a
+// parameterized or periodic job inherit the job's hints, so pal_array_parallel is also valid in a
+// run.
 func (h Hints) check(job *api.Job) error {
 	child := job.ParentID != nil && *job.ParentID != ""
 	template := job.ParameterizedJob != nil || job.Periodic != nil
@@ -391,8 +396,8 @@ func (h Hints) check(job *api.Job) error {
 	return h.checkElastic(job)
 }
 
-// DeadlineOf returns when the job should have ended, given when its author registered it. ok is
-// false if the job has no deadline.
+// DeadlineOf returns the time when the job should have ended. submitted is the time when the author
+// registered the job. ok is false if the job has no deadline.
 func (h Hints) DeadlineOf(submitted time.Time) (at time.Time, ok bool) {
 	switch {
 	case !h.Deadline.IsZero():

@@ -15,19 +15,20 @@ import (
 )
 
 // Mark is the first element of each list that the placer writes. Some lists begin with one of the
-// marks below, which extend Mark. A mark is the id of no node or GPU, so it selects nothing. A mark
-// does not prevent a match either, because set_contains_any is true if any element matches.
+// longer marks below, all of which begin with Mark. A mark is not the id of any node or GPU, so it
+// adds nothing to a list. A mark does not prevent a match either, because set_contains_any is true
+// if any element matches.
 const Mark = "nomad-pal"
 
-// The marks of [ModeClass] pins with and without a class ceiling, and of the constraint on the
-// whole job.
+// The following marks begin the lists of [ModeClass] pins with and without a class ceiling, and of
+// the constraint on the whole job.
 const (
 	markClass = Mark + "/class"
 	markNodes = Mark + "/nodes"
 	markJob   = Mark + "/job"
 )
 
-// markSpread follows the mark in the list of a group to which the placer has added a spread block.
+// markSpread is the second element of the list if the placer has added a spread block to the group.
 const markSpread = Mark + "/spread"
 
 const (
@@ -36,21 +37,21 @@ const (
 	containsAny = "set_contains_any"
 )
 
-// Mode is how tightly pins tie a job to the chosen GPUs (`pal_pin`).
+// Mode says how tightly pins tie a job to the chosen GPUs (`pal_pin`).
 type Mode string
 
 // The pin modes.
 const (
-	// ModeGPU pins to exactly the chosen GPUs. It is the mode of most gangs.
+	// ModeGPU ties the job to exactly the chosen GPUs. Most gangs have this mode.
 	ModeGPU Mode = "gpu"
-	// ModeClass pins to nodes and to a highest variability class, so that Nomad itself can
-	// reschedule members. It is the mode of services, elastic gangs and jobs with [ReplaceMember].
+	// ModeClass ties the job to nodes and to a highest variability class, so that Nomad itself can
+	// reschedule members. Services, elastic gangs and jobs with [ReplaceMember] have this mode.
 	ModeClass Mode = "class"
-	// ModePrefer writes only affinities, so it never keeps a job from running.
+	// ModePrefer adds only affinities, so the pins never keep a job from running.
 	ModePrefer Mode = "prefer"
 )
 
-// ParseMode reads a pin mode.
+// ParseMode parses a mode.
 func ParseMode(s string) (Mode, error) {
 	return pal.ParseName("pin mode", s, ModeGPU, ModeClass, ModePrefer)
 }
@@ -58,8 +59,8 @@ func ParseMode(s string) (Mode, error) {
 // Pins tie a job to GPUs.
 type Pins struct {
 	Mode Mode
-	// Class and Ceiling are the application class, and the highest variability class that the pins
-	// allow (1 is the fastest). Ceiling 0 allows any class. Only for ModeClass.
+	// Class is the application class. Ceiling is the highest variability class that the pins allow;
+	// class 1 is the fastest. If Ceiling is 0, the pins allow any class. Only for ModeClass.
 	Class   pal.AppClass `json:",omitempty"`
 	Ceiling int          `json:",omitempty"`
 	// Groups are sorted by name.
@@ -68,25 +69,24 @@ type Pins struct {
 
 // GroupPins are the pins of one task group. In Nomad, all allocations of a group have the same
 // specification, so the pins of a group contain the nodes and GPUs of all its allocations. The pins
-// are exact nevertheless: on every node, the group needs as many GPUs as its pins name on this
-// node.
+// are nevertheless exact: on every node, the group needs as many GPUs as its pins name there.
 type GroupPins struct {
 	Group string
 	Nodes []string // node ids, sorted
 	// GPUs are instance ids, sorted. With ModeClass, GPUs is nil if the pins allow all GPUs of the
 	// nodes.
 	GPUs []string `json:",omitempty"`
-	// Count is the number of members that an elastic gang should have; 0 for other gangs.
+	// Count is the number of members that an elastic gang should have, or 0 for other gangs.
 	Count int `json:",omitempty"`
 	// Spread reports whether Nomad should spread the members evenly over the nodes.
 	Spread bool `json:",omitempty"`
 }
 
-// Racks are the racks that contain the nodes in a job's pins.
+// Racks describes the racks of the nodes in a job's pins.
 type Racks struct {
 	Meta string // the key of node meta that names a node's rack
-	// Names are sorted. Names is empty if the rack of a node is unknown, or if the racks contain
-	// many of the cluster's GPU nodes.
+	// Names are sorted. Names lists the racks in alphabetical order. Names is empty if the rack of
+	// a node is unknown, or if the racks contain a large part of the cluster's GPU nodes.
 	Names []string
 }
 
@@ -114,8 +114,9 @@ func (p Pins) Of(group string) (GroupPins, bool) {
 	return GroupPins{}, false
 }
 
-// Union returns pins that allow everything that p or o allows. Both must be [ModeClass] pins of the
-// same job. Both must name GPUs, or neither, because pins without a list of GPUs allow any GPU.
+// Union returns pins that allow everything that p or o allows. Both p and o must be [ModeClass]
+// pins of the same job. Either both or neither must name GPUs, because pins without a list of GPUs
+// allow any GPU.
 func (p Pins) Union(o Pins) Pins {
 	if p.Ceiling == 0 || o.Ceiling == 0 { // any class
 		p.Class, p.Ceiling = "", 0
@@ -133,7 +134,7 @@ func (p Pins) Union(o Pins) Pins {
 	return p
 }
 
-// union returns the elements of a and b, sorted; nil if a and b are nil.
+// union returns the elements of a and b, sorted. union returns nil if a and b are nil.
 func union(a, b []string) []string {
 	if a == nil && b == nil {
 		return nil
@@ -143,20 +144,21 @@ func union(a, b []string) []string {
 	return slices.Compact(all)
 }
 
-// Pin returns the author's form of the job with exactly these pins, without the gate. Every group
-// in p must exist in the job. Every group of the job that requests GPUs and has a count above 0
-// must have pins.
+// Pin returns the author's job with exactly these pins and without the gate. Every group in p must
+// exist in the job. Every group of the job that requests GPUs and has a count above 0 must have
+// pins.
 //
-// If all groups have pins to nodes, the job also gets a constraint to the racks of these nodes or,
-// if no racks are given, to the nodes. This constraint excludes no further nodes. But Nomad checks
-// the constraints of the job first, and so skips thousands of other nodes several times as fast.
-// For racks, Nomad caches the result by computed node class, and reuses the result for the next
-// member. For single nodes, Nomad does not cache results.
+// If all groups are pinned to nodes, the whole job also gets a constraint. The constraint allows
+// only the racks of these nodes. If in contains no racks, it allows only the nodes. The job's
+// constraint excludes no node that the constraints of the groups allow. But Nomad checks the
+// constraints of the job first, so it skips thousands of other nodes several times as fast. For a
+// constraint on racks, Nomad caches the result by computed node class, and reuses the result for
+// the next member. For a constraint on single nodes, Nomad does not cache results.
 //
-// The constraint on the job cannot replace the constraints of the groups. With the constraint on
-// the job alone, Nomad would judge the devices of all nodes of a computed class by the first node
-// that it checks. Nomad would then reject the right node, because another node lacks the pinned
-// GPUs. A group constraint on ${node.unique.id} prevents this mistake (seen on 1.11.3).
+// The constraint on the job cannot replace the constraints of the groups. Without the groups'
+// constraints, Nomad would check the devices of one node and assume the same result for all nodes
+// of the computed class. Nomad could then reject the pinned nodes because another node lacks the
+// pinned GPUs. A group constraint on ${node.unique.id} prevents this mistake (seen on 1.11.3).
 func Pin(job *api.Job, p Pins, in Racks) (*api.Job, error) {
 	out := Author(job)
 	seen := 0
@@ -192,8 +194,8 @@ func Pin(job *api.Job, p Pins, in Racks) (*api.Job, error) {
 	return out, nil
 }
 
-// PinAlone is [Pin] for the members on one node, as if the job had no other members. members maps
-// each group to the number of its members on this node. Dry runs use PinAlone.
+// PinAlone is like [Pin], but only for the members on one node, as if the job had no other members.
+// members maps each group to the number of its members on this node. Dry runs use PinAlone.
 func PinAlone(job *api.Job, p Pins, node string, members map[string]int) (*api.Job, error) {
 	alone := *job
 	alone.TaskGroups = mapGroups(job.TaskGroups, func(g *api.TaskGroup) {
@@ -209,7 +211,7 @@ func PinAlone(job *api.Job, p Pins, node string, members map[string]int) (*api.J
 	return Pin(&alone, there, Racks{})
 }
 
-// pinGroup writes the pins of one group. The mark shows the mode to [Pinned], which reads the pins.
+// pinGroup adds the pins of one group to the group. The mark tells [Pinned] the mode of the pins.
 func pinGroup(g *api.TaskGroup, p Pins, gp GroupPins) {
 	mark := Mark
 	if p.Mode == ModeClass {
@@ -238,8 +240,8 @@ func pinGroup(g *api.TaskGroup, p Pins, gp GroupPins) {
 				own = append(own, constraint(idsTarget, markedList(mark, gp.GPUs)))
 			}
 			if p.Ceiling != 0 {
-				// The sides are swapped, so that our constraint differs from the constraint that
-				// authors copy from the docs.
+				// The placer swaps the two sides, so that its constraint differs from the
+				// constraint that authors copy from the docs.
 				own = append(own, constraint(classTarget(p.Class, p.Ceiling), idsTarget))
 			}
 			d.Constraints = own
@@ -249,13 +251,14 @@ func pinGroup(g *api.TaskGroup, p Pins, gp GroupPins) {
 	})
 }
 
-// classTarget returns the attribute that lists those GPUs of a node whose variability class is at
+// classTarget returns the attribute of a node that lists the GPUs whose variability class is at
 // most the ceiling. A GPU matches if its id is in the list.
 func classTarget(c pal.AppClass, ceiling int) string {
 	return "${device.attr." + attr.List(c, ceiling) + "}"
 }
 
-// markedList returns the right side of our constraints and affinities: the mark, and then the ids.
+// markedList returns the right side of the placer's constraints and affinities: the mark, and then
+// the ids.
 func markedList(mark string, ids []string) string {
 	return mark + "," + strings.Join(ids, ",")
 }
@@ -271,8 +274,8 @@ func affinity(l, r string) *api.Affinity {
 }
 
 // overNodes returns a spread block that spreads members evenly over nodes, with Nomad's highest
-// weight. Without this block, Nomad's scheduler also tends to separate the members of a group, but
-// puts several members on a node that they fill well.
+// weight. Without a spread block, Nomad's scheduler also tends to separate the members of a group.
+// But the scheduler places several members on a node if they use most of the node's resources.
 func overNodes() *api.Spread {
 	return &api.Spread{Attribute: nodeTarget, Weight: new(int8(100))}
 }
@@ -282,8 +285,9 @@ func isOverNodes(s *api.Spread) bool {
 	return s.Attribute == nodeTarget && s.Weight != nil && *s.Weight == 100 && len(s.SpreadTarget) == 0
 }
 
-// eachDevice replaces each GPU request of the group with a copy, and calls f with the copy. It also
-// copies the tasks and resources that contain the request, because other jobs may share them.
+// eachDevice replaces each GPU request of the group by a copy, and calls f with the copy.
+// eachDevice also copies the tasks and resources that contain the request, because other jobs may
+// share them.
 func eachDevice(g *api.TaskGroup, f func(*api.RequestedDevice)) {
 	tasks := slices.Clone(g.Tasks)
 	for i, t := range tasks {
@@ -305,7 +309,7 @@ func eachDevice(g *api.TaskGroup, f func(*api.RequestedDevice)) {
 	g.Tasks = tasks
 }
 
-// asksGPU reports whether the task asks for GPUs that the placer manages.
+// asksGPU reports whether the task requests GPUs that the placer manages.
 func asksGPU(t *api.Task) bool { return len(GPURequests(t)) > 0 }
 
 // GPURequests returns the task's requests for GPUs.
@@ -316,13 +320,13 @@ func GPURequests(t *api.Task) []*api.RequestedDevice {
 	return slices.DeleteFunc(slices.Clone(t.Resources.Devices), func(d *api.RequestedDevice) bool { return !IsGPU(d.Name) })
 }
 
-// atMost is the value to which larger numbers of an author are reduced. Above the maximum that a
-// gang can request, the exact number does not matter. Nomad accepts counts up to 2^64-1 (seen on
-// 1.11.3), whose sums would overflow.
+// atMost is the limit for numbers from a jobspec. A larger number is replaced by atMost, because
+// the exact number of GPUs does not matter if it exceeds the largest possible gang. Nomad accepts
+// counts up to 2^64-1 (seen on 1.11.3), and sums of such counts would overflow.
 const atMost = pal.MaxGPUs + 1
 
-// GPUs returns the number of GPUs of a device request. A request without a count is for one GPU, as
-// in Nomad. A number above [pal.MaxGPUs] becomes MaxGPUs + 1.
+// GPUs returns the number of GPUs of a device request. As in Nomad, a request without a count is
+// for one GPU. A number above [pal.MaxGPUs] becomes MaxGPUs + 1.
 func GPUs(d *api.RequestedDevice) int {
 	if d.Count == nil {
 		return 1
@@ -360,8 +364,9 @@ func AllGPUs(job *api.Job) int {
 	return n
 }
 
-// IsGPU reports whether a device request is for GPUs that the placer manages. Such requests are
-// "gpu", "nvidia/gpu" and "nvidia/gpu/<model>", and the same with "gpu.shared" for parts of GPUs.
+// IsGPU reports whether a device request is for GPUs that the placer manages. Requests for whole
+// GPUs name "gpu", "nvidia/gpu" or "nvidia/gpu/<model>". Requests for parts of GPUs name
+// "gpu.shared" instead of "gpu".
 func IsGPU(request string) bool {
 	return isOf(request, attr.Type) || IsPart(request)
 }
@@ -377,8 +382,8 @@ func isOf(request, kind string) bool {
 // NamesModel reports whether a device request names a model.
 func NamesModel(request string) bool { return strings.Count(request, "/") >= 2 }
 
-// OtherDevices returns the names of the devices that the job requests and the placer does not
-// manage, each once.
+// OtherDevices returns the names of the requested devices that the placer does not manage. Each
+// name appears once.
 func OtherDevices(job *api.Job) (names []string) {
 	for _, g := range job.TaskGroups {
 		for _, t := range g.Tasks {

@@ -12,7 +12,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// parseSpeeds normalizes an author's speeds on GPU models, such as "NVIDIA A100-SXM4-80GB=1, Tesla
+// parseSpeeds normalizes the speeds of a job on GPU models, such as "NVIDIA A100-SXM4-80GB=1, Tesla
 // T4=0.2".
 func parseSpeeds(s string) (string, error) {
 	said, err := pal.ParseSpeeds(s)
@@ -26,8 +26,8 @@ func parseSpeeds(s string) (string, error) {
 	return strings.Join(all, ","), nil
 }
 
-// Speeds returns the speeds in a hint (see [Hints.Speed]), by GPU model. For an empty hint it
-// returns nil.
+// Speeds returns the speeds in a hint (see [Hints.Speed]), by GPU model. Speeds returns nil for an
+// empty hint.
 func Speeds(hint string) map[string]float64 {
 	if hint == "" {
 		return nil

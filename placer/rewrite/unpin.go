@@ -13,8 +13,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Pinned returns the job's pins, and whether it has any. It reads exactly what [Pin] wrote, so a
-// new placer learns from the job alone where the job's gang was placed.
+// Pinned returns the job's pins, and whether the job has pins. Pinned reads exactly what [Pin]
+// wrote. So the job alone shows a new placer where the job's gang was placed.
 func Pinned(job *api.Job) (Pins, bool) {
 	var p Pins
 	e, elastic := ElasticOf(job)
@@ -40,9 +40,9 @@ func Pinned(job *api.Job) (Pins, bool) {
 	return p, len(p.Groups) > 0
 }
 
-// groupPin finds the pin that ties the group to nodes, and returns the mode; "" means no pin. The
-// list of nodes can begin with [markSpread]. ModeGPU and ModePrefer have the same mark, but the pin
-// of ModeGPU is a constraint, and the pin of ModePrefer an affinity.
+// groupPin finds the pin that ties the group to nodes, and returns its mode. groupPin returns "" if
+// there is no such pin. The list of nodes can begin with [markSpread]. ModeGPU and ModePrefer have
+// the same mark. A pin of ModeGPU is a constraint, and a pin of ModePrefer is an affinity.
 func groupPin(g *api.TaskGroup) (mode Mode, mark string, nodes []string) {
 	for _, c := range g.Constraints {
 		if mark, nodes, ok := splitMarked(c.LTarget, c.Operand, c.RTarget, nodeTarget); ok {
@@ -57,7 +57,7 @@ func groupPin(g *api.TaskGroup) (mode Mode, mark string, nodes []string) {
 	return "", "", nil
 }
 
-// modeOf returns the mode that a mark stands for. [Mark] stands for plain.
+// modeOf returns the mode of pins with this mark. For [Mark], modeOf returns plain.
 func modeOf(mark string, plain Mode) Mode {
 	if mark == Mark {
 		return plain
@@ -65,7 +65,7 @@ func modeOf(mark string, plain Mode) Mode {
 	return ModeClass
 }
 
-// readDevice adds the pins in one device request to the pins of the request's group.
+// readDevice adds the pins in a device request to the pins of the group that contains the request.
 func readDevice(d *api.RequestedDevice, mark string, p *Pins, gp *GroupPins) {
 	if p.Mode == ModePrefer {
 		for _, a := range d.Affinities {
@@ -85,7 +85,7 @@ func readDevice(d *api.RequestedDevice, mark string, p *Pins, gp *GroupPins) {
 	}
 }
 
-// splitMarked reads a list of ours from a constraint or an affinity.
+// splitMarked parses a list that the placer wrote into a constraint or an affinity.
 func splitMarked(l, operand, r, target string) (mark string, ids []string, ok bool) {
 	if l != target || operand != containsAny {
 		return "", nil, false
@@ -115,7 +115,7 @@ func ceilingOf(c *api.Constraint) (pal.AppClass, int, bool) {
 	return "", 0, false
 }
 
-// unpin returns the job without pins. If it has none, unpin returns the job itself.
+// unpin returns the job without pins. If the job has no pins, unpin returns the job itself.
 func unpin(job *api.Job) *api.Job {
 	rest := without(job.Constraints, func(c *api.Constraint) bool {
 		return c.Operand == containsAny && strings.HasPrefix(c.RTarget, markJob+",")
@@ -129,9 +129,9 @@ func unpin(job *api.Job) *api.Job {
 	return &out
 }
 
-// unpinGroup removes our constraints and affinities from a copy of the group. If the group has no
-// pin to nodes, the placer has written nothing into the group. Constraints and affinities on the
-// group's devices that look like ours are then the author's.
+// unpinGroup removes the placer's constraints and affinities from a copy of the group. If the group
+// has no pin to nodes, the placer wrote nothing into the group. Any constraints and affinities on
+// the group's devices then come from the author, even if they look like the placer's.
 func unpinGroup(g *api.TaskGroup) {
 	mode, mark, nodes := groupPin(g)
 	if mode == "" {
@@ -168,8 +168,8 @@ func Wrote(left, right string) bool {
 	return left == GateTarget || right == idsTarget || right == Mark || strings.HasPrefix(right, Mark+",") || strings.HasPrefix(right, Mark+"/")
 }
 
-// withoutLastCeiling removes our ceiling. It is the last ceiling in the list, because the placer
-// appends it to the list. The author may have written the same constraint before ours.
+// withoutLastCeiling removes the placer's class ceiling. The author may have written the same
+// constraint. The placer's ceiling is the last one in the list, because the placer appends it.
 func withoutLastCeiling(cs []*api.Constraint) []*api.Constraint {
 	for _, c := range slices.Backward(cs) {
 		if _, _, ok := ceilingOf(c); ok {
@@ -180,8 +180,8 @@ func withoutLastCeiling(cs []*api.Constraint) []*api.Constraint {
 	return cs
 }
 
-// withoutLastSpread removes our spread block. It is the last block of its form. The author may have
-// written the same block before ours.
+// withoutLastSpread removes the placer's spread block. The author may have written the same block.
+// The placer's block is the last one of this form, because the placer appends it.
 func withoutLastSpread(all []*api.Spread) []*api.Spread {
 	for i, s := range slices.Backward(all) {
 		if isOverNodes(s) {

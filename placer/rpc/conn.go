@@ -17,33 +17,34 @@ import (
 	msgpackrpc "github.com/hashicorp/net-rpc-msgpackrpc/v2"
 )
 
-// The first byte of a connection selects the protocol that follows.
+// The first byte of a connection selects the protocol that the connection uses.
 const (
 	kindNomad = 0x01
 	kindTLS   = 0x04
 )
 
-// Hints for a closed connection. A server that does not trust a client closes the connection
-// without a message. With TLS 1.3, the server closes it only after the handshake (nomad/server.go,
-// "invalid role or region for certificate").
+// The following hints are added to the error if the server closes the connection. A server that
+// does not trust a client closes the connection without a message. With TLS 1.3, the server closes
+// the connection only after the handshake (nomad/server.go, "invalid role or region for
+// certificate").
 const (
 	tlsHint = "\nServers with verify_server_hostname accept only certificates for client.<region>.nomad or " +
 		"server.<region>.nomad (nomad tls cert create -client)"
 	noTLSHint = "\nServers with tls { rpc = true } accept only TLS connections: set ca_cert, client_cert and client_key"
 )
 
-// callLimit is the time limit of a connection and all calls on it. It is long enough for a leader
-// election.
+// callLimit is the time limit for a connection and for all calls on the connection. The limit is
+// longer than a leader election.
 const callLimit = 30 * time.Second
 
-// conn is a connection to one server, for one call at a time.
+// conn is a connection to one server. A conn supports one call at a time.
 type conn struct {
 	net.Conn
 	codec *msgpackrpc.MsgpackCodec
 	hint  string // a possible cause if the server closes the connection
 }
 
-// dial connects to the first server that answers.
+// dial connects to the first server in the list that answers.
 func (s *Servers) dial(ctx context.Context) (*conn, error) {
 	var errs []error
 	for _, address := range s.Addresses {
@@ -92,8 +93,8 @@ func handshake(ctx context.Context, plain net.Conn, config *tls.Config) (net.Con
 	return secure, nil
 }
 
-// handle returns a handle that decodes raw bytes to strings, and maps to maps with string keys. A
-// job needs both before it can be sent back to the server.
+// handle returns a msgpack handle. The handle decodes raw bytes to strings, and maps to Go maps
+// with string keys. A job that was decoded in another way could not be sent back to the server.
 func handle() *codec.MsgpackHandle {
 	h := &codec.MsgpackHandle{WriteExt: true}
 	h.RawToString = true
@@ -101,7 +102,7 @@ func handle() *codec.MsgpackHandle {
 	return h
 }
 
-// call calls a server's method and reads its answer into resp.
+// call calls a method of the server, and decodes the answer into resp.
 func (c *conn) call(ctx context.Context, method string, args, resp any) error {
 	stop := context.AfterFunc(ctx, func() { c.Close() })
 	defer stop()

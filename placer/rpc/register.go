@@ -3,15 +3,15 @@
 
 // Package rpc registers dispatched and periodic jobs through the RPC port of Nomad's servers.
 // Nomad's HTTP API refuses to update a dispatched job, and makes a periodic job forget its parent.
-// The servers' RPC does neither.
+// Calls over the RPC port have neither problem.
 //
-// The package sends a job back as the generic map that the server returned, with the placer's
-// constraints and counts. So fields that this program does not know are kept. A job that was
-// dispatched with a payload is never written, because a registration cannot carry the payload,
-// which would be lost.
+// The package sends a job back as the generic map that the server returned, after it has replaced
+// the constraints and counts by the placer's. So the job keeps any fields that this program does
+// not know. The package never registers a job that was dispatched with a payload, because the
+// registration would lose the payload.
 //
-// What must stay true when you change it: transfer copies everything that package rewrite changes
-// in such a job, and nothing else.
+// What must stay true when you change this package: transfer copies everything that package rewrite
+// changes in a dispatched or periodic job, and nothing else.
 package rpc
 
 import (
@@ -26,19 +26,20 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
-// Servers are the RPC addresses of a region's servers.
+// Servers contains the RPC addresses of the servers of a region.
 type Servers struct {
-	// Addresses, host:port, are tried in order.
+	// Addresses have the form host:port. The addresses are tried in order.
 	Addresses []string
-	// Region is "" for the servers' own region.
+	// If Region is "", each call goes to the region of the server that gets it.
 	Region string
 	Token  string
 	// TLS is nil if the servers accept connections without TLS. ServerName must be
-	// server.<region>.nomad unless the certificates have other names.
+	// server.<region>.nomad, unless the certificates contain other names.
 	TLS *tls.Config
 }
 
-// envelope has the fields that all calls have. The names are those of Nomad's own structs.
+// envelope contains the fields that all calls have. The names of the fields come from Nomad's own
+// structs.
 type envelope struct {
 	Region, Namespace, AuthToken string
 }
@@ -55,9 +56,9 @@ type registerJob struct {
 	envelope
 }
 
-// Register writes the constraints, affinities and counts of job, which was read at index, into the
-// servers' version of the job. It returns the new index, or [nomad.ErrConflict] if the job has
-// changed.
+// Register writes the constraints, affinities and counts of job into the job that the servers have.
+// The caller has read job at index. Register returns the new index. If the job has changed,
+// Register returns [nomad.ErrConflict].
 func (s *Servers) Register(ctx context.Context, job *api.Job, index uint64) (uint64, error) {
 	newIndex, err := s.register(ctx, job, index)
 	switch {
@@ -89,7 +90,7 @@ func (s *Servers) register(ctx context.Context, job *api.Job, index uint64) (uin
 	return done.JobModifyIndex, nil
 }
 
-// rewritten returns the servers' job with the constraints and counts of job.
+// rewritten returns the job that the servers have, with the constraints and counts of job.
 func (s *Servers) rewritten(ctx context.Context, c *conn, job *api.Job, index uint64) (map[string]any, error) {
 	var got struct{ Job map[string]any }
 	if err := c.call(ctx, "Job.GetJob", getJob{JobID: *job.ID, envelope: s.common(job)}, &got); err != nil {
@@ -118,8 +119,8 @@ func (s *Servers) region(job *api.Job) string {
 	return s.Region
 }
 
-// dropEmptyPayload replaces an empty payload by nil, as a registration requires. Servers store
-// payloads compressed, so an empty payload is one zero byte.
+// dropEmptyPayload replaces an empty payload by nil, because a registration requires nil. The
+// servers store payloads in compressed form, in which an empty payload is one zero byte.
 func dropEmptyPayload(job map[string]any) error {
 	switch payload := job["Payload"].(type) {
 	case nil:
@@ -153,14 +154,15 @@ type planJob struct {
 	envelope
 }
 
-// refusal has the fields of Nomad's metrics that explain why a group is not placed.
+// refusal contains the fields of Nomad's metrics that explain why Nomad cannot place a group.
 type refusal struct {
 	NodesEvaluated, NodesFiltered, NodesExhausted int
 	ConstraintFiltered, DimensionExhausted        map[string]int
 }
 
-// Plan asks Nomad's scheduler whether the whole job could be placed. The HTTP API would treat a
-// dispatched job like its parameterized job, and Nomad places no allocations of parameterized jobs.
+// Plan asks Nomad's scheduler whether it could place the whole job. Plan does not use the HTTP API,
+// which would treat a dispatched job as a parameterized job. Nomad places no allocations of
+// parameterized jobs.
 func (s *Servers) Plan(ctx context.Context, job *api.Job) (*api.JobPlanResponse, error) {
 	failed, err := s.plan(ctx, job)
 	if err != nil {
@@ -191,9 +193,9 @@ func (s *Servers) plan(ctx context.Context, job *api.Job) (map[string]refusal, e
 	return got.FailedTGAllocs, err
 }
 
-// transfer copies the constraints, affinities and counts of from into the generic job to. It
-// removes the scaling blocks that from lacks, and changes nothing else. Both jobs must have the
-// same groups, tasks and devices, in the same order.
+// transfer copies the constraints, affinities and counts of from into the generic job to. transfer
+// removes the scaling blocks that from does not have. It changes nothing else. Both jobs must have
+// the same groups, tasks and devices, in the same order.
 func transfer(to map[string]any, from *api.Job) error {
 	to["Constraints"] = from.Constraints
 	groups, err := list(to, "TaskGroups", len(from.TaskGroups))
@@ -253,7 +255,7 @@ func transferDevices(to map[string]any, from *api.Task) error {
 	return nil
 }
 
-// list returns the list of maps under a key. It must have want elements.
+// list returns the list of maps that belongs to a key. The list must have want elements.
 func list(m map[string]any, key string, want int) ([]map[string]any, error) {
 	values, _ := m[key].([]any)
 	if len(values) != want {

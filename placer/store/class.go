@@ -13,25 +13,26 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// Class is a job's learned application class, with the features from which it was learned.
+// Class is the application class that was learned for a job, with the features from which it was
+// learned.
 type Class struct {
 	Job      cluster.JobKey
 	Verdict  classify.Verdict
 	Features classify.Features
 }
 
-// Class returns the variable with a job's learned class. The class is used for the job's next runs,
-// and its features are compared with those of other jobs.
+// Class returns the variable with the class that was learned for a job. The class applies to the
+// job's next runs. The features are compared with the features of other jobs.
 func (s Store) Class(k cluster.JobKey) Variable[Class] {
 	return Variable[Class]{Path(s.Classes().prefix, k.Namespace, k.ID), s.nomad, s.Classes().codec}
 }
 
-// Classes returns the shards with the learned classes of all jobs.
+// Classes returns the shards with the classes that were learned for all jobs.
 func (s Store) Classes() Shards[Class, []Class] {
 	return Shards[Class, []Class]{prefix: "nomad-pal/classes", nomad: s.nomad, codec: codec[Class]{encode: encodeClass, decode: decodeClass}, join: whole[Class]}
 }
 
-// FeaturesOf returns the features with which other jobs are compared.
+// FeaturesOf returns the stored features of jobs, with which other jobs can be compared.
 func FeaturesOf(known []Class) []classify.Features {
 	out := make([]classify.Features, len(known))
 	for i, k := range known {
@@ -40,7 +41,7 @@ func FeaturesOf(known []Class) []classify.Features {
 	return out
 }
 
-// numbersOf maps item names to the numbers in the features.
+// numbersOf maps the names of items in the variable to the numbers in the features.
 func numbersOf(f *classify.Features) map[string]*float64 {
 	return map[string]*float64{"power_cap": &f.PowerCap, "power": &f.Power, "compute": &f.Compute, "memory": &f.Memory}
 }

@@ -4,6 +4,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,34 +12,52 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/hashicorp/nomad/api"
+
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
-// Shards are all variables below a prefix. Each variable holds a T. Together they hold a V.
+// Shards consist of all variables below a prefix. Each variable holds a value of type T. Together,
+// the variables hold a value of type V.
 type Shards[T, V any] struct {
 	prefix string
 	nomad  *nomad.Client
 	codec  codec[T]
 	join   func([]T) (V, error)
 	split  func(V) (map[string]T, error) // by path below the prefix
-	// but is a prefix below which paths are not read. If it is "", all paths are read.
+	// but is a prefix below which no paths are read. If it is "", all paths are read.
 	but string
 }
 
-// Paths lists the paths of the existing shards.
+// Paths lists the paths of the existing shards, in their order.
 func (s Shards[T, V]) Paths(ctx context.Context) ([]string, error) {
-	vars, err := s.nomad.ListVariables(ctx, s.prefix+"/")
-	var paths []string
-	for _, v := range vars {
-		if strings.HasPrefix(v.Path, s.prefix+"/") && (s.but == "" || !strings.HasPrefix(v.Path, s.but+"/")) {
-			paths = append(paths, v.Path)
-		}
-	}
-	return paths, err
+	vars, err := s.list(ctx)
+	return pathsOf(vars), err
 }
 
-// Read reads all shards, in the order of their paths. It leaves out shards that cannot be parsed,
-// and names them in an [Unreadable] error.
+// Newest lists the paths of the existing shards. The shard that was written last comes first.
+func (s Shards[T, V]) Newest(ctx context.Context) ([]string, error) {
+	vars, err := s.list(ctx)
+	slices.SortStableFunc(vars, func(a, b *api.VariableMetadata) int { return cmp.Compare(b.ModifyIndex, a.ModifyIndex) })
+	return pathsOf(vars), err
+}
+
+func (s Shards[T, V]) list(ctx context.Context) ([]*api.VariableMetadata, error) {
+	vars, err := s.nomad.ListVariables(ctx, s.prefix+"/")
+	return slices.DeleteFunc(vars, func(v *api.VariableMetadata) bool {
+		return !strings.HasPrefix(v.Path, s.prefix+"/") || s.but != "" && strings.HasPrefix(v.Path, s.but+"/")
+	}), err
+}
+
+func pathsOf(vars []*api.VariableMetadata) (paths []string) {
+	for _, v := range vars {
+		paths = append(paths, v.Path)
+	}
+	return paths
+}
+
+// Read reads all shards, in the order of their paths. If a shard cannot be parsed, Read leaves it
+// out and names it in an [Unreadable] error.
 func (s Shards[T, V]) Read(ctx context.Context) (v V, err error) {
 	paths, err := s.Paths(ctx)
 	if err != nil {
@@ -62,9 +81,10 @@ func (s Shards[T, V]) Read(ctx context.Context) (v V, err error) {
 	return v, errors.Join(bad...)
 }
 
-// ReadOrRefused is Read for callers that may lack the permission. To a caller without permission,
-// Nomad returns an empty list, but refuses to return a single variable, whether the variable exists
-// or not.
+// ReadOrRefused is like Read, but for callers that may lack the permission to read the shards. If a
+// caller has no permission, Nomad returns an empty list. So ReadOrRefused also reads a single
+// variable. Nomad refuses this if the caller lacks the permission, even if the variable does not
+// exist.
 func (s Shards[T, V]) ReadOrRefused(ctx context.Context) (V, error) {
 	paths, err := s.Paths(ctx)
 	if err == nil && len(paths) == 0 {
@@ -77,9 +97,9 @@ func (s Shards[T, V]) ReadOrRefused(ctx context.Context) (V, error) {
 	return s.Read(ctx)
 }
 
-// Write makes the shards hold exactly v. It writes only the shards that change. If Nomad refuses
-// one, Write still writes the others. If Nomad does not answer, Write stops. After all writes have
-// succeeded, it deletes the shards that v does not need.
+// Write makes the shards hold the value v, and nothing else. Write writes only the shards that have
+// changed. If Nomad refuses a shard, Write still writes the other shards. If Nomad does not answer,
+// Write stops. After all writes have succeeded, Write deletes the shards that v does not need.
 func (s Shards[T, V]) Write(ctx context.Context, v V) error {
 	shards, err := s.split(v)
 	if err != nil {

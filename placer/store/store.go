@@ -2,18 +2,19 @@
 // SPDX-License-Identifier: MPL-2.0
 
 // Package store keeps the data of the placer and its commands in Nomad's variables below
-// nomad-pal/. [In] returns a [Store]. A Store has one method for each kind of value, which returns
-// a [Variable], or [Shards] if one variable is too small. The same rules apply to all values:
+// nomad-pal/. [In] returns a [Store]. A Store has one method for each kind of value. The method
+// returns a [Variable], or [Shards] if one variable is too small for the value. The same rules
+// apply to all values:
 //
 //   - The items of a variable take at most [Bytes]. A larger value loses its least important parts.
 //     If it is still too large, the error is [ErrNotStorable].
 //   - Data that cannot be parsed counts as missing. The error that names this data is [Unreadable].
 //     The next write replaces the data.
 //   - A change that must not overwrite somebody else's change goes through [Variable.Change].
-//   - Shards are written one by one. If a write fails half-way, the next write completes it. In
-//     between, readers get valid data or an [Unreadable] error.
+//   - Shards are written one by one. If a write fails half-way, the next write completes it. Until
+//     the write is complete, readers get either valid data or an [Unreadable] error.
 //
-// The package decides nothing, and keeps nothing in memory.
+// The package makes no decisions, and keeps nothing in memory.
 package store
 
 import (
@@ -32,22 +33,22 @@ import (
 )
 
 const (
-	// Bytes is the limit for the items of a variable, with their names. Nomad refuses more than 64
-	// KiB.
+	// Bytes is the maximum size of the items of a variable, including the names of the items.
+	// Nomad's own limit is 64 KiB.
 	Bytes = 60 << 10
-	// pathBytes is Nomad's limit for a path.
+	// pathBytes is Nomad's limit for the length of a path.
 	pathBytes = 128
-	// tries bounds how often Change tries again after somebody else has written the variable.
+	// tries is how often Change tries to write the variable if somebody else keeps changing it.
 	tries = 5
 )
 
-// Store gives access to the data of one cluster.
+// Store gives access to the data in one cluster.
 type Store struct{ nomad *nomad.Client }
 
-// In returns the store in the client's cluster and namespace.
+// In returns the store in the cluster and namespace of the client.
 func In(c *nomad.Client) Store { return Store{c} }
 
-// ErrNotStorable means that a value cannot be encoded, or does not fit into a variable.
+// ErrNotStorable means that a value cannot be encoded or does not fit into a variable.
 var ErrNotStorable = errors.New("it cannot be stored")
 
 type unreadableError struct{ error }
@@ -58,8 +59,8 @@ func unreadable(path string, err error) error {
 	return unreadableError{fmt.Errorf("reading variable %q: %w", path, err)}
 }
 
-// Unreadable reports whether an error says only that some data could not be parsed. This data
-// counts as missing. All other data that was read is valid.
+// Unreadable reports whether an error means only that some data could not be parsed. Data that
+// could not be parsed counts as missing. All other data that was read is valid.
 func Unreadable(err error) bool {
 	var u unreadableError
 	return errors.As(err, &u)
@@ -67,11 +68,11 @@ func Unreadable(err error) bool {
 
 var plain = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9_~-]*$`)
 
-// Path returns the path below a prefix for a name of several parts, such as a job's namespace and
-// id. Different names have different paths. Nomad allows few characters in paths, and at most 128.
-// If a name does not fit, Path uses its hash. If only the name's first part fits, the path consists
-// of this part and the hash. So a policy can let the users of a namespace read the data of their
-// jobs.
+// Path returns the path of a variable below a prefix. The name has several parts, such as the
+// namespace and the id of a job. Different names have different paths. Nomad allows only a few
+// kinds of characters in paths, and at most 128 characters. If the name does not fit, Path uses a
+// hash of the name. If only the first part of the name fits, the path consists of this part and a
+// hash. With such paths, a policy can let the users of a namespace read the data of their own jobs.
 func Path(prefix string, name ...string) string {
 	good, path := true, prefix
 	for _, part := range name {
@@ -90,12 +91,13 @@ func Path(prefix string, name ...string) string {
 
 type items = map[string]string
 
-// codec converts values to the items of a variable and back.
+// codec converts values to the items of a variable, and items to values.
 type codec[T any] struct {
 	encode func(T) (items, error)
 	decode func(items) (T, error)
-	// shrink removes the least important part of a value, and reports whether it removed anything.
-	// It must not change data to which the value points, because the caller still uses this data.
+	// shrink removes the least important part of a value. shrink also reports whether it has
+	// removed anything. shrink must not change data to which the value points, because the caller
+	// still uses this data.
 	shrink func(*T) bool
 }
 
@@ -114,7 +116,7 @@ func asJSON[T any](item string, shrink func(*T) bool) codec[T] {
 	}
 }
 
-// AtMost cuts a text to at most this many bytes.
+// AtMost shortens a text to at most the given number of bytes.
 func AtMost(bytes int, text string) string {
 	if len(text) <= bytes {
 		return text
@@ -122,24 +124,24 @@ func AtMost(bytes int, text string) string {
 	return strings.ToValidUTF8(text[:bytes-len("…")], "") + "…"
 }
 
-// Variable is one variable with a value.
+// Variable is a variable that stores one value.
 type Variable[T any] struct {
 	Path  string
 	nomad *nomad.Client
 	codec codec[T]
 }
 
-// Value is what a variable holds. The zero Value means that there is no such variable.
+// Value is the content of a variable. The zero Value means that there is no such variable.
 type Value[T any] struct {
 	Of    T
 	There bool
-	// Index and Written are Nomad's index and the server's time of the last write.
+	// Index is Nomad's index of the last write, and Written is the server's time of that write.
 	Index   uint64
 	Written time.Time
 }
 
-// Read reads the value. If Read returns an [Unreadable] error, only the Index of the Value is set.
-// The caller needs it to overwrite the variable.
+// Read reads the value. If Read returns an [Unreadable] error, only Index is set in the Value. The
+// caller needs Index to overwrite the variable.
 func (v Variable[T]) Read(ctx context.Context) (Value[T], error) {
 	raw, err := v.nomad.ReadVariable(ctx, v.Path)
 	if err != nil || raw == nil {
@@ -154,7 +156,7 @@ func (v Variable[T]) Read(ctx context.Context) (Value[T], error) {
 	return value, nil
 }
 
-// Write writes the value, whatever the variable holds now.
+// Write writes the value, even if somebody else has changed the variable.
 func (v Variable[T]) Write(ctx context.Context, of T) error {
 	is, err := v.fit(&of)
 	if err != nil {
@@ -163,19 +165,20 @@ func (v Variable[T]) Write(ctx context.Context, of T) error {
 	return v.nomad.WriteVariable(ctx, v.Path, is)
 }
 
-// holds reports whether the variable certainly has these items.
+// holds reports whether the variable has exactly these items. holds returns false if this cannot be
+// read.
 func (v Variable[T]) holds(ctx context.Context, is items) bool {
 	raw, err := v.nomad.ReadVariable(ctx, v.Path)
 	return err == nil && raw != nil && maps.Equal(raw.Items, is)
 }
 
-// Change calls change with from, and writes the result if nobody else has written the variable
-// since from was read. Otherwise it calls change again with the newer value. An unreadable value
-// counts as missing. If change returns an error, nothing is written. Change returns the last value
-// that it has read or written.
+// Change calls change with the value from. If nobody else has written the variable since from was
+// read, Change writes the result. If somebody else has written the variable, Change calls change
+// again with the newer value. If the value is unreadable, it counts as missing. If change returns
+// an error, Change writes nothing. Change returns the value that it has read or written last.
 //
-// If the answer to a write is lost, Change returns an error, although Nomad may have written the
-// value. So in the next call of Change, change may receive its own result.
+// If Nomad's answer to a write is lost, Change returns an error, although Nomad may have written
+// the value. So when Change is called again, change may get its own result.
 func (v Variable[T]) Change(ctx context.Context, from Value[T], change func(Value[T]) (T, error)) (Value[T], error) {
 	for try := 1; ; try++ {
 		of, err := change(from)
@@ -201,7 +204,7 @@ func (v Variable[T]) Change(ctx context.Context, from Value[T], change func(Valu
 	}
 }
 
-// fit shrinks the value until it fits the variable. Errors are [ErrNotStorable].
+// fit shrinks the value until it fits into the variable. Errors are [ErrNotStorable].
 func (v Variable[T]) fit(of *T) (items, error) {
 	for {
 		is, err := v.codec.encode(*of)

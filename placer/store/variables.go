@@ -25,19 +25,19 @@ import (
 const (
 	decisionsPrefix    = "nomad-pal/decisions"
 	measurementsPrefix = "nomad-pal/measurements"
-	// FailuresPath is the path of the stored failures. Failures name jobs in all namespaces, so
-	// everybody who may read this variable counts as an operator.
+	// FailuresPath is the path of the variable with the failures. Failures name jobs of all
+	// namespaces, so everybody who may read this variable counts as an operator.
 	FailuresPath = "nomad-pal/failures"
 )
 
-// Decision returns the variable with the last decision on a job. If the decision is too large,
-// parts are left out in this order: the members of the packed alternative, the predicted members,
-// the chosen members from the end, the walk, the ends of long texts.
+// Decision returns the variable with the last decision on a job. If the decision is too large, some
+// parts are left out, in this order: the members of the packed alternative, the predicted members,
+// the last chosen members, the walk, and the ends of long texts.
 func (s Store) Decision(k cluster.JobKey) Variable[gang.Record] {
 	return Variable[gang.Record]{DecisionPath(k), s.nomad, asJSON("decision", shrinkRecord)}
 }
 
-// Record reads the decision on a job. It returns nil if there is none.
+// Record reads the last decision on a job. Record returns nil if there is no decision.
 func (s Store) Record(ctx context.Context, k cluster.JobKey) (*gang.Record, error) {
 	r, err := s.Decision(k).Read(ctx)
 	if !r.There {
@@ -47,7 +47,7 @@ func (s Store) Record(ctx context.Context, k cluster.JobKey) (*gang.Record, erro
 	return &r.Of, err
 }
 
-// DecisionPath returns the path of [Store.Decision].
+// DecisionPath returns the path of the variable that [Store.Decision] returns.
 func DecisionPath(k cluster.JobKey) string { return Path(decisionsPrefix, k.Namespace, k.ID) }
 
 // Decisions returns the shards with the last decisions on all jobs.
@@ -55,7 +55,7 @@ func (s Store) Decisions() Shards[gang.Record, []gang.Record] {
 	return Shards[gang.Record, []gang.Record]{prefix: decisionsPrefix, nomad: s.nomad, codec: s.Decision(cluster.JobKey{}).codec, join: whole[gang.Record]}
 }
 
-// textBytes limits each text in a record that is too large.
+// textBytes is the maximum length of each text in a record that is too large.
 const textBytes = 1 << 10
 
 func shrinkRecord(r *gang.Record) bool {
@@ -86,16 +86,16 @@ func shrinkRecord(r *gang.Record) bool {
 	return true
 }
 
-// runTimesShards is how many variables hold run times, finishedShards how many variables hold
-// finished jobs. The hash of a name selects its variable, so a change of these numbers moves names
-// to other variables.
+// runTimesShards is the number of variables with run times. finishedShards is the number of
+// variables with finished jobs. The hash of a name selects the variable. If these numbers change,
+// names move to other variables.
 const (
 	runTimesShards = 8
 	finishedShards = 16
 )
 
-// RunTimes returns the shards with the run times of each name. If a shard is too large, each of its
-// names loses the older half of its runs, and a name with a single run is dropped.
+// RunTimes returns the shards that contain the run times for each name. If a shard is too large,
+// each of its names loses the older half of its runs. A name with a single run is dropped.
 func (s Store) RunTimes() Shards[[]queue.RunTimes, []queue.RunTimes] {
 	return Shards[[]queue.RunTimes, []queue.RunTimes]{
 		prefix: "nomad-pal/history", nomad: s.nomad, codec: asJSON("runs", shrinkRuns), join: concatenated[queue.RunTimes],
@@ -129,14 +129,14 @@ func shrinkRuns(shard *[]queue.RunTimes) bool {
 	return true
 }
 
-// Failures holds the stored failures, oldest first, and Nomad's index of the last failure that was
-// dropped.
+// Failures contains the stored failures, oldest first. Failures also contains Nomad's index of the
+// last failure that was dropped.
 type Failures struct {
 	Kept    []failure.Failure
 	Dropped uint64
 }
 
-// Failures returns the variable with the last failures.
+// Failures returns the variable with the newest failures.
 func (s Store) Failures() Variable[Failures] {
 	kept := asJSON[[]failure.Failure]("json", nil)
 	return Variable[Failures]{FailuresPath, s.nomad, codec[Failures]{
@@ -156,27 +156,27 @@ func (s Store) Failures() Variable[Failures] {
 	}}
 }
 
-// Quarantine returns the variable that maps the ids of GPUs that are or were in quarantine to their
-// quarantine.
+// Quarantine returns the variable with the quarantines of GPUs, by GPU id. The variable contains
+// GPUs that are in quarantine or were.
 func (s Store) Quarantine() Variable[map[string]failure.Quarantine] {
 	return Variable[map[string]failure.Quarantine]{"nomad-pal/quarantine", s.nomad, asJSON[map[string]failure.Quarantine]("json", nil)}
 }
 
-// Controls returns the variable with what users have set for jobs, such as holds and priorities, by
-// namespace/id.
+// Controls returns the variable with the orders that users have given about jobs, such as holds and
+// priorities. The keys are namespace/id.
 func (s Store) Controls() Variable[map[string]gang.Control] {
 	return Variable[map[string]gang.Control]{"nomad-pal/controls", s.nomad, asJSON[map[string]gang.Control]("json", nil)}
 }
 
-// Usage is the GPU time that namespaces have used, up to a time.
+// Usage is the GPU time that each namespace has used until the time At.
 type Usage struct {
 	At    time.Time     `json:"at"`
 	Usage []queue.Usage `json:"usage"`
 }
 
-// Usage returns the variable with the GPU time that each namespace has used, on which fair share is
-// based. If it is too large, the second half of the namespaces is left out: those with the least
-// usage, because writers sort by usage.
+// Usage returns the variable with the GPU time that each namespace has used. Fair share is based on
+// the usage. If the value is too large, the second half of the namespaces is left out. The second
+// half has the least usage, because writers sort the namespaces by usage.
 func (s Store) Usage() Variable[Usage] {
 	return Variable[Usage]{"nomad-pal/usage", s.nomad, asJSON("usage", func(u *Usage) bool {
 		u.Usage = u.Usage[:len(u.Usage)/2]
@@ -184,15 +184,16 @@ func (s Store) Usage() Variable[Usage] {
 	})}
 }
 
-// Finished is a succeeded job for which other jobs wait.
+// Finished is a job that has succeeded and for which other jobs wait.
 type Finished struct {
 	Namespace string    `json:"namespace"`
 	Job       string    `json:"job"`
 	At        time.Time `json:"at"`
 }
 
-// Finished returns the shards with the finished jobs for which jobs with pal_after wait or waited.
-// A shard that is too large loses half of its jobs.
+// Finished returns the shards with finished jobs. A job stays there while other jobs that name it
+// in pal_after wait for it or may wait again. If a shard is too large, half of its jobs are
+// dropped.
 func (s Store) Finished() Shards[[]Finished, []Finished] {
 	return Shards[[]Finished, []Finished]{
 		prefix: "nomad-pal/after", nomad: s.nomad, join: concatenated[Finished],
@@ -204,22 +205,23 @@ func (s Store) Finished() Shards[[]Finished, []Finished] {
 	}
 }
 
-// Heartbeat is the status that the active agent writes.
+// Heartbeat is the status that the active agent writes to Nomad.
 type Heartbeat struct {
 	// Agent identifies the agent.
 	Agent   string `json:"agent"`
 	Version string `json:"version"`
-	// Address is the agent's API address; "" if others cannot reach it.
+	// Address is the URL of the agent's API, or "" if other machines cannot reach the API.
 	Address string `json:"address,omitempty"`
-	// Since is when the agent began to place. Worked is when its placer last worked.
+	// Since is the time when the agent began to place jobs. Worked is the time when the agent's
+	// placer last worked.
 	Since  time.Time `json:"since"`
 	Worked time.Time `json:"worked"`
-	// Trouble is why the agent does not place jobs. Starting is set if it has not placed yet,
-	// Stopped if it has shut down.
+	// Trouble is the reason why the agent does not place jobs. Starting is true if the agent has
+	// not placed jobs yet. Stopped is true if the agent has shut down.
 	Trouble  string `json:"trouble,omitempty"`
 	Starting bool   `json:"starting,omitempty"`
 	Stopped  bool   `json:"stopped,omitempty"`
-	// Warnings are problems that do not keep the agent from placing, but that operators should fix.
+	// Warnings describe problems that operators should fix, although the agent can place jobs.
 	Warnings []string `json:"warnings,omitempty"`
 }
 
@@ -228,7 +230,7 @@ func (s Store) Heartbeat() Variable[Heartbeat] {
 	return Variable[Heartbeat]{"nomad-pal/agent", s.nomad, asJSON[Heartbeat]("json", nil)}
 }
 
-// Profile returns the shards with the profile in force. The profile is nil if there is none.
+// Profile returns the shards with the current profile. The value is nil if there is no profile.
 func (s Store) Profile() Shards[profile.Shard, *profile.Profile] {
 	return Shards[profile.Shard, *profile.Profile]{
 		prefix: "nomad-pal/profile", nomad: s.nomad,
@@ -249,7 +251,7 @@ func (s Store) Profile() Shards[profile.Shard, *profile.Profile] {
 	}
 }
 
-// CheckSource returns an error if measurements cannot be imported under the name.
+// CheckSource returns an error if measurements cannot be imported under this source name.
 func CheckSource(source string) error {
 	if !regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`).MatchString(source) {
 		return fmt.Errorf("source %q is not 1 to 64 letters, digits, '-' or '_'", source)
@@ -258,8 +260,8 @@ func CheckSource(source string) error {
 }
 
 // Measurements returns the shards with the measurements from one source. [CheckSource] checks the
-// source's name. Each variable is a complete table. So if a writer crashes half-way, rows of the
-// old and the new version remain, and all of them are valid.
+// source's name. Each variable contains a complete table. If a writer crashes before it has written
+// all variables, some rows are old and others are new, but all rows are valid.
 func (s Store) Measurements(source string) Shards[[]profile.Sample, []profile.Sample] {
 	shards := s.MeasurementsBut("")
 	shards.prefix = Path(measurementsPrefix, source)
@@ -269,9 +271,9 @@ func (s Store) Measurements(source string) Shards[[]profile.Sample, []profile.Sa
 	return shards
 }
 
-// MeasurementsBut returns the shards with the measurements of all sources except one, or of all
-// sources if source is "". The shards are only for reading, ordered by source. If one GPU has
-// several times, they are repeated measurements.
+// MeasurementsBut returns the shards with the measurements of all sources except source. If source
+// is "", it returns the shards of all sources. The shards are for reading only. The shards are
+// ordered by source. If a GPU appears several times, it was measured several times.
 func (s Store) MeasurementsBut(source string) Shards[[]profile.Sample, []profile.Sample] {
 	but := ""
 	if source != "" {
@@ -298,7 +300,8 @@ func decodeSamples(is items) ([]profile.Sample, error) {
 	return samples, err
 }
 
-// halves splits values into halves until each piece fits into a variable or is a single value.
+// halves splits values into halves, until each piece either fits into a variable or is a single
+// value.
 func halves[T any](v Variable[[]T], all []T) [][]T {
 	if len(all) == 0 {
 		return nil
@@ -309,7 +312,7 @@ func halves[T any](v Variable[[]T], all []T) [][]T {
 	return append(halves(v, all[:len(all)/2]), halves(v, all[len(all)/2:])...)
 }
 
-// numbered names the shards 0000, 0001, …
+// numbered gives the shards the names 0000, 0001, and so on.
 func numbered[T any](shards []T) map[string]T {
 	out := map[string]T{}
 	for i, shard := range shards {

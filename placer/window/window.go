@@ -1,12 +1,14 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package window evaluates the windows in an operator's configuration: times in which nodes are
-// kept for maintenance, or reserved for some jobs. It computes when a window begins and ends, and
-// which nodes it selects. [queue.Window] is the form that the queue uses.
+// Package window evaluates the windows in an operator's configuration. In a window, nodes are
+// either kept free for maintenance or reserved for some jobs. The package computes when a window
+// begins and ends, and which nodes the window selects. [queue.Window] is the form that the queue
+// uses.
 //
-// [Window.Check] must accept a window before other methods use it. Cron expressions have the same
-// meaning as in Nomad's periodic block. A change of the clocks neither skips nor repeats a window.
+// Call [Window.Check] first, and use other methods only if it accepts the window. Cron expressions
+// mean the same as in Nomad's periodic block. A change of the clocks neither skips nor repeats a
+// window.
 //
 //	w := window.Window{
 //		Name: "kernel", Cron: "0 2 * * 0", Duration: 4 * time.Hour, Nodes: []string{"gpu-1*"},
@@ -28,30 +30,32 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
-// Window is a single or recurring time in which nodes are kept for maintenance or for some jobs.
-// Fields with hcl tags have the same form in the configuration.
+// Window is a time in which nodes are kept free for maintenance, or reserved for some jobs. A
+// window occurs either once or repeatedly. The fields with hcl tags appear in the same form in the
+// agent's configuration.
 type Window struct {
 	Name string `json:"name"`
-	// Start is when a single window begins. Cron is when a recurring window begins, as in Nomad's
-	// periodic block. The times of Cron are in TimeZone, or in UTC if TimeZone is "".
+	// Start is the time when a window that occurs once begins. Cron is an expression for the times
+	// when a recurring window begins. The expression has the same form as in Nomad's periodic
+	// block. The times of Cron are in TimeZone, or in UTC if TimeZone is "".
 	Start    time.Time `json:"start,omitzero"`
 	Cron     string    `json:"cron,omitempty" hcl:"cron,optional"`
 	TimeZone string    `json:"time_zone,omitempty" hcl:"time_zone,optional"`
 	// Duration is how long each occurrence lasts.
 	Duration time.Duration `json:"duration"`
-	// Nodes (by name or id), Racks, NodePools and Datacenters select the nodes, by names or by
-	// patterns with * and ?. A node must match each of these fields that is set. If none is set,
-	// all nodes are selected.
+	// Nodes (names or ids), Racks, NodePools and Datacenters select nodes. The values can be
+	// patterns with * and ?. A node must match each of these fields that is set. If none of these
+	// fields is set, the window selects all nodes.
 	Nodes       []string `json:"nodes,omitempty" hcl:"nodes,optional"`
 	Racks       []string `json:"racks,omitempty" hcl:"racks,optional"`
 	NodePools   []string `json:"node_pools,omitempty" hcl:"node_pools,optional"`
 	Datacenters []string `json:"datacenters,omitempty" hcl:"datacenters,optional"`
-	// For lists the namespaces and jobs that can use the nodes during the window (see
-	// [queue.Window]). If For is empty, no job can use the nodes during the window.
+	// For lists the namespaces and jobs that may use the nodes during the window (see
+	// [queue.Window]). If For is empty, no job may use the nodes during the window.
 	For []string `json:"for,omitempty" hcl:"for,optional"`
 }
 
-// Node has the fields by which a window selects nodes.
+// Node contains the fields of a node by which a window selects nodes.
 type Node struct{ ID, Name, Rack, Pool, Datacenter string }
 
 // Check returns an error if the window is invalid.
@@ -96,9 +100,10 @@ func (w Window) check() error {
 	return nil
 }
 
-// longestGap returns the longest interval between two consecutive times of a cron expression, or 0
-// if it has fewer than two. All days of an expression have the same times of day. So longestGap
-// checks the intervals within one day, and the intervals between days.
+// longestGap returns the longest time between two consecutive times of a cron expression.
+// longestGap returns 0 if the expression has fewer than two times. A cron expression has the same
+// times on each of its days. So longestGap checks the gaps within one day, and the gaps between
+// days.
 func longestGap(e *cronexpr.Expression) (longest time.Duration) {
 	const days = 400 // more than a year
 	first := e.Next(time.Date(2026, 1, 1, 0, 0, -1, 0, time.UTC))
@@ -122,9 +127,10 @@ func longestGap(e *cronexpr.Expression) (longest time.Duration) {
 
 func (w Window) zone() (*time.Location, error) { return time.LoadLocation(w.TimeZone) }
 
-// At returns the current occurrence of the window, or the next one. ok is false if there are no
-// more. Overlapping occurrences count as one, which begins with the first and ends with the last of
-// them. The window must be valid.
+// At returns the current occurrence of the window or, if there is none, the next one. ok is false
+// if the window does not occur again. If occurrences overlap, they count as one. The joined
+// occurrence begins when the first of them begins, and ends when the last of them ends. The caller
+// must have checked the window.
 func (w Window) At(now time.Time) (from, to time.Time, ok bool) {
 	from, to = w.Start, w.Start.Add(w.Duration)
 	if w.Cron != "" {
@@ -138,16 +144,17 @@ func (w Window) At(now time.Time) (from, to time.Time, ok bool) {
 }
 
 const (
-	// At searches the start of an active window as far back as the window's duration plus lookBack.
+	// To find the beginning of an active window, At looks back by the window's duration plus
+	// lookBack.
 	lookBack = 24 * time.Hour
-	// Overlapping occurrences can go on forever. At looks only lookAhead into the future, and at
-	// most at mostTimes occurrences. So the end that At returns for such a window moves on with
-	// time.
+	// Overlapping occurrences can continue forever. So At looks into the future by at most
+	// lookAhead, and at no more than mostTimes occurrences. If a window goes on for longer, the end
+	// that At returns moves with the time.
 	lookAhead = 366 * 24 * time.Hour
 	mostTimes = 100_000
 )
 
-// joined returns the first period of overlapping occurrences that has not ended.
+// joined returns the first group of overlapping occurrences that has not ended.
 func (w Window) joined(e *cronexpr.Expression, now time.Time, zone *time.Location) (from, to time.Time) {
 	seen := 0
 	for at := range times(e, now.Add(-w.Duration-lookBack), zone) {
@@ -165,8 +172,8 @@ func (w Window) joined(e *cronexpr.Expression, now time.Time, zone *time.Locatio
 	return from, to
 }
 
-// Over returns why the window will not occur again, or "" if it is active or will occur. The window
-// must be valid.
+// Over returns the reason why the window will not occur again. Over returns "" if the window is
+// active or will occur again. The caller must have checked the window.
 func (w Window) Over(now time.Time) string {
 	_, to, ok := w.At(now)
 	switch {
@@ -178,12 +185,12 @@ func (w Window) Over(now time.Time) string {
 	return "it ended on " + reason.Moment(to)
 }
 
-// farthest is longer than any single change of a zone's clocks.
+// farthest is longer than any change of a time zone's clocks.
 const farthest = 3 * time.Hour
 
-// times returns the times after now at which the clocks of a zone match the expression. A time that
-// the clocks skip still counts, and a time that the clocks show twice counts once. Both matter
-// because most windows are on Sunday night, when clocks change.
+// times returns the times after now at which the clocks of a time zone match the expression. If the
+// clocks skip a time, the time still counts. If the clocks show a time twice, it counts once. Both
+// rules matter, because most windows are in the night to Sunday, when clocks are often changed.
 func times(e *cronexpr.Expression, now time.Time, zone *time.Location) iter.Seq[time.Time] {
 	return func(yield func(time.Time) bool) {
 		last := now
@@ -197,19 +204,19 @@ func times(e *cronexpr.Expression, now time.Time, zone *time.Location) iter.Seq[
 	}
 }
 
-// shown returns the clock time of t in its zone, as if this time were UTC.
+// shown returns the clock time of t in its time zone, as a time in UTC.
 func shown(t time.Time) time.Time {
 	_, offset := t.Zone()
 	return t.UTC().Add(time.Duration(offset) * time.Second)
 }
 
-// when returns the moment at which the zone's clocks first show the time clock, or skip it. clock
-// is given as if it were UTC.
+// when returns the first moment at which the clocks of the zone show the time clock, or skip it.
+// clock is a clock time in the form of a time in UTC.
 func when(clock time.Time, zone *time.Location) time.Time {
 	_, offset := time.Date(clock.Year(), clock.Month(), clock.Day(), clock.Hour(), clock.Minute(), clock.Second(), 0, zone).Add(-farthest).Zone()
-	// Start with the offset that was in force well before clock. If the clocks have been put
-	// forward since, they skip clock or show it sooner. If they have been put back, they show it
-	// later.
+	// Start with the offset from UTC that applied some time before clock. If the clocks have been
+	// set forward since then, they show clock sooner, or skip it. If the clocks have been set back
+	// since then, they show clock later.
 	at := clock.Add(-time.Duration(offset) * time.Second).In(zone)
 	for {
 		late := clock.Sub(shown(at))
@@ -239,9 +246,10 @@ func (w Window) Holds(n Node) bool {
 	return true
 }
 
-// ToQueue converts the active and future windows for the queue. gpus returns the numbers of a
-// window's GPUs, and since converts times to the queue's times. next is when the first of these
-// windows ends, or zero if there are no windows. empty has the names of windows without a GPU.
+// ToQueue converts the active and future windows to the queue's format. gpus returns the numbers of
+// the GPUs of a window, and since converts times to the queue's format. next is the time when the
+// first of these windows ends, or zero if there are no windows. empty contains the names of windows
+// without GPUs.
 func ToQueue(ws []Window, now time.Time, since func(time.Time) time.Duration, gpus func(Window) []int) (out []queue.Window, next time.Time, empty []string) {
 	for _, w := range ws {
 		from, to, ok := w.At(now)

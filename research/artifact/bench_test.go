@@ -41,7 +41,7 @@ func BenchmarkFaithful(b *testing.B) {
 		b.Fatal(err)
 	}
 	for b.Loop() {
-		c, err := p.Cluster(pal.TwoTier(pal.DefaultPenalty))
+		c, err := Cluster(p, pal.TwoTier(pal.DefaultPenalty))
 		if err != nil {
 			b.Fatal(err)
 		}

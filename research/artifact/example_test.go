@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nomad-pal/nomad-pal/bench/workload"
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/research/pyrandom"
 	"github.com/nomad-pal/nomad-pal/sim"
@@ -23,7 +24,7 @@ func exampleCluster(t *testing.T, across float64) *pal.Cluster {
 		{1.00, 1.00, 1.00, 1.000}, {1.02, 1.01, 1.00, 1.001}, {1.30, 1.00, 1.05, 1.000}, {0.98, 1.04, 1.00, 1.010},
 		{1.01, 1.04, 1.05, 1.000}, {1.28, 1.00, 1.04, 1.000}, {0.99, 1.05, 1.00, 1.012}, {1.03, 1.00, 1.00, 1.000},
 	}}
-	c, err := p.Cluster(pal.TwoTier(across))
+	c, err := Cluster(p, pal.TwoTier(across))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +52,7 @@ func TestWorkedExample(t *testing.T) {
 			"0@360[0 1 2 3] 1@360[4 5] 2@720[4 5 6 7] 1@1440[0 1] finish 1440 2160 1440"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			tr, err := trace.ReadFile("testdata/example.csv")
+			tr, err := workload.ReadSia("testdata/example.csv")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -79,7 +80,7 @@ func TestWorkedExample(t *testing.T) {
 
 func TestWorkedExampleLAS(t *testing.T) {
 	for _, policy := range []string{"pal", "packed-sticky"} {
-		tr, err := trace.ReadFile("testdata/example.csv")
+		tr, err := workload.ReadSia("testdata/example.csv")
 		if err != nil {
 			t.Fatal(err)
 		}

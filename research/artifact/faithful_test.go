@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nomad-pal/nomad-pal/bench/workload"
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/research/pyrandom"
 	"github.com/nomad-pal/nomad-pal/sim"
@@ -75,7 +76,7 @@ func TestParityOfPopulation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := p.Cluster(pal.TwoTier(1.7))
+	c, err := Cluster(p, pal.TwoTier(1.7))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +104,7 @@ func (r run) String() string { return r.workload + "/" + r.policy + "/" + r.orde
 // runArtifact runs the simulator as the artifact's Sia script does.
 func runArtifact(t testing.TB, rows Rows, dir string, r run, onEvent func(Event)) Result {
 	t.Helper()
-	tr, err := trace.ReadFile(filepath.Join(dir, "sia_workload_"+r.workload+".csv"))
+	tr, err := workload.ReadSia(filepath.Join(dir, "sia_workload_"+r.workload+".csv"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +112,7 @@ func runArtifact(t testing.TB, rows Rows, dir string, r run, onEvent func(Event)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := p.Cluster(pal.TwoTier(1.7))
+	c, err := Cluster(p, pal.TwoTier(1.7))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -206,7 +207,7 @@ func TestNumpyOrder(t *testing.T) {
 // puts first, not the first in order.
 func TestNumpyDecides(t *testing.T) {
 	p := sim.Population{Nodes: 18, GPUsPerNode: 2, Scores: slices.Repeat([][pal.NumClasses]pal.PMScore{{1, 1, 1, 1}}, 36)}
-	c, err := p.Cluster(pal.TwoTier(1.7))
+	c, err := Cluster(p, pal.TwoTier(1.7))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/profile"
 	"github.com/nomad-pal/nomad-pal/research/pyrandom"
 	"github.com/nomad-pal/nomad-pal/sim"
 )
@@ -46,4 +47,14 @@ func Capped(p sim.Population, limit pal.PMScore) sim.Population {
 		}
 	}
 	return capped
+}
+
+// Cluster builds a population's cluster, calibrated as the artifact effectively does: k-means, K = 2
+// + outliers.
+func Cluster(p sim.Population, l pal.Locality) (*pal.Cluster, error) {
+	nodes, err := p.PalNodes(profile.Options{Method: profile.KMeans})
+	if err != nil {
+		return nil, err
+	}
+	return pal.NewCluster(nodes, l)
 }

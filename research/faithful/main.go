@@ -20,13 +20,14 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/nomad-pal/nomad-pal/bench/paldata"
+	"github.com/nomad-pal/nomad-pal/bench/workload"
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/research/artifact"
 	"github.com/nomad-pal/nomad-pal/research/pyrandom"
 	"github.com/nomad-pal/nomad-pal/sim"
-	"github.com/nomad-pal/nomad-pal/sim/paldata"
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
@@ -91,12 +92,14 @@ func run(args []string, stdout, stderr io.Writer) error {
 
 // simulate draws the GPUs and runs the trace.
 func (o *options) simulate() (report, error) {
-	t, err := trace.ReadFile(o.trace)
+	t, err := workload.ReadSia(o.trace)
 	if err != nil {
 		return report{}, err
 	}
-	if err := t.Fit(o.nodes, o.gpusPerNode); err != nil {
-		return report{}, err
+	for _, j := range t.Jobs {
+		if all := o.nodes * o.gpusPerNode; j.GPUs > all {
+			return report{}, fmt.Errorf("%s:%d: job %q needs %d GPUs, the cluster has %d", t.Name, j.Line, j.ID, j.GPUs, all)
+		}
 	}
 	if len(t.Jobs) == 0 {
 		return report{}, fmt.Errorf("trace %q has no job", o.trace)
@@ -109,7 +112,7 @@ func (o *options) simulate() (report, error) {
 	if err != nil {
 		return report{}, err
 	}
-	c, err := p.Cluster(pal.TwoTier(o.across))
+	c, err := artifact.Cluster(p, pal.TwoTier(o.across))
 	if err != nil {
 		return report{}, err
 	}

@@ -16,7 +16,7 @@ import (
 	"os"
 	"sync"
 
-	"github.com/nomad-pal/nomad-pal/sim/paldata"
+	"github.com/nomad-pal/nomad-pal/bench/paldata"
 )
 
 func main() {

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/nomad-pal/nomad-pal/bench/workload"
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/research/artifact"
 	"github.com/nomad-pal/nomad-pal/research/pyrandom"
@@ -58,7 +59,7 @@ type inputs struct {
 func readInputs(dir string) (*inputs, error) {
 	in := &inputs{}
 	for w := 1; w <= 4; w++ {
-		t, err := trace.ReadFile(filepath.Join(dir, fmt.Sprintf("sia_workload_%d.csv", w)))
+		t, err := workload.ReadSia(filepath.Join(dir, fmt.Sprintf("sia_workload_%d.csv", w)))
 		if err != nil {
 			return nil, err
 		}
@@ -123,7 +124,7 @@ func (in *inputs) cluster(s scenario, workload int) (*pal.Cluster, *pyrandom.Ran
 	if limit > 0 {
 		p = artifact.Capped(p, limit)
 	}
-	c, err := p.Cluster(pal.TwoTier(s.across))
+	c, err := artifact.Cluster(p, pal.TwoTier(s.across))
 	return c, r, err
 }
 
@@ -134,7 +135,7 @@ func wholeGPUs(s scenario) (*pal.Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	return p.Cluster(pal.TwoTier(s.across))
+	return artifact.Cluster(p, pal.TwoTier(s.across))
 }
 
 func (s scenario) jobs(workload int) []trace.Job {

@@ -12,6 +12,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/research/baselines"
 	"github.com/nomad-pal/nomad-pal/sim"
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
@@ -169,7 +170,7 @@ func (c *cell) reach() (err error) {
 	for i, j := range c.jobs {
 		jobs[i] = j.Job
 	}
-	out, err := sim.Clairvoyant{Jobs: jobs, Cluster: cluster}.Run()
+	out, err := baselines.Clairvoyant{Jobs: jobs, Cluster: cluster}.Run()
 	c.Clairvoyant = sim.FiguresOf(out.Jobs).AvgJCT
 	return err
 }
@@ -214,7 +215,7 @@ func (c *cell) run(policy string) (run, error) {
 	f := sim.FiguresOf(out.Jobs)
 	slow := make([]float64, len(out.Jobs))
 	for i, j := range out.Jobs {
-		slow[i] = j.Stretch()
+		slow[i] = baselines.Stretch(j)
 	}
 	slices.Sort(slow)
 	return run{policy, f.AvgJCT, slow[min(len(slow)-1, len(slow)*99/100)], f.Makespan, out.Preemptions}, nil

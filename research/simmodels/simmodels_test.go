@@ -9,8 +9,8 @@ import (
 	"os"
 	"testing"
 
+	"github.com/nomad-pal/nomad-pal/bench/paldata"
 	"github.com/nomad-pal/nomad-pal/pal"
-	"github.com/nomad-pal/nomad-pal/sim/paldata"
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 

@@ -4,9 +4,15 @@
 package main
 
 import (
+	"fmt"
+	"maps"
 	"path/filepath"
+	"slices"
+	"strconv"
 
+	mixed "github.com/nomad-pal/nomad-pal/bench/workload"
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/research/published"
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
@@ -42,7 +48,7 @@ func read(name string, t trace.Trace, models []string, chosen bool) workload {
 
 // gavel is a virtual cluster of Philly with Gavel's jobs.
 func gavel(dir, vc string, chosen bool) (workload, error) {
-	t, err := trace.ReadFile(filepath.Join(dir, "gavel", vc+"-seed0.csv"))
+	t, err := published.ReadFile(filepath.Join(dir, "gavel", vc+"-seed0.csv"))
 	return read("Gavel "+vc, t, []string{"V100", "P100", "K80"}, chosen), err
 }
 
@@ -57,12 +63,53 @@ func workloads(dir string) (all []workload, err error) {
 		}
 		all = append(all, w)
 	}
-	models, apps, err := trace.ReadSpeeds(filepath.Join(dir, "sia_gpu_types.csv"))
+	models, apps, err := siaSpeeds(filepath.Join(dir, "sia_gpu_types.csv"))
 	if err != nil {
 		return nil, err
 	}
 	generated := func(name string, maxGPUs int) workload {
-		return read(name, trace.Mixed(seed, trace.Shape{Jobs: 1000, MaxGPUs: maxGPUs}, models, apps), models, false)
+		return read(name, mixed.Mixed(seed, trace.Shape{Jobs: 1000, MaxGPUs: maxGPUs}, models, apps), models, false)
 	}
 	return append(all, generated("Sia, six models", 8), generated("Sia, gangs as wide as a model", 16)), nil
+}
+
+// siaSpeeds reads Sia's table of GPU types (gpu_type, model, local_batch, step_s). Of an application,
+// the largest batch that ran on all types counts. siaSpeeds returns the types in order of
+// appearance, and the applications by name.
+func siaSpeeds(path string) (models []string, apps []mixed.App, err error) {
+	rows, err := published.Table(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	rates := map[string]map[int]map[string]float64{} // by application and batch
+	for i, r := range rows {
+		batch, err := strconv.Atoi(r["local_batch"])
+		step, err2 := strconv.ParseFloat(r["step_s"], 64)
+		if err != nil || err2 != nil || !(step > 0) {
+			return nil, nil, fmt.Errorf("%s:%d: batch %q or step %q is not a number", path, i+2, r["local_batch"], r["step_s"])
+		}
+		app, model := r["model"], r["gpu_type"]
+		if !slices.Contains(models, model) {
+			models = append(models, model)
+		}
+		if rates[app] == nil {
+			rates[app] = map[int]map[string]float64{}
+		}
+		if rates[app][batch] == nil {
+			rates[app][batch] = map[string]float64{}
+		}
+		rates[app][batch][model] = 1 / step
+	}
+	for _, app := range slices.Sorted(maps.Keys(rates)) {
+		largest := 0
+		for batch, by := range rates[app] {
+			if len(by) == len(models) {
+				largest = max(largest, batch)
+			}
+		}
+		if by := rates[app][largest]; len(by) > 0 {
+			apps = append(apps, mixed.App{Name: app, Class: pal.AppClasses()[len(apps)%pal.NumClasses], Speeds: pal.SpeedsOf(by)})
+		}
+	}
+	return models, apps, nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/research/published"
 	"github.com/nomad-pal/nomad-pal/sim"
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
@@ -55,7 +56,7 @@ type cell struct {
 	preempts  bool
 	seed      uint64
 	jobs      []trace.Job
-	pairs     trace.Pairs
+	pairs     Pairs
 	large     map[string]bool // applications that request all parts of a GPU
 	runs      map[string]result
 }
@@ -67,7 +68,7 @@ type result struct {
 }
 
 // cellsOf returns the cells of a virtual cluster.
-func cellsOf(dir, vc, gpu string, chosen bool, seeds uint64, pairs trace.Pairs) (cells []*cell, err error) {
+func cellsOf(dir, vc, gpu string, chosen bool, seeds uint64, pairs Pairs) (cells []*cell, err error) {
 	for seed := range seeds {
 		jobs, err := read(dir, vc, gpu, seed)
 		if err != nil {
@@ -98,7 +99,7 @@ func (c *cell) play() (err error) {
 // read returns the jobs of a virtual cluster on GPUs of one model. Seed 0 is the trace itself;
 // other seeds shuffle the applications among jobs with equally many GPUs.
 func read(dir, vc, gpu string, seed uint64) ([]trace.Job, error) {
-	t, err := trace.ReadFile(filepath.Join(dir, vc+"-seed0.csv"))
+	t, err := published.ReadFile(filepath.Join(dir, vc+"-seed0.csv"))
 	if err != nil {
 		return nil, err
 	}
@@ -145,7 +146,7 @@ func (c *cell) cluster(policy string) (*pal.Cluster, error) {
 		nodes = append(nodes, pal.Node{ID: name, Name: name, Datacenter: "dc1", Groups: []pal.DeviceGroup{g}})
 	}
 	if policy != exclusive {
-		nodes = sim.Share(nodes, parts)
+		nodes = share(nodes, parts)
 	}
 	return pal.NewCluster(nodes, pal.TwoTier(pal.DefaultPenalty))
 }
@@ -164,11 +165,11 @@ func chance(words ...string) float64 {
 func (c *cell) judge(cluster *pal.Cluster, policy string) {
 	apps := map[string]string{}
 	for _, j := range c.jobs {
-		apps[j.ID] = trace.AppOf(j)
+		apps[j.ID] = AppOf(j)
 	}
 	switch policy {
 	case random:
-		cluster.SetInterference(sim.RandomNeighbours(c.seed))
+		cluster.SetInterference(randomNeighbours(c.seed))
 	case rows:
 		row := c.rows()
 		cluster.SetInterference(func(of, by pal.Occupant) float64 { return row[apps[of.Gang]][by.Class] })
@@ -184,7 +185,7 @@ func (c *cell) judge(cluster *pal.Cluster, policy string) {
 func (c *cell) rows() map[string][pal.NumClasses]float64 {
 	classes, row := map[string]pal.AppClass{}, map[string][pal.NumClasses]float64{}
 	for _, j := range c.jobs {
-		classes[trace.AppOf(j)] = j.Class
+		classes[AppOf(j)] = j.Class
 	}
 	for of, class := range classes {
 		var sum, n, costs [pal.NumClasses]float64
@@ -220,7 +221,7 @@ func (c *cell) run(policy string) (result, error) {
 		cfg.Gang = c.alikeByApp(cluster)
 	}
 	if policy != exclusive {
-		cfg.Beside = sim.Beside(c.pairs, c.jobs, cluster)
+		cfg.Repace = newCompany(cluster, len(c.jobs), c.beside).repace
 	}
 	out, err := cfg.Run()
 	if err != nil {
@@ -246,10 +247,10 @@ func (c *cell) gang(j trace.Job, policy string) pal.Gang {
 		return pal.SingleGPUs(j.ID, j.Class, j.GPUs)
 	}
 	n := 1
-	if c.large[trace.AppOf(j)] {
+	if c.large[AppOf(j)] {
 		n = parts
 	}
-	g := sim.SharedGangOf(j, n)
+	g := sharedGang(j, n)
 	if policy == wrong {
 		g.Class = pal.AppClasses()[int(chance(fmt.Sprint(c.seed), j.ID)*pal.NumClasses)]
 	}
@@ -261,11 +262,24 @@ func (c *cell) gang(j trace.Job, policy string) pal.Gang {
 func (c *cell) alikeByApp(cluster *pal.Cluster) func(trace.Job) pal.Gang {
 	everywhere := map[string][]bool{}
 	return func(j trace.Job) pal.Gang {
-		g, app := c.gang(j, exact), trace.AppOf(j)
+		g, app := c.gang(j, exact), AppOf(j)
 		if everywhere[app] == nil {
 			everywhere[app] = slices.Repeat([]bool{true}, cluster.Groups())
 		}
 		g.MemberSets[0].Eligible = everywhere[app]
 		return g
 	}
+}
+
+// beside returns the measured speed of job i beside others, relative to its speed alone.
+func (c *cell) beside(i int, others []int, _ int) float64 {
+	apps := make([]string, len(others))
+	for n, o := range others {
+		apps[n] = AppOf(c.jobs[o])
+	}
+	rate := c.pairs.Rate(c.model, AppOf(c.jobs[i]), apps)
+	if rate <= 0 {
+		panic(fmt.Sprintf("job %q does not fit in a GPU's memory beside job %q", c.jobs[i].ID, c.jobs[others[0]].ID)) // large applications request whole GPUs
+	}
+	return rate
 }

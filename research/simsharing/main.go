@@ -16,8 +16,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/nomad-pal/nomad-pal/sim/paldata"
-	"github.com/nomad-pal/nomad-pal/sim/trace"
+	"github.com/nomad-pal/nomad-pal/bench/paldata"
 )
 
 func main() {
@@ -45,7 +44,7 @@ func main() {
 
 func run(table bool, only, gpu string, seeds uint64, workers int) (text, csv []byte, err error) {
 	dir := filepath.Join(paldata.Dir(), "gavel")
-	pairs, err := trace.ReadPairs(filepath.Join(dir, "pairs.csv"))
+	pairs, err := ReadPairs(filepath.Join(dir, "pairs.csv"))
 	if err != nil {
 		return nil, nil, err
 	}

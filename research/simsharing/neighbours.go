@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
-	"github.com/nomad-pal/nomad-pal/sim/trace"
+	"github.com/nomad-pal/nomad-pal/research/published"
 )
 
 // fittedOn is the GPU model from whose pairs the table in package pal is made. models lists all
@@ -23,22 +23,22 @@ const fittedOn = "V100"
 var models = []string{fittedOn, "P100", "K80"}
 
 // guess predicts how fast an application runs beside another application.
-type guess func(p trace.Pair) float64
+type guess func(p Pair) float64
 
 // fitting returns the pairs of a model that fit in memory, sorted.
-func fitting(ps trace.Pairs, model string) (pairs []trace.Pair) {
+func fitting(ps Pairs, model string) (pairs []Pair) {
 	for p, r := range ps[model] {
 		if r > 0 {
 			pairs = append(pairs, p)
 		}
 	}
-	slices.SortFunc(pairs, func(a, b trace.Pair) int { return cmp.Or(cmp.Compare(a.Of, b.Of), cmp.Compare(a.Beside, b.Beside)) })
+	slices.SortFunc(pairs, func(a, b Pair) int { return cmp.Or(cmp.Compare(a.Of, b.Of), cmp.Compare(a.Beside, b.Beside)) })
 	return pairs
 }
 
 // means predicts a pair by the mean of the model's pairs with the same key. If there are no such
 // pairs, means uses the mean of all pairs. Left-out pairs do not count in the means.
-func means(ps trace.Pairs, model string, key func(trace.Pair) string, leftOut func(trace.Pair) bool) guess {
+func means(ps Pairs, model string, key func(Pair) string, leftOut func(Pair) bool) guess {
 	sum, n := map[string]float64{}, map[string]float64{}
 	const all = "all pairs"
 	for _, p := range fitting(ps, model) {
@@ -50,7 +50,7 @@ func means(ps trace.Pairs, model string, key func(trace.Pair) string, leftOut fu
 			n[k]++
 		}
 	}
-	return func(p trace.Pair) float64 {
+	return func(p Pair) float64 {
 		k := key(p)
 		if n[k] == 0 {
 			k = all
@@ -68,7 +68,7 @@ func part(p float64) string {
 // explained is the share of the variance of a model's pairs that a guess explains. 1 means that it
 // explains the whole variance, 0 means no more than the mean of the pairs explains, and below 0
 // means less.
-func explained(ps trace.Pairs, model string, g guess) float64 {
+func explained(ps Pairs, model string, g guess) float64 {
 	pairs, mean := fitting(ps, model), 0.0
 	for _, p := range pairs {
 		mean += ps[model][p] / float64(len(pairs))
@@ -83,20 +83,20 @@ func explained(ps trace.Pairs, model string, g guess) float64 {
 }
 
 // Keys by which [means] groups pairs.
-func one(trace.Pair) string            { return "" }
-func ownClass(p trace.Pair) string     { return string(trace.GavelClass(p.Of)) }
-func bothClasses(p trace.Pair) string  { return ownClass(p) + string(trace.GavelClass(p.Beside)) }
-func appOf(job string) string          { app, _, _ := strings.Cut(job, "/"); return app }
-func applications(p trace.Pair) string { return appOf(p.Of) + " " + appOf(p.Beside) }
-func exactly(p trace.Pair) string      { return p.Of + " " + p.Beside }
-func without(is func(job string) bool) func(trace.Pair) bool {
-	return func(p trace.Pair) bool { return is(p.Of) || is(p.Beside) }
+func one(Pair) string            { return "" }
+func ownClass(p Pair) string     { return string(published.GavelClass(p.Of)) }
+func bothClasses(p Pair) string  { return ownClass(p) + string(published.GavelClass(p.Beside)) }
+func appOf(job string) string    { app, _, _ := strings.Cut(job, "/"); return app }
+func applications(p Pair) string { return appOf(p.Of) + " " + appOf(p.Beside) }
+func exactly(p Pair) string      { return p.Of + " " + p.Beside }
+func without(is func(job string) bool) func(Pair) bool {
+	return func(p Pair) bool { return is(p.Of) || is(p.Beside) }
 }
 
 // withMemory predicts by the classes and by how much memory both applications need. Gavel publishes
 // no sizes, so an application's need is estimated by the number of other applications that do not
 // fit beside it.
-func withMemory(ps trace.Pairs) guess {
+func withMemory(ps Pairs) guess {
 	need, mean := map[string]float64{}, 0.0
 	apps := ps.Apps(fittedOn)
 	for _, model := range models {
@@ -115,12 +115,12 @@ func withMemory(ps trace.Pairs) guess {
 	}
 	det := oo*bb - ob*ob
 	own, other := (or*bb-br*ob)/det, (br*oo-or*ob)/det
-	return func(p trace.Pair) float64 { return classes(p) + own*(need[p.Of]-mean) + other*(need[p.Beside]-mean) }
+	return func(p Pair) float64 { return classes(p) + own*(need[p.Of]-mean) + other*(need[p.Beside]-mean) }
 }
 
 // unseen is the share of the variance that classes explain for jobs that were left out of the fit.
 // Each group of jobs is left out once.
-func unseen(ps trace.Pairs, model string, group func(job string) string) float64 {
+func unseen(ps Pairs, model string, group func(job string) string) float64 {
 	guesses := map[string]guess{}
 	for _, job := range ps.Apps(model) {
 		is := group(job)
@@ -128,15 +128,15 @@ func unseen(ps trace.Pairs, model string, group func(job string) string) float64
 			guesses[is] = means(ps, model, bothClasses, without(func(job string) bool { return group(job) == is }))
 		}
 	}
-	return explained(ps, model, func(p trace.Pair) float64 { return guesses[group(p.Of)](p) })
+	return explained(ps, model, func(p Pair) float64 { return guesses[group(p.Of)](p) })
 }
 
 // table has the speed of a job of one class beside a job of another class, relative to its speed
 // alone. Each entry is the mean of the model's pairs.
-func table(ps trace.Pairs, model string) (t [pal.NumClasses][pal.NumClasses]float64) {
+func table(ps Pairs, model string) (t [pal.NumClasses][pal.NumClasses]float64) {
 	g, n := means(ps, model, bothClasses, nil), [pal.NumClasses][pal.NumClasses]bool{}
 	for _, p := range fitting(ps, model) {
-		i, k := trace.GavelClass(p.Of).Index(), trace.GavelClass(p.Beside).Index()
+		i, k := published.GavelClass(p.Of).Index(), published.GavelClass(p.Beside).Index()
 		t[i][k], n[i][k] = g(p), true
 	}
 	return t
@@ -164,7 +164,7 @@ Rate of a job (row) next to a job of another class (column). A job alone has the
 `
 
 // neighbours writes the page.
-func neighbours(ps trace.Pairs) []byte {
+func neighbours(ps Pairs) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, neighboursHead, "`make sim-neighbours`", time.Now().UTC().Format(time.DateOnly))
 	writeTable(&b, ps, fittedOn)
@@ -214,7 +214,7 @@ func neighbours(ps trace.Pairs) []byte {
 }
 
 // memory writes which pairs do not fit in memory.
-func memory(b *bytes.Buffer, ps trace.Pairs) {
+func memory(b *bytes.Buffer, ps Pairs) {
 	b.WriteString("\n## Memory\n\nPairs that do not fit in the GPU's memory together have no rate. In the simulations of sharing, the jobs in the last column request all parts of a GPU. Any two other jobs fit together.\n\n| model | pairs that do not fit | jobs that take a whole GPU |\n|---|---|---|\n")
 	for _, model := range models {
 		large := ps.Large([]string{model})
@@ -240,7 +240,7 @@ const neighboursMeans = `
 `
 
 // rates writes the table of each model, one line per pair of classes.
-func rates(ps trace.Pairs) []byte {
+func rates(ps Pairs) []byte {
 	var b bytes.Buffer
 	fmt.Fprintln(&b, "model,class,next_to,rate")
 	for _, model := range models {
@@ -254,7 +254,7 @@ func rates(ps trace.Pairs) []byte {
 	return b.Bytes()
 }
 
-func writeTable(b *bytes.Buffer, ps trace.Pairs, model string) {
+func writeTable(b *bytes.Buffer, ps Pairs, model string) {
 	b.WriteString("| |")
 	for _, k := range pal.AppClasses() {
 		fmt.Fprintf(b, " next to %s |", k)

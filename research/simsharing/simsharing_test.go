@@ -9,17 +9,16 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/nomad-pal/nomad-pal/bench/paldata"
 	"github.com/nomad-pal/nomad-pal/pal"
-	"github.com/nomad-pal/nomad-pal/sim/paldata"
-	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
-func measured(t *testing.T) trace.Pairs {
+func measured(t *testing.T) Pairs {
 	t.Helper()
 	if os.Getenv("PAL_DATA") == "" {
 		t.Skip("PAL_DATA is not set: it names the directory with Gavel's measurements")
 	}
-	ps, err := trace.ReadPairs(filepath.Join(paldata.Dir(), "gavel", "pairs.csv"))
+	ps, err := ReadPairs(filepath.Join(paldata.Dir(), "gavel", "pairs.csv"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,7 +28,7 @@ func measured(t *testing.T) trace.Pairs {
 // explained, computed by hand: rates of 0.2, 0.4 and 0.9 have the mean 0.5 and a sum of squares
 // of 0.26; the guess by class leaves 0.02 of it. A pair that does not fit does not count.
 func TestExplained(t *testing.T) {
-	ps := trace.Pairs{fittedOn: {{Of: "resnet-50", Beside: "a3c"}: 0.2, {Of: "resnet-50", Beside: "lm"}: 0.4, {Of: "resnet-18", Beside: "lm"}: 0.9, {Of: "lm", Beside: "lm"}: 0}}
+	ps := Pairs{fittedOn: {{Of: "resnet-50", Beside: "a3c"}: 0.2, {Of: "resnet-50", Beside: "lm"}: 0.4, {Of: "resnet-18", Beside: "lm"}: 0.9, {Of: "lm", Beside: "lm"}: 0}}
 	if got := explained(ps, fittedOn, means(ps, fittedOn, bothClasses, nil)); math.Abs(got-(1-0.02/0.26)) > 1e-9 {
 		t.Errorf("by class %v", got)
 	}
@@ -38,7 +37,7 @@ func TestExplained(t *testing.T) {
 	}
 	// Without the pairs of resnet-18 there is no pair of class D, so the mean of the others
 	// predicts it.
-	if got := means(ps, fittedOn, bothClasses, without(func(job string) bool { return job == "resnet-18" }))(trace.Pair{Of: "resnet-18", Beside: "lm"}); math.Abs(got-0.3) > 1e-9 {
+	if got := means(ps, fittedOn, bothClasses, without(func(job string) bool { return job == "resnet-18" }))(Pair{Of: "resnet-18", Beside: "lm"}); math.Abs(got-0.3) > 1e-9 {
 		t.Errorf("unseen %v", got)
 	}
 }
@@ -80,7 +79,7 @@ func TestClassesExplainMost(t *testing.T) {
 			}
 			return
 		}
-		by := func(p trace.Pair) string { return string([]byte{class[appOf(p.Of)], class[appOf(p.Beside)]}) }
+		by := func(p Pair) string { return string([]byte{class[appOf(p.Of)], class[appOf(p.Beside)]}) }
 		if got := explained(ps, fittedOn, means(ps, fittedOn, by, nil)); got > ships+1e-9 {
 			t.Errorf("%v explain %.4f, the shipped ones %.4f", class, got, ships)
 		}

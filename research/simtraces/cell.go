@@ -11,6 +11,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/research/baselines"
 	"github.com/nomad-pal/nomad-pal/sim"
 	"github.com/nomad-pal/nomad-pal/sim/population"
 	"github.com/nomad-pal/nomad-pal/sim/trace"
@@ -101,7 +102,7 @@ func cells(s source, quick bool) []*result {
 		for _, load := range loads {
 			for _, out := range outliers {
 				c := &result{cell: cell{Trace: s.trace.Name, Part: s.part, TaskGPUs: gpus, NodeGPUs: node, Load: load, Jobs: len(s.trace.Jobs)},
-					jobs: s.trace.InTasks(gpus).Jobs}
+					jobs: inTasks(s.trace.Jobs, gpus)}
 				if c.GPUs = siaGPUs; load > 0 {
 					c.fit()
 				}
@@ -113,6 +114,25 @@ func cells(s source, quick bool) []*result {
 		}
 	}
 	return cs
+}
+
+// inTasks divides each job into tasks, as Nomad's users write gangs. A task has at most gpus GPUs,
+// all on one node. All tasks have the same size if a size of at least half of gpus divides the job's
+// GPUs. Otherwise all tasks have gpus GPUs, except the last task, which has the rest. If gpus is 1,
+// every GPU can be on any node.
+func inTasks(jobs []trace.Job, gpus int) []trace.Job {
+	jobs = slices.Clone(jobs)
+	for i := range jobs {
+		j := &jobs[i]
+		j.MemberGPUs, j.Groups = min(j.GPUs, gpus), nil
+		for task := j.MemberGPUs; 2*task >= gpus; task-- {
+			if j.GPUs%task == 0 {
+				j.MemberGPUs = task
+				break
+			}
+		}
+	}
+	return jobs
 }
 
 // fit chooses the number of nodes for the load. The load is the GPU time of the jobs, divided by
@@ -176,7 +196,7 @@ func policies() []named {
 			}
 		}
 	}
-	for _, p := range sim.Baselines() {
+	for _, p := range baselines.All() {
 		if !slices.Contains([]string{"nomad", "nomad-spread", "fifo"}, p.Name) {
 			ps = append(ps, named{p.Name, false, slices.Contains([]string{"easy", "srtf", limit}, p.Name), p.Run})
 		}
@@ -205,7 +225,7 @@ func (c *result) run(p named) (run, error) {
 	}
 	stretches := make([]float64, len(done))
 	for i, j := range done {
-		stretches[i] = j.Stretch()
+		stretches[i] = baselines.Stretch(j)
 	}
 	slices.Sort(stretches)
 	if n := len(stretches); n > 0 {

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/nomad-pal/nomad-pal/research/published"
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
@@ -63,7 +64,7 @@ func find(dir string) (found []source, missing []string, err error) {
 		return nil, nil, errors.New("PAL_DATA is not set: it names the directory with the traces")
 	}
 	for w := 1; w <= 8; w++ {
-		t, err := trace.ReadFile(filepath.Join(dir, fmt.Sprintf("sia_workload_%d.csv", w)))
+		t, err := published.ReadFile(filepath.Join(dir, fmt.Sprintf("sia_workload_%d.csv", w)))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		} else if err != nil {
@@ -74,7 +75,7 @@ func find(dir string) (found []source, missing []string, err error) {
 	}
 	for _, k := range known() {
 		path := filepath.Join(dir, "traces", filepath.FromSlash(k.file))
-		t, err := trace.ReadFile(path)
+		t, err := published.ReadFile(path)
 		if errors.Is(err, fs.ErrNotExist) {
 			missing = append(missing, fmt.Sprintf("%s (traces/%s)", k.name, k.file))
 			continue

@@ -21,8 +21,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nomad-pal/nomad-pal/bench/paldata"
 	"github.com/nomad-pal/nomad-pal/internal/wholefile"
-	"github.com/nomad-pal/nomad-pal/sim/paldata"
 )
 
 func main() {

@@ -312,3 +312,12 @@ func TestPartSaysSo(t *testing.T) {
 		t.Errorf("the tables of one cell do not say that another one is missing (%v):\n%.600s", err, b)
 	}
 }
+
+func TestInTasks(t *testing.T) {
+	for gpus, want := range map[int]int{1: 1, 2: 2, 8: 8, 9: 8, 10: 5, 11: 8, 12: 6, 16: 8, 20: 5} {
+		jobs := []trace.Job{{GPUs: gpus}}
+		if in := inTasks(jobs, 8)[0].MemberGPUs; in != want || jobs[0].MemberGPUs != 0 {
+			t.Errorf("%d GPUs in tasks of up to 8: of %d, want %d", gpus, in, want)
+		}
+	}
+}

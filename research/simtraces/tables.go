@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"github.com/nomad-pal/nomad-pal/research/baselines"
 	"maps"
 	"math"
 	"slices"
@@ -14,7 +15,7 @@ import (
 )
 
 // limit is the policy with which all others are compared.
-const limit = "clairvoyant"
+const limit = baselines.Limit
 
 // header explains the tables.
 const header = `# Policies on real traces

@@ -21,10 +21,11 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/nomad-pal/nomad-pal/bench/paldata"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/model"
+	"github.com/nomad-pal/nomad-pal/research/baselines"
 	"github.com/nomad-pal/nomad-pal/sim"
-	"github.com/nomad-pal/nomad-pal/sim/paldata"
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
@@ -208,7 +209,7 @@ func (c *result) feel(r regime) (felt, error) {
 	}
 	run := cfg.Run
 	if r.baseline != "" {
-		p, _ := sim.PolicyOf(r.baseline)
+		p := baselines.Of(r.baseline)
 		run = func() (sim.Outcome, error) { return p.Run(cfg) }
 	}
 	out, err := run()
@@ -254,7 +255,7 @@ func (f *felt) measure(out sim.Outcome) {
 func quantile(js []sim.JobResult, part float64) float64 {
 	s := make([]float64, len(js))
 	for i, j := range js {
-		s[i] = j.Stretch()
+		s[i] = baselines.Stretch(j)
 	}
 	slices.Sort(s)
 	if len(s) == 0 {
@@ -451,7 +452,7 @@ func userCell(s source, load float64) *result {
 	if strings.HasPrefix(s.trace.Name, siaName) {
 		c.GPUs, c.TaskGPUs, c.NodeGPUs = siaGPUs, siaNodeGPUs, siaNodeGPUs
 	}
-	if c.jobs = s.trace.InTasks(c.TaskGPUs).Jobs; c.GPUs == 0 {
+	if c.jobs = inTasks(s.trace.Jobs, c.TaskGPUs); c.GPUs == 0 {
 		c.fit()
 	} else {
 		for i := range c.jobs {

@@ -4,18 +4,17 @@
 package main
 
 import (
-	"encoding/csv"
 	"errors"
 	"fmt"
 	"io/fs"
 	"math"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/research/published"
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
@@ -135,7 +134,7 @@ func wideBehindSmall(r *rand.Rand) (jobs []trace.Job) {
 // speed measured on V100s. If nobody measured the speed with the job's number of GPUs, the speed is
 // estimated.
 func gavel(dir string) (found []source, err error) {
-	speeds, err := rows(filepath.Join(dir, "gavel", "throughputs.csv"))
+	speeds, err := published.Table(filepath.Join(dir, "gavel", "throughputs.csv"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	} else if err != nil {
@@ -148,7 +147,7 @@ func gavel(dir string) (found []source, err error) {
 		}
 	}
 	for i, vc := range []string{"0e4a51", "103959", "7f04ca", "ed69ec"} {
-		lines, err := rows(filepath.Join(dir, "gavel", vc+"-seed0.csv"))
+		lines, err := published.Table(filepath.Join(dir, "gavel", vc+"-seed0.csv"))
 		if err != nil {
 			return nil, err
 		}
@@ -172,27 +171,6 @@ func gavel(dir string) (found []source, err error) {
 		found = append(found, source{t, []part{chosen, reported}[min(i, 1)]})
 	}
 	return found, nil
-}
-
-// rows reads a table by column name.
-func rows(path string) (out []map[string]string, err error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	all, err := csv.NewReader(f).ReadAll()
-	if err != nil || len(all) == 0 {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	for _, r := range all[1:] {
-		m := map[string]string{}
-		for i, name := range all[0] {
-			m[name] = r[i]
-		}
-		out = append(out, m)
-	}
-	return out, nil
 }
 
 // workloads returns all workloads of the bench of users: the first jobs of each trace, and

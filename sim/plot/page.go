@@ -14,12 +14,8 @@ import (
 type Page struct {
 	Title    string
 	Lead     []string // paragraphs
-	Facts    []Fact
 	Sections []Section
 }
-
-// Fact is a key figure with its name.
-type Fact struct{ Value, Name string }
 
 // Section is a part of a page.
 type Section struct {

@@ -186,19 +186,3 @@ func TestDrawErrors(t *testing.T) {
 		}
 	}
 }
-
-func TestNewTable(t *testing.T) {
-	runs := []Run{{"a", 10}, {"a", 11}, {"a", 10.5}, {"b", 20}, {"b", 21}, {"b", 19}, {"c", 21}, {"c", 100}, {"c", 22}}
-	tb, err := NewTable("x", "y", runs)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := Table{Cluster: "x", App: "y", GPUs: 3, Runs: 9, MedianTime: 20, Quantiles: []float64{0.525, 1, 1.1},
-		Noise: 1.4826 * 0.5 / 10.5, OutlierShare: 1.0 / 9, OutlierQuantiles: []float64{5}}
-	if diff := cmp.Diff(want, tb); diff != "" {
-		t.Errorf("(-want +got)\n%s", diff)
-	}
-	if _, err := NewTable("x", "y", []Run{{"a", -1}}); err == nil || !strings.Contains(err.Error(), `run 1 of y on x has GPU "a" and time -1`) {
-		t.Errorf("negative time: %v", err)
-	}
-}

@@ -4,7 +4,6 @@
 package population
 
 import (
-	"fmt"
 	"math"
 	"sort"
 
@@ -55,52 +54,4 @@ func (t Table) Quantile(u float64) float64 {
 	}
 	f := (u - probs[i-1]) / (probs[i] - probs[i-1])
 	return t.Quantiles[i-1] + f*(t.Quantiles[i]-t.Quantiles[i-1])
-}
-
-// Run is one measured run of an application on one GPU.
-type Run struct {
-	GPU  string
-	Time float64 // any unit
-}
-
-// NewTable computes the full table of measured runs, with a quantile for every GPU.
-func NewTable(cluster, app string, runs []Run) (Table, error) {
-	byGPU := map[string][]float64{}
-	for i, r := range runs {
-		if r.GPU == "" || !(r.Time > 0) || math.IsInf(r.Time, 0) {
-			return Table{}, fmt.Errorf("run %d of %s on %s has GPU %q and time %v: a run needs a GPU and a positive, finite time", i+1, app, cluster, r.GPU, r.Time)
-		}
-		byGPU[r.GPU] = append(byGPU[r.GPU], r.Time)
-	}
-	if len(byGPU) == 0 {
-		return Table{}, fmt.Errorf("%s on %s: no runs", app, cluster)
-	}
-	var medians, noise []float64
-	for _, times := range byGPU {
-		sort.Float64s(times)
-		m := profile.Quantile(times, 0.5)
-		medians = append(medians, m)
-		if len(times) >= 3 {
-			noise = append(noise, profile.RobustSigma(times, m)/m)
-		}
-	}
-	sort.Float64s(medians)
-	t := Table{Cluster: cluster, App: app, GPUs: len(byGPU), Runs: len(runs), MedianTime: profile.Quantile(medians, 0.5)}
-	for _, m := range medians {
-		if s := m / t.MedianTime; s < OutlierFrom {
-			t.Quantiles = append(t.Quantiles, s)
-		}
-	}
-	for _, r := range runs {
-		if s := r.Time / t.MedianTime; s >= OutlierFrom {
-			t.OutlierQuantiles = append(t.OutlierQuantiles, s)
-		}
-	}
-	sort.Float64s(t.OutlierQuantiles)
-	t.OutlierShare = float64(len(t.OutlierQuantiles)) / float64(len(runs))
-	if len(noise) > 0 {
-		sort.Float64s(noise)
-		t.Noise = profile.Quantile(noise, 0.5)
-	}
-	return t, nil
 }

@@ -28,7 +28,7 @@ func (o *options) population(nodes int, seed uint64) (sim.Population, error) {
 	if o.outliers >= 0 {
 		out = population.Exactly(o.outliers)
 	}
-	p, err := sim.DrawGPUs(population.Spec{Cluster: o.cluster, Nodes: nodes, GPUsPerNode: o.gpusPerNode, Outliers: out}, seed)
+	p, err := sim.DrawGPUs(population.Spec{Cluster: "longhorn", Nodes: nodes, GPUsPerNode: o.gpusPerNode, Outliers: out}, seed)
 	p.RackNodes = o.rackNodes
 	return p, err
 }

@@ -18,7 +18,7 @@ import (
 // jobs may be stopped or not.
 func TestOneDefault(t *testing.T) {
 	for _, args := range [][]string{nil, {"-preempt"}} {
-		o, err := parse(args, io.Discard)
+		o, err := Command{}.parse(args, io.Discard)
 		if err != nil {
 			t.Fatal(err)
 		}

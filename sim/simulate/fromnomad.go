@@ -39,7 +39,7 @@ func (o *options) readNomad() (trace.Trace, []pal.Node, error) {
 		return trace.Trace{}, nil, fmt.Errorf("read cluster: %w", err)
 	}
 	if o.fromHistory {
-		runs, err := o.past(o.since, o.until)
+		runs, err := o.Past(o.since, o.until)
 		return ofRuns(runs, c), cluster, err
 	}
 	jobs, _, err := client.Jobs().List(query)

@@ -6,9 +6,7 @@ package simulate
 import (
 	"cmp"
 	"errors"
-	"flag"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,18 +16,6 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim"
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
-
-// The ways to choose a gang's GPU model.
-const (
-	chooseOurs    = "advantage"
-	chooseFastest = "fastest"
-	chooseSlowest = "slowest-in-time"
-	chooseAny     = "agnostic"
-)
-
-// inTime limits the run time under chooseSlowest: a job without a deadline may take at most inTime
-// × its time on its fastest model.
-const inTime = 1.5
 
 // gpuModel is a GPU model of a cluster, and its number of GPUs.
 type gpuModel struct {
@@ -65,29 +51,9 @@ func (f *fleet) Set(s string) error {
 	return nil
 }
 
-// names returns the names of the models.
-func (f fleet) names() (names []string) {
-	for _, m := range f {
-		names = append(names, m.name)
-	}
-	return names
-}
-
-func (o *options) modelFlags(f *flag.FlagSet) {
-	f.Var(&o.fleet, "gpus", "a cluster of several GPU models in place of -nodes: `COUNTxMODEL,…`, such as 16xV100,16xP100; a node has -gpus-per-node GPUs of one model, and -outliers and -profile apply to each model")
-	f.StringVar(&o.speeds, "speeds", "", "read from `FILE` how fast the applications of the jobs run on each GPU model: columns model, gpu_model and rate (work per second), or Sia's (gpu_type, model, local_batch, step_s); -generate mixed draws from its applications")
-	f.StringVar(&o.choice, "model-choice", chooseOurs, fmt.Sprintf("how to choose the GPU model of a job whose speeds are known. %s: as the agent does, by its gain against that of others. %s: the fastest that is free. %s: the slowest that meets its deadline; a job without one takes at most %v times as long as on its fastest. %s: any model, as baselines always do.", chooseOurs, chooseFastest, chooseSlowest, inTime, chooseAny))
-}
-
-// checkModels checks -gpus and how models are chosen.
+// checkModels checks -gpus.
 func (o *options) checkModels() error {
-	if !slices.Contains([]string{chooseOurs, chooseFastest, chooseSlowest, chooseAny}, o.choice) {
-		return fmt.Errorf("-model-choice %q is unknown (one of %s, %s, %s, %s)", o.choice, chooseOurs, chooseFastest, chooseSlowest, chooseAny)
-	}
 	if len(o.fleet) == 0 {
-		if o.generate == "mixed" && o.trace == "" && !o.ofNomad() {
-			return errors.New("-generate mixed needs a cluster of several GPU models, such as -gpus 16xV100,16xP100,16xK80")
-		}
 		return nil
 	}
 	switch {
@@ -114,23 +80,10 @@ func (o *options) widest() int {
 	return slices.MaxFunc(o.fleet, func(a, b gpuModel) int { return cmp.Compare(a.gpus, b.gpus) }).gpus / o.gpusPerNode
 }
 
-// mixed generates jobs whose speeds differ by model.
-func (o *options) mixed() (trace.Trace, error) {
-	models := o.fleet.names()
-	apps, err := trace.Applications(models)
-	if o.speeds != "" {
-		_, apps, err = trace.ReadSpeeds(o.speeds)
-	}
-	if err != nil {
-		return trace.Trace{}, err
-	}
-	return trace.Mixed(o.seed, trace.Shape{Jobs: o.jobs, MaxGPUs: min(48, o.widest()*o.gpusPerNode)}, models, apps), nil
-}
-
 // withSpeeds gives the jobs of the trace their speeds on the cluster's models.
 func (o *options) withSpeeds(t trace.Trace, nodes []pal.Node) (trace.Trace, error) {
 	if o.speeds != "" {
-		_, apps, err := trace.ReadSpeeds(o.speeds)
+		apps, err := trace.ReadSpeeds(o.speeds)
 		if err != nil {
 			return t, err
 		}
@@ -189,34 +142,15 @@ func (o *options) mixedNodes() ([]pal.Node, error) {
 	return all, nil
 }
 
-// onModels makes the run choose GPU models by -model-choice.
-func (o *options) onModels(cfg *sim.Config, c *pal.Cluster) {
-	choice := o.choice
-	if _, ok := o.baseline(); ok {
-		choice = chooseAny
-	}
-	if choice == chooseOurs || !slices.ContainsFunc(cfg.Jobs, func(j trace.Job) bool { return j.Speeds != nil }) {
-		return
-	}
-	only := map[string][]bool{}
-	for g := range c.Groups() {
-		_, model := c.Group(g)
-		if only[model] == nil {
-			only[model] = make([]bool, c.Groups())
-		}
-		only[model][g] = true
-	}
+// ignoreSpeeds makes the jobs run on any GPU model, slower on slower models, because baselines know
+// no speeds.
+func ignoreSpeeds(cfg *sim.Config) {
 	cfg.Gang = func(j trace.Job) pal.Gang {
 		g := sim.GangOf(j)
-		for _, model := range preferred(j, choice) {
-			for i := range g.MemberSets {
-				g.MemberSets[i].Prefer = append(g.MemberSets[i].Prefer, only[model])
-			}
-		}
 		g.Speeds = nil
 		return g
 	}
-	jobs := cfg.Jobs
+	jobs, c := cfg.Jobs, cfg.Cluster
 	cfg.Slower = func(i int, p pal.Placement) float64 {
 		_, model := c.Group(p.Members[0].Group)
 		if s := jobs[i].Speeds.On(model); s > 0 {
@@ -224,33 +158,4 @@ func (o *options) onModels(cfg *sim.Config, c *pal.Cluster) {
 		}
 		return 1
 	}
-}
-
-// preferred returns the models that a job tries, in order.
-func preferred(j trace.Job, choice string) []string {
-	if choice == chooseAny || j.Speeds == nil {
-		return nil
-	}
-	fastest := slices.SortedFunc(maps.Keys(j.Speeds), func(a, b string) int {
-		return cmp.Or(cmp.Compare(j.Speeds[b], j.Speeds[a]), cmp.Compare(a, b))
-	})
-	if choice == chooseFastest {
-		return fastest
-	}
-	enough := func(model string) bool {
-		if j.DeadlineS > 0 {
-			return j.WorkS()/j.Speeds[model] <= j.DeadlineS
-		}
-		return j.Speeds[model] >= 1/inTime
-	}
-	var slow, late []string
-	for _, model := range fastest {
-		if enough(model) {
-			slow = append(slow, model)
-		} else {
-			late = append(late, model)
-		}
-	}
-	slices.Reverse(slow)
-	return append(slow, late...)
 }

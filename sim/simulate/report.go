@@ -34,27 +34,21 @@ type Report struct {
 	Nodes       int      `json:"nodes"`                   // number of nodes
 	GPUsPerNode int      `json:"gpus_per_node,omitempty"` // missing if the nodes come from a Nomad cluster
 	GPUs        int      `json:"gpus"`                    // number of whole GPUs
-	Parts       int      `json:"parts_per_gpu,omitempty"` // number of parts of each shared GPU
-	Neighbours  string   `json:"neighbours,omitempty"`    // how a job's neighbours are chosen
 	GPUModels   string   `json:"gpu_models,omitempty"`    // the GPU models, if the cluster has several
-	ModelChoice string   `json:"model_choice,omitempty"`  // how a job's GPU model is chosen
 	// Locality has the locality penalty of each tier in use, for class A.
 	Locality string `json:"locality"`
 
 	// AvgJCT is the average completion time: from submission to finish. All times count only
 	// finished jobs.
-	AvgJCT float64 `json:"avg_jct_s"`
-	// LimitAvgJCT is the average completion time under the clairvoyant policy.
-	LimitAvgJCT float64 `json:"clairvoyant_avg_jct_s,omitempty"`
-	OverLimit   float64 `json:"over_clairvoyant,omitempty"` // AvgJCT divided by LimitAvgJCT
-	GeoJCT      float64 `json:"geomean_jct_s"`              // geometric mean of completion times
-	P50         float64 `json:"p50_jct_s"`                  // median completion time
-	P90         float64 `json:"p90_jct_s"`                  // 90th percentile of completion times
-	P99         float64 `json:"p99_jct_s"`                  // 99th percentile of completion times
-	MaxJCT      float64 `json:"max_jct_s"`                  // longest completion time
-	AvgWait     float64 `json:"avg_wait_s"`                 // average of total waiting times
-	Makespan    float64 `json:"makespan_s"`                 // from first submission to last finish
-	Utilization float64 `json:"utilization"`                // share of GPU time that gangs held
+	AvgJCT      float64 `json:"avg_jct_s"`
+	GeoJCT      float64 `json:"geomean_jct_s"` // geometric mean of completion times
+	P50         float64 `json:"p50_jct_s"`     // median completion time
+	P90         float64 `json:"p90_jct_s"`     // 90th percentile of completion times
+	P99         float64 `json:"p99_jct_s"`     // 99th percentile of completion times
+	MaxJCT      float64 `json:"max_jct_s"`     // longest completion time
+	AvgWait     float64 `json:"avg_wait_s"`    // average of total waiting times
+	Makespan    float64 `json:"makespan_s"`    // from first submission to last finish
+	Utilization float64 `json:"utilization"`   // share of GPU time that gangs held
 	// Useful is the GPU time that the completed work takes at slowdown 1, divided by all GPU time.
 	// Lost work does not count.
 	Useful     float64 `json:"useful_utilization"`
@@ -125,14 +119,6 @@ func jobs(n int) string {
 func newReport(o *options, t trace.Trace) *Report {
 	r := &Report{Trace: t.Name, Skipped: t.Skipped(), Notes: t.Notes(), Policy: string(o.rules.Placement), Order: o.orderName(), Seed: o.seed,
 		Nodes: o.nodes, GPUsPerNode: o.gpusPerNode, Locality: o.localityText(), GPUModels: o.fleet.String()}
-	if r.ModelChoice = o.choice; len(o.fleet) == 0 {
-		r.ModelChoice = ""
-	} else if _, ok := o.baseline(); ok {
-		r.ModelChoice = chooseAny
-	}
-	if r.Parts = o.sharing.parts; r.Parts > 0 {
-		r.Neighbours = o.sharing.neighbours
-	}
 	if o.ofNomad() {
 		r.GPUsPerNode = 0
 	}
@@ -148,7 +134,7 @@ func newReport(o *options, t trace.Trace) *Report {
 
 // fill computes the figures.
 func (r *Report) fill(out sim.Outcome, c *pal.Cluster) {
-	r.Nodes, r.GPUs = c.NumNodes(), c.NumGPUs()/max(1, r.Parts)
+	r.Nodes, r.GPUs = c.NumNodes(), c.NumGPUs()
 	done := make([]sim.JobResult, 0, len(out.Jobs))
 	for _, j := range out.Jobs {
 		line := jobLine{ID: j.ID, Class: string(j.Class), GPUs: j.GPUs, Submit: j.Submit, Start: j.Start, Finish: j.Finish,
@@ -248,7 +234,7 @@ func (r *Report) writeJSON(w io.Writer) error {
 // whyUnfinished says why jobs never finish. Jobs that are too large for the cluster were left out
 // before.
 func (r *Report) whyUnfinished() string {
-	if p, ok := sim.PolicyOf(r.Policy); ok && p.Nomad() {
+	if p, ok := sim.PolicyOf(r.Policy); ok && p.Nomad != nil {
 		return "hold GPUs and wait for each other"
 	}
 	return "need more than a limit of their tenant or the nodes allow, lose all their work because GPUs fail too often, or come after such a job"
@@ -266,10 +252,7 @@ func (r *Report) writeTable(out io.Writer) error {
 	}
 	fmt.Fprintf(w, "%s, policy %s%s, %d GPUs on %d nodes%s\n", r.Trace, r.Policy, order, r.GPUs, r.Nodes, seed)
 	if r.GPUModels != "" {
-		fmt.Fprintf(w, "GPU models\t%s\tchoice\t%s\n", r.GPUModels, r.ModelChoice)
-	}
-	if r.Parts > 0 {
-		fmt.Fprintf(w, "parts per GPU\t%d\tneighbours\t%s\n", r.Parts, r.Neighbours)
+		fmt.Fprintf(w, "GPU models\t%s\n", r.GPUModels)
 	}
 	fmt.Fprintf(w, "jobs\t%d\n", len(r.Jobs))
 	if len(r.Skipped) > 0 {
@@ -285,9 +268,6 @@ func (r *Report) writeTable(out io.Writer) error {
 		fmt.Fprintf(w, "never finished\t%d (they %s); the figures cover the other jobs\n", r.Unfinished, r.whyUnfinished())
 	}
 	fmt.Fprintf(w, "average JCT\t%.1f s\tgeometric mean\t%.1f s\n", r.AvgJCT, r.GeoJCT)
-	if r.OverLimit > 0 {
-		fmt.Fprintf(w, "average JCT / clairvoyant's\t%.3f\tclairvoyant's average JCT\t%.1f s\n", r.OverLimit, r.LimitAvgJCT)
-	}
 	fmt.Fprintf(w, "median, p90, p99, longest\t%.0f, %.0f, %.0f, %.0f s\n", r.P50, r.P90, r.P99, r.MaxJCT)
 	fmt.Fprintf(w, "average wait\t%.1f s\tmakespan\t%.0f s\n", r.AvgWait, r.Makespan)
 	fmt.Fprintf(w, "GPU time held\t%.1f %%\n", 100*r.Utilization)

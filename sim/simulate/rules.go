@@ -11,34 +11,31 @@ import (
 	"strings"
 
 	"github.com/nomad-pal/nomad-pal/pal"
-	"github.com/nomad-pal/nomad-pal/pal/profile"
 	"github.com/nomad-pal/nomad-pal/placer/agent"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/sim"
 )
 
-// queueFlags are the flags that set keys of the agent's queue configuration.
-type queueFlags struct {
-	given       map[string]string // values of the flags on the command line, by key
-	calibration string
-}
+// queueFlags are the values of flags that set keys of the agent's queue configuration, by key.
+type queueFlags map[string]string
 
 // links matches a Markdown link.
 var links = regexp.MustCompile(`\[([^\]]+)\]\([^)]+\)`)
 
-// queueKeys are the keys of the queue that have flags. Two keys are left out. The flag -preempt and
-// the configuration together replace the key preempt, and -restart-cost is a separate flag.
+// tried are the keys of the queue that have flags. -preempt and -restart-cost are flags of their own.
+var tried = []string{"order", "backfill", "max_wait", "migrate", "moves_per_hour", "locality_wait", "outlier_threshold", "job_priority", "fair_share"}
+
 func queueKeys() []model.Key {
-	return slices.DeleteFunc(model.Keys(), func(k model.Key) bool {
-		return k.Block != "queue" || k.Name == "preempt" || k.Name == "restart_cost"
-	})
+	return slices.DeleteFunc(model.Keys(), func(k model.Key) bool { return k.Block != "queue" || !slices.Contains(tried, k.Name) })
 }
 
-// add declares the flags with the agent's defaults.
-func (q *queueFlags) add(f *flag.FlagSet, d model.Config) {
-	q.given = map[string]string{}
+// add declares the flags with the agent's defaults. The help has the first sentence of each key in
+// the reference.
+func (q *queueFlags) add(f *flag.FlagSet) {
+	d := model.DefaultConfig()
+	*q = queueFlags{}
 	for _, k := range queueKeys() {
-		doc := k.Doc
+		doc, _, _ := strings.Cut(k.Doc, ". ")
 		if k.Name == "migrate" {
 			doc = "Move gangs to better GPUs, if that gains more than twice the -restart-cost. With this option all gangs allow it (pal_migrate); without it, only those that may be stopped do (-preempt)"
 		}
@@ -48,7 +45,7 @@ func (q *queueFlags) add(f *flag.FlagSet, d model.Config) {
 			if err := k.Set(&scratch, s); err != nil {
 				return err
 			}
-			q.given[k.Name] = s
+			(*q)[k.Name] = s
 			return nil
 		}
 		if k.Bool() {
@@ -57,20 +54,16 @@ func (q *queueFlags) add(f *flag.FlagSet, d model.Config) {
 			f.Func(k.Flag(), usage, set)
 		}
 	}
-	f.StringVar(&q.calibration, "calibration", string(d.Calibration.Method), "how PM scores become classes: edges (as the agent), kmeans (as the PAL artifact) or kmeans-silhouette")
 }
 
 // over applies the given flags to the rules.
-func (q *queueFlags) over(to *model.Config, set map[string]bool) error {
+func (q queueFlags) over(to *model.Config) error {
 	for _, k := range queueKeys() {
-		if value, given := q.given[k.Name]; given {
+		if value, given := q[k.Name]; given {
 			if err := k.Set(to, value); err != nil {
 				return fmt.Errorf("-%s: %w", k.Flag(), err)
 			}
 		}
-	}
-	if set["calibration"] {
-		to.Calibration.Method = profile.Method(q.calibration)
 	}
 	return nil
 }
@@ -88,7 +81,7 @@ func (o *options) settle() error {
 			return fmt.Errorf("read %s: %w", strings.Join(o.config, ", "), err)
 		}
 	}
-	if err := o.queueFlags.over(&o.rules, o.set); err != nil {
+	if err := o.queueFlags.over(&o.rules); err != nil {
 		return err
 	}
 	if o.set["policy"] {
@@ -100,19 +93,23 @@ func (o *options) settle() error {
 	if o.set["restart-cost"] {
 		o.rules.RestartCost = o.restart
 	}
-	if _, err := profile.ParseMethod(string(o.rules.Calibration.Method)); err != nil {
-		return fmt.Errorf("-calibration: %w", err)
-	}
 	return o.checkBaseline()
 }
 
+func (o *options) baselines() []sim.Policy { return append(sim.Baselines(), o.Policies...) }
+
 // baseline returns the baseline that -policy names; ok is false if -policy names no baseline.
 func (o *options) baseline() (sim.Policy, bool) {
-	p, ok := sim.PolicyOf(string(o.rules.Placement))
-	if ok && p.Nomad() && o.set["rendezvous"] {
-		p = p.GivesUp(o.rendezvous)
+	all := o.baselines()
+	i := slices.IndexFunc(all, func(p sim.Policy) bool { return p.Name == string(o.rules.Placement) })
+	if i < 0 {
+		return sim.Policy{}, false
 	}
-	return p, ok
+	p := all[i]
+	if p.Nomad != nil {
+		p.Nomad.RendezvousS = o.rendezvous.Seconds()
+	}
+	return p, true
 }
 
 // checkBaseline refuses flags that a baseline would ignore.
@@ -121,7 +118,7 @@ func (o *options) checkBaseline() error {
 	if !ok {
 		return nil
 	}
-	names := []string{"preempt", "elastic", "progress", "model-choice", "share"}
+	names := []string{"preempt", "elastic", "progress"}
 	for _, k := range queueKeys() {
 		names = append(names, k.Flag())
 	}
@@ -130,7 +127,10 @@ func (o *options) checkBaseline() error {
 			return fmt.Errorf("-%s cannot be combined with -policy %s, which has a queue of its own", name, p.Name)
 		}
 	}
-	if o.set["rendezvous"] && !p.Nomad() {
+	if o.set["estimates"] && p.Estimate != nil {
+		return fmt.Errorf("-estimates cannot be combined with -policy %s, which has estimates of its own", p.Name)
+	}
+	if o.set["rendezvous"] && p.Nomad == nil {
 		return fmt.Errorf("-rendezvous cannot be combined with -policy %s: it is for plain Nomad only", p.Name)
 	}
 	return nil

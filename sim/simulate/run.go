@@ -25,14 +25,25 @@ import (
 // as 30d or 2026-11-01; "": no limit.
 type PastRuns func(since, until string) ([]accounting.Run, error)
 
-// Run runs the command and returns its exit code. past is for -from-history.
-func Run(args []string, stdout, stderr io.Writer, past PastRuns) int {
-	o, err := parse(args, stderr)
+// Command is the command, with what differs between programs.
+type Command struct {
+	Past PastRuns // for -from-history
+	// ReadTrace reads the file of -trace; nil: [trace.ReadFile].
+	ReadTrace func(path string) (trace.Trace, error)
+	// Policies are further values of -policy, in addition to [sim.Baselines].
+	Policies []sim.Policy
+}
+
+// Run runs the command and returns its exit code.
+func (c Command) Run(args []string, stdout, stderr io.Writer) int {
+	if c.ReadTrace == nil {
+		c.ReadTrace = trace.ReadFile
+	}
+	o, err := c.parse(args, stderr)
 	if errors.Is(err, flag.ErrHelp) {
 		return 0
 	}
 	if err == nil {
-		o.past = past
 		err = o.run(stdout, stderr)
 	}
 	if err != nil {
@@ -88,15 +99,13 @@ func (o *options) inputs() (t trace.Trace, nodes []pal.Node, err error) {
 	case o.ofNomad():
 		t, nodes, err = o.readNomad()
 	case o.trace != "":
-		t, err = trace.ReadFile(o.trace)
+		t, err = o.ReadTrace(o.trace)
 	case o.generate == "sia":
 		t = trace.SiaPhilly(o.seed, trace.Shape{Jobs: o.jobs, MaxGPUs: min(48, o.widest()*o.gpusPerNode)})
 	case o.generate == "heavy":
 		t = trace.HeavyTail(o.seed, o.jobs, o.nodes*o.gpusPerNode, 0.8)
-	case o.generate == "mixed":
-		t, err = o.mixed()
 	default:
-		err = fmt.Errorf("-generate %q is unknown (one of sia, heavy, mixed)", o.generate)
+		err = fmt.Errorf("-generate %q is neither sia nor heavy", o.generate)
 	}
 	if err != nil {
 		return t, nil, err
@@ -105,9 +114,7 @@ func (o *options) inputs() (t trace.Trace, nodes []pal.Node, err error) {
 		return t, nil, err
 	}
 	if !o.ofNomad() {
-		if err := t.Fit(o.widest(), o.gpusPerNode); err != nil {
-			return t, nil, err
-		}
+		t.Fit(o.widest(), o.gpusPerNode)
 		if nodes, err = o.drawNodes(); err != nil {
 			return t, nil, err
 		}
@@ -150,8 +157,7 @@ func (o *options) drawNodes() ([]pal.Node, error) {
 	return p.PalNodes(o.rules.Calibration)
 }
 
-// selected applies -tenant and -task-gpus to the trace. selected splits tasks that are wider than a
-// node.
+// selected applies -tenant to the trace, and splits members that are wider than a node.
 func (o *options) selected(t trace.Trace) (trace.Trace, error) {
 	if o.tenant != "" {
 		all := t
@@ -163,9 +169,6 @@ func (o *options) selected(t trace.Trace) (trace.Trace, error) {
 			return t, fmt.Errorf("trace %q has no job of %q; the largest of its tenants are %s", all.Name, o.tenant, strings.Join(tenants[:min(5, len(tenants))], ", "))
 		}
 	}
-	if o.taskGPUs > 0 {
-		t = t.InTasks(o.taskGPUs)
-	}
 	if !o.ofNomad() {
 		t = t.NoWider(o.gpusPerNode)
 	}
@@ -174,37 +177,11 @@ func (o *options) selected(t trace.Trace) (trace.Trace, error) {
 
 func (o *options) simulate(t trace.Trace, nodes []pal.Node, stderr io.Writer) (*Report, error) {
 	rep := newReport(o, t)
-	if err := o.play(t, nodes, rep, stderr); err != nil {
-		return rep, err
-	}
-	return rep, o.compare(t, nodes, rep)
-}
-
-// compare runs the clairvoyant policy, and adds its average completion time to the report.
-func (o *options) compare(t trace.Trace, nodes []pal.Node, rep *Report) error {
-	if !o.limit || o.sharing.parts > 0 { // the clairvoyant policy shares no GPUs
-		return nil
-	}
-	c, err := pal.NewCluster(nodes, o.rules.Locality)
-	if err != nil {
-		return err
-	}
-	out, err := sim.Clairvoyant{Jobs: t.Jobs, Cluster: c}.Run()
-	if err != nil {
-		return err
-	}
-	rep.LimitAvgJCT = sim.FiguresOf(out.Jobs).AvgJCT
-	if rep.LimitAvgJCT > 0 {
-		rep.OverLimit = rep.AvgJCT / rep.LimitAvgJCT
-	}
-	return nil
+	return rep, o.play(t, nodes, rep, stderr)
 }
 
 // play runs the policy.
 func (o *options) play(t trace.Trace, nodes []pal.Node, rep *Report, stderr io.Writer) error {
-	if o.sharing.parts > 0 {
-		nodes = sim.Share(nodes, o.sharing.parts)
-	}
 	c, err := pal.NewCluster(nodes, o.rules.Locality)
 	if err != nil {
 		return err
@@ -237,10 +214,8 @@ func (o *options) play(t trace.Trace, nodes []pal.Node, rep *Report, stderr io.W
 
 // world makes the run's configuration from the agent's rules and the flags.
 func (o *options) world(t trace.Trace, c *pal.Cluster) (sim.Config, error) {
-	if o.elastic.Share > 0 {
-		e := o.elastic
-		e.GPUs = c.NumGPUs()
-		t = t.Elastic(o.seed, e)
+	if o.elastic > 0 {
+		t = t.Elastic(o.seed, o.elastic, c.NumGPUs())
 	}
 	cfg := sim.Config{Jobs: t.Jobs, Cluster: c, Queue: o.rules.Queue, RestartS: o.rules.RestartCost.Seconds(), CheckpointS: o.checkpoint.Seconds(),
 		Preemptible: o.preempt, Migratable: o.set["migrate"], MovesPerHour: o.rules.MovesPerHour, Seed: o.seed,
@@ -248,30 +223,23 @@ func (o *options) world(t trace.Trace, c *pal.Cluster) (sim.Config, error) {
 	if o.rules.MovesPerHour == 0 {
 		cfg.Queue.Migrate = false
 	}
-	o.onModels(&cfg, c)
-	if o.sharing.parts > 0 {
-		if err := o.share(&cfg, c); err != nil {
-			return cfg, err
-		}
-	}
 	cfg.Windows = o.windows(c)
 	var err error
 	if cfg.Estimate, err = o.estimate(); err != nil {
 		return cfg, err
 	}
 	if _, ok := o.baseline(); ok {
+		ignoreSpeeds(&cfg)
 		return cfg, nil
 	}
 	if o.progress > 0 {
-		cfg.Progress = sim.Reporting(o.progress, o.drift, o.seed)
+		cfg.Progress = sim.Reporting(o.progress, o.seed)
 	}
 	name, err := pal.ParsePolicy(string(o.rules.Placement))
 	if err != nil {
 		return cfg, fmt.Errorf("%w; -help lists the other policies", err)
 	}
-	refuse := cfg.Queue.Placement.RefuseBad
 	cfg.Queue.Placement = queue.Placement(name)
-	cfg.Queue.Placement.RefuseBad = refuse
 	if name == pal.Random {
 		rng := rand.New(rand.NewPCG(o.seed, 0x5a3))
 		cfg.Queue.Placement.Sample = func(n, k int) []int { return rng.Perm(n)[:k] }

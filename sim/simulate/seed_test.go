@@ -14,7 +14,7 @@ import (
 func TestSeedIsSaidOnce(t *testing.T) {
 	t.Parallel()
 	var out, errs bytes.Buffer
-	if code := Run([]string{"-jobs", "5", "-nodes", "4"}, &out, &errs, nil); code != 0 {
+	if code := (Command{}).Run([]string{"-jobs", "5", "-nodes", "4"}, &out, &errs); code != 0 {
 		t.Fatal(errs.String())
 	}
 	if head, _, _ := strings.Cut(out.String(), "\n"); strings.Count(head, "seed 42") != 1 {

@@ -13,9 +13,9 @@ import (
 // hour before it. Times start at -begin.
 func TestWindows(t *testing.T) {
 	dir := t.TempDir()
-	trace, config := filepath.Join(dir, "sia.csv"), filepath.Join(dir, "agent.hcl")
+	trace, config := filepath.Join(dir, "jobs.csv"), filepath.Join(dir, "agent.hcl")
 	for name, text := range map[string]string{
-		trace: "job_id,num_gpus,submit_time,duration,model\n0,1,0,10800,vgg19\n1,1,86400,10800,vgg19\n",
+		trace: "job_id,gpus,submit_time,duration,class\n0,1,0,3240,C\n1,1,86400,3240,C\n",
 		config: `window "nightly" {
   cron     = "0 2 * * *"
   duration = "1h"

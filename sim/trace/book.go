@@ -27,15 +27,12 @@ type row struct {
 	step   bool // the row describes a step of a job, not a job
 
 	cluster, group, user string
-	modelClass           pal.AppClass
 	gpus, nodes          opt // gpus: GPUs in total
 	members, each        opt
 	submit, start, end   opt
 	lasted, deadline     opt
-	steps                float64 // steps of work, if the table counts steps
 	state                state
 	rowNote              string
-	leftOut              string // why the row is no run, if the reason is not in the row's columns
 }
 
 // run is one run of a task group of a job.
@@ -64,7 +61,6 @@ const (
 const (
 	noteRequeued   = "ran several times (requeued); the run times add up"
 	noteTwice      = "several rows about one run (outputs that overlap); the last counts"
-	noteShare      = "parts of a GPU, rounded up to whole GPUs"
 	noteNoGPU      = "task groups without GPUs, not played"
 	noteDependency = "a dependency that is not played (after, singleton, any of several)"
 	noteWide       = "members that are wider than a node, cut into several (-gpus-per-node)"
@@ -109,9 +105,7 @@ func (b *book) add(r *row, t *table) error {
 	i, known := b.index[r.ID]
 	switch {
 	case !known:
-	case t.format.exact:
-		return fmt.Errorf("job %q is listed twice, first on line %d", r.ID, b.entries[i].Line)
-	case t.format.closed && !sameJob(r.Job, b.entries[i].Job):
+	case !t.format.slurm && !sameJob(r.Job, b.entries[i].Job):
 		return fmt.Errorf("job %q differs from line %d in more than its group, GPUs, state and times", r.ID, b.entries[i].Line)
 	case r.LeastMembers > 0 && r.group != b.entries[i].runs[0].group:
 		return fmt.Errorf("job %q is elastic, but has several groups: an elastic gang has only one", r.ID)
@@ -148,7 +142,7 @@ func (b *book) book(j Job, u run, note string) {
 func (r *row) settle() error {
 	r.Line = r.line
 	r.Name, r.Tenant = cmp.Or(r.Name, r.user), cmp.Or(r.Tenant, r.user)
-	r.Class = cmp.Or(r.Class, r.modelClass, pal.ClassA)
+	r.Class, r.IterTimeS = cmp.Or(r.Class, pal.ClassA), 1
 	if r.cluster != "" {
 		r.ID = r.cluster + "/" + r.ID
 		if r.Array != "" {
@@ -163,9 +157,6 @@ func (r *row) settle() error {
 	}
 	if r.LeastMembers == 0 {
 		r.Efficiency = 0
-	}
-	if r.IterTimeS == 0 {
-		r.IterTimeS = 1
 	}
 	if r.deadline.ok && r.submit.ok {
 		if r.DeadlineS = r.deadline.v - r.submit.v; r.DeadlineS <= 0 {
@@ -216,9 +207,6 @@ func (r *row) run(t *table) (run, error) {
 		return u, fmt.Errorf("the run takes %.0f years; is one of its times wrong?", length.v/(365*86400))
 	}
 	switch {
-	case t.format.exact:
-	case r.leftOut != "":
-		u.leftOut = r.leftOut
 	case r.gpus.ok && r.gpus.v == 0:
 		u.leftOut = noGPU
 	case r.state == waiting:
@@ -242,13 +230,10 @@ func (r *row) run(t *table) (run, error) {
 }
 
 // length returns how long the run took: the time from start to end, rather than a duration column.
-// A duration can include the wait, and even unfinished runs can have one. Formats with elapsed
-// prefer the duration.
+// A duration can include the wait, and even unfinished runs can have one. Slurm's
+// durations are reliable.
 func (r *row) length(t *table) opt {
-	if t.format.prompt && !t.starts {
-		r.start = r.submit
-	}
-	if r.start.ok && r.end.ok && !(t.format.elapsed && r.lasted.ok) {
+	if r.start.ok && r.end.ok && !(t.format.slurm && r.lasted.ok) {
 		return opt{r.end.v - r.start.v, true}
 	}
 	return r.lasted

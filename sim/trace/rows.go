@@ -56,9 +56,8 @@ type rows struct {
 	next   func() ([]string, error)
 }
 
-// openRows reads the lines before the rows. unnamed returns the columns of a table whose first line
-// is not a header, and nil if the first line is a header.
-func openRows(name string, b *bufio.Reader, unnamed func(first []string) []string) (*rows, error) {
+// openRows reads the lines before the rows.
+func openRows(name string, b *bufio.Reader) (*rows, error) {
 	rs := &rows{name: name}
 	comma, first := byte(0), ""
 	for {
@@ -85,9 +84,6 @@ func openRows(name string, b *bufio.Reader, unnamed func(first []string) []strin
 	rs.comma, rs.next = comma, rs.quoted(b, comma)
 	if (comma == '|' || comma == '\t') && !strings.HasPrefix(first, `"`) {
 		rs.next = rs.plain(b, comma)
-	}
-	if rs.header = unnamed(split(first, comma)); rs.header != nil {
-		return rs, nil
 	}
 	row, err := rs.next()
 	if err != nil {

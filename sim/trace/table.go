@@ -23,10 +23,6 @@ type table struct {
 	twice  []string // columns that appear twice
 	// starts and ends report whether the table has columns of start times and of end times.
 	starts, ends bool
-	// times has the times for a list without times; nil if the list has times.
-	times *podTimes
-	// rates has the speeds of jobs for a table without run times; nil if the table has run times.
-	rates rates
 }
 
 // newTable finds the format of the rows.
@@ -44,7 +40,7 @@ func newTable(rs *rows) (*table, error) {
 		return nil, fmt.Errorf("%s:%d: %w", rs.name, max(1, rs.line), t.unknown(all))
 	}
 	t.format = all[i]
-	t.starts, t.ends = t.has("start|start_time|scheduled_time"), t.has("end|end_time|deletion_time")
+	t.starts, t.ends = t.has("start|start_time"), t.has("end|end_time")
 	if err := t.check(); err != nil {
 		return nil, fmt.Errorf("%s:%d: %w", rs.name, max(1, rs.line), err)
 	}
@@ -74,36 +70,18 @@ func (t *table) check() error {
 	}
 	slices.Sort(known)
 	other := slices.DeleteFunc(slices.Sorted(maps.Keys(t.at)), func(name string) bool {
-		return name == "" || slices.Contains(known, name) || !t.format.closed
+		return name == "" || slices.Contains(known, name) || t.format.slurm
 	})
 	for _, name := range other {
 		if meant := nearest.Name(name, known); meant != "" {
 			return fmt.Errorf("column %q is unknown; did you mean %q?", name, meant)
 		}
 	}
-	if err := t.misspelt(known); err != nil {
-		return err
-	}
 	if missing := t.lacks(t.format.needs); len(missing) > 0 {
 		return fmt.Errorf("%s is missing (the table is read as %s%s)", t.columnsText(missing), t.format.title, t.format.hint)
 	}
 	if len(other) > 0 {
 		return fmt.Errorf("column %q is unknown; the table is read as %s, which has %s", other[0], t.format.title, strings.Join(known, ", "))
-	}
-	return nil
-}
-
-// misspelt refuses an unknown column if its name is close to the name of a missing column. It does
-// not check logs of Slurm, because Slurm's own tools check names.
-func (t *table) misspelt(known []string) error {
-	if t.format.elapsed {
-		return nil
-	}
-	absent := slices.DeleteFunc(slices.Clone(known), t.has)
-	for _, name := range slices.Sorted(maps.Keys(t.at)) {
-		if meant := nearest.Name(name, absent); meant != "" && !slices.Contains(known, name) {
-			return fmt.Errorf("column %q is not read; did you mean %q? Rename it, or leave it out", name, meant)
-		}
 	}
 	return nil
 }
@@ -148,7 +126,7 @@ func (t *table) unknown(all []format) error {
 	} else if len(t.header[0]) > 0 && slurmID.MatchString(t.header[0]) {
 		seen = fmt.Sprintf("its first line is %q: there is no header%s", strings.Join(t.header, ", "), all[0].hint)
 	}
-	return fmt.Errorf("unknown trace format: %s%s. Known formats: Philly (JSON), %s (with columns job_id, gpus, submit_time, duration and more)",
+	return fmt.Errorf("unknown trace format: %s%s. Known formats: %s (with columns job_id, gpus, submit_time, duration and more)",
 		seen, near, strings.Join(titles, ", "))
 }
 
@@ -172,53 +150,21 @@ func (t *table) read(b *book) error {
 			columns = append(columns, bound{c, i})
 		}
 	}
-	var last float64
 	return t.each(func(cells []string) error {
 		r := row{line: t.line, clock: &t.clock}
 		r.Priority = defaultPriority
 		for _, c := range columns {
 			r.column = t.header[c.at]
-			cell := cells[c.at]
-			if t.format.exact && missing(cell) && slices.Contains(append(t.format.needs, t.format.known...), c.name) {
-				return fmt.Errorf("column %q: %q is not a value", r.column, cell)
-			}
-			if err := c.read(&r, cell); err != nil {
+			if err := c.read(&r, cells[c.at]); err != nil {
 				return fmt.Errorf("column %q: %w", r.column, err)
 			}
 			if r.step {
 				return nil
 			}
 		}
-		if t.times != nil {
-			t.times.fill(&r)
-		}
-		if t.rates != nil {
-			if err := t.rates.fill(&r); err != nil {
-				return err
-			}
-		}
 		if r.ID == "" {
 			return errors.New("the row names no job")
 		}
-		if t.format.exact {
-			if err := r.exact(last); err != nil {
-				return err
-			}
-			last = r.submit.v
-		}
 		return b.add(&r, t)
 	})
-}
-
-// exact checks a row of an exact format.
-func (r *row) exact(last float64) error {
-	switch {
-	case !r.gpus.ok || r.gpus.v < 1:
-		return fmt.Errorf("column %q: %v is less than 1", "num_gpus", r.gpus.v)
-	case !r.lasted.ok || r.lasted.v < 0:
-		return fmt.Errorf("column %q: %v is less than 0", "duration", r.lasted.v)
-	case !r.submit.ok || r.submit.v < last:
-		return fmt.Errorf("column %q: %v is before %v of the line above", "submit_time", r.submit.v, last)
-	}
-	return nil
 }

@@ -1,12 +1,11 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package trace reads published job traces for the simulator, and generates workloads from a
-// seed.
+// Package trace reads job traces for the simulator, and generates workloads from a seed.
 //
-// [ReadFile] reads Slurm's logs, a table of our own and published traces (see formats and
-// readPhilly), and recognizes the format by the columns. Errors name file, line and column. A job
-// that did not run on GPUs, or has not ended, is in [Trace.LeftOut] with the reason.
+// [ReadFile] reads Slurm's logs and a table of our own (see formats), and recognizes the format by
+// the columns. Errors name file, line and column. A job that did not run on GPUs, or has not ended,
+// is in [Trace.LeftOut] with the reason. The package research/published reads published traces.
 //
 //	t, err := trace.ReadFile("workload-1.csv")
 //	for _, j := range t.Jobs { … }
@@ -27,7 +26,6 @@ import (
 	"maps"
 	"math"
 	"os"
-	"path/filepath"
 	"slices"
 	"sort"
 
@@ -116,9 +114,8 @@ func (j Job) WorkS() float64 { return j.Iterations * j.IterTimeS }
 
 // Trace is a list of jobs in order of submission.
 type Trace struct {
-	Name   string
-	Format string // slurm, jobs (a table of our own), sia, gavel, philly, helios, acme or alibaba; "": not from a file
-	Jobs   []Job
+	Name string
+	Jobs []Job
 	// LeftOut are the jobs that are not simulated.
 	LeftOut []LeftOut
 }
@@ -170,31 +167,20 @@ func ReadFile(path string) (Trace, error) {
 		return Trace{}, fmt.Errorf("open trace: %w", err)
 	}
 	defer f.Close()
-	return read(path, f)
+	return Read(path, f)
 }
 
-// beside opens the file with this name in the directory of path.
-func beside(path, name string) (*os.File, error) {
-	return os.Open(filepath.Join(filepath.Dir(path), name))
-}
-
-// read reads a trace from r. name is the path, which errors name.
-func read(name string, r io.Reader) (Trace, error) {
+// Read reads a trace from r. name is the path, which errors name.
+func Read(name string, r io.Reader) (Trace, error) {
 	t, b := Trace{Name: name}, newBook(name)
 	in, err := text(r)
 	if err != nil {
 		return t, fmt.Errorf("read trace %q: %w", name, err)
 	}
 	if head, _ := in.Peek(headBytes); bytes.HasPrefix(bytes.TrimSpace(head), []byte("[")) || bytes.HasPrefix(bytes.TrimSpace(head), []byte("{")) {
-		t.Format = "philly"
-		if err := readPhilly(b, in); err != nil {
-			return t, err
-		}
-		b.close(&t)
-		t.Rebase()
-		return t, b.spread(&t)
+		return t, fmt.Errorf("%s:1: the file is JSON, not a table; for Slurm, use sacct -P instead of --json", name)
 	}
-	rs, err := openRows(name, in, unnamed)
+	rs, err := openRows(name, in)
 	if err != nil {
 		return t, err
 	}
@@ -202,31 +188,18 @@ func read(name string, r io.Reader) (Trace, error) {
 	if err != nil {
 		return t, err
 	}
-	if tb.format.prompt && !tb.has("creation_time") {
-		if tb.times, err = timesBeside(name); err != nil {
-			return t, err
-		}
-	}
-	if tb.format.rates {
-		if tb.rates, err = ratesBeside(name); err != nil {
-			return t, err
-		}
-	}
-	t.Format = tb.format.name
 	if err := tb.read(b); err != nil {
 		return t, err
 	}
 	b.close(&t)
-	if tb.format.elapsed { // only sacct's logs have elapsed
+	if tb.format.slurm {
 		t.rank()
 	}
-	if !tb.format.exact {
-		t.Rebase()
-	}
+	t.Rebase()
 	if err := b.spread(&t); err != nil {
 		return t, err
 	}
-	return t, b.order(&t, tb.format.elapsed)
+	return t, b.order(&t, tb.format.slurm)
 }
 
 // highestPriority is the highest priority of a job in Nomad.
@@ -298,22 +271,18 @@ func (t *Trace) inTurn() error {
 }
 
 // Fit leaves out jobs that do not fit on a cluster with this number of nodes, even if the cluster
-// is empty. Logs of larger clusters often have such jobs. In a Sia trace, such a job is an error.
-func (t *Trace) Fit(nodes, gpusPerNode int) error {
+// is empty. Logs of larger clusters often have such jobs.
+func (t *Trace) Fit(nodes, gpusPerNode int) {
 	kept := t.Jobs[:0]
 	for _, j := range t.Jobs {
-		switch {
-		case fits(j.TaskGroups(), nodes, gpusPerNode):
+		if fits(j.TaskGroups(), nodes, gpusPerNode) {
 			kept = append(kept, j)
-		case t.Format == "sia":
-			return fmt.Errorf("%s:%d: job %q needs %d GPUs, the cluster has %d", t.Name, j.Line, j.ID, j.GPUs, nodes*gpusPerNode)
-		default:
+		} else {
 			t.Skip("larger than the cluster", j)
 		}
 	}
 	t.Jobs = kept
 	t.drop()
-	return nil
 }
 
 // fits reports whether a gang fits on empty nodes. It places the largest members first, each on the
@@ -389,18 +358,6 @@ func (t Trace) Of(tenant string) Trace {
 	return one
 }
 
-// InTasks returns the trace with each job divided into tasks, as Nomad's users write gangs. A task
-// has at most gpus GPUs, all on one node. All tasks have the same size if a size of at least half
-// of gpus divides the job's GPUs. Otherwise all tasks have gpus GPUs, except the last task, which
-// has the rest. If gpus is 1, every GPU can be on any node.
-func (t Trace) InTasks(gpus int) Trace {
-	t.Jobs = slices.Clone(t.Jobs)
-	for i := range t.Jobs {
-		t.Jobs[i].MemberGPUs, t.Jobs[i].Groups = taskOf(t.Jobs[i].GPUs, gpus), nil
-	}
-	return t
-}
-
 // NoWider returns the trace with each member that is wider than a node split into several members.
 // All members of an elastic gang keep the same size.
 func (t Trace) NoWider(gpusPerNode int) Trace {
@@ -429,15 +386,6 @@ func (t Trace) NoWider(gpusPerNode int) Trace {
 		j.Groups = groups
 	}
 	return t
-}
-
-func taskOf(gang, most int) int {
-	for task := min(gang, most); 2*task >= most; task-- {
-		if gang%task == 0 {
-			return task
-		}
-	}
-	return min(gang, most)
 }
 
 // String returns the group for errors.

@@ -15,9 +15,10 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/bench/command"
+	"github.com/nomad-pal/nomad-pal/bench/paldata"
 	"github.com/nomad-pal/nomad-pal/bench/replay"
+	"github.com/nomad-pal/nomad-pal/bench/workload"
 	"github.com/nomad-pal/nomad-pal/pal"
-	"github.com/nomad-pal/nomad-pal/sim/paldata"
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
@@ -117,7 +118,7 @@ func drawJobs(o options) ([]replay.Job, error) {
 	t := trace.SiaPhilly(o.Seed, trace.Shape{Jobs: o.jobs, MaxGPUs: o.widest()})
 	if dir := paldata.Dir(); dir != "" {
 		var err error
-		if t, err = trace.ReadFile(filepath.Join(dir, "sia_workload_1.csv")); err != nil {
+		if t, err = workload.ReadSia(filepath.Join(dir, "sia_workload_1.csv")); err != nil {
 			return nil, err
 		}
 		t.Jobs = t.Jobs[:min(o.jobs, len(t.Jobs))]

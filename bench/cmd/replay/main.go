@@ -19,6 +19,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/bench/command"
 	"github.com/nomad-pal/nomad-pal/bench/replay"
+	"github.com/nomad-pal/nomad-pal/bench/workload"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
@@ -97,7 +98,7 @@ func (o options) populations() ([]int, error) {
 func (o options) workloadJobs(seed uint64) ([]replay.Job, error) {
 	t := trace.SiaPhilly(seed, trace.Shape{Jobs: o.jobs})
 	if o.models {
-		t = trace.Mixed(seed, trace.Shape{Jobs: o.jobs, MaxGPUs: 2 * o.nodes}, modelNames(), gavelApps())
+		t = workload.Mixed(seed, trace.Shape{Jobs: o.jobs, MaxGPUs: 2 * o.nodes}, modelNames(), gavelApps())
 	}
 	if o.workload != "" {
 		var err error

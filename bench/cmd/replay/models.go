@@ -9,8 +9,8 @@ import (
 	"slices"
 
 	"github.com/nomad-pal/nomad-pal/bench/replay"
+	"github.com/nomad-pal/nomad-pal/bench/workload"
 	"github.com/nomad-pal/nomad-pal/pal"
-	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
 // The GPU models of -models, as NVML names them.
@@ -25,11 +25,11 @@ func modelNames() []string { return []string{v100, k80} }
 // on one GPU. Each speed is the rate on a K80 divided by the rate on a V100. It is the rounded
 // geometric mean over the application's batch sizes. Source: stanford-futuredata/gavel,
 // scheduler/simulation_throughputs.json.
-func gavelApps() []trace.App {
-	app := func(name string, class pal.AppClass, onK80 float64) trace.App {
-		return trace.App{Name: name, Class: class, Speeds: pal.SpeedsOf(map[string]float64{v100: 1, k80: onK80})}
+func gavelApps() []workload.App {
+	app := func(name string, class pal.AppClass, onK80 float64) workload.App {
+		return workload.App{Name: name, Class: class, Speeds: pal.SpeedsOf(map[string]float64{v100: 1, k80: onK80})}
 	}
-	return []trace.App{
+	return []workload.App{
 		app("a3c", pal.ClassD, 0.5),
 		app("cyclegan", pal.ClassA, 0.1),
 		app("lm", pal.ClassB, 0.25),

@@ -259,7 +259,7 @@ func adviceOnInstallation(t *testing.T, f *advice.Followed) {
 		{wrong: good, says: "nomad-pal measure; then write the file again: nomad-pal profile export -o", follow: func(string) string { return good }, change: func(d *diagnosis) { d.profile = valid }, first: func(d *diagnosis) { d.profile = other }},
 		{wrong: good, says: "no action is needed if the plugin runs as root, because the plugin then makes the directory", follow: func(string) string { return good }, first: func(d *diagnosis) { d.stateDir = filepath.Join(i.dir, "nowhere") }},
 		{wrong: good, says: "other users can write to it (mode 0777): give the plugin a directory of its own", follow: func(string) string { return good }, first: func(d *diagnosis) { d.stateDir = open }},
-		{wrong: good, says: "chmod 700 the directory and chown it to the user that Nomad's client runs as, then restart the client", follow: func(string) string {
+		{wrong: good, says: "chmod 700 the directory and chown it to the user that Nomad's client runs as", follow: func(string) string {
 			if err := os.Chmod(open, 0o700); err != nil {
 				t.Fatal(err)
 			}

@@ -63,7 +63,6 @@ func commands(ui cli.Ui) map[string]cli.CommandFactory {
 		"clear":       clearCommand(ui),
 		"doctor":      doctorCommand(ui),
 		"fingerprint": fingerprintCommand(ui),
-		"hardware":    hardwareCommand(ui),
 		"inventory":   inventoryCommand(ui),
 		"measure":     measureCommand(),
 		"release":     releaseCommand(ui),

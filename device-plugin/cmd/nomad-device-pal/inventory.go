@@ -14,7 +14,6 @@ import (
 
 	"github.com/hashicorp/cli"
 
-	"github.com/nomad-pal/nomad-pal/sim/paldata"
 	"github.com/nomad-pal/nomad-pal/sim/population"
 )
 
@@ -37,8 +36,6 @@ func inventoryCommand(ui cli.Ui) *command {
   -correlation=R    Correlation of a GPU's ranks in two application classes, 0 to 1
                     (default 0, as in PAL).
   -island=N         GPUs joined by NVLink (default: all of a node).
-  -data=DIR         Directory with the original measurements, instead of the tables
-                    of quantiles in this program (default: $PAL_DATA).
   -out=DIR          Write node-00.hcl, node-01.hcl … into this directory. Without
                     -out, the file of a single node goes to standard output.
 `,
@@ -56,7 +53,6 @@ func writeInventory(ui cli.Ui, args []string) int {
 	fs.IntVar(&s.IslandGPUs, "island", 0, "")
 	seed := fs.Uint64("seed", 1, "")
 	outliers := fs.String("outliers", "none", "")
-	data := fs.String("data", paldata.Dir(), "")
 	out := fs.String("out", "", "")
 	if code, ok := parseFlags(ui, fs, args); !ok {
 		return code
@@ -65,21 +61,16 @@ func writeInventory(ui cli.Ui, args []string) int {
 		ui.Error(fmt.Sprintf("inventory: unexpected argument %q", fs.Arg(0)))
 		return 2
 	}
-	if err := generate(ui, s, *seed, *outliers, *data, *out); err != nil {
+	if err := generate(ui, s, *seed, *outliers, *out); err != nil {
 		return fail(ui, "inventory", err)
 	}
 	return 0
 }
 
-func generate(ui cli.Ui, s population.Spec, seed uint64, outliers, data, out string) error {
+func generate(ui cli.Ui, s population.Spec, seed uint64, outliers, out string) error {
 	var err error
 	if s.Outliers, err = parseOutliers(outliers); err != nil {
 		return err
-	}
-	if data != "" {
-		if s.Tables, err = paldata.Tables(data); err != nil {
-			return err
-		}
 	}
 	gpus, err := population.Draw(s, rand.New(rand.NewPCG(seed, 0)))
 	if err != nil {

@@ -4,7 +4,6 @@
 package main
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -19,7 +18,7 @@ import (
 func TestWrittenInventoryIsServed(t *testing.T) {
 	dir := t.TempDir()
 	ui := cli.NewMockUi()
-	if code := writeInventory(ui, []string{"-nodes=2", "-gpus=4", "-seed=7", "-outliers=1", "-island=2", "-data=", "-out=" + dir}); code != 0 {
+	if code := writeInventory(ui, []string{"-nodes=2", "-gpus=4", "-seed=7", "-outliers=1", "-island=2", "-out=" + dir}); code != 0 {
 		t.Fatalf("exit code %d: %s", code, ui.ErrorWriter)
 	}
 	paths := strings.Fields(ui.OutputWriter.String())
@@ -49,7 +48,6 @@ func TestWrittenInventoryIsServed(t *testing.T) {
 }
 
 func TestInventoryErrors(t *testing.T) {
-	dir := t.TempDir()
 	for _, tc := range []struct {
 		args []string
 		code int
@@ -57,29 +55,13 @@ func TestInventoryErrors(t *testing.T) {
 	}{
 		{[]string{"-colour"}, 2, "-colour"},
 		{[]string{"x"}, 2, `unexpected argument "x"`},
-		{[]string{"-data=", "-nodes=2"}, 1, "2 nodes need -out=DIR"},
-		{[]string{"-data=", "-outliers=some"}, 1, `-outliers "some": must be none, measured or a number`},
-		{[]string{"-data=", "-cluster=x"}, 1, `cluster "x" is unknown`},
-		{[]string{"-data=" + dir}, 1, "var_longhorn_resnet.csv"},
+		{[]string{"-nodes=2"}, 1, "2 nodes need -out=DIR"},
+		{[]string{"-outliers=some"}, 1, `-outliers "some": must be none, measured or a number`},
+		{[]string{"-cluster=x"}, 1, `cluster "x" is unknown`},
 	} {
 		ui := cli.NewMockUi()
 		if code := writeInventory(ui, tc.args); code != tc.code || !strings.Contains(ui.ErrorWriter.String(), tc.want) {
 			t.Errorf("%v: exit code %d, %q; want %d, %q", tc.args, code, ui.ErrorWriter, tc.code, tc.want)
 		}
-	}
-}
-
-// The tables and the original measurements give similar clusters.
-func TestOriginalMeasurements(t *testing.T) {
-	if os.Getenv("PAL_DATA") == "" {
-		t.Skip("PAL_DATA is not set: no original measurements to draw from")
-	}
-	own, original := cli.NewMockUi(), cli.NewMockUi()
-	if writeInventory(own, []string{"-data=", "-seed=3"}) != 0 || writeInventory(original, []string{"-seed=3"}) != 0 {
-		t.Fatal(own.ErrorWriter, original.ErrorWriter)
-	}
-	tables, measured := own.OutputWriter.String(), original.OutputWriter.String()
-	if tables == measured || strings.Count(tables, "gpu ") != strings.Count(measured, "gpu ") {
-		t.Errorf("from the tables:\n%s\nfrom the originals:\n%s", tables, measured)
 	}
 }

@@ -1,8 +1,8 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package accountingtest gives tests a PostgreSQL server that can stop and start again, and a disk
-// that can be full.
+// Package accountingtest provides tests with a PostgreSQL server that can stop and start again, and
+// with a disk that can become full.
 package accountingtest
 
 import (
@@ -17,7 +17,8 @@ import (
 	"testing"
 )
 
-// Postgres is a test's own PostgreSQL server. It listens only on a socket in its own folder.
+// Postgres is a PostgreSQL server that belongs to one test. The server listens only on a socket in
+// its own folder.
 type Postgres struct {
 	t      testing.TB
 	bin    string
@@ -25,8 +26,8 @@ type Postgres struct {
 	server *exec.Cmd // nil if it is stopped
 }
 
-// StartPostgres starts a server with an empty database. It skips the test if PostgreSQL's programs
-// (Debian package postgresql) are not installed.
+// StartPostgres starts a server with an empty database. StartPostgres skips the test if
+// PostgreSQL's programs (Debian package postgresql) are not installed.
 func StartPostgres(t testing.TB) *Postgres {
 	t.Helper()
 	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
@@ -54,8 +55,8 @@ func StartPostgres(t testing.TB) *Postgres {
 
 func (p *Postgres) data() string { return filepath.Join(p.dir, "data") }
 
-// as returns a command that runs a PostgreSQL program. If the test runs as root, which PostgreSQL
-// refuses, the command runs as user postgres.
+// as returns a command that runs one of PostgreSQL's programs. PostgreSQL refuses to run as root.
+// So if the test runs as root, the command runs as user postgres.
 func (p *Postgres) as(program string, args ...string) *exec.Cmd {
 	args = slices.Concat([]string{filepath.Join(p.bin, program)}, args)
 	if os.Getuid() == 0 {
@@ -69,8 +70,8 @@ func (p *Postgres) Address() string {
 	return fmt.Sprintf("postgres://postgres@/postgres?host=%s", p.dir)
 }
 
-// Start starts the server and waits until it answers. It uses no goroutines and no clock, because a
-// test can call it in a bubble of testing/synctest.
+// Start starts the server and waits until it answers. Start uses no goroutines and no clock,
+// because a test can call it in a bubble of testing/synctest.
 func (p *Postgres) Start() {
 	p.t.Helper()
 	log, err := os.OpenFile(filepath.Join(p.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -91,13 +92,13 @@ func (p *Postgres) Start() {
 	}
 }
 
-// ended reports whether the server ended by itself.
+// ended reports whether the server has ended without a call of Stop.
 func (p *Postgres) ended() bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.server.Process.Pid))
 	return err != nil || bytes.Contains(stat, []byte(") Z "))
 }
 
-// Stop stops the server, which breaks its connections.
+// Stop stops the server. This breaks all connections to the server.
 func (p *Postgres) Stop() {
 	if p.server == nil {
 		return
@@ -112,8 +113,8 @@ type Disk struct {
 	Dir string
 }
 
-// SmallDisk mounts a disk of this many bytes. If the test has no permission to mount, SmallDisk
-// skips it.
+// SmallDisk mounts a disk of the given number of bytes. If the test has no permission to mount,
+// SmallDisk skips the test.
 func SmallDisk(t testing.TB, bytes int) Disk {
 	t.Helper()
 	dir := t.TempDir()
@@ -121,8 +122,8 @@ func SmallDisk(t testing.TB, bytes int) Disk {
 		t.Skipf("mounting a small disk needs root: %v", err)
 	}
 	t.Cleanup(func() {
-		// Detach the disk, because a program that looks at all file systems (df, a Nomad client)
-		// keeps it busy for a moment.
+		// Detach the disk instead of just unmounting it. Programs that look at all file systems
+		// (df, a Nomad client) can keep the disk busy for a moment.
 		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
 			t.Errorf("unmounting %s: %v", dir, err)
 		}
@@ -149,5 +150,5 @@ func (d Disk) Fill() error {
 	return f.Close()
 }
 
-// Free releases the space that Fill used.
+// Free releases the space that Fill has used.
 func (d Disk) Free() error { return os.Remove(d.ballast()) }

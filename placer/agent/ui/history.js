@@ -121,12 +121,11 @@ export function usagePage(params, navigate) {
     runs.replaceChildren(...ran.length ? [runTable(ran.slice(0, most)), ran.length > most ? h("p", {className: "row soft"}, `These are the last ${most.toLocaleString("en")}. `, more) : ""] : [empty("No run in this state.")]);
   }
   function show(all, of, each) {
-    all ??= {gpu_hours: 0, runs: 0, complete: 0, waited_hours: 0, failed_gpu_hours: 0, held_in_vain_gpu_hours: 0, idle_gpu_hours: 0, saved_gpu_hours: 0, stops: 0, starts: {}};
+    all ??= {gpu_hours: 0, runs: 0, complete: 0, waited_hours: 0, failed_gpu_hours: 0, held_in_vain_gpu_hours: 0, idle_gpu_hours: 0, saved_gpu_hours: 0, stops: 0};
     figures.replaceChildren(h("dl", {className: "figures"}, [
       [hours(all.gpu_hours), "GPU hours"], [all.runs.toLocaleString("en"), "runs ended"], [share(all.complete, all.runs), "complete"],
       [all.runs ? long(all.waited_hours * 3600 / all.runs) : "–", "mean wait"],
-      [share(all.failed_gpu_hours + all.held_in_vain_gpu_hours + all.idle_gpu_hours, all.gpu_hours), "wasted"], [hours(all.saved_gpu_hours), "GPU hours saved"],
-      [share(all.starts.held, all.starts.told), "starts as expected"]].map(([value, name]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)))));
+      [share(all.failed_gpu_hours + all.held_in_vain_gpu_hours + all.idle_gpu_hours, all.gpu_hours), "wasted"], [hours(all.saved_gpu_hours), "GPU hours saved"]].map(([value, name]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)))));
     days.set(ofDays(each));
     lines.replaceChildren(usageTable(of, all), meanings(all.stops));
   }

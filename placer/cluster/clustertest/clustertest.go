@@ -12,10 +12,10 @@ import (
 	"github.com/hashicorp/nomad/jobspec2"
 )
 
-// Text returns an attribute with a text.
+// Text returns an attribute with the value s.
 func Text(s string) *api.Attribute { return &api.Attribute{StringVal: &s} }
 
-// Node returns a node that names these GPUs.
+// Node returns a node with these GPUs.
 func Node(id, status string, joined uint64, gpus ...string) *api.Node {
 	d := &api.NodeDeviceResource{Vendor: "nvidia", Type: "gpu", Name: "H200"}
 	for _, g := range gpus {
@@ -44,7 +44,7 @@ func SmallJob(id string, index uint64, gpus bool) *api.Job {
 	}
 }
 
-// Nodes returns this many nodes, each with four H200 GPUs whose ids are n<node>-<k>.
+// Nodes returns the given number of nodes, each with four H200 GPUs whose ids are n<node>-<k>.
 func Nodes(nodes int) (all []*api.Node) {
 	for n := range nodes {
 		d := &api.NodeDeviceResource{Vendor: "nvidia", Type: "gpu", Name: "H200", Attributes: map[string]*api.Attribute{}}
@@ -83,7 +83,7 @@ func AddJob(t *testing.T, s interface{ PutJob(*api.Job) }, hcl string, index uin
 	return job
 }
 
-// Job returns the job of a jobspec as Nomad would return the job.
+// Job parses a jobspec and returns the job as Nomad would return it.
 func Job(t *testing.T, hcl string, index uint64) *api.Job {
 	t.Helper()
 	job, err := jobspec2.Parse("job.hcl", strings.NewReader(hcl))

@@ -5,8 +5,6 @@ package main
 
 import (
 	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"regexp"
 	"strings"
 	"testing"
@@ -15,7 +13,6 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/internal/advice"
 	"github.com/nomad-pal/nomad-pal/placer/agent"
-	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 )
 
@@ -163,8 +160,7 @@ func (c *testCluster) triesChanges(f *advice.Followed) {
 	}
 }
 
-// adviceOnTemplates follows the advice about jobs with payloads and about node pools with one of
-// Nomad's queues.
+// adviceOnTemplates follows the advice about jobs with payloads.
 func adviceOnTemplates(t *testing.T, f *advice.Followed) {
 	c := newCluster(t)
 	for i := range 2 { // as the device plugin publishes classes
@@ -205,7 +201,7 @@ func adviceOnTemplates(t *testing.T, f *advice.Followed) {
 	})
 
 	const admitted = "make the payload optional and use meta, or constrain the job's GPUs to a variability class yourself"
-	reviewed := func(text string) agent.Review { return (*agent.Admission)(nil).Review(parsed(text), nil, true) }
+	reviewed := func(text string) agent.Review { return (*agent.Admission)(nil).Review(parsed(text), true) }
 	hint := metaOf(`pal_class = "A"`)
 	hinted := func(text string) string { return strings.Replace(text, "parameterized", hint+"parameterized", 1) }
 	if got := reviewed(hinted(takes("t", "required", gpuBlock("nvidia/gpu", "")))); !f.Add(strings.Join(got.Errors, " "), admitted) {
@@ -217,7 +213,6 @@ func adviceOnTemplates(t *testing.T, f *advice.Followed) {
 	if got := reviewed(takes("t", "required", gpuBlock("nvidia/gpu", native))); len(got.Errors)+len(got.Patch) > 0 {
 		t.Errorf("admission, with a native class constraint: %+v", got)
 	}
-	c.followsQueues(f)
 	c.stopsRuns(f)
 }
 
@@ -247,37 +242,4 @@ func (c *testCluster) stopsRuns(f *advice.Followed) {
 		_, out, _ := c.does("explain", "array")
 		return strings.Contains(out, "the job was stopped, and starts no more runs") && !strings.Contains(out, stop)
 	})
-}
-
-// followsQueues runs a job in a node pool with one of Nomad's batch queues.
-func (c *testCluster) followsQueues(f *advice.Followed) {
-	t, queued := c.t, true
-	between := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/v1/node/pools" && queued {
-			fmt.Fprint(w, `[{"Name":"all"},{"Name":"default","BatchQueue":{"Type":"fifo"}}]`)
-			return
-		}
-		c.nomad.ServeHTTP(w, r)
-	}))
-	defer between.Close()
-	path := c.job("default", "queued", 1)
-	code, out, said := c.does("run", "-detach", "-address="+between.URL, path)
-	if code != 2 || !f.Add(out+said, "Run the job without its gate") {
-		t.Errorf("run: %d %s%s", code, out, said)
-	}
-	c.registers(jobText("default", "queued", 1))
-	c.until("Nomad places it", func() bool {
-		as, _, err := c.client("").API().Jobs().Allocations("queued", false, nil)
-		return err == nil && len(as) == 1
-	})
-	if _, _, err := c.client("").API().Jobs().Deregister("queued", true, nil); err != nil {
-		t.Fatal(err)
-	}
-	queued = false // the batch_queue of the node pool is deleted
-	if code, out, said := c.does("run", "-detach", "-address="+between.URL, path); code != 0 || !strings.Contains(out, "registered") {
-		t.Errorf("run, without a batch queue: %d %s%s", code, out, said)
-	}
-	if gated := c.nomad.Job(cluster.JobKey{Namespace: "default", ID: "queued"}); gated == nil {
-		t.Error("the job was not registered")
-	}
 }

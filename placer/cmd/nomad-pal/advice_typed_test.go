@@ -180,12 +180,6 @@ func (c *testCluster) followsPlaces(f *advice.Followed) {
 	if !f.Add(out, "Why the job has this GPU: nomad-pal explain -namespace research its") {
 		c.t.Errorf("explain: %s", out)
 	}
-	c.nomad.TakeAway(gpu)
-	c.until("no node lists it", func() bool { _, _, out = c.does("explain", gpu); return strings.Contains(out, "no node lists") })
-	if !f.Add(out, "runs: see nomad-pal explain") {
-		c.t.Errorf("explain: %s", out)
-	}
-	c.explains(f, oneLine(out), "its")
 }
 
 // followsNomadsCommands checks texts that name commands of Nomad. Nomad 1.11.3 has these commands.
@@ -203,9 +197,6 @@ func adviceOnTraces(t *testing.T, f *advice.Followed) {
 	c := newCluster(t)
 	const header, row = "job_id,submit_time,gpus,duration", "a,2026-01-02 03:04:05,2,60"
 	table := func(lines ...string) string { return c.written("trace.csv", strings.Join(lines, "\n")+"\n") }
-	helios := func(state string) string {
-		return table("job_id,user,vc,gpu_num,cpu_num,"+state+",submit_time,start_time,end_time,duration", "a,u,v,2,4,COMPLETED,2020-04-01 00:00:00,2020-04-01 00:00:05,2020-04-01 00:01:05,60")
-	}
 	simulate := func(path string) []string { return []string{"simulate", "-nodes=2", "-quiet", "-trace", path} }
 	own := func(more, cell string) string { return table(header+","+more, row+","+cell) }
 	slurm := func(state string) string {
@@ -222,7 +213,6 @@ func adviceOnTraces(t *testing.T, f *advice.Followed) {
 		{wrong: simulate(own("tennant", "x")), says: `did you mean "tenant"?`, right: simulate(own("tenant", "x"))},
 		{wrong: simulate(table("job_id,submit_time,gpus,duraton", row)), says: `did you mean "duration"?`, right: simulate(table(header, row))},
 		{wrong: simulate(table("JobID|Submitt|Start|End|State|AllocTRES", "1|2026-01-02T03:04:05|2026-01-02T03:05:05|2026-01-02T03:06:05|COMPLETED|gres/gpu=2")), says: `rename column "submitt"?`, right: simulate(slurm("COMPLETED"))},
-		{wrong: simulate(helios("stat")), says: `did you mean "state"? Rename it, or leave it out`, right: simulate(helios("state"))},
 		{wrong: []string{"simulate", "-trase=x"}, says: "see nomad-pal simulate -help", right: []string{"simulate", "-help"}, shows: "-trace"},
 	} {
 		c.follows(f, of)

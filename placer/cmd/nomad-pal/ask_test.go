@@ -199,7 +199,7 @@ func TestNoPlacer(t *testing.T) {
 	says := heartbeat.Activity{Agent: "gone", Since: time.Now().Add(-3 * time.Hour), Trouble: "it hangs"}
 	between := c.between(url, "/v1/agent", func(w http.ResponseWriter) { _ = json.NewEncoder(w).Encode(says) })
 	t.Setenv("NOMAD_PAL_ADDR", between)
-	for _, args := range [][]string{{"explain", "train"}, {"queue"}, {"queue", "-json"}, {"status"}, {"gpus"}, {"plan", c.job("default", "more", 2)}, {"defrag", "-dry-run"}, {"events"}} {
+	for _, args := range [][]string{{"explain", "train"}, {"queue"}, {"queue", "-json"}, {"status"}, {"gpus"}, {"plan", c.job("default", "more", 2)}, {"events"}} {
 		code, out, err := c.does(args...)
 		if code != 3 || !strings.Contains(err, "(3h ago): until a placer is active, no job with a gate starts. The agent gone: it hangs.") || out == "" {
 			t.Errorf("%v: %d\n%s%s", args, code, out, err)
@@ -374,8 +374,5 @@ func TestHiddenIsNotMissing(t *testing.T) {
 	}
 	if code, _, said := c.does("queue", "-token=user", "-namespace=secret"); code != 1 || !strings.Contains(said, `no namespace "secret" that your token can see: there `) {
 		t.Errorf("queue of a hidden namespace: %d %s", code, said)
-	}
-	if code, _, said := c.does("defrag", "-token=user", "-dry-run"); code != 0 || said != "" {
-		t.Errorf("defrag: %d %s", code, said)
 	}
 }

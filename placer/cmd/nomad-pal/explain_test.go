@@ -126,7 +126,7 @@ func TestExplainTargets(t *testing.T) {
 		_, out, _ := c.does("gpus")
 		return !strings.Contains(out, held)
 	})
-	if code, _, err := c.does("explain", held); code != 1 || !strings.Contains(err, "no node lists "+held+", on which job \"train\" runs: ") {
+	if code, _, err := c.does("explain", held); code != 1 || !strings.Contains(err, fmt.Sprintf("no node lists a GPU %q", held)) {
 		t.Errorf("a GPU that is gone: %d %s", code, err)
 	}
 	if code, _, err := c.does("explain", "GPU-none"); code != 1 || !strings.Contains(err, "no node lists a GPU \"GPU-none\"") {

@@ -49,15 +49,6 @@ func TestHistoryAndUsage(t *testing.T) {
 			t.Errorf("%s: %d\n%s%s", args, code, out, err)
 		}
 	}
-	report := filepath.Join(t.TempDir(), "report.html")
-	code, out, stderr := c.does("usage", "-html="+report)
-	text, err := os.ReadFile(report)
-	if code != 0 || err != nil || !strings.Contains(out, "Wrote "+report) {
-		t.Fatalf("usage -html: %d %s%s, %v", code, out, stderr, err)
-	}
-	if !strings.Contains(string(text), "NVIDIA H200") || regexp.MustCompile(`(?i)<script|src=|href=|@import|url\(`).Match(text) {
-		t.Errorf("the report lacks the model, or needs other files:\n%s", text)
-	}
 	if code, _, err := c.does("simulate", "-quiet", "-from-history"); code != 1 || !strings.Contains(err, "1 still running") {
 		t.Errorf("nothing to simulate: %d %s", code, err)
 	}
@@ -72,7 +63,6 @@ func TestHistoryAndUsage(t *testing.T) {
 		t.Errorf("simulate -from-history: %d %s%s", code, out, err)
 	}
 	for args, want := range map[string]string{
-		"usage -html=x.html -by=user":             "-html cannot be combined with -csv, -json or -by",
 		"history -since=yesterday":                "-since yesterday: is not a duration such as 7d",
 		"history -state=gone":                     "-state: \"gone\" is none of pending, running, complete, failed, stopped, unknown",
 		"history -columns=color":                  `-columns: "color" is none of job, user, state`,

@@ -22,11 +22,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// jobFlags are the options of commands that read a jobspec. They have the names of Nomad's own
-// options. The exception is -json-job, because -json selects the output format.
+// jobFlags are the options of commands that read a jobspec, named like Nomad's own options.
 type jobFlags struct {
 	vars, varFiles                  paths
-	isJSON, strict                  bool
+	strict                          bool
 	consulNamespace, vaultNamespace string
 }
 
@@ -37,13 +36,12 @@ Job Options:
                            variable NOMAD_VAR_<key> also sets one.
   -var-file=<path>         A file with HCL variables; may be given several times.
   -hcl2-strict=<bool>      Refuse variables that the jobspec does not declare. Default: true.
-  -json-job                Refuse a jobspec that is not JSON. Without this option,
-                           JSON of nomad job inspect and nomad job run -output is recognized, too.
   -consul-namespace=<ns>, -vault-namespace=<ns>
                            The job's namespaces in Consul and Vault (Enterprise).
   -verbose                 Show the ids of GPUs and allocations in full.
 
-<jobspec> is a file, "-" for standard input, or an http:// or https:// URL. A region in
+<jobspec> is a file, "-" for standard input, or an http:// or https:// URL, in HCL or in
+the JSON of nomad job inspect and nomad job run -output. A region in
 the jobspec overrides -region and NOMAD_REGION.
 `
 
@@ -52,7 +50,6 @@ func (b *base) jobFlags(fs *flag.FlagSet) *jobFlags {
 	f := &jobFlags{}
 	fs.Var(&f.vars, "var", "")
 	fs.Var(&f.varFiles, "var-file", "")
-	fs.BoolVar(&f.isJSON, "json-job", false, "")
 	fs.BoolVar(&f.strict, "hcl2-strict", true, "")
 	fs.StringVar(&f.consulNamespace, "consul-namespace", "", "")
 	fs.StringVar(&f.vaultNamespace, "vault-namespace", "", "")
@@ -60,8 +57,8 @@ func (b *base) jobFlags(fs *flag.FlagSet) *jobFlags {
 	return f
 }
 
-// readJob parses a jobspec as `nomad job run` does. It also returns the source, which Nomad stores
-// with the job. Later requests go to the job's region.
+// readJob parses a jobspec as `nomad job run` does. readJob also returns the source, which Nomad
+// stores with the job. After readJob, requests go to the job's region.
 func (b *base) readJob(path string, f *jobFlags) (*api.Job, *api.JobSubmission, error) {
 	body, err := jobBody(b, path)
 	if err != nil {
@@ -78,7 +75,7 @@ func (b *base) readJob(path string, f *jobFlags) (*api.Job, *api.JobSubmission, 
 		job.VaultNamespace = &f.vaultNamespace
 	}
 	if job.Region != nil {
-		b.connect.Region = *job.Region
+		b.connect.Region, b.ofJob = *job.Region, true
 	}
 	if job.Namespace == nil {
 		job.Namespace = &b.namespace
@@ -87,8 +84,8 @@ func (b *base) readJob(path string, f *jobFlags) (*api.Job, *api.JobSubmission, 
 	return job, submission, nil
 }
 
-// unplaced wraps an HCL error without a position in the file. HCL begins the text of such an error
-// with "<nil>: ", which unplaced removes.
+// unplaced wraps an HCL error without a position in the file, and removes HCL's "<nil>: " at the
+// start of its text.
 type unplaced struct{ error }
 
 func (e unplaced) Error() string { return strings.TrimPrefix(e.error.Error(), "<nil>: ") }
@@ -96,7 +93,7 @@ func (e unplaced) Unwrap() error { return e.error }
 
 func (f *jobFlags) parse(path string, body []byte) (job *api.Job, submission *api.JobSubmission, err error) {
 	submission = &api.JobSubmission{Source: string(body), Format: "json"}
-	if f.isJSON || isJSONJob(body) {
+	if isJSONJob(body) {
 		if len(f.vars) > 0 || len(f.varFiles) > 0 {
 			return nil, nil, errors.New("cannot use variables with JSON files")
 		}
@@ -170,8 +167,8 @@ func jobBody(b *base, path string) ([]byte, error) {
 	return body, err
 }
 
-// isURL reports whether a jobspec is a URL and not a file. It is true for all schemes, including
-// those that only Nomad's go-getter supports.
+// isURL reports whether a jobspec is a URL and not a file, even if only Nomad's go-getter supports
+// the URL's scheme.
 func isURL(path string) bool { return strings.Contains(path, "://") }
 
 // isJSONJob reports whether a jobspec is JSON for Nomad's API, and not HCL in its JSON form. In

@@ -125,7 +125,6 @@ func TestJobSources(t *testing.T) {
 		"plan " + files.URL + "/large":                      "more than 8 MB",
 		"plan s3://bucket/job.hcl":                          "only http:// and https:// URLs are supported",
 		"plan -var a=b " + files.URL + "/json":              "cannot use variables with JSON files",
-		"plan -json-job " + files.URL + "/hcl":              "the job is not valid JSON",
 		"explain " + filepath.Join(t.TempDir(), "none.hcl"): "reading jobspec",
 	} {
 		if code, _, said := c.does(strings.Fields(args)...); code == 0 || !strings.Contains(said, want) {

@@ -31,7 +31,7 @@ var (
 func TestJSONNames(t *testing.T) {
 	for _, v := range []any{
 		explained{}, placer.Event{}, query.Check{}, overview{}, failureReport{}, imported{}, measuredGPU{}, groupSummary{}, classified{},
-		model.JobStatus{}, query.GPU{}, query.Explanation{}, query.Move{}, model.Status{}, gang.Record{},
+		model.JobStatus{}, query.GPU{}, query.Explanation{}, model.Status{}, gang.Record{},
 		request.Obstacle{}, model.Try{}, heartbeat.Activity{}, store.Heartbeat{}, agent.Health{}, agent.Metrics{},
 	} {
 		checkNames(t, reflect.TypeOf(v), reflect.TypeOf(v).String(), map[reflect.Type]bool{})

@@ -94,7 +94,6 @@ func commands(ctx context.Context, io streams) map[string]cli.CommandFactory {
 		"failures":       make("Show what failed, by cause, and GPUs in quarantine", helpFailures, runFailures),
 		"measure":        make("Measure GPUs, each reserved by a job of its own", helpMeasure, runMeasure),
 		"quarantine":     make("Show, set or lift the quarantine of GPUs", helpQuarantine, runQuarantine),
-		"defrag":         make("Show which gangs would be moved to better GPUs", helpDefrag, runDefrag),
 		"classify":       make("Find the application class of a running job", helpClassify, runClassify),
 		"schema":         make("Print the JSON schema of what a command prints", helpSchema, runSchema),
 		"simulate":       make("Simulate a trace or a workload under the placer's policies", helpSimulate, runSimulate),

@@ -36,6 +36,7 @@ func TestNeverStarts(t *testing.T) {
 			got = fmt.Sprintf("exit code %d\n%s%s", code, got, said)
 			got = regexp.MustCompile(`(?m) +$|\x1b\[[0-9;]*m`).ReplaceAllString(got, "")
 			if code == 2 {
+				c.warnsDetached(path, got)
 				if run, out, said := c.does("run", path); run == 0 || run == 3 {
 					t.Errorf("run: %d\n%s%s", run, out, said)
 				}
@@ -54,6 +55,18 @@ func TestNeverStarts(t *testing.T) {
 				t.Log(got)
 			}
 		})
+	}
+}
+
+// warnsDetached runs a job that never starts with -detach. If Nomad accepts the job, the command
+// warns with the first sentence of its plan.
+func (c *testCluster) warnsDetached(path, plan string) {
+	c.t.Helper()
+	_, plan, _ = strings.Cut(plan, "\n")
+	sentence, _, _ := strings.Cut(plan, "\n\n")
+	code, _, said := c.does("run", "-detach", path)
+	if want := "Warning: " + strings.Join(strings.Fields(sentence), " "); code == 0 && !strings.Contains(strings.Join(strings.Fields(said), " "), want) {
+		c.t.Errorf("run -detach says %q, want %q", said, want)
 	}
 }
 

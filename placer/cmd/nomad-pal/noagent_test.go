@@ -43,7 +43,7 @@ var withoutAgent = map[string]string{
 
 // needAgent are the commands that need an agent.
 var needAgent = map[string]string{
-	"plan": "plan JOB", "explain": "explain train", "status": "status", "queue": "queue", "events": "events", "history": "history", "usage": "usage", "defrag": "defrag -dry-run", "top": "", "hold": "hold train", "requeue": "requeue train", "priority": "priority train 5", "shell": "shell true",
+	"plan": "plan JOB", "explain": "explain train", "status": "status", "queue": "queue", "events": "events", "history": "history", "usage": "usage", "top": "", "hold": "hold train", "requeue": "requeue train", "priority": "priority train 5", "shell": "shell true",
 }
 
 // Without an agent, a command that needs one says so in one line, with the addresses that it tried
@@ -197,7 +197,7 @@ func TestTokenTravelsProtected(t *testing.T) {
 		t.Setenv("NOMAD_PAL_TOKEN_PLAIN", of.word)
 		for what, token := range tokens {
 			t.Setenv(token[0], token[1])
-			for _, args := range [][]string{{"explain", "train"}, {"queue"}, {"status"}, {"gpus"}, {"plan", job}, {"run", job}, {"events"}, {"defrag", "-dry-run"}, {"doctor"}} {
+			for _, args := range [][]string{{"explain", "train"}, {"queue"}, {"status"}, {"gpus"}, {"plan", job}, {"run", job}, {"events"}, {"doctor"}} {
 				_, _, said := c.does(args...)
 				asked, had := trap.take()
 				if with := token[1] != ""; (len(had) > 0) != (with && of.goes) || (asked > 0) != (of.goes || !with) {
@@ -228,7 +228,7 @@ func TestAgentOfAnotherVersion(t *testing.T) {
 	}))
 	t.Cleanup(s.Close)
 	t.Setenv("NOMAD_PAL_ADDR", s.URL)
-	for _, args := range [][]string{{"defrag", "-dry-run"}, {"queue"}, {"explain", "train"}, {"events"}} {
+	for _, args := range [][]string{{"queue"}, {"explain", "train"}, {"events"}} {
 		if code, out, said := c.does(args...); code != 1 || out != "" || !strings.HasPrefix(said, "Error: the agent at "+s.URL+" does not serve this request: the server is not an agent of nomad-pal, or has another version (v1.0.0; this command is ") {
 			t.Errorf("%v: %d %s%s", args, code, out, said)
 		}
@@ -265,6 +265,43 @@ func expiredServer(t *testing.T) (url, file string) {
 		t.Fatal(err)
 	}
 	return s.URL, file
+}
+
+// If the region does not exist, commands say which setting names it, and which regions exist.
+func TestRegionIsExplained(t *testing.T) {
+	c := newCluster(t)
+	federated := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/regions" {
+			_, _ = io.WriteString(w, `["east","global"]`)
+			return
+		}
+		http.Error(w, "No path to region", http.StatusInternalServerError)
+	}))
+	t.Cleanup(federated.Close)
+	t.Setenv("NOMAD_ADDR", federated.URL)
+	job := c.written("job.nomad.hcl", `job "j" {
+  region = "venus"
+  group "g" {
+    task "t" {
+      driver = "raw_exec"
+    }
+  }
+}`)
+	for _, of := range []struct {
+		args            []string
+		region, setting string
+	}{
+		{[]string{"queue"}, "moon", "NOMAD_REGION"}, {[]string{"queue", "-region=mars"}, "mars", "-region"},
+		{[]string{"validate", "-region=mars", job}, "venus", "the job's region"}, {[]string{"run", job}, "venus", "the job's region"},
+		{[]string{"profile", "show"}, "moon", "NOMAD_REGION"}, {[]string{"doctor", "-region=mars"}, "mars", "-region"},
+	} {
+		t.Setenv("NOMAD_REGION", "moon")
+		code, out, said := c.does(of.args...)
+		want := fmt.Sprintf("Nomad has no region %q (%s). The regions are: east, global", of.region, of.setting)
+		if text := strings.Join(strings.Fields(out+said), " "); code == 0 || !strings.Contains(text, want) {
+			t.Errorf("%v: %d %s, want %q", of.args, code, text, want)
+		}
+	}
 }
 
 // If TLS fails, commands say what to change, for the agent and for Nomad. With that change they

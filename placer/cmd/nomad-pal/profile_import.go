@@ -41,8 +41,6 @@ type imported struct {
 	Unknown int             `json:"unknown_gpus"` // number of these GPUs that the cluster does not have now
 	Changes []profile.Event `json:"changes"`      // changes to the profile, by GPU; empty with -delete
 	DryRun  bool            `json:"dry_run"`      // nothing was stored
-	// Hidden are GPUs that no longer count as outliers because their comparability key changed.
-	Hidden []profile.Event `json:"hidden_outliers,omitempty"`
 }
 
 func runProfileImport(b *base, args []string) int {
@@ -119,7 +117,6 @@ func storeImported(b *base, client *nomad.Client, im imported, rows []measured.R
 		return b.fail(err)
 	}
 	im.Samples, im.Unknown, im.Changes = len(samples), len(strangers), profile.Diff(cal.Profile, p)
-	im.Hidden = hiddenOutliers(cal.Profile, p, im.Changes, options.Outlier)
 	gpus := map[string]bool{}
 	for _, s := range samples {
 		gpus[s.GPU] = true
@@ -129,9 +126,6 @@ func storeImported(b *base, client *nomad.Client, im imported, rows []measured.R
 		if err := store.In(client).Measurements(im.Source).Write(b.ctx, samples); err != nil {
 			return b.fail(err)
 		}
-	}
-	for _, e := range im.Hidden {
-		fmt.Fprintf(b.io.err, "Warning: GPU %s was an outlier for application %s, but is not an outlier under the new key: its PM score changes from %.3f to %.3f. Only times under the same key are compared, so import the times of the model's other GPUs under this key, too\n", e.GPU, e.App, e.FromScore, e.ToScore)
 	}
 	return b.show(im, func() { printImported(b, im) })
 }
@@ -156,23 +150,6 @@ func printImported(b *base, im imported) {
 	if !im.DryRun {
 		b.printf("The agent uses these measurements after its next full read, or at once on SIGHUP.\n")
 	}
-}
-
-// hiddenOutliers returns the changes of GPUs that no longer count as outliers because their
-// comparability key changed. A GPU with a new key is compared with other GPUs than before, or with
-// none.
-func hiddenOutliers(was, is *profile.Profile, changes []profile.Event, outlier float64) []profile.Event {
-	var out []profile.Event
-	for _, e := range changes {
-		if float64(e.FromScore) < outlier || e.ToScore == 0 || float64(e.ToScore) >= outlier || was == nil {
-			continue
-		}
-		old, _ := was.Lookup(e.GPU, e.App)
-		if now, ok := is.Lookup(e.GPU, e.App); ok && now.Key != old.Key {
-			out = append(out, e)
-		}
-	}
-	return out
 }
 
 // sourceName derives the name of an import from the name of its file.

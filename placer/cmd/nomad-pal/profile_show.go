@@ -4,8 +4,10 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,17 +29,15 @@ Without a file it shows the profile in force.
 Show Options:
 
   -app=<name>              Only this application class or application.
-  -svg=<file>              Draw the distributions.
   -verbose                 List every GPU.
 `, examples(
 	"How different are the GPUs?", "nomad-pal profile show",
-	"Draw it:", "nomad-pal profile show -svg gpus.svg",
+	"Every GPU of one class:", "nomad-pal profile show -app A -verbose",
 ), outputOptions, generalOptions)
 
 func runProfileShow(b *base, args []string) int {
 	fs := b.flags("profile show")
 	app := fs.String("app", "", "")
-	svg := fs.String("svg", "", "")
 	verbose := fs.Bool("verbose", false, "")
 	rest, ok := b.parse(fs, args, anyArgs)
 	if !ok {
@@ -50,14 +50,6 @@ func runProfileShow(b *base, args []string) int {
 	groups := summarize(p, *app)
 	if len(groups) == 0 {
 		return b.fail(fmt.Errorf("the profile has no measurements of application %q", *app))
-	}
-	if *svg != "" {
-		if err := writeTo(b, *svg, drawProfile(p.Version, groups)); err != nil {
-			return b.fail(fmt.Errorf("drawing the profile: %w", err))
-		}
-		if *svg == "-" {
-			return 0
-		}
 	}
 	return b.show(groups, func() { printProfile(b, p, *app, *verbose) })
 }
@@ -86,8 +78,8 @@ func parseProfile(b *base, path, what string) (*profile.Profile, error) {
 	return p, nil
 }
 
-// profileInForce reads the profile in force. If there is none, or it cannot be read, the error
-// explains why.
+// profileInForce reads the profile in force. The error explains why the profile is missing or
+// cannot be read.
 func profileInForce(b *base) (*profile.Profile, error) {
 	client, err := b.client()
 	if err != nil {
@@ -117,7 +109,7 @@ type groupSummary struct {
 	Members []memberSummary `json:"gpus"`
 }
 
-// classSummary is one variability class. Min and Max are its lowest and highest PM scores.
+// classSummary is one variability class.
 type classSummary struct {
 	Class int         `json:"class"`         // the class, from 1 (the fastest) to 5
 	GPUs  int         `json:"gpus"`          // number of GPUs in the class
@@ -131,9 +123,57 @@ type memberSummary struct {
 	Score   pal.PMScore `json:"pm_score"`          // the GPU's time relative to the median GPU
 	Class   int         `json:"class"`             // the GPU's variability class; 1 is the fastest
 	Outlier bool        `json:"outlier,omitempty"` // the GPU is an outlier
-	// Pending is the class that one measuring session has indicated. A second session in the same
-	// direction changes the class. 0: none.
+	// Pending is the class that one measuring session has indicated; 0 if none. A second session in
+	// the same direction changes the class.
 	Pending int `json:"pending_class,omitempty"`
+}
+
+// summarize returns a summary of each group of the profile or, if app is not "", of each group of
+// this application class.
+func summarize(p *profile.Profile, app string) []groupSummary {
+	var out []groupSummary
+	for _, g := range p.Groups {
+		if app != "" && g.App != pal.AppClass(app) {
+			continue
+		}
+		s := groupSummary{Group: g, Members: members(p, g)}
+		if r, ok := p.Rate(g.Model, g.App); ok {
+			s.Rate, s.Unit, s.RatedGPUs, s.Speed = r.Rate, attr.RateUnit(g.App), r.GPUs, p.Speeds(g.App)[g.Model]
+		}
+		for class := range profile.MaxClass {
+			c := classSummary{Class: class + 1}
+			for _, m := range s.Members {
+				if m.Class != c.Class {
+					continue
+				}
+				if c.GPUs == 0 {
+					c.Min = m.Score
+				}
+				c.Max = m.Score
+				c.GPUs++
+			}
+			s.Classes = append(s.Classes, c)
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// members returns the group's GPUs sorted by PM score, the fastest first; equal scores by id.
+func members(p *profile.Profile, g profile.Group) []memberSummary {
+	ms := []memberSummary{}
+	for _, u := range p.GPUs {
+		if u.Model != g.Model {
+			continue
+		}
+		for _, e := range u.Entries {
+			if e.App == g.App && e.Key == g.Key {
+				ms = append(ms, memberSummary{ID: u.ID, Score: e.Score, Class: e.Class, Outlier: e.Outlier, Pending: e.Pending})
+			}
+		}
+	}
+	slices.SortFunc(ms, func(a, b memberSummary) int { return cmp.Or(cmp.Compare(a.Score, b.Score), cmp.Compare(a.ID, b.ID)) })
+	return ms
 }
 
 // barWidth is the length, in characters, of the bar for the class with the most GPUs.
@@ -158,7 +198,7 @@ func printProfile(b *base, p *profile.Profile, app string, verbose bool) {
 }
 
 // modelSpeeds returns the speeds of the profile's models, including models that the cluster no
-// longer has. If app is not "", it returns only the speeds for this application class.
+// longer has. If app is not "", modelSpeeds returns only the speeds for this application class.
 func modelSpeeds(p *profile.Profile, app string) (out []ledger.ModelSpeed) {
 	for _, r := range p.Rates {
 		if app == "" || r.App == pal.AppClass(app) {
@@ -199,7 +239,7 @@ func printGroup(b *base, g groupSummary, verbose bool) {
 	printMembers(b, g, verbose)
 }
 
-// printMembers lists the group's outliers; if verbose is set, it lists all GPUs of the group.
+// printMembers lists the group's outliers or, if verbose is set, all GPUs of the group.
 func printMembers(b *base, g groupSummary, verbose bool) {
 	rows := []string{row("GPU", "PM score", "Class", "Remark")}
 	for _, m := range g.Members {

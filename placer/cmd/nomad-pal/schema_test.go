@@ -41,7 +41,7 @@ import (
 
 // outputs are the values that commands print with -json.
 var outputs = map[string]any{
-	"classify": classified{}, "defrag": []query.Move{}, "doctor": []query.Check{}, "events": placer.Event{},
+	"classify": classified{}, "doctor": []query.Check{}, "events": placer.Event{},
 	"explain": explained{}, "failures": failureReport{}, "gpus": []query.GPU{}, "history": []accounting.Run{}, "usage": []accounting.Usage{}, "measure": []measuredGPU{}, "plan": planned{},
 	"profile build": []groupSummary{}, "profile import": imported{}, "profile show": []groupSummary{},
 	"quarantine": map[string]failure.Quarantine{}, "quarantine -lift": []string{}, "queue": []model.JobStatus{},
@@ -429,7 +429,7 @@ func TestSchemas(t *testing.T) {
 	}
 	everywhere := func() {
 		t.Helper()
-		for _, command := range []string{"doctor", "failures", "gpus", "quarantine", "queue", "status", "version", "defrag -dry-run", "explain GPU-1-0", "explain node-1", "quarantine -lift -all"} {
+		for _, command := range []string{"doctor", "failures", "gpus", "quarantine", "queue", "status", "version", "explain GPU-1-0", "explain node-1", "quarantine -lift -all"} {
 			check(strings.Fields(command)...)
 		}
 	}

@@ -15,12 +15,12 @@ import (
 // helpSimulate returns the simulator's own help, with examples.
 func helpSimulate() string {
 	var text strings.Builder
-	simulate.Run([]string{"-help"}, &text, &text, nil)
+	simulate.Command{}.Run([]string{"-help"}, &text, &text)
 	return narrow(text.String()) + "\n" + examples(
 		"A generated workload under the defaults:", "nomad-pal simulate",
 		"What my cluster ran lately, under my agent's configuration:", "nomad-pal simulate -from-nomad -config agent.hcl",
 		"What my cluster ran in a month, by the agent's history:", "nomad-pal simulate -from-history -since 30d -config agent.hcl",
-		"The same workload under plain Nomad, with a report:", "nomad-pal simulate -policy nomad-30m -html report.html",
+		"The same workload under plain Nomad, with a report:", "nomad-pal simulate -policy nomad -html report.html",
 	)
 }
 
@@ -43,7 +43,7 @@ func narrow(text string) string {
 func runSimulate(b *base, args []string) int {
 	b.flags("simulate") // reads the agent's address from the environment
 	done := make(chan int, 1)
-	go func() { done <- simulate.Run(args, b.io.out, b.io.err, b.pastRuns) }() // ends with the process if interrupted
+	go func() { done <- simulate.Command{Past: b.pastRuns}.Run(args, b.io.out, b.io.err) }() // ends with the process if interrupted
 	select {
 	case code := <-done:
 		return code

@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nomad-pal/nomad-pal/pal"
-	"github.com/nomad-pal/nomad-pal/pal/profile"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
@@ -95,37 +93,5 @@ func TestReleaseGateOnly(t *testing.T) {
 	}
 	if _, pinned := rewrite.Pinned(c.nomad.Job(k)); pinned || rewrite.Gated(c.nomad.Job(k)) {
 		t.Error("the job still has its gate or pins")
-	}
-}
-
-// If only one GPU was measured with a key, it is compared with nothing, so an
-// outlier looks normal. profile import says so.
-func TestHiddenOutliers(t *testing.T) {
-	samples := func(key string) []profile.Sample {
-		var out []profile.Sample
-		for i, gpu := range []string{"a", "b", "c", "d", "e", "f", "g", "h", "i"} {
-			s := profile.Sample{GPU: gpu, Model: "X", App: pal.ClassA, Key: "k", Time: 1}
-			if i == 0 {
-				s.Time, s.Key = 2.8, key
-			}
-			out = append(out, s)
-		}
-		return out
-	}
-	o := profile.DefaultOptions()
-	was, err := profile.Build(samples("k"), o, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	is, err := profile.Build(samples("new"), o, was)
-	if err != nil {
-		t.Fatal(err)
-	}
-	found := hiddenOutliers(was, is, profile.Diff(was, is), o.Outlier)
-	if len(found) != 1 || found[0].GPU != "a" || found[0].FromScore < 2.7 || found[0].ToScore > 1.001 {
-		t.Errorf("%+v", found)
-	}
-	if found := hiddenOutliers(was, was, profile.Diff(was, was), o.Outlier); found != nil {
-		t.Errorf("the same: %+v", found)
 	}
 }

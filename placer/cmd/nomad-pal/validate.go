@@ -58,7 +58,7 @@ func runValidate(b *base, args []string) int {
 		return b.fail(err)
 	}
 	v := validation{Job: *job.ID, Namespace: *job.Namespace}
-	gated, err := gateForRun(b, client, job)
+	gated, err := gateForRun(job)
 	if err != nil {
 		v.Errors, gated = append(v.Errors, err.Error()), job
 	}

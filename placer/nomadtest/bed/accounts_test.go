@@ -162,7 +162,7 @@ func (a *accounts) picture(name string, s *query.Snapshot) {
 	}
 	a.recorder.Know(missing, last)
 	var b accounting.Batch
-	s.ReadWaits(func(m *model.Model, waits func() map[string]*model.Wait) { b = a.recorder.Look(m, waits, nil) })
+	s.Read(func(m *model.Model) { b = a.recorder.Look(m, nil) })
 	if d := a.database; d != nil && !b.Empty() && d.write(context.Background(), b) != nil {
 		a.of = ""
 		return

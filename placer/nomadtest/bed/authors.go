@@ -17,33 +17,34 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Gang describes a job as its author writes it: one group of members with GPUs. By default it is a
-// gated batch job.
+// Gang describes a job in the form that its author writes. The job has one group, whose members
+// have GPUs. By default, the job is a gated batch job.
 type Gang struct {
 	Name      string
 	Namespace string // "" means "default"
 	// Members is the number of members, and GPUs the number of GPUs of each member. 0 means 1.
 	Members, GPUs int
-	// Runs is how long each member works. 0 means forever.
+	// Runs is how long each member runs. 0 means forever.
 	Runs time.Duration
-	// Exit is the members' exit code.
+	// Exit is the exit code of the members.
 	Exit int
-	// If OneExit is set, only the first member exits with Exit, and the others exit with 0.
+	// OneExit is true if only the first member exits with the code Exit, and the others exit with
+	// 0.
 	OneExit bool
 	Service bool
 	Ungated bool
-	// Restarts is how often Nomad retries a failed member on its node, and Reschedules how often on
-	// other nodes.
+	// Restarts is how often Nomad retries a failed member on the same node. Reschedules is how
+	// often Nomad retries a failed member on other nodes.
 	Restarts, Reschedules int
 	Priority              int
 	Meta                  map[string]string
 	// Device is the device that each member requests. "" means nvidia/gpu.
 	Device string
-	// Change changes the finished job, unless it is nil.
+	// Change is called with the finished job, and may change it. Change can be nil.
 	Change func(*api.Job)
 }
 
-// Job returns the job as its author registers it.
+// Job returns the job in the form that its author registers.
 func (g Gang) Job() *api.Job {
 	kind, script := "batch", "sleep infinity"
 	if g.Service {
@@ -79,7 +80,8 @@ func (g Gang) Job() *api.Job {
 	return rewrite.Gate(job)
 }
 
-// elastic returns a function that makes a job elastic, with least to most members.
+// elastic returns a function that makes a job elastic. least and most are the limits for the number
+// of members.
 func elastic(least, most int64) func(*api.Job) {
 	return func(j *api.Job) {
 		j.Meta = maps.Clone(j.Meta)
@@ -102,15 +104,15 @@ func (w *World) Submit(g Gang) {
 	}
 }
 
-// Register registers a job as its author does, and returns Nomad's error.
+// Register registers a job as its author does. It returns Nomad's error.
 func (w *World) Register(job *api.Job) error {
 	w.rules.submits(copyOf(job))
 	_, _, err := w.Author.Jobs().Register(job, &api.WriteOptions{Namespace: *job.Namespace})
 	return err
 }
 
-// Edit registers the author's form of a job again with a change. Like many authors, it ignores the
-// placer's changes of the job.
+// Edit changes the author's form of a job, and registers it again. Many authors work like this:
+// their edit overwrites the changes that the placer made.
 func (w *World) Edit(k nomadtest.Key, change func(*api.Job)) error {
 	w.T.Helper()
 	job := w.rules.authored(k)
@@ -121,7 +123,7 @@ func (w *World) Edit(k nomadtest.Key, change func(*api.Job)) error {
 	return w.Register(job)
 }
 
-// Rerun registers a job again without a change.
+// Rerun registers a job again without changes.
 func (w *World) Rerun(k nomadtest.Key) error {
 	w.T.Helper()
 	return w.Edit(k, func(*api.Job) {})

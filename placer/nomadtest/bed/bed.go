@@ -1,8 +1,8 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package bed runs the real placer on an in-memory Nomad in virtual time. One object has a cluster,
-// authors, placers, faults and expectations.
+// Package bed runs the real placer on an in-memory Nomad in virtual time. A [World] contains a
+// cluster, authors, placers, faults and expectations.
 //
 //	func TestPreempts(t *testing.T) {
 //		bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
@@ -16,31 +16,31 @@
 //		})
 //	}
 //
-// An hour of virtual time takes milliseconds to seconds. The world checks the placer's rules all
-// the time. If a rule is violated (see [World.Broken]), the test fails at its end.
+// An hour of virtual time takes milliseconds to seconds. A World checks the placer's rules all the
+// time. If the placer violates a rule (see [World.Broken]), the test fails when it ends.
 //
 // The rules allow the following cases in random walks, because no placer could do better:
 //
 //   - A forced garbage collection may delete a drained gang while Nomad does not answer the placer.
-//     Such a job looks purged.
+//     The placer then treats the job as purged.
 //   - Nomad restarts a gang that finishes while Nomad checks or writes a registration of that gang.
-//     The placer stops the gang, unless that request fails or the placer is killed ("ran again while
-//     Nomad did not answer").
+//     The placer then stops the gang, unless the request to stop it fails or the placer is killed
+//     ("ran again while Nomad did not answer").
 //   - Nomad can write a registration long after it has checked the registration ("slow write"). By
-//     that time other jobs may have got the GPUs in its pins.
-//   - Members that Nomad replaces by itself, and canaries of jobs with pins to a class, can exceed
-//     a tenant's limit.
-//   - If Nomad preempts one allocation to make room for several members, only the first of them waits
-//     until that allocation has ended. Real Nomad does the same.
-//   - If a gang with a disconnect block is stopped while a member's node is lost, that member no
-//     longer belongs to the gang.
-//   - When a node is purged ("forget a node"), a batch member that had ended before Nomad evaluated
-//     its job counts as finished, as in Nomad.
+//     then, other jobs may have got the GPUs in the registration's pins.
+//   - A tenant can exceed its limit because Nomad replaces members without the placer, or starts
+//     canaries of jobs whose pins name a class.
+//   - If Nomad preempts one allocation in favour of several members, only the first of these
+//     members waits until the allocation has ended. Real Nomad does the same.
+//   - If a gang with a disconnect block is stopped while the node of a member is lost, this member
+//     no longer belongs to the gang.
+//   - When a node is purged ("forget a node"), a member of a batch job counts as finished if it had
+//     ended before Nomad evaluated the job. Real Nomad does the same.
 //
-// Not modeled: how Nomad's servers interact, federated regions, clients that lost their state, and
-// real GPUs. Random walks do not contain hundreds of failures at a time. Nor do they contain
-// registrations that Nomad writes after the placer has stopped waiting; scenarios cover these
-// registrations.
+// The package does not simulate how Nomad's servers interact, federated regions, clients that lost
+// their state, and real GPUs. Random walks do not contain hundreds of failures at a time. Random
+// walks also do not contain registrations that Nomad writes after the placer has stopped waiting
+// for the answer, but scenarios do.
 package bed
 
 import (
@@ -65,23 +65,24 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// Options describes a world. Zero values mean the defaults.
+// Options describes a world. The fields of Options have defaults, which apply if a field is zero.
 type Options struct {
-	// Seed determines all random choices.
+	// Seed determines all random choices in the world.
 	Seed uint64
-	// Nomad describes the cluster's behaviour. Its seed is replaced by Seed.
+	// Nomad determines how the cluster behaves. The seed in Nomad is ignored, because Seed replaces
+	// it.
 	Nomad nomadtest.Options
-	// Placer changes the placer's configuration.
+	// Placer may change the configuration of the placers.
 	Placer func(*model.Config)
-	// Partial is how long a gang may be incomplete without a fault. Default: one minute.
+	// Partial is how long a gang may be incomplete if there was no fault. Default: one minute.
 	Partial time.Duration
-	// If Unchecked is set, violations of the rules do not fail the test, and the test checks
-	// [World.Broken] itself.
+	// Unchecked is true if violations of the rules do not fail the test, because the test itself
+	// checks [World.Broken].
 	Unchecked bool
 	// Published is called with each snapshot that a placer publishes.
 	Published func(placer string, s *query.Snapshot)
-	// Sampled is set if the test chooses itself which of its worlds run under the race detector, or
-	// if it needs this world. Of all other worlds, only a few run under the race detector.
+	// Sampled is true if the world must run under the race detector, because the test has chosen
+	// this world or needs it. Only a few of the other worlds run under the race detector.
 	Sampled bool
 }
 
@@ -89,20 +90,22 @@ type Options struct {
 type World struct {
 	T     *testing.T
 	Nomad *nomadtest.Server
-	// Author is the API client for people's requests. Only faults for client "author" affect it.
+	// Author is the API client that sends people's requests. Only faults for the client "author"
+	// affect these requests.
 	Author *api.Client
 
 	opts    Options
 	placers []*Placer
 	nodes   int
-	// If Parts is not 0, each new node also has a shared GPU with this many parts.
+	// If Parts is not 0, each new node also has a shared GPU that is divided into this number of
+	// parts.
 	Parts int
 	log   *lastLines
 	rules *rules
 }
 
-// Run runs f in a new world. When f returns, Run stops the placers, and fails the test if a rule
-// was violated.
+// Run runs f in a new world. When f returns, Run stops the placers. If a rule was violated, the
+// test fails.
 func Run(t *testing.T, o Options, f func(w *World)) {
 	t.Helper()
 	if !o.Sampled && race.Skips(t.Name()) {
@@ -144,7 +147,8 @@ func (w *World) end() {
 	}
 }
 
-// AddNodes adds nodes with gpus GPUs each: "node-0" … with "GPU-0-0" ….
+// AddNodes adds nodes named "node-0", "node-1" and so on. Each node has the given number of GPUs,
+// named "GPU-0-0" and so on.
 func (w *World) AddNodes(nodes, gpus int) {
 	for range nodes {
 		n := nomadtest.GPUNode(w.nodes, gpus)
@@ -162,18 +166,18 @@ func NodeID(n int) string { return nomadtest.GPUNode(n, 0).ID }
 // Placer is an active placer.
 type Placer struct {
 	*placer.Placer
-	// Name is its client name.
+	// Name is the name of the placer's client.
 	Name   string
 	began  time.Time
 	w      *World
 	cancel context.CancelFunc
 	done   chan struct{}
-	// Events contains what the placer did.
+	// Events contains the events that the placer reported.
 	Events *placer.EventLog
 }
 
-// StartPlacer starts a placer. If several placers run, they do not know of each other, like agents
-// without high_availability.
+// StartPlacer starts a placer. If several placers run, they do not know about each other, like
+// agents without high_availability.
 func (w *World) StartPlacer() *Placer { return w.StartPlacerAs("") }
 
 // StartPlacerAs starts a placer with an ACL token.
@@ -182,7 +186,7 @@ func (w *World) StartPlacerAs(token string) *Placer {
 	return w.start(token, func(string, *nomad.Client, *model.Config) {})
 }
 
-// start starts a placer, after prepare has changed its client and configuration.
+// start starts a placer. Before the placer starts, prepare can change its client and configuration.
 func (w *World) start(token string, prepare func(name string, c *nomad.Client, cfg *model.Config)) *Placer {
 	w.T.Helper()
 	p := &Placer{Name: fmt.Sprintf("placer-%d", len(w.placers)+1), began: time.Now(), w: w, Events: placer.NewEventLog(1000, time.Now()), done: make(chan struct{})}
@@ -223,13 +227,14 @@ func (w *World) published(name string) func(*query.Snapshot, bool) {
 	}
 }
 
-// Stop stops the placer as SIGTERM does, and waits until it has ended.
+// Stop ends the placer in the way that SIGTERM does, and waits until the placer has ended.
 func (p *Placer) Stop() {
 	p.cancel()
 	<-p.done
 }
 
-// Kill ends the placer as SIGKILL does. No later request of the placer arrives.
+// Kill ends the placer in the way that SIGKILL does. Requests that the placer sends after that do
+// not arrive.
 func (p *Placer) Kill() {
 	p.cancel() // first, so that it does not notice the disconnection
 	p.w.Nomad.Disconnect(p.Name)
@@ -244,7 +249,7 @@ func (w *World) RunFor(d time.Duration) {
 	}
 }
 
-// Until lets virtual time pass until ok returns true, for at most d, and reports whether ok
+// Until lets virtual time pass until ok returns true, but for at most d. Until reports whether ok
 // returned true.
 func (w *World) Until(d time.Duration, ok func() bool) bool {
 	return w.until(d, 100*time.Millisecond, ok)
@@ -261,7 +266,7 @@ func (w *World) until(d, every time.Duration, ok func() bool) bool {
 	}
 }
 
-// Broken returns the violations of the rules so far.
+// Broken returns the violations of rules that have occurred so far.
 func (w *World) Broken() []string {
 	var out []string
 	for _, v := range w.Nomad.Violations() {
@@ -270,7 +275,7 @@ func (w *World) Broken() []string {
 	return append(out, w.rules.violations()...)
 }
 
-// Log returns the placers' last log lines.
+// Log returns the last lines of the placers' logs.
 func (w *World) Log() string { return w.log.String() }
 
 // say adds a line to the log.
@@ -278,7 +283,7 @@ func (w *World) say(format string, args ...any) {
 	fmt.Fprintf(w.log, "%s [NOMAD] %s\n", time.Now().Format("2006-01-02T15:04:05.000Z"), fmt.Sprintf(format, args...))
 }
 
-// transcript returns an observer that logs what happens in Nomad.
+// transcript returns an observer that logs the events in Nomad.
 func (w *World) transcript() nomadtest.Observer {
 	about := func(m nomadtest.Member) string {
 		return fmt.Sprintf("%s[%d] of job=%s, version %d, on %s %v", m.Group, m.Number, m.Job.ID, *m.Version.Version, w.nodeName(m.Node), m.GPUs)
@@ -308,7 +313,7 @@ func (w *World) nodeName(id string) string {
 	return id
 }
 
-// lastLines keeps the last lines written to it.
+// lastLines is a writer that keeps only the last lines.
 type lastLines struct {
 	keep int
 

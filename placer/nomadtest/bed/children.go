@@ -16,7 +16,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 )
 
-// StartPlacerOfChildren starts a placer that also serves dispatched and periodic children.
+// StartPlacerOfChildren starts a placer that also serves dispatched and periodic jobs.
 func (w *World) StartPlacerOfChildren() *Placer {
 	w.T.Helper()
 	return w.start("", func(name string, client *nomad.Client, cfg *model.Config) {
@@ -41,8 +41,8 @@ func (w *World) StartPlacerOfChildren() *Placer {
 	})
 }
 
-// withoutPayload returns a job as placer/rpc writes it, without the empty payload that events
-// contain.
+// withoutPayload returns a job in the form in which placer/rpc writes it, without the empty payload
+// that events contain.
 func withoutPayload(job *api.Job) *api.Job {
 	own := *job
 	if len(own.Payload) == 1 && own.Payload[0] == 0 {
@@ -51,12 +51,12 @@ func withoutPayload(job *api.Job) *api.Job {
 	return &own
 }
 
-// overRPC returns options that mark a request as sent to the servers' RPC port.
+// overRPC returns options that mark a request as a request to the RPC port of the servers.
 func overRPC(ctx context.Context, job *api.Job) *api.WriteOptions {
 	return (&api.WriteOptions{Namespace: *job.Namespace, Headers: map[string]string{nomadtest.RPC: "yes"}}).WithContext(ctx)
 }
 
-// ofRPC converts a registration's error to the error that placer/rpc returns.
+// ofRPC converts the error of a registration to the error that placer/rpc returns.
 func ofRPC(job *api.Job, err error) error {
 	var answer api.UnexpectedResponseError
 	switch {
@@ -68,7 +68,7 @@ func ofRPC(job *api.Job, err error) error {
 	return fmt.Errorf("registering job %q: %w: %w", *job.ID, nomad.ErrUnknownOutcome, err)
 }
 
-// Parameterized makes a job parameterized, with the optional meta key "seed".
+// Parameterized makes a job parameterized. Dispatches may set the meta key "seed".
 func Parameterized(j *api.Job) {
 	j.ParameterizedJob = &api.ParameterizedJobConfig{Payload: "optional", MetaOptional: []string{"seed"}}
 }
@@ -81,7 +81,7 @@ func Periodic(cron string, overlap bool) func(*api.Job) {
 	}
 }
 
-// Dispatch dispatches a child of a job in namespace "default" and returns the child's key.
+// Dispatch dispatches a job in the namespace "default", and returns the key of the dispatched job.
 func (w *World) Dispatch(template string, meta map[string]string) (nomadtest.Key, error) {
 	r, _, err := w.Author.Jobs().Dispatch(template, meta, nil, "", nil)
 	if err != nil {
@@ -90,12 +90,12 @@ func (w *World) Dispatch(template string, meta map[string]string) (nomadtest.Key
 	return Key(r.DispatchedJobID), nil
 }
 
-// isTemplate reports whether the job itself never runs, but only its children.
+// isTemplate reports whether the job is parameterized or periodic, so that it never runs itself.
 func isTemplate(j *api.Job) bool {
 	return j.Periodic != nil || j.ParameterizedJob != nil && !j.Dispatched
 }
 
-// ChildrenOf returns the existing children of a job.
+// ChildrenOf returns the jobs that exist and were dispatched from a job or started periodically.
 func (w *World) ChildrenOf(template nomadtest.Key) (out []nomadtest.Key) {
 	for _, k := range w.Nomad.Jobs() {
 		if p := w.Nomad.Job(k).ParentID; k.Namespace == template.Namespace && p != nil && *p == template.ID {

@@ -14,7 +14,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 )
 
-// Members returns the job's allocations that exist and should keep running.
+// Members returns the job's allocations that should keep running.
 func (w *World) Members(k nomadtest.Key) []nomadtest.Member {
 	return slices.DeleteFunc(w.Nomad.Members(k), func(m nomadtest.Member) bool { return !m.Live() })
 }
@@ -50,7 +50,7 @@ func (w *World) Running(k nomadtest.Key) bool {
 // Finished reports whether all members of a job have finished since its author last registered it.
 func (w *World) Finished(k nomadtest.Key) bool { return w.rules.finished(k) }
 
-// Expect fails the test if ok does not return true within this time.
+// Expect fails the test if ok does not return true within the given time.
 func (w *World) Expect(what string, within time.Duration, ok func() bool) {
 	w.T.Helper()
 	if !w.Until(within, ok) {
@@ -58,26 +58,26 @@ func (w *World) Expect(what string, within time.Duration, ok func() bool) {
 	}
 }
 
-// ExpectRunning fails the test if not all members of a job in namespace "default" run within this
-// time.
+// ExpectRunning fails the test unless all members of a job in the namespace "default" run within
+// the given time.
 func (w *World) ExpectRunning(name string, within time.Duration) {
 	w.T.Helper()
 	w.Expect(name+" runs", within, func() bool { return w.Running(Key(name)) })
 }
 
-// ExpectFinished fails the test if a job's members do not finish within this time.
+// ExpectFinished fails the test unless all members of a job finish within the given time.
 func (w *World) ExpectFinished(name string, within time.Duration) {
 	w.T.Helper()
 	w.Expect(name+" has finished", within, func() bool { return w.Finished(Key(name)) })
 }
 
-// ExpectGone fails the test if a job still has members after this time.
+// ExpectGone fails the test if a job still has members after the given time.
 func (w *World) ExpectGone(name string, within time.Duration) {
 	w.T.Helper()
 	w.Expect(name+" has no members", within, func() bool { return len(w.Members(Key(name))) == 0 })
 }
 
-// ExpectWaiting fails the test if a job has members during this time.
+// ExpectWaiting fails the test if a job has a member at any moment within the given time.
 func (w *World) ExpectWaiting(name string, during time.Duration) {
 	w.T.Helper()
 	if w.Until(during, func() bool { return len(w.Members(Key(name))) > 0 }) {
@@ -85,7 +85,7 @@ func (w *World) ExpectWaiting(name string, during time.Duration) {
 	}
 }
 
-// Describe returns a text with the jobs in Nomad, and their states in the placers.
+// Describe returns a text that lists the jobs in Nomad and their states in the placers.
 func (w *World) Describe() string {
 	var b strings.Builder
 	for _, k := range w.Nomad.Jobs() {

@@ -13,8 +13,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
-// CheckLedger checks that the queue and the ledger agree, because each decision depends on both.
-// Each running gang must have the same GPUs in both, and no held GPU may count as free.
+// CheckLedger checks that the queue and the ledger agree, because each decision relies on both.
+// Each running gang must have the same GPUs in both, and no GPU that a gang holds may count as
+// free.
 func CheckLedger(m *model.Model) error {
 	var errs []error
 	ids := func(gpus []int) string { return strings.Join(model.GPUIDs(m.View, gpus), " ") }

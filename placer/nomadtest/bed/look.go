@@ -11,9 +11,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// Picture returns the latest snapshot of the active placer. If several placers are active, it takes
-// the one that started last. It returns nil if no placer is active, or if this placer has no
-// snapshot yet.
+// Picture returns the latest snapshot of the active placer. If several placers are active, Picture
+// uses the placer that started last. Picture returns nil if no placer is active, or if the placer
+// has not published a snapshot yet.
 func (w *World) Picture() *query.Snapshot {
 	for _, p := range slices.Backward(w.placers) {
 		select {

@@ -27,29 +27,30 @@ import (
 //   - A placer registers, stops or purges only jobs with a gate or pins. Apart from gates and pins,
 //     it registers only specs that an author wrote.
 //   - A gang runs completely or not at all. It may be incomplete only for a limited time.
-//   - A finished gang does not run again. In two cases no placer can prevent a second run: an
-//     elastic gang finishes while its new size is registered, or a gang finishes between the check
-//     of a registration and its write. The gang must be stopped before it finishes a second time,
-//     unless a request about the gang fails after it has finished, or its placer ends.
+//   - A finished gang does not run again. In two cases no placer can prevent a second run: either
+//     an elastic gang finishes while its new size is registered, or a gang finishes after Nomad has
+//     checked a registration and before Nomad writes it. In these cases, the placer must stop the
+//     gang before it finishes a second time. The placer need not do so if a request about the gang
+//     fails after the gang has finished, or if the placer ends.
 //   - In a job whose members do not need each other, a finished member runs again only together
 //     with its whole gang.
 //   - No member is pinned to a GPU on which another member's tasks still run. This includes members
 //     of the same job and of purged jobs.
 //   - The gangs of a tenant, or of a user, exceed their limit of GPUs at most for a limited time.
-//     They may exceed it for longer if one of these things happened just before a placer started
-//     gangs: Nomad replaced members or chose GPUs for canaries, a request about the gang failed, or
-//     another placer started gangs.
-//   - At most pal_array_parallel children of a template have GPUs. More children may have GPUs only
-//     for a limited time.
-//   - The placer does not touch a child with a payload, because a registration would lose the
-//     payload.
+//     They may exceed it for longer in some cases. Just before a placer started gangs, Nomad may
+//     have replaced members or chosen GPUs for canaries, a request about the gang may have failed,
+//     or another placer may have started gangs.
+//   - At most pal_array_parallel runs of a parameterized or periodic job have GPUs. More runs may
+//     have GPUs only for a limited time.
+//   - The placer does not register a job that was dispatched with a payload, because a registration
+//     would lose the payload.
 //   - After a failed deployment, the version that Nomad restores (auto_revert) stays in force until the
 //     service's author registers it again.
-//   - A held job does not start, and is not in the queue.
+//   - A job on hold does not start, and is not in the queue.
 //   - The queue and the placer's view of the cluster agree on the GPUs that each gang holds.
-//   - Answers match the state. For each waiting job in a snapshot, explain and the list of jobs
-//     show what the queue and the ledger contain: the reason, the expected start, the jobs that go
-//     first, and the holders of GPUs.
+//   - Answers about waiting jobs are right. For each waiting job in a snapshot, the answers of
+//     explain and the list of jobs must agree with the queue and the ledger. They must agree about
+//     the reason, the expected start, the jobs that go first, and the holders of GPUs.
 type rules struct {
 	w *World
 
@@ -57,10 +58,11 @@ type rules struct {
 	jobs   map[nomadtest.Key]*story
 	order  []nomadtest.Key // keys of jobs, sorted
 	broken []string
-	// forms caches the author's form of each job in Nomad. Job objects are replaced, never changed.
+	// forms caches, for each job in Nomad, the form that the author wrote. A job object is never
+	// changed, only replaced.
 	forms map[*api.Job]string
-	// lookedAt is Nomad's progress at the last call of look. inPart is set if a gang was
-	// incomplete, or a limit exceeded, at that call.
+	// lookedAt is the progress of Nomad at the last call of look. inPart is true if, at that call,
+	// a gang was incomplete or a limit was exceeded.
 	lookedAt nomadtest.Progress
 	inPart   bool
 	ledgers  int       // number of ledgers checked
@@ -68,11 +70,11 @@ type rules struct {
 	limit    int       // maximum number of GPUs of all gangs together; 0 if there is no limit
 	perUser  bool      // whether limit applies to each user's gangs
 	beyond   time.Time // since when gangs have exceeded the limit; zero if they do not
-	// replaced is when Nomad last replaced a member by itself. bothStarted is when a placer last
-	// started a gang shortly after another active placer had started a gang. unknowable is set if
-	// the limit was exceeded shortly after replaced or bothStarted. In these cases the placer could
-	// not know of the other start, because it waited for an answer (walk 8400697) or decided at the
-	// same time (walk 9000593).
+	// replaced is the time when Nomad last replaced a member without the placer. bothStarted is the
+	// last time when two active placers started gangs shortly after one another. unknowable is true
+	// if the limit was exceeded shortly after replaced or bothStarted. At these times, a placer
+	// could not know about the other start. Either a placer was waiting for an answer (walk
+	// 8400697), or both placers decided at the same time (walk 9000593).
 	replaced, bothStarted time.Time
 	rerun                 time.Time // when Nomad last placed a member that it had placed before
 	unknowable            bool
@@ -82,23 +84,24 @@ type rules struct {
 	placers               []*Placer
 	dead                  map[string]time.Time // when each placer ended; active placers have no entry
 	diedAt                time.Time            // when the last placer ended
-	// atOnce maps the JobModifyIndex of a registration to the index that it would have had if Nomad
-	// had written it directly after the check. The two differ if Nomad wrote it late.
+	// atOnce maps the JobModifyIndex of a registration to the index that the registration would
+	// have if Nomad had written it immediately after the check. The two indexes differ if Nomad
+	// wrote the registration late.
 	atOnce map[uint64]uint64
-	// seen tells, by the index of a purge, whether each placer had read all of Nomad's state by the
-	// time of the purge.
+	// seen maps the index of a purge to whether each placer had read all of Nomad's state before
+	// the purge.
 	seen map[uint64]bool
-	// putBack counts how often Nomad has reverted a service.
+	// putBack counts how often Nomad has reverted services.
 	putBack int
 	// again contains the gangs that ran again because Nomad did not answer.
 	again map[nomadtest.Key]bool
-	// trouble is the time of the last fault that excuses an incomplete gang.
+	// trouble is the time of the last fault that can explain an incomplete gang.
 	trouble time.Time
 }
 
-// story holds what a job's author wants, and what has happened to the job.
+// story records what a job's author wants, and what has happened to the job.
 type story struct {
-	// wrote contains the specs, without gate and pins, that the job's authors registered.
+	// wrote contains the specifications that the job's authors registered, without gate and pins.
 	wrote map[string]bool
 	last  *api.Job
 	form  string // the author's form of last
@@ -107,55 +110,57 @@ type story struct {
 	since uint64
 	gone  bool // the author has stopped or purged the job
 	purge bool
-	// back is the placer that registered the job after the job had been stopped or purged, and
-	// backAt is the time of this registration.
+	// back is the placer that registered the job after it had been stopped or purged. backAt is the
+	// time of this registration.
 	back   string
 	backAt time.Time
 	done   map[string]bool // members that have finished since the author's last registration
 	placed map[string]bool // members that were placed, by version
-	// kept contains members that have finished since the gang last had a gate, with the time, for
-	// jobs whose members do not need each other. These members must not run again, unless they
-	// finish between the placer's look and its registration, which is at rewroteAt.
+	// kept is used for jobs whose members do not need each other. kept maps members that have
+	// finished since the gang last had a gate to the time of their end. These members must not run
+	// again, unless they finish between the placer's last look and its registration at rewroteAt.
 	kept      map[string]time.Time
 	rewroteAt time.Time
-	// away contains members that were lost, or stopped without a gate, and that Nomad may place
-	// again.
+	// away contains members that Nomad may place again, because they were lost, or were stopped
+	// without a gate.
 	away  map[string]bool
 	gated bool
-	// preempted contains, by version, members that Nomad preempted for another job. Nomad runs a
-	// preempted member again even if the member finished at the moment of the preemption (walk
-	// 10002139).
+	// preempted contains the members of each version that Nomad preempted in favour of another job.
+	// Nomad runs a preempted member again even if the member finished at the moment of the
+	// preemption (walk 10002139).
 	preempted map[string]bool
-	// whole is set if all members have finished, in version wholeIn, at wholeAt. disturbed is when
-	// a placer's request about the job last failed.
+	// whole is true if all members finished, in version wholeIn and at time wholeAt. disturbed is
+	// the time when a placer's request about the job last failed.
 	whole bool
-	// template is the template of which the job is a child, or the zero key if the job is no child.
+	// template is the parameterized or periodic job from which Nomad made the job, or the zero key
+	// if there is none.
 	template nomadtest.Key
-	// gpusDone is set if all members with GPUs have finished. The placer does not watch members
+	// gpusDone is true if all members with GPUs have finished. The placer does not watch members
 	// without GPUs.
 	gpusDone  bool
 	wholeIn   uint64
 	wholeAt   time.Time
 	disturbed time.Time
-	// late is set if Nomad checked a placer's registration before the gang finished, and wrote it
-	// afterwards.
+	// late is true if Nomad checked a placer's registration before the gang finished, and wrote the
+	// registration after that.
 	late bool
-	// over contains, by JobModifyIndex, a placer's registrations that overwrote another
-	// registration, because Nomad wrote that one between their check and their write. While the
-	// overwritten version waits for GPUs, the overwriting version can run to its end (walk
-	// 5005677).
+	// over contains the JobModifyIndex of each registration by a placer that overwrote another
+	// registration. This happens if Nomad wrote the other registration between the check and the
+	// write of the placer's registration. While the overwritten version waits for GPUs, the version
+	// that replaced it can run to its end (walk 5005677).
 	over map[uint64]bool
-	// overBy is the placer that wrote the last registration in over.
+	// overBy is the placer that made the last registration in over.
 	overBy string
-	// unknown is set if the job was purged while a placer registered it, and this placer has ended
-	// since. Nothing in Nomad distinguishes the resulting job from a new job.
+	// unknown is true if the job was purged while a placer registered it, and this placer has ended
+	// since then. Nothing in Nomad then shows that the resulting job is not new.
 	unknown bool
-	// reverted is the form to which Nomad reverted the service when a deployment failed, and
-	// revertedAt is the index of the revert. reverted is "" after the author's next registration.
+	// reverted is the form to which Nomad reverted the service after a failed deployment.
+	// revertedAt is the index of this revert. reverted is "" after the author's next registration.
 	reverted   string
 	revertedAt uint64
-	// heldAt is the time since which the job is held, by a command to placer heldBy. It is zero if
-	// the job is not held, or if the placer that starts the job cannot know of the hold.
+	// heldAt is the time when somebody put the job on hold, with a command to the placer heldBy.
+	// heldAt is zero if the job is not on hold, or if the placer that starts the job cannot know
+	// about the hold.
 	heldAt  time.Time
 	heldBy  string
 	partial time.Time // since when the gang has been incomplete; zero if it is not
@@ -169,7 +174,7 @@ func newRules(w *World) *rules {
 	return r
 }
 
-// starts records a new placer before the placer does anything.
+// starts records a new placer before the placer starts to work.
 func (r *rules) starts(p *Placer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -182,7 +187,7 @@ func (r *rules) violations() []string {
 	return slices.Clone(r.broken)
 }
 
-// counted returns the counts so far.
+// counted returns the numbers that were counted so far.
 func (r *rules) counted() (c struct{ ranAgain, reverted, ledgers int }) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -197,15 +202,14 @@ func (r *rules) violated(format string, args ...any) {
 	}
 }
 
-// Excuse records that a fault is in progress, so that a gang may be incomplete for
-// a while.
+// Excuse records that there is a fault now, so that a gang may be incomplete for some time.
 func (w *World) Excuse() {
 	w.rules.mu.Lock()
 	defer w.rules.mu.Unlock()
 	w.rules.trouble = time.Now()
 }
 
-// authorForm returns the author's part of a canonical job, as a text for comparisons.
+// authorForm returns what the author wrote of a canonical job, as a text for comparisons.
 func authorForm(j *api.Job) string {
 	own := *rewrite.Author(j)
 	own.Stop = nil
@@ -217,7 +221,8 @@ func authorForm(j *api.Job) string {
 	return nomadtest.Spec(&own)
 }
 
-// formOf returns the authorForm of a job in Nomad, from a cache if possible. r.mu is held.
+// formOf returns the authorForm of a job in Nomad, from the cache if possible. The caller holds
+// r.mu.
 func (r *rules) formOf(j *api.Job) string {
 	form, ok := r.forms[j]
 	if !ok {
@@ -242,7 +247,7 @@ func (r *rules) submits(j *api.Job) {
 	r.submitted(j)
 }
 
-// submitted records what an author registered. r.mu is held.
+// submitted records the job that an author registered. The caller holds r.mu.
 func (r *rules) submitted(j *api.Job) *story {
 	s := r.story(cluster.KeyOf(j))
 	s.last, s.gone, s.unknown = copyOf(j), false, false
@@ -253,7 +258,7 @@ func (r *rules) submitted(j *api.Job) *story {
 	return s
 }
 
-// authoredJobs returns the jobs that authors have registered or dispatched, sorted.
+// authoredJobs returns the jobs that authors have registered or dispatched, in order.
 func (r *rules) authoredJobs() []nomadtest.Key {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -328,9 +333,9 @@ func (r *rules) wrote(x nomadtest.Write) {
 	}
 	switch {
 	case x.Before == nil && x.Kind == "register":
-		// If the author has purged the job, this registration brings it back. A placer that learns
-		// of the purge must purge the job again. But the placer that registered the job may have
-		// ended.
+		// If the author has purged the job, the placer's registration brings it back. If a placer
+		// learns of the purge, it must purge the job again. But the placer that made this
+		// registration may have ended.
 		s.unknown = s.gone && s.purge && !r.dead[x.Client].IsZero()
 		s.back, s.backAt = x.Client, time.Now()
 	case x.Before != nil && len(x.Before.Payload) > 0 && x.Kind == "register":
@@ -343,13 +348,13 @@ func (r *rules) wrote(x nomadtest.Write) {
 	}
 }
 
-// reverts records the form to which Nomad reverted a job. It reports a violation if a placer
-// registers another form. r.mu is held.
+// reverts records the form to which Nomad reverted a job. reverts reports a violation if a placer
+// registers another form. The caller holds r.mu.
 func (r *rules) reverts(s *story, x nomadtest.Write) {
 	switch {
 	case x.Kind == "revert":
 		s.reverted, s.revertedAt = r.formOf(x.After), x.Index
-		// The version before the last registration can be a stopped one (scenario "reverted to a
+		// Nomad can revert to a version in which the job was stopped (scenario "reverted to a
 		// stopped version").
 		s.gone = s.gone || *x.After.Stop
 		r.putBack++
@@ -362,7 +367,7 @@ func (r *rules) reverts(s *story, x nomadtest.Write) {
 	}
 }
 
-// startedOne records that a placer has started a gang. r.mu is held.
+// startedOne records that a placer has started a gang. The caller holds r.mu.
 func (r *rules) startedOne(placer string) {
 	now := time.Now()
 	for other, at := range r.startedBy {
@@ -384,10 +389,11 @@ func (r *rules) placed(m nomadtest.Member) {
 	s, as := r.story(m.Job), fmt.Sprintf("%d %s[%d]", *m.Version.Version, m.Group, m.Number)
 	member := fmt.Sprintf("%s[%d]", m.Group, m.Number)
 	at := *m.PlacedBy.JobModifyIndex
-	// If a member finishes before the registration is written, it runs again (walk 760053).
+	// If a member finishes before Nomad writes the registration, the member runs again (walk
+	// 760053).
 	late := cmp.Or(r.atOnce[at], at) < at
-	// If an author gates a gang again, and a request about the gang fails, its members end late,
-	// and other members can get their GPUs (walk 20393).
+	// If an author gates a gang again and a request about the gang fails, the gang's members end
+	// late. So other members can get the gang's GPUs while its members still run (walk 20393).
 	delayed := !s.disturbed.IsZero() && time.Since(s.disturbed) < longCycle
 	if s.placed[as] || s.away[member] || late || delayed || choosesCanaries(m.PlacedBy) {
 		r.replaced = time.Now()
@@ -406,8 +412,8 @@ func (r *rules) placed(m nomadtest.Member) {
 }
 
 // choosesCanaries reports whether Nomad may start a job's canaries on GPUs that the placer did not
-// choose, regardless of the tenant's limit. If a job has pins to a class, Nomad chooses among the
-// node's free GPUs (walk 2085 with many services).
+// choose. If Nomad chooses the GPUs, nothing enforces the tenant's limit. If the pins name a class,
+// Nomad chooses among the free GPUs of the node (walk 2085 with many services).
 func choosesCanaries(job *api.Job) bool {
 	p, ok := rewrite.Pinned(job)
 	return ok && p.Mode != rewrite.ModeGPU && gang.HasCanaries(job)
@@ -416,9 +422,9 @@ func choosesCanaries(job *api.Job) bool {
 func (r *rules) shared(gpu string, first, second nomadtest.Member) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	// If a job has pins to a node, Nomad chooses any GPUs of the node. The placer cannot know of
-	// members that were placed after Nomad had checked the pins, and Nomad can write the pins much
-	// later.
+	// If the pins name only nodes, Nomad may choose any GPUs of a node. The placer cannot know
+	// about members that Nomad placed after it had checked the pins, and Nomad can write the pins
+	// much later.
 	p, _ := rewrite.Pinned(second.PlacedBy)
 	if first.Job == second.Job && *second.PlacedBy.Type == api.JobTypeService {
 		return // Nomad's deployment replaces one member after the other
@@ -426,8 +432,8 @@ func (r *rules) shared(gpu string, first, second nomadtest.Member) {
 	pinned := cmp.Or(r.atOnce[*second.PlacedBy.JobModifyIndex], *second.PlacedBy.JobModifyIndex)
 	was, _ := rewrite.Pinned(first.PlacedBy)
 	if first.LostIndex >= pinned || first.LostIndex > 0 && first.Job == second.Job && slices.Equal(was.GPUs(), p.GPUs()) {
-		// Once its node is back, Nomad reuses a lost member's GPUs if the pins are older than the
-		// loss, or the same as before.
+		// After a node has come back, Nomad gives the GPUs of a lost member to another job if the
+		// pins are older than the loss, or are the same as before.
 		return
 	}
 	unheard := lateEvent
@@ -435,8 +441,9 @@ func (r *rules) shared(gpu string, first, second nomadtest.Member) {
 		unheard += longCycle // the pins were also written late (walk 22650)
 	}
 	if first.PreemptedBy == second.Job && second.CreatedAt.Sub(first.CreatedAt) < unheard {
-		// If Nomad preempts an allocation for several members, only one of them waits for its end
-		// (scenario "preempted by two"). first was placed just before the pins (walk 601334).
+		// If Nomad preempts one allocation in favour of several members, only one of these members
+		// waits for the allocation's end (scenario "preempted by two"). first was placed just
+		// before the pins (walk 601334).
 		return
 	}
 	if p.Mode == rewrite.ModeGPU && first.Created < pinned && r.known(first, pinned) {
@@ -445,17 +452,17 @@ func (r *rules) shared(gpu string, first, second nomadtest.Member) {
 }
 
 // known reports whether all placers could have seen the member before the pins were written. After
-// a purge no list contains the member. If the pins are older than the purge, Nomad places their
-// member at once.
+// a purge, no list contains the member. If the pins are older than the purge, Nomad places the
+// pinned members at once.
 func (r *rules) known(m nomadtest.Member, pinned uint64) bool {
 	return m.Purged.IsZero() || pinned > m.PurgedIndex && r.seen[m.PurgedIndex] && !slices.ContainsFunc(r.placers, func(p *Placer) bool {
-		// The placer started after the purge, or has lost touch with Nomad since.
+		// The placer started after the purge, or lost its connection to Nomad after the purge.
 		return p.began.After(m.Purged) || p.Vitals().Last.After(m.Purged)
 	})
 }
 
-// sawAll reports whether each active placer has completed a cycle since it started, and since it
-// last lost touch with Nomad. Such a cycle knows all of Nomad's state.
+// sawAll reports whether each active placer has completed a cycle since its start and since it last
+// lost its connection to Nomad. A placer knows all of Nomad's state after such a cycle.
 func (r *rules) sawAll() bool {
 	return !slices.ContainsFunc(r.placers, func(p *Placer) bool {
 		v := p.Vitals()
@@ -483,8 +490,8 @@ func (r *rules) ended(m nomadtest.Member) {
 		return // this member ran an older form of the job, which the author no longer wants
 	}
 	if _, elastic := rewrite.ElasticOf(m.Version); (elastic || s.late) && s.whole && !s.gone && *m.Version.Version > s.wholeIn {
-		// If the placer waits for a slow write, it uses up its time for that namespace (walk
-		// 401333).
+		// While the placer waits for a slow write, it uses up its time budget for this namespace
+		// (walk 401333).
 		noTime := s.late && time.Since(s.rewroteAt) < longCycle
 		if s.disturbed.After(s.wholeAt) || r.diedAt.After(s.wholeAt) || noTime {
 			r.again[m.Job] = true
@@ -503,8 +510,8 @@ func (r *rules) ended(m nomadtest.Member) {
 	}
 }
 
-// lack returns how many members of a version have not finished, and how many of these members have
-// GPUs.
+// lack returns how many members of a version have not finished. lack also returns how many of these
+// members have GPUs.
 func (s *story) lack(job *api.Job) (all, withGPUs int) {
 	for _, g := range job.TaskGroups {
 		n := *g.Count
@@ -519,15 +526,16 @@ func (s *story) lack(job *api.Job) (all, withGPUs int) {
 	return all, withGPUs
 }
 
-// editForgotten reports whether an author's edit stays lost. This happens if the placer that
-// overwrote the edit was killed before it saw the edit, and the overwriting version ended before
-// another placer could look, or soon afterwards (walk 548). The other placer ignores the job,
-// because placers ignore jobs that ended before they started.
+// editForgotten reports whether no placer will restore an author's edit that was overwritten. The
+// placer that overwrote the edit must have been killed before it noticed the edit. The version that
+// replaced the edit must have ended before another placer could look, or soon after that (walk
+// 548). The other placer ignores the job, because placers ignore jobs that ended before the placer
+// started.
 func (r *rules) editForgotten(s *story, job *api.Job) bool {
 	return s.over[*job.JobModifyIndex] && *job.Status == "dead" && s.ended.Before(r.dead[s.overBy].Add(time.Minute))
 }
 
-// endedSince returns the jobs of which a member has ended after the time then.
+// endedSince returns the jobs that have a member that ended after the time then.
 func (r *rules) endedSince(then time.Time) map[nomadtest.Key]bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -545,13 +553,13 @@ func (r *rules) died(name string) {
 	defer r.mu.Unlock()
 	r.diedAt = time.Now()
 	r.dead[name] = r.diedAt
-	// The placer ended before it could learn that it had brought the job back.
+	// The placer ended before it could learn that it had recreated the job.
 	for _, s := range r.jobs {
 		s.unknown = s.unknown || s.back == name && s.gone && s.purge && time.Since(s.backAt) < time.Second
 	}
 }
 
-// disturbs records that a placer's request failed.
+// disturbs records that a request of a placer failed.
 func (r *rules) disturbs(q nomadtest.Request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -566,7 +574,7 @@ func (r *rules) disturbs(q nomadtest.Request) {
 	}
 }
 
-// ledger returns a function that checks a placer's ledger and reports violations.
+// ledger returns a function that checks the ledger of a placer and reports violations.
 func (r *rules) ledger(name string) func(*model.Model) {
 	return func(m *model.Model) {
 		r.mu.Lock()
@@ -578,9 +586,9 @@ func (r *rules) ledger(name string) func(*model.Model) {
 	}
 }
 
-// look checks the rules that have a time limit. It returns at once if nothing has happened in Nomad
-// since the last call, unless a gang was incomplete or a limit exceeded at that call. look reads
-// Nomad's state without holding r.mu, because Nomad's observers lock r.mu.
+// look checks the rules that have a time limit. look returns at once if nothing has happened in
+// Nomad since the last call, unless the last call found an incomplete gang or an exceeded limit.
+// look reads Nomad's state without holding r.mu, because Nomad's observers lock r.mu.
 func (r *rules) look() {
 	at := r.w.Nomad.Progress()
 	r.mu.Lock()
@@ -606,7 +614,8 @@ func (r *rules) look() {
 	r.lookedAt, r.inPart = at, r.lookAtLimit(slices.Max(append(slices.Collect(maps.Values(gpus)), 0))) || inPart
 }
 
-// gpusOf returns how many GPUs a gang of the placer holds. A part of a GPU counts as a fraction.
+// gpusOf returns the number of GPUs that a gang of the placer holds. A part of a GPU counts as a
+// fraction.
 func (r *rules) gpusOf(k nomadtest.Key) (n float64) {
 	job := r.w.Nomad.Job(k)
 	if r.limit == 0 || job == nil || !ours(job) {
@@ -626,28 +635,29 @@ func (r *rules) gpusOf(k nomadtest.Key) (n float64) {
 	return n
 }
 
-// leftBehind reports whether a stopped gang's member is on a disconnected node. Nomad stops this
-// member only when the node is back (scenario "away behind the gate").
+// leftBehind reports whether a member of a stopped gang is on a disconnected node. Nomad stops a
+// member on a disconnected node only when the node is back (scenario "away behind the gate").
 func leftBehind(job *api.Job, m nomadtest.Member) bool {
 	return m.Client == api.AllocClientStatusUnknown && rewrite.Gated(job)
 }
 
-// beyondLimit is how long gangs may exceed their tenant's limit, because during an update a service
-// has old and new members.
+// beyondLimit is how long gangs may exceed their tenant's limit. Gangs may exceed the limit because
+// a service has old and new members during an update.
 const beyondLimit = 15 * time.Second
 
-// atOnce is the longest time from when a placer reads allocations until it has registered what it
-// decided from them.
+// atOnce is the longest time between a placer's read of the allocations and the registration that
+// is based on this read.
 const atOnce = 4 * time.Millisecond
 
-// lateEvent is how late a placer can learn that a GPU is in use.
+// lateEvent is the longest delay until a placer learns that a GPU is in use.
 const lateEvent = time.Second
 
-// longCycle is how long a cycle can take if one answer is slow.
+// longCycle is the longest duration of a cycle in which one answer is slow.
 const longCycle = 20 * time.Second
 
-// lookAtLimit reports whether the gangs under one limit, which hold this many GPUs, exceed it. It
-// reports a violation if they have exceeded it for too long. r.mu is held.
+// lookAtLimit reports whether the gangs that share a limit exceed this limit. gpus is the number of
+// GPUs that these gangs hold together. lookAtLimit reports a violation if the limit has been
+// exceeded for too long. The caller holds r.mu.
 func (r *rules) lookAtLimit(gpus float64) bool {
 	now := time.Now()
 	switch {
@@ -663,7 +673,7 @@ func (r *rules) lookAtLimit(gpus float64) bool {
 	return true
 }
 
-// lookAt checks a gang and reports whether it is incomplete.
+// lookAt checks a gang, and reports whether the gang is incomplete.
 func (r *rules) lookAt(k nomadtest.Key) bool {
 	live, want := 0, 0
 	job := r.w.Nomad.Job(k)
@@ -700,15 +710,16 @@ func (r *rules) lookAt(k nomadtest.Key) bool {
 	return true
 }
 
-// wholeOrNot reports whether the job must run completely or not at all. A pinned batch job that is
-// not stopped must, if it is elastic or its pins name single GPUs.
+// wholeOrNot reports whether the job must run completely or not at all. A job must do so if it is a
+// pinned batch job that is not stopped, and either is elastic or has pins to single GPUs.
 func wholeOrNot(job *api.Job) bool {
 	p, ok := rewrite.Pinned(job)
 	_, elastic := rewrite.ElasticOf(job)
 	return ok && (p.Mode == rewrite.ModeGPU || elastic) && *job.Type == api.JobTypeBatch && (job.Stop == nil || !*job.Stop)
 }
 
-// Carries tells whether a job has a gate or pins: "gated", "pinned", "pinned and gated" or "free".
+// Carries returns what the placer has written into a job: "gated", "pinned", "pinned and gated" or
+// "free".
 func Carries(j *api.Job) string {
 	switch _, pinned := rewrite.Pinned(j); {
 	case pinned && rewrite.Gated(j):

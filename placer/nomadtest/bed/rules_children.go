@@ -14,16 +14,17 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// array holds how many children of one template have GPUs (running), and the maximum number (most).
+// array describes the runs of one parameterized or periodic job: how many of them have GPUs
+// (running), and the maximum number (most).
 type array struct {
 	running, most int
-	// since is the time since which the limit has been exceeded. unknowable is set if a placer
-	// could not know of children that another placer had just started.
+	// since is the time since which the limit has been exceeded. unknowable is true if a placer
+	// could not know about runs that another placer had just started.
 	since      time.Time
 	unknowable bool
 }
 
-// countArrays returns the array of each template that has children with GPUs.
+// countArrays returns the array of each parameterized or periodic job whose runs have GPUs.
 func (r *rules) countArrays(keys []nomadtest.Key) map[nomadtest.Key]*array {
 	out := map[nomadtest.Key]*array{}
 	for _, k := range keys {
@@ -44,8 +45,9 @@ func (r *rules) countArrays(keys []nomadtest.Key) map[nomadtest.Key]*array {
 	return out
 }
 
-// lookAtArrays reports whether a template exceeds its limit of children with GPUs. It reports a
-// violation if the limit has been exceeded for too long. r.mu is held.
+// lookAtArrays reports whether the runs of any parameterized or periodic job exceed their limit.
+// lookAtArrays reports a violation if the limit has been exceeded for too long. The caller holds
+// r.mu.
 func (r *rules) lookAtArrays(now map[nomadtest.Key]*array) (beyond bool) {
 	for _, k := range slices.SortedFunc(maps.Keys(now), cluster.JobKey.Compare) {
 		a, was := now[k], r.arrays[k]

@@ -16,9 +16,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// answers returns a function that checks each snapshot that a placer publishes. The snapshot's
-// answers about waiting jobs must agree with the placer's queue and ledger. Of the snapshots in
-// which only the time has changed, the function checks one per minute.
+// answers returns a function that checks each snapshot that a placer publishes. In a snapshot, the
+// answers about waiting jobs must agree with the queue and the ledger of the placer. If only the
+// time has changed between snapshots, the function checks one snapshot per minute.
 func (r *rules) answers(name string) func(*query.Snapshot, bool) {
 	var looked time.Time
 	return func(s *query.Snapshot, changed bool) {
@@ -36,8 +36,8 @@ func (r *rules) answers(name string) func(*query.Snapshot, bool) {
 	}
 }
 
-// untrue returns how many waiting jobs it asked the snapshot about, and which answers disagree with
-// the queue and the ledger.
+// untrue asks a snapshot about its waiting jobs. untrue returns the number of these jobs, and the
+// answers that disagree with the queue and the ledger.
 func untrue(s *query.Snapshot) (asked int, wrong []string) {
 	m := s.Model()
 	waits := map[string]queue.Wait{}
@@ -72,8 +72,8 @@ func untrue(s *query.Snapshot) (asked int, wrong []string) {
 	return asked, wrong
 }
 
-// reasonWrong compares the reason for waiting that explain shows with the reasons in the list of
-// jobs and in the queue.
+// reasonWrong compares the reason that explain gives with the reasons in the list of jobs and in
+// the queue.
 func reasonWrong(e *query.Explanation, j model.JobStatus, w queue.Wait, waiting bool) string {
 	switch {
 	case e.State != j.State || e.Reason.IsZero() || !alike(e.Reason, j.Reason):
@@ -90,7 +90,7 @@ func reasonWrong(e *query.Explanation, j model.JobStatus, w queue.Wait, waiting 
 	return ""
 }
 
-// heldWrong checks that a held job is not in the queue.
+// heldWrong checks that a job on hold is not in the queue.
 func heldWrong(t *model.Tracked, waiting bool) string {
 	if t.Control.Held != nil && waiting {
 		return "the job is held, but it is in the queue"
@@ -98,9 +98,9 @@ func heldWrong(t *model.Tracked, waiting bool) string {
 	return ""
 }
 
-// alike reports whether two reasons mean the same. They do if they are of one kind, or if both say
-// that GPUs are lacking, with the same numbers of needed and free GPUs. alike compares no other
-// details.
+// alike reports whether two reasons mean the same. Two reasons are alike if they have the same
+// kind. Two reasons are also alike if both say that GPUs are missing, with the same numbers of
+// needed and free GPUs. alike compares nothing else.
 func alike(a, b reason.Reason) bool {
 	lacking := map[reason.Kind]bool{reason.GPUs: true, reason.Scattered: true, reason.Apart: true}
 	if lacking[a.Kind] && lacking[b.Kind] {
@@ -109,8 +109,8 @@ func alike(a, b reason.Reason) bool {
 	return a.Kind == b.Kind
 }
 
-// aheadWrong checks that the job that goes first waits and is another job, and that the jobs in
-// Stopping are being stopped.
+// aheadWrong checks that the job that goes first is a different job and waits. aheadWrong also
+// checks that the jobs in Stopping are being stopped.
 func aheadWrong(m *model.Model, e *query.Explanation, waits map[string]queue.Wait) string {
 	if e.Wait == nil {
 		return ""
@@ -128,8 +128,8 @@ func aheadWrong(m *model.Model, e *query.Explanation, waits map[string]queue.Wai
 	return ""
 }
 
-// startWrong compares the expected start that explain shows with those in the list of jobs and in
-// the queue.
+// startWrong compares the expected start that explain gives with the expected starts in the list of
+// jobs and in the queue.
 func startWrong(m *model.Model, e *query.Explanation, j model.JobStatus, w queue.Wait) string {
 	from, to := gang.QueueTime(e.StartFrom), gang.QueueTime(e.StartTo)
 	switch {
@@ -145,7 +145,7 @@ func startWrong(m *model.Model, e *query.Explanation, j model.JobStatus, w queue
 	return ""
 }
 
-// holdersWrong compares the holders of GPUs in an explanation with the ledger.
+// holdersWrong compares the holders of GPUs in an explanation with the holders in the ledger.
 func holdersWrong(m *model.Model, e *query.Explanation) string {
 	if e.Holders == nil {
 		return ""

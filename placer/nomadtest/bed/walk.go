@@ -24,8 +24,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Mix contains the relative frequencies of the actions in a walk. Actions with frequency 0 do not
-// occur.
+// Mix says how often each action occurs in a walk, relative to the other actions. Actions with
+// frequency 0 do not occur.
 type Mix struct {
 	Submit, Edit, Stop, Purge, Rerun      int
 	Deploy                                int // a new version of a service, which may fail
@@ -34,11 +34,12 @@ type Mix struct {
 	Crash, Cut, Recover, Drain, Sick      int
 	Forget                                int // purge a node that still works
 	Kill, Second, Restart, Collect, Clock int
-	// Requests is the fraction of the placers' requests that fail, each with one of Faults.
+	// Requests is the fraction of the placers' requests that fail. Each failing request fails with
+	// one of the faults in Faults.
 	Requests float64
 	Faults   []nomadtest.Fault
 	Events   nomadtest.EventFaults
-	// Apart is the average time between actions. 0 means 3 s.
+	// Apart is the average time between two actions. 0 means 3 s.
 	Apart time.Duration
 }
 
@@ -58,10 +59,11 @@ func DefaultMix() Mix {
 	}
 }
 
-// walkLimit is the limit of GPUs for all jobs, or for each user's jobs, in the walks that have one.
+// walkLimit is the limit of GPUs in walks with a limit. The limit applies to all jobs together, or
+// to the jobs of each user.
 const walkLimit = 4
 
-// limited returns the limit of GPUs in the walk of a seed, or 0 if there is no limit.
+// limited returns the limit of GPUs in the walk with this seed, or 0 if the walk has no limit.
 func limited(seed uint64) int {
 	if seed%4 == 1 || perUser(seed) {
 		return walkLimit
@@ -69,12 +71,12 @@ func limited(seed uint64) int {
 	return 0
 }
 
-// perUser reports whether the limit in the walk of a seed applies to each user.
+// perUser reports whether, in the walk with this seed, the limit applies to the jobs of each user.
 func perUser(seed uint64) bool { return seed%8 == 3 }
 
-// vary returns the change of the placer's configuration for a seed. Half of the walks use the
-// defaults. In the other half, gangs are moved, stopped and overtaken more often, and three
-// quarters of these walks have a limit.
+// vary returns a function that changes the configuration of the placers in the walk with this seed.
+// Half of the walks use the default configuration. In the other half, gangs are moved, stopped and
+// overtaken in the queue more often. Three quarters of the walks in the second half have a limit.
 func vary(seed uint64) func(*model.Config) {
 	rng := rand.New(rand.NewPCG(seed, 11))
 	restart, resync := time.Duration(1+rng.IntN(30))*time.Second, time.Duration(10+rng.IntN(300))*time.Second
@@ -96,32 +98,33 @@ func vary(seed uint64) func(*model.Config) {
 	}
 }
 
-// Walk is a random walk. The seed decides what authors, machines and faults do.
+// Walk is a random walk. The seed determines the actions of authors, machines and faults.
 type Walk struct {
 	*World
 	Mix Mix
-	// Counts contains how often each event happened.
+	// Counts contains the number of times that each event happened.
 	Counts map[string]int
 
 	rng  *rand.Rand
 	made int
 	gone map[int]bool // nodes that are lost or drained
 	sick map[string]bool
-	// left contains jobs that fail by themselves, or that only Nomad manages. The placer is not
-	// responsible for the end of these jobs.
+	// left contains jobs that end in failure without the placer, or that only Nomad manages. The
+	// placer is not responsible for the end of these jobs.
 	left map[nomadtest.Key]bool
 	gpus int // number of GPUs of each node
-	// sharing decides which jobs request parts of shared GPUs. If it is nil, no job does.
+	// sharing chooses the jobs that request parts of shared GPUs. If sharing is nil, no job
+	// requests parts of GPUs.
 	sharing *rand.Rand
-	// people decides which commands people type about jobs, and told contains these jobs. If people
-	// is nil, nobody types commands.
+	// people chooses the commands that people type about jobs. told contains the jobs of these
+	// commands. If people is nil, nobody types commands.
 	people *rand.Rand
 	told   map[nomadtest.Key]bool
-	// fault is the time when a request last failed, or a placer was killed.
+	// fault is the last time when a request failed or a placer was killed.
 	fault time.Time
 }
 
-// NewWalk prepares a walk in a world that has no nodes yet.
+// NewWalk prepares a walk in a world without nodes.
 func NewWalk(w *World, mix Mix) *Walk {
 	x := &Walk{World: w, Mix: mix, Counts: map[string]int{}, rng: rand.New(rand.NewPCG(w.opts.Seed, 7)), gone: map[int]bool{}, sick: map[string]bool{}, left: map[nomadtest.Key]bool{}, people: peopleOf(w.opts.Seed), told: map[nomadtest.Key]bool{}}
 	x.gpus = 2 + x.rng.IntN(3)
@@ -136,7 +139,7 @@ func NewWalk(w *World, mix Mix) *Walk {
 	return x
 }
 
-// Disturb makes requests and events fail at the mix's rates, until [Walk.Settle].
+// Disturb makes requests and events fail, as often as the mix says, until [Walk.Settle] is called.
 func (x *Walk) Disturb() {
 	x.Nomad.SetEventFaults(x.Mix.Events)
 	x.Nomad.FailBy(func(r nomadtest.Request) nomadtest.Fault {
@@ -155,8 +158,8 @@ func (x *Walk) Disturb() {
 	})
 }
 
-// progress returns the text that a job writes as its progress. For some jobs it is the true value,
-// for others an invalid or wrong value.
+// progress returns the text that a job writes as its progress. For some jobs, the text is the true
+// progress, and for others it is invalid or wrong.
 func (x *Walk) progress(k nomadtest.Key, ran time.Duration) string {
 	done, kind := ran.Seconds()/60, len(k.ID)
 	for _, c := range k.ID {
@@ -293,7 +296,7 @@ func (x *Walk) share(g *Gang) {
 	}
 }
 
-// disconnects adds a disconnect block to some jobs.
+// disconnects gives some jobs a disconnect block.
 func (x *Walk) disconnects(g *Gang) {
 	d := &api.DisconnectStrategy{LostAfter: new(time.Duration(5+x.rng.IntN(600)) * time.Second)}
 	reconcile := []api.ReconcileOption{api.ReconcileOptionBestScore, api.ReconcileOptionKeepOriginal, api.ReconcileOptionKeepReplacement, api.ReconcileOptionLongestRunning}
@@ -324,7 +327,7 @@ func (x *Walk) disconnects(g *Gang) {
 	}
 }
 
-// hint adds hints (pal_…) to some jobs.
+// hint gives some jobs hints (pal_…).
 func (x *Walk) hint(g *Gang) {
 	if g.Runs > 0 && x.rng.IntN(3) == 0 {
 		g.Meta["pal_duration"] = (g.Runs * time.Duration(1+x.rng.IntN(4)) / 2).String()
@@ -375,7 +378,7 @@ func (x *Walk) hint(g *Gang) {
 	}
 }
 
-// withChief moves one member into a new group, in which it has one GPU.
+// withChief moves one member into a new group. The moved member then has one GPU.
 func withChief(j *api.Job) {
 	workers := j.TaskGroups[0]
 	chief := *workers
@@ -388,15 +391,15 @@ func withChief(j *api.Job) {
 	j.TaskGroups = append(j.TaskGroups, &chief)
 }
 
-// staggered makes all members of a batch job except the first run for longer.
+// staggered changes a batch job so that all members except the first run for longer.
 func staggered(j *api.Job) {
 	args := j.TaskGroups[0].Tasks[0].Config["args"].([]string)
 	first, end, _ := strings.Cut(args[1], ";")
 	args[1] = first + "; [ $NOMAD_ALLOC_INDEX = 0 ] &&" + end + "; sleep 40;" + end
 }
 
-// withHelper adds a group without GPUs, whose member runs as long as the members of the first
-// group.
+// withHelper adds a group without GPUs. The member of this group runs for as long as the members of
+// the first group.
 func withHelper(j *api.Job) {
 	helper := *j.TaskGroups[0]
 	task := *helper.Tasks[0]
@@ -405,7 +408,7 @@ func withHelper(j *api.Job) {
 	j.TaskGroups = append(j.TaskGroups, &helper)
 }
 
-// room returns how many members with this many GPUs fit into the cluster and the limit.
+// room returns how many members with this number of GPUs fit into both the cluster and the limit.
 func (x *Walk) room(gpus int) int {
 	n := x.nodes * (x.gpus / gpus)
 	if limit := limited(x.opts.Seed); limit > 0 {
@@ -414,14 +417,14 @@ func (x *Walk) room(gpus int) int {
 	return n
 }
 
-// withJob calls f with one of the eight jobs that were registered last.
+// withJob calls f with a random job among the eight jobs that were registered last.
 func (x *Walk) withJob(f func(nomadtest.Key)) {
 	if x.made > 0 {
 		f(Key(fmt.Sprintf("job-%03d", max(1, x.made-x.rng.IntN(min(x.made, 8))))))
 	}
 }
 
-// runsScript makes a group's task run a shell script.
+// runsScript changes a group so that its task runs a shell script.
 func runsScript(g *api.TaskGroup, script string) {
 	g.Tasks[0].Config = map[string]any{"command": "/bin/sh", "args": []string{"-c", script}}
 }
@@ -454,7 +457,7 @@ func (x *Walk) edit(k nomadtest.Key) {
 	}))
 }
 
-// chiefs returns how many groups with GPUs the job has besides its first group.
+// chiefs returns the number of the job's groups with GPUs, not counting the first group.
 func chiefs(j *api.Job) (n int) {
 	for _, g := range j.TaskGroups[1:] {
 		n += min(1, rewrite.GPUsPerMember(g))
@@ -462,11 +465,11 @@ func chiefs(j *api.Job) (n int) {
 	return n
 }
 
-// there reports whether a node is registered and neither lost nor drained.
+// there reports whether a node is registered, and is neither lost nor drained.
 func (x *Walk) there(n int) bool { return !x.gone[n] && x.Nomad.HasNode(NodeID(n)) }
 
-// lose makes a random node unusable by calling how, unless half of the nodes are already lost or
-// drained.
+// lose calls how to make a random node unusable. If half of the nodes are already lost or drained,
+// lose does nothing.
 func (x *Walk) lose(how func(string)) {
 	if n := x.rng.IntN(x.nodes); x.there(n) && len(x.gone) < x.nodes/2 {
 		x.gone[n] = true
@@ -474,7 +477,7 @@ func (x *Walk) lose(how func(string)) {
 	}
 }
 
-// forget purges a node whose machine still works, which is an operator's mistake.
+// forget purges a node whose machine still works, as an operator can do by mistake.
 func (x *Walk) forget() {
 	if n := x.rng.IntN(x.nodes); x.there(n) {
 		heartbeat, scheduler := time.Duration(1+x.rng.IntN(20))*time.Second, time.Duration(0)
@@ -518,13 +521,13 @@ func (x *Walk) sicken() {
 	}
 }
 
-// forcedAfter is how long a placer can need to requeue a drained gang while Nomad does not answer.
-// In the meantime the gang's job is dead.
+// forcedAfter is the longest time that a placer may need to requeue a drained gang while Nomad does
+// not answer. During this time, the job of the gang is dead.
 const forcedAfter = 2 * time.Minute
 
 // collect runs `nomad system gc`. A drain can end a job. If Nomad does not answer, or the placer is
-// new, the gc can delete this job before a placer has had it evaluated again. The deleted job
-// cannot be distinguished from a purged job.
+// new, the garbage collection can delete such a job before a placer has asked Nomad to evaluate the
+// job again. The deleted job then looks like a purged job.
 func (x *Walk) collect() {
 	ended := map[nomadtest.Key]bool{}
 	if time.Since(x.fault) < forcedAfter {
@@ -553,16 +556,16 @@ func (x *Walk) kill() {
 	x.StartPlacerOfChildren()
 }
 
-// second runs a second placer for a while, which does not know of the first placer.
+// second runs a second placer for a while. The second placer does not know about the first one.
 func (x *Walk) second() {
 	p := x.StartPlacerOfChildren()
 	x.RunFor(time.Duration(x.rng.IntN(10)) * time.Second)
 	p.Stop()
 }
 
-// Settle ends all faults and returns the jobs that are still open after the time within. A job is
-// open if it has not finished although its author wants it to run, or if it is not as its author
-// wrote it.
+// Settle ends all faults, waits for the time within, and returns the jobs that are still open. A
+// job is open if it has not finished although its author wants it to run. A job is also open if it
+// differs from what its author wrote.
 func (x *Walk) Settle(within time.Duration) (open []string) {
 	x.Nomad.FailBy(nil)
 	x.Nomad.SetEventFaults(nomadtest.EventFaults{})
@@ -615,10 +618,11 @@ func (x *Walk) open() (out []string) {
 	return out
 }
 
-// failedAlone reports whether a job has done what it can: some members have finished, and another
-// member failed that Nomad does not retry. The finished members do not need the failed member,
-// because the job's author says so or because the failed member has no GPUs. A member without GPUs
-// can also have been stopped instead, after the other members had ended.
+// failedAlone reports whether the job cannot get any further, because some members have finished
+// and another member has failed that Nomad does not retry. The finished members do not need the
+// failed member. Either the job's author has said that members do not need each other, or the
+// failed member has no GPUs. A member without GPUs can also have been stopped after the other
+// members ended.
 func (x *Walk) failedAlone(k nomadtest.Key, job *api.Job) bool {
 	h, err := rewrite.ParseHints(job)
 	failed, done := false, false

@@ -12,7 +12,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 )
 
-// template turns an author's batch job into a template, either parameterized or periodic.
+// template turns a batch job into either a parameterized or a periodic job.
 func (x *Walk) template(g *Gang) {
 	if g.Change != nil || g.Runs == 0 {
 		return
@@ -20,7 +20,7 @@ func (x *Walk) template(g *Gang) {
 	if x.rng.IntN(3) == 0 {
 		x.Counts["submit: a periodic job"]++
 		cron, overlap := []string{"* * * * *", "*/2 * * * *", "@hourly"}[x.rng.IntN(3)], x.rng.IntN(2) == 0
-		// After a clock step, Nomad launches only one child for all missed times.
+		// After a change of the clock, Nomad launches only one job for all missed times.
 		g.Change = Periodic(cron, overlap && cron == "@hourly")
 	} else {
 		x.Counts["submit: a parameterized job"]++
@@ -31,7 +31,8 @@ func (x *Walk) template(g *Gang) {
 	}
 }
 
-// someTemplate returns a random template for which so returns true and that is not stopped.
+// someTemplate returns a random parameterized or periodic job that is not stopped and for which so
+// returns true.
 func (x *Walk) someTemplate(so func(*api.Job) bool) (nomadtest.Key, bool) {
 	var all []nomadtest.Key
 	for _, k := range x.Nomad.Jobs() {
@@ -45,7 +46,7 @@ func (x *Walk) someTemplate(so func(*api.Job) bool) (nomadtest.Key, bool) {
 	return all[x.rng.IntN(len(all))], true
 }
 
-// dispatch dispatches one to three children of a random parameterized job.
+// dispatch dispatches a random parameterized job one to three times.
 func (x *Walk) dispatch() {
 	k, ok := x.someTemplate(func(job *api.Job) bool { return job.ParameterizedJob != nil })
 	if !ok {
@@ -70,7 +71,7 @@ func (x *Walk) dispatch() {
 	}
 }
 
-// force launches a child of a random periodic job.
+// force launches a random periodic job at once.
 func (x *Walk) force() {
 	if k, ok := x.someTemplate(func(job *api.Job) bool { return job.Periodic != nil }); ok {
 		_, _, err := x.Author.Jobs().PeriodicForce(k.ID, nil)
@@ -79,7 +80,7 @@ func (x *Walk) force() {
 	}
 }
 
-// endChild stops or purges a random child.
+// endChild stops or purges a random dispatched or periodic job.
 func (x *Walk) endChild() {
 	children := slices.DeleteFunc(x.Nomad.Jobs(), func(k nomadtest.Key) bool { return *x.Nomad.Job(k).ParentID == "" })
 	if len(children) == 0 {
@@ -94,7 +95,7 @@ func (x *Walk) endChild() {
 	x.Counts["end a child: done"]++
 }
 
-// stopTemplates stops all periodic jobs, which would launch children forever.
+// stopTemplates stops all periodic jobs. If they were not stopped, they would launch jobs forever.
 func (x *Walk) stopTemplates() {
 	for _, k := range x.Nomad.Jobs() {
 		if job := x.Nomad.Job(k); job.Periodic != nil && !*job.Stop {

@@ -13,9 +13,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 )
 
-// deploys returns a function that makes a service's deployments succeed or fail soon, with or
-// without auto_revert. Some services update with canaries. Most of these canaries wait until the
-// author promotes them.
+// deploys returns a function that changes a service so that its deployments soon succeed or fail.
+// Some of the changed services have auto_revert. Some services update with canaries. Most of the
+// canaries wait until the author promotes them.
 func (x *Walk) deploys() func(*api.Job) {
 	u := &api.UpdateStrategy{
 		MaxParallel: new(1 + x.rng.IntN(2)), HealthCheck: new("task_states"), MinHealthyTime: new(time.Duration(1+x.rng.IntN(10)) * time.Second),
@@ -28,7 +28,7 @@ func (x *Walk) deploys() func(*api.Job) {
 	return func(j *api.Job) { j.TaskGroups[0].Update = u }
 }
 
-// deploy registers a new version of a random service, which fails in half of the cases.
+// deploy registers a new version of a random service. Half of the new versions fail.
 func (x *Walk) deploy() {
 	k, ok := x.someService(func(job *api.Job) bool { return !*job.Stop })
 	if !ok {

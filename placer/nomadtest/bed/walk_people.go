@@ -13,8 +13,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 )
 
-// peopleOf returns the random source for the commands that people type in the walk of a seed. In
-// two of three walks people type no commands, and peopleOf returns nil.
+// peopleOf returns the random source for the commands that people type in the walk with this seed.
+// In two of three walks, people type no commands. If people type no commands, peopleOf returns nil.
 func peopleOf(seed uint64) *rand.Rand {
 	if seed%3 != 2 {
 		return nil
@@ -22,7 +22,7 @@ func peopleOf(seed uint64) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, 47))
 }
 
-// peopleType occasionally runs hold, hold -lift, requeue, priority or cancel on a random job.
+// peopleType sometimes runs hold, hold -lift, requeue, priority or cancel on a random job.
 func (x *Walk) peopleType() {
 	if x.people == nil || x.made == 0 || x.people.IntN(3) > 0 {
 		return
@@ -45,14 +45,14 @@ func (x *Walk) peopleType() {
 	}
 }
 
-// anyJob returns a random job that authors registered or dispatched. It takes one of the last 12
+// anyJob returns a random job that authors registered or dispatched. The job is one of the last 12
 // jobs in the order of their keys.
 func (x *Walk) anyJob() nomadtest.Key {
 	keys := x.rules.authoredJobs()
 	return keys[len(keys)-1-x.people.IntN(min(len(keys), 12))]
 }
 
-// atWork returns the active placer that started last.
+// atWork returns the active placer that was started last.
 func (x *Walk) atWork() *Placer {
 	for _, p := range slices.Backward(x.placers) {
 		if x.rules.alive(p.Name) {
@@ -62,8 +62,8 @@ func (x *Walk) atWork() *Placer {
 	return nil
 }
 
-// tell sends a request about a job to the active placer. It returns the placer's name, or "" if the
-// request failed.
+// tell sends a request about a job to the active placer. tell returns the name of the placer, or ""
+// if the request failed.
 func (x *Walk) tell(what string, k nomadtest.Key, change func(*gang.Control)) string {
 	p := x.atWork()
 	if p == nil || x.Nomad.Job(k) == nil {
@@ -81,7 +81,7 @@ func (x *Walk) tell(what string, k nomadtest.Key, change func(*gang.Control)) st
 	return p.Name
 }
 
-// hold holds a job. If the job waits, it must not start until the hold is lifted.
+// hold holds a job. If the job waits, it must not start before the hold is lifted.
 func (x *Walk) hold(k nomadtest.Key, said *gang.Said) {
 	by := x.tell("people: hold", k, func(c *gang.Control) { c.Held = said })
 	if job := x.Nomad.Job(k); by != "" && job != nil && Carries(job) == "gated" && len(x.Members(k)) == 0 {
@@ -96,7 +96,7 @@ func (x *Walk) lift(k nomadtest.Key) bool {
 	return x.tell("people: hold -lift", k, func(c *gang.Control) { c.Held = nil }) != "" || x.Nomad.Job(k) == nil
 }
 
-// liftAll lifts all holds, after the faults have stopped.
+// liftAll lifts the holds of all jobs, after the faults have stopped.
 func (x *Walk) liftAll() {
 	for _, k := range x.rules.authoredJobs() {
 		if x.told[k] && !x.lift(k) {
@@ -105,7 +105,8 @@ func (x *Walk) liftAll() {
 	}
 }
 
-// cancel stops a job and, for a template, all its children, as nomad-pal cancel does.
+// cancel stops a job, as nomad-pal cancel does. If the job is parameterized or periodic, cancel
+// also stops all its runs.
 func (x *Walk) cancel(k nomadtest.Key) {
 	job := x.Nomad.Job(k)
 	if job == nil {
@@ -124,7 +125,7 @@ func (x *Walk) cancel(k nomadtest.Key) {
 	}
 }
 
-// holds notes that a waiting job is held, and which placer got the command.
+// holds records that a waiting job is on hold, and which placer got the command.
 func (r *rules) holds(k nomadtest.Key, told string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -132,24 +133,25 @@ func (r *rules) holds(k nomadtest.Key, told string) {
 	s.heldAt, s.heldBy = time.Now(), told
 }
 
-// lifts notes that the hold of a job is lifted.
+// lifts records that the hold of a job has been lifted.
 func (r *rules) lifts(k nomadtest.Key) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.story(k).heldAt = time.Time{}
 }
 
-// alive reports whether a placer is active.
+// alive reports whether any placer is active.
 func (r *rules) alive(name string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.dead[name].IsZero()
 }
 
-// startsHeld reports a violation if a placer starts a held job although it must know of the hold,
-// because the placer got the command or started after it. There are two exceptions. A decision from
-// just before the hold can still be under way, for longer if a request of the placer failed. A
-// placer that cannot read the holds when it starts continues without them. r.mu is held.
+// startsHeld reports a violation if a placer starts a job on hold although it must know about the
+// hold. The placer must know if it got the command, or if it started after the command. There are
+// two exceptions. First, the placer may be carrying out a decision from just before the hold.
+// Carrying out takes longer if a request of the placer failed. Second, a placer that cannot read
+// the holds when it starts continues without them. The caller holds r.mu.
 func (r *rules) startsHeld(s *story, x nomadtest.Write) {
 	if x.After == nil {
 		s.heldAt = time.Time{} // the hold ends when the job is purged
@@ -169,5 +171,5 @@ func (r *rules) startsHeld(s *story, x nomadtest.Write) {
 	s.heldAt = time.Time{}
 }
 
-// longest is the longest time that a placer can wait before it retries a failed request.
+// longest is the longest time for which a placer waits before it retries a failed request.
 const longest = 5 * time.Minute

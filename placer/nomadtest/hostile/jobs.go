@@ -13,14 +13,14 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Job is a hostile job, with a name for what is wrong with it.
+// Job is a hostile job. The name of the job says what is wrong with it.
 type Job struct {
 	Name string
 	Job  *api.Job
 }
 
-// Plain returns a gated batch job of one group of members with gpus GPUs each, in the form that
-// Nomad stores. index is its JobModifyIndex, ModifyIndex and SubmitTime.
+// Plain returns a gated batch job in the form that Nomad stores. The job has one group. Each member
+// has gpus GPUs. index is the job's JobModifyIndex, ModifyIndex and SubmitTime.
 func Plain(id string, members int, gpus uint64, index uint64) *api.Job {
 	ns, kind, status, cpu, priority, submitted, version := "default", "batch", "pending", 100, 50, int64(index), uint64(0)
 	return rewrite.Gate(&api.Job{
@@ -38,8 +38,8 @@ func group(name string, members int, gpus uint64, cpu int) *api.TaskGroup {
 	}}}
 }
 
-// Jobs returns the hostile jobs. They are gated and in the namespace "default". Their indexes begin
-// at first.
+// Jobs returns all hostile jobs. The jobs are gated and belong to the namespace "default". The jobs
+// have consecutive indexes, beginning with first.
 func Jobs(first uint64) []Job {
 	var all []Job
 	add := func(name string, change func(*api.Job)) {

@@ -12,14 +12,14 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
-// Node is a hostile node, with a name for what is wrong with it.
+// Node is a hostile node. The name of the node says what is wrong with it.
 type Node struct {
 	Name string
 	Node *api.Node
 }
 
-// PlainNode returns a ready node with these GPUs of one model, in the form that Nomad stores. index
-// is its CreateIndex and ModifyIndex.
+// PlainNode returns a ready node with these GPUs, in the form that Nomad stores. All GPUs have the
+// same model. index is the node's CreateIndex and ModifyIndex.
 func PlainNode(id, model string, index uint64, gpus ...string) *api.Node {
 	d := &api.NodeDeviceResource{Vendor: attr.Vendor, Type: attr.Type, Name: model, Attributes: map[string]*api.Attribute{}}
 	for _, g := range gpus {
@@ -36,7 +36,8 @@ func PlainNode(id, model string, index uint64, gpus ...string) *api.Node {
 	}
 }
 
-// Nodes returns the hostile nodes. Their indexes begin at first. others are GPUs of correct nodes.
+// Nodes returns all hostile nodes. The nodes have consecutive indexes, beginning with first. others
+// contains GPUs of correct nodes.
 func Nodes(first uint64, others ...string) []Node {
 	var all []Node
 	add := func(name string, change func(*api.Node)) {

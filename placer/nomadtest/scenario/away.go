@@ -15,8 +15,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// away returns a job of at least two members with a disconnect block. In these scenarios, "away"
-// means that a member's node is disconnected.
+// away returns a job that has at least two members and a disconnect block. In these scenarios, a
+// member is "away" if its node is disconnected.
 func away(g bed.Gang, d api.DisconnectStrategy) *api.Job {
 	g.Name, g.Members, g.Ungated = "a", max(2, g.Members), true
 	g.Change = func(job *api.Job) {
@@ -26,10 +26,10 @@ func away(g bed.Gang, d api.DisconnectStrategy) *api.Job {
 	return g.Job()
 }
 
-// lostAfter returns a disconnect block with only lost_after.
+// lostAfter returns a disconnect block in which only lost_after is set.
 func lostAfter(d time.Duration) api.DisconnectStrategy { return api.DisconnectStrategy{LostAfter: &d} }
 
-// places places two members on nodes 0 and 1, so that node 2 has free GPUs.
+// places registers a job whose two members run on nodes 0 and 1, so that node 2 has free GPUs.
 func (x *Script) places(job *api.Job) {
 	x.byNode = true
 	x.SetHealth("GPU-2-0", false)
@@ -55,8 +55,8 @@ func (x *Script) untilGone() {
 	x.show("a")
 }
 
-// back reconnects node 1. It waits until the node's client has ended the members that Nomad
-// considers lost, and until no member is unknown or about to end.
+// back reconnects node 1. back waits until the node's client has ended the members that
+// Nomad considers lost, and until no member is unknown or about to end.
 func (x *Script) back() { x.backOn(1) }
 
 func (x *Script) backOn(n int) {
@@ -72,7 +72,7 @@ func (x *Script) backOn(n int) {
 	x.show("a")
 }
 
-// settleDown waits until no evaluation is delayed, except the evaluation for lost_after.
+// settleDown waits until no delayed evaluation is left, except the evaluation for lost_after.
 func (x *Script) settleDown() {
 	x.Until("no retry of a member is due", func() bool {
 		return !slices.ContainsFunc(x.evals("a"), func(e *api.Evaluation) bool {
@@ -81,7 +81,7 @@ func (x *Script) settleDown() {
 	})
 }
 
-// awayBeside shows that a member of another job on the same node is lost and replaced.
+// awayBeside shows that a member of another job on the same node is lost, so Nomad replaces it.
 func awayBeside(x *Script) {
 	x.SetHealth("GPU-0-1", false)
 	x.register(x.pinned(gang("b", 1), "GPU-1-1", "GPU-0-1"))
@@ -98,7 +98,7 @@ func awayBeside(x *Script) {
 	x.show("b")
 }
 
-// crashed shows that after a reboot, the client restarts its members if they should still run.
+// crashed shows that, after a reboot, the client starts its members again if they should still run.
 func crashed(d time.Duration) func(x *Script) {
 	return func(x *Script) {
 		x.places(away(bed.Gang{}, lostAfter(d)))
@@ -115,8 +115,7 @@ func crashed(d time.Duration) func(x *Script) {
 	}
 }
 
-// lostAndOver shows a member that Nomad considers lost and that ends by itself before its node is
-// back.
+// lostAndOver shows a member that Nomad considers lost and whose tasks end before its node is back.
 func lostAndOver(exit int) func(x *Script) {
 	return func(x *Script) {
 		job := away(bed.Gang{}, api.DisconnectStrategy{})
@@ -128,7 +127,7 @@ func lostAndOver(exit int) func(x *Script) {
 	}
 }
 
-// rebooted shows that the client restarts its members after a reboot.
+// rebooted shows that the client starts its members again after a reboot.
 func rebooted(x *Script) {
 	x.places(away(bed.Gang{}, api.DisconnectStrategy{}))
 	x.say("a node crashes, and is back before Nomad notices")
@@ -142,7 +141,8 @@ func (x *Script) untilStartedAgain() {
 	x.show("a")
 }
 
-// awayBatch shows that a member of a batch job is not replaced while its node is away.
+// awayBatch shows that Nomad does not replace a member of a batch job while the member's node is
+// away.
 func awayBatch(x *Script) {
 	x.places(away(bed.Gang{Reschedules: 3}, lostAfter(10*time.Minute)))
 	x.cut()
@@ -159,8 +159,8 @@ func (x *Script) evaluate(id string) {
 	x.must(err)
 }
 
-// awayReplaced shows that a service's member is replaced if its reschedule block allows it. When
-// the node is back, Nomad stops the member or its replacement.
+// awayReplaced shows that Nomad replaces a member of a service if the reschedule block allows this.
+// When the node is back, Nomad stops either the member or its replacement.
 func awayReplaced(keep api.ReconcileOption) func(x *Script) {
 	return func(x *Script) {
 		d := lostAfter(10 * time.Minute)
@@ -174,14 +174,14 @@ func awayReplaced(keep api.ReconcileOption) func(x *Script) {
 	}
 }
 
-// awayReplacedBetter has the replacement on a fuller node, which Nomad scores higher.
+// awayReplacedBetter places the replacement on a fuller node, to which Nomad gives a better score.
 func awayReplacedBetter(x *Script) {
 	x.register(x.pinned(gang("b", 1), "GPU-2-1"))
 	x.untilRunning("b", 1)
 	awayReplaced(api.ReconcileOptionBestScore)(x)
 }
 
-// awayWithoutRoom frees GPUs for the replacement only after Nomad no longer wants a replacement.
+// awayWithoutRoom frees GPUs for the replacement when Nomad no longer wants to replace the member.
 func awayWithoutRoom(x *Script) {
 	x.places(away(bed.Gang{Service: true, Reschedules: 3}, lostAfter(10*time.Minute)))
 	x.SetHealth("GPU-2-0", false)
@@ -202,7 +202,8 @@ func (x *Script) untilLost() {
 	x.show("a")
 }
 
-// awayTooLong shows that a member that is away for longer than lost_after is lost.
+// awayTooLong shows that Nomad counts a member as lost if the member is away for longer than
+// lost_after.
 func awayTooLong(x *Script) {
 	x.places(away(bed.Gang{}, lostAfter(8*time.Second)))
 	x.cut()
@@ -215,7 +216,7 @@ func notReplaced(d api.DisconnectStrategy) api.DisconnectStrategy {
 	return d
 }
 
-// awayNotReplaced shows that replace = false applies only until the member is lost.
+// awayNotReplaced shows that replace = false has an effect only until the member is lost.
 func awayNotReplaced(x *Script) {
 	x.places(away(bed.Gang{Service: true, Reschedules: 3}, notReplaced(lostAfter(15*time.Second))))
 	x.cut()
@@ -249,8 +250,8 @@ func awayFinished(x *Script) {
 	x.show("a")
 }
 
-// awayFailed shows a member that fails while its node is away. It is replaced although it must not
-// be rescheduled.
+// awayFailed shows a member that fails while its node is away. Nomad replaces the failed member
+// although the member must not be rescheduled.
 func awayFailed(x *Script) {
 	job := away(bed.Gang{}, lostAfter(10*time.Minute))
 	job.TaskGroups[0].Tasks[0].Config["args"] = []string{"-c", "sleep 40; [ $NOMAD_ALLOC_INDEX = 0 ] && exit 3; sleep infinity"}
@@ -265,7 +266,8 @@ func awayFailed(x *Script) {
 	x.show("a")
 }
 
-// awayStopped stops a member while its node is away. Nomad stops the member when the node is back.
+// awayStopped stops a job's member while the member's node is away. Nomad stops the member when the
+// node is back.
 func awayStopped(x *Script) {
 	x.places(away(bed.Gang{}, lostAfter(10*time.Minute)))
 	x.SetHealth("GPU-2-0", false)
@@ -295,7 +297,8 @@ func awayJobStopped(x *Script) {
 	x.back()
 }
 
-// awayBehindGate stops a gang with a member that is away, in the same way as the placer.
+// awayBehindGate stops a gang with a member that is away. awayBehindGate does so in the same way as
+// the placer.
 func awayBehindGate(x *Script) {
 	job := away(bed.Gang{Reschedules: 3}, lostAfter(10*time.Minute))
 	x.places(job)
@@ -315,9 +318,9 @@ func awayBehindGate(x *Script) {
 	x.back()
 }
 
-// awayUpdated registers a new version that requires new members. Its pins name another GPU of
-// node-0. On the same GPU, the replacement of the member that is away would not wait until the old
-// member has ended.
+// awayUpdated registers a new version whose members cannot be updated in place. The new pins name
+// another GPU of node-0. With pins to the same GPU, the replacement of the member that is away
+// would not wait for the end of the old member.
 func awayUpdated(x *Script) {
 	x.places(away(bed.Gang{}, lostAfter(10*time.Minute)))
 	x.cut()
@@ -329,7 +332,8 @@ func awayUpdated(x *Script) {
 	x.back()
 }
 
-// awayFewer shows that Nomad does not stop the member that is away when the count is reduced.
+// awayFewer shows that Nomad does not stop the member that is away when the author reduces the
+// count.
 func awayFewer(x *Script) {
 	job := away(bed.Gang{}, lostAfter(10*time.Minute))
 	n := x.placesFirst(job)
@@ -341,7 +345,8 @@ func awayFewer(x *Script) {
 	x.backOn(n)
 }
 
-// placesFirst places two members, disconnects the node of the first, and returns that node.
+// placesFirst places two members and disconnects the node of the first member. It returns this
+// node.
 func (x *Script) placesFirst(job *api.Job) (node int) {
 	x.register(x.pinned(job, "GPU-0-0", "GPU-1-0"))
 	x.untilRunning("a", 2)
@@ -357,8 +362,7 @@ func (x *Script) placesFirst(job *api.Job) (node int) {
 	return node
 }
 
-// stoppedAndDown shows a node that goes down before its client has ended the members that it must
-// stop.
+// stoppedAndDown shows a node that goes down while its client must still end members.
 func stoppedAndDown(x *Script) {
 	job := away(bed.Gang{}, api.DisconnectStrategy{})
 	job.TaskGroups[0].Tasks[0].KillTimeout = new(30 * time.Second)
@@ -378,8 +382,8 @@ func stoppedAndDown(x *Script) {
 	x.show("a")
 }
 
-// replacedAfterAWhile shows that a disconnected client stops its members itself
-// (stop_on_client_after), and that Nomad waits for that time.
+// replacedAfterAWhile shows that a disconnected client itself stops its members
+// (stop_on_client_after). replacedAfterAWhile also shows that Nomad waits for this time.
 func replacedAfterAWhile(x *Script) {
 	x.places(away(bed.Gang{Service: true}, api.DisconnectStrategy{StopOnClientAfter: new(20 * time.Second)}))
 	x.cut()

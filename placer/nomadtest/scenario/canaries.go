@@ -15,8 +15,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// canaried returns a service of three members. Its updates have one canary, which the author
-// promotes.
+// canaried returns a service with three members. Each update starts one canary, and the author must
+// promote the canary.
 func canaried(revert bool, script string) *api.Job {
 	job := deployed(revert, 0, script)
 	job.TaskGroups[0].Update.Canary = new(1)
@@ -32,7 +32,8 @@ func (x *Script) latest() *api.Deployment {
 	return d
 }
 
-// refused prints the error with which Nomad refused a request, if err is not nil.
+// refused prints the error with which Nomad refused a request. If err is nil, refused prints
+// nothing.
 func (x *Script) refused(err error) {
 	var unexpected api.UnexpectedResponseError
 	switch {
@@ -76,7 +77,8 @@ func (x *Script) group() {
 	}
 }
 
-// startsCanary deploys the first version, and then the second version until its canary is healthy.
+// startsCanary deploys the first version. startsCanary then deploys the second version, and waits
+// until the canary is healthy.
 func (x *Script) startsCanary(revert bool, script string) {
 	x.deploy(canaried(revert, ""), ownGPUs)
 	x.untilDeployed("a")
@@ -88,7 +90,7 @@ func (x *Script) startsCanary(revert bool, script string) {
 	x.group()
 }
 
-// promoted shows a canary that waits for longer than the progress deadline until its author
+// promoted shows a canary that waits for longer than the progress deadline before its author
 // promotes it.
 func promoted(x *Script) {
 	x.startsCanary(true, "sleep 1000")
@@ -156,7 +158,7 @@ func failedAndReverted(x *Script) {
 	x.versions("a")
 }
 
-// editedWhileCanaryWaits shows that the canary of the next version replaces a waiting canary.
+// editedWhileCanaryWaits shows that a waiting canary is replaced by the canary of the next version.
 func editedWhileCanaryWaits(x *Script) {
 	x.startsCanary(false, "sleep 1000")
 	x.say("another version, with pins for its canary")
@@ -172,7 +174,7 @@ func editedWhileCanaryWaits(x *Script) {
 	x.group()
 }
 
-// stoppedWhileCanaryWaits stops the job while its canary waits, and runs the job again.
+// stoppedWhileCanaryWaits stops the job while its canary waits, and then runs the job again.
 func stoppedWhileCanaryWaits(x *Script) {
 	x.startsCanary(false, "sleep 1000")
 	x.say("stopped")
@@ -186,8 +188,8 @@ func stoppedWhileCanaryWaits(x *Script) {
 	x.group()
 }
 
-// goneWhileCanaryWaits shows that Nomad replaces a stopped member of the old version with a member
-// of the old version.
+// goneWhileCanaryWaits shows that, if a member of the old version is stopped, Nomad replaces it
+// with a member of the old version.
 func goneWhileCanaryWaits(x *Script) {
 	x.startsCanary(false, "sleep 1000")
 	x.say("a member is stopped")
@@ -198,7 +200,7 @@ func goneWhileCanaryWaits(x *Script) {
 	x.show("a")
 }
 
-// stopNumber stops the newest member with a number.
+// stopNumber stops the newest member that has this number.
 func (x *Script) stopNumber(n int) {
 	as := x.allocs("a")
 	slices.SortFunc(as, func(a, b *api.AllocationListStub) int { return int(b.CreateIndex) - int(a.CreateIndex) })
@@ -212,7 +214,7 @@ func (x *Script) stopNumber(n int) {
 	Fail(fmt.Errorf("no member %d", n))
 }
 
-// paused shows that Nomad places nothing for a paused deployment.
+// paused shows that Nomad places no members while a deployment is paused.
 func paused(x *Script) {
 	x.startsCanary(false, "sleep 1000")
 	x.say("paused")
@@ -230,8 +232,8 @@ func paused(x *Script) {
 	x.group()
 }
 
-// revertedToStopped stops a job, and registers a version that fails. Nomad reverts the job to the
-// stopped version.
+// revertedToStopped stops a job, and then registers a version that fails. Nomad reverts the job to
+// the stopped version.
 func revertedToStopped(x *Script) {
 	single := func(script string) {
 		job := deployed(true, 0, script)
@@ -250,8 +252,9 @@ func revertedToStopped(x *Script) {
 	x.versions("a")
 }
 
-// revertedToOldest shows that Nomad keeps six versions, among them the newest successful version.
-// When Nomad reverts to this version, it no longer keeps the original.
+// revertedToOldest shows that Nomad keeps six versions. One of the six is the newest successful
+// version. After Nomad has reverted to the oldest version, it no longer keeps the original of this
+// version.
 func revertedToOldest(x *Script) {
 	job := deployed(true, 0, "")
 	job.TaskGroups[0].Count = new(1)

@@ -24,8 +24,8 @@ func template() *api.Job {
 	return job
 }
 
-// dispatch dispatches a child and returns its ID. If Nomad refuses, it prints the error and returns
-// "".
+// dispatch dispatches a job and returns its ID. If Nomad refuses, dispatch prints the error and
+// returns "".
 func (x *Script) dispatch(meta map[string]string, token string) string {
 	r, _, err := x.API().Jobs().DispatchOpts(&api.DispatchOptions{JobID: x.id("a"), Meta: meta}, &api.WriteOptions{IdempotencyToken: token})
 	if err != nil {
@@ -36,7 +36,7 @@ func (x *Script) dispatch(meta map[string]string, token string) string {
 	return r.DispatchedJobID
 }
 
-// called gives a job a name for the output, which is the same in each run.
+// called gives a job a name for the output. The name is the same in each run.
 func (x *Script) called(id, what string) {
 	if x.names == nil {
 		x.names = map[string]string{}
@@ -46,7 +46,7 @@ func (x *Script) called(id, what string) {
 	}
 }
 
-// child prints a child's properties, then its state.
+// child prints the properties and then the state of a dispatched or periodic job.
 func (x *Script) child(id string) {
 	job := x.now(id)
 	form := numbers.ReplaceAllString(strings.TrimPrefix(identity8.ReplaceAllString(x.short(id), "-ID"), "a"), "N")
@@ -60,7 +60,7 @@ func (x *Script) child(id string) {
 	x.show(id)
 }
 
-// dispatched shows the children of a parameterized job.
+// dispatched shows the jobs that are dispatched from a parameterized job.
 func dispatched(x *Script) {
 	x.register(x.pinned(template(), "GPU-0-0", "GPU-0-1"))
 	x.show("a")
@@ -83,8 +83,8 @@ func dispatched(x *Script) {
 	x.show("a")
 }
 
-// templateEdited shows that waiting children stay unchanged while their template is edited,
-// stopped, purged and registered again.
+// templateEdited shows that waiting dispatched jobs do not change when their parameterized job is
+// edited, stopped, purged or registered again.
 func templateEdited(x *Script) {
 	job := x.pinned(template(), "GPU-0-0")
 	x.register(job)
@@ -119,7 +119,7 @@ func templateEdited(x *Script) {
 	x.child(two)
 }
 
-// periodic shows the children of a periodic job.
+// periodic shows the jobs that Nomad launches for a periodic job.
 func periodic(x *Script) {
 	job := gang("a", 1)
 	job.Periodic = &api.PeriodicConfig{Specs: []string{"0 0 1 1 *"}, ProhibitOverlap: new(true)}
@@ -142,8 +142,8 @@ func periodic(x *Script) {
 	x.show(one)
 }
 
-// force launches a child of the periodic job at once, and returns the child's ID. It first waits
-// for more than a second, because IDs contain the time in seconds.
+// force launches a job for the periodic job at once, and returns the new job's ID. Before that,
+// force waits for more than a second, because IDs contain the time in seconds.
 func (x *Script) force() (id string) {
 	x.elapse(1100 * time.Millisecond)
 	before := x.children()
@@ -166,7 +166,7 @@ func (x *Script) elapse(d time.Duration) {
 	x.Until("time passes", func() bool { return time.Now().After(end) })
 }
 
-// children returns the IDs of the children.
+// children returns the IDs of the dispatched or periodic jobs.
 func (x *Script) children() (ids []string) {
 	jobs, _, err := x.API().Jobs().List(&api.QueryOptions{Prefix: x.id("a") + "/"})
 	x.must(err)
@@ -176,8 +176,8 @@ func (x *Script) children() (ids []string) {
 	return ids
 }
 
-// launched shows that only one child runs at a time, although Nomad's clock can launch a child each
-// second.
+// launched shows that only one job of a periodic job runs at a time, although Nomad could launch a
+// job each second.
 func launched(x *Script) {
 	job := bed.Gang{Name: "a", Runs: 3 * time.Second, Ungated: true, Change: endsSoon}.Job()
 	job.Periodic = &api.PeriodicConfig{Specs: []string{"* * * * * * *"}, ProhibitOverlap: new(true)}

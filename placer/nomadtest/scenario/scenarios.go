@@ -16,7 +16,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// All contains the scenarios, in the order in which they are played.
+// All contains the scenarios in the order in which they run.
 var All = []Scenario{
 	{"gate", gate},
 	{"pins", pins},
@@ -94,8 +94,8 @@ var All = []Scenario{
 	{"replaced after a while", replacedAfterAWhile},
 }
 
-// OfEachKind contains the names of the scenarios that run on a real Nomad if all scenarios would
-// take too long.
+// OfEachKind contains the names of scenarios for a real Nomad. These scenarios run if it would take
+// too long to run all of them.
 var OfEachKind = []string{
 	"gate", "destructive", "partial", "check and set", "finishes", "is tried again", "reverted", "stopped and started",
 	"purged and registered again", "preempted by two", "restarted", "dry run", "drained", "node down", "node purged",
@@ -103,14 +103,15 @@ var OfEachKind = []string{
 	"away and replaced", "crashed", "rebooted",
 }
 
-// endsSoon reduces the time between the signal to end and the kill to one second. The default is
-// five seconds.
+// endsSoon sets the time between the signal to end and the kill to one second. The default is five
+// seconds.
 func endsSoon(job *api.Job) {
 	second := time.Second
 	job.TaskGroups[0].Tasks[0].KillTimeout = &second
 }
 
-// soonHealthy applies endsSoon, and makes a service's members count as healthy after two seconds.
+// soonHealthy calls endsSoon. soonHealthy also lets the members of a service count as healthy after
+// two seconds.
 func soonHealthy(job *api.Job) {
 	endsSoon(job)
 	if *job.Type == api.JobTypeService {
@@ -126,15 +127,15 @@ func working(name string, members int, d time.Duration, exit int) *api.Job {
 	return bed.Gang{Name: name, Members: members, Runs: d, Exit: exit, Ungated: true, Change: endsSoon}.Job()
 }
 
-// untilTold returns a job that works until Finish is called, so that a slow machine does not change
-// the result.
+// untilTold returns a job that runs until Finish is called. So the result is the same on a slow
+// machine.
 func untilTold(name string) *api.Job {
 	job := gang(name, 1)
 	job.TaskGroups[0].Tasks[0].Config["args"] = []string{"-c", "trap 'kill $! && exit 0' USR1; sleep infinity & wait"}
 	return job
 }
 
-// finish makes all members of a job end successfully.
+// finish lets all members of a job end successfully.
 func (x *Script) finish(id string) {
 	for _, a := range x.allocs(id) {
 		x.Finish(a.ID)
@@ -309,8 +310,8 @@ func triedAgain(x *Script) {
 	x.show("a")
 }
 
-// failsInDeployment shows a member that fails after it was healthy, and whose GPU another member
-// gets.
+// failsInDeployment shows a member that fails after it was healthy. Another member then gets the
+// GPU of the failed member.
 func failsInDeployment(x *Script) {
 	x.SetHealth("GPU-1-0", false)
 	job := bed.Gang{Name: "a", Members: 2, Service: true, Reschedules: 1, Ungated: true, Change: func(job *api.Job) {
@@ -335,8 +336,8 @@ func failsInDeployment(x *Script) {
 	x.deployment("a")
 }
 
-// deployed returns a service of three members whose deployments fail after half a minute. Its
-// members run the script, or forever if script is "".
+// deployed returns a service of three members whose deployments fail after half a minute. The
+// members run the given script. If script is "", the members run forever.
 func deployed(revert bool, reschedules int, script string) *api.Job {
 	return bed.Gang{Name: "a", Members: 3, Service: true, Reschedules: reschedules, Ungated: true, Change: func(job *api.Job) {
 		soonHealthy(job)
@@ -355,8 +356,8 @@ func (x *Script) deploy(job *api.Job, gpus string) {
 	x.register(x.pinned(job, strings.Fields(gpus)...))
 }
 
-// untilStatus waits until the newest deployment belongs to this version and has this status. It
-// fails the scenario if the deployment has ended with another status.
+// untilStatus waits until the newest deployment belongs to this version of the job and has this
+// status. If the deployment ends with another status, untilStatus fails the scenario.
 func (x *Script) untilStatus(version uint64, status string) {
 	x.Until(fmt.Sprintf("the deployment of version %d is %s", version, status), func() bool {
 		d, _, err := x.API().Jobs().LatestDeployment(x.id("a"), nil)
@@ -371,7 +372,7 @@ func (x *Script) untilStatus(version uint64, status string) {
 	})
 }
 
-// reverted shows that Nomad restores the previous version if a new version on other GPUs fails.
+// reverted shows that Nomad restores the previous version if a new version fails on other GPUs.
 func reverted(x *Script) {
 	x.deploy(deployed(true, 0, ""), ownGPUs)
 	x.untilDeployed("a")
@@ -407,7 +408,7 @@ func notReverted(x *Script) {
 	x.gpusOf("a")
 }
 
-// revertedAfterDeadline deploys a version for which only one member fits.
+// revertedAfterDeadline deploys a version of which only one member has room.
 func revertedAfterDeadline(x *Script) {
 	x.deploy(deployed(true, 0, ""), ownGPUs)
 	x.untilDeployed("a")
@@ -424,7 +425,8 @@ func revertedAfterDeadline(x *Script) {
 	x.SetHealth("GPU-2-1", true)
 }
 
-// triedAgainInDeployment shows that a deployment fails after a member's last attempt has failed.
+// triedAgainInDeployment shows that a deployment fails when the last attempt of a member has
+// failed.
 func triedAgainInDeployment(x *Script) {
 	x.deploy(deployed(true, 1, ""), ownGPUs)
 	x.untilDeployed("a")
@@ -438,8 +440,8 @@ func triedAgainInDeployment(x *Script) {
 	x.versions("a")
 }
 
-// failsAfterFailedDeployment deploys a version whose third member does not fit, so the deployment
-// fails. After that, Nomad does not retry the members that were updated in this deployment.
+// failsAfterFailedDeployment deploys a version whose third member has no room, so the deployment
+// fails. After the failed deployment, Nomad does not retry the members that were updated in it.
 func failsAfterFailedDeployment(x *Script) {
 	script := "sleep 50; [ $NOMAD_ALLOC_INDEX = 0 ] && exit 3; sleep infinity"
 	job := deployed(false, 5, script)
@@ -460,7 +462,7 @@ func failsAfterFailedDeployment(x *Script) {
 	x.show("a")
 }
 
-// nothingToRevertTo shows that Nomad changes nothing if the first version fails.
+// nothingToRevertTo shows that Nomad changes nothing if the first version of a job fails.
 func nothingToRevertTo(x *Script) {
 	x.deploy(deployed(true, 0, "sleep 1; exit 3"), ownGPUs)
 	x.untilStatus(0, api.DeploymentStatusFailed)
@@ -513,8 +515,8 @@ func purgedAndBack(x *Script) {
 	}
 }
 
-// blocked shows that Nomad tries waiting jobs in their order, oldest first. The simulator's plain
-// Nomad relies on this order.
+// blocked shows that Nomad tries waiting jobs in order. Nomad tries the oldest job first. The
+// simulation of plain Nomad relies on this order.
 func blocked(x *Script) {
 	var jobs []string
 	for i := range 9 {
@@ -536,7 +538,7 @@ func blocked(x *Script) {
 	fmt.Fprintf(&x.out, "placed: %s\n", strings.Join(jobs, " "))
 }
 
-// preempted shows that Nomad stops jobs of a lower priority if preemption is enabled.
+// preempted shows that, if preemption is enabled, Nomad stops jobs with a lower priority.
 func preempted(x *Script) {
 	x.preemption(true)
 	defer x.preemption(false)
@@ -562,14 +564,14 @@ func preempted(x *Script) {
 	}
 }
 
-// preemptedByTwo shows a member with two GPUs that is preempted for two members of one gang. Nomad
-// makes only the first of the two members wait until the preempted member has ended.
+// preemptedByTwo shows that Nomad preempts a member with two GPUs in favour of two members of one
+// gang. Nomad makes only the first of the two members wait until the preempted member has ended.
 func preemptedByTwo(x *Script) {
 	x.preemption(true)
 	defer x.preemption(false)
 	x.say("a member with two GPUs, of priority 20")
-	// The preempted member stops slowly, so that the test sees which member waits for it, even on a
-	// busy machine.
+	// The preempted member stops slowly. So even on a busy machine, the test sees which member
+	// waits for it.
 	slow := func(job *api.Job) { job.TaskGroups[0].Tasks[0].KillTimeout = new(8 * time.Second) }
 	x.register(x.pinned(bed.Gang{Name: "wide", GPUs: 2, Priority: 20, Ungated: true, Change: slow}.Job(), "GPU-0-0", "GPU-0-1"))
 	x.show("wide")
@@ -581,8 +583,8 @@ func preemptedByTwo(x *Script) {
 	x.order(3, 1, "wide", "pair")
 }
 
-// restarted restarts a gang's tasks in place, and then stops the gang with a gate. The tasks exit
-// with 0 on a signal.
+// restarted restarts the tasks of a gang in place, and then stops the gang with a gate. The tasks
+// exit with 0 on a signal.
 func restarted(x *Script) {
 	job := gang("a", 2)
 	job.TaskGroups[0].Tasks[0].Config["args"] = []string{"-c", "trap 'exit 0' INT TERM; while sleep 0.1; do :; done; sleep infinity"}
@@ -628,8 +630,8 @@ func drained(x *Script) {
 	x.show("a")
 }
 
-// drainedMemberByMember shows that a drain moves the members of a service one after the other, and
-// lets members of a batch job run until they end.
+// drainedMemberByMember shows that a drain moves the members of a service one after the other.
+// drainedMemberByMember also shows that members of a batch job run until they end.
 func drainedMemberByMember(x *Script) {
 	x.byNode = true
 	x.SetHealth("GPU-0-0", false)
@@ -674,8 +676,8 @@ func (x *Script) untilEmpty(n int) {
 	})
 }
 
-// drainedBesideOneThatFinished drains a member after another member has finished. The job is dead
-// after the drain, and is evaluated.
+// drainedBesideOneThatFinished drains a member after another member has finished. After the drain,
+// the job is dead, and Nomad evaluates it.
 func drainedBesideOneThatFinished(x *Script) {
 	x.register(x.pinned(bed.Gang{Name: "a", Members: 2, Ungated: true, Change: func(job *api.Job) {
 		endsSoon(job)
@@ -729,14 +731,14 @@ func nodeDown(x *Script) {
 	x.order(3, 2, "a")
 }
 
-// nodePurged deletes a node that still works from Nomad. The node registers again with the same ID.
+// nodePurged deletes a working node from Nomad. The node registers again with the same ID.
 func nodePurged(x *Script) {
 	x.places(away(bed.Gang{}, api.DisconnectStrategy{}))
 	x.purgeNode()
 }
 
-// nodePurgedAlone shows that a member that was lost because its node was purged is placed again on
-// the node where it still runs.
+// nodePurgedAlone shows a member that is lost because its node was purged. Nomad places the member
+// again on the same node, where it still runs.
 func nodePurgedAlone(x *Script) {
 	x.byNode = true
 	x.register(x.pinned(away(bed.Gang{}, api.DisconnectStrategy{}), "GPU-0-0", "GPU-1-0"))

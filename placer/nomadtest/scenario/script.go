@@ -1,9 +1,9 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package scenario contains scripts of what authors and a placer do in a Nomad cluster. Each script
-// prints the resulting jobs, evaluations and allocations. The scripts run on the in-memory Nomad
-// and on a real Nomad (e2e), and both outputs are compared with the same file. A difference is a
+// Package scenario contains scripts of the actions of authors and a placer in a Nomad cluster. Each
+// script prints the resulting jobs, evaluations and allocations. The scripts run on the in-memory
+// Nomad and on a real Nomad (e2e). Both outputs are compared with the same file. A difference is a
 // bug in the in-memory Nomad.
 package scenario
 
@@ -21,34 +21,35 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Cluster is a Nomad cluster under test. It has three nodes, node-0 to node-2. Node n has the GPUs
-// GPU-n-0 and GPU-n-1.
+// Cluster is the Nomad cluster on which a scenario runs. The cluster has three nodes, node-0 to
+// node-2. Node n has the GPUs GPU-n-0 and GPU-n-1.
 type Cluster interface {
 	API() *api.Client
 	// NodeID returns the ID of the n-th node.
 	NodeID(n int) string
-	// SetHealth makes a GPU healthy or unhealthy, and waits until Nomad has noticed.
+	// SetHealth marks a GPU as healthy or unhealthy, and waits until Nomad has noticed the change.
 	SetHealth(gpu string, healthy bool)
-	// Cut and Hang disconnect a node whose tasks keep running, and wait until Nomad has noticed.
-	// Recover reconnects the node. After Cut, the node's client has been restarted.
+	// Cut and Hang disconnect a node, and wait until Nomad has noticed the disconnection. The tasks
+	// of the node keep running. Recover reconnects the node. Cut also restarts the client of the
+	// node.
 	Cut(n int)
 	Hang(n int)
 	Recover(n int)
-	// Crash ends a node and its tasks, and waits until Nomad has noticed. Reboot restarts the node
-	// before Nomad notices.
+	// Crash ends a node and its tasks, and waits until Nomad has noticed the crash. Reboot restarts
+	// the node before Nomad notices.
 	Crash(n int)
 	Reboot(n int)
-	// Drain drains a node at once, and waits until it is empty. DrainGently starts to drain a node
-	// without a deadline. Undrain makes the node eligible again.
+	// Drain drains a node immediately, and waits until the node is empty. DrainGently begins to
+	// drain a node without a deadline. Undrain makes a node eligible again.
 	Drain(n int)
 	DrainGently(n int)
 	Undrain(n int)
-	// Purge deletes a working node from Nomad, and waits until it has registered again by itself.
+	// Purge deletes a working node from Nomad, and waits until the node has registered again.
 	Purge(n int)
-	// Finish makes the tasks of an allocation end successfully. The tasks must work until they are
-	// told to end, like those of untilTold.
+	// Finish lets the tasks of an allocation end successfully. The tasks must run until they are
+	// told to end, like the tasks of untilTold.
 	Finish(alloc string)
-	// Until waits until ok returns true, and fails the scenario if that takes too long.
+	// Until waits until ok returns true. If the wait takes too long, Until fails the scenario.
 	Until(what string, ok func() bool)
 }
 
@@ -58,24 +59,24 @@ type Scenario struct {
 	Run  func(*Script)
 }
 
-// Script is a run of a scenario.
+// Script is one run of a scenario.
 type Script struct {
 	Cluster
 	out    strings.Builder
 	prefix string         // prefix of the IDs of its jobs
 	seen   map[string]int // by ID: numbers of allocations, in the order of their first output
-	// If byNode is set, show orders allocations by their nodes, because it is random which member
-	// is on which node.
+	// byNode is true if show must order allocations by node. The nodes of the members differ
+	// between runs, because Nomad chooses them at random.
 	byNode bool
 	names  map[string]string // names of jobs whose IDs Nomad makes
 }
 
-// named returns the name of a job in the output.
+// named returns the name that a job has in the output.
 func (x *Script) named(id string) string { return cmp.Or(x.names[id], x.short(id)) }
 
-// Play runs a scenario and returns its output. If there is an error, it returns the output up to
-// the error. The IDs of the scenario's jobs begin with prefix. Play purges the jobs at the end. If
-// it returns no error, nothing of them is left.
+// Play runs a scenario and returns its output. If there is an error, Play returns the output up to
+// the error. The IDs of the scenario's jobs begin with prefix. At the end, Play purges the jobs. If
+// Play returns no error, nothing from the scenario is left.
 func Play(c Cluster, s Scenario, prefix string) (seen string, err error) {
 	x := &Script{Cluster: c, seen: map[string]int{}, prefix: prefix}
 	defer func() { seen = x.out.String() }()
@@ -85,13 +86,13 @@ func Play(c Cluster, s Scenario, prefix string) (seen string, err error) {
 	return "", attempt(func() { x.cleanUp(); x.untouched() })
 }
 
-// failure is the error that ends a scenario.
+// failure contains the error that ends a scenario.
 type failure struct{ error }
 
-// Fail ends the current scenario, so that Play returns the error.
+// Fail ends the current scenario. Play then returns the error that was passed to Fail.
 func Fail(err error) { panic(failure{err}) }
 
-// attempt calls do, and returns the error that was passed to Fail.
+// attempt calls do, and returns the error that do passed to Fail, or nil.
 func attempt(do func()) (err error) {
 	defer func() {
 		why := recover()
@@ -105,10 +106,10 @@ func attempt(do func()) (err error) {
 	return nil
 }
 
-// id returns the ID of the job with this short name in the scenario.
+// id returns the ID of the job that has this short name in the scenario.
 func (x *Script) id(name string) string { return x.prefix + strings.TrimPrefix(name, x.prefix) }
 
-// short replaces the IDs in a text with the scenario's short names.
+// short replaces the IDs in a text by the scenario's short names.
 func (x *Script) short(text string) string {
 	if x.prefix == "" {
 		return text
@@ -131,8 +132,8 @@ func (x *Script) cleanUp() {
 	})
 }
 
-// untouched waits until the cluster is as it was before the scenario: no jobs exist, and all nodes
-// and GPUs are ready, eligible and healthy.
+// untouched waits until the cluster is as it was before the scenario. The wait ends when no jobs
+// exist, and all nodes and GPUs are ready, eligible and healthy.
 func (x *Script) untouched() {
 	left := "nothing"
 	defer func() {
@@ -149,8 +150,8 @@ func (x *Script) untouched() {
 	})
 }
 
-// leaves returns a description of a job that the scenario left behind, or of a node or GPU that the
-// scenario left unusable. It returns "" if there is none.
+// leaves returns a description of something that the scenario left behind: a job, or a node or GPU
+// that is not usable. leaves returns "" if there is nothing.
 func (x *Script) leaves() string {
 	jobs, _, err := x.API().Jobs().List(nil)
 	x.must(err)
@@ -195,8 +196,8 @@ func (x *Script) say(format string, args ...any) {
 	fmt.Fprintf(&x.out, "# "+format+"\n", args...)
 }
 
-// register registers a job. If an index is passed, Nomad enforces it. register prints the error if
-// Nomad refuses the job.
+// register registers a job. If the caller passes an index, Nomad enforces the index. If Nomad
+// refuses the job, register prints the error.
 func (x *Script) register(job *api.Job, index ...uint64) {
 	job = x.own(job)
 	opts := &api.RegisterOptions{}
@@ -213,8 +214,8 @@ func (x *Script) register(job *api.Job, index ...uint64) {
 	}
 }
 
-// own returns a copy of the job with the scenario's own ID. Its tasks write no logs, because a real
-// Nomad starts a process for each task's logs.
+// own returns a copy of the job with an ID that belongs to this scenario. The tasks of the copy
+// write no logs, because a real Nomad starts a process for the logs of each task.
 func (x *Script) own(job *api.Job) *api.Job {
 	named := *job
 	named.ID, named.Name = new(x.id(*job.ID)), new(x.id(*job.Name))
@@ -226,7 +227,7 @@ func (x *Script) own(job *api.Job) *api.Job {
 	return &named
 }
 
-// now returns the job as it is in Nomad.
+// now returns the job that Nomad has now.
 func (x *Script) now(id string) *api.Job {
 	job, _, err := x.API().Jobs().Info(x.id(id), nil)
 	x.must(err)
@@ -259,8 +260,8 @@ func (x *Script) deployment(id string) {
 	fmt.Fprintln(&x.out)
 }
 
-// versions prints the versions of a job. Stable versions are those to which Nomad can revert. A
-// version with the submit time of an earlier version is a copy of that version.
+// versions prints the versions of a job. A version is stable if Nomad can revert to it. If a
+// version has the submit time of an earlier version, it is a copy of the earlier version.
 func (x *Script) versions(id string) {
 	all, _, _, err := x.API().Jobs().Versions(x.id(id), false, nil)
 	x.must(err)
@@ -295,14 +296,14 @@ func (x *Script) untilDeployed(id string) {
 	})
 }
 
-// untilRunning waits until at least this number of the job's allocations run.
+// untilRunning waits until at least the given number of the job's allocations run.
 func (x *Script) untilRunning(id string, members int) {
 	x.untilAllocs(id+" runs", id, members, func(a *api.AllocationListStub) bool {
 		return a.ClientStatus == api.AllocClientStatusRunning && a.DesiredStatus == api.AllocDesiredStatusRun
 	})
 }
 
-// untilAllocs waits until so returns true for at least this number of the job's allocations.
+// untilAllocs waits until so returns true for at least the given number of the job's allocations.
 func (x *Script) untilAllocs(what, id string, members int, so func(*api.AllocationListStub) bool) {
 	x.Until(what, func() bool {
 		n := 0
@@ -328,8 +329,8 @@ func (x *Script) settle(id string) {
 	})
 }
 
-// show calls settle, and prints the job and its allocations. It prints only the number of GPUs,
-// because Nomad can choose other GPUs in each run.
+// show calls settle, and prints the job and its allocations. show prints only the number of GPUs,
+// because Nomad can choose different GPUs in each run.
 func (x *Script) show(id string) {
 	x.settle(id)
 	job, _, err := x.API().Jobs().Info(x.id(id), nil)
@@ -377,10 +378,11 @@ func (x *Script) name(a *api.AllocationListStub) string {
 	return strings.TrimPrefix(a.Name, a.JobID+".")
 }
 
-// byTheKill is the output for a killed task's end if the client reports the end before the kill.
+// byTheKill is the output for the end of a killed task if the client reports the end before the
+// kill.
 const byTheKill = api.TaskTerminated + " 137"
 
-// events returns the events of an allocation's tasks, without the events that depend on timing.
+// events returns the events of an allocation's tasks, except events that depend on timing.
 func events(a *api.AllocationListStub) string {
 	var out []string
 	for _, t := range a.TaskStates {
@@ -408,15 +410,15 @@ func events(a *api.AllocationListStub) string {
 			}
 		}
 	}
-	// After a crash, a client may report this event for a task that no longer exists.
+	// After a crash, a client may report a failed restore for a task that no longer exists.
 	if n := len(out); n > 0 && out[n-1] == api.TaskKilling && over(a) {
 		out = out[:n-1]
 	}
 	return ": " + strings.Join(out, ", ")
 }
 
-// order prints whether the tasks of allocation later started after the tasks of allocation earlier
-// had ended.
+// order prints whether the tasks of the allocation later started after the tasks of the allocation
+// earlier had ended.
 func (x *Script) order(later, earlier int, jobs ...string) {
 	times := map[int]map[string]int64{}
 	for _, id := range jobs {
@@ -483,12 +485,13 @@ func (x *Script) stopMembers(id string) {
 	}
 }
 
-// pinned returns the job with pins to exactly these GPUs.
+// pinned returns the job with pins to exactly the given GPUs.
 func (x *Script) pinned(job *api.Job, gpus ...string) *api.Job {
 	return x.pinnedTo(job, nil, gpus...)
 }
 
-// pinnedTo returns the job with pins to exactly these GPUs. The pins also name the nodes in more.
+// pinnedTo returns the job with pins to exactly the given GPUs. The pins also name the additional
+// nodes in more.
 func (x *Script) pinnedTo(job *api.Job, more []int, gpus ...string) *api.Job {
 	var nodes []string
 	for _, g := range gpus {
@@ -507,5 +510,5 @@ func (x *Script) pinnedTo(job *api.Job, more []int, gpus ...string) *api.Job {
 	return out
 }
 
-// File returns the name of the file that contains a scenario's expected output.
+// File returns the name of the file with the expected output of a scenario.
 func File(s Scenario) string { return strings.ReplaceAll(s.Name, " ", "-") + ".txt" }
