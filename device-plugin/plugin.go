@@ -183,7 +183,7 @@ func (p *Plugin) ready() {
 	p.backend, p.scans, p.samples = b, &scanner{backend: b}, &sampler{backend: b}
 	p.store = openStore(p.cfg.StateDir)
 	if err := p.store.Prepare(); err != nil {
-		p.stored("no state is kept: faults and measurements are forgotten when the plugin restarts (config key state_dir)", err)
+		p.stored("the plugin cannot store its state (config key state_dir), so it forgets faults and measurements when it restarts", err)
 		p.store, p.stateless = openStore(""), true
 	}
 	kept, err := p.store.load()

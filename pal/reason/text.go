@@ -368,7 +368,7 @@ var ofPlace = map[Kind]writer{
 		return fmt.Sprintf("the %d replicas are spread over %d nodes, at most %d on each node", r.Members, r.Nodes, r.Room)
 	},
 	FasterLeft: func(r Reason) string {
-		return fmt.Sprintf("the job would take %[2]d %% less time on GPU model %[1]s, which has room, but this model is left to jobs that gain more or fit on no other model", r.Device, r.Percent)
+		return fmt.Sprintf("the job would take %[2]d %% less time on GPU model %[1]s, but the free GPUs of this model are left to jobs that gain more or fit on no other model", r.Device, r.Percent)
 	},
 }
 

@@ -170,7 +170,7 @@ func (d *diagnosis) state() {
 		return
 	}
 	if err := statedir.Dir(d.stateDir).Check(); err != nil {
-		d.add(statusFail, "state", err.Error(), "chmod 700 the directory and chown it to the user that Nomad's client runs as: until then the plugin keeps no state there")
+		d.add(statusFail, "state", err.Error(), "chmod 700 the directory and chown it to the user that Nomad's client runs as; until then the plugin stores no state in this directory")
 		return
 	}
 	err := probe(d.stateDir)
