@@ -140,7 +140,7 @@ func TestCheck(t *testing.T) {
 	start := at("2026-11-25T02:00:00Z")
 	for want, w := range map[string]Window{
 		"either start or cron is needed, not both": {Duration: time.Hour},
-		"either start or cron, not both":           {Start: start, Cron: "* * * * *", Duration: time.Hour},
+		"start or cron is needed, not both":        {Start: start, Cron: "* * * * *", Duration: time.Hour},
 		"duration 0s is not above 0":               {Start: start},
 		"time_zone can be set only with cron":      {Start: start, TimeZone: "UTC", Duration: 1},
 		"time_zone: unknown time zone Mars/Base":   {Cron: "* * * * *", TimeZone: "Mars/Base", Duration: 1},
