@@ -236,7 +236,7 @@ func (s *stream) unscanned() {
 	}
 	inv, err := s.p.store.loadInventory()
 	if err != nil {
-		s.p.log.Warn("the stored list of GPUs is lost", "error", err)
+		s.p.log.Warn("cannot read the stored list of GPUs", "error", err)
 	}
 	inv.Devices = s.p.unignored(inv.Devices, false)
 	s.p.view.inv = inv

@@ -102,7 +102,7 @@ func (p *Plugin) SharingProblems(inv gpu.Inventory) []string {
 }
 
 func (p *Plugin) saveForms() {
-	p.stored("the forms of shared GPUs cannot be stored: after a restart, the plugin does not notice a change", p.store.Write(sharingFile, p.forms.shared))
+	p.stored("the state of shared GPUs cannot be stored, so the plugin does not notice a changed configuration after a restart", p.store.Write(sharingFile, p.forms.shared))
 }
 
 // reshape gives a device its new form, because no task holds the device or the operator ordered the
@@ -113,7 +113,7 @@ func (p *Plugin) reshape(id string) {
 	}
 	was := p.forms.shared[id]
 	p.forms.adopt(id)
-	p.log.Info("GPU is published in its new form", "gpu", id, "was", was, "is", p.forms.shared[id])
+	p.log.Info("the GPU is now published as the sharing configuration says", "gpu", id, "was", was, "is", p.forms.shared[id])
 	p.saveForms()
 	p.view.forms = maps.Clone(p.forms.shared)
 	p.wantDaemons()
@@ -158,7 +158,7 @@ func (s *stream) consult(b books) {
 	if b.err != nil {
 		if said := b.err.Error(); said != p.forms.warned {
 			p.forms.warned = said
-			p.log.Warn("GPUs keep their old form, because it is not known whether tasks hold them", "gpus", b.asked, "error", said,
+			p.log.Warn("GPUs do not follow the new sharing configuration yet, because it is not known whether tasks use them", "gpus", b.asked, "error", said,
 				"next", "let the plugin ask Nomad (config block nomad), or drain the node, then: "+Order(p.cfg.StateDir, "clear", b.asked...))
 		}
 		return
@@ -171,7 +171,7 @@ func (s *stream) consult(b books) {
 		case by == "":
 			p.reshape(id)
 		case by != was:
-			p.log.Info("GPU keeps its old form until its tasks have ended", "gpu", id, "held_by", by,
+			p.log.Info("the GPU follows the new sharing configuration when its tasks have ended", "gpu", id, "held_by", by,
 				"is", p.forms.shared[id], "will_be", p.forms.want[id])
 			p.forms.waits[id] = by
 		}

@@ -22,7 +22,7 @@ const daemonsFile = "mps.json"
 func (p *Plugin) openKeeper() *mps.Keeper {
 	var left []mps.Daemon
 	if _, err := p.store.Read(daemonsFile, &left); err != nil {
-		p.log.Warn("the stored list of MPS control daemons is lost", "error", err)
+		p.log.Warn("cannot read the stored list of MPS control daemons", "error", err)
 	}
 	s := p.store
 	return mps.NewKeeper(p.log, left, func(ds []mps.Daemon) error { return s.Write(daemonsFile, ds) })
@@ -106,7 +106,7 @@ func (p *Plugin) joinMPS(res *device.ContainerReservation, chosen []gpu.Device, 
 	}
 	for _, daemon := range use {
 		if daemon.Pipe != use[0].Pipe {
-			return fmt.Errorf("GPUs %s have one MPS control daemon each, and a process can use only one daemon: request parts of one GPU (count = 1)",
+			return fmt.Errorf("GPUs %s have one MPS control daemon each, but a process can use only one daemon: request parts of one GPU (count = 1)",
 				strings.Join(ids(chosen), ", "))
 		}
 		if err := daemon.Use(); err != nil {

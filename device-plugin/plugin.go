@@ -182,7 +182,7 @@ func (p *Plugin) ready() {
 	p.backend, p.scans, p.samples = b, &scanner{backend: b}, &sampler{backend: b}
 	p.store = openStore(p.cfg.StateDir)
 	if err := p.store.Prepare(); err != nil {
-		p.stored("no state is kept: faults and measurements are forgotten when the plugin restarts (config key state_dir)", err)
+		p.stored("the plugin cannot store its state (config key state_dir), so it forgets faults and measurements when it restarts", err)
 		p.store, p.stateless = openStore(""), true
 	}
 	kept, err := p.store.load()
@@ -197,11 +197,11 @@ func (p *Plugin) ready() {
 	p.health.restore(kept)
 	before, err := p.store.loadInventory()
 	if err != nil {
-		p.log.Warn("the stored list of GPUs is lost: the plugin does not notice GPUs that are missing now", "error", err)
+		p.log.Warn("cannot read the stored list of GPUs, so the plugin does not notice GPUs that are missing now", "error", err)
 	}
 	p.roster = &roster{stored: before.Devices, forgotten: map[string]bool{}}
 	if p.forms, err = openForms(p.store, before.Devices); err != nil {
-		p.log.Warn("the stored state of shared GPUs is lost: a GPU may be published whole while tasks hold parts of it", "error", err)
+		p.log.Warn("cannot read the stored state of shared GPUs, so a GPU may be published whole while tasks use parts of it", "error", err)
 	}
 	p.keeper = p.openKeeper()
 	if p.cfg.ProfileFromNomad != nil {
@@ -283,7 +283,7 @@ func (p *Plugin) observe(now time.Time, r scanResult) {
 		var replaced []string
 		inv, replaced = p.roster.complete(inv)
 		for _, id := range replaced {
-			p.log.Info("a GPU that was here before was replaced", "gpu", id)
+			p.log.Info("a GPU of this node was replaced", "gpu", id)
 		}
 		inv.Devices = p.unignored(inv.Devices, true)
 		p.stored("the list of GPUs cannot be stored", p.store.saveInventory(inv))
@@ -372,7 +372,7 @@ func (p *Plugin) judge() {
 	p.rate()
 	if p.health.changed { // try again until the faults are stored
 		err := p.store.save(p.health)
-		p.stored("faults cannot be stored: they are forgotten when the plugin restarts", err)
+		p.stored("faults cannot be stored, so the plugin forgets them when it restarts", err)
 		p.health.changed = err != nil
 	}
 }

@@ -99,14 +99,14 @@ func (s *store) saveCopy(p *profile.Profile) error {
 func (s *stream) followFile(ctx context.Context) {
 	file := profileFile{path: s.cfg.ProfilePath, read: s.p.readProfile}
 	s.follow(ctx, func() time.Duration { return gpu.UntilTick(time.Now(), lookInterval) },
-		"profile is unusable, the previous profile stays in force", file.look)
+		"cannot use the profile; the previous profile stays in force", file.look)
 }
 
 // followNomad follows Nomad's Variables.
 func (s *stream) followNomad(ctx context.Context) {
 	source := nomad.Open(s.cfg.Nomad, s.cfg.ProfileFromNomad.Namespace)
 	s.follow(ctx, func() time.Duration { return s.cfg.ProfileFromNomad.Period },
-		"no profile from Nomad, the previous profile stays in force", func() (*profile.Profile, error) { return source.Read(ctx) })
+		"cannot read the profile from Nomad; the previous profile stays in force", func() (*profile.Profile, error) { return source.Read(ctx) })
 }
 
 // follow sends each new profile until ctx ends. If there is no profile at first, it sends nil. wait
@@ -155,6 +155,6 @@ func (s *stream) adopt(p *profile.Profile) {
 		return
 	}
 	if err := s.p.store.saveCopy(p); err != nil {
-		s.p.log.Warn("profile cannot be stored: classes are unknown for a moment after a restart", "error", err)
+		s.p.log.Warn("the profile cannot be stored, so classes are unknown for a moment after a restart", "error", err)
 	}
 }

@@ -89,7 +89,7 @@ func (s *stream) followRelease() (changed bool) {
 	switch {
 	case ordered && !p.away():
 		p.driver, changed = driverLeaving, true
-		p.log.Info("the driver is released by the operator", "until", until)
+		p.log.Info("the plugin is releasing the driver, as the operator ordered", "until", until)
 		p.judge()
 	case !ordered && p.away() && !p.endingUse:
 		p.driver = driverReturning
@@ -118,7 +118,7 @@ func (p *Plugin) endDriverUse(b Backend, m *measure.Scheduler, k *mps.Keeper) {
 	k.Pause(context.Background())
 	if m != nil {
 		if err := m.Pause(); err != nil {
-			p.log.Warn("measurements did not pause; the driver is released anyway", "error", err)
+			p.log.Warn("cannot pause the measurements; releasing the driver anyway", "error", err)
 		}
 	}
 	b.Disconnect()

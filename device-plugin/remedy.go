@@ -15,7 +15,7 @@ import (
 const (
 	remedyReset  = "when no task runs on the GPU: nomad-device-pal release; nvidia-smi --gpu-reset -i $GPU; nomad-device-pal resume"
 	remedyReboot = "nomad node drain -enable -self, then reboot"
-	remedySeated = "reboot; if it happens again, have power and PCIe seating checked"
+	remedySeated = "reboot; if the fault returns, have power and PCIe seating checked"
 	remedyHung   = "look for hung processes on the GPU (nvidia-smi, dmesg); if these processes cannot be ended, reboot"
 	remedyPower  = "shut down, and plug in all of the GPU's power cables"
 	remedyReturn = "have the card replaced"
@@ -50,12 +50,12 @@ var remedies = map[string]string{
 	gpu.MIGEmpty: "nvidia-smi mig -i $GPU -lgip lists profiles, nvidia-smi mig -i $GPU -cgi PROFILE -C makes an instance;" +
 		" nvidia-smi mig -i $GPU -lgi lists GPU instances; if one has no compute instance, nvidia-smi mig -i $GPU -gi ID -cci creates it;" +
 		" or switch MIG off: nomad-device-pal release; nvidia-smi -i $GPU -mig 0; nomad-device-pal resume",
-	gpu.MIGUnread:    "nvidia-smi mig -i $GPU -lgi lists the instances, if the driver can; if the plugin lacks permission: " + gpu.RemedyDenied + "; if that does not help: " + remedyReset,
+	gpu.MIGUnread:    "nvidia-smi mig -i $GPU -lgi lists the instances if the driver can read them; if the plugin lacks permission: " + gpu.RemedyDenied + "; if that does not help: " + remedyReset,
 	gpu.SameUUID:     "nvidia-smi -L lists both GPUs; give each virtual GPU a UUID of its own, or take one of the cards out",
 	reasonReleased:   "nomad-device-pal resume",
-	reasonSharing:    "end the tasks that hold the GPU: the plugin's log names them; if no task holds it: nomad-device-pal clear $GPU",
+	reasonSharing:    "end the tasks that hold the GPU (the plugin's log names these tasks); if no task holds the GPU: nomad-device-pal clear $GPU",
 	mps.NoDaemon:     "the plugin's log has the error; the daemon's own log is in the folder of config key sharing.directory",
-	mps.NoServer:     "restart the tasks that share the GPU: when all of them have ended, the next task gets a new server",
+	mps.NoServer:     "end all tasks that share the GPU; the next task then gets a new server",
 	reasonLost:       remedySeated,
 	reasonRemap:      remedyReturn,
 	reasonRetired:    remedyReturn,
@@ -65,10 +65,10 @@ var remedies = map[string]string{
 	reasonUnanswered: remedyHung,
 	degradedThermal:  "have its cooling checked",
 	degradedBrake:    "have the machine's power supplies checked",
-	degradedPCIe:     "nvidia-smi -q -i $GPU shows its PCIe link; have its seating, riser or cable checked",
+	degradedPCIe:     "nvidia-smi -q -i $GPU shows the PCIe link; have the GPU's seating, riser or cable checked",
 	reasonNVLink:     remedyNVLink,
 	degradedNVLink:   remedyNVLink,
-	degradedSlow:     "nomad-device-pal remeasure $GPU; if it is slow again, have cooling and power checked",
+	degradedSlow:     "nomad-device-pal remeasure $GPU; if the GPU is slow again, have cooling and power checked",
 	degradedWrong:    "take the GPU out and have it tested",
 }
 
@@ -91,7 +91,7 @@ func remedyRecovery(action string) string {
 	case recoveryAction(2):
 		return remedyReboot
 	case recoveryAction(3):
-		return "end the jobs that use it together with other GPUs; if the driver still requests this, " + remedyReset
+		return "end the jobs that use this GPU together with other GPUs; if the driver still requests this, " + remedyReset
 	case recoveryAction(5):
 		return "systemctl restart nvidia-imex"
 	}
@@ -130,5 +130,5 @@ func RemedyHidden(h gpu.Hidden) string {
 	case h.Why == gpu.Silent:
 		return remedyHung
 	}
-	return "nvidia-smi -L shows which GPU is missing, dmesg | grep -e NVRM -e Xid shows why; reboot; if it happens again, have the card checked"
+	return "nvidia-smi -L shows which GPU is missing, dmesg | grep -e NVRM -e Xid shows why; reboot; if the GPU goes missing again, have the card checked"
 }

@@ -29,7 +29,7 @@ func TestRemedy(t *testing.T) {
 		"gpu-lost":                            {"PCIe seating", false},
 		"recovery-action:gpu-reset":           {reset, true},
 		"recovery-action:node-reboot":         {"nomad node drain -enable -self, then reboot", false},
-		"recovery-action:drain-p2p":           {"end the jobs that use it together with other GPUs", true},
+		"recovery-action:drain-p2p":           {"end the jobs that use this GPU together with other GPUs", true},
 		"recovery-action:drain-and-reset":     {reset, true},
 		"recovery-action:recover-imex":        {"systemctl restart nvidia-imex", false},
 		"row-remap-failure":                   {"replaced", false},
@@ -99,8 +99,8 @@ func TestLogNamesTheRemedy(t *testing.T) {
 		}
 	}
 	for reason, want := range map[string]string{
-		mps.NoServer: "restart the tasks that share the GPU", mps.NoDaemon: "the daemon's own log is in the folder of config key sharing.directory",
-		reasonSharing: "if no task holds it: nomad-device-pal clear -state-dir=/srv/state GPU-1",
+		mps.NoServer: "end all tasks that share the GPU", mps.NoDaemon: "the daemon's own log is in the folder of config key sharing.directory",
+		reasonSharing: "if no task holds the GPU: nomad-device-pal clear -state-dir=/srv/state GPU-1",
 	} {
 		is := verdict{reason: reason}
 		p.logVerdict(d, nil, is)

@@ -31,9 +31,9 @@ func checkSharing(blocks []SharingConfig) error {
 		for _, name := range b.GPUs {
 			switch other, twice := named[name]; {
 			case twice:
-				return at("gpus", "%q is already in sharing block %d: a GPU can be in only one block", name, other)
+				return at("gpus", "%q is already in sharing block %d, but a GPU can be in only one block", name, other)
 			case name == allGPUs && i > 0, named[allGPUs] > 0:
-				return at("gpus", "a block with %q covers all GPUs: no other block is allowed", allGPUs)
+				return at("gpus", "a block with %q covers all GPUs, so no other block is allowed", allGPUs)
 			case b.Mode == MPS && strings.HasPrefix(name, "MIG-"):
 				return at("gpus", "MPS cannot share MIG instance %q; mode = %q can share it", name, TimeSlicing)
 			}
@@ -57,7 +57,7 @@ func (b SharingConfig) checkLimits(at func(key, format string, args ...any) erro
 			"pipe_directory": b.PipeDirectory != ""}
 		for _, key := range slices.Sorted(maps.Keys(given)) {
 			if given[key] {
-				return at(key, "only mode = %q has this key: nothing limits tasks under %s", MPS, b.Mode)
+				return at(key, "this key needs mode = %q, because nothing limits tasks under %s", MPS, b.Mode)
 			}
 		}
 		return nil
@@ -149,12 +149,12 @@ func planSharing(blocks []SharingConfig, ds []gpu.Device, complete bool) plan {
 				switch other, taken := p.blocks[d.ID]; {
 				case b.Mode == MPS && d.Parent != "":
 					if name != allGPUs {
-						problem(i, "MPS cannot share MIG instance %s (matched by %q): it stays whole; mode = %q can share it", d.ID, name, TimeSlicing)
+						problem(i, "MPS cannot share MIG instance %s (matched by %q), so the instance stays whole; mode = %q can share it", d.ID, name, TimeSlicing)
 					}
 				case b.Mode == MPS && d.ComputeMajor > 0 && d.ComputeMajor < leastMPS:
-					problem(i, "MPS limits tasks from compute capability %d.0 on, and %s has %d.%d: it stays whole", leastMPS, d.ID, d.ComputeMajor, d.ComputeMinor)
+					problem(i, "MPS can limit tasks only from compute capability %d.0 on, but %s has %d.%d, so this GPU stays whole", leastMPS, d.ID, d.ComputeMajor, d.ComputeMinor)
 				case taken && other != i:
-					problem(i, "GPU %s (matched by %q) is in block %d as well: it stays whole until only one block names it", d.ID, name, other+1)
+					problem(i, "GPU %s (matched by %q) is in block %d as well, so the GPU stays whole until only one block names it", d.ID, name, other+1)
 					twice[d.ID] = true
 				default:
 					p.blocks[d.ID] = i

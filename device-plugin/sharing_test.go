@@ -76,7 +76,7 @@ func TestSharingConfigErrors(t *testing.T) {
 		"all and one":       {block("replicas = 2") + block("replicas = 3", "gpus = [1]"), `sharing block 2: config key "sharing.gpus": a block with "*" covers all GPUs`},
 		"one and all":       {block("replicas = 2", "gpus = [1]") + block("replicas = 3"), `sharing block 2: config key "sharing.gpus": a block with "*" covers all GPUs`},
 		"MPS on MIG":        {block("replicas = 2", `mode = "mps"`, `gpus = ["MIG-1"]`), `sharing block 1: config key "sharing.gpus": MPS cannot share MIG instance "MIG-1"`},
-		"limits of MPS":     {block("replicas = 2", "threads = 10"), `sharing block 1: config key "sharing.threads": only mode = "mps" has this key`},
+		"limits of MPS":     {block("replicas = 2", "threads = 10"), `sharing block 1: config key "sharing.threads": this key needs mode = "mps"`},
 		"range":             {block(`mode = "mps"`, "replicas = 2", "max_threads = 40"), `sharing block 1: config key "sharing.max_threads": 40 % is less than one part's share, 50 %`},
 		"memory range":      {block(`mode = "mps"`, "replicas = 2", "max_memory = 40"), `config key "sharing.max_memory": 40 % is less than one part's share, 50 %`},
 		"relative":          {block(`mode = "mps"`, "replicas = 2", `pipe_directory = "mps"`), `config key "sharing.pipe_directory": "mps" is not an absolute path`},
@@ -104,9 +104,9 @@ func TestPlanSharing(t *testing.T) {
 		"by model":      {[]SharingConfig{{Mode: MPS, Replicas: 2, GPUs: []string{"A"}}}, "GPU-a=2 GPU-b=2", nil},
 		"a GPU's MIG":   {[]SharingConfig{{Mode: TimeSlicing, Replicas: 3, GPUs: []string{"GPU-d"}}}, "MIG-d=3", nil},
 		"named thrice":  {[]SharingConfig{{Mode: MPS, Replicas: 2, GPUs: []string{"A", "0", "GPU-a"}}}, "GPU-a=2 GPU-b=2", nil},
-		"MPS on MIG":    {[]SharingConfig{{Mode: MPS, Replicas: 2, GPUs: []string{"3"}}}, "", []string{`sharing block 1: config key "sharing.gpus": MPS cannot share MIG instance MIG-d (matched by "3"): it stays whole; mode = "time-slicing" can share it`}},
+		"MPS on MIG":    {[]SharingConfig{{Mode: MPS, Replicas: 2, GPUs: []string{"3"}}}, "", []string{`sharing block 1: config key "sharing.gpus": MPS cannot share MIG instance MIG-d (matched by "3"), so the instance stays whole; mode = "time-slicing" can share it`}},
 		"unknown":       {[]SharingConfig{{Replicas: 2, GPUs: []string{"GPU-x"}}}, "", []string{`sharing block 1: config key "sharing.gpus": no GPU matches "GPU-x"; the GPUs of this node, by index: 0: GPU-a (A), 1: GPU-b (A), 2: GPU-c (C), 3: MIG-d (D MIG 1g)`}},
-		"in two blocks": {[]SharingConfig{{Replicas: 2, GPUs: []string{"A"}}, {Replicas: 3, GPUs: []string{"1", "C"}}}, "GPU-a=2 GPU-c=3", []string{`sharing block 2: config key "sharing.gpus": GPU GPU-b (matched by "1") is in block 1 as well: it stays whole until only one block names it`}},
+		"in two blocks": {[]SharingConfig{{Replicas: 2, GPUs: []string{"A"}}, {Replicas: 3, GPUs: []string{"1", "C"}}}, "GPU-a=2 GPU-c=3", []string{`sharing block 2: config key "sharing.gpus": GPU GPU-b (matched by "1") is in block 1 as well, so the GPU stays whole until only one block names it`}},
 		"two ways":      {[]SharingConfig{{Replicas: 2, GPUs: []string{"1"}}, {Replicas: 3, GPUs: []string{"0", "C"}}}, "GPU-a=3-2 GPU-b=2 GPU-c=3", nil},
 	} {
 		p := planSharing(tc.blocks, ds, true)
@@ -121,7 +121,7 @@ func TestPlanSharing(t *testing.T) {
 		}
 	}
 	if p := planSharing([]SharingConfig{{Mode: MPS, Replicas: 2, GPUs: []string{"4"}}}, []gpu.Device{old}, true); len(p.forms) > 0 ||
-		!strings.Contains(fmt.Sprint(p.problems), "MPS limits tasks from compute capability 7.0 on, and GPU-old has 6.0") {
+		!strings.Contains(fmt.Sprint(p.problems), "MPS can limit tasks only from compute capability 7.0 on, but GPU-old has 6.0") {
 		t.Errorf("before Volta: %v, %q", p.forms, p.problems)
 	}
 	if p := planSharing([]SharingConfig{{Replicas: 2, GPUs: []string{"GPU-x"}}}, ds, false); len(p.problems) > 0 {
@@ -338,7 +338,7 @@ func TestFormChangesOnceTasksHaveEnded(t *testing.T) {
 				if took := time.Since(begin); took < 2*formsEvery || took > 3*formsEvery || len(answers) > 0 {
 					t.Errorf("after %s, with %d answers left", took, len(answers))
 				}
-				for _, want := range []string{"no leader", `held_by="job \"train\""`, "published in its new form"} {
+				for _, want := range []string{"no leader", `held_by="job \"train\""`, "is now published as the sharing configuration says"} {
 					if !strings.Contains(log.String(), want) {
 						t.Errorf("the log lacks %q:\n%s", want, log)
 					}

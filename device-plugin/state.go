@@ -132,7 +132,7 @@ func (p *Plugin) clear(id string) {
 		p.health.clear(d)
 	}
 	if !known {
-		p.log.Warn("an order to clear names an unknown GPU", "gpu", id)
+		p.log.Warn("an order to clear the faults of a GPU names an unknown GPU", "gpu", id)
 		return
 	}
 	for _, d := range p.named(id) {
@@ -173,7 +173,7 @@ func StoredDevices(dir string) ([]string, error) {
 		return nil, err
 	}
 	if !found {
-		return nil, fmt.Errorf("reading state: no plugin has stored its GPUs in %q: is it the plugin's state_dir?", dir)
+		return nil, fmt.Errorf("reading state: no plugin has stored its GPUs in %q: is this the plugin's state_dir?", dir)
 	}
 	var ids []string
 	for _, d := range inv.Devices {

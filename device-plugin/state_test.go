@@ -51,7 +51,7 @@ func TestProfileFromNomadSurvivesARestart(t *testing.T) {
 		for range c {
 		}
 		synctest.Wait()
-		if !strings.Contains(log.String(), "no profile from Nomad, the previous profile stays in force") {
+		if !strings.Contains(log.String(), "cannot read the profile from Nomad; the previous profile stays in force") {
 			t.Errorf("log:\n%s", log)
 		}
 	})
@@ -113,7 +113,7 @@ func TestStateIsWrittenWhenTheDiskHasRoomAgain(t *testing.T) {
 			t.Errorf("device %+v", got[0].Devices[0])
 		}
 		unkept := published(got, attr.Unkept)
-		if !strings.Contains(unkept, "faults cannot be stored: they are forgotten when the plugin restarts: writing state") || !strings.Contains(unkept, "; the list of GPUs cannot be stored: ") {
+		if !strings.Contains(unkept, "faults cannot be stored, so the plugin forgets them when it restarts: writing state") || !strings.Contains(unkept, "; the list of GPUs cannot be stored: ") {
 			t.Errorf("published: %q", unkept)
 		}
 		time.Sleep(10 * cfg.FingerprintPeriod)
@@ -152,12 +152,12 @@ func TestUnusableStateDir(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, _, log, _ := onStage(1, cfg)
 		c, end := fingerprints(t, p)
-		if got := next(t, c); len(got) != 1 || got[0].Attributes[attr.Unkept] == nil || !strings.Contains(*got[0].Attributes[attr.Unkept].String, "no state is kept: ") {
+		if got := next(t, c); len(got) != 1 || got[0].Attributes[attr.Unkept] == nil || !strings.Contains(*got[0].Attributes[attr.Unkept].String, "the plugin cannot store its state (config key state_dir)") {
 			t.Errorf("groups %v", got)
 		}
 		end()
 		synctest.Wait()
-		if n := strings.Count(log.String(), "no state is kept"); n != 1 || !strings.Contains(log.String(), "other users can write to it") {
+		if n := strings.Count(log.String(), "the plugin cannot store its state"); n != 1 || !strings.Contains(log.String(), "other users can write to it") {
 			t.Errorf("said %d times, want once:\n%s", n, log)
 		}
 	})

@@ -251,7 +251,7 @@ func (v *view) speed(st statistics, id string) {
 		}
 		class := int64(v.rating.class(id, c, len(v.verdicts[id].degraded) > 0))
 		score := float64(e.Score)
-		st.integer("Variability class "+string(c), &class, "", "1 is the fastest class for applications of this class")
+		st.integer("Variability class "+string(c), &class, "", "The GPU's speed for jobs of this application class: 1 is the fastest class, 5 the slowest")
 		st.number("Variability score "+string(c), &score, "", "Time relative to the median GPU of the model")
 	}
 	health := "healthy"

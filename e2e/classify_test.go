@@ -33,7 +33,7 @@ func TestClassify(t *testing.T) {
 	}
 	register(t, c, gpuJob("train", 2))
 	running(t, c, "train")
-	if out, code := b.pal("classify", "-for=3s", "-every=1s", "train"); code != 1 || !strings.Contains(out, "0 readings of working GPUs, want at least 10") {
+	if out, code := b.pal("classify", "-for=3s", "-every=1s", "train"); code != 1 || !strings.Contains(out, "only 0 readings of working GPUs, but at least 10 are needed") {
 		t.Errorf("a job that does nothing: exit code %d\n%s", code, out)
 	}
 	for _, step := range []struct {
@@ -52,7 +52,7 @@ func TestClassify(t *testing.T) {
 		var code int
 		for patience := 12 * time.Second; patience <= 2*time.Minute; patience *= 2 {
 			out, code = b.pal("classify", "-for="+patience.String(), "-every=500ms", "-save", "train")
-			if !strings.Contains(out, "readings of working GPUs, want at least 10") { // a busy machine reads less often
+			if !strings.Contains(out, "readings of working GPUs, but at least 10 are needed") { // a busy machine reads less often
 				break
 			}
 		}

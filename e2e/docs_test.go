@@ -124,7 +124,7 @@ func typeCommand(t *testing.T, dir string, env []string, command string) {
 	sh.Dir, sh.Env = dir, env
 	out, err := sh.CombinedOutput()
 	switch code := sh.ProcessState.ExitCode(); {
-	case code == 1 && strings.Contains(string(out), "which neither runs nor waits"): // requeue after its three minutes
+	case code == 1 && strings.Contains(string(out), "the job neither runs nor waits"): // requeue after its three minutes
 	case (code == 1 || code == 2 && strings.Contains(command, "never")) && strings.HasPrefix(command, "nomad-pal plan "):
 	case err != nil:
 		t.Errorf("$ %s\n%v:\n%s", command, err, out)

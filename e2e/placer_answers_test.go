@@ -43,7 +43,7 @@ func TestAnswers(t *testing.T) {
 		})
 	}
 	says(user, 3, "no agent has published its address in Nomad", "status")
-	says(user, 0, "GPUs of jobs that your token cannot see look free", "gpus")
+	says(user, 0, "a GPU looks free if your token cannot see the job on it", "gpus")
 	if out, code := b.palAs(b.envAs(""), "profile", "show"); code == 0 || !strings.Contains(out, "token") {
 		t.Errorf("profile show without a token: %d: %s", code, out)
 	}

@@ -47,7 +47,7 @@ func TestPlacerRefusesBadNeighbours(t *testing.T) {
 	})
 }
 
-const badNeighbour, calm = "1 is free, but sharing them would cost the jobs on them more work than this job would do (refuse_bad_neighbours)", `pal_class = "D"`
+const badNeighbour, calm = "1 is free, but the jobs that share these GPUs would lose more work than this job would do (refuse_bad_neighbours)", `pal_class = "D"`
 
 const heavy = `pal_class = "A"`
 
@@ -61,7 +61,7 @@ func testRefused(t *testing.T, b *bed) {
 	b.run(part("next", heavy, 1).hcl())
 	b.untilWaits("next", badNeighbour)
 	b.says("queue", "next", badNeighbour)
-	b.says("explain next", "This job has room when default/there has ended", "once the job is overdue, it accepts any neighbours")
+	b.says("explain next", "There is enough room for this job when default/there has ended", "or with any neighbours once the job is overdue")
 	b.runs(part("calm", calm, 1), 1)
 	b.purge("there")
 	b.untilGPUs("next", 1)
@@ -162,7 +162,7 @@ func testAllPartsTaken(t *testing.T, b *bed) {
 	b.run(part("next", "", 1).hcl())
 	b.untilWaits("next", "6 allocated")
 	b.says("queue", "next", "needs 1 GPU")
-	b.untilSays("status", "7: 6 allocated, 1 free; 6 of all these are parts of 2 GPUs")
+	b.untilSays("status", "7: 6 allocated, 1 free; 6 of these are parts of 2 GPUs")
 	b.says("gpus", gpu(0, 0)+"::0", gpu(0, 1)+"::2", "default/third")
 	b.purge("second")
 	if got := b.untilGPUs("next", 1); !slices.Contains(parts["second"], got[0]) {

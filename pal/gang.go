@@ -81,7 +81,7 @@ func (g Gang) Validate() error {
 		}
 	}
 	if g.GPUs() > MaxGPUs {
-		return fmt.Errorf("it asks for more than %d GPUs", MaxGPUs)
+		return fmt.Errorf("the gang asks for more than %d GPUs", MaxGPUs)
 	}
 	return nil
 }

@@ -52,7 +52,7 @@ func ParseSpeeds(s string) (map[string]float64, error) {
 		case !ok || model == "":
 			return nil, fmt.Errorf("%q is not MODEL=SPEED; example: NVIDIA A100-SXM4-80GB=1, Tesla T4=0.2", strings.TrimSpace(part))
 		case err != nil || !(speed > 0) || math.IsInf(speed, 0) || speed < 1e-6 || speed > 1e6:
-			return nil, fmt.Errorf("%s is not a speed of %s: speeds are numbers from 0.000001 to 1000000, such as 0.2", strings.TrimSpace(value), model)
+			return nil, fmt.Errorf("%s is not a valid speed of %s: speeds are numbers from 0.000001 to 1000000, such as 0.2", strings.TrimSpace(value), model)
 		}
 		if _, twice := said[model]; twice {
 			return nil, fmt.Errorf("%s is listed twice", model)
@@ -60,7 +60,7 @@ func ParseSpeeds(s string) (map[string]float64, error) {
 		said[model] = speed
 	}
 	if len(said) < 2 {
-		return nil, fmt.Errorf("it names one model: speeds compare two or more")
+		return nil, fmt.Errorf("only one model is named, but speeds compare at least two models")
 	}
 	return said, nil
 }

@@ -21,7 +21,7 @@ const (
 	notingFailures     = "noting failures"
 	readingControls    = "reading holds and priorities of jobs"
 	readingRunTimes    = "reading run times"
-	storingProfile     = "storing the profile in force"
+	storingProfile     = "storing the current profile"
 	recordingDecisions = "recording decisions"
 	recordingRunTimes  = "recording run times"
 	pruningRecords     = "removing the records of jobs that are gone"

@@ -157,7 +157,7 @@ func (p *Placer) commit(ctx context.Context, s *start) (err error) {
 	c, ok := todo[len(todo)-1].(gang.Commit)
 	if !ok {
 		s.instead = todo
-		return fmt.Errorf("placing job %q: it does not start while it is %s", s.t.Key.ID, s.t.State(p.m))
+		return fmt.Errorf("placing job %q: the job does not start while it is %s", s.t.Key.ID, s.t.State(p.m))
 	}
 	if c.DryRun {
 		if err := p.dryRun(ctx, s); err != nil {
@@ -226,7 +226,7 @@ func (p *Placer) forbids(s *start) string {
 	}
 	for _, id := range model.GPUIDs(p.m.View, s.Placement.GPUs()) {
 		if by, ok := m.taken[id]; ok && by != s.t.Key {
-			return fmt.Sprintf("meanwhile job %q got GPU %s", by.ID, id)
+			return fmt.Sprintf("job %q got GPU %s in the meantime", by.ID, id)
 		}
 	}
 	return ""

@@ -170,7 +170,7 @@ func stopText(t *model.Tracked) string {
 	case why == gang.Preempted || why == gang.Moved:
 		return text
 	case t.Record != nil && !t.Record.GivenUp.IsZero():
-		return text + "; the gang is not tried again"
+		return text + "; the placer does not start the gang again"
 	}
 	return text + "; the gang starts again as a whole"
 }
@@ -205,7 +205,7 @@ func (p *core) noteState(t *model.Tracked, was gang.State, heard gang.Event) {
 		} else if was != gang.Committing && was != gang.Rejected {
 			text := "waits again; it was " + string(was)
 			if was == gang.Completing {
-				text = "waits again: all its members have stopped"
+				text = "waits again, because all its members have stopped"
 			}
 			p.emit(t.Key, Requeued, text)
 		}
@@ -240,7 +240,7 @@ func (p *core) noteState(t *model.Tracked, was gang.State, heard gang.Event) {
 // Nomad reports that they run only when their images are pulled and their tasks have started.
 func allPlaced(members int) string {
 	if members == 1 {
-		return "Nomad has placed its member"
+		return "Nomad has placed the only member"
 	}
 	return fmt.Sprintf("Nomad has placed all %d members", members)
 }

@@ -75,7 +75,7 @@ func (cal *Calibration) Build(o profile.Options, samples ...profile.Sample) (*pr
 	o.Known = cal.Known
 	merged := cluster.MergeSamples(cal.Published, imported, cal.Known)
 	if len(merged) == 0 {
-		return nil, errors.New("nothing is measured: no node publishes measurements and none were imported")
+		return nil, errors.New("nothing is measured, because no node publishes measurements, and none were imported")
 	}
 	p, err := profile.Build(merged, o, cal.Profile)
 	if err != nil {

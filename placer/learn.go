@@ -230,7 +230,7 @@ func (l *Learner) read(ctx context.Context, k cluster.JobKey, s *study) {
 func (l *Learner) conclude(ctx context.Context, k cluster.JobKey, f classify.Features) {
 	known, err := store.In(l.nomad).Classes().Read(ctx)
 	if err != nil {
-		l.log.Debug("learned classes cannot be read; judging without some of them", "error", err)
+		l.log.Debug("cannot read all learned classes; judging jobs without the others", "error", err)
 	}
 	v, _, ok := classify.Judge(store.FeaturesOf(known), f)
 	if !ok {

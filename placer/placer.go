@@ -197,7 +197,7 @@ func (p *Placer) Run(ctx context.Context) error {
 			return cmp.Or(ctx.Err(), err)
 		}
 		if errors.Is(err, errNewNamespace) {
-			p.log.Info("there is a new namespace, subscribing to Nomad's events again")
+			p.log.Info("there is a new namespace; subscribing to Nomad's events again")
 			continue
 		}
 		if time.Since(began) > slowest {
@@ -207,7 +207,7 @@ func (p *Placer) Run(ctx context.Context) error {
 		if errors.Is(err, nomad.ErrSilent) {
 			p.report(hearingEvents, err)
 		}
-		p.log.Warn("lost touch with Nomad, reading everything again", "error", err, "in", pause)
+		p.log.Warn("lost the connection to Nomad; reading everything again", "error", err, "in", pause)
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():

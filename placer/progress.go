@@ -196,7 +196,7 @@ func (r *progressReads) denied() error {
 
 // errNoProgress does not quote the file. A user who may read the state of a job may not be allowed
 // to read its files.
-var errNoProgress = errors.New("its file pal-progress does not hold the finished part of its work, such as 0.42, 42% or 420/1000")
+var errNoProgress = errors.New("the file pal-progress does not contain the finished part of the job's work, such as 0.42, 42% or 420/1000")
 
 // parseProgress parses the fraction of a job's work that is done. ok is false if the file is still
 // empty.

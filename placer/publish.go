@@ -146,7 +146,7 @@ func (p *Placer) grownOld() bool {
 
 // warnOfNodes warns once about node data that is ignored, and about problems that nodes report.
 func (p *Placer) warnOfNodes() {
-	p.ofNodes = p.tell(p.ofNodes, p.m.State.NodeWarnings(), func(w string) { p.log.Warn("a node has a problem", "what", w) }, "no node has a problem now")
+	p.ofNodes = p.tell(p.ofNodes, p.m.State.NodeWarnings(), func(w string) { p.log.Warn("a node has a problem", "what", w) }, "the nodes no longer have problems")
 }
 
 // tell logs the new warnings. When no warning is left, tell logs the message none. tell returns the

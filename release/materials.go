@@ -118,7 +118,7 @@ func (r release) licences(linked map[string]*debug.Module) error {
 		}
 	}
 	if found != len(linked) {
-		return fmt.Errorf("%d modules are linked, go list knows %d of them", len(linked), found)
+		return fmt.Errorf("%d modules are linked, but go list knows only %d of these modules", len(linked), found)
 	}
 	return os.WriteFile(filepath.Join(r.stage, "LICENSES.txt"), text.Bytes(), 0o644)
 }

@@ -45,7 +45,7 @@ func (r release) packed(info *nfpm.Info, format string) error {
 func (r release) agent(arch, format string) (*nfpm.Info, error) {
 	info := r.info("nomad-pal", arch, "MPL-2.0")
 	info.Description = "Variability-aware GPU placement for Nomad: the agent and its command line.\n" +
-		"Lands gangs on GPUs of low variability, close to each other, by PAL (SC'24)."
+		"Places gangs on fast GPUs that are close to each other, with the policy PAL (SC'24)."
 	info.Scripts = nfpm.Scripts{PreInstall: r.source("release/scripts/preinst"), PostInstall: r.source("release/scripts/postinst"), PreRemove: r.source("release/scripts/prerm"), PostRemove: r.source("release/scripts/postrm")}
 	zsh := map[string]string{"deb": "/usr/share/zsh/vendor-completions/_nomad-pal", "rpm": "/usr/share/zsh/site-functions/_nomad-pal"}
 	deploy := r.source("placer/deploy")
@@ -71,7 +71,7 @@ func (r release) agent(arch, format string) (*nfpm.Info, error) {
 func (r release) plugin(arch, format string) (*nfpm.Info, error) {
 	info := r.info("nomad-device-pal", arch, "MPL-2.0 AND BUSL-1.1") // NOTICE says which licence covers what
 	info.Description = "Nomad device plugin that measures GPUs.\n" +
-		"A drop-in successor of nomad-device-nvidia that tells how fast each GPU is."
+		"A drop-in replacement for nomad-device-nvidia that shows how fast each GPU is."
 	info.Scripts = nfpm.Scripts{PreRemove: r.source("release/scripts/plugin-prerm")}
 	libc := map[string]string{"deb": "libc6 (>= " + oldestGlibc + ")", "rpm": "glibc >= " + oldestGlibc}
 	info.Depends = []string{libc[format]}

@@ -51,7 +51,7 @@ func Main(name string, run func(context.Context) error) {
 func ending(err error, interrupted bool) (said string, code int) {
 	switch {
 	case interrupted && (err == nil || errors.Is(err, context.Canceled)):
-		return "interrupted; everything it started has been stopped", 130
+		return "interrupted; all processes that this command started have been stopped", 130
 	case interrupted:
 		return fmt.Sprintf("interrupted: %v; some processes may still run", err), 130
 	case err != nil:

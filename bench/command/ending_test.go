@@ -27,7 +27,7 @@ func TestEnding(t *testing.T) {
 		{errors.New("client 3 still runs"), true, "client 3 still runs", false, 130},
 	} {
 		said, code := ending(c.err, c.interrupted)
-		if code != c.code || !strings.Contains(said, c.says) || strings.Contains(said, "has been stopped") != c.claims {
+		if code != c.code || !strings.Contains(said, c.says) || strings.Contains(said, "have been stopped") != c.claims {
 			t.Errorf("%v, interrupted %v: %q, status %d", c.err, c.interrupted, said, code)
 		}
 	}

@@ -68,7 +68,7 @@ func (r Rank) slowest(class string) (float64, error) {
 	for _, id := range r.GPUs {
 		s, ok := r.Speeds[id][class]
 		if !ok {
-			return 0, fmt.Errorf("no speed for GPU %q and class %q", id, class)
+			return 0, fmt.Errorf("there is no speed for GPU %q and class %q", id, class)
 		}
 		worst = max(worst, s)
 	}

@@ -72,7 +72,7 @@ func number(out string) (int, error) {
 	text, _, _ := strings.Cut(strings.TrimSpace(out), ";")
 	id, err := strconv.Atoi(text)
 	if err != nil {
-		return 0, fmt.Errorf("read the job's number from what sbatch printed, %q: %w", out, err)
+		return 0, fmt.Errorf("read the job's number from the output of sbatch, %q: %w", out, err)
 	}
 	return id, nil
 }

@@ -49,7 +49,7 @@ func TestGPULostBeforeTheStart(t *testing.T) {
 	doctor := exec.Command(binary, "doctor", "-state-dir", dir)
 	doctor.Env = append(os.Environ(), w.env...)
 	out, err := doctor.CombinedOutput()
-	if err == nil || !strings.Contains(string(out), lost+" was present when the plugin last ran and is missing now") {
+	if err == nil || !strings.Contains(string(out), lost+" was present when the plugin last ran, but is missing now") {
 		t.Errorf("doctor does not miss %s: %v\n%s", lost, err, out)
 	}
 	run(t, binary, "clear", "-state-dir", dir, lost)
@@ -135,7 +135,9 @@ func TestLibraryThatIsNotNVML(t *testing.T) {
 	if got := w.fingerprint().next(); devices(got) != 0 {
 		t.Errorf("got %s, want no devices", describe(got))
 	}
-	eventually(t, "the log to say why", func() bool { return strings.Contains(w.log.String(), "is not NVML: it has no nvmlInit") })
+	eventually(t, "the log to say why", func() bool {
+		return strings.Contains(w.log.String(), "is not NVML, because it has no function nvmlInit")
+	})
 	if w.Exited() {
 		t.Error("the plugin died")
 	}

@@ -145,7 +145,9 @@ func TestMPSDaemonOverPlugins(t *testing.T) {
 	}
 	s.until("two GPUs", func(gs []*device.DeviceGroup) bool { return listed(2)(gs) && healthy(nvmltest.UUID(1))(gs) })
 	eventually(t, "the end of the daemon", func() bool { return daemon() == 0 })
-	if !slices.ContainsFunc(strings.Split(w.log.String(), "\n"), func(line string) bool { return strings.Contains(line, "published in its new form") }) {
+	if !slices.ContainsFunc(strings.Split(w.log.String(), "\n"), func(line string) bool {
+		return strings.Contains(line, "is now published as the sharing configuration says")
+	}) {
 		t.Error("the log does not mention the new form")
 	}
 }

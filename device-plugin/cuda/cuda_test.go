@@ -119,7 +119,7 @@ func TestOpenErrors(t *testing.T) {
 		t.Errorf("a library without CUDA: %v", err)
 	}
 	_, err := cuda.Open(library(t, "fail=no-device"))
-	if cuda.CodeOf(err) != cuda.NoDevice || !strings.Contains(err.Error(), "CUDA_ERROR_NO_DEVICE (100), the driver shows no GPU to this process") {
+	if cuda.CodeOf(err) != cuda.NoDevice || !strings.Contains(err.Error(), "CUDA_ERROR_NO_DEVICE (100), because this process sees no GPU") {
 		t.Errorf("no device: %v", err)
 	}
 }
@@ -132,12 +132,12 @@ func TestFailures(t *testing.T) {
 		want   string
 		sticky bool
 	}{
-		{"busy", "CUDA_ERROR_DEVICE_UNAVAILABLE (46), the GPU is in exclusive mode", true},
+		{"busy", "CUDA_ERROR_DEVICE_UNAVAILABLE (46), because the GPU is in use in exclusive mode", true},
 		{"jit", "CUDA_ERROR_INVALID_PTX (218): ptxas: line 7; fatal: syntax error", false},
-		{"too-new", "CUDA_ERROR_UNSUPPORTED_PTX_VERSION (222), the GPU or the driver is too old for this kernel", false},
-		{"no-jit", "CUDA_ERROR_JIT_COMPILER_NOT_FOUND (221), libnvidia-ptxjitcompiler.so.1 is not found: install it", false},
-		{"mismatch", "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH (803), the CUDA library and the loaded kernel driver are of different versions: reload the driver or reboot", true},
-		{"no-compat", "CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE (804), a CUDA compatibility package (cuda-compat) is found before", true},
+		{"too-new", "CUDA_ERROR_UNSUPPORTED_PTX_VERSION (222), because the GPU or the driver is too old for this kernel", false},
+		{"no-jit", "CUDA_ERROR_JIT_COMPILER_NOT_FOUND (221), because libnvidia-ptxjitcompiler.so.1 is not found: install this library", false},
+		{"mismatch", "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH (803), because the CUDA library and the loaded kernel driver have different versions: reload the driver or reboot", true},
+		{"no-compat", "CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE (804), because a CUDA compatibility package (cuda-compat), which this GPU does not support, is found before", true},
 		{"no-binary", "CUDA_ERROR_NO_BINARY_FOR_GPU (209)", false},
 		{"oom", "allocating 2 MiB of the GPU's memory: CUDA_ERROR_OUT_OF_MEMORY (2)", false},
 		{"lost", "launching a kernel: CUDA_ERROR_LAUNCH_FAILED (719)", true},

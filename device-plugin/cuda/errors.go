@@ -47,18 +47,18 @@ func (e *Error) Error() string {
 
 // hints maps error codes to an explanation and advice.
 var hints = map[int]string{
-	OutOfMemory:        ", the GPU's memory is in use or too small",
-	NoDevice:           ", the driver shows no GPU to this process",
-	DeviceUnavailable:  ", the GPU is in exclusive mode and in use, prohibits computing (nvidia-smi -c), or must be reset",
-	SystemNotReady:     ", the NVSwitch fabric is not ready (is the fabric manager running?), or the GPUs of a confidential VM are not (nvidia-smi conf-compute -srs 1)",
-	noJITCompiler:      ", libnvidia-ptxjitcompiler.so.1 is not found: install it with the driver's compute libraries, beside libcuda.so.1, or set LD_LIBRARY_PATH of Nomad's client to its folder",
-	driverMismatch:     ", the CUDA library and the loaded kernel driver are of different versions: reload the driver or reboot; if another driver's library was found first, set measure { cuda_library } to the path of the right one",
-	noCompat:           ", a CUDA compatibility package (cuda-compat) is found before the driver's library, and this GPU does not support it: take its folder out of LD_LIBRARY_PATH and ld.so.conf, or set measure { cuda_library } to the driver's library",
-	stubLibrary:        ", this library is the toolkit's stub, not the driver: take its folder out of LD_LIBRARY_PATH",
-	insufficientDriver: ", the kernel driver is older than the CUDA library: update the driver",
-	unknown:            ", often because the module nvidia_uvm is not loaded: nvidia-modprobe -u -c=0 loads it; after a suspend, load it again",
-	NoBinaryForGPU:     ", the GPU or the driver is too old for this kernel",
-	UnsupportedPTX:     ", the GPU or the driver is too old for this kernel",
+	OutOfMemory:        ", because the GPU's memory is in use or too small",
+	NoDevice:           ", because this process sees no GPU",
+	DeviceUnavailable:  ", because the GPU is in use in exclusive mode, prohibits computing (nvidia-smi -c), or must be reset",
+	SystemNotReady:     ", because the NVSwitch fabric is not ready (is the fabric manager running?), or because the GPUs of a confidential VM are not ready (nvidia-smi conf-compute -srs 1)",
+	noJITCompiler:      ", because libnvidia-ptxjitcompiler.so.1 is not found: install this library with the driver's compute libraries, beside libcuda.so.1, or set LD_LIBRARY_PATH of Nomad's client to its folder",
+	driverMismatch:     ", because the CUDA library and the loaded kernel driver have different versions: reload the driver or reboot; if the library belongs to another driver, set measure { cuda_library } to the path of the right library",
+	noCompat:           ", because a CUDA compatibility package (cuda-compat), which this GPU does not support, is found before the driver's library: remove the package's folder from LD_LIBRARY_PATH and ld.so.conf, or set measure { cuda_library } to the driver's library",
+	stubLibrary:        ", because this library is the toolkit's stub, not the driver: remove the stub's folder from LD_LIBRARY_PATH",
+	insufficientDriver: ", because the kernel driver is older than the CUDA library: update the driver",
+	unknown:            ", often because the module nvidia_uvm is not loaded: load the module with nvidia-modprobe -u -c=0; after a suspend, load it again",
+	NoBinaryForGPU:     ", because the GPU or the driver is too old for this kernel",
+	UnsupportedPTX:     ", because the GPU or the driver is too old for this kernel",
 }
 
 // CodeOf returns the driver's code in err; 0 if there is none.

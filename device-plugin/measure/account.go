@@ -32,7 +32,7 @@ func (s *Scheduler) Accounts() map[string]attr.Account {
 		case s.inUse[d.ID] != "":
 			a.Waits = "in use: " + s.inUse[d.ID]
 		case r.Downs >= mostDowns && !r.Asks:
-			a.Waits = fmt.Sprintf("measuring this GPU was cut short %d times in a row: the plugin or the machine went down each time", r.Downs)
+			a.Waits = fmt.Sprintf("measuring this GPU was cut short %d times in a row, because the plugin or the machine went down each time", r.Downs)
 		case s.unproven != "" && !r.Asks && s.wants(time.Now(), s.cfg, d):
 			a.Waits = s.unproven + "; " + UnprovenNext
 		}

@@ -172,7 +172,7 @@ func (c Command) parseOptions(args []string) (options, error) {
 		o.plan.Classes = append(o.plan.Classes, class)
 	}
 	if !(o.plan.CI > 0) || o.plan.Limit <= 0 || o.plan.Warmup < 0 || o.plan.Window <= 0 {
-		return o, errors.New("-ci, -limit and -window must be positive, -warmup not negative")
+		return o, errors.New("-ci, -limit and -window must be positive, and -warmup must not be negative")
 	}
 	return o, o.setOwn(own, *pattern)
 }
@@ -180,7 +180,7 @@ func (c Command) parseOptions(args []string) (options, error) {
 func (o *options) setOwn(own Own, pattern string) error {
 	if own.Command == "" {
 		if own.App != "" || pattern != "" {
-			return errors.New("-app and -pattern need -command")
+			return errors.New("-app and -pattern can be used only with -command")
 		}
 		return nil
 	}

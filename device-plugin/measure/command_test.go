@@ -188,7 +188,7 @@ func TestMeasureRefuses(t *testing.T) {
 		{"class", twoGPUs(), []string{"-classes=Z"}, 2, `-classes: application class "Z" is unknown`},
 		{"flag", twoGPUs(), []string{"-colour"}, 2, "-colour"},
 		{"ci", twoGPUs(), []string{"-ci=0"}, 2, "-ci, -limit and -window must be positive"},
-		{"app without command", twoGPUs(), []string{"-app=x"}, 2, "-app and -pattern need -command"},
+		{"app without command", twoGPUs(), []string{"-app=x"}, 2, "-app and -pattern can be used only with -command"},
 		{"command without app", twoGPUs(), []string{"-command=x"}, 2, "an application needs a name"},
 		{"pattern without group", twoGPUs(), []string{"-command=x", "-app=a", "-pattern=x"}, 2, `-pattern "x" has no group around the time`},
 	} {
@@ -261,7 +261,7 @@ func TestOwnProgramFailures(t *testing.T) {
 	}{
 		{"fails", Own{Command: "echo no data; exit 3"}, `run 1 of 3: command "echo no data; exit 3": exit status 3 (its last line: "no data")`, 0},
 		{"fails later", Own{Command: "echo x >> " + count + "; test $(wc -l < " + count + ") -lt 3"}, "run 3 of 3: command", 2},
-		{"prints no time", Own{Command: "echo done", Pattern: number}, `prints no time: nothing in its output matches "time=(\\S+)" (its last line: "done")`, 0},
+		{"prints no time", Own{Command: "echo done", Pattern: number}, `prints no time, because nothing in its output matches "time=(\\S+)" (its last line: "done")`, 0},
 		{"negative time", Own{Command: "echo time=-2", Pattern: number}, `prints the time "-2", which is not a positive number`, 0},
 		{"not a number", Own{Command: "echo time=soon", Pattern: number}, `prints the time "soon"`, 0},
 		{"takes too long", Own{Command: "sleep 60", Timeout: 50 * time.Millisecond}, `took more than 50ms`, 0},

@@ -38,7 +38,7 @@ func (s *session) finish(r *childReady, ws []Repetition, rs []reading) {
 		}
 	}
 	if r.Class == pal.ClassA && a.LimitedBy == LimitNone {
-		s.warn("class A: %s did not reach the power cap: its time says little about a workload that reaches the cap", r.Kernel)
+		s.warn("class A: %s did not reach the power cap, so the measured time says little about a workload that reaches the cap", r.Kernel)
 	}
 	s.result.Apps = append(s.result.Apps, a)
 	s.tell("class " + string(r.Class))
@@ -105,7 +105,7 @@ func (a *App) judge(r *childReady, clockMHz, slow float64) (problem string) {
 		return fmt.Sprintf("%.4g %s is not plausible: the hardware cannot exceed %.4g", a.Rate, a.Unit, r.Peak)
 	case a.Rate < slow:
 		a.Slow = true
-		return fmt.Sprintf("%.4g %s is far below the %.4g that a healthy GPU of this model reaches at this power limit: an outlier",
+		return fmt.Sprintf("%.4g %s is far below the %.4g that a healthy GPU of this model reaches at this power limit, so this GPU is an outlier",
 			a.Rate, a.Unit, slow*slowFactor)
 	}
 	return ""

@@ -85,7 +85,7 @@ func (o Own) once(ctx context.Context, gpu string) (float64, error) {
 func (o Own) find(out string) (float64, error) {
 	all := o.Pattern.FindAllStringSubmatch(out, -1)
 	if len(all) == 0 {
-		return 0, fmt.Errorf("command %q prints no time: nothing in its output matches %q%s", o.Command, o.Pattern, lastLine(out))
+		return 0, fmt.Errorf("command %q prints no time, because nothing in its output matches %q%s", o.Command, o.Pattern, lastLine(out))
 	}
 	text := all[len(all)-1][1]
 	x, err := strconv.ParseFloat(text, 64)

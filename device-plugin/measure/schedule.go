@@ -166,7 +166,7 @@ func (s Schedule) due(now time.Time, r record, id identity, c condition) (wait s
 	case now.Sub(c.idleSince) < s.IdleFor:
 		return "not idle for long enough"
 	case c.wait:
-		return "not free according to Nomad, or Nomad did not answer"
+		return "the GPU is not free according to Nomad, or Nomad did not answer"
 	}
 	return ""
 }
@@ -180,11 +180,11 @@ func (s Schedule) wanted(now time.Time, r record, id identity, c condition) (wai
 	case !c.healthy:
 		return "unhealthy"
 	case r.Downs > 0 && now.Sub(r.Tried) < s.pause(r):
-		return "the plugin or the machine went down while it was measured" // even if ordered
+		return "the plugin or the machine went down while the GPU was measured" // even if ordered
 	case c.ordered || c.asked:
 		return ""
 	case r.Downs >= mostDowns:
-		return "the plugin or the machine goes down when it is measured"
+		return "the plugin or the machine goes down when the GPU is measured"
 	case c.early:
 		return "not its node's turn"
 	case !r.Measured.IsZero() && r.Problem == "" && r.Identity != id && !r.often(now, s.Gap):

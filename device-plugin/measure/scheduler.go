@@ -340,7 +340,7 @@ func (s *Scheduler) tellUnproven(err error) {
 		return
 	}
 	if err != nil {
-		s.log.Warn("idle GPUs are not measured, because it is not known whether tasks hold them", "error", s.unproven,
+		s.log.Warn("idle GPUs are not measured, because it is not known whether tasks use them", "error", s.unproven,
 			"next", UnprovenNext)
 	}
 	s.tell()
@@ -409,7 +409,7 @@ func (s *Scheduler) session(ctx context.Context, t Target, r *running) {
 	s.save()
 	if res.Problem != interrupted { // if a task interrupted the session, the order stays
 		if err := statedir.Measure.Done(s.cfg.StateDir, id); err != nil && !res.Partial {
-			s.log.Warn("order to measure cannot be removed", "gpu", id, "error", err)
+			s.log.Warn("cannot remove the order to measure a GPU", "gpu", id, "error", err)
 		}
 	}
 	s.tell()
@@ -427,7 +427,7 @@ func (s *Scheduler) tell() {
 func (s *Scheduler) save() {
 	err := saveRecords(s.cfg.StateDir, s.records)
 	if err != nil && !s.unsaved {
-		s.log.Warn("measurements cannot be stored: they are lost when the plugin restarts", "error", err)
+		s.log.Warn("measurements cannot be stored, so they are lost when the plugin restarts", "error", err)
 	}
 	s.unsaved = err != nil
 }
@@ -456,7 +456,7 @@ func (s *Scheduler) crossCheck() {
 			}
 		}
 		if r.Wrong != "" && r.Wrong != before {
-			s.log.Warn("the measurements of a GPU do not count", "gpu", d.ID, "reason", r.Wrong)
+			s.log.Warn("the measurements of a GPU are ignored, because they are wrong", "gpu", d.ID, "reason", r.Wrong)
 		}
 		s.records[d.ID] = r
 	}
@@ -662,7 +662,7 @@ func (s *Scheduler) tellBusy(now time.Time, id string, u use) {
 		s.busySince[id] = now
 	case now.Sub(since) >= busyTold:
 		s.busySince[id] = now
-		s.log.Info("GPU is not measured: it does not become idle", "gpu", id, "used_by", u)
+		s.log.Info("the GPU is not measured, because it does not become idle", "gpu", id, "used_by", u)
 	}
 }
 
@@ -673,7 +673,7 @@ func (s *Scheduler) yield(now time.Time, intruders map[string]string) {
 	defer s.mu.Unlock()
 	for id, by := range intruders {
 		if r := s.running[id]; r != nil && r.ending.IsZero() {
-			s.log.Info("measurement stopped: the GPU is in use", "gpu", id, "by", by)
+			s.log.Info("the measurement was stopped, because the GPU is in use", "gpu", id, "by", by)
 			r.end(now)
 			r.cancel()
 		}

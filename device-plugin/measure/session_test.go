@@ -225,7 +225,7 @@ func TestSlowGPUIsSeenInItsFirstSession(t *testing.T) {
 	f := newFake(t, "slow.0=3")
 	r := f.Session(context.Background(), target(0), quick(), nil)
 	if r.Partial || !r.Apps[0].Slow || !strings.Contains(strings.Join(r.Warnings, "\n"), "class A: ") ||
-		!strings.Contains(strings.Join(r.Warnings, "\n"), "a healthy GPU of this model reaches at this power limit: an outlier") {
+		!strings.Contains(strings.Join(r.Warnings, "\n"), "a healthy GPU of this model reaches at this power limit, so this GPU is an outlier") {
 		t.Errorf("partial %v, slow %v, warnings %q", r.Problem, r.Apps[0].Slow, r.Warnings)
 	}
 }
@@ -336,9 +336,9 @@ func TestSessionFailures(t *testing.T) {
 		{"PTX does not compile", []string{"fail=jit"}, "ptxas: line 7; fatal: syntax error", 0},
 		{"architecture too old", []string{"arch=60"}, "compute capability 6.0 is too old", 0},
 		{"compiler crashes at all", []string{"jit.crash=pal_"}, `compiling kernel "fill": the measuring process ended`, 0},
-		{"in exclusive use", []string{"fail=busy"}, "the GPU is in exclusive mode and in use", 0},
+		{"in exclusive use", []string{"fail=busy"}, "the GPU is in use in exclusive mode", 0},
 		{"fabric not ready", []string{"fail=not-ready"}, "is the fabric manager running?", 0},
-		{"no device", []string{"fail=no-device"}, "the driver shows no GPU to this process", 0},
+		{"no device", []string{"fail=no-device"}, "this process sees no GPU", 0},
 		{"another GPU", []string{"gpus=0"}, `the CUDA driver has no GPU "GPU-01010101-`, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -73,9 +73,9 @@ func compare(class pal.AppClass, sum string, count map[string]int) (dissent, boo
 	case 2*most > all && count[sum] == most:
 		return dissent{}, false
 	case 2*most > all:
-		return dissent{class, true, fmt.Sprintf("class %s: the result differs from the result of %d of the %d GPUs with its key: this GPU computes wrongly (silent data corruption)", class, most, all)}, true
+		return dissent{class, true, fmt.Sprintf("class %s: %d of the %d GPUs with the same key agree on another result, so this GPU computes wrongly (silent data corruption)", class, most, all)}, true
 	}
-	return dissent{class, false, fmt.Sprintf("class %s: the %d GPUs with this key compute %d different results: some compute wrongly (silent data corruption), and it is unknown which", class, all, len(count))}, true
+	return dissent{class, false, fmt.Sprintf("class %s: the %d GPUs with this key compute %d different results, so an unknown part of these GPUs computes wrongly (silent data corruption)", class, all, len(count))}, true
 }
 
 // crossCheck compares the results within a report. Results that the vote finds wrong do not count.

@@ -69,7 +69,7 @@ func TestReportShowsTheGPUThatComputesWrongly(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, res := range r.Results {
-		wrong := strings.Contains(strings.Join(res.Warnings, "\n"), "class C: the result differs from the result of 2 of the 3 GPUs with its key")
+		wrong := strings.Contains(strings.Join(res.Warnings, "\n"), "class C: 2 of the 3 GPUs with the same key agree on another result")
 		if bad := i == 2; wrong != bad || (len(res.Apps) == 0) != bad {
 			t.Errorf("GPU %d: %d classes, warnings %q", i, len(res.Apps), res.Warnings)
 		}
@@ -101,7 +101,7 @@ func TestSchedulerSilencesTheGPUThatComputesWrongly(t *testing.T) {
 	if ds[1].Signals.Wrong || !ds[2].Signals.Wrong {
 		t.Error("its health does not say so")
 	}
-	if !strings.Contains(log.String(), "the result differs from the result of 2 of the 3 GPUs with its key") {
+	if !strings.Contains(log.String(), "2 of the 3 GPUs with the same key agree on another result") {
 		t.Errorf("log:\n%s", &log)
 	}
 }

@@ -158,7 +158,7 @@ func (k *Keeper) drop(ctx context.Context, s *state) {
 	s.asked = time.Now()
 	if s.Own && s.runs() {
 		if err := s.quit(ctx); err != nil {
-			k.log.Warn("an MPS control daemon that is no longer wanted does not end; retrying", "gpu", s.GPU, "error", err)
+			k.log.Warn("an MPS control daemon that is no longer needed does not end; retrying", "gpu", s.GPU, "error", err)
 			return
 		}
 		k.log.Info("MPS control daemon is ended", "gpu", s.GPU)
@@ -184,7 +184,7 @@ func (k *Keeper) own() (own []Daemon) {
 // remember stores which daemons may be running. Callers hold mu.
 func (k *Keeper) remember() {
 	if err := k.save(k.own()); err != nil {
-		k.log.Warn("the list of MPS control daemons cannot be stored: a daemon may keep running if the plugin is killed", "error", err)
+		k.log.Warn("the list of MPS control daemons cannot be stored, so a daemon may keep running if the plugin is killed", "error", err)
 	}
 }
 
@@ -309,7 +309,7 @@ func (k *Keeper) end(ctx context.Context, within time.Duration, fit func(Daemon)
 				return
 			}
 			if err := d.quit(ctx); err != nil {
-				k.log.Warn("an MPS control daemon does not end: the next plugin adopts it", "gpu", d.GPU, "error", err)
+				k.log.Warn("an MPS control daemon does not end; the plugin takes it over after the next start", "gpu", d.GPU, "error", err)
 			}
 		})
 	}
@@ -331,7 +331,7 @@ func (k *Keeper) Pause(ctx context.Context) {
 		clients, _, err := d.servers(ctx)
 		for _, of := range clients {
 			if len(of) > 0 {
-				k.log.Warn("an MPS control daemon keeps running, because tasks use it: the GPU cannot be reset until these tasks have ended", "gpu", d.GPU, "processes", of)
+				k.log.Warn("an MPS control daemon keeps running, because tasks use it, so the GPU cannot be reset until these tasks have ended", "gpu", d.GPU, "processes", of)
 				return false
 			}
 		}

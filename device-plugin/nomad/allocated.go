@@ -80,14 +80,14 @@ func localNode(client *api.Client, q *api.QueryOptions) (*api.Node, error) {
 	}
 	id := self.Stats["client"]["node_id"]
 	if id == "" {
-		return nil, errors.New("this agent is not a client: the address must be that of this machine's own agent")
+		return nil, errors.New("this agent is not a Nomad client, but the address must be that of the agent on this machine")
 	}
 	node, _, err := client.Nodes().Info(id, q)
 	if err != nil {
 		return nil, fmt.Errorf("reading node %q: %w", id, err)
 	}
 	if node.Status != api.NodeStatusReady {
-		return nil, fmt.Errorf("node %q is %s: the servers may not know what runs on it", node.Name, node.Status)
+		return nil, fmt.Errorf("node %q is %s, so the servers may not know what runs on the node", node.Name, node.Status)
 	}
 	return node, nil
 }

@@ -95,7 +95,7 @@ func TestAllocated(t *testing.T) {
 		{"over", func(b books) {
 			b["/v1/node/n1/allocations"] = []*api.Allocation{alloc("GPU-a", "failed", "dead"), alloc("GPU-a", "complete", "dead"), alloc("GPU-b", "lost", ""), alloc("GPU-b", "failed", "")}
 		}, map[string]string{}, ""},
-		{"a server", func(b books) { b["/v1/agent/self"] = api.AgentSelf{} }, nil, "this agent is not a client"},
+		{"a server", func(b books) { b["/v1/agent/self"] = api.AgentSelf{} }, nil, "this agent is not a Nomad client"},
 		{"the node is down", func(b books) { b["/v1/node/n1"] = api.Node{Name: "gpu-7", Status: "down"} }, nil, `node "gpu-7" is down`},
 		{"another machine's agent", func(b books) { b["/v1/node/n1"] = api.Node{Name: "gpu-8", Status: "ready"} }, nil, `node "gpu-8" has no GPU "GPU-a"`},
 		{"no right to the agent", func(b books) { delete(b, "/v1/agent/self") }, nil, "Permission denied"},

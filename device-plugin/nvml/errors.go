@@ -30,7 +30,7 @@ func (b *Backend) unavailable(ret nvml.Return) error {
 	case nvml.ERROR_NO_PERMISSION:
 		u.What = "no permission to use the NVIDIA driver (run Nomad's client as root)"
 	default:
-		u.What = "NVML cannot be initialized: dmesg | grep NVRM shows why; a container may have lost the device files /dev/nvidia*: start it again"
+		u.What = "NVML cannot be initialized: dmesg | grep NVRM shows why; if this container has lost the device files /dev/nvidia*, start the container again"
 	}
 	return u
 }

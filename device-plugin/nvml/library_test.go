@@ -272,7 +272,7 @@ func TestTwoGPUsWithOneUUID(t *testing.T) {
 	state.Set("gpu2", "uuid", nvmltest.UUID(0))
 	n := open(t, state)
 	inv := n.scan()
-	want := "two GPUs have the UUID " + nvmltest.UUID(0) + ", at 0000:1a:00.0 and at 0000:1c:00.0"
+	want := "the GPUs at 0000:1a:00.0 and 0000:1c:00.0 both have the UUID " + nvmltest.UUID(0)
 	if len(inv.Devices) != 2 || of(t, inv, nvmltest.UUID(0)).Unusable != gpu.SameUUID || of(t, inv, nvmltest.UUID(1)).Unusable != "" {
 		t.Errorf("devices %+v", inv.Devices)
 	}
@@ -294,7 +294,7 @@ func TestTwoGPUsWithOneUUID(t *testing.T) {
 func TestMIGInstancesThatCannotBeRead(t *testing.T) {
 	for _, tc := range []struct{ scope, key, value, unusable, warning string }{
 		{"mig1.0", "ret.nvmlDeviceGetUUID", "999", "", "1 MIG instances are hidden (index 0): nvmlDeviceGetUUID=999 unknown error"},
-		{"gpu1", "ret.nvmlDeviceGetMigDeviceHandleByIndex", "4", gpu.MIGUnread, "nvmlDeviceGetMigDeviceHandleByIndex=4 no permission; the last known instances stay; run Nomad's client as root"},
+		{"gpu1", "ret.nvmlDeviceGetMigDeviceHandleByIndex", "4", gpu.MIGUnread, "nvmlDeviceGetMigDeviceHandleByIndex=4 no permission; the plugin keeps the last known instances; run Nomad's client as root"},
 		{"gpu1", "ret.nvmlDeviceGetMaxMigDeviceCount", "999", gpu.MIGUnread, "reading the number of MIG instances"},
 	} {
 		state := nvmltest.H200(2)
@@ -333,7 +333,7 @@ func TestMIGModeThatIsPending(t *testing.T) {
 	state := nvmltest.H200(1)
 	state.Set("gpu0", "mig_pending", "1")
 	inv := open(t, state).scan()
-	if len(inv.Warnings) != 1 || !strings.Contains(inv.Warnings[0], "MIG mode is off now, and on after the next reset") || inv.Devices[0].Unusable != "" {
+	if len(inv.Warnings) != 1 || !strings.Contains(inv.Warnings[0], "MIG mode is off now, and will be on after the next reset") || inv.Devices[0].Unusable != "" {
 		t.Errorf("warnings %v, device %+v", inv.Warnings, inv.Devices[0])
 	}
 }
@@ -593,7 +593,7 @@ func TestLibraryInTheDriversFolder(t *testing.T) {
 
 func TestLibrariesThatAreNotNVML(t *testing.T) {
 	for path, want := range map[string]string{
-		"libc.so.6":    `library "libc.so.6" is not NVML: it has no nvmlInit_v2`,
+		"libc.so.6":    `library "libc.so.6" is not NVML, because it has no function nvmlInit_v2`,
 		"libnone.so.9": "cannot be loaded: is the NVIDIA driver installed?",
 	} {
 		_, err := Open(Options{Library: path}).Scan()

@@ -49,11 +49,11 @@ func (b *Backend) migInstances(r *reader, dev nvml.Device, parent gpu.Device) (d
 		return d
 	default:
 		d.unknown = true
-		d.warn("reading the MIG mode: %v; the last known mode stays; if none is known, the GPU counts as whole", code(ret))
+		d.warn("reading the MIG mode: %v; the plugin keeps the last known mode or, without one, treats the GPU as whole", code(ret))
 		return d
 	}
 	if mode.current != mode.pending {
-		d.warn("MIG mode is %s now, and %s after the next reset (nvidia-smi --gpu-reset -i %s)", onOff(mode.current), onOff(mode.pending), parent.ID)
+		d.warn("MIG mode is %s now, and will be %s after the next reset (nvidia-smi --gpu-reset -i %s)", onOff(mode.current), onOff(mode.pending), parent.ID)
 	}
 	if d.on = mode.current == nvml.DEVICE_MIG_ENABLE; !d.on {
 		return d
@@ -61,7 +61,7 @@ func (b *Backend) migInstances(r *reader, dev nvml.Device, parent gpu.Device) (d
 	most, ret := answer(r, "nvmlDeviceGetMaxMigDeviceCount", dev.GetMaxMigDeviceCount)
 	if ret != nvml.SUCCESS {
 		d.unknown = true
-		d.warn("reading the number of MIG instances: %v; the last known instances stay", code(ret))
+		d.warn("reading the number of MIG instances: %v; the plugin keeps the last known instances", code(ret))
 		return d
 	}
 	for i := range min(most, mostInstances) {
@@ -72,7 +72,7 @@ func (b *Backend) migInstances(r *reader, dev nvml.Device, parent gpu.Device) (d
 		if gpu.KindOf(why.Code) == gpu.Denied {
 			next = "; " + gpu.RemedyDenied
 		}
-		d.warn("%d MIG instances are hidden (index %s): %s; the last known instances stay%s", len(at), strings.Join(at, ", "), why, next)
+		d.warn("%d MIG instances are hidden (index %s): %s; the plugin keeps the last known instances%s", len(at), strings.Join(at, ", "), why, next)
 	}
 	return d
 }

@@ -153,7 +153,7 @@ func checkLibrary(path string) error {
 	defer lib.Close()
 	for _, names := range [][]string{{"nvmlInit_v2", "nvmlInit"}, {"nvmlShutdown"}, {"nvmlErrorString"}, {"nvmlDeviceGetCount_v2", "nvmlDeviceGetCount"}} {
 		if !slices.ContainsFunc(names, func(n string) bool { return lib.Lookup(n) == nil }) {
-			return &gpu.Unavailable{What: fmt.Sprintf("library %q is not NVML: it has no %s (config key nvml_library)", path, names[0])}
+			return &gpu.Unavailable{What: fmt.Sprintf("library %q is not NVML, because it has no function %s (config key nvml_library)", path, names[0])}
 		}
 	}
 	return nil

@@ -85,7 +85,7 @@ func (b *Backend) scan() (gpu.Inventory, error) {
 		return gpu.Inventory{}, err
 	}
 	if overruns(inv.DriverVersion) {
-		inv.Warnings = append(inv.Warnings, fmt.Sprintf("driver %q damages memory when it lists processes, so the plugin does not ask for processes: no GPU is known to be idle, and none is measured (driver 535.98 works)", inv.DriverVersion))
+		inv.Warnings = append(inv.Warnings, fmt.Sprintf("driver %q has a bug that damages memory when it lists processes. So the plugin does not know which GPUs are idle, and measures no GPU (driver 535.98 works)", inv.DriverVersion))
 	}
 	fs, err := b.identified(&inv, b.readAll(count))
 	if err != nil {
@@ -125,7 +125,7 @@ func (b *Backend) identified(inv *gpu.Inventory, reads []found) ([]found, error)
 		// One GPU can be read twice, because the indexes change when another GPU falls off the bus.
 		if other := f.busID(); fs[j].err == nil && f.err == nil && (other == "" || other != fs[j].busID()) {
 			fs[j] = fs[j].unusable(gpu.SameUUID)
-			inv.Warnings = append(inv.Warnings, fmt.Sprintf("two GPUs have the UUID %s, at %s and at %s: no job can use either GPU", f.uuid, fs[j].busID(), other))
+			inv.Warnings = append(inv.Warnings, fmt.Sprintf("the GPUs at %s and %s both have the UUID %s, so no job can use either GPU", fs[j].busID(), other, f.uuid))
 		}
 	}
 	sharedSlots(inv, fs)
@@ -142,7 +142,7 @@ func sharedSlots(inv *gpu.Inventory, fs []found) {
 	for _, f := range fs {
 		bus := f.busID()
 		if other := at[bus]; bus != "" && other != "" {
-			inv.Warnings = append(inv.Warnings, fmt.Sprintf("%s and %s both report the address %s: it is unknown which other GPUs are close to these two", other, f.uuid, bus))
+			inv.Warnings = append(inv.Warnings, fmt.Sprintf("GPUs %s and %s both report the address %s, so it is unknown which other GPUs are close to them", other, f.uuid, bus))
 		}
 		at[bus] = f.uuid
 	}
@@ -190,7 +190,7 @@ func (b *Backend) system(inv *gpu.Inventory) (int, error) {
 		return 0, &uncounted{"NVML does not report the number of GPUs: " + why.String(), gpu.Signals{Unanswered: true, Failed: []gpu.Failure{why}}}
 	}
 	if count < 0 || count > mostGPUs {
-		return 0, &uncounted{fmt.Sprintf("NVML reports that there are %d GPUs", count), gpu.Signals{Unanswered: true}}
+		return 0, &uncounted{fmt.Sprintf("NVML reports an impossible number of GPUs: %d", count), gpu.Signals{Unanswered: true}}
 	}
 	return count, nil
 }

@@ -129,7 +129,7 @@ func (o Options) withDefaults() (Options, error) {
 		return o, fmt.Errorf("%d servers: a cluster needs an odd number of them", o.Servers)
 	}
 	if o.Apart && o.TLS {
-		return o, errors.New("a cluster that is Apart has no TLS: requests to it begin in other network namespaces")
+		return o, errors.New("a cluster with the option Apart has no TLS, because requests to this cluster begin in other network namespaces")
 	}
 	if o.Progress == nil {
 		o.Progress = func(string) {}
@@ -144,7 +144,7 @@ func completeClients(clients []Client, before int) ([]Client, error) {
 	for i, c := range clients {
 		c.Name = cmp.Or(c.Name, fmt.Sprintf("c%02d", before+i))
 		if c.Name != filepath.Base(c.Name) {
-			return nil, fmt.Errorf("client name %q is not a directory name: each client has a directory with its name", c.Name)
+			return nil, fmt.Errorf("client name %q is not a directory name, but each client has a directory with its name", c.Name)
 		}
 		c.Datacenter, c.CPUMHz, c.MemoryMB = cmp.Or(c.Datacenter, "dc1"), cmp.Or(c.CPUMHz, 64_000), cmp.Or(c.MemoryMB, 65_536)
 		out[i] = c

@@ -89,7 +89,7 @@ func torchrun(first FirstStep) error {
 	port := flag.String("master_port", "", "")
 	flag.Parse()
 	if *local != gpus() || flag.Arg(0) != "train.py" {
-		return fmt.Errorf("%d processes on %d GPUs, to run %q", *local, gpus(), flag.Args())
+		return fmt.Errorf("train.py needs one process for each GPU, but there are %d processes on %d GPUs (arguments: %q)", *local, gpus(), flag.Args())
 	}
 	return train(first, *rank, *nodes, net.JoinHostPort(*address, *port))
 }

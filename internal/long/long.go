@@ -27,7 +27,7 @@ func Over() bool {
 }
 
 // Sampled is the reason why a test outside the sample is skipped.
-const Sampled = "a sample of its kind runs (make test-long runs all)"
+const Sampled = "only a sample of these tests runs (make test-long runs all)"
 
 // NoTime is the reason why a long test is skipped.
 const NoTime = "the time for long tests is over (make test-long has no limit without TEST_LONG_UNTIL)"

@@ -130,9 +130,9 @@ func (s *spent) at(now time.Time, m machine) error {
 	wait := now.Sub(s.began)
 	switch {
 	case s.still >= s.limits.Still:
-		return fmt.Errorf("nothing moved for %v, after %v%s", s.limits.Still, wait.Round(time.Second), s.load())
+		return fmt.Errorf("no progress for %v, after %v%s", s.limits.Still, wait.Round(time.Second), s.load())
 	case wait-s.busy >= s.limits.Longest, wait >= byTheClock*s.limits.Longest:
-		return fmt.Errorf("not reached after %v, although things still move (last change: %q)%s", wait.Round(time.Second), s.news, s.load())
+		return fmt.Errorf("the condition is not met after %v, although there is still progress (last change: %q)%s", wait.Round(time.Second), s.news, s.load())
 	}
 	return nil
 }

@@ -47,16 +47,16 @@ func TestWaits(t *testing.T) {
 		beats   int // number of beats after which the wait is over
 		why     string
 	}{
-		"an idle machine":              {idle, quiet, 40, "nothing moved for 10s, after 10s"},
-		"a move after half the time":   {idle, moving(20), 60, "nothing moved for 10s, after 15s"},
-		"something moves all the time": {idle, moving(1000), 400, `not reached after 1m40s, although things still move (last change: "xxx`},
-		"something comes and goes":     {idle, turns, 41, "nothing moved for 10s, after 10s"},
-		"all moves, half is taken":     {starvedBy(0.5), moving(2000), 800, "not reached after 3m20s"},
-		"all moves, all is taken":      {starvedBy(1), moving(2000), 1200, "not reached after 5m0s"},
-		"half of the time is taken":    {starvedBy(0.5), quiet, 80, "nothing moved for 10s, after 20s (not counting 10s for which the machine was busy)"},
-		"all of it is taken":           {starvedBy(1), quiet, 400, "nothing moved for 10s, after 1m40s (not counting 1m30s"},
+		"an idle machine":              {idle, quiet, 40, "no progress for 10s, after 10s"},
+		"a move after half the time":   {idle, moving(20), 60, "no progress for 10s, after 15s"},
+		"something moves all the time": {idle, moving(1000), 400, `the condition is not met after 1m40s, although there is still progress (last change: "xxx`},
+		"something comes and goes":     {idle, turns, 41, "no progress for 10s, after 10s"},
+		"all moves, half is taken":     {starvedBy(0.5), moving(2000), 800, "the condition is not met after 3m20s"},
+		"all moves, all is taken":      {starvedBy(1), moving(2000), 1200, "the condition is not met after 5m0s"},
+		"half of the time is taken":    {starvedBy(0.5), quiet, 80, "no progress for 10s, after 20s (not counting 10s for which the machine was busy)"},
+		"all of it is taken":           {starvedBy(1), quiet, 400, "no progress for 10s, after 1m40s (not counting 1m30s"},
 		"twenty want two processors": {func(int) machine { return machine{runnable: 8, running: 2} }, quiet, 160,
-			"nothing moved for 10s, after 40s (not counting 30s"},
+			"no progress for 10s, after 40s (not counting 30s"},
 	} {
 		s := newSpent(Limits{Still: 10 * time.Second, Longest: 100 * time.Second}, time.Unix(0, 0), machine{counted: true})
 		if beats, err := after(s, 2000, tc.machine, tc.signs); beats != tc.beats || err == nil || !strings.Contains(err.Error(), tc.why) {
@@ -85,7 +85,7 @@ func TestUntil(t *testing.T) {
 			}
 		}
 		err := Until(t.Context(), limits, "it is there", words(0))
-		if err == nil || !strings.Contains(err.Error(), "wait until it is there: nothing moved for 5s") {
+		if err == nil || !strings.Contains(err.Error(), "wait until it is there: no progress for 5s") {
 			t.Error(err)
 		}
 		began = time.Now()

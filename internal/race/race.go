@@ -19,4 +19,4 @@ func Skips(name string) bool {
 }
 
 // Sampled is the reason why a case is skipped.
-const Sampled = "a sample of its kind runs under the race detector (make unit runs all)"
+const Sampled = "only a sample of these tests runs under the race detector (make unit runs all)"

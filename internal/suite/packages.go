@@ -30,7 +30,7 @@ type pkg struct {
 // packages prints the packages whose tests belong to a part: "race" or "norace".
 func packages(to io.Writer, part string, patterns []string) (int, error) {
 	if part != "race" && part != "norace" {
-		return 2, fmt.Errorf("packages of %q: want race or norace", part)
+		return 2, fmt.Errorf("unknown kind of packages %q: want race or norace", part)
 	}
 	all, sampling, err := list(patterns)
 	if err != nil {

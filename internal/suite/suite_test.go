@@ -163,7 +163,7 @@ func TestRun(t *testing.T) {
 	sum := says(0, "summary", "page.md")
 	for _, want := range []string{
 		"skipped: 1 tests (m.TestB): no ptxas\n  what would run them: make ptxas",
-		" s  failed\ndid not run, or not to its end: later\n",
+		" s  failed\ndid not run, or did not run to the end: later\n",
 	} {
 		if !strings.Contains(sum, want) {
 			t.Errorf("%q is not in %s", want, sum)
@@ -196,7 +196,7 @@ func TestRunAgain(t *testing.T) {
 		code  int
 		says  string
 	}{
-		"it passes then":         {once("A"), 0, "failed, and passed when it ran again alone: m.TestA/x(y) (m)"},
+		"it passes then":         {once("A"), 0, "failed, but passed when it ran again alone: m.TestA/x(y) (m)"},
 		"it fails again":         {"func TestB(t *testing.T) { os.Getpid(); t.Fatal(\"wrong\") }\n", 1, "TestB failed; it runs again, alone"},
 		"the process ends":       {"func TestC(t *testing.T) { os.Exit(7) }\n", 1, ""},
 		"it cannot be built":     {"func TestD(t *testing.T) { os.Nothing() }\n", 1, ""},

@@ -34,12 +34,12 @@ func summary(to io.Writer, page string) error {
 		fmt.Fprintf(to, "%-14s %6d %7.0f s %10.0f s%s\n", n.Name, n.Passed, n.Wall, n.CPU, failed)
 	}
 	if parts := missing(all, string(text)); len(parts) > 0 {
-		fmt.Fprintf(to, "did not run, or not to its end: %s\n", strings.Join(parts, ", "))
+		fmt.Fprintf(to, "did not run, or did not run to the end: %s\n", strings.Join(parts, ", "))
 	}
 	fmt.Fprint(to, skipped(all))
 	for _, n := range all {
 		for _, t := range n.Again {
-			fmt.Fprintf(to, "failed, and passed when it ran again alone: %s.%s (%s)\n", filepath.Base(t.Package), t.Name, n.Name)
+			fmt.Fprintf(to, "failed, but passed when it ran again alone: %s.%s (%s)\n", filepath.Base(t.Package), t.Name, n.Name)
 		}
 	}
 	return nil

@@ -56,9 +56,9 @@ func TestBadMeasurements(t *testing.T) {
 		"GPU-1 A=1e-300":       "1e-300 is not between",
 		"GPU-1 " + strings.Repeat("x", MaxName+1) + "=1":       "has 257 bytes, more than 256",
 		"GPU-1 key=" + strings.Repeat("x", MaxName+1) + " A=1": "has 257 bytes, more than 256",
-		strings.Repeat("GPU-1 A=1;", MaxGPUs) + "GPU-2 A=1":    "257 measurements, more than the 256 GPUs",
+		strings.Repeat("GPU-1 A=1;", MaxGPUs) + "GPU-2 A=1":    "there are 257 measurements, but a node has at most 256 GPUs",
 		"GPU-1" + manyApps(MaxApplications+1):                  "17 applications, more than 16",
-		"GPU-1 A=1" + strings.Repeat(" ", 1<<20):               "bytes are more than",
+		"GPU-1 A=1" + strings.Repeat(" ", 1<<20):               "bytes, but at most",
 	} {
 		if _, err := ParseMeasurements(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.80q: %v, want %q", text, err, want)

@@ -71,7 +71,7 @@ func ParseMeasurements(s string) ([]Measurement, error) {
 		return nil, nil
 	}
 	if n := strings.Count(s, ";") + 1; n > MaxGPUs {
-		return nil, fmt.Errorf("%d measurements, more than the %d GPUs that a node may have", n, MaxGPUs)
+		return nil, fmt.Errorf("there are %d measurements, but a node has at most %d GPUs", n, MaxGPUs)
 	}
 	var ms []Measurement
 	for entry := range strings.SplitSeq(s, ";") {
@@ -88,7 +88,7 @@ func parseMeasurement(entry string) (Measurement, error) {
 	// An entry has at most MaxApplications+2 fields. The name and the value of a field have at most
 	// MaxName bytes each.
 	if most := (MaxApplications + 2) * 2 * MaxName; len(entry) > most {
-		return Measurement{}, fmt.Errorf("%d bytes are more than %d", len(entry), most)
+		return Measurement{}, fmt.Errorf("an entry has %d bytes, but at most %d are allowed", len(entry), most)
 	}
 	fields := strings.Fields(entry)
 	if len(fields) == 0 {

@@ -107,7 +107,7 @@ func ByThresholds(f Features) (v Verdict, ok bool) {
 	known := func(x float64) bool { return !math.IsNaN(x) }
 	switch {
 	case f.Readings < enough:
-		return Verdict{Reason: fmt.Sprintf("%d readings of working GPUs, want at least %d", f.Readings, enough)}, false
+		return Verdict{Reason: fmt.Sprintf("only %d readings of working GPUs, but at least %d are needed", f.Readings, enough)}, false
 	case known(f.PowerCap) && f.PowerCap >= capBound:
 		return verdict(pal.ClassA, f.PowerCap, capBound, "the power cap held clocks down for %.0f %% of the time", 100*f.PowerCap), true
 	case known(f.Compute) && known(f.Memory) && f.Memory >= memoryHigh && f.Compute < computeLow:
@@ -119,11 +119,11 @@ func ByThresholds(f Features) (v Verdict, ok bool) {
 	case known(f.Power) && f.Power <= powerLow && (!known(f.PowerCap) || f.PowerCap < capNever):
 		return lowPower(f), true
 	case known(f.Power):
-		v := verdict(pal.ClassB, f.Power, powerHigh, "%.0f %% of the power limit drawn, neither much nor little", 100*f.Power)
+		v := verdict(pal.ClassB, f.Power, powerHigh, "%.0f %% of the power limit drawn, which is neither high nor low", 100*f.Power)
 		v.Sure = v.Sure && math.Abs(f.Power-powerLow) > nearBoundary*powerLow
 		return v, true
 	}
-	return Verdict{Reason: "the readings lack the power drawn, and nothing else in them decides"}, false
+	return Verdict{Reason: "the readings do not contain the power drawn, and no other reading determines the class"}, false
 }
 
 // lowPower classifies a job that draws little power. The memory counters distinguish streaming from
@@ -131,7 +131,7 @@ func ByThresholds(f Features) (v Verdict, ok bool) {
 func lowPower(f Features) Verdict {
 	if math.IsNaN(f.Memory) {
 		return Verdict{Class: pal.ClassD, Reason: fmt.Sprintf(
-			"%.0f %% of the power limit drawn, never at the cap: memory-bound, and without memory counters C and D cannot be told apart", 100*f.Power)}
+			"%.0f %% of the power limit drawn, never at the cap, so the job is memory-bound; without memory counters, classes C and D cannot be distinguished", 100*f.Power)}
 	}
 	if f.Memory >= memoryHigh {
 		return verdict(pal.ClassC, f.Memory, memoryHigh, "%.0f %% of the power limit drawn and %.0f %% of the memory bandwidth used", 100*f.Power, 100*f.Memory)

@@ -47,14 +47,14 @@ func TestByThresholds(t *testing.T) {
 	}{
 		{"SGEMM on V100", features(0.95, 0.99, -1, -1), Verdict{pal.ClassA, "the power cap held clocks down for 95 % of the time", true}},
 		{"ResNet-50 on V100", features(0.05, 0.605, -1, -1), Verdict{pal.ClassA, "60 % of the power limit drawn", false}},
-		{"BERT on V100", features(0.02, 0.51, -1, -1), Verdict{pal.ClassB, "51 % of the power limit drawn, neither much nor little", true}},
-		{"PageRank on V100", features(0, 0.27, -1, -1), Verdict{pal.ClassD, "27 % of the power limit drawn, never at the cap: memory-bound, and without memory counters C and D cannot be told apart", false}},
+		{"BERT on V100", features(0.02, 0.51, -1, -1), Verdict{pal.ClassB, "51 % of the power limit drawn, which is neither high nor low", true}},
+		{"PageRank on V100", features(0, 0.27, -1, -1), Verdict{pal.ClassD, "27 % of the power limit drawn, never at the cap, so the job is memory-bound; without memory counters, classes C and D cannot be distinguished", false}},
 		{"scattered access", features(0, 0.3, 0.05, 0.2), Verdict{pal.ClassD, "30 % of the power limit drawn and only 20 % of the memory bandwidth used", true}},
 		{"streaming", features(0, 0.55, 0.1, 0.85), Verdict{pal.ClassC, "85 % of the memory bandwidth and 10 % of the compute units used", true}},
 		{"streaming at low power", features(0, 0.35, 0.3, 0.85), Verdict{pal.ClassC, "35 % of the power limit drawn and 85 % of the memory bandwidth used", true}},
 		{"tensor cores", features(0, 0.5, 0.8, 0.3), Verdict{pal.ClassA, "80 % of the compute units used, 30 % of the memory bandwidth", true}},
 		{"no counter of the cap", features(-1, 0.7, -1, -1), Verdict{pal.ClassA, "70 % of the power limit drawn", true}},
-		{"between B and D", features(0.02, 0.41, -1, -1), Verdict{pal.ClassB, "41 % of the power limit drawn, neither much nor little", false}},
+		{"between B and D", features(0.02, 0.41, -1, -1), Verdict{pal.ClassB, "41 % of the power limit drawn, which is neither high nor low", false}},
 	} {
 		got, ok := ByThresholds(tc.f)
 		if diff := cmp.Diff(tc.want, got); diff != "" || !ok {
@@ -63,10 +63,10 @@ func TestByThresholds(t *testing.T) {
 	}
 	few := features(0.9, 0.9, -1, -1)
 	few.Readings = 9
-	if got, ok := ByThresholds(few); ok || got.Reason != "9 readings of working GPUs, want at least 10" {
+	if got, ok := ByThresholds(few); ok || got.Reason != "only 9 readings of working GPUs, but at least 10 are needed" {
 		t.Errorf("few readings: %+v, %v", got, ok)
 	}
-	if got, ok := ByThresholds(features(-1, -1, -1, -1)); ok || got.Reason != "the readings lack the power drawn, and nothing else in them decides" {
+	if got, ok := ByThresholds(features(-1, -1, -1, -1)); ok || got.Reason != "the readings do not contain the power drawn, and no other reading determines the class" {
 		t.Errorf("nothing known: %+v, %v", got, ok)
 	}
 }
@@ -130,7 +130,7 @@ func TestLearnNeedsHistory(t *testing.T) {
 	for i := range 3 {
 		fs[i].Readings = 1
 	}
-	if _, err := Learn(fs); err == nil || err.Error() != "19 jobs with enough readings, want at least 20" {
+	if _, err := Learn(fs); err == nil || err.Error() != "only 19 jobs have enough readings, but at least 20 are needed" {
 		t.Errorf("%v", err)
 	}
 	if _, err := Learn(nil); err == nil {
@@ -144,7 +144,7 @@ func TestLearnRefusesOneGroup(t *testing.T) {
 	for range 3 {
 		fs = append(fs, triples(true)[:10]...)
 	}
-	if g, err := Learn(fs); err == nil || !strings.HasPrefix(err.Error(), "the 30 jobs do not form three groups: two are only 0.0") {
+	if g, err := Learn(fs); err == nil || !strings.HasPrefix(err.Error(), "the 30 jobs do not form three groups: two groups are only 0.0") {
 		t.Errorf("%+v, %v", g, err)
 	}
 }

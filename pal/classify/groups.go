@@ -41,7 +41,7 @@ func Learn(jobs []Features) (Groups, error) {
 		counters = counters && !math.IsNaN(f.Compute) && !math.IsNaN(f.Memory)
 	}
 	if len(fs) < MinJobs {
-		return Groups{}, fmt.Errorf("%d jobs with enough readings, want at least %d", len(fs), MinJobs)
+		return Groups{}, fmt.Errorf("only %d jobs have enough readings, but at least %d are needed", len(fs), MinJobs)
 	}
 	g := Groups{Counters: counters}
 	var points [][2]float64
@@ -52,12 +52,12 @@ func Learn(jobs []Features) (Groups, error) {
 		}
 	}
 	if len(points) < MinJobs {
-		return Groups{}, fmt.Errorf("%d jobs with comparable readings, want at least %d", len(points), MinJobs)
+		return Groups{}, fmt.Errorf("only %d jobs have comparable readings, but at least %d are needed", len(points), MinJobs)
 	}
 	sort.Slice(points, func(i, j int) bool { return less(points[i], points[j]) })
 	centers := kmeans(points, farthest(points))
 	if d := closest(centers); d < leastDistance {
-		return Groups{}, fmt.Errorf("the %d jobs do not form three groups: two are only %.2f apart, want %.2f", len(points), d, leastDistance)
+		return Groups{}, fmt.Errorf("the %d jobs do not form three groups: two groups are only %.2f apart, but must be %.2f apart", len(points), d, leastDistance)
 	}
 	sort.Slice(centers[:], func(i, j int) bool { return bound(centers[i]) > bound(centers[j]) })
 	g.Centers = centers
@@ -162,7 +162,7 @@ func kmeans(points [][2]float64, centers [3][2]float64) [3][2]float64 {
 func (g Groups) Judge(f Features) (v Verdict, ok bool) {
 	p, known := g.point(f)
 	if !known || f.Readings < enough {
-		return Verdict{Reason: fmt.Sprintf("%d readings of working GPUs, want at least %d of the kind of the history", f.Readings, enough)}, false
+		return Verdict{Reason: fmt.Sprintf("only %d readings of working GPUs are comparable with the history, but at least %d are needed", f.Readings, enough)}, false
 	}
 	k, d := nearest(g.Centers[:], p)
 	class := pal.AppClasses()[k]
@@ -177,7 +177,7 @@ func (g Groups) Judge(f Features) (v Verdict, ok bool) {
 	if g.Counters {
 		what = fmt.Sprintf("compute units %.0f %%, memory bandwidth %.0f %%", 100*p[0], 100*p[1])
 	}
-	return Verdict{Class: class, Reason: what + ": nearest to the jobs of class " + string(class), Sure: d < second/4}, true
+	return Verdict{Class: class, Reason: what + ", which is closest to the jobs of class " + string(class), Sure: d < second/4}, true
 }
 
 // Judge returns the class of the job with features f. Judge compares the job with groups of other

@@ -172,7 +172,7 @@ func (c measuredGroup) implausible() map[string]error {
 		if r.time >= high/maxRatio && r.time <= low*maxRatio {
 			continue
 		}
-		out[r.gpu] = fmt.Errorf("application %q: time %v is not within %d times the median %v of its kind", c.id.app, r.time, maxRatio, m)
+		out[r.gpu] = fmt.Errorf("application %q: time %v is more than a factor of %d away from the median %v of comparable times", c.id.app, r.time, maxRatio, m)
 	}
 	return out
 }
@@ -194,7 +194,7 @@ func (s Sample) check() error {
 	case s.Rate != 0 && (!positive(s.Rate) || attr.CheckValue(s.Rate) != nil):
 		return fmt.Errorf("rate %v is not a positive number", s.Rate)
 	case !(s.Noise >= 0) || math.IsInf(s.Noise, 0):
-		return fmt.Errorf("noise %v is not a number from 0 up", s.Noise)
+		return fmt.Errorf("noise %v is not a number of at least 0", s.Noise)
 	}
 	return nil
 }

@@ -60,7 +60,7 @@ func (p *Profile) checkGroups() error {
 		name := fmt.Sprintf("group %d (model %q, app %q, key %q)", i+1, g.Model, g.App, g.Key)
 		switch {
 		case i > 0 && p.Groups[i-1].id().compare(g.id()) >= 0:
-			return fmt.Errorf("%s: out of order or twice", name)
+			return fmt.Errorf("%s is out of order, or occurs twice", name)
 		case !positive(g.Reference):
 			return fmt.Errorf("%s: reference %v is not a positive number", name, g.Reference)
 		case len(g.Values) == 0 || !sort.Float64sAreSorted(g.Values) || !positive(g.Values[0]):
@@ -80,12 +80,12 @@ func (p *Profile) checkGPUs() error {
 	for i := range p.GPUs {
 		gpu := &p.GPUs[i]
 		if gpu.ID == "" || i > 0 && p.GPUs[i-1].ID >= gpu.ID {
-			return fmt.Errorf("gpu %d (%q): out of order, twice or without id", i+1, gpu.ID)
+			return fmt.Errorf("gpu %d (%q) has no id, is out of order, or occurs twice", i+1, gpu.ID)
 		}
 		for j := range gpu.Entries {
 			e := &gpu.Entries[j]
 			if j > 0 && gpu.Entries[j-1].App >= e.App {
-				return fmt.Errorf("gpu %q: app %q: out of order or twice", gpu.ID, e.App)
+				return fmt.Errorf("gpu %q: app %q is out of order, or occurs twice", gpu.ID, e.App)
 			}
 			if err := p.checkEntry(gpu.Model, e); err != nil {
 				return fmt.Errorf("gpu %q: app %q: %w", gpu.ID, e.App, err)
@@ -111,7 +111,7 @@ func (p *Profile) checkEntry(model string, e *Entry) error {
 	case e.Pending < 0 || e.Pending > MaxClass:
 		return fmt.Errorf("pending class %d is not in 0…%d", e.Pending, MaxClass)
 	case e.Value != pal.PMScore(g.Values[e.Bin-1]) && !(e.Outlier && e.Value == e.Score):
-		return fmt.Errorf("value %v is not the %v of bin %d", e.Value, g.Values[e.Bin-1], e.Bin)
+		return fmt.Errorf("value %v differs from the value %v of bin %d", e.Value, g.Values[e.Bin-1], e.Bin)
 	}
 	return nil
 }

@@ -26,7 +26,7 @@ func TestParseErrors(t *testing.T) {
 		{"options", `"hysteresis": 0.005`, `"hysteresis": 2`, "options: hysteresis: 2"},
 		{"reference", `"reference": 2.005`, `"reference": -1`, `group 1 (model "NVIDIA H200", app "A", key "k"): reference -1`},
 		{"class", `"class": 4`, `"class": 9`, `gpu "GPU-16": app "A": class 9 is not in 1…5`},
-		{"order", `"GPU-07"`, `"GPU-99"`, `gpu 9 ("GPU-08"): out of order`},
+		{"order", `"GPU-07"`, `"GPU-99"`, `gpu 9 ("GPU-08") has no id, is out of order`},
 		{"group gone", `"key": "k",
      "time"`, `"key": "z",
      "time"`, `gpu "GPU-00": app "A": no group for model "NVIDIA H200", key "z"`},
@@ -123,7 +123,7 @@ func TestDiffTellsWhatPeopleShouldSee(t *testing.T) {
 	}
 	want := []string{
 		"GPU GPU-03 (NVIDIA H200), application A: outlier, PM score 3.474, class 5",
-		"GPU GPU-19 (NVIDIA H200), application A: no longer measured, was class 4",
+		"GPU GPU-19 (NVIDIA H200), application A: no longer measured, previously class 4",
 	}
 	if diff := cmp.Diff(want, lines); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)

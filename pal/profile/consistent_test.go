@@ -28,7 +28,7 @@ func TestConsistent(t *testing.T) {
 	want := []string{
 		`GPU "moved": application "A" has the keys "k" and "l"`,
 		`GPU "odd": it has two models, "m" and "n"`,
-		`GPU "tiny": application "A": time 1e-09 is not within 1000 times the median 1 of its kind`,
+		`GPU "tiny": application "A": time 1e-09 is more than a factor of 1000 away from the median 1 of comparable times`,
 		`GPU "zero": application "A": time 0 is not a positive number`,
 	}
 	if diff := cmp.Diff(want, problems); diff != "" {

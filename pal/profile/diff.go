@@ -45,7 +45,7 @@ func (e Event) String() string {
 	case Added:
 		return fmt.Sprintf("%s: measured, PM score %.3f, class %d", what, e.ToScore, e.To)
 	case Removed:
-		return fmt.Sprintf("%s: no longer measured, was class %d", what, e.From)
+		return fmt.Sprintf("%s: no longer measured, previously class %d", what, e.From)
 	case BecameOutlier:
 		return fmt.Sprintf("%s: outlier, PM score %.3f, class %d", what, e.ToScore, e.To)
 	case Recovered:

@@ -77,7 +77,7 @@ func (p *Profile) checkRates() error {
 	for i, r := range p.Rates {
 		name := fmt.Sprintf("rate %d (model %q, app %q)", i+1, r.Model, r.App)
 		if i > 0 && p.Rates[i-1].compare(r) >= 0 {
-			return fmt.Errorf("%s: out of order or twice", name)
+			return fmt.Errorf("%s is out of order, or occurs twice", name)
 		}
 		if !positive(r.Rate) || r.GPUs < 1 {
 			return fmt.Errorf("%s: rate %v of %d GPUs is not a positive number", name, r.Rate, r.GPUs)

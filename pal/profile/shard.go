@@ -40,7 +40,7 @@ const maxProfile = 1 << 30
 func (p *Profile) Shards(max int) ([]Shard, error) {
 	max = cmp.Or(max, ShardBytes)
 	if max <= shardOverhead {
-		return nil, fmt.Errorf("shards of %d bytes are too small, want more than %d", max, shardOverhead)
+		return nil, fmt.Errorf("shards of %d bytes are too small, because a shard needs more than %d", max, shardOverhead)
 	}
 	data, err := p.pack()
 	if err != nil {

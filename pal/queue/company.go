@@ -164,7 +164,7 @@ func SlowerBeside(of pal.AppClass, runs [pal.NumClasses]RunsBeside) (slower [pal
 			continue
 		}
 		percent := int(math.Round(100 * seen))
-		from[beside] = fmt.Sprintf("%d %% from %d runs beside this class and %d alone; %d %% from the table", percent, b.Runs, b.Alone, 100-percent)
+		from[beside] = fmt.Sprintf("%d %% from %d runs beside this class and %d runs alone; %d %% from the table", percent, b.Runs, b.Alone, 100-percent)
 	}
 	return slower, from
 }

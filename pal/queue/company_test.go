@@ -122,7 +122,7 @@ func TestRunsBesideByHand(t *testing.T) {
 	if b := slower[pal.ClassB.Index()]; b < 1.5 || b > 1.55 || told < 2 {
 		t.Errorf("six equal runs beside B took 1.5 times as long; the table says %v, both together %v", told, b)
 	}
-	if from[pal.ClassB] != "94 % from 6 runs beside this class and 6 alone; 6 % from the table" || len(from) != 1 || slower[pal.ClassC.Index()] != 0 {
+	if from[pal.ClassB] != "94 % from 6 runs beside this class and 6 runs alone; 6 % from the table" || len(from) != 1 || slower[pal.ClassC.Index()] != 0 {
 		t.Errorf("from %v, %v", from, slower)
 	}
 	// The next placer restores what this one has learned.

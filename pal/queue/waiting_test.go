@@ -71,8 +71,8 @@ func TestReasonsAreOfItsOwnModel(t *testing.T) {
 		return Job{ID: id, Estimate: time.Hour, Gang: pal.Gang{ID: id, Class: pal.ClassA, MemberSets: []pal.MemberSet{{Members: 1, GPUs: gpus, Eligible: eligible}}}}
 	}
 	for backfill, want := range map[Backfill]string{
-		BackfillNone:     "#1 head: needs 4 GPUs; 2 are free, plus 4 that this job cannot use|#2 other: head is ahead, and no job may pass it (backfill = none)",
-		BackfillReserved: "#1 head: needs 4 GPUs; 2 are free, plus 4 that this job cannot use|#2 other: the job's GPUs are free; the placer's next decision starts the job",
+		BackfillNone:     "#1 head: needs 4 GPUs; 2 are free, not counting 4 that this job cannot use|#2 other: head is ahead, and no job may pass it (backfill = none)",
+		BackfillReserved: "#1 head: needs 4 GPUs; 2 are free, not counting 4 that this job cannot use|#2 other: the job's GPUs are free; the placer's next decision starts the job",
 	} {
 		c, err := pal.NewCluster(nodes, pal.TwoTier(1.7))
 		if err != nil {

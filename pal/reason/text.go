@@ -211,7 +211,7 @@ var ofWaiting = map[Kind]writer{
 	Stopping:  stopping,
 	Shrinking: func(r Reason) string { return giving(r.Shrinking) + " for this job" },
 	TooLarge: func(r Reason) string {
-		return fmt.Sprintf("needs %s, more than the empty cluster has room for (unhealthy and quarantined GPUs do not count)", Count(r.Needs))
+		return fmt.Sprintf("needs %s, too many for the cluster even when it is empty (unhealthy and quarantined GPUs do not count)", Count(r.Needs))
 	},
 	Limit: func(r Reason) string {
 		if r.User != "" {
@@ -234,10 +234,10 @@ var ofWaiting = map[Kind]writer{
 	GPUs:      func(r Reason) string { return "needs " + Count(r.Needs) + "; " + free(r) },
 	Scattered: scattered,
 	Refused: func(r Reason) string {
-		return fmt.Sprintf("needs %s; %s free, but sharing them would cost the jobs on them more work than this job would do (refuse_bad_neighbours)", Count(r.Needs), are(r.Free))
+		return fmt.Sprintf("needs %s; %s free, but the jobs that share these GPUs would lose more work than this job would do (refuse_bad_neighbours)", Count(r.Needs), are(r.Free))
 	},
 	Services: func(r Reason) string {
-		text := fmt.Sprintf("needs %s; services hold these GPUs until somebody stops the services", Count(r.Needs))
+		text := fmt.Sprintf("needs %s; enough GPUs come free only if somebody stops a service", Count(r.Needs))
 		if len(r.Because) > 0 {
 			text += "; the job may also start when nodes return: " + list(r.Because, ", ")
 		}
@@ -245,7 +245,7 @@ var ofWaiting = map[Kind]writer{
 	},
 	Reserved: func(r Reason) string { return "free GPUs are reserved for " + r.Ahead + ", ahead in the queue" },
 	Spared: func(r Reason) string {
-		return r.Ahead + " gets free GPUs first, because it ends by itself and this service does not"
+		return r.Ahead + " gets free GPUs before this service, because services do not end by themselves"
 	},
 	Order: func(r Reason) string { return r.Ahead + " is ahead, and no job may pass it (backfill = none)" },
 	InWindow: func(r Reason) string {
@@ -261,7 +261,7 @@ var ofWaiting = map[Kind]writer{
 		return "the job might still be running when a window reserves its GPUs; the window lasts" + lasting(r)
 	},
 	Locality:   say("the job could start, but waits for GPUs that are faster or closer together and may soon come free"),
-	OtherModel: say("the job could start, but leaves the free GPUs to jobs that gain more from their model, and waits for GPUs of another model"),
+	OtherModel: say("the job could start, but waits for GPUs of another model, because other jobs gain more from the free GPUs"),
 	Next:       say("the job's GPUs are free; the placer's next decision starts the job"),
 	NoPlacer:   say("no placer is active"),
 	Away:       func(r Reason) string { return "the job's nodes are unavailable: " + list(r.Because, ", ") },
@@ -275,7 +275,7 @@ var ofWaiting = map[Kind]writer{
 		return "comes after " + names(r.Jobs) + " (pal_after): " + list(r.Because, ", ")
 	},
 	InCircle: func(r Reason) string {
-		return "comes after " + names(r.Jobs) + " (pal_after), which comes after this job: a cycle; run one of these jobs again without pal_after"
+		return "comes after " + names(r.Jobs) + " (pal_after), which comes after this job, so the jobs wait for each other; run one of these jobs again without pal_after"
 	},
 	Provided: func(r Reason) string { return "the job also comes after " + names(r.Jobs) + " (pal_after)" },
 	StillEnding: func(r Reason) string {
@@ -307,7 +307,7 @@ var ofNever = map[Kind]writer{
 	TooMany: func(r Reason) string {
 		return because(r, fmt.Sprintf("group %q needs %s on one node for each member; an idle cluster has room for %d of %d members", r.Group, Count(r.Each), r.Room, r.Members))
 	},
-	Neighbours:   say("this job and the jobs on those GPUs do not accept each other as neighbours (pal_neighbours)"),
+	Neighbours:   say("this job and the jobs on these GPUs do not accept each other as neighbours (pal_neighbours)"),
 	MembersApart: say(`the job's members must not share a GPU (pal_neighbours = "any,self" allows it)`),
 	TooFar: func(r Reason) string {
 		text := fmt.Sprintf("group %q needs %d × %d GPUs of one model within one %s; an idle %s has room for %d of %d members", r.Group, r.Members, r.Each, r.Tier, r.Tier, r.Room, r.Members)
@@ -346,7 +346,7 @@ var ofNever = map[Kind]writer{
 	Ungated: func(r Reason) string {
 		text := placedByNomad(r) + "; the job has no gate, so the placer leaves it alone"
 		if r.Have > 0 {
-			text += " (to add a gate, stop the job first: the placer removes a gate from a running job)"
+			text += " (to add a gate, stop the job first, because the placer removes a gate from a running job)"
 		}
 		return text
 	},
@@ -368,7 +368,7 @@ var ofPlace = map[Kind]writer{
 		return fmt.Sprintf("the %d replicas are spread over %d nodes, at most %d on each node", r.Members, r.Nodes, r.Room)
 	},
 	FasterLeft: func(r Reason) string {
-		return fmt.Sprintf("the job would take %[2]d %% less time on GPU model %[1]s, which has room, but this model is left to jobs that gain more or fit on no other model", r.Device, r.Percent)
+		return fmt.Sprintf("the job would take %[2]d %% less time on GPU model %[1]s, but the free GPUs of this model are left to jobs that gain more or fit on no other model", r.Device, r.Percent)
 	},
 }
 
@@ -387,7 +387,7 @@ var ofRunning = map[Kind]writer{
 	NoRoomMissing:   func(r Reason) string { return because(r, "no room for the missing members") },
 	NoRoomCanaries:  func(r Reason) string { return because(r, "no room for the canaries of the new version") },
 	CanariesWait:    say("the placer is making room for the canaries beside the old version"),
-	CanariesToNomad: say("Nomad has yet to place the canaries"),
+	CanariesToNomad: say("Nomad has not placed the canaries yet"),
 	Blocked: func(r Reason) string {
 		if r.Group == "" {
 			return "Nomad has no room, and gives no reason"
@@ -402,7 +402,7 @@ var ofRunning = map[Kind]writer{
 	MembersStopped: say("the job's members were stopped (by a node drain or a user)"),
 	Replacing:      say("members were stopped (node drain?); the placer has asked Nomad to place them again"),
 	BesidePins:     say("members of an earlier version keep running outside the job's pins, because no deployment replaces these members"),
-	Misplaced:      say("members run outside the job's pins: the pinned GPUs had no room, or Nomad gave the members other or fewer GPUs (a bug before Nomad 1.11.1: hashicorp/nomad#18364)"),
+	Misplaced:      say("members run outside the job's pins: the pinned GPUs had no room, or Nomad gave the members other or fewer GPUs (a bug of Nomad before 1.11.1: hashicorp/nomad#18364)"),
 	DryRunRefuses: func(r Reason) string {
 		return fmt.Sprintf("Nomad cannot place group %q on the chosen nodes: %s", r.Group, r.Cause)
 	},
@@ -505,10 +505,10 @@ var ofAhead = map[Kind]writer{
 // ofRemedies writes what can be done about a reason.
 var ofRemedies = map[Kind]writer{
 	WiderFits: func(r Reason) string {
-		return fmt.Sprintf("without pal_locality = %s the job would fit now, on GPUs farther apart", r.Tier)
+		return fmt.Sprintf("without pal_locality = %s, the job would fit now, on GPUs farther apart", r.Tier)
 	},
 	FewerFit: func(r Reason) string {
-		return fmt.Sprintf("with %s = %d instead of %d the job would fit now", r.Key, r.Room, r.Members)
+		return fmt.Sprintf("with %s = %d instead of %d, the job would fit now", r.Key, r.Room, r.Members)
 	},
 	FewerWhole: func(r Reason) string {
 		return fmt.Sprintf("with %s = %d instead of %d, all its members could run now", r.Key, r.Room, r.Members)
@@ -521,7 +521,7 @@ var ofRemedies = map[Kind]writer{
 		return fmt.Sprintf("ask for at most %s, or have the tenant's quota or borrowing_limit raised", Count(r.Limit))
 	},
 	AskFewer:     func(r Reason) string { return raise(r) + ", or ask for fewer members" },
-	AwaitPart:    say("the job starts when a part of a GPU with better neighbours comes free; once the job is overdue, it accepts any neighbours; a job that leaves its GPU idle most of the time should set pal_class = D"),
+	AwaitPart:    say("the job starts when a part of a GPU with better neighbours comes free, or with any neighbours once the job is overdue; pal_class = D suits jobs that leave the GPU idle most of the time"),
 	AwaitTenant:  func(r Reason) string { return await(r, "the job's members") },
 	AwaitTenants: func(r Reason) string { return await(r, "the canaries") },
 	AwaitCanaries: func(r Reason) string {
@@ -531,7 +531,7 @@ var ofRemedies = map[Kind]writer{
 	WithoutCanary: say("to update without canaries, run the job with canary = 0 in its update block: Nomad then replaces the members in place"),
 	Revert:        say("to go back to the old version: nomad job revert"),
 	CouldRun:      func(r Reason) string { return fmt.Sprintf("the job could run %s (%s)", r.Cause, r.Try) },
-	ChangeJob:     say("change the job, or give a node what it lacks; the placer tries again when a node changes, or after a few minutes"),
+	ChangeJob:     say("change the job, or give a node what the job needs; the placer tries again when a node changes, or after a few minutes"),
 	FixVersion:    say("fix the job and run it again; until then the old version keeps running, but does not restart if it loses members"),
 	Advice:        func(r Reason) string { return r.Cause },
 }
@@ -554,7 +554,7 @@ var ofPlans = map[Kind]writer{
 		return fmt.Sprintf("runs on %s and now needs different GPUs: the placer would stop the whole job and start it again", Count(r.Needs))
 	},
 	WouldRunOn: func(r Reason) string {
-		return because(r, fmt.Sprintf("runs on %s, and would keep running as it is: the new version does not fit", Count(r.Needs)))
+		return because(r, fmt.Sprintf("runs on %s, and would keep running unchanged, because the new version does not fit", Count(r.Needs)))
 	},
 }
 
@@ -607,12 +607,12 @@ func free(r Reason) string {
 		return text + small(r)
 	case r.FreeOthers > 0:
 		if r.Used != nil && r.Used.Outliers > 0 {
-			return fmt.Sprintf("%s free, plus %s (too slow) and %d that this job cannot use", are(r.Free), Counted(r.Used.Outliers, "outlier", "outliers"), r.FreeOthers)
+			return fmt.Sprintf("%s free, not counting %s (too slow) and %d that this job cannot use", are(r.Free), Counted(r.Used.Outliers, "outlier", "outliers"), r.FreeOthers)
 		}
-		return fmt.Sprintf("%s free, plus %d that this job cannot use", are(r.Free), r.FreeOthers)
+		return fmt.Sprintf("%s free, not counting %d that this job cannot use", are(r.Free), r.FreeOthers)
 	}
 	if r.Used != nil && r.Used.Outliers > 0 {
-		return fmt.Sprintf("%s free, plus %s (too slow)", are(r.Free), Counted(r.Used.Outliers, "outlier", "outliers"))
+		return fmt.Sprintf("%s free, not counting %s (too slow)", are(r.Free), Counted(r.Used.Outliers, "outlier", "outliers"))
 	}
 	return are(r.Free) + " free"
 }

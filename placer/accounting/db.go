@@ -127,7 +127,7 @@ func (db *DB) migrate(ctx context.Context) error {
 			return err
 		}
 		if applied > len(migrations) {
-			return fmt.Errorf("a later version of nomad-pal wrote it (schema %d; this version knows %d)", applied, len(migrations))
+			return fmt.Errorf("a later version of nomad-pal wrote the database (schema %d; this version knows %d)", applied, len(migrations))
 		}
 		for ; applied < len(migrations); applied++ {
 			for statement := range strings.SplitSeq(migrations[applied], ";\n") {

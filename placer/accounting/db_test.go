@@ -286,7 +286,7 @@ func TestOpenAgain(t *testing.T) {
 	if _, err := db.sql.ExecContext(t.Context(), "UPDATE version SET applied = 99"); err != nil {
 		t.Fatal(err)
 	}
-	if _, aside, err := Open(t.Context(), file); err == nil || aside != "" || !strings.Contains(err.Error(), "later version of nomad-pal wrote it (schema 99; this version knows 1)") {
+	if _, aside, err := Open(t.Context(), file); err == nil || aside != "" || !strings.Contains(err.Error(), "later version of nomad-pal wrote the database (schema 99; this version knows 1)") {
 		t.Errorf("a later schema: %q, %v", aside, err)
 	}
 }

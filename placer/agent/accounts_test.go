@@ -90,7 +90,7 @@ func TestNoHistory(t *testing.T) {
 	})
 	until(t, "it warns", func() bool {
 		_, text := r.send(http.MethodGet, "/v1/health", "ops", "")
-		return strings.Contains(text, "the history is not written") && strings.Contains(text, "making the directory")
+		return strings.Contains(text, "cannot write the history") && strings.Contains(text, "making the directory")
 	})
 }
 

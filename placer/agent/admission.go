@@ -39,7 +39,7 @@ func (a *Admission) Validate() error {
 	}
 	for _, t := range a.Types {
 		if t != api.JobTypeBatch && t != api.JobTypeService {
-			return fmt.Errorf("admission: types: %q is not batch or service", t)
+			return fmt.Errorf("admission: types: %q is neither batch nor service", t)
 		}
 	}
 	if _, err := rewrite.ParseHints(&api.Job{Meta: a.Meta}); err != nil {

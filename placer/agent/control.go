@@ -136,7 +136,7 @@ func (s *server) sayUser(ctx context.Context, c *caller, job *api.Job) error {
 	self, err := c.token(ctx)
 	switch {
 	case err != nil:
-		return needs(err, "a name, or has expired or been deleted")
+		return needs(err, "a name")
 	case self == nil || self.Type == "management" || self.AccessorID == "anonymous":
 		return nil
 	}

@@ -65,7 +65,7 @@ func (s *server) forwardIfStandby(mux *http.ServeMux) http.Handler {
 // forward forwards a request to the active agent, with the caller's token.
 func (s *server) forward(w http.ResponseWriter, r *http.Request) error {
 	if by := r.Header.Get(forwardedBy); by != "" {
-		return fmt.Errorf("agent %s took this agent for the active one and forwarded the request: try again in a moment; if the error stays, correct http { advertise } of the active agent", by)
+		return fmt.Errorf("agent %s forwarded the request to this agent as if it were active: try again in a moment; if the error persists, correct http { advertise } of the active agent", by)
 	}
 	to, at, err := s.activeAddress(r.Context(), r.Header)
 	if err != nil {
@@ -120,7 +120,7 @@ func (s *server) forward(w http.ResponseWriter, r *http.Request) error {
 func (s *server) unanswered(r *http.Request, agent string, at *url.URL, err error, succeeded bool) string {
 	text := fmt.Sprintf("this agent stands by, and the active agent, %s, does not answer at %s", agent, at)
 	if bad, is := errors.AsType[*tls.CertificateVerificationError](err); is {
-		return text + fmt.Sprintf(": this agent does not accept the active agent's certificate (%v); it trusts nomad { ca_cert } of its configuration or, without ca_cert, the system's CAs", bad.Err)
+		return text + fmt.Sprintf(": this agent does not accept the active agent's certificate (%v); this agent trusts the CAs in nomad { ca_cert } of its configuration or, without ca_cert, the system's CAs", bad.Err)
 	}
 	op, is := errors.AsType[*net.OpError](err)
 	if is && op.Op == "remote error" {
@@ -159,9 +159,9 @@ func (s *server) activeAddress(ctx context.Context, asked http.Header) (to heart
 	case to.Agent == "" || to.Idle() && to.Trouble == "":
 		return to, nil, fmt.Errorf("no agent is active; a standby usually takes over within %s", s.file.HA.failover())
 	case to.Address == "":
-		return to, nil, fmt.Errorf("the active agent, %s, publishes no address: set http { advertise } in its configuration", to.Agent)
+		return to, nil, fmt.Errorf("the active agent, %s, publishes no address: set http { advertise } in the configuration of the active agent", to.Agent)
 	case Loopback(to.Address) && to.Host() != host:
-		return to, nil, fmt.Errorf("the active agent, %s, listens only on its own machine: set http { bind_address } in its configuration", to.Agent)
+		return to, nil, fmt.Errorf("the active agent, %s, listens only on its own machine: set http { bind_address } in the configuration of the active agent", to.Agent)
 	}
 	cfg, err := s.file.Nomad.config()
 	if err != nil {

@@ -102,7 +102,7 @@ func TestStandbyForwards(t *testing.T) {
 			t.Errorf("%s: %d %.100s", path, got, text)
 		}
 	}
-	if status, text := second.send(http.MethodGet, "/v1/queue", "alice", "", forwardedBy+": somebody/1"); status != http.StatusServiceUnavailable || !strings.Contains(text, "agent somebody/1 took this agent for the active one and forwarded the request: try again in a moment; if the error stays, correct http { advertise } of the active agent") {
+	if status, text := second.send(http.MethodGet, "/v1/queue", "alice", "", forwardedBy+": somebody/1"); status != http.StatusServiceUnavailable || !strings.Contains(text, "agent somebody/1 forwarded the request to this agent as if it were active: try again in a moment; if the error persists, correct http { advertise } of the active agent") {
 		t.Errorf("passed on again: %d %s", status, text)
 	}
 }
@@ -138,7 +138,7 @@ func TestStandbyCannotForward(t *testing.T) {
 		{"without an API", store.Heartbeat{Agent: host + "/1", Since: now}, "", "the active agent, " + host + "/1, publishes no address"},
 		{"on another machine only", store.Heartbeat{Agent: "other/1", Since: now, Address: trap.URL}, "", "the active agent, other/1, listens only on its own machine"},
 		{"it does not answer", store.Heartbeat{Agent: host + "/1", Since: now, Address: lost.URL}, "", "the active agent, " + host + "/1, does not answer at " + lost.URL + "; if the active agent has ended, a standby usually takes over within 27s"},
-		{"of an authority that it does not know", store.Heartbeat{Agent: host + "/1", Since: now, Address: unknown.URL}, "", "does not answer at " + unknown.URL + ": this agent does not accept the active agent's certificate (x509: certificate signed by unknown authority); it trusts nomad { ca_cert }"},
+		{"of an authority that it does not know", store.Heartbeat{Agent: host + "/1", Since: now, Address: unknown.URL}, "", "does not answer at " + unknown.URL + ": this agent does not accept the active agent's certificate (x509: certificate signed by unknown authority); this agent trusts the CAs in nomad { ca_cert }"},
 		{"plain HTTP elsewhere", store.Heartbeat{Agent: "other/1", Since: now, Address: elsewhere}, "", "your token would cross the network in plain text; send the request to the active agent directly, or set http { token_plain = true } in this agent's configuration"},
 		{"TLS elsewhere", store.Heartbeat{Agent: "other/1", Since: now, Address: "https://0.0.0.0:1"}, "", "send the request to the active agent directly, or set nomad { ca_cert } in this agent's configuration"},
 		{"with the operator's word", store.Heartbeat{Agent: "other/1", Since: now, Address: elsewhere}, "  token_plain = true\n", ""},

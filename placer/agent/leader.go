@@ -191,7 +191,7 @@ func (ha *HA) check() error {
 		return err
 	}
 	if ha.Enabled == nil && *ha != (HA{}) {
-		return errors.New("high_availability: without enabled = true, agents elect nobody, and the other keys have no effect")
+		return errors.New("high_availability: without enabled = true, agents elect no leader, and the other keys have no effect")
 	}
 	return nil
 }

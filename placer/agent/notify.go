@@ -160,7 +160,7 @@ func (n *notifier) readAddress() error {
 	case n.of.URL != "" && n.of.URLFile != "":
 		return errors.New("url and url_file are both set")
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "": // no URL in the error, because it may be a secret
-		return errors.New("url: it is not a URL such as https://hooks.example.com/pal")
+		return errors.New("url: the value is not a URL such as https://hooks.example.com/pal")
 	}
 	return nil
 }
@@ -188,7 +188,7 @@ func (n *notifier) readSecret() error {
 	if encoded, ok := strings.CutPrefix(text, "whsec_"); ok { // the format of Standard Webhooks
 		var err error
 		if n.secret, err = base64.StdEncoding.DecodeString(encoded); err != nil {
-			return errors.New("the secret begins with whsec_, but what follows is not base64")
+			return errors.New("the secret begins with whsec_, but the rest is not base64")
 		}
 	}
 	return nil

@@ -241,8 +241,8 @@ func TestNotifyChecksCertificates(t *testing.T) {
 func TestNotifyConfiguration(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		``:                   "it is not a URL such as",
-		`url = "ftp://x"`:    "it is not a URL such as",
+		``:                   "the value is not a URL such as",
+		`url = "ftp://x"`:    "the value is not a URL such as",
 		`url_file = "/none"`: "url_file: open /none",
 		`url = "http://x"
 		 url_file = "/none"`: "open /none",

@@ -89,7 +89,7 @@ func (a author) may(ctx context.Context, job *api.Job, request api.JobRegisterRe
 	_, _, err := a.nomad.Jobs().RegisterOpts(job, opts, w)
 	switch {
 	case err == nil:
-		return fmt.Errorf("registering job %q: Nomad ignored the index to enforce", *job.ID)
+		return fmt.Errorf("checking whether the token may register job %q: Nomad registered the job, although no version has the enforced index", *job.ID)
 	case strings.Contains(err.Error(), api.RegisterEnforceIndexErrPrefix):
 		return nil
 	case !errors.As(err, new(api.UnexpectedResponseError)):

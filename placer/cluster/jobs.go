@@ -16,7 +16,7 @@ import (
 
 // ErrPayload explains why the placer does not place a job that was dispatched with a payload.
 var ErrPayload = errors.New("the job was dispatched with a payload, which Nomad would discard if the placer rewrote the job. " +
-	"So the job stays gated. Stop it, remove the gate from the parameterized job, and constrain the parameterized job's GPUs to a variability class instead")
+	"So the job stays gated. Stop the job, remove the gate from the parameterized job, and constrain the GPUs there to a variability class instead")
 
 // ErrPayloadRequired explains why the placer places no run of a parameterized job that requires a
 // payload.

@@ -201,7 +201,7 @@ func (s *State) warn(conflicts map[conflict][]string) {
 		if more := len(conflicts[c]) - 1; more > 0 {
 			gpus = fmt.Sprintf("%s and %d more", gpus, more)
 		}
-		out = append(out, fmt.Sprintf("%s: listed by node %s and by node %s; counted for the second node, %s", gpus, s.Nodes.describe(c.node), s.Nodes.describe(c.owner), c.why))
+		out = append(out, fmt.Sprintf("%s: listed by node %s and by node %s; the placer uses the second node, %s", gpus, s.Nodes.describe(c.node), s.Nodes.describe(c.owner), c.why))
 	}
 	for _, id := range slices.Sorted(maps.Keys(s.odd)) {
 		out = append(out, s.odd[id]...)

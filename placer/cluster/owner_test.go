@@ -128,7 +128,7 @@ func TestUnkeptWarning(t *testing.T) {
 		return n
 	}
 	put(s, node(11, "faults cannot be stored: no space left\x1b on device"))
-	want := []string{`node "host-node-1" (node-1): its device plugin cannot store its state, and a restart forgets it: "faults cannot be stored: no space left\x1b on device"`}
+	want := []string{`node "host-node-1" (node-1): the device plugin cannot store its state, and loses it at a restart: "faults cannot be stored: no space left\x1b on device"`}
 	if d := cmp.Diff(want, s.NodeWarnings()); d != "" {
 		t.Errorf("(-want +got)\n%s", d)
 	}
@@ -143,7 +143,7 @@ func TestOwnerWarning(t *testing.T) {
 	s := NewState()
 	put(s, clustertest.Node("node-old-1", "ready", 10, "G1", "G2"), clustertest.Node("node-new-1", "ready", 20, "G1", "G2"))
 	put(s, clustertest.Node("node-old-1", "down", 10, "G1", "G2"))
-	want := []string{`GPU "G1" and 1 more: listed by node "host-node-old-1" (node-old, down) and by node "host-node-new-1" (node-new, ready); counted for the second node, which is ready`}
+	want := []string{`GPU "G1" and 1 more: listed by node "host-node-old-1" (node-old, down) and by node "host-node-new-1" (node-new, ready); the placer uses the second node, which is ready`}
 	if d := cmp.Diff(want, s.NodeWarnings()); d != "" {
 		t.Errorf("(-want +got)\n%s", d)
 	}

@@ -38,7 +38,7 @@ func sanitize(n *api.Node) (*api.Node, []string) {
 		return nil, nil
 	}
 	if why := badID(n.ID); why != "" {
-		return nil, []string{fmt.Sprintf("node %.80q is left out: its id %.80q %s", n.Name, n.ID, why)}
+		return nil, []string{fmt.Sprintf("node %.80q is left out, because its id %.80q %s", n.Name, n.ID, why)}
 	}
 	var problems []string
 	report := func(format string, args ...any) {
@@ -54,7 +54,7 @@ func sanitize(n *api.Node) (*api.Node, []string) {
 	r.Devices = usableDevices(r.Devices, report)
 	for _, d := range r.Devices {
 		if unkept := TextOf(d, attr.Unkept); isGPU(d) && unkept != "" {
-			report("its device plugin cannot store its state, and a restart forgets it: %.300q", unkept)
+			report("the device plugin cannot store its state, and loses it at a restart: %.300q", unkept)
 			break // each group has the same text
 		}
 	}
@@ -79,10 +79,10 @@ func usableDevices(all []*api.NodeDeviceResource, report func(string, ...any)) (
 			continue
 		case !isGPU(d): // not a GPU
 		case badName(d.Name) != "":
-			report("GPUs of model %.80q are left out: the name %s", d.Name, badName(d.Name))
+			report("GPUs of model %.80q are left out, because the name %s", d.Name, badName(d.Name))
 			continue
 		case models == maxDevices:
-			report("GPUs of model %.80q are left out: more than %d models", d.Name, maxDevices)
+			report("GPUs of model %.80q are left out, because the node has more than %d models", d.Name, maxDevices)
 			continue
 		default:
 			models++
@@ -118,7 +118,7 @@ func usableInstances(d *api.NodeDeviceResource, seen map[string]bool, report fun
 		wrong = append(wrong, fmt.Sprintf("%.80q %s", id, why))
 	}
 	if len(wrong) > 0 {
-		report("%d of the GPUs of model %.80q are left out: the id %s", len(wrong), d.Name, wrong[0])
+		report("%d of the GPUs of model %.80q are left out, because the id %s", len(wrong), d.Name, wrong[0])
 	}
 	return kept
 }

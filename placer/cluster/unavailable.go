@@ -50,7 +50,7 @@ func (s *State) Unavailable(now time.Time) map[string]string {
 	for _, a := range s.away {
 		if s.LeftBehind(a) {
 			for _, id := range s.OwnGPUs(a) {
-				why[id] = "its node is disconnected, and may still run a member of a stopped gang"
+				why[id] = "the node is disconnected, and may still run a member of a stopped gang"
 			}
 		}
 	}

@@ -108,7 +108,7 @@ func CheckStored(job *api.Job) error {
 		{"Version", job.Version == nil}, {"ModifyIndex", job.ModifyIndex == nil}, {"JobModifyIndex", job.JobModifyIndex == nil}, {"SubmitTime", job.SubmitTime == nil},
 	} {
 		if of.missing {
-			return fmt.Errorf("%w: it lacks %s, which Nomad gives every job", ErrMalformed, of.name)
+			return fmt.Errorf("%w: the job lacks %s, which Nomad gives every job", ErrMalformed, of.name)
 		}
 	}
 	for i, g := range job.TaskGroups {

@@ -82,7 +82,7 @@ func (f *Fault) String() string {
 		if strings.HasPrefix(f.Is, kind+" of ") {
 			kind += " without a unit"
 		}
-		return fmt.Sprintf("the attribute is %s, and Nomad reads %q as %s", f.Is, f.Subject, kind)
+		return fmt.Sprintf("the attribute is %s, but Nomad reads %q as %s", f.Is, f.Subject, kind)
 	}
 	if len(f.Have) == 0 {
 		return "no node has that value"

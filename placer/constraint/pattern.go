@@ -92,11 +92,11 @@ func size(re *syntax.Regexp) int {
 // instead.
 func Check(job *api.Job) error {
 	if n := len(job.TaskGroups); n > maxGroups {
-		return fmt.Errorf("it has %d task groups: the placer accepts %d at most", n, maxGroups)
+		return fmt.Errorf("the job has %d task groups, but the placer accepts at most %d", n, maxGroups)
 	}
 	cs, as := ofJob(job)
 	if len(cs)+len(as) > maxConditions {
-		return fmt.Errorf("it has more than %d constraints and affinities: the placer accepts no more", maxConditions)
+		return fmt.Errorf("the job has more constraints and affinities than the %d that the placer accepts", maxConditions)
 	}
 	for _, c := range cs {
 		if err := tooLarge(c.Operand, c.RTarget); err != nil {

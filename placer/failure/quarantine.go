@@ -159,7 +159,7 @@ func (e Evidence) Judge(f Failure, now time.Time) (strikes, spared []Strike) {
 		tries := e.tries(now)
 		for _, id := range attr.GPUsOf(f.GPUs) {
 			if n := e.against(id, tries, now); n >= suspectFamilies {
-				reason := fmt.Sprintf("quarantine for failing jobs: jobs of %d different names failed on this GPU in a row, and do not fail elsewhere", n)
+				reason := fmt.Sprintf("jobs with %d different names failed on this GPU in a row, but do not fail on other GPUs", n)
 				strikes = append(strikes, Strike{GPU: id, Reason: reason, ByJobs: true})
 			}
 		}

@@ -166,7 +166,7 @@ func (g *Lifecycle) repairOrRequeue(w World) ([]Effect, bool) {
 	}
 	r, said := g.countFailure(w)
 	if r == nil || r.GivenUp.IsZero() {
-		said = append(said, g.log(Warn, "gang is not whole, requeueing the gang", "reason", why))
+		said = append(said, g.log(Warn, "the gang is incomplete: requeueing the gang", "reason", why))
 	}
 	return append(said, g.stopFor(stopping{why: Requeued}, r, w)...), false
 }
@@ -318,7 +318,7 @@ func (g *Lifecycle) requeueMisplaced(w World) ([]Effect, bool) {
 		}
 	}
 	g.fail(now, reason.Reason{Kind: reason.Misplaced})
-	return append([]Effect{g.log(Warn, "gang is misplaced, requeueing the gang")}, g.stopFor(stopping{why: Requeued}, g.Record, w)...), false
+	return append([]Effect{g.log(Warn, "the gang runs outside its pins: requeueing the gang")}, g.stopFor(stopping{why: Requeued}, g.Record, w)...), false
 }
 
 // misplacedAgain reports whether a member of the present version still runs on GPUs that the placer

@@ -72,8 +72,8 @@ func (g *Lifecycle) stopFinished(w World) ([]Effect, bool) {
 			ours = leadsTo(g.read.versions, v, last, g.Job)
 		}
 		if ours {
-			g.Refused = errors.New("its members had already finished")
-			return []Effect{g.log(Info, "finished in an earlier version: its job is stopped, not run again"), Deregister{ToFinish, false}}, false
+			g.Refused = errors.New("the job's members had already finished")
+			return []Effect{g.log(Info, "the members finished in an earlier version of the job: stopping the job instead of running it again"), Deregister{ToFinish, false}}, false
 		}
 	}
 	g.notFinished = finishCheck{*g.Job.JobModifyIndex, g.endedInEarlier(w.Allocs(g.Key))}

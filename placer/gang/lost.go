@@ -108,7 +108,7 @@ func (g *Lifecycle) requeueLost(w World) ([]Effect, bool) {
 		lost.InfraFailures, lost.CountedFor = times+1, *g.Job.JobModifyIndex
 		r = &lost
 	}
-	out := []Effect{g.log(Warn, "gang was lost, requeueing the gang", "reason", why)}
+	out := []Effect{g.log(Warn, "the gang was lost: requeueing the gang", "reason", why)}
 	out = append(out, g.dequeue()...) // the gang joins the queue again, to avoid the place where it failed
 	return append(out, g.stopFor(stopping{why: Requeued}, r, w)...), false
 }

@@ -207,7 +207,7 @@ func (g *Lifecycle) undo(w World) ([]Effect, bool) {
 		// Placers made both of these registrations, because authors do not write pins.
 		return []Effect{g.log(Warn, "the job was purged while it was being stopped, purging it again"), Deregister{ToUndo, true}}, false
 	case lost == nil:
-		return g.wrong(fmt.Errorf("version %d, which was replaced while the job was being placed: %w", *g.Job.Version-1, ErrNoVersion), w), false
+		return g.wrong(fmt.Errorf("reading version %d, which was replaced while the job was being placed: %w", *g.Job.Version-1, ErrNoVersion), w), false
 	case ours(lost) && !rewrite.Stopped(lost) && SpecText(rewrite.Author(lost)) == SpecText(rewrite.Author(g.Job)):
 		// Two placers registered the author's version, one after the other, so the author lost
 		// nothing. Restoring the first version would rerun members that have finished since then
@@ -217,7 +217,7 @@ func (g *Lifecycle) undo(w World) ([]Effect, bool) {
 	case cluster.Ended(lost) && rewrite.Stopped(lost):
 		return []Effect{g.log(Warn, "the job was stopped while it was being placed, stopping it again"), Deregister{ToUndo, false}}, false
 	}
-	return []Effect{g.log(Warn, "the job was edited while it was being placed, taking over the edit"), Register{Why: ToUndo, Job: lost}}, false
+	return []Effect{g.log(Warn, "the job was edited while it was being placed, applying the edit"), Register{Why: ToUndo, Job: lost}}, false
 }
 
 // first reports whether the job has its first version, unchanged. A dispatched or periodic job

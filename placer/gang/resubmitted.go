@@ -135,7 +135,7 @@ func (g *Lifecycle) restorePins(w World) ([]Effect, bool) {
 			had = g.runs.job
 		}
 		if had == nil {
-			return g.wrong(fmt.Errorf("the version that its members run: %w", ErrNoVersion), w), false
+			return g.wrong(fmt.Errorf("reading the version that the members run: %w", ErrNoVersion), w), false
 		}
 		g.runs = runs{*g.Job.JobModifyIndex, had, g.newest()}
 	}
@@ -146,7 +146,7 @@ func (g *Lifecycle) restorePins(w World) ([]Effect, bool) {
 		return append([]Effect{g.log(Info, "the job got a gate while only its groups without GPUs run: stopping these groups")}, g.stopFor(stopping{why: Requeued}, g.Record, w)...), false
 	}
 	if !pinned {
-		return []Effect{g.log(Info, "the job got a gate while it runs without pins: leaving the job to Nomad"), Register{Why: ToGoOn, Job: rewrite.Open(g.Job)}}, false
+		return []Effect{g.log(Info, "the job got a gate, but already runs without pins: leaving the job to Nomad"), Register{Why: ToGoOn, Job: rewrite.Open(g.Job)}}, false
 	}
 	// If a member has ended, its successor and a restarted member may each get the GPU that the
 	// other had (seen in random walk 584).
@@ -166,12 +166,12 @@ func (g *Lifecycle) restorePins(w World) ([]Effect, bool) {
 			g.Record = &r
 		}
 		es, on := g.repin(ToRestore, pins, w)
-		return append([]Effect{g.log(Info, "job was resubmitted: its gang keeps its GPUs")}, es...), on
+		return append([]Effect{g.log(Info, "the job was resubmitted, and its gang keeps its GPUs")}, es...), on
 	}
 	if g.asks = true; !g.broken(had, pins, w) {
 		return nil, false
 	}
-	return append([]Effect{g.log(Info, "the author changed the job, whose gang is no longer whole: requeueing the gang")}, g.stopFor(stopping{why: Requeued}, g.Record, w)...), false
+	return append([]Effect{g.log(Info, "the author changed the job, but the gang is incomplete: requeueing the gang")}, g.stopFor(stopping{why: Requeued}, g.Record, w)...), false
 }
 
 // Asks reports whether the author of a running gang requests different GPUs from those that the

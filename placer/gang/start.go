@@ -98,7 +98,7 @@ func (g *memory) cameAbout(o Observation, b Book) (out []Effect, ours bool) {
 	s := all[i]
 	g.record(s, *o.Job.JobModifyIndex)
 	g.Tries, g.RetryAt, g.trouble, g.stumbled = 0, time.Time{}, nil, ""
-	return []Effect{Own{s.Pins.GPUs()}, Placed{s.Record}, g.log(Info, "placed, though Nomad did not confirm the start")}, true
+	return []Effect{Own{s.Pins.GPUs()}, Placed{s.Record}, g.log(Info, "the gang was placed, although Nomad did not confirm the start")}, true
 }
 
 // record stores the record of a successful start in the gang. The placer writes the record to Nomad

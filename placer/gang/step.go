@@ -270,7 +270,7 @@ func (g *Lifecycle) failed(f Failure, w World) []Effect {
 		return append(out, g.log(Warn, "could not stop a gang", "reason", s.why, "error", f.Err))
 	}
 	if f.Conflict {
-		return append(out, g.log(Debug, "the job changed meanwhile, trying again", "state", g.State(w)))
+		return append(out, g.log(Debug, "the job changed in the meantime; trying again", "state", g.State(w)))
 	}
 	out = append(out, g.log(Warn, "could not act on a job", "state", g.State(w), "error", f.Err))
 	g.fail(w.Now(), reasonOf(f.Err))

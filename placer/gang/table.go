@@ -34,7 +34,7 @@ var (
 	dutyFinished    = duty{say: "stop the job if its members finished in an earlier version of the job", do: (*Lifecycle).stopFinished, always: true, to: []State{Rejected}}
 	atWorkFinished  = duty{say: dutyFinished.say, do: (*Lifecycle).stopFinished, always: true}
 	dutyPending     = duty{say: "if Nomad calls the job dead, ask Nomad to evaluate the job again", do: (*Lifecycle).keepPending}
-	dutyRequeue     = duty{say: "requeue the gang if a user has asked for it since the gang was placed (nomad-pal requeue)", do: (*Lifecycle).requeueAsked, always: true, registers: true, to: []State{Stopping}}
+	dutyRequeue     = duty{say: "requeue the gang if a user has requested this (nomad-pal requeue) since the gang was placed", do: (*Lifecycle).requeueAsked, always: true, registers: true, to: []State{Stopping}}
 	dutyOverwritten = duty{say: "check whether an earlier placer overwrote a change of the author", do: (*Lifecycle).findEarlierLostUpdate, common: true}
 	dutyUndo        = duty{say: "if a placer overwrote a change of the author, make the change again: stop or purge the job, or restore the author's version", do: (*Lifecycle).undo, to: []State{Waiting, Starting, Running, Resubmitted, Ended}, common: true}
 )

@@ -106,7 +106,7 @@ func (w *Warnings) Accounts(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.accounts = ""; err != nil {
-		w.accounts = fmt.Sprintf("the history is not written; runs that end meanwhile are written later, if Nomad still has them: %v", err)
+		w.accounts = fmt.Sprintf("cannot write the history; runs that end in the meantime are written later, if Nomad still has them: %v", err)
 	}
 }
 
@@ -133,7 +133,7 @@ func (w *Warnings) All(now time.Time) (all []string) {
 		all = append(all, w.accounts)
 	}
 	if w.other != "" && now.Sub(w.seen) <= heartbeatLapses {
-		all = append(all, fmt.Sprintf("two placers are active, %s and %s, and disturb each other: stop one, or give both the same high_availability { enabled = true }", w.own, w.other))
+		all = append(all, fmt.Sprintf("two placers, %s and %s, are active and disturb each other: stop one of the two, or set high_availability { enabled = true } for both", w.own, w.other))
 	}
 	return all
 }

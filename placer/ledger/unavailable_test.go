@@ -163,7 +163,7 @@ func TestSane(t *testing.T) {
 		{"nil device", func(n *api.Node) { n.NodeResources.Devices = append(n.NodeResources.Devices, nil) }, 2, ""},
 		{"nil instance", func(n *api.Node) {
 			n.NodeResources.Devices[0].Instances = append(n.NodeResources.Devices[0].Instances, nil)
-		}, 2, `1 of the GPUs of model "H200" are left out: the id "" is missing`},
+		}, 2, `1 of the GPUs of model "H200" are left out, because the id "" is missing`},
 		{"nil attribute", func(n *api.Node) {
 			n.NodeResources.Devices[0].Attributes = map[string]*api.Attribute{"unique.numa_0": nil, "unique.variability_raw": nil, "empty": {}}
 		}, 2, ""},
@@ -175,7 +175,7 @@ func TestSane(t *testing.T) {
 		{"right to left", func(n *api.Node) { n.NodeResources.Devices[0].Instances[0].ID = "A\u202eB" }, 1, "cannot be printed"},
 		{"unicode", func(n *api.Node) { n.NodeResources.Devices[0].Instances[0].ID = "GPU-ü" }, 2, ""},
 		{"twice", func(n *api.Node) { n.NodeResources.Devices[0].Instances[0].ID = "B" }, 1, `the id "B" occurs twice`},
-		{"no model", func(n *api.Node) { n.NodeResources.Devices[0].Name = "" }, 0, `GPUs of model "" are left out: the name is empty`},
+		{"no model", func(n *api.Node) { n.NodeResources.Devices[0].Name = "" }, 0, `GPUs of model "" are left out, because the name is empty`},
 		{"thousands", func(n *api.Node) {
 			for i := range 5000 {
 				n.NodeResources.Devices[0].Instances = append(n.NodeResources.Devices[0].Instances, &api.NodeDevice{ID: fmt.Sprint("many", i)})

@@ -114,7 +114,7 @@ func (c Config) Validate() error {
 		return err
 	}
 	if n := len(c.Windows); n > queue.MaxWindows {
-		return fmt.Errorf("there are %d windows, and at most %d are allowed: one window can cover many nodes", n, queue.MaxWindows)
+		return fmt.Errorf("there are %d windows, but at most %d are allowed; one window can cover many nodes", n, queue.MaxWindows)
 	}
 	for i, w := range c.Windows {
 		if err := w.Check(); err != nil {

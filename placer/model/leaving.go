@@ -67,7 +67,7 @@ func (m *Model) Leaving(st gang.Observed) (said []reason.Reason) {
 	}
 	slices.SortFunc(said, func(a, b reason.Reason) int { return cmp.Compare(a.Cause, b.Cause) })
 	if more := len(said) - mostLeaving; more > 0 {
-		said = append(said[:mostLeaving], reason.Reason{Kind: reason.NodesLeaving, Cause: "more of the job's nodes are affected, with other causes or times"})
+		said = append(said[:mostLeaving], reason.Reason{Kind: reason.NodesLeaving, Cause: "more of the job's nodes are affected, for other reasons or at other times"})
 	}
 	return said
 }

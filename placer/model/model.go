@@ -396,7 +396,7 @@ func (m *Model) Unplaced() []string {
 	if late == 0 {
 		return nil
 	}
-	return []string{fmt.Sprintf("Nomad has placed no member of %s, the first started %s: doctor shows whether Nomad's evaluations are paused; if not, look at the load of Nomad's servers",
+	return []string{fmt.Sprintf("Nomad has placed no member of %s (the first was started %s): nomad-pal doctor shows whether Nomad's evaluations are paused; if not, look at the load of Nomad's servers",
 		reason.Counted(late, "gang that the placer started", "gangs that the placer started"), reason.Moment(since))}
 }
 

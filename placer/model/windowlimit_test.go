@@ -23,7 +23,7 @@ func TestTooManyWindows(t *testing.T) {
 		}
 		c.Windows = append(c.Windows, window.Window{Name: fmt.Sprint("w", n), Start: time.Now().Add(time.Hour), Duration: time.Hour, Nodes: []string{fmt.Sprint("n", n)}})
 	}
-	if err := c.Validate(); err == nil || !strings.Contains(err.Error(), "65 windows, and at most 64 are allowed") {
+	if err := c.Validate(); err == nil || !strings.Contains(err.Error(), "65 windows, but at most 64 are allowed") {
 		t.Errorf("%d windows: %v", len(c.Windows), err)
 	}
 }

@@ -272,7 +272,7 @@ func (c *Client) DryRun(ctx context.Context, job *api.Job) (*api.JobPlanResponse
 
 // ErrNoDryRun means that Nomad refuses a dry run because the token is a workload identity, even
 // though the token has the right to plan the job.
-var ErrNoDryRun = errors.New("no dry run: Nomad allows none with a workload identity")
+var ErrNoDryRun = errors.New("dry runs are not possible with a workload identity")
 
 // NoDryRun returns ErrNoDryRun if err is the error with which Nomad refuses dry runs for workload
 // identities. NoDryRun returns any other error unchanged. Nomad 1.11.3 first checks the job and the

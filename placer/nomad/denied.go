@@ -25,7 +25,7 @@ const (
 	SubmitJob       Right = `the capability "submit-job" of the job's namespace`
 	ReadFS          Right = `the capability "read-fs" of the job's namespace`
 	ReadLogs        Right = `the capability "read-logs" of the job's namespace`
-	ExecAlloc       Right = `the capability "alloc-exec" of the job's namespace; for tasks of raw_exec "alloc-node-exec", too`
+	ExecAlloc       Right = `the capability "alloc-exec" of the job's namespace, and for raw_exec tasks also "alloc-node-exec"`
 	AllocLifecycle  Right = `the capability "alloc-lifecycle" of the job's namespace`
 	Events          Right = `the capability "read-job" of namespace "*" and node { policy = "read" }`
 	ListVariables   Right = `the capability "list" of the variables "nomad-pal/*"`

@@ -165,7 +165,7 @@ func (s *Server) checkGPUsHeldOnce(placed *alloc) {
 		}
 		for _, id := range a.allGPUs() {
 			if slices.Contains(mine, id) {
-				s.violations = append(s.violations, Violation{s.now(), s.index, fmt.Sprintf("GPU %s is held by %s and %s", id, a.name, placed.name)})
+				s.violations = append(s.violations, Violation{s.now(), s.index, fmt.Sprintf("GPU %s is used by both %s and %s", id, a.name, placed.name)})
 			}
 		}
 	}

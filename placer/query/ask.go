@@ -52,13 +52,13 @@ func (s *Snapshot) ask(t *model.Tracked, w *model.Wait) string {
 	silent := s.m.Queue.TurnAfter(job)
 	if job.Estimate = time.Second; s.m.Queue.TurnAfter(job) < silent {
 		factor := s.m.Cfg.Queue.Patience
-		text += fmt.Sprintf(" If the job runs for less than %s, its turn would come after a wait of %g times its run time (at least an hour), instead of after %s.",
+		text += fmt.Sprintf(" If the job runs for less than %s, the job would be overdue after a wait of %g times its run time (at least an hour), instead of after %s.",
 			model.ShortDuration(time.Duration(float64(silent)/factor)), factor, model.ShortDuration(silent))
 	}
 	if text == "" {
 		return ""
 	}
-	return "Set the job's expected run time (pal_duration), because no earlier run of the job shows it." + text
+	return "Set the job's expected run time (pal_duration), because no earlier run of the job shows how long the job runs." + text
 }
 
 // startOf formats the latest expected start of a gang; "" if its start is unknown.
@@ -82,6 +82,6 @@ func (s facts) startsNow(job queue.Job) bool {
 // other jobs, unless the job itself sets pal_preempt.
 func (s facts) notePreempt(e *Explanation, t *model.Tracked) {
 	if from := t.Request.PreemptFrom; from != "" {
-		e.addNote(fmt.Sprintf("%s allows the placer to stop the job for other jobs; pal_preempt = \"false\" in the job's meta prevents that", from))
+		e.addNote(fmt.Sprintf("%s allows the placer to stop the job for other jobs; pal_preempt = \"false\" in the job's meta forbids this", from))
 	}
 }

@@ -55,7 +55,7 @@ func TestAsksForAnEstimate(t *testing.T) {
 		}
 		e := explained(w, "small")
 		w.T.Logf("%s %+v %s", e.Reason, e.Wait, e.Ask)
-		for _, want := range []string{"pal_duration", "now if it runs 10m", "If the job runs for less than 18h, its turn", "instead of after 36h"} {
+		for _, want := range []string{"pal_duration", "now if it runs 10m", "If the job runs for less than 18h, the job would be overdue", "instead of after 36h"} {
 			if !strings.Contains(e.Ask, want) {
 				w.T.Errorf("%q lacks %q", e.Ask, want)
 			}

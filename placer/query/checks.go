@@ -25,7 +25,7 @@ import (
 
 // Advice that doctor gives in several places.
 const (
-	NextStatus  = "nomad-pal status shows it until it is resolved"
+	NextStatus  = "nomad-pal status shows this problem until it is resolved"
 	NextServers = "look at the logs of Nomad's servers, and try again"
 
 	remedyUnmeasured = `let the device plugin measure (measure { mode = "idle" }), or nomad-pal profile import`
@@ -71,7 +71,7 @@ func (s facts) checkVersion() Check {
 	low, known := s.m.State.Nodes.OldestNomad(), version.Must(version.NewVersion(cluster.ExactPins))
 	switch {
 	case low == nil:
-		return Check{"nomad version", Warn, "no client reports its Nomad version", "nomad node status: are there clients, and may the token read nodes?"}
+		return Check{"nomad version", Warn, "no client reports its Nomad version", "check with nomad node status that there are clients, and that the token may read nodes"}
 	case low.LessThan(known):
 		return Check{"nomad version", Warn, fmt.Sprintf("the oldest client runs %s, which may start members with fewer GPUs than they request (hashicorp/nomad#18364)", low), "upgrade Nomad to " + cluster.ExactPins + " or later; until then the placer requeues such gangs"}
 	}
@@ -122,7 +122,7 @@ func (s facts) checkPlugin() Check {
 		}
 	}
 	if len(others) > 0 {
-		return Check{"device plugin", Warn, fmt.Sprintf("on %d of %d clients, another device plugin provides the GPUs: %s", len(others), len(with), some(others)), "install nomad-pal's plugin on these clients: without the plugin, their GPUs are not measured"}
+		return Check{"device plugin", Warn, fmt.Sprintf("another device plugin provides the GPUs of %d of %d clients: %s", len(others), len(with), some(others)), "install nomad-pal's plugin on these clients, because their GPUs are not measured without this plugin"}
 	}
 	return Check{"device plugin", OK, fmt.Sprintf("nomad-pal's plugin runs on all %d clients with GPUs", len(with)), ""}
 }
@@ -155,7 +155,7 @@ func (s facts) checkMeasuring() Check {
 		}
 	}
 	if len(waits) > 0 {
-		return Check{"measuring", Warn, "GPUs wait to be measured " + reasons(waits), "nomad-device-pal doctor on the node explains more; nomad-pal measure <node> measures by running jobs"}
+		return Check{"measuring", Warn, "GPUs wait to be measured " + reasons(waits), "to see why, run nomad-device-pal doctor on the node; to measure with jobs: nomad-pal measure <node>"}
 	}
 	found := "no GPU waits to be measured"
 	if len(unable) > 0 {
@@ -202,7 +202,7 @@ func (s facts) checkProfile() Check {
 	if made, err := time.Parse(time.RFC3339, p.Created); err == nil {
 		found += ", built " + reason.Moment(made)
 		if s.m.Time.Sub(made) > profileOld {
-			return Check{"profile", Warn, found, "measure the GPUs again: they change over months"}
+			return Check{"profile", Warn, found, "measure the GPUs again, because their speeds change over months"}
 		}
 	}
 	if behind := s.behind(int64(p.Version)); len(behind) > 0 {
@@ -254,7 +254,7 @@ func (s facts) checkGate() Check {
 	}
 	slices.Sort(open)
 	if len(open) > 0 {
-		return Check{"gate", Fail, fmt.Sprintf("meta %s opens the gate on %s: on these nodes, Nomad itself, without the placer, places single members of waiting gangs whose gate has the same value", rewrite.GateMeta, some(open)), fmt.Sprintf("nomad node meta apply -unset %s -node-id <id>, unless you want Nomad to place the jobs itself", rewrite.GateMeta)}
+		return Check{"gate", Fail, fmt.Sprintf("meta %s opens the gate on %s, so Nomad itself places single members of waiting gangs on these nodes, if the gate of the gang has the same value", rewrite.GateMeta, some(open)), fmt.Sprintf("nomad node meta apply -unset %s -node-id <id>, unless you want Nomad to place the jobs itself", rewrite.GateMeta)}
 	}
 	return Check{"gate", OK, "closed on all nodes", ""}
 }
@@ -268,9 +268,9 @@ func CheckClocks(beat store.Heartbeat, written, now time.Time) Check {
 	ahead := written.Sub(now)
 	switch apart := written.Sub(beat.Worked); {
 	case written.IsZero() || beat.Worked.IsZero():
-		return Check{"clocks", Warn, "not compared: there is no heartbeat of an agent", ""}
+		return Check{"clocks", Warn, "the clocks cannot be compared, because no agent has written a heartbeat", ""}
 	case apart > heartbeat.HeartbeatEvery && beat.Trouble == "" || apart < -most:
-		return Check{"clocks", Warn, fmt.Sprintf("the clocks of the agent and of Nomad's servers differ by %s", apart.Abs().Round(time.Second)), "synchronize the clocks by NTP: waiting times and quarantines are wrong by this difference"}
+		return Check{"clocks", Warn, fmt.Sprintf("the clocks of the agent and of Nomad's servers differ by %s", apart.Abs().Round(time.Second)), "synchronize the clocks by NTP, because waiting times and quarantines are wrong by this difference"}
 	case ahead > most:
 		return Check{"clocks", Warn, fmt.Sprintf("the servers' clock is %s ahead of this machine's", ahead.Round(time.Second)), "synchronize the clocks by NTP"}
 	case beat.Trouble != "":

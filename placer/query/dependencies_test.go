@@ -258,7 +258,7 @@ func TestFarTimes(t *testing.T) {
 	for deadline, c := range map[string]struct{ shown, after string }{
 		"9999-12-31T00:00:00Z": {"9999-12-31 00:00 UTC", ": 9 of 10 similar jobs meet their deadline"},
 		"2540400h":             {"2099-12-07 00:00 UTC", ": 9 of 10 similar jobs meet their deadline"},
-		"1066-10-14T00:00:00Z": {"1066-10-14 00:00 UTC", ", which it will miss"},
+		"1066-10-14T00:00:00Z": {"1066-10-14 00:00 UTC", ", which the job will miss"},
 	} {
 		bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 			w.AddNodes(1, 4)
@@ -410,7 +410,7 @@ func TestAfterEachOther(t *testing.T) {
 		}
 		w.RunFor(10 * time.Second)
 		for job, next := range map[string]string{"a": "b", "b": "c", "c": "a"} {
-			want := "comes after default/" + next + " (pal_after), which comes after this job: a cycle; run one of these jobs again without pal_after"
+			want := "comes after default/" + next + " (pal_after), which comes after this job, so the jobs wait for each other; run one of these jobs again without pal_after"
 			if got := reasonOf(w, job); got != want {
 				w.T.Errorf("%s: %q, want %q", job, got, want)
 			}

@@ -370,7 +370,7 @@ func (s *Snapshot) addRecord(ctx context.Context, e *Explanation, st gang.Observ
 		d.Chosen, d.Demand, d.Walk, d.WalkOmitted, d.Packed, r.Predicted = e.beside, len(e.beside.GPUIDs()), nil, 0, nil, nil
 	}
 	if e.asks != "" && e.asks != r.Decision.Class {
-		e.ClassFrom = fmt.Sprintf("the class when the gang was placed; now the class is %s, which counts when the gang is placed again", e.asks)
+		e.ClassFrom = fmt.Sprintf("the class when the gang was placed; the job's class is now %s, which counts when the gang is placed again", e.asks)
 	}
 	e.Decision, e.Predicted, e.Decided, e.Ready, e.Mode, e.Note = &r.Decision, r.Predicted, r.Decided, r.Ready, string(r.Mode), string(r.Note)
 	if st.Nomad == gang.Starting && r.Ready.After(s.m.Time) { // the members started after the snapshot, so none is lost
@@ -525,7 +525,7 @@ func (s *Snapshot) explainWaiting(e *Explanation, t *model.Tracked) {
 	s.notePreempt(e, t)
 	if job := t.QueueJob(s.m.Cfg.RestartCost); job.Estimate > 0 {
 		if taken := s.m.Queue.Estimate(job); taken != job.Estimate {
-			e.addNote(fmt.Sprintf("pal_duration = %s counts as %s: jobs of namespace %s have run %.3g times as long as estimated",
+			e.addNote(fmt.Sprintf("pal_duration = %s counts as %s, because jobs of namespace %s have run %.3g times as long as estimated",
 				model.ShortDuration(job.Estimate), model.ShortDuration(taken.Round(time.Minute)), t.Key.Namespace, float64(taken)/float64(job.Estimate)))
 		}
 	}

@@ -43,7 +43,7 @@ func mainSentence(e *Explanation, now time.Time) string {
 		return fmt.Sprintf("%s can never start here as written: %s.", e.Job, reason)
 	case gang.Rejected:
 		if e.Parent != "" {
-			return fmt.Sprintf("%s is rejected. Nobody can change the job, because it is a run of %s: %s.", e.Job, e.Parent, reason)
+			return fmt.Sprintf("%s is rejected. The job is a run of %s, so nobody can change it: %s.", e.Job, e.Parent, reason)
 		}
 		return fmt.Sprintf("%s is rejected: %s.", e.Job, reason)
 	case gang.Failed:
@@ -125,7 +125,7 @@ func runsSentence(e *Explanation, now time.Time) string {
 		text += ". "
 	}
 	if e.Predicted != nil {
-		return text + whyThere(d) + fmt.Sprintf("Nomad gave the job other GPUs than the placer chose, as the job's pins allow. Predicted slowdown: %s; on the chosen GPUs: %.2f.", times(c.Cost), e.Predicted.Cost)
+		return text + whyThere(d) + fmt.Sprintf("Nomad gave the job GPUs that the placer did not choose, but that the job's pins allow. Predicted slowdown: %s; on the chosen GPUs: %.2f.", times(c.Cost), e.Predicted.Cost)
 	}
 	text += whyThere(d) + whyThese(d)
 	if d.Packed != nil && d.Packed.Cost != c.Cost {
@@ -133,7 +133,7 @@ func runsSentence(e *Explanation, now time.Time) string {
 	}
 	for _, a := range e.Alternatives {
 		if a.What == MeasuredNow {
-			text += fmt.Sprintf(". By the current measurements of its GPUs, the slowdown is %.2f: the slowest GPU has PM score %s", a.Cost, Score(a.PMScore))
+			text += fmt.Sprintf(". By the current measurements of the job's GPUs, the slowdown is %.2f: the slowest GPU has PM score %s", a.Cost, Score(a.PMScore))
 		}
 	}
 	return text + "."
@@ -212,7 +212,7 @@ func waitsSentence(e *Explanation, now time.Time) string {
 	case e.Planned:
 		text = e.Job + " would wait"
 	case !e.Ran.IsZero():
-		text = fmt.Sprintf("%s ran, and has been waiting again for %s, since %s", e.Job, About(max(0, now.Sub(e.Ran))), Clock(now.Location(), e.Ran))
+		text = fmt.Sprintf("%s ran before, and has been waiting again for %s, since %s", e.Job, About(max(0, now.Sub(e.Ran))), Clock(now.Location(), e.Ran))
 		text += stoppedSentence(e)
 	case !e.Submitted.IsZero():
 		text = fmt.Sprintf("%s has waited for %s, since %s", e.Job, About(max(0, now.Sub(e.Submitted))), Clock(now.Location(), e.Submitted))
@@ -238,13 +238,13 @@ func stoppedSentence(e *Explanation) string {
 func startSentence(e *Explanation, now time.Time) string {
 	switch {
 	case e.StartTo.IsZero() && !e.Planned && e.Wait != nil && (e.Wait.Reason == reason.Quota || e.Wait.Reason == reason.Array):
-		return " Its start cannot be predicted, because it waits for jobs whose end is unknown: services, jobs without pal_duration, or jobs that have run longer than predicted."
+		return " The start cannot be predicted, because the job waits for jobs whose end is unknown: services, jobs without pal_duration, or jobs that have run longer than predicted."
 	case e.StartTo.IsZero():
 		return ""
 	case e.Wait != nil && e.Wait.Reason == reason.Locality:
-		return fmt.Sprintf(" It starts at the latest %s.", Soon(e.StartTo, e.StartTo, now))
+		return fmt.Sprintf(" The job starts at the latest %s.", Soon(e.StartTo, e.StartTo, now))
 	}
-	return fmt.Sprintf(" It is expected to start %s.", Soon(e.StartFrom, e.StartTo, now))
+	return fmt.Sprintf(" The job is expected to start %s.", Soon(e.StartFrom, e.StartTo, now))
 }
 
 // Score formats a PM score.

@@ -32,13 +32,13 @@ func TestHeadlines(t *testing.T) {
 			Allocations: []Allocation{{GPUs: []string{"g1", "g2"}}, {GPUs: []string{"g3", "g4"}}}},
 			"a needs more members: 2 of 3 members run. The job got 4 GPUs at " + Clock(time.Local, before(time.Hour)) + "."},
 		{Explanation{State: gang.Waiting, Submitted: before(time.Hour), Ran: before(9 * time.Second), Reason: reason.Reason{Kind: reason.GPUs, Needs: 4}},
-			"a ran, and has been waiting again for 9s, since " + Clock(time.Local, before(9*time.Second)) + ": needs 4 GPUs; none is free."},
+			"a ran before, and has been waiting again for 9s, since " + Clock(time.Local, before(9*time.Second)) + ": needs 4 GPUs; none is free."},
 		{Explanation{State: gang.Waiting, Submitted: before(time.Hour), Ran: before(9 * time.Second), StoppedWhy: reason.Reason{Kind: reason.MakesRoom}, Reason: reason.Reason{Kind: reason.GPUs, Needs: 4}},
-			"a ran, and has been waiting again for 9s, since " + Clock(time.Local, before(9*time.Second)) + " (the job makes room for another job): needs 4 GPUs; none is free."},
+			"a ran before, and has been waiting again for 9s, since " + Clock(time.Local, before(9*time.Second)) + " (the job makes room for another job): needs 4 GPUs; none is free."},
 		{Explanation{State: gang.Waiting, Submitted: before(time.Hour), Ran: before(9 * time.Second), StoppedWhy: reason.Reason{Kind: reason.MakesRoom}, StoppedFor: "default/b", Reason: reason.Reason{Kind: reason.GPUs, Needs: 4}},
-			"a ran, and has been waiting again for 9s, since " + Clock(time.Local, before(9*time.Second)) + " (the job makes room for default/b): needs 4 GPUs; none is free."},
+			"a ran before, and has been waiting again for 9s, since " + Clock(time.Local, before(9*time.Second)) + " (the job makes room for default/b): needs 4 GPUs; none is free."},
 		{Explanation{State: gang.Waiting, Submitted: before(time.Hour), Wait: &queue.Wait{Reason: reason.Quota}, Reason: reason.Reason{Kind: reason.Quota, Needs: 1, User: "ada", Tenant: "lab", Held: 2, Limit: 2}},
-			"a has waited for 60m, since " + Clock(time.Local, before(time.Hour)) + ": needs 1 GPU; user ada holds 2 in tenant lab and may hold at most 2 (max_gpus_per_user). Its start cannot be predicted, because it waits for jobs whose end is unknown: services, jobs without pal_duration, or jobs that have run longer than predicted."},
+			"a has waited for 60m, since " + Clock(time.Local, before(time.Hour)) + ": needs 1 GPU; user ada holds 2 in tenant lab and may hold at most 2 (max_gpus_per_user). The start cannot be predicted, because the job waits for jobs whose end is unknown: services, jobs without pal_duration, or jobs that have run longer than predicted."},
 		{Explanation{State: gang.Completing, StoppedWhy: reason.Reason{Kind: reason.MakesRoom}, StoppedFor: "default/b", Reason: reason.Reason{Kind: reason.StillEnding, Have: 1}},
 			"a ran, and is being stopped (the job makes room for default/b): 1 member is still stopping and holds its GPUs."},
 		{Explanation{State: gang.Running, Decision: &pal.Decision{Policy: string(pal.PAL), Demand: 1, Candidates: pal.Candidates{Total: 4, Free: 1}, Chosen: &pal.Choice{Nodes: 2, Cost: 1}}},
@@ -52,7 +52,7 @@ func TestHeadlines(t *testing.T) {
 		{Explanation{State: gang.Unschedulable, Reason: reason.Reason{Kind: reason.TooFew, Needs: 16, Match: 12}},
 			"a can never start here as written: needs 16 GPUs; the cluster has 12 that match."},
 		{Explanation{State: gang.Ended, Outcome: &Outcome{Status: AtRest, At: before(9 * time.Second), Reason: reason.Reason{Kind: reason.NoMembers, Cause: request.NoMembers, Doing: &reason.Doing{Ending: 2}}}},
-			"a has had no members since " + Clock(time.Local, before(9*time.Second)) + " (9s ago): every group with GPUs has count = 0; nomad job scale gives it members; 2 are still stopping and hold their GPUs."},
+			"a has had no members since " + Clock(time.Local, before(9*time.Second)) + " (9s ago): every group with GPUs has count = 0; to add members, use nomad job scale; 2 are still stopping and hold their GPUs."},
 		{Explanation{State: gang.Running, Decision: d, Leaving: []reason.Reason{{Kind: reason.NodesLeaving, Cause: "node n is being drained: so"}}},
 			"a runs on 4 GPUs of 2 nodes. Predicted slowdown: " + times(1) + ". Node n is being drained: so."},
 		{Explanation{State: gang.Running, Decision: d, Members: []reason.Reason{{Kind: reason.MemberRestarted, Member: "g[1]", Tries: 1}}},
@@ -83,7 +83,7 @@ func TestHeadlineOfRejectedChild(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	e.Parent = "d"
-	if got, want := e.Headline(time.Now()), "d/dispatch-1 is rejected. Nobody can change the job, because it is a run of d: x."; got != want {
+	if got, want := e.Headline(time.Now()), "d/dispatch-1 is rejected. The job is a run of d, so nobody can change it: x."; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -91,7 +91,7 @@ func TestTwoAtWork(t *testing.T) {
 		w.RunFor(45 * time.Second)
 		for range 4 {
 			w.RunFor(10 * time.Second)
-			if got := warned(); !strings.Contains(got, "two placers are active, one and two, and") && !strings.Contains(got, "two placers are active, two and one, and") {
+			if got := warned(); !strings.Contains(got, "two placers, one and two, are active") && !strings.Contains(got, "two placers, two and one, are active") {
 				w.T.Errorf("two: %q", got)
 			}
 		}

@@ -48,7 +48,7 @@ func TestHolders(t *testing.T) {
 			if second.Job != "default/unknown" || second.GPUs != 3 || second.Needed || !second.EndFrom.IsZero() {
 				t.Errorf("second %+v", second)
 			}
-			if want := []string{"With count = 3 instead of 5 the job would fit now."}; !slices.Equal(sentences(e.Remedies), want) {
+			if want := []string{"With count = 3 instead of 5, the job would fit now."}; !slices.Equal(sentences(e.Remedies), want) {
 				t.Errorf("%q, want %q", e.Remedies, want)
 			}
 			if e.Submitted.IsZero() || e.GPUIDLength == 0 {
@@ -140,7 +140,7 @@ func TestFartherApart(t *testing.T) {
 		w.Submit(bed.Gang{Name: "near", Members: 2, GPUs: 1, Runs: time.Hour, Meta: map[string]string{"pal_locality": "node"}})
 		w.RunFor(time.Minute)
 		e, err := snapshot(w).Explain(w.T.Context(), cluster.JobKey{Namespace: "default", ID: "near"})
-		want := []string{"Without pal_locality = node the job would fit now, on GPUs farther apart.", "With count = 1 instead of 2 the job would fit now."}
+		want := []string{"Without pal_locality = node, the job would fit now, on GPUs farther apart.", "With count = 1 instead of 2, the job would fit now."}
 		if err != nil || !slices.Equal(sentences(e.Remedies), want) {
 			w.T.Errorf("%q, want %q: %v", e.Remedies, want, err)
 		}

@@ -152,7 +152,7 @@ func TestWhatPassesIsNotNever(t *testing.T) {
 			func(j *api.Job) {
 				j.TaskGroups[0].Count = new(3)
 				j.Constraints = append(j.Constraints, api.NewConstraint("${node.unique.name}", "distinct_property", ""))
-			}, gang.Unschedulable, "${node.unique.name}: 3 members, and too few values for them: 2",
+			}, gang.Unschedulable, "${node.unique.name} has too few values for 3 members: 2",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

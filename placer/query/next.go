@@ -28,7 +28,7 @@ func (e *Explanation) Next(jobspec string) []string {
 	}
 	if d := e.Deployment; d != nil && d.Promote {
 		id := e.argument(jobspec, d.ID[:min(8, len(d.ID))])
-		steps = append(steps, fmt.Sprintf("Version %d waits to be promoted: nomad deployment promote %s. To give it up: nomad deployment fail %s", d.Version, id, id))
+		steps = append(steps, fmt.Sprintf("To promote version %d: nomad deployment promote %s. To give up this version: nomad deployment fail %s", d.Version, id, id))
 	}
 	switch e.State {
 	case gang.Running:
@@ -40,17 +40,17 @@ func (e *Explanation) Next(jobspec string) []string {
 		}
 	case gang.Ended:
 		if e.Runs.GoOn() {
-			steps = append(steps, "Its runs continue. To stop them: nomad-pal cancel "+e.argument(jobspec, e.Job))
+			steps = append(steps, "The job's runs continue. To stop these runs: nomad-pal cancel "+e.argument(jobspec, e.Job))
 		}
 	case gang.Failed:
 		if n := len(e.Failures); n > 0 {
 			id := e.Failures[n-1].Alloc
 			alloc := e.argument(jobspec, id[:min(8, len(id))])
-			steps = append(steps, "Output of the last failed member: nomad alloc logs -stderr "+alloc, "Its events: nomad alloc status "+alloc)
+			steps = append(steps, "Output of the last failed member: nomad alloc logs -stderr "+alloc, "Events of this member: nomad alloc status "+alloc)
 		}
 	case gang.Native:
 		if len(e.Allocations) > 0 && e.NoGate {
-			steps = append(steps, "To have the placer choose its GPUs, stop it first: nomad job stop "+e.argument(jobspec, e.Job), "Then run it: nomad-pal run <jobspec>")
+			steps = append(steps, "To let the placer choose the job's GPUs, first stop the job: nomad job stop "+e.argument(jobspec, e.Job), "Then run the job again: nomad-pal run <jobspec>")
 		}
 	}
 	return steps
@@ -61,7 +61,7 @@ func (e *Explanation) Next(jobspec string) []string {
 func (e *Explanation) pendingMember(jobspec string) (steps []string) {
 	for _, a := range e.Allocations {
 		if a.Status == api.AllocClientStatusPending {
-			return []string{"What a pending member waits for: nomad alloc status " + e.argument(jobspec, a.ID[:min(8, len(a.ID))])}
+			return []string{"To see what a pending member waits for: nomad alloc status " + e.argument(jobspec, a.ID[:min(8, len(a.ID))])}
 		}
 	}
 	return nil
@@ -107,12 +107,12 @@ const mostServices = 3
 func (e *Explanation) retryStep(jobspec string) string {
 	job := e.argument(jobspec, e.Job)
 	return map[Retry]string{
-		RetryEvaluate: "If its last deployment has failed, fix the job and run it, or go back to the old version (nomad job revert). Otherwise make Nomad try the missing member once more: nomad job eval -force-reschedule " + job,
+		RetryEvaluate: "If the job's last deployment has failed, fix the job and run it again, or go back to the old version (nomad job revert). Otherwise make Nomad try the missing member once more: nomad job eval -force-reschedule " + job,
 		RetryForce:    "To make Nomad try the missing member once more: nomad job eval -force-reschedule " + job,
-		RetryAgain:    "To get the missing member back: run the job again. Members that have finished also run again.",
-		RetryChange:   "To get the missing member back: change the job and run it, which updates its members as its update block says. The unchanged jobspec does not help, unless the job is purged first: nomad job stop -purge " + job,
+		RetryAgain:    "To get the missing member back, run the job again. Members that have finished also run again.",
+		RetryChange:   "To get the missing member back, change the job and run it; Nomad then updates the members as the update block says. To run the unchanged jobspec instead, first purge the job: nomad job stop -purge " + job,
 		RetryRun:      "If Nomad does not place the missing member although its GPU is free: nomad-pal run <jobspec>",
-		RetryMove:     "The missing member waits for its old GPU. To place the whole service elsewhere, which restarts all members: run it with pal_on_failure = \"gang\", or stop it and run it again: nomad job stop " + job,
+		RetryMove:     "The missing member waits for its old GPU. To place the whole service elsewhere (this restarts all members), run it with pal_on_failure = \"gang\", or stop it and run it again: nomad job stop " + job,
 	}[e.Retry]
 }
 

@@ -22,7 +22,7 @@ func TestNext(t *testing.T) {
 	}{
 		"a failed gang": {e: Explanation{Namespace: "team", Job: "j", State: gang.Failed,
 			Failures: []model.Try{{Try: 1, Failure: failure.Failure{Alloc: "11111111-old"}}, {Try: 2, Failure: failure.Failure{Alloc: "22222222-last"}}}},
-			want: []string{"Output of the last failed member: nomad alloc logs -stderr -namespace team 22222222", "Its events: nomad alloc status -namespace team 22222222"}},
+			want: []string{"Output of the last failed member: nomad alloc logs -stderr -namespace team 22222222", "Events of this member: nomad alloc status -namespace team 22222222"}},
 		// Services that hold the GPUs do not end by themselves. The placer may stop some of them,
 		// and the caller may not see others: the next steps contain neither.
 		"services hold the GPUs": {e: Explanation{Namespace: "default", Job: "j", State: gang.Waiting, Holders: &Holders{Enough: true, Jobs: []Holder{
@@ -31,11 +31,11 @@ func TestNext(t *testing.T) {
 		}}}, want: []string{"default/web is a service: its GPUs come free if somebody stops the service (nomad job stop web) or scales it down (nomad job scale web <count>).",
 			"team/api/v1 is a service: its GPUs come free if somebody stops the service (nomad job stop -namespace team api/v1) or scales it down (nomad job scale -namespace team api/v1 <count>)."}},
 		"a new version waits to be promoted": {e: Explanation{Namespace: "team", Job: "web", State: gang.Running, Deployment: &Deployment{ID: "b5787e71-1111", Version: 3, Promote: true}},
-			want: []string{"Version 3 waits to be promoted: nomad deployment promote -namespace team b5787e71. To give it up: nomad deployment fail -namespace team b5787e71"}},
+			want: []string{"To promote version 3: nomad deployment promote -namespace team b5787e71. To give up this version: nomad deployment fail -namespace team b5787e71"}},
 		"a new version that does not": {e: Explanation{Job: "web", State: gang.Running, Deployment: &Deployment{ID: "b5787e71-1111", Version: 3}}},
 		"a member that does not run yet": {e: Explanation{Namespace: "team", Job: "j", State: gang.Running, Allocations: []Allocation{
 			{ID: "11111111-runs", Status: "running"}, {ID: "22222222-pulls", Status: "pending"}, {ID: "33333333-too", Status: "pending"}}},
-			want: []string{"What a pending member waits for: nomad alloc status -namespace team 22222222"}},
+			want: []string{"To see what a pending member waits for: nomad alloc status -namespace team 22222222"}},
 		"a change to try": {e: Explanation{Namespace: "team", Job: "my job", State: gang.Waiting, Try: "count=2"},
 			want: []string{"To try a change without making it: nomad-pal explain -what-if count=2 -namespace team 'my job'"}},
 		"a change of a jobspec": {e: Explanation{Namespace: "team", Job: "j", State: gang.Unschedulable, Try: "count=2"}, jobspec: "my job.hcl",

@@ -41,13 +41,13 @@ func sizeInWords(s *queue.Size, st gang.State) string {
 	members := reason.Counted(s.Members, "member", "members")
 	switch {
 	case s.Members == 0 || st == gang.Waiting || st == gang.Unschedulable:
-		return fmt.Sprintf("elastic: the gang starts with %d to %d members, as many as fit, or fewer if fewer members would finish sooner", s.Least, s.Most)
+		return fmt.Sprintf("elastic: the gang starts with %d to %d members: as many as fit, unless the gang would finish sooner with fewer", s.Least, s.Most)
 	case s.Settled:
 		return fmt.Sprintf("elastic: the gang runs with %s (%d to %d allowed), and keeps this size until it starts again", members, s.Least, s.Most)
 	case s.Members >= s.Most:
 		return fmt.Sprintf("elastic: the gang runs with all its members (%d to %d allowed); it gives GPUs back when an equally important gang waits for them", s.Least, s.Most)
 	}
-	return fmt.Sprintf("elastic: the gang runs with %s (%d to %d allowed); it grows when GPUs come free that no waiting gang can use, if growing saves more time than it costs", members, s.Least, s.Most)
+	return fmt.Sprintf("elastic: the gang runs with %s (%d to %d allowed); the gang grows if no waiting gang can use the free GPUs, and if growing saves more time than it costs", members, s.Least, s.Most)
 }
 
 // noteWindows adds to the note which windows reserve GPUs that a waiting job could use, and why the
@@ -57,7 +57,7 @@ func (s facts) noteWindows(e *Explanation, t *model.Tracked) {
 		said := fmt.Sprintf("window %s: %d GPUs are kept from %s to %s. ", k.Window, k.GPUs, model.Moment(k.From), model.Moment(k.To))
 		switch {
 		case k.From > gang.QueueTime(s.m.Time) && *t.Job.Type == api.JobTypeService && t.Request.Hints.Duration == 0:
-			said += "The job does not start on these GPUs even before the window begins, because " + endless + ", so the job starts only on GPUs that no window reserves within the next " + model.ShortDuration((k.Until - gang.QueueTime(s.m.Time)).Round(time.Second))
+			said += "The job does not start on these GPUs even before the window begins, because " + endless + ". The job starts only on GPUs that no window reserves within the next " + model.ShortDuration((k.Until - gang.QueueTime(s.m.Time)).Round(time.Second))
 		case k.From > gang.QueueTime(s.m.Time):
 			said += fmt.Sprintf("The job does not start on these GPUs, because it may run until %s: %.0f of 10 similar jobs end by that time", model.Moment(k.Until), 10*queue.WindowChance)
 		default:
@@ -78,7 +78,7 @@ func (s facts) windowsAhead(t *model.Tracked) (said []reason.Reason) {
 	}
 	now := gang.QueueTime(s.m.Time)
 	for _, k := range s.m.Queue.RunsInto(now, now+24*time.Hour, t.Key.String()) {
-		said = append(said, reason.Reason{Kind: reason.NodesLeaving, Cause: fmt.Sprintf("window %s reserves the nodes of %d of the job's GPUs from %s to %s, but %s: only a drain of the nodes moves the job", k.Window, k.GPUs, model.Moment(k.From), model.Moment(k.To), endless)})
+		said = append(said, reason.Reason{Kind: reason.NodesLeaving, Cause: fmt.Sprintf("window %s reserves the nodes of %d of the job's GPUs from %s to %s, but %s, so only a drain of the nodes moves the job", k.Window, k.GPUs, model.Moment(k.From), model.Moment(k.To), endless)})
 	}
 	return said
 }
@@ -101,7 +101,7 @@ func (s facts) whenEnds(e *Explanation, t *model.Tracked) {
 	}
 	longer := "up to twice as long"
 	if p, ok := s.m.Queue.ProgressOf(gang.QueueTime(s.m.Time), t.Key.String()); ok && p.Tells {
-		e.EndWhy = fmt.Sprintf("the job reports %s: at the pace of its reports, or up to %.0f %% slower, because %s", percent(p.Done), 100/float64(p.Steps), reportsTell(p.Steps))
+		e.EndWhy = fmt.Sprintf("the job reports %s; the prediction assumes the pace of these reports, or up to %.0f %% less, because %s", percent(p.Done), 100/float64(p.Steps), reportsTell(p.Steps))
 		return
 	}
 	runs, shortest, longest := s.m.Queue.EarlierRuns(t.Key.String())
@@ -111,7 +111,7 @@ func (s facts) whenEnds(e *Explanation, t *model.Tracked) {
 	case runs > 0:
 		e.EndWhy = earlierRuns(runs, shortest, longest) + ", estimated for median GPUs of one node"
 		if runs > 1 {
-			longer = fmt.Sprintf("up to %.0f %% longer, because the estimate rests on %d runs", 100/float64(runs), runs)
+			longer = fmt.Sprintf("up to %.0f %% longer, because the estimate comes from only %d runs", 100/float64(runs), runs)
 		}
 	default:
 		e.EndWhy = "max_run_duration counts as the time on median GPUs of one node"
@@ -125,9 +125,9 @@ func (s facts) whenEnds(e *Explanation, t *model.Tracked) {
 // reportsTell describes how many steps the predicted pace is based on.
 func reportsTell(steps int) string {
 	if steps == 1 {
-		return "the pace rests on one step"
+		return "only one step shows the pace"
 	}
-	return fmt.Sprintf("the pace rests on %d steps", steps)
+	return fmt.Sprintf("only %d steps show the pace", steps)
 }
 
 // percent formats a fraction as a percentage.
@@ -144,11 +144,11 @@ func (s facts) reports(t *model.Tracked) string {
 	case !ok && t.ProgressTrouble != "":
 		return "not known: " + t.ProgressTrouble
 	case !ok:
-		return "not known yet: the job's first member has not written ${NOMAD_ALLOC_DIR}/pal-progress, or the placer has yet to read it"
+		return "not known yet: the job's first member has not written ${NOMAD_ALLOC_DIR}/pal-progress, or the placer has not read this file yet"
 	}
 	said := percent(p.Done) + " of its work, as the job reports"
 	if p.Wrong > 0 {
-		said += "; the placer hardly trusts the job's reports: the progress went backwards, or the job ran much longer than its reports predicted"
+		said += "; the placer hardly trusts the job's reports, because the progress went backwards, or the job ran much longer than predicted from the reports"
 	} else if p.Steps == 0 {
 		said += "; the job's pace is not known yet"
 	}
@@ -180,7 +180,7 @@ func (s facts) noteDeadline(e *Explanation, t *model.Tracked, w *model.Wait) {
 	d, counts := s.m.Queue.DeadlineOf(gang.QueueTime(s.m.Time), t.Key.String())
 	switch {
 	case !counts && !s.m.Cfg.Queue.Deadlines:
-		said += "; deadlines do not count here (queue { deadlines = false })"
+		said += "; this cluster ignores deadlines (queue { deadlines = false })"
 	case !counts: // the job is not in the queue
 	case w == nil:
 		said += deadlineSentence(d, 0, 0)
@@ -199,13 +199,13 @@ func deadlineSentence(d queue.Deadline, from, to time.Duration) string {
 		startBy, misses, meets = d.LostAt, "may miss: "+assumed, ": "+assumed+"it meets the deadline if it starts by "
 	}
 	if d.Lost {
-		return fmt.Sprintf(", which it %sit would have had to start by %s. It keeps its ordinary place in the queue", misses, model.Moment(d.LostAt))
+		return fmt.Sprintf(", which the job %sit would have had to start by %s. The job keeps its ordinary place in the queue", misses, model.Moment(d.LostAt))
 	}
 	said := meets + model.Moment(startBy)
 	switch {
 	case to == 0:
 	case to <= startBy:
-		said += ", and it is expected to start by then"
+		said += ", and the job is expected to start by this time"
 	case from > d.LostAt:
 		said += "; the job is expected to start too late"
 	default:
@@ -309,7 +309,7 @@ func shareSentence(c model.Config, u queue.TenantUse) string {
 	}
 	said := fmt.Sprintf("fair share: tenant %s has used %s GPU hours", u.Tenant, Round3(u.GPUHours))
 	if u.Priced {
-		said += " by the price of their models"
+		said += ", weighted by the prices of the GPU models"
 	}
 	if u.Times > 0 {
 		said += fmt.Sprintf(", %s times its share", Round3(u.Times))

@@ -84,7 +84,7 @@ func TestStoppedTemplate(t *testing.T) {
 		if e.Outcome.Status != "stopped" || !strings.HasSuffix(e.Headline(time.Now()), want) {
 			t.Errorf("%s: %s", e.Outcome.Status, e.Headline(time.Now()))
 		}
-		if next := e.Next(""); !slices.Equal(next, []string{"Its runs continue. To stop them: nomad-pal cancel array"}) {
+		if next := e.Next(""); !slices.Equal(next, []string{"The job's runs continue. To stop these runs: nomad-pal cancel array"}) {
 			t.Errorf("next: %q", next)
 		}
 		js := snapshot(w).Jobs()

@@ -112,7 +112,7 @@ func TestRefusedPart(t *testing.T) {
 			if err != nil {
 				w.T.Fatal(err)
 			}
-			const want = "needs 1 GPU; 1 is free, but sharing them would cost the jobs on them more work than this job would do (refuse_bad_neighbours)"
+			const want = "needs 1 GPU; 1 is free, but the jobs that share these GPUs would lose more work than this job would do (refuse_bad_neighbours)"
 			if e.State != gang.Waiting || e.Reason.String() != want || e.Decision.Reason.Kind != reason.Refused {
 				w.T.Errorf("%s: %s, %q, and %q", what, e.State, e.Reason, e.Decision.Reason)
 			}

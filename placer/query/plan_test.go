@@ -85,7 +85,7 @@ func TestResubmittedTooLarge(t *testing.T) {
 		for _, c := range []struct {
 			bed.Gang
 			want string
-		}{{g, "runs on 2 GPUs and would keep them"}, {larger, "runs on 2 GPUs, and would keep running as it is"}} {
+		}{{g, "runs on 2 GPUs and would keep them"}, {larger, "runs on 2 GPUs, and would keep running unchanged"}} {
 			job := c.Job()
 			cluster.Canonicalize(job)
 			if e, err := snapshot(w).Plan(w.T.Context(), job); err != nil || !strings.HasPrefix(e.Reason.String(), c.want) {

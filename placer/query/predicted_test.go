@@ -103,7 +103,7 @@ func TestChangedSincePlaced(t *testing.T) {
 			return e
 		}
 		e := explained(w.Edit(bed.Key("train"), func(j *api.Job) { j.Meta["pal_class"] = "C" }))
-		if e.Decision.Demand != 3 || e.Decision.Class != "A" || !strings.HasSuffix(e.ClassFrom, "now the class is C, which counts when the gang is placed again") {
+		if e.Decision.Demand != 3 || e.Decision.Class != "A" || !strings.HasSuffix(e.ClassFrom, "the job's class is now C, which counts when the gang is placed again") {
 			t.Errorf("%+v: class %s: %s", e.Decision, e.Decision.Class, e.ClassFrom)
 		}
 		one := 1

@@ -91,7 +91,7 @@ func TestReportedProgress(t *testing.T) {
 		w.RunFor(time.Hour)
 		for name, want := range map[string]string{
 			"reports":  "% of its work, as the job reports",
-			"nonsense": "not known: its file pal-progress does not hold the finished part of its work",
+			"nonsense": "not known: the file pal-progress does not contain the finished part of the job's work",
 			"starts":   "not known yet: the job's first member has not written",
 			"silent":   "",
 		} {

@@ -58,7 +58,7 @@ func TestNeverRuns(t *testing.T) {
 			{bed.Gang{Name: "two", GPUs: 8, Change: on("${meta.rack}", "r9")},
 				"The job could run without its constraint on ${meta.rack} and with 1 instead of 8 GPUs for each member (gpus=1,without=${meta.rack}).", "gpus=1,without=${meta.rack}"},
 			{bed.Gang{Name: "driver", Change: func(j *api.Job) { j.TaskGroups[0].Tasks[0].Driver = "docker" }},
-				"Change the job, or give a node what it lacks; the placer tries again when a node changes, or after a few minutes.", ""},
+				"Change the job, or give a node what the job needs; the placer tries again when a node changes, or after a few minutes.", ""},
 		} {
 			job := c.gang.Job()
 			cluster.Canonicalize(job)
@@ -151,7 +151,7 @@ func TestAnswersLeaveOutOutliers(t *testing.T) {
 		w.ExpectRunning("busy", 10*time.Second)
 		w.Submit(bed.Gang{Name: "seven", Members: 7, Meta: classA})
 		w.RunFor(5 * time.Second)
-		if is, e := shown(w, "seven").Reason.String(), explained(w, "seven"); is != "needs 7 GPUs; 3 are free, plus 1 outlier (too slow)" || !strings.Contains(e.Reason.String(), "3 of 8 that match are free (4 allocated, 1 outlier)") {
+		if is, e := shown(w, "seven").Reason.String(), explained(w, "seven"); is != "needs 7 GPUs; 3 are free, not counting 1 outlier (too slow)" || !strings.Contains(e.Reason.String(), "3 of 8 that match are free (4 allocated, 1 outlier)") {
 			t.Errorf("the outlier counts as free for the queue (%s) or for explain (%s)", is, e.Reason)
 		}
 		if err := w.Purge(bed.Key("seven")); err != nil {
@@ -166,7 +166,7 @@ func TestAnswersLeaveOutOutliers(t *testing.T) {
 				!strings.Contains(e.Reason.String(), "4 are free, but 1 is an outlier") {
 				t.Errorf("%s: %+v of %+v, %v", g.Name, e, e.Decision, err)
 			}
-			if want := map[string]string{"one": "", "two": "With count = 1 instead of 2 the job would fit now."}[g.Name]; strings.Join(sentences(e.Remedies), " ") != want {
+			if want := map[string]string{"one": "", "two": "With count = 1 instead of 2, the job would fit now."}[g.Name]; strings.Join(sentences(e.Remedies), " ") != want {
 				t.Errorf("%s: %q", g.Name, e.Remedies)
 			}
 		}

@@ -213,7 +213,7 @@ func TestExplainsTrust(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, want := range []string{"pal_duration = 1m counts as 10m: jobs of namespace default have run 10 times as long as estimated",
+		for _, want := range []string{"pal_duration = 1m counts as 10m, because jobs of namespace default have run 10 times as long as estimated",
 			"fair share: tenant default has used 0.79", // in a snapshot that is some seconds old
 			" GPU hours, 1 times its share (GPU hours used 7 days ago count half), and has 4 GPUs in use"} {
 			if !strings.Contains(e.Note, want) {
@@ -239,7 +239,7 @@ func TestNativeInPart(t *testing.T) {
 		s := snapshot(w)
 		const in = "1 of 2 members"
 		e, err := s.Explain(w.T.Context(), k)
-		if want := "placed by Nomad alone on 3 GPUs, " + in + "; the job has no gate, so the placer leaves it alone (to add a gate, stop the job first: the placer removes a gate from a running job)"; err != nil || e.State != gang.Native || e.Reason.String() != want {
+		if want := "placed by Nomad alone on 3 GPUs, " + in + "; the job has no gate, so the placer leaves it alone (to add a gate, stop the job first, because the placer removes a gate from a running job)"; err != nil || e.State != gang.Native || e.Reason.String() != want {
 			w.T.Errorf("%+v, %v", e, err)
 		}
 		if jobs := s.Jobs(); len(jobs) != 1 || jobs[0].Reason.String() != "Nomad alone has placed "+in {

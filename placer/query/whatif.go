@@ -101,7 +101,7 @@ func alter(job *api.Job, key, value string) error {
 		job.NodePool = &value
 		return nil
 	case !slices.Contains(groupKeys, what):
-		return fmt.Errorf("no such key; the keys are the pal_… hints, priority, datacenters, node_pool, without, count, min, max, gpus, device, cpu and memory; for one of several groups: <group>.count and so on")
+		return fmt.Errorf("no such key; the keys are the pal_… hints, priority, datacenters, node_pool, without, count, min, max, gpus, device, cpu and memory; in a job with several groups, the keys are <group>.count and so on")
 	}
 	g, err := groupOf(job, group)
 	if err != nil {

@@ -188,7 +188,7 @@ func TestServiceBesideWindows(t *testing.T) {
 		moment := func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 MST") }
 		w.Submit(bed.Gang{Name: "early", GPUs: 2, Service: true})
 		w.ExpectRunning("early", 10*time.Second)
-		want := fmt.Sprintf("window kernel reserves the nodes of 2 of the job's GPUs from %s to %s, but a service does not end by itself: only a drain of the nodes moves the job", moment(from), moment(from.Add(time.Hour)))
+		want := fmt.Sprintf("window kernel reserves the nodes of 2 of the job's GPUs from %s to %s, but a service does not end by itself, so only a drain of the nodes moves the job", moment(from), moment(from.Add(time.Hour)))
 		if e := explained(w, "early"); !slices.Contains(said(e.Leaving), want) {
 			w.T.Errorf("it runs: %q, want %q", e.Leaving, want)
 		}
@@ -196,7 +196,7 @@ func TestServiceBesideWindows(t *testing.T) {
 		w.Submit(bed.Gang{Name: "late", GPUs: 2, Service: true})
 		w.RunFor(10 * time.Second)
 		e := explained(w, "late")
-		if want := "The job does not start on these GPUs even before the window begins, because a service does not end by itself, so the job starts only on GPUs that no window reserves within the next 1h30m"; !strings.Contains(e.Note, want) || strings.Contains(e.Note, "of 10 jobs like it") {
+		if want := "The job does not start on these GPUs even before the window begins, because a service does not end by itself. The job starts only on GPUs that no window reserves within the next 1h30m"; !strings.Contains(e.Note, want) || strings.Contains(e.Note, "of 10 jobs like it") {
 			w.T.Errorf("it waits: %q, want %q", e.Note, want)
 		}
 	})

@@ -93,7 +93,7 @@ func (v *View) sameDevices(old rewrite.Pins, was, named []string, to pal.Placeme
 				return fmt.Errorf("GPU %s is of class %d, but the gang's pins allow at most class %d", id, c, old.Ceiling)
 			}
 			if (was != nil || named != nil) && !slices.Contains(was, id) {
-				return fmt.Errorf("GPU %s is not among the GPUs that the gang's pins name; pins name GPUs if other GPUs of their nodes are or were excluded", id)
+				return fmt.Errorf("the gang's pins do not list GPU %s; pins list single GPUs if other GPUs of the same nodes are or were excluded", id)
 			}
 		}
 	}

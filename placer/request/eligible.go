@@ -87,7 +87,7 @@ func gpuRequestOf(g *api.TaskGroup) (gpuRequest, error) {
 		}
 		for _, r := range rs {
 			if len(a.requests) > 0 && a.requests[0].Name != r.Name {
-				return a, fmt.Errorf("group %q requests %q and %q: all GPU tasks of a group must request the same device", *g.Name, a.requests[0].Name, r.Name)
+				return a, fmt.Errorf("group %q requests %q and %q, but all GPU tasks of a group must request the same device", *g.Name, a.requests[0].Name, r.Name)
 			}
 			a.requests = append(a.requests, r)
 		}
@@ -98,7 +98,7 @@ func gpuRequestOf(g *api.TaskGroup) (gpuRequest, error) {
 
 // severalBlocks returns the error for a task with several device blocks for GPUs.
 func severalBlocks(g *api.TaskGroup, t *api.Task, rs []*api.RequestedDevice) error {
-	what := fmt.Sprintf("task %q of group %q has %d GPU device blocks: Nomad gives the task only the GPUs of the last block", t.Name, *g.Name, len(rs))
+	what := fmt.Sprintf("task %q of group %q has %d GPU device blocks, but Nomad gives the task only the GPUs of the last block", t.Name, *g.Name, len(rs))
 	all := 0
 	for _, r := range rs {
 		if all += rewrite.GPUs(r); r.Name != rs[0].Name {

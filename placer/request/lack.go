@@ -96,7 +96,7 @@ func (l Lack) String() string {
 	case LackPort:
 		return fmt.Sprintf("the node's configuration reserves port %d (%s)", l.Need, l.Name)
 	case LackProperty:
-		return fmt.Sprintf("distinct_property %s: %d members, and too few values for them: %s", l.Attribute, l.Need, l.Value)
+		return fmt.Sprintf("distinct_property %s has too few values for %d members: %s", l.Attribute, l.Need, l.Value)
 	case LackHealth:
 		return l.Name + " is not healthy"
 	case LackFree:

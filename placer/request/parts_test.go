@@ -207,7 +207,7 @@ func TestUnlikePartsOfAGang(t *testing.T) {
 		count             int
 		want              string
 	}{
-		{"more", "", parts, 2, "cannot be kept on different GPUs"},
+		{"more", "", parts, 2, "cannot keep the members on different GPUs"},
 		{"together", `pal_neighbours = "any,self"`, parts, 2, ""},
 		{"alike", "", parts, 1, ""},
 		{"whole", "", whole, 2, ""},
@@ -265,7 +265,7 @@ func TestNeighboursByEarlierRuns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if from := r.NeighboursFrom; asked != 4 || len(from) != 1 || from[pal.ClassA] != "100 % from 5 runs beside this class and 7 alone; 0 % from the table" {
+	if from := r.NeighboursFrom; asked != 4 || len(from) != 1 || from[pal.ClassA] != "100 % from 5 runs beside this class and 7 runs alone; 0 % from the table" {
 		t.Errorf("from runs on %d GPUs: %v", asked, from)
 	}
 	for _, m := range pal.Explain(v.Cluster, r.Gang, pal.Policy{Name: pal.PAL}).Chosen.Members {

@@ -39,14 +39,14 @@ func TestTooMuchInAJob(t *testing.T) {
 			for range 1001 {
 				j.TaskGroups[0].Constraints = append(j.TaskGroups[0].Constraints, regex("a")...)
 			}
-		}, "more than 1000 constraints and affinities"},
+		}, "more constraints and affinities than the 1000 that the placer accepts"},
 		{"many groups", func(j *api.Job) {
 			for i := range 1000 {
 				g, name := *j.TaskGroups[0], fmt.Sprint("g", i)
 				g.Name = &name
 				j.TaskGroups = append(j.TaskGroups, &g)
 			}
-		}, "it has 1001 task groups"},
+		}, "the job has 1001 task groups"},
 	} {
 		job := clustertest.SmallJob("j", 7, true)
 		c.change(job)

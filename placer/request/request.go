@@ -150,8 +150,8 @@ func apart(author *api.Job, gang pal.Gang) error {
 		case each == 0:
 			first, each = *g.Name, n
 		case n != each:
-			return fmt.Errorf("members of group %q have %s and members of group %q have %d, so they cannot be kept on different GPUs: "+
-				"request the same number in both, or add pal_neighbours = \"any,self\"", first, reason.Counted(each, "part of a GPU", "parts of GPUs"), *g.Name, n)
+			return fmt.Errorf("members of group %q have %s, but members of group %q have %d, so the placer cannot keep the members on different GPUs: "+
+				"request the same number in both groups, or add pal_neighbours = \"any,self\"", first, reason.Counted(each, "part of a GPU", "parts of GPUs"), *g.Name, n)
 		}
 	}
 	return nil
@@ -162,7 +162,7 @@ func apart(author *api.Job, gang pal.Gang) error {
 func Empty(job *api.Job) error {
 	if i := slices.IndexFunc(job.TaskGroups, func(g *api.TaskGroup) bool { return g.Count != nil && *g.Count < 0 }); i >= 0 {
 		g := job.TaskGroups[i]
-		return fmt.Errorf("group %q has count = %d, and a count cannot be negative", *g.Name, *g.Count)
+		return fmt.Errorf("group %q has count = %d, but a count cannot be negative", *g.Name, *g.Count)
 	}
 	switch {
 	case rewrite.AllGPUs(job) > 0:
@@ -182,7 +182,7 @@ func Paused(job *api.Job) bool {
 }
 
 // NoMembers is the message for a job in which every group with GPUs has a count of 0.
-const NoMembers = "every group with GPUs has count = 0; nomad job scale gives it members"
+const NoMembers = "every group with GPUs has count = 0; to add members, use nomad job scale"
 
 // Takes returns why a job cannot be registered for the placer, or nil if it can. A paused job can
 // be registered.
@@ -272,7 +272,7 @@ func Servable(job *api.Job) error {
 		return err
 	}
 	if g, t := instanceChooser(job); t != nil {
-		return fmt.Errorf("task %q of group %q constrains ${device.ids} itself: the placer chooses the instances; remove that constraint, or run the job without the gate (nomad job run)", t.Name, *g.Name)
+		return fmt.Errorf("task %q of group %q constrains ${device.ids}, but the placer chooses the instances: remove this constraint, or run the job without the gate (nomad job run)", t.Name, *g.Name)
 	}
 	return nil
 }
@@ -303,7 +303,7 @@ func (o Options) classOf(job *api.Job, h rewrite.Hints) (class pal.AppClass, fro
 			return c, fmt.Sprintf("the class of application %q (pal_app)", h.App), nil
 		}
 		known := slices.Sorted(maps.Keys(o.Apps))
-		return "", "", fmt.Errorf("meta pal_app = %q: no such application is configured (known: %s); set pal_class instead", h.App, strings.Join(known, ", "))
+		return "", "", fmt.Errorf("meta pal_app = %q is not a configured application (known: %s); set pal_class instead", h.App, strings.Join(known, ", "))
 	}
 	if o.Learned != nil {
 		if c, ok := o.Learned(job); ok {

@@ -39,10 +39,10 @@ func options() Options {
 func TestRequestRefusals(t *testing.T) {
 	for _, c := range []struct{ name, hcl, want string }{
 		{"bad hint", clustertest.Jobspec("j", 1, 1, `meta { pal_class = "Z" }`), `meta pal_class = "Z" of the job: application class "Z" is unknown`},
-		{"unknown app", clustertest.Jobspec("j", 1, 1, `meta { pal_app = "doom" }`), `meta pal_app = "doom": no such application is configured (known: bert)`},
+		{"unknown app", clustertest.Jobspec("j", 1, 1, `meta { pal_app = "doom" }`), `meta pal_app = "doom" is not a configured application (known: bert)`},
 		{"class against app", clustertest.Jobspec("j", 1, 1, "meta {\n    pal_class = \"A\"\n    pal_app = \"bert\"\n  }"), `meta pal_class = "A" contradicts pal_app = "bert", which has class B: remove one of the two`},
 		{"no members", clustertest.Jobspec("j", 0, 1, ""), "every group with GPUs has count = 0"},
-		{"fewer than none", clustertest.Jobspec("j", -1, 1, ""), `group "g" has count = -1, and a count cannot be negative`},
+		{"fewer than none", clustertest.Jobspec("j", -1, 1, ""), `group "g" has count = -1, but a count cannot be negative`},
 		{"no GPUs of a device", clustertest.Jobspec("j", 1, 0, ""), "its device blocks have count = 0"},
 		{"system", strings.Replace(clustertest.Jobspec("j", 1, 1, ""), `"batch"`, `"system"`, 1), "a system job runs on every node"},
 		{"own ids", strings.Replace(clustertest.Jobspec("j", 1, 1, ""), "          count = 1\n", `          constraint {
@@ -50,7 +50,7 @@ func TestRequestRefusals(t *testing.T) {
             operator  = "set_contains_any"
             value     = "n0-0"
           }
-`, 1), "constrains ${device.ids} itself"},
+`, 1), "constrains ${device.ids}, but the placer chooses the instances"},
 		{"gate on one group of two", strings.Replace(clustertest.Jobspec("j", 1, 1, ""), "  group \"", `  group "web" {
     task "t" {
       driver = "raw_exec"

@@ -57,11 +57,11 @@ func elasticOf(job *api.Job) (e Elastic, err error) {
 	s := group.Scaling
 	switch {
 	case s == nil:
-		return e, fmt.Errorf("group %q needs a scaling block: min and max of that block set the range of the gang's members", *group.Name)
+		return e, fmt.Errorf("group %q needs a scaling block whose min and max set the range of the gang's members", *group.Name)
 	case s.Enabled != nil && !*s.Enabled && !Stopped(job): // Nomad disables the scaling block of a stopped job
 		return e, fmt.Errorf("the scaling block of group %q is not enabled", *group.Name)
 	case len(s.Policy) > 0:
-		return e, fmt.Errorf("the scaling block of group %q has a policy, with which the autoscaler would also change the count", *group.Name)
+		return e, fmt.Errorf("the scaling block of group %q has a policy, so the autoscaler would also change the count", *group.Name)
 	case s.Min == nil || *s.Min < 1:
 		return e, fmt.Errorf("the scaling block of group %q needs a min of at least 1", *group.Name)
 	case s.Max == nil || *s.Max < *s.Min:
@@ -78,9 +78,9 @@ func (h Hints) checkElastic(job *api.Job) error {
 	case !h.Elastic:
 		return nil
 	case job.Type != nil && *job.Type != api.JobTypeBatch:
-		return fmt.Errorf("meta pal_elastic is for batch jobs: the members of a %s job do not wait for each other", *job.Type)
+		return fmt.Errorf("meta pal_elastic is for batch jobs, because the members of a %s job do not wait for each other", *job.Type)
 	case h.Pin != "" && h.Pin != ModeClass:
-		return fmt.Errorf("meta pal_elastic contradicts pal_pin = %q, whose pins cannot change while members run; remove pal_pin", h.Pin)
+		return fmt.Errorf("meta pal_elastic contradicts pal_pin = %q, because these pins cannot change while members run; remove pal_pin", h.Pin)
 	case h.OnFailure == ReplaceMember:
 		return fmt.Errorf(`meta pal_elastic contradicts pal_on_failure = "member"`)
 	}

@@ -103,7 +103,7 @@ func ParseHints(job *api.Job) (Hints, error) {
 		}
 	}
 	if h.OnFailure == ReplaceMember && h.Pin != "" && h.Pin != ModeClass {
-		return Hints{}, fmt.Errorf(`meta pal_on_failure = "member" contradicts pal_pin = %q, whose pins cannot change while other members run; remove pal_pin, or set pal_pin to "class"`, h.Pin)
+		return Hints{}, fmt.Errorf(`meta pal_on_failure = "member" contradicts pal_pin = %q, because these pins cannot change while other members run; remove pal_pin, or set pal_pin to "class"`, h.Pin)
 	}
 	if err := h.check(job); err != nil {
 		return Hints{}, err
@@ -124,7 +124,7 @@ func (h *Hints) read(meta map[string]string, where string, seen map[string]strin
 			continue
 		}
 		if other, ok := seen[k]; ok && other != v {
-			return fmt.Errorf("meta %s = %q of %s contradicts %q elsewhere in the job", k, v, where, other)
+			return fmt.Errorf("meta %s = %q of %s contradicts the value %q elsewhere in the job", k, v, where, other)
 		}
 		seen[k] = v
 		if err := h.set(k, v); err != nil {
@@ -312,7 +312,7 @@ func parseNeighbours(s string) (with pal.Sharing, err error) {
 		}
 	}
 	if none && with.Beside != [pal.NumClasses]bool{} {
-		return pal.Sharing{}, errors.New("none can be combined with self only")
+		return pal.Sharing{}, errors.New("none can be combined only with self")
 	}
 	return with, nil
 }
@@ -391,7 +391,7 @@ func (h Hints) check(job *api.Job) error {
 	case h.Checkpoint > 0 && !h.Preempt && !h.Migrate:
 		return fmt.Errorf(`meta pal_checkpoint is for jobs that may be stopped: add pal_preempt = "true", or remove pal_checkpoint`)
 	case h.Within > 0 && h.Duration > h.Within:
-		return fmt.Errorf("meta pal_deadline, %v after the registration, is too early for pal_duration = %v", h.Within, h.Duration)
+		return fmt.Errorf("meta pal_deadline is %v after the registration, which is less than pal_duration = %v", h.Within, h.Duration)
 	}
 	return h.checkElastic(job)
 }

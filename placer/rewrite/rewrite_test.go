@@ -380,8 +380,8 @@ func TestHintsRefused(t *testing.T) {
 		{"pal_neighbours", "none,self", ""},
 		{"pal_neighbours", "E", "is neither an application class (A to D) nor any, none or self"},
 		{"pal_neighbours", "", "is neither an application class (A to D) nor any, none or self"},
-		{"pal_neighbours", "none,A", "none can be combined with self only"},
-		{"pal_neighbours", "any,none", "none can be combined with self only"},
+		{"pal_neighbours", "none,A", "none can be combined only with self"},
+		{"pal_neighbours", "any,none", "none can be combined only with self"},
 		{"pal_after", strings.Repeat("a,", 20) + "b", ""},
 		{"pal_after", "a,b,c,d,e,f,g,h,i,k,l,m,n,o,p,q,r,s,t,u,v,w,x,y,z,1,2,3,4,5,6,7,8", "more than 32 jobs"},
 	} {

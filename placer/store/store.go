@@ -219,7 +219,7 @@ func (v Variable[T]) fit(of *T) (items, error) {
 			return is, nil
 		}
 		if v.codec.shrink == nil || !v.codec.shrink(of) {
-			return nil, fmt.Errorf("writing variable %q: %w: %d bytes, a variable holds %d", v.Path, ErrNotStorable, n, Bytes)
+			return nil, fmt.Errorf("writing variable %q: %w: the content has %d bytes, but a variable can hold only %d", v.Path, ErrNotStorable, n, Bytes)
 		}
 	}
 }

@@ -131,7 +131,7 @@ func TestRecordOfAnySize(t *testing.T) {
 		}
 	}
 	err := v.Write(t.Context(), gang.Record{Decision: pal.Decision{Gang: long}})
-	if want := `writing variable "nomad-pal/decisions/default/j": it cannot be stored: 1`; !errors.Is(err, ErrNotStorable) || !strings.HasPrefix(err.Error(), want) || !strings.HasSuffix(err.Error(), "bytes, a variable holds 61440") {
+	if want := `writing variable "nomad-pal/decisions/default/j": it cannot be stored: the content has 1`; !errors.Is(err, ErrNotStorable) || !strings.HasPrefix(err.Error(), want) || !strings.HasSuffix(err.Error(), "bytes, but a variable can hold only 61440") {
 		t.Errorf("a decision from which nothing can be left out: %v", err)
 	}
 	if err := v.Write(t.Context(), gang.Record{Decision: pal.Decision{Chosen: &pal.Choice{Cost: math.NaN()}}}); !errors.Is(err, ErrNotStorable) {

@@ -69,7 +69,7 @@ func (w Window) Check() error {
 func (w Window) check() error {
 	switch {
 	case w.Start.IsZero() == (w.Cron == ""):
-		return errors.New("it needs start or cron, and not both")
+		return errors.New("either start or cron is needed, not both")
 	case w.Duration <= 0:
 		return fmt.Errorf("duration %v is not above 0", w.Duration)
 	case w.TimeZone != "" && w.Cron == "":
@@ -84,7 +84,7 @@ func (w Window) check() error {
 			return fmt.Errorf("cron %q: %w", w.Cron, err)
 		}
 		if gap := longestGap(e); len(w.For) == 0 && gap > 0 && w.Duration >= gap {
-			return fmt.Errorf("duration %v is not shorter than the longest interval between its starts (%v): the window would never end, and nothing would start on its nodes", w.Duration, gap)
+			return fmt.Errorf("duration %v is not shorter than the longest interval between its starts (%v), so the window would never end, and nothing would start on its nodes", w.Duration, gap)
 		}
 	}
 	for _, pattern := range slices.Concat(w.Nodes, w.Racks, w.NodePools, w.Datacenters) {

@@ -139,14 +139,14 @@ func TestHolds(t *testing.T) {
 func TestCheck(t *testing.T) {
 	start := at("2026-11-25T02:00:00Z")
 	for want, w := range map[string]Window{
-		"it needs start or cron, and not both":   {Duration: time.Hour},
-		"start or cron, and not both":            {Start: start, Cron: "* * * * *", Duration: time.Hour},
-		"duration 0s is not above 0":             {Start: start},
-		"time_zone can be set only with cron":    {Start: start, TimeZone: "UTC", Duration: 1},
-		"time_zone: unknown time zone Mars/Base": {Cron: "* * * * *", TimeZone: "Mars/Base", Duration: 1},
-		`cron "soon":`:                           {Cron: "soon", Duration: 1},
-		`"[" is not a pattern of nodes`:          {Start: start, Duration: 1, Nodes: []string{"["}},
-		`for: "/x" is neither a namespace nor`:   {Start: start, Duration: 1, For: []string{"/x"}},
+		"either start or cron is needed, not both": {Duration: time.Hour},
+		"start or cron is needed, not both":        {Start: start, Cron: "* * * * *", Duration: time.Hour},
+		"duration 0s is not above 0":               {Start: start},
+		"time_zone can be set only with cron":      {Start: start, TimeZone: "UTC", Duration: 1},
+		"time_zone: unknown time zone Mars/Base":   {Cron: "* * * * *", TimeZone: "Mars/Base", Duration: 1},
+		`cron "soon":`:                             {Cron: "soon", Duration: 1},
+		`"[" is not a pattern of nodes`:            {Start: start, Duration: 1, Nodes: []string{"["}},
+		`for: "/x" is neither a namespace nor`:     {Start: start, Duration: 1, For: []string{"/x"}},
 	} {
 		w.Name = "w"
 		if err := w.Check(); err == nil || !strings.HasPrefix(err.Error(), `window "w": `) || !strings.Contains(err.Error(), want) {

@@ -128,4 +128,4 @@ func drawJobs(o options) ([]replay.Job, error) {
 	}), nil
 }
 
-var errMismatch = errors.New("a gang ran on other GPUs than explain names")
+var errMismatch = errors.New("a gang ran on GPUs that explain does not show")

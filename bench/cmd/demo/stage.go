@@ -30,7 +30,7 @@ func (s *stage) progress(line string) {
 }
 
 func (s *stage) introduce(source string, o options, jobs []replay.Job) {
-	fmt.Fprintf(s.out, "%d nodes × %d emulated GPUs, %s; their speeds come from %s.\n", o.Nodes, gpusPerNode, s.models(), source)
+	fmt.Fprintf(s.out, "%d nodes × %d emulated GPUs, %s; the speeds of the GPUs come from %s.\n", o.Nodes, gpusPerNode, s.models(), source)
 	var worst []string
 	for _, u := range s.gpus.All {
 		if u.Scores[0] >= 1.5 {
@@ -45,7 +45,7 @@ func (s *stage) introduce(source string, o options, jobs []replay.Job) {
 	for _, j := range jobs {
 		sizes[j.GPUs()]++
 	}
-	fmt.Fprintf(s.out, "%d jobs of the Sia-Philly mix, GPUs: %s; every gang waits for its slowest rank, pays ×%.1f across nodes, and gives up after 20 s if it does not come together.\n\n", len(jobs), counts(sizes), penalty)
+	fmt.Fprintf(s.out, "%d jobs of the Sia-Philly mix, GPUs: %s. Every gang is as fast as its slowest rank, takes %.1f times as long on several nodes, and gives up if its ranks do not all start within 20 s.\n\n", len(jobs), counts(sizes), penalty)
 }
 
 func (s *stage) histogram() string {
@@ -83,7 +83,7 @@ func (s *stage) compare(plain, placed *replay.Result) {
 	fmt.Fprintln(s.out)
 	for _, r := range []*replay.Result{plain, placed} {
 		sum := r.Summarize(n)
-		fmt.Fprintf(s.out, "%-12s %d of %d jobs finished; completion time average %s, geomean %s; makespan %s; useful GPU time %.0f %%; gangs were half placed for %s in total, %s of it while no gang ran at all.\n",
+		fmt.Fprintf(s.out, "%-12s %d of %d jobs finished; completion time average %s, geomean %s; makespan %s; useful GPU time %.0f %%; gangs were incomplete for %s in total; for %s of this time, no gang ran at all.\n",
 			r.Mode+":", sum.Finished, sum.Jobs, seconds(sum.AvgJCT), seconds(sum.GeomeanJCT), seconds(sum.Makespan), 100*sum.Useful, seconds(r.HalfPlaced), seconds(r.Deadlocked))
 	}
 	if plain.Bounded {
@@ -147,7 +147,7 @@ func (s *stage) choice(r *replay.Result) {
 	for _, c := range slices.Sorted(maps.Keys(ran)) {
 		parts = append(parts, fmt.Sprintf("class %s (%.2f × as fast on the %s): %d on %s, %d on %s", c, s.gpus.SpeedOf(models[1], c), second, ran[c][first], first, ran[c][second], second))
 	}
-	fmt.Fprintf(s.out, "GPU models under nomad-pal: %s. Of the %d gangs on %s, %d left free %ss to gangs that gain more from them or fit nowhere else. The others found too few free, and waiting would have taken longer.\n",
+	fmt.Fprintf(s.out, "Number of gangs on each GPU model under nomad-pal: %s. Of the %d gangs on %s, %d left free %ss to gangs that gain more from this model or fit on no other model. For the other gangs, too few were free, and waiting would have taken longer.\n",
 		strings.Join(parts, "; "), others, second, left, first)
 }
 
@@ -189,7 +189,7 @@ func (s *stage) verify(r *replay.Result) error {
 			return fmt.Errorf("job %q did not finish under the placer", j.ID)
 		}
 		if !slices.Equal(j.Allocated, j.Explained) || len(j.Allocated) != j.GPUs() {
-			return fmt.Errorf("%w: job %q ran on %v, explain named %v", errMismatch, j.ID, j.Allocated, j.Explained)
+			return fmt.Errorf("%w: job %q ran on %v, but explain showed %v", errMismatch, j.ID, j.Allocated, j.Explained)
 		}
 		checked += len(j.Allocated)
 	}

@@ -39,7 +39,7 @@ func main() {
 	flag.StringVar(&o.nomad, "nomad", "", "nomad binary")
 	flag.StringVar(&o.bin, "bin", "build/bin", "folder with nomad-pal's binaries")
 	flag.IntVar(&o.nodes, "nodes", 4, "clients, of 4 GPUs each")
-	flag.IntVar(&o.others, "others", 1, "further clients, with GPUs of a second model (0: none)")
+	flag.IntVar(&o.others, "others", 1, "number of additional clients with GPUs of a second model (0: none)")
 	flag.Uint64Var(&o.seed, "seed", 1, "random seed of the GPUs")
 	flag.IntVar(&o.outliers, "outliers", 1, "number of outlier GPUs; their speeds are drawn from the outliers measured on TACC Longhorn")
 	flag.Parse()

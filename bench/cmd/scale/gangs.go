@@ -77,5 +77,5 @@ func (c *clients) gangTable() []plot.Section {
 		}
 	}
 	return []plot.Section{{Title: fmt.Sprintf("Gangs of %d × %d GPUs, on %d real nodes", gangTasks, gangGPUs, c.Nodes),
-		Notes: []string{"From submission (to Nomad's API, to the agent's, or with sbatch) until all members run. Gangs per second: a burst, until all of its gangs run."}, Table: t}}
+		Notes: []string{"Time from submission (to Nomad's API, to the agent's API, or with sbatch) until all members run. Gangs per second: number of gangs in a burst, divided by the time until all of these gangs run."}, Table: t}}
 }

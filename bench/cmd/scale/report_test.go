@@ -43,7 +43,7 @@ func TestReport(t *testing.T) {
 	}
 	b.Reset()
 	command.Print(&b, again.Page())
-	for _, want := range []string{"Jobs at once, on 16 real clients with 1024 GPUs\n", "100           800       880       960       1.10           1.20\n",
+	for _, want := range []string{"Bursts of jobs on 16 real clients with 1024 GPUs\n", "100           800       880       960       1.10           1.20\n",
 		"Gangs of 2 × 4 GPUs, on 16 real nodes\n", "Slurm  210                          230     9.0      8.0–10.0\n"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("the terminal lacks %q:\n%s", want, b.String())

@@ -82,10 +82,10 @@ func (r *report) Page() plot.Page {
 		Sections: []plot.Section{{Title: "Growth", Table: t, Figures: r.figures()}},
 	}
 	for _, x := range r.Points {
-		p.Sections = append(p.Sections, crowdTable(fmt.Sprintf("Jobs at once, on %d nodes", x.Nodes), x.Plain.Crowds, x.Crowds, x.Gated.Crowds)...)
+		p.Sections = append(p.Sections, crowdTable(fmt.Sprintf("Bursts of jobs on %d nodes", x.Nodes), x.Plain.Crowds, x.Crowds, x.Gated.Crowds)...)
 	}
 	if c := r.Clients; c != nil {
-		title := fmt.Sprintf("Jobs at once, on %d real clients with %d GPUs", c.Nodes, c.GPUs)
+		title := fmt.Sprintf("Bursts of jobs on %d real clients with %d GPUs", c.Nodes, c.GPUs)
 		p.Sections = append(p.Sections, crowdTable(title, c.Plain, c.Agent, c.Gated)...)
 		p.Sections = append(p.Sections, c.gangTable()...)
 	}
@@ -114,7 +114,7 @@ func (e *extremes) table() *plot.Table {
 		{fmt.Sprintf("one gang of %d GPUs placed", e.WideGPUs), fmt.Sprintf("%.0f ms", e.WideMS)},
 		{fmt.Sprintf("placer's memory with %d jobs queued", e.Queued), fmt.Sprintf("%.0f MB", e.QueuedRSS)},
 		{"first placement after a restart of the placer with that queue", fmt.Sprintf("%.0f ms", e.RestartMS)},
-		{"processor time that the placer had used by then", fmt.Sprintf("%.1f s", e.RestartCPU)},
+		{"processor time that the placer used until this placement", fmt.Sprintf("%.1f s", e.RestartCPU)},
 		{"gangs placed per second while the queue drains", fmt.Sprintf("%.1f", e.DrainGangsPer)},
 	}}
 }

@@ -36,7 +36,7 @@ func (b *bed) use(ctx context.Context) error {
 		}
 		switch g := s.Summary["use"]; {
 		case g.Running == b.nodes:
-			say(fmt.Sprintf("every node runs something after %.1f s", time.Since(began).Seconds()))
+			say(fmt.Sprintf("every node runs an allocation after %.1f s", time.Since(began).Seconds()))
 			return b.settle(ctx)
 		case g.Failed+g.Lost+g.Complete > 0:
 			return fmt.Errorf("job %q: %d failed, %d lost, %d ended", *j.ID, g.Failed, g.Lost, g.Complete)

@@ -153,7 +153,7 @@ func (r report) table(out io.Writer) {
 		row(what+": fewest replicas", func(r run) string {
 			return fmt.Sprint(slices.MinFunc(r.of(what), func(a, b event) int { return cmp.Compare(a.Fewest, b.Fewest) }).Fewest)
 		})
-		row(fmt.Sprintf("%s: time with fewer than %d", what, replicas), func(r run) string { return span(r.of(what), func(e event) float64 { return e.ShortS }) })
+		row(fmt.Sprintf("%s: time with fewer than %d replicas", what, replicas), func(r run) string { return span(r.of(what), func(e event) float64 { return e.ShortS }) })
 		row(what+": duration", func(r run) string { return span(r.of(what), func(e event) float64 { return e.TookS }) })
 	}
 }

@@ -64,5 +64,5 @@ func steady(what string, ys []float64) string {
 	if rise <= growthShare*mean || errors <= growthErrors {
 		return ""
 	}
-	return fmt.Sprintf("%s grew by %.1f over %d checks, mean %.1f", what, rise, len(ys), mean)
+	return fmt.Sprintf("%s grew by %.1f over %d checks, with a mean of %.1f", what, rise, len(ys), mean)
 }

@@ -162,7 +162,7 @@ func differences(placer, nomad world, m metrics) map[string]string {
 		}
 	}
 	if got, want := m.Jobs["waiting"], nomad.waiting(); got != want {
-		out["metrics"] = fmt.Sprintf("the placer counts %d waiting jobs, Nomad %d", got, want)
+		out["metrics"] = fmt.Sprintf("the placer counts %d waiting jobs, but Nomad counts %d", got, want)
 	}
 	return out
 }

@@ -45,8 +45,8 @@ type options struct {
 func main() {
 	var o options
 	o.Flags(8, "bench/results/soak.json", "", "GPUs, workload and disturbances")
-	flag.IntVar(&o.queue, "queue", 60, "unfinished jobs at which submitting pauses")
-	flag.Float64Var(&o.load, "load", 0.8, "offered work, as a share of the GPUs' capacity")
+	flag.IntVar(&o.queue, "queue", 60, "number of unfinished jobs at which submitting pauses")
+	flag.Float64Var(&o.load, "load", 0.8, "offered load as a share of the GPUs' capacity")
 	flag.DurationVar(&o.duration, "duration", 2*time.Hour, "duration of traffic and disturbances")
 	flag.DurationVar(&o.look, "look", time.Minute, "time between two checks")
 	flag.DurationVar(&o.churn, "churn", 4*time.Minute, "time between two disturbances")

@@ -75,7 +75,7 @@ func TestDifferences(t *testing.T) {
 	want := map[string]string{
 		"gpu g2": `placer: "default/a", Nomad: "default/b"`, "gpu g3": `placer: "default/b", Nomad: ""`, "gpu g4": `placer: "", Nomad: "default/b"`,
 		"job gone": `placer: "stopping", Nomad: ""`, "job runs": `placer: "running", Nomad: "waiting"`, "job unknown": `placer: "", Nomad: "running"`,
-		"metrics": "the placer counts 3 waiting jobs, Nomad 2",
+		"metrics": "the placer counts 3 waiting jobs, but Nomad counts 2",
 	}
 	if !cmp.Equal(got, want) {
 		t.Error(cmp.Diff(want, got))

@@ -28,21 +28,21 @@ import (
 
 // followedBy are texts with advice that doctor never shows, each with the test that follows it.
 var followedBy = map[string]string{
-	"GPUs %s have one MPS control daemon each, and a process can use only one daemon: request parts of one GPU (count = 1)":     "TestReserveByMPS",
-	"make room on the disk of state_dir; until then, a restart of the plugin forgets what has changed since the disk filled up": "TestDoctorOfAFullDisk",
-	"write sharing blocks yourself to choose other values":                                                                      "TestBlockOfTheIncumbentsSharing",
+	"GPUs %s have one MPS control daemon each, but a process can use only one daemon: request parts of one GPU (count = 1)": "TestReserveByMPS",
+	"make room on the disk of state_dir; until then, the plugin cannot store changes and loses them when it restarts":       "TestDoctorOfAFullDisk",
+	"write sharing blocks yourself to choose other values":                                                                  "TestBlockOfTheIncumbentsSharing",
 	// Advice in the log. These faults take a while to appear, or appear while tasks run.
 	"have its cooling checked": "TestLogNamesTheRemedy", "have the machine's power supplies checked": "TestLogNamesTheRemedy",
-	"restart the tasks that share the GPU: when all of them have ended, the next task gets a new server":             "TestLogNamesTheRemedy",
-	"end the tasks that hold the GPU: the plugin's log names them; if no task holds it: nomad-device-pal clear $GPU": "TestLogNamesTheRemedy",
-	"the plugin's log has the error; the daemon's own log is in the folder of config key sharing.directory":          "TestLogNamesTheRemedy",
-	"nomad-device-pal remeasure $GPU; if it is slow again, have cooling and power checked":                           "TestLogNamesTheRemedy", "take the GPU out and have it tested": "TestLogNamesTheRemedy",
+	"end all tasks that share the GPU; the next task then gets a new server":                                                      "TestLogNamesTheRemedy",
+	"end the tasks that hold the GPU (the plugin's log names these tasks); if no task holds the GPU: nomad-device-pal clear $GPU": "TestLogNamesTheRemedy",
+	"the plugin's log has the error; the daemon's own log is in the folder of config key sharing.directory":                       "TestLogNamesTheRemedy",
+	"nomad-device-pal remeasure $GPU; if the GPU is slow again, have cooling and power checked":                                   "TestLogNamesTheRemedy", "take the GPU out and have it tested": "TestLogNamesTheRemedy",
 	"in %s at the earliest": "TestMeasuringThatTakesTheMachineDownIsNotTriedAgainAtOnce",
-	"let the plugin ask Nomad (config block nomad), or measure with: nomad-pal measure":                                                                                               "TestNothingIsMeasuredWithoutProof",
-	"only on request: nomad-pal measure or nomad-device-pal remeasure":                                                                                                                "TestMeasuringIsOrderedAfterCrashes",
-	"is measured only on request (nomad-pal measure or nomad-device-pal remeasure): measuring was cut short %d times in a row, because the plugin or the machine went down each time": "TestMeasuringIsOrderedAfterCrashes",
-	"let the plugin ask Nomad (config block nomad), or drain the node, then: ":                                                                                                        "TestLogNamesTheRemedy",
-	"the MPS control daemon of config key \"sharing.pipe_directory\" does not run: start it with nvidia-cuda-mps-control -d":                                                          "TestOperatorsDaemon",
+	"let the plugin ask Nomad (config block nomad), or measure with: nomad-pal measure":                                                                                                     "TestNothingIsMeasuredWithoutProof",
+	"only on request: nomad-pal measure or nomad-device-pal remeasure":                                                                                                                      "TestMeasuringIsOrderedAfterCrashes",
+	"is measured only on request (nomad-pal measure or nomad-device-pal remeasure): the measurement was cut short %d times in a row, because the plugin or the machine went down each time": "TestMeasuringIsOrderedAfterCrashes",
+	"let the plugin ask Nomad (config block nomad), or drain the node, then: ":                                                                                                              "TestLogNamesTheRemedy",
+	"the MPS control daemon of config key \"sharing.pipe_directory\" does not run: start it with nvidia-cuda-mps-control -d":                                                                "TestOperatorsDaemon",
 }
 
 // Once an operator has followed the advice of doctor or another command, that advice is gone. For
@@ -125,7 +125,7 @@ func adviceOnGPUs(t *testing.T, f *advice.Followed) {
 		})
 	})
 	none := told(oddNode(t, lib, &datadriven.TestData{Cmd: "node", CmdArgs: []datadriven.CmdArg{{Key: "gpus", Vals: []string{"0"}}}}))
-	if !f.Add(none, "lspci -d 10de: shows what the machine has") {
+	if !f.Add(none, "lspci -d 10de: shows which NVIDIA GPUs the machine has") {
 		t.Errorf("without GPUs: %s", none)
 	}
 	for _, story := range stories {
@@ -237,7 +237,7 @@ func adviceOnInstallation(t *testing.T, f *advice.Followed) {
 		change      func(*diagnosis) // for both runs of doctor
 		first       func(*diagnosis) // only for the first run
 	}{
-		{wrong: filepath.Join(i.dir, "nowhere"), says: "pass the configuration's path with -nomad-config", follow: func(string) string { return good }},
+		{wrong: filepath.Join(i.dir, "nowhere"), says: "pass the path of Nomad's configuration with -nomad-config", follow: func(string) string { return good }},
 		{wrong: file("nodir.hcl", block), says: "set plugin_dir and put nomad-device-pal there", follow: func(string) string { return good }},
 		{wrong: good, says: "ln -s ", follow: func(said string) string {
 			words := strings.Fields(regexp.MustCompile(`ln -s (\S+ \S+)`).FindStringSubmatch(said)[1])
@@ -250,14 +250,14 @@ func adviceOnInstallation(t *testing.T, f *advice.Followed) {
 			add := regexp.MustCompile(`add: (plugin .*\})  —`).FindStringSubmatch(said)[1]
 			return file("label.hcl", dir+strings.NewReplacer("{ config {} }", "{\n  config {}\n}").Replace(add)+"\n")
 		}},
-		{wrong: file("mistyped.hcl", with("fingerprint_priod = \"1m\"\n")), says: "fix the block: Nomad's agent does not start until it is valid", follow: func(string) string { return file("mended.hcl", with("fingerprint_period = \"1m\"\n")) }},
-		{wrong: file("twice.hcl", with("sharing {\n  replicas = 2\n  gpus = [\"GPU-a\"]\n}\nsharing {\n  replicas = 3\n  gpus = [\"NVIDIA H200\"]\n}\n")), says: "fix the block, then restart Nomad's client", follow: func(string) string {
+		{wrong: file("mistyped.hcl", with("fingerprint_priod = \"1m\"\n")), says: "fix the plugin block, because Nomad's agent does not start with an invalid block", follow: func(string) string { return file("mended.hcl", with("fingerprint_period = \"1m\"\n")) }},
+		{wrong: file("twice.hcl", with("sharing {\n  replicas = 2\n  gpus = [\"GPU-a\"]\n}\nsharing {\n  replicas = 3\n  gpus = [\"NVIDIA H200\"]\n}\n")), says: "fix the sharing block, then restart Nomad's client", follow: func(string) string {
 			return file("once.hcl", with("sharing {\n  replicas = 2\n}\n"))
 		}},
 		{wrong: file("stateless.hcl", dir+strings.Replace(block, state, "", 1)), says: "set state_dir to a directory that only the plugin uses", follow: func(string) string { return good }},
-		{wrong: good, says: "write the file again; until then the plugin keeps the previous profile", follow: func(string) string { return good }, change: func(d *diagnosis) { d.profile = valid }, first: func(d *diagnosis) { d.profile = garbage }},
+		{wrong: good, says: "write the profile again; until then the plugin keeps the previous profile", follow: func(string) string { return good }, change: func(d *diagnosis) { d.profile = valid }, first: func(d *diagnosis) { d.profile = garbage }},
 		{wrong: good, says: "nomad-pal measure; then write the file again: nomad-pal profile export -o", follow: func(string) string { return good }, change: func(d *diagnosis) { d.profile = valid }, first: func(d *diagnosis) { d.profile = other }},
-		{wrong: good, says: "the plugin makes the directory when it runs as root", follow: func(string) string { return good }, first: func(d *diagnosis) { d.stateDir = filepath.Join(i.dir, "nowhere") }},
+		{wrong: good, says: "no action is needed if the plugin runs as root, because the plugin then makes the directory", follow: func(string) string { return good }, first: func(d *diagnosis) { d.stateDir = filepath.Join(i.dir, "nowhere") }},
 		{wrong: good, says: "other users can write to it (mode 0777): give the plugin a directory of its own", follow: func(string) string { return good }, first: func(d *diagnosis) { d.stateDir = open }},
 		{wrong: good, says: "chmod 700 the directory and chown it to the user that Nomad's client runs as", follow: func(string) string {
 			if err := os.Chmod(open, 0o700); err != nil {
@@ -288,7 +288,7 @@ func adviceOnInstallation(t *testing.T, f *advice.Followed) {
 				t.Fatal(err)
 			}
 		}},
-		{wrong: good, says: "if this check then fails again, fix owner and mode of the directory", follow: func(string) string { return good }, first: func(d *diagnosis) {
+		{wrong: good, says: "if this check still fails, fix the owner and mode of the directory", follow: func(string) string { return good }, first: func(d *diagnosis) {
 			if d.stateDir = "/sys/kernel"; os.Geteuid() != 0 { // nobody may write there
 				d.stateDir = t.TempDir()
 				if err := os.Chmod(d.stateDir, 0o500); err != nil {
@@ -358,7 +358,7 @@ func adviceOnTyping(t *testing.T, f *advice.Followed) {
 		t.Fatal(err)
 	}
 	does := func(args ...string) (int, string) { return doesCommand(t, args...) }
-	if code, text := does("clear", "-state-dir", dir, "GPU-"); code == 0 || !f.Add(text, "type more of it (GPU-a, GPU-b)") {
+	if code, text := does("clear", "-state-dir", dir, "GPU-"); code == 0 || !f.Add(text, "type a longer prefix (GPU-a, GPU-b)") {
 		t.Errorf("clear: %d %s", code, text)
 	}
 	if code, text := does("clear", "-state-dir", dir, "GPU-b"); code != 0 {
@@ -469,8 +469,8 @@ func adviceOnCUDA(t *testing.T, f *advice.Followed) {
 		return d.findings[0]
 	}
 	for code, says := range map[int]string{
-		46: "(nvidia-smi -c)", 802: "(nvidia-smi conf-compute -srs 1)", 221: "install it with the driver's compute libraries", 803: "reload the driver or reboot",
-		804: "take its folder out of LD_LIBRARY_PATH and ld.so.conf", 34: "take its folder out of LD_LIBRARY_PATH", 999: "nvidia-modprobe -u -c=0 loads it",
+		46: "(nvidia-smi -c)", 802: "(nvidia-smi conf-compute -srs 1)", 221: "install this library with the driver's compute libraries", 803: "reload the driver or reboot",
+		804: "remove the package's folder from LD_LIBRARY_PATH and ld.so.conf", 34: "remove the stub's folder from LD_LIBRARY_PATH", 999: "load the module with nvidia-modprobe -u -c=0",
 	} {
 		if said := starts(fmt.Sprintf("gpus=1\ninit=%d\n", code)); said.Status != statusFail || !f.Add(said.Message, says) {
 			t.Errorf("%d: want %q, got %+v", code, says, said)

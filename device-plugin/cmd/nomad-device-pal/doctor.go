@@ -150,7 +150,7 @@ func (d *diagnosis) wsl() {
 			"install NVIDIA's driver on Windows, not in Linux; then run in Windows: wsl --update, wsl --shutdown")
 		return
 	}
-	d.add(statusOK, "driver", "this is WSL2: the driver is Windows's, its libraries are in "+gpu.WSLLibraries+"; this driver reports no events (Xid), so faults appear only in the next scan", "")
+	d.add(statusOK, "driver", "this is WSL2: the driver runs on Windows, and its libraries are in "+gpu.WSLLibraries+"; under WSL2 the driver reports no events (Xid), so the plugin sees faults only in its next scan", "")
 }
 
 // path returns the path of a file below root.
@@ -159,7 +159,7 @@ func (d *diagnosis) path(name string) string { return filepath.Join(d.root, name
 // permissions checks the access to the device files.
 func (d *diagnosis) permissions() {
 	const control, memory = "/dev/nvidiactl", "/dev/nvidia-uvm"
-	makes := map[string]string{control: "nvidia-smi, run as root, makes this file; nvidia-persistenced makes it at boot", memory: "nvidia-modprobe -u -c=0 makes this file"}
+	makes := map[string]string{control: "run nvidia-smi as root to make this file; nvidia-persistenced makes the file at boot", memory: "nvidia-modprobe -u -c=0 makes this file"}
 	files := []string{control, memory}
 	if gpu.IsWSL(d.root) {
 		files = []string{gpu.WSLDevice}
@@ -203,19 +203,19 @@ func (d *diagnosis) devices() {
 	}
 	d.inv = &inv
 	if len(inv.Devices) == 0 && len(inv.Hidden) == 0 {
-		d.add(statusFail, "gpus", "the driver works but lists no GPU", "lspci -d 10de: shows what the machine has")
+		d.add(statusFail, "gpus", "the driver works but lists no GPU", "lspci -d 10de: shows which NVIDIA GPUs the machine has")
 	}
 	if len(inv.Devices) == 0 {
 		return
 	}
 	for _, g := range inv.Devices {
 		if err := measure.Supported(g); err != nil && len(g.Times) == 0 {
-			d.add(statusWarn, "measure", g.ID+" ("+g.Model+") is not measured: "+err.Error(), "no action is needed: jobs run on the GPU, and nomad-pal counts it as a median GPU, although its node publishes it in class 5, the slowest")
+			d.add(statusWarn, "measure", g.ID+" ("+g.Model+") is not measured: "+err.Error(), "no action is needed: jobs run on this GPU, and nomad-pal counts it as a median GPU, although the node publishes it in class 5, the slowest")
 		}
 	}
 	for _, g := range inv.Devices {
 		if g.PersistenceMode == "Disabled" {
-			d.add(statusWarn, "persistence", g.ID+" has persistence mode off: the first job on an idle GPU waits for the driver, and NVML calls are slow", "systemctl enable --now nvidia-persistenced")
+			d.add(statusWarn, "persistence", g.ID+" has persistence mode off, so the first job on an idle GPU waits for the driver, and NVML calls are slow", "systemctl enable --now nvidia-persistenced")
 			break
 		}
 	}
@@ -317,8 +317,8 @@ func (d *diagnosis) placement() {
 	}
 	c := d.agent
 	if d.agentErr != nil {
-		d.add(statusWarn, "placement", fmt.Sprintf("Nomad's configuration cannot be read: %v; plugin_dir is unknown", d.agentErr),
-			"pass the configuration's path with -nomad-config; put this binary into plugin_dir; the binary's block is plugin \"nomad-device-pal\" { config {} }")
+		d.add(statusWarn, "placement", fmt.Sprintf("Nomad's configuration cannot be read, so plugin_dir is unknown: %v", d.agentErr),
+			"pass the path of Nomad's configuration with -nomad-config; put this binary into plugin_dir, and add to the configuration: plugin \"nomad-device-pal\" { config {} }")
 		return
 	}
 	for _, w := range c.unreadable {
@@ -329,9 +329,9 @@ func (d *diagnosis) placement() {
 	case dir == "":
 		d.add(statusFail, "placement", "neither plugin_dir nor data_dir is set in "+d.nomadConfig, "set plugin_dir and put "+name+" there")
 	case installed == "":
-		d.add(statusWarn, "placement", fmt.Sprintf("plugin_dir is %s, this binary is %s", dir, d.self), "ln -s "+d.self+" "+filepath.Join(dir, name))
+		d.add(statusWarn, "placement", fmt.Sprintf("this binary is not in plugin_dir (plugin_dir is %s, this binary is %s)", dir, d.self), "ln -s "+d.self+" "+filepath.Join(dir, name))
 	default:
-		d.add(statusOK, "placement", "this binary is in plugin_dir "+dir+" as "+installed, "")
+		d.add(statusOK, "placement", "plugin_dir "+dir+" contains this binary as "+installed, "")
 	}
 	d.label(c, d.blockName())
 }
@@ -347,11 +347,11 @@ func (d *diagnosis) blockName() string {
 // external plugin only if the label of a block is the file's name.
 func (d *diagnosis) label(c nomadConfig, want string) {
 	if slices.Contains(c.labels(), want) {
-		d.add(statusOK, "placement", fmt.Sprintf("there is a plugin block %q", want), "")
+		d.add(statusOK, "placement", fmt.Sprintf("the configuration has a plugin block %q", want), "")
 		return
 	}
-	d.add(statusFail, "placement", fmt.Sprintf("no plugin block %q in %s (found: %s)", want, d.nomadConfig, cmp.Or(strings.Join(c.labels(), ", "), "none")),
-		fmt.Sprintf("add: plugin %q { config {} }  — the label is the file's name, not \"nvidia\"", want))
+	d.add(statusFail, "placement", fmt.Sprintf("there is no plugin block %q in %s (found: %s)", want, d.nomadConfig, cmp.Or(strings.Join(c.labels(), ", "), "none")),
+		fmt.Sprintf("add: plugin %q { config {} }  — the label is the name of the binary, not \"nvidia\"", want))
 }
 
 // calibration checks the profile.
@@ -361,7 +361,7 @@ func (d *diagnosis) calibration() {
 		d.add(statusOK, "profile", "comes from Nomad's variables (profile_from_nomad)", "")
 		return
 	case d.profile == "":
-		d.add(statusOK, "profile", "none: measured GPUs are compared with the others of their model on this node", "")
+		d.add(statusOK, "profile", "no profile is set, so measured GPUs are compared only with GPUs of the same model on this node", "")
 		return
 	}
 	p, err := deviceplugin.ReadProfile(d.profile)
@@ -370,7 +370,7 @@ func (d *diagnosis) calibration() {
 		return
 	}
 	if err != nil {
-		d.add(statusFail, "profile", d.profile+": "+err.Error(), "write the file again; until then the plugin keeps the previous profile")
+		d.add(statusFail, "profile", d.profile+": "+err.Error(), "write the profile again; until then the plugin keeps the previous profile")
 		return
 	}
 	unknown := 0
@@ -382,7 +382,7 @@ func (d *diagnosis) calibration() {
 		}
 	}
 	if unknown > 0 {
-		d.add(statusWarn, "profile", fmt.Sprintf("version %d has no entry for %d of this node's GPUs: the node publishes each in class 5, the slowest, unless it has measured the GPU itself", p.Version, unknown), "nomad-pal measure; then write the file again: nomad-pal profile export -o "+d.profile)
+		d.add(statusWarn, "profile", fmt.Sprintf("version %d has no entry for %d of this node's GPUs, so the node publishes these GPUs in class 5, the slowest, unless it has measured them itself", p.Version, unknown), "nomad-pal measure; then write the file again: nomad-pal profile export -o "+d.profile)
 		return
 	}
 	d.add(statusOK, "profile", fmt.Sprintf("version %d", p.Version), "")

@@ -66,15 +66,15 @@ func (d *diagnosis) block() {
 			err = errors.New(diags[0].Detail) // the diagnostic's line numbers are not line numbers of the file
 		}
 		if err != nil {
-			d.add(statusFail, "config", err.Error(), "fix the block: Nomad's agent does not start until it is valid")
+			d.add(statusFail, "config", err.Error(), "fix the plugin block, because Nomad's agent does not start with an invalid block")
 			return
 		}
-		d.add(statusOK, "config", "the plugin accepts its block", "")
+		d.add(statusOK, "config", "the plugin accepts its configuration block", "")
 		if d.inv == nil {
 			continue
 		}
 		for _, problem := range p.SharingProblems(*d.inv) {
-			d.add(statusFail, "sharing", problem, "fix the block, then restart Nomad's client")
+			d.add(statusFail, "sharing", problem, "fix the sharing block, then restart Nomad's client")
 		}
 	}
 }
@@ -145,7 +145,7 @@ func (d *diagnosis) books() {
 		return
 	}
 	if _, err := d.nomad.Allocated(context.Background(), whole); err != nil {
-		d.add(statusWarn, "measure", "the plugin cannot see which GPUs are held by tasks, so it measures none: "+err.Error(), measure.UnprovenNext)
+		d.add(statusWarn, "measure", "the plugin cannot see which GPUs tasks use, so it measures no GPU: "+err.Error(), measure.UnprovenNext)
 		return
 	}
 	d.add(statusOK, "measure", "Nomad reports which GPUs are allocated; the plugin measures the other GPUs while they are idle", "")
@@ -155,12 +155,12 @@ func (d *diagnosis) books() {
 // found.
 func (d *diagnosis) state() {
 	if d.stateless {
-		d.add(statusWarn, "state", "no state_dir is set: each restart loses faults, measurements and the list of GPUs", "set state_dir to a directory that only the plugin uses")
+		d.add(statusWarn, "state", "no state_dir is set, so the plugin loses faults, measurements and the list of GPUs at each restart", "set state_dir to a directory that only the plugin uses")
 		return
 	}
 	switch st, err := os.Stat(d.stateDir); {
 	case os.IsNotExist(err):
-		d.add(statusWarn, "state", "state_dir "+d.stateDir+" does not exist yet", "the plugin makes the directory when it runs as root")
+		d.add(statusWarn, "state", "state_dir "+d.stateDir+" does not exist yet", "no action is needed if the plugin runs as root, because the plugin then makes the directory")
 		return
 	case err != nil:
 		d.add(statusFail, "state", err.Error(), "")
@@ -170,15 +170,15 @@ func (d *diagnosis) state() {
 		return
 	}
 	if err := statedir.Dir(d.stateDir).Check(); err != nil {
-		d.add(statusFail, "state", err.Error(), "chmod 700 the directory and chown it to the user that Nomad's client runs as: until then the plugin keeps no state there")
+		d.add(statusFail, "state", err.Error(), "chmod 700 the directory and chown it to the user that Nomad's client runs as; until then the plugin stores no state in this directory")
 		return
 	}
 	err := probe(d.stateDir)
 	switch {
 	case errors.Is(err, syscall.ENOSPC):
-		d.add(statusFail, "state", "state_dir cannot be written: "+err.Error(), "make room on the disk of state_dir; until then, a restart of the plugin forgets what has changed since the disk filled up")
+		d.add(statusFail, "state", "state_dir cannot be written: "+err.Error(), "make room on the disk of state_dir; until then, the plugin cannot store changes and loses them when it restarts")
 	case err != nil:
-		d.add(statusFail, "state", "state_dir cannot be written: "+err.Error(), "run doctor as root, like Nomad's client; if this check then fails again, fix owner and mode of the directory")
+		d.add(statusFail, "state", "state_dir cannot be written: "+err.Error(), "run doctor as root, like Nomad's client; if this check still fails, fix the owner and mode of the directory")
 	}
 	d.missing(err == nil)
 	d.latched()
@@ -208,7 +208,7 @@ func (d *diagnosis) leftAlone() bool {
 	case err != nil:
 		d.add(statusWarn, "released", err.Error(), deviceplugin.Order(d.stateDir, "resume"))
 	case !until.IsZero():
-		d.add(statusWarn, "released", "the driver is released until "+until.Local().Format(moment)+": the plugin's GPUs are unhealthy in Nomad, and doctor checked neither GPUs nor CUDA",
+		d.add(statusWarn, "released", "the driver is released until "+until.Local().Format(moment)+", so the plugin's GPUs are unhealthy in Nomad, and doctor did not check GPUs and CUDA",
 			"to end the release: "+deviceplugin.Order(d.stateDir, "resume"))
 	}
 	return !until.IsZero() && d.inventory == ""
@@ -237,7 +237,7 @@ func (d *diagnosis) measured() {
 		d.add(statusWarn, "state", err.Error(), "the plugin starts without this file and measures again")
 	}
 	for _, id := range slices.Sorted(maps.Keys(troubles)) {
-		d.add(statusWarn, "measure", id+" "+troubles[id], "when the cause is fixed: "+deviceplugin.Order(d.stateDir, "remeasure", id))
+		d.add(statusWarn, "measure", id+" "+troubles[id], "once the cause is fixed: "+deviceplugin.Order(d.stateDir, "remeasure", id))
 	}
 }
 
@@ -252,10 +252,10 @@ func (d *diagnosis) missing(writable bool) {
 		return
 	}
 	for _, id := range ids {
-		d.add(statusFail, "state", id+" was present when the plugin last ran and is missing now", deviceplugin.Remedy("gpu-lost", id, d.stateDir)+
+		d.add(statusFail, "state", id+" was present when the plugin last ran, but is missing now", deviceplugin.Remedy("gpu-lost", id, d.stateDir)+
 			"; if the GPU was removed on purpose: "+deviceplugin.Order(d.stateDir, "clear", id))
 	}
 	if len(ids) == 0 && writable {
-		d.add(statusOK, "state", "state_dir "+d.stateDir+" is writable, and all GPUs of its list are present", "")
+		d.add(statusOK, "state", "state_dir "+d.stateDir+" is writable, and all GPUs in the stored list are present", "")
 	}
 }

@@ -164,9 +164,9 @@ func TestDoctorOfAHungDriver(t *testing.T) {
 // Doctor says where the profile comes from.
 func TestDoctorSaysWhereTheProfileComesFrom(t *testing.T) {
 	for config, want := range map[string]string{
-		"":                              "none: measured GPUs are compared with the others",
+		"":                              "no profile is set, so measured GPUs are compared only with GPUs of the same model",
 		"profile_from_nomad {}":         "comes from Nomad's variables",
-		"measure {\n mode = \"off\"\n}": "none: measured GPUs are compared with the others",
+		"measure {\n mode = \"off\"\n}": "no profile is set, so measured GPUs are compared only with GPUs of the same model",
 	} {
 		path := filepath.Join(t.TempDir(), "nomad.hcl")
 		if err := os.WriteFile(path, []byte("plugin \"nomad-device-pal\" {\n config {\n"+config+"\n}\n}\n"), 0o600); err != nil {

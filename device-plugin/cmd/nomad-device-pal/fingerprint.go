@@ -109,7 +109,7 @@ func released(stateDir string) error {
 	if err != nil || until.IsZero() {
 		return nil // a user who cannot read the plugin's orders cannot have given them
 	}
-	return fmt.Errorf("the driver is released until %s, and this command would open the driver. To end the release: %s", until.Local().Format(moment), deviceplugin.Order(stateDir, "resume"))
+	return fmt.Errorf("the driver is released until %s, but this command needs the driver. To end the release: %s", until.Local().Format(moment), deviceplugin.Order(stateDir, "resume"))
 }
 
 // released returns an error if the operator has released the driver. It returns nil if the GPUs

@@ -47,7 +47,7 @@ func remeasureCommand(ui cli.Ui) *command {
   -state-dir=DIR   The plugin's state_dir (default /var/lib/nomad-device-pal).
 `,
 		run: func(args []string) int {
-			return order(ui, "remeasure", args, statedir.Measure, "Unless its measure mode is \"off\", the plugin measures %s as soon as the GPU is idle.")
+			return order(ui, "remeasure", args, statedir.Measure, "The plugin measures %s as soon as the GPU is idle, unless the plugin's measure mode is \"off\".")
 		},
 	}
 }
@@ -85,7 +85,7 @@ func among(known []string, name string) (string, error) {
 	case name == "" || len(found) == 0:
 		return "", fmt.Errorf("%q is not a GPU of this node (its GPUs: %s)", name, strings.Join(known, ", "))
 	case len(found) > 1:
-		return "", fmt.Errorf("%q matches %d GPUs of this node: type more of it (%s)", name, len(found), strings.Join(found, ", "))
+		return "", fmt.Errorf("%q matches %d GPUs of this node: type a longer prefix (%s)", name, len(found), strings.Join(found, ", "))
 	}
 	return found[0], nil
 }
@@ -186,7 +186,7 @@ func runRelease(ui cli.Ui, args []string) int {
 	}
 	gone, err := awaitRelease(dir, min(*span, releaseWithin))
 	if err == nil && !gone {
-		err = fmt.Errorf("the plugin has not released the driver within %s, so this command withdraws the order: is the plugin running with state_dir %s? See its log", min(*span, releaseWithin), dir)
+		err = fmt.Errorf("the plugin has not released the driver within %s, so this command withdraws the order: check that the plugin runs with state_dir %s, and see its log", min(*span, releaseWithin), dir)
 	}
 	if err != nil {
 		return fail(ui, "release", errors.Join(err, deviceplugin.Release(dir, time.Now())))

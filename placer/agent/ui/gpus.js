@@ -192,7 +192,7 @@ export function failuresPage() {
   return {title: "Failures", element: [h("h1", {}, "Failures and quarantine"), h("h2", {}, "GPUs in trouble"), h("div", {className: "plain"}, host), h("h2", {}, "Outliers"), h("div", {className: "plain"}, slow), h("h2", {}, "What failed"), h("div", {className: "plain"}, allocs), h("h2", {}, "Events"), h("div", {className: "plain"}, what)], close: () => { closed = true; stop(); }};
 }
 
-const fades = half => half ? empty(`Old GPU hours count less: GPU hours used ${half >= 2 * 86400 ? plural(+(half / 86400).toFixed(1), "day") : plural(+(half / 3600).toFixed(1), "hour")} ago count half (usage_half_life).`) : "";
+const fades = half => half ? empty(`Old GPU hours count less: a GPU hour used ${half >= 2 * 86400 ? plural(+(half / 86400).toFixed(1), "day") : plural(+(half / 3600).toFixed(1), "hour")} ago counts half (usage_half_life).`) : "";
 
 export function tenantsPage() {
   const host = h("div", {}, empty("Reading the tenants …"));

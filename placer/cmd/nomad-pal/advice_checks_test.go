@@ -110,19 +110,19 @@ func adviceOfChecks(t *testing.T, f *advice.Followed) {
 			c.types("", "profile", "import", c.written("times.csv", "gpu,app,time\nGPU-0-0,A,100\nGPU-0-1,A,101\n"))
 			c.profileMade(1, now)() // as an agent would make it
 		}, becomes: query.OK},
-		{check: "profile", says: "measure the GPUs again: they change over months", before: c.profileMade(2, now.AddDate(-1, 0, 0)), follow: c.profileMade(3, now), becomes: query.OK},
+		{check: "profile", says: "measure the GPUs again, because their speeds change over months", before: c.profileMade(2, now.AddDate(-1, 0, 0)), follow: c.profileMade(3, now), becomes: query.OK},
 		{check: "profile", says: "check that the device plugins on these clients can read the variables nomad-pal/*; a plugin looks for a new profile about once a minute",
 			before: shows(attr.ProfileVersion, api.Attribute{IntVal: new(int64(2))}), follow: shows(attr.ProfileVersion, api.Attribute{IntVal: new(int64(3))}), becomes: query.OK},
 		{check: "measured gpus", says: "or nomad-pal profile import; until then, these GPUs count as median GPUs", before: nodes(func(n *api.Node) { n.NodeResources.Devices[0].Instances[0].ID = "GPU-new-" + n.Name }), follow: func() {
 			c.types("", "profile", "import", c.written("new.csv", "gpu,app,time\nGPU-new-node-0,A,100\nGPU-new-node-1,A,101\n"))
 			well() // the test runs no agent, which would make a profile
 		}, becomes: query.OK},
-		{check: "measuring", says: "nomad-device-pal doctor on the node explains more; nomad-pal measure <node> measures by running jobs",
+		{check: "measuring", says: "to see why, run nomad-device-pal doctor on the node; to measure with jobs: nomad-pal measure <node>",
 			before: shows(attr.Measuring, api.Attribute{StringVal: new(attr.FormatAccounts(map[string]attr.Account{"GPU-0-0": {Waits: "nobody knows that it is idle"}}))}), follow: func() {
 				c.types("GPU-0-0", "measure", "-dry-run", "node-0")
 				shows(attr.Measuring, api.Attribute{StringVal: new(attr.FormatAccounts(map[string]attr.Account{"GPU-0-0": {}}))})()
 			}, becomes: query.OK},
-		{check: "nomad version", says: "nomad node status: are there clients, and may the token read nodes?", before: nodes(func(n *api.Node) { delete(n.Attributes, "nomad.version") }), follow: well, becomes: query.OK},
+		{check: "nomad version", says: "check with nomad node status that there are clients, and that the token may read nodes", before: nodes(func(n *api.Node) { delete(n.Attributes, "nomad.version") }), follow: well, becomes: query.OK},
 		{check: "nomad version", says: "or later; until then the placer requeues such gangs", before: nodes(func(n *api.Node) { n.Attributes["nomad.version"] = "1.10.5" }), follow: well, becomes: query.OK},
 		{check: "gpus", says: "nomad-pal gpus shows why", before: func() { c.nomad.SetHealth(false, "GPU-0-0") }, follow: func() {
 			c.types("unhealthy", "gpus")

@@ -59,7 +59,7 @@ func adviceOnTyping(t *testing.T, f *advice.Followed) {
 		{wrong: []string{"explain", "trian"}, says: `did you mean "train"?`, right: []string{"explain", "train"}, shows: "train runs on 1 GPU"},
 		{wrong: []string{"queue", "-namespace=reserch"}, says: `did you mean "research"?`, right: []string{"queue", "-namespace=research"}},
 		{wrong: []string{"explain", "GPU-0"}, says: "type a longer prefix (GPU-0-0, GPU-0-1, GPU-0-2, GPU-0-3)", right: []string{"explain", "GPU-0-1"}},
-		{wrong: []string{"agent", "-check-config", "-address=" + c.url}, says: "set nomad { address } in its configuration", right: []string{"agent", "-check-config", "-config=" + address}},
+		{wrong: []string{"agent", "-check-config", "-address=" + c.url}, says: "set nomad { address } in the agent's configuration", right: []string{"agent", "-check-config", "-config=" + address}},
 		{wrong: []string{"agent", "-check-config", "-config=" + admits}, says: "set http { admission = true }", right: []string{"agent", "-check-config", "-config=" + endpoint}},
 		{wrong: []string{"agent", "-check-config", "-config=" + misplaced}, says: "Did you mean queue { order }?", right: []string{"agent", "-check-config", "-config=" + placed}},
 		{wrong: []string{"agent", "-check-config", "-config=" + misspelt}, says: `Did you mean "queue"?`, right: []string{"agent", "-check-config", "-config=" + placed}},
@@ -228,7 +228,7 @@ func adviceOfDoctor(t *testing.T, f *advice.Followed) {
 	c.followsAgents(f, window)
 	c.nomad.AddNamespace("research")
 	followed(tokens(nil), []string{"-token=lacks"}, []string{"-token=agent's"}, checkAdvice{name: "token", says: "use a token with the agent's policy", mend: nothing, becomes: query.OK})
-	followed(tokens(all), []string{"-token=lacks"}, []string{"-token=lacks"}, checkAdvice{name: "token", says: `give its policy "submit-job" and "alloc-lifecycle" in them`, mend: func() { rights = all; tokens(all)() }, becomes: query.OK})
+	followed(tokens(all), []string{"-token=lacks"}, []string{"-token=lacks"}, checkAdvice{name: "token", says: `add "submit-job" and "alloc-lifecycle" in these namespaces to the agent's policy`, mend: func() { rights = all; tokens(all)() }, becomes: query.OK})
 	fails := true
 	between := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/v1/nodes" && fails {
@@ -321,7 +321,7 @@ func adviceOnHardware(t *testing.T, f *advice.Followed) {
 	gpu = a.AllocatedResources.Tasks["t"].Devices[0].DeviceIDs[0]
 	c.nomad.SetHealth(false, gpu)
 	text := ""
-	const again = "To have the job start again on other GPUs: stop it and run it again"
+	const again = "To start the job on other GPUs, stop it and run it again"
 	c.until("explain shows that the GPU is unhealthy", func() bool {
 		_, text, _ = c.does("explain", gpu)
 		return f.Add(text, again)
@@ -362,7 +362,7 @@ func adviceOnHardware(t *testing.T, f *advice.Followed) {
 
 	target := &measureTarget{measuredGPU: measuredGPU{GPU: "GPU-0-0"}, node: &api.Node{ID: "n", NodePool: "default", Drivers: map[string]*api.DriverInfo{"java": {Detected: true, Healthy: true}}}}
 	key := measureKey("default", "GPU-0-0")
-	if _, err := (measureOptions{}).measureJob(key, target); err == nil || !f.Add(err.Error(), "enable one in the client's configuration, or name another with -driver") {
+	if _, err := (measureOptions{}).measureJob(key, target); err == nil || !f.Add(err.Error(), "enable one of these drivers in the client's configuration, or name another driver with -driver") {
 		t.Errorf("no driver: %v", err)
 	}
 	if _, err := (measureOptions{driver: "java"}).measureJob(key, target); err != nil {

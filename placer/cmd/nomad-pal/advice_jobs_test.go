@@ -55,7 +55,7 @@ func adviceOnJobs(t *testing.T, f *advice.Followed) {
 		"device in group": {job("j", "", constraint(`attribute = "${device.model}", value = "Tesla V100-SXM2-32GB"`), plain), "Write the constraint in a block of the device", job("j", "", "", gpu("nvidia/gpu", constraint(`attribute = "${device.model}", value = "Tesla V100-SXM2-32GB"`)))},
 		"node in device":  {job("j", "", "", gpu("nvidia/gpu", constraint(`attribute = "${meta.rack}", value = "r1"`))), "Write the constraint in a block of the group", job("j", "", constraint(`attribute = "${meta.rack}", value = "r1"`), plain)},
 		"one GPU":         {job("j", "", "", gpu("nvidia/gpu", constraint(`attribute = "${device.attr.uuid}", value = "GPU-0-1"`))), "Leave out this constraint", job("j", "", "", plain)},
-		"ids":             {job("j", "", "", gpu("nvidia/gpu", constraint(`attribute = "${device.ids}", operator = "set_contains", value = "GPU-0-1"`))), "remove that constraint", job("j", "", "", plain)},
+		"ids":             {job("j", "", "", gpu("nvidia/gpu", constraint(`attribute = "${device.ids}", operator = "set_contains", value = "GPU-0-1"`))), "remove this constraint", job("j", "", "", plain)},
 		"app":             {job("j", meta(`pal_app = "nothing"`), "", plain), "set pal_class instead", job("j", meta(`pal_class = "A"`), "", plain)},
 		"app and class":   {job("j", meta("pal_app = \"resnet\"\npal_class = \"B\""), "", plain), "remove one of the two", job("j", meta(`pal_app = "resnet"`), "", plain)},
 		"class and app":   {job("j", meta("pal_app = \"resnet\"\npal_class = \"B\""), "", plain), "remove one of the two", job("j", meta(`pal_class = "B"`), "", plain)},
@@ -79,7 +79,7 @@ func adviceOnJobs(t *testing.T, f *advice.Followed) {
 			}
 		}
 	}
-	for members, says := range []string{"nomad job scale gives it members", "would start"} {
+	for members, says := range []string{"to add members, use nomad job scale", "would start"} {
 		if _, out, said := c.reads(job("j", "", fmt.Sprintf("count = %d\n", members), plain), "plan", "-"); !f.Add(out, says) {
 			t.Errorf("%d members: want %q\n%s%s", members, says, out, said)
 		}
@@ -230,7 +230,7 @@ func (c *testCluster) stopsRuns(f *advice.Followed) {
 	if _, _, err := jobs.Deregister("array", false, nil); err != nil {
 		t.Fatal(err)
 	}
-	const stop = "Its runs continue. To stop them: nomad-pal cancel array"
+	const stop = "The job's runs continue. To stop these runs: nomad-pal cancel array"
 	c.until("nomad-pal says that its run continues", func() bool {
 		_, out, _ := c.does("explain", "array")
 		return f.Add(out, stop)

@@ -188,14 +188,14 @@ func failedLives() map[string]life {
 			}
 			mended(w)
 		}},
-		"fails, and something happened to it": {comes: fails, job: "a", says: "Its events: nomad alloc status", follow: mended},
+		"fails, and something happened to it": {comes: fails, job: "a", says: "Events of this member: nomad alloc status", follow: mended},
 		"is pending": {slow: true,
 			comes: func(w *bed.World) {
 				begin(w, 1)
 				w.Submit(bed.Gang{Name: "a"})
 				w.RunFor(10 * time.Second)
 			},
-			job: "a", says: "What a pending member waits for: nomad alloc status", follow: func(w *bed.World) {
+			job: "a", says: "To see what a pending member waits for: nomad alloc status", follow: func(w *bed.World) {
 				m := regexp.MustCompile(`nomad alloc status (\S+)`).FindStringSubmatch(told(w, "a"))
 				if m == nil {
 					w.T.Fatal("no allocation is named")
@@ -300,7 +300,7 @@ func childrenLives() map[string]life {
 		},
 		"is a child with a payload": {
 			comes: func(w *bed.World) { takesPayload(w, "optional"); dispatchWithPayload(w) },
-			says:  "Stop it, remove the gate from the parameterized job, and constrain the parameterized job's GPUs to a variability class instead",
+			says:  "Stop the job, remove the gate from the parameterized job, and constrain the GPUs there to a variability class instead",
 			follow: func(w *bed.World) {
 				must(w, w.Purge(bed.Key(childOf(w))))
 				w.RunFor(10 * time.Second)
@@ -519,7 +519,7 @@ func otherLives() map[string]life {
 				begin(w, 1)
 				w.Submit(bed.Gang{Name: "a", Change: func(j *api.Job) { j.TaskGroups[0].Tasks[0].Driver = "docker" }})
 			},
-			job: "a", says: "Change the job, or give a node what it lacks", follow: func(w *bed.World) {
+			job: "a", says: "Change the job, or give a node what the job needs", follow: func(w *bed.World) {
 				n := nomadtest.GPUNode(9, 4)
 				n.Drivers = map[string]*api.DriverInfo{"docker": {Detected: true, Healthy: true}, "raw_exec": {Detected: true, Healthy: true}}
 				w.Nomad.AddNode(n)
@@ -531,7 +531,7 @@ func otherLives() map[string]life {
 				w.Submit(bed.Gang{Name: "a", Ungated: true})
 				w.RunFor(10 * time.Second)
 			},
-			job: "a", says: "To have the placer choose its GPUs, stop it first: nomad job stop a", follow: func(w *bed.World) {
+			job: "a", says: "To let the placer choose the job's GPUs, first stop the job: nomad job stop a", follow: func(w *bed.World) {
 				must(w, w.Stop(bed.Key("a")))
 				w.RunFor(10 * time.Second)
 				w.Submit(bed.Gang{Name: "a"}) // as nomad-pal run
@@ -555,7 +555,7 @@ func otherLives() map[string]life {
 				w.Submit(bed.Gang{Name: "a", Ungated: true})
 				w.RunFor(10 * time.Second)
 			},
-			job: "a", says: "Then run it: nomad-pal run <jobspec>", follow: func(w *bed.World) {
+			job: "a", says: "Then run the job again: nomad-pal run <jobspec>", follow: func(w *bed.World) {
 				must(w, w.Stop(bed.Key("a")))
 				w.RunFor(10 * time.Second)
 				w.Submit(bed.Gang{Name: "a"})

@@ -50,7 +50,7 @@ func adviceOnCommands(t *testing.T, f *advice.Followed) {
 		{wrong: []string{"help"}, says: "see nomad-pal -help.", right: []string{"-help"}, shows: "explain"},
 		{wrong: []string{"xyzzy"}, says: "see nomad-pal -help.", right: []string{"-help"}, shows: "explain"},
 		{wrong: []string{"explain", "nothing"}, says: "nomad-pal status lists the jobs with GPUs", right: []string{"status"}, shows: "train"},
-		{wrong: []string{"explain", "elsewhere"}, says: "namespace research has a job of this name: nomad-pal explain -namespace research elsewhere", right: []string{"explain", "-namespace", "research", "elsewhere"}, shows: "elsewhere runs on 1 GPU"},
+		{wrong: []string{"explain", "elsewhere"}, says: "namespace research has a job with this name: nomad-pal explain -namespace research elsewhere", right: []string{"explain", "-namespace", "research", "elsewhere"}, shows: "elsewhere runs on 1 GPU"},
 		{wrong: []string{"-autocomplete-install"}, says: "see nomad-pal completion -help", right: []string{"completion", "-help"}, shows: "bash"},
 		{wrong: []string{"measure", "-dry-run", "nothing"}, says: "nomad-pal gpus lists them", right: []string{"gpus"}, shows: "node-0"},
 		{wrong: []string{"profile", "show", "a", "b"}, says: "nomad-pal profile show takes one file", right: []string{"profile", "show", exported}, shows: "GPU"},
@@ -147,7 +147,7 @@ func (c *testCluster) followsPlaces(f *advice.Followed) {
 	out := ""
 	c.until("explain shows that the node is not eligible", func() bool {
 		_, out, _ = c.does("explain", node.Name)
-		return strings.Contains(out, "It is not eligible")
+		return strings.Contains(out, "The node is not eligible")
 	})
 	m := regexp.MustCompile(`nomad node eligibility -enable (\S+)\.`).FindStringSubmatch(oneLine(out))
 	if m == nil || !f.Add(out, m[0]) || !strings.HasPrefix(node.ID, m[1]) || strings.HasPrefix(nomadtest.GPUNode(0, 4).ID, m[1]) {

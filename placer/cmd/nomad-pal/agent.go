@@ -60,7 +60,7 @@ func configOf(files paths) (file agent.File, cfg model.Config, err error) {
 func foreignToAgent(b *base) error {
 	for _, name := range slices.Sorted(maps.Keys(b.flagsGiven)) {
 		if key, ok := agentKeys[name]; ok {
-			return fmt.Errorf("-%s is not an option of the agent: set nomad { %s } in its configuration, or set Nomad's environment variable", name, key)
+			return fmt.Errorf("-%s is not an option of the agent: set nomad { %s } in the agent's configuration, or set Nomad's environment variable", name, key)
 		}
 		if slices.Contains([]string{"namespace", "json", "t", "pal-address"}, name) {
 			return fmt.Errorf("-%s is not an option of the agent; see nomad-pal agent -help", name)

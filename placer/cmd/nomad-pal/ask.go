@@ -124,7 +124,7 @@ func (a *answers) findPublished(now time.Time) error {
 	case !is.Fresh(now):
 		return missing(start, "agent %s, at %s, was last seen at %s", is.Agent, cmp.Or(is.Address, "no address"), query.Ago(is.Beaten, now))
 	case is.Address == "":
-		return missing("set http { advertise } in its configuration, or NOMAD_PAL_ADDR", "agent %s publishes no address", is.Agent)
+		return missing("set http { advertise } in the agent's configuration, or set NOMAD_PAL_ADDR", "agent %s publishes no address", is.Agent)
 	case agent.Loopback(is.Address) && is.Host() != host:
 		return missing(fmt.Sprintf("run the command on %s, or set http { bind_address } in the agent's configuration", is.Host()),
 			"agent %s listens only on its own machine, at %s", is.Agent, is.Address)
@@ -144,7 +144,7 @@ func (a *answers) connect() error {
 		case published && cfg.TLSConfig.Insecure:
 			return fails("leave out -tls-skip-verify, and name the CA of the agent's certificate (-ca-cert)", err)
 		case strings.HasPrefix(a.address, "https:"):
-			return fails("name the CA of the agent's certificate (-ca-cert), or trust the address: NOMAD_PAL_ADDR="+a.address, err)
+			return fails("name the CA of the agent's certificate (-ca-cert) or, if you trust the address, set NOMAD_PAL_ADDR="+a.address, err)
 		}
 		return fails("give the agent a certificate, or send the token unprotected (-pal-token-plain)", err)
 	}

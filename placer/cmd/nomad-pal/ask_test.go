@@ -284,7 +284,7 @@ func TestCommandsAskTheAgent(t *testing.T) {
 	if code, _, said := c.does("explain", "-namespace=secret", "held"); code != 1 || !strings.Contains(said, "permission denied") {
 		t.Errorf("explain of another namespace's job: %d %s", code, said)
 	}
-	if code, _, said := c.does("failures", "-token", "blind"); code != exitNoPlacer || !strings.Contains(said, "only operators may read the variable with the failures of all namespaces, and no agent answers: ") {
+	if code, _, said := c.does("failures", "-token", "blind"); code != exitNoPlacer || !strings.Contains(said, "without an agent, only operators can read failures: no agent answers: ") {
 		t.Errorf("failures: %d %s", code, said)
 	}
 	const noToken = "without a token, the address that an agent publishes in Nomad cannot be read: set NOMAD_TOKEN"
@@ -297,7 +297,7 @@ func TestCommandsAskTheAgent(t *testing.T) {
 	}
 	t.Setenv("NOMAD_TOKEN", "user")
 	t.Setenv("NOMAD_PAL_ADDR", "http://127.0.0.1:1")
-	if code, out, said := c.does("gpus"); code != 0 || strings.Count(out, "free") != 4 || !strings.Contains(said, "look free") || !strings.Contains(said, "no agent answers: http://127.0.0.1:1") {
+	if code, out, said := c.does("gpus"); code != 0 || strings.Count(out, "free") != 4 || !strings.Contains(said, "a GPU looks free") || !strings.Contains(said, "no agent answers: http://127.0.0.1:1") {
 		t.Errorf("without the agent: %d\n%s%s", code, out, said)
 	}
 }

@@ -40,9 +40,9 @@ func runCancel(b *base, args []string) int {
 	}
 	switch {
 	case *mine && len(ids) > 0:
-		return b.fail(fmt.Errorf("stopping jobs: -mine stops all jobs of one user, so it takes no job names"))
+		return b.fail(fmt.Errorf("stopping jobs: -mine cannot be combined with the names of jobs"))
 	case *mine && b.namespace == "*":
-		return b.fail(fmt.Errorf("stopping jobs: -mine stops the jobs of one namespace, not of all"))
+		return b.fail(fmt.Errorf("stopping jobs: -mine works in a single namespace, not in namespace *"))
 	case !*mine && len(ids) == 0:
 		return b.fail(fmt.Errorf("stopping jobs: no job is named; name one or use -mine"))
 	}

@@ -46,7 +46,7 @@ func TestCancelOfAnArray(t *testing.T) {
 		}
 		ids = append(ids, child.DispatchedJobID)
 	}
-	if code, _, said := c.does("logs", "array"); code != 1 || !strings.Contains(said, `job "array" has no members, only runs: `+ids[3]+", ") {
+	if code, _, said := c.does("logs", "array"); code != 1 || !strings.Contains(said, `job "array" is parameterized or periodic: name one of its runs (`+ids[3]+", ") {
 		t.Errorf("logs of an array: %d %s", code, said)
 	}
 	if _, _, err := jobs.Deregister(ids[3], false, nil); err != nil {

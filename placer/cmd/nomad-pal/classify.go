@@ -107,7 +107,7 @@ func saveClass(b *base, client *nomad.Client, k cluster.JobKey, c store.Class) (
 func judge(b *base, client *nomad.Client, f classify.Features, out *classified) (classify.Verdict, bool) {
 	known, err := store.In(client).Classes().Read(b.ctx)
 	if err != nil {
-		fmt.Fprintf(b.io.err, "Not all classified jobs are used for comparison: %v\n", err)
+		fmt.Fprintf(b.io.err, "Some classified jobs are not used for comparison: %v\n", err)
 	}
 	v, by, ok := classify.Judge(store.FeaturesOf(known), f)
 	out.JudgedBy = by
@@ -184,7 +184,7 @@ func printClassified(b *base, out classified, saved string) int {
 	}
 	sure := "clear"
 	if !out.Verdict.Sure {
-		sure = "uncertain: near a boundary between classes, or the GPU lacks statistics that would decide"
+		sure = "uncertain: the job is near a boundary between classes, or the GPU reports too few statistics"
 	}
 	b.pairs(append(rows, row("Application class", string(out.Verdict.Class)), row("Because", out.Verdict.Reason), row("Judged by", out.JudgedBy), row("How sure", sure)))
 	if saved != "" {

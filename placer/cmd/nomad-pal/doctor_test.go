@@ -109,7 +109,7 @@ func TestDoctorOfToken(t *testing.T) {
 	}{
 		"reads":   {query.Fail, `the token lacks writing the variables "nomad-pal/*", "submit-job"`},
 		"writes":  {query.Fail, `the token lacks "submit-job"`},
-		"some":    {query.Warn, `the token lacks "submit-job" in some namespaces (default): gated jobs in these namespaces wait`},
+		"some":    {query.Warn, `the token lacks "submit-job" in some namespaces (default), so gated jobs in these namespaces wait`},
 		"blind":   {query.Fail, `the token lacks "read-job" in namespaces (default, research)`},
 		"agent's": {query.OK, "may submit jobs"},
 		"deleted": {query.Fail, "Nomad does not know the token"},

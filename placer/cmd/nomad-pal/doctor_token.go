@@ -26,7 +26,7 @@ func checkToken(b *base, client *nomad.Client) query.Check {
 	self, _, err := client.API().ACLTokens().Self((&api.QueryOptions{}).WithContext(b.ctx))
 	switch {
 	case aclDisabled(self, err):
-		return query.Check{Name: "token", Verdict: query.Warn, Found: "Nomad has no ACLs: anybody can do anything", Next: "for anything but a trial: nomad acl bootstrap"}
+		return query.Check{Name: "token", Verdict: query.Warn, Found: "Nomad has no ACLs: anybody can do anything", Next: "unless this cluster is only a trial, set up ACLs: nomad acl bootstrap"}
 	case err == nil && self.Type == "management":
 		return query.Check{Name: "token", Verdict: query.OK, Found: "a management token"}
 	}
@@ -47,7 +47,7 @@ func checkToken(b *base, client *nomad.Client) query.Check {
 	case len(lacks) > 0:
 		return query.Check{Name: "token", Verdict: query.Fail, Found: "the token lacks " + strings.Join(lacks, ", "), Next: next}
 	case len(refused) > 0:
-		return query.Check{Name: "token", Verdict: query.Warn, Found: fmt.Sprintf(`the token lacks "submit-job" in some namespaces (%s): gated jobs in these namespaces wait`, strings.Join(refused, ", ")), Next: "if the agent should serve these namespaces, give its policy \"submit-job\" and \"alloc-lifecycle\" in them"}
+		return query.Check{Name: "token", Verdict: query.Warn, Found: fmt.Sprintf(`the token lacks "submit-job" in some namespaces (%s), so gated jobs in these namespaces wait`, strings.Join(refused, ", ")), Next: "if the agent should serve these namespaces, add \"submit-job\" and \"alloc-lifecycle\" in these namespaces to the agent's policy"}
 	}
 	return query.Check{Name: "token", Verdict: query.OK, Found: "the token reads nodes and jobs, may submit jobs, and writes the placer's variables"}
 }

@@ -71,7 +71,7 @@ func TestEvents(t *testing.T) {
 	if _, out, _ := c.does("events", "-job=train", "-json"); !slices.Equal(kinds(out), want) || strings.Contains(out, "held") {
 		t.Errorf("of one job:\n%s", out)
 	}
-	if _, out, _ := c.does("events", "-job=train"); !strings.Contains(out, "placed       research/train gets 2 GPUs on node node-") || !strings.Contains(out, "started      research/train Nomad has placed its member") {
+	if _, out, _ := c.does("events", "-job=train"); !strings.Contains(out, "placed       research/train gets 2 GPUs on node node-") || !strings.Contains(out, "started      research/train Nomad has placed the only member") {
 		t.Errorf("for people:\n%s", out)
 	}
 	if _, out, _ := c.does("events", "-limit=1"); strings.Count(out, "\n") != 1 || !strings.Contains(out, "started") {

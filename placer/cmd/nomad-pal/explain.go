@@ -301,7 +301,7 @@ func printWait(b *base, e *query.Explanation) {
 	if w.Ahead != "" {
 		first := w.Ahead + " goes first"
 		if w.AheadGPUs > 0 {
-			first += "; the jobs ahead that wait only for GPUs need " + reason.Amount(w.AheadGPUs)
+			first += "; in total, the jobs ahead that wait only for GPUs need " + reason.Amount(w.AheadGPUs)
 		}
 		rows = append(rows, row("Ahead", first))
 	}
@@ -391,7 +391,7 @@ func printNeighbours(b *base, e *query.Explanation) {
 			rows = append(rows, row(m.Group, shortGPU(attr.GPUOf(m.GPUs[0].ID), b.idLength(e.GPUIDLength)), n.Members, n.Class, percent(n.Costs), cmp.Or(e.NeighboursFrom[n.Class], "the table"), percent(n.CostsThem)))
 		}
 	}
-	b.section("Neighbours on the same GPU, expected", rows)
+	b.section("Expected neighbours on the same GPU", rows)
 }
 
 func percent(part float64) string { return fmt.Sprintf("%.0f %%", 100*part) }
@@ -428,7 +428,7 @@ func chosenHead(e *query.Explanation) string {
 	case e.Predicted != nil:
 		return "GPUs that Nomad gave the job"
 	case e.State == gang.Waiting:
-		return "GPUs that would be chosen if it started now"
+		return "GPUs that would be chosen if the job started now"
 	}
 	return "Chosen GPUs"
 }
@@ -448,7 +448,7 @@ func result(w pal.Entry) string {
 	case w.Taken:
 		return "chosen"
 	case w.PassedOver:
-		return "fits, but on GPUs that wide gangs need"
+		return "fits, but on GPUs kept for wide gangs"
 	}
 	return "does not fit"
 }

@@ -69,7 +69,7 @@ func TestExplainDegradedUnmeasuredGPU(t *testing.T) {
 	c.nomad.AddNode(node)
 	t.Setenv("NOMAD_PAL_ADDR", c.agent("", "http {\n  bind_port = 0\n}\n"))
 	code, out, err := c.does("explain", hot)
-	if code != 0 || !strings.Contains(out, "degraded") || !strings.Contains(out, "It is not measured yet") {
+	if code != 0 || !strings.Contains(out, "degraded") || !strings.Contains(out, "The GPU is not measured yet") {
 		t.Errorf("%d\n%s%s", code, out, err)
 	}
 }
@@ -392,7 +392,7 @@ func TestWhenHoldersEnd(t *testing.T) {
 		want string
 	}{
 		{query.Holder{}, "unknown: the job has neither pal_duration nor earlier runs, or has run longer than predicted"},
-		{query.Holder{Preemptible: true}, "unknown: the job has neither pal_duration nor earlier runs, or has run longer than predicted; the placer may stop it for others (pal_preempt)"},
+		{query.Holder{Preemptible: true}, "unknown: the job has neither pal_duration nor earlier runs, or has run longer than predicted; the placer may stop the job for other jobs (pal_preempt)"},
 		{query.Holder{Preemptible: true, Stopping: true}, "soon: the job was stopped, and its tasks are ending"},
 		{query.Holder{Service: true}, "when somebody stops the job, which is a service"},
 	} {
@@ -400,7 +400,7 @@ func TestWhenHoldersEnd(t *testing.T) {
 			t.Errorf("%+v: %s", c.of, got)
 		}
 	}
-	if got := whenItEnds(query.Holder{Preemptible: true, EndFrom: now.Add(time.Hour), EndTo: now.Add(2 * time.Hour)}, now); !strings.HasSuffix(got, "; the placer may stop it for others (pal_preempt)") || !strings.HasPrefix(got, "in ") {
+	if got := whenItEnds(query.Holder{Preemptible: true, EndFrom: now.Add(time.Hour), EndTo: now.Add(2 * time.Hour)}, now); !strings.HasSuffix(got, "; the placer may stop the job for other jobs (pal_preempt)") || !strings.HasPrefix(got, "in ") {
 		t.Error(got)
 	}
 }
@@ -419,7 +419,7 @@ func TestExplainWhatIf(t *testing.T) {
 		_, out, _ := c.does("explain", "wide")
 		return strings.Contains(out, "Who holds the GPUs that this job could use") && strings.Contains(out, "default/train")
 	})
-	if _, out, _ := c.does("explain", "wide"); !strings.Contains(out, "wide has waited for ") || !strings.Contains(out, "With count = 1 instead of 2 the job would fit now.") || !strings.Contains(out, "This job has room when default/train has ended.") {
+	if _, out, _ := c.does("explain", "wide"); !strings.Contains(out, "wide has waited for ") || !strings.Contains(out, "With count = 1 instead of 2, the job would fit now.") || !strings.Contains(out, "There is enough room for this job when default/train has ended.") {
 		t.Error(out)
 	}
 	for _, s := range []struct{ what, of, want string }{
@@ -511,9 +511,9 @@ func TestExplainTradeoffs(t *testing.T) {
 // The heading above a waiting job's GPUs does not call them chosen.
 func TestChosenHead(t *testing.T) {
 	for want, e := range map[string]query.Explanation{
-		"Chosen GPUs":                                 {State: gang.Running},
-		"GPUs that Nomad gave the job":                {State: gang.Running, Predicted: &pal.Choice{}},
-		"GPUs that would be chosen if it started now": {State: gang.Waiting},
+		"Chosen GPUs":                  {State: gang.Running},
+		"GPUs that Nomad gave the job": {State: gang.Running, Predicted: &pal.Choice{}},
+		"GPUs that would be chosen if the job started now": {State: gang.Waiting},
 	} {
 		if got := chosenHead(&e); got != want {
 			t.Errorf("%s: %q, want %q", e.State, got, want)

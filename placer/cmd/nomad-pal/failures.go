@@ -70,7 +70,7 @@ func runFailures(b *base, args []string) int {
 	}
 	switch r.Quarantine, err = quarantined(b, client); {
 	case nomad.Refused(err) && s != nil:
-		s.note += "; your token cannot read which GPUs are in quarantine"
+		s.note += "; your token may not list the GPUs in quarantine"
 	case err != nil:
 		return b.fail(err)
 	}
@@ -91,7 +91,7 @@ func runFailures(b *base, args []string) int {
 func visibleFailures(b *base) (fs []failure.Failure, s *answers, err error) {
 	s, err = b.ask()
 	if lacksAgent(err) {
-		err = fmt.Errorf("only operators may read the variable with the failures of all namespaces, and %w", err)
+		err = fmt.Errorf("without an agent, only operators can read failures: %w", err)
 	}
 	if err != nil {
 		return nil, nil, err

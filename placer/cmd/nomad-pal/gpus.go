@@ -37,7 +37,7 @@ GPUs Options:
 `, examples(
 	"Which GPUs does the cluster have, and who holds them?", "nomad-pal gpus",
 	"Which GPUs are not healthy?", "nomad-pal gpus | grep -e unhealthy -e degraded -e quarantined",
-	"What do the GPUs of a job do?", "nomad-pal gpus -live -job train",
+	"What are the GPUs of a job doing?", "nomad-pal gpus -live -job train",
 ), `
 Exit code 3: an agent answers, but no placer is active. The answer is still printed.
 `, outputOptions, generalOptions)

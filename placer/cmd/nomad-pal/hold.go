@@ -130,7 +130,7 @@ func (a *answers) waits(k cluster.JobKey) (bool, error) {
 	case slices.Contains([]gang.State{gang.Starting, gang.Running, gang.Stopping, gang.Resubmitted, gang.Lost}, e.State):
 		return false, nil
 	}
-	return false, fmt.Errorf("requeueing job %q, which neither runs nor waits in the placer's queue: %s", k.ID, e.Headline(time.Now()))
+	return false, fmt.Errorf("requeueing job %q: the job neither runs nor waits in the placer's queue: %s", k.ID, e.Headline(time.Now()))
 }
 
 // control calls tell, and prints done and the job's name for each job.
@@ -143,13 +143,13 @@ func control(b *base, ids []string, in agent.ControlRequest, done string, what .
 		for _, c := range told {
 			switch {
 			case c.notHeld:
-				b.printf("%s is not held: no hold was lifted\n", c.Job)
+				b.printf("%s is not held, so no hold was lifted\n", c.Job)
 			case !c.Waits:
 				b.printf("%s %s\n", done, c.Job)
 			case slices.Contains(what, "hold"):
-				b.printf("Held %s, which is already waiting\n", c.Job)
+				b.printf("Held %s, which was already waiting\n", c.Job)
 			default:
-				b.printf("%s is already waiting: nothing was stopped\n", c.Job)
+				b.printf("%s is already waiting, so nothing was stopped\n", c.Job)
 			}
 		}
 		if len(told) > 0 {

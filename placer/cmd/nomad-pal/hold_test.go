@@ -100,7 +100,7 @@ func TestRequeue(t *testing.T) {
 		_, out, _ := c.does("explain", "train")
 		return strings.Contains(out, "held by ") && strings.Contains(out, "waiting")
 	})
-	if code, out, said := c.does("requeue", "train"); code != 0 || !strings.HasPrefix(out, "default/train is already waiting: nothing was stopped\n") {
+	if code, out, said := c.does("requeue", "train"); code != 0 || !strings.HasPrefix(out, "default/train is already waiting, so nothing was stopped\n") {
 		t.Fatalf("%d %s%s", code, out, said)
 	}
 	if code, out, said := c.does("hold", "-lift", "train"); code != 0 || !strings.HasPrefix(out, "Lifted the hold on default/train\n") {
@@ -110,7 +110,7 @@ func TestRequeue(t *testing.T) {
 		_, out, _ := c.does("explain", "train")
 		return strings.Contains(out, "runs on 4 GPUs")
 	})
-	if code, out, _ := c.does("hold", "-lift", "train"); code != 0 || !strings.HasPrefix(out, "default/train is not held: no hold was lifted\n") {
+	if code, out, _ := c.does("hold", "-lift", "train"); code != 0 || !strings.HasPrefix(out, "default/train is not held, so no hold was lifted\n") {
 		t.Errorf("%d %s", code, out)
 	}
 	if code, out, said := c.does("cancel", "train"); code != 0 {
@@ -120,7 +120,7 @@ func TestRequeue(t *testing.T) {
 		_, out, _ := c.does("explain", "train")
 		return strings.Contains(out, "was stopped")
 	})
-	const want = "Error: requeueing job \"train\", which neither runs nor waits in the placer's queue: train was stopped"
+	const want = "Error: requeueing job \"train\": the job neither runs nor waits in the placer's queue: train was stopped"
 	if code, out, said := c.does("requeue", "train"); code != 1 || !strings.HasPrefix(said, want) {
 		t.Errorf("%d %s%s", code, out, said)
 	}

@@ -149,7 +149,7 @@ func TestInitWithoutGPUs(t *testing.T) {
 	t.Parallel()
 	s := &site{Address: "http://n:4646", Storage: "default", Namespaces: []string{"default"}, Namespace: "default"}
 	s.lookAtGPUs(nil)
-	if files := s.files(); len(files) != 3 || !strings.Contains(files[2].text, "this one shows none yet") {
+	if files := s.files(); len(files) != 3 || !strings.Contains(files[2].text, "this cluster has none yet") {
 		t.Errorf("%+v", files)
 	}
 }

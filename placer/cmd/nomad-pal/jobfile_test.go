@@ -223,7 +223,7 @@ func TestValidate(t *testing.T) {
 	for what, none := range map[string]string{
 		"every group with GPUs has count = 0":                      beside,
 		"its device blocks have count = 0":                         strings.Replace(text, "count = 1", "count = 0", 1),
-		`group "g" has count = -1, and a count cannot be negative`: counted(-1),
+		`group "g" has count = -1, but a count cannot be negative`: counted(-1),
 	} {
 		for does, want := range map[string]int{"validate": 1, "run": 2} { // a job with this device never starts
 			if code, out, said := c.reads(none, does, "-"); code != want || !strings.Contains(said, what) {

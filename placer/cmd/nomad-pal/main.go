@@ -36,7 +36,7 @@ func run(ctx context.Context, args []string, io streams) int {
 		return complete(ctx, io, args[1:], c.Commands)
 	}
 	if slices.Contains(args, "-autocomplete-install") || slices.Contains(args, "--autocomplete-install") {
-		fmt.Fprintln(io.err, "nomad-pal writes no shell's configuration: see nomad-pal completion -help")
+		fmt.Fprintln(io.err, "nomad-pal does not support -autocomplete-install: see nomad-pal completion -help")
 		return 1
 	}
 	if said := unknownCommand(args, c.Commands); said != "" {
@@ -89,7 +89,7 @@ func commands(ctx context.Context, io streams) map[string]cli.CommandFactory {
 		"events":         make("Show what the placer did, as it happens", helpEvents, runEvents),
 		"logs":           make("Print the logs of all members of a job", helpLogs, runLogs),
 		"shell":          make("Run a command or a shell on GPUs, like srun --pty", helpShell, runShell),
-		"history":        make("List runs of jobs, including ended runs", helpHistory, runHistory),
+		"history":        make("List the runs of jobs, past and present", helpHistory, runHistory),
 		"usage":          make("Add up GPU hours by user, class, model and month", helpUsage, runUsage),
 		"failures":       make("Show what failed, by cause, and GPUs in quarantine", helpFailures, runFailures),
 		"measure":        make("Measure GPUs, each reserved by a job of its own", helpMeasure, runMeasure),

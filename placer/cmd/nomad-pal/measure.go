@@ -52,7 +52,7 @@ Measure Options:
 `, examples(
 	"Measure a node after its GPUs were replaced:", "nomad-pal measure gpu-07",
 	"Measure the whole cluster, eight GPUs at a time:", "nomad-pal measure -all -at-most=8",
-	"What would measuring all GPUs do now?", "nomad-pal measure -all -dry-run",
+	"Which GPUs would be measured now, and why not the others?", "nomad-pal measure -all -dry-run",
 ), outputOptions, generalOptions)
 
 // measureOutcome is the outcome of the measurement of one GPU.
@@ -253,15 +253,15 @@ func unmeasurable(n *api.Node, gpu string) string {
 		account, known := accountOf(d, gpu)
 		switch {
 		case d.Type == attr.SharedType:
-			return "a shared GPU, and this command measures only whole GPUs; by default the plugin measures a shared GPU when no job has a part of it"
+			return "this GPU is shared, and the command measures only whole GPUs; by default the plugin measures a shared GPU while no job uses any part of the GPU"
 		case !known:
-			return "its device plugin cannot measure this GPU: it is emulated or a MIG instance, or belongs to another plugin"
+			return "this GPU cannot be measured: it is emulated, a MIG instance, or served by another device plugin"
 		case account.Unable != "":
 			return account.Unable
 		case n.Status != api.NodeStatusReady:
 			return "its node is " + n.Status
 		case n.Drain:
-			return "its node is being drained: to end that, nomad node drain -disable " + n.ID
+			return "its node is being drained; to end the drain: nomad node drain -disable " + n.ID
 		case n.SchedulingEligibility == api.NodeSchedulingIneligible:
 			return "its node is not eligible: nomad node eligibility -enable " + n.ID
 		case !d.Instances[i].Healthy:

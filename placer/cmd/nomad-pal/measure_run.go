@@ -79,7 +79,7 @@ func (r *measureRun) lookHolders() (err error) {
 	holders := map[string]string{}
 	for _, g := range r.seen.GPUs() {
 		if g.State == "allocated" {
-			holders[g.NodeID+g.ID] = cmp.Or(g.Job, "a job that the token does not see")
+			holders[g.NodeID+g.ID] = cmp.Or(g.Job, "a job that your token cannot see")
 		}
 	}
 	for _, t := range r.targets {

@@ -254,7 +254,7 @@ func TestMeasureSaysWhyNot(t *testing.T) {
 	p.publish(0)
 	c.nomad.SetEligible(nomadtest.GPUNode(1, 4).ID, false)
 	code, out, errs := p.measure("GPU-0-", "GPU-1-3")
-	want := map[string]string{"GPU-0-0": "skipped measuring is off", "GPU-0-1": "skipped its device plugin cannot measure this GPU", "GPU-0-2": "failed CUDA error 999",
+	want := map[string]string{"GPU-0-0": "skipped measuring is off", "GPU-0-1": "skipped this GPU cannot be measured", "GPU-0-2": "failed CUDA error 999",
 		"GPU-0-3": "measured ", "GPU-1-3": "skipped its node is not eligible"}
 	for gpu, text := range want {
 		if got := string(out[gpu].Outcome) + " " + out[gpu].Reason; !strings.HasPrefix(got, text) {
@@ -289,7 +289,7 @@ func TestMeasureEnds(t *testing.T) {
 		"the node is drained":    {func(c *testCluster, node string) { c.nomad.Drain(node) }, "skipped its node is being drained"},
 		"the job is stopped":     {func(c *testCluster, _ string) { c.stopMeasuring(false) }, "skipped somebody stopped the measuring job"},
 		"the job is preempted":   {(*testCluster).preempt, "skipped the measuring job was preempted by another job"},
-		"the plugin is replaced": {func(c *testCluster, _ string) { c.nomad.AddNode(nomadtest.GPUNode(1, 4)); c.stopMeasuring(false) }, "skipped its device plugin cannot measure this GPU"},
+		"the plugin is replaced": {func(c *testCluster, _ string) { c.nomad.AddNode(nomadtest.GPUNode(1, 4)); c.stopMeasuring(false) }, "skipped this GPU cannot be measured"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t)

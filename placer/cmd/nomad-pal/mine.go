@@ -37,7 +37,7 @@ func me(b *base, client *nomad.Client) (string, error) {
 		}
 		return on.Username, nil
 	case err != nil:
-		return "", fmt.Errorf("asking Nomad whose token it is: %w; set NOMAD_TOKEN, or %s", err, userVariable)
+		return "", fmt.Errorf("asking Nomad for the name of the token: %w; set NOMAD_TOKEN, or %s", err, userVariable)
 	}
 	return cmp.Or(self.Name, self.AccessorID), nil
 }

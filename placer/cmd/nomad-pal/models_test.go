@@ -54,9 +54,9 @@ func TestSeveralModels(t *testing.T) {
 	}
 	c.until("wide waits", func() bool {
 		_, out, _ := c.does("explain", "wide")
-		return strings.Contains(out, "This job has room when")
+		return strings.Contains(out, "There is enough room for this job when")
 	})
-	shows(`This job has room when default/measured and default/told have ended\.`, "explain", "wide")
+	shows(`There is enough room for this job when default/measured and default/told have ended\.`, "explain", "wide")
 	shows(`needs 8 GPUs; 9 are free, but too scattered, .*; 4 matching GPUs are of a model that has too few GPUs for this job`, "explain", "wide")
 	if _, out, _ := c.does("explain", "wide"); strings.Contains(out, "default/small") {
 		t.Errorf("it waits for a job on a model that is too small for it:\n%s", out)

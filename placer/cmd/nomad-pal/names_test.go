@@ -21,7 +21,7 @@ func TestNamesNamespace(t *testing.T) {
 		t.Errorf("%d %s%s", code, out, said)
 	}
 	c.until("the agent has the job", func() bool { _, out, _ := c.does("status"); return strings.Contains(out, "train") })
-	if code, out, said := c.does("explain", "train"); code != 1 || !strings.Contains(said, "namespace research has a job of this name: "+explain) {
+	if code, out, said := c.does("explain", "train"); code != 1 || !strings.Contains(said, "namespace research has a job with this name: "+explain) {
 		t.Errorf("%d %s%s", code, out, said)
 	}
 }

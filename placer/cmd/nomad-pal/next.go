@@ -83,9 +83,9 @@ func printHolders(b *base, h *query.Holders) {
 		b.say(plain, "And "+counted(h.Omitted, "more job")+".")
 	}
 	if h.Enough && len(needed) <= 3 {
-		b.say(plain, "This job has room when "+strings.Join(needed, " and ")+map[bool]string{true: " has", false: " have"}[len(needed) == 1]+" ended.")
+		b.say(plain, "There is enough room for this job when "+strings.Join(needed, " and ")+map[bool]string{true: " has", false: " have"}[len(needed) == 1]+" ended.")
 	} else if h.Enough {
-		b.say(plain, fmt.Sprintf("This job has room when the first %d of these jobs have ended.", len(needed)))
+		b.say(plain, fmt.Sprintf("There is enough room for this job when the first %d of these jobs have ended.", len(needed)))
 	}
 }
 
@@ -101,7 +101,7 @@ func whenItEnds(j query.Holder, now time.Time) string {
 		end = query.Soon(j.EndFrom, j.EndTo, now) + ", " + j.EndFrom.Local().Format("2006-01-02 15:04 MST")
 	}
 	if j.Preemptible {
-		end += "; the placer may stop it for others (pal_preempt)"
+		end += "; the placer may stop the job for other jobs (pal_preempt)"
 	}
 	return end
 }
@@ -109,12 +109,12 @@ func whenItEnds(j query.Holder, now time.Time) string {
 // words maps PAL's terms to their explanations.
 var words = map[string]string{
 	"PM score":          "time on this GPU relative to the median GPU; 0.9 is faster, 1.1 slower",
-	"Variability class": "GPUs with similar PM scores; 1 is the fastest",
-	"Application class": "how much a slow GPU slows the job down; A the most, D the least",
+	"Variability class": "a set of GPUs with similar PM scores; class 1 is the fastest",
+	"Application class": "how much a slow GPU slows the job down, from A (most) to D (least)",
 	"Locality":          "the smallest unit that contains all GPUs of the gang: a node, a rack or the cluster",
 	"Penalty":           "how many times longer a gang takes at this locality than on one node",
-	"L×V matrix":        "penalty × mean PM score for each locality and bin of similar PM scores, which count as equal. An entry fits if, at its locality, its bin and the faster bins have enough free GPUs for the gang. The placer chooses the lowest entry that fits, but prefers a fuller node to an emptier one if this costs little more",
-	"Slowdown":          "penalty × slowest PM score: 1 is a gang on median GPUs of one node",
+	"L×V matrix":        "penalty × mean PM score, for each locality and each bin (GPUs with similar PM scores, which count as equal). An entry fits if, at its locality, enough GPUs of its bin and of faster bins are free for the gang. The placer chooses the lowest entry that fits, but prefers a fuller node to an emptier one if this costs little more",
+	"Slowdown":          "penalty × PM score of the slowest GPU; 1 is the slowdown of a gang on median GPUs of one node",
 }
 
 // printLegend prints the explanations of the terms in used.

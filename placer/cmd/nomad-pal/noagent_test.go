@@ -93,7 +93,7 @@ func TestWithoutAgent(t *testing.T) {
 				continue
 			}
 			code, out, said := c.does(strings.Fields(strings.ReplaceAll(text, "JOB", job))...)
-			if code != 0 || out == "" || name == "gpus" && (!strings.Contains(said, "Note: read from Nomad itself, because no agent answers: ") || !strings.Contains(out, "free")) {
+			if code != 0 || out == "" || name == "gpus" && (!strings.Contains(said, "Note: this output comes from Nomad, not from an agent, because no agent answers: ") || !strings.Contains(out, "free")) {
 				t.Errorf("%s, %s: %d %s%s", of.name, name, code, out, said)
 			}
 		}

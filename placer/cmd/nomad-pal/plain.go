@@ -51,9 +51,9 @@ func plainly(b *base, client *nomad.Client, last *query.Snapshot) (*query.Snapsh
 
 // plainNote describes what is unknown about GPUs that were read from Nomad itself.
 func plainNote(b *base, client *nomad.Client, why error) string {
-	text := "Note: read from Nomad itself, because " + why.Error() + ". Racks and windows are not known"
+	text := "Note: this output comes from Nomad, not from an agent, because " + why.Error() + ". Racks and windows are not known"
 	if b.seesPart(client) {
-		text += "; GPUs of jobs that your token cannot see look free"
+		text += "; a GPU looks free if your token cannot see the job on it"
 	}
 	return text
 }

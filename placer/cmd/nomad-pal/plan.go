@@ -85,7 +85,7 @@ func runPlan(b *base, args []string) int {
 	}
 	if unread == nil && *diff && e.State != gang.Rejected { // for a rejected job, the diff would only add Nomad's own error
 		if x.Diff, err = b.diff(s, is, job, *override); err != nil {
-			s.note = fmt.Sprintf("the changes to the job are not known: %v", err)
+			s.note = fmt.Sprintf("cannot show the changes to the job: %v", err)
 		}
 	}
 	if done, code := b.structured(x); done {

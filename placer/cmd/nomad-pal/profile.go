@@ -20,7 +20,7 @@ import (
 )
 
 var helpProfile = help("profile <command>", "A profile says how fast each GPU is, per application class.",
-	examples("Show the profile in force:", "nomad-pal profile show"))
+	examples("Show the current profile:", "nomad-pal profile show"))
 
 // runProfile prints only the list of the command's subcommands.
 func runProfile(*base, []string) int { return cli.RunResultHelp }

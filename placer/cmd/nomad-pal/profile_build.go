@@ -26,7 +26,7 @@ Build Options:
                            a GPU changes its class only if its score moves far enough.
 `, fileOptions, calibrationOptions, examples(
 	"Turn measured times into a profile for the device plugin:", "nomad-pal profile build -o profile.json times.csv",
-	"Recalibrate what the cluster has measured:", "nomad-pal profile build -cluster -method kmeans",
+	"Build the profile again from the cluster's measurements:", "nomad-pal profile build -cluster -method kmeans",
 ), outputOptions, generalOptions)
 
 func runProfileBuild(b *base, args []string) int {

@@ -216,10 +216,10 @@ func printGroup(b *base, g groupSummary, verbose bool) {
 	b.printf("\n%s, application %s%s\n", g.Model, g.App, key)
 	remarks := fmt.Sprintf("%d GPUs, median time %.6g, spread %.1f %%", g.Measured, g.Reference, 100*g.Spread)
 	if g.Provisional {
-		remarks += ", provisional: too few GPUs to be sure of the median"
+		remarks += ", provisional, because too few GPUs are measured"
 	}
 	if g.SingleClass {
-		remarks += ", one class: the spread is within the noise"
+		remarks += ", one class, because the spread is within the noise of the measurements"
 	}
 	b.printf("%s\n", remarks)
 	most := 1
@@ -248,7 +248,7 @@ func printMembers(b *base, g groupSummary, verbose bool) {
 		case m.Outlier:
 			remark = "outlier"
 		case m.Pending > 0:
-			remark = fmt.Sprintf("class %d if a second session agrees", m.Pending)
+			remark = fmt.Sprintf("moves to class %d if a second session confirms this", m.Pending)
 		}
 		if verbose || m.Outlier {
 			rows = append(rows, row(m.ID, fmt.Sprintf("%.3f", m.Score), m.Class, remark))

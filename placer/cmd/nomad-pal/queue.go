@@ -317,7 +317,7 @@ func printTenants(b *base, tenants []queue.TenantUse) {
 	}
 	b.table(rows)
 	if half := time.Duration(tenants[0].HalfLifeSeconds * float64(time.Second)); half > 0 {
-		b.say(plain, "Old GPU hours count less: those used "+query.Days(half)+" ago count half (usage_half_life).")
+		b.say(plain, "Old GPU hours count less: a GPU hour used "+query.Days(half)+" ago counts half (usage_half_life).")
 	}
 	printUsers(b, tenants)
 }

@@ -154,7 +154,7 @@ func TestStatusWithoutExpectedEnd(t *testing.T) {
 
 // Past GPU hours of tenants count less and less, and the table shows how fast.
 func TestTenantsFade(t *testing.T) {
-	for seconds, want := range map[float64]string{7 * 24 * 3600: "those used 7 days ago count half", 0: ""} {
+	for seconds, want := range map[float64]string{7 * 24 * 3600: "a GPU hour used 7 days ago counts half", 0: ""} {
 		var out bytes.Buffer
 		printTenants(&base{io: streams{out: &out}}, []queue.TenantUse{{Tenant: "a", HalfLifeSeconds: seconds}, {Tenant: "b", HalfLifeSeconds: seconds}})
 		if got := out.String(); !strings.Contains(got, want) || strings.Contains(got, "count less") != (want != "") {

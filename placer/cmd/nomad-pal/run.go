@@ -193,7 +193,7 @@ func register(b *base, client *nomad.Client, job *api.Job, opts *api.RegisterOpt
 		if err == nil || b.ctx.Err() != nil || !lacksAgent(err) && !elsewhere(err) {
 			return resp, err
 		}
-		fmt.Fprintf(b.io.err, "The agent at %s %s: registering the job at Nomad\n", b.palAddress, notTaken(err))
+		fmt.Fprintf(b.io.err, "The agent at %s %s; registering the job at Nomad instead\n", b.palAddress, notTaken(err))
 	}
 	resp, _, err := client.API().Jobs().RegisterOpts(job, opts, w)
 	return resp, err
@@ -305,7 +305,7 @@ func registered(b *base, client *nomad.Client, job *api.Job, resp *api.JobRegist
 	case request.Paused(job):
 		b.printf(" with no members: %s", request.NoMembers)
 	case rewrite.Gated(job) && placed(b, client, job):
-		b.printf(" with its GPUs chosen: see %s", query.ExplainCommand(cluster.KeyOf(job)))
+		b.printf(", and its GPUs are chosen: see %s", query.ExplainCommand(cluster.KeyOf(job)))
 	case rewrite.Gated(job):
 		b.printf(", waiting for the placer: see %s", query.ExplainCommand(cluster.KeyOf(job)))
 	}

@@ -134,7 +134,7 @@ type kind struct {
 // total.
 func (s *site) lookAtGPUs(nodes []*api.Node) {
 	s.Pool, s.Driver, s.Device, s.Count, s.GPUsEach = "default", "raw_exec", "nvidia/gpu", 1, 1
-	s.Fits, s.Nodes = "a cluster with a GPU (this one shows none yet)", len(nodes)
+	s.Fits, s.Nodes = "a cluster with a GPU (this cluster has none yet)", len(nodes)
 	others, models := 0, map[string]bool{}
 	kinds := map[kind]int{}
 	for _, n := range nodes {

@@ -120,7 +120,7 @@ func (n gpuCounts) String() string {
 		}
 	}
 	if n.parts > 0 {
-		text += fmt.Sprintf("; %d of all these are parts of %s", n.parts, pal.CountGPUs(n.shared))
+		text += fmt.Sprintf("; %d of these are parts of %s", n.parts, pal.CountGPUs(n.shared))
 	}
 	return text
 }

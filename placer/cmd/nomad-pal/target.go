@@ -78,7 +78,7 @@ func (b *base) target(s *answers, name string) (*target, error) {
 		return t, err
 	}
 	if hidden != nil && !nomad.Refused(unread) { // otherwise the agent's answer names the missing right
-		return nil, fmt.Errorf("%w; cannot find out whether a GPU or node has that name: %w", nomad.NoJob(k), hidden)
+		return nil, fmt.Errorf("%w; cannot check whether a GPU or node has this name: %w", nomad.NoJob(k), hidden)
 	}
 	return &target{job: k}, goneGPU(name)
 }
@@ -173,7 +173,7 @@ func didYouMean(b *base, s *answers, name string, err error) error {
 	names := map[string]string{} // the keys are in lower case
 	for _, j := range jobs {
 		if j.Job == name {
-			return fmt.Errorf("%w; namespace %s has a job of this name: nomad-pal %s %s", err, j.Namespace, b.command, query.InNamespace(j.Namespace, query.ShellQuoted(name)))
+			return fmt.Errorf("%w, but namespace %s has a job with this name: nomad-pal %s %s", err, j.Namespace, b.command, query.InNamespace(j.Namespace, query.ShellQuoted(name)))
 		}
 		names[strings.ToLower(j.Job)] = j.Job
 	}
@@ -239,12 +239,12 @@ func explainNode(b *base, s *answers, t *target) (*explained, error) {
 	case n.Status != "" && n.Status != api.NodeStatusReady:
 		text += fmt.Sprintf(". Nomad says that it is %s, so nothing is placed on it", n.Status)
 	case n.Drain:
-		text += ". It is being drained, so nothing is placed on it"
+		text += ". The node is being drained, so nothing is placed on it"
 		if !n.DrainUntil.IsZero() {
 			text += ". Nomad stops the tasks that still run on this node at " + clock(n.DrainUntil)
 		}
 	case n.Eligibility == api.NodeSchedulingIneligible:
-		text += ". It is not eligible, so nothing is placed on it: nomad node eligibility -enable " + short(n.ID)
+		text += ". The node is not eligible, so nothing is placed on it: nomad node eligibility -enable " + short(n.ID)
 	}
 	return &explained{Kind: "node", Summary: text + ".", Node: n, NodeGPUs: t.gpus, idLength: t.idLength}, nil
 }
@@ -262,14 +262,14 @@ func printGPU(b *base, x *explained) {
 		}
 		b.table(rows)
 	} else {
-		b.write("\nIt is not measured yet, so its speed is not known.\n")
+		b.write("\nThe GPU is not measured yet, so its speed is not known.\n")
 	}
 	var next []string
 	switch {
 	case g.Quarantine != nil && g.Healthy:
 		next = append(next, "To lift the quarantine now: nomad-pal quarantine -lift "+attr.GPUOf(g.ID))
 	case !g.Healthy && g.Job != "":
-		next = append(next, "To have the job start again on other GPUs: stop it and run it again (nomad job restart keeps its GPUs)")
+		next = append(next, "To start the job on other GPUs, stop it and run it again (nomad job restart keeps the GPUs)")
 	}
 	if g.Job != "" && g.Job != model.Unseen {
 		namespace, id, _ := strings.Cut(g.Job, "/")

@@ -299,7 +299,7 @@ func (w *World) transcript() nomadtest.Observer {
 		Placed: func(m nomadtest.Member) { w.say("placed %s", about(m)) },
 		Ended:  func(m nomadtest.Member) { w.say("%s, to %s: %s", m.Client, m.Desired, about(m)) },
 		Shared: func(gpu string, a, b nomadtest.Member) {
-			w.say("GPU %s is used twice: %s and %s", gpu, about(a), about(b))
+			w.say("GPU %s is used by two members: %s and %s", gpu, about(a), about(b))
 		},
 	}
 }

@@ -118,7 +118,7 @@ func (s small) live(t *testing.T) (wrong []string, unknown bool, seen *script, l
 		close(seen.over)
 		seen.acts.Wait()
 		wrong = append(x.Settle(20*time.Minute), w.Broken()...)
-		if s.how == "purge" && s.what == "the placer" && len(wrong) == 1 && wrong[0] == "default/job-001: stopped by its author, and started again" && *w.Nomad.Job(Key("job-001")).Version == 0 {
+		if s.how == "purge" && s.what == "the placer" && len(wrong) == 1 && wrong[0] == "default/job-001: stopped by its author, but started again" && *w.Nomad.Job(Key("job-001")).Version == 0 {
 			unknown, wrong = true, nil
 		}
 		log = w.Log() + w.Describe()

@@ -28,7 +28,7 @@ func CheckLedger(m *model.Model) error {
 			slices.Sort(at)
 		}
 		if !slices.Equal(at, held) {
-			errs = append(errs, fmt.Errorf("the queue has %s on GPUs [%s], the ledger on [%s]", id, ids(at), ids(held)))
+			errs = append(errs, fmt.Errorf("the queue has %s on GPUs [%s], but the ledger has it on [%s]", id, ids(at), ids(held)))
 		}
 	}
 	for i := range m.View.Cluster.NumGPUs() {

@@ -31,7 +31,7 @@ func TestCheckLedger(t *testing.T) {
 			want string
 		}{
 			"right":                            {func(*model.Model) {}, ""},
-			"a GPU that nobody holds":          {on(0, 1, 2, 3), "on GPUs [GPU-0-0 GPU-0-1 GPU-0-2 GPU-0-3], the ledger on [GPU-0-0 GPU-0-1 GPU-0-2]"},
+			"a GPU that nobody holds":          {on(0, 1, 2, 3), "on GPUs [GPU-0-0 GPU-0-1 GPU-0-2 GPU-0-3], but the ledger has it on [GPU-0-0 GPU-0-1 GPU-0-2]"},
 			"a GPU that it holds is not there": {on(0, 1), "on GPUs [GPU-0-0 GPU-0-1], "},
 			"a GPU that counts as free":        {func(m *model.Model) { m.View.Cluster.SetTaken(2, false) }, "default/runs holds GPU GPU-0-2, but the GPU counts as free"},
 		} {

@@ -403,11 +403,11 @@ func (r *rules) placed(m nomadtest.Member) {
 	}
 	s.placed[as], s.away[member] = true, false
 	if done, ok := s.kept[member]; ok && !s.gone && s.rewroteAt.Sub(done) > atOnce {
-		r.violated("%s[%d] of %s had finished, needs no other member, and is run again", m.Group, m.Number, m.Job)
+		r.violated("%s[%d] of %s had finished and needs no other member, but is run again", m.Group, m.Number, m.Job)
 	}
 	_, elastic := rewrite.ElasticOf(m.Version) // the method ended checks elastic gangs
 	if s.whole && !s.gone && !elastic && !s.preempted[as] && !s.late && !s.over[*m.PlacedBy.JobModifyIndex] {
-		r.violated("%s had finished, and %s[%d] is run again", m.Job, m.Group, m.Number)
+		r.violated("%s had finished, but %s[%d] is run again", m.Job, m.Group, m.Number)
 	}
 }
 
@@ -496,7 +496,7 @@ func (r *rules) ended(m nomadtest.Member) {
 		if s.disturbed.After(s.wholeAt) || r.diedAt.After(s.wholeAt) || noTime {
 			r.again[m.Job] = true
 		} else {
-			r.violated("%s had finished, and %s[%d] has run again", m.Job, m.Group, m.Number)
+			r.violated("%s had finished, but %s[%d] has run again", m.Job, m.Group, m.Number)
 		}
 	}
 	s.done[fmt.Sprintf("%d %s[%d]", *m.Version.Version, m.Group, m.Number)] = true

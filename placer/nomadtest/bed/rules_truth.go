@@ -77,13 +77,13 @@ func untrue(s *query.Snapshot) (asked int, wrong []string) {
 func reasonWrong(e *query.Explanation, j model.JobStatus, w queue.Wait, waiting bool) string {
 	switch {
 	case e.State != j.State || e.Reason.IsZero() || !alike(e.Reason, j.Reason):
-		return fmt.Sprintf("explain says %s: %q, the list %s: %q", e.State, e.Reason.String(), j.State, j.Reason.String())
+		return fmt.Sprintf("explain says %s: %q, but the list says %s: %q", e.State, e.Reason.String(), j.State, j.Reason.String())
 	case e.State == gang.Waiting && waiting != (e.Wait != nil):
-		return fmt.Sprintf("in the queue according to explain: %v, according to the queue: %v", e.Wait != nil, waiting)
+		return fmt.Sprintf("is the job in the queue? explain says %v, but the queue says %v", e.Wait != nil, waiting)
 	case e.State == gang.Waiting && waiting && w.Reason != reason.TooLarge && e.Wait.Reason != w.Reason:
-		return fmt.Sprintf("explain says that it waits for %q, the queue for %q", e.Wait.Reason, w.Reason)
+		return fmt.Sprintf("explain says that the job waits for %q, but the queue says for %q", e.Wait.Reason, w.Reason)
 	case e.State == gang.Waiting && waiting && w.Reason != reason.TooLarge && (w.Reason != reason.Next || e.Reason.Kind == reason.Next) && !alike(e.Reason, w.Why()):
-		return fmt.Sprintf("explain says %q, the queue %q", e.Reason.String(), w.Why().String())
+		return fmt.Sprintf("explain says %q, but the queue says %q", e.Reason.String(), w.Why().String())
 	case e.State == gang.Waiting && waiting && !alike(e.WaitsFor, e.Reason):
 		return fmt.Sprintf("explain gives both %q and %q", e.Reason.String(), e.WaitsFor.String())
 	}
@@ -93,7 +93,7 @@ func reasonWrong(e *query.Explanation, j model.JobStatus, w queue.Wait, waiting 
 // heldWrong checks that a job on hold is not in the queue.
 func heldWrong(t *model.Tracked, waiting bool) string {
 	if t.Control.Held != nil && waiting {
-		return "it is held, but in the queue"
+		return "the job is held, but it is in the queue"
 	}
 	return ""
 }
@@ -117,12 +117,12 @@ func aheadWrong(m *model.Model, e *query.Explanation, waits map[string]queue.Wai
 	}
 	if first := e.Wait.Ahead; first != "" {
 		if _, waiting := waits[first]; !waiting || first == e.Namespace+"/"+e.Job {
-			return fmt.Sprintf("explain says that %s goes first, but it does not wait", first)
+			return fmt.Sprintf("explain says that %s goes first, but that job does not wait", first)
 		}
 	}
 	for _, id := range e.Wait.Stopping {
 		if t := m.ByID(id); t == nil || t.Nomad == gang.Running && t.WhyStopped().IsZero() {
-			return fmt.Sprintf("explain says that %s is being stopped for it, but it is not", id)
+			return fmt.Sprintf("explain says that %s is being stopped for the job, but nothing is being stopped", id)
 		}
 	}
 	return ""
@@ -134,13 +134,13 @@ func startWrong(m *model.Model, e *query.Explanation, j model.JobStatus, w queue
 	from, to := gang.QueueTime(e.StartFrom), gang.QueueTime(e.StartTo)
 	switch {
 	case !e.StartFrom.Equal(j.StartFrom) || !e.StartTo.Equal(j.StartTo):
-		return fmt.Sprintf("explain expects it to start from %v to %v, the list from %v to %v", e.StartFrom, e.StartTo, j.StartFrom, j.StartTo)
+		return fmt.Sprintf("explain expects the job to start from %v to %v, but the list says from %v to %v", e.StartFrom, e.StartTo, j.StartFrom, j.StartTo)
 	case e.StartTo.IsZero():
 		return ""
 	case from > to || e.StartTo.Before(m.Time):
-		return fmt.Sprintf("explain expects it to start from %v to %v, but the time is %v", e.StartFrom, e.StartTo, m.Time)
+		return fmt.Sprintf("explain expects the job to start from %v to %v, but the time is %v", e.StartFrom, e.StartTo, m.Time)
 	case w.Reason != reason.Locality && (from != w.From || to != w.To), w.Reason == reason.Locality && to > w.Until && to > gang.QueueTime(m.Time):
-		return fmt.Sprintf("explain expects it to start from %v to %v, the queue from %v to %v", e.StartFrom, e.StartTo, time.Unix(0, int64(w.From)), time.Unix(0, int64(w.To)))
+		return fmt.Sprintf("explain expects the job to start from %v to %v, but the queue says from %v to %v", e.StartFrom, e.StartTo, time.Unix(0, int64(w.From)), time.Unix(0, int64(w.To)))
 	}
 	return ""
 }
@@ -156,7 +156,7 @@ func holdersWrong(m *model.Model, e *query.Explanation) string {
 	}
 	for _, h := range e.Holders.Jobs {
 		if h.GPUs < 1 || h.GPUs > has[h.Job] || h.MayGive > h.GPUs {
-			return fmt.Sprintf("explain says that %s holds %d GPUs and may give back %d, but it holds %d", h.Job, h.GPUs, h.MayGive, has[h.Job])
+			return fmt.Sprintf("explain says that %s holds %d GPUs and may give back %d, but that job holds %d", h.Job, h.GPUs, h.MayGive, has[h.Job])
 		}
 	}
 	return ""

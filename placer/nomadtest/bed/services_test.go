@@ -31,14 +31,14 @@ func TestServicesHoldWhatAGangNeeds(t *testing.T) {
 			w.ExpectRunning(name, 10*time.Second)
 		}
 		e := w.explained("train")
-		if e.Wait == nil || e.Wait.Reason != reason.Services || !strings.Contains(e.Reason.String(), "services hold these GPUs") {
+		if e.Wait == nil || e.Wait.Reason != reason.Services || !strings.Contains(e.Reason.String(), "enough GPUs come free only if") {
 			t.Errorf("it waits for %+v: %s", e.Wait, e.Reason.String())
 		}
 		if n := len(e.Holders.Jobs); n != 4 || !e.Holders.Jobs[n-1].Service || !e.Holders.Jobs[n-1].EndFrom.IsZero() {
 			t.Errorf("who holds GPUs: %+v", e.Holders.Jobs)
 		}
 		planned, err := w.snapshot().Plan(w.T.Context(), Gang{Name: "plan", Members: 6, Runs: time.Hour}.Job())
-		if err != nil || !strings.HasPrefix(planned.Reason.String(), "needs 6 GPUs; services hold") {
+		if err != nil || !strings.HasPrefix(planned.Reason.String(), "needs 6 GPUs; enough GPUs come free only") {
 			t.Errorf("plan: %v, %v", planned, err)
 		}
 		if err := w.Stop(Key("serve")); err != nil {

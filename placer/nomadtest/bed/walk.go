@@ -643,9 +643,9 @@ func (x *Walk) openJob(k nomadtest.Key) string {
 	case s.unknown:
 		return ""
 	case s.gone && live > 0:
-		return "stopped by its author, and still there"
+		return "stopped by its author, but still there"
 	case s.gone && job != nil && (job.Stop == nil || !*job.Stop):
-		return "stopped by its author, and started again"
+		return "stopped by its author, but started again"
 	case s.gone:
 		return ""
 	case (x.left[k] || x.left[s.template]) && live == 0:
@@ -657,7 +657,7 @@ func (x *Walk) openJob(k nomadtest.Key) string {
 	case x.rules.formOf(job) != s.form && x.rules.editForgotten(s, job):
 		return ""
 	case x.rules.formOf(job) != s.form:
-		return "not as its author wrote it last"
+		return "not the last version that the author wrote"
 	case isTemplate(job):
 		return ""
 	case failedAlone:

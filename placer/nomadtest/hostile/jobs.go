@@ -57,13 +57,13 @@ type adder func(name string, change func(*api.Job))
 
 func absurdCounts(add adder) {
 	groups := func(gs ...*api.TaskGroup) func(*api.Job) { return func(j *api.Job) { j.TaskGroups = gs } }
-	add("device counts that wrap to 2", groups(group("a", 1, 1<<63, 1), group("b", 1, 1<<63+2, 1)))
+	add("device counts whose sum overflows to 2", groups(group("a", 1, 1<<63, 1), group("b", 1, 1<<63+2, 1)))
 	add("a device count of 2^64-1", groups(group("a", 1, math.MaxUint64, 1)))
 	add("a device count of 2^63-1", groups(group("a", 1, math.MaxInt64, 1)))
-	add("members and GPUs whose product wraps to 0", groups(group("a", 1<<32, 1<<32, 1)))
-	add("members and GPUs whose product wraps to 4", groups(group("a", 2, 1<<63+2, 1)))
+	add("a number of members times GPUs that overflows to 0", groups(group("a", 1<<32, 1<<32, 1)))
+	add("a number of members times GPUs that overflows to 4", groups(group("a", 2, 1<<63+2, 1)))
 	add("2^62 members", groups(group("a", 1<<62, 1, 1)))
-	add("groups whose members add up to a wrapped sum", groups(group("a", math.MaxInt, 1, 1), group("b", math.MaxInt, 1, 1), group("c", 4, 1, 1)))
+	add("groups whose total number of members overflows", groups(group("a", math.MaxInt, 1, 1), group("b", math.MaxInt, 1, 1), group("c", 4, 1, 1)))
 	add("negative members", groups(group("a", -3, 1, 1), group("b", 4, 1, 1)))
 	add("a device count of 0", groups(group("a", 1, 0, 1), group("b", 1, 1, 1)))
 	add("10,000 GPUs in one member", groups(group("a", 1, 10_000, 1)))
@@ -96,8 +96,8 @@ func absurdAmounts(add adder) {
 	add("memory that wraps", amounts(1, math.MaxInt, 1))
 	add("disk that wraps", amounts(1, 1, math.MaxInt))
 	add("negative amounts", amounts(-5, -5, -5))
-	add("the lowest priority there is", func(j *api.Job) { p := math.MinInt; j.Priority = &p })
-	add("the highest priority there is", func(j *api.Job) { p := math.MaxInt; j.Priority = &p })
+	add("the lowest possible priority", func(j *api.Job) { p := math.MinInt; j.Priority = &p })
+	add("the highest possible priority", func(j *api.Job) { p := math.MaxInt; j.Priority = &p })
 	for _, when := range []int64{0, -1, math.MinInt64, math.MaxInt64} {
 		add(fmt.Sprintf("submitted at %d", when), func(j *api.Job) { j.SubmitTime = &when })
 	}
@@ -122,10 +122,10 @@ func absurdText(add adder) {
 	}
 	add("a device of no name", func(j *api.Job) { j.TaskGroups[0].Tasks[0].Resources.Devices[0].Name = "nvidia/gpu/" })
 	add("no datacenters", func(j *api.Job) { j.Datacenters = nil })
-	add("a constraint on a regular expression that is none", func(j *api.Job) {
+	add("a constraint with an invalid regular expression", func(j *api.Job) {
 		j.Constraints = append(j.Constraints, &api.Constraint{LTarget: "${node.class}", Operand: "regexp", RTarget: "("})
 	})
-	add("a constraint on a version that is none", func(j *api.Job) {
+	add("a constraint with an invalid version", func(j *api.Job) {
 		j.Constraints = append(j.Constraints, &api.Constraint{LTarget: "${attr.nomad.version}", Operand: "semver", RTarget: ">= x"})
 	})
 }

@@ -62,7 +62,7 @@ func (x *Script) back() { x.backOn(1) }
 func (x *Script) backOn(n int) {
 	x.say("the node is back")
 	x.Recover(n)
-	x.Until("its client has reported all allocations", func() bool {
+	x.Until("the client has reported all allocations", func() bool {
 		return !slices.ContainsFunc(x.allocs("a"), func(a *api.AllocationListStub) bool {
 			return a.ClientStatus == api.AllocClientStatusUnknown || a.ClientStatus == api.AllocClientStatusLost ||
 				a.DesiredStatus != api.AllocDesiredStatusRun && !over(a)
@@ -89,7 +89,7 @@ func awayBeside(x *Script) {
 	x.SetHealth("GPU-0-1", true)
 	x.places(away(bed.Gang{}, lostAfter(10*time.Minute)))
 	x.cut()
-	x.untilAllocs("the other is placed again", "b", 2, func(*api.AllocationListStub) bool { return true })
+	x.untilAllocs("job b is placed again", "b", 2, func(*api.AllocationListStub) bool { return true })
 	x.show("b")
 	x.back()
 	x.Until("what was lost is over", func() bool {

@@ -193,7 +193,7 @@ func runAgain(x *Script) {
 	job := gang("a", 2)
 	x.register(x.pinned(job, "GPU-0-1", "GPU-1-0"))
 	x.show("a")
-	x.say("as its author wrote it, with the gate")
+	x.say("the author's version, with the gate")
 	x.register(rewrite.Gate(job))
 	x.show("a")
 	x.say("its pins again")
@@ -232,7 +232,7 @@ func checkAndSet(x *Script) {
 	x.show("a")
 	x.say("again")
 	x.register(job, 0)
-	x.say("registered with its current index")
+	x.say("registered with the job's current index")
 	index := *x.now("a").JobModifyIndex
 	x.register(x.pinned(gang("a", 1), "GPU-0-0"), index)
 	x.say("registered with an old index")
@@ -450,12 +450,12 @@ func failsAfterFailedDeployment(x *Script) {
 	x.deploy(job, ownGPUs)
 	x.untilDeployed("a")
 	x.show("a")
-	x.say("one more member, without room for it")
+	x.say("one more member, for which there is no room")
 	x.deploy(deployed(false, 5, script), ownGPUs)
 	x.untilStatus(1, api.DeploymentStatusFailed)
 	x.untilOver("a", 1)
 	x.show("a")
-	x.say("there is room for it, and the job is evaluated")
+	x.say("there is room for the member, and the job is evaluated")
 	x.SetHealth("GPU-1-1", true)
 	_, _, err := x.API().Jobs().ForceEvaluate(x.id("a"), nil)
 	x.must(err)
@@ -500,7 +500,7 @@ func purged(x *Script) {
 func purgedAndBack(x *Script) {
 	x.register(x.pinned(gang("a", 1), "GPU-0-0"))
 	x.show("a")
-	x.say("it is purged while it runs, and registered again at once, behind the gate")
+	x.say("the job is purged while it runs, and at once registered again with the gate")
 	_, _, err := x.API().Jobs().Deregister(x.id("a"), true, nil)
 	x.must(err)
 	x.register(rewrite.Gate(gang("a", 1)))
@@ -551,7 +551,7 @@ func preempted(x *Script) {
 			x.untilDeployed(low)
 		}
 		x.show(low)
-		x.say("a job with priority 30 wants one of its GPUs")
+		x.say("a job with priority 30 requests a GPU of the first job")
 		x.register(x.pinned(bed.Gang{Name: high, Priority: 30, Ungated: true, Change: endsSoon}.Job(), gpus[0]))
 		x.show(high)
 		x.show(low)
@@ -575,7 +575,7 @@ func preemptedByTwo(x *Script) {
 	slow := func(job *api.Job) { job.TaskGroups[0].Tasks[0].KillTimeout = new(8 * time.Second) }
 	x.register(x.pinned(bed.Gang{Name: "wide", GPUs: 2, Priority: 20, Ungated: true, Change: slow}.Job(), "GPU-0-0", "GPU-0-1"))
 	x.show("wide")
-	x.say("a gang with priority 30 wants one of them for each member")
+	x.say("a gang with priority 30 requests one of these GPUs for each member")
 	x.register(x.pinned(bed.Gang{Name: "pair", Members: 2, Priority: 30, Ungated: true, Change: endsSoon}.Job(), "GPU-0-0", "GPU-0-1"))
 	x.show("pair")
 	x.show("wide")
@@ -591,7 +591,7 @@ func restarted(x *Script) {
 	job = x.pinned(job, "GPU-0-0", "GPU-1-0")
 	x.register(job)
 	x.show("a")
-	x.say("its tasks are restarted in place")
+	x.say("the tasks are restarted in place")
 	for _, a := range x.allocs("a") {
 		x.must(x.API().Allocations().Restart(&api.Allocation{ID: a.ID}, "work", nil))
 	}
@@ -724,7 +724,7 @@ func nodeDown(x *Script) {
 	x.show("a")
 	x.say("the node is back")
 	x.Recover(1)
-	x.Until("it is placed, and what was lost is over", func() bool {
+	x.Until("the member is placed again, and the lost allocation has ended", func() bool {
 		return len(x.allocs("a")) == 3 && !slices.ContainsFunc(x.allocs("a"), lost)
 	})
 	x.show("a")
@@ -752,7 +752,7 @@ func (x *Script) purgeNode() {
 	x.Purge(1)
 	x.untilOver("a", 1)
 	x.untilRunning("a", 2)
-	x.Until("its client has reported all allocations", func() bool {
+	x.Until("the client has reported all allocations", func() bool {
 		return !slices.ContainsFunc(x.allocs("a"), func(a *api.AllocationListStub) bool {
 			return a.DesiredStatus != api.AllocDesiredStatusRun && !over(a) || a.ClientStatus == api.AllocClientStatusLost
 		})
