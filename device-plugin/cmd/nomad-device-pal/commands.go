@@ -62,7 +62,6 @@ func commands(ui cli.Ui) map[string]cli.CommandFactory {
 		"clear":       clearCommand(ui),
 		"doctor":      doctorCommand(ui),
 		"fingerprint": fingerprintCommand(ui),
-		"inventory":   inventoryCommand(ui),
 		"measure":     measureCommand(),
 		"release":     releaseCommand(ui),
 		"remeasure":   remeasureCommand(ui),
