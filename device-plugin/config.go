@@ -30,7 +30,6 @@ type Config struct {
 	// them.
 	StateDir string `codec:"state_dir" default:"/var/lib/nomad-device-pal"`
 	CDI      bool   `codec:"cdi"` // Reserve adds the names of CDI devices
-	Compat   Compat `codec:"compat" words:"jobs,exact,none"`
 	// Watchdog is the maximum time of a scan. If a scan takes longer, the process ends. 0: no
 	// maximum.
 	Watchdog    time.Duration     `codec:"watchdog" default:"2m"`
