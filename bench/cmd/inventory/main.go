@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strconv"
 
+	"github.com/nomad-pal/nomad-pal/bench/inventory"
 	"github.com/nomad-pal/nomad-pal/sim/population"
 )
 
@@ -49,7 +50,7 @@ func run(w io.Writer, args []string) error {
 	case s.Nodes > 1:
 		return fmt.Errorf("%d nodes need -out=DIR", s.Nodes)
 	}
-	_, err = io.WriteString(w, population.Inventory(gpus))
+	_, err = io.WriteString(w, inventory.File(gpus))
 	return err
 }
 
@@ -60,7 +61,7 @@ func write(w io.Writer, dir string, gpus []population.GPU, perNode int) error {
 	}
 	for len(gpus) > 0 {
 		path := filepath.Join(dir, fmt.Sprintf("node-%02d.hcl", gpus[0].Node))
-		if err := os.WriteFile(path, []byte(population.Inventory(gpus[:perNode])), 0o644); err != nil {
+		if err := os.WriteFile(path, []byte(inventory.File(gpus[:perNode])), 0o644); err != nil {
 			return fmt.Errorf("writing inventory: %w", err)
 		}
 		fmt.Fprintln(w, path)
