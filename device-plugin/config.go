@@ -107,10 +107,9 @@ type StatsConfig struct {
 
 // HealthConfig overrides health verdicts.
 type HealthConfig struct {
-	Enabled             bool     `codec:"enabled" default:"true"` // false: every GPU that exists is healthy
-	IgnoreXids          []int    `codec:"ignore_xids"`            // never make a GPU unhealthy
-	FatalXids           []int    `codec:"fatal_xids"`             // always make a GPU unhealthy
-	Ignore              []string `codec:"ignore"`                 // reasons that never make a GPU unhealthy
+	IgnoreXids          []int    `codec:"ignore_xids"` // never make a GPU unhealthy
+	FatalXids           []int    `codec:"fatal_xids"`  // always make a GPU unhealthy
+	Ignore              []string `codec:"ignore"`      // reasons that never make a GPU unhealthy
 	DegradedIsUnhealthy bool     `codec:"degraded_is_unhealthy"`
 	// RecoverPolls is how many good readings in a row make a GPU healthy again.
 	RecoverPolls int `codec:"recover_polls" default:"2" least:"1"`
