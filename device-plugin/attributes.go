@@ -28,7 +28,6 @@ type view struct {
 	verdicts map[string]verdict
 	rating   rating
 	cfg      VariabilityConfig
-	compat   Compat
 	accounts map[string]attr.Account // state of measuring each GPU; nil if nothing is measured
 	forms    map[string]form         // forms of the devices that are published in parts
 	unkept   map[string]error        // why something cannot be stored, by the consequence
@@ -84,7 +83,7 @@ func (v *view) group(kind, name string, devices []gpu.Device) *device.DeviceGrou
 		})
 	}
 	set := attributes{}
-	set.hardware(v.inv, devices, v.compat)
+	set.hardware(v.inv, devices)
 	set.platform(v.inv, devices)
 	set.sharing(v.forms[devices[0].ID], devices)
 	v.membership(set, all)
@@ -118,17 +117,29 @@ func (a attributes) list(name string, ids []string, countName string, count int)
 }
 
 // hardware sets the nine attributes of nomad-device-nvidia, with the same names and units. Each
-// value comes from the first device that reports the value, because a lost GPU reports none.
-func (a attributes) hardware(inv gpu.Inventory, ds []gpu.Device, compat Compat) {
+// value comes from the first device that has the value, because a lost GPU has none.
+func (a attributes) hardware(inv gpu.Inventory, ds []gpu.Device) {
 	a.integer("memory", first(ds, func(d *gpu.Device) *int64 { return d.MemoryMiB }), structs.UnitMiB)
 	a.integer("power", first(ds, func(d *gpu.Device) *int64 { return d.PowerLimitW }), structs.UnitW)
 	a.integer("bar1", first(ds, func(d *gpu.Device) *int64 { return d.BAR1MiB }), structs.UnitMiB)
 	a.integer("cores_clock", first(ds, func(d *gpu.Device) *int64 { return d.CoresClockMHz }), structs.UnitMHz)
 	a.integer("memory_clock", first(ds, func(d *gpu.Device) *int64 { return d.MemoryClockMHz }), structs.UnitMHz)
-	a.integer("pci_bandwidth", first(ds, compat.pciBandwidth), structs.UnitMBPerS)
+	a.integer("pci_bandwidth", first(ds, pciBandwidth), structs.UnitMBPerS)
 	a.text("driver_version", inv.DriverVersion)
-	a.text("display_state", compat.state(first(ds, func(d *gpu.Device) string { return d.DisplayState })))
-	a.text("persistence_mode", compat.state(first(ds, func(d *gpu.Device) string { return d.PersistenceMode })))
+	a.text("display_state", first(ds, func(d *gpu.Device) string { return d.DisplayState }))
+	a.text("persistence_mode", first(ds, func(d *gpu.Device) string { return d.PersistenceMode }))
+}
+
+// pciBandwidth returns the published PCIe bandwidth of a device; nil if unknown. The bandwidth is at
+// least that of nomad-device-nvidia, which rounds up for generations 3 and 4, because existing jobs
+// may require this value.
+func pciBandwidth(d *gpu.Device) *int64 {
+	perLane := map[int]int64{3: 1024, 4: 2048}
+	theirs := int64(d.PCIWidth) * perLane[d.PCIGeneration]
+	if d.PCIBandwidthMBPerS != nil && theirs > *d.PCIBandwidthMBPerS {
+		return &theirs
+	}
+	return d.PCIBandwidthMBPerS
 }
 
 // platform sets the other attributes that are the same for all GPUs of a model.

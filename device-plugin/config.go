@@ -29,8 +29,8 @@ type Config struct {
 	// StateDir keeps latched faults and measurements across restarts, unless it is "".
 	StateDir string `codec:"state_dir" default:"/var/lib/nomad-device-pal"`
 	CDI      bool   `codec:"cdi"` // Reserve adds the names of CDI devices
-	Compat   Compat `codec:"compat" words:"jobs,exact,none"`
-	// Watchdog is the maximum time of a scan, after which the process ends; 0 means no maximum.
+	// Watchdog is the maximum time of a scan. If a scan takes longer, the process ends. 0: no
+	// maximum.
 	Watchdog    time.Duration     `codec:"watchdog" default:"2m"`
 	Reserve     ReserveConfig     `codec:"reserve"`
 	Stats       StatsConfig       `codec:"stats"`
@@ -107,10 +107,9 @@ type StatsConfig struct {
 
 // HealthConfig overrides health verdicts.
 type HealthConfig struct {
-	Enabled             bool     `codec:"enabled" default:"true"` // false: every GPU that exists is healthy
-	IgnoreXids          []int    `codec:"ignore_xids"`            // never make a GPU unhealthy
-	FatalXids           []int    `codec:"fatal_xids"`             // always make a GPU unhealthy
-	Ignore              []string `codec:"ignore"`                 // reasons that never make a GPU unhealthy
+	IgnoreXids          []int    `codec:"ignore_xids"` // never make a GPU unhealthy
+	FatalXids           []int    `codec:"fatal_xids"`  // always make a GPU unhealthy
+	Ignore              []string `codec:"ignore"`      // reasons that never make a GPU unhealthy
 	DegradedIsUnhealthy bool     `codec:"degraded_is_unhealthy"`
 	// RecoverPolls is the number of good readings in a row that make a GPU healthy again.
 	RecoverPolls int `codec:"recover_polls" default:"2" least:"1"`

@@ -82,7 +82,7 @@ func TestDeviceNodes(t *testing.T) {
 // operator ignores or allows.
 func TestUnusableDevices(t *testing.T) {
 	cfg := DefaultConfig()
-	cfg.Health.Enabled, cfg.Reserve.Unhealthy = false, "allow"
+	cfg.Health.Ignore, cfg.Reserve.Unhealthy = []string{reasonLost, reasonNVML, reasonUnanswered}, "allow"
 	p, s, log, _ := onStage(2, cfg)
 	s.inv.Devices[1].Unusable = gpu.MIGEmpty
 	s.inv.Hidden = []gpu.Hidden{{Index: 2, Code: 999, Why: "nvmlDeviceGetHandleByIndex=999 unknown error"}}

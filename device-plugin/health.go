@@ -399,8 +399,6 @@ func (r *record) judge(s gpu.Signals, cfg HealthConfig) verdict {
 		reason = reasonDegraded + ":" + v.degraded[0]
 	}
 	switch {
-	case !cfg.Enabled:
-		reason, r.reason = "", ""
 	case reason != "":
 		r.reason, r.good = reason, 0
 		if r.fresh {

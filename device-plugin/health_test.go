@@ -44,7 +44,6 @@ func (s *story) run(t *testing.T, d *datadriven.TestData) string {
 		d.MaybeScanArgs(t, "fatal_xids", &s.cfg.FatalXids)
 		d.MaybeScanArgs(t, "ignore", &s.cfg.Ignore)
 		s.cfg.DegradedIsUnhealthy = d.HasArg("degraded_is_unhealthy")
-		s.cfg.Enabled = !d.HasArg("disabled")
 		return ""
 	case "scan":
 		times, after := 1, 60

@@ -368,7 +368,7 @@ func (p *Plugin) judge() {
 	for _, d := range p.view.inv.Devices {
 		p.logVerdict(d, p.view.verdicts, verdicts[d.ID])
 	}
-	p.view.verdicts, p.view.cfg, p.view.compat = verdicts, p.cfg.Variability, p.cfg.Compat
+	p.view.verdicts, p.view.cfg = verdicts, p.cfg.Variability
 	p.rate()
 	if p.health.changed { // try again until the faults are stored
 		err := p.store.save(p.health)

@@ -28,12 +28,12 @@ func TestClassify(t *testing.T) {
 	c := clustertest.Start(t, cluster.Options{Bin: binaries(t), Clients: []cluster.Client{box.Client}})
 	untilGPUs(t, c, c.Clients()[0].Name, "two GPUs", count(2))
 	b := &bed{Cluster: c, t: t}
-	if out, code := b.pal("classify", "-for=1s", "-every=1s", "train"); code != 1 || !strings.Contains(out, `job "train" in namespace "default" has no running allocation with GPUs`) {
+	if out, code := b.pal("classify", "-for=1s", "train"); code != 1 || !strings.Contains(out, `job "train" in namespace "default" has no running allocation with GPUs`) {
 		t.Errorf("a job that does not exist: exit code %d\n%s", code, out)
 	}
 	register(t, c, gpuJob("train", 2))
 	running(t, c, "train")
-	if out, code := b.pal("classify", "-for=3s", "-every=1s", "train"); code != 1 || !strings.Contains(out, "only 0 readings of working GPUs, but at least 10 are needed") {
+	if out, code := b.pal("classify", "-for=3s", "train"); code != 1 || !strings.Contains(out, "only 0 readings of working GPUs, but at least 10 are needed") {
 		t.Errorf("a job that does nothing: exit code %d\n%s", code, out)
 	}
 	for _, step := range []struct {
@@ -51,7 +51,7 @@ func TestClassify(t *testing.T) {
 		var out string
 		var code int
 		for patience := 12 * time.Second; patience <= 2*time.Minute; patience *= 2 {
-			out, code = b.pal("classify", "-for="+patience.String(), "-every=500ms", "-save", "train")
+			out, code = b.pal("classify", "-for="+patience.String(), "-save", "train")
 			if !strings.Contains(out, "readings of working GPUs, but at least 10 are needed") { // a busy machine reads less often
 				break
 			}

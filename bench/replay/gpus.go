@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nomad-pal/nomad-pal/bench/inventory"
 	"github.com/nomad-pal/nomad-pal/bench/paldata"
 	"github.com/nomad-pal/nomad-pal/bench/rank"
 	"github.com/nomad-pal/nomad-pal/bench/workload"
@@ -174,7 +175,7 @@ func (g *GPUs) inventory(node int, unhealthy string) string {
 		}
 	}
 	head := fmt.Sprintf("gpu %q {\n", unhealthy)
-	return strings.Replace(population.Inventory(on), head, head+"  healthy       = false\n", 1)
+	return strings.Replace(inventory.File(on), head, head+"  healthy       = false\n", 1)
 }
 
 // MakeUnhealthy makes one GPU of a node unhealthy and the others healthy, or all healthy if the id

@@ -46,7 +46,7 @@ func TestU03ClocksAreTheMaximum(t *testing.T) {
 }
 
 // For generations 3 and 4 the plugin publishes nomad-device-nvidia's rounded rates, because
-// jobs may require them. compat = "none" publishes the true ones.
+// jobs may require them.
 func TestU04PCIeBandwidthOfEveryGeneration(t *testing.T) {
 	state := nvmltest.H200(7)
 	for i := range 7 {

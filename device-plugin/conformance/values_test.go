@@ -264,27 +264,3 @@ func TestJobsOfTheIncumbentPlaceUnchanged(t *testing.T) {
 		}
 	}
 }
-
-// compat = "exact" publishes nomad-device-nvidia's PCIe bandwidth and states, compat =
-// "none" the true bandwidth.
-func TestCompat(t *testing.T) {
-	ours(t)
-	theirs := readValues(t, theirValues)
-	for _, node := range []string{"h200", "a100-pcie4", "v100-pcie3", "old-pcie2", "next-pcie6", "desktop"} {
-		t.Run("exact "+node, func(t *testing.T) {
-			got := values(t, valueNodes()[node], fast+"\ncompat = \"exact\"")
-			for _, name := range []string{"attribute pci_bandwidth", "attribute display_state", "attribute persistence_mode"} {
-				if got[name] != theirs[node][name] {
-					t.Errorf("%s: got %q, want the incumbent's %q", name, got[name], theirs[node][name])
-				}
-			}
-		})
-	}
-	for node, want := range map[string]string{"a100-pcie4": "int 31504 MB/s", "v100-pcie3": "int 15760 MB/s", "h200": "int 63008 MB/s"} {
-		t.Run("none "+node, func(t *testing.T) {
-			if got := values(t, valueNodes()[node], fast+"\ncompat = \"none\"")["attribute pci_bandwidth"]; got != want {
-				t.Errorf("got %q, want %q", got, want)
-			}
-		})
-	}
-}

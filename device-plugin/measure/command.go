@@ -13,7 +13,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -23,7 +22,6 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/cuda"
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 	"github.com/nomad-pal/nomad-pal/internal/wholefile"
-	"github.com/nomad-pal/nomad-pal/pal"
 )
 
 // Synopsis and Help describe the subcommand.
@@ -33,19 +31,15 @@ const (
 
   Measures GPUs (all of the node, or those named by UUID) with kernels for the
   application classes A (compute), B (mixed), C (memory bandwidth) and D
-  (irregular access), or with a program of your own. Takes two to five minutes,
-  and needs the NVIDIA driver. Refuses a GPU that is in use, or that a Nomad
-  allocation holds. Asks the agent at NOMAD_ADDR, with NOMAD_TOKEN
-  (default: this machine's agent, http://127.0.0.1:4646).
+  (irregular access). Takes two to five minutes, and needs the NVIDIA driver.
+  Refuses a GPU that is in use, or that a Nomad allocation holds. Asks the agent
+  at NOMAD_ADDR, with NOMAD_TOKEN (default: this machine's agent,
+  http://127.0.0.1:4646).
 
-  -classes=A,B,C,D    Application classes.
-  -ci=PERCENT         Measure until the 95 % confidence interval of the median is
-                      within ± this percentage of the median (default 0.3).
   -limit=DURATION     At most this long per GPU (default 5m).
   -warmup=DURATION    At most this long until the GPU is warm (default 3m).
-  -window=DURATION    Length of one repetition (default 500ms).
   -one-by-one         One GPU after the other. Default: all at once, because jobs
-                      share the node's cooling and power (with -command, one by one).
+                      share the node's cooling and power.
   -force              Measure GPUs that are in use too, and do not ask Nomad.
   -out=FILE           Write the report, with every repetition, to this file.
   -json               Print the report instead of a table.
@@ -54,13 +48,6 @@ const (
   -state-dir=DIR      The plugin's state_dir (default /var/lib/nomad-device-pal). If the
                       plugin with this state_dir has released the driver, this
                       command does not open the driver.
-
-  -command='PROGRAM'  Time this program instead, run by sh, per GPU, with one visible GPU.
-  -app=NAME           The application's name (with -command).
-  -repeat=N           Runs per GPU (default 3).
-  -pattern=REGEXP     Take the time from the program's output: the first group of the
-                      last match. Default: wall-clock time of the whole program.
-  -timeout=DURATION   At most this long per run (default 30m).
 
   Exit code 0: every GPU was measured; 1: a GPU was measured only in part, or not at
   all; 2: bad arguments.
@@ -88,9 +75,7 @@ type Command struct {
 	// driver.
 	Released func(stateDir string) error
 	// StateDir is the plugin's state directory, unless a flag names another.
-	StateDir string
-	// Terminal means that stderr is a terminal.
-	Terminal       bool
+	StateDir       string
 	Stdout, Stderr io.Writer
 	proc           string        // "" means /proc
 	patience       time.Duration // how long to wait for the driver; 0 means gpu.DriverWithin
@@ -99,7 +84,6 @@ type Command struct {
 // options are the parsed flags.
 type options struct {
 	plan                Plan
-	own                 *Own
 	oneByOne, force     bool
 	json                bool
 	out, nvml, cudaPath string
@@ -138,14 +122,10 @@ func (c Command) Run(args []string) int {
 
 func (c Command) parseOptions(args []string) (options, error) {
 	o := options{plan: DefaultPlan()}
-	own := Own{}
 	fs := flag.NewFlagSet("measure", flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
-	classes := fs.String("classes", "A,B,C,D", "")
-	percent := fs.Float64("ci", 100*o.plan.CI, "")
 	fs.DurationVar(&o.plan.Limit, "limit", o.plan.Limit, "")
 	fs.DurationVar(&o.plan.Warmup, "warmup", o.plan.Warmup, "")
-	fs.DurationVar(&o.plan.Window, "window", o.plan.Window, "")
 	fs.BoolVar(&o.oneByOne, "one-by-one", false, "")
 	fs.BoolVar(&o.force, "force", false, "")
 	fs.BoolVar(&o.json, "json", false, "")
@@ -153,57 +133,14 @@ func (c Command) parseOptions(args []string) (options, error) {
 	fs.StringVar(&o.nvml, "nvml", "libnvidia-ml.so.1", "")
 	fs.StringVar(&o.cudaPath, "cuda", cuda.Library, "")
 	fs.StringVar(&o.stateDir, "state-dir", c.StateDir, "")
-	fs.StringVar(&own.Command, "command", "", "")
-	fs.StringVar(&own.App, "app", "", "")
-	fs.IntVar(&own.Repeat, "repeat", 3, "")
-	fs.DurationVar(&own.Timeout, "timeout", 30*time.Minute, "")
-	pattern := fs.String("pattern", "", "")
 	if err := fs.Parse(args); err != nil {
 		return o, err
 	}
 	o.gpus = fs.Args()
-	o.plan.CI = *percent / 100
-	o.plan.Classes = nil
-	for s := range strings.SplitSeq(*classes, ",") {
-		class, err := pal.ParseAppClass(strings.TrimSpace(s))
-		if err != nil {
-			return o, fmt.Errorf("-classes: %w", err)
-		}
-		o.plan.Classes = append(o.plan.Classes, class)
+	if o.plan.Limit <= 0 || o.plan.Warmup < 0 {
+		return o, errors.New("-limit must be positive, and -warmup must not be negative")
 	}
-	if !(o.plan.CI > 0) || o.plan.Limit <= 0 || o.plan.Warmup < 0 || o.plan.Window <= 0 {
-		return o, errors.New("-ci, -limit and -window must be positive, and -warmup must not be negative")
-	}
-	return o, o.setOwn(own, *pattern)
-}
-
-func (o *options) setOwn(own Own, pattern string) error {
-	if own.Command == "" {
-		if own.App != "" || pattern != "" {
-			return errors.New("-app and -pattern can be used only with -command")
-		}
-		return nil
-	}
-	switch {
-	case own.App == "" || strings.ContainsAny(own.App, " =;,"):
-		return fmt.Errorf("-app %q: an application needs a name, without space, '=', ';' or ','", own.App)
-	case own.Repeat < 1:
-		return fmt.Errorf("-repeat %d is less than 1", own.Repeat)
-	case own.Timeout <= 0:
-		return fmt.Errorf("-timeout %s is not positive", own.Timeout)
-	}
-	if pattern != "" {
-		re, err := regexp.Compile(pattern)
-		if err != nil {
-			return fmt.Errorf("-pattern: %w", err)
-		}
-		if re.NumSubexp() < 1 {
-			return fmt.Errorf("-pattern %q has no group around the time", pattern)
-		}
-		own.Pattern = re
-	}
-	o.own, o.oneByOne = &own, true
-	return nil
+	return o, nil
 }
 
 // measure runs the sessions.
@@ -225,16 +162,9 @@ func (c Command) measure(ctx context.Context, o options) (Report, error) {
 	if err != nil {
 		return report, err
 	}
-	progress := newBoard(c.Stderr, c.Terminal)
-	defer progress.end()
+	progress := &board{w: c.Stderr, doing: map[string]string{}}
 	report.Results = make([]Result, len(targets))
-	session := func(i int) {
-		if o.own != nil {
-			report.Results[i] = o.own.Session(ctx, targets[i], progress.show)
-			return
-		}
-		report.Results[i] = run.Session(ctx, targets[i], o.plan, progress.show)
-	}
+	session := func(i int) { report.Results[i] = run.Session(ctx, targets[i], o.plan, progress.show) }
 	var wg sync.WaitGroup
 	for i := range targets {
 		if o.oneByOne {

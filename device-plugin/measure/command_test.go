@@ -13,7 +13,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -110,12 +109,12 @@ func TestMeasureCommand(t *testing.T) {
 
 func TestMeasureOneOfTwoAsJSON(t *testing.T) {
 	t.Parallel()
-	code, out, errs := run(newFake(t), twoGPUs(), "-json", "-classes=c", fakecuda.UUID(1))
+	code, out, errs := run(newFake(t), twoGPUs(), "-json", fakecuda.UUID(1))
 	if code != 0 {
 		t.Fatalf("exit code %d: %s", code, errs)
 	}
 	r, err := parseReport([]byte(out))
-	if err != nil || len(r.Results) != 1 || r.Results[0].GPU != fakecuda.UUID(1) || r.Results[0].Beside != 0 || r.Results[0].Of != 2 || len(r.Results[0].Apps) != 1 {
+	if err != nil || len(r.Results) != 1 || r.Results[0].GPU != fakecuda.UUID(1) || r.Results[0].Beside != 0 || r.Results[0].Of != 2 {
 		t.Errorf("%+v, %v", r, err)
 	}
 }
@@ -124,7 +123,7 @@ func TestMeasureOneOfTwoAsJSON(t *testing.T) {
 func TestMeasureWithoutNVML(t *testing.T) {
 	t.Parallel()
 	m := machine{err: errors.New("library not found")}
-	code, out, errs := run(newFake(t, "gpus=1"), m, "-classes=A")
+	code, out, errs := run(newFake(t, "gpus=1"), m)
 	if code != 0 || !strings.Contains(errs, "no NVML (library not found)") || !strings.Contains(out, "unknown") {
 		t.Errorf("exit code %d\n%s%s", code, out, errs)
 	}
@@ -159,7 +158,7 @@ func (h hung) Close()                       { <-h.over }
 
 func TestMeasurePartly(t *testing.T) {
 	t.Parallel()
-	code, out, _ := run(newFake(t, "fail=lost", "fail.gpu=1", "fail.after=3"), twoGPUs(), "-classes=A")
+	code, out, _ := run(newFake(t, "fail=lost", "fail.gpu=1", "fail.after=3"), twoGPUs())
 	if code != 1 || !strings.Contains(out, fakecuda.UUID(1)+": partial: ") || !strings.Contains(out, "CUDA_ERROR_LAUNCH_FAILED") ||
 		!strings.Contains(out, fakecuda.UUID(0)+"  NVIDIA H200  A  ") {
 		t.Errorf("exit code %d\n%s", code, out)
@@ -185,12 +184,8 @@ func TestMeasureRefuses(t *testing.T) {
 		{"GPU with a process", computing, nil, 1, fmt.Sprintf("in use: %s (process %d)", fakecuda.UUID(0), os.Getpid())},
 		{"MIG", mig, nil, 1, "no GPU to measure on this node (MIG instances are not measured)"},
 		{"no such GPU", twoGPUs(), []string{"GPU-x"}, 1, `this node has no GPU "GPU-x" (its GPUs: ` + fakecuda.UUID(0)},
-		{"class", twoGPUs(), []string{"-classes=Z"}, 2, `-classes: application class "Z" is unknown`},
 		{"flag", twoGPUs(), []string{"-colour"}, 2, "-colour"},
-		{"ci", twoGPUs(), []string{"-ci=0"}, 2, "-ci, -limit and -window must be positive"},
-		{"app without command", twoGPUs(), []string{"-app=x"}, 2, "-app and -pattern can be used only with -command"},
-		{"command without app", twoGPUs(), []string{"-command=x"}, 2, "an application needs a name"},
-		{"pattern without group", twoGPUs(), []string{"-command=x", "-app=a", "-pattern=x"}, 2, `-pattern "x" has no group around the time`},
+		{"limit", twoGPUs(), []string{"-limit=0s"}, 2, "-limit must be positive, and -warmup must not be negative"},
 	} {
 		code, _, errs := run(f, tc.m, tc.args...)
 		if code != tc.code || !strings.Contains(errs, tc.want) {
@@ -217,77 +212,13 @@ func TestMeasureRefusesReservedGPUs(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _, _ = task.Process.Kill(), task.Wait() }()
-	code, _, errs := runWith("/proc", f, m, "-classes=A")
+	code, _, errs := runWith("/proc", f, m)
 	if want := "in use: " + mine + " (a task holds it);"; code != 1 || !strings.Contains(errs, want) {
 		t.Errorf("exit code %d, %q, want %q", code, errs, want)
 	}
-	if code, _, errs := run(f, m, "-classes=A", "-force"); code != 0 {
+	if code, _, errs := run(f, m, "-force"); code != 0 {
 		t.Errorf("forced: exit code %d: %s", code, errs)
 	}
-}
-
-func TestMeasureOwnProgram(t *testing.T) {
-	t.Parallel()
-	f := newFake(t)
-	// Each GPU's "step" takes as many seconds as the last digit of its UUID.
-	program := `echo warm-up 99; echo "step took ${CUDA_VISIBLE_DEVICES##*-0}" | tail -c 2 | sed 's/^/step took /'`
-	code, out, errs := run(f, twoGPUs(), "-json", "-command="+program, "-app=resnet50", "-repeat=4", `-pattern=step took ([0-9.]+)`)
-	if code != 0 {
-		t.Fatalf("exit code %d: %s", code, errs)
-	}
-	r, err := parseReport([]byte(out))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, want := range []float64{1000, 2000} {
-		a := r.Results[i].Apps[0]
-		if a.App != "resnet50" || a.Ms != want || len(a.Windows) != 4 || !strings.HasPrefix(r.Results[i].Key, "own:resnet50/700W/ecc/r580/") {
-			t.Errorf("GPU %d: key %q, %+v", i, r.Results[i].Key, a)
-		}
-	}
-	if !strings.Contains(errs, "resnet50, run 4 of 4") {
-		t.Errorf("progress:\n%s", errs)
-	}
-}
-
-func TestOwnProgramFailures(t *testing.T) {
-	number := regexp.MustCompile(`time=(\S+)`)
-	count := filepath.Join(t.TempDir(), "count")
-	for _, tc := range []struct {
-		name string
-		own  Own
-		want string
-		runs int
-	}{
-		{"fails", Own{Command: "echo no data; exit 3"}, `run 1 of 3: command "echo no data; exit 3": exit status 3 (its last line: "no data")`, 0},
-		{"fails later", Own{Command: "echo x >> " + count + "; test $(wc -l < " + count + ") -lt 3"}, "run 3 of 3: command", 2},
-		{"prints no time", Own{Command: "echo done", Pattern: number}, `prints no time, because nothing in its output matches "time=(\\S+)" (its last line: "done")`, 0},
-		{"negative time", Own{Command: "echo time=-2", Pattern: number}, `prints the time "-2", which is not a positive number`, 0},
-		{"not a number", Own{Command: "echo time=soon", Pattern: number}, `prints the time "soon"`, 0},
-		{"takes too long", Own{Command: "sleep 60", Timeout: 50 * time.Millisecond}, `took more than 50ms`, 0},
-	} {
-		tc.own.App, tc.own.Repeat = "x", 3
-		if tc.own.Timeout == 0 {
-			tc.own.Timeout = time.Hour
-		}
-		r := tc.own.Session(context.Background(), target(0), nil)
-		if !r.Partial || !strings.Contains(r.Problem, tc.want) {
-			t.Errorf("%s: partial %v, %q, want %q", tc.name, r.Partial, r.Problem, tc.want)
-		}
-		if runs := len(r.Apps); runs > 1 || runs == 1 && len(r.Apps[0].Windows) != tc.runs || runs == 0 && tc.runs > 0 {
-			t.Errorf("%s: %+v, want %d runs kept", tc.name, r.Apps, tc.runs)
-		}
-	}
-}
-
-// The running time of a user's own program counts from the start of its session. Once it
-// was shown as 292 years.
-func TestProgressOfOwnProgram(t *testing.T) {
-	Own{Command: "true", App: "x", Repeat: 2, Timeout: time.Hour}.Session(t.Context(), target(0), func(p Progress) {
-		if p.Done >= p.Limit {
-			t.Errorf("%s: %s of %s", p.Doing, p.Done, p.Limit)
-		}
-	})
 }
 
 func TestParseReportErrors(t *testing.T) {
@@ -304,12 +235,16 @@ func TestParseReportErrors(t *testing.T) {
 
 func TestBoard(t *testing.T) {
 	var b strings.Builder
-	board := newBoard(&b, true)
-	board.show(Progress{GPU: "GPU-01010101-0101", Doing: "warming up", Done: 30 * time.Second, Limit: 2 * time.Minute})
-	board.show(Progress{GPU: "GPU-02020202-0202", Doing: "class A", Done: 60 * time.Second, Limit: 2 * time.Minute})
-	board.end()
-	want := "\r[######..................] 30s  GPU-01010101 warming up" +
-		"\r[######..................] 30s  GPU-01010101 warming up, GPU-02020202 class A\n"
+	board := board{w: &b, doing: map[string]string{}}
+	for _, p := range []Progress{
+		{GPU: "GPU-1", Doing: "warming up", Done: 30 * time.Second, Limit: 2 * time.Minute},
+		{GPU: "GPU-2", Doing: "class A", Done: 60 * time.Second, Limit: 2 * time.Minute},
+		{GPU: "GPU-1", Doing: "warming up", Done: 31 * time.Second, Limit: 2 * time.Minute},
+		{GPU: "GPU-1", Doing: "class A", Done: 61 * time.Second, Limit: 2 * time.Minute},
+	} {
+		board.show(p)
+	}
+	want := "GPU-1: warming up (30s of at most 2m0s)\nGPU-2: class A (1m0s of at most 2m0s)\nGPU-1: class A (1m1s of at most 2m0s)\n"
 	if diff := cmp.Diff(want, b.String()); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}

@@ -1027,7 +1027,7 @@ func TestUncappedIsPublished(t *testing.T) {
 }
 
 // Rates are stored, and published as long as the measurement is valid for the GPU, in units
-// that compare across models. A user's own program has no rates.
+// that compare across models. The mixed class has no rate.
 func TestRatesOfASession(t *testing.T) {
 	s, err := NewScheduler(DefaultSchedule(), Runner{}, hclog.NewNullLogger())
 	if err != nil {
@@ -1038,7 +1038,7 @@ func TestRatesOfASession(t *testing.T) {
 	r := record{}
 	r.accept(Result{GPU: d.ID, Key: "k", Started: time.Now(), Apps: []App{
 		{App: pal.ClassA, Ms: 10, Rate: 600, Unit: "TFLOP/s"}, {App: pal.ClassC, Ms: 10, Rate: 4000, Unit: "GB/s"},
-		{App: pal.ClassD, Ms: 10, Rate: 12, Unit: "Gload/s"}, {App: pal.ClassB, Ms: 10}, {App: "own", Ms: 10, Rate: 1, Unit: "steps/s"},
+		{App: pal.ClassD, Ms: 10, Rate: 12, Unit: "Gload/s"}, {App: pal.ClassB, Ms: 10},
 	}}, identityOf(d, inv.DriverVersion))
 	s.records[d.ID] = r
 	s.Observe(&inv, nil)

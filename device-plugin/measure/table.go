@@ -6,7 +6,6 @@ package measure
 import (
 	"fmt"
 	"io"
-	"strings"
 	"sync"
 	"text/tabwriter"
 	"time"
@@ -56,75 +55,18 @@ func (a App) RateText() (rate, share string) {
 	return rate, share
 }
 
-// board shows the progress of sessions: on a terminal as one changing line, otherwise as one line
-// for each new step.
+// board prints one line for each new step of a session.
 type board struct {
-	w        io.Writer
-	terminal bool
-
+	w     io.Writer
 	mu    sync.Mutex
-	doing map[string]Progress
-	order []string
-	width int // width of the line shown
+	doing map[string]string // the step of each GPU
 }
 
-func newBoard(w io.Writer, terminal bool) *board {
-	return &board{w: w, terminal: terminal, doing: map[string]Progress{}}
-}
-
-// show displays a session's progress.
 func (b *board) show(p Progress) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	last, known := b.doing[p.GPU]
-	if !known {
-		b.order = append(b.order, p.GPU)
-	}
-	b.doing[p.GPU] = p
-	if !b.terminal {
-		if last.Doing != p.Doing {
-			fmt.Fprintf(b.w, "%s: %s (%s of at most %s)\n", p.GPU, p.Doing, p.Done.Round(time.Second), p.Limit)
-		}
-		return
-	}
-	line := b.line()
-	fmt.Fprintf(b.w, "\r%-*s", b.width, line)
-	b.width = len([]rune(line))
-}
-
-// line returns the progress bar of the session with the most time left, and the current step of
-// each GPU.
-func (b *board) line() string {
-	var done, limit time.Duration
-	var texts []string
-	for _, id := range b.order {
-		p := b.doing[id]
-		if limit == 0 || p.Limit-p.Done > limit-done {
-			done, limit = p.Done, p.Limit
-		}
-		short := id
-		if len(short) > 12 {
-			short = short[:12]
-		}
-		texts = append(texts, short+" "+p.Doing)
-	}
-	const width = 24
-	full := 0
-	if limit > 0 {
-		full = int(min(width, width*done/limit))
-	}
-	line := fmt.Sprintf("[%s%s] %s  %s", strings.Repeat("#", full), strings.Repeat(".", width-full), done.Round(time.Second), strings.Join(texts, ", "))
-	if r := []rune(line); len(r) > 118 {
-		line = string(r[:117]) + "…"
-	}
-	return line
-}
-
-// end ends the line.
-func (b *board) end() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.terminal && b.width > 0 {
-		fmt.Fprintln(b.w)
+	if b.doing[p.GPU] != p.Doing {
+		b.doing[p.GPU] = p.Doing
+		fmt.Fprintf(b.w, "%s: %s (%s of at most %s)\n", p.GPU, p.Doing, p.Done.Round(time.Second), p.Limit)
 	}
 }

@@ -60,7 +60,7 @@ func TestReportShowsTheGPUThatComputesWrongly(t *testing.T) {
 	m := twoGPUs()
 	m.inv.Devices = append(m.inv.Devices, target(2).Device)
 	m.samples[fakecuda.UUID(2)] = m.samples[fakecuda.UUID(0)]
-	code, out, errs := run(f, m, "-classes=A,C", "-json")
+	code, out, errs := run(f, m, "-json")
 	if code != 0 {
 		t.Fatalf("exit code %d: %s", code, errs)
 	}

@@ -85,17 +85,5 @@ func (q *Queue) RemainingQuantiles(now time.Duration, id string, parts ...float6
 	return out
 }
 
-// Takes returns a range for the gang's remaining run time on GPUs of this cost. In eight of ten
-// cases, the remaining run time is in this range. The more the runs of the gang's name differ, the
-// wider the range. If the gang has neither an estimate nor an earlier run, Takes returns 0, 0.
-func Takes(q *Queue, now time.Duration, id string, cost float64) (from, to time.Duration) {
-	e := q.entries[id]
-	if e == nil || !q.knowsRunTime(e) {
-		return 0, 0
-	}
-	o := q.remainingRunTime(e, now)
-	return stretched(o.quantile(rangeMisses), cost/(1+beyond)), stretched(o.quantile(1-rangeMisses), cost*(1+beyond))
-}
-
 // TurnAfter returns the total wait after which a job is overdue, and so can get a turn.
 func (fs *foresight) TurnAfter(j Job) time.Duration { return fs.patience(j) }

@@ -141,14 +141,3 @@ func TestLevelOfCenturies(t *testing.T) {
 		t.Errorf("the level changes at %v, now %v", at, in2026)
 	}
 }
-
-// A predicted run time of centuries on slow GPUs is not negative.
-func TestTakesCenturies(t *testing.T) {
-	q := newTestLine(t, Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}})
-	if err := q.Submit(in2026, Job{ID: "j", Gang: pal.SingleGPUs("j", pal.ClassA, 1), Estimate: longestRun}); err != nil {
-		t.Fatal(err)
-	}
-	if from, to := Takes(q, in2026, "j", 5); from <= longestRun/2 || to < from {
-		t.Errorf("from %v to %v", from, to)
-	}
-}

@@ -53,13 +53,6 @@ func (q *Queue) Clone() *Queue {
 	return &o
 }
 
-// Migrating returns a clone with [Options.Migrate] set, so the clone moves gangs if that pays.
-func (q *Queue) Migrating() *Queue {
-	o := q.Clone()
-	o.opt.Migrate = true
-	return o
-}
-
 // cloner records which copy belongs to which part of a Queue.
 type cloner struct {
 	from      []*entry

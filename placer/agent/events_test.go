@@ -129,6 +129,12 @@ func TestEventsFollow(t *testing.T) {
 	}
 }
 
+func (f *followers) count() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.all)
+}
+
 // One token cannot keep all places of followers from others: each token gets the same number, if it
 // asks for that many.
 func TestFollowersAreShared(t *testing.T) {

@@ -77,12 +77,6 @@ func (f *followers) removeLocked(x *follower) {
 	f.all = slices.DeleteFunc(f.all, func(o *follower) bool { return o == x })
 }
 
-func (f *followers) count() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return len(f.all)
-}
-
 // place reserves a place for a request, or refuses the request. The returned request ends when it
 // loses its place. The caller must call done when it has answered the request.
 func (f *followers) place(w http.ResponseWriter, r *http.Request) (placed *http.Request, done func(), ok bool) {

@@ -399,31 +399,12 @@ func (v *View) finished(job *api.Job, group string) int {
 func (v *View) needWithin(job *api.Job, g *api.TaskGroup) pal.Resources {
 	need := cluster.Need(g)
 	switch {
-	case distinctHosts(job.Constraints) || distinctHosts(g.Constraints):
+	case distinctHosts(job.Constraints) || distinctHosts(g.Constraints) || len(staticPorts(g)) > 0:
 		need.PerNode = 1
-	case len(staticPorts(g)) > 0:
-		need.PerNode = addresses(v.Nodes)
 	case rewrite.AsksParts(g) && rewrite.GPUsPerMember(g) > 1:
 		need.PerNode = 1 // Nomad would mix up the parts of two such members on one node
 	}
 	return need
-}
-
-// addresses returns the largest number of IP addresses that any node has on one network device, at
-// least 1. A node accepts as many members with the same static port as it has addresses, for
-// example two members with IPv4 and IPv6 (seen on 1.11.3).
-func addresses(nodes []*api.Node) int {
-	most := 1
-	for _, n := range nodes {
-		on := map[string]int{}
-		for _, network := range n.NodeResources.Networks {
-			if network != nil && network.IP != "" {
-				on[network.Device]++
-				most = max(most, on[network.Device])
-			}
-		}
-	}
-	return most
 }
 
 func distinctHosts(cs []*api.Constraint) bool {

@@ -12,7 +12,6 @@ import (
 	"strings"
 
 	"github.com/hashicorp/cli"
-	"github.com/mattn/go-isatty"
 	"github.com/ryanuber/columnize"
 
 	deviceplugin "github.com/nomad-pal/nomad-pal/device-plugin"
@@ -63,7 +62,6 @@ func commands(ui cli.Ui) map[string]cli.CommandFactory {
 		"clear":       clearCommand(ui),
 		"doctor":      doctorCommand(ui),
 		"fingerprint": fingerprintCommand(ui),
-		"inventory":   inventoryCommand(ui),
 		"measure":     measureCommand(),
 		"release":     releaseCommand(ui),
 		"remeasure":   remeasureCommand(ui),
@@ -102,7 +100,6 @@ func measureCommand() *command {
 				Allocated: nomad.Options{}.Allocated,
 				Released:  released,
 				StateDir:  deviceplugin.DefaultStateDir,
-				Terminal:  isatty.IsTerminal(os.Stderr.Fd()),
 				Stdout:    os.Stdout,
 				Stderr:    os.Stderr,
 			}.Run(args)

@@ -6,7 +6,6 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -41,7 +40,6 @@ func adviceOnTyping(t *testing.T, f *advice.Followed) {
 	misplaced, misspelt := c.written("misplaced.hcl", "order = \"fifo\"\n"), c.written("misspelt.hcl", "quee {\n  order = \"fifo\"\n}\n")
 	placed := c.written("placed.hcl", "queue {\n  order = \"fifo\"\n}\n")
 	endpoint := c.written("endpoint.hcl", "admission {}\nhttp {\n  admission = true\n}\n")
-	address := c.written("address.hcl", fmt.Sprintf("nomad {\n  address = %q\n}\n", c.url))
 	site := t.TempDir()
 	if code, _, said := c.does("init", "-o", site); code != 0 {
 		t.Fatal(said)
@@ -59,7 +57,7 @@ func adviceOnTyping(t *testing.T, f *advice.Followed) {
 		{wrong: []string{"explain", "trian"}, says: `did you mean "train"?`, right: []string{"explain", "train"}, shows: "train runs on 1 GPU"},
 		{wrong: []string{"queue", "-namespace=reserch"}, says: `did you mean "research"?`, right: []string{"queue", "-namespace=research"}},
 		{wrong: []string{"explain", "GPU-0"}, says: "type a longer prefix (GPU-0-0, GPU-0-1, GPU-0-2, GPU-0-3)", right: []string{"explain", "GPU-0-1"}},
-		{wrong: []string{"agent", "-check-config", "-address=" + c.url}, says: "set nomad { address } in the agent's configuration", right: []string{"agent", "-check-config", "-config=" + address}},
+		{wrong: []string{"agent", "-check-config", "-address=" + c.url}, says: "see nomad-pal agent -help", right: []string{"agent", "-help"}, shows: "block nomad"},
 		{wrong: []string{"agent", "-check-config", "-config=" + admits}, says: "set http { admission = true }", right: []string{"agent", "-check-config", "-config=" + endpoint}},
 		{wrong: []string{"agent", "-check-config", "-config=" + misplaced}, says: "Did you mean queue { order }?", right: []string{"agent", "-check-config", "-config=" + placed}},
 		{wrong: []string{"agent", "-check-config", "-config=" + misspelt}, says: `Did you mean "queue"?`, right: []string{"agent", "-check-config", "-config=" + placed}},

@@ -23,8 +23,9 @@ import (
 
 var helpAgent = help("agent [options]", `
 Runs the placer until it is interrupted. SIGHUP makes it read its configuration
-again. Without -config, the agent uses the defaults, and connects to the Nomad
-cluster that Nomad's environment variables name.
+again. The agent connects to the Nomad cluster that the block nomad of the
+configuration names, or else Nomad's environment variables. Without -config,
+the agent uses the defaults.
 
 Agent Options:
 
@@ -37,14 +38,6 @@ Agent Options:
 	"Check a configuration before running with it:", "nomad-pal agent -check-config -config /etc/nomad-pal.d",
 	"Make the running agent reload its configuration:", "systemctl reload nomad-pal",
 ))
-
-// agentKeys maps each general option that the agent rejects to the configuration key of the same
-// setting.
-var agentKeys = map[string]string{
-	"address": "address", "region": "region", "token": "token_file", "ca-cert": "ca_cert", "ca-path": "ca_path",
-	"client-cert": "client_cert", "client-key": "client_key", "tls-server-name": "tls_server_name",
-	"tls-skip-verify": "skip_verify", "pal-namespace": "namespace",
-}
 
 // configOf loads the configuration files, and returns their content and the placer's part of the
 // configuration.
@@ -59,10 +52,7 @@ func configOf(files paths) (file agent.File, cfg model.Config, err error) {
 // its connection to Nomad in its configuration, so that a reload can change the connection.
 func foreignToAgent(b *base) error {
 	for _, name := range slices.Sorted(maps.Keys(b.flagsGiven)) {
-		if key, ok := agentKeys[name]; ok {
-			return fmt.Errorf("-%s is not an option of the agent: set nomad { %s } in the agent's configuration, or set Nomad's environment variable", name, key)
-		}
-		if slices.Contains([]string{"namespace", "json", "t", "pal-address"}, name) {
+		if !slices.Contains([]string{"config", "check-config", "log-level", "log-json"}, name) {
 			return fmt.Errorf("-%s is not an option of the agent; see nomad-pal agent -help", name)
 		}
 	}

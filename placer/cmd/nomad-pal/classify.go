@@ -29,9 +29,8 @@ when it does its usual work.
 
 Classify Options:
 
-  -for=<duration>          How long to watch. Default: 1m.
-  -every=<duration>        Time between readings. Default: 5s. The plugin
-                           publishes a new reading every collection_interval (client telemetry).
+  -for=<duration>          How long to watch. Default: 1m. The plugin publishes a
+                           new reading every collection_interval (client telemetry).
   -save                    Store the class and the readings in the cluster. The job's
                            next runs (nomad-pal run -learned) and the classification of other jobs use them.
 `, examples(
@@ -54,14 +53,13 @@ type classified struct {
 func runClassify(b *base, args []string) int {
 	fs := b.flags("classify")
 	length := fs.Duration("for", time.Minute, "")
-	every := fs.Duration("every", 5*time.Second, "")
 	save := fs.Bool("save", false, "")
 	rest, ok := b.parse(fs, args, 1)
 	if !ok {
 		return 1
 	}
-	if *every <= 0 || *length < *every {
-		return b.fail(fmt.Errorf("-every %s must be positive and at most -for %s", *every, *length))
+	if *length < time.Second {
+		return b.fail(fmt.Errorf("-for %s is less than a second", *length))
 	}
 	client, err := b.client()
 	if err != nil {
@@ -69,7 +67,7 @@ func runClassify(b *base, args []string) int {
 	}
 	k := cluster.JobKey{Namespace: b.namespace, ID: rest[0]}
 	out := classified{Namespace: k.Namespace, Job: k.ID}
-	readings, err := watchGPUs(b, client, k, *length, *every, &out)
+	readings, err := watchGPUs(b, client, k, *length, &out)
 	if err != nil {
 		return b.fail(err)
 	}
@@ -114,12 +112,13 @@ func judge(b *base, client *nomad.Client, f classify.Features, out *classified) 
 	return v, ok
 }
 
-// watchGPUs collects the plugin's readings for the given length of time. watchGPUs takes each
-// reading once, and leaves out readings older than the watch. watchGPUs looks up the job's GPUs
-// each time, because the job may move.
-func watchGPUs(b *base, client *nomad.Client, k cluster.JobKey, length, every time.Duration, out *classified) ([]classify.Reading, error) {
+// watchGPUs collects the plugin's readings for the given length of time. It takes each reading
+// once, and leaves out readings older than the watch. It looks up the job's GPUs again each time,
+// because the job may move.
+func watchGPUs(b *base, client *nomad.Client, k cluster.JobKey, length time.Duration, out *classified) ([]classify.Reading, error) {
 	var readings []classify.Reading
 	seen := map[string]time.Time{} // time of the last reading, by GPU
+	every := min(5*time.Second, length/10)
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for end := time.Now().Add(length); ; {

@@ -146,9 +146,6 @@ func TestUnknownCommand(t *testing.T) {
 			t.Errorf("%s: %d %s%s", args, code, out, said)
 		}
 	}
-	if code, _, said := c.does("-autocomplete-install"); code != 1 || !strings.Contains(said, "nomad-pal completion -help") {
-		t.Errorf("-autocomplete-install: %d %s", code, said)
-	}
 }
 
 // A mistyped argument is refused in one line, which suggests what was meant.

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"slices"
 	"syscall"
 
 	"github.com/hashicorp/cli"
@@ -34,10 +33,6 @@ func run(ctx context.Context, args []string, io streams) int {
 	c.Commands, c.Autocomplete = commands(ctx, io), false
 	if len(args) > 0 && args[0] == completeCommand {
 		return complete(ctx, io, args[1:], c.Commands)
-	}
-	if slices.Contains(args, "-autocomplete-install") || slices.Contains(args, "--autocomplete-install") {
-		fmt.Fprintln(io.err, "nomad-pal does not support -autocomplete-install: see nomad-pal completion -help")
-		return 1
 	}
 	if said := unknownCommand(args, c.Commands); said != "" {
 		fmt.Fprintln(io.err, said)

@@ -1,7 +1,8 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-package population
+// Package inventory writes inventory files for the emulated backend of the device plugin.
+package inventory
 
 import (
 	"fmt"
@@ -9,11 +10,12 @@ import (
 	"strings"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/sim/population"
 )
 
-// Inventory returns the inventory file, in HCL, with which the device plugin's emulated backend
+// File returns the inventory file, in HCL, with which the device plugin's emulated backend
 // serves the drawn GPUs of one node.
-func Inventory(gpus []GPU) string {
+func File(gpus []population.GPU) string {
 	var b strings.Builder
 	for i, g := range gpus {
 		if i > 0 {

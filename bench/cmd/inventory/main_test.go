@@ -4,11 +4,10 @@
 package main
 
 import (
+	"io"
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/hashicorp/cli"
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/emulated"
 	"github.com/nomad-pal/nomad-pal/pal"
@@ -17,11 +16,11 @@ import (
 // The emulated backend can read what the command writes.
 func TestWrittenInventoryIsServed(t *testing.T) {
 	dir := t.TempDir()
-	ui := cli.NewMockUi()
-	if code := writeInventory(ui, []string{"-nodes=2", "-gpus=4", "-seed=7", "-outliers=1", "-island=2", "-out=" + dir}); code != 0 {
-		t.Fatalf("exit code %d: %s", code, ui.ErrorWriter)
+	var out strings.Builder
+	if err := run(&out, []string{"-nodes=2", "-gpus=4", "-seed=7", "-outliers=1", "-island=2", "-out=" + dir}); err != nil {
+		t.Fatal(err)
 	}
-	paths := strings.Fields(ui.OutputWriter.String())
+	paths := strings.Fields(out.String())
 	if len(paths) != 2 || paths[1] != filepath.Join(dir, "node-01.hcl") {
 		t.Fatalf("files %q", paths)
 	}
@@ -48,20 +47,13 @@ func TestWrittenInventoryIsServed(t *testing.T) {
 }
 
 func TestInventoryErrors(t *testing.T) {
-	for _, tc := range []struct {
-		args []string
-		code int
-		want string
-	}{
-		{[]string{"-colour"}, 2, "-colour"},
-		{[]string{"x"}, 2, `unexpected argument "x"`},
-		{[]string{"-nodes=2"}, 1, "2 nodes need -out=DIR"},
-		{[]string{"-outliers=some"}, 1, `-outliers "some": must be none, measured or a number`},
-		{[]string{"-cluster=x"}, 1, `cluster "x" is unknown`},
+	for arg, want := range map[string]string{
+		"-nodes=2":       "2 nodes need -out=DIR",
+		"-outliers=some": `-outliers "some": must be none, measured or a number`,
+		"-cluster=x":     `cluster "x" is unknown`,
 	} {
-		ui := cli.NewMockUi()
-		if code := writeInventory(ui, tc.args); code != tc.code || !strings.Contains(ui.ErrorWriter.String(), tc.want) {
-			t.Errorf("%v: exit code %d, %q; want %d, %q", tc.args, code, ui.ErrorWriter, tc.code, tc.want)
+		if err := run(io.Discard, []string{arg}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", arg, err, want)
 		}
 	}
 }
