@@ -56,10 +56,7 @@ func (o *options) checkModels() error {
 	if len(o.fleet) == 0 {
 		return nil
 	}
-	switch {
-	case o.ofNomad():
-		return errors.New("-gpus cannot be combined with -from-nomad or -from-history, which read the cluster")
-	case o.set["nodes"]:
+	if o.set["nodes"] {
 		return errors.New("-gpus cannot be combined with -nodes: it says how many GPUs of each model there are")
 	}
 	o.nodes = 0
