@@ -79,12 +79,17 @@ func TestStoppedUnseen(t *testing.T) {
 func TestSubmittedAgainBeforeTheEnd(t *testing.T) {
 	for name, c := range map[string]struct {
 		stop  func(s *cluster.State, j *api.Job)
-		again func(j *api.Job)
+		again func(s *cluster.State, j *api.Job)
 		state State
 	}{
-		"stopped":        {func(_ *cluster.State, j *api.Job) { j.Stop = new(true) }, func(j *api.Job) { j.Stop = nil }, Stopped},
-		"purged":         {func(s *cluster.State, j *api.Job) { delete(s.Jobs, cluster.KeyOf(j)) }, func(j *api.Job) { j.CreateIndex = new(uint64(30)) }, Unknown},
-		"purged, unseen": {func(*cluster.State, *api.Job) {}, func(j *api.Job) { j.CreateIndex = new(uint64(30)) }, Unknown},
+		"stopped": {func(_ *cluster.State, j *api.Job) { j.Stop = new(true) }, func(_ *cluster.State, j *api.Job) { j.Stop = nil }, Stopped},
+		"stopped, unseen": {func(*cluster.State, *api.Job) {}, func(s *cluster.State, j *api.Job) {
+			stopped := *j
+			stopped.Stop, stopped.JobModifyIndex, stopped.ModifyIndex = new(true), new(uint64(30)), new(uint64(30))
+			s.PutJob(&stopped)
+		}, Stopped},
+		"purged":         {func(s *cluster.State, j *api.Job) { delete(s.Jobs, cluster.KeyOf(j)) }, func(_ *cluster.State, j *api.Job) { j.CreateIndex = new(uint64(30)) }, Unknown},
+		"purged, unseen": {func(*cluster.State, *api.Job) {}, func(_ *cluster.State, j *api.Job) { j.CreateIndex = new(uint64(30)) }, Unknown},
 	} {
 		t.Run(name, func(t *testing.T) {
 			q, err := queue.New(queue.Default())
@@ -92,7 +97,7 @@ func TestSubmittedAgainBeforeTheEnd(t *testing.T) {
 				t.Fatal(err)
 			}
 			j := batchJob()
-			j.SubmitTime, j.CreateIndex, j.Status = new(at(0).UnixNano()), new(uint64(10)), new("running")
+			j.SubmitTime, j.CreateIndex, j.ModifyIndex, j.Status = new(at(0).UnixNano()), new(uint64(10)), new(uint64(10)), new("running")
 			device := &api.RequestedDevice{Name: "nvidia/gpu", Count: new(uint64(1))}
 			j.AddTaskGroup(api.NewTaskGroup("workers", 1).AddTask(api.NewTask("main", "raw_exec").Require(&api.Resources{Devices: []*api.RequestedDevice{device}})))
 			m := &model.Model{Queue: q, State: cluster.NewState(), Jobs: map[cluster.JobKey]*model.Tracked{}}
@@ -125,7 +130,7 @@ func TestSubmittedAgainBeforeTheEnd(t *testing.T) {
 			look(2)
 			again := *j
 			again.SubmitTime, again.Status = new(at(2.5).UnixNano()), new("pending")
-			c.again(&again)
+			c.again(m.State, &again)
 			m.State.Jobs[k] = &again
 			look(3)
 			old.Client, old.ModifyTime, old.ModifyIndex = api.AllocClientStatusComplete, at(4).UnixNano(), 60

@@ -190,13 +190,15 @@ func (r *Recorder) run(m *picture, st gang.Observed, was Run, known bool) (now R
 // behind on a disconnected node counts only until the new submission. again is false if the job was
 // not submitted again.
 func endBefore(m *picture, st gang.Observed, was Run) (now Run, again bool) {
-	purged, ending, at := false, false, later(was.Submitted, was.Started) // in case a clock was set back
+	purged, ending, stopped, kept := false, false, false, false
+	at := later(was.Submitted, was.Started) // in case a clock was set back
 	for _, a := range m.State.AllocsOf(st.Key) {
 		if len(a.GPUs) == 0 || ms(time.Unix(0, a.CreateTime)).Before(was.Submitted) {
 			continue
 		}
 		old := a.OfPurged(st.Job)
 		purged = purged || old
+		stopped = stopped || a.CreateIndex < m.State.StoppedAt(st.Key)
 		switch {
 		case a.LeftBehind(st.Job):
 			at = later(at, ms(time.Unix(0, *st.Job.SubmitTime)))
@@ -204,7 +206,12 @@ func endBefore(m *picture, st gang.Observed, was Run) (now Run, again bool) {
 			at = later(at, ms(a.End()))
 		case old || a.Desired == api.AllocDesiredStatusStop:
 			ending = true
+		default:
+			kept = true
 		}
+	}
+	if stopped && !kept && !purged && !rewrite.Stopped(st.Job) { // no snapshot showed the stopped job
+		was.State = Stopped
 	}
 	switch {
 	case !purged && (rewrite.Stopped(st.Job) || was.State != Stopped):
