@@ -99,9 +99,9 @@ func TestBadInput(t *testing.T) {
 		"a model twice":         {[]string{"-gpus", "16xV100,4xV100"}, "V100 is listed twice"},
 		"part of a node":        {[]string{"-gpus", "16xV100,6xP100"}, "-gpus: 6 GPUs of P100 are not whole nodes of 4 (-gpus-per-node)"},
 		"models and nodes":      {[]string{"-gpus", "16xV100,4xP100", "-nodes", "4"}, "-gpus cannot be combined with -nodes"},
-		"speeds of others":      {[]string{"-trace", good, "-speeds", write("sp.csv", "model,gpu_model,rate\nllm,V100,2\nllm,P100,1\n")}, `names no job of`},
-		"speeds":                {[]string{"-trace", good, "-speeds", write("sc.csv", "model,gpu,rate\nllm,V100,2\n")}, "sc.csv:1: its columns are model,gpu,rate, and not model,gpu_model,rate"},
-		"no rate":               {[]string{"-trace", good, "-speeds", write("sr.csv", "model,gpu_model,rate\nllm,V100,0\n")}, "sr.csv:2: the rate must be positive"},
+		"speeds of others":      {[]string{"-trace", good, "-speeds", write("sp.csv", "model,gpu_model,rate\nllm,V100,2\nllm,P100,1\n"), "-gpus", "16xV100"}, `names no job of`},
+		"speeds":                {[]string{"-trace", good, "-speeds", write("sc.csv", "model,gpu,rate\nllm,V100,2\n"), "-gpus", "16xV100"}, "sc.csv:1: its columns are model,gpu,rate, and not model,gpu_model,rate"},
+		"no rate":               {[]string{"-trace", good, "-speeds", write("sr.csv", "model,gpu_model,rate\nllm,V100,0\n"), "-gpus", "16xV100"}, "sr.csv:2: the rate must be positive"},
 		"estimates, no word":    {[]string{"-estimates", "3"}, `-estimates "3" is not none`},
 		"estimates, rest":       {[]string{"-estimates", "wrong:2x"}, `-estimates "wrong:2x" is not none`},
 		"estimates, infinite":   {[]string{"-estimates", "wrong:inf"}, `-estimates "wrong:inf" is not none`},
@@ -121,6 +121,9 @@ func TestBadInput(t *testing.T) {
 		"profile of Nomad":      {[]string{"-from-history", "-profile", good}, "-profile cannot be combined with -from-nomad or -from-history"},
 		"measured outliers":     {[]string{"-profile", good, "-outliers", "3"}, "-outliers cannot be combined with -profile"},
 		"rendezvous of pal":     {[]string{"-rendezvous", "10m"}, "-rendezvous cannot be combined with -policy pal: it is for plain Nomad only"},
+		"other models":          {[]string{"-trace", write("om.csv", "job_id,submit_time,duration,gpus,speed\na,0,60,4,\"V100=1,K80=0.3\"\n"), "-gpus", "16xT4"}, "om.csv have speeds on K80, V100, but the cluster has only GPUs of nvidia/gpu/T4\n"},
+		"no models":             {[]string{"-trace", write("om1.csv", "job_id,submit_time,duration,gpus,speed\na,0,60,4,\"V100=1,K80=0.3\"\n")}, "om1.csv have speeds on K80, V100, but -gpus does not name the models of the cluster\n"},
+		"speeds, one model":     {[]string{"-trace", good, "-speeds", good}, "-speeds goes with -gpus, -from-nomad or -from-history only"},
 		"argument":              {[]string{"extra"}, `argument "extra" is not a flag`},
 	} {
 		t.Run(name, func(t *testing.T) {
