@@ -19,7 +19,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
-// notAvailable is what nomad-device-nvidia publishes for an unknown value.
+// notAvailable is the text that nomad-device-nvidia publishes for an unknown value.
 const notAvailable = "N/A"
 
 // view is the data from which the plugin builds its messages to Nomad.
@@ -94,7 +94,7 @@ func (v *view) group(kind, name string, devices []gpu.Device) *device.DeviceGrou
 	return g
 }
 
-// attributes are the attributes of one group. Unknown values are left out.
+// attributes are the attributes of one group, without unknown values.
 type attributes map[string]*structs.Attribute
 
 func (a attributes) integer(name string, v *int64, unit string) {
@@ -111,14 +111,14 @@ func (a attributes) text(name, v string) {
 	}
 }
 
-// list publishes the ids as the attribute name, and count as the attribute countName.
+// list sets two attributes: name to the ids, and countName to the count.
 func (a attributes) list(name string, ids []string, countName string, count int) {
 	a[name] = structs.NewStringAttribute(attr.JoinIDs(ids))
 	a.number(countName, count)
 }
 
 // hardware sets the nine attributes of nomad-device-nvidia, with the same names and units. Each
-// value comes from the first device that has the value, because a lost GPU has none.
+// value comes from the first device that reports the value, because a lost GPU reports none.
 func (a attributes) hardware(inv gpu.Inventory, ds []gpu.Device, compat Compat) {
 	a.integer("memory", first(ds, func(d *gpu.Device) *int64 { return d.MemoryMiB }), structs.UnitMiB)
 	a.integer("power", first(ds, func(d *gpu.Device) *int64 { return d.PowerLimitW }), structs.UnitW)
@@ -152,8 +152,8 @@ func (a attributes) platform(inv gpu.Inventory, ds []gpu.Device) {
 	}
 }
 
-// sharing sets the attributes of parts. A part's memory is its share of the GPU's memory, but time
-// slicing does not enforce this limit.
+// sharing sets the attributes of a group of GPU parts. A part's memory is its share of the GPU's
+// memory, but time slicing does not enforce this limit.
 func (a attributes) sharing(f form, ds []gpu.Device) {
 	if !f.shared() {
 		return
@@ -167,7 +167,8 @@ func (a attributes) sharing(f form, ds []gpu.Device) {
 }
 
 // membership publishes how many instances there are, how many of them are healthy, and which are
-// degraded or wait for a row remap. It also publishes the hidden GPUs, and what cannot be stored.
+// degraded or wait for a row remap. It also publishes the hidden GPUs, and which data the plugin
+// cannot store.
 func (v *view) membership(a attributes, all []instance) {
 	var degraded, remap []string
 	for _, in := range all {
@@ -204,8 +205,8 @@ func (v *view) topology(a attributes, all []instance) {
 	a.lists(all, func(d *gpu.Device) int { return d.PCIeSwitch }, attr.PCIeSwitch, attr.PCIeSwitchCount)
 }
 
-// lists groups the instances by the number of their device, and publishes one list per number. A
-// device with the number -1 is in no list.
+// lists groups the instances by the number that the function number returns for their device, and
+// publishes one list per number. A device with the number -1 is in no list.
 func (a attributes) lists(all []instance, number func(*gpu.Device) int, name, count func(int) string) {
 	members := map[int][]string{}
 	for i := range all {
@@ -218,8 +219,8 @@ func (a attributes) lists(all []instance, number func(*gpu.Device) int, name, co
 	}
 }
 
-// variability publishes classes, scores and raw times. A class is a list of instances, for
-// constraints. Scores and times are per GPU. Empty lists are published too, because Nomad's
+// variability publishes classes, scores and raw times. A class is published as a list of instances,
+// for constraints. Scores and times are per GPU. Empty lists are published too, because Nomad's
 // scheduler needs the attribute.
 func (v *view) variability(a attributes, all []instance, gpus []gpu.Device) {
 	list := func(name string, c pal.AppClass, k int, count string) {
@@ -254,7 +255,7 @@ func (v *view) variability(a attributes, all []instance, gpus []gpu.Device) {
 	}
 }
 
-// members returns the instances of class k or better.
+// members returns the instances whose class is k or better.
 func (v *view) members(all []instance, c pal.AppClass, k int) []instance {
 	var out []instance
 	for _, in := range all {

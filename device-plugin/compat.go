@@ -5,19 +5,18 @@ package deviceplugin
 
 import "github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 
-// Compat selects what is published where nomad-device-nvidia publishes wrong values: its values, or
-// the right ones.
+// Compat selects how to publish the values that nomad-device-nvidia publishes wrongly.
 type Compat string
 
 const (
-	// CompatJobs publishes values with which every existing constraint still holds. The PCIe
-	// bandwidth is at least that of nomad-device-nvidia, which rounds up for generations 3 and 4.
-	// States are "Enabled" and "Disabled", because no job could compare nomad-device-nvidia's
-	// digits.
+	// CompatJobs publishes values that meet every constraint of existing jobs. The PCIe bandwidth
+	// is at least nomad-device-nvidia's, which rounds up for generations 3 and 4. States are
+	// "Enabled" and "Disabled", because no job could use the digits of nomad-device-nvidia in a
+	// constraint.
 	CompatJobs Compat = "jobs"
-	// CompatExact publishes nomad-device-nvidia's own PCIe bandwidth and states.
+	// CompatExact publishes the same PCIe bandwidth and states as nomad-device-nvidia.
 	CompatExact Compat = "exact"
-	// CompatNone publishes the right values.
+	// CompatNone publishes the true values.
 	CompatNone Compat = "none"
 )
 
@@ -39,7 +38,8 @@ func incumbentMBPerS(generation, width int) int64 {
 	return int64(width) * perLane[generation]
 }
 
-// state returns the published form of "Enabled" and "Disabled".
+// state returns the published form of a state: "Enabled" or "Disabled", or the digit that
+// nomad-device-nvidia publishes.
 func (c Compat) state(word string) string {
 	digits := map[string]string{"Disabled": "0", "Enabled": "1"}
 	if digit, ok := digits[word]; ok && c == CompatExact {

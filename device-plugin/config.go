@@ -15,9 +15,9 @@ import (
 // [decodeConfig] read the tags:
 //
 //   - codec is the key.
-//   - default is the key's default. Without the tag, it is "", false, 0 or nothing.
-//   - words are the allowed words. The first is the default.
-//   - least is the minimum (0 without the tag), and most the maximum.
+//   - default is the key's default; without the tag, the zero value.
+//   - words are the allowed words, the default first.
+//   - least is the minimum (0 without the tag). most is the maximum.
 type Config struct {
 	Enabled           bool          `codec:"enabled" default:"true"`
 	IgnoredGPUIDs     []string      `codec:"ignored_gpu_ids"` // UUIDs; the UUID of a GPU covers its MIG instances
@@ -26,13 +26,11 @@ type Config struct {
 	Inventory         string        `codec:"inventory"` // the emulated backend's file
 	NVMLLibrary       string        `codec:"nvml_library" default:"libnvidia-ml.so.1"`
 	ProfilePath       string        `codec:"profile"` // file of the calibrated profile; "" for none
-	// StateDir keeps latched faults and measurements across restarts. If it is "", a restart loses
-	// them.
+	// StateDir keeps latched faults and measurements across restarts, unless it is "".
 	StateDir string `codec:"state_dir" default:"/var/lib/nomad-device-pal"`
 	CDI      bool   `codec:"cdi"` // Reserve adds the names of CDI devices
 	Compat   Compat `codec:"compat" words:"jobs,exact,none"`
-	// Watchdog is the maximum time of a scan. If a scan takes longer, the process ends. 0: no
-	// maximum.
+	// Watchdog is the maximum time of a scan, after which the process ends; 0 means no maximum.
 	Watchdog    time.Duration     `codec:"watchdog" default:"2m"`
 	Reserve     ReserveConfig     `codec:"reserve"`
 	Stats       StatsConfig       `codec:"stats"`
@@ -40,7 +38,8 @@ type Config struct {
 	Variability VariabilityConfig `codec:"variability"`
 	Measure     MeasureConfig     `codec:"measure"`
 	Sharing     []SharingConfig   `codec:"sharing"`
-	// Nomad is how to reach Nomad, to read the profile and to ask which allocations hold GPUs.
+	// Nomad configures the connection to Nomad, for the profile and for queries about allocated
+	// GPUs.
 	Nomad nomad.Options `codec:"nomad"`
 	// ProfileFromNomad is nil if its block is missing, or if ProfilePath is set.
 	ProfileFromNomad *NomadProfileConfig `codec:"profile_from_nomad"`
@@ -57,8 +56,8 @@ type MeasureConfig struct {
 	Mode     measure.Mode  `codec:"mode" words:"idle,manual,off"`
 	Interval time.Duration `codec:"interval" default:"168h" least:"1h"` // between two measurements of a GPU
 	IdleFor  time.Duration `codec:"idle_for" default:"1m" least:"1s"`   // how long a GPU must have been idle
-	// Jitter is the maximum of the time that each node draws. For this time after the plugin's
-	// start, only requested measurements begin.
+	// Jitter limits the random time after the plugin's start in which only requested measurements
+	// begin.
 	Jitter      time.Duration `codec:"jitter" default:"1h"`
 	Warmup      time.Duration `codec:"warmup" default:"3m"`            // longest warm-up
 	Limit       time.Duration `codec:"limit" default:"5m" least:"10s"` // longest session of a GPU
@@ -66,7 +65,7 @@ type MeasureConfig struct {
 	CUDALibrary string        `codec:"cuda_library" default:"libcuda.so.1"`
 }
 
-// Sharing is how tasks share one GPU.
+// Sharing is a way for tasks to share one GPU.
 type Sharing string
 
 // The ways of sharing.
@@ -80,20 +79,20 @@ type SharingConfig struct {
 	Mode     Sharing  `codec:"mode" words:"time-slicing,mps"`
 	Replicas int      `codec:"replicas" least:"2" most:"100"` // parts of a GPU; see mostMPS
 	GPUs     []string `codec:"gpus" default:"[\"*\"]"`        // UUID, index, model, or "*" for all
-	// Threads is a part's share of a GPU's multiprocessors, in percent; 0: 100 / replicas.
-	// MaxThreads and MaxMemory are the maximum that one task gets, in percent; 0: as much as one
+	// Threads is a part's share of a GPU's multiprocessors, in percent; 0 means 100 / replicas.
+	// MaxThreads and MaxMemory limit one task, in percent of the GPU; 0 means the share of one
 	// part.
 	Threads    int `codec:"threads" most:"100"`
 	MaxThreads int `codec:"max_threads" most:"100"`
 	MaxMemory  int `codec:"max_memory" most:"100"`
-	// PipeDirectory is the pipe directory of a control daemon that the operator runs. If it is "",
-	// the plugin runs one daemon per GPU, each with a folder in Directory.
+	// PipeDirectory is the pipe directory of a control daemon that the operator runs. If
+	// PipeDirectory is "", the plugin runs one daemon per GPU, each with a folder in Directory.
 	PipeDirectory string `codec:"pipe_directory"`
 	Directory     string `codec:"directory" default:"/run/nomad-device-pal/mps"`
 	Control       string `codec:"control" default:"nvidia-cuda-mps-control"`
 }
 
-// ReserveConfig is what a task gets in addition to NVIDIA_VISIBLE_DEVICES.
+// ReserveConfig selects what a task gets in addition to NVIDIA_VISIBLE_DEVICES.
 type ReserveConfig struct {
 	CUDAVisibleDevices bool   `codec:"cuda_visible_devices"`         // set CUDA_VISIBLE_DEVICES; it overrides the job's value
 	DeviceNodes        bool   `codec:"device_nodes"`                 // /dev/nvidia* for the exec driver
@@ -113,7 +112,7 @@ type HealthConfig struct {
 	FatalXids           []int    `codec:"fatal_xids"`             // always make a GPU unhealthy
 	Ignore              []string `codec:"ignore"`                 // reasons that never make a GPU unhealthy
 	DegradedIsUnhealthy bool     `codec:"degraded_is_unhealthy"`
-	// RecoverPolls is how many good readings in a row make a GPU healthy again.
+	// RecoverPolls is the number of good readings in a row that make a GPU healthy again.
 	RecoverPolls int `codec:"recover_polls" default:"2" least:"1"`
 }
 

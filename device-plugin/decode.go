@@ -20,8 +20,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// configSchema returns the schema of the plugin's config block. With it, Nomad refuses unknown keys
-// and wrong types, and names the key.
+// configSchema returns the schema of the plugin's config block. With the schema, Nomad refuses
+// unknown keys and wrong types, and names the key.
 func configSchema() *hclspec.Spec { return schemaOf(reflect.TypeFor[Config]()) }
 
 func schemaOf(t reflect.Type) *hclspec.Spec {
@@ -87,13 +87,13 @@ func listOf(f key) reflect.Type {
 	return nil
 }
 
-// fallback returns the default as text.
+// fallback returns the field's default as text.
 func (f key) fallback() string {
 	first, _, _ := strings.Cut(f.Tag.Get("words"), ",")
 	return cmp.Or(f.Tag.Get("default"), first)
 }
 
-// literal returns the default in HCL and JSON syntax.
+// literal returns the field's default in HCL and JSON syntax.
 func (f key) literal() string {
 	switch f.Type.Kind() {
 	case reflect.Bool:
@@ -161,7 +161,7 @@ func decode(given map[string]any, into reflect.Value, at string) error {
 	return nil
 }
 
-// decodeList decodes all blocks with one name. Errors count the blocks from 1.
+// decodeList decodes all blocks with one name. Errors number the blocks from 1.
 func decodeList(given any, into reflect.Value, name string) error {
 	blocks, _ := given.([]any)
 	for i, b := range blocks {
@@ -175,8 +175,8 @@ func decodeList(given any, into reflect.Value, name string) error {
 	return nil
 }
 
-// set sets a field to a value, or to the default if the value is nil. Nomad has checked the type of
-// the value.
+// set sets a field to a value, or to the default if the value is nil. Nomad has already checked the
+// value's type.
 func (f key) set(to reflect.Value, value any) error {
 	if f.Type == reflect.TypeFor[time.Duration]() {
 		text, _ := value.(string)

@@ -28,8 +28,8 @@ const (
 // deviceNodes returns the device files that the exec driver must give a task. root is the directory
 // with dev and proc.
 //
-// Under WSL2 there is one file for all GPUs, and no driver files. A missing file that tasks need is
-// not left out, because a task must not start without its GPU.
+// Under WSL2 one device file serves all GPUs, and the driver has no files of its own. Required
+// files are returned even if they do not exist, because a task must not start without its GPU.
 func deviceNodes(root string, ds []gpu.Device) ([]*device.DeviceSpec, error) {
 	has := func(path string) bool {
 		_, err := os.Stat(filepath.Join(root, path))
@@ -55,7 +55,7 @@ func deviceNodes(root string, ds []gpu.Device) ([]*device.DeviceSpec, error) {
 	return specs(paths), nil
 }
 
-// specs returns the specs of the files, in order, each file once.
+// specs returns the specs of the files in this order, without duplicates.
 func specs(paths []string) []*device.DeviceSpec {
 	var out []*device.DeviceSpec
 	for i, path := range paths {
@@ -67,7 +67,7 @@ func specs(paths []string) []*device.DeviceSpec {
 }
 
 // capabilities returns the files that give a task access to a MIG instance: the file of its GPU
-// instance and the file of its compute instance. Drivers before R450 have no such files.
+// instance and the file of its compute instance. Drivers before R450 do not have these files.
 func capabilities(root string, d gpu.Device) ([]string, error) {
 	if d.Parent == "" {
 		return nil, nil

@@ -22,32 +22,32 @@ import (
 )
 
 const (
-	// firstWithin is how long the first message waits for the first scan if no GPUs are known.
-	// Nomad's client waits for this message at its start. With a stored list of GPUs, the message
-	// waits for up to firstHangAfter, so that the GPUs are not unhealthy before the first scan.
+	// firstWithin is the maximum time that the first message waits for the first scan if no GPUs
+	// are known. Nomad's client waits for the first message when the client starts. With a stored
+	// list of GPUs, the maximum is firstHangAfter, so that the GPUs do not become unhealthy before
+	// the first scan.
 	firstWithin = 800 * time.Millisecond
 	// lookInterval is the time between two checks of the operator's orders and of the watchdog.
 	lookInterval = time.Second
-	// hangAfter is the time after which a running scan makes its GPUs unhealthy.
+	// hangAfter is the duration of a scan after which its GPUs become unhealthy.
 	hangAfter = 10 * time.Second
-	// firstHangAfter is hangAfter for the first scan. It is longer because the driver may have to
-	// start the GPUs, and a GPU that hangs delays the others.
+	// firstHangAfter replaces hangAfter for the first scan. It is longer because the driver may
+	// have to start the GPUs, and a GPU that hangs delays the others.
 	firstHangAfter = 17 * time.Second
 	// eventScan is the shortest time between scans that events trigger, because an application can
 	// cause any number of events.
 	eventScan = time.Second
 	// recoverScan is the longest time between scans while a GPU's verdict is unsettled.
 	recoverScan = 5 * time.Second
-	// startsWithin is the maximum time that the GPUs need to start if the driver does not keep them
-	// ready (persistence mode off). The GPUs start one after the other, and each takes some
-	// seconds.
+	// startsWithin is the maximum time that the driver needs to start all GPUs with persistence
+	// mode off. The GPUs start one after the other, and each takes some seconds.
 	startsWithin = 2 * time.Minute
-	// hungExit is the exit status if the driver hangs, and restartExit if the driver was replaced.
+	// hungExit is the exit status for a hung driver, restartExit for a replaced driver.
 	hungExit, restartExit = 70, 71
 )
 
-// Fingerprint sends the devices until ctx ends. It sends the first message after the first scan, or
-// at the message's deadline, and further messages whenever the devices change.
+// Fingerprint sends the devices until ctx ends. The first message goes out after the first scan, or
+// at the deadline; later messages go out when the devices change.
 func (p *Plugin) Fingerprint(ctx context.Context) (<-chan *device.FingerprintResponse, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -85,7 +85,7 @@ type stream struct {
 	out     chan *device.FingerprintResponse
 	events  chan gpu.Event
 	opened  time.Time
-	// patience is how long the first message waits for the first scan.
+	// patience is the maximum time that the first message waits for the first scan.
 	patience time.Duration
 	// measures is nil unless this stream runs the scheduler. changed receives a value for each new
 	// result.
@@ -108,8 +108,8 @@ type stream struct {
 	hung    bool // GPUs were reported as unhealthy because a scan hangs
 }
 
-// run runs the stream, and closes out at the end. It does not wait for the event source, because a
-// driver call in the event source can hang. So the next stream can measure GPUs at once.
+// run runs the stream, and closes out at the end. It does not wait for the event source, whose
+// driver calls can hang, so that the next stream can measure GPUs at once.
 func (s *stream) run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -140,7 +140,7 @@ func (s *stream) run(ctx context.Context) {
 	}
 }
 
-// loop scans and publishes whenever there is a reason, until ctx ends.
+// loop scans and publishes until ctx ends.
 func (s *stream) loop(ctx context.Context) {
 	first := time.NewTimer(s.patience)
 	defer first.Stop()
@@ -202,7 +202,7 @@ func (s *stream) scan() {
 	s.pending, s.begun = s.scans.start(), time.Now()
 }
 
-// untilEventScan returns how long a scan that an event triggers must wait.
+// untilEventScan returns the time until a scan that an event triggers may start.
 func (s *stream) untilEventScan() time.Duration {
 	return max(0, eventScan-time.Since(s.begun))
 }
@@ -247,7 +247,7 @@ func (s *stream) unscanned() {
 	}
 }
 
-// take applies an event at once. A scan follows soon.
+// take applies an event to the view at once. A scan follows soon.
 func (s *stream) take(e gpu.Event) {
 	s.p.mu.Lock()
 	defer s.p.mu.Unlock()
@@ -259,7 +259,7 @@ func (s *stream) take(e gpu.Event) {
 	}
 }
 
-// look reads the operator's orders and runs the watchdog. Neither needs the driver. look reports
+// look reads the operator's orders and runs the watchdog. It does not use the driver. look reports
 // whether the view may have changed.
 func (s *stream) look() bool {
 	s.p.mu.Lock()
@@ -301,7 +301,7 @@ func (s *stream) watch() (changed bool) {
 	return true
 }
 
-// publish sends the view if it differs from the last one sent. The first message waits until the
+// publish sends the view if it differs from the last message. The first message waits until the
 // first scan has ended and the profile has been read, but not longer than patience.
 func (s *stream) publish(ctx context.Context) {
 	s.p.mu.Lock()

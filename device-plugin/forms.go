@@ -12,10 +12,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
 
-// forms tracks the form in which each device is published. If the configured form changes, the
-// device keeps its old form until all of its tasks have ended. Until then, its instances are
-// unhealthy, so that no new task is placed on them. Running tasks can still restart, because
-// Reserve accepts these instances.
+// forms tracks the form in which each device is published: whole, or in parts. If the configured
+// form changes, the device keeps its old form until all of its tasks have ended. Until then, the
+// device's instances are unhealthy, so that Nomad places no new task on them. Running tasks can
+// still restart, because Reserve accepts these instances.
 type forms struct {
 	shared map[string]form   // forms as last published, by device; without devices that are published whole
 	known  map[string]bool   // devices that were published at any time, in any form
@@ -27,10 +27,11 @@ type forms struct {
 // sharingFile holds the forms of the devices that are published in parts.
 const sharingFile = "sharing.json"
 
-// formsEvery is how often the plugin asks Nomad which tasks hold devices that keep their old form.
+// formsEvery is the time between two questions to Nomad about which tasks hold devices in their old
+// form.
 const formsEvery = 5 * time.Second
 
-// openForms reads the stored forms. before are the devices that were published last.
+// openForms reads the stored forms. before lists the last published devices.
 func openForms(s *store, before []gpu.Device) (*forms, error) {
 	f := &forms{shared: map[string]form{}, known: map[string]bool{}, waits: map[string]string{}, want: map[string]form{}}
 	_, err := s.Read(sharingFile, &f.shared)
@@ -43,8 +44,8 @@ func openForms(s *store, before []gpu.Device) (*forms, error) {
 	return f, err
 }
 
-// take gives these devices their planned forms. Devices that a task may hold in another form keep
-// their form. changed reports whether the forms must be stored.
+// take gives these devices their planned forms. A device that a task may hold in another form keeps
+// that form. changed reports whether the forms must be stored.
 func (f *forms) take(want map[string]form, ds []gpu.Device) (changed bool) {
 	f.want = want
 	for _, d := range ds {
@@ -92,7 +93,7 @@ func (p *Plugin) shape(complete bool) {
 	p.wantDaemons()
 }
 
-// SharingProblems lists what the sharing blocks request but the inventory does not have, in one
+// SharingProblems lists the requests of the sharing blocks that the inventory does not meet, in one
 // sentence each.
 func (p *Plugin) SharingProblems(inv gpu.Inventory) []string {
 	p.mu.Lock()
@@ -118,7 +119,7 @@ func (p *Plugin) reshape(id string) {
 	p.wantDaemons()
 }
 
-// books is Nomad's answer about devices that keep their old form.
+// books is Nomad's answer about the devices that keep their old form.
 type books struct {
 	asked []string
 	held  map[string]string // the task that holds each device
@@ -178,7 +179,7 @@ func (s *stream) consult(b books) {
 	p.judge()
 }
 
-// sharingVerdicts adds problems of sharing to the verdicts.
+// sharingVerdicts adds the problems of sharing to the verdicts.
 func (p *Plugin) sharingVerdicts(verdicts map[string]verdict) {
 	for id := range p.forms.waits {
 		if v, ok := verdicts[id]; ok && v.healthy {

@@ -14,8 +14,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
-// Reasons in Nomad's health description. They are stable codes, because each change of a
-// description registers the node again.
+// Reasons in Nomad's health description. The codes never change, because Nomad registers the node
+// again when a description changes.
 const (
 	reasonLost       = "gpu-lost"
 	reasonUnanswered = "driver-not-answering"
@@ -60,37 +60,37 @@ func checkReasons(reasons []string) error {
 const (
 	// retiredLimit and retiredWatch are DCGM's limits on retired pages.
 	retiredLimit, retiredWatch = 63, 15
-	// Slowdowns are judged over the readings of the last slowWindow scan periods (a period is
-	// spacing in observe). A GPU becomes degraded if more than slowShare of the readings show a
-	// slowdown, and there are at least slowLeast readings.
+	// Slowdowns are judged over the readings of the last slowWindow scan periods. A GPU becomes
+	// degraded if more than slowShare of the readings show a slowdown, and there are at least
+	// slowLeast readings.
 	slowWindow, slowLeast = 10, 6
 	slowShare             = 0.6
 	// slowEnd is the share below which a degraded GPU recovers. It is lower than slowShare, so that
-	// a GPU near the limit does not alternate.
+	// a GPU near the limit does not flap.
 	slowEnd = 0.3
-	// silentFor is the time after which a GPU's silence counts. A healthy GPU can be silent while
-	// the driver starts or resets another GPU, or lists many processes.
+	// silentFor is the grace period of a GPU that does not answer. A healthy GPU can be silent
+	// while the driver starts or resets another GPU, or lists many processes.
 	silentFor = 10 * time.Second
-	// clearAfter is how many readings in a row without a recovery action end a latch.
+	// clearAfter is the number of readings in a row without a recovery action that end a latch.
 	clearAfter = 2
-	// confirmReadings is the number of readings that follow quickly after a GPU is lost or needs a
-	// reset, because the GPU may have recovered already.
+	// confirmReadings is the number of quick readings after a GPU is lost or needs a reset, because
+	// the GPU may have recovered already.
 	confirmReadings = 3
 	// containedWithin is the maximum time between Xid 48 and Xid 94 of one error.
 	containedWithin = 10 * time.Second
 )
 
-// verdict is the health of one device.
+// verdict is the plugin's judgement of one device's health.
 type verdict struct {
 	healthy bool
 	reason  string // "" when healthy
-	// degraded lists lesser problems, sorted.
+	// degraded lists problems that do not make the device unhealthy, sorted.
 	degraded []string
-	// unsettled means that the next readings decide the verdict, so they should come soon.
+	// unsettled means that the next readings decide the verdict, and should come soon.
 	unsettled bool
 }
 
-// description is what Nomad shows for the device: a stable code, or "".
+// description is the text that Nomad shows for the device: a stable code, or "".
 func (v verdict) description() string {
 	if v.healthy && len(v.degraded) > 0 {
 		return attr.DegradedPrefix + strings.Join(v.degraded, ",")
@@ -98,28 +98,28 @@ func (v verdict) description() string {
 	return v.reason
 }
 
-// latch is a fatal Xid that counts until it is cleared.
+// latch is a fatal Xid that makes the GPU unhealthy until the latch is cleared.
 type latch struct {
 	Xid  int    `json:"xid"`
 	Boot string `json:"boot,omitempty"` // identifies the machine's boot
 	Load string `json:"load,omitempty"` // identifies the driver load during which it was seen
 	// Chosen means that the operator listed the Xid in fatal_xids. The driver requests no recovery
-	// for such an Xid, so the driver cannot clear the latch.
+	// for this Xid, so the driver cannot clear the latch.
 	Chosen bool `json:"chosen,omitempty"`
-	// Counted means that no Xid was seen, but the driver counted an error of the kind that
-	// Xid 48 reports.
+	// Counted means that no Xid was seen, but the driver counted an error of the same kind as Xid
+	// 48.
 	Counted bool `json:"counted,omitempty"`
 	good    int  // readings in a row without a recovery action
 }
 
-// count is how many of a GPU's uncorrectable memory errors have been judged.
+// count is the number of a GPU's uncorrectable memory errors that have been judged.
 type count struct {
 	Errors int64  `json:"errors"`
 	Boot   string `json:"boot,omitempty"` // as in latch; the count begins when the driver is loaded
 	Load   string `json:"load,omitempty"`
 }
 
-// record is what is known about one device.
+// record is the plugin's knowledge about one device.
 type record struct {
 	latches   []latch // sorted by Xid
 	reason    string  // why it is unhealthy; "" if healthy
@@ -152,7 +152,7 @@ type slowReading struct {
 }
 
 // health turns readings and events into verdicts. It does no I/O; its owner stores the latches and
-// the error counts.
+// error counts.
 type health struct {
 	records    map[string]*record
 	boot, load string // from the last scan that reported them
@@ -252,7 +252,7 @@ func (h *health) observe(now time.Time, inv gpu.Inventory, spacing time.Duration
 	}
 }
 
-// hear records when a device stopped answering.
+// hear records whether a device answers.
 func (r *record) hear(now time.Time, s gpu.Signals) {
 	if !s.Unanswered {
 		r.answered, r.silent, r.late = true, time.Time{}, false
@@ -264,9 +264,9 @@ func (r *record) hear(now time.Time, s gpu.Signals) {
 	r.late = r.answered && now.Sub(r.silent) < silentFor
 }
 
-// count judges the driver's count of memory errors since the driver was loaded. Errors without an
-// Xid, such as errors from before the plugin's start, count like an Xid 48 that arrives now. If the
-// driver supports recovery actions, these actions decide instead.
+// count judges the driver's count of memory errors since the driver was loaded. An error without an
+// Xid, for example from before the plugin's start, counts like an Xid 48 that arrives now. If the
+// driver supports recovery actions, the actions decide instead.
 func (h *health) count(now time.Time, r *record, d *gpu.Device) {
 	if d.Signals.ECCUncorrected == nil || d.Signals.Lost || d.Signals.Unanswered {
 		return
@@ -296,7 +296,7 @@ func (h *health) count(now time.Time, r *record, d *gpu.Device) {
 	r.doubleBit, r.whole = now, d.Parent != "" // an Xid 94 can still follow
 }
 
-// hung makes the silence of all devices count from now on.
+// hung ends the grace period of all devices that do not answer.
 func (h *health) hung() {
 	for _, r := range h.records {
 		r.late = false
@@ -317,9 +317,9 @@ func (h *health) verdicts(inv gpu.Inventory, cfg HealthConfig) map[string]verdic
 	return out
 }
 
-// concerning returns the signals that matter for a device. NVLink and its fabric connect several
-// GPUs, so they do not matter for a MIG instance. The fabric does not matter for the only GPU of a
-// machine, unless the fabric joins several machines.
+// concerning returns the signals that apply to a device. NVLink and its fabric connect several
+// GPUs, so their signals do not apply to a MIG instance. The fabric's signals do not apply to the
+// only GPU of a machine, unless the fabric joins several machines.
 func concerning(d *gpu.Device, physical int) gpu.Signals {
 	s := d.Signals
 	if d.Parent != "" {
@@ -354,7 +354,7 @@ func (h *health) expire(r *record, d *gpu.Device) {
 	})
 }
 
-// void reports whether a latch is from an earlier boot or load of the driver.
+// void reports whether the machine was rebooted, or the driver loaded again, since a latch was set.
 func (h *health) void(l latch) bool { return differs(l.Boot, h.boot) || differs(l.Load, h.load) }
 
 func differs(then, now string) bool { return then != "" && now != "" && then != now }
@@ -463,8 +463,8 @@ func (r *record) fault(s gpu.Signals, cfg HealthConfig) string {
 	return ""
 }
 
-// first returns the health reason for failed questions. The reason names the same failure as before
-// while that failure lasts, and otherwise the most important failure.
+// first returns the health reason for unanswered questions. While the failure in the previous
+// reason lasts, the reason stays; otherwise it names the most important failure.
 func (r *record) first(failed []gpu.Failure) string {
 	for _, f := range failed {
 		if reason := reasonNVML + ":" + f.String(); reason == r.reason {

@@ -182,7 +182,7 @@ func TestApplicationXidsNeverMakeAGPUUnhealthy(t *testing.T) {
 }
 
 func TestFatalXidsMakeAGPUUnhealthy(t *testing.T) {
-	for _, xid := range []int{46, 48, 54, 62, 64, 79, 95, 109, 110, 119, 120, 136, 140, 143, 151, 155, 156, 158, 167, 168, 169} {
+	for _, xid := range []int{46, 48, 54, 62, 64, 79, 95, 109, 110, 119, 120, 136, 140, 143, 151, 156, 158, 167, 168, 169} {
 		h, cfg := newHealth(), DefaultConfig().Health
 		inv := gpu.Inventory{Devices: []gpu.Device{{ID: "g"}}}
 		h.event(time.Unix(0, 0), "g", xid, false, cfg)
@@ -194,7 +194,7 @@ func TestFatalXidsMakeAGPUUnhealthy(t *testing.T) {
 
 // An NVLink Xid counts as a fault of the GPU only while a link is down.
 func TestNVLinkXidsCountWhileALinkIsDown(t *testing.T) {
-	for _, xid := range []int{74, 144, 145, 146, 147, 148, 149, 150} {
+	for _, xid := range []int{74, 144, 145, 146, 147, 148, 149, 150, 155} {
 		for _, down := range []bool{false, true} {
 			h, cfg := newHealth(), DefaultConfig().Health
 			inv := gpu.Inventory{Devices: []gpu.Device{{ID: "g", Signals: gpu.Signals{NVLinkDown: down}}}}

@@ -15,7 +15,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/mps"
 )
 
-// daemonsFile stores the MPS control daemons that the plugin has started.
+// daemonsFile stores the list of MPS control daemons that the plugin has started.
 const daemonsFile = "mps.json"
 
 // openKeeper returns the keeper of the control daemons. Callers hold mu.
@@ -29,7 +29,7 @@ func (p *Plugin) openKeeper() *mps.Keeper {
 }
 
 // daemon returns the control daemon of a device that tasks share by MPS. ok is false if the device
-// has no daemon, for example an emulated GPU without a control program in the configuration.
+// has no daemon, as an emulated GPU if no control program is configured.
 func (p *Plugin) daemon(d gpu.Device) (_ mps.Daemon, ok bool) {
 	block, known := p.sharedBy[d.ID]
 	if p.view.forms[d.ID].Mode != MPS || !known {
@@ -45,8 +45,7 @@ func (p *Plugin) daemon(d gpu.Device) (_ mps.Daemon, ok bool) {
 	return out, p.cfg.Backend == "nvml" || filepath.IsAbs(b.Control)
 }
 
-// mostThreads and mostMemory return the maximum that one client gets, in percent and MiB (0:
-// unknown).
+// mostThreads and mostMemory return the limit for one client, in percent and MiB; 0 if unknown.
 func (b SharingConfig) mostThreads() int { return cmp.Or(b.MaxThreads, b.threads()) }
 
 func (b SharingConfig) mostMemory(d gpu.Device) int64 {
@@ -59,8 +58,8 @@ func (b SharingConfig) mostMemory(d gpu.Device) int64 {
 	return *d.MemoryMiB / int64(b.Replicas)
 }
 
-// wantDaemons tells the keeper which control daemons should run. The daemon of a device that waits
-// for its new form runs until the change. Callers hold mu.
+// wantDaemons tells the keeper which control daemons must run. If a device waits for its new form,
+// its daemon runs until the form changes. Callers hold mu.
 func (p *Plugin) wantDaemons() {
 	want := map[string]mps.Daemon{}
 	leave := map[string]bool{}
@@ -76,7 +75,7 @@ func (p *Plugin) wantDaemons() {
 	}
 }
 
-// joinMPS adds what a task needs for its parts of these devices under MPS. A limit on
+// joinMPS adds the settings with which a task uses its parts of these devices under MPS. A limit on
 // threads applies to all of the task's GPUs. Callers hold mu.
 func (p *Plugin) joinMPS(res *device.ContainerReservation, chosen []gpu.Device, parts map[string]int) error {
 	var use []mps.Daemon

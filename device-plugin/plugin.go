@@ -25,46 +25,45 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
-// Name is the internal name of nomad-device-nvidia. Nomad loads only the highest version of
-// a name, so the two plugins never run side by side.
+// Name is the plugin's name, which is the same as in nomad-device-nvidia. Nomad loads only the
+// highest version of a name, so the two plugins never run together.
 const Name = "nvidia-gpu"
 
-// Backend is the source of GPUs. Scan and Sample can hang with the driver. The plugin makes at most
+// Backend is a source of GPUs. The driver can make Scan and Sample hang. The plugin makes at most
 // one call of each at a time, and never under a lock.
 type Backend interface {
-	// Scan reads the inventory and every GPU's condition. A missing driver is a
+	// Scan reads the inventory and every GPU's condition. If the driver is missing, the error is a
 	// *gpu.Unavailable.
 	Scan() (gpu.Inventory, error)
-	// Sample reads statistics. A device that could not be read is left out, or its sample
-	// says why.
+	// Sample reads statistics. A device that could not be read is missing in the result, or its
+	// sample names the reason.
 	Sample(ids []string) map[string]gpu.Sample
 	// Events sends events that occur between scans, until ctx ends.
 	Events(ctx context.Context, out chan<- gpu.Event)
-	// Disconnect closes the driver once the running calls have returned. The next scan opens the
-	// driver again, and nothing uses the driver before.
+	// Disconnect closes the driver after the running calls have returned. Nothing uses the driver
+	// until the next scan opens it again.
 	Disconnect()
-	// Close is like Disconnect, but final, and it does not wait for calls.
+	// Close is like Disconnect, but is final and does not wait for calls.
 	Close()
 }
 
-// Options are what the plugin's main passes in.
+// Options are the settings from the plugin's main.
 type Options struct {
 	Log hclog.Logger
 	// Open returns the backend that the configuration names. It does not use the driver;
 	// the first scan does.
 	Open func(Config) Backend
-	// Exit ends the process when the driver hangs and does not recover. It also ends the process if
-	// only a new process can find a driver that was replaced, or can read state that this process
-	// could not read.
+	// Exit ends the process if the driver hangs and does not recover. It also ends the process if
+	// only a new process can find a replaced driver, or can read state that this process could not
+	// read.
 	Exit func(code int)
-	// Self is the command that runs measure.ChildMain; nil switches measuring off.
+	// Self is the command that runs measure.ChildMain; nil means that the plugin does not measure.
 	Self []string
-	// Patience is how long the first message waits for the first scan. 0 means firstWithin, because
-	// Nomad's client waits for that message when the client starts. If the plugin has a stored list
-	// of GPUs, the message waits for firstHangAfter if that is longer.
+	// Patience is the maximum time that the first message waits for the first scan. 0 means
+	// firstWithin. If the plugin has a stored list of GPUs, the maximum is at least firstHangAfter.
 	Patience time.Duration
 	// Recall is the state_dir of the node's running plugin, for commands that keep no state
-	// themselves. Memory errors that the running plugin has judged are not new to such a command.
+	// themselves. Memory errors that the running plugin has judged are not new to these commands.
 	Recall string
 }
 
@@ -73,11 +72,11 @@ type Plugin struct {
 	opts Options
 	log  hclog.Logger
 	root string // directory with dev and proc
-	// allocated asks Nomad which of these devices tasks hold, and which task holds each.
+	// allocated asks Nomad which of these devices are allocated, and to which task.
 	allocated func(ctx context.Context, ids []string) (map[string]string, error)
 	// readProfile reads the configured profile's file.
 	readProfile func(path string) (*profile.Profile, error)
-	// started is when the plugin was created, right after the process began.
+	// started is the time when the plugin was created, right after the process began.
 	started time.Time
 
 	streams sync.WaitGroup // counts the fingerprint streams
@@ -129,8 +128,8 @@ func (p *Plugin) PluginInfo() (*base.PluginInfoResponse, error) {
 // ConfigSchema returns the schema of the plugin's config block.
 func (p *Plugin) ConfigSchema() (*hclspec.Spec, error) { return configSchema(), nil }
 
-// SetConfig applies a configuration. If it is invalid, SetConfig returns an error and the previous
-// configuration stays in force.
+// SetConfig applies a configuration. If the configuration is invalid, SetConfig returns an error,
+// and the previous configuration stays active.
 func (p *Plugin) SetConfig(c *base.Config) error {
 	cfg, err := decodeConfig(c.PluginConfig)
 	if err != nil {
@@ -140,8 +139,8 @@ func (p *Plugin) SetConfig(c *base.Config) error {
 	return nil
 }
 
-// configure puts cfg in force. Parts that depend on the configuration are built again when they are
-// next used.
+// configure activates cfg. Parts that depend on the configuration are built again at their next
+// use.
 func (p *Plugin) configure(cfg Config) {
 	if p.backend != nil {
 		p.backend.Close()
@@ -155,15 +154,15 @@ func (p *Plugin) configure(cfg Config) {
 	p.allocated = cfg.Nomad.Allocated
 }
 
-// Configure is SetConfig for a configuration that is already checked.
+// Configure does the same as SetConfig, for a checked configuration.
 func (p *Plugin) Configure(cfg Config) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.configure(cfg)
 }
 
-// Settle waits until the fingerprint streams have ended, but not longer than limit. Nomad ends the
-// streams when it ends the plugin. A stream that ends records that no crash cut its measurements
+// Settle waits until the fingerprint streams have ended, at most for the time limit. Nomad ends the
+// streams when it ends the plugin. At its end, a stream records that no crash cut its measurements
 // short.
 func (p *Plugin) Settle(limit time.Duration) {
 	done := make(chan struct{})
@@ -220,8 +219,8 @@ func (p *Plugin) ready() {
 	}
 }
 
-// scheduler returns the scheduler that measures GPUs; nil if the GPUs are not real, or if there is
-// no command to measure with (Options.Self). Callers hold mu.
+// scheduler returns the scheduler that measures GPUs; nil if the GPUs are not real, or if
+// Options.Self is nil. Callers hold mu.
 func (p *Plugin) scheduler() *measure.Scheduler {
 	if len(p.opts.Self) == 0 || p.cfg.Backend != "nvml" {
 		return nil
@@ -257,7 +256,7 @@ func (p *Plugin) scheduler() *measure.Scheduler {
 // measureSampleAge is the maximum age of telemetry for a measurement.
 const measureSampleAge = 100 * time.Millisecond
 
-// observe handles the outcome of a scan. Callers hold mu.
+// observe handles the result of a scan. Callers hold mu.
 func (p *Plugin) observe(now time.Time, r scanResult) {
 	p.scanned = true
 	p.returned()
@@ -310,7 +309,7 @@ func (p *Plugin) withMeasurements(inv gpu.Inventory) gpu.Inventory {
 	return inv
 }
 
-// tellKnown wakes the calls that wait until the node's GPUs are known. Callers hold mu.
+// tellKnown wakes the calls that wait for the first list of the node's GPUs. Callers hold mu.
 func (p *Plugin) tellKnown() {
 	select {
 	case <-p.known:
@@ -319,8 +318,8 @@ func (p *Plugin) tellKnown() {
 	}
 }
 
-// leastUptime is the minimum time before restartFor ends the process, because Nomad restarts a
-// plugin without a delay.
+// leastUptime is the minimum age of a process that restartFor ends, because Nomad restarts a plugin
+// without a delay.
 const leastUptime = time.Minute
 
 // restartFor ends the process if only a new process can find the driver again.
@@ -378,7 +377,7 @@ func (p *Plugin) judge() {
 	}
 }
 
-// stored logs when storing something begins to fail, and publishes the failure until it ends.
+// stored logs the first failure to store data, and publishes the failure until storing works again.
 func (p *Plugin) stored(trouble string, err error) {
 	if err == nil {
 		delete(p.view.unkept, trouble)
@@ -402,7 +401,7 @@ func (p *Plugin) rate() {
 	}
 }
 
-// logVerdict logs a change of a device's health once.
+// logVerdict logs each change of a device's health once.
 func (p *Plugin) logVerdict(d gpu.Device, before map[string]verdict, now verdict) {
 	was, known := before[d.ID]
 	switch {
@@ -422,8 +421,9 @@ func (p *Plugin) logVerdict(d gpu.Device, before map[string]verdict, now verdict
 	}
 }
 
-// unignored returns the devices that the configuration does not ignore, by the device's id or its
-// GPU's id. It warns about ignored ids that match nothing. Callers hold mu.
+// unignored returns the devices that the configuration does not ignore. An ignored id can be the
+// device's id or its GPU's id. The function warns about ignored ids that match nothing. Callers
+// hold mu.
 func (p *Plugin) unignored(ds []gpu.Device, complete bool) []gpu.Device {
 	matched := map[string]bool{} // ignored ids of devices
 	var out []gpu.Device
@@ -446,7 +446,7 @@ func (p *Plugin) unignored(ds []gpu.Device, complete bool) []gpu.Device {
 	return out
 }
 
-// warnOnce logs a message that has not been logged since SetConfig.
+// warnOnce logs a message unless it has been logged since SetConfig.
 func (p *Plugin) warnOnce(msg string, more ...any) {
 	if !p.warned[msg] {
 		p.warned[msg] = true

@@ -19,12 +19,12 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
-// profileLimit is the size limit of a profile file. A cluster of 50,000 GPUs
-// needs less.
+// profileLimit is the size limit of a profile file. The profile of a cluster of 50,000 GPUs is
+// smaller.
 const profileLimit = 32 << 20
 
-// profileFile is a profile's file, which is read again when it changes. Reading can block forever,
-// as on a network file system that hangs.
+// profileFile is the file of a profile. The plugin reads the file again when it changes. Reading
+// can block forever, for example if a network file system hangs.
 type profileFile struct {
 	path string
 	read func(path string) (*profile.Profile, error)
@@ -77,11 +77,11 @@ func ReadProfile(path string) (*profile.Profile, error) {
 	return profile.Parse(data)
 }
 
-// profileCopy is the file in state_dir with the last profile from Nomad. With it, a
-// restarted plugin publishes the same classes at once.
+// profileCopy is the name of the file in state_dir with the last profile from Nomad. With this
+// copy, a restarted plugin publishes the same classes at once.
 const profileCopy = "profile.json"
 
-// loadCopy reads the copy; nil if there is none.
+// loadCopy reads this file; nil if there is no file.
 func (s *store) loadCopy() (*profile.Profile, error) {
 	var data json.RawMessage
 	if found, err := s.Read(profileCopy, &data); !found || err != nil {
@@ -94,8 +94,8 @@ func (s *store) saveCopy(p *profile.Profile) error {
 	return s.Replace(profileCopy, p.Encode())
 }
 
-// followFile follows the configured file. Nothing waits for followFile, because reading the file
-// can block.
+// followFile follows the changes of the configured file. Nothing waits for followFile, because
+// reading the file can block.
 func (s *stream) followFile(ctx context.Context) {
 	file := profileFile{path: s.cfg.ProfilePath, read: s.p.readProfile}
 	s.follow(ctx, func() time.Duration { return gpu.UntilTick(time.Now(), lookInterval) },
@@ -109,10 +109,9 @@ func (s *stream) followNomad(ctx context.Context) {
 		"no profile from Nomad, the previous profile stays in force", func() (*profile.Profile, error) { return source.Read(ctx) })
 }
 
-// follow sends every new profile until ctx ends. If there is no profile at first, it sends nil.
-// wait returns the time until the next look. If the file is missing, half-written or bad, or Nomad
-// does not answer, the previous profile stays in force; follow logs the warning once for each
-// reason.
+// follow sends each new profile until ctx ends. If there is no profile at first, it sends nil. wait
+// returns the time until the next attempt. If no valid new profile can be read, the previous
+// profile stays in force, and follow logs the warning once for each reason.
 func (s *stream) follow(ctx context.Context, wait func() time.Duration, warning string, look func() (*profile.Profile, error)) {
 	problem := ""
 	for first := true; ; first = false {
@@ -141,7 +140,7 @@ func (s *stream) follow(ctx context.Context, wait func() time.Duration, warning 
 	}
 }
 
-// adopt puts a profile in force; nil means that there is none yet.
+// adopt activates a profile; nil means that there is no profile yet.
 func (s *stream) adopt(p *profile.Profile) {
 	s.waits = false
 	s.p.mu.Lock()

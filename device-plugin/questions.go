@@ -10,16 +10,16 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
 
-// basicLimit is how many basic questions must fail at the same time to make a GPU unhealthy. A
-// single failure may come from a broken sensor.
+// basicLimit is the number of basic questions that make a GPU unhealthy if all of them fail at the
+// same time. A single failure may come from a broken sensor.
 const basicLimit = 2
 
 // questions remembers which questions failed in a GPU's last readings.
 //
-// A single failure must not make a GPU unhealthy. A question begins to count when it has failed in
-// two of three readings. It ceases to count when it has been answered in eight readings in a row.
-// Every change of health registers the node again, so a sensor that fails now and then must not
-// cause changes. The very first reading decides at once, because nothing better is known.
+// A question begins to count when it has failed in two of three readings. The question stops
+// counting when it has been answered in eight readings in a row. Every change of health registers
+// the node again, so a sensor that fails now and then must not cause changes. The first reading
+// decides at once, because the GPU has no history yet.
 type questions struct {
 	asked bool // there was a reading
 	last  map[string]question
@@ -34,8 +34,8 @@ type question struct {
 
 const threeReadings = 0b111
 
-// take records which questions failed in a reading. A GPU that is lost or does not answer was asked
-// nothing. A GPU without an identity was asked only for its identity.
+// take records which questions failed in a reading. A GPU that is lost or silent was not asked any
+// question. A GPU without a known identity was asked only for its identity.
 func (q *questions) take(s gpu.Signals) {
 	if s.Lost || s.Unanswered && len(s.Failed) == 0 {
 		return
@@ -67,7 +67,7 @@ func (q *questions) take(s gpu.Signals) {
 	}
 }
 
-// counted returns the failures that count and have at least this weight, in the order of
+// counted returns the failures that count and have at least the weight least, in the order of
 // [gpu.Questions].
 func (q *questions) counted(least gpu.Weight) (out []gpu.Failure) {
 	for name, is := range q.last {

@@ -13,8 +13,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/statedir"
 )
 
-// driverUse is whether the plugin uses the driver. No GPU can be reset or switched to MIG while a
-// program uses the driver. So an operator can order the plugin to release the driver for a while.
+// driverUse tracks whether the plugin uses the driver. No GPU can be reset or switched to MIG while
+// a program uses the driver, so an operator can order the plugin to release the driver for a while.
 type driverUse int
 
 const (
@@ -25,21 +25,21 @@ const (
 )
 
 const (
-	// releaseFile holds the operator's order, releasedFile the last order that
-	// the plugin carried out.
+	// releaseFile holds the operator's order. releasedFile holds the last order that the plugin
+	// executed.
 	releaseFile, releasedFile = "release.json", "released.json"
-	// LongestRelease limits an order, so that the order does not last forever if the clock is set
-	// back.
+	// LongestRelease is the maximum duration of an order, so that the order ends even if the clock
+	// is set back.
 	LongestRelease = 24 * time.Hour
 )
 
-// release is an order to leave the driver alone, and its end.
+// release is an order to release the driver, with the end of the order.
 type release struct {
 	Until time.Time `json:"until"`
 }
 
-// Release orders the plugin that uses a state directory to leave the driver alone until
-// this time. A time in the past ends the release.
+// Release orders the plugin that uses the state directory to release the driver until this time. A
+// time in the past ends the release.
 func Release(dir string, until time.Time) error {
 	return statedir.Dir(dir).Write(releaseFile, release{until.UTC().Round(0)})
 }
@@ -70,7 +70,7 @@ func (p *Plugin) ordered() (until time.Time, gone bool) {
 	return until, gone
 }
 
-// away reports whether the driver must not be used. Callers hold mu.
+// away reports whether the plugin must not use the driver. Callers hold mu.
 func (p *Plugin) away() bool { return p.driver == driverLeaving || p.driver == driverReleased }
 
 // returned records that the driver was opened again, or does not answer. Callers hold mu.
@@ -80,8 +80,8 @@ func (p *Plugin) returned() {
 	}
 }
 
-// followRelease carries out the operator's order about the driver, and reports whether the order
-// changes what is published. Callers hold mu.
+// followRelease executes the operator's order about the driver, and reports whether the order
+// changes what the plugin publishes. Callers hold mu.
 func (s *stream) followRelease() (changed bool) {
 	p := s.p
 	until, gone := p.ordered()

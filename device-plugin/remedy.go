@@ -30,7 +30,7 @@ func Remedy(reason, id, dir string) string {
 	return orders.ReplaceAllStringFunc(text, func(order string) string { return order + ofStateDir(dir) })
 }
 
-// orders matches the commands that find the running plugin by its state directory.
+// orders matches commands that find the running plugin by its state directory.
 var orders = regexp.MustCompile(`nomad-device-pal (release|resume|clear|remeasure)\b`)
 
 // Order returns the command line of an order to the running plugin.
@@ -45,7 +45,7 @@ func ofStateDir(dir string) string {
 	return " -state-dir=" + dir
 }
 
-// remedies is the advice by kind of reason. Other kinds have the advice remedyReset.
+// remedies holds the advice for each kind of reason. For other kinds, the advice is remedyReset.
 var remedies = map[string]string{
 	gpu.MIGEmpty: "nvidia-smi mig -i $GPU -lgip lists profiles, nvidia-smi mig -i $GPU -cgi PROFILE -C makes an instance;" +
 		" nvidia-smi mig -i $GPU -lgi lists GPU instances; if one has no compute instance, nvidia-smi mig -i $GPU -gi ID -cci creates it;" +
@@ -85,7 +85,7 @@ func remedy(reason string) string {
 	return cmp.Or(remedies[kind], remedyReset)
 }
 
-// remedyRecovery is the advice for the action that the driver requests.
+// remedyRecovery returns the advice for an action that the driver requests.
 func remedyRecovery(action string) string {
 	switch action {
 	case recoveryAction(2):
@@ -98,8 +98,8 @@ func remedyRecovery(action string) string {
 	return remedyReset
 }
 
-// remedyNVML is the advice for a question that NVML does not answer. failure has the form
-// of [gpu.Failure].
+// remedyNVML returns the advice for a question that NVML does not answer. failure has the form of
+// [gpu.Failure].
 func remedyNVML(failure string) string {
 	switch _, answer, _ := strings.Cut(failure, "="); answer {
 	case answerText(gpu.InsufficientPower):
@@ -112,7 +112,7 @@ func remedyNVML(failure string) string {
 
 const noPermission = 4
 
-// answerText returns a code as a failure shows it.
+// answerText returns a code as the text of a failure shows it.
 func answerText(code int) string {
 	_, text, _ := strings.Cut(gpu.Failure{Code: code}.String(), "=")
 	return text

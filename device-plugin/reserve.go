@@ -15,9 +15,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
-// Environment variables that a task gets.
+// Environment variables that tasks get.
 const (
-	// envNVIDIA makes Nomad's docker driver use the nvidia runtime. It is always set, and
+	// envNVIDIA makes Nomad's docker driver use the nvidia runtime. The variable is always set, and
 	// never empty.
 	envNVIDIA = "NVIDIA_VISIBLE_DEVICES"
 	envCUDA   = "CUDA_VISIBLE_DEVICES"
@@ -25,9 +25,9 @@ const (
 	cdiKind = "nvidia.com/gpu"
 )
 
-// Reserve returns how a task gets the devices, according to the last scan. After a restart of the
-// plugin, Reserve waits for the first scan. Otherwise a task would fail because its GPUs have not
-// been scanned yet.
+// Reserve returns the settings with which a task gets the devices, according to the last scan.
+// After a restart of the plugin, Reserve waits for the first scan. Otherwise tasks would fail
+// because their GPUs have not been scanned yet.
 func (p *Plugin) Reserve(deviceIDs []string) (*device.ContainerReservation, error) {
 	if len(deviceIDs) == 0 {
 		return &device.ContainerReservation{}, nil
@@ -71,7 +71,7 @@ func (p *Plugin) Reserve(deviceIDs []string) (*device.ContainerReservation, erro
 	return res, nil
 }
 
-// waitKnown waits until the node's GPUs are known, but not longer than firstHangAfter.
+// waitKnown waits until the node's GPUs are known, at most for the time firstHangAfter.
 func (p *Plugin) waitKnown() {
 	p.mu.Lock()
 	enabled := p.cfg.Enabled
@@ -85,9 +85,9 @@ func (p *Plugin) waitKnown() {
 	}
 }
 
-// find looks the ids up in the last scan. It returns each device once, and how many of the ids are
-// parts of this device. The error names all unknown ids, or all
-// unhealthy ones. Callers hold mu.
+// find returns the devices with these ids in the last scan. It returns each device once, with the
+// number of ids that are parts of the device. The error names all unknown ids or all unhealthy ids.
+// Callers hold mu.
 func (p *Plugin) find(deviceIDs []string) (chosen []gpu.Device, parts map[string]int, _ error) {
 	if !p.cfg.Enabled {
 		return nil, nil, device.ErrPluginDisabled

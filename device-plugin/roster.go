@@ -9,10 +9,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
 
-// roster remembers the GPUs that this node had when the plugin last ran. A GPU that the driver does
-// not list at the start fell off the bus. The plugin publishes the GPU as lost until the driver
-// lists it, another card is in its slot, or the operator clears it. Missing NVLinks are handled in
-// the same way.
+// roster stores the GPUs that this node had when the plugin last ran. A GPU that the driver does
+// not list at the start has fallen off the bus. The plugin publishes this GPU as lost until the
+// driver lists it, another card is in its slot, or the operator clears the fault. Missing NVLinks
+// are handled likewise.
 type roster struct {
 	stored    []gpu.Device    // stored GPUs that no scan has listed yet
 	known     map[string]bool // all stored GPUs, by id; nil before the first scan
@@ -21,9 +21,9 @@ type roster struct {
 	linked    map[string]int  // the most NVLinks that each GPU has had, by id
 }
 
-// complete adds the GPUs that are missing from a scan. replaced are missing GPUs that count as
-// removed. They were removed if another GPU is in their slot, or if all GPUs are different, for
-// example because the disk moved to another host.
+// complete adds the missing GPUs to a scan. replaced lists missing GPUs that count as removed. A
+// GPU counts as removed if another GPU is in its slot, or if all GPUs are different, for example
+// because the disk moved to another host.
 func (r *roster) complete(inv gpu.Inventory) (_ gpu.Inventory, replaced []string) {
 	inv.Devices = slices.DeleteFunc(slices.Clone(inv.Devices), func(d gpu.Device) bool {
 		gone := r.forgotten[d.ID] || r.forgotten[d.Physical()]
@@ -67,7 +67,7 @@ func (r *roster) complete(inv gpu.Inventory) (_ gpu.Inventory, replaced []string
 		missing[id] = true
 		return false
 	})
-	// A listed GPU without an identity may be the missing one.
+	// A listed GPU without an identity may be the missing GPU.
 	signals := gpu.Signals{Lost: true, Unlisted: true}
 	if inv.Unidentified() >= len(missing) {
 		signals = gpu.Signals{Unanswered: true}

@@ -15,7 +15,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
 
-// scanResult is the outcome of one scan.
+// scanResult is the result of one scan.
 type scanResult struct {
 	inv gpu.Inventory
 	err error
@@ -48,21 +48,21 @@ func (s *scanner) running() time.Duration {
 	return 0
 }
 
-// sampler reads statistics in its own goroutine, because a driver call can hang. It runs one
+// sampler reads the statistics in its own goroutine, because a driver call can hang. It makes one
 // reading at a time, which all callers share.
 type sampler struct {
 	backend Backend
 
 	mu      sync.Mutex
 	running chan struct{} // closed at the end of the running reading; nil if none runs
-	// last and taken are replaced but never changed, because callers keep them.
+	// last and taken are never changed, only replaced, because callers keep them.
 	last  map[string]gpu.Sample
 	taken map[string]time.Time
 }
 
-// sample returns readings of the devices that are no older than maxAge. If the driver does not
-// answer within wait, sample returns the last readings. It leaves out devices that could not be
-// read. If a reading of other devices is running, sample waits and then starts its own.
+// sample returns readings of the devices, at most maxAge old. If the driver does not answer within
+// wait, sample returns the last readings. It leaves out devices that could not be read. If a
+// reading of other devices is running, sample waits and then starts its own.
 func (s *sampler) sample(ids []string, maxAge, wait time.Duration) (map[string]gpu.Sample, map[string]time.Time) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -86,7 +86,7 @@ func (s *sampler) sample(ids []string, maxAge, wait time.Duration) (map[string]g
 	}
 }
 
-// fresh reports whether all devices were read within maxAge. Callers hold mu.
+// fresh reports whether all devices were read during the last maxAge. Callers hold mu.
 func (s *sampler) fresh(ids []string, maxAge time.Duration) bool {
 	return !slices.ContainsFunc(ids, func(id string) bool { return time.Since(s.taken[id]) >= maxAge })
 }

@@ -15,10 +15,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
-// allGPUs means every GPU in the key gpus.
+// allGPUs is the word for all GPUs in the key gpus.
 const allGPUs = "*"
 
-// checkSharing checks the blocks, independently of the GPUs.
+// checkSharing checks the sharing blocks without knowing the GPUs.
 func checkSharing(blocks []SharingConfig) error {
 	named := map[string]int{}
 	for i, b := range blocks {
@@ -46,11 +46,11 @@ func checkSharing(blocks []SharingConfig) error {
 	return nil
 }
 
-// mostMPS is the maximum number of clients of one GPU's MPS server, according to NVIDIA's manual. Up
-// to CUDA 13.0 the maximum is 48. A task with several processes needs one client for each of them.
+// mostMPS is the maximum number of clients of one GPU's MPS server, according to NVIDIA's manual.
+// Up to CUDA 13.0 the maximum is 48. A task needs one client per process.
 const mostMPS = 60
 
-// checkLimits checks the keys that only MPS has, and the limit of MPS.
+// checkLimits checks the keys that apply only to MPS, and MPS's own limit.
 func (b SharingConfig) checkLimits(at func(key, format string, args ...any) error) error {
 	if b.Mode != MPS {
 		given := map[string]bool{"threads": b.Threads > 0, "max_threads": b.MaxThreads > 0, "max_memory": b.MaxMemory > 0,
@@ -80,11 +80,11 @@ func (b SharingConfig) checkLimits(at func(key, format string, args ...any) erro
 // threads returns a part's share of the multiprocessors, in percent.
 func (b SharingConfig) threads() int { return cmp.Or(b.Threads, 100/b.Replicas) }
 
-// form is how a GPU is published: in parts, or whole (the zero value).
+// form tells how a GPU is published: in parts, or whole (the zero value).
 type form struct {
 	Mode     Sharing `json:"mode,omitempty"`
 	Replicas int     `json:"replicas,omitempty"`
-	// Suffix distinguishes the groups of a model whose GPUs are shared in different ways.
+	// Suffix distinguishes the groups of one model with different forms.
 	Suffix string `json:"suffix,omitempty"`
 }
 
@@ -117,21 +117,21 @@ func (f form) group(model string) (kind, name string) {
 	return attr.SharedType, model + attr.SharedSuffix + f.Suffix
 }
 
-// leastMPS is the compute capability of Volta. On older GPUs, MPS gives clients neither
-// limits nor their own address spaces.
+// leastMPS is Volta's major compute capability. On older GPUs, clients of MPS have no limits and
+// share one address space.
 const leastMPS = 7
 
 // plan is the result of applying the sharing blocks to a node's devices.
 type plan struct {
 	forms  map[string]form // forms by device id, only for devices that are shared
 	blocks map[string]int  // number of each device's block, from 0
-	// problems are what the blocks request but cannot have, one sentence each, in the order
+	// problems are the requests of the blocks that cannot be met, one sentence each, in the order
 	// of the blocks.
 	problems []string
 }
 
 // planSharing finds the devices of each block. A device that two blocks name stays whole. complete
-// means that no device is missing from the list, so a name that matches no device is a problem.
+// means that the list has all devices, so a name that matches no device is a problem.
 func planSharing(blocks []SharingConfig, ds []gpu.Device, complete bool) plan {
 	p := plan{forms: map[string]form{}, blocks: map[string]int{}}
 	problem := func(block int, format string, args ...any) {
@@ -172,8 +172,8 @@ func planSharing(blocks []SharingConfig, ds []gpu.Device, complete bool) plan {
 	return p
 }
 
-// name gives each device its form. A group has one set of attributes, so GPUs of one model
-// that are shared in different ways are in different groups.
+// name sets the form of each device. GPUs of one model with different forms are in different
+// groups, because a group has only one set of attributes.
 func (p *plan) name(blocks []SharingConfig, ds []gpu.Device) {
 	ways := map[string][]form{} // by model, in the order of the blocks
 	for i, b := range blocks {
@@ -195,13 +195,13 @@ func (p *plan) name(blocks []SharingConfig, ds []gpu.Device) {
 	}
 }
 
-// names reports whether a word of the key gpus matches a device: its UUID, its GPU's UUID,
-// the GPU's index, its model, or all.
+// names reports whether a word of the key gpus matches a device: the device's UUID, its GPU's UUID,
+// index or model, or all.
 func names(word string, d gpu.Device) bool {
 	return word != "" && (word == allGPUs || d.Is(word) || word == d.Model || word == strconv.Itoa(d.Index))
 }
 
-// namesOf lists devices for an error.
+// namesOf lists devices for an error message.
 func namesOf(ds []gpu.Device) string {
 	var out []string
 	for _, d := range ds {

@@ -31,14 +31,14 @@ type stored struct {
 const (
 	storeVersion = 1
 	storeFile    = "state.json"
-	// inventoryFile holds the GPUs of the last scan. If the driver hangs when the plugin starts,
-	// these GPUs are published as unhealthy. Otherwise they would not be published at all.
+	// inventoryFile holds the GPUs of the last scan. If the driver hangs at the plugin's start,
+	// these GPUs are published as unhealthy.
 	inventoryFile = "inventory.json"
 )
 
 func openStore(dir string) *store { return &store{Dir: statedir.Dir(dir)} }
 
-// load returns the stored faults; none if there is no file.
+// load returns the stored faults; nothing if there is no file.
 func (s *store) load() (stored, error) {
 	var st stored
 	if found, err := s.Read(storeFile, &st); !found || err != nil {
@@ -108,7 +108,7 @@ func (h *health) restore(kept stored) {
 	}
 }
 
-// kept returns what must survive a restart: the latched faults and the judged memory errors.
+// kept returns the data to store: the latched faults and the judged memory errors.
 func (h *health) kept() stored {
 	st := stored{Version: storeVersion, Latches: map[string][]latch{}, ECC: map[string]count{}}
 	for id, r := range h.records {
@@ -122,9 +122,9 @@ func (h *health) kept() stored {
 	return st
 }
 
-// clear forgets the latched faults of a device, or of all MIG instances of a GPU, and their missing
-// NVLinks. It also forgets a device that the driver no longer lists. A device that waits for its
-// new form gets the new form. Callers hold mu.
+// clear removes the latched faults of a device, or of all MIG instances of a GPU, and their missing
+// NVLinks. It also removes a device that the driver no longer lists. A device that waits for its
+// new form gets this form now. Callers hold mu.
 func (p *Plugin) clear(id string) {
 	known := p.health.clear(id)
 	for _, d := range p.named(id) {
@@ -163,9 +163,9 @@ func (p *Plugin) siblings(id string) []string {
 	return slices.DeleteFunc(p.named(devices[i].Parent), func(other string) bool { return other == id })
 }
 
-// StoredDevices returns the ids, sorted, that the plugin with this state directory last
-// published: GPUs, MIG instances, and the GPUs that the instances belong to. It returns an
-// error if no plugin has used the directory.
+// StoredDevices returns the sorted ids that the plugin with this state directory last published: of
+// GPUs, of MIG instances, and of the GPUs that have the instances. It returns an error if no plugin
+// has used the directory.
 func StoredDevices(dir string) ([]string, error) {
 	var inv gpu.Inventory
 	found, err := statedir.Dir(dir).Read(inventoryFile, &inv)
@@ -183,8 +183,7 @@ func StoredDevices(dir string) ([]string, error) {
 	return slices.Compact(ids), nil
 }
 
-// MissingGPUs returns the ids, sorted, of GPUs in a state directory's list that a scan did
-// not find.
+// MissingGPUs returns the sorted ids of GPUs in the stored list that a scan did not find.
 func MissingGPUs(dir string, inv gpu.Inventory) ([]string, error) {
 	before, err := openStore(dir).loadInventory()
 	if err != nil {
@@ -195,8 +194,8 @@ func MissingGPUs(dir string, inv gpu.Inventory) ([]string, error) {
 	return ids(r.stored), nil
 }
 
-// LatchedFaults returns the stored health reasons of GPUs, by id, from a state directory. It leaves
-// out reasons that are older than the machine's boot or the driver load that the scan found.
+// LatchedFaults returns the stored health reasons by GPU id, from a state directory. It leaves out
+// reasons from before the last boot of the machine or the last load of the driver.
 func LatchedFaults(dir string, inv gpu.Inventory) (map[string]string, error) {
 	kept, err := openStore(dir).load()
 	h := newHealth()
@@ -231,12 +230,12 @@ func (p *Plugin) event(now time.Time, e gpu.Event) {
 	p.judge()
 }
 
-// xidLogEvery is the minimum time between two log lines about one kind of error of one GPU, because
-// an application can cause any number of errors.
+// xidLogEvery is the minimum time between two log lines about the same error of a GPU, because an
+// application can cause any number of errors.
 const xidLogEvery = time.Minute
 
-// logXid logs an error that a GPU reported, with the number of its errors so far.
-// Callers hold mu.
+// logXid logs an error that a GPU reported, with the number of these errors so far. Callers hold
+// mu.
 func (p *Plugin) logXid(now time.Time, id string, xid int) {
 	kind := fmt.Sprint(id, " ", xid)
 	if last, told := p.toldXid[kind]; told && now.Sub(last) < xidLogEvery {

@@ -15,11 +15,11 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
-// sampleWait is how long Stats waits for a reading before it sends the previous one.
+// sampleWait is the time that Stats waits for a reading before it sends the previous reading.
 const sampleWait = 2 * time.Second
 
-// Stats sends statistics every interval until ctx ends. GPUs are not read more
-// often than the configured stats.min_interval.
+// Stats sends statistics at every interval until ctx ends. GPUs are not read more often than the
+// configured stats.min_interval.
 func (p *Plugin) Stats(ctx context.Context, interval time.Duration) (<-chan *device.StatsResponse, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -59,8 +59,8 @@ func (p *Plugin) sendStats(ctx context.Context, interval time.Duration, out chan
 }
 
 // nextStats returns the time until the next statistics: the first whole multiple of interval that
-// is at least nine tenths of interval from now. Statistics that are sent sooner could repeat an old
-// reading, and their shares would cover too short a time.
+// is at least nine tenths of interval from now. If statistics were sent sooner, they could repeat
+// an old reading, and their shares would cover too short a time.
 func nextStats(now time.Time, interval time.Duration) time.Duration {
 	wait := gpu.UntilTick(now, interval)
 	if wait < interval-interval/10 {
@@ -111,8 +111,8 @@ func (p *Plugin) stats() []*device.DeviceGroupStats {
 	return out
 }
 
-// part builds the statistics of a further part of a shared GPU. It leaves out the GPU's activity,
-// because sums over parts must not count the activity more than once.
+// part builds the statistics of a second or later part of a shared GPU. It leaves out the GPU's
+// activity, because sums over the parts must not count the activity twice.
 func (v *view) part(id, first string, taken time.Time) *device.DeviceStats {
 	set := statistics{}
 	set.text("Statistics of", &first, "The part that has the GPU's statistics")
@@ -139,8 +139,8 @@ func (v *view) instance(id string, s gpu.Sample, taken time.Time) *device.Device
 // statistics collects one device's values.
 type statistics map[string]*structs.StatValue
 
-// incumbent sets nomad-device-nvidia's eleven statistics, with its names, units and shapes, because
-// dashboards use them. Unknown values are "N/A", as in nomad-device-nvidia.
+// incumbent sets the eleven statistics of nomad-device-nvidia, with the same names, units and
+// shapes, because dashboards use them. Unknown values are "N/A", as in nomad-device-nvidia.
 func (st statistics) incumbent(s gpu.Sample) {
 	var watts *int64
 	if s.PowerW != nil {
@@ -242,7 +242,7 @@ func (st statistics) profiling(s gpu.Sample) {
 	st.number("DRAM active", s.DRAMActivePercent, "%", "Memory bandwidth used relative to the maximum")
 }
 
-// speed adds health, and the class and PM score for each application class.
+// speed adds the GPU's health, and its class and PM score for each application class.
 func (v *view) speed(st statistics, id string) {
 	for _, c := range v.cfg.AppClasses {
 		e, ok := v.rating.entries[id][c]

@@ -12,14 +12,14 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
-// rating is what is known about the speed of this node's GPUs.
+// rating is what the plugin knows about the speed of this node's GPUs.
 type rating struct {
 	reference string
 	version   int                                       // version of the profile; 0 without one
 	entries   map[string]map[pal.AppClass]profile.Entry // profile entries by GPU
 }
 
-// rate scores the devices by the profile. Without a profile, it scores them against the
+// rate scores the devices by the profile. Without a profile, rate scores the devices against the
 // median of this node's GPUs with the same key and model.
 func rate(devices []gpu.Device, p *profile.Profile, prev *profile.Profile) (rating, *profile.Profile, error) {
 	r := rating{reference: attr.ReferenceNone, entries: map[string]map[pal.AppClass]profile.Entry{}}
@@ -52,8 +52,8 @@ func measurementOf(d gpu.Device) attr.Measurement {
 	return attr.Measurement{GPU: d.ID, Key: d.Key, Times: d.Times}
 }
 
-// entriesOf returns a GPU's entries. A measured time that the profile can rate replaces the
-// profile's own entry, because the measured time is newer.
+// entriesOf returns a GPU's entries in the profile. A measured time that the profile can rate
+// replaces the entry of the profile, because the measured time is newer.
 func entriesOf(d gpu.Device, p *profile.Profile) map[pal.AppClass]profile.Entry {
 	scored := p.Score(d.Model, measurementOf(d))
 	out := make(map[pal.AppClass]profile.Entry, pal.NumClasses)

@@ -5,7 +5,7 @@ package deviceplugin
 
 import "slices"
 
-// xidVerdict is what an Xid, one of NVIDIA's error numbers, means for the GPU.
+// xidVerdict is the meaning of an Xid, one of NVIDIA's error numbers, for the GPU.
 type xidVerdict int
 
 const (
@@ -17,9 +17,8 @@ const (
 )
 
 // judgeXid classifies an Xid by the immediate action in NVIDIA's Xid catalog. If the catalog names
-// no action, the GPU stays healthy. Plugins that choose otherwise made good GPUs unusable. Xid 154,
-// a change of the driver's recovery action, needs no verdict, because the next scan reads the
-// action.
+// no action, the GPU stays healthy. Stricter plugins made good GPUs unusable. Xid 154, a change of
+// the driver's recovery action, needs no verdict, because the next scan reads the action.
 func judgeXid(xid int, cfg HealthConfig) xidVerdict {
 	if slices.Contains(cfg.IgnoreXids, xid) {
 		return xidApplication
@@ -28,14 +27,14 @@ func judgeXid(xid int, cfg HealthConfig) xidVerdict {
 		return xidFatal
 	}
 	switch xid {
-	case 46, 62, 64, 95, 109, 110, 119, 120, 136, 140, 143, 155, 156, 158, // reset the GPU
+	case 46, 62, 64, 95, 109, 110, 119, 120, 136, 140, 143, 156, 158, // reset the GPU
 		54, 79, 151, 167, 168, 169: // the host needs attention
 		return xidFatal
 	case 48:
 		return xidDoubleBit
 	case 94:
 		return xidContained
-	case 74, 144, 145, 146, 147, 148, 149, 150:
+	case 74, 144, 145, 146, 147, 148, 149, 150, 155: // 155 also reports that a link went to sleep
 		return xidNVLink
 	}
 	return xidApplication

@@ -73,7 +73,7 @@ type Decision struct {
 	Left   reason.Reason `json:"left,omitzero"`
 }
 
-// OnModel is what a gang would get on one GPU model.
+// OnModel describes the placement of a gang on one GPU model.
 type OnModel struct {
 	Device string  `json:"device"` // device group
 	Speed  float64 `json:"speed"`  // the gang's speed on this model; 1 is the speed on its fastest model

@@ -104,6 +104,6 @@ func hostileNodesReport(nodes []hostile.Node, said map[string]string) (page stri
 Written by `+"`make faults`"+`. The %d nodes of `+"`placer/nomadtest/hostile`"+` register other nodes' GPUs, absurd amounts and malformed
 measurements. They join two honest nodes of 8 GPUs, one by one and all together. The honest nodes keep their GPUs, which stay healthy. Only the honest
 nodes' own measurements count for these GPUs. A gang of 2 × 8 GPUs starts on the honest nodes (`+"`TestHostileNodes`"+`). The placer warns of %d of the nodes in
-`+"`nomad-pal status`"+`. It limits or ignores the false data of the other hostile nodes, and logs this. The CSV file beside this page has the warnings.
+`+"`nomad-pal status`"+`. The placer limits or ignores the false data of the other hostile nodes, with a line in its log. The CSV file beside this page has the warnings.
 `, len(nodes), warned), rows
 }

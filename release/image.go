@@ -22,8 +22,8 @@ import (
 	"golang.org/x/crypto/x509roots/fallback/bundle"
 )
 
-// image writes an OCI archive with the agent for all architectures. It has no base image:
-// the binary is static and contains the time zones.
+// image writes an OCI archive with the agent for all architectures. The image needs no base image,
+// because the binary is static and contains the time zones.
 func (r release) image() error {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, arch := range architectures {

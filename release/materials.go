@@ -22,8 +22,8 @@ import (
 
 var binaries = []string{"nomad-pal", "nomad-device-pal"}
 
-// materials writes a bill of materials for each binary, as CycloneDX, and all licences.
-// Both come from the build information that the linker wrote into the binaries.
+// materials writes a bill of materials for each binary, as CycloneDX, and all licences. The source
+// is the build information that the linker wrote into the binaries.
 func (r release) materials() error {
 	linked := map[string]*debug.Module{}
 	for _, name := range binaries {
@@ -76,7 +76,7 @@ func (r release) bill(name string, info *debug.BuildInfo, content []byte) *cdx.B
 	return bom
 }
 
-// actual returns the module that was really linked, after a replace.
+// actual returns the module that was linked, which a replace directive can change.
 func actual(m *debug.Module) *debug.Module {
 	if m.Replace != nil {
 		return m.Replace
@@ -86,8 +86,8 @@ func actual(m *debug.Module) *debug.Module {
 
 var licenceFile = regexp.MustCompile(`(?i)^(un)?(licen[sc]e|copying|notice|patents)([.-].*)?$`)
 
-// licences writes the licences of Go and of all linked modules into the stage. Packages and image
-// take them from there.
+// licences writes the licences of Go and of all linked modules into the stage. The packages and the
+// image take the licences from the stage.
 func (r release) licences(linked map[string]*debug.Module) error {
 	list := exec.Command("go", "list", "-m", "-f", "{{.Path}} {{.Dir}}", "all")
 	list.Dir, list.Stderr = r.root, os.Stderr

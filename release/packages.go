@@ -67,7 +67,7 @@ func (r release) agent(arch, format string) (*nfpm.Info, error) {
 }
 
 // plugin describes the package nomad-device-pal. The operator chooses Nomad's plugin_dir, so the
-// package installs the binary into a folder of its own. That folder can serve as plugin_dir.
+// package installs the binary into a folder of its own, which can serve as plugin_dir.
 func (r release) plugin(arch, format string) (*nfpm.Info, error) {
 	info := r.info("nomad-device-pal", arch, "MPL-2.0 AND BUSL-1.1") // NOTICE says which licence covers what
 	info.Description = "Nomad device plugin that measures GPUs.\n" +
@@ -84,8 +84,7 @@ func (r release) plugin(arch, format string) (*nfpm.Info, error) {
 	return info, r.papers(info)
 }
 
-// oldestGlibc is the oldest glibc that the plugin's binaries run on. They need no symbols of a
-// newer one: release/build.sh checks that.
+// oldestGlibc is the oldest glibc that the plugin's binaries run on, as release/build.sh checks.
 const oldestGlibc = "2.17"
 
 func (r release) info(name, arch, licence string) *nfpm.Info {
@@ -100,7 +99,7 @@ func (r release) info(name, arch, licence string) *nfpm.Info {
 		License:    licence,
 		MTime:      r.time,
 		Overridables: nfpm.Overridables{
-			// Otherwise rpm would record the build machine's name.
+			// Without BuildHost, rpm records the build machine's name.
 			RPM: nfpm.RPM{BuildHost: "nomad-pal"},
 		},
 	}

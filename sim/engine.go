@@ -24,7 +24,7 @@ type Config struct {
 	// restarted after a failure.
 	RestartS float64
 	// If Preemptible is set, gangs may be stopped and moved; if Migratable is set, gangs may be
-	// moved. The queue's options must also allow this.
+	// moved. The queue's options must also allow stops or moves.
 	Preemptible, Migratable bool
 	// MovesPerHour limits how many gangs are moved per hour; 0: no limit.
 	MovesPerHour int
@@ -47,8 +47,8 @@ type Config struct {
 	// cost predicts. Slower is for jobs whose speeds the queue does not know; nil: there are no
 	// such jobs.
 	Slower func(i int, p pal.Placement) float64
-	// Repace is called when job i starts on the placement and when it leaves. It returns the jobs
-	// whose speeds change. If Repace is nil, no job changes the speed of another one.
+	// Repace is called when job i starts on the placement and when the job leaves, and returns the
+	// jobs whose speeds change. If Repace is nil, no job changes the speed of another one.
 	Repace func(i int, p pal.Placement, starts bool) []Pace
 	// Estimate is the queue's estimate of a job's work; nil: there are no estimates.
 	Estimate func(i int, j trace.Job) time.Duration
@@ -58,15 +58,15 @@ type Config struct {
 	Progress func(i int, done float64) float64
 	Failures Failures
 	Seed     uint64
-	// Windows returns the present and the next windows, and the time until which this list is
-	// complete; nil: there are no windows.
+	// Windows returns the current and the next windows, and the time when Windows must be called
+	// again; nil: there are no windows.
 	Windows func(now time.Duration) (ws []queue.Window, until time.Duration)
 	// RoundS delays all events to the next multiple of RoundS seconds, as in the PAL artifact; 0:
 	// no delay.
 	RoundS float64
 	// More returns one further job. After the end of the trace, the engine calls More for the next
-	// arrival until all jobs of the trace have finished, as the artifact does. No result contains
-	// these further jobs. If More is nil, there are no further jobs.
+	// arrival until all jobs of the trace have finished, as the artifact does. Results do not
+	// contain these further jobs. If More is nil, there are no further jobs.
 	More func() trace.Job
 	// Decided is called after each decision, so that it can query the queue; may be nil.
 	Decided func(now time.Duration, q *queue.Queue)
@@ -124,8 +124,8 @@ type engine struct {
 	deps     dependencies
 }
 
-// Run simulates until every job has finished, or until nothing more can happen but failures of
-// GPUs. In the second case, Outcome.Stuck counts the unfinished jobs.
+// Run simulates until every job has finished, or until only failures of GPUs can still happen;
+// Outcome.Stuck then counts the unfinished jobs.
 func (c Config) Run() (Outcome, error) {
 	e, err := c.engine()
 	if err != nil {
@@ -421,14 +421,14 @@ func (e *engine) observe(i int, kind string, p pal.Placement) {
 	}
 }
 
-// halt stops the work of job i, which still holds its GPUs for StopS.
+// halt stops the work of job i, which keeps its GPUs for another StopS.
 func (e *engine) halt(i int) {
 	j := &e.jobs[i]
 	j.stopping, j.halted = true, e.now
 	j.event = e.events.push(event{at: e.now + seconds(e.StopS), job: i, gpu: -1})
 }
 
-// linger ends the work of job i, which still holds its GPUs for EndS.
+// linger ends the work of job i, which keeps its GPUs for another EndS.
 func (e *engine) linger(i int) {
 	j := &e.jobs[i]
 	j.done, j.finish, j.halted = true, e.now, e.now
@@ -471,7 +471,7 @@ func (e *engine) stop(i int, kind string) {
 	e.observe(i, kind, j.placement)
 }
 
-// kept returns the useful seconds of a stopped run before its last checkpoint, which are not lost.
+// kept returns how many of a stopped run's useful seconds are saved by its last checkpoint.
 func (e *engine) kept(usefulS float64) float64 {
 	if e.CheckpointS <= 0 {
 		return usefulS

@@ -14,8 +14,8 @@ import (
 )
 
 // event belongs to a job or to a GPU. If gpu is negative, the job's run ends, its GPUs come free,
-// or the job reports its progress; simJob.event and simJob.asked distinguish these cases. Otherwise
-// the GPU fails or is repaired. The engine of plain Nomad uses gpu differently: see
+// or the job reports its progress; simJob.event and simJob.asked distinguish these cases. If gpu is
+// not negative, the GPU fails or is repaired. The engine of plain Nomad uses gpu differently: see
 // nomadEngine.happen.
 type event struct {
 	at     time.Duration
@@ -70,9 +70,8 @@ func (es *events) popUntil(at time.Duration) (event, bool) {
 	return heap.Pop(&es.heap).(event), true
 }
 
-// endOf returns the end of a run that begins at the given time and takes s seconds. It returns an
-// error if the end is more than 292 years after the trace began, which a [time.Duration] cannot
-// hold.
+// endOf returns the end of a run that begins at the given time and takes s seconds. An end more
+// than 292 years after the trace began is an error, because a [time.Duration] cannot hold it.
 func endOf(begin time.Duration, s float64, job string) (time.Duration, error) {
 	if !(s*float64(time.Second) < float64(math.MaxInt64-begin)) {
 		return math.MaxInt64, fmt.Errorf("job %q would run for %.0f years; is its run time, or one of its speeds, wrong?", job, s/(365*86400))
@@ -129,7 +128,7 @@ func (e *engine) nextFailure() {
 	e.unlessNever(gap, event{gpu: e.faults.rand.IntN(n)})
 }
 
-// unlessNever schedules an event after s seconds, unless no simulation lasts that long.
+// unlessNever schedules an event after s seconds, if a simulation can last that long.
 func (e *engine) unlessNever(s float64, ev event) {
 	at, err := endOf(e.now, s, "")
 	if err == nil {
@@ -138,9 +137,9 @@ func (e *engine) unlessNever(s float64, ev event) {
 	}
 }
 
-// onlyFailures reports whether all jobs have arrived, and GPUs have since failed more than hopeless
-// times without any gang keeping some work. Then GPUs fail too often for the remaining gangs, or
-// these gangs can never start.
+// onlyFailures reports whether no more jobs arrive, and GPUs have failed more than hopeless times
+// since a gang last kept some work. Either GPUs fail too often for the remaining gangs, or these
+// gangs can never start.
 func (e *engine) onlyFailures() bool {
 	if e.faults.inVain <= hopeless || e.next < len(e.jobs) {
 		return false

@@ -198,8 +198,8 @@ func (e *nomadEngine) anyHas(gpus int) bool {
 	return gpus < len(e.withFree) && slices.ContainsFunc(e.withFree[gpus:], func(groups int) bool { return groups > 0 })
 }
 
-// unblock tries every blocked evaluation, oldest first, and the evaluation of job again last,
-// unless again is -1. It stops when no GPU is free. evaluate appends jobs that block again to
+// unblock tries every blocked evaluation, oldest first. If again is not -1, the evaluation of job
+// again is the last. unblock stops when no GPU is free. evaluate appends jobs that block again to
 // e.blocked, which reuses the slice.
 func (e *nomadEngine) unblock(again int) {
 	waiting := e.blocked
@@ -291,10 +291,10 @@ func (e *nomadEngine) bestNode(j *nomadJob, set int, nodes *nodeOrder) int {
 	return best
 }
 
-// score is Nomad's score of the node after the allocation. Usually, it is the fit, from 0 to 1:
-// structs.ScoreFitBinPack or ScoreFitSpread, divided by 18. If the node already runs allocations of
-// the task group, it is the mean of the fit and the job anti-affinity. The model assumes that an
-// allocation needs the same share of the node's CPU and memory as of its GPUs.
+// score is Nomad's score of the node after the allocation. Usually, the score is the fit, from 0 to
+// 1: structs.ScoreFitBinPack or ScoreFitSpread, divided by 18. If the node already runs allocations
+// of the task group, the score is the mean of the fit and the job anti-affinity. The model assumes
+// that an allocation needs the same share of the node's CPU and memory as of its GPUs.
 func (e *nomadEngine) score(j *nomadJob, set, g int) float64 {
 	_, n := e.Cluster.GroupGPUs(g)
 	group := j.gang.MemberSets[set]

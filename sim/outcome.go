@@ -20,10 +20,10 @@ type Outcome struct {
 	Failures    int     // number of failures of GPUs
 	Samples     []Sample
 	MakespanS   float64
-	// Stuck is the number of jobs that never finish: gangs that fit nowhere, that a limit never
-	// lets start, or that lose all their work because GPUs fail too often. Gangs that come after
-	// such a gang also count. Under plain Nomad, Stuck also counts gangs that hold GPUs and wait
-	// for each other.
+	// Stuck is the number of jobs that never finish: gangs that fit nowhere, that can never start
+	// because of a limit, or that lose all their work because GPUs fail too often. Gangs that come
+	// after such a gang also count. Under plain Nomad, Stuck also counts gangs that hold GPUs and
+	// wait for each other.
 	Stuck int
 }
 
@@ -56,7 +56,7 @@ func (u *usage) wait(jobs int) { u.waitingJobs += jobs }
 // hold records that a gang takes GPUs or, if gpus is negative, releases GPUs.
 func (u *usage) hold(gpus int) { u.busy += gpus }
 
-// work records work that no restart loses.
+// work records work that no later restart can lose.
 func (u *usage) work(gpus int, s float64) { u.workS += float64(gpus) * s }
 
 func (u *usage) add(from, to time.Duration) {

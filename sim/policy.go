@@ -107,9 +107,9 @@ func Reporting(share float64, seed uint64) func(i int, done float64) float64 {
 // usersFactor is the largest factor by which users' estimates are too long, before rounding.
 const usersFactor = 5
 
-// Users returns the estimates of users whose jobs are killed at the end of the requested time. It
-// prefers an estimate in the trace. Otherwise the estimate is the work times a random number from 1
-// to 5 (the f-model of Mu'alem and Feitelson), rounded up to a time that people write.
+// Users returns the estimates of users whose jobs are killed at the end of the requested time. Jobs
+// without an estimate in the trace get an estimate: the work times a random number from 1 to 5 (the
+// f-model of Mu'alem and Feitelson), rounded up as by [asWritten].
 func Users(seed uint64) Estimate {
 	return func(i int, j trace.Job) time.Duration {
 		if j.EstimateS > 0 {

@@ -9,7 +9,7 @@
 // The package is part of the product (nomad-pal simulate). The package research/artifact
 // reimplements the PAL artifact's own simulator.
 //
-// A change of this package must keep the following. The same configuration and seed give the same
+// Every change must preserve these properties. The same configuration and seed give the same
 // outcome, byte for byte. The engine acts for the queue as the agent does: it carries out each
 // action, reports it, and then asks again. Each job does exactly its work, even if the job is
 // stopped, moved or slowed. The engine of plain Nomad shares no code with pal/queue.
@@ -43,6 +43,6 @@ func (j JobResult) Slowdown() float64 {
 	return j.HeldS / j.WorkS
 }
 
-// JCT is the job completion time. It is never below 0, although times in a trace can be more
+// JCT is the job completion time. A JCT is never below 0, although times in a trace can be more
 // precise than simulated times.
 func (j JobResult) JCT() float64 { return max(0, j.Finish-j.Submit) }

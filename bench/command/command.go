@@ -22,8 +22,8 @@ type Options struct {
 	Seed             uint64
 }
 
-// Flags defines the flags. Its arguments are the default number of nodes, the default result file,
-// and texts that complete the help of -nodes and -seed.
+// Flags defines the flags. nodes and json are defaults; ofNodes and ofSeed complete the help of
+// -nodes and -seed.
 func (o *Options) Flags(nodes int, json, ofNodes, ofSeed string) {
 	flag.StringVar(&o.Nomad, "nomad", "", "nomad binary")
 	flag.StringVar(&o.Bin, "bin", "build/bin", "folder with nomad-pal's binaries")

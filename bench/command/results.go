@@ -23,7 +23,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/plot"
 )
 
-// Provenance describes how a result file was made. Each result file contains one.
+// Provenance describes, in each result file, how the file was made.
 type Provenance struct {
 	Command []string `json:"command"`
 	Commit  string   `json:"commit"`
@@ -63,7 +63,7 @@ func invocation(name string, args []string) []string {
 // Results has the names of the files from which results are read and to which they are written.
 type Results struct{ JSON, From, HTML, SVG string }
 
-// Flags defines the flags of a command that writes reports. Call it before the flags are parsed.
+// Flags defines the flags of a command that writes reports, before the flags are parsed.
 func (o *Results) Flags(name string) {
 	flag.StringVar(&o.JSON, "json", "bench/results/"+name+".json", "result file")
 	flag.StringVar(&o.From, "from", "", "report on this result file of an earlier run, without a new run")
@@ -116,7 +116,7 @@ func Print(out io.Writer, p plot.Page) {
 	}
 }
 
-// Read reads a result file. It decompresses a file whose name ends with .gz.
+// Read reads a result file, and decompresses a file whose name ends with .gz.
 func Read(path string, into any) error {
 	f, err := os.Open(path)
 	if err != nil {

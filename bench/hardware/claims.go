@@ -14,7 +14,7 @@ import (
 )
 
 // Bounds for what the docs claim about a healthy GPU. These bounds were set without a GPU, so a
-// machine that disagrees may be right.
+// bound can be wrong.
 const (
 	compileLimit  = 2.0   // seconds a kernel takes to compile
 	repeatLimit   = 0.004 // relative standard deviation of a kernel's runs
@@ -113,7 +113,7 @@ func idleIsIdle(r Record) Claim {
 	return t.claim("an idle GPU uses at most 1 GiB of its memory", "at most %.0f MiB", t.most)
 }
 
-// runs calls each for every successful run, with the run's kernel.
+// runs calls the function each for every successful run of a kernel.
 func runs(r Record, each func(k KernelRuns, run KernelRun)) {
 	for _, k := range r.Kernels {
 		for _, run := range k.Runs {
@@ -124,7 +124,7 @@ func runs(r Record, each func(k KernelRuns, run KernelRun)) {
 	}
 }
 
-// kernelsRun counts failed runs. All other claims about kernels use good runs only.
+// kernelsRun counts failed runs; all other claims about kernels use only successful runs.
 func kernelsRun(r Record) Claim {
 	var t tally
 	for _, k := range r.Kernels {

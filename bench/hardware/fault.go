@@ -28,7 +28,7 @@ var faultPTX []byte
 // FaultCommand is the name of the hidden subcommand that runs [FaultMain].
 const FaultCommand = "fault"
 
-// The faults. Each harms only the process that causes it.
+// The faults, which harm only the process that causes them.
 const (
 	faultPTXBroken = "ptx"     // a kernel that does not compile
 	faultMemory    = "memory"  // more memory than the GPU has
@@ -38,9 +38,9 @@ const (
 // nowhere is an address in the first page, which is never mapped.
 const nowhere = uint64(16)
 
-// FaultMain causes a fault on a GPU, in a process of its own. Its arguments are the fault, the
-// CUDA library and the GPU's id. It prints a line just before the fault, and the driver's error
-// after the fault. It returns the exit code: 1 if there was another error, or no fault.
+// FaultMain causes a fault on a GPU, in a process of its own. The arguments are the fault, the CUDA
+// library and the GPU's id. FaultMain prints a line just before the fault, and the driver's error
+// after the fault. The exit code is 1 if no fault or another error occurred.
 func FaultMain(args []string) int {
 	runtime.LockOSThread() // the CUDA context belongs to this thread
 	if len(args) != 3 {
@@ -104,8 +104,9 @@ func cause(ctx *cuda.Context, dev cuda.Device, fault string) error {
 	return errors.Join(ctx.Launch(fn, cuda.Grid{Blocks: 1, Threads: 1}, &at), ctx.Record(done), ctx.Wait(done))
 }
 
-// causeFault starts [FaultMain] on a GPU. It returns the start time of the fault and the driver's
-// error. The process sees only this GPU, and no MPS server, whose clients would share the fault.
+// causeFault starts [FaultMain] on a GPU, and returns the start time of the fault and the driver's
+// error. The process sees only this GPU. It uses no MPS server, because all of the server's clients
+// would share the fault.
 func (r *run) causeFault(ctx context.Context, id, fault string) (begun time.Time, said string, err error) {
 	library := gpu.FindLibrary("/", cmp.Or(r.CUDA, cuda.Library))
 	cmd := exec.CommandContext(ctx, r.Self, FaultCommand, fault, library, id)

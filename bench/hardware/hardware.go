@@ -65,9 +65,9 @@ type run struct {
 // abandoned steps.
 type keep func(add func(*Record), format string, args ...any)
 
-// Run executes the steps that fit into the budget. It writes each result at once, as JSON and as a
-// page, and logs its progress. If ctx ends, Run returns the record so far, without an error. Run
-// never overwrites the files of an earlier run; it changes Out instead.
+// Run executes the steps that fit into the budget. Run writes each result at once, as JSON and as a
+// page, and logs its progress. If ctx ends, Run returns the record so far, without an error. If
+// files with the name Out exist, Run changes Out.
 func (o *Options) Run(ctx context.Context) (Record, error) {
 	log, err := o.take()
 	if err != nil {
@@ -93,7 +93,7 @@ func (o *Options) Run(ctx context.Context) (Record, error) {
 	return r.record, r.failed
 }
 
-// take finds an unused name and creates the log with it.
+// take sets Out to an unused name, and creates the log.
 func (o *Options) take() (*os.File, error) {
 	if err := os.MkdirAll(filepath.Dir(o.Out), 0o755); err != nil {
 		return nil, err
@@ -224,7 +224,7 @@ func (r *run) command(name string, into func(*Record, []byte), more ...string) f
 	}
 }
 
-// output returns a program's standard output. Its error includes the program's standard error.
+// output returns a program's standard output; the error includes the program's standard error.
 func output(ctx context.Context, name string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.WaitDelay = time.Second

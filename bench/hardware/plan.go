@@ -26,15 +26,14 @@ type Pace struct {
 	Session measure.Plan  // plan of the whole measurement
 }
 
-// quickBelow is the budget below which the figures are not reliable, because every check must run
-// once.
+// quickBelow is the budget below which the checks are too short for reliable figures.
 const quickBelow = 5 * time.Minute
 
 // PaceFor returns the pace for a budget.
 func PaceFor(budget time.Duration) Pace {
 	p := Pace{Warm: 2 * time.Second, Kernel: 6 * time.Second, Job: 10 * time.Second, Event: 10 * time.Second,
 		Soak: 5 * time.Minute, Session: measure.DefaultPlan()}
-	// This session is shorter than the plugin's own, because the clock only has to settle. The soak
+	// The session is shorter than the plugin's: only the clock has to settle, because the soak
 	// shows how hot the GPU gets.
 	p.Session.Limit, p.Session.Warmup, p.Session.Heat = 2*time.Minute, 45*time.Second, 0
 	if budget < quickBelow {
@@ -44,7 +43,7 @@ func PaceFor(budget time.Duration) Pace {
 	return p
 }
 
-// Approximate times of the steps apart from measuring. They were set without a GPU.
+// Approximate times of the steps without the measuring, set without a GPU.
 const (
 	childStart     = 3 * time.Second // start of a measuring process with its CUDA context
 	plannedKernels = 5               // kernels on Hopper; 3 of them are compute kernels
@@ -159,7 +158,8 @@ func clock(d time.Duration) string {
 	return fmt.Sprintf("%d:%02d", d/time.Minute, d%time.Minute/time.Second)
 }
 
-// variant is one kernel, with the classes and the kernels to avoid that make a session measure it.
+// variant is one kernel, which a session measures if the session measures the class and avoids the
+// kernels in avoid.
 type variant struct {
 	kernel string
 	class  pal.AppClass

@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: MPL-2.0
 
 // Package hardware tries the whole device plugin on a machine with GPUs, within a budget of
-// minutes, and reports where the machine disagrees with the docs. It needs the plugin's
-// binary and the NVIDIA driver, but no network. The plugin's binary measures; only the faults on
-// purpose are caused by a process of our own.
+// minutes, and reports where the machine disagrees with the docs. It needs the plugin's binary and
+// the NVIDIA driver, but no network. The plugin's binary measures; a process of our own causes
+// faults on purpose.
 //
 // [Options.Plan] orders the steps by importance, and leaves out steps that do not fit.
 // [Options.Run] takes the steps and writes the [Record] with every result. [Claims] compares the
@@ -143,7 +143,7 @@ type Beside struct {
 	Seen    string `json:"seen"`
 	Watched bool   `json:"watched"`
 	// AbortSeconds is how long a killed measurement took to end. After names a process that still
-	// computed on the GPU after this end.
+	// used the GPU after the measurement had ended.
 	AbortSeconds float64 `json:"abort_seconds"`
 	After        string  `json:"after,omitempty"`
 }

@@ -91,8 +91,8 @@ func (run KernelRun) String() string {
 	return fmt.Sprintf("%.4g %s, %.0f %% of peak, limited by %s", run.Rate, run.Unit, 100*run.Share, run.LimitedBy)
 }
 
-// kernelRun returns what the page shows about a session of one class. If another kernel ran
-// instead, the result has no figures, because that kernel is measured under its own name.
+// kernelRun returns what the page shows about a session of one class. If the session used another
+// kernel instead, the result has no figures.
 func kernelRun(kernel string, res measure.Result) KernelRun {
 	run := KernelRun{Problem: res.Problem, Warnings: res.Warnings, CompileSeconds: res.Compile[kernel]}
 	if len(res.Apps) == 0 {
@@ -110,7 +110,7 @@ func kernelRun(kernel string, res measure.Result) KernelRun {
 	return run
 }
 
-// session makes one whole measurement, as the plugin does. It records each class as soon as the
+// session makes one whole measurement, as the plugin does, and records each class as soon as the
 // class is measured.
 func (r *run) session(ctx context.Context, k keep) error {
 	at := map[string]int{}
@@ -190,7 +190,7 @@ func (r *run) job(ctx context.Context, d gpu.Device, started func()) measure.Res
 	})
 }
 
-// beside measures while a job runs. It shows whether the idle check detects the job, how much the
+// beside measures while a job runs, to show whether the idle check detects the job, how much the
 // job slows down, and how fast a killed measurement ends.
 func (r *run) beside(ctx context.Context, k keep) error {
 	d, others := r.usable[0], r.usable[1:]

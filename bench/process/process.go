@@ -11,7 +11,7 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// Usage is the resources that a process uses.
+// Usage has the resources that a process uses.
 type Usage struct {
 	RSSMB   float64 `json:"rss_mb"`
 	Threads int     `json:"threads"`

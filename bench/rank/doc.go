@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MPL-2.0
 
 // Package rank imitates a training job without training anything. A gang has one process (rank) per
-// allocation. The ranks find each other at a rendezvous. They run iterations at the speed of their
+// allocation. The ranks find each other at a rendezvous. Ranks run iterations at the speed of their
 // GPUs, and wait for each other after each iteration. If the gang spans nodes, iterations take
 // longer by the locality penalty. Ranks save their progress. A rank gives up if its gang is not
 // complete in time.
@@ -67,7 +67,7 @@ type done struct {
 	Iteration time.Duration `json:"iteration"`
 }
 
-// Attempt is one attempt of a gang to run. All its ranks were present from Start to End.
+// Attempt is one attempt of a gang to run: from Start to End, all ranks were present.
 type Attempt struct {
 	Start, End time.Time
 	Iterations int                 // completed in this attempt
@@ -79,7 +79,8 @@ type Attempt struct {
 type Report struct {
 	Gang
 	Attempts []Attempt
-	// GaveUp counts ranks that waited in vain. Waited is the GPU time of waiting ranks.
+	// GaveUp counts ranks that gave up because their gang was incomplete. Waited is the GPU time of
+	// waiting ranks.
 	GaveUp int
 	Waited time.Duration
 	// Finished is the time when the last iteration ended, zero if the gang has not finished.

@@ -174,8 +174,8 @@ func (r *Rendezvous) join(m *member) bool {
 	return true
 }
 
-// begin starts a complete gang. If the last attempt still runs, because it has not yet seen that a
-// rank was replaced, the gang starts when this attempt has ended.
+// begin starts a complete gang. If the last attempt has not noticed yet that a rank was replaced,
+// the gang starts when this attempt ends.
 func (r *Rendezvous) begin(g *gang) {
 	if g.running || len(g.members) < g.Ranks {
 		return
@@ -242,7 +242,7 @@ func (r *Rendezvous) drive(g *gang, members []*member) {
 
 var errLost = errors.New("a rank disappeared")
 
-// barrier sends the order to all ranks and waits until all have executed it. It returns the longest
+// barrier sends the order to all ranks, waits until all have executed it, and returns the longest
 // iteration time of a rank.
 func barrier(members []*member, o order) (slowest time.Duration, err error) {
 	for _, m := range members {
@@ -278,8 +278,7 @@ func (r *Rendezvous) end(g *gang, a Attempt, members []*member) {
 			g.lost++
 		}
 	}
-	// The rendezvous has told these ranks to exit. Even if they still run, they do not take part in
-	// the next attempt.
+	// The rendezvous has told these ranks to exit, so they do not take part in the next attempt.
 	g.members = slices.DeleteFunc(g.members, func(m *member) bool { return slices.Contains(members, m) })
 	if !a.Finished {
 		r.begin(g)

@@ -1,10 +1,10 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Command rank-driver is a Nomad task driver for the replay. It only runs a program as its own
+// Command rank-driver is a Nomad task driver for the replay, which only runs a program as its own
 // child process. Nomad's raw_exec starts another Nomad process for each task, which takes about 0.3
-// s of CPU. This does not matter on a GPU cluster. But a replay starts as many tasks in minutes, on
-// one machine, as a cluster in hours, so this cost would dominate the measurement.
+// s of CPU. On a GPU cluster this cost does not matter, but a replay starts the tasks of hours
+// within minutes, all on one machine.
 //
 // Tasks do not survive their client, because the driver does not recover tasks.
 package main

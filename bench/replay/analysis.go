@@ -39,8 +39,9 @@ func Ratio(xs []float64) (mean, low, high float64, ok bool) {
 	return math.Exp(sum / float64(max(len(xs), 1))), math.Exp(low), math.Exp(high), ok
 }
 
-// student returns the 97.5 % point of Student's t distribution. Beyond its table, it uses the
-// normal distribution's point plus two terms of the expansion in 1/df. The error is below 0.001.
+// student returns the 97.5 % point of Student's t distribution. Beyond the table, it is
+// approximated by the normal distribution's point plus two terms of the expansion in 1/df, with an
+// error below 0.001.
 func student(df int) float64 {
 	table := []float64{12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086}
 	if df <= len(table) {
@@ -64,8 +65,8 @@ func Median(xs []float64) float64 {
 // counts as half placed. The ranks of a gang that is placed as a whole start faster.
 const HalfPlacedFor = 5 * time.Second
 
-// Halved reports whether some ranks of a gang held GPUs in vain: for longer than [HalfPlacedFor]
-// per GPU, or until the end of the run.
+// Halved reports whether ranks of a gang held GPUs and waited for missing ranks, for longer than
+// [HalfPlacedFor] per GPU or until the end of the run.
 func (j JobResult) Halved() bool {
 	if j.Allocations < 2 {
 		return false
@@ -136,7 +137,8 @@ func (r *Result) AtLeast(gpus int) Summary {
 	return least
 }
 
-// HeldShare returns the share of the run's GPU time that ranks held in vain.
+// HeldShare returns the share of the run's GPU time in which ranks held GPUs while other ranks were
+// missing.
 func (r *Result) HeldShare(gpus int) float64 {
 	if r.Took <= 0 {
 		return 0
@@ -145,7 +147,7 @@ func (r *Result) HeldShare(gpus int) float64 {
 }
 
 // Queueing returns the times from submission until all ranks ran, by the gang's number of GPUs. For
-// a gang that never started, it counts the time until the end of the run.
+// a gang that never started, the time until the end of the run counts.
 func (r *Result) Queueing() map[int][]time.Duration {
 	end := r.end()
 	out := map[int][]time.Duration{}

@@ -21,8 +21,8 @@ import (
 // GPUs are the emulated GPUs of a run.
 type GPUs struct {
 	All []population.GPU
-	// Apps has the applications' speeds by model. If it is nil, a job's speed on each model depends
-	// only on the job's class.
+	// Apps has the applications' speeds by model. If Apps is nil, a job's speed on each model
+	// depends only on the job's class.
 	Apps    []workload.App
 	profile *profile.Profile
 	byID    map[string]int
@@ -53,8 +53,8 @@ func DrawGPUs(nodes, gpusPerNode, outliers int, seed uint64) (g *GPUs, source st
 	return drawGPUs([]population.Spec{{Cluster: "longhorn", Nodes: nodes, GPUsPerNode: gpusPerNode, Outliers: population.Exactly(outliers)}}, "TACC Longhorn (V100)", seed)
 }
 
-// DrawTwoModels is like DrawGPUs, and adds the given number of other nodes. Their GPUs are of a
-// second model, and drawn from Frontera's measurements.
+// DrawTwoModels is like DrawGPUs, and adds others nodes with GPUs of a second model, drawn from
+// Frontera's measurements.
 func DrawTwoModels(nodes, others, gpusPerNode, outliers int, seed uint64) (g *GPUs, source string, err error) {
 	if others == 0 {
 		return DrawGPUs(nodes, gpusPerNode, outliers, seed)
@@ -164,8 +164,8 @@ func (g *GPUs) clients() []cluster.Client {
 	return cs
 }
 
-// inventory returns the inventory of a node. The GPU with the id unhealthy is unhealthy, unless the
-// id is "".
+// inventory returns the inventory of a node. unhealthy is the id of an unhealthy GPU; "" means that
+// all GPUs are healthy.
 func (g *GPUs) inventory(node int, unhealthy string) string {
 	var on []population.GPU
 	for _, u := range g.All {

@@ -9,9 +9,9 @@ import "time"
 type Handover struct {
 	// After reports whether another gang held some of the GPUs when the gang was submitted.
 	After bool
-	// Decided is the time from when the gang was submitted and its GPUs were free until Nomad had
-	// placed the whole gang. It includes the time in which the queue made the gang wait for other
-	// gangs or for better GPUs.
+	// Decided is the time until Nomad had placed the whole gang, from its submission or, if later,
+	// the moment when its GPUs were free. Decided includes waits for other gangs or for better
+	// GPUs.
 	Decided time.Duration
 	// Started is the time from the placement until all ranks ran.
 	Started time.Duration
@@ -19,7 +19,7 @@ type Handover struct {
 
 // Handovers returns the handovers of the gangs that ran once. For stopped and restarted gangs, the
 // times at which they got their GPUs are unknown. Old result files do not record when a gang was
-// placed, so for them all of the time counts as Started.
+// placed, so Started is then the whole time.
 func (r *Result) Handovers() []Handover {
 	ends := map[string][]time.Time{} // ends of the gangs on each GPU
 	for _, j := range r.Jobs {
@@ -66,8 +66,8 @@ func (j JobResult) ran() func(yield func(string) bool) {
 // by choice: for other gangs or for better GPUs.
 const choosy = 5
 
-// starting returns the times that gangs took to start, in seconds, for the simulator. It includes
-// only gangs that found their GPUs free and did not wait by choice.
+// starting returns, for the simulator, the start times in seconds of the gangs that found their
+// GPUs free and did not wait by choice.
 func (r *Result) starting() []float64 {
 	hs := r.Handovers()
 	most := choosy * decided(hs, false)
@@ -88,8 +88,8 @@ func (r *Result) ending() float64 {
 	return max(0, decided(hs, true)-decided(hs, false))
 }
 
-// decided returns the median time in seconds to place gangs, or 0 without gangs. If after is set,
-// it counts only gangs whose GPUs another gang had held, otherwise only the other gangs.
+// decided returns the median time, in seconds, to place the gangs whose After equals after; 0
+// without such gangs.
 func decided(hs []Handover, after bool) float64 {
 	var ds []float64
 	for _, h := range hs {

@@ -44,8 +44,8 @@ type Prediction struct {
 	// Preemptions counts the restarts, which are all runs of a job except the first.
 	Preemptions int `json:"preemptions,omitempty"`
 	// Jittered has, in ascending order, the average JCTs (s) of simulations in which submissions
-	// are a little later and starts a little longer. The averages are over the jobs that finished
-	// in the run, and show how much depends on chance.
+	// are slightly delayed and starts take slightly longer. The averages are over the jobs that
+	// finished in the run, and show how much depends on chance.
 	Jittered []float64 `json:"jittered_avg_jct_s,omitempty"`
 }
 

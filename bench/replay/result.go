@@ -43,7 +43,7 @@ type Result struct {
 	Timeline   []Moment      `json:"timeline,omitempty"`
 	// Predicted is the simulator's result for the same run.
 	Predicted *Prediction `json:"predicted,omitempty"`
-	// Cost is the resources that the placer used; nil under plain Nomad.
+	// Cost has the resources that the placer used; nil under plain Nomad.
 	Cost *Cost `json:"placer,omitempty"`
 	// Explanation is what `nomad-pal explain` printed for Mode.Explain.
 	Explanation string `json:"-"`
@@ -194,7 +194,7 @@ func (n *onNomad) explained(ctx context.Context, jr *JobResult) error {
 	return nil
 }
 
-// Cost is the resources that a placer used during a run, including its start.
+// Cost has the resources that a placer used during a run, including its start.
 type Cost struct {
 	CPUS  float64 `json:"cpu_s"`
 	RSSMB float64 `json:"rss_mb"` // resident memory at the end of the run
@@ -211,8 +211,7 @@ type Summary struct {
 	AvgJCT, GeomeanJCT time.Duration
 	Makespan           time.Duration
 	// Utilization is the share of all GPU time, from the first submission to the last finish, in
-	// which gangs ran. Useful is the share that the gangs' work would have taken on median GPUs of
-	// one node.
+	// which gangs ran. Useful is this share as if each gang had run on median GPUs of one node.
 	Utilization, Useful float64
 }
 

@@ -67,12 +67,12 @@ func (b *Bed) Run(ctx context.Context, m Mode, jobs []Job, bound time.Duration) 
 // scheduler starts the ranks of a run.
 type scheduler interface {
 	submit(context.Context, Job) error
-	// tend does what the scheduler needs during the run. watch calls it repeatedly with the gangs'
-	// current states.
+	// tend does what the scheduler needs during the run; watch calls tend repeatedly with the
+	// gangs' current states.
 	tend(ctx context.Context, now time.Time, states []rank.State) error
 	// cost returns the resources that the placer used; nil without a placer.
 	cost() (*Cost, error)
-	// tell adds data to a job's result that only the scheduler has.
+	// tell adds to a job's result the data that only the scheduler has.
 	tell(context.Context, *JobResult) error
 }
 

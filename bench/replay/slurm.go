@@ -94,8 +94,8 @@ func (s *onSlurm) submit(ctx context.Context, j Job) error {
 	return err
 }
 
-// tend returns an error if Slurm no longer lists an unfinished gang. Otherwise a failed launch
-// would stay hidden until the time limit of the run.
+// tend returns an error if Slurm no longer lists an unfinished gang, because a failed launch would
+// otherwise stay hidden until the time limit of the run.
 func (s *onSlurm) tend(ctx context.Context, now time.Time, _ []rank.State) error {
 	if now.Sub(s.looked) < 10*time.Second {
 		return nil
@@ -114,8 +114,8 @@ func (s *onSlurm) tend(ctx context.Context, now time.Time, _ []rank.State) error
 	return nil
 }
 
-// lost returns a job that was submitted before the queue was read, is not in the queue, and had not
-// finished afterwards; "" if no job is lost.
+// lost returns a submitted job that is missing in Slurm's queue but has not finished; "" if no job
+// is lost.
 func lost(submitted map[string]bool, queue []slurm.Queued, after []rank.State) string {
 	queued := map[string]bool{}
 	for _, q := range queue {
@@ -131,7 +131,7 @@ func lost(submitted map[string]bool, queue []slurm.Queued, after []rank.State) s
 
 func (*onSlurm) cost() (*Cost, error) { return nil, nil }
 
-// tell adds nothing. The ranks report their GPUs, and Slurm's own times are by its fast clock.
+// tell adds nothing: the ranks report their GPUs, and Slurm's times follow its fast clock.
 func (*onSlurm) tell(context.Context, *JobResult) error { return nil }
 
 func nodeName(n int) string { return fmt.Sprintf("gpu-%02d", n) }

@@ -1,7 +1,7 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Command simnodes plays thousands of Nomad clients with GPUs against a real server, from one
+// Command simnodes simulates thousands of Nomad clients with GPUs for a real server, in one
 // process. It registers nodes over the server's RPC and heartbeats for them. It accepts the
 // server's allocations and reports them as running and, after the time in the job's meta, as
 // complete. It executes nothing.

@@ -38,7 +38,7 @@ func (p *player) report(ctx context.Context, updates ...*structs.Allocation) {
 	}
 }
 
-// send sends updates until the outbox is empty. It retries updates that could not be sent.
+// send sends updates, if necessary several times, until the outbox is empty.
 func (p *player) send(ctx context.Context) {
 	o := &p.outbox
 	for {

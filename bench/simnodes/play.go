@@ -91,7 +91,7 @@ func play(ctx context.Context, server string, nodes []*structs.Node, stdout io.W
 	return nil
 }
 
-// register registers all nodes and returns a player for each. It drops each registered node,
+// register registers all nodes and returns a player for each. The players do not keep their nodes,
 // because 10,000 nodes need much memory.
 func register(ctx context.Context, w *wire, nodes []*structs.Node, counts *counts) ([]*player, error) {
 	players := make([]*player, len(nodes))
@@ -129,7 +129,7 @@ func newPlayer(w *wire, i int, n *structs.Node, counts *counts) (*player, error)
 	}
 	p := &player{wire: w, index: i, id: n.ID, secret: n.SecretID, counts: counts, ttl: resp.HeartbeatTTL, tasks: map[string]*playedAlloc{}}
 	// If an earlier simnodes process registered the node, the node may be down. Only a heartbeat
-	// makes it ready.
+	// makes the node ready.
 	if err := p.beat(); err != nil {
 		return nil, err
 	}

@@ -27,8 +27,8 @@ type player struct {
 
 	outbox outbox
 
-	// tasks has the running allocations by id, and the ended ones until the server knows their end.
-	// Only watch uses this map.
+	// tasks has, by id, the allocations that run or whose end the server does not know yet. Only
+	// watch uses this map.
 	tasks map[string]*playedAlloc
 }
 

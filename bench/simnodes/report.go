@@ -19,8 +19,7 @@ type counts struct {
 	lastError atomic.Value // string
 }
 
-// failed counts an error and keeps its text. After ctx has ended, connections close, so failed
-// ignores their errors.
+// failed counts an error and keeps its text, unless ctx has ended, because connections then close.
 func (c *counts) failed(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return

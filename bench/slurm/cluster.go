@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: MPL-2.0
 
 // Package slurm runs Slurm clusters on this machine, for comparison: munged, slurmctld and a slurmd
-// per node, with emulated GPUs. The clusters need Debian's packages (see [Missing]). They end with
-// the process that started them. They share nothing with a Slurm cluster to which the machine
+// per node, with emulated GPUs. The clusters need Debian's packages (see [Missing]). A cluster ends
+// with the process that started it, and shares nothing with a Slurm cluster to which the machine
 // itself belongs.
 package slurm
 
@@ -69,8 +69,8 @@ func Missing(clock bool) string {
 	return "no Slurm here: apt-get install --no-install-recommends " + strings.Join(slices.Compact(packages), " ")
 }
 
-// program returns the path of a program. It also looks in /usr/sbin, which is not in the PATH of
-// ordinary users.
+// program returns the path of a program, also in /usr/sbin, which is not in the PATH of ordinary
+// users.
 func program(name string) (string, error) {
 	if path, err := exec.LookPath(name); err == nil {
 		return path, nil
@@ -238,8 +238,8 @@ func (c *Cluster) died() error {
 	}
 }
 
-// environment returns this process's environment without the variables of a Slurm job, in which the
-// process itself can run.
+// environment returns this process's environment without variables of Slurm, because this process
+// itself can be a Slurm job.
 func (c *Cluster) environment() []string {
 	env := slices.DeleteFunc(os.Environ(), func(kv string) bool {
 		return strings.HasPrefix(kv, "SLURM") || strings.HasPrefix(kv, "SBATCH") || strings.HasPrefix(kv, "CUDA_")

@@ -28,9 +28,9 @@ func (l layout) device(node, gpu int) string {
 	return filepath.Join(l.dir, "dev", fmt.Sprintf("%s-%d", l.nodes[node], gpu))
 }
 
-// conf returns slurm.conf, as a small site would write it, with a processor core for each GPU. It
-// scales the timeouts, because the controller's clock is fast. So in real time, the controller
-// waits for other processes as long as usual, and has as much time for scheduling as usual.
+// conf returns slurm.conf, as a small site would write it, with a processor core for each GPU. The
+// timeouts are scaled by the speed of the controller's clock. So in real time, the controller waits
+// for other processes as long as usual, and has as much time for scheduling as usual.
 func (l layout) conf() string {
 	at := func(name string) string { return filepath.Join(l.dir, name) }
 	scaled := func(seconds float64) int { return int(seconds * max(1, l.clock)) }

@@ -19,8 +19,8 @@ type Job struct {
 	Name        string
 	Tasks       int
 	GPUsPerTask int
-	// Limit is the job's time limit, by the controller's clock. It is rounded up to whole minutes,
-	// Slurm's unit.
+	// Limit is the job's time limit by the controller's clock, rounded up to whole minutes, Slurm's
+	// unit.
 	Limit time.Duration
 	// Command is the command line of each task.
 	Command []string

@@ -16,9 +16,8 @@ import (
 	"github.com/zclconf/go-cty/cty/msgpack"
 )
 
-// EncodeConfig checks the text of a plugin's config block against the plugin's
-// own schema and encodes it, as Nomad's agent does before it calls SetConfig.
-// Errors name line and key.
+// EncodeConfig checks the text of a plugin's config block against the plugin's own schema and
+// encodes it, as Nomad's agent does before it calls SetConfig. Errors name the line and the key.
 func EncodeConfig(schema *hclspec.Spec, text string) ([]byte, error) {
 	f, diags := hclparse.NewParser().ParseHCL([]byte(text), "config.hcl")
 	if diags.HasErrors() {
@@ -27,8 +26,8 @@ func EncodeConfig(schema *hclspec.Spec, text string) ([]byte, error) {
 	return encode(schema, f)
 }
 
-// EncodeJSON is EncodeConfig for a block in JSON, which is the form in which Nomad's agent decodes
-// the configuration.
+// EncodeJSON does the same as EncodeConfig for a block in JSON, the form that Nomad's agent
+// decodes.
 func EncodeJSON(schema *hclspec.Spec, text []byte) ([]byte, error) {
 	f, diags := hclparse.NewParser().ParseJSON(text, "config.json")
 	if diags.HasErrors() {

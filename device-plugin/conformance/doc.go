@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: MPL-2.0
 
 // Package conformance tests any Nomad device plugin binary over Nomad's real handshake. It tests
-// the contract of every call, cancellation, restart and health, and that streams do not end. For
-// NVIDIA plugins, a fake NVML library also emulates faults of the driver.
+// every call, cancellation, restarts and health, and that streams do not end. For NVIDIA plugins, a
+// fake NVML library also emulates faults of the driver.
 //
 //	make conformance PLUGIN=path/to/binary
 //

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Context runs kernels on one GPU. Only the OS thread that made a Context must use it.
+// Context runs kernels on one GPU. Use a Context only on the OS thread that made the Context.
 type Context struct {
 	d   *Driver
 	dev Device
@@ -44,7 +44,7 @@ const (
 	jitErrorLogSize = 6
 )
 
-// Load compiles PTX and returns its kernel with the name entry.
+// Load compiles PTX and returns the kernel with the name entry.
 func (c *Context) Load(ptx []byte, entry string) (Function, error) {
 	op := fmt.Sprintf("compiling kernel %q", entry)
 	image := append(append([]byte(nil), ptx...), 0)
@@ -83,12 +83,12 @@ func (c *Context) Free(m Memory) error {
 	return c.d.check("freeing memory", c.d.memFree(m.Address))
 }
 
-// Fill sets every 32-bit word of m.
+// Fill sets every 32-bit word of m to word.
 func (c *Context) Fill(m Memory, word uint32) error {
 	return c.d.check("filling the GPU's memory", c.d.memset32(m.Address, word, m.Bytes/4))
 }
 
-// Read waits until all launched kernels have ended, then copies the start of m.
+// Read waits until all launched kernels have ended, and then copies the start of m.
 func (c *Context) Read(m Memory, into []byte) error {
 	if uint64(len(into)) > m.Bytes {
 		return fmt.Errorf("reading %d bytes of %d", len(into), m.Bytes)

@@ -54,9 +54,9 @@ type Driver struct {
 	eventElapsed func(ms *float32, from, to uintptr) int32
 }
 
-// Open opens the driver library ("" for [Library]) and starts it. If the dynamic linker
-// does not know the name, Open looks where drivers put their libraries. The error says what
-// is missing: the library, a function in it, or a working driver.
+// Open opens the driver library ("" for [Library]) and starts it. If the dynamic linker does not
+// know the name, Open looks where drivers put their libraries. The error names what is missing: the
+// library, a function in it, or a working driver.
 func Open(path string) (*Driver, error) {
 	path = gpu.FindLibrary("/", cmp.Or(path, Library))
 	lib, err := purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_LOCAL)
@@ -65,7 +65,7 @@ func Open(path string) (*Driver, error) {
 	}
 	d := &Driver{}
 	for _, f := range d.functions() {
-		// RegisterLibFunc panics if the name is missing, so check first.
+		// RegisterLibFunc panics if the library lacks the function.
 		if _, err := purego.Dlsym(lib, f.name); err != nil {
 			return nil, fmt.Errorf("CUDA driver library %q has no %s: the driver is too old", path, f.name)
 		}
@@ -111,6 +111,7 @@ type Device struct {
 	MemClockMHz  int
 	BusBits      int // memory bus width
 	MemoryBytes  uint64
+	Integrated   bool // shares the processor's memory; then MemClockMHz and BusBits say nothing
 
 	handle int32
 }
@@ -119,6 +120,7 @@ type Device struct {
 const (
 	attrClockKHz    = 13
 	attrSMs         = 16
+	attrIntegrated  = 18
 	attrMemClockKHz = 36
 	attrBusBits     = 37
 	attrMajor       = 75
@@ -161,12 +163,12 @@ func (d *Driver) device(ordinal int32) (Device, error) {
 	}
 	dev.Name = unix.ByteSliceToString(name)
 	dev.UUID = fmt.Sprintf("GPU-%x-%x-%x-%x-%x", uuid[:4], uuid[4:6], uuid[6:8], uuid[8:10], uuid[10:])
-	var clockKHz, memClockKHz int
+	var clockKHz, memClockKHz, integrated int
 	for _, a := range []struct {
 		attr int32
 		to   *int
 	}{{attrClockKHz, &clockKHz}, {attrSMs, &dev.SMs}, {attrMemClockKHz, &memClockKHz}, {attrBusBits, &dev.BusBits},
-		{attrMajor, &dev.Major}, {attrMinor, &dev.Minor}} {
+		{attrMajor, &dev.Major}, {attrMinor, &dev.Minor}, {attrIntegrated, &integrated}} {
 		var v int32
 		if err := d.check(op, d.deviceAttribute(&v, a.attr, dev.handle)); err != nil {
 			return dev, err
@@ -174,5 +176,6 @@ func (d *Driver) device(ordinal int32) (Device, error) {
 		*a.to = int(v)
 	}
 	dev.ClockMHz, dev.MemClockMHz = clockKHz/1000, memClockKHz/1000
+	dev.Integrated = integrated != 0
 	return dev, nil
 }

@@ -29,7 +29,7 @@ const (
 	unknown            = 999
 )
 
-// Error is a failed driver call.
+// Error describes a failed driver call.
 type Error struct {
 	Op   string // the operation that failed
 	Code int
@@ -45,7 +45,7 @@ func (e *Error) Error() string {
 	return msg
 }
 
-// hints explain errors and say what to do, by error code.
+// hints maps error codes to an explanation and advice.
 var hints = map[int]string{
 	OutOfMemory:        ", the GPU's memory is in use or too small",
 	NoDevice:           ", the driver shows no GPU to this process",
@@ -69,8 +69,8 @@ func CodeOf(err error) int {
 	return 0
 }
 
-// Sticky reports whether err means that the context is lost: an uncorrectable memory error,
-// a kernel that failed, a GPU that fell off the bus.
+// Sticky reports whether err means that the context is lost, for example after an uncorrectable
+// memory error.
 func Sticky(err error) bool {
 	c := CodeOf(err)
 	return c == ECCUncorrectable || c == DeviceUnavailable || c >= 700

@@ -12,7 +12,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
-// Faults that do more than set a signal of the GPU.
+// Faults that need more than a signal of the GPU.
 const (
 	faultLost       = "lost"        // the driver lost the GPU
 	faultHang       = "hang"        // calls for this GPU do not return
@@ -39,8 +39,7 @@ var faults = []struct {
 	{"pcie", func(s *gpu.Signals) { s.PCIeDegraded = true }},
 }
 
-// device builds one GPU from its fields. why describes the first mistake in the fields; it is "" if
-// there is none.
+// device builds one GPU from its fields. why describes the first mistake in the fields, or is "".
 func device(id string, f fields, index int) (d gpu.Device, why string) {
 	d = gpu.Device{
 		ID: id, Parent: or(f.Parent, ""), Model: or(f.Model, "NVIDIA H200"), MIGProfile: or(f.MIGProfile, ""),

@@ -28,8 +28,8 @@ type Backend struct {
 	once  sync.Once
 }
 
-// stamp changes when a file changes. It includes the size, because a file can be replaced twice
-// within the clock's resolution.
+// stamp changes when a file changes. It includes the size, because a file can change twice within
+// the clock's resolution.
 type stamp struct {
 	mod  time.Time
 	size int64
@@ -101,8 +101,7 @@ func stampOf(path string) (stamp, error) {
 	return stamp{st.ModTime(), st.Size()}, nil
 }
 
-// Events sends an event for every change of the file, and one for each new Xid in the file, until
-// ctx ends.
+// Events sends an event for each change of the file, and for each new Xid in it, until ctx ends.
 func (b *Backend) Events(ctx context.Context, out chan<- gpu.Event) {
 	known := map[string]int{}
 	last, _ := stampOf(b.path)
@@ -125,7 +124,7 @@ func (b *Backend) Events(ctx context.Context, out chan<- gpu.Event) {
 	}
 }
 
-// announce sends an event for each Xid that differs from the known one.
+// announce sends an event for each Xid that differs from the last known Xid.
 func (b *Backend) announce(ctx context.Context, known map[string]int, out chan<- gpu.Event) {
 	inv, _ := b.load()
 	if inv == nil {

@@ -1,9 +1,9 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package emulated reads emulated GPUs from an inventory file, for machines without GPUs, tests
-// and demonstrations. The file is HCL, or JSON if its suffix is .json. The package reads it again
-// whenever it changes. For each GPU the file holds what NVML would report, including faults:
+// Package emulated reads emulated GPUs from an inventory file, for machines without GPUs, tests and
+// demonstrations. The file is HCL, or JSON if its suffix is .json. When the file changes, the
+// package reads it again. For each GPU the file holds what NVML would report, including faults:
 //
 //	driver_version = "580.159.04"
 //	defaults {
@@ -42,8 +42,8 @@ type file struct {
 	Remain        hcl.Body `hcl:",remain"`
 }
 
-// fields are the keys of a gpu block and of the defaults block. A nil field was not given:
-// the defaults block applies, then the built-in value.
+// fields are the keys of a gpu block and of the defaults block. If a field is nil, the value of the
+// defaults block applies, or else the built-in value.
 type fields struct {
 	Model          *string            `hcl:"model,optional"`
 	Architecture   *string            `hcl:"architecture,optional"`
@@ -85,7 +85,7 @@ type inventory struct {
 	hang        bool              // a GPU with fault = "hang-driver": scans do not return
 }
 
-// read parses and checks the inventory file at path. Errors name file and line.
+// read parses and checks the inventory file at path. Errors name the file and the line.
 func read(path string) (*inventory, error) {
 	src, err := os.ReadFile(path)
 	if err != nil {
@@ -183,7 +183,7 @@ func or[T any](p *T, fallback T) T {
 	return *p
 }
 
-// byClass checks a GPU's values and parses their class names. key is the name of the values in
+// byClass checks a GPU's values and returns them by application class. key names the values in
 // error texts.
 func byClass(key string, in map[string]float64) (map[pal.AppClass]float64, string) {
 	if len(in) == 0 {

@@ -1,9 +1,9 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package gpu holds what the backends (NVML, emulated inventory) report to the device plugin about
-// GPUs: plain values with units in their names. No NVML type leaves the NVML adapter. A nil pointer
-// means that the device does not support the value. Nomad then sees no value, instead of zero.
+// Package gpu holds the data about GPUs that the backends (NVML, emulated inventory) report to the
+// device plugin: plain values with units in their names. No NVML type leaves the NVML adapter. A
+// nil pointer means that the device does not support the value.
 package gpu
 
 import (
@@ -15,23 +15,21 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Inventory is what one scan of a backend found.
+// Inventory is the result of one scan of a backend.
 type Inventory struct {
 	DriverVersion string
-	// CUDAMajor and CUDAMinor are the newest CUDA version that the driver
-	// supports; both 0 when unknown.
+	// CUDAMajor and CUDAMinor are the newest CUDA version that the driver supports; 0 if unknown.
 	CUDAMajor, CUDAMinor int
 	// Boot identifies the machine's boot, and DriverLoad the load of the driver's kernel module. If
-	// either changes, faults that were latched earlier no longer count.
+	// Boot or DriverLoad changes, earlier latched faults no longer count.
 	Boot, DriverLoad string
 	Devices          []Device // sorted by ID, ids unique
-	// Hidden are GPUs that the driver lists by index, but whose UUID is unknown or unusable. Hidden
-	// GPUs cannot be published, because a job gets its GPUs by UUID.
+	// Hidden contains the GPUs that the driver lists by index, but whose UUID is unknown or
+	// unusable. Hidden GPUs cannot be published, because a job gets its GPUs by UUID.
 	Hidden []Hidden
-	// Complete means that GPUs that are not listed were removed on purpose, and do not count as
-	// missing.
+	// Complete means that GPUs missing from the list were removed on purpose.
 	Complete bool
-	// Warnings say what the scan could not read, one sentence each, sorted.
+	// Warnings names the values that the scan could not read, in one sentence each, sorted.
 	Warnings []string
 }
 
@@ -44,7 +42,7 @@ type Hidden struct {
 	Lost  bool   // the driver lost the GPU
 }
 
-// Silent is why a GPU is hidden if driver calls for it do not return.
+// Silent is the reason for hiding a GPU whose driver calls do not return.
 const Silent = "it does not answer"
 
 func (h Hidden) String() string {
@@ -54,8 +52,8 @@ func (h Hidden) String() string {
 	return fmt.Sprintf("GPU %d: %s", h.Index, h.Why)
 }
 
-// Unidentified returns the number of hidden GPUs that are not lost. Any GPU that seems to be
-// missing can be one of them.
+// Unidentified returns the number of hidden GPUs that are not lost. A GPU that seems to be missing
+// can be one of these GPUs.
 func (inv *Inventory) Unidentified() int {
 	n := 0
 	for _, h := range inv.Hidden {
@@ -66,7 +64,7 @@ func (inv *Inventory) Unidentified() int {
 	return n
 }
 
-// Physical returns how many GPUs the machine is known to have.
+// Physical returns the number of GPUs that the machine is known to have.
 func (inv *Inventory) Physical() int {
 	ids := map[string]bool{}
 	for i := range inv.Devices {
@@ -114,8 +112,8 @@ type Device struct {
 	Clique     string // "<cluster uuid>.<clique id>" on multi-node NVLink
 
 	MemoryMiB *int64
-	// SystemMemory means that the GPU's memory is a NUMA node of the machine, in which the
-	// system may keep pages.
+	// SystemMemory means that the GPU's memory is a NUMA node of the machine, so the system may
+	// keep pages in it.
 	SystemMemory bool
 
 	PowerLimitW        *int64 // enforced limit
@@ -129,13 +127,14 @@ type Device struct {
 	PersistenceMode    string
 	ECC                *bool
 
-	// Unusable is why no job can use the device, one of the codes above; "" if jobs can.
+	// Unusable is the reason why no job can use the device: one of the codes above, or "".
 	Unusable string
 
 	Signals Signals
 
 	// Times are measured times per fixed work unit from the inventory, and Key is their
-	// comparability key (see attr.Measurement). Both are empty if the backend has no times.
+	// comparability key (see attr.Measurement). Times and Key are empty if the backend has no
+	// times.
 	Key   string
 	Times map[pal.AppClass]float64
 	// Rates are the measured work rates (see attr.RateUnit).
@@ -147,7 +146,7 @@ func Sort(ds []Device) {
 	slices.SortFunc(ds, func(a, b Device) int { return strings.Compare(a.ID, b.ID) })
 }
 
-// Physical returns the UUID of the GPU that the device is or belongs to.
+// Physical returns the UUID of the device's physical GPU.
 func (d *Device) Physical() string { return cmp.Or(d.Parent, d.ID) }
 
 // Is reports whether the id names the device or its physical GPU.
@@ -159,7 +158,7 @@ type Signals struct {
 	Unlisted      bool // lost, and the driver does not even list it
 	ResetRequired bool
 	Unanswered    bool // a driver call for the device did not return in time
-	// Failed are the questions that affect health and got no answer, in the order of [Questions].
+	// Failed lists the unanswered questions that affect health, in the order of [Questions].
 	Failed []Failure
 	// Recovery is the action that the driver requests: 0 none, 1 reset, 2 reboot, 3 drain
 	// P2P, 4 drain and reset, 5 recover IMEX. nil before R570.
@@ -169,57 +168,56 @@ type Signals struct {
 	RetiredPages int  // before Ampere
 	// RetirementPending means that pages are retired at the next reset (before Ampere).
 	RetirementPending bool
-	// ECCUncorrected counts memory errors since the driver was loaded; nil: not counted.
+	// ECCUncorrected counts memory errors since the driver was loaded; nil if unknown.
 	ECCUncorrected *int64
 	SRAMFault      bool // more uncorrectable SRAM errors than the driver's threshold
 	// NVLinkDown means that an NVLink is down although it was up before, or although other GPUs of
 	// the model have more links up.
 	NVLinkDown bool
-	// NVLinkErrors means that packets keep arriving damaged or being sent again.
+	// NVLinkErrors means that packets are often damaged or sent again.
 	NVLinkErrors bool
-	// FabricLimits are codes for what NVML reports about an NVSwitch fabric that serves the GPU
-	// badly, sorted. Such a GPU may still compute well alone.
+	// FabricLimits are codes for the problems of the GPU's NVSwitch fabric that NVML reports,
+	// sorted. Alone, the GPU may still compute well.
 	FabricLimits []string
 	// CUDARefused means that CUDA does not start on the node because the system is not
 	// ready (error 802).
 	CUDARefused  bool
 	PCIeDegraded bool // narrower than half its width, or more replays than the threshold
-	// Slow means that the GPU was measured far below the rate that any healthy GPU of the
-	// model reaches.
+	// Slow means that the measured rate is far below the rate of any healthy GPU of the model.
 	Slow bool
-	// Wrong means that the GPU computed another result than in an earlier measurement, or than most
+	// Wrong means that the GPU's result differs from its earlier result, or from the result of most
 	// GPUs of its kind.
 	Wrong bool
 	// ThermalSlowdown and PowerBrake mean that heat or a power brake lowers the clocks at this
 	// moment.
 	ThermalSlowdown, PowerBrake bool
-	// Reported is a fault that the backend itself found: a short stable code; "" for none.
+	// Reported is a fault that the backend found: a short stable code, or "".
 	Reported string
 }
 
-// Codes in FabricLimits for a fabric that does not serve the GPU at all. Some machines report these
-// states although their GPUs work.
+// Codes in FabricLimits for a fabric that the driver did not set up.
 const (
 	FabricNotReady = "not-ready" // the fabric is being set up, or was never set up
 	FabricFailed   = "failed"    // setting up the fabric failed
 )
 
-// Event is something the driver reported between two scans.
+// Event is a report of the driver between two scans.
 type Event struct {
 	// GPU is the UUID of the physical GPU or of one MIG instance; "" means that the
 	// inventory should be scanned again.
 	GPU string
-	// Xid is NVIDIA's error number; 0 if the event has none.
+	// Xid is NVIDIA's error number, or 0.
 	Xid int
 }
 
-// Reasons for lowered clocks that say something about the GPU.
+// Reasons for lowered clocks that indicate a limit or a fault of the GPU.
 const (
 	ThrottlePower      = "power-cap"
 	ThrottleSWThermal  = "sw-thermal"
 	ThrottleHWThermal  = "hw-thermal"
 	ThrottleHWSlowdown = "hw-slowdown"
 	ThrottleBrake      = "power-brake"
+	ThrottleOther      = "other" // the driver has a name for the reason, but this plugin has none
 )
 
 // Sample is one reading of a device's statistics.
@@ -252,7 +250,7 @@ type Sample struct {
 	NoSampleReason            string // why the reading failed; "" if it succeeded
 }
 
-// AllocatedMiB returns the memory that tasks use, as far as the driver reports it; nil if unknown.
+// AllocatedMiB returns the GPU memory that tasks use, according to the driver; nil if unknown.
 func (s Sample) AllocatedMiB() *int64 { return cmp.Or(s.MemoryAllocatedMiB, s.MemoryUsedMiB) }
 
 // Unavailable is the error of a scan that found no usable driver. The plugin stays alive

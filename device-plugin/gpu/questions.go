@@ -16,7 +16,7 @@ type Failure struct {
 	Code     int    // nvmlReturn_t
 }
 
-// String returns the failure as health reasons and logs show it. The text has no leading or
+// String returns the failure as shown in health reasons and logs. The text has no leading or
 // trailing spaces, and does not change while the failure lasts.
 func (f Failure) String() string {
 	return fmt.Sprintf("%s=%d %s", f.Function, f.Code, CodeName(f.Code))
@@ -25,10 +25,10 @@ func (f Failure) String() string {
 // InsufficientPower is NVML's code for a GPU that lacks an external power cable.
 const InsufficientPower = 8
 
-// RemedyDenied is what an operator does if the plugin lacks permission.
+// RemedyDenied is the advice to the operator if the plugin lacks permission.
 const RemedyDenied = "run Nomad's client as root, and let its cgroup have the device files /dev/nvidia* and /dev/nvidia-caps/*"
 
-// Answer is the meaning of a return code of NVML. It is the same for every question.
+// Answer is the meaning of a return code of NVML. The meaning does not depend on the question.
 type Answer int
 
 // The kinds of answers.
@@ -49,7 +49,7 @@ type answer struct {
 	answer Answer
 }
 
-// answers returns NVML's return codes. Any other code means Failed.
+// answers returns NVML's return codes. All other codes mean Failed.
 func answers() []answer {
 	return []answer{
 		{0, "success", Answered},
@@ -97,7 +97,7 @@ func KindOf(code int) Answer { return answerOf(code).answer }
 // CodeName returns a return code in words.
 func CodeName(code int) string { return answerOf(code).name }
 
-// Weight is how a question with the answer [Failed] affects a GPU's health.
+// Weight is the effect of a question with the answer [Failed] on a GPU's health.
 type Weight int
 
 // The weights.

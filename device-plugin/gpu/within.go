@@ -13,10 +13,10 @@ import (
 // backend cannot shut down before the call returns, so leave the backend open.
 var ErrNoAnswer = errors.New("the driver does not answer")
 
-// DriverWithin is how long the driver may take to list the GPUs, and CUDA to start.
+// DriverWithin is the maximum time for the driver to list the GPUs, and for CUDA to start.
 const DriverWithin = 20 * time.Second
 
-// Within asks the driver with a time limit, so that a hung driver does not hang a command.
+// Within calls the driver with a time limit, so that a hung driver does not block a command.
 func Within[T any](limit time.Duration, doing string, ask func() (T, error)) (v T, err error) {
 	done := make(chan struct{})
 	var answer T

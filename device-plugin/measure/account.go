@@ -10,7 +10,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
-// Accounts returns the state of measuring each GPU of the last scan, by id, for publication.
+// Accounts returns what to publish about measuring each GPU of the last scan, by id.
 func (s *Scheduler) Accounts() map[string]attr.Account {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -20,7 +20,7 @@ func (s *Scheduler) Accounts() map[string]attr.Account {
 			continue
 		}
 		r := s.records[d.ID]
-		a := attr.Account{Problem: r.LastProblem, Provisional: r.Provisional}
+		a := attr.Account{Problem: r.LastProblem, Provisional: r.Provisional, Uncapped: r.Uncapped}
 		if !r.Last.IsZero() {
 			a.Last = r.Last.UTC().Format(time.RFC3339)
 		}

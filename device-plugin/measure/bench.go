@@ -19,8 +19,8 @@ import (
 type unit struct {
 	class  pal.AppClass
 	kernel kernel // kernel whose rate is reported; for the mix, the compute kernel
-	// work is the work of kernel in one unit, in FLOP, bytes or loads. It is 0 for the mix, which
-	// does two kinds of work.
+	// work is the kernel's work per unit, in FLOP, bytes or loads. For the mix, which does two
+	// kinds of work, work is 0.
 	work   float64
 	launch func() error
 	out    cuda.Memory // the unit's result, the same after every launch
@@ -33,7 +33,7 @@ type bench struct {
 	dev     cuda.Device
 	compute kernel
 	fn      cuda.Function // the compute kernel
-	// skipped are the reasons why stronger compute kernels are not used.
+	// skipped holds the reasons why stronger compute kernels are not used.
 	skipped []string
 	// send sends a message to the parent, for example which kernel is being compiled.
 	send func(message) error
@@ -44,9 +44,9 @@ type bench struct {
 	idle        cuda.Event               // recorded after all launches
 }
 
-// seed starts the kernels' random operands. Operands must be random, because zeros draw less power
-// and run 13 % faster. All launches and GPUs must have the same operands, so that a wrong result
-// shows.
+// seed is the seed of the kernels' random operands. Operands must be random, because zeros draw
+// less power and run 13 % faster. All launches and GPUs must have the same operands, so that a
+// wrong result shows.
 const seed = 1
 
 // newBench returns a bench with the strongest compute kernel that GPU and driver can run, except
@@ -76,8 +76,8 @@ func newBench(ctx *cuda.Context, dev cuda.Device, avoid []string, send func(mess
 	return nil, fmt.Errorf("no kernel runs on GPU %q: %s", dev.UUID, strings.Join(b.skipped, "; "))
 }
 
-// load compiles a kernel unless it is compiled already. The driver's compiler can take long or
-// hang, so load first sends the parent a message.
+// load compiles a kernel unless it is compiled already. The driver's compiler can take a long time
+// or hang, so load first sends the parent a message.
 func (b *bench) load(k kernel) (cuda.Function, error) {
 	if fn, ok := b.loaded[k.id]; ok {
 		return fn, nil
@@ -153,7 +153,7 @@ func (b *bench) alloc(u *unit, bytes uint64) (cuda.Memory, error) {
 	return m, nil
 }
 
-// content is how random words become operands: which bits are kept, and which are set.
+// content describes how random words become operands: which bits are kept, and which are set.
 type content struct{ keep, set uint32 }
 
 var (
@@ -178,7 +178,7 @@ func (b *bench) dataGrid() cuda.Grid { return dataKernel(idFill).grid(b.dev) }
 // outBytes returns the size of an output with one word per thread, in bytes.
 func outBytes(g cuda.Grid) uint64 { return 4 * uint64(g.Blocks) * uint64(g.Threads) }
 
-// computeLaunch returns a launch of the compute kernel that takes about ms milliseconds.
+// computeLaunch returns a function that launches the compute kernel for about ms milliseconds.
 func (b *bench) computeLaunch(u *unit, ms float64) (launch func() error, work float64, err error) {
 	g := b.compute.grid(b.dev)
 	if u.out, err = b.alloc(u, outBytes(g)); err != nil {
@@ -190,7 +190,7 @@ func (b *bench) computeLaunch(u *unit, ms float64) (launch func() error, work fl
 	return func() error { return b.ctx.Launch(b.fn, g, &out, &iters, &sd) }, work, nil
 }
 
-// triadLaunch returns a function whose launches of the triad take about ms milliseconds in total.
+// triadLaunch returns a function that launches the triad for about ms milliseconds in total.
 func (b *bench) triadLaunch(u *unit, ms float64) (launch func() error, work float64, err error) {
 	k := triadKernel()
 	fn, err := b.load(k)
@@ -219,7 +219,8 @@ func (b *bench) triadLaunch(u *unit, ms float64) (launch func() error, work floa
 	return launch, float64(times) * float64(n) * k.workPerIteration(b.dev), nil
 }
 
-// prepareMix alternates compute and memory work, with about the same time for each.
+// prepareMix prepares a unit that alternates compute and memory work, with about the same time for
+// each.
 func (b *bench) prepareMix(u *unit) error {
 	u.kernel = b.compute
 	compute, _, err := b.computeLaunch(u, mixPartMs)
@@ -257,7 +258,7 @@ func (b *bench) prepareGather(u *unit) error {
 	return nil
 }
 
-// sum returns a checksum of the unit's whole result. The GPU computes it.
+// sum lets the GPU compute a checksum of the unit's whole result, and returns it.
 func (b *bench) sum(u *unit) (string, error) {
 	n := u.out.Bytes / 16
 	buf := make([]byte, 8)

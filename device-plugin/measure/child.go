@@ -25,17 +25,18 @@ import (
 // ChildCommand is the name of the hidden subcommand that runs [Child].
 const ChildCommand = "measure-child"
 
-// message is one line from the child. Exactly one field is set, except that Code belongs to Failed.
+// message is one line of the child's output. Exactly one field is set, but Code can be set with
+// Failed.
 type message struct {
-	// Compiling is the kernel that the driver is compiling now. A message with Compiled follows,
-	// even if compiling failed.
+	// Compiling names the kernel that the driver is compiling now. A message with Compiled always
+	// follows, even after a failure.
 	Compiling string         `json:"compiling,omitempty"`
 	Compiled  *childCompiled `json:"compiled,omitempty"`
 	Device    *childDevice   `json:"device,omitempty"`
 	Ready     *childReady    `json:"ready,omitempty"`
 	Window    *childWindow   `json:"window,omitempty"`
 	Stopped   bool           `json:"stopped,omitempty"`
-	// Failed is why the child exits. It is the last message.
+	// Failed is the reason why the child exits, in its last message.
 	Failed string `json:"failed,omitempty"`
 	Code   int    `json:"code,omitempty"` // the CUDA driver's code, if a driver call failed
 }
@@ -60,13 +61,13 @@ type childDevice struct {
 type childReady struct {
 	Class  pal.AppClass `json:"class"`
 	Kernel string       `json:"kernel"`
-	// Work is the work of one unit, in Unit·seconds. Peak is the hardware's maximum rate at
-	// ClockMHz, in Unit; 0 if unknown.
+	// Work is the amount of work of one unit, in Unit·seconds. Peak is the hardware's maximum rate
+	// at ClockMHz, in Unit; 0 if unknown.
 	Work     float64 `json:"work,omitempty"`
 	Unit     string  `json:"unit,omitempty"`
 	Peak     float64 `json:"peak,omitempty"`
 	ClockMHz int     `json:"clock_mhz"`
-	// ClockBound means that Peak is proportional to the SM clock.
+	// ClockBound means that Peak grows in proportion to the SM clock.
 	ClockBound bool `json:"clock_bound"`
 }
 
@@ -178,7 +179,7 @@ func (c *child) open() (*cuda.Context, error) {
 // capability formats a GPU's compute capability, such as 9.0.
 func capability(dev cuda.Device) string { return fmt.Sprintf("%d.%d", dev.Major, dev.Minor) }
 
-// obey carries out orders until the channel is closed.
+// obey executes orders until the channel is closed.
 func (c *child) obey(orders <-chan string) error {
 	order, open := <-orders
 	for open {
@@ -195,7 +196,7 @@ func (c *child) obey(orders <-chan string) error {
 	return nil
 }
 
-// run measures windows of one class until the next order, and returns that order.
+// run measures one class, window after window, until the next order, and returns this order.
 func (c *child) run(class pal.AppClass, orders <-chan string) (next string, open bool, err error) {
 	u, err := c.bench.prepare(class)
 	if err != nil {

@@ -71,7 +71,7 @@ const (
 type Backend interface {
 	Scan() (gpu.Inventory, error)
 	Sample(ids []string) map[string]gpu.Sample
-	// Processes returns the processes that compute on each GPU.
+	// Processes returns the compute processes on each GPU.
 	Processes(ids []string) map[string][]int
 	Close()
 }
@@ -82,7 +82,7 @@ type Command struct {
 	Self []string
 	// Open opens NVML.
 	Open func(library string) Backend
-	// Allocated asks Nomad which of the GPUs allocations hold.
+	// Allocated asks Nomad which of the GPUs are allocated.
 	Allocated func(ctx context.Context, ids []string) (map[string]string, error)
 	// Released returns an error if the plugin's state directory has an order to release the
 	// driver.
@@ -107,8 +107,8 @@ type options struct {
 	stateDir            string
 }
 
-// Run runs the subcommand and returns its exit code. After SIGINT or SIGTERM it ends with
-// the results so far.
+// Run runs the subcommand and returns its exit code. After SIGINT or SIGTERM, the command ends and
+// returns the results so far.
 func (c Command) Run(args []string) int {
 	o, err := c.parseOptions(args)
 	if errors.Is(err, flag.ErrHelp) {
@@ -248,8 +248,8 @@ func (c Command) measure(ctx context.Context, o options) (Report, error) {
 	return report, nil
 }
 
-// targets returns the GPUs to measure. NVML's values become part of the comparability keys of the
-// GPUs. Without NVML, the list comes from the CUDA driver.
+// targets returns the GPUs to measure. The values from NVML become part of the comparability keys.
+// Without NVML, the list comes from the CUDA driver.
 func (c Command) targets(ctx context.Context, o options, b Backend, run *Runner) ([]Target, error) {
 	inv, err := gpu.Within(cmp.Or(c.patience, gpu.DriverWithin), "listing the GPUs", b.Scan)
 	if errors.Is(err, gpu.ErrNoAnswer) {

@@ -3,8 +3,8 @@
 
 // Package measure times fixed kernels, or a user's program, on each GPU, checks the results, and
 // reports the times per application class. [Scheduler] measures inside the plugin, on idle GPUs;
-// [Command] is the command `nomad-device-pal measure`. README.md in this folder explains what is
-// measured and how, and what only hardware can show.
+// [Command] is the command `nomad-device-pal measure`. README.md in this folder describes what is
+// measured and how, and what only real hardware can show.
 //
 // Every change must keep these rules. Only the child process calls CUDA, so that a hung driver
 // affects no other process. The scheduler measures only GPUs that are proved to be free (see

@@ -19,7 +19,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
-// use describes what uses a GPU; the zero value means unused.
+// use describes what uses a GPU, or is zero for an unused GPU.
 type use struct {
 	task bool   // a task holds the GPU, even if the task does not use it
 	busy bool   // by is only the driver's utilization
@@ -33,11 +33,11 @@ func (u use) String() string {
 	return u.by
 }
 
-// uses reports what is using the GPUs with the given ids. The parameter all lists every GPU of the
-// node. A GPU without a reported use can still be allocated to a task that does not use it. tickets
-// contains reservations, by GPU. shown tells which tickets have a running task (see claims.shown).
-// Without tickets, uses does not read the machine's processes if the driver already reports a use
-// of each GPU.
+// uses returns what uses the GPUs with the given ids. The parameter all lists every GPU of the
+// node. A GPU without a reported use can still be allocated to a task that does not use it yet.
+// tickets contains the reservations, by GPU. shown contains the tickets whose task has a process
+// (see claims.shown). Without tickets, uses does not read the machine's processes if the driver
+// already reports a use of each GPU.
 func (r Runner) uses(all []gpu.Device, ids []string, tickets map[string]string) (_ map[string]use, shown map[string]bool) {
 	var samples map[string]gpu.Sample
 	if r.Sample != nil {
@@ -75,8 +75,8 @@ func (r Runner) uses(all []gpu.Device, ids []string, tickets map[string]string) 
 	return out, c.shown
 }
 
-// intruders returns what has begun to use GPUs that are being measured: a task that holds the GPU,
-// or a process that computes on it and is not our child.
+// intruders returns, for each measured GPU, the task that holds the GPU, or the foreign process
+// that computes on it.
 func (r Runner) intruders(all []gpu.Device, ids []string, tickets map[string]string) map[string]string {
 	proc := cmp.Or(r.proc, "/proc")
 	tasks := claimsOf(proc, all, tickets).given
@@ -98,8 +98,7 @@ func (r Runner) intruders(all []gpu.Device, ids []string, tickets map[string]str
 	return out
 }
 
-// parentOf returns the parent of a process. ok is false if the process has ended or is not
-// visible from here.
+// parentOf returns the parent of a process. ok is false if the process has ended or is not visible.
 func parentOf(proc string, pid int) (parent int, ok bool) {
 	stat, _ := os.ReadFile(filepath.Join(proc, strconv.Itoa(pid), "stat")) // without a process, there are no fields
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])        // the fields after the name
@@ -120,11 +119,11 @@ func describeProcess(proc string, pid int) string {
 	return fmt.Sprintf("process %d, %s", pid, gpu.Printable(string(bytes.TrimSpace(name))))
 }
 
-// idleMemoryMiB is how much memory can be allocated on a GPU that still counts as idle, because
-// some drivers count what they reserve for themselves.
+// idleMemoryMiB is the allocated memory up to which a GPU counts as idle, because some drivers
+// reserve memory for themselves.
 const idleMemoryMiB = 1024
 
-// busyBy returns what seems to use a GPU, judged by its telemetry. systemMemory means that the
+// busyBy returns what seems to use a GPU, according to its telemetry. systemMemory means that the
 // system can keep pages in the GPU's memory, so used memory proves nothing.
 func busyBy(s gpu.Sample, systemMemory bool) use {
 	used := s.AllocatedMiB()
@@ -137,23 +136,23 @@ func busyBy(s gpu.Sample, systemMemory bool) use {
 	return use{}
 }
 
-// visibleDevices is the variable that Nomad's device plugins set for a task, and that the NVIDIA
-// runtime reads. If the runtime makes the container's devices itself (jit-cdi, the default from
-// version 1.18 on), the task sees the value "void".
+// visibleDevices is the variable that Nomad's device plugins set for a task. The NVIDIA runtime
+// reads the variable. If the runtime generates the container's devices itself (jit-cdi, the default
+// since version 1.18), the task sees the value "void".
 const visibleDevices = "NVIDIA_VISIBLE_DEVICES"
 
-// claims is what the machine's processes show about which tasks hold its GPUs.
+// claims is the result of inspecting processes: the GPUs that tasks hold.
 type claims struct {
 	given map[string]bool // GPUs that some process got
-	// shown are the reservations, by ticket, whose task has a process. The value is whether
-	// the process asks for its GPU to be measured.
+	// shown has an entry for each ticket whose task has a process. The value is true if a process
+	// requests a measurement.
 	shown map[string]bool
 }
 
 // claimsOf inspects every process. Only root can read the processes of other users. claimsOf skips
 // processes that it cannot read, and processes of the task or container to which this process
-// belongs. A process can ask for its GPU to be measured. If the ticket of its reservation proves
-// that it holds the GPU, it does not count as using the GPU.
+// belongs. A process that requests a measurement does not count as a user of its GPU if its ticket
+// proves that it holds the GPU.
 func claimsOf(proc string, all []gpu.Device, tickets map[string]string) claims {
 	c := claims{given: map[string]bool{}, shown: map[string]bool{}}
 	entries, err := os.ReadDir(proc)
@@ -178,7 +177,7 @@ func claimsOf(proc string, all []gpu.Device, tickets map[string]string) claims {
 	return c
 }
 
-// add adds what one process shows.
+// add adds the claims of one process.
 func (c claims) add(env map[string]string, found map[string]bool, tickets map[string]string) {
 	ticket, asks := env[attr.EnvReservation], env[attr.EnvMeasure] != ""
 	for id, t := range tickets {
@@ -193,7 +192,7 @@ func (c claims) add(env map[string]string, found map[string]bool, tickets map[st
 	maps.Copy(c.given, found)
 }
 
-// environment returns the relevant variables of a process. If a name occurs several times,
+// environment returns the variables of a process that matter here. If a name occurs several times,
 // the last one counts. ok is false if the process cannot be read.
 func environment(proc string, pid int) (env map[string]string, ok bool) {
 	data, err := os.ReadFile(filepath.Join(proc, strconv.Itoa(pid), "environ"))
@@ -238,8 +237,8 @@ func findOwnTask(proc string) ownTask {
 }
 
 // includes reports whether a process with this GPU list belongs to the task. A shell opened in the
-// container is not our ancestor, but has the same mounts and the same list. Equal mounts alone
-// prove nothing, because tasks without a container share the node's mounts.
+// container is not our ancestor, but has the same mounts and list. Equal mounts alone prove
+// nothing, because tasks without a container share the node's mounts.
 func (o ownTask) includes(pid int, list string) bool {
 	return o.line[pid] || o.lists[list] && o.namespace != "" && mountsOf(o.proc, pid) == o.namespace
 }
@@ -256,9 +255,9 @@ func hasDevices(process string) bool {
 	return err == nil
 }
 
-// contained adds the GPUs whose device files a process has in a root of its own, as in a container.
-// A process with the files of all GPUs adds none, because its container may only watch GPUs, like
-// dcgm-exporter. A process with the host's root adds none either.
+// contained adds the GPUs whose device files a process has in its own root directory, as in a
+// container. A process that has the files of all GPUs adds none, because its container may only
+// watch GPUs, like dcgm-exporter. A process with the host's root directory adds no GPUs.
 func contained(process string, all []gpu.Device, found map[string]bool) {
 	root, err := os.Stat(filepath.Join(process, "root"))
 	if err != nil {
@@ -286,9 +285,9 @@ func contained(process string, all []gpu.Device, found map[string]bool) {
 }
 
 // given adds the GPUs that a value of NVIDIA_VISIBLE_DEVICES names: by UUID, by the start of a
-// UUID, or by number. A number counts only if real returns true. "all" adds none, because CUDA
-// images, and containers that only watch GPUs, set "all". If such a container computes, other
-// checks detect that.
+// UUID, or by number. A number counts only if real returns true. "all" adds no GPUs, because CUDA
+// images, and containers that only watch GPUs, also set "all". Other checks detect a container that
+// computes.
 func given(list string, all []gpu.Device, real func() bool, found map[string]bool) {
 	byBus := slices.SortedFunc(slices.Values(all), func(a, b gpu.Device) int { return cmp.Compare(a.BusID, b.BusID) })
 	for word := range strings.SplitSeq(list, ",") {

@@ -48,8 +48,8 @@ func (s *session) warn(format string, args ...any) {
 	s.result.Warnings = append(s.result.Warnings, fmt.Sprintf(format, args...))
 }
 
-// usable returns the times of the windows that count. If most windows were dropped because of heat
-// or power, hot windows are normal for this GPU and count, too.
+// usable returns the times of the windows that are not dropped. If most windows were dropped
+// because of heat or power, hot windows are normal for this GPU and count as well.
 func (s *session) usable(c pal.AppClass, ws []Repetition, a *App) []float64 {
 	wrong, hot := 0, 0
 	for _, w := range ws {
@@ -86,8 +86,8 @@ func (s *session) slowBelow(r *childReady) float64 {
 	return slowBelow(r.Kernel, s.result.Model, limitW, r.Peak)
 }
 
-// judge sets the rate's share of the hardware's peak, and returns what is wrong with the rate. A
-// rate above the peak is not plausible. A rate far below that of any healthy GPU makes the GPU an
+// judge sets the rate's share of the hardware's peak, and returns any problem of the rate. A rate
+// above the peak is not plausible. A rate far below that of any healthy GPU makes the GPU an
 // outlier.
 func (a *App) judge(r *childReady, clockMHz, slow float64) (problem string) {
 	if r.Peak == 0 {

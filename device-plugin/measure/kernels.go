@@ -40,8 +40,8 @@ type kernel struct {
 	// blocks is the number of thread blocks of a launch for each SM. threads is the number of
 	// threads of a block. shared is a block's dynamic shared memory, in bytes.
 	blocks, threads, shared uint32
-	// work is the work of one iteration of a thread, in FLOP or loads. If a warp or warpgroup works
-	// together, its work is divided among its threads.
+	// work is the amount of work of a thread in one iteration, in FLOP or loads. If a warp or
+	// warpgroup works together, its work is divided among its threads.
 	work float64
 	// suits reports whether the hardware can run this compute kernel. The driver can still refuse
 	// the kernel. Kernels without suits run on all GPUs that are measured.
@@ -53,7 +53,7 @@ type kernel struct {
 	// scale converts work into unit.
 	scale float64
 	// expected is the share of the peak, at the largest clock, that a healthy GPU reaches. The
-	// amount of work per unit is computed from it.
+	// amount of work per unit follows from this share.
 	expected float64
 	// floor is the share of the peak rate that every healthy GPU of the model
 	// reaches at its default power limit; 0 if unknown. See [slowBelow].
@@ -91,8 +91,8 @@ func Supported(d gpu.Device) error {
 	return supports(d.ComputeMajor, d.ComputeMinor)
 }
 
-// computeKernels returns the kernels of class A, the strongest first. The first kernel that runs is
-// used, because a kernel that does not reach the power cap measures nothing.
+// computeKernels returns the kernels of class A, the strongest first. The first kernel that the GPU
+// can run is used, because a kernel that does not reach the power cap measures nothing.
 func computeKernels() []kernel {
 	return []kernel{
 		{id: idWGMMA, entry: "pal_wgmma", ptx: ptxWGMMA, blocks: 1, threads: computeThread, shared: 49152, work: iterFLOPWG / warpgroup,
@@ -127,10 +127,10 @@ func gatherKernel() kernel {
 		peak: func(d cuda.Device, clock float64) float64 { return memoryPeak(d, clock) / sectorBytes }}
 }
 
-// sectorBytes is how much one scattered load moves at least.
+// sectorBytes is the minimum number of bytes that one scattered load moves.
 const sectorBytes = 32
 
-// dataKernel returns a kernel that is not measured.
+// dataKernel returns a kernel that fills or checks memory, and is not measured.
 func dataKernel(id string) kernel {
 	return kernel{id: id, entry: "pal_" + id, ptx: ptxData, blocks: 8, threads: computeThread}
 }
@@ -138,14 +138,15 @@ func dataKernel(id string) kernel {
 // tensorPeak returns the dense bf16 rate with fp32 accumulation. FLOP per clock and SM follow from
 // the vendor's published peaks, in TFLOP/s: A100 312 at 1410 MHz on 108 SMs, L40S 362 at 2520 on
 // 142, H100 SXM 989 at 1830 on 132. Blackwell: B200 2,250 at 1856 on 148, RTX PRO 6000 503.8 at
-// 2617 on 188. The rate is lower for models that the vendor sells with a reduced tensor rate.
+// 2617 on 188. Jetson AGX Orin (8.7): 42.5 at 1300 on 16. The rate is lower for models that the
+// vendor sells with a reduced tensor rate.
 func tensorPeak(d cuda.Device, clockMHz float64) float64 {
 	perClock := 0.0
 	known, _ := skuOf(d.Name)
 	switch {
 	case known.tensorPerClock > 0:
 		perClock = known.tensorPerClock
-	case d.Major == 8 && d.Minor == 0:
+	case d.Major == 8 && (d.Minor == 0 || d.Minor == 7):
 		perClock = 2048
 	case d.Major == 8, d.Major == 12:
 		perClock = 1024
@@ -157,8 +158,8 @@ func tensorPeak(d cuda.Device, clockMHz float64) float64 {
 	return perClock * float64(d.SMs) * clockMHz * 1e6
 }
 
-// fp32Peak returns two FLOP per lane and clock. An SM has 64 lanes on compute capability
-// 7.x and 8.0, 128 on others.
+// fp32Peak returns the peak fp32 rate: two FLOP per lane and clock. An SM has 64 lanes on compute
+// capability 7.x and 8.0, 128 on others.
 func fp32Peak(d cuda.Device, clockMHz float64) float64 {
 	lanes := 128.0
 	if d.Major == 7 || d.Major == 8 && d.Minor == 0 {
@@ -167,14 +168,19 @@ func fp32Peak(d cuda.Device, clockMHz float64) float64 {
 	return 2 * lanes * float64(d.SMs) * clockMHz * 1e6
 }
 
-// memoryPeak returns two transfers per memory clock and bus bit, in bytes per second. The
-// SM clock does not matter. It returns 0 if the driver does not report the memory clock.
+// memoryPeak returns the peak bandwidth in bytes per second: two transfers per memory clock and bus
+// bit. The SM clock has no effect. It returns 0 if the driver does not report the memory clock, and
+// for memory that the GPU shares with the CPU. For shared memory, CUDA reports another clock: the
+// transfer rate on GB10, and the clock of the SMs on Jetson Orin.
 func memoryPeak(d cuda.Device, _ float64) float64 {
+	if d.Integrated {
+		return 0
+	}
 	return 2 * float64(d.MemClockMHz) * 1e6 * float64(d.BusBits) / 8
 }
 
-// Amounts of work. A unit takes about unitMs on a healthy GPU: short enough to stop
-// quickly, long enough that the time to launch it does not matter.
+// Amounts of work. On a healthy GPU, a unit takes about unitMs: short enough to stop quickly, long
+// enough that the launch time does not matter.
 const (
 	unitMs        = 80.0
 	mixPartMs     = 5.0 // each half of a pair in the mixed class
@@ -204,12 +210,23 @@ func (k kernel) workPerIteration(d cuda.Device) float64 {
 	return float64(g.Blocks) * float64(g.Threads) * k.work
 }
 
-// iterations returns how many iterations make a launch take about ms milliseconds on a
-// healthy GPU of this model. It depends on the model alone and is rounded to two digits, so
-// that all GPUs of a model do the same work.
+// usualRate estimates the rate of a healthy GPU of this model. The rate determines the amount of
+// work per unit. If the peak of the memory is unknown, usualRate assumes memory that the GPU shares
+// with the CPU, with 273 GB/s as on GB10 and Jetson Thor.
+func (k kernel) usualRate(d cuda.Device) float64 {
+	peak := k.peak(d, float64(d.ClockMHz))
+	if peak == 0 {
+		d.Integrated, d.MemClockMHz, d.BusBits = false, 4266, 256
+		peak = k.peak(d, float64(d.ClockMHz))
+	}
+	return peak * k.expected
+}
+
+// iterations returns the number of iterations with which a launch takes about ms milliseconds on a
+// healthy GPU of this model. It depends only on the model and is rounded to two digits, so that all
+// GPUs of a model do the same work.
 func (k kernel) iterations(d cuda.Device, ms float64) uint32 {
-	rate := k.peak(d, float64(d.ClockMHz)) * k.expected
-	n := rate * ms / 1e3 / k.workPerIteration(d)
+	n := k.usualRate(d) * ms / 1e3 / k.workPerIteration(d)
 	return uint32(math.Max(1, twoDigits(n)))
 }
 
@@ -221,8 +238,8 @@ func twoDigits(x float64) float64 {
 	return math.Round(x/f) * f
 }
 
-// bufferBytes returns the size of a buffer: want, halved until it is at most 1/share of the GPU's
-// memory.
+// bufferBytes halves want until the buffer is at most 1/share of the GPU's memory, and returns this
+// size.
 func bufferBytes(d cuda.Device, want, share uint64) uint64 {
 	for want > d.MemoryBytes/share {
 		want /= 2
@@ -243,8 +260,7 @@ func triadSteps(d cuda.Device) uint64 {
 func triadLaunches(d cuda.Device, ms float64) int {
 	k := triadKernel()
 	bytes := k.workPerIteration(d) * float64(triadSteps(d))
-	rate := k.peak(d, 0) * k.expected
-	return max(1, int(math.Round(rate*ms/1e3/bytes)))
+	return max(1, int(math.Round(k.usualRate(d)*ms/1e3/bytes)))
 }
 
 // describe returns a description of one unit of the class's work on a GPU of this model. The

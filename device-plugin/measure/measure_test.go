@@ -67,6 +67,8 @@ func TestLimitedBy(t *testing.T) {
 		{"never", readings("none", "idle", "none"), LimitNone},
 		{"power in 1 of 5", readings("none", "power-cap", "none", "none", "none"), LimitPower},
 		{"power in 1 of 6", readings("none", "power-cap", "none", "none", "none", "none"), LimitNone},
+		{"a reason without a name", readings("other", "none"), LimitUnknown},
+		{"a reason without a name beside power", readings("other", "power-cap"), LimitPower},
 		{"heat counts more", readings("power-cap", "power-cap,sw-thermal", "power-cap"), LimitThermal},
 		{"the driver counted", []reading{{powerPart: &half}}, LimitPower},
 		{"the driver counted only heat", []reading{{thermoPart: &half}}, LimitThermal},
@@ -120,6 +122,8 @@ func devices() map[string]cuda.Device {
 		"rtx5000": {Name: "Quadro RTX 5000", Major: 7, Minor: 5, SMs: 48, ClockMHz: 1815, MemClockMHz: 7001, BusBits: 256, MemoryBytes: 16 << 30},
 		"b200":    {Name: "NVIDIA B200", Major: 10, SMs: 148, ClockMHz: 1965, MemClockMHz: 3996, BusBits: 8192, MemoryBytes: 180 << 30},
 		"rtxpro":  {Name: "NVIDIA RTX PRO 6000 Blackwell Server Edition", Major: 12, SMs: 188, ClockMHz: 2617, MemClockMHz: 14001, BusBits: 512, MemoryBytes: 96 << 30},
+		"gb10":    {Name: "NVIDIA GB10", Major: 12, Minor: 1, SMs: 48, ClockMHz: 2418, MemClockMHz: 8533, BusBits: 256, MemoryBytes: 122570 << 20, Integrated: true},
+		"orin":    {Name: "Orin", Major: 8, Minor: 7, SMs: 16, ClockMHz: 1300, MemClockMHz: 1300, BusBits: 128, MemoryBytes: 30623 << 20, Integrated: true},
 		"h20":     {Name: "NVIDIA H20", Major: 9, SMs: 78, ClockMHz: 1980, MemClockMHz: 2619, BusBits: 6144, MemoryBytes: 96 << 30},
 	}
 }
@@ -162,6 +166,7 @@ func TestPeaks(t *testing.T) {
 	}{
 		{"h20", 1850, 148, 36.9, 4023}, {"h200", 1830, 989, 61.8, 4917}, {"a100", 1410, 312, 19.5, 2039}, {"v100", 1530, 0, 15.7, 898},
 		{"b200", 1856, 2250, 70.3, 8184}, {"rtxpro", 2617, 503.8, 126, 1792}, {"rtx5000", 1815, 0, 11.15, 448},
+		{"gb10", 2418, 118.8, 29.7, 0}, {"orin", 1300, 42.5, 5.3, 0},
 	} {
 		d := devices()[tc.device]
 		for what, v := range map[string][2]float64{
@@ -175,7 +180,8 @@ func TestPeaks(t *testing.T) {
 	}
 }
 
-// A unit fits into the memory and, if the peak is known, takes about 80 ms.
+// A unit fits into the memory and takes about 80 ms. If the peak is not known, as for memory that
+// the GPU shares with the processor, the unit takes this long at 80 % (gather: 10 %) of 273 GB/s.
 func TestUnitsFitEveryModel(t *testing.T) {
 	for name, d := range devices() {
 		k := strongest(d)
@@ -185,6 +191,16 @@ func TestUnitsFitEveryModel(t *testing.T) {
 		ms := 1e3 * float64(k.iterations(d, unitMs)) * k.workPerIteration(d) / (k.peak(d, float64(d.ClockMHz)) * k.expected)
 		if ms < 75 || ms > 85 {
 			t.Errorf("%s: a unit of %s takes %.1f ms on a healthy GPU", name, k.id, ms)
+		}
+		peak := memoryPeak(d, 0)
+		if peak == 0 {
+			peak = 273e9
+		}
+		triad := 1e3 * float64(triadLaunches(d, unitMs)) * 48 * float64(triadSteps(d)) / (0.8 * peak)
+		g := gatherKernel()
+		gather := 1e3 * float64(g.iterations(d, unitMs)) * g.workPerIteration(d) / (0.1 * peak / sectorBytes)
+		if triad < 60 || triad > 100 || gather < 75 || gather > 85 {
+			t.Errorf("%s: a unit takes %.1f ms (triad) and %.1f ms (gather)", name, triad, gather)
 		}
 	}
 }

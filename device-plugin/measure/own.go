@@ -19,20 +19,20 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Own measures with a user's own program: one run is the unit of work, and the
-// application's name replaces the class.
+// Own measures with a user's own program: one run is the unit of work, and the application's name
+// takes the place of the class.
 type Own struct {
 	App     string
 	Command string // run by sh -c
 	Repeat  int
-	// Pattern finds the time in the program's output: the first group of its
-	// last match, a number. nil: the wall-clock time of the whole program.
+	// Pattern finds the time in the program's output: the first group of the last match. If Pattern
+	// is nil, the time is the program's wall-clock time.
 	Pattern *regexp.Regexp
 	Timeout time.Duration // time limit of one run
 }
 
 // Session runs the program Repeat times on one GPU. The program can see only this GPU. If a run
-// fails, the session ends with the results of the earlier runs, marked partial.
+// fails, the session ends and returns the results of the earlier runs, marked partial.
 func (o Own) Session(ctx context.Context, t Target, progress func(Progress)) Result {
 	s := newSession(Runner{}, t, Plan{Limit: time.Duration(o.Repeat) * o.Timeout}, progress)
 	s.work = map[pal.AppClass]string{pal.ClassA: "own:" + o.App + "*" + o.Command}
@@ -56,7 +56,7 @@ func (o Own) Session(ctx context.Context, t Target, progress func(Progress)) Res
 	return s.result
 }
 
-// once makes one run and returns its time in seconds.
+// once runs the program once and returns the time in seconds.
 func (o Own) once(ctx context.Context, gpu string) (float64, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
@@ -81,7 +81,7 @@ func (o Own) once(ctx context.Context, gpu string) (float64, error) {
 	return o.find(out.String())
 }
 
-// find reads the time from the program's output.
+// find returns the time that the program's output reports.
 func (o Own) find(out string) (float64, error) {
 	all := o.Pattern.FindAllStringSubmatch(out, -1)
 	if len(all) == 0 {

@@ -22,14 +22,14 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
 
-// errStalled means that the child was silent for too long. errEnded means that the child ended
+// errStalled means that the child sent nothing for too long. errEnded means that the child ended
 // without a last message.
 var (
 	errStalled = errors.New("the GPU did not answer: a kernel or the driver hangs")
 	errEnded   = errors.New("the measuring process ended")
 )
 
-// childError is why a child ended, with the CUDA driver's code if a driver call failed.
+// childError is the reason why a child ended, with the CUDA driver's code if a driver call failed.
 type childError struct {
 	said string
 	code int
@@ -37,7 +37,7 @@ type childError struct {
 
 func (e *childError) Error() string { return e.said }
 
-// process is a running child, seen from its parent.
+// process is a running child, as the parent sees it.
 type process struct {
 	cmd      *exec.Cmd
 	stdin    io.WriteCloser
@@ -58,8 +58,8 @@ func childEnv(library string, extra ...string) []string {
 
 const (
 	libraryPath = "LD_LIBRARY_PATH"
-	// mpsOff keeps a child away from an MPS server on the machine. A server keeps its
-	// context when the child is killed, and its clients share faults.
+	// mpsOff keeps a child away from an MPS server on the machine. An MPS server keeps its context
+	// when the child is killed, and a fault of one client affects all.
 	mpsOff = "CUDA_MPS_PIPE_DIRECTORY=/dev/null"
 )
 
@@ -80,6 +80,9 @@ func (r Runner) library() string { return gpu.FindLibrary("/", cmp.Or(r.Library,
 // start starts the child process for one GPU. The child can see only this GPU.
 func (r Runner) start(ctx context.Context, id string, p Plan) (*process, error) {
 	library := r.library()
+	if !strings.HasPrefix(id, "GPU-") { // NVML's UUID of a Jetson lacks the prefix
+		id = "GPU-" + id
+	}
 	args := append(slices.Clone(r.Self[1:]), "-gpu", id, "-window", p.Window.String(), "-library", library, "-avoid", strings.Join(p.Avoid, ","))
 	cmd := exec.CommandContext(ctx, r.Self[0], args...)
 	cmd.Args[0] = childName
@@ -116,7 +119,7 @@ func (c *process) read(stdout io.Reader) {
 	}
 }
 
-// order sends one line. It ignores write errors, because reading shows whether the child has ended.
+// order sends one line. It ignores write errors, because reading shows that the child has ended.
 func (c *process) order(line string) { _, _ = io.WriteString(c.stdin, line+"\n") }
 
 // next returns the child's next message. It returns an error if the child fails, ends, or
@@ -156,7 +159,7 @@ func (c *process) close(kill bool) {
 	grace.Stop()
 }
 
-// cpu returns the child's CPU time, once it is closed.
+// cpu returns the CPU time of a closed child.
 func (c *process) cpu() time.Duration {
 	s := c.cmd.ProcessState
 	if s == nil {
@@ -165,8 +168,8 @@ func (c *process) cpu() time.Duration {
 	return s.UserTime() + s.SystemTime()
 }
 
-// errorText keeps the start of the child's standard error, because the first line contains the
-// cause of a crash or an error.
+// errorText keeps the start of the child's standard error, because the first line names the cause
+// of a crash or an error.
 type errorText struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -182,7 +185,7 @@ func (t *errorText) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// firstLine returns the first line that was written, for the end of an error message.
+// firstLine returns the first line of the written text, for an error message.
 func (t *errorText) firstLine() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -193,7 +196,7 @@ func (t *errorText) firstLine() string {
 	return ": " + first
 }
 
-// List asks the CUDA driver for its GPUs, in a child.
+// List returns the GPUs that the CUDA driver lists in a child.
 func (r Runner) List(ctx context.Context) ([]gpu.Device, error) {
 	limited, cancel := context.WithTimeout(ctx, gpu.DriverWithin)
 	defer cancel()

@@ -157,7 +157,7 @@ func architectures(k kernel) []string {
 		return []string{"sm_90a"}
 	}
 	var out []string
-	for _, d := range []cuda.Device{{Major: 7}, {Major: 7, Minor: 5}, {Major: 8}, {Major: 8, Minor: 6}, {Major: 8, Minor: 9}, {Major: 9}} {
+	for _, d := range []cuda.Device{{Major: 7}, {Major: 7, Minor: 5}, {Major: 8}, {Major: 8, Minor: 6}, {Major: 8, Minor: 7}, {Major: 8, Minor: 9}, {Major: 9}} {
 		if k.suits == nil || k.suits(d) {
 			out = append(out, fmt.Sprintf("sm_%d%d", d.Major, d.Minor))
 		}

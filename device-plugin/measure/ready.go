@@ -14,29 +14,30 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
 
-// readiness tracks whether CUDA starts on this node. If NVSwitches join the GPUs, CUDA needs the
-// fabric manager, and otherwise fails with error 802. A node without a fabric manager accepts job
-// after job, and all jobs fail. NVML reports a missing fabric manager only from Hopper on.
+// readiness tracks whether CUDA starts on this node. If NVSwitches join the GPUs, CUDA fails with
+// error 802 until the fabric manager runs. A node without a fabric manager would accept job after
+// job, and every job would fail. NVML reports a missing fabric manager only from Hopper on.
 //
-// One refusal by CUDA proves nothing, because the fabric may be starting. After a refused session,
-// the scheduler runs processes that only start CUDA, one after the other, until CUDA starts. Other
-// failures prove nothing. If NVML also reports that the fabric is not set up, one refusal is
-// enough, and one process runs each minute. NVML alone does not decide, because on some machines
-// NVML reports a failed fabric although CUDA starts.
+// A single refusal by CUDA proves nothing, because the fabric may be starting. After a refused
+// session, the scheduler runs processes that only start CUDA, one after the other, until CUDA
+// starts. Other failures prove nothing. If NVML also reports that the fabric is not set up, one
+// refusal is enough, and one process runs each minute. NVML alone does not decide, because on some
+// machines NVML reports a failed fabric although CUDA starts.
 //
-// Sessions are rare, so if the node may have NVSwitches, one process runs each hour, too. Error 803
-// means that libraries do not fit the driver. NVML shows whether error 803 concerns the system or
-// only one process.
+// Sessions are rare, so on a node that may have NVSwitches, one process also runs each hour. Error
+// 803 means that some libraries do not fit the driver. NVML shows whether error 803 concerns the
+// system or only one process.
 type readiness struct {
 	refusals int       // refusals in a row
 	started  bool      // CUDA started at the last attempt
 	asked    time.Time // time of the last process
 }
 
-// refusedOften is how many processes in a row CUDA must refuse, including the session.
+// refusedOften is the number of refusals in a row after which the node counts as not ready. The
+// session's refusal counts.
 const refusedOften = 3
 
-// not reports whether CUDA does not start. said means that NVML reports that the fabric is not set
+// not reports whether CUDA fails to start. said means that NVML reports that the fabric is not set
 // up.
 func (r readiness) not(said bool) bool { return r.refusals >= refusedOften || said && r.refusals > 0 }
 
@@ -48,9 +49,9 @@ func (r readiness) suspected(now time.Time) readiness {
 	return r
 }
 
-// due reports whether it is time for the next process. suspected is the minimum time between
-// processes after CUDA has refused one. unsuspected is the minimum time otherwise; 0 means that no
-// process runs.
+// due reports whether the next process should start. suspected is the minimum time between
+// processes after a refusal. unsuspected is the minimum time otherwise; 0 means that no process
+// runs.
 func (r readiness) due(now time.Time, suspected, unsuspected time.Duration) bool {
 	if r.refusals == 0 {
 		return unsuspected > 0 && now.Sub(r.asked) >= unsuspected
@@ -58,7 +59,7 @@ func (r readiness) due(now time.Time, suspected, unsuspected time.Duration) bool
 	return now.Sub(r.asked) >= suspected
 }
 
-// after records the outcome of a process.
+// after records the outcome of a process that tested CUDA.
 func (r readiness) after(now time.Time, err error) readiness {
 	r.asked = now
 	switch {
@@ -77,7 +78,7 @@ func isRefused(err error) bool {
 	return ok && e.code == cuda.SystemNotReady
 }
 
-// ask runs a process that starts CUDA, in a goroutine of wg, if it is time for the next one.
+// ask starts a process that starts CUDA, in a goroutine of wg, if the process is due.
 func (s *Scheduler) ask(ctx context.Context, wg *sync.WaitGroup, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -114,7 +115,7 @@ func (s *Scheduler) mayHaveSwitches() bool {
 	return whole > 1
 }
 
-// fabricSaid reports whether NVML says that a GPU's fabric is not set up. Callers hold mu.
+// fabricSaid reports whether NVML reports that a GPU's fabric is not set up. Callers hold mu.
 func (s *Scheduler) fabricSaid() bool {
 	return slices.ContainsFunc(s.inv.Devices, func(d gpu.Device) bool {
 		return slices.Contains(d.Signals.FabricLimits, gpu.FabricNotReady) || slices.Contains(d.Signals.FabricLimits, gpu.FabricFailed)

@@ -24,7 +24,7 @@ type Report struct {
 	Results []Result  `json:"results"` // one result per GPU
 }
 
-// Limit is what held a GPU's clocks down while it was measured.
+// Limit is the cause that held a GPU's clocks down during a measurement.
 type Limit string
 
 // The limits.
@@ -32,7 +32,7 @@ const (
 	LimitPower   Limit = "power"   // the power cap: the usual source of variability
 	LimitThermal Limit = "thermal" // temperature
 	LimitNone    Limit = "none"    // nothing: the time of such a compute kernel says little
-	LimitUnknown Limit = "unknown" // no telemetry
+	LimitUnknown Limit = "unknown" // no telemetry, or a reason without a name here
 )
 
 // Result is the result of one GPU's session.
@@ -48,7 +48,7 @@ type Result struct {
 	Started time.Time `json:"started"`
 	Seconds float64   `json:"seconds"`
 	Warmup  *Warmup   `json:"warmup,omitempty"`
-	// Compile is how long the driver took to compile each kernel, in seconds.
+	// Compile is the time for compiling each kernel, in seconds.
 	Compile map[string]float64 `json:"compile_seconds,omitempty"`
 	// CPUSeconds is the measuring process's CPU time.
 	CPUSeconds float64 `json:"cpu_seconds,omitempty"`
@@ -59,11 +59,10 @@ type Result struct {
 	Partial bool   `json:"partial,omitempty"`
 	Problem string `json:"problem,omitempty"`
 	// Corrupt means that the same work did not always give the same result.
-	Corrupt bool `json:"corrupt,omitempty"`
-	// Warnings are what a person should know.
+	Corrupt  bool     `json:"corrupt,omitempty"`
 	Warnings []string `json:"warnings,omitempty"`
-	// Beside is how many other GPUs of the node, which share cooling and power, were being measured
-	// when this session began, or began with it. Of is the number of GPUs of the node.
+	// Beside is the number of other GPUs of the node that were being measured when this session
+	// began. Of is the number of GPUs of the node.
 	Beside int `json:"beside"`
 	Of     int `json:"of"`
 	// refused means that CUDA did not start because the system is not ready for it.
@@ -71,10 +70,11 @@ type Result struct {
 }
 
 // Provisional reports whether some of the node's other GPUs were not measured at the same time. In
-// a job that uses the whole node, this GPU may be hotter, and so slower, than in this session.
+// a job that uses all GPUs of the node, this GPU may be hotter, and so slower, than in this
+// session.
 func (r Result) Provisional() bool { return r.Beside+1 < r.Of }
 
-// Warmup is the time before measuring.
+// Warmup describes the time before measuring.
 type Warmup struct {
 	Seconds float64 `json:"seconds"`
 	Steady  bool    `json:"steady"` // at the end the clock had settled, and also the temperature if the plan waits for it
@@ -85,23 +85,24 @@ type App struct {
 	App    pal.AppClass `json:"app"`
 	Kernel string       `json:"kernel,omitempty"`
 	Work   string       `json:"work,omitempty"` // what one unit is
-	// Ms is the median time of a unit of work. CI is the relative half width of its 95 % confidence
-	// interval. Sigma is the relative standard deviation of the windows.
+	// Ms is the median time of a unit of work. CI is the half width of the median's 95 % confidence
+	// interval, divided by the median. Sigma is the relative standard deviation of the windows.
 	Ms    float64 `json:"ms"`
 	CI    float64 `json:"ci"`
 	Sigma float64 `json:"sigma"`
-	// Rate is the work rate in Unit. Share is the rate's share of the hardware's peak at the
-	// measured clock. Both are 0 if unknown.
+	// Rate is the rate of work in Unit. Share is the rate's share of the hardware's peak at the
+	// measured clock. Rate and Share are 0 if unknown.
 	Rate      float64 `json:"rate,omitempty"`
 	Unit      string  `json:"unit,omitempty"`
 	Share     float64 `json:"share_of_peak,omitempty"`
 	LimitedBy Limit   `json:"limited_by"`
-	// Slow means that the rate is far below that of any healthy GPU of the model. Such a GPU is an
-	// outlier, even without other GPUs to compare it with.
+	// Slow means that the rate is far below the rate of any healthy GPU of the model. A slow GPU is
+	// an outlier, even without other GPUs to compare it with.
 	Slow bool `json:"slow,omitempty"`
-	// Sum is the checksum of a unit's output. It is the same for all GPUs with one key.
+	// Sum is the checksum of a unit's output. All GPUs with the same key must have the same
+	// checksum.
 	Sum string `json:"sum,omitempty"`
-	// Converged means that CI is within the requested bound, and comes from enough windows.
+	// Converged means that enough windows were measured, and CI is within the requested bound.
 	Converged bool         `json:"converged"`
 	Windows   []Repetition `json:"windows"`
 }
@@ -110,17 +111,16 @@ type App struct {
 type Repetition struct {
 	Ms    float64 `json:"ms"` // per unit
 	Units int     `json:"units"`
-	// Means of the telemetry during the window; nil if there was none.
+	// Means of the telemetry during the window; nil without telemetry.
 	ClockMHz *float64 `json:"sm_clock_mhz,omitempty"`
 	PowerW   *float64 `json:"power_w,omitempty"`
 	TempC    *float64 `json:"temperature_c,omitempty"`
 	Throttle string   `json:"throttle,omitempty"` // reasons, comma-joined
-	// Dropped is why the window does not count; "" if it does.
+	// Dropped is the reason why the window does not count, or "".
 	Dropped string `json:"dropped,omitempty"`
 }
 
-// Measurement returns the result in the form that the plugin publishes. ok is false if the result
-// has no time.
+// Measurement returns the result as the plugin publishes it. ok is false if the result has no time.
 func (r Result) Measurement() (m attr.Measurement, ok bool) {
 	m = attr.Measurement{GPU: r.GPU, Key: r.Key, Times: map[pal.AppClass]float64{}}
 	for _, a := range r.Apps {

@@ -16,45 +16,46 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
-// Mode is when the plugin measures by itself.
+// Mode selects when the plugin measures by itself.
 type Mode string
 
 // The modes.
 const (
-	// Off never measures, and does not publish earlier results.
+	// Off means that the plugin never measures, and does not publish earlier results.
 	Off Mode = "off"
-	// Manual measures only on request (nomad-pal measure, nomad-device-pal remeasure).
+	// Manual means that the plugin measures only on request (nomad-pal measure, nomad-device-pal
+	// remeasure).
 	Manual Mode = "manual"
-	// Idle measures idle GPUs: when they first appear, and then every interval.
+	// Idle means that the plugin measures idle GPUs: when they first appear, and then every
+	// interval.
 	Idle Mode = "idle"
 )
 
-// Schedule is the plugin's measure configuration.
+// Schedule configures when and how the plugin measures.
 type Schedule struct {
 	Mode     Mode
 	Interval time.Duration // between sessions of one GPU
 	IdleFor  time.Duration // how long a GPU must have been idle
-	// Gap is the minimum time between two sessions of one GPU. Retry replaces Gap after a session
-	// that was interrupted, or whose times are far from those before.
+	// Gap is the minimum time between two sessions of one GPU. Retry replaces Gap after an
+	// interrupted session, and after an alarm.
 	Gap, Retry time.Duration
-	// Gather is how long a GPU must have been idle if its own task requested the measurement. In
-	// this time, the tasks of the node's other GPUs can start, so that all are measured together.
+	// Gather is the minimum idle time of a GPU whose own task requested the measurement. During
+	// this time, tasks can start on the node's other GPUs, so that all GPUs are measured together.
 	Gather time.Duration
 	// Recheck is the minimum time between two queries to Nomad about a GPU.
 	Recheck time.Duration
-	// Jitter is the maximum delay after the plugin's start before sessions that nobody requested
-	// begin. Each node has its own delay, so that a cluster whose plugins start together is not
-	// measured all at once.
+	// Jitter is the maximum time after the plugin's start in which only requested sessions begin.
+	// Each node draws its own time, so that the GPUs of a cluster are not measured all at once.
 	Jitter time.Duration
-	// OneByOne measures one GPU at a time, instead of all that are due and idle.
+	// OneByOne measures one GPU at a time, instead of all due and idle GPUs together.
 	OneByOne bool
 	// StateDir keeps results across restarts; "" keeps them in memory.
 	StateDir statedir.Dir
 	Plan     Plan
-	// Tick is how often the scheduler checks what is due.
+	// Tick is the time between two checks for due GPUs.
 	Tick time.Duration
 	// Ask is the time between processes that test whether CUDA starts. AskUnsuspected replaces Ask
-	// as long as nothing indicates that CUDA does not start; see readiness.
+	// while nothing suggests that CUDA does not start; see readiness.
 	Ask, AskUnsuspected time.Duration
 }
 
@@ -64,8 +65,7 @@ func DefaultSchedule() Schedule {
 		Gather: 10 * time.Second, Recheck: time.Minute, Plan: DefaultPlan(), Tick: 5 * time.Second, Ask: time.Minute, AskUnsuspected: time.Hour}
 }
 
-// identity is what a result depends on, apart from the kernels. A result becomes invalid if the
-// driver, power limit, ECC mode or VBIOS changes.
+// identity holds the properties that a result depends on, besides the kernels.
 type identity struct {
 	Model  string `json:"model"`
 	Driver string `json:"driver"`
@@ -85,11 +85,11 @@ func identityOf(d gpu.Device, driver string) identity {
 	return id
 }
 
-// record is what the scheduler knows about one GPU, kept across restarts.
+// record is the scheduler's knowledge about one GPU, kept across restarts.
 type record struct {
 	Identity identity `json:"identity"`
-	// Key and Times are from the last complete session. Measured is the start of that session; zero
-	// if there was none. Before is the start of the complete session before that.
+	// Key and Times are from the last complete session, which began at Measured. Before is the
+	// start of the previous complete session.
 	Key      string                   `json:"key,omitempty"`
 	Times    map[pal.AppClass]float64 `json:"times,omitempty"`
 	Rates    map[pal.AppClass]float64 `json:"rates,omitempty"` // in attr.RateUnit
@@ -97,44 +97,48 @@ type record struct {
 	Before   time.Time                `json:"before,omitzero"`
 	// Provisional means that some GPUs of the node were not measured at the same time.
 	Provisional bool `json:"provisional,omitempty"`
-	Slow        bool `json:"slow,omitempty"`
-	// Sums are the checksums of the results. Wrong is set if most GPUs like this one
-	// computed other results.
+	// Uncapped means that nothing limited the clocks in class A.
+	Uncapped bool `json:"uncapped,omitempty"`
+	Slow     bool `json:"slow,omitempty"`
+	// Sums are the checksums of the results. Wrong is set if most GPUs of the same kind computed
+	// other results.
 	Sums  map[pal.AppClass]string `json:"sums,omitempty"`
 	Wrong string                  `json:"wrong,omitempty"`
 	// Corrupt means that the same work gave different results in the GPU's last session.
 	Corrupt bool `json:"corrupt,omitempty"`
-	// Alarm means that the last times are far from those before, so another session follows soon: a
-	// session can go wrong, and the placer moves a GPU to another class only after two sessions.
+	// Alarm means that the last times are far from the previous times, so another session follows
+	// soon. The placer moves a GPU to another class only after two sessions.
 	Alarm bool `json:"alarm,omitempty"`
-	// Tried is the start of the last session, complete or not. Problem is why that session was
-	// incomplete. Failures is how many sessions in a row failed; interrupted ones do not count.
+	// Tried is the start of the last session, even if the session is not complete. Problem is the
+	// reason why that session is not complete. Failures is the number of sessions in a row that
+	// failed, without the interrupted sessions.
 	Tried    time.Time `json:"tried,omitzero"`
 	Problem  string    `json:"problem,omitempty"`
 	Failures int       `json:"failures,omitempty"`
-	// Begun is the start of the running session, zero if none runs. Downs is how many
-	// sessions in a row ended because the plugin or the machine went down.
+	// Begun is the start of the running session, or zero. Downs is the number of sessions in a row
+	// that ended because the plugin or the machine went down.
 	Begun time.Time `json:"begun,omitzero"`
 	Downs int       `json:"downs,omitempty"`
 	// Refused means that CUDA did not start in the GPU's last session because the system was not
 	// ready.
 	Refused bool `json:"refused,omitempty"`
-	// Ticket belongs to the GPU's last reservation, made at Reserved. Shown means that a
-	// process of its task was seen. Asks means that the task requested a measurement that
-	// has not happened yet.
+	// Ticket is the ticket of the GPU's last reservation, at the time Reserved. Shown means that
+	// the reservation's task has had a process. Asks means that the task has requested a
+	// measurement that has not happened yet.
 	Ticket   string    `json:"ticket,omitempty"`
 	Reserved time.Time `json:"reserved,omitzero"`
 	Shown    bool      `json:"shown,omitempty"`
 	Asks     bool      `json:"asks,omitempty"`
-	// Last is the start of the last session that was not interrupted. LastProblem is why that
-	// session gave no result.
+	// Last is the start of the last session that was not interrupted. LastProblem is the reason why
+	// this session gave no result.
 	Last        time.Time `json:"last,omitzero"`
 	LastProblem string    `json:"last_problem,omitempty"`
 }
 
-// mostDowns limits the crashes of the plugin or the machine, in a row, while a GPU is measured.
-// After that, the GPU is measured only if an operator or the GPU's own task requests it. All GPUs
-// at full power can overload a power supply, and a machine must not reboot forever.
+// mostDowns is the maximum number of crashes of the plugin or the machine, in a row, while a GPU is
+// measured. After more crashes, the GPU is measured only if an operator or the GPU's own task
+// requests it. All GPUs at full power can overload a power supply, and a machine must not reboot
+// again and again.
 const mostDowns = 3
 
 // condition is the present state of a GPU.
@@ -144,12 +148,12 @@ type condition struct {
 	ordered   bool
 	asked     bool // the GPU's own task requested a measurement
 	early     bool // the time that this node drew after the plugin's start is not over
-	// wait means that it is too early to ask Nomad again. At the last query, an allocation held the
-	// GPU, or Nomad did not answer.
+	// wait means that the scheduler must not ask Nomad again yet. At the last query, an allocation
+	// held the GPU, or Nomad did not answer.
 	wait bool
 }
 
-// due returns why a GPU's next session cannot begin now; "" if it can.
+// due returns the reason why a GPU's next session cannot begin now; "" if it can begin.
 func (s Schedule) due(now time.Time, r record, id identity, c condition) (wait string) {
 	if wait := s.wanted(now, r, id, c); wait != "" {
 		return wait
@@ -167,8 +171,8 @@ func (s Schedule) due(now time.Time, r record, id identity, c condition) (wait s
 	return ""
 }
 
-// wanted returns why a GPU needs no session now, whether the GPU is idle or not. It returns "" if
-// the GPU needs a session.
+// wanted returns the reason why a GPU needs no session now, even if the GPU is idle. It returns ""
+// if the GPU needs a session.
 func (s Schedule) wanted(now time.Time, r record, id identity, c condition) (wait string) {
 	switch {
 	case s.Mode == Off || s.Mode == Manual && !c.ordered && !c.asked:
@@ -190,28 +194,28 @@ func (s Schedule) wanted(now time.Time, r record, id identity, c condition) (wai
 	case r.Measured.IsZero() || r.Identity != id || r.Alarm:
 		return ""
 	case now.Sub(r.Measured) < s.Interval+spread(s.Interval/10, r.Measured.UTC().Format(time.RFC3339)):
-		// Up to a tenth of the interval is added, so that a cluster that started at once is
-		// not measured at once.
+		// Up to a tenth of the interval is added, so that the GPUs of a cluster are not measured
+		// all at once.
 		return "measured"
 	}
 	return ""
 }
 
-// often reports whether there were two sessions within a gap. If somebody changes the power
-// limit all day, the GPU must not be measured all day.
+// often reports whether a GPU had two sessions within the time gap. If somebody changes the power
+// limit all day, the plugin must not measure the GPU all day.
 func (r record) often(now time.Time, gap time.Duration) bool {
 	return !r.Before.IsZero() && now.Sub(r.Before) < gap
 }
 
-// early returns the rules that apply when one GPU of a node is due. The node's GPUs share cooling
-// and power, so GPUs that are due soon are measured at the same time.
+// early returns a schedule with a shorter interval, which applies when one GPU of a node is due.
+// The node's GPUs share cooling and power, so GPUs that are due soon are measured at the same time.
 func (s Schedule) early() Schedule {
 	s.Interval -= s.Interval / 5
 	return s
 }
 
 // pause returns the minimum time between a session and the next. It is longer after failures, up to
-// a day, and shorter after an interruption or an alarm.
+// a day, and shorter after an interruption or a drift alarm.
 func (s Schedule) pause(r record) time.Duration {
 	switch {
 	case r.Failures > 0:
@@ -223,7 +227,7 @@ func (s Schedule) pause(r record) time.Duration {
 	}
 }
 
-// spread returns a time below span that depends only on the text.
+// spread returns a time below span that depends only on text.
 func spread(span time.Duration, text string) time.Duration {
 	if span <= 0 {
 		return 0
@@ -232,8 +236,8 @@ func spread(span time.Duration, text string) time.Duration {
 	return time.Duration(binary.BigEndian.Uint64(h[:8]) % uint64(span))
 }
 
-// recover records the end of a session that was running when the plugin ended. It reports whether
-// there was such a session.
+// recover records the end of a session that was running when the plugin ended. It reports whether a
+// session was running.
 func (r *record) recover() bool {
 	if r.Begun.IsZero() {
 		return false
@@ -245,9 +249,9 @@ func (r *record) recover() bool {
 	return true
 }
 
-// notAfter corrects the record after the clock was set back: times in the future become
-// now. Otherwise a GPU that was measured while the clock was a year ahead would not be
-// measured for a year.
+// notAfter corrects the record after the clock was set back: it replaces times in the future by
+// now. Otherwise a GPU that was measured while the clock was a year ahead would not be measured for
+// a year.
 func (r record) notAfter(now time.Time) record {
 	for _, at := range []*time.Time{&r.Tried, &r.Measured, &r.Before, &r.Reserved} {
 		if at.After(now) {
@@ -273,22 +277,23 @@ func (r *record) accept(res Result, id identity) {
 		}
 		return
 	}
-	// After an alarm, the next times count, however far they are. Otherwise a GPU whose times
-	// scatter would be measured all the time.
+	// The session after an alarm raises no alarm. Otherwise a GPU whose times scatter would be
+	// measured all the time.
 	r.Alarm = !r.Alarm && r.Identity == id && r.Key == m.Key && far(r.Times, m.Times)
 	r.Identity, r.Key, r.Times, r.Failures = id, m.Key, m.Times, 0
 	r.Before, r.Measured = r.Measured, res.Started
 	r.Rates = res.rates()
 	r.Provisional = res.Provisional()
+	r.Uncapped = slices.ContainsFunc(res.Apps, func(a App) bool { return a.App == pal.ClassA && a.LimitedBy == LimitNone })
 	r.Sums = ballotOf(res).sums
 	r.Slow, r.Corrupt = slices.ContainsFunc(res.Apps, func(a App) bool { return a.Slow }), res.Corrupt
 }
 
-// farFrom is the relative change of a class's time after which another session follows soon. Times
-// of one GPU usually repeat within a third of it.
+// farFrom is the relative change of a class's time that causes an alarm. The times of a GPU usually
+// differ by at most a third of this change.
 const farFrom = 0.01
 
-// far reports whether a class's time is far from its time before.
+// far reports whether a class's time is far from the previous time.
 func far(before, now map[pal.AppClass]float64) bool {
 	for class, ms := range now {
 		if b := before[class]; b > 0 && math.Abs(ms/b-1) >= farFrom {
@@ -298,7 +303,7 @@ func far(before, now map[pal.AppClass]float64) bool {
 	return false
 }
 
-// measurement returns what to publish for a GPU, if its last result is still valid.
+// measurement returns a GPU's last result for publication, if the result is still valid.
 func (r record) measurement(gpuID string, id identity) (attr.Measurement, bool) {
 	if r.Measured.IsZero() || r.Identity != id || r.Wrong != "" {
 		return attr.Measurement{}, false

@@ -20,8 +20,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/statedir"
 )
 
-// interrupted is the problem of a session that was cut short by Reserve, by Pause, by another
-// program that began to use the GPU, or by the plugin's end.
+// interrupted is the problem of a session that Reserve, Pause, the plugin's end, or another program
+// on the GPU cut short.
 const interrupted = "interrupted"
 
 // Scheduler measures the node's idle GPUs inside the plugin: when they first appear, and on a
@@ -52,7 +52,7 @@ type Scheduler struct {
 	unsaved          bool     // the records could not be stored, so try again
 }
 
-// allocation is what Nomad said about a GPU, and when to ask again.
+// allocation is Nomad's answer about a GPU, with the time to ask again.
 type allocation struct {
 	by    string
 	again time.Time
@@ -65,8 +65,8 @@ type running struct {
 	ending time.Time // when the scheduler began to end the session's process; zero while it measures
 }
 
-// stuck reports whether the session's process was killed but does not end. The process hangs in the
-// driver, so no task can use the GPU.
+// stuck reports whether the session's process does not end although it was killed. The process
+// hangs in the driver, so no task can use the GPU.
 func (r *running) stuck(now time.Time) bool {
 	return r != nil && !r.ending.IsZero() && now.Sub(r.ending) >= reserveWait
 }
@@ -78,8 +78,8 @@ func (r *running) end(now time.Time) {
 	}
 }
 
-// NewScheduler returns a scheduler with the stored results. An error means that the state file
-// could not be read; the scheduler works without it.
+// NewScheduler returns a scheduler with the stored results. If it returns an error, the state file
+// could not be read, but the scheduler works.
 func NewScheduler(cfg Schedule, run Runner, log hclog.Logger) (*Scheduler, error) {
 	s := &Scheduler{cfg: cfg, run: run, log: log, begun: time.Now(), changed: make(chan struct{}, 1),
 		unhealthy: map[string]bool{}, records: map[string]record{}, idleSince: map[string]time.Time{}, busySince: map[string]time.Time{},
@@ -93,7 +93,7 @@ func NewScheduler(cfg Schedule, run Runner, log hclog.Logger) (*Scheduler, error
 	return s, err
 }
 
-// recover records which sessions were cut short when the last plugin process ended.
+// recover records the sessions that the end of the last plugin process cut short.
 func (s *Scheduler) recover() {
 	for id, r := range s.records {
 		if r.Refused {
@@ -111,8 +111,8 @@ func (s *Scheduler) recover() {
 	}
 }
 
-// begin stores the start of sessions. If the plugin crashes, the next process knows from these
-// records which sessions were cut short. Callers hold mu.
+// begin stores the start times of sessions. After a crash of the plugin, these records tell the
+// next process which sessions were cut short. Callers hold mu.
 func (s *Scheduler) begin(now time.Time, ts []Target) {
 	for _, t := range ts {
 		r := s.records[t.Device.ID]
@@ -122,13 +122,12 @@ func (s *Scheduler) begin(now time.Time, ts []Target) {
 	s.save()
 }
 
-// Changed receives a value each time there is something new to publish.
+// Changed receives a value when there is something new to publish.
 func (s *Scheduler) Changed() <-chan struct{} { return s.changed }
 
-// Observe reads a scan of the node and the set of unhealthy GPUs. It fills in the measured times
-// of inv's devices. It also sets the signals of devices that are slow beyond doubt, compute wrong
-// results, have a killed measuring process that does not end, or are on a node where CUDA does
-// not start.
+// Observe reads a scan of the node and the set of unhealthy GPUs. It fills in the measured times of
+// inv's devices. It also sets signals of devices that are certainly slow, compute wrong results, or
+// have a killed measuring process that does not end, and of all devices if CUDA does not start.
 func (s *Scheduler) Observe(inv *gpu.Inventory, unhealthy map[string]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -157,14 +156,14 @@ func (s *Scheduler) Observe(inv *gpu.Inventory, unhealthy map[string]bool) {
 	}
 }
 
-// reserveWait is how long Reserve waits for killed sessions to end. The driver destroys the
-// contexts of these sessions one after the other, in up to two seconds each. A shorter wait would
-// make a task on a whole node fail.
+// reserveWait is the maximum time that Reserve waits for killed sessions to end. The driver
+// destroys the contexts of these sessions one after the other, in up to two seconds each. With a
+// shorter wait, a task that reserves a whole node would fail.
 const reserveWait = 20 * time.Second
 
-// Reserve ends the sessions of these GPUs. It returns a ticket with which the task can request a
-// measurement of its GPUs, except GPUs of which the task has only a part. An error means that a
-// session did not end in time.
+// Reserve ends the sessions on these GPUs. It returns a ticket with which the task can request a
+// measurement of the GPUs that the task does not share. It returns an error if a session does not
+// end in time.
 func (s *Scheduler) Reserve(ids []string, parts map[string]bool) (ticket string, _ error) {
 	s.mu.Lock()
 	ticket = rand.Text()
@@ -208,8 +207,8 @@ func ended(all []*running) bool {
 	return true
 }
 
-// Pause ends everything that uses the driver, and begins nothing until Resume. An error means that
-// something did not end in time.
+// Pause ends all use of the driver until Resume. It returns an error if something does not end in
+// time.
 func (s *Scheduler) Pause() error {
 	s.mu.Lock()
 	s.paused = true
@@ -262,7 +261,7 @@ func (s *Scheduler) Run(ctx context.Context) {
 }
 
 // start begins the sessions of GPUs that were found to be free, each in a goroutine of wg. It skips
-// GPUs that a task has reserved meanwhile, and all GPUs during a pause.
+// GPUs that a task has reserved by now, and all GPUs during a pause.
 func (s *Scheduler) start(ctx context.Context, wg *sync.WaitGroup, ts []Target) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -292,9 +291,9 @@ func (s *Scheduler) whole() (n int) {
 	return n
 }
 
-// prove returns the GPUs that are certainly free of other tasks. These are GPUs whose own task
-// requested the measurement, and GPUs that are not allocated according to Nomad. A GPU without
-// visible use can still be allocated.
+// prove returns the GPUs that certainly no other task uses. These are the GPUs whose own task
+// requested the measurement, and the GPUs that Nomad reports as free. A GPU without visible use can
+// still be allocated.
 func (s *Scheduler) prove(ctx context.Context, now time.Time, ts []Target) (free []Target) {
 	var ids []string
 	s.mu.Lock()
@@ -330,7 +329,7 @@ func (s *Scheduler) prove(ctx context.Context, now time.Time, ts []Target) (free
 }
 
 // tellUnproven records whether Nomad can tell which tasks hold GPUs. It publishes each change, and
-// logs each new reason why Nomad cannot. Callers hold mu.
+// logs each new reason for a failure. Callers hold mu.
 func (s *Scheduler) tellUnproven(err error) {
 	was := s.unproven
 	s.unproven = ""
@@ -347,7 +346,7 @@ func (s *Scheduler) tellUnproven(err error) {
 	s.tell()
 }
 
-// ownEnd matches the local address of a connection in an error. Its port differs each time.
+// ownEnd matches the local address in a connection error, because the port differs each time.
 var ownEnd = regexp.MustCompile(`\S+->`)
 
 // brief returns an error from Nomad as one line that stays the same while the error lasts. It cuts
@@ -362,12 +361,12 @@ func brief(err error) string {
 
 const mostBrief = 400
 
-// UnprovenNext is the advice if Nomad cannot tell which GPUs are allocated.
+// UnprovenNext is the advice to the operator if Nomad cannot tell which GPUs are allocated.
 const UnprovenNext = "let the plugin ask Nomad (config block nomad), or measure with: nomad-pal measure"
 
 // forgetSessions removes the running sessions from the records, because the plugin is about to end.
 // The driver may need more time to end the sessions than Nomad gives the plugin, and the next
-// process would count them as crashes.
+// process would count these sessions as crashes.
 func (s *Scheduler) forgetSessions() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -424,7 +423,7 @@ func (s *Scheduler) tell() {
 	}
 }
 
-// save stores the records. If this fails, it sets unsaved. Callers hold mu.
+// save stores the records. It sets unsaved if storing fails. Callers hold mu.
 func (s *Scheduler) save() {
 	err := saveRecords(s.cfg.StateDir, s.records)
 	if err != nil && !s.unsaved {
@@ -433,8 +432,8 @@ func (s *Scheduler) save() {
 	s.unsaved = err != nil
 }
 
-// crossCheck compares the results of the node's GPUs. It logs GPUs that are newly found wrong, and
-// every disagreement that no majority decides. Callers hold mu.
+// crossCheck compares the results of the node's GPUs. It logs each GPU that is newly found wrong,
+// and each disagreement without a majority. Callers hold mu.
 func (s *Scheduler) crossCheck() {
 	var ballots []ballot
 	for _, d := range s.inv.Devices {
@@ -493,7 +492,7 @@ func (s *Scheduler) next(now time.Time) []Target {
 	return out
 }
 
-// dueNow returns the GPUs that are due by these rules. Callers hold mu.
+// dueNow returns the GPUs that are due according to these rules. Callers hold mu.
 func (s *Scheduler) dueNow(now time.Time, rules Schedule) []Target {
 	var out []Target
 	for _, d := range s.inv.Devices {
@@ -507,7 +506,7 @@ func (s *Scheduler) dueNow(now time.Time, rules Schedule) []Target {
 	return out
 }
 
-// measurable reports whether a session of the device is possible at all. Callers hold mu.
+// measurable reports whether the plugin can measure the device at all. Callers hold mu.
 func (s *Scheduler) measurable(d gpu.Device) bool {
 	return d.MIGProfile == "" && s.running[d.ID] == nil && Supported(d) == nil
 }
@@ -540,15 +539,15 @@ func (s *Scheduler) wanted(now time.Time) []string {
 	return by(s.cfg.early())
 }
 
-// wants reports whether a device would be measured by these rules if it were idle. Callers
-// hold mu.
+// wants reports whether these rules would measure a device if the device were idle. Callers hold
+// mu.
 func (s *Scheduler) wants(now time.Time, rules Schedule, d gpu.Device) bool {
 	return s.measurable(d) && rules.wanted(now, s.records[d.ID], identityOf(d, s.inv.DriverVersion), s.condition(now, d.ID)) == ""
 }
 
-// look finds the GPUs to be measured that are in use, by a Nomad task or according to the driver,
-// and the tasks that request a measurement. It ends the sessions of GPUs that another program has
-// begun to use. It does not check GPUs that need no session.
+// look finds which of the GPUs to be measured are in use, and which tasks request a measurement. It
+// ends the sessions of GPUs that another program has begun to use. It does not check GPUs that need
+// no session.
 func (s *Scheduler) look(now time.Time) {
 	s.mu.Lock()
 	for id, r := range s.records {
@@ -594,8 +593,8 @@ func (s *Scheduler) look(now time.Time) {
 	}
 }
 
-// ticketsLast is how long the scheduler looks for the first process of a reservation's task. Nomad
-// may have to pull an image or wait for a secret before the process starts.
+// ticketsLast is the time during which the scheduler looks for the first process of a reservation's
+// task. Nomad may have to pull an image or wait for a secret before the process starts.
 const ticketsLast = 15 * time.Minute
 
 // tickets returns, by GPU, the reservations of tasks that have had no process so far, or that
@@ -637,7 +636,8 @@ func (s *Scheduler) recordRequests(tickets map[string]string, shown map[string]b
 	}
 }
 
-// tellInUse publishes what prevents measuring a GPU whose own task requested it. Callers hold mu.
+// tellInUse publishes what uses a GPU while the GPU waits for a measurement that its own task
+// requested. Callers hold mu.
 func (s *Scheduler) tellInUse(id string, u use) {
 	why := ""
 	if s.records[id].Asks {
@@ -649,10 +649,10 @@ func (s *Scheduler) tellInUse(id string, u use) {
 	}
 }
 
-// busyTold is the time between two log lines that say that a GPU waits to be measured.
+// busyTold is the minimum time between two log lines about a GPU that waits to be measured.
 const busyTold = 24 * time.Hour
 
-// tellBusy logs why a GPU is not measured, if it was in use at every check. Callers hold mu.
+// tellBusy logs what uses a GPU that was in use at every check. Callers hold mu.
 func (s *Scheduler) tellBusy(now time.Time, id string, u use) {
 	since, known := s.busySince[id]
 	switch {
@@ -666,7 +666,7 @@ func (s *Scheduler) tellBusy(now time.Time, id string, u use) {
 	}
 }
 
-// yield ends the sessions of GPUs that another program has begun to use. The session would slow the
+// yield ends the sessions on GPUs that another program has begun to use. The session would slow the
 // program down, and the program would make the GPU seem slow.
 func (s *Scheduler) yield(now time.Time, intruders map[string]string) {
 	s.mu.Lock()

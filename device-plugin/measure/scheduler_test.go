@@ -1004,6 +1004,28 @@ func TestTicketsLastAsLongAsTheirTasks(t *testing.T) {
 	}
 }
 
+// A class A that did not reach the power limit is published as such, until a session reaches it.
+func TestUncappedIsPublished(t *testing.T) {
+	s, err := NewScheduler(DefaultSchedule(), Runner{}, hclog.NewNullLogger())
+	if err != nil {
+		t.Fatal(err)
+	}
+	inv := twoGPUs().inv
+	s.Observe(&inv, nil)
+	d, r := inv.Devices[0], record{}
+	for _, tc := range []struct {
+		a, c Limit
+		want bool
+	}{{LimitNone, LimitPower, true}, {LimitPower, LimitNone, false}, {LimitNone, LimitNone, true}, {LimitUnknown, LimitNone, false}} {
+		r.accept(Result{GPU: d.ID, Key: "k", Started: time.Now(), Apps: []App{
+			{App: pal.ClassA, Ms: 10, LimitedBy: tc.a}, {App: pal.ClassC, Ms: 10, LimitedBy: tc.c}}}, identityOf(d, inv.DriverVersion))
+		s.records[d.ID] = r
+		if got := s.Accounts()[d.ID]; got.Uncapped != tc.want {
+			t.Errorf("class A limited by %s: %+v", tc.a, got)
+		}
+	}
+}
+
 // Rates are stored, and published as long as the measurement is valid for the GPU, in units
 // that compare across models. A user's own program has no rates.
 func TestRatesOfASession(t *testing.T) {

@@ -19,7 +19,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Plan is how long and how precisely to measure.
+// Plan is the duration and precision of a measurement.
 type Plan struct {
 	Classes    []pal.AppClass
 	Window     time.Duration // length of one repetition
@@ -30,27 +30,26 @@ type Plan struct {
 	Settle     time.Duration // warm once a unit's time has been stable for this long
 	Heat       time.Duration // warm once the temperature has hardly risen for this long; 0 ignores the temperature
 	Stall      time.Duration // silence after which a GPU counts as hung
-	// Start is the silence allowed while the driver starts or compiles a kernel.
+	// Start is the maximum silence while the driver starts or compiles a kernel.
 	Start time.Duration
-	// Avoid are compute kernels to skip.
+	// Avoid lists the compute kernels to skip.
 	Avoid []string
 }
 
-// DefaultPlan takes two to five minutes per GPU: the warm-up, and one or two minutes more.
+// DefaultPlan takes two to five minutes per GPU, including the warm-up.
 func DefaultPlan() Plan {
 	return Plan{Classes: pal.AppClasses(), Window: 500 * time.Millisecond, CI: 0.003, MinWindows: 20,
 		Limit: 5 * time.Minute, Warmup: 3 * time.Minute, Settle: 10 * time.Second, Heat: time.Minute, Stall: 20 * time.Second, Start: time.Minute}
 }
 
-// weights are the classes' shares of a session's time. Noisier classes need more time.
+// weights are the classes' shares of a session's time. Classes with more noise need more time.
 var weights = map[pal.AppClass]float64{pal.ClassA: 30, pal.ClassB: 15, pal.ClassC: 6, pal.ClassD: 6}
 
-// slowFactor is how much slower than any healthy GPU of its model an outlier is. With this bound, a
-// GPU can count as an outlier even without other GPUs to compare it with.
+// slowFactor is the factor by which an outlier is slower than any healthy GPU of the model.
 const slowFactor = 1.5
 
-// overPeak is how far a rate can exceed the hardware's limit at the largest clock and still be
-// plausible. overClock is the same for the limit at the measured clock, which is sampled only a few
+// overPeak is the factor by which a plausible rate can exceed the hardware's limit at the largest
+// clock. overClock is the same for the limit at the measured clock, which is sampled only a few
 // times a second.
 const (
 	overPeak  = 1.03
@@ -68,7 +67,7 @@ type Runner struct {
 	// Processes returns the processes that compute on each GPU, and leaves out GPUs that do not
 	// answer. It can be nil.
 	Processes func(ids []string) map[string][]int
-	// Allocated asks Nomad which of the GPUs allocations hold, and which allocations.
+	// Allocated asks Nomad which of the GPUs are allocated, and to which allocations.
 	Allocated func(ctx context.Context, ids []string) (map[string]string, error)
 	proc      string // "" means /proc
 }
@@ -81,10 +80,10 @@ type Target struct {
 	Of     int
 }
 
-// ending is the value of Progress.Doing while the session's process is being ended.
+// ending is the value of Progress.Doing while the session's process ends.
 const ending = "ending"
 
-// Progress is what a session reports while it runs.
+// Progress describes the progress of a running session.
 type Progress struct {
 	GPU   string
 	Doing string        // "warming up", "class A", …
@@ -154,8 +153,8 @@ func newSession(r Runner, t Target, p Plan, progress func(Progress)) *session {
 	return s
 }
 
-// missing returns an error if a session that ran to its end measured nothing, or did not measure
-// class A, which matters most to jobs.
+// missing returns an error if a complete session measured nothing, or lacks class A, which matters
+// most to jobs.
 func (s *session) missing() error {
 	if len(s.result.Apps) == 0 {
 		return fmt.Errorf("no class could be measured%s", s.lastWarning("class "))
@@ -167,7 +166,7 @@ func (s *session) missing() error {
 	return nil
 }
 
-// lastWarning returns the last warning with this prefix, for an error.
+// lastWarning returns the last warning with this prefix, for an error message.
 func (s *session) lastWarning(prefix string) string {
 	for _, w := range slices.Backward(s.result.Warnings) {
 		if rest, ok := strings.CutPrefix(w, prefix); ok {
@@ -177,7 +176,7 @@ func (s *session) lastWarning(prefix string) string {
 	return ""
 }
 
-// errCompiler means that the driver's compiler did not finish a kernel.
+// errCompiler means that the driver's compiler did not finish compiling a kernel.
 type errCompiler struct {
 	kernel string
 	err    error
@@ -201,8 +200,7 @@ func (s *session) fallBack(err error) bool {
 	return true
 }
 
-// next returns the child's next message that is not about compiling. It handles messages about
-// compiling itself.
+// next returns the child's next message, after handling messages about compiling.
 func (s *session) next(ctx context.Context) (message, error) {
 	for {
 		patience := s.plan.Stall
@@ -310,8 +308,8 @@ func (s *session) tell(doing string) {
 	}
 }
 
-// warmUp runs class A until the unit's time, and the temperature if known, have settled,
-// but no longer than the plan allows.
+// warmUp runs class A until the unit's time and the temperature (if known) have settled, but not
+// longer than the plan allows.
 func (s *session) warmUp(ctx context.Context) error {
 	from := time.Now()
 	w := Warmup{}
@@ -335,15 +333,15 @@ func (s *session) warmUp(ctx context.Context) error {
 	return err
 }
 
-// settleBound is the maximum relative change of a settled GPU's unit time. settleWindows is the
-// minimum number of windows for this check.
+// settleBound is the maximum relative change of the unit time on a settled GPU. settleWindows is
+// the minimum number of windows for this check.
 const (
 	settleWindows = 4
 	settleBound   = 0.002
 )
 
 // windows makes the child measure one class, window after window, until done returns true for a
-// window. It returns the child's description of the unit of work that the child prepared.
+// window. It returns the child's description of the unit of work.
 func (s *session) windows(ctx context.Context, c pal.AppClass, done func(childWindow) bool) (*childReady, error) {
 	s.child.order("run " + string(c))
 	m, err := s.next(ctx)

@@ -200,6 +200,24 @@ func TestSoundGPUsOfLesserModelsAreNotSlow(t *testing.T) {
 	}
 }
 
+// For a GPU that shares the processor's memory, CUDA's memory clock is not the clock of the memory.
+// GB10 reports twice its 273 GB/s, and Orin a fifth of its 205. No bound follows from it.
+func TestSharedMemoryHasNoBound(t *testing.T) {
+	t.Parallel()
+	for _, settings := range [][]string{
+		{"name=NVIDIA GB10", "arch=121", "attr.13=2418000", "sms=48", "attr.36=8533000", "attr.37=256", "attr.18=1",
+			"rate.pal_mma=90e12", "rate.pal_triad=225e9", "rate.pal_gather=1e9"},
+		{"name=Orin", "arch=87", "attr.13=1300000", "sms=16", "attr.36=1300000", "attr.37=128", "attr.18=1",
+			"rate.pal_mma=36e12", "rate.pal_triad=170e9", "rate.pal_gather=1e9"},
+	} {
+		r := newFake(t, settings...).Session(context.Background(), target(0), quick(), nil)
+		slow := slices.ContainsFunc(r.Apps, func(a App) bool { return a.Slow })
+		if r.Partial || slow || len(r.Apps) != pal.NumClasses {
+			t.Errorf("%s: partial %q, slow %v, %d classes; %q", settings[0], r.Problem, slow, len(r.Apps), r.Warnings)
+		}
+	}
+}
+
 // A GPU that is 1.5 times slower or worse is an outlier at once, without others to compare
 // it with.
 func TestSlowGPUIsSeenInItsFirstSession(t *testing.T) {
@@ -289,6 +307,16 @@ func TestKernelFallsBack(t *testing.T) {
 		if r.Partial || !strings.HasPrefix(r.Key, tc.kernel+"/?W/ecc?/r?/") || len(r.Apps) != 4 {
 			t.Errorf("architecture %s: key %q, %d classes, %s", tc.arch, r.Key, len(r.Apps), r.Problem)
 		}
+	}
+}
+
+// NVML's UUID of a Jetson lacks the prefix that CUDA's has.
+func TestUUIDWithoutPrefix(t *testing.T) {
+	t.Parallel()
+	tg, p := target(0), quick()
+	tg.Device.ID, p.Classes = strings.TrimPrefix(tg.Device.ID, "GPU-"), []pal.AppClass{pal.ClassA}
+	if r := newFake(t).Session(context.Background(), tg, p, nil); r.Partial || len(r.Apps) != 1 || r.GPU != tg.Device.ID {
+		t.Errorf("GPU %s, partial %q, %d classes", r.GPU, r.Problem, len(r.Apps))
 	}
 }
 

@@ -5,13 +5,12 @@ package measure
 
 import "strings"
 
-// sku is a product of the vendor, with the rate and power that its data sheet states. GPUs of one
-// architecture differ, so only the product shows whether a rate is slow. For example, an H20 is a
+// sku is a product of the vendor, with the rate and power from its data sheet. GPUs of one
+// architecture differ, so only the product tells whether a rate is slow. For example, an H20 is a
 // Hopper with a seventh of an H200's tensor cores.
 type sku struct {
 	name string // part of the model's name
-	// powerW is the default power limit. If variants share the name, it is the lowest of
-	// their limits.
+	// powerW is the default power limit. For variants with the same name, it is the lowest limit.
 	powerW float64
 	// tensorPerClock is FLOP per clock and SM of dense bf16 with fp32 accumulation; 0 means
 	// the architecture's own value.
@@ -30,8 +29,8 @@ var skus = []sku{
 	{"V100S", 250, 0}, {"V100-SXM", 300, 0}, {"V100", 250, 0}, {"T4", 70, 0},
 }
 
-// skuOf returns a model's product. Names are whole words, so that the product "L4" does not match
-// the model "L40".
+// skuOf returns a model's product. Names match whole words, so the product "L4" does not match the
+// model "L40".
 func skuOf(model string) (sku, bool) {
 	words := " " + strings.NewReplacer("-", " ", "_", " ").Replace(model) + " "
 	for _, s := range skus {
@@ -46,7 +45,7 @@ func skuOf(model string) (sku, bool) {
 // slowBelow returns the rate below which a GPU of the model cannot be healthy at this power limit;
 // 0 if unknown. peak is the hardware's peak at its largest clock. Rates fall less than power does:
 // with half the power, a GPU reaches at least half the rate. For bandwidth, the bound is the same
-// share of the peak at any power limit and for any model.
+// share of the peak for all models and power limits.
 func slowBelow(kernelID, model string, limitW, peak float64) float64 {
 	k, ok := kernelOf(kernelID)
 	if !ok || k.floor == 0 {
@@ -62,7 +61,7 @@ func slowBelow(kernelID, model string, limitW, peak float64) float64 {
 	return peak * k.floor * min(1, limitW/s.powerW) / slowFactor
 }
 
-// kernelOf returns the kernel with this id, if it is one that is measured.
+// kernelOf returns the measured kernel with this id.
 func kernelOf(id string) (kernel, bool) {
 	for _, k := range append(computeKernels(), triadKernel(), gatherKernel()) {
 		if k.id == id {

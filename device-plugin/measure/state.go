@@ -15,13 +15,13 @@ const (
 	recordsFormat = "nomad-pal/measurements/1"
 )
 
-// recordsForm is the content of the file of results.
+// recordsForm is the format of the file of results.
 type recordsForm struct {
 	Format string            `json:"format"`
 	GPUs   map[string]record `json:"gpus"`
 }
 
-// loadRecords reads the stored records; nil without a directory or a file in it.
+// loadRecords reads the stored records; nil if the directory or the file is missing.
 func loadRecords(d statedir.Dir) (map[string]record, error) {
 	var f recordsForm
 	if found, err := d.Read(recordsFile, &f); !found || err != nil {
@@ -33,7 +33,8 @@ func loadRecords(d statedir.Dir) (map[string]record, error) {
 	return f.GPUs, nil
 }
 
-// Troubles returns, from a state directory, why GPUs are not measured or not rated, by id.
+// Troubles returns the reasons, by id, why GPUs are not measured or rated. It reads a state
+// directory.
 func Troubles(d statedir.Dir) (map[string]string, error) {
 	records, err := loadRecords(d)
 	out := map[string]string{}

@@ -14,7 +14,7 @@ type summary struct {
 	Median float64
 	Sigma  float64 // robust standard deviation, relative to the median
 	// CI is the half width of the 95 % confidence interval of the median, relative to the median.
-	// It is +Inf for fewer than three windows.
+	// With fewer than three windows, CI is +Inf.
 	CI float64
 }
 
@@ -28,7 +28,7 @@ func summarize(times []float64) summary {
 	s.Sigma = profile.RobustSigma(times, s.Median) / s.Median
 	rho := math.Max(0, math.Min(0.95, autocorrelation(times, s.Median)))
 	n := float64(len(times)) * (1 - rho) / (1 + rho)
-	// The standard error of a median is 1.2533 times that of a mean.
+	// The standard error of a median is 1.2533 times the standard error of a mean.
 	s.CI = 1.96 * 1.2533 * s.Sigma / math.Sqrt(math.Max(1, n))
 	return s
 }
@@ -49,8 +49,8 @@ func autocorrelation(xs []float64, center float64) float64 {
 	return num / den
 }
 
-// steady reports whether the medians of the earlier and the later half of the values differ by at
-// most the relative bound.
+// steady reports whether the medians of the two halves of the values differ by at most the relative
+// bound.
 func steady(xs []float64, bound float64) bool {
 	h := len(xs) / 2
 	if h == 0 {

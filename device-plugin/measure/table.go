@@ -56,8 +56,8 @@ func (a App) RateText() (rate, share string) {
 	return rate, share
 }
 
-// board shows the progress of sessions: on a terminal as one line that is rewritten,
-// otherwise as one line for each new step.
+// board shows the progress of sessions: on a terminal as one changing line, otherwise as one line
+// for each new step.
 type board struct {
 	w        io.Writer
 	terminal bool
@@ -92,7 +92,8 @@ func (b *board) show(p Progress) {
 	b.width = len([]rune(line))
 }
 
-// line returns the progress bar of the session with the most time left, and what each GPU does.
+// line returns the progress bar of the session with the most time left, and the current step of
+// each GPU.
 func (b *board) line() string {
 	var done, limit time.Duration
 	var texts []string

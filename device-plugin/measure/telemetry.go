@@ -99,8 +99,8 @@ func (t *telemetry) between(from, to time.Time) []reading {
 	return out
 }
 
-// annotate stores the readings' means in a window, and drops the window if the hardware,
-// not the workload, held the clocks down.
+// annotate stores the means of the readings in a window. It drops the window if the hardware, not
+// the workload, held the clocks down.
 func (w *Repetition) annotate(rs []reading) {
 	w.ClockMHz = Mean(rs, func(r reading) *float64 { return r.clock })
 	w.PowerW = Mean(rs, func(r reading) *float64 { return r.power })
@@ -138,14 +138,14 @@ func Mean[T any](all []T, of func(T) *float64) *float64 {
 	return new(sum / n)
 }
 
-// limitShare is the share of readings that must show a limit for the limit to count. A reading
-// shows a limit if the clocks were under the cap for at least the same share of the time.
+// limitShare is the minimum share of readings that must show a limit. A reading shows a limit if
+// the limit held the clocks down for at least this share of the time.
 const limitShare = 0.2
 
-// limitedBy returns what held the clocks down during the readings. A reading shows a limit by its
-// momentary reasons, or by the time under the cap that the driver has counted.
+// limitedBy returns the limit that held the clocks down during the readings. A reading shows a
+// limit in its clocks event reasons, or in the time that the driver has counted.
 func limitedBy(rs []reading) Limit {
-	known, power, thermal := 0, 0, 0
+	known, power, thermal, other := 0, 0, 0, 0
 	for _, r := range rs {
 		if r.throttle == "" && r.powerPart == nil && r.thermoPart == nil {
 			continue
@@ -157,6 +157,9 @@ func limitedBy(rs []reading) Limit {
 		if strings.Contains(r.throttle, gpu.ThrottleSWThermal) || strings.Contains(r.throttle, gpu.ThrottleHWThermal) || r.thermoPart != nil && *r.thermoPart >= 100*limitShare {
 			thermal++
 		}
+		if strings.Contains(r.throttle, gpu.ThrottleOther) {
+			other++
+		}
 	}
 	bound := limitShare * float64(known)
 	switch {
@@ -166,6 +169,8 @@ func limitedBy(rs []reading) Limit {
 		return LimitThermal
 	case float64(power) >= bound && power > 0:
 		return LimitPower
+	case float64(other) >= bound && other > 0:
+		return LimitUnknown
 	}
 	return LimitNone
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// ballot is one GPU's results. GPUs with the same key do the same work on the same data, so
-// each class must have the same checksum on all of them.
+// ballot holds the results of one GPU. GPUs with the same key do the same work on the same data, so
+// all of them must have the same checksum for a class.
 type ballot struct {
 	gpu, key string
 	sums     map[pal.AppClass]string
@@ -28,16 +28,16 @@ func ballotOf(r Result) ballot {
 	return b
 }
 
-// dissent is a GPU's disagreement with the other GPUs that have its key.
+// dissent is a GPU's disagreement with the other GPUs of the same key.
 type dissent struct {
 	class pal.AppClass
-	// wrong means that most of the others agree on another result. If it is false, nobody
+	// wrong means that most of the other GPUs agree on another result. If wrong is false, nobody
 	// can tell which GPU is right.
 	wrong bool
 	text  string
 }
 
-// vote finds the GPUs whose results differ from others, in the order of the classes.
+// vote returns the GPUs whose results differ from others, in the order of the classes.
 func vote(ballots []ballot) map[string][]dissent {
 	out := map[string][]dissent{}
 	for _, class := range pal.AppClasses() {
@@ -59,7 +59,7 @@ func vote(ballots []ballot) map[string][]dissent {
 	return out
 }
 
-// compare compares a GPU's checksum with the checksums of all GPUs that have its key. count is the
+// compare compares a GPU's checksum with the checksums of all GPUs of the same key. count is the
 // number of these GPUs, by checksum.
 func compare(class pal.AppClass, sum string, count map[string]int) (dissent, bool) {
 	if sum == "" || len(count) < 2 {

@@ -5,8 +5,8 @@ package measure
 
 import "time"
 
-// The temperature settles later than the clocks, because a cold heat sink needs one to two minutes
-// to warm up. NVML reports whole degrees, so within ten seconds a slow rise is invisible. Therefore
+// The temperature settles later than the clocks, because a cold heat sink takes one to two minutes
+// to warm up. NVML reports whole degrees, so a slow rise is invisible within ten seconds. Therefore
 // the slope of the temperature is taken over a minute.
 //
 // warmSlope is the rise, in °C per second, below which a GPU is warm.
@@ -18,8 +18,8 @@ type point struct {
 	v  float64
 }
 
-// slope returns the slope of the least-squares line through the points, in units per
-// second. span is the time from the first point to the last.
+// slope returns the slope of the least-squares line through the points, in units per second. span
+// is the time between the first and the last point.
 func slope(ps []point) (perSecond float64, span time.Duration) {
 	if len(ps) < 2 {
 		return 0, 0

@@ -5,14 +5,13 @@
 // has a problem. There is one daemon for each GPU that tasks share by the Multi-Process Service.
 //
 // The plugin decides which GPUs have a daemon. It starts and watches its own daemons
-// ([Daemon.Own]), and starts each at most five times within ten minutes. The plugin only watches a
-// daemon that an operator runs. The code follows NVIDIA's documentation, "Multi-Process Service"
+// ([Daemon.Own]), each at most five times within ten minutes. The plugin only watches a daemon that
+// an operator runs. The code follows NVIDIA's documentation, "Multi-Process Service"
 // (docs.nvidia.com/deploy/mps) and nvidia-cuda-mps-control(1). The code has not run with a real
 // daemon yet.
 //
 // Every change must keep this rule: a daemon that a task may use outlives the plugin, and the next
-// plugin adopts the daemon. Tasks outlive the agent, and a program that finds no daemon runs
-// without limits.
+// plugin adopts it. Tasks outlive the agent, and a program without a daemon runs without limits.
 package mps
 
 import (
@@ -41,21 +40,21 @@ type Daemon struct {
 	GPU  string `json:"gpu"` // UUID; "" for an operator's daemon, which may serve several GPUs
 	Pipe string `json:"pipe"`
 	Log  string `json:"log,omitempty"`
-	// Control is the control program. Own means that the plugin, not an operator, starts
-	// and stops the daemon.
+	// Control is the name or path of the control program. Own means that the plugin, not an
+	// operator, starts and stops the daemon.
 	Control string `json:"control"`
 	Own     bool   `json:"own"`
-	// Threads and MemoryMiB limit each client: percent of the multiprocessors, and memory.
-	// 0: no limit.
+	// Threads and MemoryMiB limit each client: percent of the multiprocessors, and memory. 0 means
+	// no limit.
 	Threads   int   `json:"-"`
 	MemoryMiB int64 `json:"-"`
 }
 
-// answersWithin is the maximum time of the control program. Tests allow more, because their machine
-// can be short of CPU time.
+// answersWithin is the maximum time for an answer of the control program. Tests allow more time,
+// because their machine can be short of CPU time.
 var answersWithin = 5 * time.Second
 
-// run runs the control program with a command on its standard input.
+// run starts the control program and writes a command to its standard input.
 func (d Daemon) run(ctx context.Context, command string, args ...string) (string, error) {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, answersWithin)
@@ -102,7 +101,7 @@ func (d Daemon) start(ctx context.Context) error {
 	return nil
 }
 
-// limit sets the limits of clients in a running daemon. Servers that run already keep their limits.
+// limit sets the limits of clients in a running daemon. Running servers keep their limits.
 func (d Daemon) limit(ctx context.Context) error {
 	var commands []string
 	if d.Threads > 0 {
@@ -150,7 +149,7 @@ func alive(pid int) bool {
 }
 
 // servers lists the daemon's servers with their client processes. fault is a server in which a
-// client's kernel failed; 0 if there is none. Such a server accepts no client until its present
+// client's kernel failed; 0 if there is none. This server accepts no client until its present
 // clients have ended.
 func (d Daemon) servers(ctx context.Context) (clients map[int][]int, fault int, err error) {
 	list, err := d.run(ctx, "get_server_list\n")
@@ -189,12 +188,12 @@ func numbers(text string) (out []int) {
 	return out
 }
 
-// used returns the path of a file that exists if a task got a part of the GPU since the
-// daemon started.
+// used returns the path of a file that exists if a task has got a part of the GPU since the
+// daemon's start.
 func (d Daemon) used() string { return filepath.Join(filepath.Dir(d.Pipe), "used") }
 
 // Use records that a task gets a part of the GPU. A used daemon does not end with the plugin,
-// because a program that finds no daemon has no limits.
+// because a program without a daemon has no limits.
 func (d Daemon) Use() error {
 	if !d.Own {
 		return nil

@@ -15,5 +15,5 @@ var (
 	errOrphans    = errors.New("an MPS server has died: its clients can no longer compute")
 )
 
-// errMeanwhile means that a server started or ended while the daemon was asked about its servers.
+// errMeanwhile means that a server started or ended during a question about the servers.
 var errMeanwhile = errors.New("an MPS server started or ended during the query")

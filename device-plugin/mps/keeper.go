@@ -14,16 +14,15 @@ import (
 	"github.com/hashicorp/go-hclog"
 )
 
-// Problems of a GPU's sharing: codes for health descriptions.
+// Problems of a GPU's sharing, as codes for health descriptions.
 const (
-	// NoDaemon means that the control daemon does not run or does not answer. Without a daemon,
-	// programs would run without limits.
+	// NoDaemon means that the control daemon does not run or does not answer.
 	NoDaemon = "mps-daemon"
 	// NoServer means that a server accepts no clients, or has died while its clients still run.
 	NoServer = "mps-server"
 )
 
-// Limits on restarting a daemon that keeps ending.
+// Limits on restarts of a daemon that keeps ending.
 const (
 	mostStarts   = 5
 	startsWithin = 10 * time.Minute
@@ -34,7 +33,7 @@ type Keeper struct {
 	log  hclog.Logger
 	tick time.Duration // time between checks of the daemons' processes
 	look time.Duration // time between checks of the servers
-	// save stores which daemons this plugin has started, for the next plugin.
+	// save stores the names of the daemons that this plugin has started, for the next plugin.
 	save func([]Daemon) error
 	// changed receives a value when a GPU's trouble begins or ends.
 	changed chan struct{}
@@ -46,7 +45,7 @@ type Keeper struct {
 	paused bool
 }
 
-// state is what the keeper knows about a daemon.
+// state is the keeper's knowledge about a daemon.
 type state struct {
 	Daemon
 	limited bool // the daemon runs, and its limits are set
@@ -58,7 +57,7 @@ type state struct {
 	orphans []int         // clients whose server has died
 }
 
-// NewKeeper returns a keeper. left are the daemons that an earlier plugin started.
+// NewKeeper returns a keeper. left lists the daemons that an earlier plugin started.
 func NewKeeper(log hclog.Logger, left []Daemon, save func([]Daemon) error) *Keeper {
 	k := &Keeper{log: log, tick: time.Second, look: 10 * time.Second, save: save, changed: make(chan struct{}, 1),
 		states: map[string]*state{}}
@@ -69,7 +68,7 @@ func NewKeeper(log hclog.Logger, left []Daemon, save func([]Daemon) error) *Keep
 }
 
 // Want sets which daemons must run, by GPU. Run starts these daemons. It ends the plugin's other
-// daemons, except on GPUs in leave.
+// daemons, except the daemons of GPUs in leave.
 func (k *Keeper) Want(want map[string]Daemon, leave map[string]bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -89,7 +88,7 @@ func (k *Keeper) Want(want map[string]Daemon, leave map[string]bool) {
 	}
 }
 
-// Trouble returns what is wrong with a GPU's sharing; "" for nothing.
+// Trouble returns the problem of a GPU's sharing, or "".
 func (k *Keeper) Trouble(gpu string) string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -102,7 +101,8 @@ func (k *Keeper) Trouble(gpu string) string {
 // Changed receives a value when a GPU's trouble has begun or ended.
 func (k *Keeper) Changed() <-chan struct{} { return k.changed }
 
-// Run keeps the daemons running until ctx ends. Then it ends the daemons that no task has used.
+// Run keeps the daemons running until ctx ends. At the end, Run ends the daemons that no task has
+// used.
 func (k *Keeper) Run(ctx context.Context) {
 	tick := time.NewTicker(k.tick)
 	defer tick.Stop()
@@ -188,7 +188,7 @@ func (k *Keeper) remember() {
 	}
 }
 
-// keep starts a daemon unless it runs, and returns the daemon's problem. Only Run calls it.
+// keep starts a daemon that does not run, and returns the daemon's problem. Only Run calls it.
 func (k *Keeper) keep(ctx context.Context, s *state) (trouble string, _ error) {
 	if !s.runs() {
 		s.limited, s.clients = false, nil
@@ -249,8 +249,8 @@ func (k *Keeper) begin(ctx context.Context, s *state) error {
 	return nil
 }
 
-// bury finds the running clients of servers that no longer exist. Such a server has died, because a
-// server ends by itself only after its clients.
+// bury finds the clients that still run after their server has ended. A server ends by itself only
+// after its clients, so these servers have died.
 func (s *state) bury(now map[int][]int) {
 	for server, clients := range s.clients {
 		if _, there := now[server]; !there {
@@ -291,11 +291,11 @@ func (k *Keeper) tell(s *state, trouble string, err error) {
 	}
 }
 
-// endsWithin is the time in which all daemons must end with the plugin, because Nomad kills a
+// endsWithin is the maximum time for all daemons to end with the plugin, because Nomad kills a
 // plugin after two seconds.
 const endsWithin = time.Second
 
-// end ends the plugin's daemons for which fit returns true, and waits for their end.
+// end ends the plugin's daemons that fit accepts, and waits for their end.
 func (k *Keeper) end(ctx context.Context, within time.Duration, fit func(Daemon) bool) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -316,14 +316,14 @@ func (k *Keeper) end(ctx context.Context, within time.Duration, fit func(Daemon)
 	wg.Wait()
 }
 
-// Hold makes the keeper start no daemon until Resume.
+// Hold stops the keeper from starting daemons until Resume.
 func (k *Keeper) Hold() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.paused = true
 }
 
-// Pause does what Hold does, and also ends the daemons without clients, so that the GPUs can be
+// Pause does the same as Hold, and also ends the daemons without clients, so that the GPUs can be
 // reset.
 func (k *Keeper) Pause(ctx context.Context) {
 	k.Hold()

@@ -18,14 +18,14 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
-// allocatedWithin limits the total time of the requests of [Options.Allocated].
+// allocatedWithin is the maximum total time of the requests of [Options.Allocated].
 const allocatedWithin = 20 * time.Second
 
-// Allocated asks Nomad which of these GPUs of this machine an allocation holds, in whole or
-// in part. The result maps their ids to "job "j" in namespace "n"". Any other GPU was free
-// according to Nomad at some moment after the call began. An error means that Nomad's
-// answer would prove nothing: the agent is not this machine's client, its node is not
-// ready, or the token does not see all allocations.
+// Allocated asks Nomad which of these GPUs of this machine are allocated, in whole or in part. The
+// result maps the GPUs' ids to texts such as "job "j" in namespace "n"". At some moment after the
+// call began, Nomad reported all other GPUs as free. An error means that Nomad's answer would prove
+// nothing: the agent is not this machine's client, its node is not ready, or the token does not see
+// all allocations.
 func (o Options) Allocated(ctx context.Context, gpus []string) (map[string]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, allocatedWithin)
 	defer cancel()
@@ -92,8 +92,8 @@ func localNode(client *api.Client, q *api.QueryOptions) (*api.Node, error) {
 	return node, nil
 }
 
-// knows returns an error unless the node has the GPUs. Otherwise the node's allocations prove
-// nothing about the GPUs.
+// knows returns an error if the node does not have the GPUs. Without these GPUs, the node's
+// allocations prove nothing.
 func knows(node *api.Node, gpus []string) error {
 	has := map[string]bool{}
 	if node.NodeResources != nil {
@@ -112,7 +112,7 @@ func knows(node *api.Node, gpus []string) error {
 }
 
 // gpusOf returns the devices that an allocation still holds. Tasks of a failed allocation may still
-// run. Tasks of a lost allocation keep running when its node is ready again, until the client stops
+// run. After a lost allocation's node is ready again, the tasks keep running until the client stops
 // them.
 func gpusOf(a *api.Allocation) (ids []string) {
 	if a.AllocatedResources == nil {
@@ -182,7 +182,7 @@ func seesAll(client *api.Client, q *api.QueryOptions) error {
 }
 
 // readsEverywhere returns nil if these capabilities allow reading the jobs of all namespaces. The
-// most specific name decides, so a name without the capability overrides "*".
+// most specific name decides, so a name without the capability takes precedence over "*".
 func readsEverywhere(capabilities map[string][]string) error {
 	if capabilities["*"] == nil {
 		capabilities["*"] = []string{}

@@ -1,8 +1,8 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package nomad reads what the device plugin needs from Nomad: the calibrated profile, which the
-// active placer keeps in Nomad Variables, and which allocations hold GPUs.
+// Package nomad reads from Nomad what the device plugin needs: the calibrated profile, which the
+// active placer stores in Nomad Variables, and which GPUs are allocated.
 //
 // Every change must keep this rule: [Options.Allocated] returns an error unless Nomad's answer
 // proves which GPUs are free, because the plugin measures free GPUs.
@@ -24,12 +24,12 @@ import (
 // Prefix is the prefix of the variables that hold the profile.
 const Prefix = "nomad-pal/profile/"
 
-// Options say how to reach Nomad. If a field is empty, Nomad's own environment variable
-// (NOMAD_ADDR, NOMAD_TOKEN, NOMAD_CACERT …) applies, or else Nomad's default. Tags are the keys of
-// the plugin's configuration, for Nomad's agent (codec) and for doctor (hcl).
+// Options configure the connection to Nomad. If a field is empty, Nomad's environment variable
+// (NOMAD_ADDR, NOMAD_TOKEN, NOMAD_CACERT …) or Nomad's default applies. Tags are the keys of the
+// plugin's configuration, for Nomad's agent (codec) and for doctor (hcl).
 type Options struct {
 	Address string `codec:"address" hcl:"address"`
-	// TokenFile is read before each request, so that tokens can be replaced.
+	// TokenFile is read before each request, so that an operator can replace the token.
 	TokenFile  string `codec:"token_file" hcl:"token_file"`
 	CACert     string `codec:"ca_cert" hcl:"ca_cert"` // a path, like ClientCert and ClientKey
 	ClientCert string `codec:"client_cert" hcl:"client_cert"`
@@ -45,7 +45,7 @@ type Source struct {
 	seen   string        // shards and their indexes at the last read
 }
 
-// lookWithin is longer than Nomad takes to return all shards.
+// lookWithin is longer than the time that Nomad needs to return all shards.
 const lookWithin = time.Minute
 
 // Open returns a source for the variables of a namespace; "" is the default namespace. It
@@ -67,9 +67,9 @@ func (o Options) client(namespace string) (*api.Client, error) {
 	return client, nil
 }
 
-// Read returns the profile if it differs from the last one read, otherwise nil. After an error, the
-// next Read loads the certificates again, because they may have been replaced. It still compares
-// with the last profile that was read.
+// Read returns the profile if it has changed since the last Read, otherwise nil. After an error,
+// the next Read loads the certificates again, because they may have been replaced. The next Read
+// still compares with the last profile that was read.
 func (s *Source) Read(ctx context.Context) (p *profile.Profile, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.within)
 	defer cancel()
@@ -89,7 +89,7 @@ func (s *Source) read(ctx context.Context) (*profile.Profile, error) {
 	if err := s.opts.authenticate(s.api); err != nil {
 		return nil, err
 	}
-	// Any server can answer, not only the leader, because a profile is not urgent.
+	// Any server may answer, not only the leader, because a profile is not urgent.
 	stale := (&api.QueryOptions{AllowStale: true}).WithContext(ctx)
 	list, _, err := s.api.Variables().PrefixList(Prefix, stale)
 	if err != nil {

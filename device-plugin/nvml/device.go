@@ -58,7 +58,7 @@ func (b *Backend) readGPU(index int) found {
 	return f.withSignals(f.signals)
 }
 
-// divide fills in the devices of a read: the GPU itself, or its MIG instances.
+// divide sets the devices of a read: the GPU itself, or its MIG instances.
 func (b *Backend) divide(r *reader, f *found, d gpu.Device, what string) {
 	f.division = b.migInstances(r, f.dev, d)
 	for _, w := range f.division.warnings {
@@ -99,7 +99,7 @@ func (r *reader) unreadable(index int, function string, ret nvml.Return) error {
 	}
 	s := gpu.Signals{Lost: r.lost, ResetRequired: r.reset}
 	if !r.lost && !r.reset {
-		// Whatever the code is, a GPU without a known identity cannot be used.
+		// A GPU without a known identity cannot be used, whatever the code is.
 		s.Unanswered, s.Failed = true, withFailure(r.failed, why)
 	}
 	return &unreadable{h, s}
@@ -159,7 +159,7 @@ func (b *Backend) platform(r *reader, dev nvml.Device, d *gpu.Device) {
 	}
 }
 
-// sizes reads the values that have a unit, such as memory and power.
+// sizes reads the values with a unit, such as memory and power.
 func (b *Backend) sizes(r *reader, dev nvml.Device, d *gpu.Device) {
 	if m, ret := answer(r, "nvmlDeviceGetMemoryInfo", dev.GetMemoryInfo); ret == nvml.SUCCESS {
 		d.MemoryMiB = mebibytes(m.Total)
@@ -207,6 +207,7 @@ func architecture(a nvml.DeviceArchitecture) string {
 		nvml.DEVICE_ARCH_KEPLER: "kepler", nvml.DEVICE_ARCH_MAXWELL: "maxwell", nvml.DEVICE_ARCH_PASCAL: "pascal",
 		nvml.DEVICE_ARCH_VOLTA: "volta", nvml.DEVICE_ARCH_TURING: "turing", nvml.DEVICE_ARCH_AMPERE: "ampere",
 		nvml.DEVICE_ARCH_ADA: "ada", nvml.DEVICE_ARCH_HOPPER: "hopper", nvml.DEVICE_ARCH_BLACKWELL: "blackwell",
+		nvml.DEVICE_ARCH_RUBIN: "rubin",
 	}
 	return names[a]
 }
@@ -222,17 +223,17 @@ func state(r *reader, symbol string, ask func() (nvml.EnableState, nvml.Return))
 	}
 }
 
-// hostBridge is the first address. No GPU has it.
+// hostBridge is the PCI address of the host bridge. No GPU has it.
 const hostBridge = "0000:00:00.0"
 
-// busID returns the address as sysfs writes it, because Nomad's NUMA matching compares it
-// with sysfs.
+// busID returns the PCI address in the form of sysfs, because Nomad's NUMA matching compares
+// addresses with sysfs.
 func busID(p nvml.PciInfo) string {
 	return fmt.Sprintf("%04x:%02x:%02x.0", p.Domain, p.Bus, p.Device)
 }
 
-// numaNode reads the NUMA node from sysfs. NVML knows the node only if the GPU is itself a NUMA
-// node. -1 means unknown.
+// numaNode reads the NUMA node from sysfs. NVML knows the node only if the GPU is a NUMA node
+// itself. The result -1 means unknown.
 func (b *Backend) numaNode(bus string) int {
 	data, _ := os.ReadFile(filepath.Join(b.opts.root(), "sys/bus/pci/devices", bus, "numa_node")) // without the file, there is no number
 	n, err := strconv.Atoi(strings.TrimSpace(string(data)))
@@ -242,7 +243,7 @@ func (b *Backend) numaNode(bus string) int {
 	return n
 }
 
-// systemMemoryMiB returns the machine's memory, for GPUs that share it.
+// systemMemoryMiB returns the size of the machine's memory, for GPUs that share this memory.
 func (b *Backend) systemMemoryMiB() *int64 {
 	data, _ := os.ReadFile(filepath.Join(b.opts.root(), "proc/meminfo"))
 	var kib int64

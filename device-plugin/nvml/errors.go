@@ -35,7 +35,7 @@ func (b *Backend) unavailable(ret nvml.Return) error {
 	return u
 }
 
-// gone reports whether a return code means that the driver is gone.
+// gone reports whether a return code means that the driver is no longer loaded.
 func gone(ret nvml.Return) bool { return gpu.KindOf(int(ret)) == gpu.DriverGone }
 
 // code makes an error from a return code without asking the library for the text.
@@ -43,5 +43,5 @@ func code(ret nvml.Return) error {
 	return fmt.Errorf("NVML error %d (%s)", int(ret), gpu.CodeName(int(ret)))
 }
 
-// errDriverGone means that the driver went away during a scan.
+// errDriverGone means that the driver was unloaded during a scan.
 var errDriverGone = errors.New("the driver went away")

@@ -19,18 +19,18 @@ import (
 
 const (
 	// eventsEvery is the time between checks of NVML's event queue. Checks happen at whole
-	// multiples of this time, as the statistics do, so that one wakeup serves both.
+	// multiples of this time, like the statistics, so that one wakeup serves both.
 	//
-	// A call that waits for events would deliver an event up to a second earlier, but Nomad's
-	// client sends changes only every five seconds. The call would also occupy a thread and keep
-	// the driver open. In some versions of the library the call polls; one version woke this
-	// process 100 times a second.
+	// A blocking call would deliver an event up to a second earlier, but Nomad's client sends
+	// changes only every five seconds. The blocking call would also occupy a thread and keep the
+	// driver open. In some versions of the library the blocking call polls, up to 100 times a
+	// second.
 	eventsEvery = time.Second
 	// retryAfter is the pause after a failed wait or registration.
 	retryAfter = time.Second
-	// wholeGPU is the instance number of an event that concerns the whole GPU.
+	// wholeGPU is the instance number in an event that concerns the whole GPU.
 	wholeGPU = 0xFFFFFFFF
-	// wanted are the events that affect health.
+	// wanted lists the events that affect health.
 	wanted = nvml.EventTypeXidCriticalError | nvml.EventTypeDoubleBitEccError | nvml.EventTypeGpuRecoveryAction |
 		nvml.EventTypeGpuUnavailableError | nvml.EventTypeDramRetirementFailure | nvml.EventTypeFatalPoisonError
 )
@@ -65,7 +65,7 @@ type watch struct {
 }
 
 // poll takes the next event from the queue. ok reports whether there is an event to send, which may
-// be an empty one that triggers a scan. pause is the time until the next poll.
+// be an empty event that triggers a scan. pause is the time until the next poll.
 func (b *Backend) poll(w *watch) (e gpu.Event, ok bool, pause time.Duration) {
 	b.conn.RLock()
 	defer b.conn.RUnlock()
@@ -146,8 +146,8 @@ func (b *Backend) registerGPU(dev nvml.Device, set nvml.EventSet) bool {
 	return dev.RegisterEvents(mask&wanted, set) == nvml.SUCCESS
 }
 
-// event translates an NVML event. An event without an Xid only triggers a scan, which reads
-// what changed.
+// event translates an NVML event into an event of the plugin. An event without an Xid only triggers
+// a scan, which reads what changed.
 func (b *Backend) event(data nvml.EventData, gpus map[string]nvml.Device) gpu.Event {
 	id := ""
 	for uuid, dev := range gpus {

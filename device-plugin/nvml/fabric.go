@@ -14,7 +14,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
 
-// fabric is the state of multi-GPU NVLink as it concerns one GPU.
+// fabric is the state of a GPU's multi-GPU NVLink.
 type fabric struct {
 	state, status, health uint32
 	clique                string
@@ -42,8 +42,7 @@ func clique(cluster [16]uint8, id uint32) string {
 }
 
 // fabricLimits returns codes for the problems of an NVSwitch fabric that affect the GPU. Some
-// machines report that the fabric is not set up, or has failed, although CUDA works. Only CUDA
-// itself shows whether it works (error 802).
+// machines report that the fabric is not set up, or has failed, although CUDA works.
 func fabricLimits(r *reader, dev nvml.Device) []string {
 	f, ok := readFabric(r, dev)
 	switch {
@@ -62,7 +61,8 @@ func fabricLimits(r *reader, dev nvml.Device) []string {
 	return limits
 }
 
-// healthLimits decodes the health mask: two bits per question, and the value 1 means yes.
+// healthLimits decodes the health mask, in which each question has two bits, and the value 1 means
+// yes.
 func healthLimits(mask uint32) []string {
 	var out []string
 	for _, q := range []struct {
@@ -81,7 +81,7 @@ func healthLimits(mask uint32) []string {
 	return out
 }
 
-// fabricConfig returns what is configured wrongly; "" for nothing.
+// fabricConfig returns the error in the configuration, or "".
 func fabricConfig(mask uint32) string {
 	names := [...]string{"", "", "incorrect-sysguid", "incorrect-chassis-sn", "no-partition", "insufficient-nvlinks",
 		"incompatible-gpu-fw", "invalid-location", "gpu-state-invalid"}

@@ -24,15 +24,14 @@ type gpmState struct {
 	pcie  pcieTraffic
 }
 
-// capTime is how long clocks have been held down in total, in nanoseconds.
+// capTime is the total time that the clocks have been held down, in nanoseconds.
 type capTime struct {
 	at             time.Time
 	power, thermal float64
 }
 
 // counted reads the temperature of the memory. It also computes the share of the time since the
-// last sample in which power or heat held the clocks down. This share shows the cause of
-// variability directly.
+// last sample in which power or heat held the clocks down.
 func (g *gpmState) counted(r *reader, dev nvml.Device, id string, s *gpu.Sample) {
 	values := fields(r, dev, nvml.FI_DEV_MEMORY_TEMP, nvml.FI_DEV_PERF_POLICY_POWER, nvml.FI_DEV_PERF_POLICY_THERMAL)
 	if t := values[nvml.FI_DEV_MEMORY_TEMP]; t > 0 { // 0 means that the memory has no sensor
@@ -59,8 +58,7 @@ func (g *gpmState) counted(r *reader, dev nvml.Device, id string, s *gpu.Sample)
 	}
 }
 
-// profile reads the profiling metrics of Hopper and later, for the time between the last
-// sample and this one.
+// profile reads the profiling metrics (Hopper and later) for the time since the last sample.
 func (b *Backend) profile(g *gpmState, id string, h handle, s *gpu.Sample) {
 	sample, ret := b.lib.GpmSampleAlloc()
 	if ret != nvml.SUCCESS {

@@ -125,6 +125,65 @@ func TestH200(t *testing.T) {
 	}
 }
 
+// A tray of GB300 NVL72 answers as nvidia-smi has shown: a PCI domain of its own for each GPU,
+// memory that is a NUMA node, no display mode ("deprecated"), a clique of the rack.
+func TestGB300(t *testing.T) {
+	state := nvmltest.H200(4)
+	for i := range 4 {
+		scope := fmt.Sprintf("gpu%d", i)
+		for kv := range strings.FieldsSeq(`bus=6 pcie_gen=6 memory_mib=284208 bar1_mib=524288 limit_mw=1400000 max_sm_mhz=2070
+			max_mem_mhz=3996 architecture=10 cores=20480 capability=103 numa=2 ret.nvmlDeviceGetDisplayMode=26 fabric_cluster=1`) {
+			k, v, _ := strings.Cut(kv, "=")
+			state.Set(scope, k, v)
+		}
+		state.Set(scope, "name", "NVIDIA GB300")
+		state.Set(scope, "domain", fmt.Sprint([]int{0x8, 0x9, 0x18, 0x19}[i]))
+	}
+	n := open(t, state)
+	bus := filepath.Join(n.opts.Root, "sys/bus/pci/devices/0018:06:00.0")
+	if err := os.MkdirAll(bus, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(bus, "numa_node"), []byte("1\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	inv := n.scan()
+	want := gpu.Device{
+		ID: nvmltest.UUID(2), Model: "NVIDIA GB300", Architecture: "blackwell", ComputeMajor: 10, ComputeMinor: 3, SMCount: 160, Index: 2, Minor: 2,
+		BusID: "0018:06:00.0", NUMANode: 1, PCIeSwitch: 1, Island: 0, Links: 18, P2P: "nvswitch", Clique: "00000000-0000-0000-0000-000000000001.7",
+		MemoryMiB: new(int64(284208)), SystemMemory: true, PowerLimitW: new(int64(1400)), BAR1MiB: new(int64(524288)),
+		CoresClockMHz: new(int64(2070)), MemoryClockMHz: new(int64(3996)), PCIBandwidthMBPerS: new(int64(121008)), PCIGeneration: 6, PCIWidth: 16,
+		PersistenceMode: "Enabled", ECC: new(true), Signals: gpu.Signals{Recovery: new(0), ECCUncorrected: new(int64(0))},
+	}
+	if diff := cmp.Diff(want, of(t, inv, nvmltest.UUID(2))); diff != "" || len(inv.Warnings) > 0 {
+		t.Error(diff, inv.Warnings)
+	}
+}
+
+// A driver can know architectures that this plugin does not know. Then the name is left out.
+func TestArchitectures(t *testing.T) {
+	state := nvmltest.H200(3)
+	state.Set("gpu1", "architecture", "13")
+	state.Set("gpu2", "architecture", "4711")
+	for i, d := range open(t, state).scan().Devices {
+		if want := []string{"hopper", "rubin", ""}[i]; d.Architecture != want {
+			t.Errorf("%s: architecture %q, want %q", d.ID, d.Architecture, want)
+		}
+	}
+}
+
+// A reason that the driver knows, but not this plugin, is a reason: nothing says that no limit
+// holds the clocks down.
+func TestReasonNames(t *testing.T) {
+	for bits, want := range map[uint64]string{
+		0: "none", 1: "idle", 0x84: "power-cap,power-brake", 0x200: gpu.ThrottleOther, 0x404: "power-cap," + gpu.ThrottleOther,
+	} {
+		if got := reasonNames(bits); got != want {
+			t.Errorf("%#x: %s, want %s", bits, got, want)
+		}
+	}
+}
+
 // TestSignals: a GPU's answers about its condition, one reading after the other.
 func TestSignals(t *testing.T) {
 	well := func(change func(*gpu.Signals)) gpu.Signals {
@@ -151,6 +210,7 @@ func TestSignals(t *testing.T) {
 		{"reasons=8", well(func(s *gpu.Signals) { s.ThermalSlowdown = true })},
 		{"reasons=136", well(func(s *gpu.Signals) { s.PowerBrake = true })},
 		{"pcie_width_now=4", well(func(s *gpu.Signals) { s.PCIeDegraded = true })},
+		{"pcie_width_now=2 pcie_gen=6", well(nil)}, // an idle Vera Rubin
 		{"nvlinks=17", well(func(s *gpu.Signals) { s.NVLinkDown = true })},
 		{"fabric_state=2", limits(gpu.FabricNotReady)},
 		{"fabric_status=999", limits(gpu.FabricFailed)},

@@ -22,7 +22,7 @@ type migInstance struct {
 	failed []gpu.Failure // questions that failed for this instance
 }
 
-// division is how a GPU is divided into MIG instances.
+// division is the division of a GPU into MIG instances.
 type division struct {
 	on        bool // MIG mode is on, so the GPU itself cannot be used
 	unknown   bool // the mode, or some instances, could not be read
@@ -31,12 +31,12 @@ type division struct {
 	warnings  []string
 }
 
-// warn adds a warning about something that could not be read.
+// warn adds a warning about a value that could not be read.
 func (d *division) warn(format string, args ...any) {
 	d.warnings = append(d.warnings, fmt.Sprintf(format, args...))
 }
 
-// migInstances reads how a GPU is divided.
+// migInstances reads the MIG instances of a GPU.
 func (b *Backend) migInstances(r *reader, dev nvml.Device, parent gpu.Device) (d division) {
 	type modes struct{ current, pending int }
 	mode, ret := answer(r, "nvmlDeviceGetMigMode", func() (m modes, ret nvml.Return) {
@@ -110,8 +110,8 @@ func onOff(mode int) string {
 	return "off"
 }
 
-// readMIG reads one MIG instance. Memory and size are those of the instance; power, clocks and
-// location are those of its GPU. If the instance cannot be identified, readMIG returns the question
+// readMIG reads one MIG instance. Memory and size belong to the instance; power, clocks and
+// location belong to its GPU. If the instance cannot be identified, readMIG returns the question
 // that failed.
 func readMIG(r *reader, child, dev nvml.Device, parent gpu.Device) (migInstance, gpu.Failure) {
 	uuid, ret := answer(r, "nvmlDeviceGetUUID", child.GetUUID)

@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	// noisyFrom is how many errors per second on all NVLinks of a GPU make it degraded; DCGM uses
-	// this limit for one link. A degraded GPU recovers below quietBelow.
+	// noisyFrom is the number of errors per second, on all NVLinks of a GPU, that makes the GPU
+	// degraded. DCGM uses this limit for one link. A degraded GPU recovers below quietBelow.
 	noisyFrom  = 100.0
 	quietBelow = 10.0
-	// noiseOver is the shortest time over which a rate is computed.
+	// noiseOver is the minimum time over which a rate is computed.
 	noiseOver = time.Second
 )
 
-// nvlinkErrors reports whether packets on the GPU's links keep being damaged or sent again.
+// nvlinkErrors reports whether packets on the GPU's links are often damaged or sent again.
 func (b *Backend) nvlinkErrors(r *reader, dev nvml.Device, uuid string) bool {
 	count, ok := linkErrorCount(r, dev)
 	return ok && b.grows("NVLink errors of "+uuid, count, noiseOver, noisy)
@@ -31,7 +31,7 @@ func noisy(perSecond float64, was bool) bool {
 }
 
 // linkErrorCount adds up the GPU's error counters. One call is enough if the GPU has totals (up to
-// Hopper) or counters of each link (NVLink 5). Otherwise it asks link by link.
+// Hopper) or counters of each link (NVLink 5). Otherwise linkErrorCount asks for each link.
 func linkErrorCount(r *reader, dev nvml.Device) (sum float64, ok bool) {
 	values := []nvml.FieldValue{
 		{FieldId: nvml.FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL}, {FieldId: nvml.FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL},

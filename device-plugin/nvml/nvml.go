@@ -25,23 +25,23 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
 
-// Backend reads GPUs through NVML. The first scan loads the library, and every scan tries again
-// until loading works.
+// Backend reads GPUs through NVML. The first scan loads the library. If loading fails, each later
+// scan tries again.
 type Backend struct {
 	opts Options
 	lib  nvml.Interface
-	// lookup reports whether the library has a symbol. Calling a missing symbol
-	// would end the process.
+	// lookup reports whether the library has a symbol.
 	lookup func(symbol string) error
-	// check returns an error if the library cannot be loaded or is not NVML. It runs before any
-	// call of the library. It is nil if there is nothing to load.
+	// check returns an error if the library cannot be loaded or is not NVML. The check precedes all
+	// calls of the library. check is nil if there is nothing to load.
 	check func() error
 	// within is the maximum time of the calls for one GPU in a scan. Calls that end later, but
-	// within lateWithin, count in the next scan. eventsEvery is the time between checks for events.
+	// within lateWithin, count in the next scan. eventsEvery is the time between two checks for
+	// events.
 	within, lateWithin, eventsEvery time.Duration
 
-	// conn is locked for reading around every use of the library, and for writing while
-	// NVML is initialized or shut down.
+	// conn is locked for reading while the library is used, and for writing while NVML is
+	// initialized or shut down.
 	conn    sync.RWMutex
 	up      bool
 	path    string // path of the library
@@ -49,10 +49,10 @@ type Backend struct {
 	loaded  string // driver load during which NVML was initialized
 	inits   int    // number of initializations
 	symbols *symbols
-	// overruns means that the driver writes longer process records than NVML expects.
+	// overruns means that the driver writes longer process records than NVML documents.
 	overruns bool
 
-	// mu guards data that scans store for samples and events.
+	// mu protects the data that scans store for samples and events.
 	mu       sync.Mutex
 	slots    []*slot
 	known    map[string]found  // by UUID, because indexes change when a GPU falls off the bus
@@ -65,7 +65,7 @@ type Backend struct {
 	listing  map[string]bool   // devices whose processes are being listed
 }
 
-// handle is what a device id needs for calls to NVML.
+// handle has the data that calls to NVML need for a device id.
 type handle struct {
 	dev      nvml.Device // the device itself
 	parent   nvml.Device // the GPU of a MIG instance, otherwise nil
@@ -73,12 +73,12 @@ type handle struct {
 	gi, ci   int         // ids of a MIG instance and its compute instance
 }
 
-// Open returns the backend. It does not touch the library.
+// Open returns the backend. It does not call the library.
 func Open(o Options) *Backend {
 	b := newBackend(o, nil, nil)
 	b.load(o.Library)
 	b.check = func() error {
-		// The driver may have been installed meanwhile, in another place.
+		// The driver may have been installed in another place since the last attempt.
 		if path := gpu.FindLibrary(o.root(), o.Library); path != b.path {
 			b.load(path)
 		}
@@ -107,11 +107,12 @@ func newBackend(o Options, lib nvml.Interface, lookup func(string) error) *Backe
 // for the shutdown, because both can hang with the driver.
 func (b *Backend) Close() { go b.Disconnect() }
 
-// starting is held while a backend initializes NVML or shuts it down. Both write variables of
-// go-nvml that all backends share, and one backend can shut down while the next one starts.
+// starting is held while a backend initializes NVML or shuts it down. Initialization and shutdown
+// write variables that all backends share (in go-nvml), and one backend can shut down while another
+// starts.
 var starting sync.Mutex
 
-// connect initializes NVML if it is not up, or if the driver was reloaded.
+// connect initializes NVML if NVML is not initialized, or if the driver was reloaded.
 func (b *Backend) connect() error {
 	load := b.driverLoad()
 	if b.connected(load) {
@@ -137,7 +138,6 @@ func (b *Backend) connect() error {
 	driver, _ := value(&reader{sym: b.symbols}, "nvmlSystemGetDriverVersion", b.lib.SystemGetDriverVersion)
 	b.overruns = overruns(driver)
 	b.mu.Lock()
-	// Values from an earlier initialization are invalid.
 	b.gpm, b.handles, b.physical = map[string]*gpmState{}, map[string]handle{}, map[string]nvml.Device{}
 	b.mu.Unlock()
 	return nil
@@ -159,7 +159,7 @@ func checkLibrary(path string) error {
 	return nil
 }
 
-// notLoaded returns the error text, with the places where the library was searched.
+// notLoaded returns the error text, with the places where the plugin looked for the library.
 func notLoaded(path string) string {
 	where := ""
 	if !strings.Contains(path, "/") {
@@ -168,8 +168,8 @@ func notLoaded(path string) string {
 	return fmt.Sprintf("NVML library %q cannot be loaded: is the NVIDIA driver installed?%s (config key nvml_library)", path, where)
 }
 
-// connected reports whether NVML is up for this driver load. Unlike a writer, it does not
-// wait for calls that run or hang.
+// connected reports whether NVML is initialized for the present load of the driver. connected does
+// not wait for calls that run or hang.
 func (b *Backend) connected(load string) bool {
 	b.conn.RLock()
 	defer b.conn.RUnlock()
@@ -193,8 +193,8 @@ func (b *Backend) shutdown() {
 	}
 }
 
-// replaced reports whether a new process would load another library than this process has loaded.
-// This is the case after an upgrade or downgrade of the driver package.
+// replaced reports whether a new process would load another library than this process, as after an
+// upgrade or downgrade of the driver package.
 func replaced(maps, library string) bool {
 	data, _ := os.ReadFile(maps) // without the file, no library is known
 	name, _, _ := strings.Cut(filepath.Base(library), ".so")
@@ -219,7 +219,7 @@ func replaced(maps, library string) bool {
 
 // driverLoad identifies the present load of the kernel module by the inode number of its directory
 // in /sys. Each load has a new number. The directory's time is unsuitable, because the kernel can
-// change it without a new load, and the plugin would forget every latched fault.
+// change the time without a new load, and the plugin would then forget all latched faults.
 func (b *Backend) driverLoad() string {
 	st, err := os.Stat(filepath.Join(b.opts.root(), "sys/module/nvidia"))
 	if err != nil {
@@ -265,7 +265,7 @@ func (s *symbols) has(names ...string) bool {
 	return false
 }
 
-// reader asks about one GPU, and collects what the answers say about its health.
+// reader asks NVML about one GPU, and collects what the answers reveal about its health.
 type reader struct {
 	sym         *symbols
 	lost, reset bool
@@ -280,8 +280,8 @@ func value[T any](r *reader, symbol string, ask func() (T, nvml.Return)) (v T, o
 	return v, ret == nvml.SUCCESS
 }
 
-// answer is like value, but returns the return code. It repeats a failed question once, so that a
-// single failed call has no effect.
+// answer is like value, but returns the return code instead of ok. It repeats a failed question
+// once, so that a single failed call has no effect.
 func answer[T any](r *reader, symbol string, ask func() (T, nvml.Return)) (T, nvml.Return) {
 	var zero T
 	if r.lost || !r.sym.has(strings.Split(symbol, "|")...) {
@@ -299,7 +299,7 @@ func answer[T any](r *reader, symbol string, ask func() (T, nvml.Return)) (T, nv
 	return v, ret
 }
 
-// askAgain reports whether a second answer to a question can differ and would matter.
+// askAgain reports whether a second answer can differ and would matter.
 func askAgain(function string, ret nvml.Return) bool {
 	if ret == nvml.SUCCESS {
 		return false
@@ -313,7 +313,7 @@ func askAgain(function string, ret nvml.Return) bool {
 	return false
 }
 
-// first drops the second value of an answer.
+// first returns the first of two values.
 func first[T, U any](ask func() (T, U, nvml.Return)) func() (T, nvml.Return) {
 	return func() (T, nvml.Return) {
 		v, _, ret := ask()
@@ -321,7 +321,7 @@ func first[T, U any](ask func() (T, U, nvml.Return)) func() (T, nvml.Return) {
 	}
 }
 
-// note stores what an answer says about the GPU.
+// note records what an answer reveals about the GPU.
 func (r *reader) note(function string, ret nvml.Return) {
 	if ret == nvml.SUCCESS {
 		return
@@ -346,7 +346,7 @@ func (r *reader) note(function string, ret nvml.Return) {
 	}
 }
 
-// join adds what another reader found out about the whole GPU.
+// join adds the findings of another reader about the whole GPU.
 func (r *reader) join(o *reader) {
 	if !r.lost && !r.reset {
 		r.fatal = o.fatal
@@ -355,7 +355,7 @@ func (r *reader) join(o *reader) {
 }
 
 // withFailure adds a failure unless the question has failed before. Some questions are asked
-// several times, for several clocks or sensors.
+// several times, for different clocks or sensors.
 func withFailure(fs []gpu.Failure, f gpu.Failure) []gpu.Failure {
 	if slices.ContainsFunc(fs, func(o gpu.Failure) bool { return o.Function == f.Function }) {
 		return fs
@@ -365,8 +365,8 @@ func withFailure(fs []gpu.Failure, f gpu.Failure) []gpu.Failure {
 	return fs
 }
 
-// number asks for an integer and scales it down. If a value is not available, NVML's call
-// succeeds with all bits set (NVML_VALUE_NOT_AVAILABLE).
+// number asks for an integer and divides it. If a value is not available, NVML's call succeeds with
+// all bits set (NVML_VALUE_NOT_AVAILABLE).
 func number[T ~int | ~uint32 | ~uint64](r *reader, symbol string, divide int64, ask func() (T, nvml.Return)) *int64 {
 	v, ok := value(r, symbol, ask)
 	if !ok || !available(v) {
@@ -376,13 +376,13 @@ func number[T ~int | ~uint32 | ~uint64](r *reader, symbol string, divide int64, 
 	return &n
 }
 
-// available reports whether NVML has the value. Some integers have 32 bits in NVML, but more in
-// go-nvml.
+// available reports whether NVML has the value. Some integers have 32 bits in NVML, but more bits
+// in go-nvml.
 func available[T ~int | ~uint32 | ~uint64](v T) bool {
 	return v != ^T(0) && uint64(v) != math.MaxUint32
 }
 
-// mebibytes converts n bytes; nil if the driver does not know the value.
+// mebibytes converts bytes to MiB; nil if the driver does not know the value.
 func mebibytes(n uint64) *int64 {
 	if !available(n) {
 		return nil

@@ -14,8 +14,8 @@ import (
 )
 
 // Processes lists the compute processes of each GPU, including processes behind an MPS server. It
-// leaves out GPUs that do not answer in time, are lost, are still being read, or that the plugin
-// has no permission to read. If the driver cannot list processes, the result is empty.
+// leaves out GPUs that are lost, are still being read, do not answer in time, or refuse permission.
+// If the driver cannot list processes, the result is empty.
 func (b *Backend) Processes(ids []string) map[string][]int {
 	type answer struct {
 		id   string
@@ -43,7 +43,7 @@ func (b *Backend) Processes(ids []string) map[string][]int {
 	return out
 }
 
-// collect returns the results that arrive in time, and whether all n results did.
+// collect returns the results that arrive in time, and whether all n arrived.
 func collect[T any](results <-chan T, n int, within time.Duration) (inTime []T, complete bool) {
 	timeout := time.NewTimer(within)
 	defer timeout.Stop()
@@ -58,7 +58,7 @@ func collect[T any](results <-chan T, n int, within time.Duration) (inTime []T, 
 	return inTime, true
 }
 
-// listable claims the GPUs whose processes are not being listed already.
+// listable claims the GPUs whose processes no other call is listing.
 func (b *Backend) listable(ids []string) map[string]nvml.Device {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -74,7 +74,7 @@ func (b *Backend) listable(ids []string) map[string]nvml.Device {
 
 // overruns reports whether the driver is R535 before 535.98, whose
 // nvmlDeviceGetComputeRunningProcesses_v3 writes 32 bytes per process; other versions write 24
-// (XuehaiPan/nvitop#79). A driver of unknown version counts as one that overruns.
+// (XuehaiPan/nvitop#79). If the version is unknown, the result is true.
 func overruns(driver string) bool {
 	var major, minor int
 	_, err := fmt.Sscanf(driver, "%d.%d", &major, &minor)

@@ -15,14 +15,13 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
 
-// stallAfter is the time after which Sample asks all remaining GPUs in parallel. It is not shorter
-// than the interval of statistics, because Go keeps a stopped timer in its heap and wakes up for
-// it.
+// After the time stallAfter, Sample asks all remaining GPUs in parallel. It is at least the
+// interval of statistics, because Go keeps a stopped timer in its heap and wakes up for the timer.
 const stallAfter = time.Second
 
-// Sample reads statistics, one GPU after the other, because each further thread would cost a
-// wakeup, and an idle node should sleep. A GPU that hangs is left out, and is not asked again as
-// long as it hangs.
+// Sample reads the statistics of one GPU after the other, because each further thread would cost a
+// wakeup, and an idle node should sleep. A GPU that hangs is left out, and is not asked again until
+// its calls return.
 func (b *Backend) Sample(ids []string) map[string]gpu.Sample {
 	byGPU := b.askable(ids)
 	todo, answers := make(chan asked, len(byGPU)), make(chan map[string]gpu.Sample, len(byGPU))
@@ -71,7 +70,7 @@ func (b *Backend) sampleGPU(a asked) map[string]gpu.Sample {
 	return out
 }
 
-// asked is a GPU that is being asked, with its devices.
+// asked is a claimed GPU, with the devices to read.
 type asked struct {
 	claimed *gpmState
 	handles map[string]handle
@@ -100,7 +99,8 @@ func (b *Backend) askable(ids []string) map[string]asked {
 	return out
 }
 
-// claim claims the right to sample a GPU; nil while another goroutine has it. Callers hold mu.
+// claim returns the right to sample a GPU; nil if another goroutine has this right. Callers hold
+// mu.
 func (b *Backend) claim(physical string) *gpmState {
 	g := b.gpm[physical]
 	if g == nil {
@@ -183,7 +183,7 @@ func utilization(r *reader, dev nvml.Device, s *gpu.Sample) {
 	s.DecoderPercent = number(r, "nvmlDeviceGetDecoderUtilization", 1, first(dev.GetDecoderUtilization))
 }
 
-// heat reads power, temperature and clocks.
+// heat reads the power, the temperature and the clocks.
 func heat(r *reader, dev nvml.Device, s *gpu.Sample) {
 	if mw, ok := value(r, "nvmlDeviceGetPowerUsage", dev.GetPowerUsage); ok && available(mw) {
 		s.PowerW = new(float64(mw) / 1000)
@@ -211,6 +211,9 @@ func reasonNames(bits uint64) string {
 			out = append(out, name)
 		}
 	}
+	if bits >= 1<<9 { // R615 has reasons beyond these nine
+		out = append(out, gpu.ThrottleOther)
+	}
 	if len(out) == 0 {
 		return "none"
 	}
@@ -233,9 +236,9 @@ func faults(r *reader, dev nvml.Device, s *gpu.Sample) {
 	s.PCIeReplays = number(r, "nvmlDeviceGetPcieReplayCounter", 1, dev.GetPcieReplayCounter)
 }
 
-// trafficEvery is the maximum age of a reading of PCIe throughput. The driver takes 20 ms to
-// measure each direction, and Go's runtime wakes up some 60 times after each such call. With 8 GPUs
-// and one reading per second, that tripled the wakeups of an idle node.
+// trafficEvery is the maximum age of a reading of the PCIe throughput. The driver takes 20 ms to
+// measure each direction, and Go's runtime wakes up some 60 times after each call. With 8 GPUs and
+// one reading per second, these calls tripled the wakeups of an idle node.
 const trafficEvery = time.Minute
 
 // pcieTraffic is the last reading of PCIe throughput.
@@ -244,8 +247,8 @@ type pcieTraffic struct {
 	rx, tx *float64 // in MB/s
 }
 
-// read reads PCIe throughput (KB/s in NVML). It is not called for GPUs with GPM, which counts
-// traffic continuously.
+// read reads the PCIe throughput, which NVML returns in KB/s. It is not used for GPUs with GPM,
+// which counts the traffic continuously.
 func (t *pcieTraffic) read(r *reader, dev nvml.Device, s *gpu.Sample) {
 	rate := func(c nvml.PcieUtilCounter) *float64 {
 		kb, ok := value(r, "nvmlDeviceGetPcieThroughput", func() (uint32, nvml.Return) { return dev.GetPcieThroughput(c) })

@@ -22,17 +22,17 @@ import (
 // cancelled, so the GPU is not read again until the call returns.
 const answerWithin = 5 * time.Second
 
-// lateWithin is the maximum time of calls whose result counts in the next scan. A GPU that always
+// lateWithin is the maximum time of calls whose results count in the next scan. A GPU that always
 // answers within this time is slow, but does not hang.
 const lateWithin = 15 * time.Second
 
 // startWithin replaces answerWithin until the first GPU has been read. With persistence mode off,
 // the driver starts the GPUs one after the other, and each takes some seconds. startWithin is
 // shorter than the time that commands wait (see [gpu.DriverWithin]). Later scans must be shorter,
-// because a scan of this length would count as hanging.
+// because a scan of this length would count as hung.
 const startWithin = 15 * time.Second
 
-// slot is one physical GPU, by NVML's index. In scans, the slot's goroutine reads the GPU.
+// slot is one physical GPU, with its NVML index. In scans, the slot's goroutine reads the GPU.
 type slot struct {
 	index   int
 	reading chan read // delivers the outcome of the read that was begun; nil for none
@@ -41,13 +41,13 @@ type slot struct {
 	known   bool
 }
 
-// read is the outcome of one read of a physical GPU.
+// read is the result of one read of a physical GPU, with its duration.
 type read struct {
 	found
 	took time.Duration
 }
 
-// found is the result of one read of a physical GPU.
+// found is the data from one read of a physical GPU.
 type found struct {
 	uuid     string
 	devices  []gpu.Device
@@ -56,7 +56,7 @@ type found struct {
 	init     int // the initialization of NVML that the handles belong to
 	links    links
 	warnings []string
-	// signals apply to all of the GPU's devices.
+	// signals apply to all devices of the GPU.
 	signals  gpu.Signals
 	division division
 	fatal    gpu.Failure // the answer that said that the GPU is lost, or must be reset
@@ -151,7 +151,7 @@ func sharedSlots(inv *gpu.Inventory, fs []found) {
 // busID returns the PCI address of the GPU; "" if unknown.
 func (f found) busID() string { return f.devices[0].BusID }
 
-// unusable returns f with devices that no job can use.
+// unusable returns f, with all devices marked as unusable for this reason.
 func (f found) unusable(why string) found {
 	f.devices = slices.Clone(f.devices)
 	for i := range f.devices {
@@ -203,7 +203,7 @@ type uncounted struct {
 
 func (u *uncounted) Error() string { return u.what }
 
-// inventory returns the GPUs of earlier scans, because they are still in the machine.
+// inventory returns the GPUs of earlier scans, which are still in the machine.
 func (u *uncounted) inventory(b *Backend, inv gpu.Inventory) (gpu.Inventory, error) {
 	fs := b.vanished(nil)
 	if len(fs) == 0 {
@@ -246,8 +246,8 @@ func (b *Backend) readAll(count int) []found {
 	return out
 }
 
-// await waits for the read of one GPU until the time for all GPUs is over. It does not wait for
-// GPUs that hang.
+// await waits for the read of one GPU until the time limit for all GPUs. It does not wait for GPUs
+// that hang.
 func (b *Backend) await(s *slot, timeout *time.Timer, expired *bool) (found, bool) {
 	if *expired || time.Since(s.begun) > b.lateWithin {
 		select {
@@ -268,8 +268,8 @@ func (b *Backend) await(s *slot, timeout *time.Timer, expired *bool) (found, boo
 	}
 }
 
-// start reads one GPU in its own goroutine. It does nothing if an earlier read still runs, or if
-// that read has ended since the last scan and counts in this scan.
+// start reads one GPU in its own goroutine. start does nothing if an earlier read still runs, or
+// has ended since the last scan and counts in this scan.
 func (b *Backend) start(s *slot) {
 	if s.reading != nil {
 		select {
@@ -309,7 +309,7 @@ func (b *Backend) readConnected(index int) found {
 	return f
 }
 
-// settle stores a good read, and completes a bad one from the last good one.
+// settle stores a good read, and fills the gaps of a bad read from the last good read.
 func (b *Backend) settle(s *slot, f found) found {
 	if f.err == nil {
 		b.mu.Lock()
@@ -346,12 +346,12 @@ func (f found) completed(last found) found {
 	return f
 }
 
-// unanswered returns the outcome for a GPU whose calls hang.
+// unanswered returns the result for a GPU whose calls hang.
 func (s *slot) unanswered() found {
 	return found{err: &unreadable{gpu.Hidden{Index: s.index, Why: gpu.Silent}, gpu.Signals{Unanswered: true}}}
 }
 
-// unreadable is a GPU that exists but cannot be read, with the reason.
+// unreadable describes a GPU that exists but cannot be read, with the reason.
 type unreadable struct {
 	gpu.Hidden
 	signals gpu.Signals
@@ -359,7 +359,7 @@ type unreadable struct {
 
 func (u *unreadable) Error() string { return u.String() }
 
-// withSignals returns f with the same signals for all its devices.
+// withSignals returns f with these signals for all its devices.
 func (f found) withSignals(s gpu.Signals) found {
 	f.signals = s
 	f.devices = slices.Clone(f.devices)
@@ -390,8 +390,7 @@ func (b *Backend) vanished(seen map[string]bool) []found {
 	return out
 }
 
-// remember stores the handles of GPUs that answer, for samples and events. Handles of an
-// earlier initialization of NVML are invalid.
+// remember stores the handles of GPUs that answer, for samples and events.
 func (b *Backend) remember(fs []found) {
 	b.conn.RLock()
 	defer b.conn.RUnlock()

@@ -16,16 +16,17 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
 
-// growth tracks a counter whose growth matters, but not its value.
+// growth tracks a counter of which only the growth matters.
 type growth struct {
 	at    time.Time
 	count float64
 	fast  bool // verdict on the last rate
 }
 
-// next returns the state after a reading. fast judges the rate per second, which is taken over at
-// least span. was is the previous verdict. The previous verdict stays until span is over, because
-// scans triggered by events can be close together. It also stays if the counter was reset.
+// next returns the state after a reading. fast judges the rate per second, which covers at least
+// the time span. was is the previous verdict. The previous verdict stays until the time span has
+// passed, because scans triggered by events can be close together. The previous verdict also stays
+// if the counter was reset.
 func (g growth) next(now time.Time, count float64, span time.Duration, fast func(perSecond float64, was bool) bool) growth {
 	took := now.Sub(g.at)
 	switch {
@@ -46,10 +47,10 @@ func (b *Backend) grows(counter string, count float64, span time.Duration, fast 
 	return g.fast
 }
 
-// replaysOver is the shortest time over which a rate of PCIe replays is computed.
+// replaysOver is the minimum time over which a rate of PCIe replays is computed.
 const replaysOver = 30 * time.Second
 
-// remap is the driver's report on remapped memory rows.
+// remap is the driver's report about remapped memory rows.
 type remap struct {
 	correctable, uncorrectable int
 	pending, failed            bool
@@ -89,7 +90,8 @@ func (b *Backend) signals(r *reader, dev nvml.Device, uuid string) gpu.Signals {
 	return s
 }
 
-// vitals asks questions that every GPU answers. Only a failure to answer matters.
+// vitals asks questions that every GPU answers. vitals ignores the answers, because only a failure
+// to answer matters.
 func vitals(r *reader, dev nvml.Device) {
 	value(r, "nvmlDeviceGetTemperature", func() (uint32, nvml.Return) { return dev.GetTemperature(nvml.TEMPERATURE_GPU) })
 	value(r, "nvmlDeviceGetUtilizationRates", dev.GetUtilizationRates)
@@ -123,7 +125,7 @@ func retiredPages(r *reader, dev nvml.Device) (n int, pending bool) {
 	return n, waits == nvml.FEATURE_ENABLED
 }
 
-// fields returns the values of the fields that the GPU has.
+// fields returns the values of those fields that the GPU has.
 func fields(r *reader, dev nvml.Device, ids ...uint32) map[uint32]float64 {
 	values := make([]nvml.FieldValue, len(ids))
 	for i, id := range ids {
@@ -165,17 +167,21 @@ func fieldValue(fv nvml.FieldValue) (v float64, ok bool) {
 	return float64(raw), available(raw)
 }
 
-// pcieDegraded reports whether the link has less than half of its lanes, or more replays
-// per minute and lane than a bit error rate of 1e-12 explains (DCGM's limits).
+// widthVaries is the first generation of PCIe whose idle links use fewer lanes (L0p). For example,
+// an idle Vera Rubin GPU uses 2 of 16 lanes.
+const widthVaries = 6
+
+// pcieDegraded reports whether the link has less than half of its lanes, or more replays per minute
+// and lane than a bit error rate of 1e-12 explains. Both are DCGM's limits.
 func (b *Backend) pcieDegraded(r *reader, dev nvml.Device, uuid string) bool {
 	width, okWidth := value(r, "nvmlDeviceGetCurrPcieLinkWidth", dev.GetCurrPcieLinkWidth)
 	most, okMost := value(r, "nvmlDeviceGetMaxPcieLinkWidth", dev.GetMaxPcieLinkWidth)
-	narrow := okWidth && okMost && 2*width < most
+	gen, _ := value(r, "nvmlDeviceGetCurrPcieLinkGeneration", dev.GetCurrPcieLinkGeneration)
+	narrow := okWidth && okMost && 2*width < most && gen < widthVaries
 	count, ok := value(r, "nvmlDeviceGetPcieReplayCounter", dev.GetPcieReplayCounter)
 	if !ok || !available(count) {
 		return narrow
 	}
-	gen, _ := value(r, "nvmlDeviceGetCurrPcieLinkGeneration", dev.GetCurrPcieLinkGeneration)
 	return b.grows("PCIe replays of "+uuid, float64(count), replaysOver, above(replayLimit(gen, width))) || narrow
 }
 

@@ -8,17 +8,17 @@ import (
 	"unicode"
 )
 
-// A driver can return any text, for example for a card with a broken InfoROM. Text that is not
-// UTF-8 cannot be sent to Nomad, which would conclude that the plugin has crashed.
+// A driver can return any text, for example if a card's InfoROM is broken. Nomad would conclude
+// from text that is not UTF-8 that the plugin has crashed.
 
-// Limits on the number of GPUs of a machine and of MIG instances of a GPU.
+// Limits on the number of GPUs per machine and of MIG instances per GPU.
 const (
 	mostGPUs      = 1024
 	mostInstances = 64
 )
 
-// isID reports whether an answer can be the id of a device. An id contains no comma, because lists
-// of ids are joined by commas.
+// isID reports whether a driver's answer can be a device id. An id contains no comma, because
+// commas separate the ids in lists.
 func isID(s string) bool {
 	return s != "" && !strings.ContainsFunc(s, func(c rune) bool { return c <= ' ' || c == ',' || c >= unicode.MaxASCII })
 }

@@ -53,8 +53,8 @@ func readLinks(r *reader, dev nvml.Device) links {
 }
 
 // compareLinks marks GPUs that have fewer links than others of the same model. If bridges join the
-// cards, a card without links is not marked, because it has no bridge. The roster finds links that
-// the GPU itself had before.
+// cards, a card without links has no bridge, and is not marked. The roster finds the links that a
+// GPU has lost.
 func compareLinks(fs []found) {
 	most, switched := map[string]int{}, map[string]bool{}
 	for _, f := range fs {
@@ -75,8 +75,8 @@ func compareLinks(fs []found) {
 }
 
 // topologyCache holds the numbers of islands and switches for one set of GPUs. The numbers change
-// only with the set, and querying all pairs is slow. All pairs are queried again if a GPU that did
-// not answer answers now, or if a GPU has links that were not up before.
+// only if the set changes, and querying all pairs is slow. All pairs are queried again if a silent
+// GPU answers again, or if a link is up for the first time.
 type topologyCache struct {
 	set    string
 	asked  map[string]links // links of the GPUs that answered, by UUID
@@ -134,10 +134,10 @@ func (c topologyCache) lacks(fs []found) bool {
 	return false
 }
 
-// answers reports whether the GPU could be read.
+// answers reports whether a GPU could be read.
 func (f found) answers() bool { return f.dev != nil && f.err == nil }
 
-// survey queries every pair of GPUs. While NVML does not answer, survey keeps the switches of the
+// survey queries every pair of GPUs. While NVML does not answer, survey returns the switches of the
 // last survey of the same GPUs.
 func (b *Backend) survey(set string, fs []found, last topologyCache) topologyCache {
 	byBus := map[string]int{}
@@ -188,15 +188,15 @@ func (b *Backend) survey(set string, fs []found, last topologyCache) topologyCac
 // counts in the next scan.
 const pairsWithin = time.Second
 
-// pairing is a running question about all pairs of GPUs. It has a goroutine of its own, because a
-// call that hangs must not delay the scan.
+// pairing is a running query about all pairs of GPUs. It has its own goroutine, because a call that
+// hangs must not delay the scan.
 type pairing struct {
 	devs   []nvml.Device // nil for GPUs that did not answer
 	answer chan union
 }
 
-// switches joins GPUs whose traffic does not cross the host bridge. known is false, and no GPUs are
-// joined, if NVML has not answered in time.
+// switches joins GPUs whose traffic does not cross the host bridge. If NVML has not answered in
+// time, known is false, and no GPUs are joined.
 func (b *Backend) switches(fs []found) (joined union, known bool) {
 	devs := make([]nvml.Device, len(fs))
 	for i, f := range fs {
@@ -224,7 +224,7 @@ func (b *Backend) switches(fs []found) (joined union, known bool) {
 	return joined, true
 }
 
-// ask asks for each pair whether its traffic crosses the host bridge, and sends the answer.
+// ask queries for each pair whether the traffic crosses the host bridge, and sends the answer.
 func (p *pairing) ask(b *Backend) {
 	u := newUnion(len(p.devs))
 	defer func() { p.answer <- u }()
@@ -249,8 +249,8 @@ func (p *pairing) ask(b *Backend) {
 	}
 }
 
-// numberSets numbers the sets with more than one member, in the order of their first
-// members. A single GPU gets -1.
+// numberSets numbers the sets with more than one member, in the order of their first members. The
+// only member of a set gets -1.
 func numberSets(u union, fs []found, out map[string]int) {
 	numbers := map[int]int{}
 	for i, f := range fs {
@@ -266,7 +266,7 @@ func numberSets(u union, fs []found, out map[string]int) {
 	}
 }
 
-// union is a partition of the first n integers.
+// union is a partition of the integers from 0 to n-1 into sets.
 type union []int
 
 func newUnion(n int) union {

@@ -1,13 +1,12 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package statedir keeps the device plugin's state across restarts, as JSON files in one directory.
-// An operator's command leaves orders for the running plugin in this directory: one file per order,
-// named after its GPU.
+// Package statedir stores the device plugin's state across restarts, as JSON files in one
+// directory. An operator's command writes orders for the running plugin into this directory: one
+// file per order, named after the GPU.
 //
-// The plugin runs as root. So only its user can read the directory (0700) and the files (0600), and
-// the plugin follows no link in the directory. It refuses a directory that other users can write
-// to.
+// The plugin runs as root. So only root can read the directory (0700) and the files (0600), and the
+// plugin follows no link in the directory. It refuses a directory that other users can write to.
 //
 // A [Dir] of "" keeps nothing and accepts no orders.
 package statedir
@@ -30,12 +29,12 @@ type Dir string
 const (
 	dirMode  = 0o700
 	fileMode = 0o600
-	// maxBytes is far more than the state of any node.
+	// maxBytes is a limit far above the state of any node.
 	maxBytes = 64 << 20
 )
 
-// Prepare makes the directory if it does not exist. The error says why it cannot
-// be used.
+// Prepare makes the directory if it does not exist. The error explains why the directory cannot be
+// used.
 func (d Dir) Prepare() error {
 	if d == "" {
 		return nil
@@ -64,7 +63,7 @@ func (d Dir) make() (*os.Root, error) {
 	return d.open()
 }
 
-// open opens the directory, if nobody else can change its content.
+// open opens the directory if nobody else can change its content.
 func (d Dir) open() (*os.Root, error) {
 	root, err := os.OpenRoot(string(d))
 	if err != nil {
@@ -91,7 +90,7 @@ func private(st fs.FileInfo) error {
 	return nil
 }
 
-// Read decodes a file. If there is none, into is unchanged and found is false.
+// Read decodes a file. If the file does not exist, found is false and into is unchanged.
 func (d Dir) Read(name string, into any) (found bool, err error) {
 	if d == "" {
 		return false, nil
@@ -146,7 +145,7 @@ func read(root *os.Root, name string) ([]byte, error) {
 	return data, err
 }
 
-// Write replaces a file with v as JSON.
+// Write writes v as JSON into a file, which it replaces.
 func (d Dir) Write(name string, v any) error {
 	data, err := json.MarshalIndent(v, "", " ")
 	if err != nil {
@@ -155,8 +154,7 @@ func (d Dir) Write(name string, v any) error {
 	return d.Replace(name, append(data, '\n'))
 }
 
-// Replace replaces a file in one step, so that after a crash the file is complete: either the old
-// or the new one.
+// Replace replaces a file in one step, so that even after a crash the file is complete.
 func (d Dir) Replace(name string, data []byte) error {
 	if d == "" {
 		return nil
@@ -172,8 +170,7 @@ func (d Dir) Replace(name string, data []byte) error {
 	return nil
 }
 
-// replace writes a new file beside the old one and renames it. It follows no link with the name of
-// either file.
+// replace writes a new file and renames it. It does not follow links.
 func replace(root *os.Root, name string, data []byte) error {
 	next := "." + name + ".new"
 	if err := root.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -193,7 +190,7 @@ func replace(root *os.Root, name string, data []byte) error {
 	return nil
 }
 
-// Orders is a kind of orders, and the name of their directory below the state directory.
+// Orders is a kind of order, and the name of the directory for these orders.
 type Orders string
 
 // The kinds of orders.
@@ -214,7 +211,7 @@ func (o Orders) in(root *os.Root) (*os.Root, error) {
 	return root.OpenRoot(string(o))
 }
 
-// Give leaves an order about a GPU for the plugin that uses the directory.
+// Give stores an order about a GPU for the plugin that uses the directory.
 func (o Orders) Give(d Dir, gpu string) error {
 	if gpu == "" || filepath.Base(gpu) != gpu {
 		return fmt.Errorf("device id %q is not a UUID", gpu)

@@ -67,8 +67,8 @@ func (a *Agent) current() *running {
 // a client's tasks keep running.
 func (a *Agent) Stop(ctx context.Context) error { return a.current().end(ctx, syscall.SIGTERM) }
 
-// Kill ends the agent with SIGKILL and waits for its end. Its plugins and tasks
-// keep running.
+// Kill ends the agent with SIGKILL and waits for its end. The agent's plugins and tasks keep
+// running.
 func (a *Agent) Kill(ctx context.Context) error { return a.current().end(ctx, syscall.SIGKILL) }
 
 // Pause stops the agent with SIGSTOP. The agent then keeps its connections open but does not
@@ -146,7 +146,8 @@ func (a *Agent) spawn() error {
 	return err
 }
 
-// answers is the condition that the agent's HTTP API answers. It fails if the process has ended.
+// answers is the condition that the agent's HTTP API answers. The condition fails if the process
+// has ended.
 func (a *Agent) answers(ctx context.Context) (string, error) {
 	if !a.current().alive() {
 		return "", Fatal(fmt.Errorf("the process ended"))

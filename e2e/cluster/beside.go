@@ -9,8 +9,8 @@ import (
 )
 
 // Guard ends the processes that run in a directory and removes the directory, when its owner closes
-// the guard, is killed or crashes. It is for clusters of other schedulers, whose processes outlive
-// their parent like Nomad's.
+// the guard, is killed or crashes. Clusters of other schedulers use a Guard, because their
+// processes, like Nomad's, outlive their parent.
 type Guard struct{ guard *guard }
 
 // NewGuard guards a directory, given by its real path.

@@ -268,7 +268,7 @@ func (c *Cluster) node(ctx context.Context, name string) (*api.NodeListStub, err
 	return newest, nil
 }
 
-// NodeID returns the node id of the client of this name. It retries until a server answers.
+// NodeID returns the node id of the client of this name, as soon as a server answers.
 func (c *Cluster) NodeID(ctx context.Context, name string) (string, error) {
 	var id string
 	ctx, cancel := patience.Context(ctx, patience.Limits{})
@@ -323,8 +323,8 @@ func (c *Cluster) newAPI(address, host string) (*api.Client, error) {
 }
 
 // Env returns the environment variables with which Nomad's CLI and ours reach this cluster with all
-// rights. They include the mark by which Close finds the cluster's processes, so a process with
-// these variables ends with the cluster.
+// rights. A process with these variables ends with the cluster, because they include the mark by
+// which Close finds processes.
 func (c *Cluster) Env() []string {
 	env := []string{mark(c.Dir), "NOMAD_ADDR=" + c.asked().HTTPAddr()}
 	if c.Token != "" {
@@ -336,9 +336,9 @@ func (c *Cluster) Env() []string {
 	return env
 }
 
-// environment returns an agent's environment variables. It omits variables of the owner that could
-// change what Nomad does, and adds the mark by which the guard finds all descendants of the agent
-// (raw_exec tasks inherit the mark).
+// environment returns an agent's environment variables, without variables of the owner that could
+// change what Nomad does. The mark among the variables lets the guard find all descendants of the
+// agent (raw_exec tasks inherit the mark).
 func (c *Cluster) environment() []string {
 	env := []string{mark(c.Dir), "TMPDIR=" + c.Dir, "HOME=" + c.Dir}
 	for _, kv := range os.Environ() {
@@ -354,7 +354,7 @@ func (c *Cluster) environment() []string {
 }
 
 // Close ends every process of the cluster, tasks included, and removes its files. Close may be
-// called twice, and from another goroutine. The second call returns the same result as the first.
+// called twice, and from another goroutine; the second call returns the result of the first.
 func (c *Cluster) Close() error {
 	c.closing.Do(func() {
 		c.options.Progress("stopping the cluster")

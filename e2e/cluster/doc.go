@@ -7,10 +7,10 @@
 // meta, pool and emulated GPUs. The package also starts simulated nodes and placers. Tests use it
 // through package clustertest.
 //
-// The package runs our binaries, but imports no package of the product. It learns about the
-// binaries only through HTTP and logs. No process, mount or file outlives a cluster: on Close, or
-// when the owner is killed or crashes, a guard process kills every descendant of an agent,
-// unmounts, and removes the directory (see guard.go).
+// The package imports no package of the product, and learns about our binaries only through HTTP
+// and logs. No process, mount or file outlives a cluster: on Close, or when the owner is killed or
+// crashes, a guard process kills every descendant of an agent, unmounts, and removes the directory
+// (see guard.go).
 //
 //	c, err := cluster.Start(ctx, cluster.Options{Bin: "build/bin", Clients: []cluster.Client{{Inventory: gpus}}})
 //	if err != nil {

@@ -20,16 +20,16 @@ func mark(dir string) string { return markName + "=" + dir }
 
 const markName = "NOMAD_PAL_TEST_CLUSTER"
 
-// guard is a small process that outlives the owner of a cluster. It reads from a pipe to which only
-// the owner can write, and cleans up when the pipe closes. The pipe closes because of Close, or
-// because the owner was killed or crashed. A parent-death signal is not enough, because it reaches
-// the agents, but not the executors and tasks. The kernel also sends this signal when only the
-// thread that started an agent ends.
+// guard is a small process that outlives the owner of a cluster, and reads from a pipe to which
+// only the owner can write. When the pipe closes, the guard cleans up. The pipe closes because of
+// Close, or because the owner was killed or crashed. A parent-death signal is not enough, because
+// it reaches the agents, but not the executors and tasks. The kernel also sends this signal when
+// only the thread that started an agent ends.
 type guard struct{ *guards.Shell }
 
 // guardScript is the guard's program. Its arguments are the directory, the mark, and whether to
-// keep the directory. It is a shell script, because a test binary can act as another program only
-// if its TestMain supports that.
+// keep the directory. The program is a shell script, because a test binary can act as another
+// program only if its TestMain supports that.
 //
 // The script kills the processes with the mark. Because a task may have dropped the mark, it also
 // kills the processes that work in the directory without a terminal. (A process with a terminal is
@@ -94,8 +94,7 @@ func (g *guard) clean() error {
 	return nil
 }
 
-// PluginPIDs returns the ids of the processes of a client's plugin with this name that the agent
-// itself started.
+// PluginPIDs returns the ids of the processes of the named plugin that the agent itself started.
 func (a *Agent) PluginPIDs(name string) ([]int, error) {
 	all, err := procfs.AllProcs()
 	if err != nil {

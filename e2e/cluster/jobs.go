@@ -39,8 +39,8 @@ func (c *Cluster) Allocations(job, status string, n int) func(context.Context) (
 	}
 }
 
-// Deregister stops a job, or purges it. It returns no error if the job does not exist, because
-// somebody else may have purged the job.
+// Deregister stops a job, or purges it. A job that does not exist is no error, because somebody
+// else may have purged the job.
 func (c *Cluster) Deregister(ctx context.Context, job string, purge bool) error {
 	_, _, err := c.API().Jobs().Deregister(job, purge, (&api.WriteOptions{}).WithContext(ctx))
 	if err != nil && !strings.Contains(err.Error(), "not found") {

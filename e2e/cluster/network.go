@@ -78,8 +78,8 @@ func newNetwork(dir string, seed uint64) (*Network, error) {
 	return &Network{prefix: filepath.Base(dir) + "-", rng: rand.New(rand.NewPCG(seed, 7))}, nil
 }
 
-// host returns the address of a host, and creates the host if it is new. On a nil network it
-// returns this machine's address.
+// host returns the address of a host, and creates the host if it is new. On a nil network, every
+// host has this machine's address.
 func (n *Network) host(name string) (string, error) {
 	if n == nil {
 		return loopback, nil

@@ -23,7 +23,7 @@ const NeverLost = time.Hour
 
 // Options describes the cluster to start. The zero value is one server without clients.
 type Options struct {
-	// Nomad is the path of the nomad binary. If it is empty, FindNomad finds the binary.
+	// Nomad is the path of the nomad binary; empty: the path that FindNomad returns.
 	Nomad string
 	// Bin is the folder of our binaries, which only emulated GPUs and placers need.
 	Bin string
@@ -80,12 +80,12 @@ type Client struct {
 	NodeClass string
 	// Meta is the node's static meta.
 	Meta map[string]string
-	// Inventory is the inventory of emulated GPUs, in HCL, for nomad-device-pal of Options.Bin.
-	// Empty: the client has no GPUs.
+	// Inventory is the inventory of emulated GPUs, in HCL, for nomad-device-pal of Options.Bin;
+	// empty: no GPUs.
 	Inventory string
-	// Profile is the profile file of that plugin, in JSON; empty: none.
+	// Profile is nomad-device-pal's profile file, in JSON; empty: none.
 	Profile string
-	// PluginHCL is added to that plugin's configuration.
+	// PluginHCL is added to nomad-device-pal's configuration.
 	PluginHCL string
 	// Plugins are further external plugins that this client loads.
 	Plugins []Plugin
@@ -137,8 +137,8 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// completeClients fills in names and defaults of clients that are added to a cluster with `before`
-// clients.
+// completeClients fills in names and defaults of clients for a cluster that already has the given
+// number of clients.
 func completeClients(clients []Client, before int) ([]Client, error) {
 	out := make([]Client, len(clients))
 	for i, c := range clients {

@@ -28,8 +28,8 @@ import (
 type PlacerOptions struct {
 	// Binary is the program's name in Options.Bin; empty: nomad-pal.
 	Binary string
-	// Host is the host on which the placer runs, in a cluster that is Apart. It is a new host, or a
-	// host on which another placer ran.
+	// Host is the host on which the placer runs, in a cluster that is Apart: a new host, or a host
+	// on which another placer ran.
 	Host string
 	// Config is the placer's configuration file, in HCL.
 	Config string
@@ -52,7 +52,7 @@ type Placer struct {
 }
 
 // HostIP returns the address of a host of a cluster that is Apart, and creates the host if it is
-// new. In other clusters it returns this machine's address.
+// new. In other clusters, every host has this machine's address.
 func (c *Cluster) HostIP(name string) (string, error) { return c.network.host(name) }
 
 // StartPlacer starts a placer and returns at once: see [Placer.Serves].
@@ -148,8 +148,7 @@ func (p *Placer) URL() string {
 	return "http://" + address
 }
 
-// Serves waits until the placer's HTTP API listens. It gives up if the placer stops logging, and at
-// once if the placer ends.
+// Serves waits until the placer's HTTP API listens; it fails if the placer ends or stops logging.
 func (p *Placer) Serves(ctx context.Context) error {
 	ctx, cancel := p.patient(ctx)
 	defer cancel()

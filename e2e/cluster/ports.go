@@ -13,8 +13,8 @@ import (
 )
 
 // An agent keeps its ports while it is down, because other agents know it by its ports. So no other
-// program on the machine must get these ports. They are below Nomad's dynamic ports (20000 to
-// 32000), and below the ports that Linux gives to outgoing connections (32768 to 60999,
+// program on the machine must get these ports. These ports are below Nomad's dynamic ports (20000
+// to 32000), and below the ports that Linux gives to outgoing connections (32768 to 60999,
 // net.ipv4.ip_local_port_range). Ports of such connections stay in use for a minute after the
 // connections' end.
 const firstPort, lastPort = 10000, 19999
@@ -63,8 +63,8 @@ func freePort(from, to int) (int, io.Closer, error) {
 }
 
 // keepPort reserves a port for this process. Other clusters do not use the port while this process
-// has an abstract Unix socket open whose name contains the port's number. Such a socket has no file
-// and ends with the process.
+// has an abstract Unix socket open whose name contains the port's number. An abstract socket has no
+// file and ends with the process.
 func keepPort(port int) (io.Closer, error) {
 	kept, err := net.Listen("unix", fmt.Sprintf("@nomad-pal-port-%d", port))
 	if err != nil {

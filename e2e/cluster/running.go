@@ -13,7 +13,7 @@ import (
 	"syscall"
 )
 
-// running is one process of an agent or a placer. It is nil if the process was never started.
+// running is one process of an agent or a placer; nil if the process was never started.
 type running struct {
 	name    string
 	process *os.Process
@@ -75,8 +75,7 @@ func (r *running) signal(sig syscall.Signal) error {
 	return nil
 }
 
-// end sends a signal to the process and waits for its end. It succeeds at once if the process does
-// not run.
+// end sends a signal to the process and waits for its end, unless the process does not run.
 func (r *running) end(ctx context.Context, sig syscall.Signal) error {
 	if !r.alive() {
 		return nil

@@ -74,10 +74,10 @@ func (s *Simulated) follow(out io.Reader, playing chan<- struct{}) {
 // PID returns the program's process id.
 func (s *Simulated) PID() int { return s.cmd.Process.Pid }
 
-// Kill ends the nodes like a crash, and returns the final counts.
+// Kill ends the nodes as a crash would, and returns the final counts.
 func (s *Simulated) Kill() Played { return s.end(syscall.SIGKILL) }
 
-// Stop ends the nodes like Ctrl-C, and returns the final counts.
+// Stop ends the nodes as Ctrl-C would, and returns the final counts.
 func (s *Simulated) Stop() Played { return s.end(syscall.SIGINT) }
 
 func (s *Simulated) end(sig syscall.Signal) Played {

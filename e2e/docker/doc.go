@@ -5,8 +5,8 @@
 // device plugin and placer, and small programs in place of the images. The tests check the job's
 // environment from inside the container.
 //
-// The tests need root and dockerd on PATH. Without these they skip or, with DOCKER_REQUIRED=1,
-// fail. They do not use the machine's own engine. Instead, the test process starts itself again in
-// its own namespaces (processes, mounts, network), with its own /run, /dev and engine. However the
-// test ends, the kernel then ends all of these.
+// Without root or without dockerd on PATH, the tests are skipped or, with DOCKER_REQUIRED=1, fail.
+// Instead of using the machine's own engine, the test process starts itself again in its own
+// namespaces (processes, mounts, network), with its own /run, /dev and engine. When the test ends,
+// even by a crash, the kernel ends the namespaces and their processes.
 package docker

@@ -24,8 +24,8 @@ import (
 	"time"
 )
 
-// FirstStep is called by rank 1 of a gang after all ranks have met and before they take
-// their first step. If it returns an error, the rank fails.
+// FirstStep is called by rank 1 of a gang after all ranks have met and before they take their first
+// step. If FirstStep returns an error, the rank fails.
 type FirstStep func() error
 
 // Commands has the programs by name. Each program ends the process.
@@ -122,8 +122,7 @@ func train(first FirstStep, rank, world int, address string) error {
 	return nil
 }
 
-// longest is how long ranks wait for each other. The test that waits for the ranks gives up
-// earlier.
+// longest is how long ranks wait for each other; the test gives up earlier.
 const longest = 15 * time.Minute
 
 func dial(address string) (net.Conn, error) {
@@ -139,9 +138,8 @@ func dial(address string) (net.Conn, error) {
 	}
 }
 
-// lead is rank 0. It listens at the address that the other ranks have. This must be the address of
-// rank 0's own host, because on a cluster of several machines rank 0 could not listen at another
-// host's address.
+// lead is rank 0. It listens at the address that the other ranks use, which must be an address of
+// rank 0's own host.
 func lead(world int, address string) error {
 	if own := os.Getenv("NOMAD_ADDR_rendezvous"); address != own {
 		return fmt.Errorf("rank 0 has address %s but was told to listen at %s", own, address)

@@ -1,9 +1,9 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package advice finds the advice in the code's texts, so that tests can follow each piece
-// of it. A text is advice if it tells its reader to do something, if it names a command to
-// type, or if it is in a place where the code keeps advice.
+// Package advice finds the advice in string literals of the code, so that tests can follow it. A
+// text is advice if it tells its reader to do something, if it names a command to type, or if it is
+// in a place where the code keeps advice.
 package advice
 
 import (
@@ -20,9 +20,9 @@ import (
 	"strings"
 )
 
-// Text is a text in the code that advises its reader to do something.
+// Text is a string in the code that gives advice.
 type Text struct {
-	// Where is the text's file and line.
+	// Where names the text's file and line.
 	Where string
 	Text  string
 	kept  bool // the text is in a place where the code keeps advice
@@ -38,15 +38,15 @@ var imperative = regexp.MustCompile(`(?i)(^ ?|[;:.,(—] ?|\bor |\band |\bthen )
 // forExample matches "say" in the sense of "for example".
 var forExample = regexp.MustCompile(`, say\b`)
 
-// describes lists functions and fields whose texts are no advice: they describe a command or a
-// path, or define options.
+// describes lists functions and fields whose texts describe a command or a path, or define options,
+// and are no advice.
 var describes = []string{"help", "examples", "make", "HandleFunc", "Handle", "handle", "synopsis", "StringVar", "BoolVar", "IntVar", "Float64Var", "DurationVar", "Var"}
 
 // ofHelp matches the start of a text that is part of a command's help.
 var ofHelp = regexp.MustCompile(`^(Usage: |\n[A-Z][a-z]+ Options:\n)`)
 
-// advises lists the fields and variables whose texts are always advice. So are the texts of
-// functions and constants whose names begin with "remedy" or "Next".
+// advises lists the fields and variables whose texts are always advice. Texts of functions and
+// constants whose names begin with "remedy" or "Next" are always advice, too.
 var advises = []string{"Next", "next", "Fix", "steps"}
 
 // advisesLast lists doctor's types and functions whose fourth value is advice.
@@ -58,9 +58,8 @@ type Finder struct {
 	leftOut []string
 }
 
-// NewFinder returns a Finder. It reads the names of the commands from docs, which has a page for
-// each binary with a heading for each command. The Finder skips files whose paths end with one of
-// leftOut.
+// NewFinder returns a Finder, and reads the names of commands from the headings of each binary's
+// page in docs. The Finder skips files whose paths end with one of leftOut.
 func NewFinder(docs string, leftOut ...string) (*Finder, error) {
 	typed := []string{ // "Nomad" with a capital is the subject of a sentence, and "nomad" alone is the name of a check
 		`nomad (acl|alloc|deployment|eval|job|namespace|node|operator|quota|server|system|tls|var|volume) [a-z]`,
@@ -117,7 +116,7 @@ func (f *Finder) In(dirs ...string) (found []Text, err error) {
 // Texts returns all texts in a Go file.
 func Texts(path string) ([]Text, error) { return read(path, nil) }
 
-// read returns the texts in a Go file. It omits the arguments and values of the functions and
+// read returns the texts in a Go file. read omits the arguments and values of the functions and
 // fields in leftOut.
 func read(path string, leftOut []string) (found []Text, err error) {
 	files := token.NewFileSet()

@@ -1,8 +1,8 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package guard ends the processes that tests start, even if the tests run no cleanup because they
-// were killed, or because go test ended them by -timeout.
+// Package guard ends the processes that tests start, even if the tests are killed or time out, and
+// so run no cleanup.
 package guard
 
 import (
@@ -18,10 +18,10 @@ import (
 // markName is the environment variable that marks all processes that descend from a test.
 const markName = "NOMAD_PAL_TEST_RUN"
 
-// script reads from a pipe that only the test can write to. The pipe closes when the test ends, in
-// any way. Then the script waits a moment for processes that are ending, prints the remaining
-// processes, and kills them. It is a shell script, because a test binary can act as another program
-// only if its TestMain provides for that.
+// script reads from a pipe that only the test can write to. The pipe closes when the test ends or
+// is killed. Then the script waits a moment for processes that are ending, prints the remaining
+// processes, and kills them. Go code instead of this shell script would need support in each
+// package's TestMain.
 const script = `
 mark=$1
 trap '' PIPE # a dead test does not listen
@@ -41,8 +41,8 @@ done
 exit 0
 `
 
-// Main runs the tests, and fails if processes that the tests started are left. All these processes
-// end when this process ends.
+// Main runs the tests, and fails if processes that the tests started still run. These processes end
+// with the test process.
 func Main(m interface{ Run() int }) int {
 	end, err := start()
 	if err != nil {

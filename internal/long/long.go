@@ -14,13 +14,13 @@ import (
 // All reports whether all cases should run.
 func All() bool { return os.Getenv("TEST_LONG") != "" }
 
-// Skips reports whether a case is outside the sample. n numbers the values of one parameter of the
-// case, and k, from 0 to of-1, the values of the other. The sample has one case for each n, and
-// each k at least once if there are at least of values of n.
+// Skips reports whether a case is outside the sample. n and k are the indexes of the case's two
+// parameters, and k < of. The sample has one case for each n. If n has at least of values, each k
+// occurs in the sample.
 func Skips(n, k, of int) bool { return !All() && n%of != k }
 
-// Over reports whether the time for long tests is over: TEST_LONG_UNTIL is its end, in
-// seconds since 1970.
+// Over reports whether the time for long tests, which ends at TEST_LONG_UNTIL (Unix seconds), is
+// over.
 func Over() bool {
 	until, err := strconv.ParseInt(os.Getenv("TEST_LONG_UNTIL"), 10, 64)
 	return err == nil && time.Now().Unix() >= until

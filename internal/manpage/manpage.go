@@ -1,8 +1,8 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package manpage turns the help of commands into manual pages, so that each command is
-// described only once. See man-pages(7) for their form.
+// Package manpage turns the help of commands into manual pages, so that each command is described
+// only once. man-pages(7) describes the form of the pages.
 package manpage
 
 import (
@@ -17,7 +17,7 @@ import (
 
 // Command is one command of a program.
 type Command struct {
-	// Name is what is typed after the program's name.
+	// Name is the word to type after the program's name.
 	Name string
 	// Synopsis describes the command in one line.
 	Synopsis string
@@ -25,8 +25,8 @@ type Command struct {
 	Help string
 }
 
-// Write writes a page for the program and one for each of its commands into a folder. date
-// is the release's date, as 2006-01-02.
+// Write writes a page for the program and one for each of its commands into a folder. date is the
+// release's date (YYYY-MM-DD).
 func Write(dir, date, program, synopsis string, commands []Command) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err

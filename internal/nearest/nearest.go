@@ -1,7 +1,7 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package nearest guesses which existing name a misspelt one means.
+// Package nearest guesses which existing name a misspelt name means.
 package nearest
 
 import (

@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// machine is how busy the machine is. waited is how long some process has waited for a CPU since
-// the machine started, if the kernel counts this time (counted). runnable is how many processes are
-// ready to run, and running how many can run.
+// machine is a reading of the machine's load. waited is the time since boot in which some process
+// waited for a CPU; counted is false if the kernel does not count this time. runnable is the number
+// of processes that are ready to run, and running the number that can run at once.
 type machine struct {
 	waited            time.Duration
 	counted           bool
@@ -49,16 +49,16 @@ func starved(before, after machine, passed time.Duration) float64 {
 	return 0
 }
 
-// Starved starts to watch the machine. The returned function returns the share of the time
-// since then in which some process waited for a CPU.
+// Starved returns a function that returns the share of the time since the call of Starved in which
+// some process waited for a CPU.
 func Starved() func() float64 {
 	began, before := time.Now(), readMachine()
 	return func() float64 { return starved(before, readMachine(), time.Since(began)) }
 }
 
-// Stopwatch starts a stopwatch. The returned function returns an estimate of the time so far on an
-// idle machine. Tests with a time limit use a stopwatch, so that they do not fail on a busy
-// machine.
+// Stopwatch starts a stopwatch. The returned function estimates how much time would have passed on
+// an idle machine. Tests compare this estimate with their time limits, so that they do not fail on
+// a busy machine.
 func Stopwatch() func() time.Duration {
 	began, busy := time.Now(), Starved()
 	return func() time.Duration {

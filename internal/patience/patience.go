@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: MPL-2.0
 
 // Package patience bounds the waits of tests by progress, not by the clock alone. A wait continues
-// while something moves, up to a limit. All limits are longer on a busy machine, because a test
-// must not fail because its machine is slow.
+// while something moves, up to a limit. On a busy machine all limits are longer, so that a slow
+// machine makes no test fail.
 package patience
 
 import (
@@ -20,23 +20,23 @@ import (
 
 // Limits bound a wait.
 type Limits struct {
-	// Still is the maximum time without any move, as counted on an idle machine.
+	// Still is the maximum time without a move. On a busy machine, time counts less.
 	Still time.Duration
-	// Longest is the maximum time of the whole wait, even if something moves, also as counted on an
-	// idle machine. Still and Longest have defaults.
+	// Longest is the maximum time of the whole wait, counted like Still. Still and Longest have
+	// defaults.
 	Longest time.Duration
 	// Moves returns the state of the awaited thing, one line for each of its parts. A text that
 	// Moves has not returned before is a move. Moves may be nil.
 	Moves func(context.Context) string
 }
 
-// The defaults are far above the time of any step. They only turn a hang into an error message.
+// The defaults are far above the time of any step, and only turn a hang into an error message.
 const (
 	Still   = 90 * time.Second
 	Longest = 5 * time.Minute
 )
 
-// byTheClock times Longest is the maximum time of a wait by the clock, on any machine.
+// byTheClock × Longest is the maximum wall-clock time of a wait, on any machine.
 const byTheClock = 3
 
 // beat is the time between two checks of the machine.
@@ -45,11 +45,11 @@ const beat = 250 * time.Millisecond
 // movesEvery is the time between two calls of Moves, each of which costs a few requests.
 const movesEvery = 2 * time.Second
 
-// slowest is the minimum weight of time on a starved machine. So even on such a machine, a wait for
-// something that hangs ends.
+// slowest is the minimum weight of time on a starved machine, so that a wait for something that
+// hangs ends on any machine.
 const slowest = 0.1
 
-// Context returns a context that ends when the wait is over. Its cause says why.
+// Context returns a context that ends when the wait is over. The context's cause says why.
 func Context(parent context.Context, l Limits) (context.Context, context.CancelFunc) {
 	ctx, end := context.WithCancelCause(parent)
 	go watch(ctx, l, end)
@@ -86,7 +86,7 @@ func moves(ctx context.Context, ask func(context.Context) string) string {
 	return ask(ctx)
 }
 
-// spent is the part of its limits that a wait has used. It reads no clock.
+// spent is the time that a wait has used. Callers pass the time; spent reads no clock.
 type spent struct {
 	limits Limits
 	began  time.Time
@@ -121,8 +121,8 @@ func (s *spent) moved(sign string) {
 	s.seen[sign], s.sign, s.still = true, sign, 0
 }
 
-// at counts the time since the last call. It returns an error when the wait is over. If a
-// call comes late, the machine counts as starved.
+// at counts the time since the last call. at returns an error when the wait is over. If a call
+// comes late, the machine counts as starved.
 func (s *spent) at(now time.Time, m machine) error {
 	passed := now.Sub(s.last)
 	counts := time.Duration(float64(min(passed, 2*beat)) * max(slowest, 1-starved(s.was, m, passed)))
@@ -145,8 +145,8 @@ func (s *spent) load() string {
 }
 
 // pollEvery is the first pause between polls, and is short compared with anything that tests wait
-// for. The pause grows up to pollAtLeast if polls take long, or if the wait is already long. Eight
-// waiting tests must not use up the CPUs that they wait for.
+// for. The pause grows up to pollAtLeast if polls take long, or if the wait is already long.
+// Polling tests must not use up the CPUs that the awaited processes need.
 const pollEvery, pollAtLeast = 25 * time.Millisecond, 500 * time.Millisecond
 
 // pause returns how long to wait before the next poll, given how long the last poll and the
@@ -164,8 +164,8 @@ func (f fatal) Unwrap() error { return f.error }
 func Fatal(err error) error { return fatal{err} }
 
 // Condition returns what is still missing, in words, or "" when the condition holds. An error means
-// that the condition does not hold yet, because systems in motion return many errors. Only an error
-// from Fatal ends the wait.
+// that the condition does not hold yet, because systems that are starting or stopping return many
+// errors. Only an error from Fatal ends the wait.
 type Condition func(context.Context) (missing string, err error)
 
 // Poll polls a condition until it holds or ctx ends. The error names what Poll waited for, and what
@@ -241,8 +241,7 @@ func look(ctx context.Context, condition Condition) (missing string, err error) 
 	return a.missing, a.err
 }
 
-// changing matches words with digits: times, ports, ids, files. If only such words change, nothing
-// has moved.
+// changing matches words with digits (times, ports, ids, files), whose change is no move.
 var changing = regexp.MustCompile(`\w*[0-9]\w*`)
 
 // Until polls a condition until it holds, or the wait is over. A new text of what is missing also

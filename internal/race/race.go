@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: MPL-2.0
 
 // Package race tells tests whether the race detector is on, which makes them many times slower.
-// Hundreds of cases with the same goroutines share the same memory, so under the detector a sample
-// of them is enough. Without the detector all cases run, in `make unit` and `make simulations`.
+// Hundreds of cases run the same goroutines, so a sample of the cases is enough to find races.
+// Without the detector all cases run, in `make unit` and `make simulations`.
 package race
 
 import "hash/fnv"
@@ -11,7 +11,7 @@ import "hash/fnv"
 // oneOf is the size of the sample: one case in oneOf runs.
 const oneOf = 8
 
-// Skips reports whether a case, named like its test, is skipped because the race detector is on.
+// Skips reports whether the case with this name is skipped because the race detector is on.
 func Skips(name string) bool {
 	h := fnv.New32a()
 	h.Write([]byte(name))

@@ -15,8 +15,8 @@ import (
 
 // beside runs a command next to a process with n threads that use all the CPU time they get. Linux
 // first shares the CPU time between sessions (autogroup); a nice value counts only within its
-// session. So for a command at nice 19, apart puts the process into its own session. In the
-// command's session, the process would leave the command about 0.1 % of a CPU.
+// session. apart puts the process into its own session, because in the same session, the process
+// would leave a command at nice 19 about 0.1 % of a CPU.
 func beside(number string, apart bool, args []string) (int, error) {
 	if _, err := strconv.Atoi(number); err != nil {
 		return 2, err
@@ -39,7 +39,7 @@ func beside(number string, apart bool, args []string) (int, error) {
 	return exitCode(cmd.Run())
 }
 
-// burn uses all the CPU time that n threads get until the process's parent has ended.
+// burn keeps n threads busy until the parent process has ended.
 func burn(number string) (int, error) {
 	n, err := strconv.Atoi(number)
 	if err != nil {

@@ -1,8 +1,8 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Command suite runs a part of the tests as `go test` does, and notes its times and the skipped
-// tests. At the end it prints both:
+// Command suite runs parts of the tests as `go test` does, notes their times and skipped tests, and
+// prints these notes:
 //
 //	suite packages race ./...      list packages whose tests run under the race detector
 //	suite packages norace ./...    list other packages, and those of which race runs a sample

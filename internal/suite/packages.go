@@ -50,7 +50,7 @@ func packages(to io.Writer, part string, patterns []string) (int, error) {
 
 // runsIn reports whether a part runs a package's tests. The race detector makes tests about five
 // times slower, and is useful only if goroutines share memory. Packages that run only a sample of
-// their cases under the detector run all of them without it.
+// their cases under the detector run all cases without the detector.
 func runsIn(part string, sharesMemory, samples bool) bool {
 	if part == "race" {
 		return sharesMemory
@@ -106,7 +106,7 @@ func (p pkg) sharesMemory() (bool, error) {
 var forGoroutines = []string{"sync", "sync/atomic", "testing/synctest", "net/http/httptest", "golang.org/x/sync/errgroup"}
 
 // startsGoroutines reports whether code has a go statement or a channel, or imports one of
-// forGoroutines. Parallel tests alone do not count.
+// forGoroutines. Tests that only call t.Parallel do not count.
 func startsGoroutines(file *ast.File) bool {
 	for _, i := range file.Imports {
 		if path, err := strconv.Unquote(i.Path.Value); err == nil && slices.Contains(forGoroutines, path) {

@@ -189,7 +189,8 @@ func (r *reader) print(text string) {
 // quiet is the maximum time without output.
 const quiet = time.Minute
 
-// watch prints the running tests after each time quiet without output, until all is closed.
+// watch prints the running tests whenever nothing was printed for the time quiet, until the channel
+// all closes.
 func (r *reader) watch(all <-chan struct{}) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -295,8 +296,8 @@ func (r *reader) failed() (leaves []test) {
 	return leaves
 }
 
-// cutShort prints the output of a package's tests that did not end before their process ended, and
-// reports whether there are any.
+// cutShort prints the output of a package's tests that still ran when their process ended, and
+// reports whether there were any.
 func (r *reader) cutShort(in string) (any bool) {
 	for _, key := range slices.Sorted(maps.Keys(r.runs)) {
 		if strings.HasPrefix(key, in+" ") {

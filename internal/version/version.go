@@ -6,14 +6,14 @@ package version
 
 import "runtime/debug"
 
-// Number is the version of all binaries. The linker sets it (release/version.sh): to the tag's
-// version, or to a version that sorts before the next release. A plain go build has the value here,
-// which names the next release. Number must stay above every version of nomad-device-nvidia,
+// Number is the version of all binaries. The linker sets Number to the tag's version, or to a
+// version that sorts before the next release (release/version.sh). A plain go build keeps the value
+// below, which names the next release. Number must stay above every version of nomad-device-nvidia,
 // because Nomad's loader keeps the plugin with the higher version.
 var Number = "2.0.0-dev"
 
-// commit is set by the linker (make and release/build.sh). Without it, Go sets the commit, but not
-// in a linked worktree (git worktree add), whose .git is a file instead of a directory.
+// commit is set by the linker (make and release/build.sh). If commit is not set, Go's build
+// information has the commit, except in a linked worktree (git worktree add), whose .git is a file.
 var commit string
 
 // Revision is the commit of the build, with "+dirty" if files were changed since then;

@@ -33,6 +33,9 @@ type Account struct {
 	// Provisional is set if not all GPUs of the node were measured together. The GPU was then
 	// cooler than in a job that uses the whole node.
 	Provisional bool `json:"provisional,omitempty"`
+	// Uncapped is set if nothing limited the clocks in class A, so the GPU did not reach its power
+	// limit. The time of class A then says little about jobs that reach the limit.
+	Uncapped bool `json:"uncapped,omitempty"`
 	// Unable is why the device plugin never measures the GPU; "" if the plugin measures this GPU.
 	Unable string `json:"unable,omitempty"`
 	// Waits is why the GPU is not measured although a measurement is due; "" otherwise.

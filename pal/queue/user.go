@@ -21,7 +21,8 @@ type Payer struct {
 	User   string // "": the jobs have no user
 }
 
-// UserUse is what one user of a tenant holds. UserUse is computed only if users have limits.
+// UserUse counts the GPUs and jobs of one user of a tenant. UserUse is computed only if users have
+// limits.
 type UserUse struct {
 	User string `json:"user"` // "(none)" stands for jobs without a user
 	// GPUs is the number of GPUs of the user's jobs that run or are about to run. Jobs is the

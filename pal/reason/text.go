@@ -191,22 +191,22 @@ func Kinds() []Kind { return slices.Sorted(maps.Keys(texts)) }
 // would start now".
 func (k Kind) Predicate() bool { return ofPlans[k] != nil }
 
-// table has the functions that write the texts of kinds. There is a table for each group of kinds.
+// writer writes the text of a reason. Each kind has a writer, in the table of its group. The file
 // testdata/reasons.txt shows all texts.
-type table map[Kind]func(Reason) string
+type writer = func(Reason) string
 
 // texts has the functions of all kinds. init fills it, because some functions call [Reason.String],
 // which reads texts.
-var texts = table{}
+var texts = map[Kind]writer{}
 
 func init() {
-	for _, t := range []table{ofWaiting, ofNever, ofPlace, ofRunning, ofEnd, ofAhead, ofRemedies, ofPlans} {
+	for _, t := range []map[Kind]writer{ofWaiting, ofNever, ofPlace, ofRunning, ofEnd, ofAhead, ofRemedies, ofPlans} {
 		maps.Copy(texts, t)
 	}
 }
 
 // ofWaiting writes what a job waits for.
-var ofWaiting = table{
+var ofWaiting = map[Kind]writer{
 	Starting:  say("the placer has chosen its GPUs and is registering the job"),
 	Stopping:  stopping,
 	Shrinking: func(r Reason) string { return giving(r.Shrinking) + " for this job" },
@@ -286,7 +286,7 @@ var ofWaiting = table{
 }
 
 // ofNever writes why a job cannot run.
-var ofNever = table{
+var ofNever = map[Kind]writer{
 	NoGPUs: say("the job requests no GPUs"),
 	TooFew: func(r Reason) string {
 		match := fmt.Sprintf("the cluster has %d that match", r.Match)
@@ -357,7 +357,7 @@ var ofNever = table{
 }
 
 // ofPlace writes why a job runs on its nodes.
-var ofPlace = table{
+var ofPlace = map[Kind]writer{
 	SpreadOut: func(r Reason) string {
 		switch {
 		case r.Nodes == 1:
@@ -373,7 +373,7 @@ var ofPlace = table{
 }
 
 // ofRunning writes what happens to a running job.
-var ofRunning = table{
+var ofRunning = map[Kind]writer{
 	MembersRun:   membersRun,
 	Incomplete:   func(r Reason) string { return because(r, placed(r)) },
 	Deploying:    func(r Reason) string { return because(r, placed(r)) + "; Nomad may try again after the deployment" },
@@ -456,7 +456,7 @@ var ofRunning = table{
 }
 
 // ofEnd writes why a job is not tried again, or was stopped.
-var ofEnd = table{
+var ofEnd = map[Kind]writer{
 	GaveUp: func(r Reason) string {
 		return fmt.Sprintf("given up after %s: %s; fix the job and run it again", Counted(r.Tries, "try", "tries"), r.Cause)
 	},
@@ -488,7 +488,7 @@ var ofEnd = table{
 }
 
 // ofAhead writes the states of a job that other jobs come after.
-var ofAhead = table{
+var ofAhead = map[Kind]writer{
 	AheadFailed:   say("that job has failed; run it again"),
 	AheadRejected: say("that job is rejected"),
 	AheadEndless:  func(r Reason) string { return "a " + r.Cause + " job never finishes" },
@@ -503,7 +503,7 @@ var ofAhead = table{
 }
 
 // ofRemedies writes what can be done about a reason.
-var ofRemedies = table{
+var ofRemedies = map[Kind]writer{
 	WiderFits: func(r Reason) string {
 		return fmt.Sprintf("without pal_locality = %s the job would fit now, on GPUs farther apart", r.Tier)
 	},
@@ -537,7 +537,7 @@ var ofRemedies = table{
 }
 
 // ofPlans writes what the command plan says.
-var ofPlans = table{
+var ofPlans = map[Kind]writer{
 	WouldStart:     func(r Reason) string { return "would start now" + provided(r, "if") },
 	WouldStartIdle: func(r Reason) string { return "would start if a placer were active" + provided(r, "and") },
 	WouldRest:      func(r Reason) string { return "would have no members: " + r.Cause },

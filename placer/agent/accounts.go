@@ -42,8 +42,8 @@ func (h *History) retention() (time.Duration, error) {
 }
 
 const (
-	// accountEvery is the interval at which the agent writes the placer's snapshot to the database,
-	// if it is new.
+	// accountEvery is the interval at which the agent writes new snapshots of the placer to the
+	// database.
 	accountEvery = time.Second
 	// accountAgain is the longest pause before a failed database is tried again.
 	accountAgain = time.Minute
@@ -83,8 +83,8 @@ func (a *Agent) account(ctx context.Context, p *placer.Placer, h *History) {
 	}
 }
 
-// accountTrouble stores and logs why the history cannot be written. err is nil if it can be
-// written.
+// accountTrouble stores and logs why the history cannot be written. err is nil if the history can
+// be written.
 func (a *Agent) accountTrouble(err error) {
 	text := ""
 	if err != nil {

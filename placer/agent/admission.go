@@ -25,8 +25,8 @@ type Admission struct {
 	// Types are the job types that get a gate: batch, service or both; batch by default. Batch and
 	// service jobs whose type is not in Types get a gate only if they have a `pal_*` hint.
 	Types []string `hcl:"types,optional"`
-	// Meta has default hints, `pal_*`. A gated job gets each default that it does not set itself
-	// and that does not contradict its own hints.
+	// Meta has default hints, `pal_*`. A gated job gets each default, unless its own hints set or
+	// contradict it.
 	Meta map[string]string `hcl:"meta,optional"`
 	// Namespaces are the namespaces whose jobs get a gate; all by default.
 	Namespaces []string `hcl:"namespaces,optional"`
@@ -112,8 +112,8 @@ func (r *Review) warn(sentence string) {
 	}
 }
 
-// canonical returns a copy of the job with Nomad's defaults filled in. Authors leave out fields, so
-// the agent works on such a copy.
+// canonical returns a copy of the job in which Nomad's defaults fill the fields that the author
+// left out.
 func canonical(job *api.Job) (*api.Job, error) {
 	if err := cluster.Wellformed(job); err != nil {
 		return nil, fmt.Errorf("nomad-pal: %w", err)
@@ -145,7 +145,7 @@ func sentJob(r *http.Request, job *api.Job) (*api.Job, error) {
 	return job, request.Addressable(*job.ID)
 }
 
-// wants reports whether the placer is to place a job that requests GPUs.
+// wants reports whether the placer should place a job that requests GPUs.
 func (a *Admission) wants(job *api.Job) bool {
 	types := []string{api.JobTypeBatch}
 	if a != nil {
@@ -222,8 +222,8 @@ func (a *Admission) patch(r *Review, job, full *api.Job) {
 	}
 }
 
-// missing returns the default hints that the job gets, and warnings about the defaults that it does
-// not get because they contradict the author's hints.
+// missing returns the default hints that the job gets, and warnings about defaults that contradict
+// the author's hints.
 func (a *Admission) missing(job *api.Job) (hints map[string]string, left []string) {
 	with, hints := *job, map[string]string{}
 	for _, k := range slices.Sorted(maps.Keys(a.Meta)) {

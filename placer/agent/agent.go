@@ -95,9 +95,9 @@ func New(log hclog.Logger, hooks placer.Hooks) *Agent {
 }
 
 // gcPercent makes Go collect garbage twice as often as by default. Work on a large cluster creates
-// much garbage, and collecting it costs little (make page-bench). While the placer first reads the
-// cluster, nearly all data stays in use, so the agent sets gcPercent only afterwards. GOGC in the
-// environment overrides it.
+// much garbage, and collecting it costs little (make page-bench). The agent sets gcPercent after
+// the placer has read the cluster, because until then nearly all data stays in use. GOGC in the
+// environment overrides gcPercent.
 const gcPercent = 50
 
 // Run runs the agent with the configuration in paths until ctx ends. Each value from reload makes
@@ -177,9 +177,9 @@ func (a *Agent) runUntilReload(ctx context.Context, file File, paths []string, r
 	}
 }
 
-// usable returns why a new configuration cannot replace the current one, whose API has this port.
-// The files and addresses that the new configuration names must be usable, because the current
-// configuration ends before the new one starts.
+// usable returns why a new configuration cannot replace the current one. port is the current API's
+// port. The files and addresses that the new configuration names must be usable, because the
+// current configuration ends before the new one starts.
 func (a *Agent) usable(next File, port int) error {
 	server, err := a.newServer(next) // checks the configuration
 	if err != nil {
@@ -199,8 +199,8 @@ func (a *Agent) usable(next File, port int) error {
 	return next.HTTP.mayListen(port)
 }
 
-// serve runs the placer; if agents elect the active one, only after this agent has won the
-// election. address is the published address of the API.
+// serve runs the placer. With an election, the placer runs only while this agent is elected.
+// address is the published address of the API.
 func (a *Agent) serve(ctx context.Context, file File, address string) error {
 	cfg, err := file.PlacerConfig()
 	if err != nil {
@@ -293,8 +293,8 @@ func (a *Agent) notify(ctx context.Context, n *notifier) {
 }
 
 const (
-	// collectAfter is the time after which [gcPercent] is set even if the placer has not rested. A
-	// standby agent has no placer that could rest.
+	// collectAfter is the time after which [gcPercent] is set in any case, because a standby agent
+	// has no placer that could rest.
 	collectAfter = time.Minute
 	// rest is the pause after which the placer counts as resting. Pauses within a burst of events
 	// are shorter than half of rest.
@@ -314,7 +314,7 @@ func (a *Agent) collectMore(ctx context.Context) {
 	}
 }
 
-// name is this process's [newName].
+// name is the name of this process: see [newName].
 var name = sync.OnceValue(newName)
 
 // newName returns a name for this process: its host's name, its id, and a random suffix. In

@@ -29,7 +29,7 @@ type caller struct {
 	nomad   *api.Client
 	secret  string // the token; "" if the request has none
 	storage string // the namespace of the placer's variables
-	// lists caches, for this request, in which namespaces the caller can list jobs.
+	// lists caches, for this request, the namespaces whose jobs the caller can list.
 	lists map[string]bool
 }
 
@@ -55,7 +55,7 @@ func tokenOf(r *http.Request) string {
 	return token
 }
 
-// errDenied is the error for a request that Nomad, too, would refuse to this caller.
+// errDenied is the error for a request that Nomad would also refuse.
 var errDenied = errors.New("permission denied")
 
 func denied(err error) bool { return errors.Is(err, errDenied) }
@@ -81,7 +81,7 @@ func one(ctx context.Context, namespace string) *api.QueryOptions {
 
 // listsSome returns an error unless the caller can list the jobs of at least one namespace.
 func (c *caller) listsSome(ctx context.Context) error {
-	// With the wildcard, Nomad refuses only callers who can list nothing.
+	// For the namespace "*", Nomad refuses only callers who can list nothing.
 	_, _, err := c.nomad.Jobs().List(one(ctx, api.AllNamespacesNamespace))
 	return needs(err, `the capability "list-jobs" (needed in at least one namespace)`)
 }
@@ -100,7 +100,7 @@ func (c *caller) listsIn(ctx context.Context, namespace string) (bool, error) {
 }
 
 // sees returns a function that reports whether the caller may see the jobs of a namespace. While
-// Nomad does not answer, the caller may see none.
+// Nomad does not answer, the function returns false.
 func (c *caller) sees(ctx context.Context) model.Sees {
 	return func(namespace string) bool {
 		can, err := c.listsIn(ctx, namespace)
@@ -108,8 +108,8 @@ func (c *caller) sees(ctx context.Context) model.Sees {
 	}
 }
 
-// asOperator returns a function that reports whether the caller is an operator. It asks Nomad at
-// most once, at the first call.
+// asOperator returns a function that reports whether the caller is an operator. The function asks
+// Nomad at most once, at the first call.
 func (c *caller) asOperator(ctx context.Context) func() bool {
 	return sync.OnceValue(func() bool { return c.operates(ctx) })
 }
@@ -164,8 +164,8 @@ func (c *caller) operates(ctx context.Context) bool {
 	return err == nil
 }
 
-// plans fails if the caller could not plan the job at Nomad. To find out, plans makes Nomad plan
-// the gated job, which is cheap because Nomad can place nothing.
+// plans fails if the caller could not plan the job at Nomad. plans makes Nomad plan the gated job,
+// which is cheap because the gate excludes all nodes.
 func (c *caller) plans(ctx context.Context, gated *api.Job) error {
 	w := (&api.WriteOptions{Namespace: *gated.Namespace}).WithContext(ctx)
 	_, _, err := c.nomad.Jobs().PlanOpts(gated, &api.PlanOptions{}, w)

@@ -121,7 +121,7 @@ type windowBlock struct {
 	Rest     window.Window `hcl:",remain"`
 }
 
-// rule converts the block for the placer.
+// rule converts the block to the placer's form.
 func (w windowBlock) rule() (window.Window, error) {
 	r := w.Rest
 	r.Name = w.Name
@@ -165,7 +165,7 @@ type Nomad struct {
 	RPCAddress string `hcl:"rpc_address,optional"`
 }
 
-// HTTP is the agent's own API.
+// HTTP configures the agent's own API.
 type HTTP struct {
 	BindAddress string `hcl:"bind_address,optional"`
 	BindPort    *int   `hcl:"bind_port,optional"`
@@ -178,8 +178,8 @@ type HTTP struct {
 	AllowedHosts []string `hcl:"allowed_hosts,optional"`
 	// Advertise is the address that is published in Nomad for the commands.
 	Advertise string `hcl:"advertise,optional"`
-	// TokenPlain allows a standby agent to forward a request with a token even if [Unprotected]
-	// returns a reason against it, for example because the connection is plain HTTP.
+	// TokenPlain allows a standby agent to forward tokens over connections that [Unprotected]
+	// rejects, for example plain HTTP.
 	TokenPlain bool `hcl:"token_plain,optional"`
 	// Admission switches the admission endpoint on.
 	Admission bool `hcl:"admission,optional"`
@@ -195,16 +195,16 @@ type HA struct {
 	LockDelay string `hcl:"lock_delay,optional"`
 }
 
-// blank is the configuration without files. A block in a file changes the values that it sets. A
-// block that is nil here switches on a feature when a file contains it.
+// blank is the configuration without files. A block in a file changes the values that it sets.
+// Blocks that switch on a feature are nil.
 func blank() File {
 	calibration := profile.DefaultOptions()
 	return File{Calibration: &calibration, Locality: &Locality{}, Nomad: &Nomad{}, HTTP: &HTTP{}, HA: &HA{}}
 }
 
 // Load reads configuration files, and the *.hcl and *.json files of directories in lexical order,
-// as one configuration. A directory without such files is an error, because the operator expects
-// the agent to read some. Errors name file and line.
+// as one configuration. A directory without *.hcl and *.json files is an error. Errors name file
+// and line.
 func Load(paths []string) (File, error) {
 	f := blank()
 	parser := hclparse.NewParser()
@@ -263,7 +263,7 @@ func suggestBlock(d *hcl.Diagnostic) {
 	}
 }
 
-// suggestPlace names the right block for a key in the wrong place. The parser cannot name that
+// suggestPlace names the right block for a key in the wrong place. The parser cannot name the right
 // block, because it checks only one block at a time.
 func suggestPlace(d *hcl.Diagnostic) {
 	parts := strings.Split(d.Detail, `"`)
@@ -428,7 +428,7 @@ func (f File) PlacerConfig() (model.Config, error) {
 	return c, f.validateEndpoints(c)
 }
 
-// LogLevel parses a log level. It returns an error if the level is unknown.
+// LogLevel parses a log level.
 func LogLevel(text string) (hclog.Level, error) {
 	level := hclog.LevelFromString(text)
 	if level == hclog.NoLevel {
@@ -474,8 +474,8 @@ func (l *Locality) apply(to *pal.Locality) error {
 	return nil
 }
 
-// fillTiers completes the tiers that only some classes have: for the other classes, such a tier
-// counts as the next wider one.
+// fillTiers completes the tiers for which only some classes have a penalty: the other classes get
+// their penalty for the next wider tier.
 func fillTiers(l *pal.Locality) {
 	none := [pal.NumClasses]float64{}
 	wider := l[pal.TierCluster]

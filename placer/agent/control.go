@@ -35,7 +35,7 @@ type ControlRequest struct {
 	Priority int `json:"priority,omitempty"`
 }
 
-// controls maps each command to what it changes.
+// controls maps each command to its change of a job's [gang.Control].
 var controls = map[string]func(c *gang.Control, said *gang.Said, priority int){
 	"hold":     func(c *gang.Control, said *gang.Said, _ int) { c.Held = said },
 	"unhold":   func(c *gang.Control, _ *gang.Said, _ int) { c.Held = nil },
@@ -127,8 +127,8 @@ func (c *caller) submits(ctx context.Context, k cluster.JobKey, priority int) er
 
 // sayUser sets the job's user (pal_user) to the name of the token if users have limits, because
 // otherwise an author could use up the limit of somebody else. A live job keeps its user, because a
-// changed meta would restart its tasks. Management tokens may register jobs for others, and the
-// anonymous token belongs to nobody; sayUser does not change the jobs of these two kinds of tokens.
+// changed meta would restart its tasks. sayUser does not change jobs of management tokens, which
+// may register jobs for others, or of the anonymous token, which belongs to nobody.
 func (s *server) sayUser(ctx context.Context, c *caller, job *api.Job) error {
 	if !s.cfg.Queue.LimitsUsers(*job.Namespace) {
 		return nil

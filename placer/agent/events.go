@@ -29,7 +29,7 @@ const (
 //
 //	GET /v1/events?after=<id>&job=<id>&namespace=<namespace>&kind=<kind>,…&last=<n>&follow=true
 //
-// serveEvents returns the events after the given ID, or all of them, filtered by job, namespace and
+// serveEvents returns the events after the given ID, or all events, filtered by job, namespace and
 // kind. With follow=true, the answer continues with new events for a minute. The client then sends
 // another request with the last ID. With Accept: text/event-stream, the answer consists of
 // server-sent events. The answer has no events of namespaces whose jobs the token cannot list.

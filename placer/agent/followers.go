@@ -16,14 +16,14 @@ import (
 const (
 	// followersAtOnce is the maximum number of requests that follow events or the stream.
 	followersAtOnce = 100
-	// forwardsAtOnce is the maximum number of requests that a standby agent forwards at a time. Most
-	// of these requests are short. But if the active agent hangs, each request waits.
+	// forwardsAtOnce is the maximum number of requests that a standby agent forwards at a time.
+	// Forwarded requests wait while the active agent hangs.
 	forwardsAtOnce = 2 * followersAtOnce
 )
 
-// followers are requests that can take long, the oldest first: those that follow events or the
-// stream, or those that a standby agent forwards. If all places are taken, a new request ends the
-// oldest request of the token that has the most requests, so that no token can keep others out. All
+// followers are requests that can take long, the oldest first: requests that follow events or the
+// stream, or that a standby agent forwards. If all places are taken, a new request ends the oldest
+// request of the token that has the most requests, so that no token can keep others out. All
 // workload identities of a namespace count as one token, because an author can have as many
 // identities as allocations.
 type followers struct {

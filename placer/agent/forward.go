@@ -21,16 +21,15 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 )
 
-// forwardedBy is the header that a standby agent adds to a request that it forwards, with its own
-// name. To prevent loops, no agent forwards such a request again.
+// forwardedBy is the header with which a standby agent adds its name to a request that it forwards.
+// To prevent loops, no agent forwards a request with this header.
 const forwardedBy = "X-Nomad-Pal-Forwarded-By"
 
-// crowded is what a request is told that has no place among those that a standby agent forwards.
+// crowded is the answer to a request if a standby agent already forwards too many.
 const crowded = "this agent stands by, and it forwards too many requests at the moment: ask the active agent directly, or again later"
 
-// answersItself reports whether each agent, active or not, answers the request itself, because the
-// request is about the agent that receives it, or needs no data of the placer. Only the active
-// agent can answer other requests.
+// answersItself reports whether a standby agent answers the request itself, because the request is
+// about this agent, or needs no data of the placer.
 func answersItself(r *http.Request) bool {
 	switch path := r.URL.Path; path {
 	case "/", "/v1/agent", "/v1/metrics", "/v1/admission":
@@ -116,8 +115,8 @@ func (s *server) forward(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// unanswered explains why the active agent, which is at this address, did not answer. succeeded
-// reports whether another agent has become active.
+// unanswered explains why the active agent at this address did not answer. succeeded reports
+// whether another agent has become active.
 func (s *server) unanswered(r *http.Request, agent string, at *url.URL, err error, succeeded bool) string {
 	text := fmt.Sprintf("this agent stands by, and the active agent, %s, does not answer at %s", agent, at)
 	if bad, is := errors.AsType[*tls.CertificateVerificationError](err); is {

@@ -38,8 +38,8 @@ func bounded(h http.Handler) *http.Server {
 	}
 }
 
-// ended cancels a request's context when its answer can no longer be sent. Go's server itself only
-// closes the connection, and the handler would keep running.
+// ended cancels a request's context when its answer can no longer be sent. Otherwise, Go's server
+// would only close the connection, and the handler would keep running.
 func ended(next http.Handler, within time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), within)
@@ -87,8 +87,8 @@ func (a *Agent) panicked(what string, v any, stack []byte) {
 	a.log.Error("a bug while answering a request", "in", what, "panic", v, "stack", string(stack))
 }
 
-// headers sets headers on every answer. These headers forbid browsers to show the answer in a
-// frame, to guess its type, and to load anything for it from other hosts.
+// headers sets headers on every answer that forbid browsers to show the answer in a frame, to guess
+// its type, and to load anything for it from other hosts.
 func headers(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
@@ -121,7 +121,8 @@ func onlyJSON(next http.Handler) http.Handler {
 	})
 }
 
-// browsed reports whether a browser sent the request. Browsers always send one of these headers.
+// browsed reports whether a browser sent the request. Browsers always send Origin or
+// Sec-Fetch-Site.
 func browsed(r *http.Request) bool {
 	return r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") != ""
 }
@@ -153,7 +154,7 @@ func (h *HTTP) hosts() (*hosts, error) {
 
 // allow reports whether the agent accepts the Host of a request. An unknown name may belong to a
 // web page whose owner points it at this agent, so that browsers treat page and agent as one origin
-// (DNS rebinding). Nobody can do that with an IP address.
+// (DNS rebinding). DNS rebinding cannot use an IP address.
 func (h *hosts) allow(host string) bool {
 	name := host
 	if n, _, err := net.SplitHostPort(host); err == nil {

@@ -95,8 +95,8 @@ func (a *Agent) untilHung(ctx context.Context) error {
 	return nil
 }
 
-// If the agent could not write its heartbeat, hear adds a trouble or a warning. silent is true if
-// the heartbeat has been missing for so long that commands report that no placer is active.
+// If the agent could not write its heartbeat, hear sets Trouble or adds a warning. silent is true
+// if the heartbeat has been missing for so long that commands report that no placer is active.
 func (h *Health) hear(silent bool, err error) {
 	switch {
 	case err == nil || h.Trouble != "":
@@ -108,7 +108,7 @@ func (h *Health) hear(silent bool, err error) {
 	}
 }
 
-// withPlacer adds the health of the placer, and its warnings after the agent's.
+// withPlacer adds the health and the warnings of the placer.
 func (h Health) withPlacer(s model.Status, v heartbeat.VitalSigns, now time.Time) Health {
 	h.At, h.Ready = v.LastCycle, !v.LastCycle.IsZero()
 	if h.Trouble = v.Trouble(now); h.Trouble != "" {

@@ -115,7 +115,7 @@ func (h *HTTP) published(at *net.TCPAddr) string {
 
 // rejected returns why commands reject the certificate at the published address; nil if they accept
 // it. rejected also returns nil if the operator chose the address, because a proxy with its own
-// certificate may answer at such an address.
+// certificate may answer.
 func (h *HTTP) rejected(at *net.TCPAddr) error {
 	config, err := h.tls()
 	if err != nil || config == nil || h.Advertise != "" {
@@ -128,8 +128,7 @@ func (h *HTTP) rejected(at *net.TCPAddr) error {
 	return config.Certificates[0].Leaf.VerifyHostname(u.Hostname())
 }
 
-// checkNames returns an error if a name or address in the block has a port or is a URL: it would
-// match no request, or could not be listened on.
+// checkNames returns an error if a name or address in the block has a port or is a URL.
 func (h *HTTP) checkNames() error {
 	for key, names := range map[string][]string{"bind_address": {h.BindAddress}, "allowed_hosts": h.AllowedHosts} {
 		for _, name := range names {
@@ -241,7 +240,7 @@ func (h *HTTP) tls() (*tls.Config, error) {
 }
 
 // ui is the folder of the web page: JavaScript modules without a build step. The page loads only
-// its own files and the agent's API, with the token that its reader enters. See
+// its own files and the agent's API, with the token that the reader enters. See
 // docs/design/page.md; NOTICE lists the files that others wrote.
 //
 //go:embed ui

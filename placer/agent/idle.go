@@ -23,8 +23,8 @@ const (
 	// idleAfter is how long a held GPU must compute nothing before it counts as idle.
 	idleAfter = 15 * time.Minute
 	// idleEvery is the interval at which the agent polls the next [live.MostNodes] nodes with held
-	// GPUs. With up to 640 such nodes, the agent polls each node once a minute; with more nodes,
-	// less often.
+	// GPUs. With up to 640 nodes, the agent polls each node once a minute; with more nodes, less
+	// often.
 	idleEvery = 6 * time.Second
 	// askAgain is the minimum time between two polls of a node, and between two refreshes of the
 	// list of held GPUs.
@@ -71,8 +71,7 @@ func (i *idleGPUs) next(held []query.Held, now time.Time) (nodes []string) {
 }
 
 // heard records the answers of polled nodes. A GPU of a polled node counts as not idle unless the
-// node's answer shows that it is idle. So the GPUs of a node that does not answer count as not
-// idle. GPUs of other nodes stay as they are.
+// node's answer shows that it is idle. heard changes no GPUs of other nodes.
 func (i *idleGPUs) heard(held []query.Held, nodes []string, uses map[string]live.Use, now time.Time) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -115,7 +114,8 @@ func (g idleGPU) unbooked(gpu string) (p accounting.IdleGPU, ok bool) {
 	return accounting.IdleGPU{GPU: gpu, Job: g.job, From: from, To: g.until}, g.until.Sub(g.at) >= idleAfter && g.until.After(from)
 }
 
-// keep makes i store idle time until the history has it. Without a history, nobody would fetch it.
+// keep makes i store idle time until the history has it. Without a history, the stored time would
+// only grow.
 func (i *idleGPUs) keep() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -154,8 +154,7 @@ func (i *idleGPUs) booked(all []accounting.IdleGPU) {
 	i.over = slices.DeleteFunc(i.over, func(o accounting.IdleGPU) bool { return !o.To.After(o.From) })
 }
 
-// of returns the time since when a held GPU has been idle; zero if it has not been idle for
-// [idleAfter].
+// of returns since when a held GPU has been idle; zero if for less than [idleAfter].
 func (i *idleGPUs) of(g query.GPU, now time.Time) time.Time {
 	i.mu.Lock()
 	defer i.mu.Unlock()

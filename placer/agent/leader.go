@@ -21,7 +21,7 @@ import (
 // are check-and-set, so even two leaders at once would do no harm to jobs.
 //
 // The agent does not use LockLeaser of Nomad's API package. LockLeaser continues the protected work
-// after the lock was lost, and panics if that work fails after LockLeaser has returned.
+// after the lock was lost, and panics if the work fails after LockLeaser has returned.
 func (a *Agent) elect(ctx context.Context, c *nomad.Client, ha HA, lead func(context.Context) error) error {
 	ttl, delay, _ := ha.times() // checked by [File.PlacerConfig]
 	v := api.Variable{
@@ -45,8 +45,8 @@ func (a *Agent) elect(ctx context.Context, c *nomad.Client, ha HA, lead func(con
 // term tries to acquire the lock, and if it succeeds, leads until the lock is lost or ctx ends.
 // term returns only errors of lead.
 func (a *Agent) term(ctx context.Context, locks *api.Locks, ttl time.Duration, lead func(context.Context) error) error {
-	// Nomad's client uses this context only between its retries. Its requests use the context of
-	// the options.
+	// Nomad's client uses the context argument only between retries, and the options' context for
+	// requests.
 	call := func(ctx context.Context, within time.Duration, f func(context.Context) error) error {
 		short, cancel := context.WithTimeout(ctx, within)
 		defer cancel()
@@ -54,9 +54,8 @@ func (a *Agent) term(ctx context.Context, locks *api.Locks, ttl time.Duration, l
 		return f(short)
 	}
 	acquired := time.Now()
-	// If Nomad grants the lock later than ttl, the lock has already expired. If the agent gave up
-	// sooner, Nomad might still grant it the lock, which would block all agents until it expires.
-	// So the agent waits for the whole ttl.
+	// If the agent gave up before ttl, Nomad might still grant it the lock, which would block all
+	// agents until the lock expires. A lock that Nomad grants after ttl has already expired.
 	err := call(ctx, ttl, func(ctx context.Context) error {
 		_, err := locks.Acquire(ctx)
 		return nomad.Denied(err, nomad.WriteVariables)
@@ -99,7 +98,7 @@ func (a *Agent) term(ctx context.Context, locks *api.Locks, ttl time.Duration, l
 	return err
 }
 
-// holdLock records until when this agent holds the lock if it does not renew it.
+// holdLock records when the lock expires unless this agent renews it.
 func (a *Agent) holdLock(until time.Time) { a.lockUntil.Store(&until) }
 
 // holdsLock reports whether this agent still holds the lock. The lock may have expired, for example
@@ -183,7 +182,7 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// on reports whether agents elect one.
+// on reports whether agents elect the active agent.
 func (ha *HA) on() bool { return ha.Enabled != nil && *ha.Enabled }
 
 // check returns an error if the block is invalid.
@@ -197,8 +196,8 @@ func (ha *HA) check() error {
 	return nil
 }
 
-// times returns how long an unrenewed lock lasts (ttl), and how long after that nobody can acquire
-// it (delay).
+// times returns the lock's TTL, and the delay from its expiry until another agent can acquire the
+// lock.
 func (ha *HA) times() (ttl, delay time.Duration, err error) {
 	ttl, delay = 15*time.Second, 5*time.Second
 	if err := duration("high_availability: lock_ttl", ha.LockTTL, &ttl); err != nil {

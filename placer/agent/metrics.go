@@ -45,8 +45,8 @@ type Metrics struct {
 	LongestWait   float64            `json:"longest_wait_seconds" help:"Longest time that a job in the queue has waited since it was submitted or last stopped. 0 if no job waits."`
 	StopsLost     float64            `json:"preemption_lost_gpu_seconds_total" help:"GPU seconds that gangs lost because they were stopped for other gangs: restart_cost and, with pal_checkpoint, the work since the last checkpoint."`
 	StopsWon      float64            `json:"preemption_saved_wait_seconds_total" help:"Seconds by which gangs got GPUs sooner because other gangs were stopped for them. This assumes that the stopped gangs would have run as long as expected."`
-	// CycleAge stays at about a second unless the placer's loop hangs, because the loop signals
-	// once a second that it works, even if it has nothing to do.
+	// CycleAge stays at about a second unless the placer's loop hangs, because even an idle loop
+	// signals once a second.
 	CycleAge        float64 `json:"cycle_age_seconds" help:"Time since the placer's loop last signaled that it works; -1 before the first signal."`
 	Cycles          int     `json:"cycles_total" help:"Cycles of the placer."`
 	Restarts        int     `json:"restarts_total" help:"Restarts of the placer's work, for any cause."`

@@ -216,7 +216,7 @@ func TestMetricsReference(t *testing.T) {
 	b.WriteString(`<!-- Written by go test ./placer/agent -run TestMetricsReference -rewrite-reference. -->
 # Metrics of the agent
 
-` + "`GET /v1/metrics?format=prometheus`" + `, without a token. Metrics with * have labels with names of namespaces. For these metrics, the scraper needs a token
+` + "`GET /v1/metrics?format=prometheus`" + ` returns the metrics, without a token. Metrics with * have labels with names of namespaces. For these metrics, the scraper needs a token
 that can read the variable ` + "`nomad-pal/failures`" + ` (` + "`authorization`" + ` with type Bearer in Prometheus). The usual ` + "`go_*` and `process_*`" + `
 metrics are also published. [Monitor](../operators/monitor.md) describes the most important metrics.
 

@@ -65,8 +65,8 @@ func (n *Nomad) config() (*api.Config, error) {
 	return cfg, nil
 }
 
-// certificates returns the certificates that an agent with this configuration shows to others. It
-// leaves out those that it cannot read: the agent does not start with them.
+// certificates returns the certificates that an agent with this configuration shows to others.
+// certificates ignores unreadable files, because the agent does not start with them.
 func (f File) certificates() (all []heartbeat.Credential) {
 	files := map[string]string{"http { cert_file }": f.HTTP.CertFile}
 	if cfg, err := f.Nomad.config(); err == nil {
@@ -88,7 +88,7 @@ func (f File) certificates() (all []heartbeat.Credential) {
 // tokenEvery is how often the agent asks Nomad when its token expires.
 const tokenEvery = time.Hour
 
-// watchToken looks when the agent's token expires, until ctx ends.
+// watchToken asks Nomad every [tokenEvery] when the agent's token expires, until ctx ends.
 func (a *Agent) watchToken(ctx context.Context, n *Nomad) {
 	client, err := n.Connect(a.meter.Transport)
 	if err != nil {
@@ -184,7 +184,8 @@ func rpcTLS(cfg *api.Config) (*tls.Config, error) {
 	if t.CACert == "" && t.CAPath == "" {
 		return nil, nil
 	}
-	// The client of the HTTP API has already read the same files, so this normally succeeds.
+	// The client of the HTTP API has already read the same files, so reading them normally
+	// succeeds.
 	c := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, ServerName: "server." + cmp.Or(cfg.Region, "global") + ".nomad"}}}
 	if err := api.ConfigureTLS(c, t); err != nil {
 		return nil, fmt.Errorf("nomad: TLS of the RPC port: %w", err)

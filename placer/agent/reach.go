@@ -22,7 +22,7 @@ func Loopback(address string) bool {
 }
 
 // Unprotected returns why a token must not be sent to an agent's address; nil if it may be sent.
-// Loopback is safe, and so is TLS to an address that the user named. An address that an agent has
+// Loopback, and TLS to an address that the user named, are safe. An address that an agent has
 // published in Nomad (published) also needs a certificate authority in the user's configuration,
 // such as the authority of Nomad's own certificates. The system's authorities do not suffice,
 // because anybody who can write to Nomad may have published the address, and the owner of any name

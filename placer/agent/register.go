@@ -99,8 +99,8 @@ func (a author) may(ctx context.Context, job *api.Job, request api.JobRegisterRe
 }
 
 // register returns a function that registers the job with the author's options. isNew means that
-// the placer has no such job. An author who enforces an index other than 0 expects that the job
-// exists. So isNew together with such an index is a conflict.
+// the placer does not have the job. With isNew, an enforced index other than 0 is a conflict,
+// because the author expects that the job exists.
 func (a author) register(request api.JobRegisterRequest) placer.Register {
 	return func(ctx context.Context, job *api.Job, isNew bool) (*api.JobRegisterResponse, error) {
 		opts := &api.RegisterOptions{
@@ -150,7 +150,7 @@ type rights struct {
 	known map[[sha256.Size]byte]time.Time
 }
 
-// check returns nil if the cache has the token for this namespace. Otherwise check calls ask, which
+// check returns nil if the cache has the token for this namespace, and otherwise calls ask, which
 // returns an error if the token may not register jobs.
 func (r *rights) check(token, namespace string, now time.Time, ask func() error) error {
 	key := sha256.Sum256([]byte(token + "\x00" + namespace))

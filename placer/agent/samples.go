@@ -138,7 +138,7 @@ func (s *server) serveSamples(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, s.agent.samples.after(after))
 }
 
-// Use is a period in which a job held GPUs. To is zero if the job still holds them.
+// Use is a period in which a job held GPUs. To is zero if the job still holds the GPUs.
 type Use struct {
 	Namespace string    `json:"namespace"`
 	Job       string    `json:"job"`

@@ -105,7 +105,8 @@ func (s *server) handler() http.Handler {
 	return s.forwardIfStandby(mux)
 }
 
-// judged returns the caller if may allows the request. Otherwise judged refuses the request.
+// judged returns the caller if the function may allows the request, and otherwise refuses the
+// request.
 func (s *server) judged(w http.ResponseWriter, r *http.Request, may func(*caller, context.Context) error) (c *caller, ok bool) {
 	c, err := s.caller(r)
 	if err == nil {
@@ -117,7 +118,7 @@ func (s *server) judged(w http.ResponseWriter, r *http.Request, may func(*caller
 	return c, err == nil
 }
 
-// snapshotFor returns a snapshot if may allows the request. Otherwise snapshotFor refuses the
+// snapshotFor returns a snapshot if the function may allows the request, and otherwise refuses the
 // request. With ?stale, as in Nomad's API, the snapshot may be a second old.
 func (s *server) snapshotFor(w http.ResponseWriter, r *http.Request, may func(*caller, context.Context) error) (*caller, *query.Snapshot, bool) {
 	c, ok := s.judged(w, r, may)
@@ -208,8 +209,8 @@ type explanation struct {
 	Next    []string `json:"next,omitempty"`
 }
 
-// serveExplain explains one job: GET /v1/job/<id>/explain?namespace=<ns>&zone=<zone>. The summary
-// shows times in that zone.
+// serveExplain explains one job: GET /v1/job/<id>/explain?namespace=<ns>&zone=<zone>. zone is the
+// time zone of the summary.
 func (s *server) serveExplain(w http.ResponseWriter, r *http.Request) {
 	id, ok := explained(r.PathValue("id"))
 	if !ok {
@@ -239,7 +240,7 @@ func (s *server) serveExplain(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, explanation{e, e.Headline(time.Now().In(zoneOf(r))), e.Next("")})
 }
 
-// zoneOf returns the time zone that the request names; UTC if there is no such zone.
+// zoneOf returns the time zone that the request names; UTC if the zone is unknown.
 func zoneOf(r *http.Request) *time.Location {
 	if zone, err := time.LoadLocation(r.URL.Query().Get("zone")); err == nil {
 		return zone

@@ -18,8 +18,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// snapshotAge is how long the agent reuses the heartbeat that it has read, and the interval at
-// which pages that follow the cluster get changes.
+// snapshotAge is how long the agent reuses the heartbeat that it has read, and how often pages that
+// follow the cluster get changes.
 const snapshotAge = 2 * time.Second
 
 // snapshots holds the snapshots of the active placer in this agent.
@@ -36,10 +36,10 @@ type snapshots struct {
 // errNotAtWork is the error of an agent that has no active placer.
 var errNotAtWork = errors.New("this agent is not active: it has just started, or waits for another agent to end")
 
-// picture returns a snapshot of the active placer that includes everything before since. While the
-// placer is in trouble, picture returns the last snapshot, marked as old. Just after this agent has
-// become active again, a reader who accepts old data (since is zero) gets the last snapshot of the
-// agent's earlier placer.
+// picture returns a snapshot of the active placer that includes all changes before the time since.
+// While the placer is in trouble, picture returns the last snapshot, marked as old. Just after this
+// agent has become active again, a reader who accepts old data (since is zero) gets the last
+// snapshot of the agent's earlier placer.
 func (s *snapshots) picture(ctx context.Context, p *placer.Placer, since time.Time) (*query.Snapshot, error) {
 	now := time.Now()
 	s.mu.Lock()
@@ -132,8 +132,8 @@ func (s *snapshots) get(ctx context.Context) (*query.Snapshot, error) {
 	return s.picture(ctx, p, since)
 }
 
-// changed makes all later snapshots include the changes up to now. Whoever made a change through
-// this agent then sees it in the next answer.
+// changed makes all later snapshots include the changes up to now. Whoever makes a change through
+// this agent sees the change in the next answer.
 func (s *snapshots) changed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -24,8 +24,8 @@ import (
 )
 
 const (
-	// deltasKept is how many changes are kept for pages that reconnect. This number is enough for
-	// at least half a minute. A page that was away for longer gets the whole state.
+	// deltasKept is how many changes are kept for pages that reconnect, enough for at least half a
+	// minute. A page that was away for longer gets the whole state.
 	deltasKept = 32
 	// slowReader is the time limit for writing a message to a page; a slower page is disconnected.
 	slowReader = 15 * time.Second
@@ -245,8 +245,8 @@ func (p *pages) advance(m *query.Map, queue uint64) {
 		p.jobs++
 	}
 	was := p.version
-	// The version contains the time, so it is greater than all versions of agents that were active
-	// earlier, and a page with a version of an earlier agent gets the whole state.
+	// The version contains the time. Versions of earlier agents are therefore smaller, and a page
+	// with such a version gets the whole state.
 	p.version = max(was+1, uint64(time.Now().UnixMilli()))
 	p.racks, p.cells, p.queue, p.whole = racks, m.Cells, queue, nil
 	if !same || len(changed) > len(p.cells)/2 { // the whole state is shorter

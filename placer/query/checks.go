@@ -41,7 +41,7 @@ const (
 	Fail Verdict = "FAIL"
 )
 
-// Check is one thing that doctor has checked.
+// Check is the result of one check of doctor.
 type Check struct {
 	Name    string  `json:"name"`    // what was checked
 	Verdict Verdict `json:"verdict"` // OK, WARN or FAIL
@@ -127,11 +127,13 @@ func (s facts) checkPlugin() Check {
 	return Check{"device plugin", OK, fmt.Sprintf("nomad-pal's plugin runs on all %d clients with GPUs", len(with)), ""}
 }
 
-// checkMeasuring reports why device plugins do not measure GPUs. It is no fault if a GPU is never
-// measured because of the configuration, or because its model is not supported.
+// checkMeasuring reports why device plugins do not measure GPUs, and which results say little. The
+// check also passes if GPUs are never measured because of the configuration or their model, or if
+// the kernel of class A does not reach the power limit.
 func (s facts) checkMeasuring() Check {
 	with, _ := s.gpusOn()
 	waits, unable := map[string][]string{}, map[string][]string{} // nodes, by reason
+	var uncapped []string                                         // nodes
 	note := func(of map[string][]string, why, node string) {
 		if why != "" && !slices.Contains(of[why], node) {
 			of[why] = append(of[why], node)
@@ -146,16 +148,23 @@ func (s facts) checkMeasuring() Check {
 			for _, account := range accounts {
 				note(waits, account.Waits, n.Name)
 				note(unable, account.Unable, n.Name)
+				if account.Uncapped && !slices.Contains(uncapped, n.Name) {
+					uncapped = append(uncapped, n.Name)
+				}
 			}
 		}
 	}
 	if len(waits) > 0 {
 		return Check{"measuring", Warn, "GPUs wait to be measured " + reasons(waits), "nomad-device-pal doctor on the node explains more; nomad-pal measure <node> measures by running jobs"}
 	}
+	found := "no GPU waits to be measured"
 	if len(unable) > 0 {
-		return Check{"measuring", OK, "GPUs are not measured " + reasons(unable), ""}
+		found = "GPUs are not measured " + reasons(unable)
 	}
-	return Check{"measuring", OK, "no GPU waits to be measured", ""}
+	if len(uncapped) > 0 {
+		found += fmt.Sprintf("; the measurement of class A stayed below the power limit on %s, so its times say little about training", some(uncapped))
+	}
+	return Check{"measuring", OK, found, ""}
 }
 
 // reasons lists nodes by reason, the reason with the most nodes first.
@@ -202,7 +211,7 @@ func (s facts) checkProfile() Check {
 	return Check{"profile", OK, found, ""}
 }
 
-// behind returns the nodes whose plugin uses a profile of another version than the given one.
+// behind returns the nodes whose plugins use a profile version other than the given version.
 func (s facts) behind(version int64) (names []string) {
 	with, _ := s.gpusOn()
 	for _, n := range with {
@@ -234,8 +243,8 @@ func (s facts) checkUnprofiled() Check {
 	return Check{"measured gpus", OK, fmt.Sprintf("all %d", c.NumGPUs()), ""}
 }
 
-// checkGate finds nodes whose meta opens the gate. Such nodes accept members of gangs that the
-// placer has not placed.
+// checkGate finds nodes whose meta opens the gate, and which therefore accept members of gangs that
+// the placer has not placed.
 func (s facts) checkGate() Check {
 	var open []string
 	for _, n := range s.m.State.Nodes {
@@ -252,8 +261,8 @@ func (s facts) checkGate() Check {
 
 // CheckClocks compares the clocks of the active agent, Nomad's servers (written) and the caller
 // (now). The heartbeat contains the time when the agent last worked, by its own clock, and Nomad
-// records when it wrote the heartbeat. So an agent that does not work, because it is in trouble,
-// shows its clock only if that is ahead.
+// records when the heartbeat was written. The clock of an agent in trouble is compared only if it
+// is ahead.
 func CheckClocks(beat store.Heartbeat, written, now time.Time) Check {
 	const most = 5 * time.Second
 	ahead := written.Sub(now)

@@ -67,6 +67,8 @@ func TestCheckMeasuring(t *testing.T) {
 		{"another plugin", []string{""}, OK, []string{"no GPU waits"}},
 		{"all is well", []string{`{"GPU-a":{"last":"2026-01-02T03:04:05Z"}}`}, OK, []string{"no GPU waits"}},
 		{"off", []string{`{"GPU-a":{"unable":"measuring is off"}}`}, OK, []string{"on n0: measuring is off"}},
+		{"below the power limit", []string{`{"GPU-a":{"last":"2026-01-02T03:04:05Z","uncapped":true},"GPU-b":{"uncapped":true}}`, `{"GPU-c":{"unable":"a virtual GPU"}}`}, OK,
+			[]string{"GPUs are not measured on n1: a virtual GPU; the measurement of class A stayed below the power limit on n0, so its times say little about training"}},
 		{"no rights", []string{`{"GPU-a":{"waits":"in use"}}`, `{"GPU-b":{"waits":"` + denied + `"},"GPU-c":{"waits":"` + denied + `"}}`, `{"GPU-d":{"waits":"` + denied + `"}}`},
 			Warn, []string{"on n1, n2: " + denied + "; on n0: in use"}},
 		{"many reasons", []string{`{"a":{"waits":"1"}}`, `{"b":{"waits":"2"}}`, `{"c":{"waits":"3"}}`, `{"d":{"waits":"4"}}`}, Warn, []string{"on n0: 1;", "; 1 more"}},

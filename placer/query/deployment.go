@@ -15,7 +15,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
-// Deployment is a service's current deployment in Nomad, or its last deployment if that one failed.
+// Deployment is a service's current deployment in Nomad, or its last deployment if that deployment
+// failed.
 type Deployment struct {
 	ID          string `json:"id"`                    // the deployment's id in Nomad
 	Status      string `json:"status"`                // its status in Nomad, such as running

@@ -26,7 +26,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-// Explanation is why a job runs where it runs, or why it does not.
+// Explanation is why a job runs where it runs, or why it does not run.
 type Explanation struct {
 	Namespace string     `json:"namespace"` // the job's namespace
 	Job       string     `json:"job"`       // the job's id
@@ -193,7 +193,7 @@ func limited(w *model.Wait) bool {
 	return false
 }
 
-// Explain returns why a job runs where it runs, or why it does not.
+// Explain returns why a job runs where it runs, or why it does not run.
 func (s *Snapshot) Explain(ctx context.Context, k cluster.JobKey) (*Explanation, error) {
 	e, err := s.explain(ctx, k)
 	if err == nil {
@@ -300,8 +300,8 @@ func (e *Explanation) broken(t *model.Tracked) {
 	e.Remedies = append(e.Remedies, reason.Reason{Kind: reason.FixVersion})
 }
 
-// lastEnd returns the latest end among the members that were placed after the time since. lastEnd
-// returns the zero time if no such member has ended.
+// lastEnd returns the latest end among the members that were placed after the time since; zero if
+// there is none.
 func lastEnd(as []*cluster.Alloc, since time.Time) (at time.Time) {
 	for _, a := range as {
 		if ended := a.End(); !a.Live() && a.CreateTime > since.UnixNano() && ended.After(at) {
@@ -439,13 +439,13 @@ func (e *Explanation) remeasured(d pal.Decision) {
 }
 
 // recordComes is the time after a placement within which the placer writes its record, except in
-// bursts of placements. This time includes the delay before the write, and the time until the
+// bursts of placements. recordComes includes the delay before the write, and the time until the
 // placer sees the members.
 const recordComes = 2 * time.Second
 
 // restarted returns when Nomad last restarted all members of a running gang on the same GPUs, or
-// started them after the gang had no members. restarted returns zero if Nomad did neither. Nomad
-// restarts members when an edit changes their tasks.
+// started them after the gang had no members; zero if Nomad did neither. Nomad restarts members
+// when an edit changes their tasks.
 func restarted(st gang.Observed, r *gang.Record) time.Time {
 	switch {
 	case st.Nomad != gang.Running || r.Ready.IsZero():
@@ -456,8 +456,8 @@ func restarted(st gang.Observed, r *gang.Record) time.Time {
 	return st.PlacedAgain()
 }
 
-// lastRecord reads the record of a job. If the job's members have just been placed, Nomad can still
-// have the record of the previous decision. In this case, lastRecord waits for the new record.
+// lastRecord reads the record of a job. If the job's members have just been placed, lastRecord
+// waits for the new record, because Nomad can still have the previous one.
 func (s *Snapshot) lastRecord(ctx context.Context, st gang.Observed) (*gang.Record, error) {
 	for began := time.Now(); ; {
 		r, err := store.In(s.nomad).Record(ctx, st.Key)
@@ -547,8 +547,8 @@ func (s *Snapshot) explainWaiting(e *Explanation, t *model.Tracked) {
 	}
 }
 
-// keptForIt frees the GPUs that are reserved for a gang that is being started, until back is
-// called. Otherwise the explanation would count these GPUs as allocated.
+// keptForIt frees, until back is called, the GPUs reserved for a gang that is being started, so
+// that the explanation does not count these GPUs as allocated.
 func (s facts) keptForIt(state gang.State, t *model.Tracked) (back func()) {
 	if state != gang.Committing {
 		return func() {}

@@ -39,7 +39,7 @@ type GPU struct {
 	Classes   map[pal.AppClass]uint8 `json:"classes,omitempty"`
 	Available bool                   `json:"available"` // free and usable; a window can still reserve the GPU
 	// Unhealthy and Unavailable are the reasons why the placer does not choose the GPU. Degraded is
-	// the reason why the placer chooses the GPU last. Each is "" if it does not apply.
+	// the reason why the placer chooses the GPU last. A reason is "" if it does not apply.
 	Unhealthy   string `json:"unhealthy,omitempty"`
 	Unavailable string `json:"unavailable,omitempty"`
 	Degraded    string `json:"degraded,omitempty"`
@@ -236,8 +236,8 @@ type MapRack struct {
 	Nodes      []MapNode `json:"nodes"`
 }
 
-// MapNode is a node with the number of its GPUs. Names are unique: if several nodes have one name,
-// all but the first have the beginning of their id appended.
+// MapNode is a node with the number of its GPUs. Names are unique: if several nodes have the same
+// name, all but the first have the beginning of their id appended.
 type MapNode struct {
 	Name string `json:"name"`
 	GPUs int    `json:"gpus"`

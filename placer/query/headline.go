@@ -16,7 +16,7 @@ import (
 )
 
 // Headline summarizes an explanation in a sentence or two: what happens, since when, and why. Times
-// are in the zone of now.
+// are in now's time zone.
 func (e *Explanation) Headline(now time.Time) string {
 	text := mainSentence(e, now)
 	for _, r := range slices.Concat(e.Leaving, e.Members) {
@@ -184,8 +184,8 @@ func onlyFree(d *pal.Decision) string {
 	return text + "."
 }
 
-// sparesOutliers reports whether the placer chose all free GPUs except the outliers. Packing would
-// have used the outliers.
+// sparesOutliers reports whether the placer chose all free GPUs except the outliers, which packing
+// would have used.
 func sparesOutliers(d *pal.Decision) bool {
 	return d.Candidates.Outliers > 0 && d.Candidates.Free <= d.Demand
 }

@@ -271,8 +271,8 @@ func (s facts) mayStart(t *model.Tracked, g pal.Gang) bool {
 }
 
 // priorityHelps reports whether the priority [tryPriority] would help a waiting job. The priority
-// helps if the job would overtake the job ahead of it, or if the job has room once the placer has
-// stopped the jobs that it may stop for it.
+// helps if the job would overtake the job ahead of it, or would fit after the placer has stopped
+// preemptible jobs.
 func (s facts) priorityHelps(t *model.Tracked, w *model.Wait, h *Holders) bool {
 	if !s.m.Cfg.Queue.ByPriority() || *t.Job.Priority >= tryPriority {
 		return false
@@ -355,8 +355,8 @@ func (s facts) whenWhole(e *Explanation, t *model.Tracked) {
 	e.Remedies = append(e.Remedies, reason.Reason{Kind: reason.FewerWhole, Key: "count", Room: whole, Members: t.Want}.And(editCount))
 }
 
-// sizeKey returns the -what-if key that sets the number of members. For an elastic job, this key is
-// a limit in its scaling block.
+// sizeKey returns the -what-if key that sets the number of members: for an elastic job, a limit in
+// its scaling block.
 func sizeKey(r request.Request, elastic string) string {
 	if r.Elastic != nil {
 		return elastic

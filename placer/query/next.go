@@ -56,8 +56,8 @@ func (e *Explanation) Next(jobspec string) []string {
 	return steps
 }
 
-// pendingMember says how to find out why a placed member does not run yet: it may pull an image, but
-// it may also wait forever, for example for a variable that its template reads.
+// pendingMember says how to find out why a placed member does not run yet: the member may pull an
+// image, or may wait forever, for example for a variable that its template reads.
 func (e *Explanation) pendingMember(jobspec string) (steps []string) {
 	for _, a := range e.Allocations {
 		if a.Status == api.AllocClientStatusPending {
@@ -84,8 +84,7 @@ func (e *Explanation) fasterNow() (steps []string) {
 	return steps
 }
 
-// servicesEnd explains how to free the GPUs of services. Waiting does not help, because services do
-// not end.
+// servicesEnd explains how to free the GPUs of services, which do not end by themselves.
 func servicesEnd(h *Holders) (steps []string) {
 	if h == nil {
 		return nil

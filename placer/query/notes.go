@@ -247,7 +247,7 @@ func (s facts) noteTenant(e *Explanation, t *model.Tracked) {
 	e.addNote(shareSentence(s.m.Cfg, u))
 }
 
-// quotaSentence compares a tenant's GPUs with its quota and limit; "" if it has neither.
+// quotaSentence compares a tenant's GPUs with its quota and limit; "" if the tenant has neither.
 func quotaSentence(u queue.TenantUse) string {
 	if u.Quota == 0 && u.Limit == nil {
 		return ""
@@ -287,8 +287,8 @@ func userSentence(u queue.TenantUse, user string) string {
 }
 
 // holding splits a tenant's GPUs into GPUs that its jobs hold and GPUs for which its jobs wait
-// (Awaited). The queue counts GPUs of both kinds, because running jobs can have requested GPUs that
-// they do not have yet, for example for members that the author added to a service.
+// (Awaited). The queue counts GPUs of both kinds, because a running service can wait for GPUs for
+// members that its author added.
 func holding(u *queue.TenantUse, held map[string]float64) {
 	has := 0.0
 	for _, namespace := range u.Namespaces {

@@ -16,7 +16,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Outcome is how a job ended, in Nomad's words.
+// Outcome describes how a job ended, in Nomad's words.
 type Outcome struct {
 	// Status is complete, failed, stopped, or at rest (its author has scaled it to zero).
 	Status string `json:"status"`

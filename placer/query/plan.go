@@ -34,7 +34,7 @@ func (s *Snapshot) Plan(ctx context.Context, job *api.Job) (*Explanation, error)
 }
 
 // checkAfter asks Nomad about the jobs in pal_after of a planned job. checkAfter names the jobs for
-// which the planned job would wait forever, because Nomad does not have them or because they do not
+// which the planned job would wait forever, because Nomad does not have these jobs, or they do not
 // finish.
 func (s *Snapshot) checkAfter(ctx context.Context, e *Explanation, job *api.Job) {
 	hints, err := rewrite.ParseHints(job)
@@ -137,9 +137,9 @@ func Refused(job *api.Job) *Explanation {
 	return &Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Rejected, Planned: true, Reason: model.Refused(err)}
 }
 
-// notServed reports whether the placer would not place the job, and if so, sets the reason. Either
-// nomad-pal run registers the job without a gate, or the job has no members, or it is a
-// parameterized or periodic job whose children the placer cannot place. If the placer can place the
+// notServed reports whether the placer would not place the job, and if so, sets the reason. The
+// placer does not place jobs that nomad-pal run registers without a gate, jobs without members, and
+// parameterized or periodic jobs whose children it cannot place. If the placer can place the
 // children, notServed notes that the plan is for one child.
 func (e *Explanation) notServed(job *api.Job, children bool) bool {
 	childless := request.Childless(job, children)
@@ -174,8 +174,8 @@ func (s facts) planRunning(e *Explanation, st gang.Observed, changed gang.Lifecy
 	}
 }
 
-// afterOthers adds to the explanation that a planned gang first waits for other jobs. The end of
-// these jobs is unknown, so plan cannot predict a start.
+// afterOthers adds to the explanation that a planned gang first waits for other jobs, whose end is
+// unknown, so that plan cannot predict a start.
 func (e *Explanation) afterOthers(keys []cluster.JobKey) {
 	if len(keys) == 0 {
 		return

@@ -33,8 +33,8 @@ type remedy struct {
 type trial struct {
 	v   *request.View
 	job *api.Job // as its author wrote it
-	// left is how many more changes find can try. The number is limited, because each try reads all
-	// nodes and blocks other answers, and a job can have any number of constraints.
+	// left is how many more changes find can try. Tries are limited, because each reads all nodes
+	// and blocks other answers, and a job can have any number of constraints.
 	left int
 }
 
@@ -70,8 +70,8 @@ func (e *Explanation) neverRuns(v *request.View, job *api.Job) {
 	}
 }
 
-// find returns all changes that are enough by themselves. If there are none, find returns two
-// changes that are enough together.
+// find returns all single changes with which the job could run or, if there are none, two changes
+// that are enough together.
 func (t *trial) find() []remedy {
 	all := t.remedies()
 	found := slices.DeleteFunc(slices.Clone(all), func(r remedy) bool { return !t.couldRun(r.Changes) })
@@ -100,7 +100,7 @@ func (t *trial) couldRun(c Changes) bool {
 	return !never && model.Barred(t.v.Obstacles(changed, "")).IsZero()
 }
 
-// pair returns the first two changes that are enough together.
+// pair returns the first two changes with which the job could run.
 func (t *trial) pair(all []remedy) []remedy {
 	for i, a := range all {
 		for _, b := range all[i+1:] {
@@ -179,8 +179,8 @@ func (t *trial) remedies() (out []remedy) {
 }
 
 // meantModel guesses which of the cluster's models an unknown model name means. The model's name
-// contains the unknown name, or is similar to it (see [nearest.Name]). Models that differ in a word
-// with a number (A6000, 6000) are different. meantModel returns "" if it finds none.
+// contains the unknown name, or is similar to it (see [nearest.Name]). Names that differ in a word
+// with digits (A6000, 6000) mean different models. meantModel returns "" if it finds none.
 func meantModel(request string, models []string) string {
 	at := strings.LastIndex(request, "/") + 1
 	vendor, name := request[:at], strings.ToLower(request[at:])
@@ -218,8 +218,8 @@ func (t *trial) otherModels(key, request, of string, add func(key, value, text s
 	add(key, "nvidia/gpu", "on any GPU model of the cluster (%s) instead of %s%s", some(t.v.Models()), request, of)
 }
 
-// fewer adds a change of the key to the largest number below now that is enough by itself, or to 1
-// if no number is enough.
+// fewer adds a change of the key to the largest number below now with which the job could run, or
+// to 1 if there is none.
 func (t *trial) fewer(key string, now int, add func(key, value, text string, args ...any), text string) {
 	if now < 2 {
 		return
@@ -228,7 +228,7 @@ func (t *trial) fewer(key string, now int, add func(key, value, text string, arg
 	add(key, fmt.Sprint(max(n, 1)), text, max(n, 1), now)
 }
 
-// Tradeoff is what a gang would get now if its author requested something else.
+// Tradeoff describes what a gang would get now with another request.
 type Tradeoff struct {
 	// Change is the changed request in the form that explain -what-if accepts: "pal_class=B",
 	// "count=2".
@@ -238,9 +238,8 @@ type Tradeoff struct {
 	gang   pal.Gang
 }
 
-// thatMayStart keeps the tradeoffs with which a waiting job could start now, and those with which
-// it would not fit at all. thatMayStart drops the other tradeoffs, because with these the job would
-// need GPUs that are reserved for jobs ahead of it.
+// thatMayStart drops the tradeoffs with which a waiting job would need GPUs that are reserved for
+// jobs ahead of it.
 func (s facts) thatMayStart(t *model.Tracked, all []Tradeoff) []Tradeoff {
 	return slices.DeleteFunc(all, func(o Tradeoff) bool { return o.Choice != nil && !s.mayStart(t, o.gang) })
 }

@@ -41,7 +41,7 @@ func (s facts) keeps(st gang.Observed, job *api.Job) bool {
 }
 
 // tooLarge returns why a gang keeps running its old version although its author has submitted a new
-// one. For other gangs, tooLarge returns no reason.
+// one; no reason for other gangs.
 func (s facts) tooLarge(t *model.Tracked) reason.Reason {
 	switch {
 	case t == nil || t.Nomad != gang.Resubmitted:

@@ -59,7 +59,7 @@ type Snapshot struct {
 	counted *model.Status
 }
 
-// facts answers what needs only the model. Callers of its methods hold the snapshot's mu.
+// facts answers questions that need only the model. Callers of its methods hold the snapshot's mu.
 type facts struct{ m *model.Model }
 
 // New returns a snapshot that answers from m. The snapshot uses c only for data of single jobs.
@@ -90,8 +90,8 @@ func (s *Snapshot) Status() model.Status {
 	return *s.counted
 }
 
-// With returns a copy on which changes can be tried. The copy has the activity a, because, for
-// example, the placer that made the snapshot may no longer be active.
+// With returns a copy on which changes can be tried. The copy has the activity a, because the
+// placer that made the snapshot may no longer be active.
 func (s *Snapshot) With(a heartbeat.Activity) *Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,8 +169,8 @@ func (s *Snapshot) Jobs() []model.JobStatus {
 	return slices.DeleteFunc(js, func(j model.JobStatus) bool { return j.State == gang.Ended && !j.Runs.GoOn() })
 }
 
-// countRun counts a job as a run of the parameterized or periodic job that made it. If no such job
-// made it, countRun does nothing.
+// countRun counts a job as a run of the parameterized or periodic job that made it, if there is
+// one.
 func (s facts) countRun(runs map[cluster.JobKey]*model.Runs, st gang.Observed, state gang.State) {
 	if !cluster.Child(st.Job) {
 		return
@@ -185,8 +185,7 @@ func (s facts) countRun(runs map[cluster.JobKey]*model.Runs, st gang.Observed, s
 	runs[k].Count(state, outcome)
 }
 
-// runsOf counts the jobs that a parameterized or periodic job has made. runsOf returns nil if there
-// are none.
+// runsOf counts the jobs that a parameterized or periodic job has made; nil if there are none.
 func (s facts) runsOf(k cluster.JobKey) *model.Runs {
 	runs := map[cluster.JobKey]*model.Runs{}
 	for _, job := range s.m.State.Jobs {
@@ -221,7 +220,7 @@ func (s facts) progress(j *model.JobStatus, st gang.Observed) {
 	}
 }
 
-// ends returns the range in which a running job is expected to end; zero if that is unknown.
+// ends returns the range in which a running job is expected to end; zero if unknown.
 func (s facts) ends(k cluster.JobKey) (from, to time.Time) {
 	if from, to, ok := s.m.Queue.Ends(gang.QueueTime(s.m.Time), k.String()); ok {
 		return time.Unix(0, int64(from)), time.Unix(0, int64(to))

@@ -95,8 +95,8 @@ func wanted(job *api.Job, a *cluster.Alloc) bool {
 	return g != nil && cluster.MemberNumber(a.Name) < rewrite.Members(g)
 }
 
-// triedAgain describes how often Nomad has retried a member that runs again, since the job was last
-// registered. If Nomad has not retried the member, triedAgain returns no reason.
+// triedAgain describes how often Nomad, since the job was last registered, has retried a member
+// that runs again. If Nomad has not retried the member, triedAgain returns no reason.
 func triedAgain(m *model.Model, job *api.Job, a *cluster.Alloc, before map[string]*cluster.Alloc) (r reason.Reason) {
 	times := 0
 	var lastFailed *cluster.Alloc

@@ -182,7 +182,7 @@ func gpuTask(g *api.TaskGroup) (task *api.Task, device *api.RequestedDevice, err
 	return task, device, nil
 }
 
-// subject returns what a constraint is about: its left side, or its operand if it has none.
+// subject returns what a constraint is about: its left side, or its operand if it has no left side.
 func subject(c *api.Constraint) string { return cmp.Or(c.LTarget, c.Operand) }
 
 // dropConstraint removes all constraints on this subject, in the job, its groups, tasks and

@@ -21,8 +21,8 @@ const maxPreferences = 8
 
 // preferred turns the affinities of the job, the group, its tasks and its device requests into
 // preferences. Each preference is a set of device groups. The first preference contains the device
-// groups with the highest sum of weights, the second those with the two highest sums, and so on. If
-// all device groups have the same sum, preferred returns nil.
+// groups with the highest sum of weights, the second the groups with the two highest sums, and so
+// on. If all device groups have the same sum, preferred returns nil.
 func (v *View) preferred(job *api.Job, a gpuRequest, may []bool) [][]bool {
 	sums := make([]int, len(v.Devices))
 	var distinct []int
@@ -76,19 +76,19 @@ func weight(said *int8) int {
 	return int(*said)
 }
 
-// isMIG reports whether a device group consists of MIG instances. With nomad-device-nvidia, only
-// the group's name shows this.
+// isMIG reports whether a device group consists of MIG instances. nomad-device-nvidia shows MIG
+// only in the group's name.
 func isMIG(d *api.NodeDeviceResource) bool {
 	return strings.Contains(d.Name, " MIG ") || d.Attributes["mig_profile"] != nil
 }
 
-// leavesModelOpen reports whether no request of a names a GPU model.
+// leavesModelOpen reports whether none of a.requests names a GPU model.
 func (a gpuRequest) leavesModelOpen() bool {
 	return !slices.ContainsFunc(a.requests, func(r *api.RequestedDevice) bool { return rewrite.NamesModel(r.Name) })
 }
 
-// Avoid makes the gang prefer nodes other than the given ones. This preference comes before the
-// gang's other preferences. If the gang fits nowhere else, it still uses the given nodes.
+// Avoid makes the gang prefer nodes other than the given ones. The new preference comes first. If
+// the gang fits nowhere else, it still uses the given nodes.
 func (v *View) Avoid(r *Request, nodes map[string]bool) {
 	names := slices.Sorted(maps.Keys(nodes))
 	for i := range r.Gang.MemberSets {

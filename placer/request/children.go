@@ -26,15 +26,15 @@ func (v *View) servesChild(job *api.Job) error {
 }
 
 // ChoosesInstances reports whether the author constrains ${device.ids}, and so chooses single GPUs.
-// The placer does not place such a job. If the job has the gate, the placer refuses it; otherwise,
-// the placer leaves it to Nomad.
+// If the job has the gate, the placer refuses the job; otherwise, the placer leaves the job to
+// Nomad.
 func ChoosesInstances(job *api.Job) bool {
 	_, t := instanceChooser(job)
 	return t != nil
 }
 
-// instanceChooser returns the first task with a constraint on ${device.ids}, and the task's group.
-// If there is none, it returns nil.
+// instanceChooser returns the first task with a constraint on ${device.ids}, and the task's group;
+// nil if there is none.
 func instanceChooser(job *api.Job) (*api.TaskGroup, *api.Task) {
 	if _, pinned := rewrite.Pinned(job); pinned {
 		job = rewrite.Author(job)
@@ -54,7 +54,7 @@ func instanceChooser(job *api.Job) (*api.TaskGroup, *api.Task) {
 }
 
 // TemplateReason describes what happens to the runs of a parameterized or periodic job. children
-// reports whether the placer can register them.
+// reports whether the placer can register runs.
 func TemplateReason(job *api.Job, children bool) reason.Reason {
 	r := reason.Reason{Kind: reason.Template}
 	if !rewrite.Gated(job) {
@@ -70,7 +70,7 @@ func TemplateReason(job *api.Job, children bool) reason.Reason {
 }
 
 // Childless returns why no run of a parameterized or periodic job can be placed, or nil if runs can
-// be placed. children reports whether the placer can register them.
+// be placed. children reports whether the placer can register runs.
 func Childless(job *api.Job, children bool) error {
 	switch p := job.ParameterizedJob; {
 	case !cluster.Template(job):

@@ -20,7 +20,7 @@ import (
 const replacedWithin = 5 * time.Minute
 
 // Drained returns the members of a running service that Nomad moves, or is about to move, off
-// drained nodes. On such a node, Nomad stops members a few at a time (migrate block), and the
+// drained nodes. Nomad stops the members on a drained node a few at a time (migrate block), and the
 // others keep running until their turn. Drained includes a stopped member until Nomad has placed
 // the member again. For each member, Drained returns two gangs of one member: the first can use
 // only the nodes of the job's pins, the second any node. Nomad does not move members of batch jobs,
@@ -83,8 +83,8 @@ func (v *View) moves(job *api.Job, tg *api.TaskGroup, now time.Time) (n int) {
 	return min(n, max(0, rewrite.Members(tg)-stay))
 }
 
-// stoppedFor returns how long ago Nomad stopped an allocation. If the allocation was not stopped,
-// has failed or has been replaced, it returns the maximum duration.
+// stoppedFor returns how long ago Nomad stopped an allocation; the maximum duration if it was not
+// stopped, has failed or has been replaced.
 func stoppedFor(a *cluster.Alloc, now time.Time) time.Duration {
 	if a.Desired != api.AllocDesiredStatusStop || a.Next != "" || a.Failed() {
 		return math.MaxInt64

@@ -16,9 +16,9 @@ import (
 )
 
 // The members of an elastic gang keep running while other members join and leave. Nomad replaces a
-// member if its device block changes, so the device block must stay the same. Therefore, as for
-// services, the pins name nodes and a highest variability class, and this class stays the same
-// until the gang is placed again. The group's count is the number of members.
+// member if its device block changes, so the device block must stay the same. As for services, the
+// pins name nodes and a highest variability class, which stays the same until the gang is placed
+// again. The group's count is the number of members.
 
 func elasticOf(job *api.Job) *rewrite.Elastic {
 	if e, ok := rewrite.ElasticOf(job); ok {
@@ -27,8 +27,7 @@ func elasticOf(job *api.Job) *rewrite.Elastic {
 	return nil
 }
 
-// membersOf returns how many members a group should have. For a waiting elastic gang, this is the
-// maximum.
+// membersOf returns how many members a group should have: the maximum for a waiting elastic gang.
 func (r Request) membersOf(g *api.TaskGroup) int {
 	if _, pinned := rewrite.Pinned(r.Job); r.Elastic != nil && (rewrite.Gated(r.Job) || !pinned) && *g.Name == r.Elastic.Group {
 		return r.Elastic.Most
@@ -36,9 +35,9 @@ func (r Request) membersOf(g *api.TaskGroup) int {
 	return rewrite.Members(g)
 }
 
-// elasticPins changes pins for an elastic gang: their count becomes the placement's number of
-// members, and they allow all variability classes below the first class that contains an outlier.
-// If the gang itself got an outlier, the pins allow all classes.
+// elasticPins sets the count of an elastic gang's pins to the placement's number of members, and
+// allows all variability classes below the first class that contains an outlier. If the gang itself
+// got an outlier, the pins allow all classes.
 func (v *View) elasticPins(r Request, p pal.Placement, pins *rewrite.Pins) {
 	pins.Groups[0].Count = len(p.Members)
 	limit := pal.PMScore(v.opts.OutlierThreshold)
@@ -60,8 +59,8 @@ func (v *View) elasticPins(r Request, p pal.Placement, pins *rewrite.Pins) {
 	pins.Ceiling = max(pins.Ceiling, min(sound, barred-1))
 }
 
-// Resized returns the pins with which a running elastic gang gets the members of a placement. If
-// the gang cannot get them without a restart of running members, it returns an error.
+// Resized returns the pins with which a running elastic gang gets the members of a placement.
+// Resized returns an error if the new pins would restart running members.
 func (v *View) Resized(r Request, old rewrite.Pins, to pal.Placement) (rewrite.Pins, error) {
 	was, _ := old.Of(r.Elastic.Group)
 	is := rewrite.GroupPins{Group: was.Group, GPUs: was.GPUs, Count: len(to.Members)}
@@ -83,9 +82,9 @@ func (v *View) Resized(r Request, old rewrite.Pins, to pal.Placement) (rewrite.P
 	return old, nil
 }
 
-// sameDevices returns an error if members on the GPUs of the placement would need other device pins
-// than those of old. was contains the GPUs that old names. named contains the GPUs that new pins
-// would name because other GPUs of the same nodes are excluded.
+// sameDevices returns an error if the device pins of old do not allow the placement's GPUs. was
+// contains the GPUs that old names. named contains the GPUs that new pins would name because other
+// GPUs of the same nodes are excluded.
 func (v *View) sameDevices(old rewrite.Pins, was, named []string, to pal.Placement) error {
 	for _, m := range to.Members {
 		for _, u := range m.GPUs {

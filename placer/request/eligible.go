@@ -21,15 +21,15 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// nodeFits reports whether the node lacks nothing that [eachLack] checks.
+// nodeFits reports whether [eachLack] finds no lacks on the node.
 func nodeFits(job *api.Job, g *api.TaskGroup, n *api.Node) bool {
 	fits := true
 	eachLack(job, g, n, func(Lack) bool { fits = false; return false })
 	return fits
 }
 
-// nodeCould reports whether the node lacks nothing that [eachLack] checks, except what can end by
-// itself ([Lack.passes]).
+// nodeCould reports whether all lacks that [eachLack] finds on the node can end by themselves
+// ([Lack.passes]).
 func nodeCould(job *api.Job, g *api.TaskGroup, n *api.Node) bool {
 	could := true
 	eachLack(job, g, n, func(l Lack) bool { could = l.passes(); return could })
@@ -48,8 +48,8 @@ func hasDriver(n *api.Node, name string) bool {
 	return v == "1" || v == "true"
 }
 
-// requestMatches reports whether the name in a device request matches the device group. The name is
-// type, vendor/type or vendor/type/name.
+// requestMatches reports whether the name in a device request matches the device group. A request's
+// name has the form type, vendor/type or vendor/type/name.
 func requestMatches(request string, d *api.NodeDeviceResource) bool {
 	switch parts := strings.SplitN(request, "/", 3); len(parts) {
 	case 1:
@@ -76,8 +76,8 @@ type gpuRequest struct {
 	gpus     int
 }
 
-// gpuRequestOf reads a group's GPU requests. gpus is 0 if the group has none. The error explains
-// why the placer cannot serve the group.
+// gpuRequestOf reads a group's GPU requests. gpus is 0 if the group requests none. The error
+// explains why the placer cannot serve the group.
 func gpuRequestOf(g *api.TaskGroup) (gpuRequest, error) {
 	a := gpuRequest{group: g}
 	for _, t := range g.Tasks {
@@ -114,8 +114,8 @@ func (a gpuRequest) serves(d *api.NodeDeviceResource) bool {
 }
 
 // Forbids reports whether the job, as its author wrote it, excludes a node or GPU that one of the
-// members uses. Constraints, datacenters, the node pool, drivers and devices can exclude it.
-// Forbids ignores nodes and GPUs that the cluster no longer has.
+// members uses, by constraints, datacenters, node pool, drivers or devices. Forbids ignores nodes
+// and GPUs that the cluster no longer has.
 func (v *View) Forbids(job *api.Job, members []*cluster.Alloc) bool {
 	author := rewrite.Author(job)
 	return slices.ContainsFunc(members, func(m *cluster.Alloc) bool {
@@ -148,9 +148,9 @@ type eligibility struct {
 	models []string // the models of could
 }
 
-// eligible checks for each device group whether Nomad may use it for the request. It excludes MIG
-// instances if the request names no model and the cluster has a whole GPU, free or allocated, that
-// could serve the request.
+// eligible checks for each device group whether Nomad may use it for the request. If the request
+// names no model, and a whole GPU, free or allocated, could serve the request, eligible excludes
+// MIG instances.
 func (v *View) eligible(job *api.Job, a gpuRequest) eligibility {
 	key := eligibilityKey(job, a)
 	if e, ok := v.eligibility[key]; ok {
@@ -195,8 +195,7 @@ func leastMembers(job *api.Job, g *api.TaskGroup) int {
 }
 
 // fewValues returns a lack if a distinct_property of the job has too few values for the group's
-// members. It counts the values on all nodes that could serve the group. If there are enough, it
-// returns nil.
+// members. fewValues counts the values on all nodes that could serve the group.
 func (v *View) fewValues(job *api.Job, a gpuRequest, could []bool) *Lack {
 	members := leastMembers(job, a.group)
 	for _, c := range distinctProperties(job, a.group) {
@@ -229,8 +228,8 @@ func constraintsOn(job *api.Job, g *api.TaskGroup) []*api.Constraint {
 	return all
 }
 
-// Ever returns the smallest gang that satisfies the request. It may use all nodes that could serve
-// it, including nodes that are away.
+// Ever returns the smallest gang that satisfies the request, on all nodes that could serve the
+// gang, including nodes that are away.
 func (v *View) Ever(r Request) pal.Gang {
 	g, author := r.Least(), rewrite.Author(r.Job)
 	g.MemberSets = slices.Clone(g.MemberSets)

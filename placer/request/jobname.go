@@ -17,8 +17,8 @@ var callNames = []string{
 	"evaluations", "periodic/force", "plan", "revert", "scale", "services", "stable", "submission", "summary", "tag", "versions",
 }
 
-// Addressable returns an error if Nomad's HTTP API cannot address a job with this id. Nobody could
-// read or stop such a job.
+// Addressable returns an error if Nomad's HTTP API cannot address a job with this id, so that
+// nobody could read or stop the job.
 func Addressable(id string) error {
 	if id == "." || id == ".." {
 		return fmt.Errorf("job id %q conflicts with a path of Nomad's HTTP API: give the job another id", id)

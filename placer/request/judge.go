@@ -19,9 +19,9 @@ import (
 type Scheduler interface {
 	DryRun(ctx context.Context, job *api.Job) (*api.JobPlanResponse, error)
 	// AwayNodes returns the nodes that are not ready or not eligible, or that have an unhealthy
-	// driver. all is false if there are too many such nodes to read them all.
+	// driver. all is false if these nodes are too many to read them all.
 	AwayNodes(ctx context.Context) (away []*api.Node, all bool, err error)
-	// NodeResources returns all nodes. Of each node, it reads only datacenter, pool and resources.
+	// NodeResources returns all nodes, with only their datacenters, pools and resources.
 	NodeResources(ctx context.Context) ([]*api.Node, error)
 }
 
@@ -55,8 +55,8 @@ func Judge(ctx context.Context, by Scheduler, job *api.Job, largest pal.Resource
 	}), refused, nil
 }
 
-// couldTake reports whether, as far as is known, a node that is away could run a member of the
-// group when the node is back.
+// couldTake reports whether a node that is away could, as far as is known, run a member of the
+// group after its return.
 func couldTake(author *api.Job, g *api.TaskGroup, n *api.Node) bool {
 	if a, err := gpuRequestOf(g); err == nil && a.gpus > 0 && !slices.ContainsFunc(cluster.GPUDevices(n), a.serves) {
 		return false
@@ -73,7 +73,7 @@ func tooLarge(ctx context.Context, by Scheduler, author *api.Job, failed map[str
 		if m := failed[*g.Name]; !over || m == nil || m.NodesExhausted == 0 || rewrite.GPUsPerMember(g) > 0 {
 			continue
 		}
-		// NodeResources returns about 10 kB per node. It is rarely called, because most members fit
+		// NodeResources reads about 10 kB per node, but is rarely called, because most members fit
 		// on the nodes with GPUs.
 		if nodes == nil {
 			if nodes, err = by.NodeResources(ctx); err != nil {

@@ -150,8 +150,8 @@ func unmet(kind LackKind, task string, c *api.Constraint) Lack {
 }
 
 // eachLack calls found for each thing that keeps Nomad from placing an allocation of the group on
-// the node, until found returns false. It ignores GPUs, free resources and whether the node is
-// ready. job must be in its author's form, without the placer's constraints. Some lacks, for
+// the node, until found returns false. eachLack ignores GPUs, free resources and whether the node
+// is ready. job must be in its author's form, without the placer's constraints. Some lacks, for
 // example of CSI volumes and of client networks, are found only by Nomad's dry run.
 func eachLack(job *api.Job, g *api.TaskGroup, n *api.Node, found func(Lack) bool) {
 	if !inDatacenters(job.Datacenters, n.Datacenter) && !found(Lack{Kind: LackDatacenter, Name: n.Datacenter}) {
@@ -198,8 +198,8 @@ func missingDriver(t *api.Task, n *api.Node) (Lack, bool) {
 }
 
 // missingVolume returns a lack if the node does not have a host volume of the group. For a CSI
-// volume, it checks only whether the node can mount any CSI volume. Nomad's dry run checks the
-// rest.
+// volume, missingVolume checks only whether the node can mount any CSI volume. Nomad's dry run
+// checks the rest.
 func missingVolume(g *api.TaskGroup, n *api.Node) (Lack, bool) {
 	for _, name := range slices.Sorted(maps.Keys(g.Volumes)) {
 		vol := g.Volumes[name]
@@ -239,8 +239,8 @@ func hostVolume(vol *api.VolumeRequest, g *api.TaskGroup, n *api.Node) *api.Host
 }
 
 // missingDevice returns a lack if the node has too few healthy devices for all of the group's
-// tasks. It checks only devices that are not the placer's GPUs. Like Nomad, it also counts devices
-// in use.
+// tasks. missingDevice checks only devices that are not the placer's GPUs and, like Nomad, also
+// counts devices in use.
 func missingDevice(g *api.TaskGroup, n *api.Node) (Lack, bool) {
 	l, is := tooFewDevices(g, n, func(in *api.NodeDevice) bool { return in.Healthy })
 	if is {
@@ -294,7 +294,7 @@ func countDevices(n *api.Node, counts func(*api.NodeDevice) bool) map[*api.NodeD
 }
 
 // tooFewCores returns a lack if the node has fewer reservable cores than one member requests (key
-// cores). Nodes that do not report their cores have no such lack.
+// cores). A node that does not report its cores counts as having enough.
 func tooFewCores(g *api.TaskGroup, n *api.Node) (Lack, bool) {
 	need := 0
 	for _, t := range g.Tasks {
@@ -351,8 +351,8 @@ func meetsAll(cs []*api.Constraint, d *api.NodeDeviceResource) bool {
 	return !slices.ContainsFunc(cs, func(c *api.Constraint) bool { return !constraint.DeviceMeets(c, d) })
 }
 
-// fault returns why no node can meet the constraint that l reports as unmet. It returns nil if l is
-// not about a constraint.
+// fault returns why no node can meet the constraint that l reports as unmet; nil if l is not about
+// a constraint.
 func (v *View) fault(a gpuRequest, l Lack) *constraint.Fault {
 	c := &api.Constraint{LTarget: l.Attribute, Operand: l.Operator, RTarget: l.Value}
 	switch l.Kind {

@@ -14,7 +14,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// NoGPUs returns a message that a job requests no GPUs. It names the devices that the job requests.
+// NoGPUs returns a message that a job requests no GPUs, and which devices the job requests.
 func NoGPUs(job *api.Job) string {
 	var names []string
 	for _, name := range rewrite.OtherDevices(job) {
@@ -30,7 +30,7 @@ func NoGPUs(job *api.Job) string {
 }
 
 // MistypedDevices returns a warning about devices of a job that look like GPUs, but that the placer
-// does not manage. If there are none, it returns "".
+// does not manage; "" if there are none.
 func MistypedDevices(job *api.Job) string {
 	var names []string
 	for _, name := range rewrite.OtherDevices(job) {
@@ -44,7 +44,7 @@ func MistypedDevices(job *api.Job) string {
 	return fmt.Sprintf("The job requests device %s, which is not a GPU that the placer manages: Nomad places the job only on a node with such a device.", strings.Join(names, " and "))
 }
 
-// question returns a question whether the name of a device is a misspelled GPU, or "" if this is
+// question returns a text that asks whether a device's name is a misspelled GPU; "" if this is
 // unlikely.
 func question(device string) string {
 	if meant := meantGPU(device); meant != "" {
@@ -54,8 +54,8 @@ func question(device string) string {
 }
 
 // meantGPU returns the correct spelling of a misspelled request for GPUs, or of one with another
-// vendor's name. For other devices it returns "". A name without a vendor may be a GPU's model. If
-// the vendor's name is not similar to nvidia, the type must begin with gpu, because a TPU is not a
+// vendor's name; "" for other devices. A name without a vendor may be a GPU's model. If the
+// vendor's name is not similar to nvidia, the type must begin with gpu, because a TPU is not a
 // misspelled GPU.
 func meantGPU(device string) string {
 	parts := strings.SplitN(device, "/", 3)

@@ -15,8 +15,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// passingFilters are parts of the scheduler's reasons to filter a node. These reasons can end by
-// themselves, when allocations end or a plugin comes back.
+// passingFilters are parts of the scheduler's reasons to filter a node that can end by themselves,
+// when allocations end or a plugin comes back.
 var passingFilters = []string{
 	api.ConstraintDistinctHosts, api.ConstraintDistinctProperty, "is unhealthy on client", "has the maximum number of volumes",
 	"has exhausted its available", "CSI volume lookup failed",
@@ -43,8 +43,8 @@ func NeverPlaced(found []Obstacle) reason.Reason {
 const sameClass = "computed class ineligible"
 
 // Never returns what keeps groups of a job off every node that Nomad evaluated in a dry run of the
-// job as its author wrote it. It leaves out a group if some node lacks only free resources for it.
-// Never returns nil if every group can start later.
+// job as its author wrote it. Never leaves out groups for which some node lacks only free
+// resources. Never returns nil if every group can start later.
 func Never(author *api.Job, failed map[string]*api.AllocationMetric) (found []Obstacle) {
 	for _, name := range slices.Sorted(maps.Keys(failed)) {
 		g, m := author.LookupTaskGroup(name), failed[name]

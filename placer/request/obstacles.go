@@ -25,9 +25,8 @@ type Obstacle struct {
 	Lack
 	// What describes the obstacle.
 	What string `json:"what"`
-	// Nodes is how many nodes the obstacle excludes. If every node lacks the same things, each of
-	// these things counts all nodes. Otherwise a node that lacks several things counts only for the
-	// thing that most nodes lack.
+	// Nodes is how many nodes the obstacle excludes. If all nodes lack the same things, each
+	// obstacle counts all nodes. Otherwise, a node counts only for the thing that most nodes lack.
 	Nodes int `json:"nodes"`
 	// Total is the number of nodes with GPUs. If the obstacle is Nomad's message, Total is the
 	// number of nodes that Nomad evaluated. If a group without GPUs is too large, Total is the
@@ -35,10 +34,10 @@ type Obstacle struct {
 	Total int `json:"total"`
 	// Fault is why no node can ever meet a constraint, and what the author should write instead.
 	Fault *constraint.Fault `json:"fault,omitempty"`
-	// Now: the obstacle can end by itself, when jobs end or nodes come back.
+	// Now reports whether the obstacle can end by itself, when jobs end or nodes come back.
 	Now bool `json:"now,omitempty"`
-	// Away: the nodes lack only what can come back. They are down, draining or not eligible, or
-	// have an unhealthy driver or device.
+	// Away reports whether the nodes are only down, draining or not eligible, or have an unhealthy
+	// driver or device.
 	Away bool `json:"-"`
 }
 
@@ -220,8 +219,8 @@ func staticPorts(g *api.TaskGroup) map[string]int {
 	return ports
 }
 
-// portsInUse returns, for each node, the host ports that other jobs use. If n, the number of
-// requested ports, is 0, it returns nil.
+// portsInUse returns, for each node, the host ports that other jobs use. portsInUse returns nil if
+// n, the number of requested ports, is 0.
 func (v *View) portsInUse(job cluster.JobKey, n int) map[string]map[int]bool {
 	if n == 0 {
 		return nil
@@ -241,8 +240,7 @@ func (v *View) portsInUse(job cluster.JobKey, n int) map[string]map[int]bool {
 	return inUse
 }
 
-// firstPort looks for a taken port, in the order of the labels. It returns a lack of the given kind
-// for the first one.
+// firstPort returns a lack of the given kind for the first taken port, in the order of the labels.
 func firstPort(kind LackKind, ports map[string]int, taken func(port int) bool) (Lack, bool) {
 	for _, label := range slices.Sorted(maps.Keys(ports)) {
 		if taken(ports[label]) {
@@ -252,8 +250,8 @@ func firstPort(kind LackKind, ports map[string]int, taken func(port int) bool) (
 	return Lack{}, false
 }
 
-// missingGPUs returns what the node's device groups lack for the request. It returns nil if one of
-// the groups serves the request and has enough GPUs.
+// missingGPUs returns what the node's device groups lack for the request; nil if one of the groups
+// serves the request and has enough GPUs.
 func (v *View) missingGPUs(a gpuRequest, groups []int) (lacks []Lack) {
 	most := 0
 	for _, gi := range groups {

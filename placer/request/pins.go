@@ -19,8 +19,8 @@ import (
 
 // Pins returns the pins that restrict the request to the placement. In class mode, the pins name
 // nodes and a class ceiling. The ceiling is the highest class of the chosen GPUs, so that Nomad can
-// use any GPU that is as good. The pins name GPUs only if Nomad must not use all GPUs of these
-// nodes, because some are excluded or outliers, or because the gang gets parts of certain GPUs.
+// use any GPU that is as good. The pins name GPUs only if some GPUs of these nodes are excluded or
+// outliers, or if the gang gets parts of certain GPUs.
 func (v *View) Pins(r Request, p pal.Placement) rewrite.Pins {
 	pins := rewrite.Pins{Mode: r.Mode}
 	groups := map[string]*rewrite.GroupPins{}
@@ -70,8 +70,8 @@ func (v *View) Pins(r Request, p pal.Placement) rewrite.Pins {
 
 // barOutliers removes outliers from class pins that would allow them. Pins allow an outlier if they
 // have no ceiling, or if the outlier's class also contains other GPUs. The pins then name all the
-// other GPUs, because Nomad does not know which GPUs are outliers. Outliers that the pins in
-// allowed already allow are not removed.
+// other GPUs, because Nomad does not know which GPUs are outliers. barOutliers keeps outliers that
+// the pins in allowed allow.
 func (v *View) barOutliers(r Request, pins *rewrite.Pins, allowed ...rewrite.Pins) {
 	if pins.Mode != rewrite.ModeClass || v.opts.OutlierThreshold == 0 {
 		return
@@ -148,7 +148,7 @@ func gpusOf(v *ledger.Ledger, nodes []string) []string {
 
 // Widen returns pins that allow all GPUs that old or more allows. old are a job's pins. more are
 // the pins of further members, whose request is r. If only one of old and more names GPUs, Widen
-// also names the GPUs on the nodes of the other.
+// also names all GPUs on the other pins' nodes.
 func (v *View) Widen(r Request, old, more rewrite.Pins) rewrite.Pins {
 	if old.Mode != rewrite.ModeClass {
 		return old.Union(more)
@@ -179,8 +179,8 @@ func (v *View) Pin(job *api.Job, p rewrite.Pins) (*api.Job, error) {
 // contain. If racks contain more nodes, naming them would exclude too few nodes to be worthwhile.
 const racksShare = 0.25
 
-// racks returns the racks of the nodes. If a node's rack is unknown, or if the racks contain more
-// than racksShare of the cluster's nodes, it returns none.
+// racks returns the racks of the nodes. racks returns none if a node's rack is unknown, or if the
+// racks contain more than racksShare of the cluster's nodes.
 func (v *View) racks(nodes []string) rewrite.Racks {
 	in := map[string]bool{}
 	for _, id := range nodes {
@@ -207,7 +207,7 @@ func (v *View) classOfGPU(u int, class pal.AppClass) int {
 
 // publishedClass returns the variability class that the node itself publishes for a GPU, or 0 if it
 // publishes none. Nomad checks class ceilings against the published class. Until the node has read
-// a new profile, the published class can differ from the profile's.
+// a new profile, the published class can differ from the class in the profile.
 func publishedClass(v *ledger.Ledger, group int, gpu string, class pal.AppClass) int {
 	for k := 1; k <= profile.MaxClass; k++ {
 		if slices.Contains(attr.SplitIDs(cluster.TextOf(v.Devices[group], attr.List(class, k))), gpu) {

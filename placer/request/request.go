@@ -27,7 +27,7 @@ type Request struct {
 	Job   *api.Job // the job as Nomad has it
 	Gang  pal.Gang
 	Hints rewrite.Hints
-	// PreemptFrom is the configuration key that allows the placer to stop the gang. It is "" if the
+	// PreemptFrom is the configuration key that allows the placer to stop the gang; "" if the
 	// author decided, or if the placer must not stop the gang.
 	PreemptFrom string
 	Mode        rewrite.Mode
@@ -43,7 +43,7 @@ type Request struct {
 	NeighboursFrom map[pal.AppClass]string
 }
 
-// Sized returns the gang. If the gang is elastic, it gets the given number of members.
+// Sized returns the gang, with the given number of members if the gang is elastic.
 func (r Request) Sized(members int) pal.Gang {
 	g := r.Gang
 	if r.Elastic != nil {
@@ -174,7 +174,7 @@ func Empty(job *api.Job) error {
 }
 
 // Paused reports whether every group has a count of 0. Neither Nomad nor the placer has anything to
-// do for such a job until somebody scales it. An elastic gang is never paused, because the placer
+// do for a paused job until somebody scales it. An elastic gang is never paused, because the placer
 // sets its count.
 func Paused(job *api.Job) bool {
 	_, elastic := rewrite.ElasticOf(job)
@@ -195,8 +195,8 @@ func Takes(job *api.Job) error {
 
 // Missing returns the request for the members that a running job lacks. Member sets that lack no
 // members stay in the request, without members, so that each set keeps its number. If the pins name
-// only nodes, Missing leaves out nodes that have excluded GPUs. To use such a node, the pins would
-// have to name GPUs. This would change the device blocks, and so restart running members.
+// only nodes, Missing leaves out nodes that have excluded GPUs: pins to GPUs would change the
+// device blocks, and so restart running members.
 func (v *View) Missing(job *api.Job) (Request, error) {
 	r, err := v.Request(job)
 	if err != nil {
@@ -277,8 +277,7 @@ func Servable(job *api.Job) error {
 	return nil
 }
 
-// ClassFrom describes the source of the job's application class. If the class is invalid, it
-// returns "".
+// ClassFrom describes the source of the job's application class; "" if the class is invalid.
 func (v *View) ClassFrom(job *api.Job) string {
 	h, err := rewrite.ParseHints(job)
 	if err != nil {
@@ -332,8 +331,7 @@ func replicas(job *api.Job, h rewrite.Hints) bool {
 	return *job.Type == api.JobTypeService && h.OnFailure != rewrite.ReplaceGang && h.Locality == 0
 }
 
-// sharing describes the jobs with which the job shares GPUs. It returns nil if the job requests
-// whole GPUs.
+// sharing describes the jobs with which the job shares GPUs; nil if the job requests whole GPUs.
 func sharing(job *api.Job, h rewrite.Hints) *pal.Sharing {
 	if !rewrite.AsksParts(job.TaskGroups...) {
 		return nil
@@ -384,8 +382,8 @@ func (r Request) spreadByNomad(group string) bool {
 	return len(author.Spreads) == 0 && g != nil && len(g.Spreads) == 0
 }
 
-// finished returns how many of the group's allocations have finished their work. A batch job does
-// not run them again.
+// finished returns how many of the group's allocations have finished their work, and need not run
+// again in a batch job.
 func (v *View) finished(job *api.Job, group string) int {
 	n := 0
 	for _, a := range v.State.ByJob[cluster.KeyOf(job)] {

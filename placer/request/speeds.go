@@ -23,10 +23,9 @@ import (
 const enoughRuns = 3
 
 // speeds returns how fast a job runs on each GPU model that it may use, and the source of each
-// speed: runs of the job's name, its author, or the measured rates of its class. If the speeds on
-// fewer than two models are known, there is nothing to compare, and speeds returns nil. It includes
-// the models of nodes that are away, because speeds must not change when nodes go away and come
-// back.
+// speed: runs of the job's name, its author, or the measured rates of its class. speeds returns nil
+// if fewer than two speeds are known, because there is nothing to compare. speeds includes the
+// models of nodes that are away, so that speeds stay the same when nodes go and come back.
 func (v *View) speeds(job *api.Job, r *Request, models []string) (pal.Speeds, map[string]string, error) {
 	rates, from, err := v.toldSpeeds(r, models)
 	if err != nil {
@@ -47,8 +46,8 @@ func (v *View) speeds(job *api.Job, r *Request, models []string) (pal.Speeds, ma
 	return rounded(pal.SpeedsOf(rates), digits), from, nil
 }
 
-// toldSpeeds returns the author's speeds, and the source of each. If the author gives none, it
-// returns the measured rates of the job's class.
+// toldSpeeds returns the author's speeds or, if there are none, the measured rates of the job's
+// class, and the source of each.
 func (v *View) toldSpeeds(r *Request, models []string) (rates map[string]float64, from map[string]string, err error) {
 	rates, from = map[string]float64{}, map[string]string{}
 	if said := rewrite.Speeds(r.Hints.Speed); len(said) > 0 {
@@ -101,11 +100,11 @@ func (v *View) modelsByName() map[string][]string {
 	return v.models
 }
 
-// pooled combines the rates that follow from runs with the told rates. It first scales the told
+// pooled combines the rates that follow from runs with the told rates. pooled first scales the told
 // rates to the rates of the runs, by the geometric mean over the models that have both. If no model
-// has both, it drops the told rates. A model with fewer than [enoughRuns] runs gets a weighted mean
-// of its two rates, or no rate if it has no told rate. pooled updates from. If there are runs on
-// only one model, there is nothing to compare, and pooled returns told.
+// has both, pooled drops the told rates. A model with fewer than [enoughRuns] runs gets a weighted
+// mean of its two rates, or no rate if it has no told rate. pooled updates the map from. pooled
+// returns told if there are runs on only one model, because there is nothing to compare.
 func pooled(told map[string]float64, from map[string]string, runs map[string]queue.ModelRuns) map[string]float64 {
 	if len(runs) < 2 {
 		return told
@@ -144,8 +143,8 @@ func pooled(told map[string]float64, from map[string]string, runs map[string]que
 	return rates
 }
 
-// rounded rounds each speed in s to the given number of significant digits, and returns s. Medians
-// change slightly with each measurement and run. Such small changes should not change decisions.
+// rounded rounds each speed in s to the given number of significant digits, and returns s. The
+// slight change of medians with each measurement and run should not change decisions.
 func rounded(s pal.Speeds, digits int) pal.Speeds {
 	for model, v := range s {
 		scale := math.Pow(10, float64(digits-1)-math.Floor(math.Log10(v)))

@@ -13,8 +13,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// spreads converts the spread blocks of the job and of one of its groups into the core's form. It
-// ignores the values of nodes that cannot serve the group.
+// spreads converts the spread blocks of the job and of one of its groups into the core's form.
+// spreads ignores the values of nodes that cannot serve the group.
 //
 // As in Nomad, a block without targets requests the same number of members for each value. If the
 // percentages of the targets sum to less than 100, the remainder is the target of each value
@@ -82,7 +82,7 @@ func spreadTargets(sp *api.Spread, values []string, count float64) []float64 {
 	return targets
 }
 
-// haveSpread counts a member that is already placed on the node in the spreads of its member set.
+// haveSpread adds a member with an allocation on the node to the spreads of its member set.
 func (v *View) haveSpread(s *pal.MemberSet, nodeID string) {
 	node, ok := v.NodeOf[nodeID]
 	if !ok {

@@ -22,8 +22,7 @@ type Options struct {
 	Apps         map[string]pal.AppClass
 	DefaultClass pal.AppClass
 	// DefaultPreempt decides for batch jobs without pal_preempt, by namespace and class, whether
-	// the placer may stop them. from is the configuration key that decides. If DefaultPreempt is
-	// nil, the placer must not stop such jobs.
+	// the placer may stop them; nil means no. from is the configuration key that decides.
 	DefaultPreempt func(namespace string, class pal.AppClass) (may bool, from string)
 	// Learned returns the class learned for a job that sets no class; nil: no classes are learned.
 	Learned func(*api.Job) (pal.AppClass, bool)
@@ -31,7 +30,7 @@ type Options struct {
 	Runs func(job *api.Job, gpus int) queue.PastRuns
 	// Slower returns [pal.Sharing.Slower] for a queued or running job; nil: unknown for all jobs.
 	Slower func(cluster.JobKey) [pal.NumClasses]float64
-	// Children: the placer can register runs of parameterized and periodic jobs.
+	// Children reports whether the placer can register runs of parameterized and periodic jobs.
 	Children bool
 	// OutlierThreshold is the PM score above which a GPU is an outlier; 0: there are no outliers.
 	OutlierThreshold float64
@@ -63,7 +62,7 @@ func NewView(s *cluster.State, o Options, without ...cluster.JobKey) (*View, err
 	return &View{Ledger: l, opts: o, eligibility: map[string]eligibility{}, lasting: map[string][]Obstacle{}, avoiding: map[string][][]bool{}}, nil
 }
 
-// Update is [ledger.Ledger.Update]. It also drops cached results that are no longer valid.
+// Update is [ledger.Ledger.Update], and also drops cached results that are no longer valid.
 func (v *View) Update(s *cluster.State, o Options) bool {
 	epoch := v.Epoch()
 	o.Ledger.Occupant = o.occupants(s)

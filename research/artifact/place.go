@@ -21,8 +21,8 @@ func (r *rounds) place() {
 	}
 }
 
-// placeByClass places all jobs again. placeByClass places the longest prefix of the order whose
-// GPUs fit on the cluster, most sensitive classes first.
+// placeByClass places all jobs again: the longest prefix of the order whose GPUs fit on the
+// cluster, most sensitive classes first.
 func (r *rounds) placeByClass() {
 	n, demand := 0, 0
 	for _, j := range r.active {

@@ -47,8 +47,8 @@ func preemptive(order queue.Order) queue.Options {
 	return queue.Options{Order: order, Placement: pal.Policy{Name: pal.Packed}, Backfill: queue.BackfillBestEffort, Preempt: true}
 }
 
-// All returns the product's policies and [More], with plain Nomad for several times after which
-// half-placed gangs give up.
+// All returns the product's policies and [More], with several timeouts of half-placed gangs for
+// plain Nomad.
 func All() []sim.Policy {
 	nomad := func(name string, n sim.Nomad) sim.Policy { return sim.Policy{Name: name, Nomad: &n} }
 	ps := []sim.Policy{
@@ -69,8 +69,8 @@ func Of(name string) sim.Policy {
 	return all[slices.IndexFunc(all, func(p sim.Policy) bool { return p.Name == name })]
 }
 
-// shortest is the smallest time, in seconds, in [Stretch]. Without it, the stretch of a short job
-// would say little about the queue.
+// shortest is the minimum, in seconds, for the times in [Stretch]. Without this minimum, the
+// stretch of a short job would say little about the queue.
 const shortest = 10
 
 // Stretch is the job completion time divided by the work at cost 1. Times below 10 s count as 10 s.

@@ -17,11 +17,11 @@ import (
 )
 
 // Clairvoyant is a run under a scheduler that cannot exist in reality: it knows how long each gang
-// will run, and stops, starts and moves gangs at no cost. It runs as many gangs as fit, first the
-// gangs with the least remaining GPU time (work at cost 1 × GPUs). Slow GPUs and distance cost as
-// much as under other policies. GPUs do not fail. Other policies are compared with its average job
-// completion time. This time is not a proven bound, because finding the best order of gangs is
-// NP-hard.
+// will run, and stops, starts and moves gangs at no cost. Clairvoyant runs as many gangs as fit,
+// first the gangs with the least remaining GPU time (work at cost 1 × GPUs). Slow GPUs and distance
+// cost as much as under other policies. GPUs do not fail. The average job completion time, with
+// which other policies are compared, is not a proven bound, because finding the best order of gangs
+// is NP-hard.
 //
 // Clairvoyant shares no code with pal/queue. To choose the GPUs of one gang, it uses the product's
 // [pal.Place].
@@ -48,7 +48,7 @@ type clairvoyantJob struct {
 	runs      int
 }
 
-// gangKind is the gangs of one class that fit in the same places.
+// gangKind has the gangs of equal class that fit in the same places.
 type gangKind struct {
 	gpus    int
 	waiting []int   // by remaining GPU time, then submission
@@ -140,8 +140,7 @@ func (e *clairvoyantEngine) remaining(i int) float64 {
 	return left * float64(j.gpus)
 }
 
-// compare orders jobs by their remaining GPU time. It is constant for waiting jobs, and choose
-// updates it for running jobs.
+// compare orders jobs by their remaining GPU time, which choose has updated for running jobs.
 func (e *clairvoyantEngine) compare(a, b int) int {
 	if c := cmp.Compare(e.jobs[a].need, e.jobs[b].need); c != 0 {
 		return c
@@ -183,12 +182,12 @@ func (e *clairvoyantEngine) decide() {
 	e.freed = 0
 }
 
-// muchWorse is how many times its least cost a gang must cost before other gangs move for it.
+// muchWorse is the ratio of a gang's cost to its least cost above which other gangs move for it.
 const muchWorse = 1.2
 
 // badlyPlaced returns the running gangs that cost much more than they would alone on the cluster.
-// Gangs for which others have already moved are left out, until the GPUs that came free since the
-// last repack are as many as the gang has.
+// It leaves out a gang that repack has placed, unless enough GPUs for this gang came free since the
+// last repack.
 func (e *clairvoyantEngine) badlyPlaced() (gangs []int) {
 	for _, i := range e.running {
 		j := &e.jobs[i]
@@ -203,7 +202,7 @@ func (e *clairvoyantEngine) badlyPlaced() (gangs []int) {
 const spare = 2
 
 // neighbours returns the running gangs to move so that the given gangs find whole nodes: the gangs
-// on the emptiest nodes. These are as many nodes as the given gangs need, and a few more.
+// on the emptiest nodes, which are a few more than the given gangs need.
 func (e *clairvoyantEngine) neighbours(gangs []int) []int {
 	used := make([]int, e.Cluster.Groups())
 	alone := make([]int, len(e.running)) // device group on which the whole gang is; -1: several groups
@@ -245,7 +244,7 @@ func (e *clairvoyantEngine) neighbours(gangs []int) []int {
 }
 
 // choose goes through all jobs by remaining GPU time. A job runs if enough GPUs remain on any
-// nodes. choose removes the jobs to start from the queue.
+// nodes. choose removes from the queue the jobs that start.
 func (e *clairvoyantEngine) choose() (starts, stops []int) {
 	for _, i := range e.running {
 		e.jobs[i].need = e.remaining(i)
@@ -285,8 +284,7 @@ func (e *clairvoyantEngine) choose() (starts, stops []int) {
 	}
 }
 
-// nobodyBetter reports whether the running jobs can stay: no waiting job fits on the free GPUs, and
-// none goes before a running job.
+// nobodyBetter reports whether no waiting job fits on the free GPUs, or goes before a running job.
 func (e *clairvoyantEngine) nobodyBetter(free int) bool {
 	worst := -1
 	for _, i := range e.running {
@@ -302,7 +300,7 @@ func (e *clairvoyantEngine) nobodyBetter(free int) bool {
 	return true
 }
 
-// place finds GPUs without outliers or, if the gang does not fit on these, any GPUs.
+// place avoids outliers if the gang fits on the other GPUs.
 func (e *clairvoyantEngine) place(g pal.Gang) (pal.Placement, bool) {
 	p := pal.Policy{Name: pal.PAL, OutlierThreshold: queue.DefaultOutlierThreshold}
 	if pl, ok := pal.Place(e.Cluster, g, p); ok {
@@ -325,8 +323,9 @@ func (e *clairvoyantEngine) start(jobs []int) (rest []int) {
 	return nil
 }
 
-// repack places waiting gangs and some running gangs again, the widest first. It is for gangs that
-// do not fit although enough GPUs are free in total. It returns the gangs that still do not fit.
+// repack places waiting gangs and some running gangs again, the widest first, and returns the gangs
+// that still do not fit. It is called if a gang does not fit although enough GPUs are free in
+// total.
 func (e *clairvoyantEngine) repack(gangs, running []int) (rest []int) {
 	for _, i := range running {
 		e.release(i)

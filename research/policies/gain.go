@@ -25,8 +25,8 @@ type gain struct {
 	PAL      float64 `json:"pal"`              // in addition, a trade-off between locality and speed
 }
 
-// gains studies the parts of PAL's gain: for each seed, once with its outliers and once with capped
-// scores.
+// gains splits PAL's gain into parts: for each seed, it measures the gain with outliers and with
+// capped scores.
 func (in *inputs) gains() ([]gain, error) {
 	var gs []gain
 	for _, seed := range []uint32{42, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9} {

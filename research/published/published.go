@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: MPL-2.0
 
 // Package published reads published job traces. [ReadFile] recognizes the format by the columns. It
-// rewrites most traces as a table of one's own (docs/operators/simulate.md), which the product's
-// parser then reads, row by row. So the rules for times, states, requeued jobs and left-out jobs are
-// the product's. The traces are not part of this repository.
+// rewrites most traces, row by row, as the product's own table (docs/operators/simulate.md), which
+// the product's parser then reads. So the rules for times, states, requeued jobs and left-out jobs
+// are the product's. The traces are not part of this repository.
 package published
 
 import (
@@ -63,7 +63,7 @@ func ReadFile(path string) (trace.Trace, error) {
 // row is a row of a table, by column.
 type row = map[string]string
 
-// table is a table of one's own.
+// table is a table in the product's own format.
 type table struct {
 	columns []string
 	rows    []row
@@ -93,7 +93,7 @@ func rewritten(path string, rewrite func(path string) (table, error)) (trace.Tra
 	return t.read(path)
 }
 
-// Table reads a table. If columns are given, the file has no header, and these are its columns.
+// Table reads a table. If the file has no header, columns names its columns.
 func Table(path string, columns ...string) (rows []map[string]string, err error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -167,9 +167,9 @@ func tasks(path string) (table, error) {
 	return t, err
 }
 
-// pods reads openb_pod_list_*.csv. The multigpu lists have no times. They have the pods of
-// openb_pod_list_default.csv, whose times are used, and more pods. These get the times of pods with
-// the same number of GPUs, in turn.
+// pods reads openb_pod_list_*.csv. The multigpu lists have no times, so pods uses the times in
+// openb_pod_list_default.csv. A pod that this file lacks gets the times of a pod with the same
+// number of GPUs.
 func pods(path string) (table, error) {
 	t := table{columns: []string{"job_id", "model", "member_gpus", "submit_time", "start_time", "end_time"}}
 	rows, err := Table(path)

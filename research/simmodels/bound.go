@@ -21,9 +21,9 @@ type kind struct {
 }
 
 // fluid solves the linear program of Gavel's maximum-throughput policy: all work is available at
-// once and divided among the models in any fractions, so that it ends as soon as possible. fluid
-// returns the time until all work has ended, and the prices of the program. A price is the value of
-// a second on a GPU of one model. The prices of one GPU of each model add up to 1.
+// once and divided among the models in any fractions, to end as soon as possible. The results are
+// the time until all work has ended, and the prices of the program. A price is the value of a
+// second on a GPU of one model. The prices of one GPU of each model add up to 1.
 //
 // fluid solves the dual, where p are the prices, and y is the least price of a unit of work of each
 // kind. It maximizes Σ work·y with y ≤ p/speed on each model, and with Σ p = 1, because the models
@@ -69,12 +69,12 @@ func fluid(kinds []kind, models []string, gpus float64) (span float64, prices ma
 }
 
 // bound is a lower bound on the average completion time of every policy: the greatest of three
-// bounds. First, a job takes at least as long as on its fastest model. Second, by the prices, a job
-// costs at least GPUs × work × the least price over speed, and all GPUs together can serve costs
-// only at a fixed rate. So no policy beats one machine that serves these costs, one job at a time,
-// the least remaining cost first. Third, take the mean time at which such a machine works on each
-// job, if it serves the least cost first. The job ends later than this mean time by at least half
-// of its least run time, because it never progresses faster than on the fastest model.
+// bounds. First, each job takes at least its run time on its fastest model. Second, at the given
+// prices, a job costs at least GPUs × work × the least price over speed, and all GPUs together
+// serve costs at a fixed rate. So no policy beats one machine that serves these costs, one job at a
+// time, the least remaining cost first. Third, a machine that serves the least cost first works on
+// each job at some mean time. The job ends later than this time by at least half of its run time on
+// the fastest model.
 func bound(jobs []job, models []string, gpusOfModel float64, prices map[string]float64) float64 {
 	costs, least := make([]float64, len(jobs)), 0.0
 	for i, j := range jobs {

@@ -38,7 +38,7 @@ func (w workload) gpusOf() int {
 	return 32
 }
 
-// cell is a workload at a load. The load is the least time for all work, divided by the time in
+// cell is a workload at one load. The load is the least time for all work, divided by the time in
 // which the work arrives.
 type cell struct {
 	Workload string  `json:"workload"`
@@ -47,9 +47,9 @@ type cell struct {
 	Preempts bool    `json:"preempts"`
 	Bound    float64 `json:"bound_s"`
 	Runs     []run   `json:"runs"`
-	// Told is the result of the policy ours with exact run times. Clairvoyant is the average under
-	// a policy that, in addition, stops, starts and moves gangs at no cost. Both are computed only
-	// for the lowest load.
+	// Told and Clairvoyant are computed only for the lowest load. Told is the result of our policy
+	// if it knows exact run times. Clairvoyant is the average under a policy that also stops,
+	// starts and moves gangs at no cost.
 	Told        run     `json:"told,omitzero"`
 	Clairvoyant float64 `json:"clairvoyant_s,omitempty"`
 	// Fair is the average under Gavel's finish-time fairness, computed as a fluid; 0 unless there

@@ -16,8 +16,8 @@ import (
 // times, shares GPUs in any fractions, and stops and moves jobs at no cost. All jobs with equal
 // speeds count as one kind.
 //
-// We wrote the solver ourselves; it handles three models. A ratio requires certain rates of the
-// jobs. By the duality of linear programming, these rates are possible unless, at some prices of
+// We wrote the solver ourselves; it handles three models. To reach a ratio, the jobs need certain
+// rates. By the duality of linear programming, these rates are possible unless, at some prices of
 // the models, the rates cost more than all GPUs together. The prices of three models are points of
 // a triangle, and each try excludes a part of the triangle.
 type fair struct {
@@ -85,7 +85,7 @@ func speedsOn(s pal.Speeds, models []string) (on [3]float64) {
 	return on
 }
 
-// advance runs the jobs until one ends, or until the given time. advance returns the sum of the
+// advance runs the jobs until one ends, or until the given time, and returns the sum of the
 // completion times of the jobs that end.
 func (f *fair) advance(until float64) (ended float64) {
 	for _, s := range f.live {
@@ -122,8 +122,8 @@ func (f *fair) share() {
 	f.possible(high)
 }
 
-// possible reports whether each job can finish within this ratio of its finish time in isolation.
-// possible sets the rates that the ratio requires.
+// possible sets the rates that the ratio requires, and reports whether each job can finish within
+// this ratio of its finish time in isolation.
 func (f *fair) possible(ratio float64) bool {
 	clear(f.c.gpus)
 	clear(f.c.rates)

@@ -19,7 +19,7 @@ equally fast. Jobs have no estimates. A stopped gang loses %d s.
 * **agnostic**: the product's queue, without speeds.
 * **fastest first**: like agnostic, but each gang prefers the fastest model on which the gang fits now.
 * **ours**: the product's queue, with speeds.
-* **bound**: a lower bound on the average of any policy. It assumes a policy that divides GPUs into fractions, knows all run times and ignores gangs. The bound is loose
+* **bound**: a lower bound on the average of any policy. The bound assumes a policy that divides GPUs into fractions, knows all run times and ignores gangs. The bound is loose
   if jobs arrive in bursts.
 
 Load 100 %% is the maximum work that the cluster can do while the jobs arrive, computed by a linear program (Gavel's maximum throughput). The tables
@@ -122,8 +122,8 @@ The table has the four workloads with three GPU models:
 const reach = `
 ## What is possible at %.0f %% load
 
-Average completion time divided by the bound, for all workloads. **Told** is ours with exact run times. **Clairvoyant** knows all run times. It stops, starts and moves
-gangs at no cost, and first runs the gangs with the least remaining GPU time.
+Average completion time divided by the bound, for all workloads. **Told** is ours with exact run times. **Clairvoyant** knows all run times. This policy stops, starts and
+moves gangs at no cost, and first runs the gangs with the least remaining GPU time.
 
 | gangs may be stopped | agnostic | fastest first | ours | told | clairvoyant |
 |---|---|---|---|---|---|

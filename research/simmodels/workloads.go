@@ -73,9 +73,9 @@ func workloads(dir string) (all []workload, err error) {
 	return append(all, generated("Sia, six models", 8), generated("Sia, gangs as wide as a model", 16)), nil
 }
 
-// siaSpeeds reads Sia's table of GPU types (gpu_type, model, local_batch, step_s). Of an application,
-// the largest batch that ran on all types counts. siaSpeeds returns the types in order of
-// appearance, and the applications by name.
+// siaSpeeds reads Sia's table of GPU types (gpu_type, model, local_batch, step_s). For each
+// application, it uses the largest batch that ran on all types. siaSpeeds returns the types in
+// order of appearance, and the applications by name.
 func siaSpeeds(path string) (models []string, apps []mixed.App, err error) {
 	rows, err := published.Table(path)
 	if err != nil {

@@ -48,7 +48,7 @@ const (
 
 var loads = []float64{0.85, 1.1}
 
-// cell is a virtual cluster at a load, with one seed.
+// cell is a virtual cluster at one load, with one seed.
 type cell struct {
 	vc, model string
 	chosen    bool
@@ -257,8 +257,8 @@ func (c *cell) gang(j trace.Job, policy string) pal.Gang {
 	return g
 }
 
-// alikeByApp makes gangs that the queue treats as equal only if they run the same application,
-// because exact pairs differ between applications of one class.
+// alikeByApp makes gangs for exact pairs, which differ between applications of one class. So the
+// queue must treat gangs as equal only if they run the same application.
 func (c *cell) alikeByApp(cluster *pal.Cluster) func(trace.Job) pal.Gang {
 	everywhere := map[string][]bool{}
 	return func(j trace.Job) pal.Gang {

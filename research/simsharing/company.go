@@ -41,8 +41,8 @@ func sharedGang(j trace.Job, parts int) pal.Gang {
 		MemberSets: []pal.MemberSet{{Members: j.GPUs, GPUs: parts}}}
 }
 
-// randomNeighbours returns a function for [pal.Cluster.SetInterference]. With it, jobs prefer an
-// idle GPU, and otherwise get random neighbours.
+// randomNeighbours returns a function for [pal.Cluster.SetInterference] that makes jobs prefer an
+// idle GPU, and otherwise gives them random neighbours.
 func randomNeighbours(seed uint64) func(of, by pal.Occupant) float64 {
 	return func(of, by pal.Occupant) float64 {
 		h := fnv.New64a()

@@ -146,7 +146,7 @@ const neighboursHead = `# What neighbours on a GPU cost each other
 
 Written by %s on %s from Gavel's measurements (OSDI 2020). Gavel measured how fast each of 26 training jobs (seven applications
 with several batch sizes) runs on a GPU next to each of these jobs, relative to its speed alone. The product's table (` + "`pal/sharing.go`" + `)
-has the mean of the V100's pairs for each pair of classes. Nobody has measured such pairs with this plugin.
+has the mean of the V100's pairs for each pair of classes. No pairs have been measured with this plugin.
 
 | class | applications |
 |---|---|
@@ -186,7 +186,7 @@ func neighbours(ps Pairs) []byte {
 		}
 		b.WriteByte('\n')
 	}
-	b.WriteString("\nGavel's table does not say how much memory a job needs, so we estimate the memory from the number of jobs that do not fit on a GPU together with this job.\n")
+	b.WriteString("\nGavel's table does not state a job's memory, so we estimate the memory from the number of jobs that do not fit on a GPU beside this job.\n")
 	b.WriteString("\nThe guess by both classes, fitted on one model and scored on another:\n\n| fitted on | pairs | pairs that fit in memory | mean rate | work of two jobs, relative to one |")
 	for _, model := range models {
 		fmt.Fprintf(&b, " scored on %s |", model)
@@ -231,12 +231,12 @@ func memory(b *bytes.Buffer, ps Pairs) {
 const neighboursMeans = `
 ## Conclusions
 
-* The four classes are fitted on the V100. On this model, they explain more than half of the variance of the rates. For a new batch size of a known application they
-  explain nearly as much.
+* The four classes are fitted on the V100. On this model, the classes explain more than half of the variance of the rates. For a new batch size of a known application, the
+  classes explain nearly as much.
 * The classes do not predict rates on other GPU models, or rates of an application without a class. On P100 and K80 two jobs run as if they took
   turns (the mean rate is near one half), but on the V100 a neighbour hardly slows a small job.
-* So the table is only a first guess. On models other than the V100, the table can even rank neighbours in the wrong order. A job's own run times next
-  to other jobs predict better.
+* So the table is only a first guess. On models other than the V100, the table can even rank neighbours in the wrong order. A job's own run times beside
+  other jobs predict its rate better.
 `
 
 // rates writes the table of each model, one line per pair of classes.

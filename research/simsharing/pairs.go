@@ -17,7 +17,7 @@ import (
 )
 
 // Pairs has, by GPU model, the speed of one application beside another on one GPU, relative to its
-// speed alone. 0 means that they do not fit in the GPU's memory together.
+// speed alone. 0 means that the GPU's memory is too small for both.
 type Pairs map[string]map[Pair]float64
 
 // Pair is an application and its neighbour.
@@ -43,8 +43,8 @@ func (ps Pairs) Apps(model string) []string {
 }
 
 // Rate returns the speed of an application beside others, relative to its speed alone. The costs of
-// all neighbours add up, as if the applications took turns on the GPU. There are no measurements of
-// more than two applications together.
+// all neighbours add up, as if the applications took turns on the GPU. Nobody measured more than
+// two applications together.
 func (ps Pairs) Rate(model, app string, others []string) float64 {
 	longer := 1.0
 	for _, o := range others {

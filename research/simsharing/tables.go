@@ -23,16 +23,16 @@ Each further seed shuffles the applications among the jobs. The queue is the pro
 * **refusing nobody**: ours with refuse_bad_neighbours = false. A job takes the best free part, however bad. The table of the
   four classes, and the finished runs of the job's name, determine which part is best.
 * **ours**: like refusing nobody, but a job that is not overdue leaves a part free if the job would do less work on this part than its neighbours would lose.
-* **own runs known**: ours, but for each application beside each class, the mean of the measured pairs replaces the table. Finished runs
+* **own runs known**: ours, but the means of the measured pairs (application and class) replace the table. Finished runs
   can never provide more information than these means.
 * **wrong classes**: ours, but each job has a random class.
-* **exact pairs**: ours, with the measured pairs instead of classes. This policy is not a bound, because it is greedy, too.
+* **exact pairs**: ours, with the measured pairs instead of classes. This policy is not a bound, because it is also greedy.
 * **floor**: the average run time without neighbours and without waits. The closer exclusive use is to the floor, the less sharing can gain.
 
 A job that leaves no memory for another job asks for all parts of its GPU.
 
-**Refused pairs**, according to the table, are A beside A, B or C, and C beside C. On one GPU, two jobs of such a pair do less work together than one job alone. Jobs without a class
-(they count as B) share with each other. A refused job blocks the jobs behind it like any job that does not fit.
+**Refused pairs**, according to the table, are A beside A, B or C, and C beside C. On one GPU, two jobs of a refused pair do less work together than one job alone. Jobs without a class
+count as B and share with each other. A refused job blocks the jobs behind it like any job that does not fit.
 
 **Class A** shares only with class D, so its jobs wait longer. If other jobs may be stopped for jobs of class A, the jobs of class A finish sooner than
 with exclusive use. We also tried [other rules](studies.md#refusing-bad-neighbours).

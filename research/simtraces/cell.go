@@ -117,9 +117,9 @@ func cells(s source, quick bool) []*result {
 }
 
 // inTasks divides each job into tasks, as Nomad's users write gangs. A task has at most gpus GPUs,
-// all on one node. All tasks have the same size if a size of at least half of gpus divides the job's
-// GPUs. Otherwise all tasks have gpus GPUs, except the last task, which has the rest. If gpus is 1,
-// every GPU can be on any node.
+// all on one node. All tasks have the same size if a size of at least half of gpus divides the
+// job's GPUs; otherwise all tasks have gpus GPUs, except the last task, which has the rest. If gpus
+// is 1, every GPU can be on any node.
 func inTasks(jobs []trace.Job, gpus int) []trace.Job {
 	jobs = slices.Clone(jobs)
 	for i := range jobs {
@@ -162,9 +162,8 @@ type named struct {
 	run   func(sim.Config) (sim.Outcome, error)
 }
 
-// policies returns the agent's queue in several variants, and the baselines. policies leaves out
-// strict FIFO, and plain Nomad without a rendezvous timeout, because these two are far worse than
-// the others.
+// policies returns the agent's queue in several variants, and the baselines, except two that are
+// far worse than the others: strict FIFO, and plain Nomad without a rendezvous timeout.
 func policies() []named {
 	agent := model.DefaultConfig()
 	rules := agent.Queue

@@ -14,7 +14,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
-// part is the use of a trace.
+// part is what a trace is used for.
 type part string
 
 const (
@@ -91,8 +91,8 @@ func find(dir string) (found []source, missing []string, err error) {
 	return found, missing, nil
 }
 
-// Limits on the virtual clusters to run: the maxClusters largest by GPU time, of the virtual
-// clusters with at least minJobs jobs, which are enough for a queue.
+// Only virtual clusters with at least minJobs jobs run, because fewer jobs hardly queue. Of these,
+// the maxClusters with the most GPU time run.
 const (
 	maxClusters = 10
 	minJobs     = 500

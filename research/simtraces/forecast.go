@@ -54,8 +54,8 @@ func forecastEvery(jobs int) int {
 	return jobs / 100
 }
 
-// ask samples gangs evenly from the whole queue, each time different gangs. ask uses the fractional
-// parts of multiples of the golden ratio, because these fill 0…1 evenly.
+// ask samples gangs evenly from the whole queue, each time different gangs, by the fractional parts
+// of multiples of the golden ratio, which fill 0…1 evenly.
 func (f *forecasts) ask(now time.Duration, q *queue.Queue, c *pal.Cluster) {
 	f.decisions++
 	if f.decisions%f.every != 0 {

@@ -85,10 +85,9 @@ type work struct {
 	i int // index in c.Runs
 }
 
-// plan gives each cell its known runs, and returns the runs to make, the cells with the fewest jobs
-// first. These are the runs that are not in o.runs. With -again, only the published runs that
-// -again selects are made again. All other runs keep their published results; a selected run keeps
-// its published result until its new run ends.
+// plan gives each cell its known runs, and returns the runs that are not in o.runs, the cells with
+// the fewest jobs first. With -again, only published runs that -again selects are returned, and
+// keep their published results until they end.
 func (o options) plan(cells []*result) (todo []work, err error) {
 	had, err := kept(o.runs)
 	if err != nil {
@@ -124,8 +123,8 @@ func (o options) plan(cells []*result) (todo []work, err error) {
 // writing takes longer than a run on a small cell.
 const writeEvery = 30 * time.Second
 
-// measure makes the runs, a few at a time. measure writes the tables of the complete cells from
-// time to time and at the end, even if a run failed.
+// measure makes the runs, a few at a time. From time to time, and at the end even if a run failed,
+// it writes the tables of the complete cells.
 func (o options) measure(r report) error {
 	todo, err := o.plan(r.cells)
 	if err != nil {

@@ -34,12 +34,11 @@ type predictionLoss struct {
 	Near   float64 `json:"near"`
 }
 
-// constant names the predictor to compare with. This predictor predicts DefaultRuntime for each
-// job.
+// constant names the predictor to compare with, which predicts DefaultRuntime for each job.
 const constant = "ten minutes each"
 
-// predictRuns predicts the run time of each job at its submission. predictRuns assumes that each
-// job starts when it is submitted.
+// predictRuns predicts the run time of each job at its submission, as if each job started at its
+// submission.
 func predictRuns(s source, r regime) (predictionLoss, error) {
 	t := predictionLoss{Trace: s.trace.Name, Part: s.part, Regime: r.name}
 	q, err := queue.New(queue.Default())
@@ -148,8 +147,8 @@ const sidesText = `
 ## Who gains
 
 Half of the jobs, drawn at random, have estimates or may be stopped. The first table has the average of each half, relative to the same jobs
-when no job has estimates or may be stopped. For the second table, another run exchanges the halves. The table compares each job with
-an estimate with the same job without one. Differences of one percent do not count.
+when no job has estimates or may be stopped. For the second table, another run exchanges the halves. The table compares each job that
+has an estimate with the same job without an estimate. Differences of up to one percent do not count.
 
 `
 

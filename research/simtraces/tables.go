@@ -30,7 +30,7 @@ Made by ` + "`%s`" + `. Beside this page, a JSON file has each run, and a CSV fi
 
 Averages are average completion times, relative to the average of the clairvoyant policy. The p99 slowdown (completion time divided by work) and the makespan are relative to the lowest value of all policies except clairvoyant. All figures are geometric means over cells; the worst cell is in brackets.
 
-"Lost" counts the cells in which ours is worse than the best rival: our average is above the lowest average of a rival, our p99 above 1.5 times the lowest p99, or our makespan above 1.05 times the lowest makespan. The rivals do not know exact run times: plain Nomad, EASY by users' estimates, Tiresias, Gandiva, LAS. Only plain Nomad and EASY stop no gang. For ours with exact times, SRTF and EASY with exact times are rivals, too. "Over best" is our average divided by the lowest average of a rival.
+"Lost" counts the cells in which ours is worse than the best rival: our average is above the lowest average of a rival, our p99 above 1.5 times the lowest p99, or our makespan above 1.05 times the lowest makespan. The rivals do not know exact run times: plain Nomad, EASY by users' estimates, Tiresias, Gandiva, LAS. Only plain Nomad and EASY stop no gang. For ours with exact times, the rivals include SRTF and EASY with exact times. "Over best" is our average divided by the lowest average of a rival.
 
 `
 
@@ -112,9 +112,9 @@ func versions(b *bytes.Buffer, cells []*result) {
 	fmt.Fprintf(b, "\nRuns of our policies and of other policies, by version of the queue: %s.\n", strings.Join(all, "; "))
 }
 
-// rivals returns the runs with which ours is compared: the runs of all policies except ours and the
-// limit. Policies that know run times count only if exact is set, because ours then also knows run
-// times.
+// rivals returns the runs with which our policies are compared: those of all other policies except
+// the limit. Policies that know run times count only if exact is set, because our policies then
+// also know run times.
 func rivals(c *result, exact bool) []run {
 	out := map[string]bool{limit: true}
 	for _, p := range policies() {
@@ -217,7 +217,7 @@ func spread(b *bytes.Buffer, cells []*result, ratio func(*result) float64) {
 	fmt.Fprintf(b, " %.2f (%.2f) |", geomean(cells, ratio), worst)
 }
 
-// overOthers compares ours without stops with the other policies that stop no gang.
+// overOthers compares our policy without stops with the other policies that stop no gang.
 func overOthers(b *bytes.Buffer, cells []*result) {
 	over := func(c *result) float64 { return c.of("ours").AvgJCT / least(thatStopNobody(c), average).AvgJCT }
 	fmt.Fprintf(b, "\nRelative to the best policy that stops no gang, the average of ours is %.3f; ours is worse in %s.\n",
@@ -232,12 +232,12 @@ func won(exact bool) []string {
 	return []string{"ours", "ours, preempting"}
 }
 
-// lossAbove has the limits above which a cell counts as lost: of the ratio to the smallest average,
-// to the smallest p99 and to the smallest makespan.
+// lossAbove are the ratios to the best rival's average, p99 and makespan above which a cell counts
+// as lost.
 var lossAbove = []float64{1, 1.5, 1.05}
 
-// losses writes the end of a policy's line. For ours, losses counts the cells in which a rival with
-// the same knowledge is better.
+// losses writes the last columns of a policy's line. For our policies, it counts the cells in which
+// a rival with the same knowledge is better.
 func losses(b *bytes.Buffer, cells []*result, name string) {
 	exact := slices.Contains(won(true), name)
 	if !exact && !slices.Contains(won(false), name) {

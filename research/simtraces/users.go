@@ -47,8 +47,8 @@ func half(i int) bool  { return draw(i, 7) < 0.5 }
 func other(i int) bool { return !half(i) }
 func all(int) bool     { return true }
 
-// Guesses of users. Guesses of short are too short, by a factor of up to five. Guesses of near are
-// too short or too long, by a factor of up to five.
+// Users' guesses, wrong by a factor of up to five. The guesses of short are too short; the guesses
+// of near can also be too long.
 func short(i int, j trace.Job) time.Duration { return secs(j.WorkS() * (0.2 + 0.8*draw(i, 8))) }
 func near(i int, j trace.Job) time.Duration  { return secs(j.WorkS() * math.Pow(5, 2*draw(i, 9)-1)) }
 
@@ -68,7 +68,7 @@ func mixed(i int, j trace.Job) time.Duration {
 
 func secs(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// only restricts estimates to the jobs for which of returns true.
+// only removes the estimates of jobs for which the function of returns false.
 func only(of func(int) bool, says func(int, trace.Job) time.Duration) func(int, trace.Job) time.Duration {
 	return func(i int, j trace.Job) time.Duration {
 		if !of(i) {
@@ -101,8 +101,8 @@ func falsely(i int, done float64) float64 {
 
 const sayNothing, stopHalf, stopAll, honest, nameless = "no estimates", "half may be stopped", "all may be stopped", "half estimate, no names", "nobody estimates, no names"
 
-// honestOther is the regime honest with the two halves of the jobs exchanged. Only one table has a
-// line for honestOther.
+// honestOther is like the regime honest, but the other half of the jobs has estimates. Only one
+// table has a line for honestOther.
 const honestOther = "the other half estimates, no names"
 
 // halves are the titles of the two halves of the traces.
@@ -354,8 +354,8 @@ func cellsOfTables(page []byte) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// withoutChosen removes the comparison with an earlier queue, and the tables of the half with which
-// rules were chosen, unless there are no other tables.
+// withoutChosen removes the comparison with an earlier queue. If the other half has tables, it also
+// removes the tables of the half with which rules were chosen.
 func withoutChosen(page []byte) []byte {
 	const last = "|\n\n"
 	text := string(page)
@@ -508,7 +508,7 @@ from estimates and checkpoints](sim-users.md)%s. No job has an estimate.
 
 Each line is relative to the same jobs without reports. Honest reports are in whole percent. A job with false reports
 follows one of six patterns: nearly done for a long time, done at once, random, back and forth, slower and
-slower, faster and faster.
+slower, or faster and faster.
 
 `
 

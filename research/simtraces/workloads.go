@@ -72,7 +72,7 @@ func heavyTails(r *rand.Rand) (jobs []trace.Job) {
 }
 
 // sweeps returns jobs of users who submit 10 to 59 runs of one name at once, with similar run
-// times. The run times of two sweeps of a name can differ by much.
+// times. The run times of two sweeps of the same name can differ widely.
 func sweeps(r *rand.Rand) (jobs []trace.Job) {
 	at := 0.0
 	for len(jobs) < usersJobs {
@@ -91,7 +91,7 @@ func sweeps(r *rand.Rand) (jobs []trace.Job) {
 	return jobs
 }
 
-// diurnal returns jobs of which five times as many arrive by day as by night, and fewer at
+// diurnal returns jobs that arrive five times as often by day as by night, and less often at
 // weekends. Long jobs arrive in the evening.
 func diurnal(r *rand.Rand) (jobs []trace.Job) {
 	at := 0.0

@@ -36,8 +36,8 @@ type Spec struct {
 	Correlation float64
 	// IslandGPUs is the number of GPUs per NVLink island; 0: all GPUs of a node.
 	IslandGPUs int
-	// Tables, if not nil, replace the product's [Tables]. Such tables have the same applications
-	// and clusters, but for example a quantile for every measured GPU.
+	// Tables, if not nil, replace the product's [Tables]. The replacements have the same
+	// applications and clusters, but can have, for example, a quantile for every measured GPU.
 	Tables []Table
 }
 
@@ -171,8 +171,8 @@ func normal(u float64) float64 {
 	return math.Sqrt2 * math.Erfinv(2*math.Max(u, 1e-12)-1)
 }
 
-// drawOutliers draws the outliers, after all other draws, which therefore stay the same. If a
-// cluster's measurements have no outliers, it draws from Longhorn's outliers.
+// drawOutliers draws the outliers. It is called last, so that outliers do not change other draws.
+// If a cluster's measurements have no outliers, the outliers are Longhorn's.
 func (s Spec) drawOutliers(gpus []GPU, rng *rand.Rand) {
 	own, _ := find(s.Tables, s.Cluster, "resnet50")
 	tail := own

@@ -10,8 +10,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
-// OutlierFrom is the time of an outlier run, relative to the median GPU: runs of at least this time
-// do not count as part of the spread.
+// OutlierFrom is the time, relative to the median GPU, from which a run is an outlier and not part
+// of the spread.
 const OutlierFrom = 1.5
 
 // Table describes how the GPUs of one cluster differ in one application.

@@ -12,8 +12,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// leastMTBF and leastRendezvous are the minimums of -mtbf and -rendezvous. With less, GPUs would
-// fail or gangs would give up all the time, and the simulation might never end.
+// leastMTBF and leastRendezvous are the minimums of -mtbf and -rendezvous. With smaller values,
+// GPUs fail or gangs give up so often that the simulation might never end.
 const (
 	leastMTBF       = time.Hour
 	leastRendezvous = 10 * time.Second

@@ -33,8 +33,8 @@ func (o *options) population(nodes int, seed uint64) (sim.Population, error) {
 	return p, err
 }
 
-// drawMeasured gives every GPU of the cluster the scores of a measured GPU. drawMeasured uses each
-// measured GPU once before it uses a GPU again.
+// drawMeasured gives every GPU of the cluster the scores of a measured GPU, and uses each measured
+// GPU once before it uses one again.
 func (o *options) drawMeasured(p sim.Population, rng *rand.Rand) error {
 	scores, err := o.measuredScores()
 	if err != nil {
@@ -50,7 +50,7 @@ func (o *options) drawMeasured(p sim.Population, rng *rand.Rand) error {
 }
 
 // measuredScores returns the scores of the GPUs in the file of -profile, calibrated as the agent
-// calibrates them. It leaves out GPUs that have no time for one of the application classes.
+// does, without GPUs that lack a time for one of the application classes.
 func (o *options) measuredScores() (scores [][pal.NumClasses]pal.PMScore, err error) {
 	data, err := os.ReadFile(o.profile)
 	if err != nil {

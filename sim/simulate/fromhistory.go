@@ -56,8 +56,8 @@ func jobOf(r accounting.Run) trace.Job {
 		SubmitS: float64(r.Submitted.UnixMilli()) / 1e3, Iterations: work, IterTimeS: 1, Preemptible: r.Preemptible}
 }
 
-// ranFor returns how long all members of an ended run ran together. It does not count the waits
-// before the first start and after stops.
+// ranFor returns how long all members of an ended run ran together. Waits before the first start
+// and after stops do not count.
 func ranFor(r accounting.Run) time.Duration {
 	if r.Took > 0 {
 		return time.Duration(r.Took)

@@ -17,9 +17,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
-// readNomad reads the cluster from the server that Nomad's environment variables name. It reads the
-// ended jobs from the same server, which soon forgets them, or with -from-history from the agent's
-// history.
+// readNomad reads the cluster from the server that Nomad's environment variables name. The ended
+// jobs come from the same server, which soon forgets ended jobs, or with -from-history from the
+// agent's history.
 func (o *options) readNomad() (trace.Trace, []pal.Node, error) {
 	client, err := api.NewClient(api.DefaultConfig())
 	if err != nil {

@@ -97,8 +97,8 @@ type jobLine struct {
 // most is the share of left-out jobs above which the report warns.
 const most = 0.05
 
-// leftOut returns a text that says how many jobs are left out, and why. played is the number of the
-// other jobs.
+// leftOut returns a text that says how many jobs are left out, and why. played is the number of
+// simulated jobs.
 func leftOut(skipped map[string]int, played int) string {
 	left := 0
 	var texts []string
@@ -194,7 +194,7 @@ func sizeOf(j sim.JobResult) string {
 	return "more than 8 GPUs"
 }
 
-// group summarizes the jobs by kind, in the order of kinds, without kinds that have no jobs.
+// group summarizes the jobs by kind, in the order of kinds; it omits kinds without jobs.
 func group(jobs []sim.JobResult, kind func(sim.JobResult) string, kinds ...string) []row {
 	byKind := map[string][]sim.JobResult{}
 	for _, j := range jobs {

@@ -22,15 +22,15 @@ type queueFlags map[string]string
 // links matches a Markdown link.
 var links = regexp.MustCompile(`\[([^\]]+)\]\([^)]+\)`)
 
-// tried are the keys of the queue that have flags. -preempt and -restart-cost are flags of their own.
+// tried are the keys of the queue whose flags are derived from the keys.
 var tried = []string{"order", "backfill", "max_wait", "migrate", "moves_per_hour", "locality_wait", "outlier_threshold", "job_priority", "fair_share"}
 
 func queueKeys() []model.Key {
 	return slices.DeleteFunc(model.Keys(), func(k model.Key) bool { return k.Block != "queue" || !slices.Contains(tried, k.Name) })
 }
 
-// add declares the flags with the agent's defaults. The help has the first sentence of each key in
-// the reference.
+// add declares the flags with the agent's defaults. The help of each flag is the first sentence
+// about the key in the reference.
 func (q *queueFlags) add(f *flag.FlagSet) {
 	d := model.DefaultConfig()
 	*q = queueFlags{}

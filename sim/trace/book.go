@@ -57,7 +57,7 @@ const (
 	backwards    = "ends before it starts"
 )
 
-// Ways in which a simulated job can differ from the trace. A report counts the jobs for each.
+// Ways in which a simulated job can differ from the trace. Reports count the jobs by difference.
 const (
 	noteRequeued   = "ran several times (requeued); the run times add up"
 	noteTwice      = "several rows about one run (outputs that overlap); the last counts"
@@ -230,8 +230,7 @@ func (r *row) run(t *table) (run, error) {
 }
 
 // length returns how long the run took: the time from start to end, rather than a duration column.
-// A duration can include the wait, and even unfinished runs can have one. Slurm's
-// durations are reliable.
+// A duration can include the wait, or belong to an unfinished run. Slurm's durations are reliable.
 func (r *row) length(t *table) opt {
 	if r.start.ok && r.end.ok && !(t.format.slurm && r.lasted.ok) {
 		return opt{r.end.v - r.start.v, true}
@@ -269,9 +268,9 @@ func (b *book) spread(t *Trace) error {
 	return nil
 }
 
-// order resolves the dependencies between jobs. It replaces arrays by their jobs, and drops
-// dependencies on jobs that are not simulated. A dependency on a job that is not in the file is an
-// error. In a log it is no error, because a log can begin after this job.
+// order resolves the dependencies between jobs. Arrays are replaced by their jobs, and dependencies
+// on jobs that are not simulated are dropped. A dependency on a job that is not in the file is an
+// error, except in a log, which can begin after this job.
 func (b *book) order(t *Trace, log bool) error {
 	arrays := map[string][]string{}
 	for _, j := range t.Jobs {
@@ -348,8 +347,7 @@ func (e *booked) merge() (leftOut string, line int) {
 }
 
 // once returns each run once, in order of time. A file can hold several overlapping outputs of
-// sacct. A run in two outputs has the same start in both, but perhaps only the later one has its
-// end. Or the run had not yet started at the time of the earlier output.
+// sacct. In an earlier output, a run may not have ended, or not even started.
 func once(rows []run) []run {
 	if len(rows) == 1 {
 		return rows

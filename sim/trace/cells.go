@@ -18,7 +18,7 @@ type opt struct {
 	ok bool
 }
 
-// set keeps the first value. So of two columns with the same meaning, the first in the format
+// set keeps the first value. If two columns have the same meaning, the format's first column
 // counts.
 func (o *opt) set(v float64) {
 	if !o.ok {
@@ -50,7 +50,7 @@ func number(cell string, low float64) (float64, error) {
 	return v, nil
 }
 
-// most is a number of GPUs or members above that of any cluster.
+// most limits numbers of GPUs and members; no cluster is larger.
 const most = 1e6
 
 // whole reads a whole number, also in the form "8.0". Some tools write all integers of a column in
@@ -87,8 +87,8 @@ var clockTime = regexp.MustCompile(`^(?:(\d+)(?:-| days? |  ?days?, ))?(\d+):([0
 // longest is an upper limit for a run or a log, in seconds: about 31 years.
 const longest = 1e9
 
-// span reads a duration in seconds: "3600", "1h30m", "01:30:00" or "1-01:30:00". span refuses
-// "01:30", because this text can mean minutes or hours.
+// span reads a duration in seconds: "3600", "1h30m", "01:30:00" or "1-01:30:00", but not "01:30",
+// which can mean minutes or hours.
 func span(cell string) (s float64, err error) {
 	if s, err = strconv.ParseFloat(cell, 64); err != nil {
 		if s, err = spanText(cell); err != nil {
@@ -131,7 +131,7 @@ const (
 	zoned   clockKind = "a date with an offset from UTC"
 )
 
-// afterAll is later than every submission, in seconds since 1970. So a larger number must be in
+// afterAll is later than every submission, in seconds since 1970. A larger number must be in
 // milliseconds.
 const afterAll = 9e9
 
@@ -208,8 +208,7 @@ var states = map[string]state{
 	"revoked": ended, "terminated": ended, "succeeded": ended, "pass": ended, "killed": ended, "interrupted": ended,
 }
 
-// stateOf reads a state. stateOf also accepts "CANCELLED by 1001", and "CANCELLED+", which sacct
-// has truncated.
+// stateOf reads a state, also "CANCELLED by 1001", and "CANCELLED+", which sacct has truncated.
 func stateOf(cell string) (state, error) {
 	if missing(cell) {
 		return unsaid, nil

@@ -8,10 +8,10 @@ import (
 	"slices"
 )
 
-// Elastic returns the trace with a share of the gangs made elastic, drawn from a seed, for a cluster
-// with the given number of GPUs. An elastic gang runs with half to twice the members that it has in
-// the trace, and with twice the members twice as fast. Gangs with the same name either all become
-// elastic, or none.
+// Elastic returns the trace with a share of the gangs made elastic, drawn from a seed, for a
+// cluster with the given number of GPUs. An elastic gang runs with half to twice the members that
+// it has in the trace; twice as many members run twice as fast. Gangs with the same name either all
+// become elastic, or none.
 func (t Trace) Elastic(seed uint64, share float64, gpus int) Trace {
 	r := rand.New(rand.NewPCG(seed, 0xe1a5))
 	t.Jobs = slices.Clone(t.Jobs)

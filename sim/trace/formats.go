@@ -20,15 +20,15 @@ type format struct {
 	known []string
 	// needs are further columns that the table must have.
 	needs []string
-	// columns are read in this order. If two columns have the same meaning, the first column with a
-	// value counts.
+	// columns are in the order in which they are read. If two columns have the same meaning, the
+	// first column with a value counts.
 	columns []column
-	// slurm: the table is a log of Slurm. It can have other columns, and a duration takes precedence
-	// over start and end.
+	// slurm: the table is a log of Slurm. Such a log can have other columns, and its durations take
+	// precedence over start and end.
 	slurm bool
 }
 
-// column is the meaning of a column. Names are in lower case.
+// column describes one column of a format. Names are in lower case.
 type column struct {
 	name string
 	read func(r *row, cell string) error
@@ -103,7 +103,7 @@ func words(to func(*row) *string) func(*row, string) error {
 	}
 }
 
-// heldBy reads a user. The user is also the tenant, and the job's name, if the row has none.
+// heldBy reads a user. If the row lacks a tenant or a job's name, the user stands in for it.
 func heldBy(r *row, cell string) error {
 	r.user = cell
 	return nil

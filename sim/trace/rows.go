@@ -18,8 +18,8 @@ import (
 // headBytes is the number of bytes of a file that are read ahead to find its format.
 const headBytes = 1 << 16
 
-// text returns the content of the file as UTF-8 without a byte order mark. text decompresses gzip
-// files.
+// text returns the content of the file, decompressed if necessary, as UTF-8 without a byte order
+// mark.
 func text(r io.Reader) (*bufio.Reader, error) {
 	b := bufio.NewReaderSize(r, headBytes)
 	head, err := b.Peek(4)
@@ -182,7 +182,7 @@ func (rs *rows) nameless(row []string) int {
 	return -1
 }
 
-// each reads all rows until one is invalid. each skips rows without values and repeated headers.
+// each reads all rows until one is invalid, but skips rows without values and repeated headers.
 func (rs *rows) each(do func(row []string) error) error {
 	for {
 		row, err := rs.next()

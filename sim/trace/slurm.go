@@ -154,8 +154,8 @@ func (r *row) setLimit(cell string) (err error) {
 
 var dependency = regexp.MustCompile(`^(?:([a-z]+):)?((?:\d+(?:_(?:\d+|\*))?(?:\+\d+)?:?)+)(?:\([a-z]+\))?$`)
 
-// setDependency reads afterok:231370:231371,afterany:231372(unfulfilled). It ignores dependencies
-// that let a job start before the other jobs have ended, and adds a note to the job.
+// setDependency reads afterok:231370:231371,afterany:231372(unfulfilled). Dependencies that let a
+// job start before the other jobs have ended are ignored, with a note in the job.
 func (r *row) setDependency(cell string) error {
 	if strings.Contains(cell, "?") { // any one of the jobs is enough
 		r.rowNote = noteDependency

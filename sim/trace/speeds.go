@@ -23,10 +23,9 @@ func parseSpeeds(cell string) (pal.Speeds, error) {
 	return pal.SpeedsOf(said), nil
 }
 
-// OnModels returns the trace for a cluster of these GPU models (vendor/type/name). The keys of its
-// speeds are these names, and the work is the time on the fastest of these models. Jobs with speeds
-// on none of these models are left out. A job with a speed on only one of them loses its speeds, as
-// in the placer.
+// OnModels returns the trace for a cluster of these GPU models (vendor/type/name). Each job's work
+// becomes the time on its fastest model in models. Jobs whose speeds include none of these models
+// are left out. A job with a speed on only one model loses its speeds, as in the placer.
 func (t Trace) OnModels(models []string) Trace {
 	t.Jobs = slices.Clone(t.Jobs)
 	t.Jobs = slices.DeleteFunc(t.Jobs, func(j Job) bool {
@@ -69,8 +68,8 @@ func ModelName(model string) string {
 	return parts[len(parts)-1]
 }
 
-// WithSpeeds returns the trace with speeds by application, and the number of jobs that got speeds. A
-// job's application has the job's name. Jobs that already have speeds keep them.
+// WithSpeeds returns the trace with speeds by application, and the number of jobs that got speeds.
+// The application of a job is the job's name. Jobs that already have speeds keep them.
 func (t Trace) WithSpeeds(apps map[string]pal.Speeds) (Trace, int) {
 	have := 0
 	t.Jobs = slices.Clone(t.Jobs)

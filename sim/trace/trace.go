@@ -12,9 +12,9 @@
 //
 // Jobs are in order of submission.
 //
-// A change of this package must keep the following. No job is dropped silently: each job that is
-// left out is in LeftOut, with the reason. If a job is simulated differently from the trace, and
-// this can change the results, [Job.Notes] say how. An unclear value is an error, not a guess. A
+// Every change must preserve these properties. No job is dropped silently: each job that is left
+// out is in LeftOut, with the reason. If a job is simulated differently from the trace, and this
+// can change the results, [Job.Notes] say how. An unclear value is an error, not a guess. A
 // generator gives the same workload for the same seed.
 package trace
 
@@ -77,7 +77,7 @@ type Job struct {
 	Notes []string
 }
 
-// note adds a note to the job. Copies of the job can share its notes, but do not get the new note.
+// note adds a note to the job, but not to copies of the job.
 func (j *Job) note(what string) {
 	if !slices.Contains(j.Notes, what) {
 		j.Notes = append(slices.Clip(j.Notes), what)
@@ -285,7 +285,7 @@ func (t *Trace) Fit(nodes, gpusPerNode int) {
 	t.drop()
 }
 
-// fits reports whether a gang fits on empty nodes. It places the largest members first, each on the
+// fits reports whether a gang fits on empty nodes. The largest members come first, each on the
 // fullest node with enough room.
 func fits(groups []Group, nodes, gpusPerNode int) bool {
 	all := 0

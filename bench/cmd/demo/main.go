@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MPL-2.0
 
 // Command demo is `make demo`. It runs one mix of jobs on a real Nomad cluster with emulated GPUs,
-// first under plain Nomad, then under the placer. It prints the results side by side.
+// first under plain Nomad, then under the placer, and prints the results side by side.
 package main
 
 import (
@@ -105,15 +105,14 @@ func worthExplaining(jobs []replay.Job) string {
 // penalty is PAL's locality penalty across nodes.
 const penalty = 1.7
 
-// work is the divisor that shortens the work of the trace's jobs and the time constants of the
-// queue, so that the demo takes minutes.
+// work divides the jobs' work and the queue's time constants, so that the demo takes minutes.
 const work = 100
 
 func rules() replay.Rules { return replay.Rules{Penalty: penalty, Compress: work} }
 
 // drawJobs draws a mix with the sizes, models and arrivals of the Sia-Philly workloads or, if
-// PAL_DATA is set, takes the first jobs of workload 1. It limits the jobs' work, because the work
-// in the trace spans four orders of magnitude.
+// PAL_DATA is set, takes the first jobs of workload 1. The jobs' work is limited, because work in
+// the trace spans four orders of magnitude.
 func drawJobs(o options) ([]replay.Job, error) {
 	t := trace.SiaPhilly(o.Seed, trace.Shape{Jobs: o.jobs, MaxGPUs: o.widest()})
 	if dir := paldata.Dir(); dir != "" {

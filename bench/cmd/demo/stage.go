@@ -107,7 +107,8 @@ func short(model string) string {
 	return strings.TrimPrefix(strings.TrimPrefix(model, "Tesla "), "Quadro ")
 }
 
-// modelOf returns the GPU model on which a job ran, or "both", which can happen under plain Nomad.
+// modelOf returns the GPU model on which a job ran; "both" if the job ran on two models, as can
+// happen under plain Nomad.
 func (s *stage) modelOf(j replay.JobResult) (model string) {
 	for _, ids := range j.GPUIDs {
 		for _, id := range ids {

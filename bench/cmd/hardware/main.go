@@ -145,7 +145,7 @@ func (o *options) try() (record hardware.Record, err error) {
 	return o.Run(ctx)
 }
 
-// find finds this program and the plugin, and asks the plugin for its version.
+// find locates this program and the plugin, and asks the plugin for its version.
 func (o *options) find() (err error) {
 	if o.Self, err = os.Executable(); err != nil {
 		return err
@@ -164,8 +164,8 @@ func (o *options) find() (err error) {
 	return nil
 }
 
-// released returns an error if the operator has released the driver. It asks the plugin, whose
-// fingerprint refuses before it opens NVML. The library that it names does not exist.
+// released returns an error if the operator has released the driver. The plugin's fingerprint
+// checks this before it opens NVML, so released names a library that does not exist.
 func (o *options) released() error {
 	said, err := exec.Command(o.Plugin, "fingerprint", "-nvml=none", "-state-dir="+o.stateDir).CombinedOutput()
 	if text := strings.TrimPrefix(strings.TrimSpace(string(said)), "fingerprint: "); err != nil && strings.HasPrefix(text, "the driver is released") {

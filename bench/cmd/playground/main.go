@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MPL-2.0
 
 // Command playground is `make playground`. It starts a real Nomad cluster with emulated GPUs, the
-// placer and its page. When it is interrupted, it removes everything that it created.
+// placer and its page. After an interrupt, the playground removes everything that it created.
 package main
 
 import (
@@ -116,7 +116,7 @@ func config(rpc string) string {
 		fmt.Sprintf("nomad {\n  rpc_address = %q\n}\n", rpc)
 }
 
-// typed has the values in the commands that explain prints.
+// typed has the values for the commands that [explain] prints.
 type typed struct {
 	bin, nomad   string
 	address, url string // addresses of Nomad and of the placer

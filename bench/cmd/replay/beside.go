@@ -21,7 +21,7 @@ type beside struct {
 	low, high           float64 // range of the simulations with jitter; 0 without such simulations
 }
 
-// beside returns the comparisons for a line's runs. For plain Nomad it returns none.
+// beside returns the comparisons for a line's runs; none for plain Nomad.
 func (l *line) beside() []beside {
 	var out []beside
 	for _, r := range l.Raw {

@@ -54,8 +54,8 @@ func (t task) String() string {
 	return fmt.Sprintf("%s, %s, seed %d", name, populationName(t.outliers), t.seed)
 }
 
-// campaign plans the runs. All schedulers and populations of one repetition come before the next
-// repetition.
+// campaign plans the runs. Each repetition runs all schedulers and populations before the next
+// repetition starts.
 func (o options) campaign() (*campaign, error) {
 	chosen, err := o.chosen()
 	if err != nil {
@@ -101,8 +101,8 @@ func (o options) campaign() (*campaign, error) {
 	return c, c.takeUp()
 }
 
-// startable removes Slurm's lines if this machine cannot run Slurm. It returns an error if -modes
-// names a removed line.
+// startable removes Slurm's lines if this machine cannot run Slurm, and fails if -modes names such
+// a line.
 func (c *campaign) startable(chosen []scheduler, lacks string) ([]scheduler, error) {
 	some := slices.DeleteFunc(slices.Clone(chosen), func(s scheduler) bool { return s.limit != nil })
 	if lacks == "" || len(some) == len(chosen) {
@@ -148,8 +148,8 @@ func commits(before, now string) string {
 	return strings.Join(all, ", ")
 }
 
-// run executes the campaign, several runs at a time. Then it executes, one by one, the runs that
-// need the machine alone. It ends when a run fails twice.
+// run executes the campaign: first several runs at a time, then, one by one, the runs that need the
+// whole machine. A run that fails twice ends the campaign.
 func (c *campaign) run(ctx context.Context) error {
 	var beside, alone []task
 	for _, t := range c.tasks {
@@ -256,8 +256,8 @@ func (c *campaign) onCluster(ctx context.Context, t task) (*replay.Result, error
 	return r, c.predictRun(t.scheduler, t.gpus, r)
 }
 
-// turn waits until no other task is starting a cluster. done ends the turn, and can be called
-// again.
+// turn waits until no other task is starting a cluster. done lets the next task start one; it can
+// be called twice.
 func (c *campaign) turn(ctx context.Context) (done func(), err error) {
 	select {
 	case c.busy <- struct{}{}:

@@ -14,7 +14,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/plot"
 )
 
-// readReport returns a report with the runs of a result file. It computes the figures again.
+// readReport returns a report with the runs of a result file, and computes the figures from these
+// runs.
 func readReport(path string) (*report, error) {
 	r := &report{}
 	path = runsFile(path)
@@ -63,7 +64,7 @@ func (r *report) views() []view {
 // title returns a figure's title with the population added.
 func (v view) title(text string) string { return text + " (" + populationName(v.outliers) + ")" }
 
-// theirs reports whether a line is of plain Nomad or Slurm, not of the placer.
+// theirs reports whether a line shows plain Nomad or Slurm.
 func (l *line) theirs() bool { return !strings.HasPrefix(l.Scheduler, "pal-") }
 
 func (l *line) slurm() bool { return strings.HasPrefix(l.Scheduler, "slurm") }
@@ -92,8 +93,8 @@ func (v view) colours() []int {
 	return out
 }
 
-// bars draws a figure with one bar per line. each returns a line's values, one per repetition. The
-// bar shows their range.
+// bars draws a figure with one bar per line. The function each returns a line's values, one per
+// repetition; the bar also shows the range of these values.
 func (v view) bars(name, title, label string, value func(*line) float64, each func(*replay.Result, replay.Summary) float64) plot.Bars {
 	b := plot.Bars{Name: name + v.suffix, Title: v.title(title), Label: label}
 	colours := v.colours()

@@ -24,12 +24,11 @@ const (
 	// usualEnd is the time from the end of a gang until another gang can use its GPUs. Nomad's
 	// clients report changes of their allocations in batches, five a second.
 	usualEnd = 200 * time.Millisecond
-	// usualStop is how long a gang still holds its GPUs when it is stopped for another gang. Most
-	// of these other gangs waited this long.
+	// usualStop is how long a gang keeps its GPUs after it was stopped for another gang.
 	usualStop = 300 * time.Millisecond
 )
 
-// play simulates a run. It returns average and geomean JCT, the makespan (0: unknown) and the
+// play simulates a run. It returns the average and geomean JCT, the makespan (0: unknown) and the
 // number of jobs that never finish.
 type play func(g *replay.GPUs, jobs []replay.Job, seed uint64) (f sim.Figures, never int, err error)
 

@@ -11,8 +11,8 @@ import (
 )
 
 // held draws the use of the GPUs in one run under plain Nomad and, below, in one run under the
-// placer with the same jobs and GPUs. It takes the first repetition in which plain Nomad
-// deadlocked, otherwise the first repetition. ok is false if there are no two such runs.
+// placer with the same jobs and GPUs. The repetition is the first in which plain Nomad deadlocked,
+// otherwise the first of all. ok is false without two such runs.
 func (v view) held() (f plot.Figure, ok bool) {
 	var theirs, ours *line
 	for _, l := range v.lines {

@@ -4,8 +4,8 @@
 // Command replay is `make replay`. It runs workloads on real Nomad clusters of 16 clients × 4
 // emulated GPUs under different schedulers, and on Slurm clusters with the same GPUs. Repetition r
 // draws jobs and GPUs from seed + r, the same for every scheduler, so runs of one repetition can be
-// compared in pairs. After every run it writes the measurements to a JSON file. It prints tables
-// and, with -html, writes a report with plots.
+// compared in pairs. After every run, the command writes the measurements to a JSON file. It prints
+// tables and, with -html, writes a report with plots.
 package main
 
 import (
@@ -127,6 +127,6 @@ func (o options) workloadJobs(seed uint64) ([]replay.Job, error) {
 	return jobs, nil
 }
 
-// overloadJobs is how many jobs are drawn. The jobs of the overloaded hour are chosen from them.
-// overloadSeed is added to their seed.
+// overloadJobs is the number of jobs from which the jobs of the overloaded hour are chosen.
+// overloadSeed is added to the seed of these jobs.
 const overloadSeed, overloadJobs = 1000, 10_000

@@ -45,8 +45,8 @@ type ratio struct {
 	Low  float64 `json:"low,omitempty"`
 	High float64 `json:"high,omitempty"`
 	// Target is the largest (JCT, makespan) or smallest (utilization) ratio that meets the target;
-	// 0: no target. Met reports whether the mean meets the target, Surely whether the whole
-	// interval does.
+	// 0: no target. Met reports whether the mean meets the target; Surely, whether the whole
+	// interval meets the target.
 	Target float64 `json:"target,omitempty"`
 	Met    bool    `json:"met"`
 	Surely bool    `json:"surely_met"`

@@ -22,7 +22,7 @@ const (
 func modelNames() []string { return []string{v100, k80} }
 
 // gavelApps are applications with speeds like those that Gavel (OSDI'20) measured for one job alone
-// on one GPU. Each speed is the rate on a K80 divided by the rate on a V100. It is the rounded
+// on one GPU. Each speed is the rate on a K80 divided by the rate on a V100, as the rounded
 // geometric mean over the application's batch sizes. Source: stanford-futuredata/gavel,
 // scheduler/simulation_throughputs.json.
 func gavelApps() []workload.App {

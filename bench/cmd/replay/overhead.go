@@ -17,8 +17,8 @@ type overhead struct {
 	// when they were submitted.
 	FreeP50 float64 `json:"submitted_to_running_s,omitempty"`
 	// DecidedP50 and StartedP50 are medians over the gangs that ran once. DecidedP50 is the time
-	// until Nomad had placed the whole gang, since the gang was submitted and its GPUs were free.
-	// StartedP50 is the time from the placement until all ranks run.
+	// until Nomad had placed the whole gang, from its submission or, if later, the moment when its
+	// GPUs were free. StartedP50 is the time from the placement until all ranks run.
 	DecidedP50 float64 `json:"free_to_placed_s,omitempty"`
 	StartedP50 float64 `json:"placed_to_running_s,omitempty"`
 	// PlacerCPU and PlacerRSS are medians over the repetitions; absent under plain

@@ -14,8 +14,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/bench/replay"
 )
 
-// report is the result file. It is written with the raw runs, for programs, and without them, for
-// people.
+// report is the result file, which is written twice: with the raw runs, and without the raw runs
+// for human readers.
 type report struct {
 	command.Provenance
 	Seed        uint64    `json:"seed"` // seed of the first repetition
@@ -34,7 +34,7 @@ type report struct {
 	Runs        []*line   `json:"runs"`
 }
 
-// line is one scheduler on one population: medians over its repetitions, in
+// line has the results of one scheduler on one population: medians over the repetitions, in
 // compressed seconds.
 type line struct {
 	Scheduler   string `json:"scheduler"`
@@ -64,8 +64,8 @@ type line struct {
 	// SimAvgJCT is the simulator's average, over the jobs that finished in the measured runs; 0
 	// under plain Nomad.
 	SimAvgJCT float64 `json:"simulated_avg_jct_s,omitempty"`
-	// SimClose is the number of runs that the simulator predicts within 5 %. SimChance is the
-	// number of other runs in the range of the simulations with jitter.
+	// SimClose is the number of runs that the simulator predicts within 5 %. SimChance is how many
+	// of the other runs are within the range of the simulations with jitter.
 	SimClose  int      `json:"simulated_within_5_percent,omitempty"`
 	SimChance int      `json:"simulated_within_chance,omitempty"`
 	Overhead  overhead `json:"overhead"`
@@ -75,7 +75,7 @@ type line struct {
 	Makespan  float64  `json:"makespan_s"`
 	Useful    float64  `json:"useful_utilization"`
 	Busy      float64  `json:"utilization"`
-	// HalfPlaced is a sum over gangs, HeldGPU a sum over GPUs. HeldShare is the share of the run's
+	// HalfPlaced is summed over gangs, HeldGPU over GPUs. HeldShare is HeldGPU's share of the run's
 	// GPU time.
 	HalfPlaced float64 `json:"half_placed_s"`
 	HeldGPU    float64 `json:"held_in_vain_gpu_s"`
@@ -261,8 +261,8 @@ func percentile(r *replay.Result, p float64) float64 {
 	return xs[int(p*float64(len(xs)-1))]
 }
 
-// runsFile returns the path of the file with the raw runs, which lies beside the result file.
-// Reports are made from it.
+// runsFile returns the path of the file with the raw runs, in the same folder. Reports are made
+// from this file.
 func runsFile(path string) string { return strings.TrimSuffix(path, ".json") + "-runs.json.gz" }
 
 func (r *report) write(path string) error {

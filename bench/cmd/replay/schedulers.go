@@ -25,8 +25,7 @@ type scheduler struct {
 	alone     bool          // a run needs the whole machine
 	asked     bool          // runs only if -modes names it
 	choose    choice        // in lines about GPU models: the way in which a job's GPU model is chosen
-	// limit returns, for a seed, the estimates that Slurm gets as time limits. It is nil for other
-	// lines.
+	// limit returns, for a seed, the estimates that Slurm gets as time limits; nil for other lines.
 	limit func(seed uint64) sim.Estimate
 }
 
@@ -55,16 +54,15 @@ func (o options) timing() sim.Config {
 // never is the give-up time of gangs that wait without limit.
 const never = 1000 * time.Hour
 
-// schedulers returns the schedulers to compare. Under the placer, only whole gangs start, so their
-// ranks give up after the longer of plain Nomad's two times.
+// schedulers returns the schedulers to compare. The placer starts only whole gangs, so its ranks
+// use the longer of the two timeouts of plain Nomad's ranks.
 func (o options) schedulers() []scheduler {
 	const hurried, patient = 10 * time.Minute, 30 * time.Minute
 	rules := func(placement pal.PolicyName, order queue.Order) *replay.Rules {
 		return &replay.Rules{Penalty: penalty, Placement: placement, Order: order, MaxWait: o.maxWait, Compress: o.compress,
 			Restart: restartCost(o.compress)}
 	}
-	// strict lets overdue gangs go before all other gangs, with the whole cluster as their share.
-	// No configuration key does this.
+	// strict lets overdue gangs go first on the whole cluster, which no configuration key allows.
 	strict := rules("", "")
 	strict.OverdueShare = 1
 	return []scheduler{
@@ -94,8 +92,8 @@ func place(name string, preempt bool) int {
 	return slices.IndexFunc(options{compress: 1}.schedulers(), func(s scheduler) bool { return s.name == name && s.preempt == preempt })
 }
 
-// chosen returns the schedulers that -modes names. Without -modes, it returns all except those that
-// must be named.
+// chosen returns the schedulers that -modes names; without -modes, all except those that run only
+// if named.
 func (o options) chosen() ([]scheduler, error) {
 	all := o.schedulers()
 	if o.modes == "" {

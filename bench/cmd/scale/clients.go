@@ -19,15 +19,16 @@ import (
 // once.
 const gpusPerClient = 64
 
-// clients has the results of crowds on a cluster of real clients. Each task is a real process,
-// which its driver only starts (bench/rankdriver).
+// clients has the results of crowds on a cluster of real clients. Tasks are real processes, started
+// by a simple driver (bench/rankdriver).
 type clients struct {
 	Nodes int     `json:"nodes"`
 	GPUs  int     `json:"gpus"`
 	Agent []crowd `json:"agent"`
 	Gated []crowd `json:"gated"`
 	Plain []crowd `json:"plain"`
-	// Gangs on these clients and, if Slurm is installed, on the same number of Slurm's nodes.
+	// The measurements of gangs on these clients and, if Slurm is installed, on as many Slurm
+	// nodes.
 	PlainGangs *gangs `json:"plain_gangs,omitempty"`
 	AgentGangs *gangs `json:"agent_gangs,omitempty"`
 	SlurmGangs *gangs `json:"slurm_gangs,omitempty"`

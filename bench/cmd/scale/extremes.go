@@ -21,8 +21,8 @@ type extremes struct {
 	// WideGPUs is the size of a wide gang, WideMS the time to place this gang.
 	WideGPUs int     `json:"wide_gang_gpus"`
 	WideMS   float64 `json:"wide_gang_ms"`
-	// Queued is the number of jobs that are submitted at once while no GPU is free. Then the placer
-	// is restarted.
+	// Queued is the number of jobs that are submitted at once while no GPU is free, before the
+	// placer is restarted.
 	Queued        int     `json:"queued_jobs"`
 	QueuedRSS     float64 `json:"placer_rss_mb"`
 	RestartMS     float64 `json:"first_placement_after_restart_ms"`
@@ -63,8 +63,8 @@ func (o options) extremes(ctx context.Context) (e *extremes, err error) {
 	return e, b.queueMany(ctx, w, e, pid, &stop)
 }
 
-// queueMany fills the cluster with wide gangs and queues thousands of one-GPU jobs behind them. It
-// restarts the placer, frees the cluster and watches the queue drain.
+// queueMany fills the cluster with wide gangs, queues thousands of one-GPU jobs, restarts the
+// placer, frees the cluster and watches the queue drain.
 func (b *bed) queueMany(ctx context.Context, w *watcher, e *extremes, pid int, stop *func() error) error {
 	const fillers = 8
 	if err := b.submitAll(ctx, gated, fillers, func(i int) *api.Job { return b.gang(fmt.Sprintf("all-%d", i), gated, 125, 8) }); err != nil {

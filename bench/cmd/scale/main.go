@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: MPL-2.0
 
 // Command scale is `make scale`. It runs one real Nomad server with thousands of simulated nodes of
-// 8 GPUs (bench/simnodes), on which plain Nomad and then the placer place gangs. It measures the
-// speed and the cost of both, writes a JSON file and prints tables. With -html it writes a report
-// with plots.
+// 8 GPUs (bench/simnodes), on which plain Nomad and then the placer place gangs. The command
+// measures the speed and the cost of plain Nomad and the placer, writes a JSON file, prints tables
+// and, with -html, writes a report with plots.
 package main
 
 import (

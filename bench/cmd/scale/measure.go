@@ -64,8 +64,8 @@ type crowd struct {
 	P50  float64 `json:"run_p50_ms"`
 }
 
-// crowds returns the sizes of crowds. A crowd must leave at least one GPU free. Clusters of more
-// than 1,000 nodes get only the first size.
+// crowds returns the sizes of the crowds for a cluster. A crowd must leave at least one GPU free.
+// On more than 1,000 nodes, only the first size is measured.
 func crowds(nodes int) []int {
 	switch {
 	case nodes < 250:
@@ -133,7 +133,7 @@ func turns(round int) []how {
 	return []how{gated, agent}
 }
 
-// idle returns the share of one core that a process uses without work.
+// idle returns the share of one core that an idle process uses.
 func idle(ctx context.Context, pid int) (percent float64, err error) {
 	const span = 10 * time.Second
 	before := cpuSeconds(pid)
@@ -143,7 +143,7 @@ func idle(ctx context.Context, pid int) (percent float64, err error) {
 	return 100 * (cpuSeconds(pid) - before) / span.Seconds(), nil
 }
 
-// pids are the processes that are measured.
+// pids are the ids of the measured processes.
 type pids struct{ server, placer, sim int }
 
 // cpu returns the processor time so far, in seconds, of these processes and of this program.
@@ -151,10 +151,10 @@ func (p pids) cpu() [4]float64 {
 	return [4]float64{cpuSeconds(p.server), cpuSeconds(p.placer), cpuSeconds(p.sim), cpuSeconds(os.Getpid())}
 }
 
-// how is a way to submit jobs. The names of the submitted jobs begin with it.
+// how is a way to submit jobs, and the beginning of the jobs' names.
 type how string
 
-// The ways to submit jobs that [point] has. warm is a way without measurements.
+// The ways to submit jobs that [point] has. Jobs of warm are not measured.
 const (
 	plain how = "plain"
 	gated how = "gated"
@@ -162,7 +162,7 @@ const (
 	warm  how = "warm"
 )
 
-// taken has the measurements of one way so far.
+// taken has the measurements so far of one way to submit jobs.
 type taken struct {
 	rates  []float64 // gangs/s of the bursts
 	placed []float64 // ms, for gangs submitted one after the other
@@ -222,8 +222,8 @@ func (b *bed) measure(ctx context.Context, h how, round, burst, paced int, ps pi
 	return b.forget(ctx, name)
 }
 
-// measureCrowds submits crowds of these sizes, one after the other. It stops each crowd when all of
-// its jobs run.
+// measureCrowds submits crowds of the given sizes, one after the other, and stops each crowd when
+// all of its jobs run.
 func (b *bed) measureCrowds(ctx context.Context, w *watcher, h how, name string, sizes []int, x *taken) error {
 	for _, n := range sizes {
 		if err := b.settle(ctx); err != nil {
@@ -244,8 +244,9 @@ func (b *bed) measureCrowds(ctx context.Context, w *watcher, h how, name string,
 }
 
 // forget waits until Nomad is idle, purges the jobs whose names begin with name, and makes Nomad
-// drop their evaluations and allocations. Otherwise they would slow down the next measurement: the
-// server counts all jobs every second, and its garbage collector examines all objects.
+// drop their evaluations and allocations. Old jobs, evaluations and allocations would slow down the
+// next measurement: the server counts all jobs every second, and its garbage collector examines all
+// objects.
 func (b *bed) forget(ctx context.Context, name string) error {
 	if err := b.settle(ctx); err != nil {
 		return err
@@ -264,10 +265,10 @@ func (b *bed) forget(ctx context.Context, name string) error {
 	return b.settle(ctx)
 }
 
-// oneByOne submits n jobs one after the other and returns how long each took, in ms. It submits the
-// next job when there returns, with the time at which the job was placed or started. It stops the
-// jobs only at the end. A client reports its changes in batches, so the end of a job would delay
-// the start of the next job on the same node.
+// oneByOne submits n jobs one after the other and returns how long each took, in ms. The function
+// there waits until a job is placed or started, and returns the time. The jobs are stopped only at
+// the end. A client reports its changes in batches, so the end of a job would delay the start of
+// the next job on the same node.
 func (b *bed) oneByOne(ctx context.Context, h how, name string, n int, job func(id string) *api.Job, there func(context.Context, string, int) (time.Time, error)) ([]float64, error) {
 	var latencies []float64
 	for i := range n {
@@ -286,7 +287,7 @@ func (b *bed) oneByOne(ctx context.Context, h how, name string, n int, job func(
 }
 
 // crowd submits n one-GPU jobs at once and returns the median time until a job runs, in ms. For n =
-// 1 it submits 20 jobs one after the other.
+// 1, crowd submits 20 jobs one after the other.
 func (b *bed) crowd(ctx context.Context, w *watcher, h how, name string, n int) (p50 float64, err error) {
 	if n == 1 {
 		latencies, err := b.oneByOne(ctx, h, name, 20, func(id string) *api.Job { return b.gang(id, h, 1, 1) }, w.runs)
@@ -308,9 +309,8 @@ func (b *bed) crowd(ctx context.Context, w *watcher, h how, name string, n int) 
 	return percentile(latencies, 0.5), b.stopAll(ctx, name, n)
 }
 
-// burst submits n gangs at once, eight requests at a time, and returns how many it starts per
-// second. there returns the time at which a gang was placed or started. The seconds end with the
-// last gang.
+// burst submits n gangs at once, eight requests at a time, and returns how many are placed or
+// started per second. The function there waits for a gang, and returns the time.
 func (b *bed) burst(ctx context.Context, h how, name string, n int, there func(context.Context, string, int) (time.Time, error)) (rate float64, err error) {
 	began := time.Now()
 	if err := b.submitAll(ctx, h, n, func(i int) *api.Job { return b.gang(fmt.Sprintf("%s-%d", name, i), h, 2, 4) }); err != nil {

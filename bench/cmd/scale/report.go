@@ -16,7 +16,7 @@ func (r *report) write(path string) error {
 	return command.WriteJSON(path, r)
 }
 
-// named is a way with its name.
+// named is a way to submit jobs, with its name.
 type named struct {
 	name string
 	way

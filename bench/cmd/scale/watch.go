@@ -78,7 +78,8 @@ type events struct {
 	}
 }
 
-// allocations streams the events of allocations from an index on, or from now on if the index is 0.
+// allocations streams the events of allocations from an index on; if the index is 0, only new
+// events.
 func (b *bed) allocations(ctx context.Context, from uint64) (io.ReadCloser, error) {
 	q := (&api.QueryOptions{Params: map[string]string{"topic": "Allocation:*", "index": strconv.FormatUint(from, 10)}}).WithContext(ctx)
 	body, err := b.api.Raw().Response("/v1/event/stream", q)
@@ -163,8 +164,8 @@ func (w *watcher) last(ctx context.Context, in map[string]map[string]time.Time, 
 	return at[len(at)-1], nil
 }
 
-// first waits until n jobs whose names begin with prefix have an allocation. It returns, in order,
-// when the first allocation of each job appeared.
+// first waits until n jobs whose names begin with prefix have an allocation, and returns, in order,
+// when each job's first allocation appeared.
 func (w *watcher) first(ctx context.Context, prefix string, n int) ([]time.Time, error) {
 	at, err := w.wait(ctx, "jobs "+prefix+"… with an allocation", n, func() (at []time.Time) {
 		for job, allocs := range w.exist {
@@ -180,7 +181,7 @@ func (w *watcher) first(ctx context.Context, prefix string, n int) ([]time.Time,
 	return at[:n], nil
 }
 
-// wait waits until there returns at least n times, and returns them in order.
+// wait waits until the function there returns at least n times, and returns these times in order.
 func (w *watcher) wait(ctx context.Context, what string, n int, there func() []time.Time) ([]time.Time, error) {
 	limit := time.NewTimer(5 * time.Minute)
 	defer limit.Stop()

@@ -48,7 +48,7 @@ type event struct {
 	What string `json:"what"`
 	// Fewest is the smallest number of replicas at any moment.
 	Fewest int `json:"fewest"`
-	// ShortS is the time in which fewer than all replicas ran, in seconds.
+	// ShortS is the time in which replicas were missing, in seconds.
 	ShortS float64 `json:"short_s"`
 	// TookS is the time until all replicas ran again and continued to run, in seconds.
 	TookS float64 `json:"took_s"`

@@ -124,8 +124,8 @@ func (s *service) disturb(ctx context.Context, what string) (event, error) {
 	return e, err
 }
 
-// lose kills the client of a replica, and starts it again when all replicas run on other nodes. The
-// replica counts as lost from the kill on, as if its machine had failed.
+// lose kills the client of a replica, and starts it again when all replicas run on other nodes.
+// From the kill on, the replica counts as lost, as if its machine had failed.
 func (s *service) lose(ctx context.Context, w *watch, of *api.AllocationListStub) (event, error) {
 	client := s.Clients()[slices.IndexFunc(s.Clients(), func(a *cluster.Agent) bool { return a.Name == of.NodeName })]
 	w.gone = of.NodeID
@@ -136,8 +136,8 @@ func (s *service) lose(ctx context.Context, w *watch, of *api.AllocationListStub
 	return e, client.Start(ctx)
 }
 
-// follow calls do, and watches the replicas until all of them have run for a while. It promotes
-// canaries as soon as Nomad allows it.
+// follow calls the function do, and watches the replicas until all of them have run for a while.
+// Meanwhile, follow promotes canaries as soon as Nomad allows this.
 func (s *service) follow(ctx context.Context, w *watch, do func() error) (event, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

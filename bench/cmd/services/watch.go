@@ -27,7 +27,7 @@ func (w *watch) begin(now time.Time) {
 	}
 }
 
-// look counts the replicas among the live allocations, and checks the latest deployment. It reports
+// look counts the replicas among the live allocations, checks the latest deployment, and reports
 // whether all replicas have run for a while.
 func (w *watch) look(now time.Time, live []*api.AllocationListStub, d *api.Deployment) bool {
 	count, fresh := 0, 0

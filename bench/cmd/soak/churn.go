@@ -46,8 +46,8 @@ func (s *soak) startPlacer(ctx context.Context) error {
 }
 
 // disturb kills a client, kills the placer, and makes a GPU unhealthy, in turn. In the second half
-// of the run it does not kill the placer, so that its resource use can be measured. It ends every
-// disturbance, so the cluster is whole when it drains.
+// of the run, the placer is not killed, so that its resource use can be measured. Every disturbance
+// ends before the cluster drains.
 func (s *soak) disturb(ctx, timed context.Context) error {
 	r := rand.New(rand.NewPCG(s.options.Seed, 2))
 	for k := 1; ; k++ {
@@ -113,7 +113,7 @@ func (s *soak) killPlacer(ctx context.Context) error {
 	return nil
 }
 
-// makeUnhealthy makes a GPU unhealthy until the placer knows.
+// makeUnhealthy makes a GPU unhealthy, and waits until the placer sees this.
 func (s *soak) makeUnhealthy(ctx context.Context, gpu int) error {
 	u := s.GPUs.All[gpu]
 	s.note("GPU %s of gpu-%02d becomes unhealthy", u.ID, u.Node)

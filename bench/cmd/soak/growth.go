@@ -18,7 +18,7 @@ const (
 )
 
 // growth returns the rise of the regression line through equally spaced values, from the first to
-// the last, and this rise in standard errors.
+// the last, and the same rise in standard errors of the slope.
 func growth(ys []float64) (rise, errors float64) {
 	n := float64(len(ys))
 	if n < 3 {
@@ -50,7 +50,7 @@ func growth(ys []float64) (rise, errors float64) {
 }
 
 // steady returns a text about the steady growth of a series, or "" if the series does not grow
-// steadily. It ignores the first third of the values, because caches and heaps fill at first.
+// steadily. The first third of the values is ignored, because caches and heaps fill at first.
 func steady(what string, ys []float64) string {
 	ys = ys[len(ys)/3:]
 	if len(ys) < growthLooks {

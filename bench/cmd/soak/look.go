@@ -17,8 +17,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 )
 
-// world has the holder of each GPU and the state of each job, according to one side, the placer or
-// Nomad.
+// world has the holder of each GPU and the state of each job, as either the placer or Nomad sees
+// them.
 type world struct {
 	holder    map[string]string // GPU → job
 	phase     map[string]string // job → "waiting" or "running"; the placer has more states
@@ -124,8 +124,8 @@ func actual(ctx context.Context, c *api.Client) (world, error) {
 }
 
 // wanted reports whether, according to Nomad, members of the job run or must still be placed. The
-// job's status is not enough: it is also pending while a delayed evaluation exists. Nomad schedules
-// one, for example, for the time limit of a disconnected node.
+// job's status is not enough: it is also pending while a delayed evaluation exists. For example,
+// Nomad delays an evaluation until the time limit of a disconnected node.
 func wanted(j *api.JobListStub) bool {
 	if j.JobSummary == nil {
 		return true
@@ -147,7 +147,7 @@ func (w *world) hold(job string, a *api.AllocationListStub) {
 	}
 }
 
-// differences returns, by subject, how the two sides differ.
+// differences returns, by subject, how the placer's and Nomad's views differ.
 func differences(placer, nomad world, m metrics) map[string]string {
 	out := map[string]string{}
 	for gpu := range union(placer.holder, nomad.holder) {
@@ -174,12 +174,13 @@ func union(a, b map[string]string) map[string]string {
 	return all
 }
 
-// settle is how long the two sides may disagree about a subject, because allocations start and end.
+// settle is how long the placer and Nomad may disagree about a GPU or job, because allocations
+// start and end.
 const settle = 20 * time.Second
 
-// compare queries both sides until they have agreed about every subject at least once, or settle is
-// over. It returns the subjects without agreement, and the GPUs that two allocations hold. After an
-// error, it returns the subjects without agreement so far.
+// compare queries the placer and Nomad until they have agreed at least once about each GPU, job and
+// metric, or until settle is over. It returns the remaining differences, and the GPUs that two
+// allocations hold.
 func compare(ctx context.Context, url string, c *api.Client) (drift map[string]string, seen world, m metrics, err error) {
 	end := time.Now().Add(settle)
 	for first := true; ; first = false {
@@ -209,7 +210,7 @@ func compare(ctx context.Context, url string, c *api.Client) (drift map[string]s
 	}
 }
 
-// both returns, in order, the subjects that both a and b have, with a's descriptions.
+// both returns the differences in a whose subjects are also in b, sorted.
 func both(a, b map[string]string) []string {
 	var out []string
 	for _, subject := range slices.Sorted(maps.Keys(a)) {

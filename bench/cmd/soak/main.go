@@ -94,8 +94,8 @@ func run(ctx context.Context, o options) (err error) {
 	return errors.Join(s.all(ctx), s.placer.Stop())
 }
 
-// all runs traffic, disturbances and checks until the time is over. Then it waits until the cluster
-// has drained.
+// all runs traffic, disturbances and checks until the time is over, and then waits until the
+// cluster has drained.
 func (s *soak) all(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

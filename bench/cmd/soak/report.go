@@ -26,7 +26,7 @@ type report struct {
 	Failures  []string `json:"failures"`
 	Looks     []look   `json:"looks"`
 	Events    []event  `json:"events"`
-	// Causes has the number of the last failures in the placer's memory, by cause.
+	// Causes counts, by cause, the recent failures that the placer remembers at the end.
 	Causes map[string]int `json:"causes,omitempty"`
 	mu     sync.Mutex     // guards Events, Failures and the counts
 }
@@ -54,7 +54,7 @@ type look struct {
 	Plugins     int     `json:"plugins"`
 	PluginRSSMB float64 `json:"plugin_rss_mb"`
 	PluginFiles int     `json:"plugin_open_files"`
-	// PluginThreads is the sum of their threads.
+	// PluginThreads is the number of threads of all device plugin processes.
 	PluginThreads int `json:"plugin_threads"`
 	// Variables is the number of the placer's variables in Nomad.
 	Variables int `json:"variables"`
@@ -90,9 +90,9 @@ func (r *report) fail(format string, args ...any) {
 	r.Failures = append(r.Failures, fmt.Sprintf(format, args...))
 }
 
-// judge adds the failures that only the series of all checks shows. For the placer, it uses only
-// the last process, because the earlier ones were killed. It omits the last check, which had no
-// traffic.
+// judge adds the failures that show only in the series of all checks. For the placer, only the last
+// process counts, because the earlier ones were killed. The last check does not count, because it
+// had no traffic.
 func (r *report) judge() {
 	if len(r.Looks) > 0 {
 		looks := r.Looks[:len(r.Looks)-1]
@@ -131,7 +131,7 @@ func (r *report) write(path string) error {
 	return command.WriteJSON(path, r)
 }
 
-// print prints a summary. It returns an error if the run failed.
+// print prints a summary, and returns an error if the run failed.
 func (r *report) print(out io.Writer) error {
 	first, last := r.Looks[0], r.Looks[len(r.Looks)-1]
 	fmt.Fprintf(out, "%.0f s on %d nodes: %d jobs submitted, %d finished, %d checks, %d disturbances and recoveries; placer %.1f MB at first, %.1f MB at the end\n",

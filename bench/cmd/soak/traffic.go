@@ -15,12 +15,12 @@ import (
 const (
 	gpusPerNode = 4
 	compression = 120
-	// locality is the average slowdown of gangs across nodes, which the load includes.
+	// locality is the average slowdown of gangs across nodes; the load includes this slowdown.
 	locality = 1.3
 )
 
-// workload returns jobs with the statistics of Sia-Philly. Over the duration, their work is load ×
-// the GPUs' capacity. Every second job may be stopped and restarted.
+// workload returns jobs with the statistics of Sia-Philly. Their work is load × the GPUs' capacity
+// over the soak's duration. Every second job may be stopped and restarted.
 func (o options) workload() []replay.Job {
 	const sample = 2000
 	work := 0.0
@@ -47,9 +47,9 @@ func (o options) generate(n int) []replay.Job {
 	})
 }
 
-// traffic submits the workload. It pauses while too many jobs are unfinished, because an
-// ever-growing queue would hide other growth. timed ends after the soak's duration, and ctx if the
-// soak is aborted.
+// traffic submits the workload. traffic pauses while too many jobs are unfinished, because an
+// ever-growing queue would hide other growth. The context timed ends after the soak's duration; ctx
+// ends if the soak is aborted.
 func (s *soak) traffic(ctx, timed context.Context) error {
 	for _, j := range s.workload() {
 		if err := cluster.Pause(timed, time.Until(s.start.Add(j.Submit))); err != nil {

@@ -23,7 +23,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/internal/version"
 )
 
-// command is one subcommand. It parses its own flags.
+// command is one subcommand.
 type command struct {
 	synopsis string
 	help     string
@@ -50,7 +50,7 @@ func printJSON(ui cli.Ui, name string, v any) int {
 	return 0
 }
 
-// columns aligns rows. "|" separates the cells of a row.
+// columns aligns rows. In each row, "|" separates the cells.
 func columns(rows []string) string {
 	return columnize.Format(rows, &columnize.Config{NoTrim: true, Delim: "|", Glue: "  "})
 }
@@ -78,8 +78,8 @@ func commands(ui cli.Ui) map[string]cli.CommandFactory {
 	return out
 }
 
-// unknownCommand returns the error for a command that does not exist, with the nearest name. It
-// returns "" if the command exists.
+// unknownCommand returns the error text for an unknown command, with the most similar name. For a
+// known command, it returns "".
 func unknownCommand(args []string, commands map[string]cli.CommandFactory) string {
 	if len(args) == 0 || strings.HasPrefix(args[0], "-") || commands[args[0]] != nil {
 		return ""

@@ -27,7 +27,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
-// finding is the outcome of one check.
+// finding is the result of one check.
 type finding struct {
 	Check   string `json:"check"`
 	Status  string `json:"status"` // "ok", "warn" or "fail"
@@ -222,7 +222,7 @@ func (d *diagnosis) devices() {
 	d.health()
 }
 
-// health reports the health of the GPUs as the plugin would publish it.
+// health reports the GPUs' health as the plugin would publish it.
 func (d *diagnosis) health() {
 	groups, err := firstFingerprint(d.plugin())
 	if err != nil {
@@ -277,9 +277,9 @@ func (d *diagnosis) hidden(inv gpu.Inventory) {
 	}
 }
 
-// unlisted reports GPUs on the PCI bus that NVML does not list. Such a GPU fell off the bus before
-// the driver was loaded, did not start, or belongs to another driver. GPUs and virtual functions
-// that are passed through to a virtual machine are not reported.
+// unlisted reports GPUs on the PCI bus that NVML does not list. The GPU fell off the bus before the
+// driver was loaded, did not start, or belongs to another driver. GPUs and virtual functions that
+// are passed through to a virtual machine are not reported.
 func (d *diagnosis) unlisted(inv gpu.Inventory) {
 	named := map[string]bool{}
 	for _, dev := range inv.Devices {
@@ -343,8 +343,8 @@ func (d *diagnosis) blockName() string {
 	return strings.TrimSuffix(name, filepath.Ext(name))
 }
 
-// label checks the plugin block. Nomad loads an external plugin only if a block has the file's name
-// as its label.
+// label checks that a plugin block in Nomad's configuration names this plugin. Nomad loads an
+// external plugin only if the label of a block is the file's name.
 func (d *diagnosis) label(c nomadConfig, want string) {
 	if slices.Contains(c.labels(), want) {
 		d.add(statusOK, "placement", fmt.Sprintf("there is a plugin block %q", want), "")

@@ -26,8 +26,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/statedir"
 )
 
-// configured fills in the options that no flag has set. The values come from the plugin's block in
-// Nomad's configuration, or else from the defaults.
+// configured fills in the options that no flag has set. An option's value comes from the plugin's
+// block in Nomad's configuration, or else is the default.
 func (d *diagnosis) configured() {
 	for _, b := range d.agent.blocks {
 		if b.Name != d.blockName() {
@@ -185,8 +185,8 @@ func (d *diagnosis) state() {
 	d.measured()
 }
 
-// probe checks that a file can be written to a directory. It writes as many bytes as the state of a
-// large node has, because an empty file can fit on a full disk.
+// probe checks that a file can be written to a directory. probe writes as many bytes as a large
+// node's state, because an empty file fits on a full disk.
 func probe(dir string) error {
 	f, err := os.CreateTemp(dir, ".doctor-*")
 	if err != nil {
@@ -197,8 +197,8 @@ func probe(dir string) error {
 	return errors.Join(err, f.Close())
 }
 
-// leftAlone reports whether the operator has ordered the plugin to release the driver. In this case
-// doctor must not open the driver.
+// leftAlone reports whether the operator has ordered the plugin to release the driver. Until the
+// release ends, doctor must not open the driver.
 func (d *diagnosis) leftAlone() bool {
 	if d.stateless || statedir.Dir(d.stateDir).Check() != nil { // no order can exist, and the check state reports the cause
 		return false

@@ -26,7 +26,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
-// source holds the flags that say where to read GPUs from.
+// source holds the flags that select where the GPUs come from.
 type source struct {
 	inventory, library, profile string
 	stateDir                    string // the running plugin's state_dir
@@ -47,7 +47,7 @@ const stateDirHelp = `  -state-dir=DIR   The plugin's state_dir (default /var/li
                    does not open the driver.
 `
 
-// parse reads the flags. If ok is false, the command must exit with code.
+// parse reads the flags. If ok is false, the command must exit with the returned code.
 func (s *source) parse(ui cli.Ui, name string, args []string, more func(*flag.FlagSet)) (code int, ok bool) {
 	fs := flag.NewFlagSet(name, flag.ContinueOnError)
 	fs.StringVar(&s.inventory, "inventory", "", "")
@@ -71,7 +71,8 @@ func (s *source) stateDirFlag(fs *flag.FlagSet) {
 	fs.StringVar(&s.stateDir, "state-dir", deviceplugin.DefaultStateDir, "")
 }
 
-// parseFlags parses the flags of a command. If ok is false, the command must exit with code.
+// parseFlags parses the flags of a command. If ok is false, the command must exit with the returned
+// code.
 func parseFlags(ui cli.Ui, fs *flag.FlagSet, args []string) (code int, ok bool) {
 	fs.SetOutput(io.Discard)
 	switch err := fs.Parse(args); {
@@ -102,7 +103,7 @@ func quiet() hclog.Logger {
 }
 
 // released returns an error if the operator has released the driver. A command that opened the
-// driver would block the reset of a GPU, and the operator would not know why.
+// driver would block a GPU reset, without telling the operator.
 func released(stateDir string) error {
 	until, _, err := deviceplugin.ReleasedUntil(stateDir, time.Now())
 	if err != nil || until.IsZero() {

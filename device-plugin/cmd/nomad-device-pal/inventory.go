@@ -17,8 +17,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/population"
 )
 
-// inventoryCommand writes inventory files for the emulated backend: clusters of GPUs
-// that vary as real ones do.
+// inventoryCommand writes inventory files for the emulated backend: random clusters whose GPUs vary
+// as real GPUs do.
 func inventoryCommand(ui cli.Ui) *command {
 	return &command{
 		synopsis: "Write inventory files of emulated GPUs that vary as real ones do",
@@ -86,7 +86,7 @@ func generate(ui cli.Ui, s population.Spec, seed uint64, outliers, out string) e
 	return write(ui, out, gpus, s.GPUsPerNode)
 }
 
-// write makes one file per node.
+// write writes one file per node.
 func write(ui cli.Ui, dir string, gpus []population.GPU, perNode int) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("writing inventories: %w", err)

@@ -35,9 +35,9 @@ func main() {
 	os.Exit(run(os.Args[1:]))
 }
 
-// endWith ends this process when its parent has ended. An agent that is killed, or that fails to
-// start because of its configuration, leaves its plugins running. No new agent reattaches to a
-// device plugin, and the old plugin would keep the driver open.
+// endWith ends this process after its parent has ended. An agent that is killed, or that fails to
+// start because of its configuration, leaves its plugins running. A new agent starts a new plugin,
+// while the old plugin would keep the driver open.
 func endWith(parent int) {
 	for {
 		time.Sleep(gpu.UntilTick(time.Now(), parentEvery))
@@ -51,8 +51,8 @@ func endWith(parent int) {
 const parentEvery = 5 * time.Second
 
 // childCommand returns the command that starts this binary as a measuring process, which holds a
-// CUDA context. The command starts the same binary even if an upgrade has replaced the file. It is
-// nil if the binary cannot be found.
+// CUDA context. The command starts the same binary even if an upgrade has replaced the file. If the
+// binary cannot be found, childCommand returns nil.
 func childCommand() []string {
 	self := "/proc/self/exe"
 	if _, err := os.Stat(self); err != nil {
@@ -72,8 +72,7 @@ func serve() {
 	plugin.Settle(settleWithin)
 }
 
-// settleWithin limits the wait for the streams to end. Nomad kills a plugin that takes longer than
-// two seconds to stop.
+// settleWithin limits the wait for the streams to end.
 const settleWithin = 1500 * time.Millisecond
 
 // open returns the backend that the configuration names.

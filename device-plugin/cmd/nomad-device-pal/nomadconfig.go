@@ -70,9 +70,9 @@ type pluginBlock struct {
 		StateDir    *string `hcl:"state_dir"` // nil: not set; "": state is off
 		NVMLLibrary string  `hcl:"nvml_library"`
 		Profile     string  `hcl:"profile"`
-		// FromNomad is not nil if the config has a block profile_from_nomad.
+		// FromNomad is nil if the config has no block profile_from_nomad.
 		FromNomad []struct{} `hcl:"profile_from_nomad"`
-		// Ignored lists GPUs that are out of use on purpose.
+		// Ignored lists the GPUs that the operator took out of use.
 		Ignored []string `hcl:"ignored_gpu_ids"`
 		Measure struct {
 			Mode        string `hcl:"mode"`
@@ -82,7 +82,7 @@ type pluginBlock struct {
 	} `hcl:"config"`
 }
 
-// read adds one file. Values of later files win, as in Nomad.
+// read adds one file. The value in the last file wins, as in Nomad.
 func (c *nomadConfig) read(path string) error {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -97,7 +97,7 @@ func (c *nomadConfig) read(path string) error {
 	return nil
 }
 
-// plugins returns the plugin directory, "" if none is configured.
+// plugins returns the plugin directory; "" if the configuration has none.
 func (c *nomadConfig) plugins() string {
 	if c.pluginDir == "" && c.dataDir != "" {
 		return filepath.Join(c.dataDir, "plugins")

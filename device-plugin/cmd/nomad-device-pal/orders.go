@@ -70,7 +70,7 @@ func order(ui cli.Ui, name string, args []string, kind statedir.Orders, done str
 	return 0
 }
 
-// among returns the known GPU with this UUID or unique prefix.
+// among returns the known GPU whose UUID begins with this text, if no other UUID does.
 func among(known []string, name string) (string, error) {
 	if slices.Contains(known, name) {
 		return name, nil
@@ -134,9 +134,9 @@ func resumeCommand(ui cli.Ui) *command {
 	}
 }
 
-// orderFlags parses the flags of an order. uuids is the number of GPUs that the order names: 1, or
-// 0 for the whole node. known are the plugin's GPUs. If ok is false, the command must exit with
-// code.
+// orderFlags parses the flags of an order. uuids is the number of GPUs in the arguments: 1, or 0 if
+// the order concerns the whole node. known are the plugin's GPUs. If ok is false, the command must
+// exit with the returned code.
 func orderFlags(ui cli.Ui, fs *flag.FlagSet, args []string, uuids int) (dir string, known []string, code int, ok bool) {
 	fs.StringVar(&dir, "state-dir", deviceplugin.DefaultStateDir, "")
 	if code, ok := parseFlags(ui, fs, args); !ok {
@@ -166,7 +166,7 @@ func orderFlags(ui cli.Ui, fs *flag.FlagSet, args []string, uuids int) (dir stri
 // for a running scan to end, and then ends measurements and MPS control daemons.
 const releaseWithin = time.Minute
 
-// moment is the format of displayed times. It names the zone, so the reader need not guess.
+// moment is the format of displayed times, with the time zone.
 const moment = time.DateTime + " MST"
 
 func runRelease(ui cli.Ui, args []string) int {

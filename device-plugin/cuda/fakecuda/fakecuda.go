@@ -15,7 +15,7 @@ import (
 	"sync"
 )
 
-// ErrNoCompiler means that no C compiler was found to build the library with.
+// ErrNoCompiler means that no C compiler was found to build the library.
 var ErrNoCompiler = errors.New("no C compiler (gcc or cc) on PATH")
 
 // Env is the environment variable with the path of the file that controls the library.

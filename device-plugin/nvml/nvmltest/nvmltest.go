@@ -20,11 +20,11 @@ import (
 //go:embed testdata/fakenvml.c
 var source []byte
 
-// EnvState is the environment variable with the path of the state file. If it is not set,
-// the file has the library's path with ".state" appended.
+// EnvState is the environment variable with the path of the state file. If the variable is not set,
+// ".state" is appended to the library's path.
 const EnvState = "FAKE_NVML"
 
-// ErrNoCompiler means that the library cannot be built here: skip the test.
+// ErrNoCompiler means that no C compiler can build the library here, so tests are skipped.
 var ErrNoCompiler = fmt.Errorf("gcc is not installed")
 
 // Build compiles the library into dir and returns its path. The functions named

@@ -14,8 +14,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/internal/patience"
 )
 
-// Start starts a cluster that ends with the test. It skips the test if it finds no Nomad, and in
-// -short mode. If the test fails, it logs the end of every agent's log.
+// Start starts a cluster that ends with the test. Without Nomad, and in -short mode, Start skips
+// the test. If the test fails, it logs the end of every agent's log.
 func Start(t *testing.T, options cluster.Options) *cluster.Cluster {
 	t.Helper()
 	c := StartFor(t, t, options)
@@ -76,8 +76,8 @@ func Placer(t *testing.T, c *cluster.Cluster, o cluster.PlacerOptions) *cluster.
 	return p
 }
 
-// lines is the number of lines shown of a log. It is small, so that people still
-// find why the test failed.
+// lines is how many lines of each log are shown: few enough that the cause of the failure stays
+// easy to find.
 const lines = 30
 
 func logs(t *testing.T, c *cluster.Cluster) {
@@ -95,8 +95,8 @@ func Context(t *testing.T, c *cluster.Cluster) (context.Context, context.CancelF
 	return patience.Context(t.Context(), patience.Limits{Moves: c.Moves})
 }
 
-// Until polls a condition while something in the cluster changes. If the condition does not
-// become true, it fails the test and prints the state of the cluster. The cluster may be nil.
+// Until polls a condition while something in the cluster changes. If the condition does not become
+// true, Until fails the test and prints the state of the cluster. The cluster may be nil.
 func Until(t *testing.T, c *cluster.Cluster, what string, condition patience.Condition) {
 	t.Helper()
 	if c == nil {

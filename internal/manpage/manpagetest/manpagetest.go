@@ -56,7 +56,7 @@ func Check(t *testing.T, program, synopsis string, commands []manpage.Command) {
 	lint(t, paths)
 }
 
-// linters print what is wrong with pages, and nothing if all is well.
+// linters print the faults of manual pages, or nothing if there are none.
 var linters = [][]string{{"mandoc", "-T", "lint", "-W", "warning"}, {"groff", "-man", "-z", "-ww", "-K", "utf8"}}
 
 func lint(t *testing.T, paths []string) {

@@ -18,8 +18,8 @@ import (
 // addressesShown is the maximum number of members whose addresses are printed.
 const addressesShown = 16
 
-// printAddresses prints the addresses of running members, if the job has ports. It leaves out
-// members whose addresses Nomad does not report.
+// printAddresses prints the addresses of running members, if the job has ports. printAddresses
+// leaves out members whose addresses Nomad does not report.
 func printAddresses(b *base, a *answers, e *query.Explanation) {
 	job, err := a.nomad.Job(b.ctx, cluster.JobKey{Namespace: e.Namespace, ID: e.Job})
 	if err != nil || job == nil || !slices.ContainsFunc(job.TaskGroups, func(g *api.TaskGroup) bool { return len(g.Networks) > 0 }) {

@@ -38,15 +38,15 @@ Agent Options:
 	"Make the running agent reload its configuration:", "systemctl reload nomad-pal",
 ))
 
-// agentKeys contains, for each general option that the agent rejects, the configuration key of the
-// same setting.
+// agentKeys maps each general option that the agent rejects to the configuration key of the same
+// setting.
 var agentKeys = map[string]string{
 	"address": "address", "region": "region", "token": "token_file", "ca-cert": "ca_cert", "ca-path": "ca_path",
 	"client-cert": "client_cert", "client-key": "client_key", "tls-server-name": "tls_server_name",
 	"tls-skip-verify": "skip_verify", "pal-namespace": "namespace",
 }
 
-// configOf loads the configuration files. It returns their content, and the placer's part of the
+// configOf loads the configuration files, and returns their content and the placer's part of the
 // configuration.
 func configOf(files paths) (file agent.File, cfg model.Config, err error) {
 	if file, err = agent.Load(files); err == nil {

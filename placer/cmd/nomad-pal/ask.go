@@ -38,13 +38,13 @@ import (
 // plain.go.
 
 const (
-	// askTimeout is the time limit for one answer. The agent of a large cluster needs seconds.
+	// askTimeout is the time limit for one answer. On a large cluster, an answer takes seconds.
 	askTimeout = 2 * time.Minute
 	// reachTimeout is the time limit for the first answer, which costs the agent little.
 	reachTimeout = 10 * time.Second
 )
 
-// answers gets answers from an agent. Data that the agent does not serve come from Nomad.
+// answers reads data from an agent and, if the agent does not serve the data, from Nomad.
 type answers struct {
 	b     *base
 	nomad *nomad.Client
@@ -132,7 +132,7 @@ func (a *answers) findPublished(now time.Time) error {
 	return nil
 }
 
-// connect checks that an agent answers at the address. It sends no token before this check.
+// connect checks, without a token, that an agent answers at the address.
 func (a *answers) connect() error {
 	fails := func(next string, err error) error {
 		return noAgent{looked: fmt.Sprintf("%s (%s): %s", a.address, a.told, oneLine(err.Error())), next: next, cause: err}
@@ -175,9 +175,9 @@ func (a *answers) hear(within time.Duration) error {
 	return nil
 }
 
-// noNamespace returns an error if Nomad does not have the namespace, or hides it from the token. It
-// returns nil if Nomad has it, or if the namespaces cannot be listed. Commands call noNamespace
-// when they have nothing else to show.
+// noNamespace returns an error if Nomad does not have the namespace, or hides it from the token.
+// noNamespace returns nil if Nomad has the namespace, or if the namespaces cannot be listed.
+// Commands call noNamespace when they have nothing else to show.
 func (b *base) noNamespace(client *nomad.Client, namespace string) error {
 	all, _, err := client.API().Namespaces().List((&api.QueryOptions{}).WithContext(b.ctx))
 	names := each(all, func(n *api.Namespace) string { return n.Name })
@@ -268,8 +268,7 @@ func (a *answers) Tenants() (tenants []queue.TenantUse, err error) {
 func (a *answers) GPUs() (gpus []query.GPU, err error) { return a.SomeGPUs(query.GPUFilter{}, false) }
 
 // SomeGPUs returns the GPUs of f.Nodes that f.Job holds. An empty f.Nodes or f.Job selects all.
-// SomeGPUs ignores the other conditions of the filter. With live, it adds the current load of the
-// GPUs.
+// SomeGPUs ignores the other conditions of the filter. live adds the current load of the GPUs.
 func (a *answers) SomeGPUs(f query.GPUFilter, live bool) (gpus []query.GPU, err error) {
 	q := url.Values{"node": f.Nodes}
 	if f.Job != "" {
@@ -295,7 +294,7 @@ func (a *answers) Profile() (int, error) {
 	return p.Version, err
 }
 
-// Warnings returns the active agent's warnings. If the token is not an operator's, it returns none.
+// Warnings returns the active agent's warnings, or none if the token is not an operator's.
 func (a *answers) Warnings() []string {
 	h, err := a.health(url.Values{"active": {"true"}})
 	if err != nil {
@@ -304,7 +303,7 @@ func (a *answers) Warnings() []string {
 	return h.Warnings
 }
 
-// health returns the health of the agent that was asked. With active=true in q, it returns the
+// health returns the health of the agent that was asked. With active=true in q, health returns the
 // health of the active agent.
 func (a *answers) health(q url.Values) (h agent.Health, err error) {
 	err = a.get("/v1/health", q, &h)
@@ -338,7 +337,7 @@ no job with a gate starts, but the answer is still printed.
 `
 
 // close prints to standard error what is missing from the answers, and whether no placer is active.
-// It returns the exit code: exitNoPlacer if no placer is active and code is 0, otherwise code.
+// close returns the exit code: exitNoPlacer if no placer is active and code is 0, otherwise code.
 func (a *answers) close(code int) int {
 	a.printNote()
 	if a.activity.Unknown != "" {

@@ -209,8 +209,8 @@ func (b *base) client() (*nomad.Client, error) {
 	return nomad.NewClient(b.config(), b.storage, nomad.NamesRegions(setting))
 }
 
-// nodeAPI is Nomad's own client. Its requests have no deadline, because following logs and sessions
-// take long.
+// nodeAPI is Nomad's own client. Requests have no deadline, because logs and sessions can stay open
+// for long.
 func (b *base) nodeAPI() (*api.Client, error) {
 	client, err := api.NewClient(b.config())
 	if err != nil {
@@ -219,8 +219,8 @@ func (b *base) nodeAPI() (*api.Client, error) {
 	return client, nil
 }
 
-// raw and rawErr return writers for the output of tasks. Unlike all other writers, they escape
-// nothing.
+// raw and rawErr return writers for the output of tasks. Unlike all other writers, raw and rawErr
+// escape nothing.
 func (b *base) raw() io.Writer    { return unquoted(b.io.out) }
 func (b *base) rawErr() io.Writer { return unquoted(b.io.err) }
 
@@ -270,8 +270,8 @@ func (b *base) structured(v any) (done bool, code int) {
 	return false, 0
 }
 
-// show prints v as JSON with -json, or through the template with -t; otherwise it calls print. It
-// returns the exit code.
+// show prints v as JSON with -json, or through the template with -t; otherwise show calls print.
+// show returns the exit code.
 func (b *base) show(v any, print func()) int {
 	done, code := b.structured(v)
 	if !done {
@@ -280,8 +280,8 @@ func (b *base) show(v any, print func()) int {
 	return code
 }
 
-// printf prints a message. It escapes line ends in arguments that are strings, because these
-// strings may come from other people.
+// printf prints a message. printf escapes line ends in arguments that are strings, because other
+// people may have written these strings.
 func (b *base) printf(format string, args ...any) {
 	for i, a := range args {
 		if text, ok := a.(string); ok {
@@ -292,7 +292,7 @@ func (b *base) printf(format string, args ...any) {
 }
 
 // printEach prints a line for each of things: the text done, and then the thing. If things is
-// empty, it prints the text none, unless none is "".
+// empty, printEach prints the text none, unless none is "".
 func (b *base) printEach(things []string, done, none string) {
 	if len(things) == 0 && none != "" {
 		b.printf("%s\n", none)

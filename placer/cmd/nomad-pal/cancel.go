@@ -71,7 +71,7 @@ func runCancel(b *base, args []string) int {
 }
 
 // running returns the named jobs and their runs, without the jobs that have ended. For an unknown
-// name it returns an error, so that the command stops no job.
+// name, running returns an error, so that the command stops no job.
 func running(b *base, client *nomad.Client, ids []string) (all []string, err error) {
 	gaveUp := sync.OnceValue(func() []string { return givenUp(b) })
 	for _, id := range ids {
@@ -97,7 +97,8 @@ func running(b *base, client *nomad.Client, ids []string) (all []string, err err
 }
 
 // givenUp returns the namespace's jobs in the state failed, or none if no agent answers. In Nomad,
-// these jobs are dead, like completed jobs, but commands list them until somebody stops them.
+// failed jobs are dead, like completed jobs, but commands list failed jobs until somebody stops
+// them.
 func givenUp(b *base) (ids []string) {
 	a, err := b.ask()
 	if err != nil {

@@ -114,9 +114,9 @@ func judge(b *base, client *nomad.Client, f classify.Features, out *classified) 
 	return v, ok
 }
 
-// watchGPUs collects the plugin's readings for the given length of time. It takes each reading
-// once, and leaves out readings older than the watch. It looks up the job's GPUs again each time,
-// because the job may move.
+// watchGPUs collects the plugin's readings for the given length of time. watchGPUs takes each
+// reading once, and leaves out readings older than the watch. watchGPUs looks up the job's GPUs
+// each time, because the job may move.
 func watchGPUs(b *base, client *nomad.Client, k cluster.JobKey, length, every time.Duration, out *classified) ([]classify.Reading, error) {
 	var readings []classify.Reading
 	seen := map[string]time.Time{} // time of the last reading, by GPU
@@ -155,7 +155,7 @@ func watchGPUs(b *base, client *nomad.Client, k cluster.JobKey, length, every ti
 	}
 }
 
-// known returns nil if x is unknown (NaN).
+// known returns a pointer to x, or nil if x is unknown (NaN).
 func known(x float64) *float64 {
 	if math.IsNaN(x) {
 		return nil

@@ -71,7 +71,7 @@ func printChecks(b *base, checks []query.Check) {
 	b.say(plain, fmt.Sprintf("Checked: %d OK, %d WARN, %d FAIL.", count[query.OK], count[query.Warn], count[query.Fail]))
 }
 
-// checks runs the checks. If Nomad does not answer, it runs only the first check.
+// checks runs the checks; only the first one if Nomad does not answer.
 func checks(b *base) []query.Check {
 	client, err := b.client()
 	if err != nil {
@@ -117,7 +117,7 @@ func checkReach(client *nomad.Client) query.Check {
 }
 
 // checkPaused returns a failed check if an operator has paused placement or job registration. The
-// check is empty if neither is paused, or if the token may not read the scheduler configuration.
+// check is empty if nothing is paused, or if the token may not read the scheduler configuration.
 func checkPaused(b *base, client *nomad.Client) query.Check {
 	answer, _, err := client.API().Operator().SchedulerGetConfiguration((&api.QueryOptions{}).WithContext(b.ctx))
 	switch {
@@ -148,8 +148,8 @@ func checkAgent(b *base, client *nomad.Client) query.Check {
 	return query.Check{Name: "agent", Verdict: query.OK, Found: workSentence(a, time.Now())}
 }
 
-// checkAPI checks the health of the agent whose address all commands use. It leaves out the
-// warnings in told, because other checks include them.
+// checkAPI checks the health of the agent whose address all commands use. checkAPI leaves out the
+// warnings in told, because other checks include these warnings.
 func checkAPI(b *base, told []string) []query.Check {
 	a, err := b.ask()
 	if none, ok := errors.AsType[noAgent](err); ok {

@@ -61,8 +61,8 @@ func unknown(err error) bool { return nomad.Refused(err) }
 const whyUnknown = "the token is mistyped, deleted, expired, or of another cluster"
 
 // tokenUnknown returns an error text that names the token's origin if Nomad does not know the
-// token. It returns "" if Nomad knows the token, if no token was given, or if the request fails
-// otherwise.
+// token. tokenUnknown returns "" if Nomad knows the token, if no token was given, or if the request
+// fails for another reason.
 func (b *base) tokenUnknown() string {
 	client, err := b.client()
 	if err != nil || b.config().SecretID == "" {
@@ -74,11 +74,11 @@ func (b *base) tokenUnknown() string {
 	return "Nomad does not know the token (" + map[bool]string{true: "-token", false: "NOMAD_TOKEN"}[b.given("token")] + "): " + whyUnknown
 }
 
-// doctorsJob is a job that doctor asks Nomad about. It does not exist.
+// doctorsJob is the id of a job that does not exist, and that doctor asks Nomad about.
 const doctorsJob = "nomad-pal-doctor"
 
-// lacks returns the rights that the token lacks, apart from submitting jobs, and from those that
-// doctor cannot try without changing something. known are the cluster's namespaces.
+// lacks returns the rights that the token lacks, except submitting jobs, and rights that doctor
+// cannot try without a change in Nomad. known are the cluster's namespaces.
 func lacks(b *base, known map[string]bool, client *nomad.Client) (lacks []string, failed error) {
 	try := func(right string, err error) {
 		switch {

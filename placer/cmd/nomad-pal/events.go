@@ -83,8 +83,8 @@ func runEvents(b *base, args []string) int {
 	return followEvents(b, s, q, last)
 }
 
-// exists reports whether a job with this id exists: in the namespace that an option names, or else
-// in any. If neither the agent nor Nomad answers, it returns true.
+// exists reports whether a job with this id exists: in the namespace that an option names, or
+// otherwise in any namespace. If neither the agent nor Nomad answers, exists returns true.
 func exists(b *base, s *answers, id string) bool {
 	if job, err := s.nomad.Job(b.ctx, keyOf(b, id)); job != nil || err != nil {
 		return true
@@ -95,7 +95,7 @@ func exists(b *base, s *answers, id string) bool {
 	})
 }
 
-// followEvents prints events as they happen, until the user interrupts it.
+// followEvents prints events as they happen, until the user interrupts the command.
 func followEvents(b *base, s *answers, q url.Values, last uint64) int {
 	q.Set("follow", "true")
 	for lost := false; ; {

@@ -231,7 +231,7 @@ func printEvidence(b *base, e *query.Explanation) {
 	printWords(b, e)
 }
 
-// printDeployment prints how far a service's deployment to a new version is.
+// printDeployment prints the progress of a service's deployment.
 func printDeployment(b *base, d *query.Deployment) {
 	if d == nil {
 		return
@@ -382,8 +382,8 @@ func printDecision(b *base, e *query.Explanation) {
 	}
 }
 
-// printNeighbours lists the members of other jobs that share GPUs with the gang, and by how much
-// the gang and its neighbours are expected to take longer.
+// printNeighbours lists the members of other jobs that share GPUs with the gang, and the expected
+// slowdown of the gang and its neighbours.
 func printNeighbours(b *base, e *query.Explanation) {
 	rows := []string{row("Group", "GPU", "Neighbours", "Class", "The job takes longer by", "Known from", "Neighbours take longer by")}
 	for _, m := range e.Decision.Chosen.Members {

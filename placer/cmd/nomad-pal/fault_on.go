@@ -14,8 +14,8 @@ import (
 )
 
 // hooks returns hooks that kill the process, as kill -9 does, at the point that NOMAD_PAL_FAULT
-// names: before-commit or after-commit. Only binaries for the end-to-end tests contain these hooks,
-// because only they are built with the tag faultpoints.
+// names: before-commit or after-commit. Only binaries with the build tag faultpoints, for the
+// end-to-end tests, contain these hooks.
 func hooks() placer.Hooks {
 	die := func(cluster.JobKey) {
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)

@@ -113,7 +113,7 @@ func idLength(gpus []query.GPU) int {
 	return query.IDLength(each(gpus, func(g query.GPU) string { return g.ID }))
 }
 
-// printGPUs prints a table of GPUs. On a terminal, it cuts ids to the given length.
+// printGPUs prints a table of GPUs. On a terminal, printGPUs cuts ids to the given length.
 func printGPUs(b *base, gpus []query.GPU, length int) {
 	only := onlyModel(b, gpus)
 	row := rowWith(true, true, only == "", true, true, true, true, true, true, true)
@@ -129,7 +129,8 @@ func printGPUs(b *base, gpus []query.GPU, length int) {
 	}
 }
 
-// printSpeeds prints the speeds of the GPU models. With fewer than least models, it prints nothing.
+// printSpeeds prints the speeds of the GPU models. With fewer than least models, printSpeeds prints
+// nothing.
 func printSpeeds(b *base, speeds []ledger.ModelSpeed, least int) {
 	head := []any{"GPU model"}
 	for _, c := range pal.AppClasses() {

@@ -13,7 +13,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// gpuReader reads GPUs from the agent. If no agent answers, it reads them from Nomad itself.
+// gpuReader reads GPUs from the agent or, if no agent answers, from Nomad itself.
 type gpuReader struct {
 	b       *base
 	filter  query.GPUFilter
@@ -69,8 +69,8 @@ func (r *gpuReader) close(code int) int {
 // to [base.raw], because other writers would escape the control characters.
 func clearScreen(b *base) { fmt.Fprint(b.raw(), "\x1b[H\x1b[2J") }
 
-// followGPUs prints the current load of GPUs. On a terminal, it refreshes the output until
-// interrupted.
+// followGPUs prints the current load of GPUs. On a terminal, followGPUs refreshes the output until
+// the user interrupts the command.
 func (b *base) followGPUs(r *gpuReader, every time.Duration) int {
 	gpus, err := r.read()
 	if err != nil {

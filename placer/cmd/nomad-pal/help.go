@@ -43,8 +43,8 @@ func examples(pairs ...string) string {
 // optionColumn is the column where the description of an option starts.
 const optionColumn = 27
 
-// reflow wraps paragraphs and descriptions of options at 80 columns. It keeps other indented lines
-// as they are.
+// reflow wraps paragraphs and descriptions of options at 80 columns. Other indented lines stay as
+// they are.
 func reflow(text string) string {
 	var out []string
 	block := "" // the paragraph or option that is being read
@@ -107,8 +107,8 @@ var ofSlurm = map[string]string{
 	"sshare": "status", "list": "status", "ls": "status", "jobs": "status", "ps": "status", "sacctmgr": "status", "scontrol": "explain", "show": "explain", "describe": "explain", "sdiag": "doctor",
 }
 
-// unknownCommand returns an error text for an unknown command, with a suggestion. If the command
-// exists, it returns "".
+// unknownCommand returns an error text for an unknown command, with a suggestion; "" if the command
+// exists.
 func unknownCommand(args []string, commands map[string]cli.CommandFactory) string {
 	if len(args) == 0 || strings.HasPrefix(args[0], "-") {
 		return ""
@@ -169,8 +169,8 @@ func unreached(b *base, err error) string {
 	return fmt.Sprintf("No answer at %s. Is that Nomad's address (NOMAD_ADDR, or -address), and does Nomad run there?", b.config().Address)
 }
 
-// remedyTLS returns what to change if err means that command and server disagree about TLS. For
-// other errors it returns "".
+// remedyTLS returns what to change if err means that command and server disagree about TLS; "" for
+// other errors.
 func remedyTLS(err error) string {
 	op, _ := errors.AsType[*net.OpError](err)
 	invalid, _ := errors.AsType[x509.CertificateInvalidError](err)

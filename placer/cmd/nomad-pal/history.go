@@ -95,7 +95,7 @@ func runColumns() []runColumn {
 	}
 }
 
-// cell formats a value for a table. It returns "" if the value is unknown.
+// cell formats a value for a table; "" if the value is unknown.
 func cell(value any) string {
 	switch v := value.(type) {
 	case time.Time:
@@ -190,8 +190,7 @@ func (o *historyOptions) query(b *base, now time.Time) (url.Values, error) {
 	return q, nil
 }
 
-// timeOf parses a date or a time. It also parses a duration, which stands for the time this long
-// before now.
+// timeOf parses a date, a time, or a duration counted back from now.
 func timeOf(text string, now time.Time) (time.Time, error) {
 	if d, err := rewrite.ParseSpan(text); err == nil {
 		return now.Add(-d), nil
@@ -249,8 +248,8 @@ func runHistory(b *base, args []string) int {
 	return s.close(b.show(runs, func() { printRuns(b, runs, chosen, now, *limit) }))
 }
 
-// runsAtOnce is the number of runs per request. It is small enough for a loaded agent to answer in
-// time, and below the agent's own limit.
+// runsAtOnce is the number of runs per request: few enough for a loaded agent to answer in time,
+// and fewer than the agent's own limit.
 const runsAtOnce = 10_000
 
 // runs reads at most limit runs from the agent, or all runs if limit is 0, in pages of runsAtOnce.
@@ -321,8 +320,8 @@ func printRuns(b *base, runs []accounting.Run, columns []runColumn, now time.Tim
 	}
 }
 
-// chosenColumns returns the columns that a list names. If the list is empty, it returns all columns
-// for CSV, and otherwise the columns that fit a terminal.
+// chosenColumns returns the columns that a list names. If the list is empty, chosenColumns returns
+// all columns for CSV, and otherwise the columns that fit a terminal.
 func chosenColumns(list string, all bool) ([]runColumn, error) {
 	known := runColumns()
 	names := splitList(list)
@@ -347,7 +346,7 @@ func splitList(text string) []string {
 	return strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' })
 }
 
-// printRunsCSV prints runs as CSV. It ignores errors of the writer, because [quoting] keeps them.
+// printRunsCSV prints runs as CSV, and ignores errors of the writer, because [quoting] keeps them.
 func printRunsCSV(b *base, parts iter.Seq2[[]accounting.Run, error], columns []runColumn, now time.Time) int {
 	w := csv.NewWriter(b.io.out)
 	defer w.Flush()
@@ -439,7 +438,8 @@ func printUsage(b *base, usage []accounting.Usage, columns []string) {
 	b.table(rows)
 }
 
-// printUsageCSV prints usage as CSV. It ignores errors of the writer, because [quoting] keeps them.
+// printUsageCSV prints usage as CSV, and ignores errors of the writer, because [quoting] keeps
+// them.
 func printUsageCSV(b *base, usage []accounting.Usage, columns []string) {
 	w := csv.NewWriter(b.io.out)
 	defer w.Flush()

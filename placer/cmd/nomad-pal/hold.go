@@ -71,7 +71,7 @@ restores the jobspec's priority.
 // controlled is the output of hold, requeue and priority about one job.
 type controlled struct {
 	Job string `json:"job"` // namespace/id
-	// Waits reports whether a job to be requeued waits already.
+	// Waits reports whether the job to requeue already waits.
 	Waits bool `json:"waits,omitempty"`
 	gang.Control
 	notHeld bool // there was no hold to lift
@@ -117,9 +117,9 @@ func tell(b *base, ids []string, in agent.ControlRequest, what ...string) ([]con
 	return told, nil
 }
 
-// waits reports whether a job waits already, so that requeueing it would change nothing. It returns
-// an error for a job that neither waits nor runs. If the job cannot be explained, waits returns
-// false, and the placer decides.
+// waits reports whether a job waits already, so that requeueing it would change nothing. waits
+// returns an error for a job that neither waits nor runs. If the job cannot be explained, waits
+// returns false, and the placer decides.
 func (a *answers) waits(k cluster.JobKey) (bool, error) {
 	e, err := a.Explain(k)
 	switch {

@@ -116,7 +116,7 @@ func hclString(s string) string {
 	return strings.NewReplacer("${", "$${", "%{", "%%{").Replace(strconv.Quote(s))
 }
 
-// writeFiles writes the files. If one of them already exists and force is false, it writes none.
+// writeFiles writes all the files, or none if one already exists and force is false.
 func writeFiles(dir string, files []file, force bool) error {
 	var there []string
 	for _, f := range files {

@@ -22,8 +22,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// jobFlags are the options of commands that read a jobspec. They have the names of Nomad's own
-// options.
+// jobFlags are the options of commands that read a jobspec, named like Nomad's own options.
 type jobFlags struct {
 	vars, varFiles                  paths
 	strict                          bool
@@ -58,8 +57,8 @@ func (b *base) jobFlags(fs *flag.FlagSet) *jobFlags {
 	return f
 }
 
-// readJob parses a jobspec as `nomad job run` does. It also returns the source, which Nomad stores
-// with the job. Later requests go to the job's region.
+// readJob parses a jobspec as `nomad job run` does. readJob also returns the source, which Nomad
+// stores with the job. After readJob, requests go to the job's region.
 func (b *base) readJob(path string, f *jobFlags) (*api.Job, *api.JobSubmission, error) {
 	body, err := jobBody(b, path)
 	if err != nil {
@@ -85,8 +84,8 @@ func (b *base) readJob(path string, f *jobFlags) (*api.Job, *api.JobSubmission, 
 	return job, submission, nil
 }
 
-// unplaced wraps an HCL error without a position in the file. HCL begins the text of such an error
-// with "<nil>: ", which unplaced removes.
+// unplaced wraps an HCL error without a position in the file, and removes HCL's "<nil>: " at the
+// start of its text.
 type unplaced struct{ error }
 
 func (e unplaced) Error() string { return strings.TrimPrefix(e.error.Error(), "<nil>: ") }
@@ -168,8 +167,8 @@ func jobBody(b *base, path string) ([]byte, error) {
 	return body, err
 }
 
-// isURL reports whether a jobspec is a URL and not a file. It is true for all schemes, including
-// those that only Nomad's go-getter supports.
+// isURL reports whether a jobspec is a URL and not a file, even if only Nomad's go-getter supports
+// the URL's scheme.
 func isURL(path string) bool { return strings.Contains(path, "://") }
 
 // isJSONJob reports whether a jobspec is JSON for Nomad's API, and not HCL in its JSON form. In

@@ -35,7 +35,7 @@ type logReader struct {
 	restarts uint64
 }
 
-// memberStyles are the styles of lines on a terminal. They help to tell the members apart.
+// memberStyles are the styles that tell the lines of different members apart on a terminal.
 var memberStyles = []style{cyan, yellow, green, magenta, blue, red}
 
 func (l *logs) reader(a *api.AllocationListStub, task string) *logReader {
@@ -146,8 +146,8 @@ func howEnded(a *api.AllocationListStub, s *api.TaskState) string {
 	return "ended: " + lastEvent(s, api.TaskTerminated, api.TaskKilled)
 }
 
-// lastEvent looks for events of the given kinds, one kind after the other. It returns Nomad's
-// message about the last event of the first kind that it finds.
+// lastEvent looks for events of the given kinds, one kind after the other. For the first kind
+// found, lastEvent returns Nomad's message about the last event.
 func lastEvent(s *api.TaskState, kinds ...string) string {
 	for _, k := range kinds {
 		for _, e := range slices.Backward(s.Events) {
@@ -160,7 +160,7 @@ func lastEvent(s *api.TaskState, kinds ...string) string {
 }
 
 // copy copies the log, starting at the byte offset from, and returns the number of bytes read. With
-// follow, it waits for more text at the end of the log until ctx ends or reading fails.
+// follow, copy waits for more text at the end of the log until ctx ends or reading fails.
 func (r *logReader) copy(ctx context.Context, follow bool, from int64, to io.Writer) (n int64, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -243,13 +243,13 @@ func lastLines(text []byte, n int) int {
 	return end + 1
 }
 
-// lineWriter is the common output of all tasks. Its lock keeps the lines of different tasks apart.
+// lineWriter is the common output of all tasks. The lock keeps the lines of different tasks apart.
 type lineWriter struct {
 	mu sync.Mutex
 	w  io.Writer
 }
 
-// prefixed is the writer for one task: it prints each line after a prefix.
+// prefixed is the writer for one task, which prints each line after a prefix.
 type prefixed struct {
 	to     *lineWriter
 	prefix string

@@ -43,7 +43,7 @@ Logs Options:
 	"Errors of all ranks:", "nomad-pal logs -stderr -f train",
 ), generalOptions)
 
-// logOptions are the options of nomad-pal logs. They select logs and lines.
+// logOptions are the options of nomad-pal logs that select logs and lines.
 type logOptions struct {
 	follow     bool
 	lines      int // number of last lines of each log; negative means all lines
@@ -102,7 +102,7 @@ func runLogs(b *base, args []string) int {
 	return 0
 }
 
-// read returns the job and its allocations. If index is not 0, it waits up to logsLook until the
+// read returns the job and its allocations. If index is not 0, read waits up to logsLook until the
 // allocations change.
 func (l *logs) read(ctx context.Context, index uint64) (*api.Job, []*api.AllocationListStub, uint64, error) {
 	q := (&api.QueryOptions{Namespace: l.key.Namespace, WaitIndex: index, WaitTime: logsLook}).WithContext(ctx)
@@ -132,8 +132,8 @@ func rankOf(a *api.AllocationListStub) int { return cluster.MemberNumber(a.Name)
 // member returns the name of an allocation within its job, such as workers[3].
 func member(a *api.AllocationListStub) string { return fmt.Sprintf("%s[%d]", a.TaskGroup, rankOf(a)) }
 
-// fits returns an error if -rank or -task names a member or task that the job does not have. It
-// also returns an error for a parameterized or periodic job, because only the job's runs have
+// fits returns an error if -rank or -task names a member or task that the job does not have. For a
+// parameterized or periodic job, fits also returns an error, because only the job's runs have
 // members.
 func (l *logs) fits(job *api.Job) error {
 	if job.IsParameterized() || job.IsPeriodic() {
@@ -174,8 +174,8 @@ func live(a *api.AllocationListStub) bool {
 	return a.ClientStatus == api.AllocClientStatusPending || a.ClientStatus == api.AllocClientStatusRunning || a.ClientStatus == api.AllocClientStatusUnknown
 }
 
-// last returns the last allocation of each member that the options select. It adds earlier
-// allocations of these members that still run.
+// last returns the last allocation of each member that the options select, and the members' earlier
+// allocations that still run.
 func (l *logs) last(all []*api.AllocationListStub) (out []*api.AllocationListStub) {
 	for i, a := range all {
 		later := i+1 < len(all) && all[i+1].Name == a.Name
@@ -269,7 +269,7 @@ func pause(ctx context.Context, d time.Duration) {
 }
 
 // take starts to follow new members, and reports the ends of others. For members that exist at the
-// start, it prints the last lines, as -n requests. For later members, it prints all lines.
+// start, take prints the last lines, as -n requests; for later members, all lines.
 func (l *logs) take(ctx context.Context, all []*api.AllocationListStub, first bool) {
 	if first {
 		for _, a := range all {

@@ -72,8 +72,8 @@ const (
 type measuredGPU struct {
 	GPU  string `json:"gpu"`  // the GPU's id
 	Node string `json:"node"` // its node's name
-	// Outcome is measured, failed or skipped. With -dry-run, or if measure ended early, it can also
-	// be ready or waits.
+	// Outcome is measured, failed or skipped; with -dry-run, or if measure ended early, also ready
+	// or waits.
 	Outcome measureOutcome `json:"outcome"`
 	// Reason is why the GPU was not measured, or what it waits for.
 	Reason string `json:"reason,omitempty"`
@@ -81,8 +81,10 @@ type measuredGPU struct {
 	// milliseconds per unit of work.
 	Key   string                   `json:"key,omitempty"`
 	Times map[pal.AppClass]float64 `json:"times,omitempty"`
-	// Provisional: other GPUs of the node were idle during the measurement.
+	// Provisional reports whether other GPUs of the node were idle during the measurement.
 	Provisional bool `json:"provisional,omitempty"`
+	// Uncapped: class A did not reach the power limit, so its time says little about training.
+	Uncapped bool `json:"uncapped,omitempty"`
 }
 
 // measureOptions are the options of measure.
@@ -136,10 +138,14 @@ func printMeasured(b *base, out []measuredGPU) {
 	length := b.idLength(query.IDLength(each(out, func(m measuredGPU) string { return m.GPU })))
 	rows := []string{row("GPU", "Node", "Outcome", "A", "B", "C", "D", "Note")}
 	for _, m := range out {
-		note := m.Reason
+		notes := []string{m.Reason}
 		if m.Provisional {
-			note = "provisional: not measured with all GPUs of its node"
+			notes = append(notes, "provisional: not measured with all GPUs of its node")
 		}
+		if m.Uncapped {
+			notes = append(notes, "class A stayed below the power limit, so its time says little about training")
+		}
+		note := strings.TrimPrefix(strings.Join(notes, "; "), "; ")
 		cells := []any{shortGPU(m.GPU, length), m.Node, string(m.Outcome)}
 		for _, c := range pal.AppClasses() {
 			text := "-"
@@ -172,8 +178,9 @@ func (t *measureTarget) over() bool {
 	return t.Outcome == gpuMeasured || t.Outcome == gpuFailed || t.Outcome == gpuSkipped
 }
 
-// beginMeasuring returns the targets for which the caller now registers measuring jobs. It takes
-// free GPUs node by node, so that at most atMost measurements run at the same time (0: no limit).
+// beginMeasuring returns the targets for which the caller now registers measuring jobs.
+// beginMeasuring takes free GPUs node by node, so that at most atMost measurements run at the same
+// time (0: no limit).
 func beginMeasuring(ts []*measureTarget, now time.Time, atMost int) (begin []*measureTarget) {
 	running := 0
 	for _, t := range ts {
@@ -192,7 +199,7 @@ func beginMeasuring(ts []*measureTarget, now time.Time, atMost int) (begin []*me
 	return begin
 }
 
-// selectGPUs returns the named GPUs of these nodes. If no name is given, it returns all GPUs.
+// selectGPUs returns the named GPUs of these nodes, or all GPUs if none is named.
 func selectGPUs(nodes map[string]*api.Node, names []string) ([]*measureTarget, error) {
 	var ts []*measureTarget
 	found := map[string]int{} // how many GPUs each name matches

@@ -15,9 +15,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// measureLasts is how long the task of a measuring job sleeps if the job is not stopped earlier. It
-// is longer than any measurement with the plugin's defaults. If the command is killed, its jobs end
-// after at most this time.
+// measureLasts is how long the task of a measuring job sleeps if the job is not stopped earlier.
+// This time is longer than any measurement with the plugin's defaults, and ends the jobs of a
+// killed command.
 const measureLasts = 15 * time.Minute
 
 // measurePriority is the lowest priority. With this priority, Nomad may preempt a measuring job for

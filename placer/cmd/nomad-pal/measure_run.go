@@ -20,12 +20,12 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// measureLook is the interval between two polls. It is a variable so that tests can shorten it.
+// measureLook is the interval between two polls; tests shorten it.
 var measureLook = 2 * time.Second
 
 const (
-	// placedWithin is how long a measuring job waits for its allocation. If the GPU is free, Nomad
-	// needs less time. After measureAgain, the command tries again.
+	// placedWithin is how long a measuring job waits for its allocation, longer than Nomad needs if
+	// the GPU is free. After measureAgain, the command tries again.
 	placedWithin = 20 * time.Second
 	measureAgain = time.Minute
 	// measurePatience is how long requests to Nomad may fail, for example while Nomad elects a
@@ -35,7 +35,7 @@ const (
 	purgeWithin = 20 * time.Second
 )
 
-// measureRun is one run of measure. It measures GPUs by registering jobs in Nomad.
+// measureRun is one run of measure, which measures GPUs by registering jobs in Nomad.
 type measureRun struct {
 	b       *base
 	o       measureOptions
@@ -71,7 +71,7 @@ func newMeasureRun(b *base, names []string, o measureOptions) (*measureRun, erro
 }
 
 // lookHolders finds the jobs that hold the GPUs to measure. If the token sees only some jobs, a GPU
-// that another job holds can look free. The GPU's measuring job then waits in Nomad.
+// that another job holds can look free, and its measuring job waits in Nomad.
 func (r *measureRun) lookHolders() (err error) {
 	if r.seen, err = plainly(r.b, r.client, r.seen); err != nil {
 		return err
@@ -101,7 +101,7 @@ func (r *measureRun) outcomes() []measuredGPU {
 	return each(r.targets, func(t *measureTarget) measuredGPU { return t.measuredGPU })
 }
 
-// progress prints a line about a GPU. If the output is JSON, it prints to standard error.
+// progress prints a line about a GPU. If the output is JSON, progress prints to standard error.
 func (r *measureRun) progress(t *measureTarget, what string) {
 	out := r.b.io.out
 	if r.b.json || r.b.template != "" {
@@ -111,8 +111,9 @@ func (r *measureRun) progress(t *measureTarget, what string) {
 	fmt.Fprintln(out, quoted(text, ""))
 }
 
-// run registers measuring jobs and follows them until all GPUs have an outcome. At the end it
-// purges its remaining jobs. It keeps jobs whose tasks failed, so that somebody can inspect them.
+// run registers measuring jobs and follows them until all GPUs have an outcome. At the end, run
+// purges the remaining jobs, except jobs whose tasks failed, so that somebody can inspect these
+// jobs.
 func (r *measureRun) run() (err error) {
 	defer func() { err = errors.Join(err, r.purge()) }()
 	for _, t := range r.targets {
@@ -171,9 +172,8 @@ func (r *measureRun) giveUpWaiting() {
 	}
 }
 
-// begin registers a GPU's measuring job. If Nomad already has a running job of this name, another
-// command has registered it, or a killed command left it behind. A job that was left behind ends by
-// itself.
+// begin registers a GPU's measuring job. A running job of this name in Nomad belongs to another
+// command, or was left behind by a killed command and ends by itself.
 func (r *measureRun) begin(t *measureTarget) error {
 	key := measureKey(r.b.namespace, t.GPU)
 	was, err := r.client.Job(r.b.ctx, key)
@@ -343,7 +343,7 @@ func (r *measureRun) take(t *measureTarget, d *api.NodeDeviceResource, a attr.Ac
 	if err == nil && i >= 0 {
 		t.Key, t.Times = ms[i].Key, ms[i].Times
 	}
-	t.Provisional = a.Provisional
+	t.Provisional, t.Uncapped = a.Provisional, a.Uncapped
 	r.end(t, gpuMeasured, "")
 }
 

@@ -29,6 +29,7 @@ type measuringPlugins struct {
 	times    []map[string]attr.Measurement
 	problem  map[string]string // a session's problem, by GPU
 	stuck    bool              // the plugins measure nothing
+	uncapped bool              // class A stays below the power limit
 	most     int               // jobs at the same time
 	sessions []string          // in order
 }
@@ -109,7 +110,7 @@ func (p *measuringPlugins) work(ctx context.Context) (done <-chan struct{}) {
 				seen[gpu] = true
 				p.sessions = append(p.sessions, gpu)
 				n := int(gpu[4] - '0')
-				p.accounts[n][gpu] = attr.Account{Last: fmt.Sprintf("2026-01-02T03:04:%02dZ", len(p.sessions)), Problem: p.problem[gpu], Provisional: true}
+				p.accounts[n][gpu] = attr.Account{Last: fmt.Sprintf("2026-01-02T03:04:%02dZ", len(p.sessions)), Problem: p.problem[gpu], Provisional: true, Uncapped: p.uncapped}
 				if p.problem[gpu] == "" {
 					p.times[n][gpu] = attr.Measurement{GPU: gpu, Key: "k", Times: map[pal.AppClass]float64{"A": 80, "C": 2.5}}
 				}
@@ -224,6 +225,22 @@ func TestMeasure(t *testing.T) {
 	}
 	if !strings.Contains(errs, "waits: held by default/train") {
 		t.Errorf("progress:\n%s", errs)
+	}
+}
+
+// The table says which results are provisional, and which say little about training.
+func TestNotesOfMeasuredGPUs(t *testing.T) {
+	c := newCluster(t)
+	p := c.measuringPlugins()
+	p.uncapped = true
+	ctx, stop := context.WithCancel(t.Context())
+	done := p.work(ctx)
+	_, text, errs := c.does("measure", "GPU-0-0")
+	stop()
+	<-done
+	const want = "provisional: not measured with all GPUs of its node; class A stayed below the power limit, so its time says little about training"
+	if !strings.Contains(text, want) {
+		t.Errorf("want %q\n%s%s", want, text, errs)
 	}
 }
 

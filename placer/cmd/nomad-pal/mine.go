@@ -22,8 +22,8 @@ import (
 // userVariable is the environment variable that names the user.
 const userVariable = "NOMAD_PAL_USER"
 
-// me returns the user's name. This is NOMAD_PAL_USER or, if the variable is empty, the name of the
-// ACL token. Without ACLs, it is the login name.
+// me returns the user's name: NOMAD_PAL_USER or, if the variable is empty, the name of the ACL
+// token or, without ACLs, the login name.
 func me(b *base, client *nomad.Client) (string, error) {
 	if name := os.Getenv(userVariable); name != "" {
 		return name, nil
@@ -42,7 +42,7 @@ func me(b *base, client *nomad.Client) (string, error) {
 	return cmp.Or(self.Name, self.AccessorID), nil
 }
 
-// mine returns the user's jobs among the given jobs. If the user has none, and no job names any
+// mine returns the user's jobs among the given jobs. If the user has no jobs, and no job names any
 // user, mine prints a note.
 func (b *base) mine(client *nomad.Client, jobs []model.JobStatus) ([]model.JobStatus, error) {
 	name, err := me(b, client)

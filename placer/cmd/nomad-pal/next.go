@@ -27,8 +27,8 @@ func stateCell(s gang.State) painted {
 	return p
 }
 
-// shortGPU cuts a GPU's id to its first n bytes; if n is 0, it returns the whole id. Callers choose
-// n so that different GPUs have different short ids. Commands accept short ids as arguments.
+// shortGPU cuts a GPU's id to its first n bytes, unless n is 0. Callers choose n so that different
+// GPUs have different short ids. Commands accept short ids as arguments.
 func shortGPU(id string, n int) string {
 	if n == 0 {
 		return id
@@ -36,8 +36,8 @@ func shortGPU(id string, n int) string {
 	return attr.Shorten(id, n)
 }
 
-// idLength returns the length to which ids of GPUs are cut: n on a terminal; otherwise, or with
-// -verbose, 0, which means whole ids.
+// idLength returns the length to which ids of GPUs are cut: n on a terminal without -verbose,
+// otherwise 0 (whole ids).
 func (b *base) idLength(n int) int {
 	if b.io.terminal && !b.verbose {
 		return n

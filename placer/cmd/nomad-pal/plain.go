@@ -15,9 +15,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-// plainly reads GPUs from Nomad itself, with the user's token. It reads nodes, jobs, allocations,
-// and the stored profile and quarantine. Only the agent knows the queue, racks and windows. last is
-// the previous result, or nil.
+// plainly reads GPUs from Nomad itself, with the user's token. plainly reads nodes, jobs,
+// allocations, and the stored profile and quarantine. Only the agent knows the queue, racks and
+// windows. last is the previous result, or nil.
 func plainly(b *base, client *nomad.Client, last *query.Snapshot) (*query.Snapshot, error) {
 	cfg, now := model.DefaultConfig(), time.Now()
 	cfg.RackMeta = ""
@@ -32,7 +32,7 @@ func plainly(b *base, client *nomad.Client, last *query.Snapshot) (*query.Snapsh
 	if m.State, err = client.Resync(b.ctx, old); err != nil {
 		return nil, err
 	}
-	// If the stored profile is damaged, it counts as missing.
+	// A damaged profile counts as missing.
 	if m.Profile, err = store.In(client).Profile().Read(b.ctx); err != nil && !store.Unreadable(err) {
 		return nil, err
 	}

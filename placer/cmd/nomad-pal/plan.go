@@ -127,11 +127,10 @@ func printPlan(b *base, x planned, indexKnown bool) {
 	}
 }
 
-// The command shows changes to a job in the form of nomad job plan. It compares the new job with
-// the old job as its author wrote it. Nomad itself would compare with the old job as the placer has
-// rewritten it.
+// The command shows changes to a job in the form of nomad job plan, but compares the new job with
+// the old job as its author wrote it, not as the placer has rewritten it.
 
-// diff returns the changes, one per line. If Nomad does not have the job, there are none.
+// diff returns the changes, one per line; none if Nomad does not have the job.
 func (b *base) diff(s *answers, is, job *api.Job, override bool) ([]string, error) {
 	if is == nil {
 		return nil, nil
@@ -168,7 +167,7 @@ func diffLines(d *api.JobDiff) (out []string) {
 	return headed(0, d.Type, fmt.Sprintf("Job: %q", d.ID), out)
 }
 
-// headed returns lines below a heading. If only the placer changed something, it returns nothing.
+// headed returns lines below a heading, or nothing if only the placer changed something.
 func headed(depth int, kind, head string, lines []string) []string {
 	if kind == "None" || kind == "Edited" && len(lines) == 0 {
 		return nil

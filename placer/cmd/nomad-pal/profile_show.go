@@ -78,8 +78,8 @@ func parseProfile(b *base, path, what string) (*profile.Profile, error) {
 	return p, nil
 }
 
-// profileInForce reads the profile in force. If there is none, or it cannot be read, the error
-// explains why.
+// profileInForce reads the profile in force. The error explains why the profile is missing or
+// cannot be read.
 func profileInForce(b *base) (*profile.Profile, error) {
 	client, err := b.client()
 	if err != nil {
@@ -109,7 +109,7 @@ type groupSummary struct {
 	Members []memberSummary `json:"gpus"`
 }
 
-// classSummary is one variability class. Min and Max are its lowest and highest PM scores.
+// classSummary is one variability class.
 type classSummary struct {
 	Class int         `json:"class"`         // the class, from 1 (the fastest) to 5
 	GPUs  int         `json:"gpus"`          // number of GPUs in the class
@@ -123,13 +123,13 @@ type memberSummary struct {
 	Score   pal.PMScore `json:"pm_score"`          // the GPU's time relative to the median GPU
 	Class   int         `json:"class"`             // the GPU's variability class; 1 is the fastest
 	Outlier bool        `json:"outlier,omitempty"` // the GPU is an outlier
-	// Pending is the class that one measuring session has indicated. A second session in the same
-	// direction changes the class. 0: none.
+	// Pending is the class that one measuring session has indicated; 0 if none. A second session in
+	// the same direction changes the class.
 	Pending int `json:"pending_class,omitempty"`
 }
 
-// summarize returns a summary of each group of the profile. If app is not "", it summarizes only
-// the groups of this application class.
+// summarize returns a summary of each group of the profile or, if app is not "", of each group of
+// this application class.
 func summarize(p *profile.Profile, app string) []groupSummary {
 	var out []groupSummary
 	for _, g := range p.Groups {
@@ -198,7 +198,7 @@ func printProfile(b *base, p *profile.Profile, app string, verbose bool) {
 }
 
 // modelSpeeds returns the speeds of the profile's models, including models that the cluster no
-// longer has. If app is not "", it returns only the speeds for this application class.
+// longer has. If app is not "", modelSpeeds returns only the speeds for this application class.
 func modelSpeeds(p *profile.Profile, app string) (out []ledger.ModelSpeed) {
 	for _, r := range p.Rates {
 		if app == "" || r.App == pal.AppClass(app) {
@@ -239,7 +239,7 @@ func printGroup(b *base, g groupSummary, verbose bool) {
 	printMembers(b, g, verbose)
 }
 
-// printMembers lists the group's outliers; if verbose is set, it lists all GPUs of the group.
+// printMembers lists the group's outliers or, if verbose is set, all GPUs of the group.
 func printMembers(b *base, g groupSummary, verbose bool) {
 	rows := []string{row("GPU", "PM score", "Class", "Remark")}
 	for _, m := range g.Members {

@@ -129,9 +129,9 @@ func putInQuarantine(b *base, gpus []string, why, long string, lifts bool) int {
 	return b.show(qs, func() { b.printEach(gpus, "In quarantine:", "") })
 }
 
-// beginningWith returns the GPU whose whole id is prefix. If there is none, beginningWith returns
-// all GPUs whose ids begin with prefix. If prefix is the id of a part of a shared GPU, it stands
-// for the whole GPU. A MIG instance counts as a GPU.
+// beginningWith returns the GPU whose whole id is prefix or, if there is none, all GPUs whose ids
+// begin with prefix. The id of a part of a shared GPU stands for the whole GPU. A MIG instance
+// counts as a GPU.
 func beginningWith(ids []string, prefix string) []string {
 	prefix = attr.GPUOf(prefix)
 	if slices.Contains(ids, prefix) {

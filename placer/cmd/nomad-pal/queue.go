@@ -158,7 +158,7 @@ func (b *base) shown(limit, n int) int {
 	return min(limit, n)
 }
 
-// noneWaits returns the sentence for a queue without matching jobs. It also summarizes the other
+// noneWaits returns the sentence for a queue without matching jobs, with a summary of the other
 // jobs.
 func noneWaits(onlyMine bool, all []model.JobStatus) string {
 	others := slices.DeleteFunc(slices.Clone(all), func(j model.JobStatus) bool { return !queueFilter{states: listedStates}.shows(j) })
@@ -178,8 +178,7 @@ func printQueue(b *base, jobs, rows, shown []model.JobStatus, now time.Time) {
 	b.say(plain, queueSummary(jobs)+more(len(rows)-len(shown)))
 }
 
-// printJobs prints a table of jobs. It leaves out columns that would be the same or empty for all
-// jobs.
+// printJobs prints a table of jobs, without columns that would be empty or the same for all jobs.
 func (b *base) printJobs(jobs []model.JobStatus, now time.Time) {
 	several, placed, expected, prioritized, runs, ends, arrays, users, reports := false, false, false, false, false, false, false, false, false
 	for _, j := range jobs {
@@ -289,8 +288,8 @@ func queueSummary(jobs []model.JobStatus) string {
 	return strings.Join(parts, "; ") + "."
 }
 
-// printTenants prints how many GPUs each tenant holds and has used. It prints nothing if there is
-// only one tenant, and this tenant has no quota, limit, users or stops.
+// printTenants prints how many GPUs each tenant holds and has used. printTenants prints nothing if
+// the only tenant has no quota, limit, users or stops.
 func printTenants(b *base, tenants []queue.TenantUse) {
 	told, stops := len(tenants) > 1, queue.Stops{}
 	for _, t := range tenants {

@@ -14,13 +14,13 @@ import (
 )
 
 // Names of jobs, groups and nodes, and messages of tasks and drivers, are text that others wrote.
-// Nomad accepts escape sequences, control characters and bidirectional overrides in such text. A
-// terminal obeys these characters: they could hide a row of a table, forge one, or do worse.
-// Therefore, all output of the commands and the agent's log goes through [quoting], and each table
-// cell also through [row].
+// Nomad accepts escape sequences, control characters and bidirectional overrides in names and
+// messages. A terminal obeys these characters: they could hide a row of a table, forge one, or do
+// worse. Therefore, all output of the commands and the agent's log goes through [quoting], and each
+// table cell also through [row].
 
-// quoted returns text in which invisible and control characters are escaped as in JSON. It does not
-// escape the characters in keep.
+// quoted returns text in which invisible and control characters, except those in keep, are escaped
+// as in JSON.
 func quoted(text, keep string) string {
 	if strings.IndexFunc(text, func(r rune) bool { return hidden(r, keep) }) < 0 {
 		return text
@@ -60,12 +60,12 @@ type quoting struct {
 	// failed is the first error of the underlying writer; [run] reports it once.
 	failed error
 	// styled reports whether the text contains styles (see [paint]). colored reports whether to
-	// show them.
+	// show styles.
 	styled, colored bool
 }
 
 // Write escapes the text, except line ends and tabs. Only the commands themselves write line ends
-// and tabs, because [row] escapes those in cells. JSON output stays valid, because only strings in
+// and tabs, because [row] escapes both in cells. JSON output stays valid, because only strings in
 // it contain characters that Write escapes.
 func (q *quoting) Write(p []byte) (int, error) {
 	text := append(q.rest, p...)
@@ -122,5 +122,5 @@ func rowWith(shown ...bool) func(cells ...any) string {
 	}
 }
 
-// oneLine joins the lines of a sentence of ours into one line.
+// oneLine joins the lines of a sentence.
 func oneLine(s string) string { return strings.ReplaceAll(s, "\n", " ") }

@@ -96,7 +96,7 @@ func runRelease(b *base, args []string) int {
 const mostReleases = 10
 
 // releaseOf removes gates and pins from the wanted jobs. With gateOnly, jobs with running members
-// keep their pins. It stops at the first error, and returns the jobs released until then.
+// keep their pins. releaseOf stops at the first error, and returns the jobs that it has released.
 func releaseOf(b *base, client *nomad.Client, state *cluster.State, gateOnly bool, wanted func(cluster.JobKey) bool) (released []string, err error) {
 	for _, k := range state.SortedJobs() {
 		job := state.Jobs[k]
@@ -116,8 +116,8 @@ func releaseOf(b *base, client *nomad.Client, state *cluster.State, gateOnly boo
 	return released, nil
 }
 
-// isHeld reports whether somebody holds the job. If no agent answers, it returns false, so that the
-// job is released.
+// isHeld reports whether somebody holds the job. If no agent answers, isHeld returns false, so that
+// the job is released.
 func isHeld(b *base, id string) (bool, error) {
 	a, err := b.ask()
 	if lacksAgent(err) {

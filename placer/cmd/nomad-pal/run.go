@@ -128,8 +128,8 @@ func runRun(b *base, args []string) int {
 	return watch(b, client, gated, resp)
 }
 
-// detached prints the result of a registration. It warns if the agent says that the job can never
-// start as it is written.
+// detached prints the result of a registration. detached warns if, according to the agent, the job
+// can never start as it is written.
 func detached(b *base, client *nomad.Client, job *api.Job, resp *api.JobRegisterResponse) int {
 	code := registered(b, client, job, resp)
 	if !rewrite.Gated(job) || cluster.Template(job) {
@@ -167,8 +167,8 @@ func printJob(b *base, job *api.Job) int {
 
 var enforced = regexp.MustCompile(`\((` + api.RegisterEnforceIndexErrPrefix + `[^)]*)\)`)
 
-// notRegistered prints why Nomad refused the job. If the modify index is outdated, it prints only
-// Nomad's own message.
+// notRegistered prints why Nomad refused the job. If the modify index is outdated, notRegistered
+// prints only Nomad's own message.
 func notRegistered(b *base, client *nomad.Client, job *api.Job, err error) int {
 	if m := enforced.FindStringSubmatch(err.Error()); m != nil {
 		code := b.fail(errors.New(m[1]))
@@ -184,8 +184,8 @@ func notRegistered(b *base, client *nomad.Client, job *api.Job, err error) int {
 }
 
 // register registers a gated job at the agent at -pal-address, if the option is set. If this agent
-// does not register jobs or does not answer, register registers the job at Nomad. Other jobs always
-// go to Nomad.
+// does not register jobs or does not answer, register registers the job at Nomad. Jobs without a
+// gate always go to Nomad.
 func register(b *base, client *nomad.Client, job *api.Job, opts *api.RegisterOptions) (*api.JobRegisterResponse, error) {
 	w := (&api.WriteOptions{Namespace: *job.Namespace}).WithContext(b.ctx)
 	if b.palAddress != "" && rewrite.Gated(job) {
@@ -211,8 +211,7 @@ func registerAtAgent(b *base, job *api.Job, opts *api.RegisterOptions, w *api.Wr
 
 // elsewhere reports whether to register the job at Nomad after an agent returned err. elsewhere is
 // true if the agent did nothing, does not offer registration, or did not answer. An agent that did
-// not answer may have registered the job. In this case, a second registration with the gate changes
-// nothing.
+// not answer may have registered the job, but a second registration with the gate changes nothing.
 func elsewhere(err error) bool {
 	switch nomad.StatusOf(err) {
 	case 0, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusMisdirectedRequest, http.StatusServiceUnavailable:
@@ -246,8 +245,8 @@ func useLearned(b *base, client *nomad.Client, job *api.Job) error {
 	return nil
 }
 
-// gateForRun adds the gate to a job with GPUs. It returns an error if no placer could serve the
-// job.
+// gateForRun adds the gate to a job with GPUs. gateForRun returns an error if no placer could serve
+// the job.
 func gateForRun(job *api.Job) (*api.Job, error) {
 	if err := request.Addressable(*job.ID); err != nil {
 		return nil, err
@@ -275,7 +274,8 @@ func gateForRun(job *api.Job) (*api.Job, error) {
 type registration struct {
 	Job       string `json:"job"`       // the job's id
 	Namespace string `json:"namespace"` // the job's namespace
-	// Gated: the job was submitted with the gate, so the placer chooses its GPUs.
+	// Gated reports whether the job was submitted with the gate, so that the placer chooses its
+	// GPUs.
 	Gated bool `json:"gated"`
 	// Evaluation is the id of Nomad's evaluation of the job.
 	Evaluation string `json:"evaluation"`
@@ -337,8 +337,8 @@ func placed(b *base, client *nomad.Client, job *api.Job) bool {
 	return pinned && !rewrite.Gated(now)
 }
 
-// watchJob follows the job until all members run, or the job ends or cannot start. Then it prints
-// the job's explanation.
+// watchJob follows the job until all members run, or the job ends or cannot start, and prints the
+// job's explanation.
 func watchJob(b *base, a *answers, k cluster.JobKey) int {
 	e, idle, err := b.awaitStart(a, k)
 	switch {
@@ -358,15 +358,15 @@ func refusedToStart(e *query.Explanation) bool {
 }
 
 // isUp reports whether all members run, and Nomad has begun to deploy the job's current version.
-// Members of a service's old version keep running during an update, and until Nomad has evaluated
+// Members of a service's old version keep running until Nomad has evaluated an update, and during
 // the update.
 func isUp(e *query.Explanation) bool {
 	return e.State == gang.Running && (e.Deployment == nil || !e.Deployment.Superseded) &&
 		!slices.ContainsFunc(e.Allocations, func(a query.Allocation) bool { return a.Status == api.AllocClientStatusPending })
 }
 
-// evaluated reports whether Nomad has processed all evaluations of a job. Until Nomad has processed
-// them, an update does not change the running members.
+// evaluated reports whether Nomad has processed all evaluations of a job. An unprocessed update
+// does not change the running members.
 func (b *base) evaluated(a *answers, k cluster.JobKey) bool {
 	es, err := a.nomad.Evaluations(b.ctx, k)
 	return err != nil || !slices.ContainsFunc(es, func(e *api.Evaluation) bool { return e.Status == api.EvalStatusPending })
@@ -410,7 +410,8 @@ func lookAgain(took time.Duration) time.Duration {
 }
 
 // awaitStart follows the job until all members run, the job ends, or the job cannot start without a
-// change. It prints each change of the job's state. idle reports whether no placer is active.
+// change. awaitStart prints each change of the job's state. idle reports whether no placer is
+// active.
 func (b *base) awaitStart(a *answers, k cluster.JobKey) (e *query.Explanation, idle bool, err error) {
 	last, said, asked, sure := "", "", false, false
 	for {

@@ -15,7 +15,7 @@ import (
 )
 
 // schemas is a JSON schema with one property per command: the schema of the command's JSON output.
-// A test generates it from the types that the commands print.
+// A test generates schemas from the types that the commands print.
 //
 //go:embed schema.json
 var schemas []byte

@@ -16,7 +16,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// others prepares a message of a node or driver for the end of one of our own sentences.
+// others prepares a message of a node or driver for the end of a sentence.
 func others(text string) string { return strings.TrimRight(oneLine(text), ". ") }
 
 // counted returns a count with its noun, such as "3 nodes".
@@ -68,7 +68,7 @@ func changesSentence(c query.Changes) string {
 }
 
 // isJobFile reports whether an argument of explain is a jobspec and not a name. In practice, no job
-// has a name that looks like a file's.
+// has a name that looks like a file name.
 func isJobFile(name string) bool {
 	ends, begins := []string{".hcl", ".nomad", ".json"}, []string{"/", "./", "../"}
 	return name == "-" || isURL(name) ||

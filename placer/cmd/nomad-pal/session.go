@@ -19,7 +19,7 @@ import (
 	"golang.org/x/term"
 )
 
-// session is a session of nomad-pal shell. It runs a command in the job that holds the session's
+// session is a session of nomad-pal shell, which runs a command in the job that holds the session's
 // GPUs.
 type session struct {
 	b     *base
@@ -53,8 +53,8 @@ func newSession(b *base, o shellOptions, job *api.Job) (*session, error) {
 // has ended.
 var errSilent = errors.New("Nomad did not answer for " + sessionGrace.String() + ", and the job has ended")
 
-// run runs the command and returns its exit code. If this process has a terminal, the command gets
-// one, too.
+// run runs the command and returns its exit code. If this process has a terminal, the command also
+// gets a terminal.
 func (s *session) run(command []string) (int, error) {
 	ctx, cancel := context.WithCancelCause(s.b.ctx)
 	defer cancel(nil)

@@ -209,8 +209,7 @@ func (s *session) broken(cause error) error {
 	return fmt.Errorf("the session broke off: %w", cause)
 }
 
-// ended returns why the session's job has ended or is about to end. It returns "" if, as far as
-// Nomad knows, the job keeps running.
+// ended returns why the session's job has ended or is about to end; "" if Nomad knows no reason.
 func (s *session) ended(ctx context.Context) string {
 	if time.Since(s.began) >= s.limit-min(5*time.Second, s.limit/2) {
 		return fmt.Sprintf("its time limit of %s is reached", s.limit)

@@ -28,8 +28,8 @@ const (
 	sessionGrace = time.Minute
 )
 
-// shellKeeper is the script that the session's job runs. It ends after $2 seconds in total, or
-// after $1 seconds without a heartbeat. Each heartbeat writes a new number to a file. With
+// shellKeeper is the script that the session's job runs. The script ends after $2 seconds in total,
+// or after $1 seconds without a heartbeat. Each heartbeat writes a new number to a file. With
 // raw_exec, Nomad does not kill the session's processes, so the script kills them. The script finds
 // these processes by the allocation id in their environment.
 const shellKeeper = `finish() {
@@ -55,7 +55,7 @@ while :; do
   [ $((now - heard)) -lt "$1" ] || finish "The session has not answered for $1 s."
 done`
 
-// sessionFile is the script of a heartbeat. It writes the number to the file that shellKeeper
+// sessionFile is the script of a heartbeat, which writes the number to the file that shellKeeper
 // reads.
 const sessionFile = `echo "$1" > "$NOMAD_TASK_DIR/session"`
 
@@ -82,7 +82,7 @@ func shellName() string {
 }
 
 // shellJob returns the job that holds a session's GPUs. Nomad must neither restart nor reschedule
-// it, because a session cannot move.
+// the job, because a session cannot move.
 func (o shellOptions) shellJob(namespace string) (*api.Job, error) {
 	task := api.NewTask("shell", o.driver)
 	args := []string{"-c", shellKeeper, "sh", strconv.Itoa(int(sessionGrace.Seconds())), strconv.Itoa(int(o.limit.Seconds()))}
@@ -118,8 +118,8 @@ func (o shellOptions) shellJob(namespace string) (*api.Job, error) {
 	return job, nil
 }
 
-// shellDriver returns the task driver that the user names. If the user names none, it returns
-// docker for an image; otherwise raw_exec if a client has it, or else exec.
+// shellDriver returns the task driver that the user names. If the user names none, shellDriver
+// returns docker for an image; otherwise raw_exec if a client has this driver, or else exec.
 func shellDriver(b *base, client *nomad.Client, o shellOptions) string {
 	switch {
 	case o.driver != "":

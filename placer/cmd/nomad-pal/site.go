@@ -19,7 +19,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
-// site describes a cluster as init finds it. It is the data of the templates of init's files.
+// site describes a cluster as init finds it, and is the data for the templates of init's files.
 type site struct {
 	Address, Region, Storage string
 	// The TLS settings with which this command connects to Nomad.
@@ -79,11 +79,11 @@ func lookAround(b *base, client *nomad.Client) (*site, error) {
 	return s, nil
 }
 
-// namespaceName matches valid names of namespaces. These names need no quotes in a shell script.
+// namespaceName matches valid names of namespaces, which need no quotes in a shell script.
 var namespaceName = regexp.MustCompile(`^[a-zA-Z0-9-]{1,128}$`)
 
 // namespaces returns the namespaces for which init writes policies: all valid names. If all
-// contains no valid name, it returns own, or "default" if own is not a valid name.
+// contains no valid name, namespaces returns own, or "default" if own is not valid either.
 func namespaces(all []string, own string) []string {
 	all = slices.DeleteFunc(all, func(n string) bool { return !namespaceName.MatchString(n) })
 	switch {

@@ -98,7 +98,7 @@ func countGPUs(gpus []query.GPU) (n gpuCounts) {
 	return n
 }
 
-// keptByWindows counts the GPUs that each active window keeps.
+// keptByWindows counts the GPUs that each active window reserves.
 func keptByWindows(gpus []query.GPU) map[string]int {
 	n := map[string]int{}
 	for _, g := range gpus {

@@ -35,8 +35,8 @@ type target struct {
 }
 
 // target finds a job, GPU, node or allocation by its full id or name, or by an unambiguous prefix.
-// Full ids and names take precedence over prefixes. In each of these two steps, jobs take
-// precedence over GPUs, nodes and allocations.
+// Full ids and names take precedence over prefixes. Jobs take precedence over GPUs, nodes and
+// allocations with an equal name or prefix.
 func (b *base) target(s *answers, name string) (*target, error) {
 	if err := request.Addressable(name); err != nil {
 		return nil, err
@@ -83,8 +83,8 @@ func (b *base) target(s *answers, name string) (*target, error) {
 	return &target{job: k}, goneGPU(name)
 }
 
-// jobBeginning returns the job that has ended or has no GPUs, and whose id begins with k.ID. If
-// there is none, it returns k; if there are several, an error.
+// jobBeginning returns the job that has ended or has no GPUs, and whose id begins with k.ID.
+// Without a match, jobBeginning returns k; with several, an error.
 func jobBeginning(b *base, s *answers, k cluster.JobKey) (cluster.JobKey, error) {
 	found, _, err := s.nomad.API().Jobs().List((&api.QueryOptions{Prefix: k.ID, Namespace: b.namespace, PerPage: few + 1}).WithContext(b.ctx))
 	switch {
@@ -107,7 +107,7 @@ func goneGPU(prefix string) error {
 }
 
 // keyOf returns the key of the job with this id in the command's namespace. For all namespaces
-// ("*"), it takes the namespace "default".
+// ("*"), keyOf takes the namespace "default".
 func keyOf(b *base, id string) cluster.JobKey {
 	return cluster.JobKey{Namespace: cmp.Or(strings.Trim(b.namespace, "*"), api.DefaultNamespace), ID: id}
 }
@@ -118,8 +118,8 @@ func isJob(b *base, s *answers, k cluster.JobKey) bool {
 	return err == nil && job != nil && *job.ID == k.ID
 }
 
-// hardware returns the GPU or node whose id or name matches. If none or more than one matches, it
-// returns nil.
+// hardware returns the GPU or node whose id or name matches. hardware returns nil if none or more
+// than one matches.
 func hardware(all []query.GPU, is func(string) bool) *target {
 	if len(beginnings(all, is)) != 1 {
 		return nil
@@ -152,7 +152,7 @@ func beginnings(all []query.GPU, is func(string) bool) []string {
 // few is the maximum number of names that messages list.
 const few = 5
 
-// firstOf joins the first names, at most few.
+// firstOf joins the first names, at most [few].
 func firstOf(names []string) string {
 	if len(names) > few {
 		return strings.Join(names[:few], ", ") + ", …"
@@ -160,8 +160,8 @@ func firstOf(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// didYouMean extends an error about a missing job. It names another namespace that has a job of
-// this name, or the job whose name is most similar.
+// didYouMean adds a hint to an error about a missing job: another namespace that has a job of this
+// name, or the job with the most similar name.
 func didYouMean(b *base, s *answers, name string, err error) error {
 	if none := b.noNamespace(s.nomad, b.namespace); none != nil {
 		return none
@@ -183,7 +183,7 @@ func didYouMean(b *base, s *answers, name string, err error) error {
 	return err
 }
 
-// allocation finds an allocation by a prefix of its id. If there is none, it returns nil.
+// allocation finds an allocation by a prefix of its id; nil if there is none.
 func allocation(b *base, s *answers, prefix string) (*target, error) {
 	even := prefix
 	if digits := strings.ReplaceAll(prefix, "-", ""); len(digits) < 4 || strings.Trim(digits, "0123456789abcdef") != "" {
@@ -214,8 +214,8 @@ type nodeState struct {
 	Status      string `json:"status"`          // its status in Nomad, such as ready or down
 	Eligibility string `json:"eligibility"`     // eligible or ineligible for new allocations
 	Drain       bool   `json:"drain,omitempty"` // the node is being drained
-	// DrainUntil is when Nomad stops the allocations that still run on the node. It is zero if the
-	// drain has no deadline.
+	// DrainUntil is when Nomad stops the allocations that still run on the node; zero if the drain
+	// has no deadline.
 	DrainUntil time.Time `json:"drain_until,omitzero"`
 }
 

@@ -36,9 +36,8 @@ func filled(v reflect.Value) {
 }
 
 // named returns v in the form that templates of -t get. Structs become maps whose keys are the
-// JSON's names, so users need only one set of names. Unlike in the JSON, every field is present: a
-// field that the JSON omits is empty. Times, and other values that marshal themselves as text, keep
-// their type and methods.
+// JSON's names, so users need only one set of names. Fields that the JSON omits are present, but
+// empty. Times, and other values that marshal themselves as text, keep their type and methods.
 func named(v reflect.Value) any {
 	switch v.Kind() {
 	case reflect.Invalid:

@@ -11,9 +11,8 @@ import (
 	"unicode/utf8"
 )
 
-// Layout of text. On a terminal, lines have at most 80 columns, and some words are coloured. In
-// other output, there are no colours, and no line is wrapped, so that grep and scripts match whole
-// lines.
+// Layout of text. On a terminal, lines have at most 80 columns, and some words are coloured. Other
+// output has no colours and no wrapped lines, so that grep and scripts match whole lines.
 
 // columns is the width of lines on a terminal.
 const columns = 80
@@ -30,8 +29,8 @@ func (b *base) width() int {
 type style rune
 
 // The styles. In a text, a private-use rune begins each style, until [escaped] replaces these runes
-// with escape sequences of the terminal. No name contains such a rune, because [quoted] escapes
-// private-use runes.
+// with escape sequences of the terminal. No name contains a private-use rune, because [quoted]
+// escapes these runes.
 const (
 	plain  style = '\uf000'
 	bold   style = '\uf001'
@@ -58,7 +57,7 @@ type painted struct {
 func (p painted) String() string { return p.text }
 
 // colored reports whether to use colours. The options -no-color and -force-color decide. Without
-// them, a terminal gets colours unless NO_COLOR is set or TERM is "dumb".
+// these options, a terminal gets colours unless NO_COLOR is set or TERM is "dumb".
 func (b *base) colored() bool {
 	switch {
 	case b.noColor:
@@ -123,7 +122,7 @@ func wrapped(text string, width int) []string {
 	return append(lines, line)
 }
 
-// each calls the function of with each element of all, and returns the results.
+// each applies the function of to each element of all, and returns the results.
 func each[T, U any](all []T, of func(T) U) []U {
 	out := make([]U, len(all))
 	for i, x := range all {
@@ -135,8 +134,8 @@ func each[T, U any](all []T, of func(T) U) []U {
 // say prints a paragraph.
 func (b *base) say(s style, text string) { b.sayAfter("", s, text) }
 
-// sayAfter prints a paragraph after a mark, such as "- ". It indents the other lines by the width
-// of the mark.
+// sayAfter prints a paragraph after a mark, such as "- ", and indents the other lines by the mark's
+// width.
 func (b *base) sayAfter(mark string, s style, text string) {
 	room := 0
 	if w := b.width(); w > 0 {
@@ -168,7 +167,7 @@ func (b *base) write(text string) {
 // table prints a table from rows that [row] made. The first row is the header.
 func (b *base) table(rows []string) { layOut(b, rows, "  ") }
 
-// section prints a heading and a table. If the table has only a header, it prints nothing.
+// section prints a heading and a table, or nothing if the table has only a header.
 func (b *base) section(head string, rows []string) {
 	if len(rows) > 1 {
 		b.head(head)
@@ -179,15 +178,15 @@ func (b *base) section(head string, rows []string) {
 // pairs prints rows of a key and a value, with "=" between them.
 func (b *base) pairs(rows []string) { layOut(b, rows, " = ") }
 
-// leastColumn is the width down to which squeeze narrows a column. If the last column would be
-// narrower than leastProse, tableWithProse moves it.
+// leastColumn is the width down to which squeeze narrows a column. leastProse is the minimum width
+// of a column with sentences.
 const (
 	leastColumn = 8
 	leastProse  = 40
 )
 
-// tableWithProse prints a table whose last column contains sentences. If they would be squeezed
-// into a narrow column, each of them gets lines of its own below its row.
+// tableWithProse prints a table whose last column contains sentences. If this column would be
+// squeezed below leastProse, each sentence gets lines of its own below its row.
 func (b *base) tableWithProse(rows []string) {
 	const glue = "  "
 	cells, widths, words := cellsOf(rows)

@@ -140,9 +140,8 @@ func (c *topCommand) within(f func()) {
 	f()
 }
 
-// look reads a new state. It asks the agent that answered last; after an error, it looks for an
-// agent again. It reads the current load of GPUs only from the nodes in useOf; nil means from no
-// node.
+// look reads a new state from the agent that answered last; after an error, look finds an agent
+// again. look reads the current load of GPUs only from the nodes in useOf; nil means from no node.
 func (c *topCommand) look(a **answers, useOf *[]string) (s topState) {
 	s.at = time.Now()
 	if *a, s.err = c.askAgain(*a); s.err == nil {

@@ -15,8 +15,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// topMost is the highest variability class that has a column of its own. GPUs of slower classes
-// count in this column, too.
+// topMost is the highest variability class with a column, which also counts GPUs of slower classes.
 const topMost = 5
 
 // topUnit is a rack or a node, with its GPUs.
@@ -51,7 +50,7 @@ func (v *topView) arrangeHardware() {
 }
 
 // listUse lists the current load of GPUs, the busiest first. If the last refresh did not read the
-// load of these nodes, it requests a refresh.
+// load of these nodes, listUse requests a refresh.
 func (v *topView) listUse(nodes []*topUnit) {
 	names := unitNames(nodes)
 	if last := v.useOf.Load(); last == nil || !slices.Equal(*last, names) {
@@ -100,7 +99,7 @@ func percentOf(g query.GPU) int64 {
 // rackOf returns a GPU's rack. Nodes without a known rack count as one rack.
 func rackOf(g query.GPU) string { return cmp.Or(g.Rack, "no rack") }
 
-// units groups GPUs by rack or node, which the function in returns. GPUs of a group must be
+// units groups GPUs by the rack or node that the function in returns. GPUs of a group must be
 // adjacent.
 func units(gpus []query.GPU, in func(query.GPU) string) (out []*topUnit) {
 	for i := range gpus {

@@ -20,11 +20,11 @@ import (
 type topList struct {
 	*tview.Table
 	lines *topLines
-	// mark is the job whose GPUs are shown reversed.
+	// mark is the job whose GPUs are shown in reverse video.
 	mark string
 }
 
-// topLines holds the lines of a list. It renders only visible lines.
+// topLines holds the lines of a list, and renders only visible lines.
 type topLines struct {
 	tview.TableContentReadOnly
 	colored, focused bool
@@ -38,8 +38,8 @@ type topCell struct {
 	text  string
 	style style // see text.go
 	right bool
-	// tagged reports whether the text contains tview's colour tags. The other parts of such a text
-	// are already escaped.
+	// tagged reports whether the text contains tview's colour tags, and is otherwise already
+	// escaped.
 	tagged bool
 }
 

@@ -20,8 +20,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
-// topView is the screen of top. Only the application's own goroutine may call its methods. The
-// method on is the exception: other goroutines call it.
+// topView is the screen of top. Only the application's own goroutine may call its methods, except
+// on, which other goroutines call.
 type topView struct {
 	app             *tview.Application
 	pages           *tview.Pages
@@ -72,7 +72,7 @@ const (
 
 const topKeys = "? help  q quit  Tab list  Enter open  Esc back  / filter  s sort  v view  u use"
 
-// topHelp is a part of the command's help. The key "?" shows it on the screen.
+// topHelp is the part of the command's help that the key "?" shows.
 const topHelp = `After a GPU's class, * means allocated to a job, ! unhealthy, q quarantined, and
 ~ unavailable (see the view of GPUs). A GPU that is not measured has . for its class. The GPUs of the
 selected job are shown in reverse video. ↓ marks the column by which jobs are sorted.
@@ -148,8 +148,8 @@ func (v *topView) focus(to *topList) {
 	v.app.SetFocus(to)
 }
 
-// key handles a key press. If it returns an event and not nil, the focused part of the screen
-// handles the event.
+// key handles a key press. If key returns an event, the focused part of the screen handles the
+// event.
 func (v *topView) key(e *tcell.EventKey) *tcell.EventKey {
 	front, _ := v.pages.GetFrontPage()
 	if e.Key() == tcell.KeyCtrlC || e.Rune() == 'q' && front != "filter" {
@@ -221,7 +221,7 @@ func (v *topView) show(level topLevel, rack, node string) {
 	v.hardware.Select(1, 0)
 }
 
-// back removes the filter; without a filter, it goes up one level.
+// back removes the filter or, without a filter, goes up one level.
 func (v *topView) back() {
 	switch {
 	case v.match != "":
@@ -245,8 +245,7 @@ func (v *topView) update(s topState) {
 	v.ask(false)
 }
 
-// ask requests the explanation of the selected job: all of it if whole is set, otherwise the
-// headline.
+// ask requests the selected job's whole explanation if whole is set, otherwise the headline.
 func (v *topView) ask(whole bool) {
 	key, ok := v.job()
 	if !ok {

@@ -151,7 +151,7 @@ func (s *walked) report(worlds int) string {
 
 Written by `+"`make simulate-faults`"+`. In each random walk, the real placer works on an in-memory Nomad in virtual time. For four minutes authors
 submit, edit, stop, purge and rerun jobs, machines fail, and requests and events go wrong. Then the faults end, and within 40 minutes each
-job must have finished in its author's last version. The CSV file beside this page counts what happened. Half of the walks use
+job must have finished in its author's last version. The CSV file beside this page counts the events. Half of the walks use
 settings other than the defaults for queue, placement and restart cost. In half of all walks Nomad itself preempts. These invariants
 always hold:
 

@@ -12,6 +12,7 @@
 //   arch=90             70, 80, 89, 90 (default) or 100
 //   name=NVIDIA H20     the model (default by arch)
 //   sms=78              multiprocessors (default by arch)
+//   attr.36=8533000     attribute 36 of cuDeviceGetAttribute (default by arch)
 //   rate.pal_mma=2e14   a kernel's work per second (default by arch)
 //   slow.1=1.8          GPU 1 takes 1.8 times as long
 //   noise=0.002         relative noise of a launch
@@ -149,6 +150,12 @@ R cuDeviceGetUuid_v2(unsigned char *u, int d) { uuid_of(d, u); return 0; }
 R cuDeviceTotalMem_v2(uint64_t *n, int d) { *n = (arch() == 90 ? 140ULL : arch() == 80 ? 80ULL : 16ULL) << 30; return 0; }
 R cuDeviceGetAttribute(int *v, int a, int d) {
   int h = arch() == 90, ampere = arch() == 80, l40 = arch() == 89 || arch() == 120;
+  char key[32];
+  snprintf(key, sizeof key, "attr.%d", a);
+  if (setting(key)) {
+    *v = (int)number(key, 0);
+    return 0;
+  }
   switch (a) {
   case 13: *v = h ? 1980000 : ampere ? 1410000 : l40 ? 2520000 : 1530000; break;
   case 16: *v = number("sms", 0) ? (int)number("sms", 0) : h ? 132 : ampere ? 108 : l40 ? 142 : 80; break;

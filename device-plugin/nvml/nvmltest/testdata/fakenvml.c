@@ -318,7 +318,18 @@ static void fill(pci *p, unsigned bus) {
 	snprintf(p->legacy, sizeof p->legacy, "0000:%02X:00.0", bus);
 	snprintf(p->busId, sizeof p->busId, "00000000:%02X:00.0", bus);
 }
-int nvmlDeviceGetPciInfo_v3(dev *d, pci *p) { u64 v; int r = value(__func__, d, "bus", &v); if (!r) fill(p, (unsigned)v); return r; }
+// "bus N" in PCI domain "domain N" (0 if it is absent).
+int nvmlDeviceGetPciInfo_v3(dev *d, pci *p) {
+	u64 v, domain = 0; char scope[16];
+	int r = value(__func__, d, "bus", &v);
+	if (r) return r;
+	fill(p, (unsigned)v);
+	scope_of(d, scope, sizeof scope);
+	num(scope, "domain", &domain);
+	p->domain = (unsigned)domain;
+	snprintf(p->busId, sizeof p->busId, "%08X:%02X:00.0", p->domain, p->bus);
+	return SUCCESS;
+}
 
 int nvmlDeviceGetMigDeviceHandleByIndex(dev *d, unsigned i, dev **out) {
 	char scope[16], v[96];
