@@ -6,6 +6,8 @@ package nearest
 
 import (
 	"cmp"
+	"flag"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -34,6 +36,21 @@ func Name(name string, names []string) string {
 		return ""
 	}
 	return best
+}
+
+// Option suggests, as the end of an error of [flag.FlagSet.Parse], the option whose name is most
+// similar to an unknown one. Option returns "" if the error is another, or no name is similar.
+func Option(f *flag.FlagSet, err error) string {
+	_, name, unknown := strings.Cut(err.Error(), "not defined: -")
+	if !unknown {
+		return ""
+	}
+	var names []string
+	f.VisitAll(func(f *flag.Flag) { names = append(names, f.Name) })
+	if near := Name(name, names); near != "" {
+		return fmt.Sprintf(" (did you mean -%s?)", near)
+	}
+	return ""
 }
 
 // begun returns the length of the common prefix of two names.

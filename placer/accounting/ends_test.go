@@ -74,65 +74,94 @@ func TestStoppedUnseen(t *testing.T) {
 	}
 }
 
+// one is a recorder and a model with one batch job of one GPU.
+type one struct {
+	*model.Model
+	job *api.Job
+	r   *Recorder
+	all map[time.Time]Run // the recorded runs, by their submission
+}
+
+func newOne(t *testing.T) *one {
+	t.Helper()
+	q, err := queue.New(queue.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := batchJob()
+	j.SubmitTime, j.CreateIndex, j.ModifyIndex, j.Status = new(at(0).UnixNano()), new(uint64(10)), new(uint64(10)), new("running")
+	device := &api.RequestedDevice{Name: "nvidia/gpu", Count: new(uint64(1))}
+	j.AddTaskGroup(api.NewTaskGroup("workers", 1).AddTask(api.NewTask("main", "raw_exec").Require(&api.Resources{Devices: []*api.RequestedDevice{device}})))
+	m := &model.Model{Queue: q, State: cluster.NewState(), Jobs: map[cluster.JobKey]*model.Tracked{}}
+	k := cluster.KeyOf(j)
+	m.State.Jobs[k], m.State.ByJob[k] = j, map[string]*cluster.Alloc{}
+	if m.View, err = request.NewView(m.State, request.Options{Ledger: ledger.Options{Locality: pal.TwoTier(1.7)}}); err != nil {
+		t.Fatal(err)
+	}
+	return &one{m, j, NewRecorder(nil, nil, 0), map[time.Time]Run{}}
+}
+
+// place starts a member.
+func (o *one) place(id string, hours float64) *cluster.Alloc {
+	k := cluster.KeyOf(o.job)
+	a := &cluster.Alloc{ID: id, Name: "job.workers[0]", Group: "workers", Job: k, Node: "n", GPUs: []string{"g"}, CreateIndex: uint64(11 + 10*hours), ModifyIndex: 20,
+		CreateTime: at(hours).UnixNano(), ModifyTime: at(hours).UnixNano(), Client: api.AllocClientStatusRunning, Desired: api.AllocDesiredStatusRun}
+	o.State.Allocs[id], o.State.ByJob[k][id] = a, a
+	return a
+}
+
+// look records what the model shows.
+func (o *one) look(hours float64) {
+	o.Time = at(hours)
+	b := o.r.Look(o.Model, nil)
+	for _, run := range b.Runs {
+		o.all[run.Submitted] = run
+	}
+	o.r.Written(b, o.Model)
+}
+
+// again submits the job again, and returns its new form.
+func (o *one) again(hours float64) *api.Job {
+	j := *o.job
+	j.SubmitTime, j.Status, j.Stop = new(at(hours).UnixNano()), new("pending"), nil
+	o.State.Jobs[cluster.KeyOf(o.job)] = &j
+	return &j
+}
+
 // A job is stopped or purged, and submitted again before its old member ends. The old member
 // belongs to a run of its own, which ends when the member ends.
 func TestSubmittedAgainBeforeTheEnd(t *testing.T) {
 	for name, c := range map[string]struct {
 		stop  func(s *cluster.State, j *api.Job)
-		again func(j *api.Job)
+		again func(s *cluster.State, j *api.Job)
 		state State
 	}{
-		"stopped":        {func(_ *cluster.State, j *api.Job) { j.Stop = new(true) }, func(j *api.Job) { j.Stop = nil }, Stopped},
-		"purged":         {func(s *cluster.State, j *api.Job) { delete(s.Jobs, cluster.KeyOf(j)) }, func(j *api.Job) { j.CreateIndex = new(uint64(30)) }, Unknown},
-		"purged, unseen": {func(*cluster.State, *api.Job) {}, func(j *api.Job) { j.CreateIndex = new(uint64(30)) }, Unknown},
+		"stopped": {func(_ *cluster.State, j *api.Job) { j.Stop = new(true) }, func(*cluster.State, *api.Job) {}, Stopped},
+		"stopped, unseen": {func(*cluster.State, *api.Job) {}, func(s *cluster.State, j *api.Job) {
+			stopped := *j
+			stopped.Stop, stopped.JobModifyIndex, stopped.ModifyIndex = new(true), new(uint64(30)), new(uint64(30))
+			s.PutJob(&stopped)
+			s.Jobs[cluster.KeyOf(j)] = j
+		}, Stopped},
+		"purged":         {func(s *cluster.State, j *api.Job) { delete(s.Jobs, cluster.KeyOf(j)) }, func(_ *cluster.State, j *api.Job) { j.CreateIndex = new(uint64(30)) }, Unknown},
+		"purged, unseen": {func(*cluster.State, *api.Job) {}, func(_ *cluster.State, j *api.Job) { j.CreateIndex = new(uint64(30)) }, Unknown},
 	} {
 		t.Run(name, func(t *testing.T) {
-			q, err := queue.New(queue.Default())
-			if err != nil {
-				t.Fatal(err)
-			}
-			j := batchJob()
-			j.SubmitTime, j.CreateIndex, j.Status = new(at(0).UnixNano()), new(uint64(10)), new("running")
-			device := &api.RequestedDevice{Name: "nvidia/gpu", Count: new(uint64(1))}
-			j.AddTaskGroup(api.NewTaskGroup("workers", 1).AddTask(api.NewTask("main", "raw_exec").Require(&api.Resources{Devices: []*api.RequestedDevice{device}})))
-			m := &model.Model{Queue: q, State: cluster.NewState(), Jobs: map[cluster.JobKey]*model.Tracked{}}
-			k, r := cluster.KeyOf(j), NewRecorder(nil, nil, 0)
-			m.State.Jobs[k], m.State.ByJob[k] = j, map[string]*cluster.Alloc{}
-			if m.View, err = request.NewView(m.State, request.Options{Ledger: ledger.Options{Locality: pal.TwoTier(1.7)}}); err != nil {
-				t.Fatal(err)
-			}
-			place := func(id string, hours float64) *cluster.Alloc {
-				a := &cluster.Alloc{ID: id, Name: "job.workers[0]", Group: "workers", Job: k, Node: "n", GPUs: []string{"g"}, CreateIndex: uint64(11 + 10*hours), ModifyIndex: 20,
-					CreateTime: at(hours).UnixNano(), ModifyTime: at(hours).UnixNano(), Client: api.AllocClientStatusRunning, Desired: api.AllocDesiredStatusRun}
-				m.State.Allocs[id], m.State.ByJob[k][id] = a, a
-				return a
-			}
-			all := map[time.Time]Run{}
-			look := func(hours float64) {
-				m.Time = at(hours)
-				b := r.Look(m, nil)
-				for _, run := range b.Runs {
-					all[run.Submitted] = run
-				}
-				r.Written(b, m)
-			}
-			old := place("old", 0)
-			cut := place("on a disconnected node", 0)
-			look(1)
+			o := newOne(t)
+			old, cut := o.place("old", 0), o.place("on a disconnected node", 0)
+			o.look(1)
 			cut.Client = api.AllocClientStatusUnknown
 			old.Desired, cut.Desired = api.AllocDesiredStatusStop, api.AllocDesiredStatusStop
-			c.stop(m.State, j)
-			look(2)
-			again := *j
-			again.SubmitTime, again.Status = new(at(2.5).UnixNano()), new("pending")
-			c.again(&again)
-			m.State.Jobs[k] = &again
-			look(3)
+			c.stop(o.State, o.job)
+			o.look(2)
+			c.again(o.State, o.again(2.5))
+			o.look(3)
 			old.Client, old.ModifyTime, old.ModifyIndex = api.AllocClientStatusComplete, at(4).UnixNano(), 60
-			look(4)
-			look(4)
-			place("new", 5)
-			look(6)
+			o.look(4)
+			o.look(4)
+			o.place("new", 5)
+			o.look(6)
+			all := o.all
 			if len(all) != 2 {
 				t.Fatalf("runs %+v", all)
 			}
@@ -140,6 +169,36 @@ func TestSubmittedAgainBeforeTheEnd(t *testing.T) {
 				t.Errorf("the first run: %+v", was)
 			}
 			if now := all[at(2.5)]; now.State != Running || !now.Started.Equal(at(5)) || !now.Ended.IsZero() {
+				t.Errorf("the second run: %+v", now)
+			}
+		})
+	}
+}
+
+// Nomad forgets the members of a purged job at once. A job that was purged and submitted again
+// between two looks has two runs nevertheless.
+func TestPurgedUnseen(t *testing.T) {
+	for name, state := range map[string]State{"running": Unknown, "waiting": Unknown, "stopped": Stopped} {
+		t.Run(name, func(t *testing.T) {
+			o := newOne(t)
+			if name != "waiting" {
+				o.place("old", 0)
+			}
+			o.job.Stop = new(name == "stopped")
+			o.look(1)
+			o.again(1.5).CreateIndex = new(uint64(30))
+			delete(o.State.Allocs, "old")
+			delete(o.State.ByJob, cluster.KeyOf(o.job))
+			o.look(2)
+			o.look(3)
+			all := o.all
+			if len(all) != 2 {
+				t.Fatalf("runs %+v", all)
+			}
+			if was := all[at(0)]; was.State != state || !was.Ended.Equal(at(2)) || was.Reason == "" {
+				t.Errorf("the first run: %+v", was)
+			}
+			if now := all[at(1.5)]; now.State != Pending || !now.Ended.IsZero() {
 				t.Errorf("the second run: %+v", now)
 			}
 		})

@@ -32,6 +32,9 @@ type Recorder struct {
 	live   map[string]Alloc               // stored allocations that have not ended
 	stored map[string]uint64              // ModifyIndex with which each allocation was written
 	stops  map[cluster.JobKey]queue.Stops // the queue's counts when they were last written
+	// created holds the CreateIndex of each job in the last snapshot. A job with another CreateIndex
+	// was purged.
+	created map[cluster.JobKey]uint64
 }
 
 // NewRecorder returns a recorder that knows only the stored runs and allocations that have not
@@ -45,11 +48,11 @@ func NewRecorder(open []Run, live []Alloc, keep time.Duration) *Recorder {
 	return r
 }
 
-// Continue copies the queue's counts of stops from an earlier recorder of the same queue. If was is
+// Continue copies from an earlier recorder of the same queue what is not in the database. If was is
 // nil, Continue does nothing.
 func (r *Recorder) Continue(was *Recorder) {
 	if was != nil {
-		r.stops = was.stops
+		r.stops, r.created = was.stops, was.created
 	}
 }
 
@@ -145,7 +148,8 @@ func (r *Recorder) run(m *picture, st gang.Observed, was Run, known bool) (now R
 		return was, true // the usual case: the job has ended, and its end is stored
 	}
 	if known && was.Ended.IsZero() {
-		if now, again := endBefore(m, st, was); again {
+		last, created := r.created[st.Key]
+		if now, again := endBefore(m, st, was, created && last != createIndex(st.Job)); again {
 			return now, true
 		}
 	}
@@ -188,15 +192,18 @@ func (r *Recorder) run(m *picture, st gang.Observed, was Run, known bool) (now R
 // endBefore returns the end of a run whose job was stopped or purged and submitted again, perhaps
 // before the last old member ended. Until then, the run does not change. But a member that is left
 // behind on a disconnected node counts only until the new submission. again is false if the job was
-// not submitted again.
-func endBefore(m *picture, st gang.Observed, was Run) (now Run, again bool) {
-	purged, ending, at := false, false, later(was.Submitted, was.Started) // in case a clock was set back
+// not submitted again. Nomad forgets the members of a purged job at once (seen on 1.11.3), and then
+// only purged shows that the job was purged.
+func endBefore(m *picture, st gang.Observed, was Run, purged bool) (now Run, again bool) {
+	ending, stopped, kept, forgotten := false, false, false, true
+	at := later(was.Submitted, was.Started) // in case a clock was set back
 	for _, a := range m.State.AllocsOf(st.Key) {
 		if len(a.GPUs) == 0 || ms(time.Unix(0, a.CreateTime)).Before(was.Submitted) {
 			continue
 		}
 		old := a.OfPurged(st.Job)
-		purged = purged || old
+		purged, forgotten = purged || old, false
+		stopped = stopped || a.CreateIndex < m.State.StoppedAt(st.Key)
 		switch {
 		case a.LeftBehind(st.Job):
 			at = later(at, ms(time.Unix(0, *st.Job.SubmitTime)))
@@ -204,7 +211,12 @@ func endBefore(m *picture, st gang.Observed, was Run) (now Run, again bool) {
 			at = later(at, ms(a.End()))
 		case old || a.Desired == api.AllocDesiredStatusStop:
 			ending = true
+		default:
+			kept = true
 		}
+	}
+	if stopped && !kept && !purged && !rewrite.Stopped(st.Job) { // no snapshot showed the stopped job
+		was.State = Stopped
 	}
 	switch {
 	case !purged && (rewrite.Stopped(st.Job) || was.State != Stopped):
@@ -216,8 +228,17 @@ func endBefore(m *picture, st gang.Observed, was Run) (now Run, again bool) {
 	default:
 		was.Reason = "the job was stopped, and submitted again"
 	}
-	was.Ended = at
+	if was.Ended = at; forgotten {
+		was.Ended = later(at, ms(m.Time))
+	}
 	return was, true
+}
+
+func createIndex(job *api.Job) uint64 {
+	if job.CreateIndex == nil {
+		return 0
+	}
+	return *job.CreateIndex
 }
 
 // end records how the run ended.
@@ -467,7 +488,10 @@ func (r *Recorder) Written(b Batch, m *model.Model) {
 		r.runs[run.key()] = run
 	}
 	maps.Copy(r.stored, b.seen)
-	r.stops = b.stops
+	r.stops, r.created = b.stops, map[cluster.JobKey]uint64{}
+	for k, job := range m.State.Jobs {
+		r.created[k] = createIndex(job)
+	}
 	for _, a := range b.Allocs {
 		if r.live[a.ID] = a; !a.To.IsZero() {
 			delete(r.live, a.ID)

@@ -15,6 +15,7 @@ func (s *State) Clone() *State {
 	o.ByJob, s.mine, o.mine = maps.Clone(s.ByJob), nil, nil
 	o.bad, o.orphans, o.staleVersions, o.away = maps.Clone(s.bad), maps.Clone(s.orphans), maps.Clone(s.staleVersions), maps.Clone(s.away)
 	o.back, o.kills, o.assumed, o.earlier = maps.Clone(s.back), maps.Clone(s.kills), maps.Clone(s.assumed), maps.Clone(s.earlier)
+	o.stops = maps.Clone(s.stops)
 	o.purged = make(map[string]*purged, len(s.purged))
 	for id, p := range s.purged {
 		c := *p

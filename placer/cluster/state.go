@@ -159,6 +159,8 @@ type State struct {
 	// each purged job that still has allocations. See [State.Purged].
 	purged map[string]*purged
 	kills  map[JobKey]time.Duration
+	// stops holds, by job, the index at which the job was last stopped. See [State.StoppedAt].
+	stops map[JobKey]uint64
 	// assumed holds jobs that the placer has registered but whose new form Nomad has not shown yet.
 	// For an assumed job, the state contains the form that the registration should have made. A
 	// full read reads assumed jobs again, even if their index has not changed.
@@ -271,7 +273,7 @@ func NewState() *State {
 		Nodes: Nodes{}, Unread: map[JobKey]error{}, Allocs: map[string]*Alloc{}, Jobs: map[JobKey]*api.Job{},
 		ByJob: map[JobKey]map[string]*Alloc{}, ending: map[JobKey]*ending{},
 		noted: noted{bad: map[string]*Alloc{}, away: map[string]*Alloc{}, orphans: map[string]*Alloc{}, staleVersions: map[string]*Alloc{}},
-		back:  map[string]time.Time{}, purged: map[string]*purged{}, assumed: map[JobKey]bool{}, earlier: map[string]*Alloc{}, kills: map[JobKey]time.Duration{}, trimmed: map[string]trimmed{}, odd: map[string][]string{}, own: map[JobKey][]string{},
+		back:  map[string]time.Time{}, purged: map[string]*purged{}, assumed: map[JobKey]bool{}, earlier: map[string]*Alloc{}, kills: map[JobKey]time.Duration{}, stops: map[JobKey]uint64{}, trimmed: map[string]trimmed{}, odd: map[string][]string{}, own: map[JobKey][]string{},
 	}
 }
 
@@ -283,6 +285,10 @@ func (s *State) AllocsOf(k JobKey) []*Alloc {
 	})
 	return as
 }
+
+// StoppedAt returns the index at which the state last saw that the job was stopped, even if the job
+// runs again, or 0.
+func (s *State) StoppedAt(k JobKey) uint64 { return s.stops[k] }
 
 // SortedJobs returns the keys of the jobs, sorted.
 func (s *State) SortedJobs() []JobKey {
@@ -301,6 +307,9 @@ func (s *State) PutJob(job *api.Job) {
 	if !rewrite.AsksGPUs(job) && !(rewrite.Gated(job) && len(rewrite.OtherDevices(job)) > 0) {
 		s.DropJob(k)
 		return
+	}
+	if rewrite.Stopped(job) {
+		s.stops[k] = *job.JobModifyIndex
 	}
 	s.Jobs[k] = evaluated(job)
 	s.touch(k)
@@ -334,6 +343,7 @@ func (s *State) DropJob(k JobKey) {
 		s.kills[k] = killTimeout(job)
 		delete(s.Jobs, k)
 		delete(s.own, k)
+		delete(s.stops, k)
 		s.touch(k)
 		s.noteStale(k)
 	}

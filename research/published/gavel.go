@@ -33,8 +33,12 @@ func GavelRates(dir string) (Rates, error) {
 	}
 	all := Rates{}
 	for i, r := range rows {
-		if r["consolidated"] != "yes" {
+		switch r["consolidated"] {
+		case "yes":
+		case "no":
 			continue
+		default:
+			return nil, fmt.Errorf("%s:%d: column consolidated: %q is neither yes nor no", path, i+2, r["consolidated"])
 		}
 		gpus, err1 := strconv.Atoi(r["gpus"])
 		rate, err2 := strconv.ParseFloat(r["steps_per_s"], 64)

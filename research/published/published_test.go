@@ -138,4 +138,8 @@ func TestGavel(t *testing.T) {
 	if _, err := ReadFile(filepath.Join(dir, "more.csv")); err == nil || !strings.Contains(err.Error(), "more.csv:4: throughputs.csv has no rate of gan on 1 GPUs or fewer") {
 		t.Errorf("a job without rates: %v", err)
 	}
+	other := write(t, map[string]string{"jobs.csv": list, "throughputs.csv": "gpu,consolidated,job,gpus,steps_per_s\nv100,true,lm/80,1,2\n"})
+	if _, err := ReadFile(filepath.Join(other, "jobs.csv")); err == nil || !strings.Contains(err.Error(), `throughputs.csv:2: column consolidated: "true" is neither yes nor no`) {
+		t.Errorf("neither on one node nor on several: %v", err)
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -56,10 +57,7 @@ func (o *options) checkModels() error {
 	if len(o.fleet) == 0 {
 		return nil
 	}
-	switch {
-	case o.ofNomad():
-		return errors.New("-gpus cannot be combined with -from-nomad or -from-history, which read the cluster")
-	case o.set["nodes"]:
+	if o.set["nodes"] {
 		return errors.New("-gpus cannot be combined with -nodes: it says how many GPUs of each model there are")
 	}
 	o.nodes = 0
@@ -101,7 +99,20 @@ func (o *options) withSpeeds(t trace.Trace, nodes []pal.Node) (trace.Trace, erro
 			}
 		}
 	}
-	return t.OnModels(models), nil
+	on := t.OnModels(models)
+	if len(on.Jobs) > 0 {
+		return on, nil
+	}
+	var names []string // of the models for which there are speeds
+	for _, j := range t.Jobs {
+		names = slices.AppendSeq(names, maps.Keys(j.Speeds))
+	}
+	slices.Sort(names)
+	has := "-gpus does not name the models of the cluster"
+	if len(o.fleet) > 0 || o.ofNomad() {
+		has = "the cluster has only GPUs of " + strings.Join(models, ", ")
+	}
+	return t, fmt.Errorf("the jobs of %s have speeds on %s, but %s", t.Name, strings.Join(slices.Compact(names), ", "), has)
 }
 
 // mixedNodes returns the nodes of all models. The models alternate, so that no model comes first.

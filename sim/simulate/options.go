@@ -11,9 +11,12 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/nomad-pal/nomad-pal/internal/nearest"
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 )
@@ -71,18 +74,22 @@ func (l *localityFlag) String() string { return l.text }
 
 func (l *localityFlag) Set(s string) error {
 	var loc pal.Locality
+	text := s
 	if !strings.Contains(s, "=") {
 		s = "node=1,cluster=" + s
 	}
-	for _, kv := range strings.Split(s, ",") {
+	for kv := range strings.SplitSeq(s, ",") {
 		name, v, _ := strings.Cut(kv, "=")
-		t, err := pal.ParseTier(name)
+		t, err := pal.ParseTier(strings.TrimSpace(name))
 		if err != nil {
 			return err
 		}
-		var p float64
-		if _, err := fmt.Sscanf(v, "%g", &p); err != nil || t == 0 {
-			return fmt.Errorf("%q is not TIER=PENALTY", kv)
+		p, err := strconv.ParseFloat(v, 64)
+		switch {
+		case err != nil || math.IsInf(p, 0) || t == 0:
+			return fmt.Errorf("%q is neither a number nor TIER=PENALTY,…", text)
+		case loc[t][0] != 0:
+			return fmt.Errorf("%q names tier %s twice", text, t)
 		}
 		for c := range pal.NumClasses {
 			loc[t][c] = p
@@ -122,7 +129,7 @@ func (c Command) parse(args []string, stderr io.Writer) (*options, error) {
 		o.help(stderr)
 		return nil, err
 	case err != nil:
-		return nil, fmt.Errorf("%w; see nomad-pal simulate -help", err)
+		return nil, fmt.Errorf("%w%s; see nomad-pal simulate -help", err, nearest.Option(f, err))
 	}
 	if f.NArg() > 0 {
 		return nil, fmt.Errorf("argument %q is not a flag", f.Arg(0))
@@ -175,9 +182,14 @@ func (o *options) policyFlags(f *flag.FlagSet) {
 	f.DurationVar(&o.restart, "restart-cost", d.RestartCost, "run time that a gang loses when it is stopped or moved")
 	f.DurationVar(&o.rendezvous, "rendezvous", 30*time.Minute, "for policies nomad and nomad-spread: the time, at least 10s, after which an incomplete gang gives up and starts again; 0: never")
 	o.begin = time.Date(2024, time.January, 1, 0, 0, 0, 0, time.UTC)
-	f.Func("begin", "when the trace begins, as `TIME` such as 2024-01-01T00:00:00Z (the default, a Monday): for the windows of -config", func(s string) (err error) {
-		o.begin, err = time.Parse(time.RFC3339, s)
-		return err
+	f.Func("begin", "when the trace begins, as `TIME` such as 2024-01-01 (the default, a Monday) or 2024-01-01T08:00:00Z: for the windows of -config", func(s string) (err error) {
+		if o.begin, err = time.Parse(time.DateOnly, s); err == nil {
+			return nil
+		}
+		if o.begin, err = time.Parse(time.RFC3339, s); err != nil {
+			return errors.New("it is neither a day such as 2026-11-01 nor a time such as 2026-11-01T08:00:00Z")
+		}
+		return nil
 	})
 }
 
@@ -212,46 +224,4 @@ func (o *options) help(w io.Writer) {
 		fmt.Fprintf(w, "\n%s\n\n", g.title)
 		f.PrintDefaults()
 	}
-}
-
-// leastMTBF and leastRendezvous are the minimums of -mtbf and -rendezvous. With smaller values,
-// GPUs fail or gangs give up so often that the simulation might never end.
-const (
-	leastMTBF       = time.Hour
-	leastRendezvous = 10 * time.Second
-)
-
-// ofNomad reports whether the cluster to simulate is read from Nomad.
-func (o *options) ofNomad() bool { return o.fromNomad || o.fromHistory }
-
-func (o *options) check() error {
-	switch {
-	case o.nodes <= 0 || o.gpusPerNode <= 0:
-		return errors.New("-nodes and -gpus-per-node must be positive")
-	case !(o.load > 0):
-		return fmt.Errorf("-load %v must be positive", o.load)
-	case o.restart < 0 || o.checkpoint < 0:
-		return fmt.Errorf("-restart-cost %v and -checkpoint %v must not be negative", o.restart, o.checkpoint)
-	case o.mtbf < 0 || o.repair < 0 || o.rendezvous < 0:
-		return fmt.Errorf("-mtbf %v, -repair %v and -rendezvous %v must not be negative", o.mtbf, o.repair, o.rendezvous)
-	case o.mtbf > 0 && o.mtbf < leastMTBF:
-		return fmt.Errorf("-mtbf %v is below %v: no job could finish", o.mtbf, leastMTBF)
-	case o.rendezvous > 0 && o.rendezvous < leastRendezvous:
-		return fmt.Errorf("-rendezvous %v is below %v: no program gives up so soon", o.rendezvous, leastRendezvous)
-	case o.jobs <= 0:
-		return fmt.Errorf("-jobs %d must be positive", o.jobs)
-	case o.fromNomad && o.trace != "":
-		return errors.New("-from-nomad cannot be combined with -trace")
-	case o.fromHistory && (o.fromNomad || o.trace != ""):
-		return errors.New("-from-history cannot be combined with -from-nomad or -trace")
-	case !o.fromHistory && (o.since != "" || o.until != ""):
-		return errors.New("-since and -until go with -from-history only")
-	case o.seed > 1<<32-1:
-		return fmt.Errorf("-seed %d is above %d", o.seed, uint32(1<<32-1))
-	case !(o.elastic >= 0 && o.elastic <= 1):
-		return fmt.Errorf("-elastic %v is not between 0 and 1", o.elastic)
-	case !(o.progress >= 0 && o.progress <= 1):
-		return fmt.Errorf("-progress %v is not between 0 and 1", o.progress)
-	}
-	return o.checkModels()
 }

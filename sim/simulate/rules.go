@@ -93,7 +93,7 @@ func (o *options) settle() error {
 	if o.set["restart-cost"] {
 		o.rules.RestartCost = o.restart
 	}
-	return o.checkBaseline()
+	return o.checkPolicy()
 }
 
 func (o *options) baselines() []sim.Policy { return append(sim.Baselines(), o.Policies...) }
@@ -112,9 +112,19 @@ func (o *options) baseline() (sim.Policy, bool) {
 	return p, true
 }
 
-// checkBaseline refuses flags that a baseline would ignore.
-func (o *options) checkBaseline() error {
+// checkPolicy refuses an unknown policy, and flags that the policy would ignore.
+func (o *options) checkPolicy() error {
+	all := pal.Policies()
+	for _, p := range o.baselines() {
+		all = append(all, pal.PolicyName(p.Name))
+	}
+	if _, err := pal.ParseName("policy", string(o.rules.Placement), all...); err != nil {
+		return err
+	}
 	p, ok := o.baseline()
+	if o.set["rendezvous"] && p.Nomad == nil {
+		return fmt.Errorf("-rendezvous cannot be combined with -policy %s: it is for plain Nomad only", o.rules.Placement)
+	}
 	if !ok {
 		return nil
 	}
@@ -129,9 +139,6 @@ func (o *options) checkBaseline() error {
 	}
 	if o.set["estimates"] && p.Estimate != nil {
 		return fmt.Errorf("-estimates cannot be combined with -policy %s, which has estimates of its own", p.Name)
-	}
-	if o.set["rendezvous"] && p.Nomad == nil {
-		return fmt.Errorf("-rendezvous cannot be combined with -policy %s: it is for plain Nomad only", p.Name)
 	}
 	return nil
 }

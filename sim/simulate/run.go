@@ -8,9 +8,11 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -235,12 +237,8 @@ func (o *options) world(t trace.Trace, c *pal.Cluster) (sim.Config, error) {
 	if o.progress > 0 {
 		cfg.Progress = sim.Reporting(o.progress, o.seed)
 	}
-	name, err := pal.ParsePolicy(string(o.rules.Placement))
-	if err != nil {
-		return cfg, fmt.Errorf("%w; -help lists the other policies", err)
-	}
-	cfg.Queue.Placement = queue.Placement(name)
-	if name == pal.Random {
+	cfg.Queue.Placement = queue.Placement(o.rules.Placement)
+	if o.rules.Placement == pal.Random {
 		rng := rand.New(rand.NewPCG(o.seed, 0x5a3))
 		cfg.Queue.Placement.Sample = func(n, k int) []int { return rng.Perm(n)[:k] }
 	}
@@ -256,8 +254,9 @@ func (o *options) estimate() (sim.Estimate, error) {
 	case "users":
 		return sim.Users(o.seed), nil
 	}
-	f := 0.0
-	if _, err := fmt.Sscanf(strings.TrimPrefix(o.estimates, "wrong:"), "%g", &f); err != nil || !(f >= 1) {
+	factor, ok := strings.CutPrefix(o.estimates, "wrong:")
+	f, err := strconv.ParseFloat(factor, 64)
+	if !ok || err != nil || !(f >= 1) || math.IsInf(f, 1) {
 		return nil, fmt.Errorf("-estimates %q is not none, exact, users or wrong:F with F of at least 1", o.estimates)
 	}
 	return sim.Wrong(f, o.seed), nil

@@ -200,11 +200,11 @@ const (
 // states are the names in Slurm, in Alibaba's and Microsoft's traces, and in Kubernetes.
 var states = map[string]state{
 	"pending": waiting, "waiting": waiting, "configuring": waiting, "requeue_hold": waiting, "requeue_fed": waiting,
-	"special_exit": waiting, "resv_del_hold": waiting, "queued": waiting,
+	"special_exit": waiting, "resv_del_hold": waiting, "power_up_node": waiting, "queued": waiting,
 	"running": running, "completing": running, "suspended": running, "stopped": running,
 	"signaling": running, "stage_out": running,
 	"completed": ended, "cancelled": ended, "canceled": ended, "failed": ended, "timeout": ended, "out_of_memory": ended,
-	"node_fail": ended, "boot_fail": ended, "launch_failed": ended, "deadline": ended, "preempted": ended, "requeued": ended, "resizing": ended,
+	"node_fail": ended, "boot_fail": ended, "launch_failed": ended, "reconfig_fail": ended, "deadline": ended, "preempted": ended, "requeued": ended, "resizing": ended,
 	"revoked": ended, "terminated": ended, "succeeded": ended, "pass": ended, "killed": ended, "interrupted": ended,
 }
 

@@ -74,7 +74,7 @@ func (r *row) setTRES(cell string) error {
 	return nil
 }
 
-var gres = regexp.MustCompile(`^(?:gres[:/])?(\w+)(?:[:/][A-Za-z][^:(]*)?(?:[:=](\d+))?(?:\([^)]*\))?$`)
+var gres = regexp.MustCompile(`^(?:gres[:/])?(\w+)(?:[:/][A-Za-z][^:=(]*)?(?:[:=](\d+))?(?:\([^)]*\))?$`)
 
 // setGRES reads the form of Slurm before 21.08: gpu:4 or gpu:a100:4, in total over all nodes.
 func (r *row) setGRES(cell string) error {

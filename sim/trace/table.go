@@ -120,11 +120,11 @@ func (t *table) unknown(all []format) error {
 	if most > 0 {
 		near = fmt.Sprintf("; the nearest is %s, but %s is missing", all[best].title, t.columnsText(t.lacks(append(all[best].known, all[best].needs...))))
 	}
-	seen := "its columns are " + printable(strings.Join(t.header, ", "))
+	seen := "its columns are " + printable(begin(strings.Join(t.header, ", ")))
 	if len(t.header) == 1 {
-		seen = fmt.Sprintf("its first line is %q: separate the columns with commas, semicolons, tabs or |%s", t.header[0], all[0].hint)
+		seen = fmt.Sprintf("its first line is %q: separate the columns with commas, semicolons, tabs or |%s", begin(t.header[0]), all[0].hint)
 	} else if len(t.header[0]) > 0 && slurmID.MatchString(t.header[0]) {
-		seen = fmt.Sprintf("its first line is %q: there is no header%s", strings.Join(t.header, ", "), all[0].hint)
+		seen = fmt.Sprintf("its first line is %q: there is no header%s", begin(strings.Join(t.header, ", ")), all[0].hint)
 	}
 	return fmt.Errorf("unknown trace format: %s%s. Known formats: %s (with columns job_id, gpus, submit_time, duration and more)",
 		seen, near, strings.Join(titles, ", "))
@@ -136,6 +136,15 @@ func printable(text string) string {
 		return q
 	}
 	return text
+}
+
+// begin returns the begin of a text that can be as long as a whole file.
+func begin(text string) string {
+	const most = 500
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + "…"
 }
 
 // read reads all rows into the book.

@@ -55,6 +55,15 @@ func TestErrorsNameTheLine(t *testing.T) {
 	}
 }
 
+// A binary file is no reason for an error of several pages.
+func TestUnknownFileShown(t *testing.T) {
+	for name, text := range map[string]string{"one column": "\x01a", "columns": "\x01a,", "no header": "71,"} {
+		if _, err := Read("f", strings.NewReader(strings.Repeat(text, 10_000))); err == nil || len(err.Error()) > 4_000 {
+			t.Errorf("%s: got %.5000v", name, err)
+		}
+	}
+}
+
 // Tables are readable in all forms that spreadsheets write.
 func TestTablesOfSpreadsheets(t *testing.T) {
 	plain := "job_id,user,gpus,submit_time,duration\n1,bob,2,2024-01-01 00:00:00,3600\n"

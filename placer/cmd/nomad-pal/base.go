@@ -136,7 +136,7 @@ func (b *base) parse(fs *flag.FlagSet, args []string, want int) (rest []string, 
 		return nil, false
 	}
 	if err := fs.Parse(args); err != nil {
-		return refuse("%w%s; see nomad-pal %s -help", err, meantFlag(fs, err), fs.Name())
+		return refuse("%w%s; see nomad-pal %s -help", err, nearest.Option(fs, err), fs.Name())
 	}
 	b.namespace = cmp.Or(b.namespace, usualNamespace())
 	b.flagsGiven = map[string]bool{}
@@ -157,20 +157,6 @@ func (b *base) parse(fs *flag.FlagSet, args []string, want int) (rest []string, 
 		return refuse("nomad-pal %s takes %s, got %d%s; see -help", fs.Name(), counted(want, "argument"), fs.NArg(), one)
 	}
 	return fs.Args(), true
-}
-
-// meantFlag suggests the option whose name is most similar to an unknown option.
-func meantFlag(fs *flag.FlagSet, err error) string {
-	_, name, unknown := strings.Cut(err.Error(), "not defined: -")
-	if !unknown {
-		return ""
-	}
-	var names []string
-	fs.VisitAll(func(f *flag.Flag) { names = append(names, f.Name) })
-	if near := nearest.Name(name, names); near != "" {
-		return fmt.Sprintf(" (did you mean -%s?)", near)
-	}
-	return ""
 }
 
 // given reports whether the command line contains the option.

@@ -1,0 +1,108 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package simulate
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// leastMTBF and leastRendezvous are the minimums of -mtbf and -rendezvous. With smaller values,
+// GPUs fail or gangs give up so often that the simulation might never end.
+const (
+	leastMTBF       = time.Hour
+	leastRendezvous = 10 * time.Second
+)
+
+// ofNomad reports whether the cluster to simulate is read from Nomad.
+func (o *options) ofNomad() bool { return o.fromNomad || o.fromHistory }
+
+// check checks the flags that do not depend on the configuration.
+func (o *options) check() error {
+	switch {
+	case o.fromNomad && o.trace != "":
+		return errors.New("-from-nomad cannot be combined with -trace")
+	case o.fromHistory && (o.fromNomad || o.trace != ""):
+		return errors.New("-from-history cannot be combined with -from-nomad or -trace")
+	case !o.fromHistory && (o.since != "" || o.until != ""):
+		return errors.New("-since and -until go with -from-history only")
+	}
+	if err := o.checkNumbers(); err != nil {
+		return err
+	}
+	if err := o.checkUnused(); err != nil {
+		return err
+	}
+	return o.checkModels()
+}
+
+// checkNumbers checks the range of each number.
+func (o *options) checkNumbers() error {
+	switch {
+	case o.nodes <= 0 || o.gpusPerNode <= 0:
+		return errors.New("-nodes and -gpus-per-node must be positive")
+	case o.nodes > pal.MaxGPUs/o.gpusPerNode:
+		return fmt.Errorf("-nodes %d with -gpus-per-node %d are more than %d GPUs", o.nodes, o.gpusPerNode, pal.MaxGPUs)
+	case o.rackNodes < 0:
+		return fmt.Errorf("-rack-nodes %d must not be negative", o.rackNodes)
+	case o.outliers < -1:
+		return fmt.Errorf("-outliers %d is neither -1 nor a number of GPUs", o.outliers)
+	case !(o.load > 0) || math.IsInf(o.load, 1):
+		return fmt.Errorf("-load %v is not a positive number", o.load)
+	case o.mtbf > 0 && o.mtbf < leastMTBF:
+		return fmt.Errorf("-mtbf %v is below %v: no job could finish", o.mtbf, leastMTBF)
+	case o.rendezvous > 0 && o.rendezvous < leastRendezvous:
+		return fmt.Errorf("-rendezvous %v is below %v: no program gives up so soon", o.rendezvous, leastRendezvous)
+	case o.jobs <= 0:
+		return fmt.Errorf("-jobs %d must be positive", o.jobs)
+	case o.seed > 1<<32-1:
+		return fmt.Errorf("-seed %d is above %d", o.seed, uint32(1<<32-1))
+	case !(o.elastic >= 0 && o.elastic <= 1):
+		return fmt.Errorf("-elastic %v is not between 0 and 1", o.elastic)
+	case !(o.progress >= 0 && o.progress <= 1):
+		return fmt.Errorf("-progress %v is not between 0 and 1", o.progress)
+	}
+	for _, d := range []struct {
+		name  string
+		value time.Duration
+	}{{"restart-cost", o.restart}, {"checkpoint", o.checkpoint}, {"mtbf", o.mtbf}, {"repair", o.repair}, {"rendezvous", o.rendezvous}} {
+		if d.value < 0 {
+			return fmt.Errorf("-%s %v must not be negative", d.name, d.value)
+		}
+	}
+	return nil
+}
+
+// checkUnused refuses flags that other flags leave without effect.
+func (o *options) checkUnused() error {
+	const cluster, jobs = "-from-nomad or -from-history, which read the cluster", "-trace, -from-nomad or -from-history, which read the jobs"
+	read := o.ofNomad() || o.trace != ""
+	for _, f := range []struct {
+		name   string
+		unused bool
+		by     string
+	}{
+		{"nodes", o.ofNomad(), cluster}, {"gpus-per-node", o.ofNomad(), cluster}, {"rack-nodes", o.ofNomad(), cluster}, {"gpus", o.ofNomad(), cluster},
+		{"profile", o.ofNomad(), cluster}, {"outliers", o.ofNomad(), cluster}, {"outliers", o.profile != "", "-profile, which says how fast the GPUs are"},
+		{"generate", read, jobs}, {"jobs", read, jobs},
+	} {
+		if f.unused && o.set[f.name] {
+			return fmt.Errorf("-%s cannot be combined with %s", f.name, f.by)
+		}
+	}
+	for _, f := range []struct {
+		name string
+		used bool
+		with string
+	}{{"repair", o.mtbf > 0, "mtbf"}, {"begin", len(o.config) > 0, "config"}, {"speeds", len(o.fleet) > 0 || o.ofNomad(), "gpus, -from-nomad or -from-history"}} {
+		if o.set[f.name] && !f.used {
+			return fmt.Errorf("-%s goes with -%s only", f.name, f.with)
+		}
+	}
+	return nil
+}
