@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -255,5 +256,26 @@ func TestTokenOf(t *testing.T) {
 		if got := tokenOf(r); got != want {
 			t.Errorf("%q: token %q, want %q", header, got, want)
 		}
+	}
+}
+
+// If a job names a region that does not exist, its author is told which regions exist.
+func TestAuthorNamesUnknownRegion(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/regions" {
+			_, _ = io.WriteString(w, `["global"]`)
+			return
+		}
+		http.Error(w, "No path to region", http.StatusInternalServerError)
+	}))
+	defer server.Close()
+	client, err := (&Nomad{Address: server.URL}).connectAs("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _, err = client.Jobs().Register(&api.Job{ID: new("j"), Region: new("mars")}, nil)
+	if err == nil || !strings.Contains(err.Error(), "Nomad has no region with the name in the job. The regions are: global") {
+		t.Error(err)
 	}
 }

@@ -14,8 +14,15 @@ import (
 // noRegion is Nomad's answer, with status 500, to a request for a region that it does not know.
 const noRegion = "No path to region"
 
+// hasNoRegion begins our answer instead.
+const hasNoRegion = "Nomad has no region"
+
+// NoRegion reports whether an error means that Nomad does not know the region.
+func NoRegion(err error) bool { return err != nil && strings.Contains(err.Error(), hasNoRegion) }
+
 // NamesRegions returns a function for [NewClient]. If Nomad does not know the region of a request,
-// the error then names the region, the setting that it comes from, and the regions that exist.
+// the error then names the region, the setting that it comes from, and the regions that exist. A
+// request without a region can fail, too, if its body contains a job that names one.
 func NamesRegions(setting string) func(http.RoundTripper) http.RoundTripper {
 	return func(next http.RoundTripper) http.RoundTripper { return regional{next, setting} }
 }
@@ -34,7 +41,11 @@ func (t regional) RoundTrip(r *http.Request) (*http.Response, error) {
 	start, err := io.ReadAll(io.LimitReader(resp.Body, int64(len(noRegion))))
 	text := string(start)
 	if err == nil && text == noRegion {
-		text = fmt.Sprintf("Nomad has no region %q (%s)%s", r.URL.Query().Get("region"), t.setting, t.regions(r))
+		named := "with the name in the job"
+		if region := r.URL.Query().Get("region"); region != "" {
+			named = fmt.Sprintf("%q (%s)", region, t.setting)
+		}
+		text = hasNoRegion + " " + named + t.regions(r)
 	}
 	resp.Body = readCloser{io.MultiReader(strings.NewReader(text), resp.Body), resp.Body}
 	resp.ContentLength = -1
