@@ -18,6 +18,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/internal/testlog"
 	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/model"
@@ -259,23 +260,33 @@ func TestTokenOf(t *testing.T) {
 	}
 }
 
-// If a job names a region that does not exist, its author is told which regions exist.
-func TestAuthorNamesUnknownRegion(t *testing.T) {
+// A job for another region, or for one that does not exist, is neither planned nor registered.
+func TestJobForAnotherRegion(t *testing.T) {
 	t.Parallel()
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/v1/regions" {
-			_, _ = io.WriteString(w, `["global"]`)
-			return
+	nomads := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch region := r.URL.Query().Get("region"); region {
+		case "", "east":
+			_, _ = io.WriteString(w, `"10.0.0.1:4647"`)
+		case "west":
+			_, _ = io.WriteString(w, `"10.0.0.2:4647"`)
+		default:
+			http.Error(w, "No path to region", http.StatusInternalServerError)
 		}
-		http.Error(w, "No path to region", http.StatusInternalServerError)
 	}))
-	defer server.Close()
-	client, err := (&Nomad{Address: server.URL}).connectAs("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, _, err = client.Jobs().Register(&api.Job{ID: new("j"), Region: new("mars")}, nil)
-	if err == nil || !strings.Contains(err.Error(), "Nomad has no region with the name in the job. The regions are: global") {
-		t.Error(err)
+	defer nomads.Close()
+	s := &server{agent: newAgent(&testlog.Buffer{}), file: File{Nomad: &Nomad{Address: nomads.URL}}, bodies: newBodies()}
+	for _, c := range []struct {
+		query, region string
+		refused       bool
+	}{
+		{"", "", false}, {"", "global", false}, {"", "east", false}, {"?region=east", "west", false},
+		{"", "west", true}, {"?region=west", "", true}, {"", "mars", true}, {"?region=global", "", true},
+	} {
+		body := fmt.Sprintf(`{"Job": {"ID": "j", "Region": %q, "TaskGroups": []}}`, c.region)
+		w := httptest.NewRecorder()
+		s.servePlan(w, httptest.NewRequest(http.MethodPost, "/v1/plan"+c.query, strings.NewReader(body)))
+		if refused := w.Code == http.StatusMisdirectedRequest; refused != c.refused || refused && !strings.Contains(w.Body.String(), "but this agent serves another region") {
+			t.Errorf("%+v: %d %s", c, w.Code, w.Body)
+		}
 	}
 }

@@ -21,8 +21,7 @@ const hasNoRegion = "Nomad has no region"
 func NoRegion(err error) bool { return err != nil && strings.Contains(err.Error(), hasNoRegion) }
 
 // NamesRegions returns a function for [NewClient]. If Nomad does not know the region of a request,
-// the error then names the region, the setting that it comes from, and the regions that exist. A
-// request without a region can fail, too, if its body contains a job that names one.
+// the error then names the region, the setting that it comes from, and the regions that exist.
 func NamesRegions(setting string) func(http.RoundTripper) http.RoundTripper {
 	return func(next http.RoundTripper) http.RoundTripper { return regional{next, setting} }
 }
@@ -41,11 +40,7 @@ func (t regional) RoundTrip(r *http.Request) (*http.Response, error) {
 	start, err := io.ReadAll(io.LimitReader(resp.Body, int64(len(noRegion))))
 	text := string(start)
 	if err == nil && text == noRegion {
-		named := "with the name in the job"
-		if region := r.URL.Query().Get("region"); region != "" {
-			named = fmt.Sprintf("%q (%s)", region, t.setting)
-		}
-		text = hasNoRegion + " " + named + t.regions(r)
+		text = fmt.Sprintf("%s %q (%s)%s", hasNoRegion, r.URL.Query().Get("region"), t.setting, t.regions(r))
 	}
 	resp.Body = readCloser{io.MultiReader(strings.NewReader(text), resp.Body), resp.Body}
 	resp.ContentLength = -1

@@ -23,13 +23,12 @@ func TestNamesRegions(t *testing.T) {
 		{"mars", `["east","global"]`, `Nomad has no region "mars" (NOMAD_REGION). The regions are: east, global`},
 		{"mars", `[]`, `Nomad has no region "mars" (NOMAD_REGION)`},
 		{"east", `["east","global"]`, `No cluster leader`},
-		{"", `["east","global"]`, `Nomad has no region with the name in the job. The regions are: east, global`},
 	} {
 		server := roundTrip(func(r *http.Request) (*http.Response, error) {
 			status, body := http.StatusOK, c.regions
 			switch {
 			case r.URL.Path == "/v1/regions" && r.URL.RawQuery == "":
-			case r.URL.Query().Get("region") != "east":
+			case r.URL.Query().Get("region") == "mars":
 				status, body = http.StatusInternalServerError, "No path to region\n"
 			default:
 				status, body = http.StatusInternalServerError, "No cluster leader"
