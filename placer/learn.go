@@ -96,7 +96,7 @@ func (l *Learner) Run(ctx context.Context) {
 // readClasses reads the stored classes. An agent stored them after learning them, or nomad-pal
 // classify -save stored them.
 func (l *Learner) readClasses(ctx context.Context) {
-	known, err := store.In(l.nomad).Classes().Read(ctx)
+	known, err := store.In(l.nomad).Classes().ReadOrRefused(ctx)
 	if err != nil && ctx.Err() == nil {
 		l.log.Warn("cannot read all learned application classes", "error", err)
 	}

@@ -129,6 +129,32 @@ func TestLearnerReadsStoredClasses(t *testing.T) {
 	})
 }
 
+// Nomad shows an empty list to a token that may no longer list variables. The learner then keeps the
+// classes that it knows.
+func TestLearnerKeepsClassesWithoutRights(t *testing.T) {
+	t.Parallel()
+	server := nomadtest.New(nomadtest.Options{Seed: 1})
+	defer server.Close()
+	may := map[string]nomadtest.Token{"agent": {Namespaces: map[string][]string{"default": {"variables"}}}}
+	server.SetTokens(may)
+	c, err := nomad.NewClient(server.Config("c", "agent"), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := cluster.JobKey{Namespace: "default", ID: "train"}
+	if err := store.In(c).Class(k).Write(t.Context(), store.Class{Job: k, Verdict: classify.Verdict{Class: pal.ClassA}}); err != nil {
+		t.Fatal(err)
+	}
+	l := NewLearner(c, time.Second, hclog.NewNullLogger())
+	for _, tokens := range []map[string]nomadtest.Token{may, {"agent": {Nodes: true}}} {
+		server.SetTokens(tokens)
+		l.readClasses(t.Context())
+		if class, ok := l.Class(&api.Job{ID: &k.ID, Namespace: &k.Namespace}); !ok || class != pal.ClassA {
+			t.Errorf("with %v: class %q, %v", tokens, class, ok)
+		}
+	}
+}
+
 // The classes of names that never come again are deleted, the oldest first. The class of a name that
 // a job has stays.
 func TestLearnerForgets(t *testing.T) {

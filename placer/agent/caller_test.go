@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -17,6 +18,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/internal/testlog"
 	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/model"
@@ -254,6 +256,37 @@ func TestTokenOf(t *testing.T) {
 		r.Header.Set("Authorization", header)
 		if got := tokenOf(r); got != want {
 			t.Errorf("%q: token %q, want %q", header, got, want)
+		}
+	}
+}
+
+// A job for another region, or for one that does not exist, is neither planned nor registered.
+func TestJobForAnotherRegion(t *testing.T) {
+	t.Parallel()
+	nomads := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch region := r.URL.Query().Get("region"); region {
+		case "", "east":
+			_, _ = io.WriteString(w, `"10.0.0.1:4647"`)
+		case "west":
+			_, _ = io.WriteString(w, `"10.0.0.2:4647"`)
+		default:
+			http.Error(w, "No path to region", http.StatusInternalServerError)
+		}
+	}))
+	defer nomads.Close()
+	s := &server{agent: newAgent(&testlog.Buffer{}), file: File{Nomad: &Nomad{Address: nomads.URL}}, bodies: newBodies()}
+	for _, c := range []struct {
+		query, region string
+		refused       bool
+	}{
+		{"", "", false}, {"", "global", false}, {"", "east", false}, {"?region=east", "west", false},
+		{"", "west", true}, {"?region=west", "", true}, {"", "mars", true}, {"?region=global", "", true},
+	} {
+		body := fmt.Sprintf(`{"Job": {"ID": "j", "Region": %q, "TaskGroups": []}}`, c.region)
+		w := httptest.NewRecorder()
+		s.servePlan(w, httptest.NewRequest(http.MethodPost, "/v1/plan"+c.query, strings.NewReader(body)))
+		if refused := w.Code == http.StatusMisdirectedRequest; refused != c.refused || refused && !strings.Contains(w.Body.String(), "but this agent serves another region") {
+			t.Errorf("%+v: %d %s", c, w.Code, w.Body)
 		}
 	}
 }

@@ -106,6 +106,9 @@ func (f *fake) set(change func()) {
 func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	token := r.Header.Get("X-Nomad-Token")
 	what := fmt.Sprintf("%s %s %s", token, r.Method, r.URL.Path)
+	if r.URL.Query().Has("lock-release") {
+		what += "?lock-release"
+	}
 	f.mu.Lock()
 	f.asked = append(f.asked, what)
 	broken, denied, hangUp, block, blocked := f.broken, f.denied, f.hangUp, f.block, f.blocked

@@ -65,7 +65,7 @@ func (a *Agent) term(ctx context.Context, locks *api.Locks, ttl time.Duration, l
 	}
 	a.holdLock(acquired.Add(ttl))
 	leading, cancel := context.WithCancel(ctx)
-	ended := make(chan error, 1)
+	ended, lost := make(chan error, 1), false
 	go func() { ended <- lead(leading) }()
 	for held := acquired; leading.Err() == nil; pause(leading, ttl/5) {
 		now := time.Now()
@@ -78,6 +78,7 @@ func (a *Agent) term(ctx context.Context, locks *api.Locks, ttl time.Duration, l
 			if errors.Is(err, api.ErrLockConflict) {
 				a.holdLock(time.Time{})
 			}
+			lost = true
 			cancel()
 		}
 		select {
@@ -89,8 +90,13 @@ func (a *Agent) term(ctx context.Context, locks *api.Locks, ttl time.Duration, l
 	}
 	cancel()
 	err = <-ended
-	if releaseErr := call(context.WithoutCancel(ctx), 2*time.Second, locks.Release); releaseErr != nil {
-		a.log.Debug("the lock was not released", "error", releaseErr)
+	// lock_delay after a lock expired, Nomad removes whatever lock the variable then has. If this
+	// agent released an expired lock, the next lock would be removed, would expire later, and would
+	// have the same effect on its successor: agents would take turns forever.
+	if !lost && a.holdsLock(time.Now()) {
+		if err := call(context.WithoutCancel(ctx), 2*time.Second, locks.Release); err != nil {
+			a.log.Debug("the lock was not released", "error", err)
+		}
 	}
 	if errors.Is(err, context.Canceled) {
 		return nil

@@ -34,11 +34,15 @@ func (n *Nomad) Connect(through ...func(http.RoundTripper) http.RoundTripper) (*
 	if err != nil {
 		return nil, err
 	}
-	setting := "NOMAD_REGION"
+	return nomad.NewClient(cfg, n.Namespace, append(slices.Clone(through), n.namesRegions())...)
+}
+
+// namesRegions returns a transport whose errors name the setting of an unknown region.
+func (n *Nomad) namesRegions() func(http.RoundTripper) http.RoundTripper {
 	if n.Region != "" {
-		setting = "nomad { region } of the agent's configuration"
+		return nomad.NamesRegions("nomad { region } of the agent's configuration")
 	}
-	return nomad.NewClient(cfg, n.Namespace, append(slices.Clone(through), nomad.NamesRegions(setting))...)
+	return nomad.NamesRegions("NOMAD_REGION")
 }
 
 // config returns the nomad block as a configuration of Nomad's own client.
@@ -114,7 +118,7 @@ func (n *Nomad) connectAs(token string) (*api.Client, error) {
 		return nil, err
 	}
 	cfg.SecretID = token
-	c, err := nomad.NewClient(cfg, "")
+	c, err := nomad.NewClient(cfg, "", n.namesRegions())
 	if err != nil {
 		return nil, err
 	}

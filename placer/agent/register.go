@@ -44,6 +44,9 @@ func (s *server) serveRegister(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
+	if s.misdirected(w, r, job) {
+		return
+	}
 	p := s.agent.current.Load()
 	if p == nil {
 		http.Error(w, "this agent is not the active one", http.StatusServiceUnavailable)
@@ -71,6 +74,30 @@ func (s *server) serveRegister(w http.ResponseWriter, r *http.Request) {
 	}
 	s.snapshots.changed() // so that the author's next request shows the job
 	writeJSON(w, http.StatusOK, resp)
+}
+
+// misdirected refuses a job for a region that this agent does not serve. Nomad would forward the job
+// to that region, with the GPUs that the placer chose in its own.
+func (s *server) misdirected(w http.ResponseWriter, r *http.Request, job *api.Job) bool {
+	region := r.URL.Query().Get("region") // Nomad prefers it to the job's
+	if region == "" && *job.Region != api.GlobalRegion {
+		region = *job.Region // if a job names the region "global", Nomad does not forward it
+	}
+	client, err := s.file.Nomad.connectAs("")
+	if region == "" || err != nil {
+		return false
+	}
+	defer client.Close()
+	own, err := client.Status().Leader()
+	if err != nil {
+		return false
+	}
+	leader, err := client.Status().RegionLeader(region)
+	if leader == own || err != nil && !nomad.NoRegion(err) {
+		return false
+	}
+	http.Error(w, fmt.Sprintf("job %q is for region %q, but this agent serves another region", *job.ID, region), http.StatusMisdirectedRequest)
+	return true
 }
 
 // author registers jobs with the token of a request's sender.

@@ -286,6 +286,9 @@ func (s *server) servePlan(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
+	if s.misdirected(w, r, job) {
+		return
+	}
 	c, err := s.caller(r)
 	if err == nil {
 		err = c.plans(r.Context(), rewrite.Gate(job))

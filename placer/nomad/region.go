@@ -14,6 +14,12 @@ import (
 // noRegion is Nomad's answer, with status 500, to a request for a region that it does not know.
 const noRegion = "No path to region"
 
+// hasNoRegion begins our answer instead.
+const hasNoRegion = "Nomad has no region"
+
+// NoRegion reports whether an error means that Nomad does not know the region.
+func NoRegion(err error) bool { return err != nil && strings.Contains(err.Error(), hasNoRegion) }
+
 // NamesRegions returns a function for [NewClient]. If Nomad does not know the region of a request,
 // the error then names the region, the setting that it comes from, and the regions that exist.
 func NamesRegions(setting string) func(http.RoundTripper) http.RoundTripper {
@@ -34,7 +40,7 @@ func (t regional) RoundTrip(r *http.Request) (*http.Response, error) {
 	start, err := io.ReadAll(io.LimitReader(resp.Body, int64(len(noRegion))))
 	text := string(start)
 	if err == nil && text == noRegion {
-		text = fmt.Sprintf("Nomad has no region %q (%s)%s", r.URL.Query().Get("region"), t.setting, t.regions(r))
+		text = fmt.Sprintf("%s %q (%s)%s", hasNoRegion, r.URL.Query().Get("region"), t.setting, t.regions(r))
 	}
 	resp.Body = readCloser{io.MultiReader(strings.NewReader(text), resp.Body), resp.Body}
 	resp.ContentLength = -1

@@ -150,6 +150,8 @@ func (c *testCluster) mendsServers(f *advice.Followed) {
 	answers := map[string]string{} // by path
 	between := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch answer, ok := answers[r.URL.Path]; {
+		case r.URL.Query().Get("region") == "mars":
+			http.Error(w, "No path to region", http.StatusInternalServerError)
 		case !ok:
 			c.nomad.ServeHTTP(w, r)
 		case answer == "":
@@ -163,13 +165,14 @@ func (c *testCluster) mendsServers(f *advice.Followed) {
 	there := []string{"-address=" + between.URL}
 	set := func(path, answer string) func() { return func() { answers[path] = answer } }
 	for _, of := range []broken{
+		{check: "nomad", says: "name one of these regions (-region or NOMAD_REGION)", args: []string{"-region=mars"}, then: there, becomes: query.OK},
 		{check: "nomad", says: "nomad server members, and the logs of the servers", before: set(leader, ""), follow: func() { delete(answers, leader) }, becomes: query.OK},
 		{check: "nomad", says: "nomad server members", before: set(leader, `""`), follow: func() { delete(answers, leader) }, becomes: query.OK},
 		{check: "reading nomad", says: query.NextServers, before: set("/v1/jobs", ""), follow: func() { delete(answers, "/v1/jobs") }},
 		{check: "scheduler", says: "nomad operator scheduler set-config -pause-eval-broker=false", before: set(scheduler, `{"SchedulerConfig":{"PauseEvalBroker":true}}`), follow: set(scheduler, `{"SchedulerConfig":{"PauseEvalBroker":false}}`)},
 		{check: "scheduler", says: "nomad operator scheduler set-config -reject-job-registration=false", before: set(scheduler, `{"SchedulerConfig":{"RejectJobRegistration":true}}`), follow: set(scheduler, `{"SchedulerConfig":{}}`)},
 	} {
-		of.args = there
+		of.args = append(of.args, there...)
 		c.mends(f, of)
 	}
 }

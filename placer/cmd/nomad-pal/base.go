@@ -45,6 +45,8 @@ type base struct {
 	noColor, forceColor, json      bool
 	// ofJob reports whether the region is the region in the jobspec.
 	ofJob bool
+	// unreached is why no agent answered when the command registered its job.
+	unreached error
 	// tokenPlain reports whether the token may be sent to the agent unencrypted.
 	tokenPlain bool
 	// verbose reports whether to print ids in full.

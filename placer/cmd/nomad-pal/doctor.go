@@ -106,6 +106,8 @@ func checkReach(client *nomad.Client) query.Check {
 	leader, err := client.API().Status().Leader()
 	_, answered := errors.AsType[api.UnexpectedResponseError](err)
 	switch {
+	case nomad.NoRegion(err):
+		return query.Check{Name: "nomad", Verdict: query.Fail, Found: fmt.Sprintf("%s answers: %v", address, err), Next: "name one of these regions (-region or NOMAD_REGION)"}
 	case answered:
 		return query.Check{Name: "nomad", Verdict: query.Fail, Found: fmt.Sprintf("%s answers: %v", address, err), Next: cmp.Or(remedyTLS(err), "nomad server members, and the logs of the servers: more than half of them must be up and reach each other")}
 	case err != nil:

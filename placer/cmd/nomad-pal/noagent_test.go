@@ -100,6 +100,24 @@ func TestWithoutAgent(t *testing.T) {
 	}
 }
 
+// If the agent that should register a job does not answer, run does not wait for it a second time.
+func TestRunAsksSilentAgentOnce(t *testing.T) {
+	c := newCluster(t)
+	var asked atomic.Int64
+	silent := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked.Add(1)
+		http.Error(w, "timeout", http.StatusGatewayTimeout)
+	}))
+	defer silent.Close()
+	for _, args := range [][]string{{"run", "-detach"}, {"run"}} {
+		asked.Store(0)
+		_, out, said := c.does(append(args, "-pal-address="+silent.URL, c.job("default", "train", 2))...)
+		if n := asked.Load(); n != 1 || !strings.Contains(out, `Job "train" registered`) || !strings.Contains(said, "registering the job at Nomad") {
+			t.Errorf("%q: %d requests\n%s%s", args, n, out, said)
+		}
+	}
+}
+
 // run registers the job with its gate, and says that it cannot follow the job.
 func TestRunWithoutAgent(t *testing.T) {
 	c := newCluster(t)

@@ -135,7 +135,7 @@ func detached(b *base, client *nomad.Client, job *api.Job, resp *api.JobRegister
 	if !rewrite.Gated(job) || cluster.Template(job) {
 		return code
 	}
-	if a, err := b.ask(); err == nil {
+	if a, err := b.askLater(); err == nil {
 		if e, err := a.Plan(job); err == nil && (planned{Explanation: e}).never() {
 			b.complain("Warning: " + oneLine(e.Headline(time.Now())))
 		}
@@ -143,10 +143,19 @@ func detached(b *base, client *nomad.Client, job *api.Job, resp *api.JobRegister
 	return code
 }
 
+// askLater is [base.ask] after the registration. If no agent answered then, askLater does not wait
+// for it again.
+func (b *base) askLater() (*answers, error) {
+	if b.unreached != nil {
+		return nil, b.unreached
+	}
+	return b.ask()
+}
+
 // watch prints what happens to a registered job, as an agent reports it. If no agent answers, watch
 // prints this fact, and the result of the registration.
 func watch(b *base, client *nomad.Client, job *api.Job, resp *api.JobRegisterResponse) int {
-	a, err := b.ask()
+	a, err := b.askLater()
 	if lacksAgent(err) {
 		code := registered(b, client, job, resp)
 		b.complain("Note: cannot find out where the job is placed or what the job waits for: " + err.Error())
@@ -192,6 +201,9 @@ func register(b *base, client *nomad.Client, job *api.Job, opts *api.RegisterOpt
 		resp, err := registerAtAgent(b, job, opts, w)
 		if err == nil || b.ctx.Err() != nil || !lacksAgent(err) && !elsewhere(err) {
 			return resp, err
+		}
+		if lacksAgent(err) {
+			b.unreached = err
 		}
 		fmt.Fprintf(b.io.err, "The agent at %s %s; registering the job at Nomad instead\n", b.palAddress, notTaken(err))
 	}
