@@ -40,6 +40,12 @@ func testHistory(t *testing.T, b *bed) {
 	b.deregister("halted", false)
 	b.startAgent("nomad-pal") // runs that ended while it was down are recorded
 	b.untilSays("history -job=halted -columns=job,state", "stopped")
+	b.until("the stopped run has ended", func() string {
+		if out, _ := b.pal("history", "-job=halted", "-json"); !strings.Contains(out, `"ended"`) {
+			return out
+		}
+		return ""
+	})
 	b.untilSays("history -job=done -columns=job,state", "complete")
 	b.untilSays("history -state=failed -columns=job,class,state", "fails")
 	want := 0.0

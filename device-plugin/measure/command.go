@@ -21,6 +21,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/cuda"
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
+	"github.com/nomad-pal/nomad-pal/internal/nearest"
 	"github.com/nomad-pal/nomad-pal/internal/wholefile"
 )
 
@@ -134,7 +135,7 @@ func (c Command) parseOptions(args []string) (options, error) {
 	fs.StringVar(&o.cudaPath, "cuda", cuda.Library, "")
 	fs.StringVar(&o.stateDir, "state-dir", c.StateDir, "")
 	if err := fs.Parse(args); err != nil {
-		return o, err
+		return o, fmt.Errorf("%w%s", err, nearest.Option(fs, err))
 	}
 	o.gpus = fs.Args()
 	if o.plan.Limit <= 0 || o.plan.Warmup < 0 {

@@ -350,6 +350,10 @@ func adviceOnTyping(t *testing.T, f *advice.Followed) {
 	if !f.Add(said, `did you mean "doctor"?`) || unknownCommand([]string{"doctor"}, all) != "" {
 		t.Error(said)
 	}
+	ui := cli.NewMockUi()
+	if code := statsCommand(ui).Run([]string{"-jsn"}); code != 2 || !f.Add(ui.ErrorWriter.String(), "(did you mean -json?)") {
+		t.Errorf("a mistyped option: exit code %d, %s", code, ui.ErrorWriter)
+	}
 	if said := unknownCommand([]string{"xyzzy"}, all); !f.Add(said, "see nomad-device-pal -help.") || !strings.Contains(help(all), "doctor") {
 		t.Error(said)
 	}

@@ -23,6 +23,7 @@ import (
 
 	deviceplugin "github.com/nomad-pal/nomad-pal/device-plugin"
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
+	"github.com/nomad-pal/nomad-pal/internal/nearest"
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
@@ -79,7 +80,7 @@ func parseFlags(ui cli.Ui, fs *flag.FlagSet, args []string) (code int, ok bool) 
 	case errors.Is(err, flag.ErrHelp):
 		return cli.RunResultHelp, false
 	case err != nil:
-		ui.Error(fs.Name() + ": " + err.Error())
+		ui.Error(fs.Name() + ": " + err.Error() + nearest.Option(fs, err))
 		return 2, false
 	}
 	return 0, true
