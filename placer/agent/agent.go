@@ -111,14 +111,19 @@ func (a *Agent) Run(ctx context.Context, paths []string, reload <-chan os.Signal
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	ended := make(chan error, 2)
+	ended, hung := make(chan error, 1), make(chan error, 1)
 	go func() { ended <- a.runAndReload(ctx, file, paths, reload) }()
-	go func() {
-		if err := a.untilHung(ctx); err != nil {
-			ended <- err
+	go func() { hung <- a.untilHung(ctx) }()
+	select {
+	case err = <-ended:
+		cancel()
+		<-hung
+	case err = <-hung:
+		if err == nil { // ctx has ended
+			err = <-ended
 		}
-	}()
-	return <-ended
+	}
+	return err
 }
 
 // runAndReload runs the agent until ctx ends, first with the configuration in file.
