@@ -130,9 +130,9 @@ func (a attributes) hardware(inv gpu.Inventory, ds []gpu.Device) {
 	a.text("persistence_mode", first(ds, func(d *gpu.Device) string { return d.PersistenceMode }))
 }
 
-// pciBandwidth returns the published PCIe bandwidth of a device; nil if unknown. The bandwidth is at
-// least that of nomad-device-nvidia, which rounds up for generations 3 and 4, because existing jobs
-// may require this value.
+// pciBandwidth returns the published PCIe bandwidth of a device; nil if unknown. For generations 3
+// and 4, nomad-device-nvidia rounds up. Existing jobs may require its value, so pciBandwidth
+// returns at least this value.
 func pciBandwidth(d *gpu.Device) *int64 {
 	perLane := map[int]int64{3: 1024, 4: 2048}
 	theirs := int64(d.PCIWidth) * perLane[d.PCIGeneration]
@@ -216,8 +216,8 @@ func (v *view) topology(a attributes, all []instance) {
 	a.lists(all, func(d *gpu.Device) int { return d.PCIeSwitch }, attr.PCIeSwitch, attr.PCIeSwitchCount)
 }
 
-// lists groups the instances by the number that the function number returns for their device, and
-// publishes one list per number. A device with the number -1 is in no list.
+// lists groups the instances by the result of number for their device, and publishes one list per
+// result. If the result is -1, the device is in no list.
 func (a attributes) lists(all []instance, number func(*gpu.Device) int, name, count func(int) string) {
 	members := map[int][]string{}
 	for i := range all {

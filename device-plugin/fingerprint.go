@@ -108,8 +108,8 @@ type stream struct {
 	hung    bool // GPUs were reported as unhealthy because a scan hangs
 }
 
-// run runs the stream, and closes out at the end. It does not wait for the event source, whose
-// driver calls can hang, so that the next stream can measure GPUs at once.
+// run runs the stream, and closes out at the end. run does not wait for the event source: its
+// driver calls can hang, and the next stream must be able to measure GPUs at once.
 func (s *stream) run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -332,9 +332,9 @@ func (p *Plugin) restartFor(err error) {
 }
 
 // restartForState ends the process if the state_dir could not be used at the start, for example
-// because its disk was not mounted yet, and can be used now. Only a new process reads everything in
-// it before it writes anything. The new process also gets the faults that this process has latched.
-// Callers hold mu.
+// because its disk was not mounted yet, and can be used now. Only a new process reads the whole
+// state_dir before it writes anything. The new process also gets the faults that this process has
+// latched. Callers hold mu.
 func (p *Plugin) restartForState() {
 	if !p.stateless || time.Since(p.started) < leastUptime {
 		return

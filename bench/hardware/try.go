@@ -154,7 +154,7 @@ func (r *run) soak(ctx context.Context, k keep) error {
 	return nil
 }
 
-// soakOf combines a session's windows into points of some seconds.
+// soakOf combines a session's windows into points that span some seconds each.
 func soakOf(res measure.Result) Soak {
 	s := Soak{GPU: res.GPU, Problem: res.Problem, Points: []SoakPoint{}}
 	if len(res.Apps) == 0 {

@@ -28,7 +28,7 @@ type Backend struct {
 	once  sync.Once
 }
 
-// stamp changes when a file changes. It includes the size, because a file can change twice within
+// stamp identifies a file's version. It includes the size, because a file can change twice within
 // the clock's resolution.
 type stamp struct {
 	mod  time.Time

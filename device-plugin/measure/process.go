@@ -105,7 +105,7 @@ func (r Runner) start(ctx context.Context, id string, p Plan) (*process, error) 
 	return c, nil
 }
 
-// read passes messages on until the output ends. close waits for this end.
+// read passes on the child's messages until its output ends; close waits for read to end.
 func (c *process) read(stdout io.Reader) {
 	defer close(c.messages)
 	s := bufio.NewScanner(stdout)

@@ -44,8 +44,8 @@ type Schedule struct {
 	Gather time.Duration
 	// Recheck is the minimum time between two queries to Nomad about a GPU.
 	Recheck time.Duration
-	// Jitter is the maximum time after the plugin's start in which only requested sessions begin.
-	// Each node draws its own time, so that the GPUs of a cluster are not measured all at once.
+	// Jitter is the maximum delay, from the plugin's start, of sessions that nobody requested. Each
+	// node draws its own delay, so that the GPUs of a cluster are not measured all at once.
 	Jitter time.Duration
 	// OneByOne measures one GPU at a time, instead of all due and idle GPUs together.
 	OneByOne bool

@@ -295,7 +295,7 @@ func (k *Keeper) tell(s *state, trouble string, err error) {
 // plugin after two seconds.
 const endsWithin = time.Second
 
-// end ends the plugin's daemons that fit accepts, and waits for their end.
+// end ends the plugin's daemons for which fit returns true, and waits for their end.
 func (k *Keeper) end(ctx context.Context, within time.Duration, fit func(Daemon) bool) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()

@@ -45,7 +45,7 @@ type Source struct {
 	seen   string        // shards and their indexes at the last read
 }
 
-// lookWithin is longer than the time that Nomad needs to return all shards.
+// lookWithin is the time limit of a Read, longer than Nomad needs to return all shards.
 const lookWithin = time.Minute
 
 // Open returns a source for the variables of a namespace; "" is the default namespace. It

@@ -15,8 +15,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
 
-// After the time stallAfter, Sample asks all remaining GPUs in parallel. It is at least the
-// interval of statistics, because Go keeps a stopped timer in its heap and wakes up for the timer.
+// If Sample takes longer than stallAfter, it asks all remaining GPUs in parallel. stallAfter is at
+// least the interval of statistics, because Go keeps a stopped timer in its heap and wakes up for
+// it.
 const stallAfter = time.Second
 
 // Sample reads the statistics of one GPU after the other, because each further thread would cost a

@@ -53,7 +53,7 @@ func readLinks(r *reader, dev nvml.Device) links {
 }
 
 // compareLinks marks GPUs that have fewer links than others of the same model. If bridges join the
-// cards, a card without links has no bridge, and is not marked. The roster finds the links that a
+// cards, a card without links is not marked: it has no bridge. The roster finds the links that a
 // GPU has lost.
 func compareLinks(fs []found) {
 	most, switched := map[string]int{}, map[string]bool{}

@@ -29,7 +29,7 @@ type Dir string
 const (
 	dirMode  = 0o700
 	fileMode = 0o600
-	// maxBytes is a limit far above the state of any node.
+	// maxBytes limits the size of a file; a node's state is far smaller.
 	maxBytes = 64 << 20
 )
 

@@ -182,7 +182,8 @@ func (e *clairvoyantEngine) decide() {
 	e.freed = 0
 }
 
-// muchWorse is the ratio of a gang's cost to its least cost above which other gangs move for it.
+// muchWorse limits the ratio of a gang's cost to its lowest possible cost. Above the limit, other
+// gangs are moved to make room for the gang.
 const muchWorse = 1.2
 
 // badlyPlaced returns the running gangs that cost much more than they would alone on the cluster.
@@ -243,8 +244,8 @@ func (e *clairvoyantEngine) neighbours(gangs []int) []int {
 	return moved
 }
 
-// choose goes through all jobs by remaining GPU time. A job runs if enough GPUs remain on any
-// nodes. choose removes from the queue the jobs that start.
+// choose goes through all jobs by remaining GPU time. A job runs if enough GPUs remain, on
+// whichever nodes. choose removes from the queue the jobs that start.
 func (e *clairvoyantEngine) choose() (starts, stops []int) {
 	for _, i := range e.running {
 		e.jobs[i].need = e.remaining(i)

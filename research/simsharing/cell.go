@@ -161,7 +161,7 @@ func chance(words ...string) float64 {
 	return rand.New(rand.NewPCG(h.Sum64(), 7)).Float64()
 }
 
-// judge sets the cluster's cost of neighbours to the policy's cost of neighbours.
+// judge makes the cluster assess neighbours as the policy does.
 func (c *cell) judge(cluster *pal.Cluster, policy string) {
 	apps := map[string]string{}
 	for _, j := range c.jobs {

@@ -59,7 +59,8 @@ func page(cells []*cell, gpu string) []byte {
 	return b.Bytes()
 }
 
-// over is the geometric mean of a policy's average completion times relative to another policy.
+// over is the geometric mean, over cells, of a policy's average completion time relative to that of
+// another policy.
 func over(cells []*cell, policy, other string, of func(*cell) bool) float64 {
 	sum, n := 0.0, 0.0
 	for _, c := range cells {

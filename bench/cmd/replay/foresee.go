@@ -32,8 +32,8 @@ const (
 // number of jobs that never finish.
 type play func(g *replay.GPUs, jobs []replay.Job, seed uint64) (f sim.Figures, never int, err error)
 
-// foreseen is the simulator's forecast for one line. avg, geomean and makespan are sums of
-// logarithms over the repetitions, for geometric means.
+// foreseen is the simulator's forecast for one line. avg, geomean and makespan sum the logarithms
+// of all repetitions, to compute geometric means.
 type foreseen struct {
 	name                   string
 	avg, geomean, makespan float64

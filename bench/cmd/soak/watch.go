@@ -114,8 +114,7 @@ func (s *soak) guard(ctx, timed context.Context) error {
 	}
 }
 
-// causes returns the numbers of the placer's recorded failures, at most 120 in all, by cause and
-// reason.
+// causes counts the placer's recorded failures (at most 120) by cause and reason.
 func (s *soak) causes(ctx context.Context) (map[string]int, error) {
 	v, _, err := s.API().Variables().Peek("nomad-pal/failures", (&api.QueryOptions{}).WithContext(ctx))
 	if err != nil || v == nil {
