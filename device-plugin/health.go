@@ -371,7 +371,7 @@ func (r *record) sampleSlow(now time.Time, s gpu.Signals, spacing time.Duration)
 }
 
 // slowed reports whether too many readings show a slowdown. The limit depends on the previous
-// result (was).
+// result, was.
 func (r *record) slowed(was bool, is func(slowReading) bool) bool {
 	n := 0
 	for _, s := range r.slow {

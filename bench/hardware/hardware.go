@@ -47,7 +47,6 @@ type Options struct {
 	Say     io.Writer // progress; it is kept in a file as well
 }
 
-// run is a run in progress.
 type run struct {
 	Options
 	backend Backend

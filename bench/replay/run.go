@@ -76,7 +76,6 @@ type scheduler interface {
 	tell(context.Context, *JobResult) error
 }
 
-// run is one run in progress.
 type run struct {
 	Setup
 	on         scheduler

@@ -228,7 +228,6 @@ func (b *Backend) driverLoad() string {
 	return inode(st)
 }
 
-// inode returns a file's inode number.
 func inode(st os.FileInfo) string { return strconv.FormatUint(st.Sys().(*syscall.Stat_t).Ino, 10) }
 
 // bootID identifies the machine's boot; "" if unknown.

@@ -53,8 +53,8 @@ func readLinks(r *reader, dev nvml.Device) links {
 }
 
 // compareLinks marks GPUs that have fewer links than others of the same model. If bridges join the
-// cards, a card without links is not marked: it has no bridge. The roster finds the links that a
-// GPU has lost.
+// cards, a card without links is not marked, because it has no bridge. The roster finds the links
+// that a GPU has lost.
 func compareLinks(fs []found) {
 	most, switched := map[string]int{}, map[string]bool{}
 	for _, f := range fs {

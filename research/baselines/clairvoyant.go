@@ -48,7 +48,7 @@ type clairvoyantJob struct {
 	runs      int
 }
 
-// gangKind has the gangs of equal class that fit in the same places.
+// gangKind groups the gangs of one class and demand, which fit in the same places.
 type gangKind struct {
 	gpus    int
 	waiting []int   // by remaining GPU time, then submission
@@ -202,8 +202,8 @@ func (e *clairvoyantEngine) badlyPlaced() (gangs []int) {
 // spare is the number of nodes to empty in addition to the nodes that the gangs need.
 const spare = 2
 
-// neighbours returns the running gangs to move so that the given gangs find whole nodes: the gangs
-// on the emptiest nodes, which are a few more than the given gangs need.
+// neighbours returns the running gangs to move so that the given gangs find whole nodes: those on
+// the emptiest nodes, a few nodes more than needed.
 func (e *clairvoyantEngine) neighbours(gangs []int) []int {
 	used := make([]int, e.Cluster.Groups())
 	alone := make([]int, len(e.running)) // device group on which the whole gang is; -1: several groups
@@ -285,7 +285,8 @@ func (e *clairvoyantEngine) choose() (starts, stops []int) {
 	}
 }
 
-// nobodyBetter reports whether no waiting job fits on the free GPUs, or goes before a running job.
+// nobodyBetter reports whether no waiting job fits on the free GPUs and none goes before a running
+// job.
 func (e *clairvoyantEngine) nobodyBetter(free int) bool {
 	worst := -1
 	for _, i := range e.running {
@@ -421,7 +422,7 @@ func (e *clairvoyantEngine) outcome() sim.Outcome {
 	return o
 }
 
-// century is the longest run, in seconds.
+// century is the maximum run time of a job, in seconds.
 const century = 100 * 365 * 86400
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

@@ -42,7 +42,6 @@ times of one name and size vary widely (one standard deviation is a factor of 3 
 Run times of jobs with the same name get more weight the less they vary.
 `
 
-// page writes the page with all tables.
 func page(cells []*cell, gpu string) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, head, "`make sim-sharing`", time.Now().UTC().Format(time.DateOnly), gpus, gpu, nodeGPUs, restartS, parts)

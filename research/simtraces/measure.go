@@ -176,7 +176,6 @@ func (o options) measure(r report) error {
 	return errors.Join(g.Wait(), save())
 }
 
-// write writes the results and the tables.
 func (o options) write(r report) error {
 	if err := write(o.json, r.json); err != nil {
 		return err

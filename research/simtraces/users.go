@@ -482,8 +482,9 @@ All figures are relative to the first row, in which users give no estimates and 
 
 `
 
-// usersTables compares each regime with the regime in which users neither estimate nor allow stops.
-// If there are earlier results, usersTables also compares each regime with its own earlier result.
+// usersTables compares each regime with the one in which users give no run time estimates and the
+// queue may stop no jobs. If there are earlier results, usersTables also compares each regime with
+// its own earlier result.
 func usersTables(now, before []felt, ts []predictionLoss, of string) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, usersText, "`make sim-users`", time.Now().UTC().Format(time.DateOnly), usersJobs, restartS)
@@ -569,7 +570,7 @@ func line(b *bytes.Buffer, name string, fs []felt, was map[string]felt) {
 		}
 		return math.Exp(sum / float64(len(fs))), worst
 	}
-	// Waits can be 0, so a minute is added to both sides of their ratio.
+	// Waits can be 0, so a minute is added to both waits in a ratio.
 	avg, worst := over(func(f felt) float64 { return f.AvgJCT })
 	p99, _ := over(func(f felt) float64 { return f.P99 })
 	wideWorst, _ := over(func(f felt) float64 { return f.WideWorst + 60 })

@@ -22,7 +22,6 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
-// options are the command's flags.
 type options struct {
 	command.Options
 	jobs, outliers int

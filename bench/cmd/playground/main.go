@@ -88,7 +88,6 @@ func play(ctx context.Context, o options) (err error) {
 	return placer.Stop()
 }
 
-// gangSize matches the count of a job's group.
 var gangSize = regexp.MustCompile(`(?m)^(    count = )\d+`)
 
 // writeJobs writes the example jobs into a folder, with counts that suit the number of nodes.
@@ -116,7 +115,7 @@ func config(rpc string) string {
 		fmt.Sprintf("nomad {\n  rpc_address = %q\n}\n", rpc)
 }
 
-// typed has the values for the commands that [explain] prints.
+// typed has the values to insert into the commands that [explain] prints.
 type typed struct {
 	bin, nomad   string
 	address, url string // addresses of Nomad and of the placer

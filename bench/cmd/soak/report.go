@@ -77,7 +77,6 @@ func (r *report) event(e event) {
 	r.Events = append(r.Events, e)
 }
 
-// count adds one to a counter.
 func (r *report) count(n *int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
