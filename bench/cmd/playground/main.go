@@ -25,7 +25,6 @@ import (
 //go:embed jobs
 var jobs embed.FS
 
-// options are the command's flags.
 type options struct {
 	nomad, bin string
 	nodes      int
@@ -88,6 +87,7 @@ func play(ctx context.Context, o options) (err error) {
 	return placer.Stop()
 }
 
+// gangSize matches the count of a job's group.
 var gangSize = regexp.MustCompile(`(?m)^(    count = )\d+`)
 
 // writeJobs writes the example jobs into a folder, with counts that suit the number of nodes.
