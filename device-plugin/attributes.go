@@ -178,8 +178,8 @@ func (a attributes) sharing(f form, ds []gpu.Device) {
 }
 
 // membership publishes how many instances there are, how many of them are healthy, and which are
-// degraded or wait for a row remap. It also publishes the hidden GPUs, and which data the plugin
-// cannot store.
+// degraded or wait for a row remap. membership also publishes the hidden GPUs, and which data the
+// plugin cannot store.
 func (v *view) membership(a attributes, all []instance) {
 	var degraded, remap []string
 	for _, in := range all {

@@ -31,8 +31,8 @@ const (
 	lookInterval = time.Second
 	// hangAfter is the duration of a scan after which its GPUs become unhealthy.
 	hangAfter = 10 * time.Second
-	// firstHangAfter replaces hangAfter for the first scan. It is longer because the driver may
-	// have to start the GPUs, and a GPU that hangs delays the others.
+	// firstHangAfter replaces hangAfter for the first scan. The limit is longer because the driver
+	// may have to start the GPUs, and a GPU that hangs delays the others.
 	firstHangAfter = 17 * time.Second
 	// eventScan is the shortest time between scans that events trigger, because an application can
 	// cause any number of events.

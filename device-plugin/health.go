@@ -65,8 +65,8 @@ const (
 	// slowLeast readings.
 	slowWindow, slowLeast = 10, 6
 	slowShare             = 0.6
-	// slowEnd is the share below which a degraded GPU recovers. It is lower than slowShare, so that
-	// a GPU near the limit does not flap.
+	// slowEnd is the share below which a degraded GPU recovers. slowEnd is lower than slowShare, so
+	// that a GPU near the limit does not flap.
 	slowEnd = 0.3
 	// silentFor is the grace period of a GPU that does not answer. A healthy GPU can be silent
 	// while the driver starts or resets another GPU, or lists many processes.
@@ -151,8 +151,8 @@ type slowReading struct {
 	thermal, brake bool
 }
 
-// health turns readings and events into verdicts. It does no I/O; its owner stores the latches and
-// error counts.
+// health turns readings and events into verdicts. health does no I/O; its owner stores the latches
+// and error counts.
 type health struct {
 	records    map[string]*record
 	boot, load string // from the last scan that reported them
@@ -224,7 +224,7 @@ func (h *health) unlatch(r *record, drop func(latch) bool) {
 	h.changed = h.changed || len(r.latches) != before
 }
 
-// clear removes the latches of one device, for the operator's command. It reports whether the
+// clear removes the latches of one device, for the operator's command. clear reports whether the
 // device is known.
 func (h *health) clear(id string) bool {
 	r := h.records[id]

@@ -53,7 +53,7 @@ func (f *profileFile) look() (p *profile.Profile, err error) {
 	return p, nil
 }
 
-// ReadProfile reads a regular file of bounded size. It does not block on a named pipe.
+// ReadProfile reads a regular file of bounded size. ReadProfile does not block on a named pipe.
 func ReadProfile(path string) (*profile.Profile, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {

@@ -103,8 +103,8 @@ func (s *Scheduler) ask(ctx context.Context, wg *sync.WaitGroup, now time.Time) 
 	})
 }
 
-// mayHaveSwitches reports whether NVSwitches may join the GPUs. It counts GPUs, because switches
-// that do not work are invisible. Callers hold mu.
+// mayHaveSwitches reports whether NVSwitches may join the GPUs. mayHaveSwitches counts GPUs,
+// because switches that do not work are invisible. Callers hold mu.
 func (s *Scheduler) mayHaveSwitches() bool {
 	whole := 0
 	for _, d := range s.inv.Devices {

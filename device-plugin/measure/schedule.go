@@ -214,8 +214,8 @@ func (s Schedule) early() Schedule {
 	return s
 }
 
-// pause returns the minimum time between a session and the next. It is longer after failures, up to
-// a day, and shorter after an interruption or a drift alarm.
+// pause returns the minimum time between a session and the next. The pause is longer after
+// failures, up to a day, and shorter after an interruption or a drift alarm.
 func (s Schedule) pause(r record) time.Duration {
 	switch {
 	case r.Failures > 0:
@@ -236,8 +236,8 @@ func spread(span time.Duration, text string) time.Duration {
 	return time.Duration(binary.BigEndian.Uint64(h[:8]) % uint64(span))
 }
 
-// recover records the end of a session that was running when the plugin ended. It reports whether a
-// session was running.
+// recover records the end of a session that was running when the plugin ended. recover reports
+// whether a session was running.
 func (r *record) recover() bool {
 	if r.Begun.IsZero() {
 		return false

@@ -67,7 +67,7 @@ func NewKeeper(log hclog.Logger, left []Daemon, save func([]Daemon) error) *Keep
 	return k
 }
 
-// Want sets which daemons must run, by GPU. Run starts these daemons. It ends the plugin's other
+// Want sets which daemons must run, by GPU. Run starts these daemons. Want ends the plugin's other
 // daemons, except the daemons of GPUs in leave.
 func (k *Keeper) Want(want map[string]Daemon, leave map[string]bool) {
 	k.mu.Lock()

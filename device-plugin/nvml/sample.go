@@ -248,7 +248,7 @@ type pcieTraffic struct {
 	rx, tx *float64 // in MB/s
 }
 
-// read reads the PCIe throughput, which NVML returns in KB/s. It is not used for GPUs with GPM,
+// read reads the PCIe throughput, which NVML returns in KB/s. read is not called for GPUs with GPM,
 // which counts the traffic continuously.
 func (t *pcieTraffic) read(r *reader, dev nvml.Device, s *gpu.Sample) {
 	rate := func(c nvml.PcieUtilCounter) *float64 {

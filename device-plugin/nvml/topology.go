@@ -188,8 +188,8 @@ func (b *Backend) survey(set string, fs []found, last topologyCache) topologyCac
 // counts in the next scan.
 const pairsWithin = time.Second
 
-// pairing is a running query about all pairs of GPUs. It has its own goroutine, because a call that
-// hangs must not delay the scan.
+// pairing is a running query about all pairs of GPUs. The query has its own goroutine, because a
+// call that hangs must not delay the scan.
 type pairing struct {
 	devs   []nvml.Device // nil for GPUs that did not answer
 	answer chan union

@@ -187,8 +187,8 @@ func (e *clairvoyantEngine) decide() {
 const muchWorse = 1.2
 
 // badlyPlaced returns the running gangs that cost much more than they would alone on the cluster.
-// It leaves out a gang that repack has placed, unless enough GPUs for this gang came free since the
-// last repack.
+// badlyPlaced leaves out a gang that repack has placed, unless enough GPUs for this gang came free
+// since the last repack.
 func (e *clairvoyantEngine) badlyPlaced() (gangs []int) {
 	for _, i := range e.running {
 		j := &e.jobs[i]
@@ -326,7 +326,7 @@ func (e *clairvoyantEngine) start(jobs []int) (rest []int) {
 }
 
 // repack places waiting gangs and some running gangs again, the widest first, and returns the gangs
-// that still do not fit. It is called if a gang does not fit although enough GPUs are free in
+// that still do not fit. repack is called if a gang does not fit although enough GPUs are free in
 // total.
 func (e *clairvoyantEngine) repack(gangs, running []int) (rest []int) {
 	for _, i := range running {

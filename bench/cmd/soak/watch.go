@@ -93,7 +93,7 @@ func (s *soak) lookOnce(ctx context.Context) (look, map[string]string, error) {
 	return l, drift, nil
 }
 
-// guard checks every second whether two allocations hold the same GPU. Such a fault can be over
+// guard checks every second whether two allocations hold the same GPU. A double allocation can end
 // before the next check of [soak.looks].
 func (s *soak) guard(ctx, timed context.Context) error {
 	known := map[string]bool{}
