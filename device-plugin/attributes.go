@@ -216,8 +216,8 @@ func (v *view) topology(a attributes, all []instance) {
 	a.lists(all, func(d *gpu.Device) int { return d.PCIeSwitch }, attr.PCIeSwitch, attr.PCIeSwitchCount)
 }
 
-// lists groups the instances by the result of number for their device, and publishes one list per
-// result. If the result is -1, the device is in no list.
+// lists calls number for the device of each instance, and publishes one list of instances per
+// result. Devices with the result -1 are in no list.
 func (a attributes) lists(all []instance, number func(*gpu.Device) int, name, count func(int) string) {
 	members := map[int][]string{}
 	for i := range all {

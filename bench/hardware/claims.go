@@ -52,8 +52,8 @@ type tally struct {
 	against []string
 }
 
-// see adds an observation. If against is true, the observation contradicts the claim, and see keeps
-// the text.
+// see adds an observation. If against is true, the observation contradicts the claim, and its text
+// is kept.
 func (t *tally) see(value float64, against bool, format string, args ...any) {
 	t.n++
 	t.most = max(t.most, value)

@@ -60,7 +60,7 @@ func FaultMain(args []string) int {
 	return 0
 }
 
-// faultBegins is the line before the fault.
+// faultBegins is the line that FaultMain prints just before the fault.
 const faultBegins = "begins"
 
 // openGPU returns a context on the GPU with this id.

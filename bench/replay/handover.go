@@ -19,7 +19,7 @@ type Handover struct {
 
 // Handovers returns the handovers of the gangs that ran once. For stopped and restarted gangs, the
 // times at which they got their GPUs are unknown. Old result files do not record when a gang was
-// placed, so Started is then the whole time.
+// placed; for these, Started is the whole time.
 func (r *Result) Handovers() []Handover {
 	ends := map[string][]time.Time{} // ends of the gangs on each GPU
 	for _, j := range r.Jobs {
@@ -81,8 +81,8 @@ func (r *Result) starting() []float64 {
 }
 
 // ending returns, for the simulator, the extra seconds to place a gang on GPUs that another gang
-// has just held. Nomad's clients report ends in batches, five a second, and the new gang needs all
-// of its GPUs.
+// has just held. Nomad's clients report ends of allocations in batches, five a second, and the new
+// gang waits for all of its GPUs.
 func (r *Result) ending() float64 {
 	hs := r.Handovers()
 	return max(0, decided(hs, true)-decided(hs, false))

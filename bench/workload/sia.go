@@ -18,7 +18,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
-// siaColumns are the columns of the PAL artifact's workloads. The duration is a number of
+// siaColumns are the columns of the PAL artifact's workloads. The column duration is a number of
 // iterations.
 var siaColumns = []string{"job_id", "num_gpus", "submit_time", "duration", "model"}
 

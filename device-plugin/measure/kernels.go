@@ -44,7 +44,7 @@ type kernel struct {
 	// warpgroup works together, its work is divided among its threads.
 	work float64
 	// suits reports whether the hardware can run this compute kernel. The driver can still refuse
-	// the kernel. Kernels without suits run on all GPUs that are measured.
+	// the kernel. If suits is nil, every measured GPU can run the kernel.
 	suits func(cuda.Device) bool
 	// peak returns the maximum rate of the hardware at this SM clock, in FLOP, bytes or loads per
 	// second; 0 if unknown.

@@ -111,7 +111,7 @@ type record struct {
 	Alarm bool `json:"alarm,omitempty"`
 	// Tried is the start of the last session, even if the session is not complete. Problem is the
 	// reason why that session is not complete. Failures is the number of sessions in a row that
-	// failed, without the interrupted sessions.
+	// failed, not counting interrupted sessions.
 	Tried    time.Time `json:"tried,omitzero"`
 	Problem  string    `json:"problem,omitempty"`
 	Failures int       `json:"failures,omitempty"`
@@ -130,7 +130,7 @@ type record struct {
 	Shown    bool      `json:"shown,omitempty"`
 	Asks     bool      `json:"asks,omitempty"`
 	// Last is the start of the last session that was not interrupted. LastProblem is the reason why
-	// this session gave no result.
+	// the session at Last gave no result.
 	Last        time.Time `json:"last,omitzero"`
 	LastProblem string    `json:"last_problem,omitempty"`
 }

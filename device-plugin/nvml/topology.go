@@ -249,8 +249,8 @@ func (p *pairing) ask(b *Backend) {
 	}
 }
 
-// numberSets numbers the sets with more than one member, in the order of their first members. The
-// only member of a set gets -1.
+// numberSets numbers the sets with more than one member, in the order of their first members. If a
+// set has only one member, the member gets -1.
 func numberSets(u union, fs []found, out map[string]int) {
 	numbers := map[int]int{}
 	for i, f := range fs {

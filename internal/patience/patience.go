@@ -241,8 +241,8 @@ func look(ctx context.Context, condition Condition) (missing string, err error) 
 	return a.missing, a.err
 }
 
-// changing matches words with digits (times, ports, ids, files). If only such words change, nothing
-// has moved.
+// changing matches words with digits (times, ports, ids, files), whose changes do not count as
+// moves.
 var changing = regexp.MustCompile(`\w*[0-9]\w*`)
 
 // Until polls a condition until it holds, or the wait is over. If the condition reports something

@@ -257,8 +257,8 @@ func (c *cell) gang(j trace.Job, policy string) pal.Gang {
 	return g
 }
 
-// alikeByApp makes gangs for exact pairs, which differ between applications of one class. So the
-// queue must treat gangs as equal only if they run the same application.
+// alikeByApp makes gangs for exact pairs, whose speeds differ between applications of one class.
+// The queue therefore treats gangs as equal only if they run the same application.
 func (c *cell) alikeByApp(cluster *pal.Cluster) func(trace.Job) pal.Gang {
 	everywhere := map[string][]bool{}
 	return func(j trace.Job) pal.Gang {

@@ -131,7 +131,7 @@ func progressRegimes() []regime {
 	return rs
 }
 
-// silentRegimes returns the regimes without reports, to compare with.
+// silentRegimes returns the regimes without reports, with which the others are compared.
 func silentRegimes() []regime {
 	return []regime{{name: sayNothing}, {name: stopHalf, stops: half}, {name: stopAll, stops: all}}
 }
@@ -532,7 +532,7 @@ func ofOurs(f felt) bool {
 }
 
 // compared writes one line per regime: the regime's results relative to the results that key names.
-// A half without results has no table.
+// If one half of the traces has no results, it has no table.
 func compared(b *bytes.Buffer, rs []regime, now, before []felt, key func(felt) felt) {
 	was := map[string]felt{}
 	for _, f := range before {

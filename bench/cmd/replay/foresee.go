@@ -98,7 +98,8 @@ func (o options) foreseeRun(lines []*foreseen, outliers int, seed uint64) error 
 	return nil
 }
 
-// foreseeable returns the lower bound, the campaign's lines and the variants.
+// foreseeable returns the forecasts to compute: the lower bound, the campaign's lines and the
+// variants.
 func (o options) foreseeable() []*foreseen {
 	all := []*foreseen{{name: "floor", jobs: func(g *replay.GPUs, jobs []replay.Job, _ uint64) (sim.Figures, int, error) {
 		return sim.Figures{Makespan: g.Floor(jobs, penalty, usualStart+usualEnd).Seconds()}, 0, nil

@@ -19,8 +19,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 )
 
-// collectEvery is the number of checks between two garbage collections. By itself Nomad collects
-// garbage only after hours, so the soak compresses this interval like the traffic.
+// collectEvery is the number of checks between two garbage collections. Left alone, Nomad keeps
+// garbage for hours, which is too long for a soak with compressed traffic.
 const collectEvery = 5
 
 // looks checks the cluster again and again.
