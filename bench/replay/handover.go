@@ -62,8 +62,8 @@ func (j JobResult) ran() func(yield func(string) bool) {
 	}
 }
 
-// choosy is how many times the median placement time a gang must wait before it counts as waiting
-// by choice: for other gangs or for better GPUs.
+// choosy times the median placement time is the wait from which a gang counts as waiting by choice:
+// for other gangs or for better GPUs.
 const choosy = 5
 
 // starting returns, for the simulator, the start times in seconds of the gangs that found their
