@@ -130,9 +130,9 @@ func (a attributes) hardware(inv gpu.Inventory, ds []gpu.Device) {
 	a.text("persistence_mode", first(ds, func(d *gpu.Device) string { return d.PersistenceMode }))
 }
 
-// pciBandwidth returns the published PCIe bandwidth of a device; nil if unknown. The bandwidth is at
-// least that of nomad-device-nvidia, which rounds up for generations 3 and 4, because existing jobs
-// may require this value.
+// pciBandwidth returns the published PCIe bandwidth of a device; nil if unknown. For generations 3
+// and 4, nomad-device-nvidia rounds up. Existing jobs may require its value, so pciBandwidth
+// returns at least this value.
 func pciBandwidth(d *gpu.Device) *int64 {
 	perLane := map[int]int64{3: 1024, 4: 2048}
 	theirs := int64(d.PCIWidth) * perLane[d.PCIGeneration]
@@ -178,8 +178,8 @@ func (a attributes) sharing(f form, ds []gpu.Device) {
 }
 
 // membership publishes how many instances there are, how many of them are healthy, and which are
-// degraded or wait for a row remap. It also publishes the hidden GPUs, and which data the plugin
-// cannot store.
+// degraded or wait for a row remap. membership also publishes the hidden GPUs, and which data the
+// plugin cannot store.
 func (v *view) membership(a attributes, all []instance) {
 	var degraded, remap []string
 	for _, in := range all {
@@ -216,8 +216,8 @@ func (v *view) topology(a attributes, all []instance) {
 	a.lists(all, func(d *gpu.Device) int { return d.PCIeSwitch }, attr.PCIeSwitch, attr.PCIeSwitchCount)
 }
 
-// lists groups the instances by the number that the function number returns for their device, and
-// publishes one list per number. A device with the number -1 is in no list.
+// lists calls number for the device of each instance, and publishes one list of instances per
+// result. Devices with the result -1 are in no list.
 func (a attributes) lists(all []instance, number func(*gpu.Device) int, name, count func(int) string) {
 	members := map[int][]string{}
 	for i := range all {

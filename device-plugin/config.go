@@ -56,8 +56,8 @@ type MeasureConfig struct {
 	Mode     measure.Mode  `codec:"mode" words:"idle,manual,off"`
 	Interval time.Duration `codec:"interval" default:"168h" least:"1h"` // between two measurements of a GPU
 	IdleFor  time.Duration `codec:"idle_for" default:"1m" least:"1s"`   // how long a GPU must have been idle
-	// Jitter limits the random time after the plugin's start in which only requested measurements
-	// begin.
+	// Jitter is the maximum random delay, from the plugin's start, of measurements that nobody
+	// requested.
 	Jitter      time.Duration `codec:"jitter" default:"1h"`
 	Warmup      time.Duration `codec:"warmup" default:"3m"`            // longest warm-up
 	Limit       time.Duration `codec:"limit" default:"5m" least:"10s"` // longest session of a GPU

@@ -31,8 +31,8 @@ const (
 	lookInterval = time.Second
 	// hangAfter is the duration of a scan after which its GPUs become unhealthy.
 	hangAfter = 10 * time.Second
-	// firstHangAfter replaces hangAfter for the first scan. It is longer because the driver may
-	// have to start the GPUs, and a GPU that hangs delays the others.
+	// firstHangAfter replaces hangAfter for the first scan. The limit is longer because the driver
+	// may have to start the GPUs, and a GPU that hangs delays the others.
 	firstHangAfter = 17 * time.Second
 	// eventScan is the shortest time between scans that events trigger, because an application can
 	// cause any number of events.
@@ -108,8 +108,8 @@ type stream struct {
 	hung    bool // GPUs were reported as unhealthy because a scan hangs
 }
 
-// run runs the stream, and closes out at the end. It does not wait for the event source, whose
-// driver calls can hang, so that the next stream can measure GPUs at once.
+// run runs the stream, and closes out at the end. run does not wait for the event source: its
+// driver calls can hang, and the next stream must be able to measure GPUs at once.
 func (s *stream) run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -65,16 +65,16 @@ const (
 	// slowLeast readings.
 	slowWindow, slowLeast = 10, 6
 	slowShare             = 0.6
-	// slowEnd is the share below which a degraded GPU recovers. It is lower than slowShare, so that
-	// a GPU near the limit does not flap.
+	// slowEnd is the share below which a degraded GPU recovers. slowEnd is lower than slowShare, so
+	// that a GPU near the limit does not flap.
 	slowEnd = 0.3
 	// silentFor is the grace period of a GPU that does not answer. A healthy GPU can be silent
 	// while the driver starts or resets another GPU, or lists many processes.
 	silentFor = 10 * time.Second
-	// clearAfter is the number of readings in a row without a recovery action that end a latch.
+	// clearAfter is how many readings in a row must request no recovery action to end a latch.
 	clearAfter = 2
-	// confirmReadings is the number of quick readings after a GPU is lost or needs a reset, because
-	// the GPU may have recovered already.
+	// confirmReadings is how many readings follow quickly after a GPU is lost or needs a reset,
+	// because the GPU may recover at once.
 	confirmReadings = 3
 	// containedWithin is the maximum time between Xid 48 and Xid 94 of one error.
 	containedWithin = 10 * time.Second
@@ -151,8 +151,8 @@ type slowReading struct {
 	thermal, brake bool
 }
 
-// health turns readings and events into verdicts. It does no I/O; its owner stores the latches and
-// error counts.
+// health turns readings and events into verdicts. health does no I/O; its owner stores the latches
+// and error counts.
 type health struct {
 	records    map[string]*record
 	boot, load string // from the last scan that reported them
@@ -224,7 +224,7 @@ func (h *health) unlatch(r *record, drop func(latch) bool) {
 	h.changed = h.changed || len(r.latches) != before
 }
 
-// clear removes the latches of one device, for the operator's command. It reports whether the
+// clear removes the latches of one device, for the operator's command. clear reports whether the
 // device is known.
 func (h *health) clear(id string) bool {
 	r := h.records[id]
@@ -266,7 +266,7 @@ func (r *record) hear(now time.Time, s gpu.Signals) {
 
 // count judges the driver's count of memory errors since the driver was loaded. An error without an
 // Xid, for example from before the plugin's start, counts like an Xid 48 that arrives now. If the
-// driver supports recovery actions, the actions decide instead.
+// driver reports recovery actions, count leaves the verdict to them.
 func (h *health) count(now time.Time, r *record, d *gpu.Device) {
 	if d.Signals.ECCUncorrected == nil || d.Signals.Lost || d.Signals.Unanswered {
 		return
@@ -370,7 +370,8 @@ func (r *record) sampleSlow(now time.Time, s gpu.Signals, spacing time.Duration)
 	r.brake = r.slowed(r.brake, func(s slowReading) bool { return s.brake })
 }
 
-// slowed reports whether too many readings show a slowdown. was is the previous result.
+// slowed reports whether too many readings show a slowdown. The limit depends on the previous
+// result, was.
 func (r *record) slowed(was bool, is func(slowReading) bool) bool {
 	n := 0
 	for _, s := range r.slow {

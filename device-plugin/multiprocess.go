@@ -29,7 +29,7 @@ func (p *Plugin) openKeeper() *mps.Keeper {
 }
 
 // daemon returns the control daemon of a device that tasks share by MPS. ok is false if the device
-// has no daemon, as an emulated GPU if no control program is configured.
+// has no daemon, for example because the GPU is emulated and no control program is configured.
 func (p *Plugin) daemon(d gpu.Device) (_ mps.Daemon, ok bool) {
 	block, known := p.sharedBy[d.ID]
 	if p.view.forms[d.ID].Mode != MPS || !known {

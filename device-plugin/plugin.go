@@ -50,10 +50,10 @@ type Backend interface {
 // Options are the settings from the plugin's main.
 type Options struct {
 	Log hclog.Logger
-	// Open returns the backend that the configuration names. It does not use the driver;
-	// the first scan does.
+	// Open returns the backend that the configuration names. Open does not use the driver; the
+	// first scan does.
 	Open func(Config) Backend
-	// Exit ends the process if the driver hangs and does not recover. It also ends the process if
+	// Exit ends the process if the driver hangs and does not recover. Exit also ends the process if
 	// only a new process can find a replaced driver, or can read state that this process could not
 	// read.
 	Exit func(code int)
@@ -107,8 +107,8 @@ type Plugin struct {
 	toldXid   map[string]time.Time // when an error was last logged, by GPU and Xid
 }
 
-// New returns a plugin with the default configuration. It does nothing else, because Nomad starts a
-// plugin several times only to ask its name.
+// New returns a plugin with the default configuration. New does nothing else, because Nomad starts
+// a plugin several times only to ask its name.
 func New(o Options) *Plugin {
 	p := &Plugin{opts: o, log: o.Log, root: "/", readProfile: ReadProfile, started: time.Now(), warned: map[string]bool{}, toldXid: map[string]time.Time{}, known: make(chan struct{})}
 	p.configure(DefaultConfig())
@@ -332,9 +332,9 @@ func (p *Plugin) restartFor(err error) {
 }
 
 // restartForState ends the process if the state_dir could not be used at the start, for example
-// because its disk was not mounted yet, and can be used now. Only a new process reads everything in
-// it before it writes anything. The new process also gets the faults that this process has latched.
-// Callers hold mu.
+// because its disk was not mounted yet, and can be used now. Only a new process reads the whole
+// state_dir before it writes anything. The new process also gets the faults that this process has
+// latched. Callers hold mu.
 func (p *Plugin) restartForState() {
 	if !p.stateless || time.Since(p.started) < leastUptime {
 		return

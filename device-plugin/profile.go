@@ -19,8 +19,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
-// profileLimit is the size limit of a profile file. The profile of a cluster of 50,000 GPUs is
-// smaller.
+// profileLimit is the size limit of a profile file. Even the profile of 50,000 GPUs is smaller than
+// this limit.
 const profileLimit = 32 << 20
 
 // profileFile is the file of a profile. The plugin reads the file again when it changes. Reading
@@ -53,7 +53,7 @@ func (f *profileFile) look() (p *profile.Profile, err error) {
 	return p, nil
 }
 
-// ReadProfile reads a regular file of bounded size. It does not block on a named pipe.
+// ReadProfile reads a regular file of bounded size. ReadProfile does not block on a named pipe.
 func ReadProfile(path string) (*profile.Profile, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -81,7 +81,7 @@ func ReadProfile(path string) (*profile.Profile, error) {
 // copy, a restarted plugin publishes the same classes at once.
 const profileCopy = "profile.json"
 
-// loadCopy reads this file; nil if there is no file.
+// loadCopy reads profileCopy; nil if the file does not exist.
 func (s *store) loadCopy() (*profile.Profile, error) {
 	var data json.RawMessage
 	if found, err := s.Read(profileCopy, &data); !found || err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
 
-// basicLimit is the number of basic questions that make a GPU unhealthy if all of them fail at the
-// same time. A single failure may come from a broken sensor.
+// basicLimit is how many basic questions must fail at the same time to make a GPU unhealthy. A
+// single failure may come from a broken sensor.
 const basicLimit = 2
 
 // questions remembers which questions failed in a GPU's last readings.

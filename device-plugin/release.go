@@ -73,7 +73,8 @@ func (p *Plugin) ordered() (until time.Time, gone bool) {
 // away reports whether the plugin must not use the driver. Callers hold mu.
 func (p *Plugin) away() bool { return p.driver == driverLeaving || p.driver == driverReleased }
 
-// returned records that the driver was opened again, or does not answer. Callers hold mu.
+// returned records that the plugin uses the driver again, even if the driver does not answer.
+// Callers hold mu.
 func (p *Plugin) returned() {
 	if p.driver == driverReturning {
 		p.driver = driverUsed

@@ -112,7 +112,7 @@ func remedyNVML(failure string) string {
 
 const noPermission = 4
 
-// answerText returns a code as the text of a failure shows it.
+// answerText returns the part of a failure's text that shows the code.
 func answerText(code int) string {
 	_, text, _ := strings.Cut(gpu.Failure{Code: code}.String(), "=")
 	return text

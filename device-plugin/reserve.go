@@ -85,7 +85,7 @@ func (p *Plugin) waitKnown() {
 	}
 }
 
-// find returns the devices with these ids in the last scan. It returns each device once, with the
+// find returns the devices with these ids in the last scan. find returns each device once, with the
 // number of ids that are parts of the device. The error names all unknown ids or all unhealthy ids.
 // Callers hold mu.
 func (p *Plugin) find(deviceIDs []string) (chosen []gpu.Device, parts map[string]int, _ error) {

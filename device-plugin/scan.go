@@ -48,8 +48,8 @@ func (s *scanner) running() time.Duration {
 	return 0
 }
 
-// sampler reads the statistics in its own goroutine, because a driver call can hang. It makes one
-// reading at a time, which all callers share.
+// sampler reads the statistics in its own goroutine, because a driver call can hang. sampler makes
+// one reading at a time, which all callers share.
 type sampler struct {
 	backend Backend
 
@@ -61,7 +61,7 @@ type sampler struct {
 }
 
 // sample returns readings of the devices, at most maxAge old. If the driver does not answer within
-// wait, sample returns the last readings. It leaves out devices that could not be read. If a
+// wait, sample returns the last readings. sample leaves out devices that could not be read. If a
 // reading of other devices is running, sample waits and then starts its own.
 func (s *sampler) sample(ids []string, maxAge, wait time.Duration) (map[string]gpu.Sample, map[string]time.Time) {
 	timer := time.NewTimer(wait)

@@ -123,7 +123,7 @@ func (h *health) kept() stored {
 }
 
 // clear removes the latched faults of a device, or of all MIG instances of a GPU, and their missing
-// NVLinks. It also removes a device that the driver no longer lists. A device that waits for its
+// NVLinks. clear also removes a device that the driver no longer lists. A device that waits for its
 // new form gets this form now. Callers hold mu.
 func (p *Plugin) clear(id string) {
 	known := p.health.clear(id)
@@ -164,8 +164,8 @@ func (p *Plugin) siblings(id string) []string {
 }
 
 // StoredDevices returns the sorted ids that the plugin with this state directory last published: of
-// GPUs, of MIG instances, and of the GPUs that have the instances. It returns an error if no plugin
-// has used the directory.
+// GPUs, of MIG instances, and of the GPUs that have the instances. StoredDevices returns an error
+// if no plugin has used the directory.
 func StoredDevices(dir string) ([]string, error) {
 	var inv gpu.Inventory
 	found, err := statedir.Dir(dir).Read(inventoryFile, &inv)
@@ -194,8 +194,8 @@ func MissingGPUs(dir string, inv gpu.Inventory) ([]string, error) {
 	return ids(r.stored), nil
 }
 
-// LatchedFaults returns the stored health reasons by GPU id, from a state directory. It leaves out
-// reasons from before the last boot of the machine or the last load of the driver.
+// LatchedFaults returns the stored health reasons by GPU id, from a state directory. LatchedFaults
+// leaves out reasons from before the last boot of the machine or the last load of the driver.
 func LatchedFaults(dir string, inv gpu.Inventory) (map[string]string, error) {
 	kept, err := openStore(dir).load()
 	h := newHealth()

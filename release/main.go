@@ -1,9 +1,9 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Command release packs what release/build.sh has staged: deb and rpm packages, a container
-// image and a bill of materials. Equal staged files give equal bytes; all times in them are
-// the commit's time.
+// Command release packs what release/build.sh has staged: deb and rpm packages, a container image
+// and a bill of materials. Equal staged files give byte-identical results; all times in the results
+// are the commit's time.
 package main
 
 import (

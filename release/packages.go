@@ -134,7 +134,7 @@ func file(source, destination string, m os.FileMode) *files.Content {
 	return &files.Content{Source: source, Destination: destination, FileInfo: mode(m)}
 }
 
-// dir returns a folder that belongs to the package: otherwise rpm would leave it behind.
+// dir returns a folder that the package owns, so that rpm removes it with the package.
 func dir(path string) *files.Content {
 	return &files.Content{Destination: path, Type: files.TypeDir, FileInfo: mode(0o755)}
 }

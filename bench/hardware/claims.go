@@ -52,8 +52,8 @@ type tally struct {
 	against []string
 }
 
-// see adds an observation. If against is true, the observation contradicts the claim, and the tally
-// keeps the text.
+// see adds an observation. If against is true, the observation contradicts the claim, and its text
+// is kept.
 func (t *tally) see(value float64, against bool, format string, args ...any) {
 	t.n++
 	t.most = max(t.most, value)
@@ -113,7 +113,7 @@ func idleIsIdle(r Record) Claim {
 	return t.claim("an idle GPU uses at most 1 GiB of its memory", "at most %.0f MiB", t.most)
 }
 
-// runs calls the function each for every successful run of a kernel.
+// runs calls each for every successful run of a kernel.
 func runs(r Record, each func(k KernelRuns, run KernelRun)) {
 	for _, k := range r.Kernels {
 		for _, run := range k.Runs {
@@ -124,7 +124,8 @@ func runs(r Record, each func(k KernelRuns, run KernelRun)) {
 	}
 }
 
-// kernelsRun counts failed runs; all other claims about kernels use only successful runs.
+// kernelsRun checks the claim that every kernel runs. All other claims about kernels ignore failed
+// runs.
 func kernelsRun(r Record) Claim {
 	var t tally
 	for _, k := range r.Kernels {

@@ -60,7 +60,7 @@ func FaultMain(args []string) int {
 	return 0
 }
 
-// faultBegins is the line before the fault.
+// faultBegins is the line that FaultMain prints just before the fault.
 const faultBegins = "begins"
 
 // openGPU returns a context on the GPU with this id.
@@ -105,8 +105,8 @@ func cause(ctx *cuda.Context, dev cuda.Device, fault string) error {
 }
 
 // causeFault starts [FaultMain] on a GPU, and returns the start time of the fault and the driver's
-// error. The process sees only this GPU. It uses no MPS server, because all of the server's clients
-// would share the fault.
+// error. The process sees only this GPU. The process uses no MPS server, because all of the
+// server's clients would share the fault.
 func (r *run) causeFault(ctx context.Context, id, fault string) (begun time.Time, said string, err error) {
 	library := gpu.FindLibrary("/", cmp.Or(r.CUDA, cuda.Library))
 	cmd := exec.CommandContext(ctx, r.Self, FaultCommand, fault, library, id)

@@ -47,7 +47,6 @@ type Options struct {
 	Say     io.Writer // progress; it is kept in a file as well
 }
 
-// run is a run in progress.
 type run struct {
 	Options
 	backend Backend
@@ -66,8 +65,8 @@ type run struct {
 type keep func(add func(*Record), format string, args ...any)
 
 // Run executes the steps that fit into the budget. Run writes each result at once, as JSON and as a
-// page, and logs its progress. If ctx ends, Run returns the record so far, without an error. If
-// files with the name Out exist, Run changes Out.
+// page, and logs its progress. If ctx ends, Run returns the record so far, without an error. If the
+// name Out is taken, Run appends a number.
 func (o *Options) Run(ctx context.Context) (Record, error) {
 	log, err := o.take()
 	if err != nil {

@@ -33,7 +33,7 @@ const quickBelow = 5 * time.Minute
 func PaceFor(budget time.Duration) Pace {
 	p := Pace{Warm: 2 * time.Second, Kernel: 6 * time.Second, Job: 10 * time.Second, Event: 10 * time.Second,
 		Soak: 5 * time.Minute, Session: measure.DefaultPlan()}
-	// The session is shorter than the plugin's: only the clock has to settle, because the soak
+	// The session is shorter than the plugin's, because only the clock has to settle: the soak
 	// shows how hot the GPU gets.
 	p.Session.Limit, p.Session.Warmup, p.Session.Heat = 2*time.Minute, 45*time.Second, 0
 	if budget < quickBelow {
@@ -43,7 +43,7 @@ func PaceFor(budget time.Duration) Pace {
 	return p
 }
 
-// Approximate times of the steps without the measuring, set without a GPU.
+// Approximate overhead of the steps, estimated without a GPU.
 const (
 	childStart     = 3 * time.Second // start of a measuring process with its CUDA context
 	plannedKernels = 5               // kernels on Hopper; 3 of them are compute kernels
@@ -158,7 +158,7 @@ func clock(d time.Duration) string {
 	return fmt.Sprintf("%d:%02d", d/time.Minute, d%time.Minute/time.Second)
 }
 
-// variant is one kernel, which a session measures if the session measures the class and avoids the
+// variant is one kernel, and how to make a session measure it: measure this class, and avoid the
 // kernels in avoid.
 type variant struct {
 	kernel string

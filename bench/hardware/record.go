@@ -82,7 +82,7 @@ type Soak struct {
 	Points  []SoakPoint `json:"points"`
 }
 
-// SoakPoint is the mean over some seconds.
+// SoakPoint has the means of the measured values over some seconds.
 type SoakPoint struct {
 	Seconds  float64  `json:"seconds"` // end of these seconds, from the start
 	Ms       float64  `json:"ms"`      // per unit of work
@@ -138,8 +138,8 @@ type Beside struct {
 	AloneMs      float64 `json:"alone_ms"`
 	NeighboursMs float64 `json:"neighbours_ms,omitempty"`
 	ForcedMs     float64 `json:"forced_ms,omitempty"`
-	// Seen is why the idle check found the GPU in use while the job ran. If Watched is true, an
-	// empty Seen is a fault of the check. Watched means that NVML was available.
+	// Seen is why the idle check found the GPU in use while the job ran. If Watched is true and
+	// Seen is empty, the check is faulty. Watched means that NVML was available.
 	Seen    string `json:"seen"`
 	Watched bool   `json:"watched"`
 	// AbortSeconds is how long a killed measurement took to end. After names a process that still

@@ -17,8 +17,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// each runs a session on each of these GPUs, all at once, as the plugin does. It passes each result
-// to done when the session ends. progress can be nil.
+// each runs a session on each of these GPUs, all at once, as the plugin does. Each result goes to
+// done when its session ends. progress can be nil.
 func (r *run) each(ctx context.Context, ds []gpu.Device, plan func(gpu.Device) measure.Plan, progress func(measure.Progress), done func(i int, res measure.Result)) {
 	var wg sync.WaitGroup
 	for i, d := range ds {
@@ -154,7 +154,7 @@ func (r *run) soak(ctx context.Context, k keep) error {
 	return nil
 }
 
-// soakOf combines a session's windows into points of some seconds.
+// soakOf combines a session's windows into points that span some seconds each.
 func soakOf(res measure.Result) Soak {
 	s := Soak{GPU: res.GPU, Problem: res.Problem, Points: []SoakPoint{}}
 	if len(res.Apps) == 0 {

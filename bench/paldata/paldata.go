@@ -47,8 +47,8 @@ type Row struct {
 	Time, Norm float64
 }
 
-// ReadVariability reads a file of runs: CSV with the columns uuid and perf, and
-// optionally perf_norm, in any order. Errors name file and line.
+// ReadVariability reads a file of runs: CSV with the columns uuid and perf, and optionally
+// perf_norm, in any order. Each error names the file and line.
 func ReadVariability(path string) ([]Row, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -1,10 +1,10 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Command rank-driver is a Nomad task driver for the replay, which only runs a program as its own
-// child process. Nomad's raw_exec starts another Nomad process for each task, which takes about 0.3
-// s of CPU. On a GPU cluster this cost does not matter, but a replay starts the tasks of hours
-// within minutes, all on one machine.
+// Command rank-driver is a Nomad task driver for the replay. It only runs a program as a child
+// process. Nomad's raw_exec starts another Nomad process for each task, which takes about 0.3 s of
+// CPU. On a GPU cluster this cost does not matter, but a replay starts the tasks of many hours of a
+// trace within minutes, on one machine.
 //
 // Tasks do not survive their client, because the driver does not recover tasks.
 package main

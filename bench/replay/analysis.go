@@ -62,7 +62,7 @@ func Median(xs []float64) float64 {
 }
 
 // HalfPlacedFor is how long a gang's GPUs, on average, must wait for missing ranks before the gang
-// counts as half placed. The ranks of a gang that is placed as a whole start faster.
+// counts as half placed. If a gang is placed as a whole, its ranks start within this time.
 const HalfPlacedFor = 5 * time.Second
 
 // Halved reports whether ranks of a gang held GPUs and waited for missing ranks, for longer than

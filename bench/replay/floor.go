@@ -14,10 +14,10 @@ import (
 const slow = 1.5
 
 // Floor returns a lower bound of the makespan under any scheduler, for GPUs of score 1. A job takes
-// its work plus the overhead. For a job that needs several nodes, the work is multiplied by the
-// penalty. The bound is the largest of three makespans: if the jobs fill the GPUs without gaps; if
-// gangs that need more than half of the GPUs without outliers run one after the other; if each job
-// runs as soon as it is submitted.
+// its work time plus the overhead. If a job needs several nodes, its work time is multiplied by the
+// penalty. The bound is the largest of three makespans: of all jobs, filling the GPUs without gaps;
+// of the gangs that need more than half of the non-outlier GPUs, one after the other; of all jobs,
+// each starting when it is submitted.
 func (g *GPUs) Floor(jobs []Job, penalty float64, overhead time.Duration) time.Duration {
 	sound, perNode := 0, map[int]int{}
 	for _, u := range g.All {

@@ -54,8 +54,8 @@ func DrawGPUs(nodes, gpusPerNode, outliers int, seed uint64) (g *GPUs, source st
 	return drawGPUs([]population.Spec{{Cluster: "longhorn", Nodes: nodes, GPUsPerNode: gpusPerNode, Outliers: population.Exactly(outliers)}}, "TACC Longhorn (V100)", seed)
 }
 
-// DrawTwoModels is like DrawGPUs, and adds others nodes with GPUs of a second model, drawn from
-// Frontera's measurements.
+// DrawTwoModels is like DrawGPUs, and adds nodes (their number is others) with GPUs of a second
+// model, drawn from Frontera's measurements.
 func DrawTwoModels(nodes, others, gpusPerNode, outliers int, seed uint64) (g *GPUs, source string, err error) {
 	if others == 0 {
 		return DrawGPUs(nodes, gpusPerNode, outliers, seed)

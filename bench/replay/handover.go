@@ -19,7 +19,7 @@ type Handover struct {
 
 // Handovers returns the handovers of the gangs that ran once. For stopped and restarted gangs, the
 // times at which they got their GPUs are unknown. Old result files do not record when a gang was
-// placed, so Started is then the whole time.
+// placed; for these, Started is the whole time.
 func (r *Result) Handovers() []Handover {
 	ends := map[string][]time.Time{} // ends of the gangs on each GPU
 	for _, j := range r.Jobs {
@@ -62,8 +62,8 @@ func (j JobResult) ran() func(yield func(string) bool) {
 	}
 }
 
-// choosy is how many times the median placement time a gang must wait before it counts as waiting
-// by choice: for other gangs or for better GPUs.
+// choosy times the median placement time is the wait from which a gang counts as waiting by choice:
+// for other gangs or for better GPUs.
 const choosy = 5
 
 // starting returns, for the simulator, the start times in seconds of the gangs that found their
@@ -81,8 +81,8 @@ func (r *Result) starting() []float64 {
 }
 
 // ending returns, for the simulator, the extra seconds to place a gang on GPUs that another gang
-// has just held. Nomad's clients report ends in batches, five a second, and the new gang needs all
-// of its GPUs.
+// has just held. Nomad's clients report ends of allocations in batches, five a second, and the new
+// gang waits for all of its GPUs.
 func (r *Result) ending() float64 {
 	hs := r.Handovers()
 	return max(0, decided(hs, true)-decided(hs, false))

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Overload adds an hour of overload after a third of the jobs. It takes others until their work
-// (GPU time) reaches the given work, and submits these at even intervals over the hour.
+// Overload adds an hour of overload after a third of the jobs. The added jobs are the first of
+// others whose total GPU time reaches work. They arrive at even intervals over the hour.
 func Overload(jobs, others []Job, hour, work time.Duration) []Job {
 	begin := jobs[len(jobs)/3].Submit
 	n := 0

@@ -38,7 +38,7 @@ type Result struct {
 	HalfPlaced time.Duration `json:"half_placed_ns"`
 	Deadlocked time.Duration `json:"deadlocked_ns"`
 	// HeldInVain is the GPU time in which ranks held GPUs and waited for the rest of their gang.
-	// Timeline has the times of these waits.
+	// Timeline shows when ranks waited.
 	HeldInVain time.Duration `json:"held_in_vain_gpu_ns"`
 	Timeline   []Moment      `json:"timeline,omitempty"`
 	// Predicted is the simulator's result for the same run.

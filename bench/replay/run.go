@@ -32,7 +32,7 @@ type Mode struct {
 }
 
 // Run submits the jobs at their times, and watches the jobs until all have finished or the time
-// limit is over. Afterwards no job is on the cluster.
+// limit is over. When Run returns, no job is on the cluster.
 func (b *Bed) Run(ctx context.Context, m Mode, jobs []Job, bound time.Duration) (result *Result, err error) {
 	if _, _, err := b.API().Operator().SchedulerSetConfiguration(&api.SchedulerConfiguration{SchedulerAlgorithm: api.SchedulerAlgorithm(m.Algorithm)}, nil); err != nil {
 		return nil, fmt.Errorf("set the scheduler algorithm: %w", err)
@@ -76,7 +76,6 @@ type scheduler interface {
 	tell(context.Context, *JobResult) error
 }
 
-// run is one run in progress.
 type run struct {
 	Setup
 	on         scheduler

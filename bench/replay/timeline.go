@@ -11,8 +11,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/bench/rank"
 )
 
-// Moment is the use of the GPUs from one time until the next moment; in JSON, [seconds, busy,
-// held].
+// Moment is the use of the GPUs from At until the next Moment; in JSON, [seconds, busy, held].
 type Moment struct {
 	At   time.Duration // since the start of the run
 	Busy int           // GPUs of running gangs
@@ -34,8 +33,8 @@ func (m *Moment) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// sample adds the states at the time at, and counts the duration d since the last sample as spent
-// in these states.
+// sample records the states at a time. d is the time since the last sample; it counts as spent in
+// these states.
 func (r *Result) sample(states []rank.State, at, d time.Duration) {
 	half, m := 0, Moment{At: at}
 	for _, s := range states {

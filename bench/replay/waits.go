@@ -57,9 +57,10 @@ func (j JobResult) waited(end time.Time) time.Duration {
 }
 
 // promised returns the queue's bound for the time from the job's submission to its start (package
-// comment of pal/queue). overdueGPUs is how many GPUs overdue gangs may use in the long run. The
-// bound is maxWait plus one turn. Each earlier job that had not ended when this job was submitted
-// adds one turn, and the time until the share of overdue gangs has paid for the earlier job.
+// comment of pal/queue). overdueGPUs is how many GPUs overdue gangs may use in the long run. A turn
+// is maxWait plus the longest run time. The bound is maxWait plus one turn. Each earlier job that
+// had not ended when this job was submitted adds one turn, plus the time until the overdue gangs'
+// share has paid for the earlier job.
 func (r *Result) promised(j JobResult, maxWait time.Duration, overdueGPUs float64) time.Duration {
 	var longest time.Duration
 	for _, o := range r.Jobs {

@@ -127,7 +127,7 @@ func classLists(group *structs.NodeDeviceResource, app string, scores []float64,
 	}
 }
 
-// score draws a PM score. Most are near the median; one GPU in 64 is far above it, as in the
+// score draws a PM score. Most scores are near the median; one GPU in 64 is far above it, as in the
 // clusters of the PAL paper.
 func score(r *rand.Rand) float64 {
 	if r.IntN(64) == 0 {

@@ -39,7 +39,6 @@ func main() {
 	}
 }
 
-// options are the command's flags.
 type options struct {
 	server   string
 	generate generate

@@ -27,8 +27,8 @@ type player struct {
 
 	outbox outbox
 
-	// tasks has, by id, the allocations that run or whose end the server does not know yet. Only
-	// watch uses this map.
+	// tasks maps ids to allocations that run, or that have ended without the server knowing it yet.
+	// Only watch uses this map.
 	tasks map[string]*playedAlloc
 }
 

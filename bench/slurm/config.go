@@ -23,7 +23,8 @@ type layout struct {
 // socket is the socket on which munged listens.
 func (l layout) socket() string { return filepath.Join(l.dir, "munge.sock") }
 
-// device returns the file that represents a GPU. Slurm numbers GPUs by the digits at its end.
+// device returns the file that represents a GPU. The file's name ends with digits, from which Slurm
+// gets the GPU's number.
 func (l layout) device(node, gpu int) string {
 	return filepath.Join(l.dir, "dev", fmt.Sprintf("%s-%d", l.nodes[node], gpu))
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
-// App is an application. The GPU models in Speeds are names without vendor and type.
+// App is an application. Speeds names GPU models without their vendor and type.
 type App struct {
 	Name   string
 	Class  pal.AppClass

@@ -18,15 +18,15 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
-// siaColumns are the columns of the PAL artifact's workloads. The duration is a number of
+// siaColumns are the columns of the PAL artifact's workloads. The column duration is a number of
 // iterations.
 var siaColumns = []string{"job_id", "num_gpus", "submit_time", "duration", "model"}
 
 // IsSia reports whether a table with these columns is a workload of the PAL artifact.
 func IsSia(header []string) bool { return slices.Equal(header, siaColumns) }
 
-// ReadSia reads a workload of the PAL artifact. Each row is one job, in order of submission. Errors
-// name file and line.
+// ReadSia reads a workload of the PAL artifact. Each row is one job, in order of submission. Each
+// error names the file and line.
 func ReadSia(path string) (trace.Trace, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -17,7 +17,8 @@ import (
 )
 
 // EncodeConfig checks the text of a plugin's config block against the plugin's own schema and
-// encodes it, as Nomad's agent does before it calls SetConfig. Errors name the line and the key.
+// encodes it, as Nomad's agent does before it calls SetConfig. Each error names the line and the
+// key.
 func EncodeConfig(schema *hclspec.Spec, text string) ([]byte, error) {
 	f, diags := hclparse.NewParser().ParseHCL([]byte(text), "config.hcl")
 	if diags.HasErrors() {

@@ -12,7 +12,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
-// Faults that need more than a signal of the GPU.
+// Faults that do more than set a signal of the GPU.
 const (
 	faultLost       = "lost"        // the driver lost the GPU
 	faultHang       = "hang"        // calls for this GPU do not return

@@ -28,8 +28,8 @@ type Backend struct {
 	once  sync.Once
 }
 
-// stamp changes when a file changes. It includes the size, because a file can change twice within
-// the clock's resolution.
+// stamp identifies a file's version. A stamp includes the size, because a file can change twice
+// within the clock's resolution.
 type stamp struct {
 	mod  time.Time
 	size int64

@@ -85,7 +85,7 @@ type inventory struct {
 	hang        bool              // a GPU with fault = "hang-driver": scans do not return
 }
 
-// read parses and checks the inventory file at path. Errors name the file and the line.
+// read parses and checks the inventory file at path. Each error names the file and the line.
 func read(path string) (*inventory, error) {
 	src, err := os.ReadFile(path)
 	if err != nil {

@@ -27,7 +27,7 @@ type Inventory struct {
 	// Hidden contains the GPUs that the driver lists by index, but whose UUID is unknown or
 	// unusable. Hidden GPUs cannot be published, because a job gets its GPUs by UUID.
 	Hidden []Hidden
-	// Complete means that GPUs missing from the list were removed on purpose.
+	// Complete means that the list has all GPUs: a missing GPU was removed on purpose.
 	Complete bool
 	// Warnings names the values that the scan could not read, in one sentence each, sorted.
 	Warnings []string
@@ -177,7 +177,7 @@ type Signals struct {
 	// NVLinkErrors means that packets are often damaged or sent again.
 	NVLinkErrors bool
 	// FabricLimits are codes for the problems of the GPU's NVSwitch fabric that NVML reports,
-	// sorted. Alone, the GPU may still compute well.
+	// sorted. A job that uses only this GPU may still run well.
 	FabricLimits []string
 	// CUDARefused means that CUDA does not start on the node because the system is not
 	// ready (error 802).

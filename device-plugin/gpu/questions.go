@@ -97,7 +97,7 @@ func KindOf(code int) Answer { return answerOf(code).answer }
 // CodeName returns a return code in words.
 func CodeName(code int) string { return answerOf(code).name }
 
-// Weight is the effect of a question with the answer [Failed] on a GPU's health.
+// Weight is how much the answer [Failed] to a question affects a GPU's health.
 type Weight int
 
 // The weights.

@@ -133,7 +133,6 @@ func (b *bench) prepare(class pal.AppClass) (*unit, error) {
 	return u, nil
 }
 
-// release frees a unit's memory.
 func (b *bench) release(u *unit) error {
 	var errs []error
 	for _, m := range u.memory {
@@ -143,7 +142,6 @@ func (b *bench) release(u *unit) error {
 	return errors.Join(errs...)
 }
 
-// alloc allocates memory for the unit.
 func (b *bench) alloc(u *unit, bytes uint64) (cuda.Memory, error) {
 	m, err := b.ctx.Alloc(bytes)
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 // The child process holds the CUDA context. If the driver hangs, a kernel never ends or a GPU falls
 // off the bus, only the child is lost, and killing the child frees the GPU at once. The child reads
 // orders, one per line ("run A", "stop"), and runs windows of the ordered class until the next
-// order. It writes messages, one JSON object per line. It exits at the end of its input.
+// order. The child writes messages, one JSON object per line, and exits at the end of its input.
 
 // ChildCommand is the name of the hidden subcommand that runs [Child].
 const ChildCommand = "measure-child"
@@ -107,7 +107,7 @@ func Child(o childOptions, in io.Reader, out io.Writer) int {
 // failed returns the last message of a child that ends with err.
 func failed(err error) message { return message{Failed: err.Error(), Code: cuda.CodeOf(err)} }
 
-// orders reads lines until the end of input, and then closes the channel. Its goroutine lives as
+// orders reads lines until the end of input, and then closes the channel. The goroutine lives as
 // long as the process, because reading cannot be cancelled.
 func orders(in io.Reader) <-chan string {
 	out := make(chan string, 16)

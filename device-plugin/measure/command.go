@@ -227,8 +227,8 @@ func (c Command) targets(ctx context.Context, o options, b Backend, run *Runner)
 	return targets, nil
 }
 
-// refuseBusy returns an error that names the GPUs that are in use or allocated. It also returns an
-// error if Nomad does not answer.
+// refuseBusy returns an error that names the GPUs that are in use or allocated. refuseBusy also
+// returns an error if Nomad does not answer.
 func (r Runner) refuseBusy(ctx context.Context, all []gpu.Device, targets []Target) error {
 	const anyway = "-force measures anyway"
 	var ids, busy []string

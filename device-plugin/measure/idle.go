@@ -285,7 +285,7 @@ func contained(process string, all []gpu.Device, found map[string]bool) {
 }
 
 // given adds the GPUs that a value of NVIDIA_VISIBLE_DEVICES names: by UUID, by the start of a
-// UUID, or by number. A number counts only if real returns true. "all" adds no GPUs, because CUDA
+// UUID, or by number. A number counts only if real() returns true. "all" adds no GPUs, because CUDA
 // images, and containers that only watch GPUs, also set "all". Other checks detect a container that
 // computes.
 func given(list string, all []gpu.Device, real func() bool, found map[string]bool) {
@@ -311,7 +311,7 @@ func given(list string, all []gpu.Device, real func() bool, found map[string]boo
 }
 
 // Utilization counts as use only if all of looksAtLoad readings, loadPause apart, are above 0. The
-// start of NVML, or a GPU that wakes up, can cause the first reading.
+// start of NVML, or a GPU that wakes up, can raise the first reading.
 const (
 	looksAtLoad = 4
 	loadPause   = time.Second

@@ -44,7 +44,7 @@ type kernel struct {
 	// warpgroup works together, its work is divided among its threads.
 	work float64
 	// suits reports whether the hardware can run this compute kernel. The driver can still refuse
-	// the kernel. Kernels without suits run on all GPUs that are measured.
+	// the kernel. If suits is nil, every measured GPU can run the kernel.
 	suits func(cuda.Device) bool
 	// peak returns the maximum rate of the hardware at this SM clock, in FLOP, bytes or loads per
 	// second; 0 if unknown.
@@ -169,9 +169,9 @@ func fp32Peak(d cuda.Device, clockMHz float64) float64 {
 }
 
 // memoryPeak returns the peak bandwidth in bytes per second: two transfers per memory clock and bus
-// bit. The SM clock has no effect. It returns 0 if the driver does not report the memory clock, and
-// for memory that the GPU shares with the CPU. For shared memory, CUDA reports another clock: the
-// transfer rate on GB10, and the clock of the SMs on Jetson Orin.
+// bit. The SM clock has no effect. memoryPeak returns 0 if the driver does not report the memory
+// clock, and for memory that the GPU shares with the CPU. For shared memory, CUDA reports another
+// clock: the transfer rate on GB10, and the clock of the SMs on Jetson Orin.
 func memoryPeak(d cuda.Device, _ float64) float64 {
 	if d.Integrated {
 		return 0
@@ -223,8 +223,8 @@ func (k kernel) usualRate(d cuda.Device) float64 {
 }
 
 // iterations returns the number of iterations with which a launch takes about ms milliseconds on a
-// healthy GPU of this model. It depends only on the model and is rounded to two digits, so that all
-// GPUs of a model do the same work.
+// healthy GPU of this model. The number depends only on the model and is rounded to two digits, so
+// that all GPUs of a model do the same work.
 func (k kernel) iterations(d cuda.Device, ms float64) uint32 {
 	n := k.usualRate(d) * ms / 1e3 / k.workPerIteration(d)
 	return uint32(math.Max(1, twoDigits(n)))

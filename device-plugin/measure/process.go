@@ -105,7 +105,7 @@ func (r Runner) start(ctx context.Context, id string, p Plan) (*process, error) 
 	return c, nil
 }
 
-// read passes messages on until the output ends. close waits for this end.
+// read passes on the child's messages until its output ends; close waits for read to end.
 func (c *process) read(stdout io.Reader) {
 	defer close(c.messages)
 	s := bufio.NewScanner(stdout)
@@ -122,8 +122,8 @@ func (c *process) read(stdout io.Reader) {
 // order sends one line. It ignores write errors, because reading shows that the child has ended.
 func (c *process) order(line string) { _, _ = io.WriteString(c.stdin, line+"\n") }
 
-// next returns the child's next message. It returns an error if the child fails, ends, or
-// is silent for longer than patience, or if ctx ends.
+// next returns the child's next message. next returns an error if the child fails, ends, or is
+// silent for longer than patience, or if ctx ends.
 func (c *process) next(ctx context.Context, patience time.Duration) (message, error) {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()

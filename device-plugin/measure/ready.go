@@ -24,9 +24,9 @@ import (
 // refusal is enough, and one process runs each minute. NVML alone does not decide, because on some
 // machines NVML reports a failed fabric although CUDA starts.
 //
-// Sessions are rare, so on a node that may have NVSwitches, one process also runs each hour. Error
-// 803 means that some libraries do not fit the driver. NVML shows whether error 803 concerns the
-// system or only one process.
+// Sessions are rare, so on a node that may have NVSwitches, a test process also starts CUDA each
+// hour. Error 803 means that some libraries do not fit the driver. NVML shows whether error 803
+// concerns the system or only one process.
 type readiness struct {
 	refusals int       // refusals in a row
 	started  bool      // CUDA started at the last attempt
@@ -78,7 +78,7 @@ func isRefused(err error) bool {
 	return ok && e.code == cuda.SystemNotReady
 }
 
-// ask starts a process that starts CUDA, in a goroutine of wg, if the process is due.
+// ask tests in a goroutine of wg whether CUDA starts, if a test is due.
 func (s *Scheduler) ask(ctx context.Context, wg *sync.WaitGroup, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -103,8 +103,8 @@ func (s *Scheduler) ask(ctx context.Context, wg *sync.WaitGroup, now time.Time) 
 	})
 }
 
-// mayHaveSwitches reports whether NVSwitches may join the GPUs. It counts GPUs, because switches
-// that do not work are invisible. Callers hold mu.
+// mayHaveSwitches reports whether NVSwitches may join the GPUs. mayHaveSwitches counts GPUs,
+// because switches that do not work are invisible. Callers hold mu.
 func (s *Scheduler) mayHaveSwitches() bool {
 	whole := 0
 	for _, d := range s.inv.Devices {

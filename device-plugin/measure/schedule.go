@@ -44,8 +44,8 @@ type Schedule struct {
 	Gather time.Duration
 	// Recheck is the minimum time between two queries to Nomad about a GPU.
 	Recheck time.Duration
-	// Jitter is the maximum time after the plugin's start in which only requested sessions begin.
-	// Each node draws its own time, so that the GPUs of a cluster are not measured all at once.
+	// Jitter is the maximum delay, from the plugin's start, of sessions that nobody requested. Each
+	// node draws its own delay, so that the GPUs of a cluster are not measured all at once.
 	Jitter time.Duration
 	// OneByOne measures one GPU at a time, instead of all due and idle GPUs together.
 	OneByOne bool
@@ -111,7 +111,7 @@ type record struct {
 	Alarm bool `json:"alarm,omitempty"`
 	// Tried is the start of the last session, even if the session is not complete. Problem is the
 	// reason why that session is not complete. Failures is the number of sessions in a row that
-	// failed, without the interrupted sessions.
+	// failed, not counting interrupted sessions.
 	Tried    time.Time `json:"tried,omitzero"`
 	Problem  string    `json:"problem,omitempty"`
 	Failures int       `json:"failures,omitempty"`
@@ -130,7 +130,7 @@ type record struct {
 	Shown    bool      `json:"shown,omitempty"`
 	Asks     bool      `json:"asks,omitempty"`
 	// Last is the start of the last session that was not interrupted. LastProblem is the reason why
-	// this session gave no result.
+	// the session at Last gave no result.
 	Last        time.Time `json:"last,omitzero"`
 	LastProblem string    `json:"last_problem,omitempty"`
 }
@@ -214,8 +214,8 @@ func (s Schedule) early() Schedule {
 	return s
 }
 
-// pause returns the minimum time between a session and the next. It is longer after failures, up to
-// a day, and shorter after an interruption or a drift alarm.
+// pause returns the minimum time between a session and the next. The pause is longer after
+// failures, up to a day, and shorter after an interruption or a drift alarm.
 func (s Schedule) pause(r record) time.Duration {
 	switch {
 	case r.Failures > 0:
@@ -236,8 +236,8 @@ func spread(span time.Duration, text string) time.Duration {
 	return time.Duration(binary.BigEndian.Uint64(h[:8]) % uint64(span))
 }
 
-// recover records the end of a session that was running when the plugin ended. It reports whether a
-// session was running.
+// recover records the end of a session that was running when the plugin ended. recover reports
+// whether a session was running.
 func (r *record) recover() bool {
 	if r.Begun.IsZero() {
 		return false

@@ -125,9 +125,10 @@ func (s *Scheduler) begin(now time.Time, ts []Target) {
 // Changed receives a value when there is something new to publish.
 func (s *Scheduler) Changed() <-chan struct{} { return s.changed }
 
-// Observe reads a scan of the node and the set of unhealthy GPUs. It fills in the measured times of
-// inv's devices. It also sets signals of devices that are certainly slow, compute wrong results, or
-// have a killed measuring process that does not end, and of all devices if CUDA does not start.
+// Observe reads a scan of the node and the set of unhealthy GPUs. Observe fills in the measured
+// times of inv's devices. Observe also sets signals of devices that are certainly slow, compute
+// wrong results, or have a killed measuring process that does not end, and of all devices if CUDA
+// does not start.
 func (s *Scheduler) Observe(inv *gpu.Inventory, unhealthy map[string]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -161,9 +162,9 @@ func (s *Scheduler) Observe(inv *gpu.Inventory, unhealthy map[string]bool) {
 // shorter wait, a task that reserves a whole node would fail.
 const reserveWait = 20 * time.Second
 
-// Reserve ends the sessions on these GPUs. It returns a ticket with which the task can request a
-// measurement of the GPUs that the task does not share. It returns an error if a session does not
-// end in time.
+// Reserve ends the sessions on these GPUs. Reserve returns a ticket with which the task can request
+// a measurement of the GPUs that the task does not share. Reserve returns an error if a session
+// does not end in time.
 func (s *Scheduler) Reserve(ids []string, parts map[string]bool) (ticket string, _ error) {
 	s.mu.Lock()
 	ticket = rand.Text()
@@ -207,8 +208,8 @@ func ended(all []*running) bool {
 	return true
 }
 
-// Pause ends all use of the driver until Resume. It returns an error if something does not end in
-// time.
+// Pause ends all use of the driver until Resume. Pause returns an error if something does not end
+// in time.
 func (s *Scheduler) Pause() error {
 	s.mu.Lock()
 	s.paused = true
@@ -328,8 +329,8 @@ func (s *Scheduler) prove(ctx context.Context, now time.Time, ts []Target) (free
 	return free
 }
 
-// tellUnproven records whether Nomad can tell which tasks hold GPUs. It publishes each change, and
-// logs each new reason for a failure. Callers hold mu.
+// tellUnproven records whether Nomad can tell which tasks hold GPUs. tellUnproven publishes each
+// change, and logs each new reason for a failure. Callers hold mu.
 func (s *Scheduler) tellUnproven(err error) {
 	was := s.unproven
 	s.unproven = ""
@@ -349,8 +350,8 @@ func (s *Scheduler) tellUnproven(err error) {
 // ownEnd matches the local address in a connection error, because the port differs each time.
 var ownEnd = regexp.MustCompile(`\S+->`)
 
-// brief returns an error from Nomad as one line that stays the same while the error lasts. It cuts
-// long texts, because a proxy can answer with a whole page.
+// brief returns an error from Nomad as one line that stays the same while the error lasts. brief
+// cuts long texts, because a proxy can answer with a whole page.
 func brief(err error) string {
 	text := []rune(ownEnd.ReplaceAllString(strings.Join(strings.Fields(err.Error()), " "), ""))
 	if len(text) > mostBrief {
@@ -432,8 +433,8 @@ func (s *Scheduler) save() {
 	s.unsaved = err != nil
 }
 
-// crossCheck compares the results of the node's GPUs. It logs each GPU that is newly found wrong,
-// and each disagreement without a majority. Callers hold mu.
+// crossCheck compares the results of the node's GPUs. crossCheck logs each GPU that is newly found
+// wrong, and each disagreement without a majority. Callers hold mu.
 func (s *Scheduler) crossCheck() {
 	var ballots []ballot
 	for _, d := range s.inv.Devices {

@@ -341,7 +341,7 @@ const (
 )
 
 // windows makes the child measure one class, window after window, until done returns true for a
-// window. It returns the child's description of the unit of work.
+// window. windows returns the child's description of the unit of work.
 func (s *session) windows(ctx context.Context, c pal.AppClass, done func(childWindow) bool) (*childReady, error) {
 	s.child.order("run " + string(c))
 	m, err := s.next(ctx)

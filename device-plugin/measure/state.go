@@ -33,8 +33,7 @@ func loadRecords(d statedir.Dir) (map[string]record, error) {
 	return f.GPUs, nil
 }
 
-// Troubles returns the reasons, by id, why GPUs are not measured or rated. It reads a state
-// directory.
+// Troubles reads from a state directory, by id, why GPUs are not measured or rated.
 func Troubles(d statedir.Dir) (map[string]string, error) {
 	records, err := loadRecords(d)
 	out := map[string]string{}

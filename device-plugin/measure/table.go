@@ -11,7 +11,6 @@ import (
 	"time"
 )
 
-// writeTable prints a report as a table.
 func writeTable(w io.Writer, r Report) error {
 	tw := tabwriter.NewWriter(w, 2, 8, 2, ' ', 0)
 	fmt.Fprintln(tw, "GPU\tModel\tClass\tTime\t± 95 %\tRate\tOf peak\tLimited by\tWindows")

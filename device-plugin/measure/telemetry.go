@@ -99,8 +99,8 @@ func (t *telemetry) between(from, to time.Time) []reading {
 	return out
 }
 
-// annotate stores the means of the readings in a window. It drops the window if the hardware, not
-// the workload, held the clocks down.
+// annotate stores the means of the readings in a window. annotate drops the window if the hardware,
+// not the workload, held the clocks down.
 func (w *Repetition) annotate(rs []reading) {
 	w.ClockMHz = Mean(rs, func(r reading) *float64 { return r.clock })
 	w.PowerW = Mean(rs, func(r reading) *float64 { return r.power })

@@ -4,9 +4,9 @@
 // Package mps runs NVIDIA's MPS control daemons, and reports when a daemon or one of its servers
 // has a problem. There is one daemon for each GPU that tasks share by the Multi-Process Service.
 //
-// The plugin decides which GPUs have a daemon. It starts and watches its own daemons
-// ([Daemon.Own]), each at most five times within ten minutes. The plugin only watches a daemon that
-// an operator runs. The code follows NVIDIA's documentation, "Multi-Process Service"
+// The plugin decides which GPUs have a daemon. It watches its own daemons ([Daemon.Own]), and
+// starts each at most five times within ten minutes. The plugin only watches a daemon that an
+// operator runs. The code follows NVIDIA's documentation, "Multi-Process Service"
 // (docs.nvidia.com/deploy/mps) and nvidia-cuda-mps-control(1). The code has not run with a real
 // daemon yet.
 //

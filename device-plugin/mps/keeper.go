@@ -67,7 +67,7 @@ func NewKeeper(log hclog.Logger, left []Daemon, save func([]Daemon) error) *Keep
 	return k
 }
 
-// Want sets which daemons must run, by GPU. Run starts these daemons. It ends the plugin's other
+// Want sets which daemons must run, by GPU. Run starts these daemons. Want ends the plugin's other
 // daemons, except the daemons of GPUs in leave.
 func (k *Keeper) Want(want map[string]Daemon, leave map[string]bool) {
 	k.mu.Lock()
@@ -295,7 +295,7 @@ func (k *Keeper) tell(s *state, trouble string, err error) {
 // plugin after two seconds.
 const endsWithin = time.Second
 
-// end ends the plugin's daemons that fit accepts, and waits for their end.
+// end ends the plugin's daemons for which fit returns true, and waits for their end.
 func (k *Keeper) end(ctx context.Context, within time.Duration, fit func(Daemon) bool) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()

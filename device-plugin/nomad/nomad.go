@@ -45,11 +45,11 @@ type Source struct {
 	seen   string        // shards and their indexes at the last read
 }
 
-// lookWithin is longer than the time that Nomad needs to return all shards.
+// lookWithin is the time limit of a Read, longer than Nomad needs to return all shards.
 const lookWithin = time.Minute
 
-// Open returns a source for the variables of a namespace; "" is the default namespace. It
-// reads no file and does not connect.
+// Open returns a source for the variables of a namespace; "" is the default namespace. Open reads
+// no file and does not connect.
 func Open(o Options, namespace string) *Source {
 	return &Source{opts: o, space: namespace, within: lookWithin}
 }

@@ -102,8 +102,8 @@ func joined(gpus map[string]nvml.Device) string {
 	return strings.Join(slices.Sorted(maps.Keys(gpus)), ",")
 }
 
-// register makes an event set for the GPUs. It leaves out GPUs that support no
-// events, are lost or do not answer. Callers hold conn.
+// register makes an event set for the GPUs. register leaves out GPUs that support no events, are
+// lost or do not answer. Callers hold conn.
 func (b *Backend) register(w *watch, gpus map[string]nvml.Device) bool {
 	b.drop(w)
 	set, ret := b.lib.EventSetCreate()

@@ -13,8 +13,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
 
-// gpmState is the state of a GPU between two samples. It belongs to the goroutine that claimed the
-// GPU.
+// gpmState is the state of a GPU between two samples. The state belongs to the goroutine that
+// claimed the GPU.
 type gpmState struct {
 	busy  bool
 	asked bool // it is known whether the GPU has GPM

@@ -13,7 +13,8 @@ import (
 
 const (
 	// noisyFrom is the number of errors per second, on all NVLinks of a GPU, that makes the GPU
-	// degraded. DCGM uses this limit for one link. A degraded GPU recovers below quietBelow.
+	// degraded. DCGM uses this limit for one link. A degraded GPU recovers if the number falls
+	// below quietBelow.
 	noisyFrom  = 100.0
 	quietBelow = 10.0
 	// noiseOver is the minimum time over which a rate is computed.

@@ -103,8 +103,8 @@ func newBackend(o Options, lib nvml.Interface, lookup func(string) error) *Backe
 	}
 }
 
-// Close shuts NVML down once the running calls have returned. It waits neither for these calls nor
-// for the shutdown, because both can hang with the driver.
+// Close shuts NVML down once the running calls have returned. Close waits neither for these calls
+// nor for the shutdown, because both can hang with the driver.
 func (b *Backend) Close() { go b.Disconnect() }
 
 // starting is held while a backend initializes NVML or shuts it down. Initialization and shutdown
@@ -228,7 +228,6 @@ func (b *Backend) driverLoad() string {
 	return inode(st)
 }
 
-// inode returns a file's inode number.
 func inode(st os.FileInfo) string { return strconv.FormatUint(st.Sys().(*syscall.Stat_t).Ino, 10) }
 
 // bootID identifies the machine's boot; "" if unknown.
@@ -280,7 +279,7 @@ func value[T any](r *reader, symbol string, ask func() (T, nvml.Return)) (v T, o
 	return v, ret == nvml.SUCCESS
 }
 
-// answer is like value, but returns the return code instead of ok. It repeats a failed question
+// answer is like value, but returns the return code instead of ok. answer repeats a failed question
 // once, so that a single failed call has no effect.
 func answer[T any](r *reader, symbol string, ask func() (T, nvml.Return)) (T, nvml.Return) {
 	var zero T

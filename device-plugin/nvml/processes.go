@@ -13,9 +13,9 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
-// Processes lists the compute processes of each GPU, including processes behind an MPS server. It
-// leaves out GPUs that are lost, are still being read, do not answer in time, or refuse permission.
-// If the driver cannot list processes, the result is empty.
+// Processes lists the compute processes of each GPU, including processes behind an MPS server.
+// Processes leaves out GPUs that are lost, are still being read, do not answer in time, or refuse
+// permission. If the driver cannot list processes, the result is empty.
 func (b *Backend) Processes(ids []string) map[string][]int {
 	type answer struct {
 		id   string

@@ -15,8 +15,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
 
-// After the time stallAfter, Sample asks all remaining GPUs in parallel. It is at least the
-// interval of statistics, because Go keeps a stopped timer in its heap and wakes up for the timer.
+// If Sample takes longer than stallAfter, it asks all remaining GPUs in parallel. stallAfter is at
+// least the interval of statistics, because Go keeps a stopped timer in its heap and wakes up for
+// it.
 const stallAfter = time.Second
 
 // Sample reads the statistics of one GPU after the other, because each further thread would cost a
@@ -247,7 +248,7 @@ type pcieTraffic struct {
 	rx, tx *float64 // in MB/s
 }
 
-// read reads the PCIe throughput, which NVML returns in KB/s. It is not used for GPUs with GPM,
+// read reads the PCIe throughput, which NVML returns in KB/s. read is not called for GPUs with GPM,
 // which counts the traffic continuously.
 func (t *pcieTraffic) read(r *reader, dev nvml.Device, s *gpu.Sample) {
 	rate := func(c nvml.PcieUtilCounter) *float64 {

@@ -100,7 +100,7 @@ func (b *Backend) scan() (gpu.Inventory, error) {
 }
 
 // identified returns the GPUs whose identity is known, including those that an earlier scan found.
-// It adds GPUs without a known identity to the inventory as hidden, with the reason.
+// identified adds GPUs without a known identity to the inventory as hidden, with the reason.
 func (b *Backend) identified(inv *gpu.Inventory, reads []found) ([]found, error) {
 	var fs []found
 	at := map[string]int{} // index in fs by UUID
@@ -246,8 +246,8 @@ func (b *Backend) readAll(count int) []found {
 	return out
 }
 
-// await waits for the read of one GPU until the time limit for all GPUs. It does not wait for GPUs
-// that hang.
+// await waits for the read of one GPU until the time limit for all GPUs. await does not wait for
+// GPUs that hang.
 func (b *Backend) await(s *slot, timeout *time.Timer, expired *bool) (found, bool) {
 	if *expired || time.Since(s.begun) > b.lateWithin {
 		select {

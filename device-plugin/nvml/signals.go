@@ -16,15 +16,15 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
 
-// growth tracks a counter of which only the growth matters.
+// growth tracks how fast a counter grows.
 type growth struct {
 	at    time.Time
 	count float64
 	fast  bool // verdict on the last rate
 }
 
-// next returns the state after a reading. fast judges the rate per second, which covers at least
-// the time span. was is the previous verdict. The previous verdict stays until the time span has
+// next returns the state after a reading. fast judges the rate per second over at least the time
+// span, given the previous verdict (was). The previous verdict stays until the time span has
 // passed, because scans triggered by events can be close together. The previous verdict also stays
 // if the counter was reset.
 func (g growth) next(now time.Time, count float64, span time.Duration, fast func(perSecond float64, was bool) bool) growth {

@@ -8,8 +8,8 @@ import (
 	"unicode"
 )
 
-// A driver can return any text, for example if a card's InfoROM is broken. Nomad would conclude
-// from text that is not UTF-8 that the plugin has crashed.
+// A driver can return any text, for example if a card's InfoROM is broken. If a text is not UTF-8,
+// Nomad concludes that the plugin has crashed.
 
 // Limits on the number of GPUs per machine and of MIG instances per GPU.
 const (

@@ -53,8 +53,8 @@ func readLinks(r *reader, dev nvml.Device) links {
 }
 
 // compareLinks marks GPUs that have fewer links than others of the same model. If bridges join the
-// cards, a card without links has no bridge, and is not marked. The roster finds the links that a
-// GPU has lost.
+// cards, a card without links is not marked, because it has no bridge. The roster finds the links
+// that a GPU has lost.
 func compareLinks(fs []found) {
 	most, switched := map[string]int{}, map[string]bool{}
 	for _, f := range fs {
@@ -188,8 +188,8 @@ func (b *Backend) survey(set string, fs []found, last topologyCache) topologyCac
 // counts in the next scan.
 const pairsWithin = time.Second
 
-// pairing is a running query about all pairs of GPUs. It has its own goroutine, because a call that
-// hangs must not delay the scan.
+// pairing is a running query about all pairs of GPUs. The query has its own goroutine, because a
+// call that hangs must not delay the scan.
 type pairing struct {
 	devs   []nvml.Device // nil for GPUs that did not answer
 	answer chan union
@@ -249,8 +249,8 @@ func (p *pairing) ask(b *Backend) {
 	}
 }
 
-// numberSets numbers the sets with more than one member, in the order of their first members. The
-// only member of a set gets -1.
+// numberSets numbers the sets with more than one member, in the order of their first members. If a
+// set has only one member, the member gets -1.
 func numberSets(u union, fs []found, out map[string]int) {
 	numbers := map[int]int{}
 	for i, f := range fs {

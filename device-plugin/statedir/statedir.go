@@ -6,7 +6,8 @@
 // file per order, named after the GPU.
 //
 // The plugin runs as root. So only root can read the directory (0700) and the files (0600), and the
-// plugin follows no link in the directory. It refuses a directory that other users can write to.
+// plugin follows no link in the directory. The plugin refuses a directory that other users can
+// write to.
 //
 // A [Dir] of "" keeps nothing and accepts no orders.
 package statedir
@@ -29,7 +30,7 @@ type Dir string
 const (
 	dirMode  = 0o700
 	fileMode = 0o600
-	// maxBytes is a limit far above the state of any node.
+	// maxBytes limits the size of a file; a node's state is far smaller.
 	maxBytes = 64 << 20
 )
 
@@ -170,7 +171,7 @@ func (d Dir) Replace(name string, data []byte) error {
 	return nil
 }
 
-// replace writes a new file and renames it. It does not follow links.
+// replace writes a new file and renames it. replace does not follow links.
 func replace(root *os.Root, name string, data []byte) error {
 	next := "." + name + ".new"
 	if err := root.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {

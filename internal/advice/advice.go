@@ -20,7 +20,7 @@ import (
 	"strings"
 )
 
-// Text is a string in the code that gives advice.
+// Text is a string literal that gives advice.
 type Text struct {
 	// Where names the text's file and line.
 	Where string

@@ -15,8 +15,8 @@ import (
 func All() bool { return os.Getenv("TEST_LONG") != "" }
 
 // Skips reports whether a case is outside the sample. n and k are the indexes of the case's two
-// parameters, and k < of. The sample has one case for each n. If n has at least of values, each k
-// occurs in the sample.
+// parameters; k is less than of. The sample has one case for each n. If n takes at least as many
+// values as k, each k occurs in the sample.
 func Skips(n, k, of int) bool { return !All() && n%of != k }
 
 // Over reports whether the time for long tests, which ends at TEST_LONG_UNTIL (Unix seconds), is

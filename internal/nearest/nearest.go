@@ -38,8 +38,9 @@ func Name(name string, names []string) string {
 	return best
 }
 
-// Option suggests, as the end of an error of [flag.FlagSet.Parse], the option whose name is most
-// similar to an unknown one. Option returns "" if the error is another, or no name is similar.
+// Option returns a suggestion to append to an error of [flag.FlagSet.Parse] about an unknown
+// option: the option with the most similar name. Option returns "" for other errors, or if no name
+// is similar.
 func Option(f *flag.FlagSet, err error) string {
 	_, name, unknown := strings.Cut(err.Error(), "not defined: -")
 	if !unknown {

@@ -199,8 +199,8 @@ func Poll(ctx context.Context, what string, condition Condition) error {
 // grace is how long look waits for a condition that still runs after its context has ended.
 const grace = 10 * time.Second
 
-// answer is the result of calling a condition. If the call did not return, it panicked or ended its
-// goroutine, as t.Fatal does.
+// answer is the result of calling a condition. If returned is false, the condition panicked or
+// ended its goroutine, as t.Fatal does.
 type answer struct {
 	missing  string
 	err      error
@@ -241,11 +241,12 @@ func look(ctx context.Context, condition Condition) (missing string, err error) 
 	return a.missing, a.err
 }
 
-// changing matches words with digits (times, ports, ids, files), whose change is no move.
+// changing matches words with digits (times, ports, ids, files), whose changes do not count as
+// moves.
 var changing = regexp.MustCompile(`\w*[0-9]\w*`)
 
-// Until polls a condition until it holds, or the wait is over. A new text of what is missing also
-// counts as a move, unless only its numbers are new.
+// Until polls a condition until it holds, or the wait is over. If the condition reports something
+// else as missing, this also counts as a move, unless only numbers differ.
 func Until(parent context.Context, l Limits, what string, condition Condition) error {
 	var said atomic.Pointer[string]
 	said.Store(new(string))

@@ -122,8 +122,8 @@ func (r *reader) run(times string, in, args []string) (int, error) {
 	return exitCode(cmd.Wait())
 }
 
-// mostAgain is the maximum number of failed tests that run again. More failures are a fault of the
-// product.
+// mostAgain is the maximum number of failed tests that run again. More failures point to a fault of
+// the product.
 const mostAgain = 3
 
 // runAgain runs these tests alone, one after the other, until one fails.

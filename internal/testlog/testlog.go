@@ -9,7 +9,7 @@ import (
 	"sync"
 )
 
-// Buffer is a log that several goroutines write and read. Its zero value is empty.
+// Buffer is a log that several goroutines write and read. The zero Buffer is empty.
 type Buffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer

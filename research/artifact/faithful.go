@@ -76,8 +76,8 @@ type roundJob struct {
 // starveS is the wait, in seconds, after which the artifact puts a job first.
 const starveS = 3_600_000
 
-// waitRoundS is the length of a round that the artifact assumes for initial waits, whatever the
-// real length is (simulator_sia.py:313-317).
+// waitRoundS is the round length with which the artifact computes initial waits, whatever the real
+// length is (simulator_sia.py:313-317).
 const waitRoundS = 360
 
 type rounds struct {

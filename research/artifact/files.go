@@ -25,9 +25,8 @@ func Longhorn(dir string) Files {
 	return files
 }
 
-// Read reads the measurements, each divided by the median of its file. If the file has the
-// quotients, Read uses the quotients from the file, because these equal the artifact's quotients to
-// the last bit.
+// Read reads the measurements, each divided by the median of its file. If the file has these
+// quotients, Read takes them from the file, so that they equal the artifact's to the last bit.
 func (f Files) Read() (Rows, error) {
 	var rows Rows
 	for k, class := range pal.AppClasses() {

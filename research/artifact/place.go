@@ -115,9 +115,9 @@ func (r *rounds) evictFor(i int) bool {
 	return false
 }
 
-// asNumpy moves a gang that PAL places on one node to the node that the artifact takes. Of the
-// nodes with the most GPUs up to the gang's bin, pal.Place takes the first; the artifact takes
-// the first in numpy's order.
+// asNumpy moves a gang that PAL places on one node to the node that the artifact takes. If several
+// nodes tie for the most free GPUs up to the gang's bin, pal.Place takes the first node, and the
+// artifact the first in numpy's order.
 func (r *rounds) asNumpy(g pal.Gang, pl pal.Placement) pal.Placement {
 	c, k := r.Cluster, g.Class.Index()
 	bin := pal.PMScore(0)

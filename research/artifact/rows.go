@@ -36,8 +36,8 @@ func DrawRows(nodes, gpusPerNode int, rows Rows, seed uint32) (sim.Population, *
 	return p, r, nil
 }
 
-// Capped returns the population with all scores above the limit reduced to the limit. This is the
-// same cluster without outliers.
+// Capped returns the population with all scores above the limit reduced to the limit. The result is
+// the same cluster without outliers.
 func Capped(p sim.Population, limit pal.PMScore) sim.Population {
 	capped := p
 	capped.Scores = append([][pal.NumClasses]pal.PMScore(nil), p.Scores...)

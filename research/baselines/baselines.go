@@ -69,8 +69,8 @@ func Of(name string) sim.Policy {
 	return all[slices.IndexFunc(all, func(p sim.Policy) bool { return p.Name == name })]
 }
 
-// shortest is the minimum, in seconds, for the times in [Stretch]. Without this minimum, the
-// stretch of a short job would say little about the queue.
+// shortest is the number of seconds that [Stretch] counts in place of shorter times. Without this
+// minimum, the stretch of a short job would say little about the queue.
 const shortest = 10
 
 // Stretch is the job completion time divided by the work at cost 1. Times below 10 s count as 10 s.

@@ -48,7 +48,7 @@ type clairvoyantJob struct {
 	runs      int
 }
 
-// gangKind has the gangs of equal class that fit in the same places.
+// gangKind groups the gangs of one class and demand, which fit in the same places.
 type gangKind struct {
 	gpus    int
 	waiting []int   // by remaining GPU time, then submission
@@ -182,12 +182,13 @@ func (e *clairvoyantEngine) decide() {
 	e.freed = 0
 }
 
-// muchWorse is the ratio of a gang's cost to its least cost above which other gangs move for it.
+// muchWorse limits the ratio of a gang's cost to its lowest possible cost. Above the limit, other
+// gangs are moved to make room for the gang.
 const muchWorse = 1.2
 
 // badlyPlaced returns the running gangs that cost much more than they would alone on the cluster.
-// It leaves out a gang that repack has placed, unless enough GPUs for this gang came free since the
-// last repack.
+// badlyPlaced leaves out a gang that repack has placed, unless enough GPUs for this gang came free
+// since the last repack.
 func (e *clairvoyantEngine) badlyPlaced() (gangs []int) {
 	for _, i := range e.running {
 		j := &e.jobs[i]
@@ -201,8 +202,8 @@ func (e *clairvoyantEngine) badlyPlaced() (gangs []int) {
 // spare is the number of nodes to empty in addition to the nodes that the gangs need.
 const spare = 2
 
-// neighbours returns the running gangs to move so that the given gangs find whole nodes: the gangs
-// on the emptiest nodes, which are a few more than the given gangs need.
+// neighbours returns the running gangs to move so that the given gangs find whole nodes: those on
+// the emptiest nodes, a few nodes more than needed.
 func (e *clairvoyantEngine) neighbours(gangs []int) []int {
 	used := make([]int, e.Cluster.Groups())
 	alone := make([]int, len(e.running)) // device group on which the whole gang is; -1: several groups
@@ -243,8 +244,8 @@ func (e *clairvoyantEngine) neighbours(gangs []int) []int {
 	return moved
 }
 
-// choose goes through all jobs by remaining GPU time. A job runs if enough GPUs remain on any
-// nodes. choose removes from the queue the jobs that start.
+// choose goes through all jobs by remaining GPU time. A job runs if enough GPUs remain, on
+// whichever nodes. choose removes from the queue the jobs that start.
 func (e *clairvoyantEngine) choose() (starts, stops []int) {
 	for _, i := range e.running {
 		e.jobs[i].need = e.remaining(i)
@@ -284,7 +285,8 @@ func (e *clairvoyantEngine) choose() (starts, stops []int) {
 	}
 }
 
-// nobodyBetter reports whether no waiting job fits on the free GPUs, or goes before a running job.
+// nobodyBetter reports whether no waiting job fits on the free GPUs and none goes before a running
+// job.
 func (e *clairvoyantEngine) nobodyBetter(free int) bool {
 	worst := -1
 	for _, i := range e.running {
@@ -324,7 +326,7 @@ func (e *clairvoyantEngine) start(jobs []int) (rest []int) {
 }
 
 // repack places waiting gangs and some running gangs again, the widest first, and returns the gangs
-// that still do not fit. It is called if a gang does not fit although enough GPUs are free in
+// that still do not fit. repack is called if a gang does not fit although enough GPUs are free in
 // total.
 func (e *clairvoyantEngine) repack(gangs, running []int) (rest []int) {
 	for _, i := range running {
@@ -420,7 +422,7 @@ func (e *clairvoyantEngine) outcome() sim.Outcome {
 	return o
 }
 
-// century is the longest run, in seconds.
+// century is the maximum run time of a job, in seconds.
 const century = 100 * 365 * 86400
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

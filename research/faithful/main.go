@@ -225,9 +225,9 @@ func (o *options) report(t trace.Trace, res artifact.Result) report {
 	return r
 }
 
-// compareAll runs the traces under the order, without and with preemption. It prints the average
-// JCT and the makespan as ratios to the values of the artifact's PAL under FIFO, and the geometric
-// means of these ratios over the traces.
+// compareAll runs the traces under the order, without and with preemption. compareAll prints the
+// average JCT and the makespan as ratios to the values of the artifact's PAL under FIFO, and the
+// geometric means of these ratios over the traces.
 func (o *options) compareAll(traces []string, stdout io.Writer) error {
 	if slices.Contains(artifact.Orders(), o.order) {
 		return fmt.Errorf("-compare does not work with %q, an order of the artifact: choose an order of pal/queue", o.order)

@@ -73,7 +73,7 @@ func readInputs(dir string) (*inputs, error) {
 	return in, err
 }
 
-// noOutliers is the cap of the populations without outliers.
+// noOutliers is the cap on scores in populations without outliers.
 const noOutliers = 1.15
 
 func (in *inputs) scenarios() []scenario {

@@ -15,8 +15,8 @@ type variant struct {
 	name    string
 	queue   queue.Options
 	preempt bool
-	// nomad runs plain Nomad instead of our queue. A half-placed gang gives up after rendezvous, or
-	// never if rendezvous is 0.
+	// nomad runs plain Nomad instead of our queue. A half-placed gang gives up after the time
+	// rendezvous; 0 means never.
 	nomad      bool
 	rendezvous time.Duration
 }

@@ -1,10 +1,11 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package published reads published job traces. [ReadFile] recognizes the format by the columns. It
-// rewrites most traces, row by row, as the product's own table (docs/operators/simulate.md), which
-// the product's parser then reads. So the rules for times, states, requeued jobs and left-out jobs
-// are the product's. The traces are not part of this repository.
+// Package published reads published job traces. [ReadFile] recognizes the format by the columns.
+// The package rewrites most traces, row by row, as the product's own table
+// (docs/operators/simulate.md), which the product's parser then reads. So the rules for times,
+// states, requeued jobs and left-out jobs are the product's. The traces are not part of this
+// repository.
 package published
 
 import (

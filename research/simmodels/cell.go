@@ -157,7 +157,7 @@ func (l lists) gang(j job, policy string) pal.Gang {
 	return g
 }
 
-// reach computes the results with known run times.
+// reach computes the results of policies that know run times.
 func (c *cell) reach() (err error) {
 	if c.Told, err = c.run(told); err != nil {
 		return err

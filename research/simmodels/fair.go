@@ -12,9 +12,9 @@ import (
 
 // fair simulates Gavel's policy of finish-time fairness as a fluid. Whenever a job arrives or ends,
 // the policy divides all GPUs again. The policy minimizes the greatest ratio of a job's finish time
-// to its finish time with 1/n of each model, where n is the number of jobs. The policy knows run
-// times, shares GPUs in any fractions, and stops and moves jobs at no cost. All jobs with equal
-// speeds count as one kind.
+// to its finish time if it had 1/n of the GPUs of each model, where n is the number of jobs. The
+// policy knows run times, shares GPUs in any fractions, and stops and moves jobs at no cost. All
+// jobs with equal speeds count as one kind.
 //
 // We wrote the solver ourselves; it handles three models. To reach a ratio, the jobs need certain
 // rates. By the duality of linear programming, these rates are possible unless, at some prices of

@@ -24,7 +24,6 @@ type workload struct {
 	jobs   []job
 }
 
-// job is a job of a workload.
 type job struct {
 	trace.Job
 	speeds pal.Speeds // by model; a model is missing if the job does not run on it

@@ -161,7 +161,7 @@ func chance(words ...string) float64 {
 	return rand.New(rand.NewPCG(h.Sum64(), 7)).Float64()
 }
 
-// judge sets the cluster's cost of neighbours to the policy's cost of neighbours.
+// judge makes the cluster assess neighbours as the policy does.
 func (c *cell) judge(cluster *pal.Cluster, policy string) {
 	apps := map[string]string{}
 	for _, j := range c.jobs {
@@ -257,8 +257,8 @@ func (c *cell) gang(j trace.Job, policy string) pal.Gang {
 	return g
 }
 
-// alikeByApp makes gangs for exact pairs, which differ between applications of one class. So the
-// queue must treat gangs as equal only if they run the same application.
+// alikeByApp makes gangs for exact pairs, whose speeds differ between applications of one class.
+// The queue therefore treats gangs as equal only if they run the same application.
 func (c *cell) alikeByApp(cluster *pal.Cluster) func(trace.Job) pal.Gang {
 	everywhere := map[string][]bool{}
 	return func(j trace.Job) pal.Gang {

@@ -42,7 +42,6 @@ times of one name and size vary widely (one standard deviation is a factor of 3 
 Run times of jobs with the same name get more weight the less they vary.
 `
 
-// page writes the page with all tables.
 func page(cells []*cell, gpu string) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, head, "`make sim-sharing`", time.Now().UTC().Format(time.DateOnly), gpus, gpu, nodeGPUs, restartS, parts)
@@ -59,7 +58,8 @@ func page(cells []*cell, gpu string) []byte {
 	return b.Bytes()
 }
 
-// over is the geometric mean of a policy's average completion times relative to another policy.
+// over is the geometric mean, over cells, of a policy's average completion time relative to that of
+// another policy.
 func over(cells []*cell, policy, other string, of func(*cell) bool) float64 {
 	sum, n := 0.0, 0.0
 	for _, c := range cells {

@@ -117,9 +117,9 @@ func cells(s source, quick bool) []*result {
 }
 
 // inTasks divides each job into tasks, as Nomad's users write gangs. A task has at most gpus GPUs,
-// all on one node. All tasks have the same size if a size of at least half of gpus divides the
-// job's GPUs; otherwise all tasks have gpus GPUs, except the last task, which has the rest. If gpus
-// is 1, every GPU can be on any node.
+// all on one node. All tasks have the same size if the job's GPUs divide evenly into tasks of at
+// least half of gpus; otherwise all tasks have gpus GPUs, except the last, which has the rest. If
+// gpus is 1, every GPU can be on any node.
 func inTasks(jobs []trace.Job, gpus int) []trace.Job {
 	jobs = slices.Clone(jobs)
 	for i := range jobs {

@@ -86,8 +86,8 @@ type work struct {
 }
 
 // plan gives each cell its known runs, and returns the runs that are not in o.runs, the cells with
-// the fewest jobs first. With -again, only published runs that -again selects are returned, and
-// keep their published results until they end.
+// the fewest jobs first. With -again, plan returns only published runs that -again selects. Each
+// keeps its published result until its new run ends.
 func (o options) plan(cells []*result) (todo []work, err error) {
 	had, err := kept(o.runs)
 	if err != nil {
@@ -176,7 +176,6 @@ func (o options) measure(r report) error {
 	return errors.Join(g.Wait(), save())
 }
 
-// write writes the results and the tables.
 func (o options) write(r report) error {
 	if err := write(o.json, r.json); err != nil {
 		return err

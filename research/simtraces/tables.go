@@ -309,7 +309,7 @@ func count(cells []*result, is func(*result) bool) (n int) {
 const startsMean = "The queue predicts a range for the start of each waiting gang. In 80 % of the cases the gang should start within the range. The table shows how many sampled ranges contained the actual start, and in brackets the median length of these ranges in hours (mean over traces). Shares outside 75 to 85 % are bold. Gangs that wait long are sampled most often, so the sampled ranges are long."
 
 // predictedStarts writes one line per part: how often waiting gangs started within the ranges that
-// ours had predicted.
+// our queue had predicted.
 func predictedStarts(b *bytes.Buffer, cells []*result, quick bool) {
 	names := asked()
 	meaning := startsMean

@@ -47,8 +47,8 @@ func half(i int) bool  { return draw(i, 7) < 0.5 }
 func other(i int) bool { return !half(i) }
 func all(int) bool     { return true }
 
-// Users' guesses, wrong by a factor of up to five. The guesses of short are too short; the guesses
-// of near can also be too long.
+// Users' guesses, wrong by a factor of up to five. Those of short are always too short; those of
+// near can also be too long.
 func short(i int, j trace.Job) time.Duration { return secs(j.WorkS() * (0.2 + 0.8*draw(i, 8))) }
 func near(i int, j trace.Job) time.Duration  { return secs(j.WorkS() * math.Pow(5, 2*draw(i, 9)-1)) }
 
@@ -68,7 +68,7 @@ func mixed(i int, j trace.Job) time.Duration {
 
 func secs(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// only removes the estimates of jobs for which the function of returns false.
+// only removes the estimate of each job i for which of(i) is false.
 func only(of func(int) bool, says func(int, trace.Job) time.Duration) func(int, trace.Job) time.Duration {
 	return func(i int, j trace.Job) time.Duration {
 		if !of(i) {
@@ -81,8 +81,8 @@ func only(of func(int) bool, says func(int, trace.Job) time.Duration) func(int, 
 // honestly returns the true progress, in whole percent.
 func honestly(_ int, done float64) float64 { return math.Floor(100*done) / 100 }
 
-// falsely returns false progress, of one of several kinds: soon nearly done and then slow; done
-// from the first report; random; back and forth; slowing down; speeding up.
+// falsely returns false progress. Each job has one kind: nearly done at first, then slow; done from
+// the first report; random; going back and forth; slowing down; speeding up.
 func falsely(i int, done float64) float64 {
 	switch int(6 * draw(i, 13)) {
 	case 0:
@@ -108,8 +108,7 @@ const honestOther = "the other half estimates, no names"
 // halves are the titles of the two halves of the traces.
 var halves = []string{"Traces and seeds used to choose the rules", "Traces and seeds not used to choose the rules"}
 
-// A regime in which jobs report their progress has the name of the regime without reports, plus one
-// of these suffixes.
+// If the jobs of a regime report their progress, its name ends with one of these suffixes.
 const reporting, reportingFalsely = ", progress is reported", ", false progress is reported"
 
 // silently returns the name of the same regime without reports.
@@ -132,7 +131,7 @@ func progressRegimes() []regime {
 	return rs
 }
 
-// silentRegimes returns the regimes without reports, to compare with.
+// silentRegimes returns the regimes without reports, with which the others are compared.
 func silentRegimes() []regime {
 	return []regime{{name: sayNothing}, {name: stopHalf, stops: half}, {name: stopAll, stops: all}}
 }
@@ -178,8 +177,8 @@ type felt struct {
 	WideWorst float64 `json:"wide_worst_wait_s"`
 	WideMean  float64 `json:"wide_mean_wait_s"`
 	WideP95   float64 `json:"wide_p95_slowdown"`
-	// Half is the average of the half of the jobs that has estimates or may be stopped; Others is
-	// the average of the other half.
+	// Half is the average JCT of the half of the jobs that has estimates or may be stopped; Others
+	// is that of the other half.
 	Half      float64 `json:"half_avg_jct_s"`
 	Others    float64 `json:"others_avg_jct_s"`
 	MostStops int     `json:"most_stops"`
@@ -483,8 +482,9 @@ All figures are relative to the first row, in which users give no estimates and 
 
 `
 
-// usersTables compares each regime with the regime in which users neither estimate nor allow stops.
-// If there are earlier results, usersTables also compares each regime with its own earlier result.
+// usersTables compares each regime with the one in which users give no run time estimates and the
+// queue may stop no jobs. If there are earlier results, usersTables also compares each regime with
+// its own earlier result.
 func usersTables(now, before []felt, ts []predictionLoss, of string) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, usersText, "`make sim-users`", time.Now().UTC().Format(time.DateOnly), usersJobs, restartS)
@@ -532,7 +532,7 @@ func ofOurs(f felt) bool {
 }
 
 // compared writes one line per regime: the regime's results relative to the results that key names.
-// A half without results has no table.
+// If one half of the traces has no results, it has no table.
 func compared(b *bytes.Buffer, rs []regime, now, before []felt, key func(felt) felt) {
 	was := map[string]felt{}
 	for _, f := range before {
@@ -570,7 +570,7 @@ func line(b *bytes.Buffer, name string, fs []felt, was map[string]felt) {
 		}
 		return math.Exp(sum / float64(len(fs))), worst
 	}
-	// Waits can be 0, so a minute is added to both sides of their ratio.
+	// Waits can be 0, so a minute is added to both waits in a ratio.
 	avg, worst := over(func(f felt) float64 { return f.AvgJCT })
 	p99, _ := over(func(f felt) float64 { return f.P99 })
 	wideWorst, _ := over(func(f felt) float64 { return f.WideWorst + 60 })

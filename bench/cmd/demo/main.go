@@ -22,7 +22,6 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
-// options are the command's flags.
 type options struct {
 	command.Options
 	jobs, outliers int
@@ -105,7 +104,8 @@ func worthExplaining(jobs []replay.Job) string {
 // penalty is PAL's locality penalty across nodes.
 const penalty = 1.7
 
-// work divides the jobs' work and the queue's time constants, so that the demo takes minutes.
+// work is the divisor of the jobs' work and the queue's time constants, so that the demo takes
+// minutes.
 const work = 100
 
 func rules() replay.Rules { return replay.Rules{Penalty: penalty, Compress: work} }

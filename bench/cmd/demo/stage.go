@@ -181,7 +181,7 @@ func completion(j replay.JobResult) string {
 	return seconds(j.JCT())
 }
 
-// verify checks that each gang ran on exactly the GPUs that explain named.
+// verify checks that each gang ran on exactly the GPUs that `nomad-pal explain` named.
 func (s *stage) verify(r *replay.Result) error {
 	checked := 0
 	for _, j := range r.Jobs {

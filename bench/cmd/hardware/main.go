@@ -165,7 +165,7 @@ func (o *options) find() (err error) {
 }
 
 // released returns an error if the operator has released the driver. The plugin's fingerprint
-// checks this before it opens NVML, so released names a library that does not exist.
+// checks this before it opens NVML, so released passes the name of a library that does not exist.
 func (o *options) released() error {
 	said, err := exec.Command(o.Plugin, "fingerprint", "-nvml=none", "-state-dir="+o.stateDir).CombinedOutput()
 	if text := strings.TrimPrefix(strings.TrimSpace(string(said)), "fingerprint: "); err != nil && strings.HasPrefix(text, "the driver is released") {

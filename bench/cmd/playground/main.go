@@ -25,7 +25,6 @@ import (
 //go:embed jobs
 var jobs embed.FS
 
-// options are the command's flags.
 type options struct {
 	nomad, bin string
 	nodes      int
@@ -116,7 +115,7 @@ func config(rpc string) string {
 		fmt.Sprintf("nomad {\n  rpc_address = %q\n}\n", rpc)
 }
 
-// typed has the values for the commands that [explain] prints.
+// typed has the values to insert into the commands that [explain] prints.
 type typed struct {
 	bin, nomad   string
 	address, url string // addresses of Nomad and of the placer

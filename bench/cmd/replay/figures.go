@@ -93,8 +93,8 @@ func (v view) colours() []int {
 	return out
 }
 
-// bars draws a figure with one bar per line. The function each returns a line's values, one per
-// repetition; the bar also shows the range of these values.
+// bars draws a figure with one bar per line. The parameter each returns one value per repetition;
+// each bar also shows the range of these values.
 func (v view) bars(name, title, label string, value func(*line) float64, each func(*replay.Result, replay.Summary) float64) plot.Bars {
 	b := plot.Bars{Name: name + v.suffix, Title: v.title(title), Label: label}
 	colours := v.colours()

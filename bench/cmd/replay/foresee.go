@@ -32,8 +32,8 @@ const (
 // number of jobs that never finish.
 type play func(g *replay.GPUs, jobs []replay.Job, seed uint64) (f sim.Figures, never int, err error)
 
-// foreseen is the simulator's forecast for one line. avg, geomean and makespan are sums of
-// logarithms over the repetitions, for geometric means.
+// foreseen is the simulator's forecast for one line. avg, geomean and makespan sum the logarithms
+// of all repetitions, to compute geometric means.
 type foreseen struct {
 	name                   string
 	avg, geomean, makespan float64
@@ -98,7 +98,8 @@ func (o options) foreseeRun(lines []*foreseen, outliers int, seed uint64) error 
 	return nil
 }
 
-// foreseeable returns the lower bound, the campaign's lines and the variants.
+// foreseeable returns the forecasts to compute: the lower bound, the campaign's lines and the
+// variants.
 func (o options) foreseeable() []*foreseen {
 	all := []*foreseen{{name: "floor", jobs: func(g *replay.GPUs, jobs []replay.Job, _ uint64) (sim.Figures, int, error) {
 		return sim.Figures{Makespan: g.Floor(jobs, penalty, usualStart+usualEnd).Seconds()}, 0, nil

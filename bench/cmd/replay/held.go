@@ -11,8 +11,8 @@ import (
 )
 
 // held draws the use of the GPUs in one run under plain Nomad and, below, in one run under the
-// placer with the same jobs and GPUs. The repetition is the first in which plain Nomad deadlocked,
-// otherwise the first of all. ok is false without two such runs.
+// placer with the same jobs and GPUs. If plain Nomad deadlocked, held draws the first repetition
+// with a deadlock, otherwise the first of all. ok is false if a run is missing.
 func (v view) held() (f plot.Figure, ok bool) {
 	var theirs, ours *line
 	for _, l := range v.lines {

@@ -74,7 +74,7 @@ func (v view) results() *plot.Table {
 	return t
 }
 
-// interval formats the interval that follows a value in its cell.
+// interval formats a confidence interval, to print after its value.
 func interval(ends [2]float64, scale float64, digits int) string {
 	return fmt.Sprintf(" (%.*f…%.*f)", digits, scale*ends[0], digits, scale*ends[1])
 }

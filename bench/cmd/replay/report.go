@@ -232,7 +232,7 @@ func (l *line) median(f func(*replay.Result, replay.Summary) float64) float64 {
 	return replay.Median(l.each(f))
 }
 
-// each returns a figure of every repetition.
+// each returns one figure for each repetition.
 func (l *line) each(f func(*replay.Result, replay.Summary) float64) []float64 {
 	var xs []float64
 	for _, r := range l.Raw {

@@ -25,7 +25,8 @@ type scheduler struct {
 	alone     bool          // a run needs the whole machine
 	asked     bool          // runs only if -modes names it
 	choose    choice        // in lines about GPU models: the way in which a job's GPU model is chosen
-	// limit returns, for a seed, the estimates that Slurm gets as time limits; nil for other lines.
+	// limit returns, for a seed, the run time estimates to give Slurm as time limits; nil for other
+	// schedulers.
 	limit func(seed uint64) sim.Estimate
 }
 
@@ -51,7 +52,7 @@ func (o options) timing() sim.Config {
 		StartS: usualStart.Seconds, EndS: usualEnd.Seconds(), StopS: usualStop.Seconds()}
 }
 
-// never is the give-up time of gangs that wait without limit.
+// never is the rendezvous timeout of gangs that wait without limit.
 const never = 1000 * time.Hour
 
 // schedulers returns the schedulers to compare. The placer starts only whole gangs, so its ranks
@@ -62,7 +63,7 @@ func (o options) schedulers() []scheduler {
 		return &replay.Rules{Penalty: penalty, Placement: placement, Order: order, MaxWait: o.maxWait, Compress: o.compress,
 			Restart: restartCost(o.compress)}
 	}
-	// strict lets overdue gangs go first on the whole cluster, which no configuration key allows.
+	// strict gives overdue gangs priority on all GPUs, which no configuration key allows.
 	strict := rules("", "")
 	strict.OverdueShare = 1
 	return []scheduler{
@@ -87,13 +88,13 @@ func (o options) schedulers() []scheduler {
 	}
 }
 
-// place returns the position of a scheduler in the comparison.
+// place returns a scheduler's index in the comparison.
 func place(name string, preempt bool) int {
 	return slices.IndexFunc(options{compress: 1}.schedulers(), func(s scheduler) bool { return s.name == name && s.preempt == preempt })
 }
 
-// chosen returns the schedulers that -modes names; without -modes, all except those that run only
-// if named.
+// chosen returns the schedulers that -modes names; without -modes, all except those that must be
+// named.
 func (o options) chosen() ([]scheduler, error) {
 	all := o.schedulers()
 	if o.modes == "" {

@@ -19,8 +19,8 @@ import (
 // once.
 const gpusPerClient = 64
 
-// clients has the results of crowds on a cluster of real clients. Tasks are real processes, started
-// by a simple driver (bench/rankdriver).
+// clients has the results of crowds (jobs submitted at once) on a cluster of real clients. Tasks
+// are real processes, started by a simple driver (bench/rankdriver).
 type clients struct {
 	Nodes int     `json:"nodes"`
 	GPUs  int     `json:"gpus"`
@@ -71,7 +71,7 @@ func sleeps() *api.Task {
 	return t
 }
 
-// crowdRound measures crowds, and gangs on real clients, like [bed.round].
+// crowdRound does one round of measurements of crowds and gangs on real clients.
 func (b *bed) crowdRound(ctx context.Context, round int, sizes []int, all map[how]*taken) (err error) {
 	if err := b.crowdsOf(ctx, plain, round, sizes, all[plain]); err != nil {
 		return fmt.Errorf("plain Nomad: %w", err)

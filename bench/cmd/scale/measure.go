@@ -57,8 +57,8 @@ type way struct {
 }
 
 // crowd is the median time until a job runs, for a number of one-GPU jobs that are submitted at
-// once. All times count from the submission of the first job, because a client that gets a late
-// answer also submits its next job late.
+// once. All times count from the submission of the first job, because a client that waits for a
+// late answer submits its next job late.
 type crowd struct {
 	Jobs int     `json:"jobs"`
 	P50  float64 `json:"run_p50_ms"`
@@ -151,10 +151,10 @@ func (p pids) cpu() [4]float64 {
 	return [4]float64{cpuSeconds(p.server), cpuSeconds(p.placer), cpuSeconds(p.sim), cpuSeconds(os.Getpid())}
 }
 
-// how is a way to submit jobs, and the beginning of the jobs' names.
+// how is a way to submit jobs, and the prefix of the jobs' names.
 type how string
 
-// The ways to submit jobs that [point] has. Jobs of warm are not measured.
+// The ways to submit jobs (see [point]). Jobs submitted as warm are not measured.
 const (
 	plain how = "plain"
 	gated how = "gated"
@@ -265,7 +265,7 @@ func (b *bed) forget(ctx context.Context, name string) error {
 	return b.settle(ctx)
 }
 
-// oneByOne submits n jobs one after the other and returns how long each took, in ms. The function
+// oneByOne submits n jobs one after the other and returns how long each took, in ms. The parameter
 // there waits until a job is placed or started, and returns the time. The jobs are stopped only at
 // the end. A client reports its changes in batches, so the end of a job would delay the start of
 // the next job on the same node.
@@ -310,7 +310,8 @@ func (b *bed) crowd(ctx context.Context, w *watcher, h how, name string, n int) 
 }
 
 // burst submits n gangs at once, eight requests at a time, and returns how many are placed or
-// started per second. The function there waits for a gang, and returns the time.
+// started per second. The parameter there waits until a gang is placed or started, and returns the
+// time.
 func (b *bed) burst(ctx context.Context, h how, name string, n int, there func(context.Context, string, int) (time.Time, error)) (rate float64, err error) {
 	began := time.Now()
 	if err := b.submitAll(ctx, h, n, func(i int) *api.Job { return b.gang(fmt.Sprintf("%s-%d", name, i), h, 2, 4) }); err != nil {

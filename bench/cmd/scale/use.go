@@ -15,8 +15,8 @@ import (
 
 // use keeps an allocation running on every node, as on clusters that ship logs or metrics from each
 // node. These allocations save the server work, as CPU profiles show: for every new allocation,
-// Nomad wakes each node without allocations, alive or dead, whose id is similar to the id of the
-// allocation's node. On a fresh cluster, or after a garbage collection, Nomad wakes every node.
+// Nomad wakes each node that has no allocations, live or dead, and whose id is similar to that of
+// the allocation's node. On a fresh cluster, or after a garbage collection, Nomad wakes every node.
 func (b *bed) use(ctx context.Context) error {
 	began := time.Now()
 	j := api.NewSystemJob("use", "use", "global", 50)

@@ -164,8 +164,8 @@ func (w *watcher) last(ctx context.Context, in map[string]map[string]time.Time, 
 	return at[len(at)-1], nil
 }
 
-// first waits until n jobs whose names begin with prefix have an allocation, and returns, in order,
-// when each job's first allocation appeared.
+// first waits until n jobs whose names begin with prefix have an allocation, and returns the sorted
+// times at which their first allocations appeared.
 func (w *watcher) first(ctx context.Context, prefix string, n int) ([]time.Time, error) {
 	at, err := w.wait(ctx, "jobs "+prefix+"… with an allocation", n, func() (at []time.Time) {
 		for job, allocs := range w.exist {
@@ -181,7 +181,7 @@ func (w *watcher) first(ctx context.Context, prefix string, n int) ([]time.Time,
 	return at[:n], nil
 }
 
-// wait waits until the function there returns at least n times, and returns these times in order.
+// wait waits until there() returns at least n points in time, and returns them sorted.
 func (w *watcher) wait(ctx context.Context, what string, n int, there func() []time.Time) ([]time.Time, error) {
 	limit := time.NewTimer(5 * time.Minute)
 	defer limit.Stop()

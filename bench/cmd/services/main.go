@@ -22,7 +22,6 @@ import (
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 )
 
-// options are the command's flags.
 type options struct {
 	command.Options
 	reps int

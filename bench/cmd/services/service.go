@@ -136,8 +136,8 @@ func (s *service) lose(ctx context.Context, w *watch, of *api.AllocationListStub
 	return e, client.Start(ctx)
 }
 
-// follow calls the function do, and watches the replicas until all of them have run for a while.
-// Meanwhile, follow promotes canaries as soon as Nomad allows this.
+// follow calls do, and watches the replicas until all of them have run for a while. Meanwhile,
+// follow promotes canaries as soon as Nomad allows this.
 func (s *service) follow(ctx context.Context, w *watch, do func() error) (event, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

@@ -14,8 +14,8 @@ import (
 )
 
 // placerConfig is the default configuration, with a free port and more frequent full reads. Full
-// reads remove the records of jobs that no longer exist, so their interval is compressed like the
-// traffic.
+// reads remove the records of jobs that no longer exist, so they must be more frequent if the
+// traffic is compressed.
 const placerConfig = "resync = \"30s\"\nhttp {\n  bind_port = 0\n}\n"
 
 // How long disturbed clients, placers and GPUs stay down.

@@ -179,7 +179,7 @@ func union(a, b map[string]string) map[string]string {
 const settle = 20 * time.Second
 
 // compare queries the placer and Nomad until they have agreed at least once about each GPU, job and
-// metric, or until settle is over. It returns the remaining differences, and the GPUs that two
+// metric, or until settle is over. compare returns the remaining differences, and the GPUs that two
 // allocations hold.
 func compare(ctx context.Context, url string, c *api.Client) (drift map[string]string, seen world, m metrics, err error) {
 	end := time.Now().Add(settle)

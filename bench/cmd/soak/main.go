@@ -56,7 +56,6 @@ func main() {
 	command.Main("soak", func(ctx context.Context) error { return run(ctx, o) })
 }
 
-// soak is a run in progress.
 type soak struct {
 	options
 	*replay.Bed

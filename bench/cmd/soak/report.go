@@ -77,7 +77,6 @@ func (r *report) event(e event) {
 	r.Events = append(r.Events, e)
 }
 
-// count adds one to a counter.
 func (r *report) count(n *int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -90,9 +89,9 @@ func (r *report) fail(format string, args ...any) {
 	r.Failures = append(r.Failures, fmt.Sprintf(format, args...))
 }
 
-// judge adds the failures that show only in the series of all checks. For the placer, only the last
-// process counts, because the earlier ones were killed. The last check does not count, because it
-// had no traffic.
+// judge adds the failures that only the checks together show. For the placer, only the last process
+// counts, because the earlier ones were killed. The last check does not count, because it had no
+// traffic.
 func (r *report) judge() {
 	if len(r.Looks) > 0 {
 		looks := r.Looks[:len(r.Looks)-1]

@@ -48,8 +48,8 @@ func (o options) generate(n int) []replay.Job {
 }
 
 // traffic submits the workload. traffic pauses while too many jobs are unfinished, because an
-// ever-growing queue would hide other growth. The context timed ends after the soak's duration; ctx
-// ends if the soak is aborted.
+// ever-growing queue would hide other growth. timed ends after the soak's duration; ctx ends if the
+// soak is aborted.
 func (s *soak) traffic(ctx, timed context.Context) error {
 	for _, j := range s.workload() {
 		if err := cluster.Pause(timed, time.Until(s.start.Add(j.Submit))); err != nil {

@@ -19,8 +19,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 )
 
-// collectEvery is the number of checks between two garbage collections. By itself Nomad collects
-// garbage only after hours, so the soak compresses this interval like the traffic.
+// collectEvery is the number of checks between two garbage collections. Left alone, Nomad keeps
+// garbage for hours, which is too long for a soak with compressed traffic.
 const collectEvery = 5
 
 // looks checks the cluster again and again.
@@ -93,7 +93,7 @@ func (s *soak) lookOnce(ctx context.Context) (look, map[string]string, error) {
 	return l, drift, nil
 }
 
-// guard checks every second whether two allocations hold the same GPU. Such a fault can be over
+// guard checks every second whether two allocations hold the same GPU. A double allocation can end
 // before the next check of [soak.looks].
 func (s *soak) guard(ctx, timed context.Context) error {
 	known := map[string]bool{}
@@ -114,8 +114,7 @@ func (s *soak) guard(ctx, timed context.Context) error {
 	}
 }
 
-// causes returns the numbers of the placer's recorded failures, at most 120 in all, by cause and
-// reason.
+// causes counts the placer's recorded failures (at most 120) by cause and reason.
 func (s *soak) causes(ctx context.Context) (map[string]int, error) {
 	v, _, err := s.API().Variables().Peek("nomad-pal/failures", (&api.QueryOptions{}).WithContext(ctx))
 	if err != nil || v == nil {

@@ -105,7 +105,7 @@ func (d *diagnosis) run() {
 	d.calibration()
 }
 
-// hardware checks the driver, the GPUs and CUDA. It skips GPUs and CUDA while the driver is
+// hardware checks the driver, the GPUs and CUDA. hardware skips GPUs and CUDA while the driver is
 // released, because an open driver blocks a reset.
 func (d *diagnosis) hardware() {
 	real := d.inventory == ""

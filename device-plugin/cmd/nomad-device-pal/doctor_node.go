@@ -26,8 +26,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/statedir"
 )
 
-// configured fills in the options that no flag has set. An option's value comes from the plugin's
-// block in Nomad's configuration, or else is the default.
+// configured sets the options that no flag has set, from the plugin's block in Nomad's
+// configuration or, failing that, to their defaults.
 func (d *diagnosis) configured() {
 	for _, b := range d.agent.blocks {
 		if b.Name != d.blockName() {

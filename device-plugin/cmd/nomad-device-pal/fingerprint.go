@@ -113,8 +113,8 @@ func released(stateDir string) error {
 	return fmt.Errorf("the driver is released until %s, but this command needs the driver. To end the release: %s", until.Local().Format(moment), deviceplugin.Order(stateDir, "resume"))
 }
 
-// released returns an error if the operator has released the driver. It returns nil if the GPUs
-// come from an inventory file.
+// released returns an error if the operator has released the driver. released returns nil if the
+// GPUs come from an inventory file.
 func (s *source) released() error {
 	if s.inventory != "" {
 		return nil

@@ -105,8 +105,8 @@ func (c *nomadConfig) plugins() string {
 	return c.pluginDir
 }
 
-// installed returns the name of a binary, or of a link to the binary, in the plugin directory. It
-// returns "" if the directory has neither.
+// installed returns the name of a binary, or of a link to the binary, in the plugin directory.
+// installed returns "" if the directory has neither.
 func (c *nomadConfig) installed(binary string) string {
 	entries, _ := os.ReadDir(c.plugins()) // without the directory, nothing is installed
 	own, err := os.Stat(binary)
