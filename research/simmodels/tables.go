@@ -122,8 +122,8 @@ The table has the four workloads with three GPU models:
 const reach = `
 ## What is possible at %.0f %% load
 
-Average completion time divided by the bound, for all workloads. **Told** is ours with exact run times. **Clairvoyant** knows all run times. This policy stops, starts and
-moves gangs at no cost, and first runs the gangs with the least remaining GPU time.
+Average completion time divided by the bound, for all workloads. **Told** is our queue with exact run times. **Clairvoyant** also knows all run times,
+stops, starts and moves gangs at no cost, and first runs the gangs with the least remaining GPU time.
 
 | gangs may be stopped | agnostic | fastest first | ours | told | clairvoyant |
 |---|---|---|---|---|---|
