@@ -111,7 +111,7 @@ twice as much; congestion counts four times as much; a gang that may be moved wa
 const fairness = `
 ## Gavel's finish-time fairness
 
-Suppose that each of n jobs runs alone on 1/n of each model's GPUs. Gavel's policy minimizes the largest ratio of a job's finish time to this finish time.
+Gavel's policy compares each job's finish time with the time at which the job would finish if it had 1/n of each model's GPUs (n is the number of jobs), and minimizes the largest ratio.
 No real scheduler can do this, because the policy knows run times, shares GPUs in fractions, has no gangs, and stops and moves jobs at no cost.
 The table has the four workloads with three GPU models:
 
