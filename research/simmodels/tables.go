@@ -104,8 +104,8 @@ const tried = `
 ## What was tried if gangs may be stopped
 
 At 85 % load the aim was an average completion time of 0.67 times agnostic's. With exact run times ours meets this aim: 0.56 and 0.58
-on the two workloads used to choose the rules. Without exact run times no rule meets the aim. On 2026-11-27 three rules were at most 4 % better than the product, and each was worse in one cell: (1) congestion counts
-twice as much, (2) congestion counts four times as much, (3) a gang that may be moved waits for a better model as long as a gang that may not be moved. Six other rules were worse.
+on the two workloads used to choose the rules. Without exact run times no rule meets the aim. On 2026-11-27 three rules were at most 4 % better than the product, and each was worse in one cell. In two rules congestion counts
+twice or four times as much; in the third, a gang that may be moved waits for a better model as long as a gang that may not be moved. Six other rules were worse.
 `
 
 const fairness = `
