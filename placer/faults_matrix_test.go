@@ -155,7 +155,7 @@ func faultsReport(kinds int, served map[nomadtest.Fault]*tally) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `# What lost and odd answers of Nomad do to the placer
 
-Written by `+"`make faults`"+`. A placer whose gangs start, wait, are preempted, fail, lose their node and run again
+Written by `+"`make faults`"+`. When gangs start, wait, are preempted, fail, lose their node and run again, the placer
 makes %d kinds of requests. Each world is a separate in-memory Nomad in virtual time (placer/nomadtest). In each world one kind of request fails in one way:
 once, or for a minute that begins before the placer starts. Afterwards a new gang must run within two minutes, the placer must serve all waiting gangs,
 and the invariants of [random faults](simulate-faults.md) must hold.

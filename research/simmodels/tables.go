@@ -104,14 +104,14 @@ const tried = `
 ## What was tried if gangs may be stopped
 
 At 85 % load the aim was an average completion time of 0.67 times agnostic's. With exact run times ours meets this aim: 0.56 and 0.58
-on the two workloads used to choose the rules. Without exact run times no rule meets the aim. On 2026-11-27 three rules were at most 4 % better than the product, and each was worse in one cell: congestion counts
-twice as much; congestion counts four times as much; a gang that may be moved waits for a better model as long as a gang that may not be moved. Six other rules were worse.
+on the two workloads used to choose the rules. Without exact run times no rule meets the aim. On 2026-11-27 three rules were at most 4 % better than the product, and each was worse in one cell. In two rules congestion counts
+twice or four times as much; in the third, a gang that may be moved waits for a better model as long as a gang that may not be moved. Six other rules were worse.
 `
 
 const fairness = `
 ## Gavel's finish-time fairness
 
-Suppose that each of n jobs runs alone on 1/n of each model's GPUs. Gavel's policy minimizes the largest ratio of a job's finish time to this finish time.
+Gavel's policy compares each job's finish time with the time at which the job would finish if it had 1/n of each model's GPUs (n is the number of jobs), and minimizes the largest ratio.
 No real scheduler can do this, because the policy knows run times, shares GPUs in fractions, has no gangs, and stops and moves jobs at no cost.
 The table has the four workloads with three GPU models:
 
@@ -122,8 +122,8 @@ The table has the four workloads with three GPU models:
 const reach = `
 ## What is possible at %.0f %% load
 
-Average completion time divided by the bound, for all workloads. **Told** is ours with exact run times. **Clairvoyant** knows all run times. This policy stops, starts and
-moves gangs at no cost, and first runs the gangs with the least remaining GPU time.
+Average completion time divided by the bound, for all workloads. **Told** is our queue with exact run times. **Clairvoyant** also knows all run times,
+stops, starts and moves gangs at no cost, and first runs the gangs with the least remaining GPU time.
 
 | gangs may be stopped | agnostic | fastest first | ours | told | clairvoyant |
 |---|---|---|---|---|---|

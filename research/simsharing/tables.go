@@ -26,7 +26,7 @@ Each further seed shuffles the applications among the jobs. The queue is the pro
 * **own runs known**: ours, but the means of the measured pairs (application and class) replace the table. Finished runs
   can never provide more information than these means.
 * **wrong classes**: ours, but each job has a random class.
-* **exact pairs**: ours, with the measured pairs instead of classes. This policy is not a bound, because it is also greedy.
+* **exact pairs**: ours, with the measured pairs instead of classes. This policy is greedy, so better policies are possible.
 * **floor**: the average run time without neighbours and without waits. The closer exclusive use is to the floor, the less sharing can gain.
 
 A job that leaves no memory for another job asks for all parts of its GPU.
@@ -110,7 +110,7 @@ func verdict(b *bytes.Buffer, cells []*cell, chosen bool) {
 			worst = max(worst, classOver(cells, ours, class, of))
 		}
 	}
-	fmt.Fprintf(b, "\nAll cells together, with %d seeds. Ours relative to exclusive use: %.2f (target 0.80; refusing nobody %.2f, own\nruns known %.2f, exact pairs %.2f). Ours relative to random neighbours: %.2f (target 0.90; exact\npairs reach %.2f). The worst class in a line of the first table: %.2f (target 1.10).\n",
+	fmt.Fprintf(b, "\nOver all cells with %d seeds, our average completion time is %.2f times that of exclusive use (target 0.80; refusing\nnobody %.2f, own runs known %.2f, exact pairs %.2f), and %.2f times that of random neighbours (target 0.90; exact pairs\n%.2f). In the first table, our highest average for a class is %.2f (target 1.10).\n",
 		seeds, over(cells, ours, exclusive, all), over(cells, accepting, exclusive, all), over(cells, rows, exclusive, all), over(cells, exact, exclusive, all), over(cells, ours, random, all), over(cells, exact, random, all), worst)
 }
 

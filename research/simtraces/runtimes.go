@@ -114,7 +114,7 @@ const runTimesText = `
 ## Run times predicted
 
 This table compares run times with the queue's predictions at the submission of gangs that cannot be stopped. The queue has learned from all jobs that
-would have ended before this submission if each job started at once. The pinball loss is in doublings of the run time, averaged over jobs, then over
+would have ended before this submission if each job started at once. The pinball loss of the run time's base-2 logarithm is averaged over jobs, then over
 traces. For the median, a loss of 0.5 is a factor of two. "As predicted" is the share of run times that are at most as long as predicted. Ideal shares are 50 % for the median and 90 % for the prediction of 90 %.
 
 `

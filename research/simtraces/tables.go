@@ -26,7 +26,7 @@ Made by ` + "`%s`" + `. Beside this page, a JSON file has each run, and a CSV fi
 * The load is the GPU time of the jobs divided by the GPU time of the cluster between the first submission and the last.
 * A gang consists either of one-GPU members that can run on any node, or of tasks of up to 8 GPUs, each on one node.
 * We chose the rules on one half of the virtual clusters. This page shows the results on the other half, and on complete clusters.
-* "ours" is the agent's default queue if no gang may be stopped. In "preempting", all gangs may be stopped. Only in the lines with "exact times" do jobs have estimates, which are exact. SRTF and clairvoyant know all run times; easy-users knows users' guesses. ` + "`nomad-pal simulate -help`" + ` describes each policy.
+* "ours" is the agent's default queue if no gang may be stopped. In "preempting", all gangs may be stopped. In the lines with "exact times", jobs have exact estimates; in all other lines, jobs have no estimates. SRTF and clairvoyant know all run times; easy-users knows users' guesses. ` + "`nomad-pal simulate -help`" + ` describes each policy.
 
 Averages are average completion times, relative to the average of the clairvoyant policy. The p99 slowdown (completion time divided by work) and the makespan are relative to the lowest value of all policies except clairvoyant. All figures are geometric means over cells; the worst cell is in brackets.
 
@@ -109,7 +109,7 @@ func versions(b *bytes.Buffer, cells []*result) {
 	for _, v := range slices.Sorted(maps.Keys(of)) {
 		all = append(all, fmt.Sprintf("%s: %d and %d", cmp.Or(v, "not recorded"), runs[v][0], runs[v][1]))
 	}
-	fmt.Fprintf(b, "\nRuns of our policies and of other policies, by version of the queue: %s.\n", strings.Join(all, "; "))
+	fmt.Fprintf(b, "\nNumber of runs by version of the queue (our policies and other policies): %s.\n", strings.Join(all, "; "))
 }
 
 // rivals returns the runs with which our policies are compared: those of all other policies except
@@ -220,7 +220,7 @@ func spread(b *bytes.Buffer, cells []*result, ratio func(*result) float64) {
 // overOthers compares our policy without stops with the other policies that stop no gang.
 func overOthers(b *bytes.Buffer, cells []*result) {
 	over := func(c *result) float64 { return c.of("ours").AvgJCT / least(thatStopNobody(c), average).AvgJCT }
-	fmt.Fprintf(b, "\nRelative to the best policy that stops no gang, the average of ours is %.3f; ours is worse in %s.\n",
+	fmt.Fprintf(b, "\nThe average of \"ours\" is %.3f times that of the best other policy that stops no gang; \"ours\" is worse in %s.\n",
 		geomean(cells, over), cellsOf(count(cells, func(c *result) bool { return over(c) > 1 })))
 }
 
