@@ -51,7 +51,7 @@ type failureLog struct {
 	stale      bool      // a command has changed the quarantine since readAt
 }
 
-// ReadQuarantine reads which GPUs are in quarantine, or were.
+// ReadQuarantine reads the present and past quarantines of GPUs.
 func ReadQuarantine(ctx context.Context, c *nomad.Client) (map[string]failure.Quarantine, error) {
 	h := failureLog{}
 	err := h.read(ctx, c, time.Time{})
@@ -75,8 +75,8 @@ func (h *failureLog) setQuarantine(kept store.Value[map[string]failure.Quarantin
 	}
 }
 
-// load reads once the data that earlier placers stored. Later, load reads only the quarantine
-// again, because an operator may have changed it. If data cannot be parsed, load treats the data as
+// load reads the data that earlier placers stored. Later calls read only the quarantine again,
+// because an operator may have changed it. If data cannot be parsed, load treats the data as
 // missing, and returns the error.
 func (h *failureLog) load(ctx context.Context, c *nomad.Client, now time.Time) (err error) {
 	switch {
@@ -122,9 +122,9 @@ func (h *failureLog) knows(a *cluster.Alloc) bool {
 	return a.ModifyIndex <= h.dropped || slices.ContainsFunc(h.failures, func(f failure.Failure) bool { return f.Alloc == a.ID })
 }
 
-// newestJudgeable returns the failures among found that trimFailures would keep. The placer judges
-// only these failures. More failures than fit can exist when the first placer of a cluster starts,
-// or after the failure log was lost.
+// newestJudgeable returns those of the given failures that trimFailures would keep. The placer
+// judges only these failures. More failures than fit can exist when the first placer of a cluster
+// starts, or after the failure log was lost.
 func (h *failureLog) newestJudgeable(found []failure.Failure) []failure.Failure {
 	latest := failureLog{failures: found}
 	latest.trimFailures()
@@ -221,8 +221,8 @@ func (h *failureLog) trimFailures() {
 }
 
 // trimQuarantine drops entries that no longer have an effect. If the remaining entries do not fit,
-// trimQuarantine also drops the entries that end first. If a GPU whose entry was dropped is broken,
-// it will fail again and get a new entry.
+// trimQuarantine also drops the entries that end first. If such a GPU is broken, it will fail again
+// and get a new entry.
 func (h *failureLog) trimQuarantine(now time.Time) {
 	maps.DeleteFunc(h.quarantine, func(_ string, q failure.Quarantine) bool {
 		return !now.Before(q.Until) && now.Sub(q.Last) > time.Duration(q.Strikes)*failure.Most && now.Sub(q.Lifted) > failure.CountsFor
@@ -278,7 +278,7 @@ func LiftQuarantine(ctx context.Context, c *nomad.Client, gpus ...string) ([]str
 	return lifted, err
 }
 
-// lift removes the quarantine of these GPUs from the stored quarantine, for [LiftQuarantine].
+// lift ends the quarantine of these GPUs, or of all GPUs if gpus is empty.
 func lift(of map[string]failure.Quarantine, gpus []string, now time.Time) ([]string, error) {
 	in := failure.QuarantinedGPUs(of, now)
 	if len(gpus) == 0 {
@@ -342,9 +342,9 @@ func (p *Placer) noteFailures(ctx context.Context, now time.Time) error {
 // mostDelay is the longest time by which Nomad's event about a failure can be late.
 const mostDelay = time.Minute
 
-// noFailureBefore returns a time. Before this time, no failure can have happened that the placer
-// does not know, because it would have seen the failure when it last looked. The time is zero if
-// the placer has not looked yet, or has read everything again since it last looked.
+// noFailureBefore returns the time up to which the placer knows all failures: mostDelay before it
+// last looked. The time is zero if the placer has not looked yet, or has read everything again
+// since it last looked.
 func (p *Placer) noFailureBefore() time.Time {
 	if p.lookedAt.IsZero() || p.resyncedAt.After(p.lookedAt) {
 		return time.Time{}

@@ -100,8 +100,7 @@ func (s *State) TakeAllocs(index uint64, as []*Alloc) {
 	}
 }
 
-// Outrun returns the jobs that have an allocation of a later job version than the version in the
-// state.
+// Outrun returns the jobs that have an allocation of a later version than the state has.
 func (s *State) Outrun() (keys []JobKey) {
 	for k, job := range s.Jobs {
 		for _, a := range s.ByJob[k] {
@@ -114,7 +113,7 @@ func (s *State) Outrun() (keys []JobKey) {
 	return keys
 }
 
-// Vanished removes an allocation that Nomad no longer has from the state. If the allocation was
+// Vanished removes from the state an allocation that Nomad no longer has. If the allocation was
 // live, its tasks may still be ending.
 func (s *State) Vanished(a *Alloc) {
 	s.noteVanished(a)

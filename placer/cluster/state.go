@@ -83,8 +83,7 @@ func MemberNumber(alloc string) int {
 
 // PreemptedByNomad reports whether Nomad has stopped the allocation in favour of a job with a
 // higher priority. The stop must have come after the job's last registration. Operators can enable
-// preemption in Nomad. Preemption by the placer is something else, which is an event in package
-// gang.
+// preemption in Nomad. Preemption by the placer does not count.
 func (a *Alloc) PreemptedByNomad(job *api.Job) bool {
 	return a.Desired == api.AllocDesiredStatusEvict && a.ModifyIndex > *job.JobModifyIndex
 }
@@ -125,7 +124,7 @@ func (a *Alloc) FinishedIn(job *api.Job) bool {
 }
 
 // endedSince reports whether Nomad learned of the allocation's success after the job's last
-// registration. The version that succeeded does not matter.
+// registration. The allocation may be of any version.
 func (a *Alloc) endedSince(job *api.Job) bool {
 	return a.Client == api.AllocClientStatusComplete && a.Desired == api.AllocDesiredStatusRun &&
 		*job.Type == api.JobTypeBatch && a.ModifyIndex > *job.JobModifyIndex
@@ -145,8 +144,8 @@ type State struct {
 	Allocs map[string]*Alloc
 	Jobs   map[JobKey]*api.Job
 	// Unread holds the jobs that Nomad lists but does not return, and the jobs that Nomad returns
-	// in a malformed form. For each job, Unread has the error. Jobs may hold an older form of a job
-	// that Nomad does not return.
+	// in a malformed form. The values are the errors. Jobs may have an older version of a job that
+	// Nomad does not return.
 	Unread map[JobKey]error
 
 	ByJob map[JobKey]map[string]*Alloc
@@ -161,11 +160,11 @@ type State struct {
 	kills  map[JobKey]time.Duration
 	// stops holds, by job, the index at which the job was last stopped. See [State.StoppedAt].
 	stops map[JobKey]uint64
-	// assumed holds jobs that the placer has registered but whose new form Nomad has not shown yet.
-	// For an assumed job, the state contains the form that the registration should have made. A
-	// full read reads assumed jobs again, even if their index has not changed.
+	// assumed holds jobs that the placer has registered and that Nomad has not returned since. For
+	// these jobs, the state has the job that the placer sent. A full read reads assumed jobs again,
+	// even if their index has not changed.
 	assumed map[JobKey]bool
-	// earlier holds allocations that were live before the lists were read but are in no list.
+	// earlier holds allocations that were live before the lists were read but are not in the lists.
 	earlier map[string]*Alloc
 	// ending holds gangs with members that have just ended.
 	ending map[JobKey]*ending
@@ -177,12 +176,12 @@ type State struct {
 	// begun is the index of the last change to jobs before the placer subscribed to events.
 	begun uint64
 	changes
-	// sorted holds the nodes that own GPUs, in the view's order. sorted is nil after a change.
-	// trimmed holds the nodes from which GPUs of other nodes were removed.
+	// sorted is the result of GPUNodes, or nil after a change. trimmed holds the nodes from which
+	// GPUs of other nodes were removed.
 	sorted  []*api.Node
 	trimmed map[string]trimmed
 	// own maps each job to the sorted GPUs that the placer pinned the job to. If onlyOwn is set,
-	// pins to other GPUs do not hold GPUs.
+	// jobs with pins to other GPUs hold no GPUs through pins.
 	own     map[JobKey][]string
 	onlyOwn bool
 	owners  owners
@@ -208,7 +207,7 @@ type noted struct {
 	staleVersions map[string]*Alloc
 }
 
-// changes counts changes of nodes.
+// changes has counters of different changes of nodes.
 type changes struct {
 	// nodeChanges grows with each change of a node. A changed node without GPUs counts only if
 	// notePlain sees a difference. plain maps nodes without GPUs to hashes of their states.
@@ -286,8 +285,8 @@ func (s *State) AllocsOf(k JobKey) []*Alloc {
 	return as
 }
 
-// StoppedAt returns the index at which the state last saw that the job was stopped, even if the job
-// runs again, or 0.
+// StoppedAt returns the index at which the job was last stopped, even if it runs again now, or 0 if
+// no stop is known.
 func (s *State) StoppedAt(k JobKey) uint64 { return s.stops[k] }
 
 // SortedJobs returns the keys of the jobs, sorted.
@@ -329,8 +328,7 @@ func evaluated(job *api.Job) *api.Job {
 	return &out
 }
 
-// Assume stores the form of a job that the placer's registration should have made, until Nomad
-// shows the real form.
+// Assume stores a job that the placer has registered, until Nomad returns the job.
 func (s *State) Assume(job *api.Job) {
 	s.PutJob(job)
 	s.assumed[KeyOf(job)] = true
@@ -511,9 +509,9 @@ func InstanceIDs(d *api.NodeDeviceResource) []string {
 }
 
 // Orphans returns live allocations whose job is gone, if they have GPUs or if a new job uses the
-// same name. The new job would otherwise count them as members. Nomad sends no events for the
-// allocations of a purged job (seen on 1.11.3), so Client.ReadStale of placer/nomad reads the
-// orphans one by one.
+// same name. Otherwise these allocations would count as members of the new job. Nomad sends no
+// events for the allocations of a purged job (seen on 1.11.3), so Client.ReadStale of placer/nomad
+// reads the orphans one by one.
 func (n *noted) Orphans() []*Alloc { return byID(n.orphans) }
 
 // StaleVersions returns the allocations whose job version must be read from Nomad. Each of these

@@ -58,8 +58,8 @@ const (
 	// expects a quarantine without a time to last until somebody lifts it.
 	Longest = 100 * 365 * 24 * time.Hour
 
-	// sameTry is the longest time between the creation of the first and of the last member in one
-	// attempt to start a gang.
+	// sameTry is the maximum difference between the creation times of members in one attempt to
+	// start a gang.
 	sameTry = 2 * time.Second
 )
 
@@ -123,7 +123,7 @@ func (q Quarantine) Struck(s Strike, now time.Time) Quarantine {
 
 // Evidence is the information that [Evidence.Judge] needs to judge a failure.
 type Evidence struct {
-	// Failures contains the remembered failures, including the failure to judge.
+	// Failures contains the remembered failures, including the failure that is judged.
 	Failures []Failure
 	// Successes contains the allocations that succeeded.
 	Successes []cluster.Success

@@ -76,7 +76,7 @@ func (g *Lifecycle) goOnResizing(e Event) []Effect {
 	return []Effect{QueueKept{}, g.log(Debug, "could not change the number of members", "error", err)}
 }
 
-// allRun reports whether all known members run, according to the list of allocations as.
+// allRun reports whether all known members run, according to the given allocations.
 func (g *Observed) allRun(as []*cluster.Alloc) bool {
 	runs := map[string]bool{}
 	for _, a := range as {

@@ -325,13 +325,12 @@ type World interface {
 	// LastFailure returns the last failure of the job's present version, or nil if there is none.
 	LastFailure(*api.Job) *failure.Failure
 	// Holds returns the GPUs that the job holds, as indexes of the cluster's GPUs. GPUIDs converts
-	// indexes of GPUs to ids. Reserved reports whether a decision holds GPUs for the job in this
+	// indexes of GPUs to ids. Reserved reports whether a decision reserves GPUs for the job in this
 	// cycle.
 	Holds(cluster.JobKey) []int
 	GPUIDs([]int) []string
 	Reserved(cluster.JobKey) bool
-	// OthersHold reports whether another job holds any of these GPUs. The GPUs are identified by
-	// their ids.
+	// OthersHold reports whether another job holds any of these GPUs.
 	OthersHold(cluster.JobKey, []string) bool
 	// Forbids reports whether the job must not run where these members run, for example because of
 	// the job's constraints.

@@ -43,7 +43,7 @@
 //   - In table.go, list the duties of the state. (If [State.Ours] is true for a state, the state
 //     has duties. Only Unschedulable has none, because the machine treats it as Waiting.) Add
 //     handlers to the variable own if they differ from the handlers in the variable elsewhere. Add
-//     the state to the field to of each duty and handler that leads to the state.
+//     the state to the field "to" of each duty and handler that leads to the state.
 //   - Decide in [Lifecycle.Quiet] whether a gang in this state needs attention in each cycle, and
 //     in memory.Unsettled whether something becomes due in this state without an event.
 //   - Adapt the code that reads states: events (placer/events.go), counts (placer/model/runs.go),
@@ -164,10 +164,10 @@ type memory struct {
 	Tries   int
 	RetryAt time.Time
 	trouble *reason.Reason
-	// Never is the reason why Nomad can place the gang on no node. The placer tries the gang again
-	// only when this reason may have changed.
+	// Never is the reason why Nomad cannot place the gang on any node. The placer tries the gang
+	// again only when this reason may have changed.
 	Never *Never
-	// stumbled is the type of the effect whose failure trouble describes.
+	// stumbled is the type of the effect that failed last, if trouble describes this failure.
 	stumbled string
 
 	// edited is set if the queue still has the gang's earlier request or priority, for example
@@ -225,10 +225,10 @@ func (g *memory) Ours() bool { return g.Observed.Ours() || g.Nomad == Ended && g
 func (g *memory) Overwrote() bool { return g.overwrote }
 
 // MayHaveOverwritten reports whether the placer's last registration replaced a change that the
-// placer had not seen. It also returns true while this is unknown, because Nomad has not shown the
-// result yet. Until Nomad has shown the result and the placer has restored a replaced change, the
-// placer must not register the job for any other purpose. After two registrations in a row, nobody
-// could tell which registration replaced the author's change.
+// placer had not seen. MayHaveOverwritten also returns true until Nomad has shown the result. While
+// MayHaveOverwritten returns true, the placer must not register the job for any other purpose.
+// After two registrations in a row, nobody could tell which registration replaced the author's
+// change.
 func (g *memory) MayHaveOverwritten() bool { return g.unverified() || g.overwrote }
 
 // unverified reports whether Nomad has not yet shown the result of the placer's last registration.

@@ -15,11 +15,11 @@ import (
 // A job's place in the queue is the time when its author first requested it.
 //
 // If the author registers a waiting job again, the job keeps its place, unless it now requests more
-// GPUs. Otherwise, an author could submit a small job to hold a place for a large one. A job also
-// keeps its place when the placer requeues it. If the author stops the job, the job loses its
-// place, even if the author starts it again. If a stopped job kept its place, a job that nobody
-// needs could hold a place in the queue. Nomad keeps the versions of a job, so a restarted agent
-// computes the same place.
+// GPUs. If a job that requests more GPUs kept its place, authors could use a small job to hold a
+// place for a large one. A job also keeps its place when the placer requeues it. If the author
+// stops the job, the job loses its place, even if the author starts it again. If a stopped job kept
+// its place, a job that nobody needs could hold a place in the queue. Nomad keeps the versions of a
+// job, so a restarted agent computes the same place.
 
 // position is the place in the queue of a waiting job without pins. For a job with pins, the record
 // contains the place.

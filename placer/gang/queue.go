@@ -111,7 +111,7 @@ func (g *known) NewRecord(now time.Time, d pal.Decision, note Note) Record {
 	return r
 }
 
-// leaveQueue removes the gang from the queue because the placer cannot serve it, or must not.
+// leaveQueue removes a gang from the queue that the placer cannot or must not serve.
 func (g *Lifecycle) leaveQueue(_ Event, w World) []Effect {
 	return append(g.hasStopped(w), g.dequeue()...)
 }
@@ -176,9 +176,8 @@ func (g *memory) restored(ends bool, w World) []Effect {
 	return []Effect{QueueRestored{Job: j, Placement: at, Since: g.startedAt(w.Now()), Ends: ends}}
 }
 
-// asItRuns returns the job in the queue's format. It includes only the running members. asItRuns
-// also returns their placement. The author may have changed the requested members since the running
-// members started.
+// asItRuns returns the job in the queue's format, with only the running members, and their
+// placement. The author may have changed the job since these members started.
 func (g *known) asItRuns(w World) (queue.Job, pal.Placement) {
 	at := w.Running(g.Request, w.Holds(g.Key))
 	j := g.QueueJob(w.RestartCost())
@@ -210,8 +209,8 @@ func (g *memory) staysInQueue(Event, World) []Effect {
 	return g.settle()
 }
 
-// runInQueue puts the gang into the queue as a running gang, unless the queue already has it as
-// one.
+// runInQueue puts the gang into the queue as a running gang, unless it already is there as a
+// running gang.
 func (g *memory) runInQueue(_ Event, w World) []Effect {
 	if g.Refused != nil {
 		return g.dequeue()

@@ -4,7 +4,7 @@
 package gang
 
 // handler describes how an event is handled in a state. to lists the other states that the gang can
-// reach while the event is handled, including all answers.
+// reach while it handles the event and the answers that follow.
 type handler struct {
 	do  func(*Lifecycle, Event, World) []Effect
 	say string // what do does, for docs/design/gang-states.md; "" if do does nothing

@@ -53,7 +53,7 @@ const (
 	// counts as in trouble.
 	overdueAfter = time.Minute
 	// HungAfter is how long the loop can go without any progress before it counts as hung. A cycle
-	// takes at most 2 min, and the requests before a full read at most 4 min together.
+	// takes at most 2 min, and all requests before a full read together take at most 4 min.
 	HungAfter = 5 * overdueAfter
 	// restartsInARow is the number of consecutive restarts from which the loop counts as in
 	// trouble. The trouble ends after steadyAfter of work without a restart. If the cause was a
@@ -63,7 +63,7 @@ const (
 	steadyAfter    = 30 * time.Second
 )
 
-// Moved reports that the loop makes progress, although it does not report that it works.
+// Moved records that the loop has made progress without a call of LoopAlive.
 func (v *Vitals) Moved(now time.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

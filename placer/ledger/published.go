@@ -44,9 +44,9 @@ func (v *Ledger) published(d *api.NodeDeviceResource) published {
 	return p
 }
 
-// rate completes a GPU for which the cluster's profile has been searched. For classes without a
-// score in the cluster's profile, rate adds the scores from the plugin's own profile file. A
-// degraded GPU gets the last class, whatever its score.
+// rate completes the scores of a GPU. For application classes without a score in the cluster's
+// profile, rate adds the scores from the plugin's own profile file. A degraded GPU gets the last
+// variability class, whatever its score.
 func (p published) rate(u *pal.GPU) {
 	for k, r := range p.given[attr.GPUOf(u.ID)] {
 		if u.Classes[k] == 0 {

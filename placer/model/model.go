@@ -241,7 +241,7 @@ func (m *Model) Unregistered(id string) bool {
 
 // Observed returns the state of a job. For an isolated job, Observed does not look at the job's
 // contents. For a tracked gang, Observed returns the state that the placer saw last, so that
-// decisions and answers agree. Changes after that count only from the next cycle.
+// decisions and answers agree. Later changes count only from the next cycle.
 func (m *Model) Observed(job *api.Job) gang.Observed {
 	if _, ok := m.Isolated(job, m.Time); ok {
 		return isolatedObserved(job)

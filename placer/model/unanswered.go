@@ -31,9 +31,9 @@ type unanswered struct {
 // registration.
 const UnansweredFor = time.Minute
 
-// NoteUnanswered records that Nomad has not answered a registration in which sent replaces was.
-// NoteUnanswered skips registrations without pins, because such registrations look like the
-// author's own.
+// NoteUnanswered records that Nomad has not answered the registration of a job (sent) that replaces
+// a version of it (was). NoteUnanswered skips registrations without pins, because such
+// registrations look like the author's own.
 func (m *Model) NoteUnanswered(sent, was *api.Job, start *gang.Start) {
 	if _, pinned := rewrite.Pinned(sent); !pinned || was == nil {
 		return

@@ -149,10 +149,10 @@ func union(a, b []string) []string {
 // pins.
 //
 // If all groups are pinned to nodes, the whole job also gets a constraint. The constraint allows
-// only the racks of these nodes. If in contains no racks, it allows only the nodes. The job's
-// constraint excludes no node that the constraints of the groups allow. But Nomad checks the
-// constraints of the job first, so it skips thousands of other nodes several times as fast. For a
-// constraint on racks, Nomad caches the result by computed node class, and reuses the result for
+// only the racks of these nodes. If the racks are not known, the constraint allows only the nodes.
+// The job's constraint excludes no node that the constraints of the groups allow. But Nomad checks
+// the constraints of the job first, so it skips thousands of other nodes several times as fast. For
+// a constraint on racks, Nomad caches the result by computed node class, and reuses the result for
 // the next member. For a constraint on single nodes, Nomad does not cache results.
 //
 // The constraint on the job cannot replace the constraints of the groups. Without the groups'
