@@ -90,7 +90,7 @@ func Template(job *api.Job) bool { return job.IsParameterized() || job.IsPeriodi
 
 // Need returns what one allocation of the group needs besides GPUs. Prestart tasks end before the
 // main tasks start, unless they are sidecars. So Need returns the larger of two sums: the sum over
-// prestart tasks without sidecars, and the sum over all other tasks.
+// the prestart tasks that are not sidecars, and the sum over all other tasks.
 func Need(g *api.TaskGroup) pal.Resources {
 	var main, before pal.Resources
 	for _, t := range g.Tasks {

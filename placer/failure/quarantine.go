@@ -141,8 +141,8 @@ type Evidence struct {
 // download failed, or a hook failed for another reason, no GPU gets a strike.
 //
 // If a program failed, or a driver failed and named no GPU, Judge counts the families of similar
-// jobs that have failed in a row on each GPU of the allocation. A GPU with [suspectFamilies]
-// families gets a strike:
+// jobs that have failed in a row on each GPU of the allocation. A GPU on which [suspectFamilies]
+// families have failed in a row gets a strike. Not every failure counts:
 //
 //   - A family is the jobs of one namespace whose names differ only in numbers, or that come from
 //     one template. A family counts only if it failed on no other GPU, because jobs that also fail

@@ -94,10 +94,9 @@ import (
 )
 
 // Lifecycle is the life of one job with GPUs. [Lifecycle.Step] changes a Lifecycle. Code outside
-// this package may set Control, Refused, Queued, Placed and Target. Such code may also set the
-// Observed of a job whose error was isolated, and the Job of a submitted job after its
-// registration. Only package model and the placer set these fields. Package query changes only
-// copies.
+// this package may set Control, Refused, Queued, Placed and Target. It may also set the Observed of
+// an isolated job, and the Job of a submitted job after its registration. Only package model and
+// the placer set these fields. Package query changes only copies.
 type Lifecycle struct {
 	memory
 

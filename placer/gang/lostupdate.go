@@ -47,8 +47,8 @@ const (
 // v also counts as a restored version if it is stable and was submitted before all versions with
 // the same request.
 //
-// If a registration by the placer brings back a purged job, isLostUpdate does not notice this.
-// Nomad keeps no earlier version of a purged job, so the job looks new. The placer that made the
+// isLostUpdate does not notice that a registration by the placer brought back a purged job. Nomad
+// keeps no earlier version of a purged job, so the job looks new. The placer that made the
 // registration notices that the job is back ([Observation]), and purges the job again. If an
 // earlier placer made the registration, a person has to purge the job.
 func isLostUpdate(versions map[uint64]*api.Job, v uint64) bool {

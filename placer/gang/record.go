@@ -54,8 +54,8 @@ type Record struct {
 	// placer crashes before it has stopped the rest of the gang.
 	CountedFor uint64 `json:"counted_for,omitempty"`
 	// Attained is how long the gang ran before its last stop or resize. Done is the work that the
-	// gang did while it ran, as run time at cost 1. Waited is the gang's total wait time before its
-	// last start. Stopped is the time when the gang was stopped.
+	// gang did while it ran: its run time divided by its cost. Waited is the gang's total wait time
+	// before its last start. Stopped is the time when the gang was stopped.
 	Attained time.Duration `json:"attained,omitempty"`
 	Done     time.Duration `json:"done,omitempty"`
 	Waited   time.Duration `json:"waited,omitempty"`

@@ -242,8 +242,8 @@ func (g *Observed) dying(w World) bool {
 	return slices.ContainsFunc(w.Allocs(g.Key), func(a *cluster.Alloc) bool { return a.Live() && !a.LeftBehind(g.Job) })
 }
 
-// hasStopped records that the whole gang has stopped. Another cycle must follow, because the view
-// does not show the gang's GPUs as free yet.
+// hasStopped ends the stop once all members have ended. Another cycle must then follow, because the
+// view does not show the gang's GPUs as free yet.
 func (g *Lifecycle) hasStopped(w World) []Effect {
 	if g.Nomad != Waiting || g.stop == nil || g.dying(w) {
 		return nil

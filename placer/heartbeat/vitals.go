@@ -145,7 +145,7 @@ func (s VitalSigns) Age(now time.Time) (age time.Duration, ok bool) {
 	return max(0, now.Sub(s.Alive)), !s.Alive.IsZero()
 }
 
-// Still returns the time since the loop last made any progress; 0 if it has not started.
+// Still returns the time since the loop last made any progress, or 0 if the loop has not started.
 func (s VitalSigns) Still(now time.Time) time.Duration {
 	if s.Moved.IsZero() {
 		return 0

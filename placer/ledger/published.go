@@ -95,9 +95,9 @@ func givenText(d *api.NodeDeviceResource) string {
 	return cluster.TextOf(d, attr.Scores)
 }
 
-// given parses the scores and classes that a plugin loaded from a profile file. given leaves the
-// field value of each rating empty, and [Ledger.bins] computes it. If the scores cannot be parsed,
-// all GPUs of the group count as not measured.
+// given parses the scores and classes that a plugin loaded from a profile file. given does not set
+// the value of the ratings; [Ledger.bins] does. If the scores cannot be parsed, all GPUs of the
+// group count as not measured.
 func given(d *api.NodeDeviceResource) map[string]map[int]rating {
 	ms, err := attr.ParseMeasurements(givenText(d))
 	if err != nil || len(ms) == 0 {

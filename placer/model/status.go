@@ -108,7 +108,7 @@ type Slowdown struct {
 	Chosen, Packed float64
 }
 
-// add adds a gang whose decision is d.
+// add includes the gang of a decision in the means.
 func (s *Slowdown) add(d pal.Decision) {
 	if d.Chosen == nil || d.Packed == nil || d.Chosen.Cost <= 0 || d.Packed.Cost <= 0 || d.Demand <= 0 {
 		return

@@ -20,8 +20,8 @@ import (
 // if any element matches.
 const Mark = "nomad-pal"
 
-// The following marks begin the lists of [ModeClass] pins with and without a class ceiling, and of
-// the constraint on the whole job.
+// These marks begin the lists of [ModeClass] pins with a class ceiling (markClass) or without one
+// (markNodes), and the list of the constraint on the whole job (markJob).
 const (
 	markClass = Mark + "/class"
 	markNodes = Mark + "/nodes"
@@ -85,8 +85,8 @@ type GroupPins struct {
 // Racks describes the racks of the nodes in a job's pins.
 type Racks struct {
 	Meta string // the key of node meta that names a node's rack
-	// Names are sorted. Names lists the racks in alphabetical order. Names is empty if the rack of
-	// a node is unknown, or if the racks contain a large part of the cluster's GPU nodes.
+	// Names lists the racks in alphabetical order. Names is empty if the rack of a node is unknown,
+	// or if the racks contain a large part of the cluster's GPU nodes.
 	Names []string
 }
 
