@@ -42,8 +42,8 @@ type failureLog struct {
 	// be used instead: after a failure on a server whose clock is a year ahead, the placer would
 	// record no failure for a year.
 	dropped uint64
-	// skipped is Nomad's index of the newest failure that does not fit and so is never stored.
-	// After the other new failures have been stored, dropped becomes skipped.
+	// skipped is Nomad's index of the newest failure that does not fit and so is never stored. Once
+	// the other new failures have been stored, dropped gets this value.
 	skipped    uint64
 	quarantine map[string]failure.Quarantine
 	index      uint64    // the quarantine's index at the last read or write
@@ -134,9 +134,9 @@ func (h *failureLog) newestJudgeable(found []failure.Failure) []failure.Failure 
 
 // note adds failures, oldest first, and the strikes that they cause against GPUs. spared holds the
 // strikes that do not count because the cap of the quarantine is reached. known contains further
-// evidence. If a write fails, the failures stay unknown, so the next cycle notes them again. note
-// writes the quarantine first and then the failures. If only the first write succeeds, the next
-// cycle repeats the strikes, but two strikes for one failure count only once.
+// evidence. If a write fails, the failures do not count as recorded, so the next cycle notes them
+// again. note writes the quarantine first and then the failures. If only the first write succeeds,
+// the next cycle repeats the strikes, but two strikes for one failure count only once.
 func (h *failureLog) note(ctx context.Context, c *nomad.Client, found []failure.Failure, known failure.Evidence, now time.Time) (spared []failure.Strike, err error) {
 	var next *failureLog
 	kept, err := store.In(c).Quarantine().Change(ctx, store.Value[map[string]failure.Quarantine]{Of: h.quarantine, Index: h.index},

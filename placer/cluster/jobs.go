@@ -52,8 +52,8 @@ func NameOf(job *api.Job) JobKey {
 	return cmp.Or(TemplateOf(job), k)
 }
 
-// HasPayload reports whether the job carries a payload. Events contain payloads in the compressed
-// form that servers store. In this form an empty payload is one zero byte.
+// HasPayload reports whether the job carries a payload. Events contain payloads as servers store
+// them: compressed, so that an empty payload is one zero byte.
 func HasPayload(job *api.Job) bool {
 	return len(job.Payload) > 1 || len(job.Payload) == 1 && job.Payload[0] != 0
 }

@@ -220,9 +220,9 @@ func (s *State) OwnGPUs(a *Alloc) []string {
 	return slices.DeleteFunc(slices.Clone(a.GPUs), foreign)
 }
 
-// mayHold reports whether an allocation on the node can hold the GPU. It can if the node owns the
-// GPU, or named the GPU earlier than the present owner did. If no node names the GPU, mayHold
-// returns true, because only Nomad knows where such a GPU is.
+// mayHold reports whether an allocation on the node can hold the GPU. An allocation can hold a GPU
+// if its node owns the GPU, or if its node reported the GPU before the present owner reported it.
+// If no node names the GPU, mayHold returns true, because only Nomad knows where such a GPU is.
 func (s *State) mayHold(node, gpu string) bool {
 	naming := s.owners.naming[gpu]
 	if len(naming) == 0 {

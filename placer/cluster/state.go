@@ -514,11 +514,11 @@ func InstanceIDs(d *api.NodeDeviceResource) []string {
 // reads the orphans one by one.
 func (n *noted) Orphans() []*Alloc { return byID(n.orphans) }
 
-// StaleVersions returns the allocations whose job version must be read from Nomad. Each of these
-// allocations has succeeded since its job's last registration. Also, either the allocation was
-// created before this registration, or its job is gated. Nomad may have updated these allocations
-// in place. Events do not show the version of an allocation, and only the version shows whether the
-// allocation succeeded for the current version of the job.
+// StaleVersions returns the allocations whose job version must be read from Nomad. Each allocation
+// has succeeded since its job's last registration, and either was created before this registration
+// or belongs to a gated job. Nomad may have updated these allocations in place. Events do not show
+// the version of an allocation, and only the version shows whether the allocation succeeded for the
+// current version of the job.
 func (n *noted) StaleVersions() []*Alloc { return byID(n.staleVersions) }
 
 // noteStale updates orphans and staleVersions for the allocations of a job that has changed.
@@ -623,9 +623,9 @@ func keep(m map[string]*Alloc, a *Alloc, in bool) {
 	}
 }
 
-// PurgeLikely reports whether events suggest that a node was purged. Such events are the loss of an
-// allocation on a ready node, and the appearance of a node's GPUs on another node. Nomad sends no
-// event for the purge itself (seen on 1.11.3).
+// PurgeLikely reports whether events suggest that a node was purged: an allocation was lost on a
+// ready node, or a node's GPUs appeared on another node. Nomad sends no event for the purge itself
+// (seen on 1.11.3).
 func (s *State) PurgeLikely() bool { return s.purgeLikely }
 
 // DropNode forgets a node that is gone.

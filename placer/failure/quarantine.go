@@ -148,9 +148,9 @@ type Evidence struct {
 //     one template. A family counts only if it failed on no other GPU, because jobs that also fail
 //     on other GPUs have a fault of their own.
 //   - A namespace's families count only if its jobs fail on this GPU more than [oftener] times as
-//     often as on the other GPUs that it used. So many jobs with different names and the same
-//     mistake count against no GPU. The jobs of a namespace that used no other GPU do not count,
-//     either.
+//     often as on the other GPUs that it used. So if jobs with different names make the same
+//     mistake, they count against no GPU. The jobs of a namespace that used no other GPU do not
+//     count, either.
 func (e Evidence) Judge(f Failure, now time.Time) (strikes, spared []Strike) {
 	for _, id := range f.Unhealthy {
 		strikes = append(strikes, Strike{GPU: id, Reason: f.Reason, ByJobs: f.Named})

@@ -61,9 +61,9 @@ func (g *Lifecycle) readRecord(w World) ([]Effect, bool) {
 }
 
 // runAgain reports whether the author has started the job again since the run that the record
-// describes. If so, that run had ended before the author registered the job again, or the author
-// had purged the job after that run. An edit of a running or waiting gang is not a new run, because
-// allocations from before the edit are still live, or ended after the edit. Services end by
+// describes. The earlier run must have ended before the author registered the job again, unless the
+// author purged the job after the run. An edit of a running or waiting gang is not a new run,
+// because allocations from before the edit are still live, or ended after the edit. Services end by
 // themselves only when they fail, so registering a service again always counts as an edit.
 func (g *Observed) runAgain(r *Record, asked ask, w World) bool {
 	switch {

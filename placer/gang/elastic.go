@@ -38,8 +38,8 @@ type sizing struct {
 // beginResize begins to change the gang to the size of the placement to.
 //
 // If a job is registered again, Nomad reruns members that have finished. So the placer looks for
-// finished members immediately before the registration, and again immediately after it. If the gang
-// finished between these two looks, the placer stops the job.
+// finished members immediately before and after the registration. If the gang finished between
+// these two looks, the placer stops the job.
 func (g *Lifecycle) beginResize(to pal.Placement, w World) ([]Effect, error) {
 	pins, err := w.Resized(g, to)
 	if err != nil {

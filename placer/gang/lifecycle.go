@@ -40,10 +40,10 @@
 //   - If Nomad's objects alone show the state, derive the state in [Observed.state], and name it in
 //     the comment of Observed.Nomad. Otherwise derive the state in [Lifecycle.State]. [State.Ours]
 //     decides whether the placer acts in the state.
-//   - In table.go, list the duties of the state. (If [State.Ours] is true for a state, the state
-//     has duties. Only Unschedulable has none, because the machine treats it as Waiting.) Add
-//     handlers to the variable own if they differ from the handlers in the variable elsewhere. Add
-//     the state to the field "to" of each duty and handler that leads to the state.
+//   - In table.go, list the duties of the state. (Every state for which [State.Ours] is true has
+//     duties, except Unschedulable, which the machine treats as Waiting.) Add handlers to the
+//     variable own if they differ from the handlers in the variable elsewhere. Add the state to the
+//     field "to" of each duty and handler that leads to the state.
 //   - Decide in [Lifecycle.Quiet] whether a gang in this state needs attention in each cycle, and
 //     in memory.Unsettled whether something becomes due in this state without an event.
 //   - Adapt the code that reads states: events (placer/events.go), counts (placer/model/runs.go),
@@ -93,10 +93,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/request"
 )
 
-// Lifecycle is the life of one job with GPUs. [Lifecycle.Step] changes a Lifecycle. Code outside
-// this package may set Control, Refused, Queued, Placed and Target. It may also set the Observed of
-// an isolated job, and the Job of a submitted job after its registration. Only package model and
-// the placer set these fields. Package query changes only copies.
+// Lifecycle is the life of one job with GPUs. [Lifecycle.Step] changes a Lifecycle. Only package
+// model and the placer may set fields from outside: Control, Refused, Queued, Placed, Target, the
+// Observed of an isolated job, and the Job of a submitted job after its registration. Package query
+// changes only copies.
 type Lifecycle struct {
 	memory
 

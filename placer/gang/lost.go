@@ -115,7 +115,7 @@ func (g *Lifecycle) requeueLost(w World) ([]Effect, bool) {
 
 // placeStopped asks Nomad to place the stopped members of a dead job again. placeStopped does so at
 // once, because garbage collection deletes dead jobs. With the GPUs of these members, the tenant
-// can exceed its limit. It then gets no other GPUs until it is below the limit again.
+// can exceed its limit. Above the limit, the tenant gets no other GPUs.
 func (g *memory) placeStopped(w World) ([]Effect, bool) {
 	if w.Now().Sub(g.evaluatedAt) < evaluateAgain {
 		return nothing()

@@ -138,9 +138,10 @@ func putBack(versions map[uint64]*api.Job, v uint64) bool {
 	return spec(v) == spec(v-2) && spec(v-1) == spec(v-3) && spec(v-1) != spec(v-2)
 }
 
-// askedAgain returns the time when the author requested a job with pins again. The author may have
-// started the job after a stop, or scaled it up (nomad job scale) while it waited again. askedAgain
-// returns zero if no version since the author's last version without pins shows such a request.
+// askedAgain returns the time of the author's new request for a job that already has pins. The
+// author may have started the job after a stop, or scaled it up (nomad job scale) while it waited
+// again. askedAgain returns zero if no version since the author's last version without pins shows
+// such a request.
 func askedAgain(job *api.Job, versions map[uint64]*api.Job) time.Time {
 	now := job
 	for v := *job.Version; v > 0 && ours(now); v-- {

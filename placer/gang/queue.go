@@ -146,8 +146,8 @@ func (g *Lifecycle) waitInQueue(e Event, w World) []Effect {
 		out = append(out, g.enqueue(w))
 	case g.Placed:
 		// The queue must learn of the stop only when the gang's GPUs are free in the view. If the
-		// queue learned of the stop earlier, it would find that the gang's successor does not fit,
-		// and would stop another gang for the successor.
+		// queue learned of the stop earlier, it would find no room for the gang that gets these
+		// GPUs, and would stop another gang for it.
 		if g.dying(w) || len(w.Holds(g.Key)) > 0 {
 			return out // changes by the gang's author are applied afterwards
 		}
@@ -166,7 +166,7 @@ func (g *Lifecycle) waitInQueue(e Event, w World) []Effect {
 // restored puts a gang that the queue does not have into the queue, as a running gang with its
 // present members. restored returns nothing if the gang has no members. ends means that an earlier
 // placer has stopped the gang, so its GPUs will soon be free. If the queue did not know about the
-// stop, it would stop another gang for the same successor.
+// stop, it would stop a second gang to make room for the same waiting gang.
 func (g *memory) restored(ends bool, w World) []Effect {
 	j, at := g.asItRuns(w)
 	if len(at.Members) == 0 {

@@ -43,8 +43,8 @@ type stopping struct {
 	before                     *Record
 	asked                      bool // a person requested the stop: see [Control]
 	recorded, gated, requested bool
-	// someDone is true if members had succeeded before the stop. In this case, the queue may know
-	// only the other members. When the gang starts again, all its members start.
+	// someDone is true if members had succeeded before the stop. The queue may then know only the
+	// members that had not succeeded. When the gang starts again, all its members start.
 	someDone bool
 }
 

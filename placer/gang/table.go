@@ -69,8 +69,8 @@ var duties = map[State][]duty{
 }
 
 // elsewhere has the handlers of all events. The handlers in elsewhere apply if [own] has no handler
-// for the event in the gang's state. There are handlers even for events that cannot happen in a
-// state or that change nothing, because the queue waits for an answer to each of its decisions.
+// for the event in the gang's state. Even events that cannot happen in a state or that change
+// nothing have handlers, because the queue waits for an answer to each of its decisions.
 var elsewhere = map[Kind]handler{
 	OnObserve:   {do: (*Lifecycle).observe, say: "apply what Nomad shows"},
 	OnReconcile: {do: (*Lifecycle).reconcile, say: "do what is due"},

@@ -133,10 +133,9 @@ func (m *Model) At(t *Tracked) pal.Placement {
 	return m.View.Running(t.Request, m.View.Holds(t.Key))
 }
 
-// CountOutside counts GPUs that the queue does not count, although tenants' limits apply to them.
-// These are the GPUs of jobs that Nomad lists but cannot return, and of running jobs whose current
-// jobspec the placer cannot serve. Neither the queue nor CountOutside counts jobs that Nomad places
-// by itself.
+// CountOutside counts GPUs to which tenants' limits apply but which the queue does not count: the
+// GPUs of jobs that Nomad lists but cannot return, and of running jobs whose current jobspec the
+// placer cannot serve. Neither the queue nor CountOutside counts jobs that Nomad places by itself.
 func (m *Model) CountOutside() {
 	m.Queue.Outside(m.heldBy(func(t *Tracked) bool { return !m.Queue.Counts(t.Key.String()) }))
 }

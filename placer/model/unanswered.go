@@ -26,8 +26,8 @@ type unanswered struct {
 	until   time.Time   // after this time, Nomad no longer writes the registration
 }
 
-// UnansweredFor is the time after which Nomad's servers drop a request. So Nomad cannot write an
-// unanswered registration later than this. Until then, the model reserves the GPUs of the
+// UnansweredFor is the time after which Nomad's servers drop a request. Nomad cannot write an
+// unanswered registration after this time. Until then, the model reserves the GPUs of the
 // registration.
 const UnansweredFor = time.Minute
 

@@ -141,7 +141,7 @@ func fewer(r request.Request, members int) request.Request {
 }
 
 // RoomForCanaries returns GPUs for the canaries of a new version, which run beside the old members.
-// The canaries soon replace the old members, so they need not wait for other jobs. But the limits
+// The canaries soon replace the old members, so they need not wait for other jobs, but the limits
 // of the tenant apply. Pins to GPUs name all GPUs that the old version may use. RoomForCanaries
 // first drops the GPUs that the old version does not use.
 func (w world) RoomForCanaries(g *gang.Lifecycle) (gang.Room, error) {

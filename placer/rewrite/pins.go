@@ -60,7 +60,8 @@ func ParseMode(s string) (Mode, error) {
 type Pins struct {
 	Mode Mode
 	// Class is the application class. Ceiling is the highest variability class that the pins allow;
-	// class 1 is the fastest. If Ceiling is 0, the pins allow any class. Only for ModeClass.
+	// class 1 is the fastest. If Ceiling is 0, the pins allow any class. Both are only for
+	// ModeClass.
 	Class   pal.AppClass `json:",omitempty"`
 	Ceiling int          `json:",omitempty"`
 	// Groups are sorted by name.
@@ -150,9 +151,9 @@ func union(a, b []string) []string {
 //
 // If all groups are pinned to nodes, the whole job also gets a constraint. The constraint allows
 // only the racks of these nodes. If the racks are not known, the constraint allows only the nodes.
-// The job's constraint excludes no node that the constraints of the groups allow. But Nomad checks
-// the constraints of the job first, so it skips thousands of other nodes several times as fast. For
-// a constraint on racks, Nomad caches the result by computed node class, and reuses the result for
+// The job's constraint excludes no node that the constraints of the groups allow. Nomad checks the
+// job's constraint first, and so rejects thousands of other nodes several times as fast. For a
+// constraint on racks, Nomad caches the result by computed node class, and reuses the result for
 // the next member. For a constraint on single nodes, Nomad does not cache results.
 //
 // The constraint on the job cannot replace the constraints of the groups. Without the groups'
@@ -240,7 +241,7 @@ func pinGroup(g *api.TaskGroup, p Pins, gp GroupPins) {
 				own = append(own, constraint(idsTarget, markedList(mark, gp.GPUs)))
 			}
 			if p.Ceiling != 0 {
-				// The placer swaps the two sides, so that its constraint differs from the
+				// The placer swaps the two sides of the constraint, so that it differs from the
 				// constraint that authors copy from the docs.
 				own = append(own, constraint(classTarget(p.Class, p.Ceiling), idsTarget))
 			}
