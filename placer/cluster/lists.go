@@ -28,7 +28,7 @@ func (s *State) Follow(old *State) {
 }
 
 // TakeNodes adds the nodes from a list. index is Nomad's index of the list. A node that could not
-// be read keeps its last known form.
+// be read keeps its last known state.
 func (s *State) TakeNodes(old *State, index uint64, stubs []*NodeStub, nodes []*api.Node, errs []error) {
 	s.nodesAt = index
 	for i, n := range nodes {
@@ -74,8 +74,8 @@ func (s *State) KnownJob(stub *JobStub) (job *api.Job, current bool) {
 	return j, j != nil && *j.ModifyIndex == stub.ModifyIndex && !s.assumed[stub.Key()]
 }
 
-// TakeJobs adds the jobs from a list. index is Nomad's index of the list. A job that could not be
-// read keeps its last known form, if there is one.
+// TakeJobs adds the jobs from a list. index is Nomad's index of the list. If a job could not be
+// read, its last known version stays, if there is one.
 func (s *State) TakeJobs(old *State, index uint64, stubs []*JobStub, jobs []*api.Job, errs []error) {
 	s.jobsAt = index
 	for i, j := range jobs {

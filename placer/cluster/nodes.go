@@ -36,7 +36,7 @@ func DevicesOf(n *api.Node) []*api.NodeDeviceResource {
 	return n.NodeResources.Devices
 }
 
-// NotReady returns why Nomad places no new allocations on a node, or "" if it does.
+// NotReady returns why Nomad places no new allocations on a node, or "" if Nomad can place some.
 func NotReady(n *api.Node) string {
 	switch {
 	case n.Status != api.NodeStatusReady:

@@ -143,9 +143,8 @@ type State struct {
 	Nodes  Nodes // with GPUs
 	Allocs map[string]*Alloc
 	Jobs   map[JobKey]*api.Job
-	// Unread holds the jobs that Nomad lists but does not return, and the jobs that Nomad returns
-	// in a malformed form. The values are the errors. Jobs may have an older version of a job that
-	// Nomad does not return.
+	// Unread holds the jobs that Nomad lists but does not return, and the malformed jobs. The
+	// values are the errors. Jobs may have an older version of a job that Nomad does not return.
 	Unread map[JobKey]error
 
 	ByJob map[JobKey]map[string]*Alloc
@@ -294,9 +293,9 @@ func (s *State) SortedJobs() []JobKey {
 	return slices.SortedFunc(maps.Keys(s.Jobs), JobKey.Compare)
 }
 
-// PutJob stores a job unless the state has a newer form of the job. PutJob does not keep a job
-// without GPUs, unless the job has a gate and requests devices. If such a job misspells the names
-// of its devices, the placer must explain why the job waits.
+// PutJob stores a job unless the stored job is newer. PutJob does not keep a job without GPUs,
+// unless the job has a gate and requests devices. If such a job misspells the names of its devices,
+// the placer must explain why the job waits.
 func (s *State) PutJob(job *api.Job) {
 	k := KeyOf(job)
 	if old, ok := s.Jobs[k]; ok && *old.ModifyIndex > *job.ModifyIndex {
@@ -377,7 +376,7 @@ func (c *changes) NodeGeneration() uint64 { return c.nodeGeneration }
 // KeyOf returns the key of a job that Nomad returned.
 func KeyOf(job *api.Job) JobKey { return JobKey{*job.Namespace, *job.ID} }
 
-// PutAlloc stores an allocation unless the state has a newer form of it.
+// PutAlloc stores an allocation unless the stored allocation is newer.
 func (s *State) PutAlloc(a *Alloc) {
 	old := s.Allocs[a.ID]
 	if old != nil && old.ModifyIndex > a.ModifyIndex {
@@ -395,9 +394,9 @@ func (s *State) PutAlloc(a *Alloc) {
 	}
 }
 
-// PutNode stores a node unless the state has a newer form, and reports whether anything relevant
-// has changed. Nomad sends a node again whenever an allocation on the node changes. If nothing
-// relevant has changed, PutNode keeps the old form.
+// PutNode stores a node unless the stored node is newer, and reports whether anything relevant has
+// changed. Nomad sends a node again whenever an allocation on the node changes. If nothing relevant
+// has changed, PutNode keeps the stored node.
 func (s *State) PutNode(n *api.Node) bool {
 	id, index := n.ID, n.ModifyIndex
 	old := s.Nodes[id]
@@ -440,7 +439,7 @@ func (s *State) report(node string, problems []string) {
 	}
 }
 
-// sameNode reports whether two forms of a node are equal in everything that placement uses.
+// sameNode reports whether two versions of a node are equal in everything that placement uses.
 func sameNode(a, b *api.Node) bool {
 	same := a.Status == b.Status && a.SchedulingEligibility == b.SchedulingEligibility && a.Drain == b.Drain && sameDrain(a.DrainStrategy, b.DrainStrategy) &&
 		a.Name == b.Name && a.Datacenter == b.Datacenter && a.NodePool == b.NodePool && a.NodeClass == b.NodeClass &&
@@ -487,7 +486,7 @@ func sameDevice(a, b *api.NodeDeviceResource) bool {
 	}) && maps.EqualFunc(a.Attributes, b.Attributes, func(x, y *api.Attribute) bool { return reflect.DeepEqual(x, y) })
 }
 
-// sameMeasurements reports whether two forms of a node have the same GPUs with the same raw
+// sameMeasurements reports whether two versions of a node have the same GPUs with the same raw
 // measurements. a is nil if the node is new.
 func sameMeasurements(a, b *api.Node) bool {
 	if a == nil {

@@ -120,7 +120,7 @@ func CheckStored(job *api.Job) error {
 }
 
 // takeJob stores a job that Nomad sent. A malformed job cannot be served, so takeJob also drops the
-// last known form of this job.
+// stored job.
 func (s *State) takeJob(job *api.Job) {
 	err := CheckStored(job)
 	if err == nil {

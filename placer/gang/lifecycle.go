@@ -158,8 +158,8 @@ type memory struct {
 	Reserved []string
 
 	// Tries counts failures since the last success. After a failure, the placer tries nothing
-	// before RetryAt. trouble describes the last failure to people. trouble is a pointer that is
-	// nil for most gangs, so that a snapshot, which copies every gang, stays small.
+	// before RetryAt. trouble is the reason of the last failure. It is a pointer that is nil for
+	// most gangs, so that a snapshot, which copies every gang, stays small.
 	Tries   int
 	RetryAt time.Time
 	trouble *reason.Reason
@@ -279,7 +279,7 @@ func (g *memory) Unsettled() bool {
 	return false
 }
 
-// Trouble returns the last failure in a form for people, or zero if there is none.
+// Trouble returns the reason of the last failure, or zero if there is none.
 func (g *memory) Trouble() reason.Reason {
 	if g.trouble == nil {
 		return reason.Reason{}

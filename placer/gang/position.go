@@ -98,7 +98,7 @@ type ask struct {
 	cut      bool      // the search ended at a version that Nomad no longer keeps
 }
 
-// firstAsked returns the time when the author first requested the waiting job in its present form.
+// firstAsked returns the time when the author first made the present request of the waiting job.
 // firstAsked goes back through the job's versions while each version also waited and requested at
 // least as many GPUs as the next version.
 func firstAsked(job *api.Job, versions map[uint64]*api.Job) ask {

@@ -55,10 +55,9 @@ const (
 	// HungAfter is how long the loop can go without any progress before it counts as hung. A cycle
 	// takes at most 2 min, and all requests before a full read together take at most 4 min.
 	HungAfter = 5 * overdueAfter
-	// restartsInARow is the number of consecutive restarts from which the loop counts as in
-	// trouble. The trouble ends after steadyAfter of work without a restart. If the cause was a
-	// lost connection to Nomad, one complete cycle already ends the trouble. The pause before each
-	// restart grows to at most 15 s.
+	// restartsInARow is how many consecutive restarts count as trouble. The trouble ends after
+	// steadyAfter of work without a restart. If the cause was a lost connection to Nomad, one
+	// complete cycle already ends the trouble. The pause before each restart grows to at most 15 s.
 	restartsInARow = 3
 	steadyAfter    = 30 * time.Second
 )

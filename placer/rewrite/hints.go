@@ -198,9 +198,9 @@ func (h *Hints) set(key, value string) error {
 // nanoseconds since 1970.
 const longest = 100 * 365 * 24 * time.Hour
 
-// Limit returns the time after which Nomad stops all allocations of the job. The maximum is
-// [longest]. This time is the longest max_run_duration of the groups (Nomad 2.0.3 and later). If an
-// allocation can run forever, Limit returns 0. Limit ignores groups whose count is 0.
+// Limit returns the time after which Nomad stops all allocations of the job, at most [longest]: the
+// longest max_run_duration of the groups (Nomad 2.0.3 and later). If an allocation can run forever,
+// Limit returns 0. Limit ignores groups whose count is 0.
 func Limit(job *api.Job) time.Duration {
 	var most time.Duration
 	for _, g := range job.TaskGroups {
