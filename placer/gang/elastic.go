@@ -35,7 +35,7 @@ type sizing struct {
 	register Register
 }
 
-// beginResize begins to change the gang to the size of the placement to.
+// beginResize begins to change the gang to the size of the given placement.
 //
 // If a job is registered again, Nomad reruns members that have finished. So the placer looks for
 // finished members immediately before and after the registration. If the gang finished between

@@ -111,7 +111,7 @@ func (g *known) NewRecord(now time.Time, d pal.Decision, note Note) Record {
 	return r
 }
 
-// leaveQueue removes a gang from the queue that the placer cannot or must not serve.
+// leaveQueue removes from the queue a gang that the placer cannot or must not serve.
 func (g *Lifecycle) leaveQueue(_ Event, w World) []Effect {
 	return append(g.hasStopped(w), g.dequeue()...)
 }

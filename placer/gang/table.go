@@ -68,9 +68,9 @@ var duties = map[State][]duty{
 	Lost:        {dutyRecord, dutyPosition, dutyOverwritten, dutyUndo, {say: "requeue the gang, give up on it, or ask Nomad to place the stopped members again", do: (*Lifecycle).requeueLost, registers: true, to: []State{Completing, Failed}}},
 }
 
-// elsewhere has the handlers of all events. The handlers in elsewhere apply if [own] has no handler
-// for the event in the gang's state. Even events that cannot happen in a state or that change
-// nothing have handlers, because the queue waits for an answer to each of its decisions.
+// elsewhere has one handler for each event, which applies if [own] has no handler for the event in
+// the gang's state. Even events that cannot happen in a state or that change nothing have handlers,
+// because the queue waits for an answer to each of its decisions.
 var elsewhere = map[Kind]handler{
 	OnObserve:   {do: (*Lifecycle).observe, say: "apply what Nomad shows"},
 	OnReconcile: {do: (*Lifecycle).reconcile, say: "do what is due"},

@@ -34,7 +34,7 @@ type VitalSigns struct {
 	Cycle, LastCycle time.Time
 	// Cycles counts completed cycles.
 	Cycles int
-	// Restarts counts how often the loop restarted its work. Lost counts the restarts that the
+	// Restarts counts how often the loop restarted its work. Lost counts the restarts that a lost
 	// connection to Nomad or a bad answer caused.
 	Restarts, Lost int
 	// Panics counts broken invariants.
