@@ -22,7 +22,7 @@ import (
 //
 // The placer removes the GPU from the other nodes, and warns about the conflict. An allocation on
 // another node can hold the GPU only if that node named the GPU earlier than the owner did. Without
-// this rule, a node could keep a GPU busy that the node does not have.
+// this rule, a node could block a GPU that it does not have.
 
 // owners records which nodes name which GPUs. The zero value is empty.
 type owners struct {

@@ -137,8 +137,8 @@ type Evidence struct {
 // that do not count because the limit of [Cap] is reached.
 //
 // A GPU that the machine reports as unhealthy gets a strike at once. A GPU that a task driver names
-// also gets a strike, within the limit of [Cap]. If the cause is unknown, a node went down, a
-// download failed, or a hook failed for another reason, no GPU gets a strike.
+// in an error message also gets a strike, within the limit of [Cap]. If the cause is unknown, a
+// node went down, a download failed, or a hook failed for another reason, no GPU gets a strike.
 //
 // If a program failed, or a driver failed and named no GPU, Judge counts the families of similar
 // jobs that have failed in a row on each GPU of the allocation. A GPU on which [suspectFamilies]

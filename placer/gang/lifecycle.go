@@ -150,8 +150,8 @@ type known struct {
 type memory struct {
 	known
 
-	// Queued is true if the queue has the gang, either as a waiting or as a running gang. Placed is
-	// true if the queue has the gang as a running gang.
+	// Queued is true if the gang is in the queue, either as a waiting or as a running gang. Placed
+	// is true if the gang is in the queue as a running gang.
 	Queued, Placed bool
 	// Reserved holds the ids of the GPUs that a decision reserves for the gang. Allocations or pins
 	// may already hold some of the reserved GPUs.
@@ -252,8 +252,8 @@ func (g *memory) PastKnown() bool {
 }
 
 // Quiet reports whether the gang needs no attention before its next event. Most gangs are quiet
-// most of the time. A running gang is quiet if it runs on its GPUs, the queue has it as a running
-// gang, and its record is written. A waiting gang is quiet if the queue has its present request.
+// most of the time. A running gang is quiet if it runs on its GPUs, is in the queue as a running
+// gang, and has a written record. A waiting gang is quiet if the queue has its present request.
 func (g *Lifecycle) Quiet(b Book) bool {
 	if g.Nomad == Waiting {
 		return g.Queued && !g.Placed && !g.edited && g.Refused == nil && g.Target == nil && g.stop == nil && g.stumbled == "" &&

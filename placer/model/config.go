@@ -80,9 +80,9 @@ func DefaultConfig() Config {
 	}
 }
 
-// MayStop reports whether the placer may stop batch jobs of a namespace and class that do not
-// decide this themselves. from is the configuration key that allows this, or "" if the placer must
-// not stop these jobs.
+// MayStop reports whether the placer may stop a namespace's batch jobs of a class, unless they set
+// pal_preempt. from is the configuration key that allows this, or "" if the placer must not stop
+// these jobs.
 func (c Config) MayStop(namespace string, class pal.AppClass) (may bool, from string) {
 	may, from = slices.Contains(c.DefaultPreempt, class), "default_preempt"
 	for name := c.Queue.TenantOf(namespace); name != ""; name = name[:max(0, strings.LastIndexByte(name, '/'))] {

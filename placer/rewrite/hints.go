@@ -22,7 +22,7 @@ import (
 )
 
 // Hints are the settings in a job's meta whose keys are `pal_*`. If the job does not have a key,
-// the field for this key is zero. The exception is Neighbours.
+// the field for this key is zero, except Neighbours.
 type Hints struct {
 	Class    pal.AppClass  // pal_class: A, B, C or D
 	App      string        // pal_app: the name of the application, from which the placer gets the class

@@ -44,8 +44,8 @@ type Mode string
 const (
 	// ModeGPU ties the job to exactly the chosen GPUs. Most gangs have this mode.
 	ModeGPU Mode = "gpu"
-	// ModeClass ties the job to nodes and to a highest variability class, so that Nomad itself can
-	// reschedule members. Services, elastic gangs and jobs with [ReplaceMember] have this mode.
+	// ModeClass ties the job to nodes, and to GPUs up to a variability class, so that Nomad itself
+	// can reschedule members. Services, elastic gangs and jobs with [ReplaceMember] have this mode.
 	ModeClass Mode = "class"
 	// ModePrefer adds only affinities, so the pins never keep a job from running.
 	ModePrefer Mode = "prefer"
