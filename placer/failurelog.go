@@ -42,8 +42,8 @@ type failureLog struct {
 	// be used instead: after a failure on a server whose clock is a year ahead, the placer would
 	// record no failure for a year.
 	dropped uint64
-	// skipped is Nomad's index of the newest failure that does not fit and so is never stored.
-	// After the other new failures have been stored, dropped becomes skipped.
+	// skipped is Nomad's index of the newest failure that does not fit and so is never stored. Once
+	// the other new failures have been stored, dropped gets this value.
 	skipped    uint64
 	quarantine map[string]failure.Quarantine
 	index      uint64    // the quarantine's index at the last read or write
@@ -51,7 +51,7 @@ type failureLog struct {
 	stale      bool      // a command has changed the quarantine since readAt
 }
 
-// ReadQuarantine reads which GPUs are in quarantine, or were.
+// ReadQuarantine reads the present and past quarantines of GPUs.
 func ReadQuarantine(ctx context.Context, c *nomad.Client) (map[string]failure.Quarantine, error) {
 	h := failureLog{}
 	err := h.read(ctx, c, time.Time{})
@@ -75,8 +75,8 @@ func (h *failureLog) setQuarantine(kept store.Value[map[string]failure.Quarantin
 	}
 }
 
-// load reads once the data that earlier placers stored. Later, load reads only the quarantine
-// again, because an operator may have changed it. If data cannot be parsed, load treats the data as
+// load reads the data that earlier placers stored. Later calls read only the quarantine again,
+// because an operator may have changed it. If data cannot be parsed, load treats the data as
 // missing, and returns the error.
 func (h *failureLog) load(ctx context.Context, c *nomad.Client, now time.Time) (err error) {
 	switch {
@@ -122,9 +122,9 @@ func (h *failureLog) knows(a *cluster.Alloc) bool {
 	return a.ModifyIndex <= h.dropped || slices.ContainsFunc(h.failures, func(f failure.Failure) bool { return f.Alloc == a.ID })
 }
 
-// newestJudgeable returns the failures among found that trimFailures would keep. The placer judges
-// only these failures. More failures than fit can exist when the first placer of a cluster starts,
-// or after the failure log was lost.
+// newestJudgeable returns those of the given failures that trimFailures would keep. The placer
+// judges only these failures. More failures than fit can exist when the first placer of a cluster
+// starts, or after the failure log was lost.
 func (h *failureLog) newestJudgeable(found []failure.Failure) []failure.Failure {
 	latest := failureLog{failures: found}
 	latest.trimFailures()
@@ -134,9 +134,9 @@ func (h *failureLog) newestJudgeable(found []failure.Failure) []failure.Failure 
 
 // note adds failures, oldest first, and the strikes that they cause against GPUs. spared holds the
 // strikes that do not count because the cap of the quarantine is reached. known contains further
-// evidence. If a write fails, the failures stay unknown, so the next cycle notes them again. note
-// writes the quarantine first and then the failures. If only the first write succeeds, the next
-// cycle repeats the strikes, but two strikes for one failure count only once.
+// evidence. If a write fails, the failures do not count as recorded, so the next cycle notes them
+// again. note writes the quarantine first and then the failures. If only the first write succeeds,
+// the next cycle repeats the strikes, but two strikes for one failure count only once.
 func (h *failureLog) note(ctx context.Context, c *nomad.Client, found []failure.Failure, known failure.Evidence, now time.Time) (spared []failure.Strike, err error) {
 	var next *failureLog
 	kept, err := store.In(c).Quarantine().Change(ctx, store.Value[map[string]failure.Quarantine]{Of: h.quarantine, Index: h.index},
@@ -221,8 +221,8 @@ func (h *failureLog) trimFailures() {
 }
 
 // trimQuarantine drops entries that no longer have an effect. If the remaining entries do not fit,
-// trimQuarantine also drops the entries that end first. If a GPU whose entry was dropped is broken,
-// it will fail again and get a new entry.
+// trimQuarantine also drops the entries that end first. If such a GPU is broken, it will fail again
+// and get a new entry.
 func (h *failureLog) trimQuarantine(now time.Time) {
 	maps.DeleteFunc(h.quarantine, func(_ string, q failure.Quarantine) bool {
 		return !now.Before(q.Until) && now.Sub(q.Last) > time.Duration(q.Strikes)*failure.Most && now.Sub(q.Lifted) > failure.CountsFor
@@ -278,7 +278,7 @@ func LiftQuarantine(ctx context.Context, c *nomad.Client, gpus ...string) ([]str
 	return lifted, err
 }
 
-// lift removes the quarantine of these GPUs from the stored quarantine, for [LiftQuarantine].
+// lift ends the quarantine of these GPUs, or of all GPUs if gpus is empty.
 func lift(of map[string]failure.Quarantine, gpus []string, now time.Time) ([]string, error) {
 	in := failure.QuarantinedGPUs(of, now)
 	if len(gpus) == 0 {
@@ -342,9 +342,9 @@ func (p *Placer) noteFailures(ctx context.Context, now time.Time) error {
 // mostDelay is the longest time by which Nomad's event about a failure can be late.
 const mostDelay = time.Minute
 
-// noFailureBefore returns a time. Before this time, no failure can have happened that the placer
-// does not know, because it would have seen the failure when it last looked. The time is zero if
-// the placer has not looked yet, or has read everything again since it last looked.
+// noFailureBefore returns the time up to which the placer knows all failures: mostDelay before it
+// last looked. The time is zero if the placer has not looked yet, or has read everything again
+// since it last looked.
 func (p *Placer) noFailureBefore() time.Time {
 	if p.lookedAt.IsZero() || p.resyncedAt.After(p.lookedAt) {
 		return time.Time{}

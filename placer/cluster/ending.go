@@ -19,8 +19,8 @@ type ending struct {
 }
 
 // noteEnd notes that a member has succeeded while other members of its gang still run. [endWithin]
-// counts from the end of the first member. So if members end one by one over a longer time, their
-// GPUs are not held back until the last member ends.
+// counts from the end of the first member. So even if the members end one by one over hours, their
+// GPUs are held back for endWithin at most.
 func (s *State) noteEnd(a *Alloc) {
 	job := s.Jobs[a.Job]
 	if job == nil || !a.endedSince(job) || len(a.GPUs) == 0 {
@@ -64,9 +64,9 @@ func (s *State) ends(k JobKey, e *ending, now time.Time) bool {
 	return false
 }
 
-// Elapse stores the time now in the gangs, nodes and allocations that were noted since its last
-// call, and deletes expired entries. [State.Ending], [State.Reconnecting] and [State.Purged]
-// measure time from the stored time, or from the moment of the call if no time is stored yet.
+// Elapse sets the start time of all gangs, nodes and allocations that were noted since the last
+// call, and deletes expired entries. [State.Ending], [State.Reconnecting] and [State.Purged] count
+// from this start time. Entries without a start time never expire.
 func (s *State) Elapse(now time.Time) {
 	for k, e := range s.ending {
 		stamp(&e.since, now)
@@ -96,8 +96,8 @@ func stamp(since *time.Time, now time.Time) {
 	}
 }
 
-// over reports whether at least the duration within has passed between since and now. over returns
-// false if since is zero, because [State.Elapse] has not set it yet.
+// over reports whether at least the given duration has passed since a start time. over returns
+// false if [State.Elapse] has not set the start time yet.
 func over(since time.Time, within time.Duration, now time.Time) bool {
 	return !since.IsZero() && now.Sub(since) >= within
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// Event is a change for [State.Apply].
+// Event is an event from Nomad's event stream, for [State.Apply].
 type Event struct {
 	Topic, Type string
 	Index       uint64

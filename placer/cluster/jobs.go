@@ -52,8 +52,8 @@ func NameOf(job *api.Job) JobKey {
 	return cmp.Or(TemplateOf(job), k)
 }
 
-// HasPayload reports whether the job carries a payload. Events contain payloads in the compressed
-// form that servers store. In this form an empty payload is one zero byte.
+// HasPayload reports whether the job carries a payload. Events contain payloads as servers store
+// them: compressed, so that an empty payload is one zero byte.
 func HasPayload(job *api.Job) bool {
 	return len(job.Payload) > 1 || len(job.Payload) == 1 && job.Payload[0] != 0
 }
@@ -90,7 +90,7 @@ func Template(job *api.Job) bool { return job.IsParameterized() || job.IsPeriodi
 
 // Need returns what one allocation of the group needs besides GPUs. Prestart tasks end before the
 // main tasks start, unless they are sidecars. So Need returns the larger of two sums: the sum over
-// prestart tasks without sidecars, and the sum over all other tasks.
+// the prestart tasks that are not sidecars, and the sum over all other tasks.
 func Need(g *api.TaskGroup) pal.Resources {
 	var main, before pal.Resources
 	for _, t := range g.Tasks {

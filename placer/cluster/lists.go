@@ -28,7 +28,7 @@ func (s *State) Follow(old *State) {
 }
 
 // TakeNodes adds the nodes from a list. index is Nomad's index of the list. A node that could not
-// be read keeps its last known form.
+// be read keeps its last known state.
 func (s *State) TakeNodes(old *State, index uint64, stubs []*NodeStub, nodes []*api.Node, errs []error) {
 	s.nodesAt = index
 	for i, n := range nodes {
@@ -74,8 +74,8 @@ func (s *State) KnownJob(stub *JobStub) (job *api.Job, current bool) {
 	return j, j != nil && *j.ModifyIndex == stub.ModifyIndex && !s.assumed[stub.Key()]
 }
 
-// TakeJobs adds the jobs from a list. index is Nomad's index of the list. A job that could not be
-// read keeps its last known form, if there is one.
+// TakeJobs adds the jobs from a list. index is Nomad's index of the list. If a job could not be
+// read, its last known version stays, if there is one.
 func (s *State) TakeJobs(old *State, index uint64, stubs []*JobStub, jobs []*api.Job, errs []error) {
 	s.jobsAt = index
 	for i, j := range jobs {
@@ -100,8 +100,7 @@ func (s *State) TakeAllocs(index uint64, as []*Alloc) {
 	}
 }
 
-// Outrun returns the jobs that have an allocation of a later job version than the version in the
-// state.
+// Outrun returns the jobs that have an allocation of a later version than the state has.
 func (s *State) Outrun() (keys []JobKey) {
 	for k, job := range s.Jobs {
 		for _, a := range s.ByJob[k] {
@@ -114,7 +113,7 @@ func (s *State) Outrun() (keys []JobKey) {
 	return keys
 }
 
-// Vanished removes an allocation that Nomad no longer has from the state. If the allocation was
+// Vanished removes from the state an allocation that Nomad no longer has. If the allocation was
 // live, its tasks may still be ending.
 func (s *State) Vanished(a *Alloc) {
 	s.noteVanished(a)

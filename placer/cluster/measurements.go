@@ -14,9 +14,9 @@ import (
 )
 
 // Measurements returns the raw measurements that the nodes publish. known maps the ids of all GPUs,
-// measured or not, to their models. Only the measurements of the node that owns a GPU count (see
-// owner.go). Measurements leaves out unreadable attributes and impossible values, and names them in
-// the error.
+// measured or not, to their models. Measurements of a GPU count only if the node that owns the GPU
+// publishes them (see owner.go). Measurements leaves out unreadable attributes and impossible
+// values, and names them in the error.
 func (s *State) Measurements() (samples []profile.Sample, known map[string]string, err error) {
 	known = map[string]string{}
 	var problems []error

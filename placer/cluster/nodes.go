@@ -36,8 +36,7 @@ func DevicesOf(n *api.Node) []*api.NodeDeviceResource {
 	return n.NodeResources.Devices
 }
 
-// NotReady returns why Nomad places nothing new on a node, or "" if Nomad can place allocations on
-// it.
+// NotReady returns why Nomad places no new allocations on a node, or "" if Nomad can place some.
 func NotReady(n *api.Node) string {
 	switch {
 	case n.Status != api.NodeStatusReady:
@@ -58,8 +57,8 @@ func TextOf(d *api.NodeDeviceResource, name string) string {
 	return ""
 }
 
-// GPUNodes returns the nodes that own GPUs, in the view's order. Each node has only the GPUs that
-// it owns.
+// GPUNodes returns the nodes that own GPUs, sorted by name, then by id. Each node has only the GPUs
+// that it owns.
 func (s *State) GPUNodes() []*api.Node {
 	if s.sorted != nil {
 		return s.sorted
@@ -87,7 +86,7 @@ func isGPU(d *api.NodeDeviceResource) bool {
 	return d != nil && attr.IsGPU(d.Vendor, d.Type)
 }
 
-// GPUDevices returns the node's groups of GPUs, by name. The parts of each shared GPU form a
+// GPUDevices returns the node's groups of GPUs, sorted by name. The parts of each shared GPU form a
 // separate group, because all parts that a member gets are of one GPU.
 func GPUDevices(n *api.Node) []*api.NodeDeviceResource {
 	if n.NodeResources == nil {

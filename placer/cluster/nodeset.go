@@ -31,8 +31,7 @@ func (ns Nodes) describe(id string) string {
 	return fmt.Sprintf("%.80q", id)
 }
 
-// GateOpen reports whether a node satisfies the gate of some jobs, because its meta has the gate's
-// key.
+// GateOpen reports whether a node's meta has the gate's key, so that gated jobs can run there.
 func (ns Nodes) GateOpen(id string) bool {
 	n := ns[id]
 	return n != nil && n.Meta[rewrite.GateMeta] != ""

@@ -20,10 +20,9 @@ import (
 // first wins. Among nodes that already named the GPU when the placer started, the node that joined
 // the cluster first wins. If no node is ready, the newest node wins.
 //
-// The placer removes the GPU from the other nodes, and warns about the conflict. If an allocation
-// names a GPU that another node owns, the allocation holds the GPU only if its node named the GPU
-// before the owner did. Without this rule, a node could keep a GPU busy that the node does not
-// have.
+// The placer removes the GPU from the other nodes, and warns about the conflict. An allocation on
+// another node can hold the GPU only if that node named the GPU earlier than the owner did. Without
+// this rule, a node could block a GPU that it does not have.
 
 // owners records which nodes name which GPUs. The zero value is empty.
 type owners struct {
@@ -66,8 +65,8 @@ func (o *owners) put(gpu string, nodes []string) {
 	}
 }
 
-// after returns the owners that result from a full read. For each GPU, nodes that named the GPU
-// before the read come before nodes that first named it in the read.
+// after returns the owners that result from a full read. For each GPU, the nodes that named it
+// before the read come first; then come the nodes that name it only since the read.
 func (o *owners) after(nodes map[string]*api.Node) owners {
 	var next owners
 	for _, n := range slices.SortedFunc(maps.Values(nodes), byAge) {
@@ -87,7 +86,7 @@ func byAge(a, b *api.Node) int {
 	return cmp.Or(cmp.Compare(a.CreateIndex, b.CreateIndex), strings.Compare(a.ID, b.ID))
 }
 
-// owner returns which of the nodes that name a GPU owns it, and why.
+// owner chooses the owner among the nodes that name a GPU, and returns why.
 func (o *owners) owner(gpu string, nodes map[string]*api.Node) (owner *api.Node, why string) {
 	var naming, ready []*api.Node
 	for _, id := range o.naming[gpu] {
@@ -212,8 +211,7 @@ func (s *State) warn(conflicts map[conflict][]string) {
 	s.warnings = out
 }
 
-// OwnGPUs returns the GPUs that an allocation names and can hold. The allocation can hold a GPU if
-// its node owns the GPU, or named the GPU before the owner did.
+// OwnGPUs returns the GPUs that Nomad assigned to an allocation, except those that it cannot hold.
 func (s *State) OwnGPUs(a *Alloc) []string {
 	foreign := func(id string) bool { return !s.mayHold(a.Node, id) }
 	if !slices.ContainsFunc(a.GPUs, foreign) {
@@ -222,9 +220,9 @@ func (s *State) OwnGPUs(a *Alloc) []string {
 	return slices.DeleteFunc(slices.Clone(a.GPUs), foreign)
 }
 
-// mayHold reports whether an allocation on the node can hold the GPU. The allocation can hold the
-// GPU if the node owns the GPU, or named the GPU before the owner did. If no node names the GPU,
-// mayHold returns true, because only Nomad knows where such a GPU is.
+// mayHold reports whether an allocation on the node can hold the GPU. An allocation can hold a GPU
+// if its node owns the GPU, or if its node reported the GPU before the present owner reported it.
+// If no node names the GPU, mayHold returns true, because only Nomad knows where such a GPU is.
 func (s *State) mayHold(node, gpu string) bool {
 	naming := s.owners.naming[gpu]
 	if len(naming) == 0 {

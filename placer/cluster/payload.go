@@ -117,8 +117,8 @@ type taskPayload struct {
 	LastRestart, StartedAt, FinishedAt ignored
 }
 
-// Unreadable reports whether an answer of Nomad arrived but could not be parsed. If this is so, the
-// content of the answer is the problem, and Nomad itself works.
+// Unreadable reports whether the error means that Nomad answered but its answer could not be
+// parsed.
 func Unreadable(err error) bool {
 	var kind *json.UnmarshalTypeError
 	var at *time.ParseError
@@ -138,10 +138,10 @@ type AllocPayload struct {
 	Job                                           *struct{ Version uint64 } // from a single read
 }
 
-// lostWithNode is Nomad's description of an allocation that it stopped as lost. Nomad has replaced
-// the allocation or will replace it. So the placer does not count the allocation as finished, even
-// if the client comes back and reports success. The scenarios "lost and finished" and "lost and
-// failed" test this.
+// lostWithNode is the description that Nomad gives to an allocation that was lost with its node.
+// Nomad has replaced the allocation or will replace it. So the placer does not count the allocation
+// as finished, even if the client comes back and reports success. The scenarios "lost and finished"
+// and "lost and failed" test this.
 const lostWithNode = "alloc is lost since its node is down"
 
 // AsAlloc converts the payload to an [Alloc]. AsAlloc limits the amounts and sorts the GPUs. The

@@ -123,8 +123,8 @@ func usableInstances(d *api.NodeDeviceResource, seen map[string]bool, report fun
 	return kept
 }
 
-// badID returns the reason why an id cannot be part of a list, or "" if the id can be part of a
-// list. Constraints separate ids with commas; attributes separate ids with ';' and spaces.
+// badID returns the reason why an id cannot be part of a list, or "" if it can. Constraints
+// separate ids with commas; attributes separate ids with ';' and spaces.
 func badID(id string) string {
 	switch {
 	case badName(id) != "":

@@ -83,8 +83,7 @@ func MemberNumber(alloc string) int {
 
 // PreemptedByNomad reports whether Nomad has stopped the allocation in favour of a job with a
 // higher priority. The stop must have come after the job's last registration. Operators can enable
-// preemption in Nomad. Preemption by the placer is something else, which is an event in package
-// gang.
+// preemption in Nomad. Preemption by the placer does not count.
 func (a *Alloc) PreemptedByNomad(job *api.Job) bool {
 	return a.Desired == api.AllocDesiredStatusEvict && a.ModifyIndex > *job.JobModifyIndex
 }
@@ -125,7 +124,7 @@ func (a *Alloc) FinishedIn(job *api.Job) bool {
 }
 
 // endedSince reports whether Nomad learned of the allocation's success after the job's last
-// registration. The version that succeeded does not matter.
+// registration. The allocation may be of any version.
 func (a *Alloc) endedSince(job *api.Job) bool {
 	return a.Client == api.AllocClientStatusComplete && a.Desired == api.AllocDesiredStatusRun &&
 		*job.Type == api.JobTypeBatch && a.ModifyIndex > *job.JobModifyIndex
@@ -144,9 +143,8 @@ type State struct {
 	Nodes  Nodes // with GPUs
 	Allocs map[string]*Alloc
 	Jobs   map[JobKey]*api.Job
-	// Unread holds the jobs that Nomad lists but does not return, and the jobs that Nomad returns
-	// in a malformed form. For each job, Unread has the error. Jobs may hold an older form of a job
-	// that Nomad does not return.
+	// Unread holds the jobs that Nomad lists but does not return, and the malformed jobs. The
+	// values are the errors. Jobs may have an older version of a job that Nomad does not return.
 	Unread map[JobKey]error
 
 	ByJob map[JobKey]map[string]*Alloc
@@ -161,11 +159,11 @@ type State struct {
 	kills  map[JobKey]time.Duration
 	// stops holds, by job, the index at which the job was last stopped. See [State.StoppedAt].
 	stops map[JobKey]uint64
-	// assumed holds jobs that the placer has registered but whose new form Nomad has not shown yet.
-	// For an assumed job, the state contains the form that the registration should have made. A
-	// full read reads assumed jobs again, even if their index has not changed.
+	// assumed holds jobs that the placer has registered and that Nomad has not returned since. For
+	// these jobs, the state has the job that the placer sent. A full read reads assumed jobs again,
+	// even if their index has not changed.
 	assumed map[JobKey]bool
-	// earlier holds allocations that were live before the lists were read but are in no list.
+	// earlier holds allocations that were live before the lists were read but are not in the lists.
 	earlier map[string]*Alloc
 	// ending holds gangs with members that have just ended.
 	ending map[JobKey]*ending
@@ -177,12 +175,12 @@ type State struct {
 	// begun is the index of the last change to jobs before the placer subscribed to events.
 	begun uint64
 	changes
-	// sorted holds the nodes that own GPUs, in the view's order. sorted is nil after a change.
-	// trimmed holds the nodes from which GPUs of other nodes were removed.
+	// sorted is the result of GPUNodes, or nil after a change. trimmed holds the nodes from which
+	// GPUs of other nodes were removed.
 	sorted  []*api.Node
 	trimmed map[string]trimmed
 	// own maps each job to the sorted GPUs that the placer pinned the job to. If onlyOwn is set,
-	// pins to other GPUs do not hold GPUs.
+	// jobs with pins to other GPUs hold no GPUs through pins.
 	own     map[JobKey][]string
 	onlyOwn bool
 	owners  owners
@@ -208,7 +206,7 @@ type noted struct {
 	staleVersions map[string]*Alloc
 }
 
-// changes counts changes of nodes.
+// changes has counters of different changes of nodes.
 type changes struct {
 	// nodeChanges grows with each change of a node. A changed node without GPUs counts only if
 	// notePlain sees a difference. plain maps nodes without GPUs to hashes of their states.
@@ -286,8 +284,8 @@ func (s *State) AllocsOf(k JobKey) []*Alloc {
 	return as
 }
 
-// StoppedAt returns the index at which the state last saw that the job was stopped, even if the job
-// runs again, or 0.
+// StoppedAt returns the index at which the job was last stopped, even if it runs again now, or 0 if
+// no stop is known.
 func (s *State) StoppedAt(k JobKey) uint64 { return s.stops[k] }
 
 // SortedJobs returns the keys of the jobs, sorted.
@@ -295,9 +293,9 @@ func (s *State) SortedJobs() []JobKey {
 	return slices.SortedFunc(maps.Keys(s.Jobs), JobKey.Compare)
 }
 
-// PutJob stores a job unless the state has a newer form of the job. PutJob does not keep a job
-// without GPUs, unless the job has a gate and requests devices. If such a job misspells the names
-// of its devices, the placer must explain why the job waits.
+// PutJob stores a job unless the stored job is newer. PutJob does not keep a job without GPUs,
+// unless the job has a gate and requests devices. If such a job misspells the names of its devices,
+// the placer must explain why the job waits.
 func (s *State) PutJob(job *api.Job) {
 	k := KeyOf(job)
 	if old, ok := s.Jobs[k]; ok && *old.ModifyIndex > *job.ModifyIndex {
@@ -329,8 +327,7 @@ func evaluated(job *api.Job) *api.Job {
 	return &out
 }
 
-// Assume stores the form of a job that the placer's registration should have made, until Nomad
-// shows the real form.
+// Assume stores a job that the placer has registered, until Nomad returns the job.
 func (s *State) Assume(job *api.Job) {
 	s.PutJob(job)
 	s.assumed[KeyOf(job)] = true
@@ -379,7 +376,7 @@ func (c *changes) NodeGeneration() uint64 { return c.nodeGeneration }
 // KeyOf returns the key of a job that Nomad returned.
 func KeyOf(job *api.Job) JobKey { return JobKey{*job.Namespace, *job.ID} }
 
-// PutAlloc stores an allocation unless the state has a newer form of it.
+// PutAlloc stores an allocation unless the stored allocation is newer.
 func (s *State) PutAlloc(a *Alloc) {
 	old := s.Allocs[a.ID]
 	if old != nil && old.ModifyIndex > a.ModifyIndex {
@@ -397,9 +394,9 @@ func (s *State) PutAlloc(a *Alloc) {
 	}
 }
 
-// PutNode stores a node unless the state has a newer form, and reports whether anything relevant
-// has changed. Nomad sends a node again whenever an allocation on the node changes. If nothing
-// relevant has changed, PutNode keeps the old form.
+// PutNode stores a node unless the stored node is newer, and reports whether anything relevant has
+// changed. Nomad sends a node again whenever an allocation on the node changes. If nothing relevant
+// has changed, PutNode keeps the stored node.
 func (s *State) PutNode(n *api.Node) bool {
 	id, index := n.ID, n.ModifyIndex
 	old := s.Nodes[id]
@@ -442,7 +439,7 @@ func (s *State) report(node string, problems []string) {
 	}
 }
 
-// sameNode reports whether two forms of a node are equal in everything that placement uses.
+// sameNode reports whether two versions of a node are equal in everything that placement uses.
 func sameNode(a, b *api.Node) bool {
 	same := a.Status == b.Status && a.SchedulingEligibility == b.SchedulingEligibility && a.Drain == b.Drain && sameDrain(a.DrainStrategy, b.DrainStrategy) &&
 		a.Name == b.Name && a.Datacenter == b.Datacenter && a.NodePool == b.NodePool && a.NodeClass == b.NodeClass &&
@@ -489,7 +486,7 @@ func sameDevice(a, b *api.NodeDeviceResource) bool {
 	}) && maps.EqualFunc(a.Attributes, b.Attributes, func(x, y *api.Attribute) bool { return reflect.DeepEqual(x, y) })
 }
 
-// sameMeasurements reports whether two forms of a node have the same GPUs with the same raw
+// sameMeasurements reports whether two versions of a node have the same GPUs with the same raw
 // measurements. a is nil if the node is new.
 func sameMeasurements(a, b *api.Node) bool {
 	if a == nil {
@@ -511,16 +508,16 @@ func InstanceIDs(d *api.NodeDeviceResource) []string {
 }
 
 // Orphans returns live allocations whose job is gone, if they have GPUs or if a new job uses the
-// same name. The new job would otherwise count them as members. Nomad sends no events for the
-// allocations of a purged job (seen on 1.11.3), so Client.ReadStale of placer/nomad reads the
-// orphans one by one.
+// same name. Otherwise these allocations would count as members of the new job. Nomad sends no
+// events for the allocations of a purged job (seen on 1.11.3), so Client.ReadStale of placer/nomad
+// reads the orphans one by one.
 func (n *noted) Orphans() []*Alloc { return byID(n.orphans) }
 
-// StaleVersions returns the allocations whose job version must be read from Nomad. Each of these
-// allocations has succeeded since its job's last registration. Also, either the allocation was
-// created before this registration, or its job is gated. Nomad may have updated these allocations
-// in place. Events do not show the version of an allocation, and only the version shows whether the
-// allocation succeeded for the current version of the job.
+// StaleVersions returns the allocations whose job version must be read from Nomad. Each allocation
+// has succeeded since its job's last registration, and either was created before this registration
+// or belongs to a gated job. Nomad may have updated these allocations in place. Events do not show
+// the version of an allocation, and only the version shows whether the allocation succeeded for the
+// current version of the job.
 func (n *noted) StaleVersions() []*Alloc { return byID(n.staleVersions) }
 
 // noteStale updates orphans and staleVersions for the allocations of a job that has changed.
@@ -625,9 +622,9 @@ func keep(m map[string]*Alloc, a *Alloc, in bool) {
 	}
 }
 
-// PurgeLikely reports whether events suggest that a node was purged. Such events are the loss of an
-// allocation on a ready node, and the appearance of a node's GPUs on another node. Nomad sends no
-// event for the purge itself (seen on 1.11.3).
+// PurgeLikely reports whether events suggest that a node was purged: an allocation was lost on a
+// ready node, or a node's GPUs appeared on another node. Nomad sends no event for the purge itself
+// (seen on 1.11.3).
 func (s *State) PurgeLikely() bool { return s.purgeLikely }
 
 // DropNode forgets a node that is gone.

@@ -14,8 +14,8 @@ import (
 // GPUs belong to the gang. Everybody who may register a job can write pins. So pins hold GPUs only
 // if the placer wrote these pins:
 //
-//   - The placer calls [State.Own] with the GPUs that it pinned or finds recorded. Pins that name
-//     any other GPU hold no GPUs, however often the job is registered.
+//   - The placer calls [State.Own] with the GPUs to which it pinned a job or which it finds in a
+//     record. Pins that name any other GPU hold no GPUs, however often the job is registered.
 //   - A placer that has just started does not know yet which pins the previous placer wrote but did
 //     not record. So all pins count until the placer calls [State.OnlyOwnPins], a moment after its
 //     start.

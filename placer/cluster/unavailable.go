@@ -117,7 +117,7 @@ func (s *State) Purged(now time.Time) map[string]bool {
 	return gpus
 }
 
-// noteVanished records an allocation that is in no list.
+// noteVanished records an allocation that Nomad no longer lists.
 func (s *State) noteVanished(a *Alloc) {
 	kill, ok := s.kills[a.Job]
 	if !ok {
@@ -126,7 +126,7 @@ func (s *State) noteVanished(a *Alloc) {
 	s.noteVanishedIn(a, kill)
 }
 
-// noteVanishedIn is like noteVanished for an allocation whose tasks can take the time kill to end.
+// noteVanishedIn is like noteVanished, but with the given kill timeout.
 func (s *State) noteVanishedIn(a *Alloc, kill time.Duration) {
 	if a.Live() && len(a.GPUs) > 0 {
 		s.purged[a.ID] = &purged{kill: kill, gpus: s.OwnGPUs(a)}
@@ -153,8 +153,8 @@ func (s *State) applyOld(a *Alloc, index uint64) {
 func (s *State) Begun(since uint64) { s.begun = since }
 
 // vanishedWith records a job that was purged after the placer had subscribed, and reports whether
-// the job had live allocations that are in no list. If a job was purged earlier, the time of the
-// purge is unknown, so its GPUs count as free.
+// the job had live allocations that Nomad no longer lists. If a job was purged earlier, the time of
+// the purge is unknown, so its GPUs count as free.
 func (s *State) vanishedWith(job *api.Job) bool {
 	k, before, kill := KeyOf(job), len(s.purged), killDefault
 	if len(job.TaskGroups) > 0 {
@@ -185,8 +185,8 @@ func (s *State) MissedPurge(es []Event) bool {
 	return false
 }
 
-// NoteTaken updates taken from a pending event in which an allocation got GPUs or ended. taken maps
-// GPUs to the jobs that hold them.
+// NoteTaken applies a pending event, in which an allocation got GPUs or ended, to a map from GPUs
+// to the jobs that hold them.
 func (s *State) NoteTaken(e Event, taken map[string]JobKey) {
 	p := e.Payload.Allocation
 	if p == nil {

@@ -80,9 +80,9 @@ func nullIn(v reflect.Value) (at string, null bool) {
 	return "", false
 }
 
-// scalar reports whether values of this kind need no check. Either they are never null and
-// contain nothing that can be null, or they are interfaces, which nullIn skips. Lists of such
-// values can have millions of entries, so skipping them saves time.
+// scalar reports whether values of this kind need no check. Such values are never null and contain
+// nothing that can be null, or are interfaces, which nullIn skips. Lists of such values can have
+// millions of entries, so skipping them saves time.
 func scalar(k reflect.Kind) bool {
 	return k > reflect.Invalid && k <= reflect.Complex128 || k == reflect.String || k == reflect.Interface
 }
@@ -120,7 +120,7 @@ func CheckStored(job *api.Job) error {
 }
 
 // takeJob stores a job that Nomad sent. A malformed job cannot be served, so takeJob also drops the
-// last known form of this job.
+// stored job.
 func (s *State) takeJob(job *api.Job) {
 	err := CheckStored(job)
 	if err == nil {

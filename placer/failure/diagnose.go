@@ -152,7 +152,7 @@ func UntilKilled(events []*api.TaskEvent) []*api.TaskEvent {
 }
 
 // suspects returns the names of the tasks that may have caused the failure. Tasks that failed come
-// before tasks that were killed with them. Both parts are sorted.
+// before tasks that were killed with them, each in alphabetical order.
 func suspects(tasks map[string]*api.TaskState) []string {
 	after := func(task string) int {
 		if tasks[task].Failed {

@@ -58,8 +58,8 @@ const (
 	// expects a quarantine without a time to last until somebody lifts it.
 	Longest = 100 * 365 * 24 * time.Hour
 
-	// sameTry is the longest time between the creation of the first and of the last member in one
-	// attempt to start a gang.
+	// sameTry is the maximum difference between the creation times of members in one attempt to
+	// start a gang.
 	sameTry = 2 * time.Second
 )
 
@@ -123,7 +123,7 @@ func (q Quarantine) Struck(s Strike, now time.Time) Quarantine {
 
 // Evidence is the information that [Evidence.Judge] needs to judge a failure.
 type Evidence struct {
-	// Failures contains the remembered failures, including the failure to judge.
+	// Failures contains the remembered failures, including the failure that is judged.
 	Failures []Failure
 	// Successes contains the allocations that succeeded.
 	Successes []cluster.Success
@@ -137,20 +137,20 @@ type Evidence struct {
 // that do not count because the limit of [Cap] is reached.
 //
 // A GPU that the machine reports as unhealthy gets a strike at once. A GPU that a task driver names
-// also gets a strike, within the limit of [Cap]. If the cause is unknown, a node went down, a
-// download failed, or a hook failed for another reason, no GPU gets a strike.
+// in an error message also gets a strike, within the limit of [Cap]. If the cause is unknown, a
+// node went down, a download failed, or a hook failed for another reason, no GPU gets a strike.
 //
 // If a program failed, or a driver failed and named no GPU, Judge counts the families of similar
-// jobs that have failed in a row on each GPU of the allocation. A GPU with [suspectFamilies]
-// families gets a strike:
+// jobs that have failed in a row on each GPU of the allocation. A GPU on which [suspectFamilies]
+// families have failed in a row gets a strike. Not every failure counts:
 //
 //   - A family is the jobs of one namespace whose names differ only in numbers, or that come from
 //     one template. A family counts only if it failed on no other GPU, because jobs that also fail
 //     on other GPUs have a fault of their own.
 //   - A namespace's families count only if its jobs fail on this GPU more than [oftener] times as
-//     often as on the other GPUs that it used. So many jobs with different names and the same
-//     mistake count against no GPU. The jobs of a namespace that used no other GPU do not count,
-//     either.
+//     often as on the other GPUs that it used. So if jobs with different names make the same
+//     mistake, they count against no GPU. The jobs of a namespace that used no other GPU do not
+//     count, either.
 func (e Evidence) Judge(f Failure, now time.Time) (strikes, spared []Strike) {
 	for _, id := range f.Unhealthy {
 		strikes = append(strikes, Strike{GPU: id, Reason: f.Reason, ByJobs: f.Named})

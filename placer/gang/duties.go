@@ -16,8 +16,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// await returns the result of a duty that must wait for the answer to e. After the answer, the gang
-// goes through its duties again.
+// await returns the result of a duty that must wait for the answer to the effect e. After the
+// answer, the gang goes through its duties again.
 func await(e Effect) ([]Effect, bool) { return []Effect{e}, false }
 
 // nothing returns the result of a duty if there is nothing to do.
@@ -61,9 +61,9 @@ func (g *Lifecycle) readRecord(w World) ([]Effect, bool) {
 }
 
 // runAgain reports whether the author has started the job again since the run that the record
-// describes. If so, that run had ended before the author registered the job again, or the author
-// had purged the job after that run. An edit of a running or waiting gang is not a new run, because
-// allocations from before the edit are still live, or ended after the edit. Services end by
+// describes. The earlier run must have ended before the author registered the job again, unless the
+// author purged the job after the run. An edit of a running or waiting gang is not a new run,
+// because allocations from before the edit are still live, or ended after the edit. Services end by
 // themselves only when they fail, so registering a service again always counts as an edit.
 func (g *Observed) runAgain(r *Record, asked ask, w World) bool {
 	switch {
@@ -211,8 +211,8 @@ func (r *readings) unevaluated(job *api.Job) bool {
 	return !slices.ContainsFunc(r.evaluations, func(e *api.Evaluation) bool { return e.CreateIndex >= *job.JobModifyIndex })
 }
 
-// incomplete returns a reason of this kind with the cause why. The reason contains how many members
-// the gang has and how many it needs.
+// incomplete returns a reason that says how many members the gang has and needs, and why members
+// are missing.
 func (g *Observed) incomplete(kind reason.Kind, why reason.Reason) reason.Reason {
 	return reason.Reason{Kind: kind, Have: g.Have, Want: g.Want}.Over(why)
 }
@@ -241,23 +241,23 @@ func (g *Lifecycle) stuck(w World) reason.Reason {
 	return reason.Reason{}
 }
 
-// preemptedByNomad reports whether Nomad has stopped a member for another job and has not replaced the
-// member.
+// preemptedByNomad reports whether Nomad has stopped a member for another job and has not replaced
+// it.
 func (g *Observed) preemptedByNomad(w World) bool {
 	return slices.ContainsFunc(w.Allocs(g.Key), func(a *cluster.Alloc) bool {
 		return a.PreemptedByNomad(g.Job) && !slices.ContainsFunc(g.Members, func(m *cluster.Alloc) bool { return m.Name == a.Name })
 	})
 }
 
-// refusal returns why Nomad cannot place the first group, in alphabetical order, of a blocked
-// evaluation.
+// refusal returns why Nomad cannot place the alphabetically first group of a blocked evaluation.
 func refusal(e *api.Evaluation) reason.Reason {
 	group, why := request.NotPlaced(e.FailedTGAllocs)
 	return reason.Reason{Kind: reason.Blocked, Group: group, Cause: why}
 }
 
-// disconnectTimeout triggers an evaluation that waits until Nomad counts a member on a disconnected
-// node as lost. This wait can take hours, but it does not delay anything else in the job.
+// disconnectTimeout is the trigger of an evaluation that waits until Nomad counts a member on a
+// disconnected node as lost. This wait can take hours, but it does not delay anything else in the
+// job.
 const disconnectTimeout = "max-disconnect-timeout"
 
 // Blocked returns the blocked evaluation of the job's last registration, or nil if there is none.

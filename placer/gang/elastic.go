@@ -35,11 +35,11 @@ type sizing struct {
 	register Register
 }
 
-// beginResize begins to change the gang to the size of the placement to.
+// beginResize begins to change the gang to the size of the given placement.
 //
 // If a job is registered again, Nomad reruns members that have finished. So the placer looks for
-// finished members immediately before the registration, and again immediately after it. If the gang
-// finished between these two looks, the placer stops the job.
+// finished members immediately before and after the registration. If the gang finished between
+// these two looks, the placer stops the job.
 func (g *Lifecycle) beginResize(to pal.Placement, w World) ([]Effect, error) {
 	pins, err := w.Resized(g, to)
 	if err != nil {
@@ -76,7 +76,7 @@ func (g *Lifecycle) goOnResizing(e Event) []Effect {
 	return []Effect{QueueKept{}, g.log(Debug, "could not change the number of members", "error", err)}
 }
 
-// allRun reports whether all known members run, according to the list of allocations as.
+// allRun reports whether all known members run, according to the given allocations.
 func (g *Observed) allRun(as []*cluster.Alloc) bool {
 	runs := map[string]bool{}
 	for _, a := range as {

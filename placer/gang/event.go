@@ -111,8 +111,8 @@ type (
 	Registered struct{ Observed }
 	// Done answers an effect of any other kind, after the placer has carried out the effect.
 	Done struct{ Of Effect }
-	// NotNow answers an effect that the placer did not try. The reason is a rate limit, a newer
-	// event that makes the effect wrong, or a cycle that ran out of time.
+	// NotNow answers an effect that the placer did not try, because of a rate limit, because a
+	// newer event makes the effect wrong, or because the cycle ran out of time.
 	NotNow struct{ Of Effect }
 	// Failure answers an effect that could not be carried out. Err is a [*DryRunRefusal] if Nomad
 	// would not place the gang.
@@ -228,7 +228,7 @@ type (
 	QueueKept     struct{}
 	// QueueSettled tells the queue that the gang must not move and must keep its size.
 	QueueSettled struct{}
-	// StartAtTarget reports that the whole gang has stopped and can start on its target's GPUs.
+	// StartAtTarget reports that the whole gang has stopped and can start on its target GPUs.
 	StartAtTarget struct{ Why StopReason }
 	// Placed reports that Nomad has stored the job with the pins of a start. Record has the
 	// reasons.
@@ -325,13 +325,12 @@ type World interface {
 	// LastFailure returns the last failure of the job's present version, or nil if there is none.
 	LastFailure(*api.Job) *failure.Failure
 	// Holds returns the GPUs that the job holds, as indexes of the cluster's GPUs. GPUIDs converts
-	// indexes of GPUs to ids. Reserved reports whether a decision holds GPUs for the job in this
+	// indexes of GPUs to ids. Reserved reports whether a decision reserves GPUs for the job in this
 	// cycle.
 	Holds(cluster.JobKey) []int
 	GPUIDs([]int) []string
 	Reserved(cluster.JobKey) bool
-	// OthersHold reports whether another job holds any of these GPUs. The GPUs are identified by
-	// their ids.
+	// OthersHold reports whether another job holds any of these GPUs.
 	OthersHold(cluster.JobKey, []string) bool
 	// Forbids reports whether the job must not run where these members run, for example because of
 	// the job's constraints.

@@ -25,9 +25,9 @@ type lineage struct {
 
 func (l lineage) known() bool { return l != lineage{} }
 
-// rewrote returns the lineage after the placer has replaced version was by version now. If the
-// placer also wrote the replaced version, the lineage continues. If the author wrote the replaced
-// version, a new lineage begins.
+// rewrote returns the lineage after the placer has replaced a version (was) by another (now). If
+// the placer also wrote the replaced version, the lineage continues. If the author wrote the
+// replaced version, a new lineage begins.
 func (l lineage) rewrote(was, now *api.Job) lineage {
 	if ours(was) {
 		return l
@@ -119,9 +119,9 @@ type finish struct {
 	index uint64
 }
 
-// finishedVersions returns the earlier versions whose members have all succeeded. It also returns
-// the time at which the last member of each version succeeded. versions shows how many members an
-// elastic gang had in each version.
+// finishedVersions returns the earlier versions whose members have all succeeded, and when the last
+// member of each version succeeded. versions shows how many members an elastic gang had in each
+// version.
 func finishedVersions(job *api.Job, as []*cluster.Alloc, versions map[uint64]*api.Job) map[uint64]finish {
 	done, last := map[uint64]map[string]int{}, map[uint64]finish{}
 	for _, a := range as {
@@ -271,9 +271,9 @@ func finishedIn(job *api.Job, version uint64, as []*cluster.Alloc) (at time.Time
 	return at, !slices.ContainsFunc(job.TaskGroups, lacks)
 }
 
-// FinishedEarlier is like [FinishedWell] for two more kinds of jobs. Some jobs were stopped because
-// their members had succeeded in an earlier version, and others were stopped several times. Each
-// stop creates a version. The scenario "stopped and started" tests this.
+// FinishedEarlier is like [FinishedWell], and also handles jobs that were stopped because their
+// members had succeeded in an earlier version, and jobs that were stopped several times. Each stop
+// creates a version. The scenario "stopped and started" tests this.
 func FinishedEarlier(job *api.Job, as []*cluster.Alloc, versions map[uint64]*api.Job) (at time.Time, ok bool) {
 	ran := *job.Version
 	for v := versions[ran]; v != nil && rewrite.Stopped(v) && ran > 0; v = versions[ran] {

@@ -23,7 +23,7 @@ const (
 	ownForgottenAfter = 24 * time.Hour
 )
 
-// ranFor reports whether the gang had run for at least d at the time until. The run time counts
+// ranFor reports whether the gang had run for at least d by the given time. The run time counts
 // from the decision to start the gang. The field Ready cannot be used, because each resize and edit
 // resets it.
 func (g *known) ranFor(d time.Duration, until time.Time) bool {

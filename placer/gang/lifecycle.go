@@ -40,10 +40,10 @@
 //   - If Nomad's objects alone show the state, derive the state in [Observed.state], and name it in
 //     the comment of Observed.Nomad. Otherwise derive the state in [Lifecycle.State]. [State.Ours]
 //     decides whether the placer acts in the state.
-//   - In table.go, list the duties of the state. (If [State.Ours] is true for a state, the state
-//     has duties. Only Unschedulable has none, because the machine treats it as Waiting.) Add
-//     handlers to the variable own if they differ from the handlers in the variable elsewhere. Add
-//     the state to the field to of each duty and handler that leads to the state.
+//   - In table.go, list the duties of the state. (Every state for which [State.Ours] is true has
+//     duties, except Unschedulable, which the machine treats as Waiting.) Add handlers to the
+//     variable own if they differ from the handlers in the variable elsewhere. Add the state to the
+//     field "to" of each duty and handler that leads to the state.
 //   - Decide in [Lifecycle.Quiet] whether a gang in this state needs attention in each cycle, and
 //     in memory.Unsettled whether something becomes due in this state without an event.
 //   - Adapt the code that reads states: events (placer/events.go), counts (placer/model/runs.go),
@@ -93,11 +93,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/request"
 )
 
-// Lifecycle is the life of one job with GPUs. [Lifecycle.Step] changes a Lifecycle. Code outside
-// this package may set Control, Refused, Queued, Placed and Target. Such code may also set the
-// Observed of a job whose error was isolated, and the Job of a submitted job after its
-// registration. Only package model and the placer set these fields. Package query changes only
-// copies.
+// Lifecycle is the life of one job with GPUs. [Lifecycle.Step] changes a Lifecycle. Only package
+// model and the placer may set fields from outside: Control, Refused, Queued, Placed, Target, the
+// Observed of an isolated job, and the Job of a submitted job after its registration. Package query
+// changes only copies.
 type Lifecycle struct {
 	memory
 
@@ -151,23 +150,23 @@ type known struct {
 type memory struct {
 	known
 
-	// Queued is true if the queue has the gang, either as a waiting or as a running gang. Placed is
-	// true if the queue has the gang as a running gang.
+	// Queued is true if the gang is in the queue, either as a waiting or as a running gang. Placed
+	// is true if the gang is in the queue as a running gang.
 	Queued, Placed bool
 	// Reserved holds the ids of the GPUs that a decision reserves for the gang. Allocations or pins
 	// may already hold some of the reserved GPUs.
 	Reserved []string
 
 	// Tries counts failures since the last success. After a failure, the placer tries nothing
-	// before RetryAt. trouble describes the last failure to people. trouble is a pointer that is
-	// nil for most gangs, so that a snapshot, which copies every gang, stays small.
+	// before RetryAt. trouble is the reason of the last failure. It is a pointer that is nil for
+	// most gangs, so that a snapshot, which copies every gang, stays small.
 	Tries   int
 	RetryAt time.Time
 	trouble *reason.Reason
-	// Never is the reason why Nomad can place the gang on no node. The placer tries the gang again
-	// only when this reason may have changed.
+	// Never is the reason why Nomad cannot place the gang on any node. The placer tries the gang
+	// again only when this reason may have changed.
 	Never *Never
-	// stumbled is the type of the effect whose failure trouble describes.
+	// stumbled is the type of the effect that failed last, if trouble describes this failure.
 	stumbled string
 
 	// edited is set if the queue still has the gang's earlier request or priority, for example
@@ -225,10 +224,10 @@ func (g *memory) Ours() bool { return g.Observed.Ours() || g.Nomad == Ended && g
 func (g *memory) Overwrote() bool { return g.overwrote }
 
 // MayHaveOverwritten reports whether the placer's last registration replaced a change that the
-// placer had not seen. It also returns true while this is unknown, because Nomad has not shown the
-// result yet. Until Nomad has shown the result and the placer has restored a replaced change, the
-// placer must not register the job for any other purpose. After two registrations in a row, nobody
-// could tell which registration replaced the author's change.
+// placer had not seen. MayHaveOverwritten also returns true until Nomad has shown the result. While
+// MayHaveOverwritten returns true, the placer must not register the job for any other purpose.
+// After two registrations in a row, nobody could tell which registration replaced the author's
+// change.
 func (g *memory) MayHaveOverwritten() bool { return g.unverified() || g.overwrote }
 
 // unverified reports whether Nomad has not yet shown the result of the placer's last registration.
@@ -253,8 +252,8 @@ func (g *memory) PastKnown() bool {
 }
 
 // Quiet reports whether the gang needs no attention before its next event. Most gangs are quiet
-// most of the time. A running gang is quiet if it runs on its GPUs, the queue has it as a running
-// gang, and its record is written. A waiting gang is quiet if the queue has its present request.
+// most of the time. A running gang is quiet if it runs on its GPUs, is in the queue as a running
+// gang, and has a written record. A waiting gang is quiet if the queue has its present request.
 func (g *Lifecycle) Quiet(b Book) bool {
 	if g.Nomad == Waiting {
 		return g.Queued && !g.Placed && !g.edited && g.Refused == nil && g.Target == nil && g.stop == nil && g.stumbled == "" &&
@@ -280,7 +279,7 @@ func (g *memory) Unsettled() bool {
 	return false
 }
 
-// Trouble returns the last failure in a form for people, or zero if there is none.
+// Trouble returns the reason of the last failure, or zero if there is none.
 func (g *memory) Trouble() reason.Reason {
 	if g.trouble == nil {
 		return reason.Reason{}

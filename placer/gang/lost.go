@@ -114,8 +114,8 @@ func (g *Lifecycle) requeueLost(w World) ([]Effect, bool) {
 }
 
 // placeStopped asks Nomad to place the stopped members of a dead job again. placeStopped does so at
-// once, because garbage collection deletes dead jobs. The GPUs of the stopped members can bring the
-// tenant above its limit. While the tenant is above its limit, it gets no other GPUs.
+// once, because garbage collection deletes dead jobs. With the GPUs of these members, the tenant
+// can exceed its limit. Above the limit, the tenant gets no other GPUs.
 func (g *memory) placeStopped(w World) ([]Effect, bool) {
 	if w.Now().Sub(g.evaluatedAt) < evaluateAgain {
 		return nothing()

@@ -47,8 +47,8 @@ const (
 // v also counts as a restored version if it is stable and was submitted before all versions with
 // the same request.
 //
-// If a registration by the placer brings back a purged job, isLostUpdate does not notice this.
-// Nomad keeps no earlier version of a purged job, so the job looks new. The placer that made the
+// isLostUpdate does not notice that a registration by the placer brought back a purged job. Nomad
+// keeps no earlier version of a purged job, so the job looks new. The placer that made the
 // registration notices that the job is back ([Observation]), and purges the job again. If an
 // earlier placer made the registration, a person has to purge the job.
 func isLostUpdate(versions map[uint64]*api.Job, v uint64) bool {
@@ -204,7 +204,7 @@ func (g *Lifecycle) undo(w World) ([]Effect, bool) {
 	}
 	switch {
 	case g.recreated && lost != nil && first(lost) && ours(lost):
-		// Placers made both of these registrations, because authors do not write pins.
+		// Both registrations have pins, so placers made them.
 		return []Effect{g.log(Warn, "the job was purged while it was being stopped, purging it again"), Deregister{ToUndo, true}}, false
 	case lost == nil:
 		return g.wrong(fmt.Errorf("reading version %d, which was replaced while the job was being placed: %w", *g.Job.Version-1, ErrNoVersion), w), false
@@ -220,9 +220,9 @@ func (g *Lifecycle) undo(w World) ([]Effect, bool) {
 	return []Effect{g.log(Warn, "the job was edited while it was being placed, applying the edit"), Register{Why: ToUndo, Job: lost}}, false
 }
 
-// first reports whether the job has its first version, unchanged. A dispatched or periodic job
-// begins with the version number of its template. A job that was registered through the RPC port
-// begins with the version number in the registration (seen on 1.11.3).
+// first reports whether nobody has changed the job since it was created. A dispatched or periodic
+// job begins with the version number of its template. A job that was registered through the RPC
+// port begins with the version number in the registration (seen on 1.11.3).
 func first(job *api.Job) bool {
 	return *job.Version == 0 || job.CreateIndex != nil && *job.CreateIndex == *job.JobModifyIndex
 }
@@ -242,9 +242,9 @@ func (g *memory) mustLookBack() bool {
 		(g.Record == nil || g.Record.JobModifyIndex != *g.Job.JobModifyIndex || g.Record.Unverified)
 }
 
-// findEarlierLostUpdate checks, once, a job that this placer did not register. An earlier placer
-// may have replaced the author's change, and then crashed before it noticed this or restored the
-// change. A job whose last registration is recorded as verified needs no check.
+// findEarlierLostUpdate checks once whether an earlier placer replaced the author's change, and
+// crashed before it noticed this or restored the change. A job whose last registration is recorded
+// as verified needs no check.
 func (g *Lifecycle) findEarlierLostUpdate(World) ([]Effect, bool) {
 	if g.Record == nil || !g.mustLookBack() {
 		return nothing()

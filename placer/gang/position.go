@@ -15,11 +15,11 @@ import (
 // A job's place in the queue is the time when its author first requested it.
 //
 // If the author registers a waiting job again, the job keeps its place, unless it now requests more
-// GPUs. Otherwise, an author could submit a small job to hold a place for a large one. A job also
-// keeps its place when the placer requeues it. If the author stops the job, the job loses its
-// place, even if the author starts it again. If a stopped job kept its place, a job that nobody
-// needs could hold a place in the queue. Nomad keeps the versions of a job, so a restarted agent
-// computes the same place.
+// GPUs. If a job that requests more GPUs kept its place, authors could use a small job to hold a
+// place for a large one. A job also keeps its place when the placer requeues it. If the author
+// stops the job, the job loses its place, even if the author starts it again. If a stopped job kept
+// its place, a job that nobody needs could hold a place in the queue. Nomad keeps the versions of a
+// job, so a restarted agent computes the same place.
 
 // position is the place in the queue of a waiting job without pins. For a job with pins, the record
 // contains the place.
@@ -98,7 +98,7 @@ type ask struct {
 	cut      bool      // the search ended at a version that Nomad no longer keeps
 }
 
-// firstAsked returns the time when the author first requested the waiting job in its present form.
+// firstAsked returns the time when the author first made the present request of the waiting job.
 // firstAsked goes back through the job's versions while each version also waited and requested at
 // least as many GPUs as the next version.
 func firstAsked(job *api.Job, versions map[uint64]*api.Job) ask {
@@ -138,9 +138,10 @@ func putBack(versions map[uint64]*api.Job, v uint64) bool {
 	return spec(v) == spec(v-2) && spec(v-1) == spec(v-3) && spec(v-1) != spec(v-2)
 }
 
-// askedAgain returns the time when the author requested a job with pins again. The author may have
-// started the job after a stop, or scaled it up (nomad job scale) while it waited again. askedAgain
-// returns zero if no version since the author's last version without pins shows such a request.
+// askedAgain returns the time of the author's new request for a job that already has pins. The
+// author may have started the job after a stop, or scaled it up (nomad job scale) while it waited
+// again. askedAgain returns zero if no version since the author's last version without pins shows
+// such a request.
 func askedAgain(job *api.Job, versions map[uint64]*api.Job) time.Time {
 	now := job
 	for v := *job.Version; v > 0 && ours(now); v-- {

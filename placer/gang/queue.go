@@ -111,7 +111,7 @@ func (g *known) NewRecord(now time.Time, d pal.Decision, note Note) Record {
 	return r
 }
 
-// leaveQueue removes the gang from the queue because the placer cannot serve it, or must not.
+// leaveQueue removes from the queue a gang that the placer cannot or must not serve.
 func (g *Lifecycle) leaveQueue(_ Event, w World) []Effect {
 	return append(g.hasStopped(w), g.dequeue()...)
 }
@@ -146,8 +146,8 @@ func (g *Lifecycle) waitInQueue(e Event, w World) []Effect {
 		out = append(out, g.enqueue(w))
 	case g.Placed:
 		// The queue must learn of the stop only when the gang's GPUs are free in the view. If the
-		// queue learned of the stop earlier, it would find that the gang's successor does not fit,
-		// and would stop another gang for the successor.
+		// queue learned of the stop earlier, it would find no room for the gang that gets these
+		// GPUs, and would stop another gang for it.
 		if g.dying(w) || len(w.Holds(g.Key)) > 0 {
 			return out // changes by the gang's author are applied afterwards
 		}
@@ -163,10 +163,10 @@ func (g *Lifecycle) waitInQueue(e Event, w World) []Effect {
 	return out
 }
 
-// restored puts a gang that the queue does not have into the queue, as a running gang with its
-// present members. restored returns nothing if the gang has no members. ends means that an earlier
-// placer has stopped the gang, so its GPUs will soon be free. If the queue did not know about the
-// stop, it would stop another gang for the same successor.
+// restored adds a gang to the queue as a running gang with its present members. restored returns
+// nothing if the gang has no members. ends means that an earlier placer has stopped the gang, so
+// its GPUs will soon be free. If the queue did not know about the stop, it would stop a second gang
+// to make room for the same waiting gang.
 func (g *memory) restored(ends bool, w World) []Effect {
 	j, at := g.asItRuns(w)
 	if len(at.Members) == 0 {
@@ -176,9 +176,8 @@ func (g *memory) restored(ends bool, w World) []Effect {
 	return []Effect{QueueRestored{Job: j, Placement: at, Since: g.startedAt(w.Now()), Ends: ends}}
 }
 
-// asItRuns returns the job in the queue's format. It includes only the running members. asItRuns
-// also returns their placement. The author may have changed the requested members since the running
-// members started.
+// asItRuns returns the job in the queue's format, with only the running members, and their
+// placement. The author may have changed the job since these members started.
 func (g *known) asItRuns(w World) (queue.Job, pal.Placement) {
 	at := w.Running(g.Request, w.Holds(g.Key))
 	j := g.QueueJob(w.RestartCost())
@@ -210,8 +209,8 @@ func (g *memory) staysInQueue(Event, World) []Effect {
 	return g.settle()
 }
 
-// runInQueue puts the gang into the queue as a running gang, unless the queue already has it as
-// one.
+// runInQueue puts the gang into the queue as a running gang, unless it already is there as a
+// running gang.
 func (g *memory) runInQueue(_ Event, w World) []Effect {
 	if g.Refused != nil {
 		return g.dequeue()

@@ -54,8 +54,8 @@ type Record struct {
 	// placer crashes before it has stopped the rest of the gang.
 	CountedFor uint64 `json:"counted_for,omitempty"`
 	// Attained is how long the gang ran before its last stop or resize. Done is the work that the
-	// gang did while it ran, as run time at cost 1. Waited is the gang's total wait time before its
-	// last start. Stopped is the time when the gang was stopped.
+	// gang did while it ran: its run time divided by its cost. Waited is the gang's total wait time
+	// before its last start. Stopped is the time when the gang was stopped.
 	Attained time.Duration `json:"attained,omitempty"`
 	Done     time.Duration `json:"done,omitempty"`
 	Waited   time.Duration `json:"waited,omitempty"`
@@ -146,7 +146,7 @@ func (r *Record) Resized(is *pal.Choice) {
 	}
 }
 
-// among reports whether the choice named of includes all GPUs of the choice named is.
+// among reports whether all GPUs of the first choice are also in the second choice.
 func among(is, of *pal.Choice) bool {
 	all := map[string]bool{}
 	for _, id := range of.GPUIDs() {
@@ -157,8 +157,8 @@ func among(is, of *pal.Choice) bool {
 
 // Pinned returns the GPUs that the placer gave the job, according to the record. Pinned returns nil
 // if the record does not show these GPUs. If the record omits members because of its size limit,
-// Pinned returns the GPUs in the pins. For this, the record must describe this version of the job,
-// and the number of GPUs must be right.
+// Pinned returns the GPUs in the pins, but only if the record describes this version of the job and
+// the pins name as many GPUs as the decision.
 func (r *Record) Pinned(job *api.Job, pins rewrite.Pins) []string {
 	c := r.Decision.Chosen
 	if c == nil || pins.Mode != rewrite.ModeGPU {

@@ -70,8 +70,8 @@ func (g *Observed) broken(had *api.Job, pins rewrite.Pins, w World) bool {
 	return *g.Job.Type == api.JobTypeBatch && pins.Mode != rewrite.ModePrefer && g.NeedsAll() && g.lostOf(had, pins, w)
 }
 
-// lostOf reports whether members of version had are gone without success although the author still
-// requests them.
+// lostOf reports whether members of an earlier version are gone without success, although the
+// author still requests them.
 func (g *Observed) lostOf(had *api.Job, pins rewrite.Pins, w World) bool {
 	there := map[string]int{}
 	for _, a := range g.Members {
@@ -259,8 +259,8 @@ func sameMembers(a, b *api.Job) bool {
 	return slices.Equal(requests(a, anyNumber), requests(b, anyNumber))
 }
 
-// members returns the number of members that the author requests in a group. For an elastic gang,
-// members does not return the count, because the placer sets the count.
+// members returns the number of members that the author requests in a group, or "elastic" for an
+// elastic gang, whose number of members the placer sets.
 func members(job *api.Job, g *api.TaskGroup) string {
 	if e, ok := rewrite.ElasticOf(job); ok && e.Group == *g.Name {
 		return "elastic"

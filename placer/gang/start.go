@@ -24,8 +24,8 @@ import (
 // While Nomad may still store the job, package model reserves the GPUs of the start. If the start
 // succeeds late, the job's pins show it (cameAbout).
 
-// commit registers the job with the pins. Sometimes commit first asks Nomad for a dry run: after a
-// failure, or if the job requests something that only Nomad can check.
+// commit registers the job with the pins. After a failure, or if the job requests something that
+// only Nomad can check, commit first asks Nomad for a dry run.
 func (g *memory) commit(e Event, w World) []Effect {
 	if g.finishUnknown(w) {
 		return g.refuseStart(e, w)
@@ -81,9 +81,9 @@ func (g *memory) refuseStart(e Event, _ World) []Effect {
 }
 
 // cameAbout records a start that succeeded although Nomad did not answer the registration. The
-// start succeeded if the job now has the pins of the start. In rare cases, two decisions chose the
-// same GPUs, and then it does not matter which start succeeded. ours reports whether a start by a
-// placer changed the job.
+// start succeeded if the job now has the pins of the start. If several unanswered starts chose the
+// same GPUs, cameAbout assumes that the first one succeeded. ours is true if any placer's start
+// changed the job.
 func (g *memory) cameAbout(o Observation, b Book) (out []Effect, ours bool) {
 	if g.Job == nil || o.BroughtBack || o.Nomad != Starting && o.Nomad != Running {
 		return nil, false

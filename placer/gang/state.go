@@ -16,7 +16,7 @@ import (
 // State is the state of a gang. The zero value is the state of a gang that was not observed yet.
 type State string
 
-// The states. [State.Meaning] describes them.
+// [State.Meaning] describes each of these states.
 const (
 	Waiting       State = "waiting"
 	Committing    State = "committing"
@@ -87,15 +87,15 @@ func (g *Lifecycle) State(b Book) State {
 }
 
 // Observed holds a job and its members as Nomad shows them, and the state that follows from Nomad's
-// objects alone. An Observed is computed from Nomad's objects. An Observed is never changed, only
-// replaced. There is one exception: after the placer has registered a gate to stop a gang, Members
-// keeps the earlier members, which must still be stopped.
+// objects alone. An Observed is never changed, only replaced. There is one exception: after the
+// placer has registered a gate to stop a gang, Members keeps the earlier members, which must still
+// be stopped.
 type Observed struct {
 	Key cluster.JobKey
 	Job *api.Job
 	// Nomad is the state that Nomad's objects show. The state is one of [Waiting], [Starting],
-	// [Running], [Stopping], [Resubmitted], [Lost], [Native], [Template] and [Ended]. If an error
-	// in one job was isolated, the state of the job is [Rejected]. [Lifecycle.State] refines Nomad.
+	// [Running], [Stopping], [Resubmitted], [Lost], [Native], [Template] and [Ended]. The state of
+	// an isolated job is [Rejected]. [Lifecycle.State] refines this state.
 	Nomad State
 	Pins  rewrite.Pins
 	// Members lists the members that are live and meant to keep running. Members does not include
@@ -109,16 +109,15 @@ type Observed struct {
 	// Misplaced is true if a member runs on a GPU or node that the pins do not name. Misplaced is
 	// also true if a member has fewer GPUs than it requested (Nomad before 1.11.1,
 	// hashicorp/nomad#18364). Misplaced is also true if a member still runs where the pins of an
-	// earlier version put it. Nomad has not yet replaced a member that runs outside the new pins.
-	// The reason is an active deployment of a service, or a lack of room for the version to which
-	// the author reverted.
+	// earlier version put it. In the last case, a service is still being deployed, or there is no
+	// room for the version to which the author reverted.
 	Misplaced bool
 	// LeftOut is true if Nomad stopped a member of a batch job and did not replace it. See
 	// [leftOut]. LeftOutBeside is the same for members of groups without GPUs.
 	LeftOut, LeftOutBeside bool
 	// CutShort is true if a client killed a member of a service and Nomad did not replace the
-	// member. CutShort happens if the node was purged and registered again before Nomad evaluated
-	// the job (seen on 1.11.3).
+	// member. This happens if the node was purged and registered again before Nomad evaluated the
+	// job (seen on 1.11.3).
 	CutShort bool
 }
 
@@ -272,9 +271,9 @@ func gpusPerMember(job *api.Job) map[string]int {
 // dropped is set if Nomad has placed no member of this gated version that is meant to run, so the
 // job cannot have ended. Nomad still calls such a job dead after it has dropped the blocked
 // evaluation. Nomad drops the blocked evaluation of a batch job when the job's members are drained.
-// Nomad drops the blocked evaluation of a service whose deployment waits for promotion when members
-// are stopped that were placed just as the gate was registered. A service that is
-// [Observed.CutShort] has not ended either.
+// Nomad also drops the blocked evaluation of a service whose deployment waits for promotion, if the
+// gate was registered just as members were placed and these members are then stopped. A service
+// that is [Observed.CutShort] has not ended either.
 func (st *Observed) state(pinned, gated, pastGate, dropped bool) State {
 	switch {
 	case cluster.Ended(st.Job) && !dropped:

@@ -15,11 +15,11 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// The functions in this file stop a gang, because it must make room, move, or be requeued. The
-// placer writes the gang's record ([WriteRecord]), registers the job with the gate, tells the
-// members to stop, and waits until all members have ended ([Lifecycle.hasStopped]). Until the stop
-// is complete, the gang holds all its GPUs (Reserved), even those of members that have ended,
-// because the queue needs all of these GPUs together.
+// The functions in this file stop a gang that must make room, move, or be requeued. The placer
+// writes the gang's record ([WriteRecord]), registers the job with the gate, tells the members to
+// stop, and waits until all members have ended ([Lifecycle.hasStopped]). Until the stop is
+// complete, the gang holds all its GPUs (Reserved), even those of members that have ended, because
+// the queue needs all of these GPUs together.
 //
 // If a node goes down before the gang has stopped, Nomad reports the members on this node as lost.
 // Lost members do not count as dying, so the gang counts as stopped, as if these members had ended.
@@ -43,8 +43,8 @@ type stopping struct {
 	before                     *Record
 	asked                      bool // a person requested the stop: see [Control]
 	recorded, gated, requested bool
-	// someDone is true if members had succeeded before the stop. In this case, the queue may know
-	// only the other members. When the gang starts again, all its members start.
+	// someDone is true if members had succeeded before the stop. The queue may then know only the
+	// members that had not succeeded. When the gang starts again, all its members start.
 	someDone bool
 }
 
@@ -237,13 +237,14 @@ func (g *Lifecycle) stopOrGoOn(World) ([]Effect, bool) {
 	return await(g.stopMembers())
 }
 
-// dying reports whether the job has allocations that are being stopped but still hold resources.
+// dying reports whether the job has allocations that still hold resources, except members that are
+// left behind.
 func (g *Observed) dying(w World) bool {
 	return slices.ContainsFunc(w.Allocs(g.Key), func(a *cluster.Alloc) bool { return a.Live() && !a.LeftBehind(g.Job) })
 }
 
-// hasStopped records that the whole gang has stopped. Another cycle must follow, because the view
-// does not show the gang's GPUs as free yet.
+// hasStopped ends the stop once all members have ended. Another cycle must then follow, because the
+// view does not show the gang's GPUs as free yet.
 func (g *Lifecycle) hasStopped(w World) []Effect {
 	if g.Nomad != Waiting || g.stop == nil || g.dying(w) {
 		return nil

@@ -4,7 +4,7 @@
 package gang
 
 // handler describes how an event is handled in a state. to lists the other states that the gang can
-// reach while the event is handled, including all answers.
+// reach while it handles the event and the answers that follow.
 type handler struct {
 	do  func(*Lifecycle, Event, World) []Effect
 	say string // what do does, for docs/design/gang-states.md; "" if do does nothing
@@ -68,9 +68,9 @@ var duties = map[State][]duty{
 	Lost:        {dutyRecord, dutyPosition, dutyOverwritten, dutyUndo, {say: "requeue the gang, give up on it, or ask Nomad to place the stopped members again", do: (*Lifecycle).requeueLost, registers: true, to: []State{Completing, Failed}}},
 }
 
-// elsewhere has the handlers of all events. The handlers in elsewhere apply if [own] has no handler
-// for the event in the gang's state. There are handlers even for events that cannot happen in a
-// state or that change nothing, because the queue waits for an answer to each of its decisions.
+// elsewhere has one handler for each event, which applies if [own] has no handler for the event in
+// the gang's state. Even events that cannot happen in a state or that change nothing have handlers,
+// because the queue waits for an answer to each of its decisions.
 var elsewhere = map[Kind]handler{
 	OnObserve:   {do: (*Lifecycle).observe, say: "apply what Nomad shows"},
 	OnReconcile: {do: (*Lifecycle).reconcile, say: "do what is due"},

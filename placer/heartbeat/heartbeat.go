@@ -24,8 +24,8 @@ import (
 )
 
 const (
-	// HeartbeatEvery is the time between two heartbeats. Each heartbeat adds about 300 bytes to
-	// Nomad's Raft log. This makes 4,320 heartbeats a day.
+	// HeartbeatEvery is the time between two heartbeats. Each of the 4,320 heartbeats a day adds
+	// about 300 bytes to Nomad's Raft log.
 	HeartbeatEvery = 20 * time.Second
 	// heartbeatLapses is the age beyond which a heartbeat no longer counts. At this age, the placer
 	// has missed three heartbeats. A reader computes the age from its own clock and the time that

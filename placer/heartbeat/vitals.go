@@ -34,7 +34,7 @@ type VitalSigns struct {
 	Cycle, LastCycle time.Time
 	// Cycles counts completed cycles.
 	Cycles int
-	// Restarts counts how often the loop restarted its work. Lost counts the restarts that the
+	// Restarts counts how often the loop restarted its work. Lost counts the restarts that a lost
 	// connection to Nomad or a bad answer caused.
 	Restarts, Lost int
 	// Panics counts broken invariants.
@@ -53,17 +53,16 @@ const (
 	// counts as in trouble.
 	overdueAfter = time.Minute
 	// HungAfter is how long the loop can go without any progress before it counts as hung. A cycle
-	// takes at most 2 min, and the requests before a full read at most 4 min together.
+	// takes at most 2 min, and all requests before a full read together take at most 4 min.
 	HungAfter = 5 * overdueAfter
-	// restartsInARow is the number of consecutive restarts from which the loop counts as in
-	// trouble. The trouble ends after steadyAfter of work without a restart. If the cause was a
-	// lost connection to Nomad, one complete cycle already ends the trouble. The pause before each
-	// restart grows to at most 15 s.
+	// restartsInARow is how many consecutive restarts count as trouble. The trouble ends after
+	// steadyAfter of work without a restart. If the cause was a lost connection to Nomad, one
+	// complete cycle already ends the trouble. The pause before each restart grows to at most 15 s.
 	restartsInARow = 3
 	steadyAfter    = 30 * time.Second
 )
 
-// Moved reports that the loop makes progress, although it does not report that it works.
+// Moved records that the loop has made progress without a call of LoopAlive.
 func (v *Vitals) Moved(now time.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -145,7 +144,7 @@ func (s VitalSigns) Age(now time.Time) (age time.Duration, ok bool) {
 	return max(0, now.Sub(s.Alive)), !s.Alive.IsZero()
 }
 
-// Still returns the time since the loop last made any progress; 0 if it has not started.
+// Still returns the time since the loop last made any progress, or 0 if the loop has not started.
 func (s VitalSigns) Still(now time.Time) time.Duration {
 	if s.Moved.IsZero() {
 		return 0

@@ -33,10 +33,10 @@ func (v *Ledger) Unavailable(u int) string {
 }
 
 // unavailable is like [Ledger.Unavailable], for a GPU of the given node. GPUs on a node that is
-// down, disconnected, drained or ineligible are unavailable. Earlier decisions to use unavailable
-// GPUs therefore wait. For example, assume that the victims of a preemption were lost with their
-// node. If the new gang did not wait, Nomad would place it as soon as the node is back, while the
-// victims' tasks still run on the node.
+// down, disconnected, drained or ineligible are unavailable. So a gang must wait even if a decision
+// has already given it unavailable GPUs. For example, assume that the victims of a preemption were
+// lost with their node. If the new gang did not wait, Nomad would place it as soon as the node is
+// back, while the victims' tasks still run on the node.
 func (v *Ledger) unavailable(n *api.Node, gpu string) string {
 	return cmp.Or(cluster.NotReady(n), v.opts.Unavailable[gpu])
 }

@@ -29,8 +29,8 @@ type Options struct {
 	// Quarantined contains the instance ids of the GPUs that must not be chosen because they are in
 	// quarantine.
 	Quarantined map[string]bool
-	// Unavailable maps GPUs that must not be chosen, although Nomad counts them as free, to the
-	// reasons. The keys are instance ids.
+	// Unavailable has the reasons why GPUs must not be chosen although Nomad counts them as free,
+	// by instance id.
 	Unavailable map[string]string
 	// Reserved maps each job to the GPUs that a current decision has given to the job.
 	Reserved map[cluster.JobKey][]string
@@ -70,8 +70,8 @@ type Ledger struct {
 
 // New builds a ledger from the state. New sorts nodes by name, then by id, and instances by id.
 // GPUs that live allocations or pins hold count as allocated. New ignores the allocations and pins
-// of the jobs in without. New fails only if the options are invalid. Invalid data of a node causes
-// only warnings (see [cluster.State.NodeWarnings]).
+// of the excluded jobs (without). New fails only if the options are invalid. Invalid data of a node
+// causes only warnings (see [cluster.State.NodeWarnings]).
 func New(s *cluster.State, o Options, without ...cluster.JobKey) (*Ledger, error) {
 	v := &Ledger{opts: o, State: s, without: without, NodeOf: map[string]int{}, InRack: map[string]int{}, holds: map[cluster.JobKey][]int{}}
 	v.Nodes = slices.Clone(s.GPUNodes())

@@ -44,9 +44,9 @@ func (v *Ledger) published(d *api.NodeDeviceResource) published {
 	return p
 }
 
-// rate completes a GPU for which the cluster's profile has been searched. For classes without a
-// score in the cluster's profile, rate adds the scores from the plugin's own profile file. A
-// degraded GPU gets the last class, whatever its score.
+// rate completes the scores of a GPU. For application classes without a score in the cluster's
+// profile, rate adds the scores from the plugin's own profile file. A degraded GPU gets the last
+// variability class, whatever its score.
 func (p published) rate(u *pal.GPU) {
 	for k, r := range p.given[attr.GPUOf(u.ID)] {
 		if u.Classes[k] == 0 {
@@ -95,9 +95,9 @@ func givenText(d *api.NodeDeviceResource) string {
 	return cluster.TextOf(d, attr.Scores)
 }
 
-// given parses the scores and classes that a plugin loaded from a profile file. given leaves the
-// field value of each rating empty, and [Ledger.bins] computes it. If the scores cannot be parsed,
-// all GPUs of the group count as not measured.
+// given parses the scores and classes that a plugin loaded from a profile file. given does not set
+// the value of the ratings; [Ledger.bins] does. If the scores cannot be parsed, all GPUs of the
+// group count as not measured.
 func given(d *api.NodeDeviceResource) map[string]map[int]rating {
 	ms, err := attr.ParseMeasurements(givenText(d))
 	if err != nil || len(ms) == 0 {

@@ -80,8 +80,8 @@ func DefaultConfig() Config {
 	}
 }
 
-// MayStop reports whether the placer may stop batch jobs of a namespace and class, unless the job
-// itself decides. from is the configuration key that allows this, or "" if the placer must not stop
+// MayStop reports whether the placer may stop a namespace's batch jobs of a class, unless they set
+// pal_preempt. from is the configuration key that allows this, or "" if the placer must not stop
 // these jobs.
 func (c Config) MayStop(namespace string, class pal.AppClass) (may bool, from string) {
 	may, from = slices.Contains(c.DefaultPreempt, class), "default_preempt"

@@ -70,10 +70,11 @@ func (m *Model) Isolated(job *api.Job, now time.Time) (why reason.Reason, ok boo
 	return a.why, true
 }
 
-// IsolatePanics calls do, and reports whether do returned without a panic. do may change the queue
-// and the view for a test, but must undo the changes. If a job makes do panic, IsolatePanics
-// isolates this job, and the caller must call IsolatePanics again. IsolatePanics panics again if no
-// job is known to have caused the panic, or if the job that caused it is already isolated.
+// IsolatePanics calls a function, and reports whether it returned without a panic. The function may
+// change the queue and the view for a test, but must undo the changes. If a job makes the function
+// panic, IsolatePanics isolates this job, and the caller must call IsolatePanics again.
+// IsolatePanics panics again if no job is known to have caused the panic, or if the job that caused
+// it is already isolated.
 func (m *Model) IsolatePanics(do func()) (done bool) {
 	defer func() {
 		r := recover()

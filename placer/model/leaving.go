@@ -72,8 +72,8 @@ func (m *Model) Leaving(st gang.Observed) (said []reason.Reason) {
 	return said
 }
 
-// If stopped members of a waiting gang have not ended yet, Ending returns this as a reason. Ending
-// returns no reason if all members have ended.
+// Ending returns a reason if a gang waits while its stopped members are still ending, and no reason
+// otherwise.
 func (m *Model) Ending(o gang.Observed) reason.Reason {
 	if o.Nomad != gang.Waiting {
 		return reason.Reason{}

@@ -133,10 +133,9 @@ func (m *Model) At(t *Tracked) pal.Placement {
 	return m.View.Running(t.Request, m.View.Holds(t.Key))
 }
 
-// CountOutside counts GPUs that the queue does not count, although tenants' limits apply to them.
-// These are the GPUs of jobs that Nomad lists but cannot return, and of running jobs whose current
-// jobspec the placer cannot serve. Neither the queue nor CountOutside counts jobs that Nomad places
-// by itself.
+// CountOutside counts GPUs to which tenants' limits apply but which the queue does not count: the
+// GPUs of jobs that Nomad lists but cannot return, and of running jobs whose current jobspec the
+// placer cannot serve. Neither the queue nor CountOutside counts jobs that Nomad places by itself.
 func (m *Model) CountOutside() {
 	m.Queue.Outside(m.heldBy(func(t *Tracked) bool { return !m.Queue.Counts(t.Key.String()) }))
 }
@@ -241,7 +240,7 @@ func (m *Model) Unregistered(id string) bool {
 
 // Observed returns the state of a job. For an isolated job, Observed does not look at the job's
 // contents. For a tracked gang, Observed returns the state that the placer saw last, so that
-// decisions and answers agree. Changes after that count only from the next cycle.
+// decisions and answers agree. Later changes count only from the next cycle.
 func (m *Model) Observed(job *api.Job) gang.Observed {
 	if _, ok := m.Isolated(job, m.Time); ok {
 		return isolatedObserved(job)

@@ -59,8 +59,8 @@ type JobStatus struct {
 	// Priority is the job's priority in the queue: the jobspec's priority, unless somebody has set
 	// another priority.
 	Priority int `json:"priority"`
-	// GPUs is the number of GPUs that the job has or requests. Share is set if these are parts of
-	// shared GPUs. Share is the fraction of a whole GPU that each part counts.
+	// GPUs is the number of GPUs that the job has or requests. Share is set if the job's GPUs are
+	// parts of shared GPUs. Share is the fraction of a whole GPU that each part counts.
 	GPUs  int     `json:"gpus"`
 	Share float64 `json:"share,omitempty"`
 	Class string  `json:"class,omitempty"` // application class; "" if the placer does not know it
@@ -108,7 +108,7 @@ type Slowdown struct {
 	Chosen, Packed float64
 }
 
-// add adds a gang whose decision is d.
+// add includes the gang of a decision in the means.
 func (s *Slowdown) add(d pal.Decision) {
 	if d.Chosen == nil || d.Packed == nil || d.Chosen.Cost <= 0 || d.Packed.Cost <= 0 || d.Demand <= 0 {
 		return
@@ -167,8 +167,8 @@ func (m *Model) StatusOf(t *Tracked, waits map[string]*Wait) JobStatus {
 	return j
 }
 
-// If canaries of a service's new version run beside the old version, CanariesRun returns this as a
-// reason. CanariesRun returns no reason if no canaries run.
+// CanariesRun returns a reason if canaries of a service's new version run beside the old version,
+// and no reason otherwise.
 func CanariesRun(st gang.Observed) reason.Reason {
 	if !gang.HasCanaries(st.Job) {
 		return reason.Reason{}

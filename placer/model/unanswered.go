@@ -26,14 +26,14 @@ type unanswered struct {
 	until   time.Time   // after this time, Nomad no longer writes the registration
 }
 
-// UnansweredFor is the time after which Nomad's servers drop a request. So Nomad cannot write an
-// unanswered registration later than this. Until then, the model reserves the GPUs of the
+// UnansweredFor is the time after which Nomad's servers drop a request. Nomad cannot write an
+// unanswered registration after this time. Until then, the model reserves the GPUs of the
 // registration.
 const UnansweredFor = time.Minute
 
-// NoteUnanswered records that Nomad has not answered a registration in which sent replaces was.
-// NoteUnanswered skips registrations without pins, because such registrations look like the
-// author's own.
+// NoteUnanswered records that Nomad has not answered the registration of a job (sent) that replaces
+// a version of it (was). NoteUnanswered skips registrations without pins, because such
+// registrations look like the author's own.
 func (m *Model) NoteUnanswered(sent, was *api.Job, start *gang.Start) {
 	if _, pinned := rewrite.Pinned(sent); !pinned || was == nil {
 		return

@@ -74,7 +74,7 @@ func (m *Model) UpdateView(now time.Time) error {
 	return nil
 }
 
-// rebase gives the queue the GPU numbers of a new cluster.
+// rebase gives the queue the GPU numbers of a new view.
 func (m *Model) rebase() {
 	for _, t := range m.Jobs {
 		t.Target = nil // the target's GPU numbers are invalid now

@@ -23,7 +23,7 @@ type Wait struct {
 	never bool
 	// Away is true if the gang waits for nodes, drivers or devices that are not ready now.
 	Away bool
-	// why replaces the queue's reason.
+	// why, if set, replaces the queue's reason.
 	why reason.Reason
 }
 
@@ -53,8 +53,8 @@ func (w *Wait) Idle() {
 	}
 }
 
-// Barred looks for a group that no node could run, not even an idle node. If there is one, Barred
-// returns a reason that names the group. Barred returns no reason if every group fits on some node.
+// Barred returns a reason that names a group that no node could run, not even an idle node. Barred
+// returns no reason if every group fits on some node.
 func Barred(found []request.Obstacle) reason.Reason {
 	lasting := map[string]int{}
 	for _, o := range found {
@@ -77,8 +77,8 @@ func Obstruct(d *pal.Decision, found []request.Obstacle) {
 	d.Reason = withObstacles(d.Reason, func(o request.Obstacle) bool { return passing || !o.Now || o.Away }, found)
 }
 
-// If a job waits for nodes that may come back, away returns this as a reason. away returns zero if
-// no such node could serve the job.
+// away returns a reason if the job waits for nodes that may come back, or zero if no such node
+// could serve the job.
 func away(found []request.Obstacle) reason.Reason {
 	r := withObstacles(reason.Reason{Kind: reason.Away}, func(o request.Obstacle) bool { return o.Away }, found)
 	if len(r.Because) == 0 {

@@ -14,7 +14,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/window"
 )
 
-// windowsInForce records for which cluster and until which time the queue's windows are valid.
+// windowsInForce records for which view and until which time the queue's windows are valid.
 type windowsInForce struct {
 	view  *request.View
 	epoch uint64
@@ -22,8 +22,8 @@ type windowsInForce struct {
 	empty []string  // names of windows without GPUs
 }
 
-// SyncWindows passes the windows to the queue if they may have changed. The windows may change if
-// the cluster was rebuilt, nodes were added, or a window has ended. When a window has ended,
+// SyncWindows passes the windows to the queue if they may have changed. They may have changed if
+// the view was rebuilt, nodes were added, or a window has ended. When a window has ended,
 // SyncWindows passes its next occurrence.
 func (m *Model) SyncWindows(now time.Time) {
 	w := &m.Windows

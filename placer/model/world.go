@@ -141,7 +141,7 @@ func fewer(r request.Request, members int) request.Request {
 }
 
 // RoomForCanaries returns GPUs for the canaries of a new version, which run beside the old members.
-// The canaries soon replace the old members, so they need not wait for other jobs. But the limits
+// The canaries soon replace the old members, so they need not wait for other jobs, but the limits
 // of the tenant apply. Pins to GPUs name all GPUs that the old version may use. RoomForCanaries
 // first drops the GPUs that the old version does not use.
 func (w world) RoomForCanaries(g *gang.Lifecycle) (gang.Room, error) {
@@ -162,7 +162,7 @@ func (w world) RoomForCanaries(g *gang.Lifecycle) (gang.Room, error) {
 }
 
 // CanariesBarred returns a reason if a limit of the tenant forbids the canaries in r in addition to
-// the GPUs that the gang holds. CanariesBarred returns no reason if no limit forbids them.
+// the GPUs that the gang holds. CanariesBarred returns no reason if no limit forbids the canaries.
 func (m *Model) CanariesBarred(g *gang.Lifecycle, r request.Request) (wait queue.Wait, why reason.Reason) {
 	job := g.QueueJob(m.Cfg.RestartCost)
 	job.Gang, job.Least = r.Gang, 0
@@ -173,8 +173,7 @@ func (m *Model) CanariesBarred(g *gang.Lifecycle, r request.Request) (wait queue
 	return wait, why
 }
 
-// RoomForAll returns GPUs for all members of a running gang whose author has edited it, according
-// to [queue.Queue.RoomFor].
+// RoomForAll asks the queue for GPUs for all members of a running gang that its author has edited.
 func (m *Model) RoomForAll(g *gang.Lifecycle) gang.Room {
 	own, back := m.View.Without(g.Key)
 	defer back()

@@ -97,7 +97,7 @@ func OpenGroups(job *api.Job) (names []string) {
 }
 
 // Gate returns the job with the gate on the whole job, so that all groups wait, even groups without
-// GPUs. Pins stay. If the job is fully gated, Gate returns the job itself.
+// GPUs. Gate keeps the pins. If the job is fully gated, Gate returns the job itself.
 func Gate(job *api.Job) *api.Job {
 	if FullyGated(job) {
 		return job

@@ -22,7 +22,7 @@ import (
 )
 
 // Hints are the settings in a job's meta whose keys are `pal_*`. If the job does not have a key,
-// the field for this key is zero. The exception is Neighbours.
+// the field for this key is zero, except Neighbours.
 type Hints struct {
 	Class    pal.AppClass  // pal_class: A, B, C or D
 	App      string        // pal_app: the name of the application, from which the placer gets the class
@@ -198,9 +198,9 @@ func (h *Hints) set(key, value string) error {
 // nanoseconds since 1970.
 const longest = 100 * 365 * 24 * time.Hour
 
-// Limit returns the time after which Nomad stops all allocations of the job. The maximum is
-// [longest]. This time is the longest max_run_duration of the groups (Nomad 2.0.3 and later). If an
-// allocation can run forever, Limit returns 0. Limit ignores groups whose count is 0.
+// Limit returns the time after which Nomad stops all allocations of the job, at most [longest]: the
+// longest max_run_duration of the groups (Nomad 2.0.3 and later). If an allocation can run forever,
+// Limit returns 0. Limit ignores groups whose count is 0.
 func Limit(job *api.Job) time.Duration {
 	var most time.Duration
 	for _, g := range job.TaskGroups {

@@ -20,8 +20,8 @@ import (
 // if any element matches.
 const Mark = "nomad-pal"
 
-// The following marks begin the lists of [ModeClass] pins with and without a class ceiling, and of
-// the constraint on the whole job.
+// These marks begin the lists of [ModeClass] pins with a class ceiling (markClass) or without one
+// (markNodes), and the list of the constraint on the whole job (markJob).
 const (
 	markClass = Mark + "/class"
 	markNodes = Mark + "/nodes"
@@ -44,8 +44,8 @@ type Mode string
 const (
 	// ModeGPU ties the job to exactly the chosen GPUs. Most gangs have this mode.
 	ModeGPU Mode = "gpu"
-	// ModeClass ties the job to nodes and to a highest variability class, so that Nomad itself can
-	// reschedule members. Services, elastic gangs and jobs with [ReplaceMember] have this mode.
+	// ModeClass ties the job to nodes, and to GPUs up to a variability class, so that Nomad itself
+	// can reschedule members. Services, elastic gangs and jobs with [ReplaceMember] have this mode.
 	ModeClass Mode = "class"
 	// ModePrefer adds only affinities, so the pins never keep a job from running.
 	ModePrefer Mode = "prefer"
@@ -60,7 +60,8 @@ func ParseMode(s string) (Mode, error) {
 type Pins struct {
 	Mode Mode
 	// Class is the application class. Ceiling is the highest variability class that the pins allow;
-	// class 1 is the fastest. If Ceiling is 0, the pins allow any class. Only for ModeClass.
+	// class 1 is the fastest. If Ceiling is 0, the pins allow any class. Both are only for
+	// ModeClass.
 	Class   pal.AppClass `json:",omitempty"`
 	Ceiling int          `json:",omitempty"`
 	// Groups are sorted by name.
@@ -85,8 +86,8 @@ type GroupPins struct {
 // Racks describes the racks of the nodes in a job's pins.
 type Racks struct {
 	Meta string // the key of node meta that names a node's rack
-	// Names are sorted. Names lists the racks in alphabetical order. Names is empty if the rack of
-	// a node is unknown, or if the racks contain a large part of the cluster's GPU nodes.
+	// Names lists the racks in alphabetical order. Names is empty if the rack of a node is unknown,
+	// or if the racks contain a large part of the cluster's GPU nodes.
 	Names []string
 }
 
@@ -149,9 +150,9 @@ func union(a, b []string) []string {
 // pins.
 //
 // If all groups are pinned to nodes, the whole job also gets a constraint. The constraint allows
-// only the racks of these nodes. If in contains no racks, it allows only the nodes. The job's
-// constraint excludes no node that the constraints of the groups allow. But Nomad checks the
-// constraints of the job first, so it skips thousands of other nodes several times as fast. For a
+// only the racks of these nodes. If the racks are not known, the constraint allows only the nodes.
+// The job's constraint excludes no node that the constraints of the groups allow. Nomad checks the
+// job's constraint first, and so rejects thousands of other nodes several times as fast. For a
 // constraint on racks, Nomad caches the result by computed node class, and reuses the result for
 // the next member. For a constraint on single nodes, Nomad does not cache results.
 //
@@ -240,7 +241,7 @@ func pinGroup(g *api.TaskGroup, p Pins, gp GroupPins) {
 				own = append(own, constraint(idsTarget, markedList(mark, gp.GPUs)))
 			}
 			if p.Ceiling != 0 {
-				// The placer swaps the two sides, so that its constraint differs from the
+				// The placer swaps the two sides of the constraint, so that it differs from the
 				// constraint that authors copy from the docs.
 				own = append(own, constraint(classTarget(p.Class, p.Ceiling), idsTarget))
 			}

@@ -14,7 +14,7 @@ import (
 )
 
 // Pinned returns the job's pins, and whether the job has pins. Pinned reads exactly what [Pin]
-// wrote. So the job alone shows a new placer where the job's gang was placed.
+// wrote. So a new placer can tell from the job alone where its gang was placed.
 func Pinned(job *api.Job) (Pins, bool) {
 	var p Pins
 	e, elastic := ElasticOf(job)
@@ -57,7 +57,8 @@ func groupPin(g *api.TaskGroup) (mode Mode, mark string, nodes []string) {
 	return "", "", nil
 }
 
-// modeOf returns the mode of pins with this mark. For [Mark], modeOf returns plain.
+// modeOf returns the mode of pins with this mark. [Mark] stands for two modes, so modeOf then
+// returns plain.
 func modeOf(mark string, plain Mode) Mode {
 	if mark == Mark {
 		return plain
