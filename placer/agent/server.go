@@ -105,7 +105,7 @@ func (s *server) handler() http.Handler {
 	return s.forwardIfStandby(mux)
 }
 
-// judged returns the caller if the function may allows the request, and otherwise refuses the
+// judged returns the caller if the given check allows the request, and otherwise refuses the
 // request.
 func (s *server) judged(w http.ResponseWriter, r *http.Request, may func(*caller, context.Context) error) (c *caller, ok bool) {
 	c, err := s.caller(r)
@@ -118,7 +118,7 @@ func (s *server) judged(w http.ResponseWriter, r *http.Request, may func(*caller
 	return c, err == nil
 }
 
-// snapshotFor returns a snapshot if the function may allows the request, and otherwise refuses the
+// snapshotFor returns a snapshot if the given check allows the request, and otherwise refuses the
 // request. With ?stale, as in Nomad's API, the snapshot may be a second old.
 func (s *server) snapshotFor(w http.ResponseWriter, r *http.Request, may func(*caller, context.Context) error) (*caller, *query.Snapshot, bool) {
 	c, ok := s.judged(w, r, may)

@@ -366,8 +366,8 @@ func sizeKey(r request.Request, elastic string) string {
 
 // Alternative is another placement of a gang, for comparison.
 type Alternative struct {
-	// What is the placement's name. A running gang has "the best now" and, if the measurements of
-	// its GPUs have changed, "here, measured now".
+	// What names the placement. A running gang has "the best now" and, if the measurements of its
+	// GPUs have changed, "here, measured now".
 	What string `json:"what"`
 	*pal.Choice
 }

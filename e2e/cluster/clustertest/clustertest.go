@@ -27,7 +27,7 @@ func Start(t *testing.T, options cluster.Options) *cluster.Cluster {
 	return c
 }
 
-// StartFor starts a cluster for test t that runs until test all ends.
+// StartFor starts a cluster for the subtest t. The cluster runs until the parent test (all) ends.
 func StartFor(all, t *testing.T, options cluster.Options) *cluster.Cluster {
 	t.Helper()
 	if testing.Short() {

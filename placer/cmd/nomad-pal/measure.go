@@ -68,7 +68,7 @@ const (
 	gpuWaits    measureOutcome = "waits"
 )
 
-// measuredGPU is the output of measure about one GPU.
+// measuredGPU is what `nomad-pal measure` prints for one GPU.
 type measuredGPU struct {
 	GPU  string `json:"gpu"`  // the GPU's id
 	Node string `json:"node"` // its node's name
@@ -83,7 +83,8 @@ type measuredGPU struct {
 	Times map[pal.AppClass]float64 `json:"times,omitempty"`
 	// Provisional reports whether other GPUs of the node were idle during the measurement.
 	Provisional bool `json:"provisional,omitempty"`
-	// Uncapped: class A did not reach the power limit, so its time says little about training.
+	// Uncapped reports whether class A did not reach the power limit, so that its time says little
+	// about training.
 	Uncapped bool `json:"uncapped,omitempty"`
 }
 
