@@ -13,7 +13,7 @@ import (
 // schedulers use a Guard, because their processes, like Nomad's, outlive their parent.
 type Guard struct{ guard *guard }
 
-// NewGuard guards a directory, given by its real path.
+// NewGuard guards a directory. dir must be the directory's real path.
 func NewGuard(dir string) (*Guard, error) {
 	g, err := startGuard(dir, false)
 	return &Guard{g}, err

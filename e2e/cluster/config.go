@@ -14,7 +14,7 @@ import (
 // object is a JSON object of an agent's configuration file.
 type object map[string]any
 
-// configure writes the agent's configuration with its current ports into its directory.
+// configure writes the agent's configuration, with the current ports, into the agent's directory.
 func (a *Agent) configure(c *Cluster) error {
 	conf := a.common(c)
 	extra := c.options.ServerHCL

@@ -114,8 +114,8 @@ func (g idleGPU) unbooked(gpu string) (p accounting.IdleGPU, ok bool) {
 	return accounting.IdleGPU{GPU: gpu, Job: g.job, From: from, To: g.until}, g.until.Sub(g.at) >= idleAfter && g.until.After(from)
 }
 
-// keep makes i store idle time until the history has it. Without a history, the stored time would
-// only grow.
+// keep makes idleGPUs store past idle time until the history has it. Without a history, the stored
+// time would only grow.
 func (i *idleGPUs) keep() {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -137,7 +137,7 @@ func (s facts) holders(g pal.Gang, self cluster.JobKey) *Holders {
 	return out
 }
 
-// kept returns the GPUs of windows that a waiting gang avoids.
+// kept returns the GPUs that a waiting gang avoids because of windows.
 func (s facts) kept(k cluster.JobKey) map[int]bool {
 	kept := map[int]bool{}
 	for _, w := range s.m.Queue.KeptFrom(gang.QueueTime(s.m.Time), k.String()) {
@@ -366,8 +366,8 @@ func sizeKey(r request.Request, elastic string) string {
 
 // Alternative is another placement of a gang, for comparison.
 type Alternative struct {
-	// What names the placement. A running gang has "the best now" and, if the measurements of its
-	// GPUs have changed, "here, measured now".
+	// What is the placement's name. A running gang has "the best now" and, if the measurements of
+	// its GPUs have changed, "here, measured now".
 	What string `json:"what"`
 	*pal.Choice
 }

@@ -68,7 +68,7 @@ func (v *View) toldSpeeds(r *Request, models []string) (rates map[string]float64
 	return rates, from, nil
 }
 
-// saidSpeeds returns those of the author's speeds that are for models that the job may use.
+// saidSpeeds returns the author's speeds for the models that the job may use.
 func (v *View) saidSpeeds(said map[string]float64, models []string) (map[string]float64, error) {
 	rates, known := map[string]float64{}, v.modelsByName()
 	here := false
@@ -169,7 +169,7 @@ func modelsOf(asks []eligibility) (models []string) {
 	return models
 }
 
-// namesOf returns the models of the device groups for which could is true, each once.
+// namesOf returns the distinct models of the device groups for which could is true.
 func (v *View) namesOf(could []bool) (models []string) {
 	for i, may := range could {
 		if _, model := v.Cluster.Group(i); may && !slices.Contains(models, model) {

@@ -58,8 +58,8 @@ Measure Options:
 // measureOutcome is the outcome of the measurement of one GPU.
 type measureOutcome string
 
-// The outcomes. ready and waits occur only with -dry-run, or if the run ended before the GPU's
-// turn.
+// The outcomes. gpuReady and gpuWaits occur only with -dry-run, or if the command ended before the
+// GPU's turn.
 const (
 	gpuMeasured measureOutcome = "measured"
 	gpuFailed   measureOutcome = "failed"
@@ -83,12 +83,11 @@ type measuredGPU struct {
 	Times map[pal.AppClass]float64 `json:"times,omitempty"`
 	// Provisional reports whether other GPUs of the node were idle during the measurement.
 	Provisional bool `json:"provisional,omitempty"`
-	// Uncapped reports whether class A did not reach the power limit, so that its time says little
-	// about training.
+	// Uncapped: class A did not reach the power limit, so its time says little about training.
 	Uncapped bool `json:"uncapped,omitempty"`
 }
 
-// measureOptions are the options of measure.
+// measureOptions are the options of `nomad-pal measure`.
 type measureOptions struct {
 	all, dryRun   bool
 	atMost        int
