@@ -314,7 +314,6 @@ func (a *Agent) collectMore(ctx context.Context) {
 	}
 }
 
-// name is the name of this process: see [newName].
 var name = sync.OnceValue(newName)
 
 // newName returns a name for this process: its host's name, its id, and a random suffix. In

@@ -192,7 +192,6 @@ func pause(ctx context.Context, d time.Duration) {
 // on reports whether agents elect the active agent.
 func (ha *HA) on() bool { return ha.Enabled != nil && *ha.Enabled }
 
-// check returns an error if the block is invalid.
 func (ha *HA) check() error {
 	if _, _, err := ha.times(); err != nil {
 		return err

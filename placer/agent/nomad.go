@@ -153,7 +153,6 @@ func (n *Nomad) serveChildren(c *nomad.Client, mayWrite func() error) error {
 	return nil
 }
 
-// addresses checks the addresses in the block.
 func (n *Nomad) addresses() error {
 	if n.Address != "" {
 		u, err := url.Parse(n.Address)

@@ -195,7 +195,6 @@ func (s *server) serveGPUs(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, gpus)
 }
 
-// serveModels returns the speeds of the cluster's GPU models.
 func (s *server) serveModels(w http.ResponseWriter, r *http.Request) {
 	if _, snapshot, ok := s.snapshotFor(w, r, (*caller).readsNodes); ok {
 		writeJSON(w, http.StatusOK, snapshot.Models())

@@ -87,7 +87,6 @@ type measuredGPU struct {
 	Uncapped bool `json:"uncapped,omitempty"`
 }
 
-// measureOptions are the options of `nomad-pal measure`.
 type measureOptions struct {
 	all, dryRun   bool
 	atMost        int

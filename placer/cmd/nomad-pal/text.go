@@ -25,7 +25,6 @@ func (b *base) width() int {
 	return 0
 }
 
-// style is the style of a word.
 type style rune
 
 // The styles. A private-use rune marks where a style begins; [escaped] later replaces these runes
@@ -150,7 +149,6 @@ func (b *base) sayAfter(mark string, s style, text string) {
 	}
 }
 
-// head prints the heading of a section.
 func (b *base) head(text string) { b.write("\n" + paint(bold, text) + "\n") }
 
 // write prints quoted text, and replaces its styles with escape sequences.

@@ -33,7 +33,6 @@ type topLines struct {
 	line             func(i int) []topCell
 }
 
-// topCell is one cell of a list.
 type topCell struct {
 	text  string
 	style style // see text.go
