@@ -50,8 +50,7 @@ func (a *Agent) RPCAddr() string { return fmt.Sprintf("%s:%d", a.ip, a.ports.rpc
 // API returns a client for this agent's HTTP API, with the cluster's token and certificate.
 func (a *Agent) API() *api.Client { return a.api }
 
-// LogPath returns the path of the log, which all processes of this agent write, one after the
-// other.
+// LogPath returns the path of the agent's log, to which a restarted agent appends.
 func (a *Agent) LogPath() string { return filepath.Join(a.Dir, "agent.log") }
 
 // PID returns the agent's process id, 0 if the agent does not run.
@@ -146,8 +145,8 @@ func (a *Agent) spawn() error {
 	return err
 }
 
-// answers is the condition that the agent's HTTP API answers. The condition fails if the process
-// has ended.
+// answers is a condition for [Until]: the agent's HTTP API answers. The condition fails if the
+// process has ended.
 func (a *Agent) answers(ctx context.Context) (string, error) {
 	if !a.current().alive() {
 		return "", Fatal(fmt.Errorf("the process ended"))

@@ -8,12 +8,12 @@ import (
 	"io"
 )
 
-// Guard ends the processes that run in a directory and removes the directory, when its owner closes
-// the guard, is killed or crashes. Clusters of other schedulers use a Guard, because their
-// processes, like Nomad's, outlive their parent.
+// Guard watches over a directory. When the owner closes the Guard, is killed or crashes, the Guard
+// ends the processes that run in the directory, and removes the directory. Clusters of other
+// schedulers use a Guard, because their processes, like Nomad's, outlive their parent.
 type Guard struct{ guard *guard }
 
-// NewGuard guards a directory, given by its real path.
+// NewGuard guards a directory. dir must be the directory's real path.
 func NewGuard(dir string) (*Guard, error) {
 	g, err := startGuard(dir, false)
 	return &Guard{g}, err
@@ -25,8 +25,8 @@ func (g *Guard) Mark(dir string) string { return mark(dir) }
 // Close ends the processes and removes the directory.
 func (g *Guard) Close() error { return g.guard.clean() }
 
-// FreePorts reserves ports that no program uses now. Other clusters do not use these ports until
-// kept is closed.
+// FreePorts reserves ports that no program uses now. Until the caller closes kept, no other cluster
+// uses these ports.
 func FreePorts(n int) (numbers []int, kept io.Closer, err error) {
 	var p ports
 	for range n {

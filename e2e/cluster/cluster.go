@@ -203,10 +203,10 @@ func (a *Agent) ready(ctx context.Context) error {
 	return Until(ctx, "node "+a.Name+" is ready", a.nodeReady)
 }
 
-// nodeReady is the condition that the servers regard the node as ready. A new client sends its
-// first heartbeat after a random time of up to 10 s (client.go, initialHeartbeatStagger), but at
-// once when one of its RPCs succeeds (rpc.go, fireRpcRetryWatcher). So nodeReady makes the client
-// forward a harmless request.
+// nodeReady is a condition for [Until]: the servers regard the node as ready. A new client sends
+// its first heartbeat after a random time of up to 10 s (client.go, initialHeartbeatStagger), but
+// at once when one of its RPCs succeeds (rpc.go, fireRpcRetryWatcher). So nodeReady makes the
+// client forward a harmless request.
 func (a *Agent) nodeReady(ctx context.Context) (string, error) {
 	if !a.current().alive() {
 		return "", Fatal(fmt.Errorf("%s ended; the end of its log:\n%s", a.Name, a.LogTail(15)))
@@ -236,9 +236,9 @@ func (a *Agent) hasLeader(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// hasKey is the condition that the leader has made the root key and this server can read the key.
-// Without the key, nobody can write Variables, and clients cannot register ("keyring has not been
-// initialized yet") and retry only after 15 to 30 s.
+// hasKey is a condition for [Until]: the leader has made the root key, and this server can read the
+// key. Without the key, nobody can write Variables, and clients cannot register ("keyring has not
+// been initialized yet") and retry only after 15 to 30 s.
 func (a *Agent) hasKey(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -304,7 +304,7 @@ func (c *Cluster) asked() *Agent { return c.servers[c.front.Load()] }
 // Ask makes API, Env and Command use server k, because other servers may be cut off.
 func (c *Cluster) Ask(k int) { c.front.Store(int32(k)) }
 
-// Network returns the network of a cluster that is Apart, nil for other clusters.
+// Network returns the network of a cluster with [Options.Apart], nil for other clusters.
 func (c *Cluster) Network() *Network { return c.network }
 
 func (c *Cluster) newAPI(address, host string) (*api.Client, error) {

@@ -14,7 +14,7 @@ import (
 // object is a JSON object of an agent's configuration file.
 type object map[string]any
 
-// configure writes the agent's configuration with its current ports into its directory.
+// configure writes the agent's configuration, with the current ports, into the agent's directory.
 func (a *Agent) configure(c *Cluster) error {
 	conf := a.common(c)
 	extra := c.options.ServerHCL
@@ -59,8 +59,8 @@ func (a *Agent) common(c *Cluster) object {
 		"log_level":            "INFO",
 		"leave_on_interrupt":   false,
 		"leave_on_terminate":   false,
-		// In the test bed all requests come from one address, which Nomad's limits per address
-		// would cut off.
+		// In the test bed, all requests come from one address, so Nomad's limits per address would
+		// reject some of them.
 		"limits": object{
 			"http_max_conns_per_client": 0, "rpc_max_conns_per_client": 0,
 			"https_handshake_timeout": "0s", "rpc_handshake_timeout": "0s",
@@ -111,7 +111,7 @@ func (a *Agent) clientBlock(c *Cluster) object {
 		"no_host_uuid":      true, // the agents share a host: without this, they would share the node id
 		"cpu_total_compute": a.client.CPUMHz,
 		"memory_total_mb":   a.client.MemoryMB,
-		// The real disk is shared and may be nearly full. Neither must affect where jobs are
+		// The real disk is shared and may be nearly full, which must not affect where jobs are
 		// placed.
 		"disk_total_mb":            1_000_000,
 		"disk_free_mb":             900_000,
@@ -119,8 +119,8 @@ func (a *Agent) clientBlock(c *Cluster) object {
 		"gc_inode_usage_threshold": 99,
 		"gc_max_allocs":            100,
 		"options": object{
-			// The fingerprinters of clouds wait for a metadata service that
-			// does not exist here.
+			// Nomad's cloud fingerprinters would wait for a metadata service that does not exist
+			// here.
 			"fingerprint.denylist": "env_aws,env_gce,env_azure,env_digitalocean,consul,vault,cni,plugins_cni,landlock",
 			"driver.allowlist":     "raw_exec,rank", // "rank" if bench/rankdriver is among the plugins
 		},
@@ -159,8 +159,8 @@ func (a *Agent) linkPlugins() error {
 	return nil
 }
 
-// OwnAddress, in a plugin's configuration, is replaced by the API address of the agent that starts
-// the plugin.
+// OwnAddress is a placeholder in a plugin's configuration for the API address of the agent that
+// starts the plugin.
 const OwnAddress = "{{own address}}"
 
 func (a *Agent) pluginBlocks() string {

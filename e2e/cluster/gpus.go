@@ -44,8 +44,7 @@ func (a *Agent) SetInventory(hcl string) error {
 	return os.Rename(a.inventory()+".new", a.inventory())
 }
 
-// hasGPUs is the condition that the servers know all GPUs of the client's
-// inventory.
+// hasGPUs is a condition for [Until]: the servers know all GPUs of the client's inventory.
 func (a *Agent) hasGPUs(ctx context.Context, node string) (string, error) {
 	text, err := os.ReadFile(a.inventory())
 	if err != nil {
@@ -65,7 +64,7 @@ func (a *Agent) hasGPUs(ctx context.Context, node string) (string, error) {
 	return "", nil
 }
 
-// DeviceIDs returns the sorted ids of the devices that Nomad gave to an allocation, none if r is
+// DeviceIDs returns the sorted ids of the devices that Nomad gave to an allocation; none if r is
 // nil.
 func DeviceIDs(r *api.AllocatedResources) []string {
 	var ids []string

@@ -21,8 +21,8 @@ func mark(dir string) string { return markName + "=" + dir }
 const markName = "NOMAD_PAL_TEST_CLUSTER"
 
 // guard is a small process that outlives the owner of a cluster, and reads from a pipe to which
-// only the owner can write. When the pipe closes, the guard cleans up. The pipe closes because of
-// Close, or because the owner was killed or crashed. A parent-death signal is not enough, because
+// only the owner can write. When the pipe closes, the guard cleans up. The pipe closes when Close
+// is called, or when the owner is killed or crashes. A parent-death signal is not enough, because
 // it reaches the agents, but not the executors and tasks. The kernel also sends this signal when
 // only the thread that started an agent ends.
 type guard struct{ *guards.Shell }
@@ -34,9 +34,9 @@ type guard struct{ *guards.Shell }
 // The script kills the processes with the mark. Because a task may have dropped the mark, it also
 // kills the processes that work in the directory without a terminal. (A process with a terminal is
 // the shell of somebody who reads the logs.) It continues until no such process is left. The names
-// of network namespaces begin with the directory's name. The namespaces' devices end with the
-// owner. A client that runs as root mounts two tmpfs for each allocation, and leaves its control
-// groups.
+// of network namespaces begin with the directory's name. The devices in these namespaces disappear
+// when the owner ends. A client that runs as root mounts two tmpfs for each allocation, and leaves
+// its control groups behind.
 const guardScript = `
 dir=$1 mark=$2 keep=$3
 trap '' PIPE # a dead owner does not listen

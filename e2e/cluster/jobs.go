@@ -13,13 +13,14 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// Ended reports whether an allocation has released its GPUs, because its client has reported its
-// end or is lost.
+// Ended reports whether an allocation has released its GPUs: its client has reported its end, or
+// the client is lost.
 func Ended(a *api.AllocationListStub) bool {
 	return slices.Contains([]string{api.AllocClientStatusComplete, api.AllocClientStatusFailed, api.AllocClientStatusLost}, a.ClientStatus)
 }
 
-// Allocations is the condition that exactly n allocations of the job have the client status.
+// Allocations returns a condition for [Until]: exactly n allocations of the job have the client
+// status.
 func (c *Cluster) Allocations(job, status string, n int) func(context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) {
 		allocs, _, err := c.API().Jobs().Allocations(job, false, (&api.QueryOptions{}).WithContext(ctx))

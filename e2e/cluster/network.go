@@ -23,17 +23,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNoNamespaces is what Start returns, wrapped, if the machine cannot run a cluster that is
-// Apart.
+// ErrNoNamespaces is in Start's error if the machine cannot run a cluster with [Options.Apart].
 var ErrNoNamespaces = errors.New("network namespaces need root, `ip` (iproute2) and /dev/net/tun")
 
-// Network connects the hosts of a cluster that is Apart. Each agent and each placer is a host, in
-// its own network namespace. A host's only connection is a TUN device whose other end is this
-// process. This process passes packets on to the host of their address, drops or delays packets
-// according to the rules, and drops packets for unknown addresses. So no packet leaves the machine,
-// no other program can interfere, and the network ends with this process. (Linux has netem for this
-// purpose, but not in every kernel. Bridges and addresses on the machine itself would disturb other
-// clusters.)
+// Network connects the hosts of a cluster with [Options.Apart]. Each agent and each placer is a
+// host, in its own network namespace. A host's only connection is a TUN device whose other end is
+// this process. This process passes packets on to the host of their address, drops or delays
+// packets according to the rules, and drops packets for unknown addresses. So no packet leaves the
+// machine, no other program can interfere, and the network ends with this process. (Linux has netem
+// for this purpose, but not in every kernel. Bridges and addresses on the machine itself would
+// disturb other clusters.)
 type Network struct {
 	prefix string // prefix of the namespaces' names
 
@@ -43,7 +42,7 @@ type Network struct {
 	rng   *rand.Rand // decides which packets are lost
 }
 
-// Rule is applied to packets from some hosts to others.
+// Rule drops or delays packets between hosts.
 type Rule struct {
 	// From and To are the names of hosts; empty means all.
 	From, To []string
@@ -227,8 +226,8 @@ func (n *Network) pass(from int, h *host) {
 	}
 }
 
-// way returns the host of an address, and how long a packet takes to reach the host, or that the
-// packet is dropped.
+// way returns the host of an address, and how long a packet takes to reach the host. passes is
+// false if the packet is dropped.
 func (n *Network) way(from int, at []byte) (to *host, delay time.Duration, passes bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -17,8 +17,8 @@ import (
 	"github.com/hashicorp/go-version"
 )
 
-// NeverLost is a heartbeat TTL so long that a restarted client is never too late, however slow the
-// machine is.
+// NeverLost is a heartbeat TTL that is long enough for any restart of a client, even on a slow
+// machine.
 const NeverLost = time.Hour
 
 // Options describes the cluster to start. The zero value is one server without clients.
@@ -48,12 +48,12 @@ type Options struct {
 
 	// OwnMounts gives each agent its own mount namespace, if the owner is root. For each
 	// allocation, Nomad mounts two directories and reads the whole mount table. With many clients
-	// on one machine, these reads are half of the load. A restarted client no longer has its
-	// mounts.
+	// on one machine, these reads are half of the load. A client with its own namespace loses its
+	// mounts when it is restarted.
 	OwnMounts bool
-	// Apart gives each agent and each placer its own network namespace, with its name (see
-	// [Network]). Apart needs root and Linux's `ip`, and cannot be combined with TLS. Seed
-	// determines which packets are lost.
+	// Apart makes each agent and each placer a host of a [Network], with its own network namespace.
+	// Apart needs root and Linux's `ip`, and cannot be combined with TLS. Seed determines which
+	// packets are lost.
 	Apart bool
 	Seed  uint64
 	// ServerDisk is the size in bytes of a separate disk for each server's data; 0: no separate
@@ -152,7 +152,7 @@ func completeClients(clients []Client, before int) ([]Client, error) {
 	return out, nil
 }
 
-// ErrNoNomad is what FindNomad returns, wrapped, if it finds no Nomad.
+// ErrNoNomad is in FindNomad's error if there is no Nomad.
 var ErrNoNomad = errors.New("no nomad binary: run `make nomad` and set NOMAD_BIN to the path it prints")
 
 // FindNomad returns the path of the Nomad to run: $NOMAD_BIN, a nomad on PATH, or the newest in the

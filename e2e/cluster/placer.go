@@ -28,8 +28,8 @@ import (
 type PlacerOptions struct {
 	// Binary is the program's name in Options.Bin; empty: nomad-pal.
 	Binary string
-	// Host is the host on which the placer runs, in a cluster that is Apart: a new host, or a host
-	// on which another placer ran.
+	// Host is the name of the placer's host in a cluster with [Options.Apart]: an earlier placer's
+	// host, or a new one, which StartPlacer creates.
 	Host string
 	// Config is the placer's configuration file, in HCL.
 	Config string
@@ -51,8 +51,8 @@ type Placer struct {
 	run *running
 }
 
-// HostIP returns the address of a host of a cluster that is Apart, and creates the host if it is
-// new. In other clusters, every host has this machine's address.
+// HostIP returns the address of a host of a cluster with [Options.Apart], and creates the host if
+// it is new. In other clusters, every host has this machine's address.
 func (c *Cluster) HostIP(name string) (string, error) { return c.network.host(name) }
 
 // StartPlacer starts a placer and returns at once: see [Placer.Serves].

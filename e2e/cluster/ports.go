@@ -13,7 +13,7 @@ import (
 )
 
 // An agent keeps its ports while it is down, because other agents know it by its ports. So no other
-// program on the machine must get these ports. These ports are below Nomad's dynamic ports (20000
+// program on the machine may take these ports. These ports are below Nomad's dynamic ports (20000
 // to 32000), and below the ports that Linux gives to outgoing connections (32768 to 60999,
 // net.ipv4.ip_local_port_range). Ports of such connections stay in use for a minute after the
 // connections' end.

@@ -75,7 +75,7 @@ func (r *running) signal(sig syscall.Signal) error {
 	return nil
 }
 
-// end sends a signal to the process and waits for its end, unless the process does not run.
+// end sends a signal to the process, if it runs, and waits for its end.
 func (r *running) end(ctx context.Context, sig syscall.Signal) error {
 	if !r.alive() {
 		return nil

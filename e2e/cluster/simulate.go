@@ -22,7 +22,7 @@ type Simulated struct {
 	last Played        // valid once done is closed
 }
 
-// Played has counts of what the nodes have done so far.
+// Played counts what the simulated nodes have done so far.
 type Played struct {
 	Phase                                           string
 	Registered, Running, Completed, Stopped, Errors int

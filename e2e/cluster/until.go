@@ -19,7 +19,7 @@ func Until(ctx context.Context, what string, condition func(context.Context) (mi
 	return patience.Poll(ctx, what, condition)
 }
 
-// Pause waits for a time, and returns an error if ctx ends before.
+// Pause waits for a time, and returns an error if ctx ends earlier.
 func Pause(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -58,7 +58,7 @@ type accounts struct {
 
 // account records runs in the database until ctx ends. h is nil if the agent keeps no history. A
 // failure of the database delays no other work of the agent. When the database works again, account
-// writes the missing runs whose jobs Nomad still has.
+// adds the missing runs, if Nomad still has their jobs.
 func (a *Agent) account(ctx context.Context, p *placer.Placer, h *History) {
 	if h == nil {
 		return

@@ -54,9 +54,9 @@ func (a *Admission) Validate() error {
 }
 
 // Review is the answer to an admission request, in the form that the json_patch_webhook mutator and
-// the webhook validator of the Nomad Admission Control Proxy expect. A Review has changes, warnings
-// for the author, and errors that refuse the job. Mutators before version 0.12 ignore errors, so
-// configure the endpoint as mutator and as validator.
+// the webhook validator of the Nomad Admission Control Proxy expect. A Review contains changes to
+// the job, warnings for the author, and errors, which make the proxy refuse the job. Mutators
+// before version 0.12 ignore errors, so configure the endpoint as mutator and as validator.
 type Review struct {
 	Patch    []Patch  `json:"patch"`
 	Warnings []string `json:"warnings"`

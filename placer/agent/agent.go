@@ -65,8 +65,8 @@ type Agent struct {
 	// lockError is why the last attempt to acquire the lock failed; "" if it succeeded, or if
 	// another agent holds the lock.
 	lockError atomic.Pointer[string]
-	// lockUntil is the time until which no other agent can hold the lock, counted from this agent's
-	// last renewal of the lock.
+	// lockUntil is when the lock expires, counted from this agent's last renewal. No other agent
+	// can hold the lock before.
 	lockUntil atomic.Pointer[time.Time]
 	warnings  heartbeat.Warnings
 	followers followers // of events and the stream
@@ -298,8 +298,8 @@ func (a *Agent) notify(ctx context.Context, n *notifier) {
 }
 
 const (
-	// collectAfter is the time after which [gcPercent] is set in any case, because a standby agent
-	// has no placer that could rest.
+	// collectAfter is the time after which the agent sets [gcPercent] at the latest, because a
+	// standby agent has no placer that could rest.
 	collectAfter = time.Minute
 	// rest is the pause after which the placer counts as resting. Pauses within a burst of events
 	// are shorter than half of rest.
@@ -319,7 +319,6 @@ func (a *Agent) collectMore(ctx context.Context) {
 	}
 }
 
-// name is the name of this process: see [newName].
 var name = sync.OnceValue(newName)
 
 // newName returns a name for this process: its host's name, its id, and a random suffix. In

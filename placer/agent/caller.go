@@ -114,8 +114,8 @@ func (c *caller) asOperator(ctx context.Context) func() bool {
 	return sync.OnceValue(func() bool { return c.operates(ctx) })
 }
 
-// visible returns the jobs in namespaces that the caller can list, and removes the names of other
-// jobs.
+// visible returns the jobs in namespaces that the caller can list, without the names of jobs in
+// other namespaces.
 func (c *caller) visible(ctx context.Context, jobs []model.JobStatus) ([]model.JobStatus, error) {
 	out := []model.JobStatus{}
 	for _, j := range jobs {
@@ -164,8 +164,8 @@ func (c *caller) operates(ctx context.Context) bool {
 	return err == nil
 }
 
-// plans fails if the caller could not plan the job at Nomad. plans makes Nomad plan the gated job,
-// which is cheap because the gate excludes all nodes.
+// plans returns an error unless Nomad lets the caller plan the job. To find out, plans makes Nomad
+// plan the gated job, which is cheap because the gate excludes all nodes.
 func (c *caller) plans(ctx context.Context, gated *api.Job) error {
 	w := (&api.WriteOptions{Namespace: *gated.Namespace}).WithContext(ctx)
 	_, _, err := c.nomad.Jobs().PlanOpts(gated, &api.PlanOptions{}, w)

@@ -73,7 +73,7 @@ type Learn struct {
 	Every string `hcl:"every,optional"` // interval between readings of a job's GPUs; default 15s
 }
 
-// period returns the time between readings.
+// period returns the time between readings of a job's GPUs.
 func (l *Learn) period() (time.Duration, error) {
 	d := 15 * time.Second
 	if l != nil {
@@ -121,7 +121,7 @@ type windowBlock struct {
 	Rest     window.Window `hcl:",remain"`
 }
 
-// rule converts the block to the placer's form.
+// rule returns the block as a [window.Window].
 func (w windowBlock) rule() (window.Window, error) {
 	r := w.Rest
 	r.Name = w.Name
@@ -176,7 +176,7 @@ type HTTP struct {
 	// localhost, the machine's own name, IP addresses, the hosts of bind_address and advertise, and
 	// the names in its certificate.
 	AllowedHosts []string `hcl:"allowed_hosts,optional"`
-	// Advertise is the address that is published in Nomad for the commands.
+	// Advertise is the API address that the agent publishes in Nomad, where commands find it.
 	Advertise string `hcl:"advertise,optional"`
 	// TokenPlain allows a standby agent to forward tokens over connections that [Unprotected]
 	// rejects, for example plain HTTP.
@@ -195,8 +195,8 @@ type HA struct {
 	LockDelay string `hcl:"lock_delay,optional"`
 }
 
-// blank is the configuration without files. A block in a file changes the values that it sets.
-// Blocks that switch on a feature are nil.
+// blank returns the configuration that applies without any file. A block in a file changes only the
+// values that it sets. Blocks that switch on a feature are nil.
 func blank() File {
 	calibration := profile.DefaultOptions()
 	return File{Calibration: &calibration, Locality: &Locality{}, Nomad: &Nomad{}, HTTP: &HTTP{}, HA: &HA{}}

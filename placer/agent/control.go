@@ -99,8 +99,8 @@ const mostPriority = 32766
 // errPriority is the error for a priority that Nomad refuses (job_max_priority).
 var errPriority = errors.New("Nomad refuses this priority")
 
-// submits fails if the caller could not register the current version of the job with this priority.
-// If priority is 0, the job keeps its own priority.
+// submits returns an error unless the caller may register the job's current version with this
+// priority. If priority is 0, the job keeps its own priority.
 func (c *caller) submits(ctx context.Context, k cluster.JobKey, priority int) error {
 	if err := request.Addressable(k.ID); err != nil {
 		return fmt.Errorf("%w: %w", nomad.NoJob(k), err)

@@ -96,8 +96,8 @@ func (s *server) serveEvents(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// count returns the number of a parameter that limits the answer; 0 if the parameter is missing, so
-// that the answer has no limit.
+// count returns the value of a parameter that limits the answer; 0, which means no limit, if the
+// parameter is missing.
 func count(q url.Values, name string) (int, error) {
 	text := q.Get(name)
 	if text == "" {

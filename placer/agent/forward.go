@@ -25,7 +25,7 @@ import (
 // To prevent loops, no agent forwards a request with this header.
 const forwardedBy = "X-Nomad-Pal-Forwarded-By"
 
-// crowded is the answer to a request if a standby agent already forwards too many.
+// crowded is the answer of a standby agent that already forwards too many requests.
 const crowded = "this agent stands by, and it forwards too many requests at the moment: ask the active agent directly, or again later"
 
 // answersItself reports whether a standby agent answers the request itself, because the request is

@@ -87,8 +87,8 @@ func (a *Agent) panicked(what string, v any, stack []byte) {
 	a.log.Error("a bug while answering a request", "in", what, "panic", v, "stack", string(stack))
 }
 
-// headers sets headers on every answer that forbid browsers to show the answer in a frame, to guess
-// its type, and to load anything for it from other hosts.
+// headers adds headers to every answer. They forbid browsers to show the answer in a frame, to
+// guess its type, and to load anything for it from other hosts.
 func headers(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()

@@ -149,7 +149,6 @@ func checkAdvertise(address string) error {
 	return nil
 }
 
-// address is the address on which the API listens.
 func (h *HTTP) address() string {
 	port := defaultPort
 	if h.BindPort != nil {

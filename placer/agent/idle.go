@@ -37,8 +37,8 @@ type idleGPUs struct {
 	mu    sync.Mutex
 	since map[string]idleGPU // by the GPU's id
 	asked map[string]time.Time
-	// kept is true if the agent keeps a history. over is the idle time that has ended and that the
-	// history does not have yet.
+	// kept is true if the agent keeps a history. over is past idle time that the history does not
+	// have yet.
 	kept bool
 	over []accounting.IdleGPU
 }
@@ -114,8 +114,8 @@ func (g idleGPU) unbooked(gpu string) (p accounting.IdleGPU, ok bool) {
 	return accounting.IdleGPU{GPU: gpu, Job: g.job, From: from, To: g.until}, g.until.Sub(g.at) >= idleAfter && g.until.After(from)
 }
 
-// keep makes i store idle time until the history has it. Without a history, the stored time would
-// only grow.
+// keep makes idleGPUs store past idle time until the history has it. Without a history, the stored
+// time would only grow.
 func (i *idleGPUs) keep() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -135,7 +135,7 @@ func (i *idleGPUs) unbooked() []accounting.IdleGPU {
 	return all
 }
 
-// booked records that the history now has some idle time.
+// booked marks idle time as stored in the history.
 func (i *idleGPUs) booked(all []accounting.IdleGPU) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -154,7 +154,8 @@ func (i *idleGPUs) booked(all []accounting.IdleGPU) {
 	i.over = slices.DeleteFunc(i.over, func(o accounting.IdleGPU) bool { return !o.To.After(o.From) })
 }
 
-// of returns since when a held GPU has been idle; zero if for less than [idleAfter].
+// of returns the time since which a held GPU has been idle; zero if the GPU has been idle for less
+// than [idleAfter].
 func (i *idleGPUs) of(g query.GPU, now time.Time) time.Time {
 	i.mu.Lock()
 	defer i.mu.Unlock()

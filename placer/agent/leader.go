@@ -90,9 +90,10 @@ func (a *Agent) term(ctx context.Context, locks *api.Locks, ttl time.Duration, l
 	}
 	cancel()
 	err = <-ended
-	// lock_delay after a lock expired, Nomad removes whatever lock the variable then has. If this
-	// agent released an expired lock, the next lock would be removed, would expire later, and would
-	// have the same effect on its successor: agents would take turns forever.
+	// When lock_delay has passed since a lock expired, Nomad removes the variable's lock, even if
+	// it is a newer one. If this agent released an expired lock, Nomad would remove the next
+	// agent's lock in this way. That lock would also expire, and its successor would be removed:
+	// agents would take turns forever.
 	if !lost && a.holdsLock(time.Now()) {
 		if err := call(context.WithoutCancel(ctx), 2*time.Second, locks.Release); err != nil {
 			a.log.Debug("the lock was not released", "error", err)
@@ -159,9 +160,9 @@ func (a *Agent) connect(file File) (*nomad.Client, error) {
 	return client, file.Nomad.serveChildren(client, mayWrite)
 }
 
-// noteLock records the result of an attempt to acquire the lock. An error that means that another
-// agent holds the lock is no problem. After any other error there may be no active agent, so
-// noteLock logs the error, and health reports it.
+// noteLock records the result of an attempt to acquire the lock. It is no problem if another agent
+// holds the lock. After any other error, there may be no active agent, so noteLock logs the error,
+// and health reports it.
 func (a *Agent) noteLock(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return
@@ -191,7 +192,6 @@ func pause(ctx context.Context, d time.Duration) {
 // on reports whether agents elect the active agent.
 func (ha *HA) on() bool { return ha.Enabled != nil && *ha.Enabled }
 
-// check returns an error if the block is invalid.
 func (ha *HA) check() error {
 	if _, _, err := ha.times(); err != nil {
 		return err
@@ -215,9 +215,9 @@ func (ha *HA) times() (ttl, delay time.Duration, err error) {
 	return ttl, delay, duration("high_availability: lock_delay", ha.LockDelay, &delay)
 }
 
-// failover is the longest time until another agent is active after the active one died. Nomad frees
-// the lock at the latest 2 × ttl + delay after the last renewal. A standby then waits up to ttl/5
-// until its next attempt.
+// failover returns the longest time from the death of the active agent until another agent is
+// active. Nomad frees the lock at the latest 2 × ttl + delay after the last renewal. A standby then
+// waits up to ttl/5 until its next attempt.
 func (ha *HA) failover() time.Duration {
 	ttl, delay, _ := ha.times() // checked by [File.PlacerConfig]
 	return (ttl*11/5 + delay).Round(time.Second)

@@ -126,8 +126,8 @@ func (n *Nomad) connectAs(token string) (*api.Client, error) {
 }
 
 // serveChildren enables the client to register dispatched and periodic jobs, if an RPC address is
-// configured. These registrations do not pass through the client's transport, so mayWrite returns
-// why the agent must not write.
+// configured. These registrations bypass the client's transport, so they call mayWrite, which
+// returns an error if the agent must not write.
 func (n *Nomad) serveChildren(c *nomad.Client, mayWrite func() error) error {
 	if n.RPCAddress == "" {
 		return nil
@@ -153,7 +153,6 @@ func (n *Nomad) serveChildren(c *nomad.Client, mayWrite func() error) error {
 	return nil
 }
 
-// addresses checks the addresses in the block.
 func (n *Nomad) addresses() error {
 	if n.Address != "" {
 		u, err := url.Parse(n.Address)

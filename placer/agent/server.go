@@ -105,7 +105,7 @@ func (s *server) handler() http.Handler {
 	return s.forwardIfStandby(mux)
 }
 
-// judged returns the caller if the function may allows the request, and otherwise refuses the
+// judged returns the caller if the given check allows the request, and otherwise refuses the
 // request.
 func (s *server) judged(w http.ResponseWriter, r *http.Request, may func(*caller, context.Context) error) (c *caller, ok bool) {
 	c, err := s.caller(r)
@@ -118,7 +118,7 @@ func (s *server) judged(w http.ResponseWriter, r *http.Request, may func(*caller
 	return c, err == nil
 }
 
-// snapshotFor returns a snapshot if the function may allows the request, and otherwise refuses the
+// snapshotFor returns a snapshot if the given check allows the request, and otherwise refuses the
 // request. With ?stale, as in Nomad's API, the snapshot may be a second old.
 func (s *server) snapshotFor(w http.ResponseWriter, r *http.Request, may func(*caller, context.Context) error) (*caller, *query.Snapshot, bool) {
 	c, ok := s.judged(w, r, may)
@@ -195,7 +195,6 @@ func (s *server) serveGPUs(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, gpus)
 }
 
-// serveModels returns the speeds of the cluster's GPU models.
 func (s *server) serveModels(w http.ResponseWriter, r *http.Request) {
 	if _, snapshot, ok := s.snapshotFor(w, r, (*caller).readsNodes); ok {
 		writeJSON(w, http.StatusOK, snapshot.Models())

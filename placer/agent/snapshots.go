@@ -36,10 +36,10 @@ type snapshots struct {
 // errNotAtWork is the error of an agent that has no active placer.
 var errNotAtWork = errors.New("this agent is not active: it has just started, or waits for another agent to end")
 
-// picture returns a snapshot of the active placer that includes all changes before the time since.
-// While the placer is in trouble, picture returns the last snapshot, marked as old. Just after this
-// agent has become active again, a reader who accepts old data (since is zero) gets the last
-// snapshot of the agent's earlier placer.
+// picture returns a snapshot of the active placer that includes all changes made before the given
+// time. While the placer is in trouble, picture returns the last snapshot, marked as old. Just
+// after this agent has become active again, a reader who accepts old data (since is zero) gets the
+// last snapshot of the agent's earlier placer.
 func (s *snapshots) picture(ctx context.Context, p *placer.Placer, since time.Time) (*query.Snapshot, error) {
 	now := time.Now()
 	s.mu.Lock()

@@ -51,7 +51,7 @@ type Explanation struct {
 	StartTo   time.Time `json:"start_to,omitzero"`
 	// Decision is the decision in force, or what would be decided now.
 	Decision *pal.Decision `json:"decision,omitempty"`
-	// Decided is when the decision in force was made. Ready is when all members ran.
+	// Decided is when the decision in force was made. Ready is when the placer saw all members run.
 	Decided time.Time `json:"decided,omitzero"`
 	Ready   time.Time `json:"ready,omitzero"`
 	// Restarted is the time when Nomad last restarted all members on the same GPUs, or started them

@@ -330,7 +330,7 @@ func (g GPU) RedactedFor(sees model.Sees, operator func() bool) GPU {
 
 // windowFor returns who may use a window's nodes, with "others" in place of entries for namespaces
 // that the user may not see. Only operators see an entry for a job of any namespace (*/job),
-// because everybody who may see a single namespace may see *, as in Nomad.
+// because, as in Nomad, everybody who may see one namespace may see *.
 func windowFor(sees model.Sees, operator func() bool, whom []string) (seen []string) {
 	for _, w := range whom {
 		if namespace, _, ofJob := strings.Cut(w, "/"); !sees(namespace) || namespace == "*" && ofJob && !operator() {

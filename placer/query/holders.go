@@ -137,7 +137,7 @@ func (s facts) holders(g pal.Gang, self cluster.JobKey) *Holders {
 	return out
 }
 
-// kept returns the GPUs of windows that a waiting gang avoids.
+// kept returns the GPUs that a waiting gang avoids because of windows.
 func (s facts) kept(k cluster.JobKey) map[int]bool {
 	kept := map[int]bool{}
 	for _, w := range s.m.Queue.KeptFrom(gang.QueueTime(s.m.Time), k.String()) {

@@ -14,8 +14,8 @@ import (
 )
 
 // AddLive reads the current load of GPUs from their nodes. AddLive fails for more than
-// [live.MostNodes] nodes. If a node does not answer, AddLive stores the error, as text from say,
-// with the node's GPUs.
+// [live.MostNodes] nodes. If a node does not answer, AddLive stores the error with the node's GPUs;
+// say turns the error into text.
 func AddLive(ctx context.Context, reader *live.Reader, c *api.Client, gpus []GPU, say func(error) string) error {
 	nodes := make([]string, len(gpus))
 	for i, g := range gpus {

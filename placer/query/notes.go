@@ -317,7 +317,7 @@ func shareSentence(c model.Config, u queue.TenantUse) string {
 	return said + fmt.Sprintf(" (GPU hours used %s ago count half), and has %s in use", Days(c.Queue.HalfLife), reason.Amount(u.GPUs)) + goes
 }
 
-// Round3 formats a number with three digits, or with all digits before the decimal point.
+// Round3 formats a number with three significant digits; from 100 on, it rounds to a whole number.
 func Round3(x float64) string {
 	if x >= 100 {
 		return fmt.Sprintf("%.0f", x)

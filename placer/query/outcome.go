@@ -121,8 +121,8 @@ func membersSay(s *cluster.State, st gang.Observed) reason.Reason {
 	return reason.Reason{Kind: reason.MembersRun, Want: st.Want, Doing: &d}
 }
 
-// membersLack describes the members of a gang that has GPUs if not all members run. If all members
-// run, membersLack returns no reason.
+// membersLack describes the members of a starting or running gang if some of them neither run nor
+// are complete; otherwise it returns no reason.
 func membersLack(s *cluster.State, st gang.Observed) reason.Reason {
 	if st.Nomad != gang.Running && st.Nomad != gang.Starting {
 		return reason.Reason{}

@@ -207,7 +207,7 @@ func meantModel(request string, models []string) string {
 
 var withNumber = regexp.MustCompile(`[a-z]*[0-9][a-z0-9]*`)
 
-// otherModels adds the model that was probably meant, and "any model".
+// otherModels adds a change to the GPU model that was probably meant, and one to any model.
 func (t *trial) otherModels(key, request, of string, add func(key, value, text string, args ...any)) {
 	if !rewrite.NamesModel(request) {
 		return
@@ -218,8 +218,8 @@ func (t *trial) otherModels(key, request, of string, add func(key, value, text s
 	add(key, "nvidia/gpu", "on any GPU model of the cluster (%s) instead of %s%s", some(t.v.Models()), request, of)
 }
 
-// fewer adds a change of the key to the largest number below now with which the job could run, or
-// to 1 if there is none.
+// fewer adds a change that lowers the key to the largest number with which the job could run, or to
+// 1 if there is none.
 func (t *trial) fewer(key string, now int, add func(key, value, text string, args ...any), text string) {
 	if now < 2 {
 		return

@@ -202,8 +202,7 @@ func (s facts) runsOf(k cluster.JobKey) *model.Runs {
 	return runs[k]
 }
 
-// progress sets since when a job runs, on how many nodes it runs, when it is expected to end, and
-// its reported progress.
+// progress sets a job's start, its number of nodes, its expected end, and its reported progress.
 func (s facts) progress(j *model.JobStatus, st gang.Observed) {
 	nodes := map[string]bool{}
 	for _, a := range st.Members {

@@ -228,8 +228,8 @@ func constraintsOn(job *api.Job, g *api.TaskGroup) []*api.Constraint {
 	return all
 }
 
-// Ever returns the smallest gang that satisfies the request, on all nodes that could serve the
-// gang, including nodes that are away.
+// Ever returns the smallest gang that satisfies the request. It may use all nodes that could serve
+// the request, including nodes that are away.
 func (v *View) Ever(r Request) pal.Gang {
 	g, author := r.Least(), rewrite.Author(r.Job)
 	g.MemberSets = slices.Clone(g.MemberSets)

@@ -15,16 +15,16 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// passingFilters are parts of the scheduler's reasons to filter a node that can end by themselves,
-// when allocations end or a plugin comes back.
+// passingFilters are parts of the scheduler's messages about filtered nodes, for causes that can
+// end by themselves, when allocations end or a plugin comes back.
 var passingFilters = []string{
 	api.ConstraintDistinctHosts, api.ConstraintDistinctProperty, "is unhealthy on client", "has the maximum number of volumes",
 	"has exhausted its available", "CSI volume lookup failed",
 }
 
-// knownOfGPUs are parts of the scheduler's reasons to filter a node. For groups with GPUs, the view
-// knows more than these reasons show: whether GPUs and drivers are missing or only unhealthy, and
-// whether volumes are missing or in use.
+// knownOfGPUs are parts of the scheduler's messages about filtered nodes. For groups with GPUs, the
+// view knows more than these messages show: whether GPUs and drivers are missing or only unhealthy,
+// and whether volumes are missing or in use.
 var knownOfGPUs = []string{"missing devices", "missing drivers", "missing compatible host volumes"}
 
 // NeverPlaced returns one reason that contains all of the obstacles.
@@ -38,8 +38,8 @@ func NeverPlaced(found []Obstacle) reason.Reason {
 	return r
 }
 
-// sameClass is the scheduler's reason to filter a node if it has already filtered another node of
-// the same computed class for another reason.
+// sameClass is the scheduler's message about a node if it has already filtered another node of the
+// same computed class.
 const sameClass = "computed class ineligible"
 
 // Never returns what keeps groups of a job off every node that Nomad evaluated in a dry run of the

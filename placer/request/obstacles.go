@@ -181,8 +181,8 @@ func (v *View) passingLack(a gpuRequest, i int, groups []int, sparing pal.AppCla
 }
 
 // lastingLacks returns everything that would keep the request off node i even if the node were
-// idle. Lacks that can end by themselves are included only if there are no others. few is the field
-// of [eligibility].
+// idle. Lacks that can end by themselves are included only if there are no others. few is
+// [eligibility.few].
 func (v *View) lastingLacks(job *api.Job, a gpuRequest, i int, groups []int, few *Lack) (lacks []Lack) {
 	n := v.Nodes[i]
 	add := func(l Lack) bool {

@@ -146,9 +146,9 @@ func gpusOf(v *ledger.Ledger, nodes []string) []string {
 	return ids
 }
 
-// Widen returns pins that allow all GPUs that old or more allows. old are a job's pins. more are
-// the pins of further members, whose request is r. If only one of old and more names GPUs, Widen
-// also names all GPUs on the other pins' nodes.
+// Widen returns the union of a job's pins (old) and the pins of further members (more), whose
+// request is r. If only one of the two names GPUs, the union also names all GPUs on the other pins'
+// nodes.
 func (v *View) Widen(r Request, old, more rewrite.Pins) rewrite.Pins {
 	if old.Mode != rewrite.ModeClass {
 		return old.Union(more)
@@ -158,8 +158,8 @@ func (v *View) Widen(r Request, old, more rewrite.Pins) rewrite.Pins {
 	return both
 }
 
-// named returns p. In each group in which only o names GPUs, the result names all GPUs on the nodes
-// of p.
+// named returns p. If only o names GPUs for a group, the result names all GPUs on the group's nodes
+// in p.
 func (v *View) named(p, o rewrite.Pins) rewrite.Pins {
 	p.Groups = slices.Clone(p.Groups)
 	for i, g := range p.Groups {

@@ -394,8 +394,8 @@ func (v *View) finished(job *api.Job, group string) int {
 	return n
 }
 
-// needWithin returns [cluster.Need], plus the limit on members per node from distinct_hosts, static
-// ports, and members with several parts of GPUs.
+// needWithin returns [cluster.Need], with at most one member per node if distinct_hosts, static
+// ports, or several parts of GPUs per member require this.
 func (v *View) needWithin(job *api.Job, g *api.TaskGroup) pal.Resources {
 	need := cluster.Need(g)
 	switch {

@@ -68,7 +68,7 @@ func (v *View) toldSpeeds(r *Request, models []string) (rates map[string]float64
 	return rates, from, nil
 }
 
-// saidSpeeds returns those of the author's speeds that are for models that the job may use.
+// saidSpeeds returns the author's speeds for the models that the job may use.
 func (v *View) saidSpeeds(said map[string]float64, models []string) (map[string]float64, error) {
 	rates, known := map[string]float64{}, v.modelsByName()
 	here := false
@@ -103,8 +103,9 @@ func (v *View) modelsByName() map[string][]string {
 // pooled combines the rates that follow from runs with the told rates. pooled first scales the told
 // rates to the rates of the runs, by the geometric mean over the models that have both. If no model
 // has both, pooled drops the told rates. A model with fewer than [enoughRuns] runs gets a weighted
-// mean of its two rates, or no rate if it has no told rate. pooled updates the map from. pooled
-// returns told if there are runs on only one model, because there is nothing to compare.
+// mean of its two rates, or no rate if it has no told rate. pooled updates the sources of the
+// speeds, in from. pooled returns told if there are runs on only one model, because there is
+// nothing to compare.
 func pooled(told map[string]float64, from map[string]string, runs map[string]queue.ModelRuns) map[string]float64 {
 	if len(runs) < 2 {
 		return told
@@ -143,8 +144,8 @@ func pooled(told map[string]float64, from map[string]string, runs map[string]que
 	return rates
 }
 
-// rounded rounds each speed in s to the given number of significant digits, and returns s. The
-// slight change of medians with each measurement and run should not change decisions.
+// rounded rounds each speed in s to the given number of significant digits, and returns s. Without
+// rounding, decisions could change because medians change slightly with each measurement and run.
 func rounded(s pal.Speeds, digits int) pal.Speeds {
 	for model, v := range s {
 		scale := math.Pow(10, float64(digits-1)-math.Floor(math.Log10(v)))
@@ -168,7 +169,7 @@ func modelsOf(asks []eligibility) (models []string) {
 	return models
 }
 
-// namesOf returns the models of the device groups for which could is true, each once.
+// namesOf returns the distinct models of the device groups for which could is true.
 func (v *View) namesOf(could []bool) (models []string) {
 	for i, may := range could {
 		if _, model := v.Cluster.Group(i); may && !slices.Contains(models, model) {

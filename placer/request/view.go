@@ -36,7 +36,7 @@ type Options struct {
 	OutlierThreshold float64
 }
 
-// View adds to the ledger which GPUs each job may use.
+// View is a ledger that also knows which GPUs each job may use.
 type View struct {
 	*ledger.Ledger
 	opts Options

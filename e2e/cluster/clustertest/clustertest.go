@@ -27,7 +27,7 @@ func Start(t *testing.T, options cluster.Options) *cluster.Cluster {
 	return c
 }
 
-// StartFor starts a cluster for test t that runs until test all ends.
+// StartFor starts a cluster for the subtest t. The cluster runs until the parent test (all) ends.
 func StartFor(all, t *testing.T, options cluster.Options) *cluster.Cluster {
 	t.Helper()
 	if testing.Short() {
@@ -89,13 +89,13 @@ func logs(t *testing.T, c *cluster.Cluster) {
 	}
 }
 
-// Context ends when nothing in the cluster has changed for too long; see package
-// patience.
+// Context returns a context that ends when nothing in the cluster has changed for too long; see
+// package patience.
 func Context(t *testing.T, c *cluster.Cluster) (context.Context, context.CancelFunc) {
 	return patience.Context(t.Context(), patience.Limits{Moves: c.Moves})
 }
 
-// Until polls a condition while something in the cluster changes. If the condition does not become
+// Until polls a condition as long as the cluster keeps changing. If the condition does not become
 // true, Until fails the test and prints the state of the cluster. The cluster may be nil.
 func Until(t *testing.T, c *cluster.Cluster, what string, condition patience.Condition) {
 	t.Helper()

@@ -43,7 +43,7 @@ type base struct {
 	tls                            api.TLSConfig
 	namespace, storage, palAddress string
 	noColor, forceColor, json      bool
-	// ofJob reports whether the region is the region in the jobspec.
+	// ofJob reports whether the region comes from the jobspec.
 	ofJob bool
 	// unreached is why no agent answered when the command registered its job.
 	unreached error
@@ -293,8 +293,8 @@ func (b *base) printf(format string, args ...any) {
 	fmt.Fprintf(b.io.out, format, args...)
 }
 
-// printEach prints a line for each of things: the text done, and then the thing. If things is
-// empty, printEach prints the text none, unless none is "".
+// printEach prints one line per thing: the text in done, and then the thing. If there are no
+// things, printEach prints the text in none, if it is not empty.
 func (b *base) printEach(things []string, done, none string) {
 	if len(things) == 0 && none != "" {
 		b.printf("%s\n", none)

@@ -113,7 +113,7 @@ func judge(b *base, client *nomad.Client, f classify.Features, out *classified) 
 }
 
 // watchGPUs collects the plugin's readings for the given length of time. It takes each reading
-// once, and leaves out readings older than the watch. It looks up the job's GPUs again each time,
+// once, and ignores readings from before it started. It looks up the job's GPUs again each time,
 // because the job may move.
 func watchGPUs(b *base, client *nomad.Client, k cluster.JobKey, length time.Duration, out *classified) ([]classify.Reading, error) {
 	var readings []classify.Reading

@@ -74,11 +74,13 @@ func (b *base) tokenUnknown() string {
 	return "Nomad does not know the token (" + map[bool]string{true: "-token", false: "NOMAD_TOKEN"}[b.given("token")] + "): " + whyUnknown
 }
 
-// doctorsJob is the id of a job that does not exist, and that doctor asks Nomad about.
+// doctorsJob is the id of a job that does not exist. To check the token's rights, doctor asks Nomad
+// about this job.
 const doctorsJob = "nomad-pal-doctor"
 
-// lacks returns the rights that the token lacks, except submitting jobs, and rights that doctor
-// cannot try without a change in Nomad. known are the cluster's namespaces.
+// lacks returns the rights that the token lacks. It checks neither the right to submit jobs (see
+// [submits]), nor rights that doctor could test only by changing something in Nomad. known are the
+// cluster's namespaces.
 func lacks(b *base, known map[string]bool, client *nomad.Client) (lacks []string, failed error) {
 	try := func(right string, err error) {
 		switch {

@@ -129,8 +129,8 @@ func printGPUs(b *base, gpus []query.GPU, length int) {
 	}
 }
 
-// printSpeeds prints the speeds of the GPU models. With fewer than least models, printSpeeds prints
-// nothing.
+// printSpeeds prints the speeds of the GPU models. If there are fewer models than least,
+// printSpeeds prints nothing.
 func printSpeeds(b *base, speeds []ledger.ModelSpeed, least int) {
 	head := []any{"GPU model"}
 	for _, c := range pal.AppClasses() {

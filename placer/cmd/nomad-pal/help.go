@@ -100,7 +100,7 @@ var ofNomad = map[string]string{
 	"job": "nomad job", "alloc": "nomad alloc", "node": "nomad node", "deployment": "nomad deployment", "eval": "nomad eval",
 }
 
-// ofSlurm maps Slurm's commands, and words for the same things, to commands of nomad-pal.
+// ofSlurm maps commands of Slurm and of other tools to commands of nomad-pal.
 var ofSlurm = map[string]string{
 	"sbatch": "run", "submit": "run", "srun": "shell", "salloc": "shell", "scancel": "cancel", "kill": "cancel", "delete": "cancel",
 	"sinfo": "gpus", "nodes": "gpus", "sstat": "gpus", "nvidia-smi": "gpus", "squeue": "queue", "sprio": "queue", "sacct": "history", "sreport": "usage",

@@ -68,7 +68,7 @@ restores the jobspec's priority.
 	"Restore the jobspec's priority:", "nomad-pal priority train 0",
 ), outputOptions, generalOptions)
 
-// controlled is the output of hold, requeue and priority about one job.
+// controlled is what hold, requeue and priority print as JSON for one job.
 type controlled struct {
 	Job string `json:"job"` // namespace/id
 	// Waits reports whether the job to requeue already waits.
@@ -80,7 +80,7 @@ type controlled struct {
 // orders maps the names of orders in the agent's API to their descriptions in error messages.
 var orders = map[string]string{"hold": "holding", "unhold": "lifting the hold on", "requeue": "requeueing", "priority": "changing the priority of"}
 
-// tell sends the placer the orders named in what, for each of the jobs.
+// tell sends the placer the orders in what for each of the jobs.
 func tell(b *base, ids []string, in agent.ControlRequest, what ...string) ([]controlled, error) {
 	a, err := b.ask()
 	if err != nil {
@@ -133,7 +133,7 @@ func (a *answers) waits(k cluster.JobKey) (bool, error) {
 	return false, fmt.Errorf("requeueing job %q: the job neither runs nor waits in the placer's queue: %s", k.ID, e.Headline(time.Now()))
 }
 
-// control calls tell, and prints done and the job's name for each job.
+// control calls tell, and then prints a line for each job: the text in done, and the job's name.
 func control(b *base, ids []string, in agent.ControlRequest, done string, what ...string) int {
 	told, err := tell(b, ids, in, what...)
 	if err != nil {

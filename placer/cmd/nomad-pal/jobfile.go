@@ -45,7 +45,6 @@ the JSON of nomad job inspect and nomad job run -output. A region in
 the jobspec overrides -region and NOMAD_REGION.
 `
 
-// jobFlags adds the flags of jobspecs.
 func (b *base) jobFlags(fs *flag.FlagSet) *jobFlags {
 	f := &jobFlags{}
 	fs.Var(&f.vars, "var", "")

@@ -159,8 +159,8 @@ func lastEvent(s *api.TaskState, kinds ...string) string {
 	return "Nomad gives no reason"
 }
 
-// copy copies the log, starting at the byte offset from, and returns the number of bytes read. With
-// follow, copy waits for more text at the end of the log until ctx ends or reading fails.
+// copy copies the log from the given byte offset on, and returns the number of bytes read. If
+// follow is set, copy waits for more text at the end of the log until ctx ends or reading fails.
 func (r *logReader) copy(ctx context.Context, follow bool, from int64, to io.Writer) (n int64, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -268,8 +268,8 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// take starts to follow new members, and reports the ends of others. For members that exist at the
-// start, take prints the last lines, as -n requests; for later members, all lines.
+// take starts to follow new members, and reports which members have ended. For members that exist
+// at the start, take prints the last lines, as -n requests; for later members, all lines.
 func (l *logs) take(ctx context.Context, all []*api.AllocationListStub, first bool) {
 	if first {
 		for _, a := range all {

@@ -58,8 +58,8 @@ Measure Options:
 // measureOutcome is the outcome of the measurement of one GPU.
 type measureOutcome string
 
-// The outcomes. ready and waits occur only with -dry-run, or if the run ended before the GPU's
-// turn.
+// The outcomes. gpuReady and gpuWaits occur only with -dry-run, or if the command ended before the
+// GPU's turn.
 const (
 	gpuMeasured measureOutcome = "measured"
 	gpuFailed   measureOutcome = "failed"
@@ -68,7 +68,7 @@ const (
 	gpuWaits    measureOutcome = "waits"
 )
 
-// measuredGPU is the output of measure about one GPU.
+// measuredGPU is what `nomad-pal measure` prints for one GPU.
 type measuredGPU struct {
 	GPU  string `json:"gpu"`  // the GPU's id
 	Node string `json:"node"` // its node's name
@@ -87,7 +87,6 @@ type measuredGPU struct {
 	Uncapped bool `json:"uncapped,omitempty"`
 }
 
-// measureOptions are the options of measure.
 type measureOptions struct {
 	all, dryRun   bool
 	atMost        int

@@ -16,8 +16,8 @@ import (
 )
 
 // measureLasts is how long the task of a measuring job sleeps if the job is not stopped earlier.
-// This time is longer than any measurement with the plugin's defaults, and ends the jobs of a
-// killed command.
+// This time is longer than any measurement with the plugin's defaults. It also ends the jobs of a
+// command that was killed.
 const measureLasts = 15 * time.Minute
 
 // measurePriority is the lowest priority. With this priority, Nomad may preempt a measuring job for

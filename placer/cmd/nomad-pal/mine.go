@@ -19,7 +19,6 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// userVariable is the environment variable that names the user.
 const userVariable = "NOMAD_PAL_USER"
 
 // me returns the user's name: NOMAD_PAL_USER or, if the variable is empty, the name of the ACL

@@ -83,8 +83,8 @@ func readMeasurements(b *base, files []string, d measured.Defaults) ([]measured.
 	return rows, nil
 }
 
-// readCalibration reads the cluster's measurements and profile, without the import named but.
-// readCalibration prints a warning about measurements that it cannot use.
+// readCalibration reads the cluster's measurements and profile, without the import whose name is in
+// but. readCalibration prints a warning about measurements that it cannot use.
 func readCalibration(b *base, client *nomad.Client, but string) (*placer.Calibration, error) {
 	cal, problem, err := placer.ReadCalibration(b.ctx, client, but)
 	if err == nil && problem != nil {

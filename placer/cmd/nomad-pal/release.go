@@ -116,8 +116,8 @@ func releaseOf(b *base, client *nomad.Client, state *cluster.State, gateOnly boo
 	return released, nil
 }
 
-// isHeld reports whether somebody holds the job. If no agent answers, isHeld returns false, so that
-// the job is released.
+// isHeld reports whether somebody has put the job on hold. If no agent answers, isHeld returns
+// false, so that the job is released.
 func isHeld(b *base, id string) (bool, error) {
 	a, err := b.ask()
 	if lacksAgent(err) {

@@ -143,8 +143,8 @@ func detached(b *base, client *nomad.Client, job *api.Job, resp *api.JobRegister
 	return code
 }
 
-// askLater is [base.ask] after the registration. If no agent answered then, askLater does not wait
-// for it again.
+// askLater calls [base.ask] after the registration. If no agent answered during the registration,
+// askLater does not wait for one again.
 func (b *base) askLater() (*answers, error) {
 	if b.unreached != nil {
 		return nil, b.unreached
@@ -192,9 +192,9 @@ func notRegistered(b *base, client *nomad.Client, job *api.Job, err error) int {
 	return b.fail(fmt.Errorf("registering job %q: %w", *job.ID, nomad.Denied(err, nomad.SubmitJob)))
 }
 
-// register registers a gated job at the agent at -pal-address, if the option is set. If this agent
-// does not register jobs or does not answer, register registers the job at Nomad. Jobs without a
-// gate always go to Nomad.
+// register sends a gated job to the agent at -pal-address, if the option is set. If this agent does
+// not register jobs or does not answer, the job goes to Nomad. Jobs without a gate always go to
+// Nomad.
 func register(b *base, client *nomad.Client, job *api.Job, opts *api.RegisterOptions) (*api.JobRegisterResponse, error) {
 	w := (&api.WriteOptions{Namespace: *job.Namespace}).WithContext(b.ctx)
 	if b.palAddress != "" && rewrite.Gated(job) {
@@ -282,7 +282,7 @@ func gateForRun(job *api.Job) (*api.Job, error) {
 	return gated, nil
 }
 
-// registration is the output of run if it does not watch the job.
+// registration is the output of `nomad-pal run` if it does not watch the job.
 type registration struct {
 	Job       string `json:"job"`       // the job's id
 	Namespace string `json:"namespace"` // the job's namespace
@@ -339,7 +339,7 @@ func servesChildren(b *base, job *api.Job) (children, known bool) {
 	return err == nil && e.State != gang.Rejected, err == nil
 }
 
-// placed reports whether the registered job in Nomad already has its GPUs chosen.
+// placed reports whether the GPUs of the registered job are already chosen, according to Nomad.
 func placed(b *base, client *nomad.Client, job *api.Job) bool {
 	now, err := client.Job(b.ctx, cluster.KeyOf(job))
 	if err != nil || now == nil {

@@ -59,7 +59,6 @@ done`
 // reads.
 const sessionFile = `echo "$1" > "$NOMAD_TASK_DIR/session"`
 
-// shellOptions are the options of nomad-pal shell.
 type shellOptions struct {
 	gpus                            int
 	class, driver, image, pool, job string

@@ -82,8 +82,8 @@ func lookAround(b *base, client *nomad.Client) (*site, error) {
 // namespaceName matches valid names of namespaces, which need no quotes in a shell script.
 var namespaceName = regexp.MustCompile(`^[a-zA-Z0-9-]{1,128}$`)
 
-// namespaces returns the namespaces for which init writes policies: all valid names. If all
-// contains no valid name, namespaces returns own, or "default" if own is not valid either.
+// namespaces returns the namespaces for which init writes policies: those in all with valid names.
+// If there are none, namespaces returns own, or "default" if own is not valid either.
 func namespaces(all []string, own string) []string {
 	all = slices.DeleteFunc(all, func(n string) bool { return !namespaceName.MatchString(n) })
 	switch {

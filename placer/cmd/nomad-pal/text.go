@@ -25,10 +25,9 @@ func (b *base) width() int {
 	return 0
 }
 
-// style is the style of a word.
 type style rune
 
-// The styles. In a text, a private-use rune begins each style, until [escaped] replaces these runes
+// The styles. A private-use rune marks where a style begins; [escaped] later replaces these runes
 // with escape sequences of the terminal. No name contains a private-use rune, because [quoted]
 // escapes these runes.
 const (
@@ -68,7 +67,7 @@ func (b *base) colored() bool {
 	return b.io.terminal && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 }
 
-// paint quotes a text and puts it between the runes of styles.
+// paint quotes a text, and marks it with the runes of styles.
 func paint(s style, text string) string {
 	return string(rune(s)) + quoted(text, "") + string(rune(plain))
 }
@@ -122,7 +121,7 @@ func wrapped(text string, width int) []string {
 	return append(lines, line)
 }
 
-// each applies the function of to each element of all, and returns the results.
+// each applies a function to each element of a list, and returns the results.
 func each[T, U any](all []T, of func(T) U) []U {
 	out := make([]U, len(all))
 	for i, x := range all {
@@ -150,7 +149,6 @@ func (b *base) sayAfter(mark string, s style, text string) {
 	}
 }
 
-// head prints the heading of a section.
 func (b *base) head(text string) { b.write("\n" + paint(bold, text) + "\n") }
 
 // write prints quoted text, and replaces its styles with escape sequences.
@@ -178,8 +176,8 @@ func (b *base) section(head string, rows []string) {
 // pairs prints rows of a key and a value, with "=" between them.
 func (b *base) pairs(rows []string) { layOut(b, rows, " = ") }
 
-// leastColumn is the width down to which squeeze narrows a column. leastProse is the minimum width
-// of a column with sentences.
+// leastColumn is the minimum width to which squeeze narrows a column. leastProse is the minimum
+// width of a column with sentences.
 const (
 	leastColumn = 8
 	leastProse  = 40
@@ -271,8 +269,8 @@ func laidOut(cells [][]string, widths []int, glue string) string {
 	return out.String()
 }
 
-// squeeze narrows columns until a line fits the terminal: always the widest column that can be
-// narrowed without breaking a word; if there is none, the widest column.
+// squeeze narrows columns, always the widest, until a line fits the terminal. While some columns
+// can be narrowed without breaking a word, squeeze narrows only these.
 func squeeze(b *base, widths, words []int, glue int) {
 	if b.width() == 0 {
 		return

@@ -141,7 +141,7 @@ func (c *topCommand) within(f func()) {
 }
 
 // look reads a new state from the agent that answered last; after an error, look finds an agent
-// again. look reads the current load of GPUs only from the nodes in useOf; nil means from no node.
+// again. look reads the current load of GPUs only from the nodes in useOf.
 func (c *topCommand) look(a **answers, useOf *[]string) (s topState) {
 	s.at = time.Now()
 	if *a, s.err = c.askAgain(*a); s.err == nil {

@@ -15,7 +15,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// topMost is the highest variability class with a column, which also counts GPUs of slower classes.
+// topMost is the highest variability class that has a column; this column also counts GPUs of
+// slower classes.
 const topMost = 5
 
 // topUnit is a rack or a node, with its GPUs.
@@ -99,7 +100,7 @@ func percentOf(g query.GPU) int64 {
 // rackOf returns a GPU's rack. Nodes without a known rack count as one rack.
 func rackOf(g query.GPU) string { return cmp.Or(g.Rack, "no rack") }
 
-// units groups GPUs by the rack or node that the function in returns. GPUs of a group must be
+// units groups GPUs by rack or node, whose name the given function returns. GPUs of a group must be
 // adjacent.
 func units(gpus []query.GPU, in func(query.GPU) string) (out []*topUnit) {
 	for i := range gpus {

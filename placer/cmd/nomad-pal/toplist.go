@@ -33,13 +33,12 @@ type topLines struct {
 	line             func(i int) []topCell
 }
 
-// topCell is one cell of a list.
 type topCell struct {
 	text  string
 	style style // see text.go
 	right bool
-	// tagged reports whether the text contains tview's colour tags, and is otherwise already
-	// escaped.
+	// tagged reports whether the text contains tview's colour tags. The rest of a tagged text is
+	// already escaped.
 	tagged bool
 }
 

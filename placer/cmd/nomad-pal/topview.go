@@ -20,8 +20,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
-// topView is the screen of top. Only the application's own goroutine may call its methods, except
-// on, which other goroutines call.
+// topView is the screen of top. Only the application's own goroutine may call its methods; other
+// goroutines call only [topView.on].
 type topView struct {
 	app             *tview.Application
 	pages           *tview.Pages
@@ -33,8 +33,8 @@ type topView struct {
 	colored         bool
 	// wants holds the latest request for an explanation, for the goroutine that reads the cluster.
 	wants chan topWant
-	// useOf lists the nodes for which top shows the current load of the GPUs; nil means no node. A
-	// value in again requests an immediate refresh.
+	// useOf lists the nodes for which top shows the current load of the GPUs; nil means no node.
+	// Sending to again requests an immediate refresh.
 	useOf atomic.Pointer[[]string]
 	again chan struct{}
 
@@ -233,7 +233,7 @@ func (v *topView) back() {
 	}
 }
 
-// update shows a new state of the cluster. If the state is an error, the previous state stays
+// update shows a new state of the cluster. If reading the state failed, the previous state stays
 // visible.
 func (v *topView) update(s topState) {
 	if s.err != nil {

@@ -29,7 +29,7 @@ Exit codes: 0 it is valid; 1 it is not, or an error.
 	"All jobspecs of a folder:", "for f in *.nomad.hcl; do nomad-pal validate $f; done",
 ), jobOptions, outputOptions, generalOptions)
 
-// validation is the output of validate.
+// validation is the output of `nomad-pal validate`.
 type validation struct {
 	Job       string `json:"job"`       // the job's id
 	Namespace string `json:"namespace"` // the job's namespace
@@ -111,7 +111,7 @@ func pastDeadline(job *api.Job, now time.Time) string {
 	return ""
 }
 
-// elasticNote describes between which sizes the placer may change an elastic gang.
+// elasticNote describes the range of sizes that the placer may give an elastic gang.
 func elasticNote(e rewrite.Elastic) string {
 	if e.Least == e.Most {
 		return fmt.Sprintf("Group %q is elastic, but its min and max are both %d: the gang never changes its size.", e.Group, e.Least)
