@@ -161,7 +161,7 @@ func decode(given map[string]any, into reflect.Value, at string) error {
 	return nil
 }
 
-// decodeList decodes all blocks with one name. Errors number the blocks from 1.
+// decodeList decodes all blocks with one name. In error messages, blocks are numbered from 1.
 func decodeList(given any, into reflect.Value, name string) error {
 	blocks, _ := given.([]any)
 	for i, b := range blocks {

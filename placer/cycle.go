@@ -116,7 +116,7 @@ func (p *Placer) catchUp(ctx context.Context) error {
 	return nil
 }
 
-// followed remembers the state with which track last updated the tracked jobs.
+// followed describes the state of Nomad that track used last.
 type followed struct {
 	mark  cluster.Mark
 	view  *request.View
@@ -200,13 +200,13 @@ func (p *Placer) drop(k cluster.JobKey) {
 	delete(p.progress.of, k)
 }
 
-// pinsGrace is how long after the placer's start all pins reserve GPUs. The previous placer may
-// have written pins without recording them. After pinsGrace, the members of all gangs with such
-// pins have started.
+// pinsGrace is the time after the placer's start during which all pins reserve GPUs. The previous
+// placer may have written pins without recording them. After pinsGrace, the members of all gangs
+// with such pins have started.
 const pinsGrace = 30 * time.Second
 
-// distrustPins acts once, after pinsGrace. After distrustPins, pins reserve GPUs only if the placer
-// knows that a placer wrote them.
+// distrustPins ensures that, after pinsGrace, pins reserve GPUs only if the placer knows that a
+// placer wrote them.
 func (p *Placer) distrustPins(now time.Time) {
 	if p.pinsUntil.IsZero() {
 		p.pinsUntil = now.Add(pinsGrace)

@@ -99,9 +99,9 @@ func (u *unsavedRecords) take() gang.Record {
 }
 
 const (
-	// burst is the number of gangs that make a burst. The gangs of a burst either start within one
-	// second, or wait until Nomad places their members. In a burst Nomad is busy, so the placer
-	// starts more gangs before it records the gangs that it has started.
+	// burst is the minimum number of gangs in a burst: gangs that start within one second, or that
+	// all wait until Nomad places their members. In a burst Nomad is busy, so the placer starts
+	// more gangs before it records the gangs that it has started.
 	burst = 16
 	// recordWithin is the longest delay between a decision and its record. recordAfter is the
 	// shortest delay. recordAfter gives Nomad's clients time to start the gang's tasks first.

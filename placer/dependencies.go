@@ -32,9 +32,9 @@ const (
 	dependencyPoll  = 5 * time.Second
 	dependencyBatch = 256
 	// Nomad forgets a job some hours after its end. So the placer stores the success of the job
-	// until every job that waited for it has ended. The placer stores the success for so long
-	// because a waiting job may start, be preempted and be edited, and then checks its pal_after
-	// again. maxFinishedKept is the maximum number of stored successes.
+	// until every job that waited for it has ended. A waiting job may start, be preempted, and be
+	// edited, and the placer then checks its pal_after again. maxFinishedKept is the maximum number
+	// of stored successes.
 	maxFinishedKept = 4000
 )
 
@@ -175,7 +175,8 @@ func (p *core) queryDependencies(ctx context.Context, wanted map[cluster.JobKey]
 	}
 }
 
-// ahead returns the state of a tracked job that must succeed first and has not succeeded yet.
+// ahead returns the state of a tracked job that has not succeeded yet and for which other jobs
+// wait.
 func ahead(t *model.Tracked) reason.Reason {
 	switch {
 	case !t.GaveUp().IsZero():

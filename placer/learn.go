@@ -33,7 +33,7 @@ const (
 	// data first.
 	learnSkip = 10
 	// classesKept is the maximum number of stored classes for names that no job in Nomad has. The
-	// limit is necessary because names with a date or a number never come again.
+	// limit is necessary because names that contain a date or a number never recur.
 	classesKept = 500
 	// learnAtOnce is the maximum number of watched jobs. learnAtOnce also limits the number of
 	// calls to clients.
@@ -110,8 +110,8 @@ func (l *Learner) readClasses(ctx context.Context) {
 	}
 }
 
-// forget deletes the stored classes that were written longest ago, of names that no job in Nomad
-// has, until [classesKept] of them are left.
+// forget keeps the newest [classesKept] of the stored classes whose names no job in Nomad has, and
+// deletes the older ones.
 func (l *Learner) forget(ctx context.Context, s *cluster.State) error {
 	classes := store.In(l.nomad).Classes()
 	paths, err := classes.Newest(ctx)

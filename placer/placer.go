@@ -144,7 +144,7 @@ type Hooks struct {
 // unread is a meter whose counts nobody reads. The placers of snapshots and tests use this meter.
 var unread = sync.OnceValue(func() *meter.Meter { return meter.New("", "", nil) })
 
-// New returns a placer that writes to the logger log.
+// New returns a placer that logs to log.
 func New(client *nomad.Client, cfg model.Config, log hclog.Logger, hooks Hooks) (*Placer, error) {
 	m, err := newModel(cfg)
 	if err != nil {
@@ -180,7 +180,7 @@ func newModel(cfg model.Config) (*model.Model, error) {
 	return m, nil
 }
 
-// Vitals returns the vital signs of the loop in [Placer.Run].
+// Vitals reports whether the loop in [Placer.Run] works and makes progress.
 func (p *Placer) Vitals() heartbeat.VitalSigns { return p.vitals.Status() }
 
 // Run serves jobs until ctx ends. Run returns either the error of ctx or [ErrClockSetBack]. If
@@ -501,8 +501,8 @@ func (p *stream) apply(es []cluster.Event) (heard news) {
 	return heard
 }
 
-// resync reads everything. On a slow Nomad this can take longer than a loop may go without progress,
-// so each request counts as progress.
+// resync reads everything. Each request counts as progress, because all requests together can take
+// longer than the loop may run without progress.
 func (p *Placer) resync(ctx context.Context) error {
 	ctx = nomad.WhenEnded(ctx, func() { p.vitals.Moved(time.Now()) })
 	s, err := p.nomad.Resync(ctx, p.m.State)

@@ -149,8 +149,8 @@ func (p *Placer) warnOfNodes() {
 	p.ofNodes = p.tell(p.ofNodes, p.m.State.NodeWarnings(), func(w string) { p.log.Warn("a node has a problem", "what", w) }, "the nodes no longer have problems")
 }
 
-// tell logs the new warnings. When no warning is left, tell logs the message none. tell returns the
-// current warnings.
+// tell logs the new warnings. When the last warning is gone, tell logs the given text. tell returns
+// the current warnings.
 func (p *core) tell(told, warnings []string, warn func(string), none string) []string {
 	for _, w := range warnings {
 		if !slices.Contains(told, w) {

@@ -79,8 +79,7 @@ const (
 
 // Runs returns the runs that a filter selects. The newest runs come first. Runs queries each
 // namespace and each state separately, because an index contains the rows of one namespace and
-// state in the order of submission. So even if many runs are stored, Runs reads few rows that it
-// does not return.
+// state in the order of submission. So Runs reads hardly any rows that it does not need.
 func (db *DB) Runs(ctx context.Context, f Filter) (out []Run, err error) {
 	namespaces := f.Namespaces
 	if namespaces == nil && f.Job != "" { // the index of job names is by namespace
@@ -354,8 +353,8 @@ var groupings = map[string]struct {
 }
 
 // Usage sums up the GPU time and the runs that the filter selects, in whole days of UTC. Usage
-// returns one line for each combination of values in the columns that by lists, sorted by these
-// values. Running allocations count until the present.
+// returns one line for each combination of values in the given columns, sorted by these values.
+// Running allocations count up to now.
 func (db *DB) Usage(ctx context.Context, f Filter, by []string, now time.Time) ([]Usage, error) {
 	since, until := f.days()
 	days, err := db.sums(ctx, f, since, until, by)
@@ -385,8 +384,8 @@ func (f Filter) days() (since, until int64) {
 }
 
 // sums returns the stored sums for the days from since to the day before until, grouped by the
-// columns by. sums reads the monthly sums if since and until are first days of a month and by does
-// not include the day.
+// given columns. If since and until are first days of a month, and the columns do not include the
+// day, sums reads the monthly sums.
 func (db *DB) sums(ctx context.Context, f Filter, since, until int64, by []string) (map[dayKey]sums, error) {
 	table := "day"
 	if !slices.Contains(by, "day") && monthOf(since) == since && monthOf(until) == until {

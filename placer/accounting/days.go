@@ -151,8 +151,8 @@ func (a Alloc) addTo(days map[dayKey]sums, since, until time.Time) {
 	})
 }
 
-// more returns the extra time that ms milliseconds take with the slowdown times, or 0 if times is
-// unknown.
+// more returns by how many milliseconds a slowdown of times lengthens a run of ms milliseconds, or
+// 0 if the slowdown is unknown.
 func more(ms int64, times float64) int64 {
 	if times == 0 {
 		return 0
@@ -168,8 +168,8 @@ func (a Alloc) gpuTime(from, to time.Time) int64 {
 	return int64(float64(to.Sub(from).Milliseconds()) * a.Held)
 }
 
-// byDay calls the function each once for every day of the period. from and to limit the part of the
-// period that lies in the day.
+// byDay calls a function once for each day of the period, with the part of the period that lies in
+// the day.
 func byDay(from, until time.Time, each func(day int64, from, to time.Time)) {
 	for from.Before(until) {
 		day := dayOf(from)

@@ -38,8 +38,9 @@ func IsPostgres(database string) bool {
 }
 
 // Open opens a database and migrates it to the current schema. If the database is missing, Open
-// creates it. database is a file for SQLite or an address postgres://… If an SQLite file is
-// corrupt, Open renames it to aside, and starts with an empty database.
+// creates it. The argument is the path of an SQLite file, or an address postgres://… If an SQLite
+// file is corrupt, Open renames the file, returns its new path as aside, and starts with an empty
+// database.
 func Open(ctx context.Context, database string) (db *DB, aside string, err error) {
 	if IsPostgres(database) {
 		db, err = open(ctx, "pgx", "PostgreSQL", database)

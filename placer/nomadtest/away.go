@@ -60,7 +60,7 @@ const (
 	isReturning                    // its node is back, and Nomad has not recorded the return yet
 )
 
-// whereabouts returns, for an allocation that should run, what the state of the node means for it.
+// whereabouts returns what the state of the node means for an allocation that should run.
 func (p *plan) whereabouts(a *alloc) whereabouts {
 	switch {
 	case a.toReconnect && a.client == api.AllocClientStatusFailed:
@@ -148,8 +148,8 @@ func (p *plan) settleReturning(g *api.TaskGroup, is *groupAllocs) {
 	p.returned = append(p.returned, is.returning...)
 }
 
-// keepsReplacement chooses between two allocations after the node of a has come back.
-// keepsReplacement returns true if the replacement by keeps running, and false if a keeps running.
+// keepsReplacement chooses between an allocation whose node has come back (a) and its replacement
+// (by). keepsReplacement returns true if the replacement keeps running.
 func (p *plan) keepsReplacement(g *api.TaskGroup, a, by *alloc) bool {
 	if *by.job.Version > *a.job.Version || *by.job.CreateIndex > *a.job.CreateIndex {
 		return true

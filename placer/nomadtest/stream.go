@@ -113,9 +113,8 @@ func (s *Server) subscribe(ctx context.Context, client string, topics []string) 
 	return st
 }
 
-// RefuseEvents makes the new streams of a client silent from the beginning. If yes is false, new
-// streams of this client send events again. A real Nomad sends nothing if a client may not read the
-// jobs of some namespace (seen on 1.11.3).
+// RefuseEvents determines whether later event streams of a client are silent from the beginning. A
+// real Nomad sends nothing if a client may not read the jobs of some namespace (seen on 1.11.3).
 func (s *Server) RefuseEvents(client string, yes bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -90,7 +90,8 @@ func (s *Servers) register(ctx context.Context, job *api.Job, index uint64) (uin
 	return done.JobModifyIndex, nil
 }
 
-// rewritten returns the job that the servers have, with the constraints and counts of job.
+// rewritten returns the servers' version of job, with the constraints and counts replaced by those
+// of job.
 func (s *Servers) rewritten(ctx context.Context, c *conn, job *api.Job, index uint64) (map[string]any, error) {
 	var got struct{ Job map[string]any }
 	if err := c.call(ctx, "Job.GetJob", getJob{JobID: *job.ID, envelope: s.common(job)}, &got); err != nil {
@@ -193,9 +194,9 @@ func (s *Servers) plan(ctx context.Context, job *api.Job) (map[string]refusal, e
 	return got.FailedTGAllocs, err
 }
 
-// transfer copies the constraints, affinities and counts of from into the generic job to. transfer
-// removes the scaling blocks that from does not have. It changes nothing else. Both jobs must have
-// the same groups, tasks and devices, in the same order.
+// transfer copies the constraints, affinities and counts of one job to another, and removes the
+// scaling blocks that from does not have. transfer changes nothing else. Both jobs must have the
+// same groups, tasks and devices, in the same order.
 func transfer(to map[string]any, from *api.Job) error {
 	to["Constraints"] = from.Constraints
 	groups, err := list(to, "TaskGroups", len(from.TaskGroups))
@@ -255,7 +256,7 @@ func transferDevices(to map[string]any, from *api.Task) error {
 	return nil
 }
 
-// list returns the list of maps that belongs to a key. The list must have want elements.
+// list returns the list under a key. The list must have exactly want elements.
 func list(m map[string]any, key string, want int) ([]map[string]any, error) {
 	values, _ := m[key].([]any)
 	if len(values) != want {

@@ -25,7 +25,7 @@ type Shards[T, V any] struct {
 	codec  codec[T]
 	join   func([]T) (V, error)
 	split  func(V) (map[string]T, error) // by path below the prefix
-	// but is a prefix below which no paths are read. If it is "", all paths are read.
+	// but is a prefix whose paths are not read, or "".
 	but string
 }
 

@@ -271,9 +271,9 @@ func (s Store) Measurements(source string) Shards[[]profile.Sample, []profile.Sa
 	return shards
 }
 
-// MeasurementsBut returns the shards with the measurements of all sources except source. If source
-// is "", it returns the shards of all sources. The shards are for reading only. The shards are
-// ordered by source. If a GPU appears several times, it was measured several times.
+// MeasurementsBut returns the shards with the measurements of all sources except the given one, or
+// of all sources if source is "". The shards are read-only and ordered by source. If a GPU appears
+// several times, it was measured several times.
 func (s Store) MeasurementsBut(source string) Shards[[]profile.Sample, []profile.Sample] {
 	but := ""
 	if source != "" {

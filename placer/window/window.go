@@ -210,8 +210,8 @@ func shown(t time.Time) time.Time {
 	return t.UTC().Add(time.Duration(offset) * time.Second)
 }
 
-// when returns the first moment at which the clocks of the zone show the time clock, or skip it.
-// clock is a clock time in the form of a time in UTC.
+// when returns the first moment at which the clocks of the zone show or skip a time. clock is this
+// time, in the form of a time in UTC.
 func when(clock time.Time, zone *time.Location) time.Time {
 	_, offset := time.Date(clock.Year(), clock.Month(), clock.Day(), clock.Hour(), clock.Minute(), clock.Second(), 0, zone).Add(-farthest).Zone()
 	// Start with the offset from UTC that applied some time before clock. If the clocks have been

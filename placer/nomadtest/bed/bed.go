@@ -69,8 +69,7 @@ import (
 type Options struct {
 	// Seed determines all random choices in the world.
 	Seed uint64
-	// Nomad determines how the cluster behaves. The seed in Nomad is ignored, because Seed replaces
-	// it.
+	// Nomad contains the options of the simulated Nomad. Seed replaces the seed in them.
 	Nomad nomadtest.Options
 	// Placer may change the configuration of the placers.
 	Placer func(*model.Config)
@@ -81,8 +80,8 @@ type Options struct {
 	Unchecked bool
 	// Published is called with each snapshot that a placer publishes.
 	Published func(placer string, s *query.Snapshot)
-	// Sampled is true if the world must run under the race detector, because the test has chosen
-	// this world or needs it. Only a few of the other worlds run under the race detector.
+	// Sampled is true if the world must always run under the race detector. Of the other worlds,
+	// only a few do.
 	Sampled bool
 }
 

@@ -116,9 +116,9 @@ type story struct {
 	backAt time.Time
 	done   map[string]bool // members that have finished since the author's last registration
 	placed map[string]bool // members that were placed, by version
-	// kept is used for jobs whose members do not need each other. kept maps members that have
-	// finished since the gang last had a gate to the time of their end. These members must not run
-	// again, unless they finish between the placer's last look and its registration at rewroteAt.
+	// kept is for jobs whose members do not need each other: it contains the end time of each
+	// member that has finished since the gang last had a gate. Such a member must not run again,
+	// unless it finished after the placer had last looked and before the registration at rewroteAt.
 	kept      map[string]time.Time
 	rewroteAt time.Time
 	// away contains members that Nomad may place again, because they were lost, or were stopped
@@ -152,7 +152,7 @@ type story struct {
 	// overBy is the placer that made the last registration in over.
 	overBy string
 	// unknown is true if the job was purged while a placer registered it, and this placer has ended
-	// since then. Nothing in Nomad then shows that the resulting job is not new.
+	// since then. Nobody can then tell the resulting job from a new one.
 	unknown bool
 	// reverted is the form to which Nomad reverted the service after a failed deployment.
 	// revertedAt is the index of this revert. reverted is "" after the author's next registration.
@@ -535,7 +535,7 @@ func (r *rules) editForgotten(s *story, job *api.Job) bool {
 	return s.over[*job.JobModifyIndex] && *job.Status == "dead" && s.ended.Before(r.dead[s.overBy].Add(time.Minute))
 }
 
-// endedSince returns the jobs that have a member that ended after the time then.
+// endedSince returns the jobs that have a member that ended after the given time.
 func (r *rules) endedSince(then time.Time) map[nomadtest.Key]bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -31,8 +31,8 @@ func (x *Walk) template(g *Gang) {
 	}
 }
 
-// someTemplate returns a random parameterized or periodic job that is not stopped and for which so
-// returns true.
+// someTemplate returns a random parameterized or periodic job that is not stopped and meets a
+// condition.
 func (x *Walk) someTemplate(so func(*api.Job) bool) (nomadtest.Key, bool) {
 	var all []nomadtest.Key
 	for _, k := range x.Nomad.Jobs() {

@@ -13,7 +13,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Job is a hostile job. The name of the job says what is wrong with it.
+// Job is a malformed or absurd job. Name says what is wrong with the job.
 type Job struct {
 	Name string
 	Job  *api.Job

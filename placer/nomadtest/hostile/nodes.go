@@ -12,7 +12,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
-// Node is a hostile node. The name of the node says what is wrong with it.
+// Node is a malformed or absurd node. Name says what is wrong with the node.
 type Node struct {
 	Name string
 	Node *api.Node

@@ -382,8 +382,8 @@ func stoppedAndDown(x *Script) {
 	x.show("a")
 }
 
-// replacedAfterAWhile shows that a disconnected client itself stops its members
-// (stop_on_client_after). replacedAfterAWhile also shows that Nomad waits for this time.
+// replacedAfterAWhile shows that a disconnected client stops its members after the time
+// stop_on_client_after, and that Nomad does not replace them earlier.
 func replacedAfterAWhile(x *Script) {
 	x.places(away(bed.Gang{Service: true}, api.DisconnectStrategy{StopOnClientAfter: new(20 * time.Second)}))
 	x.cut()

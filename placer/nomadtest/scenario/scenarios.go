@@ -135,7 +135,7 @@ func untilTold(name string) *api.Job {
 	return job
 }
 
-// finish lets all members of a job end successfully.
+// finish makes all members of a job end successfully.
 func (x *Script) finish(id string) {
 	for _, a := range x.allocs(id) {
 		x.Finish(a.ID)

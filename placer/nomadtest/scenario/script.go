@@ -303,7 +303,7 @@ func (x *Script) untilRunning(id string, members int) {
 	})
 }
 
-// untilAllocs waits until so returns true for at least the given number of the job's allocations.
+// untilAllocs waits until at least the given number of the job's allocations meet a condition.
 func (x *Script) untilAllocs(what, id string, members int, so func(*api.AllocationListStub) bool) {
 	x.Until(what, func() bool {
 		n := 0
@@ -417,8 +417,8 @@ func events(a *api.AllocationListStub) string {
 	return ": " + strings.Join(out, ", ")
 }
 
-// order prints whether the tasks of the allocation later started after the tasks of the allocation
-// earlier had ended.
+// order prints whether the tasks of one allocation (later) started only after the tasks of another
+// (earlier) had ended.
 func (x *Script) order(later, earlier int, jobs ...string) {
 	times := map[int]map[string]int64{}
 	for _, id := range jobs {
@@ -490,8 +490,7 @@ func (x *Script) pinned(job *api.Job, gpus ...string) *api.Job {
 	return x.pinnedTo(job, nil, gpus...)
 }
 
-// pinnedTo returns the job with pins to exactly the given GPUs. The pins also name the additional
-// nodes in more.
+// pinnedTo is like pinned, but the pins also name the nodes in more.
 func (x *Script) pinnedTo(job *api.Job, more []int, gpus ...string) *api.Job {
 	var nodes []string
 	for _, g := range gpus {
