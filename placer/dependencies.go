@@ -40,7 +40,7 @@ const (
 
 // checkDependencies finds out which jobs still wait for the jobs in their pal_after. For each job
 // that no longer waits, checkDependencies finds out when the last job in its pal_after finished.
-// checkDependencies asks Nomad about at most atMost jobs.
+// atMost limits the number of jobs about which checkDependencies asks Nomad.
 func (p *Placer) checkDependencies(ctx context.Context, now time.Time, atMost int) {
 	f := &p.m.Dependencies
 	kept, wanted, waits := map[cluster.JobKey]bool{}, map[cluster.JobKey]bool{}, map[*model.Tracked][]cluster.JobKey{}

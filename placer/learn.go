@@ -93,8 +93,8 @@ func (l *Learner) Run(ctx context.Context) {
 	}
 }
 
-// readClasses reads the stored classes. An agent stored them after learning them, or nomad-pal
-// classify -save stored them.
+// readClasses reads the stored classes. Stored classes come from an agent that learned them, or
+// from nomad-pal classify -save.
 func (l *Learner) readClasses(ctx context.Context) {
 	known, err := store.In(l.nomad).Classes().ReadOrRefused(ctx)
 	if err != nil && ctx.Err() == nil {

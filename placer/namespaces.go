@@ -27,7 +27,7 @@ var errNewNamespace = errors.New("there is a new namespace")
 // [errNewNamespace]. If ctx ends first, followNamespaces returns nil. When a client subscribes to
 // the events of all namespaces, Nomad determines the set of namespaces once. Nomad sends no events
 // about namespaces that are created later (seen on 1.11.3). If the namespaces could not be read,
-// known is nil. In this case, the first list that can be read is used as known.
+// known is nil, and followNamespaces uses the first list that it can read.
 func (p *core) followNamespaces(ctx context.Context, known map[string]bool) error {
 	every := time.NewTicker(namespacesEvery)
 	defer every.Stop()

@@ -95,8 +95,8 @@ func (p *pictures) Status() model.Status {
 
 const (
 	// pictureEvery is the shortest time between two snapshots, unless somebody waits for a
-	// snapshot. The placer spends at most a twentieth of its time on snapshots. If somebody waits
-	// for a snapshot, the placer spends at most a fifth.
+	// snapshot. The placer spends at most a twentieth of its time on snapshots, or a fifth if
+	// somebody waits for a snapshot.
 	pictureEvery = time.Second
 	// sameFor is how long the placer keeps a snapshot while nothing changes. After this time, the
 	// placer makes a new snapshot, because expected starts depend on the time.

@@ -110,8 +110,8 @@ func (db *DB) Runs(ctx context.Context, f Filter) (out []Run, err error) {
 	return f.first(append(out, there...)), err
 }
 
-// each splits a list into lists with one element each. For nil, which means no restriction, each
-// returns one nil.
+// each splits a list into one-element lists. The list nil, which means no restriction, stays one
+// nil list.
 func each[T any](of []T) [][]T {
 	if of == nil {
 		return [][]T{nil}

@@ -27,7 +27,7 @@ func monthOf(day int64) int64 {
 	return dayOf(time.Date(t.Year(), t.Month(), 1, 0, 0, 0, 0, time.UTC))
 }
 
-// sum names a quantity for which the database has a sum for each day and each month. Times are
+// sum names a quantity that the database adds up for each day and each month. Times are
 // milliseconds.
 type sum int
 

@@ -376,7 +376,7 @@ func upsertSumsOf(table string) string {
 }
 
 // days adds sums to the stored sums of each day and of each day's month. All agents write rows in
-// the same order. Otherwise they could deadlock.
+// the same order, so that they cannot deadlock.
 func (t tx) days(days map[dayKey]sums) error {
 	months := map[dayKey]sums{}
 	for k, s := range days {

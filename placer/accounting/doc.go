@@ -6,8 +6,7 @@
 // PostgreSQL), because Nomad forgets jobs and allocations hours after their end.
 //
 // A [Recorder] compares the placer's snapshots with the stored data, and returns the differences as
-// a [Batch]. A Recorder does no input or output. A [DB] writes a batch in one transaction, and
-// answers queries.
+// a [Batch]. A Recorder does no I/O. A [DB] writes a batch in one transaction, and answers queries.
 //
 // If you change the package, keep these rules. Nothing counts twice. The keys of runs and
 // allocations come from Nomad. The transaction that stores the end of a run or allocation also adds

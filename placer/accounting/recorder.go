@@ -397,7 +397,7 @@ func (m *picture) anyCost(d pal.Decision) float64 {
 
 // meanSlowest returns the mean of the largest score in a choice of n scores, taken over all such
 // choices. The scores are sorted. The i-th score (counted from 1) is the largest chosen score with
-// probability below × n/i. In this product, below is the probability that no later score is chosen.
+// the probability below × n/i, where below is the probability that no later score is chosen.
 func meanSlowest(scores []float64, n int) (mean float64) {
 	below := 1.0
 	for i := len(scores); i >= n; i-- {

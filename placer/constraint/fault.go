@@ -28,8 +28,8 @@ import (
 // FaultKind is a kind of reason why no node can meet a constraint.
 type FaultKind string
 
-// The kinds. These are the kinds. If a constraint has different faults on different GPUs, the fault
-// whose kind comes last in [FaultKinds] counts.
+// The kinds of faults. If a constraint has different faults on different GPUs, the fault whose kind
+// comes last in [FaultKinds] counts.
 const (
 	FaultOperator  FaultKind = "operator"  // there is no such operator
 	FaultWord      FaultKind = "word"      // neither side refers to anything
@@ -537,8 +537,8 @@ func targetsOf(nodes []*api.Node) []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// meantOfNodes guesses the reference that a word means, or that a reference unknown to all nodes
-// means. meantOfNodes returns "" if there is no guess.
+// meantOfNodes guesses which reference the author meant by a word, or by a reference that no node
+// has. meantOfNodes returns "" if there is no guess.
 func meantOfNodes(word string, targets []string) string {
 	word = strings.ToLower(strings.Trim(word, "${} "))
 	for _, t := range targets {

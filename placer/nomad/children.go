@@ -20,8 +20,8 @@ type Children struct {
 	Plan func(ctx context.Context, job *api.Job) (*api.JobPlanResponse, error)
 }
 
-// ServeChildren lets the client register and plan dispatched and periodic jobs through way. Call
-// ServeChildren before you use the client.
+// ServeChildren lets the client register and plan dispatched and periodic jobs, with the functions
+// in way. Call ServeChildren before you use the client.
 func (c *Client) ServeChildren(way Children) { c.children = &way }
 
 // registerChild registers a job that Nomad's HTTP API cannot update.

@@ -368,8 +368,7 @@ func (c *Client) ReadNodes(ctx context.Context) (*cluster.State, error) {
 
 // Deregister stops a job. If purge is true, Nomad also deletes the job. If Nomad does not have the
 // job, Deregister returns no error. If somebody else purges the job at the same time, Nomad's state
-// store fails with "job not found" (an error 500 on 1.11.3). Deregister returns no error in the
-// case of a simultaneous purge, too.
+// store fails with "job not found" (an error 500 on 1.11.3). Deregister ignores this error, too.
 func (c *Client) Deregister(ctx context.Context, k cluster.JobKey, purge bool) error {
 	w := (&api.WriteOptions{Namespace: k.Namespace}).WithContext(ctx)
 	_, _, err := c.api.Jobs().Deregister(k.ID, purge, w)

@@ -225,8 +225,8 @@ func (s *Server) applyParting(p *plan) {
 
 const maxDisconnectTimeout = "max-disconnect-timeout"
 
-// hearOfUnknown tells the client of a node that is back that its allocations were unknown. The
-// client reports even allocations that are being stopped at this time.
+// hearOfUnknown tells the client of a node that has come back that its allocations were unknown.
+// The client reports even allocations that are being stopped at this time.
 func (s *Server) hearOfUnknown(n *node) {
 	for _, a := range s.sortedAllocs() {
 		if a.node == n.ID && a.client == api.AllocClientStatusUnknown && a.desired == api.AllocDesiredStatusRun {

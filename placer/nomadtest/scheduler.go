@@ -157,8 +157,8 @@ type plan struct {
 	used       map[string]*usage // usage of nodes under this plan
 }
 
-// schedule processes an evaluation. If dry is not nil, schedule makes a dry run for the job dry,
-// and stores nothing.
+// schedule processes an evaluation. If dry is not nil, schedule makes a dry run of this job, and
+// stores nothing.
 func (s *Server) schedule(k Key, id string, dry *api.Job) *plan {
 	p := &plan{s: s, key: k, eval: id, stop: map[*alloc]string{}, preempt: map[*alloc]*alloc{}, failed: map[string]*api.AllocationMetric{}, rescheduleAt: map[*alloc]time.Time{}}
 	if dry != nil {

@@ -3,7 +3,7 @@
 
 // Package rpc registers dispatched and periodic jobs through the RPC port of Nomad's servers.
 // Nomad's HTTP API refuses to update a dispatched job, and makes a periodic job forget its parent.
-// Calls over the RPC port have neither problem.
+// The RPC port has neither of these problems.
 //
 // The package sends a job back as the generic map that the server returned, after it has replaced
 // the constraints and counts by the placer's. So the job keeps any fields that this program does

@@ -191,8 +191,8 @@ type Finished struct {
 	At        time.Time `json:"at"`
 }
 
-// Finished returns the shards with finished jobs. A job stays there while other jobs that name it
-// in pal_after wait for it or may wait again. If a shard is too large, half of its jobs are
+// Finished returns the shards with finished jobs. A job is kept while jobs that name it in
+// pal_after wait for it, or may wait for it again. If a shard is too large, half of its jobs are
 // dropped.
 func (s Store) Finished() Shards[[]Finished, []Finished] {
 	return Shards[[]Finished, []Finished]{

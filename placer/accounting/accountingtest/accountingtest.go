@@ -92,7 +92,7 @@ func (p *Postgres) Start() {
 	}
 }
 
-// ended reports whether the server has ended without a call of Stop.
+// ended reports whether the server has ended although nobody called Stop.
 func (p *Postgres) ended() bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.server.Process.Pid))
 	return err != nil || bytes.Contains(stat, []byte(") Z "))

@@ -37,11 +37,11 @@ import (
 //   - No member is pinned to a GPU on which another member's tasks still run. This includes members
 //     of the same job and of purged jobs.
 //   - The gangs of a tenant, or of a user, exceed their limit of GPUs at most for a limited time.
-//     They may exceed it for longer in some cases. Just before a placer started gangs, Nomad may
-//     have replaced members or chosen GPUs for canaries, a request about the gang may have failed,
-//     or another placer may have started gangs.
-//   - At most pal_array_parallel runs of a parameterized or periodic job have GPUs. More runs may
-//     have GPUs only for a limited time.
+//     They may exceed the limit for longer if, just before a placer started gangs, Nomad replaced
+//     members or chose GPUs for canaries, a request about the gang failed, or another placer
+//     started gangs.
+//   - At most pal_array_parallel runs of a parameterized or periodic job have GPUs. This limit may
+//     be exceeded only for a limited time.
 //   - The placer does not register a job that was dispatched with a payload, because a registration
 //     would lose the payload.
 //   - After a failed deployment, the version that Nomad restores (auto_revert) stays in force until the
@@ -710,8 +710,8 @@ func (r *rules) lookAt(k nomadtest.Key) bool {
 	return true
 }
 
-// wholeOrNot reports whether the job must run completely or not at all. A job must do so if it is a
-// pinned batch job that is not stopped, and either is elastic or has pins to single GPUs.
+// wholeOrNot reports whether the job must run completely or not at all. wholeOrNot returns true for
+// a pinned batch job that is not stopped, and either is elastic or has pins to single GPUs.
 func wholeOrNot(job *api.Job) bool {
 	p, ok := rewrite.Pinned(job)
 	_, elastic := rewrite.ElasticOf(job)

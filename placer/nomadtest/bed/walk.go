@@ -76,7 +76,7 @@ func perUser(seed uint64) bool { return seed%8 == 3 }
 
 // vary returns a function that changes the configuration of the placers in the walk with this seed.
 // Half of the walks use the default configuration. In the other half, gangs are moved, stopped and
-// overtaken in the queue more often. Three quarters of the walks in the second half have a limit.
+// overtaken in the queue more often, and three quarters of these walks have a limit.
 func vary(seed uint64) func(*model.Config) {
 	rng := rand.New(rand.NewPCG(seed, 11))
 	restart, resync := time.Duration(1+rng.IntN(30))*time.Second, time.Duration(10+rng.IntN(300))*time.Second

@@ -297,8 +297,7 @@ func awayJobStopped(x *Script) {
 	x.back()
 }
 
-// awayBehindGate stops a gang with a member that is away. awayBehindGate does so in the same way as
-// the placer.
+// awayBehindGate stops a gang with a member that is away, in the same way as the placer.
 func awayBehindGate(x *Script) {
 	job := away(bed.Gang{Reschedules: 3}, lostAfter(10*time.Minute))
 	x.places(job)

@@ -515,8 +515,8 @@ func purgedAndBack(x *Script) {
 	}
 }
 
-// blocked shows that Nomad tries waiting jobs in order. Nomad tries the oldest job first. The
-// simulation of plain Nomad relies on this order.
+// blocked shows that Nomad tries the oldest waiting job first. The simulation of plain Nomad relies
+// on this order.
 func blocked(x *Script) {
 	var jobs []string
 	for i := range 9 {

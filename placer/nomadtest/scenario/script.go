@@ -92,7 +92,7 @@ type failure struct{ error }
 // Fail ends the current scenario. Play then returns the error that was passed to Fail.
 func Fail(err error) { panic(failure{err}) }
 
-// attempt calls do, and returns the error that do passed to Fail, or nil.
+// attempt calls a function, and returns the error that the function passed to Fail, or nil.
 func attempt(do func()) (err error) {
 	defer func() {
 		why := recover()
