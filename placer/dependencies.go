@@ -225,8 +225,8 @@ func (p *core) readDependency(ctx context.Context, k cluster.JobKey, had model.D
 	return model.Dependency{Why: reason.Reason{Kind: reason.AheadFailed}}, nil
 }
 
-// readFinished reads once, from Nomad, which finished jobs the earlier placers stored. Until
-// readFinished succeeds, jobs that Nomad has forgotten count as missing.
+// readFinished reads once which finished jobs earlier placers stored in Nomad. Until readFinished
+// succeeds, jobs that Nomad has forgotten count as missing.
 func (p *Placer) readFinished(ctx context.Context, now time.Time) {
 	f := &p.m.Dependencies
 	if f.Loaded {

@@ -51,7 +51,7 @@ type failureLog struct {
 	stale      bool      // a command has changed the quarantine since readAt
 }
 
-// ReadQuarantine reads which GPUs are in quarantine, or were.
+// ReadQuarantine reads which GPUs are or were in quarantine.
 func ReadQuarantine(ctx context.Context, c *nomad.Client) (map[string]failure.Quarantine, error) {
 	h := failureLog{}
 	err := h.read(ctx, c, time.Time{})

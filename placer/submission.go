@@ -20,9 +20,9 @@ import (
 
 // Authors can submit a job to the placer before Nomad has the job. If the job can start at once,
 // the placer registers it with its pins. The start of a submitted job needs one registration and
-// one evaluation. The start of a gated job needs two of each. The queue treats a submitted job like
-// any other job. If the job must wait, the placer registers it with its gate, as the author would
-// have done.
+// one evaluation, instead of the two of each that a gated job needs. The queue treats a submitted
+// job like any other job. If the job must wait, the placer registers it with its gate, as the
+// author would have done.
 
 // Register registers a job with Nomad in the name of the job's author. If isNew is true and Nomad
 // already has a job with the same id, Register fails with [nomad.ErrConflict].

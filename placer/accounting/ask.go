@@ -110,8 +110,7 @@ func (db *DB) Runs(ctx context.Context, f Filter) (out []Run, err error) {
 	return f.first(append(out, there...)), err
 }
 
-// each splits a list into one-element lists. The list nil, which means no restriction, stays one
-// nil list.
+// each splits a list into one-element lists. nil, which means no restriction, becomes one nil list.
 func each[T any](of []T) [][]T {
 	if of == nil {
 		return [][]T{nil}

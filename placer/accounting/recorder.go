@@ -38,7 +38,7 @@ type Recorder struct {
 }
 
 // NewRecorder returns a recorder that knows only the stored runs and allocations that have not
-// ended. The recorder ignores runs that ended more than keep ago, unless keep is 0.
+// ended. The recorder ignores runs that ended longer ago than keep, unless keep is 0.
 func NewRecorder(open []Run, live []Alloc, keep time.Duration) *Recorder {
 	r := &Recorder{keep: keep, runs: map[cluster.JobKey]Run{}, looked: map[cluster.JobKey]bool{}, live: map[string]Alloc{}, stored: map[string]uint64{}}
 	r.know(open)

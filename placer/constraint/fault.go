@@ -51,8 +51,8 @@ type Fault struct {
 	// Subject is the text of the faulty operator, attribute or value.
 	Subject string `json:"subject"`
 	// Is describes the attribute: "text", "a number", "a number of <unit>", "true or false" or "a
-	// version". If the kind is pattern, Is is what the subject should be: a "version", "condition
-	// on a version" or "regular expression".
+	// version". If the kind is pattern, Is describes what the subject should be: a "version",
+	// "condition on a version" or "regular expression".
 	Is string `json:"is,omitempty"`
 	// Have lists some of the values on the nodes.
 	Have []string `json:"have,omitempty"`

@@ -29,7 +29,7 @@ type Shards[T, V any] struct {
 	but string
 }
 
-// Paths lists the paths of the existing shards, in their order.
+// Paths lists the paths of the existing shards, sorted.
 func (s Shards[T, V]) Paths(ctx context.Context) ([]string, error) {
 	vars, err := s.list(ctx)
 	return pathsOf(vars), err

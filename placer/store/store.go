@@ -165,8 +165,8 @@ func (v Variable[T]) Write(ctx context.Context, of T) error {
 	return v.nomad.WriteVariable(ctx, v.Path, is)
 }
 
-// holds reports whether the variable has exactly these items. holds returns false if this cannot be
-// read.
+// holds reports whether the variable has exactly these items. holds returns false if the variable
+// cannot be read.
 func (v Variable[T]) holds(ctx context.Context, is items) bool {
 	raw, err := v.nomad.ReadVariable(ctx, v.Path)
 	return err == nil && raw != nil && maps.Equal(raw.Items, is)

@@ -157,7 +157,7 @@ func (s Store) Failures() Variable[Failures] {
 }
 
 // Quarantine returns the variable with the quarantines of GPUs, by GPU id. The variable contains
-// GPUs that are in quarantine or were.
+// the GPUs that are or were in quarantine.
 func (s Store) Quarantine() Variable[map[string]failure.Quarantine] {
 	return Variable[map[string]failure.Quarantine]{"nomad-pal/quarantine", s.nomad, asJSON[map[string]failure.Quarantine]("json", nil)}
 }

@@ -38,7 +38,7 @@
 //     ended before Nomad evaluated the job. Real Nomad does the same.
 //
 // The package does not simulate how Nomad's servers interact, federated regions, clients that lost
-// their state, and real GPUs. Random walks do not contain hundreds of failures at a time. Random
+// their state, or real GPUs. Random walks do not contain hundreds of failures at a time. Random
 // walks also do not contain registrations that Nomad writes after the placer has stopped waiting
 // for the answer, but scenarios do.
 package bed
@@ -232,8 +232,8 @@ func (p *Placer) Stop() {
 	<-p.done
 }
 
-// Kill ends the placer in the way that SIGKILL does. Requests that the placer sends after that do
-// not arrive.
+// Kill ends the placer in the way that SIGKILL does. Requests that the placer sends later do not
+// arrive.
 func (p *Placer) Kill() {
 	p.cancel() // first, so that it does not notice the disconnection
 	p.w.Nomad.Disconnect(p.Name)

@@ -20,7 +20,7 @@ type Job struct {
 }
 
 // Plain returns a gated batch job in the form that Nomad stores. The job has one group. Each member
-// has gpus GPUs. index is the job's JobModifyIndex, ModifyIndex and SubmitTime.
+// has the given number of GPUs. index is the job's JobModifyIndex, ModifyIndex and SubmitTime.
 func Plain(id string, members int, gpus uint64, index uint64) *api.Job {
 	ns, kind, status, cpu, priority, submitted, version := "default", "batch", "pending", 100, 50, int64(index), uint64(0)
 	return rewrite.Gate(&api.Job{

@@ -37,7 +37,7 @@ func PlainNode(id, model string, index uint64, gpus ...string) *api.Node {
 }
 
 // Nodes returns all hostile nodes. The nodes have consecutive indexes, beginning with first. others
-// contains GPUs of correct nodes.
+// contains the GPUs of well-formed nodes.
 func Nodes(first uint64, others ...string) []Node {
 	var all []Node
 	add := func(name string, change func(*api.Node)) {

@@ -94,8 +94,8 @@ var All = []Scenario{
 	{"replaced after a while", replacedAfterAWhile},
 }
 
-// OfEachKind contains the names of scenarios for a real Nomad. These scenarios run if it would take
-// too long to run all of them.
+// OfEachKind names the scenarios that run on a real Nomad if it would take too long to run all
+// scenarios.
 var OfEachKind = []string{
 	"gate", "destructive", "partial", "check and set", "finishes", "is tried again", "reverted", "stopped and started",
 	"purged and registered again", "preempted by two", "restarted", "dry run", "drained", "node down", "node purged",
