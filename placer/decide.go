@@ -231,8 +231,8 @@ func (p *Placer) forbids(s *start) string {
 	return ""
 }
 
-// registerStart registers the pinned job. registerStart does so in the author's name if the job was
-// submitted to the agent, and in the placer's name otherwise.
+// registerStart registers the pinned job, in the author's name if the job was submitted to the
+// agent, and in the placer's name otherwise.
 func (p *core) registerStart(ctx context.Context, s *start, source *api.JobSubmission) (*api.JobRegisterResponse, error) {
 	if s.submission == nil {
 		return p.registerOver(ctx, s.Job, source, s.t.Job)

@@ -40,8 +40,8 @@ func inParallel(calls []call) {
 	}
 }
 
-// callsFor returns one [call] for each element of a list. do gets the index and the element. job
-// returns the job of an element. job is nil if the elements have no jobs.
+// callsFor returns one [call] for each element of a list. The call passes the index and the element
+// to the function do. job returns the job of an element. job is nil if the elements have no jobs.
 func callsFor[T any](all []T, job func(T) cluster.JobKey, do func(int, T)) []call {
 	calls := make([]call, len(all))
 	for i, x := range all {

@@ -88,8 +88,8 @@ func (p *Placer) checkDependencies(ctx context.Context, now time.Time, atMost in
 	}
 }
 
-// comesAfter returns the reason "job k must succeed first". The reason contains why, which
-// describes the state of job k.
+// comesAfter returns the reason "job k must succeed first". why is the state of job k, which
+// becomes part of the reason.
 func comesAfter(k cluster.JobKey, why reason.Reason) reason.Reason {
 	return reason.Reason{Kind: reason.ComesAfter, Jobs: []string{k.String()}}.Over(why)
 }

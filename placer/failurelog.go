@@ -75,9 +75,9 @@ func (h *failureLog) setQuarantine(kept store.Value[map[string]failure.Quarantin
 	}
 }
 
-// load reads once the data that earlier placers stored. Later, load reads only the quarantine
-// again, because an operator may have changed it. If data cannot be parsed, load treats the data as
-// missing, and returns the error.
+// load reads the data that earlier placers stored. Later calls read only the quarantine, because an
+// operator may have changed it. If data cannot be parsed, load treats the data as missing, and
+// returns the error.
 func (h *failureLog) load(ctx context.Context, c *nomad.Client, now time.Time) (err error) {
 	switch {
 	case h.readAt.IsZero():

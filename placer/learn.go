@@ -140,8 +140,8 @@ type study struct {
 	done     bool // nothing more can be learned from this run
 }
 
-// relist updates the list of watched jobs. The learner watches complete running jobs without a
-// class.
+// relist updates the list of watched jobs. The learner watches jobs without a class, if all their
+// members run.
 func (l *Learner) relist(ctx context.Context, watched map[cluster.JobKey]*study) error {
 	state, err := l.nomad.Resync(ctx, nil)
 	if err != nil {

@@ -53,8 +53,8 @@ func (p *core) followNamespaces(ctx context.Context, known map[string]bool) erro
 }
 
 // warnOfNamespaces warns once about namespaces that the configuration names but Nomad does not
-// have. Nomad lists only namespaces in which the token has a right, and the namespace default
-// always exists. So if a list lacks the namespace default, warnOfNamespaces ignores the list.
+// have. Nomad lists only namespaces in which the token has a right, and the namespace "default"
+// always exists. So warnOfNamespaces ignores lists without "default".
 func (p *Placer) warnOfNamespaces(known map[string]bool) {
 	if !known[api.DefaultNamespace] {
 		return

@@ -382,8 +382,8 @@ func (p *Placer) eachSecond(ctx context.Context) news {
 // event is missing or unreadable.
 const resyncAfterMiss = 10 * time.Second
 
-// runCycle runs a cycle. runCycle returns how urgent the next cycle is. Before the time debounced,
-// progress alone requires no cycle.
+// runCycle runs a cycle. runCycle returns how urgent the next cycle is. debounced is the time
+// before which progress alone requires no cycle.
 func (p *Placer) runCycle(ctx context.Context) (heard news, debounced time.Time, err error) {
 	if ctx.Err() != nil {
 		return 0, debounced, ctx.Err()

@@ -89,7 +89,7 @@ func (p *core) lookUp(ctx context.Context, job, was *api.Job, unknown error) (*a
 	return &api.JobRegisterResponse{JobModifyIndex: *now.JobModifyIndex}, nil
 }
 
-// withGracePeriod returns a context that ends later than ctx. The delay is registerTimeout.
+// withGracePeriod returns a context that ends registerTimeout later than ctx.
 func withGracePeriod(ctx context.Context) (context.Context, context.CancelFunc) {
 	out, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(registerTimeout, cancel) })

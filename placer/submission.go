@@ -35,8 +35,8 @@ var ErrNotSubmitted = errors.New("the placer did not accept the job")
 type submission struct {
 	job      *api.Job
 	register Register
-	// taken is set once. Either the placer sets taken when it accepts the job, or the author sets
-	// taken when the author stops waiting.
+	// taken is set once: either by the placer, when it accepts the job, or by the author, when the
+	// author stops waiting.
 	taken atomic.Bool
 	// answer is the channel for the answer to the author. answered is true once the answer was
 	// sent.
@@ -146,8 +146,8 @@ func asRegistered(job *api.Job, now time.Time) *api.Job {
 	return &out
 }
 
-// waitingSubmissions returns one call for each submitted job that does not start now. Each of these
-// calls registers the job with its gate. After the calls have run, done records their outcomes.
+// waitingSubmissions returns one call for each submitted job that does not start now. The call
+// registers the job with its gate. After the calls have run, done records their outcomes.
 func (p *inbox) waitingSubmissions(ctx context.Context, starts []*start) (calls []call, done func(now time.Time)) {
 	waiting := slices.DeleteFunc(slices.Clone(p.joined), func(s *submission) bool {
 		return slices.ContainsFunc(starts, func(o *start) bool { return o.submission == s })

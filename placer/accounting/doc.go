@@ -8,10 +8,10 @@
 // A [Recorder] compares the placer's snapshots with the stored data, and returns the differences as
 // a [Batch]. A Recorder does no I/O. A [DB] writes a batch in one transaction, and answers queries.
 //
-// If you change the package, keep these rules. Nothing counts twice. The keys of runs and
-// allocations come from Nomad. The transaction that stores the end of a run or allocation also adds
-// to the sums of the day and month. A stored end never changes. Data that Nomad still has is never
-// lost. If a write fails, the recorder does not change, so its next batch contains the same
+// If you change the package, keep these rules. No run or GPU time counts twice. The keys of runs
+// and allocations come from Nomad. The transaction that stores the end of a run or allocation also
+// adds to the sums of the day and month. A stored end never changes. Data that Nomad still has is
+// never lost. If a write fails, the recorder does not change, so its next batch contains the same
 // differences. Times are stored in milliseconds, so the recorder truncates times before it compares
 // them. Change the schema only with a new entry in migrations.
 package accounting

@@ -48,8 +48,8 @@ func NewRecorder(open []Run, live []Alloc, keep time.Duration) *Recorder {
 	return r
 }
 
-// Continue copies the data that is not in the database from the earlier recorder of the same queue,
-// if there is one.
+// Continue takes over the data of an earlier recorder of the same queue that is not in the
+// database.
 func (r *Recorder) Continue(was *Recorder) {
 	if was != nil {
 		r.stops, r.created = was.stops, was.created
@@ -510,7 +510,7 @@ func anyLive(s *cluster.State, k cluster.JobKey) bool {
 	return slices.ContainsFunc(s.AllocsOf(k), func(a *cluster.Alloc) bool { return a.Live() && len(a.GPUs) > 0 })
 }
 
-// ranSince reports whether Nomad placed an allocation with GPUs for the job after the time since.
+// ranSince reports whether Nomad placed an allocation with GPUs for the job after the given time.
 func ranSince(s *cluster.State, k cluster.JobKey, since time.Time) bool {
 	return slices.ContainsFunc(s.AllocsOf(k), func(a *cluster.Alloc) bool {
 		return len(a.GPUs) > 0 && time.Unix(0, a.CreateTime).After(since)

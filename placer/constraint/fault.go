@@ -199,8 +199,8 @@ func DeviceFault(c *api.Constraint, devices []*api.NodeDeviceResource) *Fault {
 }
 
 // unlessMet returns the fault of a constraint that no node or device meets. unlessMet returns nil
-// if one meets the constraint, or if there are none. unlessMet drops a suggested constraint that
-// none meets.
+// if a node or device meets the constraint, or if the list is empty. unlessMet drops a suggested
+// constraint that no node or device meets.
 func unlessMet[T any](c *api.Constraint, all []T, meets func(*api.Constraint, T) bool, fault func(*api.Constraint, []T) *Fault) *Fault {
 	met := func(c *api.Constraint) bool {
 		return slices.ContainsFunc(all, func(one T) bool { return meets(c, one) })

@@ -8,8 +8,8 @@
 //
 // What must stay true when you change this package: NodeMeets and DeviceMeets agree with Nomad's
 // scheduler (package scheduler/feasible, Nomad 1.11.3) about each operator and each missing
-// attribute. If they accept more than Nomad, Nomad refuses the placer's choice. If they accept
-// less, a job waits although it could run.
+// attribute. If the placer accepts a node that Nomad does not accept, Nomad refuses the placer's
+// choice. In the opposite case, a job waits although it could run.
 package constraint
 
 import (

@@ -55,7 +55,7 @@ func (s *Server) drains(id string, d *api.DrainStrategy) bool {
 	return n != nil && n.Drain && n.DrainStrategy == d
 }
 
-// force stops all allocations on a node. This ends the drain.
+// force stops all allocations on a node, which ends the drain.
 func (s *Server) force(id string, d *api.DrainStrategy) {
 	s.move(id, func(*alloc) bool { return true })
 	s.afterJitter(time.Second, "drain of "+id+" is complete", func() { s.drained(id, d) })

@@ -313,7 +313,7 @@ func (s *Server) deliver(st *stream, line []byte, name string) {
 	st.send(line)
 }
 
-// Restart restarts the servers. This ends all streams. A new leader continues pending work.
+// Restart restarts the servers, which ends all streams. A new leader continues pending work.
 func (s *Server) Restart() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

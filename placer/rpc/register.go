@@ -57,8 +57,8 @@ type registerJob struct {
 }
 
 // Register writes the constraints, affinities and counts of job into the job that the servers have.
-// The caller has read job at index. Register returns the new index. If the job has changed,
-// Register returns [nomad.ErrConflict].
+// index is the index at which the caller read job. Register returns the new index. If the job has
+// changed, Register returns [nomad.ErrConflict].
 func (s *Servers) Register(ctx context.Context, job *api.Job, index uint64) (uint64, error) {
 	newIndex, err := s.register(ctx, job, index)
 	switch {
@@ -194,8 +194,8 @@ func (s *Servers) plan(ctx context.Context, job *api.Job) (map[string]refusal, e
 	return got.FailedTGAllocs, err
 }
 
-// transfer copies the constraints, affinities and counts of one job to another, and removes the
-// scaling blocks that from does not have. transfer changes nothing else. Both jobs must have the
+// transfer copies the constraints, affinities and counts of one job to another, and removes scaling
+// blocks that the first job does not have. transfer changes nothing else. Both jobs must have the
 // same groups, tasks and devices, in the same order.
 func transfer(to map[string]any, from *api.Job) error {
 	to["Constraints"] = from.Constraints

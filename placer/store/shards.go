@@ -83,8 +83,8 @@ func (s Shards[T, V]) Read(ctx context.Context) (v V, err error) {
 
 // ReadOrRefused is like Read, but for callers that may lack the permission to read the shards. If a
 // caller has no permission, Nomad returns an empty list. So ReadOrRefused also reads a single
-// variable. Nomad refuses this if the caller lacks the permission, even if the variable does not
-// exist.
+// variable. Nomad refuses to return the variable if the caller lacks the permission, even if the
+// variable does not exist.
 func (s Shards[T, V]) ReadOrRefused(ctx context.Context) (V, error) {
 	paths, err := s.Paths(ctx)
 	if err == nil && len(paths) == 0 {

@@ -205,7 +205,7 @@ func (v Variable[T]) Change(ctx context.Context, from Value[T], change func(Valu
 	}
 }
 
-// fit shrinks the value until it fits into the variable. Errors are [ErrNotStorable].
+// fit shrinks the value until it fits into the variable. All errors of fit are [ErrNotStorable].
 func (v Variable[T]) fit(of *T) (items, error) {
 	for {
 		is, err := v.codec.encode(*of)

@@ -214,9 +214,9 @@ func shown(t time.Time) time.Time {
 // time, in the form of a time in UTC.
 func when(clock time.Time, zone *time.Location) time.Time {
 	_, offset := time.Date(clock.Year(), clock.Month(), clock.Day(), clock.Hour(), clock.Minute(), clock.Second(), 0, zone).Add(-farthest).Zone()
-	// Start with the offset from UTC that applied some time before clock. If the clocks have been
-	// set forward since then, they show the time sooner, or skip it. If they have been set back,
-	// they show it later.
+	// Start with the offset from UTC that applied some hours earlier. If the clocks have been set
+	// forward since then, they show the time sooner, or skip it. If they have been set back, they
+	// show it later.
 	at := clock.Add(-time.Duration(offset) * time.Second).In(zone)
 	for {
 		late := clock.Sub(shown(at))

@@ -98,7 +98,7 @@ func (p *Postgres) ended() bool {
 	return err != nil || bytes.Contains(stat, []byte(") Z "))
 }
 
-// Stop stops the server. This breaks all connections to the server.
+// Stop stops the server, which breaks all connections to it.
 func (p *Postgres) Stop() {
 	if p.server == nil {
 		return

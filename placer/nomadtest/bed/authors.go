@@ -104,7 +104,7 @@ func (w *World) Submit(g Gang) {
 	}
 }
 
-// Register registers a job as its author does. It returns Nomad's error.
+// Register registers a job as its author does, and returns Nomad's error.
 func (w *World) Register(job *api.Job) error {
 	w.rules.submits(copyOf(job))
 	_, _, err := w.Author.Jobs().Register(job, &api.WriteOptions{Namespace: *job.Namespace})

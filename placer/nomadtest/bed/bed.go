@@ -69,7 +69,7 @@ import (
 type Options struct {
 	// Seed determines all random choices in the world.
 	Seed uint64
-	// Nomad contains the options of the simulated Nomad. Seed replaces the seed in them.
+	// Nomad contains the options of the simulated Nomad, except its seed, which is Seed.
 	Nomad nomadtest.Options
 	// Placer may change the configuration of the placers.
 	Placer func(*model.Config)
@@ -80,8 +80,8 @@ type Options struct {
 	Unchecked bool
 	// Published is called with each snapshot that a placer publishes.
 	Published func(placer string, s *query.Snapshot)
-	// Sampled is true if the world must always run under the race detector. Of the other worlds,
-	// only a few do.
+	// Sampled is true if the world must always run under the race detector. Without Sampled, only a
+	// few worlds do.
 	Sampled bool
 }
 

@@ -187,7 +187,8 @@ func (r *rules) violations() []string {
 	return slices.Clone(r.broken)
 }
 
-// counted returns the numbers that were counted so far.
+// counted returns how many gangs ran again, how many services were reverted, and how many ledgers
+// were checked.
 func (r *rules) counted() (c struct{ ranAgain, reverted, ledgers int }) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -98,7 +98,7 @@ func vary(seed uint64) func(*model.Config) {
 	}
 }
 
-// Walk is a random walk. The seed determines the actions of authors, machines and faults.
+// Walk performs random actions. The seed determines the actions of authors, machines and faults.
 type Walk struct {
 	*World
 	Mix Mix

@@ -344,8 +344,7 @@ func awayFewer(x *Script) {
 	x.backOn(n)
 }
 
-// placesFirst places two members and disconnects the node of the first member. It returns this
-// node.
+// placesFirst places two members, disconnects the node of the first member, and returns this node.
 func (x *Script) placesFirst(job *api.Job) (node int) {
 	x.register(x.pinned(job, "GPU-0-0", "GPU-1-0"))
 	x.untilRunning("a", 2)
