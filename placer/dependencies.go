@@ -98,8 +98,8 @@ func comesAfter(k cluster.JobKey, why reason.Reason) reason.Reason {
 func isMissing(why reason.Reason) bool { return why.Kind == reason.AheadMissing }
 
 // circles returns the jobs that wait for each other in a circle, so that none of them can start.
-// The map's keys are these jobs. The value for each job is the next job in the circle, for which
-// the job waits. If several circles share jobs, circles finds at least one of them.
+// The map contains, for each of these jobs, the next job in the circle, for which it waits. If
+// several circles share jobs, circles finds at least one of them.
 func (p *core) circles(waits map[*model.Tracked][]cluster.JobKey) map[cluster.JobKey]cluster.JobKey {
 	found, seen := map[cluster.JobKey]cluster.JobKey{}, map[cluster.JobKey]bool{}
 	var path []cluster.JobKey

@@ -231,8 +231,8 @@ func (p *Placer) safely(ctx context.Context) (err error) {
 	return p.session(ctx)
 }
 
-// session serves jobs with one subscription to Nomad's events. session subscribes, then reads
-// everything, and then follows the events. In this order, no change is missed.
+// session serves jobs with one subscription to Nomad's events. session misses no change, because it
+// subscribes before it reads everything and then follows the events.
 func (p *Placer) session(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer p.awaitWrites()
@@ -405,8 +405,8 @@ func (p *Placer) runCycle(ctx context.Context) (heard news, debounced time.Time,
 	return heard, debounced, nil
 }
 
-// resyncDue makes a full read if one is due. resyncDue reports whether one was due. A full read is
-// due if the last one was long ago, or if an event is missing or could not be read.
+// resyncDue makes a full read if one is due, and reports whether one was due. A full read is due if
+// the last one was long ago, or if an event is missing or could not be read.
 func (p *Placer) resyncDue(ctx context.Context) (due bool, err error) {
 	ago := p.tick().Sub(p.resyncedAt)
 	missed := p.missed && ago >= resyncAfterMiss
@@ -469,9 +469,9 @@ func (p *stream) hasNews(k cluster.JobKey) bool {
 	return slices.ContainsFunc(p.heard, func(e cluster.Event) bool { return e.About() == k })
 }
 
-// missedPurge reports whether a job was registered and purged during this cycle. The tasks of a job
-// that was purged may still use GPUs that look free in this cycle. Nomad would give the GPUs of
-// such tasks to other jobs too early.
+// missedPurge reports whether a job was registered and purged during this cycle. The tasks of a
+// purged job may still use GPUs that look free in this cycle, and that Nomad would give to other
+// jobs too early.
 func (p *stream) missedPurge() bool {
 	p.listen()
 	return p.m.State.MissedPurge(p.heard)

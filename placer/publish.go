@@ -44,7 +44,7 @@ func (p *pictures) LastPicture() *query.Snapshot {
 	return p.published.picture
 }
 
-// PictureSince waits for a snapshot that includes all changes up to the time since. So callers see
+// PictureSince waits for a snapshot that includes all changes up to the given time. So callers see
 // their own changes.
 func (p *pictures) PictureSince(ctx context.Context, since time.Time) (*query.Snapshot, error) {
 	for {

@@ -42,10 +42,10 @@ func (p *Placer) checkLast(ctx context.Context) error {
 // registerTimeout is how long a placer that is ending waits for Nomad's answer to a registration.
 const registerTimeout = 5 * time.Second
 
-// registerOver registers job if Nomad still has the version was. registerOver waits for the answer
-// even if ctx ends, because the placer must know the outcome. If there is no answer, registerOver
-// reads the job from Nomad. source is the jobspec that the author wrote, or nil if Nomad does not
-// have it.
+// registerOver registers job, but only if was is still Nomad's version. registerOver waits for the
+// answer even if ctx ends, because the placer must know the outcome. If there is no answer,
+// registerOver reads the job from Nomad. source is the jobspec that the author wrote, or nil if
+// Nomad does not have it.
 func (p *core) registerOver(ctx context.Context, job *api.Job, source *api.JobSubmission, was *api.Job) (*api.JobRegisterResponse, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err

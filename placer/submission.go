@@ -77,7 +77,7 @@ func (p *inbox) Submit(ctx context.Context, job *api.Job, register Register) (*a
 	return a.response, a.err
 }
 
-// takeSubmissions accepts new submissions. takeSubmissions does not wait for any.
+// takeSubmissions accepts new submissions, without waiting for any.
 func (p *inbox) takeSubmissions() (some bool) {
 	for {
 		select {
@@ -210,7 +210,7 @@ func (p *inbox) registerWithGate(ctx context.Context, s *start, now time.Time) {
 	p.submissionRegistered(sub, p.registerAs(ctx, sub, sub.job, false), now)
 }
 
-// reply answers the author of a submission. reply does so only once.
+// reply answers the author of a submission, but only once.
 func (s *submission) reply(r submitted) {
 	if !s.answered {
 		s.answered = true

@@ -23,7 +23,7 @@ type Filter struct {
 	Class      string
 	Model      string
 	States     []State
-	// Job is a prefix. The filter selects jobs whose id begins with this prefix.
+	// Job is a prefix: the filter selects jobs whose id begins with Job.
 	Job string
 	// Since and Until limit the time range. A zero time means no limit. [DB.Runs] selects the runs
 	// that overlap the time from Since to Until. [DB.Usage] counts whole days.
@@ -162,9 +162,9 @@ func (f Filter) limit() string {
 }
 
 // thereAtSince returns an SQL statement that selects the runs that were submitted before f.Since
-// and had not ended at that time. The statement reads the index on length and submission once for
-// each value of length. A run whose length is n takes less than 1<<n ms. So if such a run had not
-// ended at f.Since, it was submitted less than 1<<n ms before f.Since.
+// and had not ended at that time. For each value of length, the statement reads one range of the
+// index on length and submission. A run whose length is n takes less than 1<<n ms. So if such a run
+// had not ended at f.Since, it was submitted less than 1<<n ms before f.Since.
 func (f Filter) thereAtSince() (statement string, args []any) {
 	since := stored(f.Since)
 	ranges := make([]string, 0, openLength)

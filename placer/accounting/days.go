@@ -151,8 +151,8 @@ func (a Alloc) addTo(days map[dayKey]sums, since, until time.Time) {
 	})
 }
 
-// more returns by how many milliseconds a slowdown of times lengthens a run of ms milliseconds, or
-// 0 if the slowdown is unknown.
+// more returns how much longer a run of ms milliseconds takes at the slowdown times, or 0 if times
+// is unknown.
 func more(ms int64, times float64) int64 {
 	if times == 0 {
 		return 0

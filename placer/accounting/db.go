@@ -280,7 +280,7 @@ func (r Run) length() int {
 	return bits.Len64(uint64(r.Ended.Sub(r.Submitted).Milliseconds()))
 }
 
-// run stores a run. If the run has ended, it adds the run to the sums of its day.
+// run stores a run and, if the run has ended, adds it to the sums of its day.
 func (t tx) run(r Run, days map[dayKey]sums) (err error) {
 	if r.Took > 0 {
 		if r.Seen, err = t.seen(r); err != nil {

@@ -123,7 +123,7 @@ func (d deadlines) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// CloseIdleConnections closes idle connections. http.Client calls it.
+// CloseIdleConnections closes idle connections, for http.Client.
 func (d deadlines) CloseIdleConnections() {
 	if c, ok := d.next.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()

@@ -287,8 +287,8 @@ func (s *Server) stopAlone(id string) {
 	}
 }
 
-// waitForClients returns how long Nomad waits until it replaces lost members. By the end of this
-// time, the clients must have stopped the lost members without Nomad.
+// waitForClients returns how long Nomad waits for disconnected clients to stop lost members before
+// it replaces these members.
 func waitForClients(lost []*alloc) (wait time.Duration) {
 	for _, a := range lost {
 		if d := value(a.disconnect().StopOnClientAfter); d > 0 {

@@ -81,8 +81,7 @@ func (s *Server) move(id string, which func(*alloc) bool) {
 	}
 }
 
-// drainStep moves as many members as it may. drainStep does so every second until the node is
-// empty.
+// drainStep moves as many members as allowed, every second until the node is empty.
 func (s *Server) drainStep(id string, d *api.DrainStrategy) {
 	if !s.drains(id, d) {
 		return

@@ -73,8 +73,8 @@ type Request struct {
 	Query string
 	// Job is the id of the job that the request registers.
 	Job string
-	// Number counts the requests of this client that have the same method, path, query and job. It
-	// starts at 1.
+	// Number counts, from 1, the requests of this client that have the same method, path, query and
+	// job.
 	Number int
 }
 

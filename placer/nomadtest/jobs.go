@@ -270,8 +270,8 @@ func (s *Server) Job(k Key) *api.Job {
 	return nil
 }
 
-// Collect deletes the jobs that have been dead for longer than older, and everything that belongs
-// to them. Collect deletes a service only if it was stopped (Nomad 1.11.3, jobIsGCable).
+// Collect deletes the jobs that have been dead for longer than the given time, and everything that
+// belongs to them. Collect deletes a service only if it was stopped (Nomad 1.11.3, jobIsGCable).
 func (s *Server) Collect(older time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

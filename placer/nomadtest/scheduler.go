@@ -325,8 +325,7 @@ func (p *plan) computeGroup(g *api.TaskGroup) {
 	p.placeMissing(g, is, keep, missing, ready, canarying)
 }
 
-// placeMissing places replacements of lost members. If ready is true, it also places missing
-// members.
+// placeMissing places replacements of lost members and, if ready is true, missing members.
 func (p *plan) placeMissing(g *api.TaskGroup, is groupAllocs, keep []*alloc, missing int, ready, canarying bool) {
 	taken := map[int]bool{}
 	for _, as := range [][]*alloc{keep, is.migrate, is.rescheduleNow} {

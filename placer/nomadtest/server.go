@@ -122,8 +122,8 @@ type Server struct {
 	launchers   map[Key]*launcher // the launchers of periodic jobs
 }
 
-// SetPreemption enables or disables preemption. A preempted job has a priority that is lower by at
-// least ten.
+// SetPreemption enables or disables preemption. A job can preempt only jobs whose priority is at
+// least ten lower.
 func (s *Server) SetPreemption(on bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -28,7 +28,7 @@ var (
 // EventFaults contains the probability of each fault, for each event or stream. With the
 // probability Lost, an event is dropped and the stream ends. Nomad drops events and ends the stream
 // if a subscriber is too slow. With the probability SilentlyLost, an event is dropped but the
-// stream does not end. Nomad never does this.
+// stream does not end, which never happens in Nomad.
 type EventFaults struct {
 	Lost, SilentlyLost, Late, Doubled float64
 	// Delay is the maximum delay of an event that comes late. Other events can overtake a late

@@ -173,7 +173,7 @@ func (v Variable[T]) holds(ctx context.Context, is items) bool {
 }
 
 // Change calls change with a value that the caller has read (from). If nobody else has written the
-// variable since from was read, Change writes the result. If somebody else has written the
+// variable since the value was read, Change writes the result. If somebody else has written the
 // variable, Change calls change again with the newer value. If the value is unreadable, it counts
 // as missing. If change returns an error, Change writes nothing. Change returns the value that it
 // has read or written last.

@@ -40,7 +40,7 @@ type Gang struct {
 	Meta                  map[string]string
 	// Device is the device that each member requests. "" means nvidia/gpu.
 	Device string
-	// Change is called with the finished job, and may change it. Change can be nil.
+	// Change is called with the complete job, and may change it. Change can be nil.
 	Change func(*api.Job)
 }
 

@@ -80,8 +80,8 @@ type Options struct {
 	Unchecked bool
 	// Published is called with each snapshot that a placer publishes.
 	Published func(placer string, s *query.Snapshot)
-	// Sampled is true if the world must always run under the race detector. Without Sampled, only a
-	// few worlds do.
+	// Sampled is true if the world must run even under the race detector, which skips most other
+	// worlds.
 	Sampled bool
 }
 

@@ -72,9 +72,9 @@ type rules struct {
 	beyond   time.Time // since when gangs have exceeded the limit; zero if they do not
 	// replaced is the time when Nomad last replaced a member without the placer. bothStarted is the
 	// last time when two active placers started gangs shortly after one another. unknowable is true
-	// if the limit was exceeded shortly after replaced or bothStarted. At these times, a placer
-	// could not know about the other start. Either a placer was waiting for an answer (walk
-	// 8400697), or both placers decided at the same time (walk 9000593).
+	// if the limit was exceeded shortly after replaced or bothStarted, when a placer could not know
+	// about the other start. Either a placer was waiting for an answer (walk 8400697), or both
+	// placers decided at the same time (walk 9000593).
 	replaced, bothStarted time.Time
 	rerun                 time.Time // when Nomad last placed a member that it had placed before
 	unknowable            bool
@@ -88,8 +88,8 @@ type rules struct {
 	// have if Nomad had written it immediately after the check. The two indexes differ if Nomad
 	// wrote the registration late.
 	atOnce map[uint64]uint64
-	// seen maps the index of a purge to whether each placer had read all of Nomad's state before
-	// the purge.
+	// seen records, by the index of the purge, whether every placer had read all of Nomad's state
+	// before the purge.
 	seen map[uint64]bool
 	// putBack counts how often Nomad has reverted services.
 	putBack int
@@ -536,7 +536,7 @@ func (r *rules) editForgotten(s *story, job *api.Job) bool {
 	return s.over[*job.JobModifyIndex] && *job.Status == "dead" && s.ended.Before(r.dead[s.overBy].Add(time.Minute))
 }
 
-// endedSince returns the jobs that have a member that ended after the given time.
+// endedSince returns the jobs with a member that ended after the given time.
 func (r *rules) endedSince(then time.Time) map[nomadtest.Key]bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

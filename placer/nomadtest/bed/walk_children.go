@@ -95,7 +95,7 @@ func (x *Walk) endChild() {
 	x.Counts["end a child: done"]++
 }
 
-// stopTemplates stops all periodic jobs. If they were not stopped, they would launch jobs forever.
+// stopTemplates stops all periodic jobs, so that they do not launch jobs forever.
 func (x *Walk) stopTemplates() {
 	for _, k := range x.Nomad.Jobs() {
 		if job := x.Nomad.Job(k); job.Periodic != nil && !*job.Stop {

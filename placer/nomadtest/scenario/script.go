@@ -36,7 +36,7 @@ type Cluster interface {
 	Hang(n int)
 	Recover(n int)
 	// Crash ends a node and its tasks, and waits until Nomad has noticed the crash. Reboot restarts
-	// the node before Nomad notices.
+	// a node before Nomad notices the crash.
 	Crash(n int)
 	Reboot(n int)
 	// Drain drains a node immediately, and waits until the node is empty. DrainGently begins to
@@ -89,7 +89,7 @@ func Play(c Cluster, s Scenario, prefix string) (seen string, err error) {
 // failure contains the error that ends a scenario.
 type failure struct{ error }
 
-// Fail ends the current scenario. Play then returns the error that was passed to Fail.
+// Fail ends the current scenario, so that Play returns err.
 func Fail(err error) { panic(failure{err}) }
 
 // attempt calls a function, and returns the error that the function passed to Fail, or nil.
@@ -378,8 +378,7 @@ func (x *Script) name(a *api.AllocationListStub) string {
 	return strings.TrimPrefix(a.Name, a.JobID+".")
 }
 
-// byTheKill is the output for the end of a killed task if the client reports the end before the
-// kill.
+// byTheKill is the output for a killed task whose client reports the end before the kill.
 const byTheKill = api.TaskTerminated + " 137"
 
 // events returns the events of an allocation's tasks, except events that depend on timing.
