@@ -14,7 +14,7 @@ import (
 // noRegion is Nomad's answer, with status 500, to a request for a region that it does not know.
 const noRegion = "No path to region"
 
-// hasNoRegion is the beginning of the error that replaces noRegion.
+// hasNoRegion is the first part of the error that replaces noRegion.
 const hasNoRegion = "Nomad has no region"
 
 // NoRegion reports whether an error means that Nomad does not know the region.
