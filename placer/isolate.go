@@ -55,8 +55,8 @@ type callPanic struct {
 	stack string
 }
 
-// recoverPanic calls do and returns its error. If do panics, recoverPanic returns the panic as an
-// error. Without recoverPanic, a panic in a goroutine would end the process.
+// recoverPanic calls a function and returns its error. If the function panics, recoverPanic returns
+// the panic as an error. Without recoverPanic, a panic in a goroutine would end the process.
 func recoverPanic(log hclog.Logger, what string, do func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {

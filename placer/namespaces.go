@@ -63,8 +63,8 @@ func (p *Placer) warnOfNamespaces(known map[string]bool) {
 	p.ofNamespaces = p.tell(p.ofNamespaces, warnings, func(w string) { p.log.Warn(w) }, "Nomad has all namespaces that the configuration names")
 }
 
-// missingNamespaces returns a warning for each namespace that the configuration names and known
-// does not contain. own is the namespace of the placer's variables. Nomad accepts variables in a
+// missingNamespaces returns a warning for each namespace that the configuration names but that is
+// not in known. own is the namespace of the placer's variables. Nomad accepts variables in a
 // namespace that does not exist (seen on 1.11.3), but commands do not look for variables there. If
 // the name of a tenant's namespace is misspelt, the jobs in the intended namespace have no quota.
 func missingNamespaces(own string, tenants map[string]queue.Tenant, known map[string]bool) (out []string) {

@@ -382,9 +382,9 @@ func (f Filter) days() (since, until int64) {
 	return since, until
 }
 
-// sums returns the stored sums for the days from since to the day before until, grouped by the
-// given columns. If since and until are first days of a month, and the columns do not include the
-// day, sums reads the monthly sums.
+// sums returns the stored sums of the days from since (inclusive) to until (exclusive), grouped by
+// the given columns. If since and until are first days of a month, and the columns do not include
+// the day, sums reads the monthly sums.
 func (db *DB) sums(ctx context.Context, f Filter, since, until int64, by []string) (map[dayKey]sums, error) {
 	table := "day"
 	if !slices.Contains(by, "day") && monthOf(since) == since && monthOf(until) == until {

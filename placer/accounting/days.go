@@ -132,7 +132,7 @@ func (r Run) sums() (s sums) {
 	return s
 }
 
-// addTo adds the allocation's GPU time between since and until to the sums of the days.
+// addTo adds the allocation's GPU time in the given period to the sums of the days.
 func (a Alloc) addTo(days map[dayKey]sums, since, until time.Time) {
 	byDay(later(a.From, since), until, func(day int64, from, to time.Time) {
 		var s sums

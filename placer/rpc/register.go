@@ -256,7 +256,7 @@ func transferDevices(to map[string]any, from *api.Task) error {
 	return nil
 }
 
-// list returns the list under a key. The list must have exactly want elements.
+// list returns the list under a key. The list must have exactly the given number of elements.
 func list(m map[string]any, key string, want int) ([]map[string]any, error) {
 	values, _ := m[key].([]any)
 	if len(values) != want {

@@ -468,8 +468,8 @@ func chiefs(j *api.Job) (n int) {
 // there reports whether a node is registered, and is neither lost nor drained.
 func (x *Walk) there(n int) bool { return !x.gone[n] && x.Nomad.HasNode(NodeID(n)) }
 
-// lose makes a random node unusable by calling how, unless half of the nodes are already lost or
-// drained.
+// lose makes a random node unusable with the function how, unless half of the nodes are already
+// lost or drained.
 func (x *Walk) lose(how func(string)) {
 	if n := x.rng.IntN(x.nodes); x.there(n) && len(x.gone) < x.nodes/2 {
 		x.gone[n] = true

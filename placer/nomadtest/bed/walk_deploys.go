@@ -54,7 +54,7 @@ func (x *Walk) someService(so func(*api.Job) bool) (k nomadtest.Key, ok bool) {
 	return services[x.rng.IntN(len(services))], true
 }
 
-// decide returns a function that calls do with the active deployment of a random service.
+// decide returns a function that acts on the active deployment of a random service.
 func (x *Walk) decide(what string, do func(d *api.Deployment) error) func() {
 	return func() {
 		deployments := map[nomadtest.Key]*api.Deployment{}
