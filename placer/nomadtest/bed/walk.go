@@ -109,8 +109,8 @@ type Walk struct {
 	made int
 	gone map[int]bool // nodes that are lost or drained
 	sick map[string]bool
-	// left contains jobs whose end is not up to the placer: jobs that fail in any case, and jobs
-	// that only Nomad manages.
+	// left contains jobs whose end is not up to the placer, such as jobs that fail in any case and
+	// ungated jobs.
 	left map[nomadtest.Key]bool
 	gpus int // number of GPUs of each node
 	// sharing chooses the jobs that request parts of shared GPUs. If sharing is nil, no job
