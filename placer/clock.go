@@ -11,7 +11,7 @@ import (
 
 // clock is the placer's own clock. The clock follows the machine's monotonic clock, and never goes
 // back. So if somebody sets the wall clock back a little, no wait becomes longer. If somebody sets
-// the wall clock forward, clock follows. If somebody sets the wall clock back by more than
+// the wall clock forward, the clock follows. If somebody sets the wall clock back by more than
 // [mostAhead], the placer ends and starts again with a new clock (see [ErrClockSetBack]).
 type clock struct {
 	wall func() time.Time

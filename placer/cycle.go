@@ -47,7 +47,7 @@ func (p *Placer) cycle(ctx context.Context) error {
 //  1. Read data that events do not contain completely: allocations, measurements, failures.
 //  2. Catch up (catchUp).
 //  3. Accept jobs that were submitted to the agent, and decide.
-//  4. Publish a snapshot. The steps above do not depend on it.
+//  4. Publish a snapshot. The other steps do not depend on the snapshot.
 func (p *Placer) cycleWithin(ctx context.Context) error {
 	began := p.tick()
 	if !p.backsOff(readingAllocs, began) {
@@ -116,7 +116,7 @@ func (p *Placer) catchUp(ctx context.Context) error {
 	return nil
 }
 
-// followed remembers the state with which track last updated the tracked jobs.
+// followed describes the state that track used last.
 type followed struct {
 	mark  cluster.Mark
 	view  *request.View
@@ -128,10 +128,9 @@ type followed struct {
 // need updates because finished runs change the estimates of waiting jobs.
 const followAll = 10 * time.Second
 
-// track updates the tracked jobs. Usually track updates only jobs that have changed since the last
-// cycle. track updates all jobs every [followAll], after a full read, and after the view was
-// rebuilt. track also does so after a change of the set of nodes that can serve jobs (the view's
-// epoch).
+// track updates the tracked jobs that have changed since the last cycle. track updates all jobs
+// every [followAll], after a full read, after the view was rebuilt, and when the set of nodes that
+// can serve jobs (the view's epoch) has changed.
 func (p *Placer) track(ctx context.Context) {
 	keys, mark, known := p.m.State.Touched(p.followed.mark)
 	now := followed{mark: mark, view: p.m.View, epoch: p.m.View.Epoch(), all: p.followed.all}
@@ -200,13 +199,13 @@ func (p *Placer) drop(k cluster.JobKey) {
 	delete(p.progress.of, k)
 }
 
-// pinsGrace is how long after the placer's start all pins reserve GPUs. The previous placer may
-// have written pins without recording them. After pinsGrace, the members of all gangs with such
-// pins have started.
+// pinsGrace is the time after the placer's start during which all pins reserve GPUs. The previous
+// placer may have written pins without recording them. After pinsGrace, the members of all gangs
+// with such pins have started.
 const pinsGrace = 30 * time.Second
 
-// distrustPins acts once, after pinsGrace. After distrustPins, pins reserve GPUs only if the placer
-// knows that a placer wrote them.
+// distrustPins ensures that, after pinsGrace, pins reserve GPUs only if the placer knows that a
+// placer wrote them.
 func (p *Placer) distrustPins(now time.Time) {
 	if p.pinsUntil.IsZero() {
 		p.pinsUntil = now.Add(pinsGrace)

@@ -45,11 +45,10 @@ type start struct {
 	refused    bool
 }
 
-// decide asks the queue for its decisions and carries them out. The loop carries out all decisions
-// except starts. The loop only prepares the starts. The loop marks the GPUs of the starts as
-// allocated in the view, so that later decisions in the cycle do not use these GPUs. After the
-// loop, decide commits several starts at a time, because a commit takes Nomad milliseconds and
-// changes only its own gang.
+// decide asks the queue for its decisions and carries them out. The loop carries out all decisions,
+// but only prepares starts. The loop marks the GPUs of the starts as allocated in the view, so that
+// later decisions in the cycle do not use these GPUs. After the loop, decide commits several starts
+// at a time, because a commit takes Nomad milliseconds and changes only its own gang.
 func (p *Placer) decide(ctx context.Context, now time.Time) error {
 	starts := p.arrived(now)
 	actions := p.m.Queue.Decide(gang.QueueTime(now), p.m.View.Cluster)
@@ -95,8 +94,8 @@ func (p *Placer) decide(ctx context.Context, now time.Time) error {
 	return ctx.Err()
 }
 
-// changeAll offers new GPUs to running gangs whose authors have changed their requests. Each
-// namespace has a time budget for this. changeAll runs after the queue's decisions, because waiting
+// changeAll offers new GPUs to running gangs whose authors have changed their requests. changeAll
+// respects the time budget of each namespace, and runs after the queue's decisions, because waiting
 // gangs come first.
 func (p *Placer) changeAll(ctx context.Context) {
 	for _, t := range p.m.Sorted() {
@@ -232,8 +231,8 @@ func (p *Placer) forbids(s *start) string {
 	return ""
 }
 
-// registerStart registers the pinned job. registerStart does so in the author's name if the job was
-// submitted to the agent, and in the placer's name otherwise.
+// registerStart registers the pinned job, in the author's name if the job was submitted to the
+// agent, and in the placer's name otherwise.
 func (p *core) registerStart(ctx context.Context, s *start, source *api.JobSubmission) (*api.JobRegisterResponse, error) {
 	if s.submission == nil {
 		return p.registerOver(ctx, s.Job, source, s.t.Job)

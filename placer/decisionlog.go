@@ -40,8 +40,8 @@ func inParallel(calls []call) {
 	}
 }
 
-// callsFor returns one call for each element of the list all. The call passes the index and the
-// element to do. job returns the job of an element. job is nil if the elements have no jobs.
+// callsFor returns one [call] for each element of a list. The call passes the index and the element
+// to the function do. job returns the job of an element. job is nil if the elements have no jobs.
 func callsFor[T any](all []T, job func(T) cluster.JobKey, do func(int, T)) []call {
 	calls := make([]call, len(all))
 	for i, x := range all {
@@ -99,9 +99,9 @@ func (u *unsavedRecords) take() gang.Record {
 }
 
 const (
-	// burst is the number of gangs that make a burst. The gangs of a burst either start within one
-	// second, or wait until Nomad places their members. In a burst Nomad is busy, so the placer
-	// starts more gangs before it records the gangs that it has started.
+	// burst is the minimum number of gangs in a burst: gangs that start within one second, or that
+	// all wait until Nomad places their members. In a burst Nomad is busy, so the placer starts
+	// more gangs before it records the gangs that it has started.
 	burst = 16
 	// recordWithin is the longest delay between a decision and its record. recordAfter is the
 	// shortest delay. recordAfter gives Nomad's clients time to start the gang's tasks first.

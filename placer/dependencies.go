@@ -32,15 +32,15 @@ const (
 	dependencyPoll  = 5 * time.Second
 	dependencyBatch = 256
 	// Nomad forgets a job some hours after its end. So the placer stores the success of the job
-	// until every job that waited for it has ended. The placer stores the success for so long
-	// because a waiting job may start, be preempted and be edited, and then checks its pal_after
-	// again. maxFinishedKept is the maximum number of stored successes.
+	// until every job that waited for it has ended. A waiting job may start, be preempted, and be
+	// edited, and the placer then checks its pal_after again. maxFinishedKept is the maximum number
+	// of stored successes.
 	maxFinishedKept = 4000
 )
 
 // checkDependencies finds out which jobs still wait for the jobs in their pal_after. For each job
 // that no longer waits, checkDependencies finds out when the last job in its pal_after finished.
-// checkDependencies asks Nomad about at most atMost jobs.
+// atMost limits the number of jobs about which checkDependencies asks Nomad.
 func (p *Placer) checkDependencies(ctx context.Context, now time.Time, atMost int) {
 	f := &p.m.Dependencies
 	kept, wanted, waits := map[cluster.JobKey]bool{}, map[cluster.JobKey]bool{}, map[*model.Tracked][]cluster.JobKey{}
@@ -88,8 +88,8 @@ func (p *Placer) checkDependencies(ctx context.Context, now time.Time, atMost in
 	}
 }
 
-// comesAfter returns the reason "job k must succeed first". The reason contains why, which
-// describes the state of job k.
+// comesAfter returns the reason "job k must succeed first". why is the state of job k, which
+// becomes part of the reason.
 func comesAfter(k cluster.JobKey, why reason.Reason) reason.Reason {
 	return reason.Reason{Kind: reason.ComesAfter, Jobs: []string{k.String()}}.Over(why)
 }
@@ -98,8 +98,8 @@ func comesAfter(k cluster.JobKey, why reason.Reason) reason.Reason {
 func isMissing(why reason.Reason) bool { return why.Kind == reason.AheadMissing }
 
 // circles returns the jobs that wait for each other in a circle, so that none of them can start.
-// The map's keys are these jobs. The value for each job is the next job in the circle, for which
-// the job waits. If several circles share jobs, circles finds at least one of them.
+// The map contains, for each of these jobs, the next job in the circle, for which it waits. If
+// several circles share jobs, circles finds at least one of them.
 func (p *core) circles(waits map[*model.Tracked][]cluster.JobKey) map[cluster.JobKey]cluster.JobKey {
 	found, seen := map[cluster.JobKey]cluster.JobKey{}, map[cluster.JobKey]bool{}
 	var path []cluster.JobKey
@@ -175,7 +175,8 @@ func (p *core) queryDependencies(ctx context.Context, wanted map[cluster.JobKey]
 	}
 }
 
-// ahead returns the state of a tracked job that must succeed first and has not succeeded yet.
+// ahead returns the state of a tracked job that has not succeeded yet and for which other jobs
+// wait.
 func ahead(t *model.Tracked) reason.Reason {
 	switch {
 	case !t.GaveUp().IsZero():
@@ -224,8 +225,8 @@ func (p *core) readDependency(ctx context.Context, k cluster.JobKey, had model.D
 	return model.Dependency{Why: reason.Reason{Kind: reason.AheadFailed}}, nil
 }
 
-// readFinished reads once, from Nomad, which finished jobs the earlier placers stored. Until
-// readFinished succeeds, jobs that Nomad has forgotten count as missing.
+// readFinished reads once which finished jobs earlier placers stored in Nomad. Until readFinished
+// succeeds, jobs that Nomad has forgotten count as missing.
 func (p *Placer) readFinished(ctx context.Context, now time.Time) {
 	f := &p.m.Dependencies
 	if f.Loaded {

@@ -275,8 +275,8 @@ func newEvaluationLimit() *rate.Limiter {
 	return rate.NewLimiter(evaluationQueriesPerSecond, evaluationQueriesPerSecond)
 }
 
-// mayQueryEvaluation reports whether the placer may read the job's evaluations now. If so,
-// mayQueryEvaluation counts the query.
+// mayQueryEvaluation reports whether the placer may read the job's evaluations now, and counts the
+// queries that it allows.
 func (p *Placer) mayQueryEvaluation(t *model.Tracked, now time.Time) bool {
 	q := &t.EvaluationQueries
 	if index := *t.Job.JobModifyIndex; q.Index != index {

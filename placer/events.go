@@ -89,7 +89,7 @@ type EventLog struct {
 	changed chan struct{} // closed by the next event
 }
 
-// NewEventLog returns a log that keeps size events. began is the time when the agent started.
+// NewEventLog returns a log of at most size events. began is the time when the agent started.
 func NewEventLog(size int, began time.Time) *EventLog {
 	return &EventLog{size: size, next: uint64(began.UnixMilli()), changed: make(chan struct{})}
 }

@@ -38,9 +38,9 @@ const (
 // failureLog holds the failures and the quarantine that are stored in Nomad.
 type failureLog struct {
 	failures []failure.Failure // oldest first
-	// dropped is Nomad's index of the last failure that was dropped from the log. A time could not
-	// be used instead: after a failure on a server whose clock is a year ahead, the placer would
-	// record no failure for a year.
+	// dropped is Nomad's index of the last failure that was dropped from the log. A time cannot
+	// replace the index: after a failure on a server whose clock is a year ahead, the placer would
+	// record no failures for a year.
 	dropped uint64
 	// skipped is Nomad's index of the newest failure that does not fit and so is never stored. Once
 	// the other new failures have been stored, dropped gets this value.
@@ -51,7 +51,7 @@ type failureLog struct {
 	stale      bool      // a command has changed the quarantine since readAt
 }
 
-// ReadQuarantine reads the present and past quarantines of GPUs.
+// ReadQuarantine reads which GPUs are or were in quarantine.
 func ReadQuarantine(ctx context.Context, c *nomad.Client) (map[string]failure.Quarantine, error) {
 	h := failureLog{}
 	err := h.read(ctx, c, time.Time{})
@@ -75,9 +75,9 @@ func (h *failureLog) setQuarantine(kept store.Value[map[string]failure.Quarantin
 	}
 }
 
-// load reads the data that earlier placers stored. Later calls read only the quarantine again,
-// because an operator may have changed it. If data cannot be parsed, load treats the data as
-// missing, and returns the error.
+// load reads the data that earlier placers stored. Later calls read only the quarantine, because an
+// operator may have changed it. If data cannot be parsed, load treats the data as missing, and
+// returns the error.
 func (h *failureLog) load(ctx context.Context, c *nomad.Client, now time.Time) (err error) {
 	switch {
 	case h.readAt.IsZero():
@@ -122,9 +122,9 @@ func (h *failureLog) knows(a *cluster.Alloc) bool {
 	return a.ModifyIndex <= h.dropped || slices.ContainsFunc(h.failures, func(f failure.Failure) bool { return f.Alloc == a.ID })
 }
 
-// newestJudgeable returns those of the given failures that trimFailures would keep. The placer
-// judges only these failures. More failures than fit can exist when the first placer of a cluster
-// starts, or after the failure log was lost.
+// newestJudgeable returns the found failures without those that trimFailures would drop. The placer
+// judges only the returned failures. More failures than fit can exist when the first placer of a
+// cluster starts, or after the failure log was lost.
 func (h *failureLog) newestJudgeable(found []failure.Failure) []failure.Failure {
 	latest := failureLog{failures: found}
 	latest.trimFailures()
@@ -342,9 +342,9 @@ func (p *Placer) noteFailures(ctx context.Context, now time.Time) error {
 // mostDelay is the longest time by which Nomad's event about a failure can be late.
 const mostDelay = time.Minute
 
-// noFailureBefore returns the time up to which the placer knows all failures: mostDelay before it
-// last looked. The time is zero if the placer has not looked yet, or has read everything again
-// since it last looked.
+// noFailureBefore returns a time before which no unknown failure can have happened, because the
+// placer would have seen the failure when it last looked. The time is zero if the placer has not
+// looked yet, or has read everything again since it last looked.
 func (p *Placer) noFailureBefore() time.Time {
 	if p.lookedAt.IsZero() || p.resyncedAt.After(p.lookedAt) {
 		return time.Time{}

@@ -48,9 +48,9 @@ type Calibration struct {
 	Profile *profile.Profile
 }
 
-// ReadCalibration reads the data for a calibration from Nomad. ReadCalibration leaves out imported
-// measurements from the source with the name but. If but is "", ReadCalibration leaves out no
-// source. ReadCalibration also leaves out data that cannot be parsed. problem names this data.
+// ReadCalibration reads the data for a calibration from Nomad. If but is not "", ReadCalibration
+// leaves out the measurements that were imported under this source name. ReadCalibration also
+// leaves out data that cannot be parsed, and names this data in problem.
 func ReadCalibration(ctx context.Context, c *nomad.Client, but string) (cal *Calibration, problem, err error) {
 	nodes, err := c.ReadNodes(ctx)
 	if err != nil {

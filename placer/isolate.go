@@ -14,11 +14,11 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 )
 
-// If a bug shows only for one job, the bug must not stop the placer's work for other jobs. So the
-// placer records on which job it works. After a panic, the placer isolates this job, and starts
-// again from Nomad's state without the job. The placer ignores an isolated job until the author
-// changes it. If the job causes more panics, the placer ignores the job for some time even after an
-// edit. The time doubles after each panic.
+// A bug that only one job triggers must not stop the placer's work for other jobs. So the placer
+// records on which job it works. After a panic, the placer isolates this job, and starts again from
+// Nomad's state without the job. The placer ignores an isolated job until the author changes it. If
+// the job causes more panics, the placer ignores the job for some time even after an edit. The time
+// doubles after each panic.
 
 // recoverFromPanic handles a panic. recoverFromPanic isolates the job that caused the panic,
 // forgets everything derived from Nomad's state, and returns the panic as an error.
@@ -55,8 +55,8 @@ type callPanic struct {
 	stack string
 }
 
-// recoverPanic calls do and returns its error. If do panics, recoverPanic returns the panic as an
-// error. Without recoverPanic, a panic in a goroutine would end the process.
+// recoverPanic calls a function and returns its error. If the function panics, recoverPanic returns
+// the panic as an error. Without recoverPanic, a panic in a goroutine would end the process.
 func recoverPanic(log hclog.Logger, what string, do func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {

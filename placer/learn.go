@@ -33,7 +33,7 @@ const (
 	// data first.
 	learnSkip = 10
 	// classesKept is the maximum number of stored classes for names that no job in Nomad has. The
-	// limit is necessary because names with a date or a number never come again.
+	// limit is necessary because names that contain a date or a number never recur.
 	classesKept = 500
 	// learnAtOnce is the maximum number of watched jobs. learnAtOnce also limits the number of
 	// calls to clients.
@@ -93,8 +93,8 @@ func (l *Learner) Run(ctx context.Context) {
 	}
 }
 
-// readClasses reads the stored classes. An agent stored them after learning them, or nomad-pal
-// classify -save stored them.
+// readClasses reads the stored classes. Stored classes come from an agent that learned them, or
+// from nomad-pal classify -save.
 func (l *Learner) readClasses(ctx context.Context) {
 	known, err := store.In(l.nomad).Classes().ReadOrRefused(ctx)
 	if err != nil && ctx.Err() == nil {
@@ -110,8 +110,8 @@ func (l *Learner) readClasses(ctx context.Context) {
 	}
 }
 
-// forget deletes the stored classes that were written longest ago, of names that no job in Nomad
-// has, until [classesKept] of them are left.
+// forget keeps the newest [classesKept] of the stored classes whose names no job in Nomad has, and
+// deletes the older ones.
 func (l *Learner) forget(ctx context.Context, s *cluster.State) error {
 	classes := store.In(l.nomad).Classes()
 	paths, err := classes.Newest(ctx)
@@ -140,8 +140,8 @@ type study struct {
 	done     bool // nothing more can be learned from this run
 }
 
-// relist updates the list of watched jobs. The learner watches complete running jobs without a
-// class.
+// relist updates the list of watched jobs. The learner watches jobs without a class, if all their
+// members run.
 func (l *Learner) relist(ctx context.Context, watched map[cluster.JobKey]*study) error {
 	state, err := l.nomad.Resync(ctx, nil)
 	if err != nil {

@@ -27,7 +27,7 @@ var errNewNamespace = errors.New("there is a new namespace")
 // [errNewNamespace]. If ctx ends first, followNamespaces returns nil. When a client subscribes to
 // the events of all namespaces, Nomad determines the set of namespaces once. Nomad sends no events
 // about namespaces that are created later (seen on 1.11.3). If the namespaces could not be read,
-// known is nil. In this case, the first list that can be read is used as known.
+// known is nil, and followNamespaces uses the first list that it can read.
 func (p *core) followNamespaces(ctx context.Context, known map[string]bool) error {
 	every := time.NewTicker(namespacesEvery)
 	defer every.Stop()
@@ -53,8 +53,8 @@ func (p *core) followNamespaces(ctx context.Context, known map[string]bool) erro
 }
 
 // warnOfNamespaces warns once about namespaces that the configuration names but Nomad does not
-// have. Nomad lists only namespaces in which the token has a right, and the namespace default
-// always exists. So if a list lacks the namespace default, warnOfNamespaces ignores the list.
+// have. Nomad lists only namespaces in which the token has a right, and the namespace "default"
+// always exists. So warnOfNamespaces ignores lists without "default".
 func (p *Placer) warnOfNamespaces(known map[string]bool) {
 	if !known[api.DefaultNamespace] {
 		return
@@ -63,8 +63,8 @@ func (p *Placer) warnOfNamespaces(known map[string]bool) {
 	p.ofNamespaces = p.tell(p.ofNamespaces, warnings, func(w string) { p.log.Warn(w) }, "Nomad has all namespaces that the configuration names")
 }
 
-// missingNamespaces returns a warning for each namespace that the configuration names and known
-// does not contain. own is the namespace of the placer's variables. Nomad accepts variables in a
+// missingNamespaces returns a warning for each namespace that the configuration names but that is
+// not in known. own is the namespace of the placer's variables. Nomad accepts variables in a
 // namespace that does not exist (seen on 1.11.3), but commands do not look for variables there. If
 // the name of a tenant's namespace is misspelt, the jobs in the intended namespace have no quota.
 func missingNamespaces(own string, tenants map[string]queue.Tenant, known map[string]bool) (out []string) {

@@ -144,7 +144,7 @@ type Hooks struct {
 // unread is a meter whose counts nobody reads. The placers of snapshots and tests use this meter.
 var unread = sync.OnceValue(func() *meter.Meter { return meter.New("", "", nil) })
 
-// New returns a placer that writes to the logger log.
+// New returns a placer that logs to log.
 func New(client *nomad.Client, cfg model.Config, log hclog.Logger, hooks Hooks) (*Placer, error) {
 	m, err := newModel(cfg)
 	if err != nil {
@@ -180,7 +180,7 @@ func newModel(cfg model.Config) (*model.Model, error) {
 	return m, nil
 }
 
-// Vitals returns the vital signs of the loop in [Placer.Run].
+// Vitals reports whether the loop in [Placer.Run] works and makes progress.
 func (p *Placer) Vitals() heartbeat.VitalSigns { return p.vitals.Status() }
 
 // Run serves jobs until ctx ends. Run returns either the error of ctx or [ErrClockSetBack]. If
@@ -231,8 +231,8 @@ func (p *Placer) safely(ctx context.Context) (err error) {
 	return p.session(ctx)
 }
 
-// session serves jobs with one subscription to Nomad's events. session subscribes, then reads
-// everything, and then follows the events. In this order, no change is missed.
+// session serves jobs with one subscription to Nomad's events. session misses no change, because it
+// subscribes before it reads everything and then follows the events.
 func (p *Placer) session(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer p.awaitWrites()
@@ -382,8 +382,8 @@ func (p *Placer) eachSecond(ctx context.Context) news {
 // event is missing or unreadable.
 const resyncAfterMiss = 10 * time.Second
 
-// runCycle runs a cycle. runCycle returns how urgent the next cycle is. Before the time debounced,
-// progress alone requires no cycle.
+// runCycle runs a cycle. runCycle returns how urgent the next cycle is. debounced is the time
+// before which progress alone requires no cycle.
 func (p *Placer) runCycle(ctx context.Context) (heard news, debounced time.Time, err error) {
 	if ctx.Err() != nil {
 		return 0, debounced, ctx.Err()
@@ -405,8 +405,8 @@ func (p *Placer) runCycle(ctx context.Context) (heard news, debounced time.Time,
 	return heard, debounced, nil
 }
 
-// resyncDue makes a full read if one is due. resyncDue reports whether one was due. A full read is
-// due if the last one was long ago, or if an event is missing or could not be read.
+// resyncDue makes a full read if one is due, and reports whether one was due. A full read is due if
+// the last one was long ago, or if an event is missing or could not be read.
 func (p *Placer) resyncDue(ctx context.Context) (due bool, err error) {
 	ago := p.tick().Sub(p.resyncedAt)
 	missed := p.missed && ago >= resyncAfterMiss
@@ -469,9 +469,9 @@ func (p *stream) hasNews(k cluster.JobKey) bool {
 	return slices.ContainsFunc(p.heard, func(e cluster.Event) bool { return e.About() == k })
 }
 
-// missedPurge reports whether a job was registered and purged during this cycle. The tasks of a job
-// that was purged may still use GPUs that look free in this cycle. Nomad would give the GPUs of
-// such tasks to other jobs too early.
+// missedPurge reports whether a job was registered and purged during this cycle. The tasks of a
+// purged job may still use GPUs that look free in this cycle, and that Nomad would give to other
+// jobs too early.
 func (p *stream) missedPurge() bool {
 	p.listen()
 	return p.m.State.MissedPurge(p.heard)
@@ -501,8 +501,8 @@ func (p *stream) apply(es []cluster.Event) (heard news) {
 	return heard
 }
 
-// resync reads everything. On a slow Nomad this can take longer than a loop may go without progress,
-// so each request counts as progress.
+// resync reads everything. Each request counts as progress, because all requests together can take
+// longer than the loop may run without progress.
 func (p *Placer) resync(ctx context.Context) error {
 	ctx = nomad.WhenEnded(ctx, func() { p.vitals.Moved(time.Now()) })
 	s, err := p.nomad.Resync(ctx, p.m.State)

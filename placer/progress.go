@@ -65,8 +65,7 @@ type progressRead struct {
 	err   error
 }
 
-// follow starts or stops reading the progress of a gang. The decision depends on the gang's hints
-// and state.
+// follow starts or stops reading the progress of a gang, depending on the gang's hints and state.
 func (r *progressReads) follow(t *model.Tracked, now time.Time) {
 	a := firstMember(t)
 	if t.Nomad != gang.Running || t.Refused != nil || !t.Request.Hints.Progress || a == nil {
@@ -126,7 +125,7 @@ func (r *progressReads) start(ctx context.Context, c *nomad.Client, log hclog.Lo
 	}()
 }
 
-// wait waits until the current batch ends. The caller has ended the context of the batch.
+// wait waits until the current batch ends. The caller must have ended the context of the batch.
 func (r *progressReads) wait() {
 	if r.done != nil {
 		<-r.done

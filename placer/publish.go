@@ -44,7 +44,7 @@ func (p *pictures) LastPicture() *query.Snapshot {
 	return p.published.picture
 }
 
-// PictureSince waits for a snapshot that includes all changes up to the time since. So callers see
+// PictureSince waits for a snapshot that includes all changes up to the given time. So callers see
 // their own changes.
 func (p *pictures) PictureSince(ctx context.Context, since time.Time) (*query.Snapshot, error) {
 	for {
@@ -95,8 +95,8 @@ func (p *pictures) Status() model.Status {
 
 const (
 	// pictureEvery is the shortest time between two snapshots, unless somebody waits for a
-	// snapshot. The placer spends at most a twentieth of its time on snapshots. If somebody waits
-	// for a snapshot, the placer spends at most a fifth.
+	// snapshot. The placer spends at most a twentieth of its time on snapshots, or a fifth if
+	// somebody waits for a snapshot.
 	pictureEvery = time.Second
 	// sameFor is how long the placer keeps a snapshot while nothing changes. After this time, the
 	// placer makes a new snapshot, because expected starts depend on the time.
@@ -149,8 +149,8 @@ func (p *Placer) warnOfNodes() {
 	p.ofNodes = p.tell(p.ofNodes, p.m.State.NodeWarnings(), func(w string) { p.log.Warn("a node has a problem", "what", w) }, "the nodes no longer have problems")
 }
 
-// tell logs the new warnings. When no warning is left, tell logs the message none. tell returns the
-// current warnings.
+// tell logs the new warnings. When the last warning is gone, tell logs the given text. tell returns
+// the current warnings.
 func (p *core) tell(told, warnings []string, warn func(string), none string) []string {
 	for _, w := range warnings {
 		if !slices.Contains(told, w) {

@@ -42,7 +42,7 @@ func (p *Placer) checkLast(ctx context.Context) error {
 // registerTimeout is how long a placer that is ending waits for Nomad's answer to a registration.
 const registerTimeout = 5 * time.Second
 
-// registerOver registers job with the index of was. was is the job that Nomad has now. registerOver
+// registerOver registers job, but only if Nomad's version of the job is still was. registerOver
 // waits for the answer even if ctx ends, because the placer must know the outcome. If there is no
 // answer, registerOver reads the job from Nomad. source is the jobspec that the author wrote, or
 // nil if Nomad does not have it.
@@ -67,10 +67,10 @@ func (p *core) registerOver(ctx context.Context, job *api.Job, source *api.JobSu
 // registrations. If the author has purged the job and a late write brings the job back, the placer
 // purges it again (see [model.Model.BroughtBack]).
 //
-// If the job has been registered more than once since was, lookUp reports a conflict, even if the
-// last registration looks like the placer's. In this case, the author may have run the job again,
-// and another placer may have chosen the same GPUs. The versions of the job then show what the
-// placer must undo.
+// If the job has been registered more than once since the given version, lookUp reports a conflict,
+// even if the last registration looks like the placer's. In this case, the author may have run the
+// job again, and another placer may have chosen the same GPUs. The versions of the job then show
+// what the placer must undo.
 func (p *core) lookUp(ctx context.Context, job, was *api.Job, unknown error) (*api.JobRegisterResponse, error) {
 	now, err := p.nomad.Job(ctx, cluster.KeyOf(job))
 	next := uint64(0) // the version of this registration
@@ -89,7 +89,7 @@ func (p *core) lookUp(ctx context.Context, job, was *api.Job, unknown error) (*a
 	return &api.JobRegisterResponse{JobModifyIndex: *now.JobModifyIndex}, nil
 }
 
-// withGracePeriod returns a context that ends later than ctx. The delay is registerTimeout.
+// withGracePeriod returns a context that ends registerTimeout later than ctx.
 func withGracePeriod(ctx context.Context) (context.Context, context.CancelFunc) {
 	out, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(registerTimeout, cancel) })

@@ -27,8 +27,7 @@ type runTimesFile struct {
 	at      time.Time
 }
 
-// restoreLearned gives the queue the run times and the usage that earlier placers stored. It does
-// so once.
+// restoreLearned gives the queue, once, the run times and the usage that earlier placers stored.
 func (p *Placer) restoreLearned(ctx context.Context, now time.Time) {
 	kept := store.In(p.nomad)
 	if p.usage.due {

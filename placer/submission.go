@@ -20,9 +20,9 @@ import (
 
 // Authors can submit a job to the placer before Nomad has the job. If the job can start at once,
 // the placer registers it with its pins. The start of a submitted job needs one registration and
-// one evaluation. The start of a gated job needs two of each. The queue treats a submitted job like
-// any other job. If the job must wait, the placer registers it with its gate, as the author would
-// have done.
+// one evaluation, instead of the two of each that a gated job needs. The queue treats a submitted
+// job like any other job. If the job must wait, the placer registers it with its gate, as the
+// author would have done.
 
 // Register registers a job with Nomad in the name of the job's author. If isNew is true and Nomad
 // already has a job with the same id, Register fails with [nomad.ErrConflict].
@@ -35,8 +35,8 @@ var ErrNotSubmitted = errors.New("the placer did not accept the job")
 type submission struct {
 	job      *api.Job
 	register Register
-	// taken is set once. Either the placer sets taken when it accepts the job, or the author sets
-	// taken when the author stops waiting.
+	// taken is set once: either by the placer, when it accepts the job, or by the author, when the
+	// author stops waiting.
 	taken atomic.Bool
 	// answer is the channel for the answer to the author. answered is true once the answer was
 	// sent.
@@ -77,7 +77,7 @@ func (p *inbox) Submit(ctx context.Context, job *api.Job, register Register) (*a
 	return a.response, a.err
 }
 
-// takeSubmissions accepts new submissions. takeSubmissions does not wait for any.
+// takeSubmissions accepts new submissions, without waiting for any.
 func (p *inbox) takeSubmissions() (some bool) {
 	for {
 		select {
@@ -146,8 +146,8 @@ func asRegistered(job *api.Job, now time.Time) *api.Job {
 	return &out
 }
 
-// waitingSubmissions returns one call for each submitted job that does not start now. Each of these
-// calls registers the job with its gate. After the calls have run, done records their outcomes.
+// waitingSubmissions returns one call for each submitted job that does not start now. The call
+// registers the job with its gate. After the calls have run, done records their outcomes.
 func (p *inbox) waitingSubmissions(ctx context.Context, starts []*start) (calls []call, done func(now time.Time)) {
 	waiting := slices.DeleteFunc(slices.Clone(p.joined), func(s *submission) bool {
 		return slices.ContainsFunc(starts, func(o *start) bool { return o.submission == s })
@@ -210,7 +210,7 @@ func (p *inbox) registerWithGate(ctx context.Context, s *start, now time.Time) {
 	p.submissionRegistered(sub, p.registerAs(ctx, sub, sub.job, false), now)
 }
 
-// reply answers the author of a submission. reply does so only once.
+// reply answers the author of a submission, but only once.
 func (s *submission) reply(r submitted) {
 	if !s.answered {
 		s.answered = true

@@ -57,8 +57,7 @@ func (b *timeBudget) spend(namespace string, d time.Duration, now time.Time) {
 	}
 }
 
-// reconcileAll carries out the duties of all jobs for which something may be due, within the time
-// budget of each namespace.
+// reconcileAll does what is due for each job, within the time budget of each namespace.
 func (p *Placer) reconcileAll(reconcile func(*model.Tracked)) {
 	p.timeBudget.begin(p.m.Time)
 	for _, t := range p.m.Sorted() {

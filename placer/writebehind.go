@@ -13,8 +13,8 @@ import (
 // batch, called a lot, at a time. If data becomes due while a lot is being written, it is written
 // in the next lot, with the values that it has then.
 //
-// Data on which a decision depends is written within the cycle. This applies to the quarantine, and
-// to the record of a gang that the placer is about to stop.
+// Data on which a decision depends is written within the cycle: the quarantine, and the record of a
+// gang that the placer is about to stop.
 
 // dueWrite is one write of data by the placer. The function write runs in the background, so it
 // must not use other data of the placer.

@@ -23,7 +23,7 @@ type Filter struct {
 	Class      string
 	Model      string
 	States     []State
-	// Job is a prefix. The filter selects jobs whose id begins with this prefix.
+	// Job is a prefix: the filter selects jobs whose id begins with Job.
 	Job string
 	// Since and Until limit the time range. A zero time means no limit. [DB.Runs] selects the runs
 	// that overlap the time from Since to Until. [DB.Usage] counts whole days.
@@ -79,8 +79,7 @@ const (
 
 // Runs returns the runs that a filter selects. The newest runs come first. Runs queries each
 // namespace and each state separately, because an index contains the rows of one namespace and
-// state in the order of submission. So even if many runs are stored, Runs reads few rows that it
-// does not return.
+// state in the order of submission. So Runs reads hardly any rows that it does not need.
 func (db *DB) Runs(ctx context.Context, f Filter) (out []Run, err error) {
 	namespaces := f.Namespaces
 	if namespaces == nil && f.Job != "" { // the index of job names is by namespace
@@ -111,8 +110,7 @@ func (db *DB) Runs(ctx context.Context, f Filter) (out []Run, err error) {
 	return f.first(append(out, there...)), err
 }
 
-// each splits a list into lists with one element each. For nil, which means no restriction, each
-// returns one nil.
+// each splits a list into one-element lists. nil, which means no restriction, becomes one nil list.
 func each[T any](of []T) [][]T {
 	if of == nil {
 		return [][]T{nil}
@@ -164,9 +162,9 @@ func (f Filter) limit() string {
 }
 
 // thereAtSince returns an SQL statement that selects the runs that were submitted before f.Since
-// and had not ended at that time. The statement reads the index on length and submission once for
-// each value of length. A run whose length is n takes less than 1<<n ms. So if such a run had not
-// ended at f.Since, it was submitted less than 1<<n ms before f.Since.
+// and had not ended at that time. For each value of length, the statement reads one range of the
+// index on length and submission. A run whose length is n takes less than 1<<n ms. So if such a run
+// had not ended at f.Since, it was submitted less than 1<<n ms before f.Since.
 func (f Filter) thereAtSince() (statement string, args []any) {
 	since := stored(f.Since)
 	ranges := make([]string, 0, openLength)
@@ -354,8 +352,8 @@ var groupings = map[string]struct {
 }
 
 // Usage sums up the GPU time and the runs that the filter selects, in whole days of UTC. Usage
-// returns one line for each combination of values in the columns that by lists, sorted by these
-// values. Running allocations count until the present.
+// returns one line for each combination of values in the given columns, sorted by these values.
+// Running allocations count up to now.
 func (db *DB) Usage(ctx context.Context, f Filter, by []string, now time.Time) ([]Usage, error) {
 	since, until := f.days()
 	days, err := db.sums(ctx, f, since, until, by)
@@ -384,9 +382,9 @@ func (f Filter) days() (since, until int64) {
 	return since, until
 }
 
-// sums returns the stored sums for the days from since to the day before until, grouped by the
-// columns by. sums reads the monthly sums if since and until are first days of a month and by does
-// not include the day.
+// sums returns the stored sums of the days from since (inclusive) to until (exclusive), grouped by
+// the given columns. If since and until are first days of a month, and the columns do not include
+// the day, sums reads the monthly sums.
 func (db *DB) sums(ctx context.Context, f Filter, since, until int64, by []string) (map[dayKey]sums, error) {
 	table := "day"
 	if !slices.Contains(by, "day") && monthOf(since) == since && monthOf(until) == until {

@@ -27,7 +27,7 @@ func monthOf(day int64) int64 {
 	return dayOf(time.Date(t.Year(), t.Month(), 1, 0, 0, 0, 0, time.UTC))
 }
 
-// sum names a quantity for which the database has a sum for each day and each month. Times are
+// sum names a quantity that the database adds up for each day and each month. Times are
 // milliseconds.
 type sum int
 
@@ -132,7 +132,7 @@ func (r Run) sums() (s sums) {
 	return s
 }
 
-// addTo adds the allocation's GPU time between since and until to the sums of the days.
+// addTo adds the allocation's GPU time in the given period to the sums of the days.
 func (a Alloc) addTo(days map[dayKey]sums, since, until time.Time) {
 	byDay(later(a.From, since), until, func(day int64, from, to time.Time) {
 		var s sums
@@ -151,8 +151,8 @@ func (a Alloc) addTo(days map[dayKey]sums, since, until time.Time) {
 	})
 }
 
-// more returns the extra time that ms milliseconds take with the slowdown times, or 0 if times is
-// unknown.
+// more returns how much longer a run of ms milliseconds takes at the slowdown times, or 0 if times
+// is unknown.
 func more(ms int64, times float64) int64 {
 	if times == 0 {
 		return 0
@@ -168,8 +168,8 @@ func (a Alloc) gpuTime(from, to time.Time) int64 {
 	return int64(float64(to.Sub(from).Milliseconds()) * a.Held)
 }
 
-// byDay calls the function each once for every day of the period. from and to limit the part of the
-// period that lies in the day.
+// byDay calls a function once for each day of the period, with the part of the period that lies in
+// the day.
 func byDay(from, until time.Time, each func(day int64, from, to time.Time)) {
 	for from.Before(until) {
 		day := dayOf(from)

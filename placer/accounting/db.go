@@ -38,8 +38,9 @@ func IsPostgres(database string) bool {
 }
 
 // Open opens a database and migrates it to the current schema. If the database is missing, Open
-// creates it. database is a file for SQLite or an address postgres://… If an SQLite file is
-// corrupt, Open renames it to aside, and starts with an empty database.
+// creates it. The argument is the path of an SQLite file, or an address postgres://… If an SQLite
+// file is corrupt, Open renames the file, returns its new path as aside, and starts with an empty
+// database.
 func Open(ctx context.Context, database string) (db *DB, aside string, err error) {
 	if IsPostgres(database) {
 		db, err = open(ctx, "pgx", "PostgreSQL", database)
@@ -279,7 +280,7 @@ func (r Run) length() int {
 	return bits.Len64(uint64(r.Ended.Sub(r.Submitted).Milliseconds()))
 }
 
-// run stores a run. If the run has ended, it adds the run to the sums of its day.
+// run stores a run and, if the run has ended, adds it to the sums of its day.
 func (t tx) run(r Run, days map[dayKey]sums) (err error) {
 	if r.Took > 0 {
 		if r.Seen, err = t.seen(r); err != nil {
@@ -375,7 +376,7 @@ func upsertSumsOf(table string) string {
 }
 
 // days adds sums to the stored sums of each day and of each day's month. All agents write rows in
-// the same order. Otherwise they could deadlock.
+// the same order, so that they cannot deadlock.
 func (t tx) days(days map[dayKey]sums) error {
 	months := map[dayKey]sums{}
 	for k, s := range days {

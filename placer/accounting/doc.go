@@ -6,13 +6,12 @@
 // PostgreSQL), because Nomad forgets jobs and allocations hours after their end.
 //
 // A [Recorder] compares the placer's snapshots with the stored data, and returns the differences as
-// a [Batch]. A Recorder does no input or output. A [DB] writes a batch in one transaction, and
-// answers queries.
+// a [Batch]. A Recorder does no I/O. A [DB] writes a batch in one transaction, and answers queries.
 //
-// If you change the package, keep these rules. Nothing counts twice. The keys of runs and
-// allocations come from Nomad. The transaction that stores the end of a run or allocation also adds
-// to the sums of the day and month. A stored end never changes. Nothing that Nomad still has is
-// lost. If a write fails, the recorder does not change, so its next batch contains the same
+// If you change the package, keep these rules. No run or GPU time counts twice. The keys of runs
+// and allocations come from Nomad. The transaction that stores the end of a run or allocation also
+// adds to the sums of the day and month. A stored end never changes. Data that Nomad still has is
+// never lost. If a write fails, the recorder does not change, so its next batch contains the same
 // differences. Times are stored in milliseconds, so the recorder truncates times before it compares
 // them. Change the schema only with a new entry in migrations.
 package accounting
@@ -81,8 +80,8 @@ type Run struct {
 	queue.Stops
 }
 
-// The run time of a family at slowdown 1 is computed from the family's last kin complete runs. At
-// least fewestKin runs are necessary (see [Run.Seen]).
+// The run time of a family at slowdown 1 is computed from at least fewestKin and at most kin of the
+// family's last complete runs (see [Run.Seen]).
 const fewestKin, kin = 3, 16
 
 // Seconds is a duration that appears in JSON as a number of seconds.
@@ -134,7 +133,7 @@ type Alloc struct {
 	Held     float64
 	From, To time.Time
 	Status   string // Nomad's client status
-	// Vain is the time until which the allocation held its GPUs without using them, because other
+	// Vain is the end of the time in which the allocation held its GPUs unused, because other
 	// members of its gang were missing.
 	Vain time.Time
 	// Predicted, Packed and Any are copied from the allocation's run.

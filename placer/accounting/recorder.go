@@ -32,13 +32,13 @@ type Recorder struct {
 	live   map[string]Alloc               // stored allocations that have not ended
 	stored map[string]uint64              // ModifyIndex with which each allocation was written
 	stops  map[cluster.JobKey]queue.Stops // the queue's counts when they were last written
-	// created holds the CreateIndex of each job in the last snapshot. A job with another CreateIndex
-	// was purged.
+	// created holds the CreateIndex of each job in the last snapshot. If a job's CreateIndex
+	// changes, the job was purged and submitted again.
 	created map[cluster.JobKey]uint64
 }
 
 // NewRecorder returns a recorder that knows only the stored runs and allocations that have not
-// ended. The recorder ignores runs that ended more than keep ago, unless keep is 0.
+// ended. The recorder ignores runs that ended longer ago than keep, unless keep is 0.
 func NewRecorder(open []Run, live []Alloc, keep time.Duration) *Recorder {
 	r := &Recorder{keep: keep, runs: map[cluster.JobKey]Run{}, looked: map[cluster.JobKey]bool{}, live: map[string]Alloc{}, stored: map[string]uint64{}}
 	r.know(open)
@@ -48,8 +48,8 @@ func NewRecorder(open []Run, live []Alloc, keep time.Duration) *Recorder {
 	return r
 }
 
-// Continue copies from an earlier recorder of the same queue what is not in the database. If was is
-// nil, Continue does nothing.
+// Continue takes over the data of an earlier recorder of the same queue that is not in the
+// database.
 func (r *Recorder) Continue(was *Recorder) {
 	if was != nil {
 		r.stops, r.created = was.stops, was.created
@@ -190,10 +190,10 @@ func (r *Recorder) run(m *picture, st gang.Observed, was Run, known bool) (now R
 }
 
 // endBefore returns the end of a run whose job was stopped or purged and submitted again, perhaps
-// before the last old member ended. Until then, the run does not change. But a member that is left
-// behind on a disconnected node counts only until the new submission. again is false if the job was
-// not submitted again. Nomad forgets the members of a purged job at once (seen on 1.11.3), and then
-// only purged shows that the job was purged.
+// before its last member ended. The run does not change until all its members have ended, but
+// members on a disconnected node count only until the new submission. again is false if the job was
+// not submitted again. Nomad forgets the members of a purged job at once (seen on 1.11.3), so only
+// the argument purged then shows the purge.
 func endBefore(m *picture, st gang.Observed, was Run, purged bool) (now Run, again bool) {
 	ending, stopped, kept, forgotten := false, false, false, true
 	at := later(was.Submitted, was.Started) // in case a clock was set back
@@ -262,9 +262,9 @@ func (now *Run) end(m *picture, st gang.Observed, o *query.Outcome) {
 	}
 }
 
-// count adds to the run the stops that the queue has counted since the last write. is is the
-// present count, and was is the count at the last write. The queue restarts its counts at 0 when
-// the queue restarts, and when the job leaves the queue.
+// count adds to the run the difference between the present count of stops in the queue (is) and the
+// count at the last write (was). The queue restarts its counts at 0 when the queue restarts, and
+// when the job leaves the queue.
 func (now *Run) count(is, was queue.Stops) {
 	if is.Stops < was.Stops || is.LostGPUSeconds < was.LostGPUSeconds || is.SavedSeconds < was.SavedSeconds {
 		was = queue.Stops{}
@@ -397,7 +397,7 @@ func (m *picture) anyCost(d pal.Decision) float64 {
 
 // meanSlowest returns the mean of the largest score in a choice of n scores, taken over all such
 // choices. The scores are sorted. The i-th score (counted from 1) is the largest chosen score with
-// probability below × n/i. In this product, below is the probability that no later score is chosen.
+// the probability below × n/i, where below is the probability that no later score is chosen.
 func meanSlowest(scores []float64, n int) (mean float64) {
 	below := 1.0
 	for i := len(scores); i >= n; i-- {
@@ -510,7 +510,7 @@ func anyLive(s *cluster.State, k cluster.JobKey) bool {
 	return slices.ContainsFunc(s.AllocsOf(k), func(a *cluster.Alloc) bool { return a.Live() && len(a.GPUs) > 0 })
 }
 
-// ranSince reports whether Nomad placed an allocation with GPUs for the job after the time since.
+// ranSince reports whether Nomad placed an allocation with GPUs for the job after the given time.
 func ranSince(s *cluster.State, k cluster.JobKey, since time.Time) bool {
 	return slices.ContainsFunc(s.AllocsOf(k), func(a *cluster.Alloc) bool {
 		return len(a.GPUs) > 0 && time.Unix(0, a.CreateTime).After(since)

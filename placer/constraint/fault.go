@@ -28,8 +28,8 @@ import (
 // FaultKind is a kind of reason why no node can meet a constraint.
 type FaultKind string
 
-// The kinds. These are the kinds. If the fault differs between GPUs, the kind that is nearest to a
-// match counts. This is the kind that comes last in [FaultKinds].
+// The kinds of faults. If a constraint has different faults on different GPUs, the fault whose kind
+// comes last in [FaultKinds] counts.
 const (
 	FaultOperator  FaultKind = "operator"  // there is no such operator
 	FaultWord      FaultKind = "word"      // neither side refers to anything
@@ -41,7 +41,7 @@ const (
 	FaultValue     FaultKind = "value"     // no node has the value
 )
 
-// FaultKinds lists all kinds. The kind that is farthest from a match comes first.
+// FaultKinds lists all kinds. The later a kind comes, the closer the constraint is to a match.
 var FaultKinds = []FaultKind{FaultOperator, FaultWord, FaultPlace, FaultInstance, FaultAttribute, FaultPattern, FaultType, FaultValue}
 
 // Fault describes why no node can meet a constraint in the form that the author wrote.
@@ -51,8 +51,8 @@ type Fault struct {
 	// Subject is the text of the faulty operator, attribute or value.
 	Subject string `json:"subject"`
 	// Is describes the attribute: "text", "a number", "a number of <unit>", "true or false" or "a
-	// version". If the kind is pattern, Is is what the subject should be: a "version", "condition
-	// on a version" or "regular expression".
+	// version". If the kind is pattern, Is describes what the subject should be: a "version",
+	// "condition on a version" or "regular expression".
 	Is string `json:"is,omitempty"`
 	// Have lists some of the values on the nodes.
 	Have []string `json:"have,omitempty"`
@@ -173,7 +173,7 @@ func patternFault(c *api.Constraint) *Fault {
 }
 
 // asPattern returns a regular expression that matches the same texts as p but does not look like a
-// number. Nomad reads texts such as 4090 or 80GB as numbers, and a number as a pattern matches
+// number. Nomad reads texts such as 4090 or 80GB as numbers, and a pattern that is a number matches
 // nothing.
 func asPattern(p string) string {
 	if _, text := structs.ParseAttribute(p).GetString(); text {
@@ -198,9 +198,9 @@ func DeviceFault(c *api.Constraint, devices []*api.NodeDeviceResource) *Fault {
 	return unlessMet(c, devices, DeviceMeets, deviceFault)
 }
 
-// unlessMet returns the fault of a constraint that no element of all meets. unlessMet returns nil
-// if an element meets the constraint, or if all is empty. unlessMet drops a suggestion that no
-// element meets either.
+// unlessMet returns the fault of a constraint that no node or device meets. unlessMet returns nil
+// if a node or device meets the constraint, or if the list is empty. unlessMet drops a suggested
+// constraint that no node or device meets.
 func unlessMet[T any](c *api.Constraint, all []T, meets func(*api.Constraint, T) bool, fault func(*api.Constraint, []T) *Fault) *Fault {
 	met := func(c *api.Constraint) bool {
 		return slices.ContainsFunc(all, func(one T) bool { return meets(c, one) })
@@ -382,8 +382,8 @@ func textTypeFault(c *api.Constraint, is string) *Fault {
 	return f
 }
 
-// withUnit returns a number with the attribute's unit if it has none, and with Nomad's unit if it
-// has a similar one, such as "gb", "G" or "Gi". Otherwise it returns "".
+// withUnit adds the attribute's unit to a number without a unit, and replaces a unit such as "gb",
+// "G" or "Gi" by Nomad's spelling. For any other text, withUnit returns "".
 func withUnit(text, own string) string {
 	i := strings.LastIndexAny(text, "0123456789.") + 1
 	number, unit := text[:i], strings.TrimSpace(text[i:])
@@ -452,7 +452,8 @@ func (f *Fault) have(values map[string]bool) {
 	}
 }
 
-// meant stores the value that the author of an unmet equality probably means.
+// meant stores the existing value that the author probably meant, if the constraint demands
+// equality.
 func (f *Fault) meant(c *api.Constraint, values map[string]bool) {
 	if !slices.Contains([]string{"", "=", "==", "is"}, c.Operand) || strings.HasPrefix(c.RTarget, "${") {
 		return
@@ -536,8 +537,8 @@ func targetsOf(nodes []*api.Node) []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// meantOfNodes guesses the reference that a word means, or that a reference unknown to all nodes
-// means. meantOfNodes returns "" if there is no guess.
+// meantOfNodes guesses which reference the author meant by a word, or by a reference that no node
+// has. meantOfNodes returns "" if there is no guess.
 func meantOfNodes(word string, targets []string) string {
 	word = strings.ToLower(strings.Trim(word, "${} "))
 	for _, t := range targets {

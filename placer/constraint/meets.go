@@ -8,8 +8,8 @@
 //
 // What must stay true when you change this package: NodeMeets and DeviceMeets agree with Nomad's
 // scheduler (package scheduler/feasible, Nomad 1.11.3) about each operator and each missing
-// attribute. If they accept more than Nomad, Nomad refuses the placer's choice. If they accept
-// less, a job waits although it could run.
+// attribute. If the placer accepts a node that Nomad does not accept, Nomad refuses the placer's
+// choice; in the opposite case, a job waits although it could run.
 package constraint
 
 import (
@@ -153,8 +153,8 @@ func semverMatches(l, r string) bool {
 	return true
 }
 
-// compareText compares two texts as integers if both are integers, or as numbers if both are
-// numbers. Otherwise it compares them as text.
+// compareText compares two texts as integers if both are integers, as numbers if both are numbers,
+// and as text otherwise.
 func compareText(l, r string) int {
 	li, err1 := strconv.ParseInt(l, 10, 64)
 	ri, err2 := strconv.ParseInt(r, 10, 64)

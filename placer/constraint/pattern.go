@@ -88,7 +88,7 @@ func size(re *syntax.Regexp) int {
 }
 
 // Check returns an error if a job's constraints and affinities cost too much to evaluate, or if
-// Nomad always refuses one of them. In the second case, the error tells the author what to write
+// Nomad always refuses one of them. If Nomad refuses one, the error tells the author what to write
 // instead.
 func Check(job *api.Job) error {
 	if n := len(job.TaskGroups); n > maxGroups {

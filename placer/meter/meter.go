@@ -58,10 +58,9 @@ const prefix = "nomad_pal_"
 // Gauge is a value that is read whenever Prometheus scrapes the metrics.
 type Gauge struct {
 	Name, Help string
-	// Label is the name of the label. Label is "" if the gauge has a single value. Read returns a
-	// single value under the key "". If there are several labels, commas separate their names in
-	// Label, and their values in the keys of Read. Only the value of the first label may contain
-	// commas.
+	// Label is the name of the label. Label is "" if the gauge has a single value, which Read
+	// returns under the key "". If there are several labels, commas separate their names in Label,
+	// and their values in the keys of Read. Only the value of the first label may contain commas.
 	Label string
 	// Counter is true if the value can only grow.
 	Counter bool

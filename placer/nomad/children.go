@@ -11,7 +11,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// Children registers and plans dispatched and periodic jobs.
+// Children contains the functions that register and plan dispatched and periodic jobs.
 type Children struct {
 	// Register registers a job that was read at the given index. Register returns the new index of
 	// the job.
@@ -20,8 +20,8 @@ type Children struct {
 	Plan func(ctx context.Context, job *api.Job) (*api.JobPlanResponse, error)
 }
 
-// ServeChildren sets the Children that the client uses to register and plan dispatched and periodic
-// jobs. Call ServeChildren before you use the client.
+// ServeChildren lets the client register and plan dispatched and periodic jobs, with the functions
+// in way. Call ServeChildren before you use the client.
 func (c *Client) ServeChildren(way Children) { c.children = &way }
 
 // registerChild registers a job that Nomad's HTTP API cannot update.

@@ -33,7 +33,7 @@ type Client struct {
 }
 
 // NewClient returns a client. The client stores the placer's variables in the given namespace (""
-// means "default"). Each function in through wraps the transport that carries all requests.
+// means "default"). The functions in through wrap the HTTP transport of the client.
 func NewClient(cfg *api.Config, namespace string, through ...func(http.RoundTripper) http.RoundTripper) (*Client, error) {
 	if u, err := url.Parse(cfg.Address); cfg.Address != "" && (err != nil || u.Scheme == "" || u.Host+u.Path == "") {
 		return nil, fmt.Errorf("the address %q of Nomad (NOMAD_ADDR) is not a URL; example: http://127.0.0.1:4646", cfg.Address)
@@ -60,9 +60,9 @@ func NewClient(cfg *api.Config, namespace string, through ...func(http.RoundTrip
 	return &Client{api: c, namespace: cmp.Or(namespace, "default")}, nil
 }
 
-// Config returns the configuration for a connection to Nomad. If a value is not set in over, Config
-// takes the value from Nomad's environment variables. The configuration has no namespace, because
-// every request names its own namespace.
+// Config returns the configuration for a connection to Nomad. The values in over take precedence
+// over Nomad's environment variables. The configuration has no namespace, because every request
+// names its own namespace.
 func Config(over api.Config) *api.Config {
 	cfg := api.DefaultConfig()
 	cfg.Address, cfg.Region = cmp.Or(over.Address, cfg.Address), cmp.Or(over.Region, cfg.Region)
@@ -236,7 +236,7 @@ func (c *Client) Allocs(ctx context.Context, q *api.QueryOptions) ([]*cluster.Al
 	return as, meta.LastIndex, nil
 }
 
-// StopAlloc stops an allocation. Nomad then tries to replace the allocation.
+// StopAlloc stops an allocation. After the stop, Nomad tries to replace the allocation.
 func (c *Client) StopAlloc(ctx context.Context, k cluster.JobKey, id string) error {
 	q := (&api.QueryOptions{Namespace: k.Namespace}).WithContext(ctx)
 	_, err := c.api.Allocations().Stop(&api.Allocation{ID: id, Namespace: k.Namespace}, q)
@@ -368,8 +368,7 @@ func (c *Client) ReadNodes(ctx context.Context) (*cluster.State, error) {
 
 // Deregister stops a job. If purge is true, Nomad also deletes the job. If Nomad does not have the
 // job, Deregister returns no error. If somebody else purges the job at the same time, Nomad's state
-// store fails with "job not found" (an error 500 on 1.11.3). Deregister returns no error in the
-// case of a simultaneous purge, too.
+// store fails with "job not found" (an error 500 on 1.11.3). Deregister ignores this error, too.
 func (c *Client) Deregister(ctx context.Context, k cluster.JobKey, purge bool) error {
 	w := (&api.WriteOptions{Namespace: k.Namespace}).WithContext(ctx)
 	_, _, err := c.api.Jobs().Deregister(k.ID, purge, w)

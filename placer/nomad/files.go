@@ -14,10 +14,10 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// missing is the end of Nomad's message that a file does not exist: "stat /…: no such file or
-// directory". If the node that has the allocation answers the request, the status is 200, and the
-// answer contains this text instead of the file. If another agent answers, the status is 400 or 500
-// (seen with 1.11.3).
+// missing is the last part of Nomad's message about a file that does not exist, "stat /…: no such
+// file or directory". If the node that has the allocation answers the request, the status is 200,
+// and the answer contains this text instead of the file. If another agent answers, the status is
+// 400 or 500 (seen with 1.11.3).
 const missing = ": no such file or directory"
 
 // mostMissing is the maximum length of Nomad's message about a missing file. The path in the

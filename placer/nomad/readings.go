@@ -73,7 +73,7 @@ func (c *Client) GPUReadings(ctx context.Context, node string, gpus []string) ([
 }
 
 // readingOf converts the plugin's statistics to a reading. readingOf finds the statistics by their
-// names. A statistic that is missing or "N/A" is unknown.
+// names. A statistic that is missing or "N/A" counts as unknown.
 func readingOf(attributes map[string]*api.StatValue) classify.Reading {
 	percent := func(name string) *float64 { return scaled(attributes[name], 100) }
 	r := classify.Reading{
@@ -88,12 +88,12 @@ func readingOf(attributes map[string]*api.StatValue) classify.Reading {
 	return r
 }
 
-// mostReading is the largest valid share. A share above 1 can be valid, because the power of a GPU
-// can slightly exceed its limit. A share above 2 is an error.
+// mostReading is the largest valid reading, as a fraction. Readings can exceed 1, because the power
+// of a GPU can slightly exceed its limit.
 const mostReading = 2
 
 // scaled returns a statistic divided by scale. scaled returns nil if the statistic is missing or
-// the result is not a valid share.
+// the result is not a valid reading.
 func scaled(v *api.StatValue, scale float64) *float64 {
 	var x float64
 	switch {

@@ -14,14 +14,15 @@ import (
 // noRegion is Nomad's answer, with status 500, to a request for a region that it does not know.
 const noRegion = "No path to region"
 
-// hasNoRegion begins our answer instead.
+// hasNoRegion is the first part of the error that replaces noRegion.
 const hasNoRegion = "Nomad has no region"
 
 // NoRegion reports whether an error means that Nomad does not know the region.
 func NoRegion(err error) bool { return err != nil && strings.Contains(err.Error(), hasNoRegion) }
 
-// NamesRegions returns a function for [NewClient]. If Nomad does not know the region of a request,
-// the error then names the region, the setting that it comes from, and the regions that exist.
+// NamesRegions returns a wrapper of transports for [NewClient]. If Nomad does not know the region
+// of a request, the error names the region, the setting that it comes from, and the regions that
+// exist.
 func NamesRegions(setting string) func(http.RoundTripper) http.RoundTripper {
 	return func(next http.RoundTripper) http.RoundTripper { return regional{next, setting} }
 }

@@ -20,10 +20,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// eventsIn parses the events in one line of the stream. A heartbeat contains no events. If an event
-// cannot be parsed, the stream does not end. Whenever an allocation changes, Nomad also sends tens
-// of kB about the allocation's node, which placement does not need (seen on 1.11.3). eventsIn skips
-// such an event without parsing it.
+// eventsIn parses the events in one line of the stream. A heartbeat contains no events. The stream
+// continues after an event that cannot be parsed. Whenever an allocation changes, Nomad also sends
+// tens of kB about the allocation's node, which placement does not need (seen on 1.11.3). eventsIn
+// skips such an event without parsing it.
 func eventsIn(line []byte) (es []cluster.Event, err error) {
 	batch := gjson.ParseBytes(line)
 	if !batch.IsObject() {

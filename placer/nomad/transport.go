@@ -80,8 +80,8 @@ type deadlines struct{ next http.RoundTripper }
 
 type endedKey struct{}
 
-// WhenEnded returns a context for requests. The client calls ended at the end of each request with
-// this context, whatever its outcome.
+// WhenEnded returns a context for requests. After each request with this context, successful or
+// not, the client calls the function ended.
 func WhenEnded(ctx context.Context, ended func()) context.Context {
 	return context.WithValue(ctx, endedKey{}, ended)
 }
@@ -123,7 +123,7 @@ func (d deadlines) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// CloseIdleConnections closes idle connections. http.Client calls it.
+// CloseIdleConnections closes idle connections, for http.Client.
 func (d deadlines) CloseIdleConnections() {
 	if c, ok := d.next.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()
@@ -171,9 +171,9 @@ func MarkUnknown(err error) error {
 }
 
 // A device plugin can report NaN or an infinity in an attribute. Nomad's encoder (1.11.3) writes
-// such a value as NaN, +Inf or -Inf, which is not JSON. A single node of this kind would make the
-// list of nodes, and all events about the node, unreadable for everybody. numbers replaces such
-// values with 0 while it reads an answer.
+// such a value as NaN, +Inf or -Inf, which is not JSON. One such value makes the list of all nodes,
+// and all events about its node, unreadable. numbers replaces such values with 0 while it reads an
+// answer.
 type numbers struct {
 	io.ReadCloser
 	scan numberScan

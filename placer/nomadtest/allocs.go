@@ -51,8 +51,8 @@ type alloc struct {
 	canary, promoted               bool
 	failedAt                       time.Time
 	restarts                       int
-	// run grows whenever the client starts or ends the tasks. Actions that were scheduled for an
-	// earlier run are dropped.
+	// run increases whenever the client starts or ends the tasks. Actions that were scheduled for
+	// an earlier run are dropped.
 	run int
 	// killing is true if the allocation is being stopped. signalled is true if the allocation's
 	// tasks were asked to end.
@@ -242,8 +242,8 @@ func (s *Server) tellRunning(a *alloc) {
 // preempted for the new one (scenarios "destructive" and "preempted"). The client does not wait for
 // other allocations, even if they still use the GPUs of the new allocation. The client also does
 // not wait for a lost allocation that it must still end after the node is back (scenario "node
-// down"). Both rules were seen on real clients of 1.11.3. But a real client that had only hung did
-// wait for a lost allocation.
+// down"). Both rules were seen on real clients of 1.11.3, except that a client that had only hung
+// waited for a lost allocation.
 func (s *Server) previousStillRuns(a *alloc) bool {
 	for _, id := range a.preempts {
 		if o := s.allocs[id]; o != nil && !o.clientTerminal() {

@@ -60,7 +60,7 @@ const (
 	isReturning                    // its node is back, and Nomad has not recorded the return yet
 )
 
-// whereabouts returns, for an allocation that should run, what the state of the node means for it.
+// whereabouts returns what the state of the node means for an allocation that should run.
 func (p *plan) whereabouts(a *alloc) whereabouts {
 	switch {
 	case a.toReconnect && a.client == api.AllocClientStatusFailed:
@@ -148,8 +148,8 @@ func (p *plan) settleReturning(g *api.TaskGroup, is *groupAllocs) {
 	p.returned = append(p.returned, is.returning...)
 }
 
-// keepsReplacement chooses between two allocations after the node of a has come back.
-// keepsReplacement returns true if the replacement by keeps running, and false if a keeps running.
+// keepsReplacement chooses between an allocation whose node has come back (a) and its replacement
+// (by). keepsReplacement returns true if the replacement keeps running.
 func (p *plan) keepsReplacement(g *api.TaskGroup, a, by *alloc) bool {
 	if *by.job.Version > *a.job.Version || *by.job.CreateIndex > *a.job.CreateIndex {
 		return true
@@ -225,8 +225,8 @@ func (s *Server) applyParting(p *plan) {
 
 const maxDisconnectTimeout = "max-disconnect-timeout"
 
-// hearOfUnknown tells the client of a node that is back that its allocations were unknown. The
-// client reports even allocations that are being stopped at this time.
+// hearOfUnknown tells the client of a node that has come back that its allocations were unknown.
+// The client reports even allocations that are being stopped at this time.
 func (s *Server) hearOfUnknown(n *node) {
 	for _, a := range s.sortedAllocs() {
 		if a.node == n.ID && a.client == api.AllocClientStatusUnknown && a.desired == api.AllocDesiredStatusRun {
@@ -287,8 +287,8 @@ func (s *Server) stopAlone(id string) {
 	}
 }
 
-// waitForClients returns how long Nomad waits until it replaces lost members. By the end of this
-// time, the clients must have stopped the lost members without Nomad.
+// waitForClients returns how long Nomad waits for disconnected clients to stop lost members before
+// it replaces these members.
 func waitForClients(lost []*alloc) (wait time.Duration) {
 	for _, a := range lost {
 		if d := value(a.disconnect().StopOnClientAfter); d > 0 {

@@ -92,8 +92,9 @@ type Observer struct {
 	Wrote  func(Write)
 	Placed func(Member)
 	Ended  func(Member)
-	// Shared is called when the tasks of second begin to use a GPU that the tasks of first still
-	// use. Two allocations can share a GPU after a node lost its connection and came back.
+	// Shared is called when the tasks of one member (second) begin to use a GPU that those of
+	// another (first) still use. Two allocations can share a GPU after a node lost its connection
+	// and came back.
 	Shared func(gpu string, first, second Member)
 }
 

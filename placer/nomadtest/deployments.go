@@ -38,7 +38,7 @@ type groupDeployment struct {
 	by time.Time
 }
 
-// goesOn reports whether a deployment has not ended. It may be paused.
+// goesOn reports whether a deployment has not ended, even if it is paused.
 func (d *deployment) goesOn() bool {
 	return d != nil && (d.status == api.DeploymentStatusRunning || d.paused())
 }

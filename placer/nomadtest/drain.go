@@ -55,7 +55,7 @@ func (s *Server) drains(id string, d *api.DrainStrategy) bool {
 	return n != nil && n.Drain && n.DrainStrategy == d
 }
 
-// force stops all allocations on a node. This ends the drain.
+// force stops all allocations on a node, which ends the drain.
 func (s *Server) force(id string, d *api.DrainStrategy) {
 	s.move(id, func(*alloc) bool { return true })
 	s.afterJitter(time.Second, "drain of "+id+" is complete", func() { s.drained(id, d) })
@@ -81,8 +81,7 @@ func (s *Server) move(id string, which func(*alloc) bool) {
 	}
 }
 
-// drainStep moves as many members as it may. drainStep does so every second until the node is
-// empty.
+// drainStep moves as many members as allowed, every second until the node is empty.
 func (s *Server) drainStep(id string, d *api.DrainStrategy) {
 	if !s.drains(id, d) {
 		return

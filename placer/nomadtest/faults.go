@@ -73,8 +73,8 @@ type Request struct {
 	Query string
 	// Job is the id of the job that the request registers.
 	Job string
-	// Number counts the requests of this client that have the same method, path, query and job. It
-	// starts at 1.
+	// Number counts, from 1, the requests of this client that have the same method, path, query and
+	// job.
 	Number int
 }
 
@@ -103,7 +103,7 @@ func (r Request) Match(pattern string) bool {
 	return err == nil && matched && (method == "*" || method == r.Method)
 }
 
-// rule lets some requests fail.
+// rule makes some requests fail.
 type rule struct {
 	client, pattern string
 	fault           Fault
@@ -111,9 +111,9 @@ type rule struct {
 	used            int
 }
 
-// Fail lets the next requests of a client fail if they match the pattern. The client "" means any
-// client. times is the number of requests that fail; -1 means all requests. Fail returns a function
-// that ends the rule. The function returns how often the rule applied.
+// Fail applies the fault to the next requests of a client that match the pattern. The client ""
+// means any client. times is the number of requests that fail; -1 means all requests. end ends the
+// rule, and returns how often the rule applied.
 func (s *Server) Fail(client, pattern string, f Fault, times int) (end func() int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -241,9 +241,8 @@ func hasLive(as []*alloc) bool {
 }
 
 // publishRegistered publishes that a job was registered. Nomad publishes a registration twice:
-// before it writes the job's evaluation, and after that. In the first event, the job is "dead" if
-// nothing runs and all evaluations under its name have ended, even those of a purged job (seen on
-// 1.11.3).
+// before and after it writes the job's evaluation. In the first event, the job is "dead" if nothing
+// runs and all evaluations under its name have ended, even those of a purged job (seen on 1.11.3).
 func (s *Server) publishRegistered(k Key, own api.Job) {
 	if value(own.Stop) || s.statusOf(k, &own) != "dead" {
 		s.publishJob("JobRegistered", k)
@@ -271,8 +270,8 @@ func (s *Server) Job(k Key) *api.Job {
 	return nil
 }
 
-// Collect deletes the jobs that have been dead for longer than older, and everything that belongs
-// to them. Collect deletes a service only if it was stopped (Nomad 1.11.3, jobIsGCable).
+// Collect deletes the jobs that have been dead for longer than the given time, and everything that
+// belongs to them. Collect deletes a service only if it was stopped (Nomad 1.11.3, jobIsGCable).
 func (s *Server) Collect(older time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -274,11 +274,11 @@ func (s *Server) purgeNode(id string, after time.Duration) {
 }
 
 // ForgetNode deletes a node from Nomad, but the machine of the node still runs. The tasks on the
-// machine keep running, but Nomad counts them as lost. The client notices the deletion with its
-// next heartbeat, after one to two times the duration heartbeat. The client then registers the node
-// again with the same id (scenarios "node purged" and "node purged without other room"). Nomad
-// evaluates the jobs of the node after the duration scheduler. If an allocation is back before the
-// evaluation, it is not lost.
+// machine keep running, but Nomad counts them as lost. At its next heartbeat, the client notices
+// the deletion and registers the node again with the same id (scenarios "node purged" and "node
+// purged without other room"). heartbeat is the minimum time until the next heartbeat; the maximum
+// is twice as long. scheduler is the time until Nomad evaluates the jobs of the node. An allocation
+// that is back by then is not lost.
 func (s *Server) ForgetNode(id string, heartbeat, scheduler time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

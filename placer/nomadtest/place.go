@@ -67,8 +67,8 @@ func staticPorts(g *api.TaskGroup) (ports []api.Port) {
 	return ports
 }
 
-// placeMember chooses a node and GPUs for a member. If before is not nil, the member replaces
-// before. placeMember records the result in the plan.
+// placeMember chooses a node and GPUs for a member. before is the allocation that the member
+// replaces, or nil. placeMember records the result in the plan.
 func (p *plan) placeMember(g *api.TaskGroup, number int, before *alloc, stopBefore bool) *alloc {
 	if stopBefore {
 		p.stop[before] = ""
@@ -389,7 +389,8 @@ func (s *Server) applyStop(a *alloc, status string) {
 	s.notifyEnded(a)
 }
 
-// applyPreemptions stops the allocations that the allocation by preempts, and evaluates their jobs.
+// applyPreemptions stops the allocations that one allocation (by) preempts, and evaluates their
+// jobs.
 func (s *Server) applyPreemptions(p *plan, by *alloc) {
 	for _, a := range slices.SortedFunc(maps.Keys(p.preempt), compareAllocs) {
 		if p.preempt[a] != by {

@@ -157,8 +157,8 @@ type plan struct {
 	used       map[string]*usage // usage of nodes under this plan
 }
 
-// schedule processes an evaluation. If dry is not nil, schedule makes a dry run for the job dry,
-// and stores nothing.
+// schedule processes an evaluation. If dry is not nil, schedule makes a dry run of this job, and
+// stores nothing.
 func (s *Server) schedule(k Key, id string, dry *api.Job) *plan {
 	p := &plan{s: s, key: k, eval: id, stop: map[*alloc]string{}, preempt: map[*alloc]*alloc{}, failed: map[string]*api.AllocationMetric{}, rescheduleAt: map[*alloc]time.Time{}}
 	if dry != nil {
@@ -325,8 +325,7 @@ func (p *plan) computeGroup(g *api.TaskGroup) {
 	p.placeMissing(g, is, keep, missing, ready, canarying)
 }
 
-// placeMissing places replacements of lost members. If ready is true, it also places missing
-// members.
+// placeMissing places replacements of lost members and, if ready is true, missing members.
 func (p *plan) placeMissing(g *api.TaskGroup, is groupAllocs, keep []*alloc, missing int, ready, canarying bool) {
 	taken := map[int]bool{}
 	for _, as := range [][]*alloc{keep, is.migrate, is.rescheduleNow} {

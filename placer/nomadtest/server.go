@@ -25,12 +25,12 @@ type Options struct {
 	Seed uint64
 	// Now is the clock of Nomad's servers. The default is time.Now.
 	Now func() time.Time
-	// Latency is the minimum time that a request takes to arrive. The actual time is random, and at
-	// most twice as long. Default: 500 µs.
+	// Latency is the minimum time that a request takes to arrive. The actual time is random, up to
+	// 2*Latency. Default: 500 µs.
 	Latency time.Duration
 	// Raft is the minimum time between Nomad's check of a write and the write. The actual time is
-	// random, and at most twice as long. Nomad checks the index of a job before the write and not
-	// during the write, so another write can come in between. Default: 1 ms.
+	// random, up to 2*Raft. Nomad checks the index of a job before the write and not during the
+	// write, so another write can come in between. Default: 1 ms.
 	Raft time.Duration
 	// Scheduling is the time between the creation of an evaluation and its plan. Default: 5 ms.
 	Scheduling time.Duration
@@ -122,8 +122,8 @@ type Server struct {
 	launchers   map[Key]*launcher // the launchers of periodic jobs
 }
 
-// SetPreemption enables or disables preemption. A preempted job has a priority that is lower by at
-// least ten.
+// SetPreemption enables or disables preemption. A job can preempt only jobs whose priority is at
+// least ten lower.
 func (s *Server) SetPreemption(on bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

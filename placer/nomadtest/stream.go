@@ -28,7 +28,7 @@ var (
 // EventFaults contains the probability of each fault, for each event or stream. With the
 // probability Lost, an event is dropped and the stream ends. Nomad drops events and ends the stream
 // if a subscriber is too slow. With the probability SilentlyLost, an event is dropped but the
-// stream does not end. Nomad never does this.
+// stream does not end, which never happens in Nomad.
 type EventFaults struct {
 	Lost, SilentlyLost, Late, Doubled float64
 	// Delay is the maximum delay of an event that comes late. Other events can overtake a late
@@ -113,9 +113,8 @@ func (s *Server) subscribe(ctx context.Context, client string, topics []string) 
 	return st
 }
 
-// RefuseEvents makes the new streams of a client silent from the beginning. If yes is false, new
-// streams of this client send events again. A real Nomad sends nothing if a client may not read the
-// jobs of some namespace (seen on 1.11.3).
+// RefuseEvents determines whether later event streams of a client are silent from the beginning. A
+// real Nomad sends nothing if a client may not read the jobs of some namespace (seen on 1.11.3).
 func (s *Server) RefuseEvents(client string, yes bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -314,7 +313,7 @@ func (s *Server) deliver(st *stream, line []byte, name string) {
 	st.send(line)
 }
 
-// Restart restarts the servers. This ends all streams. A new leader continues pending work.
+// Restart restarts the servers, which ends all streams. A new leader continues pending work.
 func (s *Server) Restart() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -3,7 +3,7 @@
 
 // Package rpc registers dispatched and periodic jobs through the RPC port of Nomad's servers.
 // Nomad's HTTP API refuses to update a dispatched job, and makes a periodic job forget its parent.
-// Calls over the RPC port have neither problem.
+// The RPC port has neither of these problems.
 //
 // The package sends a job back as the generic map that the server returned, after it has replaced
 // the constraints and counts by the placer's. So the job keeps any fields that this program does
@@ -57,8 +57,8 @@ type registerJob struct {
 }
 
 // Register writes the constraints, affinities and counts of job into the job that the servers have.
-// The caller has read job at index. Register returns the new index. If the job has changed,
-// Register returns [nomad.ErrConflict].
+// index is the index at which the caller read job. Register returns the new index. If the job has
+// changed, Register returns [nomad.ErrConflict].
 func (s *Servers) Register(ctx context.Context, job *api.Job, index uint64) (uint64, error) {
 	newIndex, err := s.register(ctx, job, index)
 	switch {
@@ -90,7 +90,8 @@ func (s *Servers) register(ctx context.Context, job *api.Job, index uint64) (uin
 	return done.JobModifyIndex, nil
 }
 
-// rewritten returns the job that the servers have, with the constraints and counts of job.
+// rewritten returns the servers' version of job, with the constraints and counts replaced by those
+// of job.
 func (s *Servers) rewritten(ctx context.Context, c *conn, job *api.Job, index uint64) (map[string]any, error) {
 	var got struct{ Job map[string]any }
 	if err := c.call(ctx, "Job.GetJob", getJob{JobID: *job.ID, envelope: s.common(job)}, &got); err != nil {
@@ -193,9 +194,9 @@ func (s *Servers) plan(ctx context.Context, job *api.Job) (map[string]refusal, e
 	return got.FailedTGAllocs, err
 }
 
-// transfer copies the constraints, affinities and counts of from into the generic job to. transfer
-// removes the scaling blocks that from does not have. It changes nothing else. Both jobs must have
-// the same groups, tasks and devices, in the same order.
+// transfer copies the constraints, affinities and counts of one job to another, and removes scaling
+// blocks that the first job does not have. transfer changes nothing else. Both jobs must have the
+// same groups, tasks and devices, in the same order.
 func transfer(to map[string]any, from *api.Job) error {
 	to["Constraints"] = from.Constraints
 	groups, err := list(to, "TaskGroups", len(from.TaskGroups))
@@ -255,7 +256,7 @@ func transferDevices(to map[string]any, from *api.Task) error {
 	return nil
 }
 
-// list returns the list of maps that belongs to a key. The list must have want elements.
+// list returns the list under a key. The list must have exactly the given number of elements.
 func list(m map[string]any, key string, want int) ([]map[string]any, error) {
 	values, _ := m[key].([]any)
 	if len(values) != want {

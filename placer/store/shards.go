@@ -25,11 +25,11 @@ type Shards[T, V any] struct {
 	codec  codec[T]
 	join   func([]T) (V, error)
 	split  func(V) (map[string]T, error) // by path below the prefix
-	// but is a prefix below which no paths are read. If it is "", all paths are read.
+	// but is a prefix whose paths are not read, or "".
 	but string
 }
 
-// Paths lists the paths of the existing shards, in their order.
+// Paths lists the paths of the existing shards, sorted.
 func (s Shards[T, V]) Paths(ctx context.Context) ([]string, error) {
 	vars, err := s.list(ctx)
 	return pathsOf(vars), err
@@ -83,8 +83,8 @@ func (s Shards[T, V]) Read(ctx context.Context) (v V, err error) {
 
 // ReadOrRefused is like Read, but for callers that may lack the permission to read the shards. If a
 // caller has no permission, Nomad returns an empty list. So ReadOrRefused also reads a single
-// variable. Nomad refuses this if the caller lacks the permission, even if the variable does not
-// exist.
+// variable. Nomad refuses to return the variable if the caller lacks the permission, even if the
+// variable does not exist.
 func (s Shards[T, V]) ReadOrRefused(ctx context.Context) (V, error) {
 	paths, err := s.Paths(ctx)
 	if err == nil && len(paths) == 0 {

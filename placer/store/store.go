@@ -165,20 +165,21 @@ func (v Variable[T]) Write(ctx context.Context, of T) error {
 	return v.nomad.WriteVariable(ctx, v.Path, is)
 }
 
-// holds reports whether the variable has exactly these items. holds returns false if this cannot be
-// read.
+// holds reports whether the variable has exactly these items. holds returns false if the variable
+// cannot be read.
 func (v Variable[T]) holds(ctx context.Context, is items) bool {
 	raw, err := v.nomad.ReadVariable(ctx, v.Path)
 	return err == nil && raw != nil && maps.Equal(raw.Items, is)
 }
 
-// Change calls change with the value from. If nobody else has written the variable since from was
-// read, Change writes the result. If somebody else has written the variable, Change calls change
-// again with the newer value. If the value is unreadable, it counts as missing. If change returns
-// an error, Change writes nothing. Change returns the value that it has read or written last.
+// Change calls change with a value that the caller has read (from). If nobody else has written the
+// variable since the value was read, Change writes the result. If somebody else has written the
+// variable, Change calls change again with the newer value. If the value is unreadable, it counts
+// as missing. If change returns an error, Change writes nothing. Change returns the value that it
+// has read or written last.
 //
 // If Nomad's answer to a write is lost, Change returns an error, although Nomad may have written
-// the value. So when Change is called again, change may get its own result.
+// the value. So if the caller repeats the call, change may get the value that it returned before.
 func (v Variable[T]) Change(ctx context.Context, from Value[T], change func(Value[T]) (T, error)) (Value[T], error) {
 	for try := 1; ; try++ {
 		of, err := change(from)
@@ -204,7 +205,7 @@ func (v Variable[T]) Change(ctx context.Context, from Value[T], change func(Valu
 	}
 }
 
-// fit shrinks the value until it fits into the variable. Errors are [ErrNotStorable].
+// fit shrinks the value until it fits into the variable. All errors of fit are [ErrNotStorable].
 func (v Variable[T]) fit(of *T) (items, error) {
 	for {
 		is, err := v.codec.encode(*of)

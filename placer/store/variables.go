@@ -157,7 +157,7 @@ func (s Store) Failures() Variable[Failures] {
 }
 
 // Quarantine returns the variable with the quarantines of GPUs, by GPU id. The variable contains
-// GPUs that are in quarantine or were.
+// the GPUs that are or were in quarantine.
 func (s Store) Quarantine() Variable[map[string]failure.Quarantine] {
 	return Variable[map[string]failure.Quarantine]{"nomad-pal/quarantine", s.nomad, asJSON[map[string]failure.Quarantine]("json", nil)}
 }
@@ -191,8 +191,8 @@ type Finished struct {
 	At        time.Time `json:"at"`
 }
 
-// Finished returns the shards with finished jobs. A job stays there while other jobs that name it
-// in pal_after wait for it or may wait again. If a shard is too large, half of its jobs are
+// Finished returns the shards with finished jobs. A job is kept while jobs that name it in
+// pal_after wait for it, or may wait for it again. If a shard is too large, half of its jobs are
 // dropped.
 func (s Store) Finished() Shards[[]Finished, []Finished] {
 	return Shards[[]Finished, []Finished]{
@@ -271,9 +271,9 @@ func (s Store) Measurements(source string) Shards[[]profile.Sample, []profile.Sa
 	return shards
 }
 
-// MeasurementsBut returns the shards with the measurements of all sources except source. If source
-// is "", it returns the shards of all sources. The shards are for reading only. The shards are
-// ordered by source. If a GPU appears several times, it was measured several times.
+// MeasurementsBut returns the shards with the measurements of all sources except the given one, or
+// of all sources if source is "". The shards are read-only and ordered by source. If a GPU appears
+// several times, it was measured several times.
 func (s Store) MeasurementsBut(source string) Shards[[]profile.Sample, []profile.Sample] {
 	but := ""
 	if source != "" {

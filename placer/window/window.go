@@ -148,8 +148,8 @@ const (
 	// lookBack.
 	lookBack = 24 * time.Hour
 	// Overlapping occurrences can continue forever. So At looks into the future by at most
-	// lookAhead, and at no more than mostTimes occurrences. If a window goes on for longer, the end
-	// that At returns moves with the time.
+	// lookAhead, and at no more than mostTimes occurrences. If a window stays active for longer,
+	// the end that At returns moves with the time.
 	lookAhead = 366 * 24 * time.Hour
 	mostTimes = 100_000
 )
@@ -210,13 +210,13 @@ func shown(t time.Time) time.Time {
 	return t.UTC().Add(time.Duration(offset) * time.Second)
 }
 
-// when returns the first moment at which the clocks of the zone show the time clock, or skip it.
-// clock is a clock time in the form of a time in UTC.
+// when returns the first moment at which the clocks of the zone show or skip a time. clock is this
+// time, in the form of a time in UTC.
 func when(clock time.Time, zone *time.Location) time.Time {
 	_, offset := time.Date(clock.Year(), clock.Month(), clock.Day(), clock.Hour(), clock.Minute(), clock.Second(), 0, zone).Add(-farthest).Zone()
-	// Start with the offset from UTC that applied some time before clock. If the clocks have been
-	// set forward since then, they show clock sooner, or skip it. If the clocks have been set back
-	// since then, they show clock later.
+	// Start with the offset from UTC that applied some hours earlier. If the clocks have been set
+	// forward since then, they show the time sooner, or skip it. If the clocks have been set back,
+	// they show the time later.
 	at := clock.Add(-time.Duration(offset) * time.Second).In(zone)
 	for {
 		late := clock.Sub(shown(at))

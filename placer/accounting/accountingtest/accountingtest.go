@@ -92,13 +92,13 @@ func (p *Postgres) Start() {
 	}
 }
 
-// ended reports whether the server has ended without a call of Stop.
+// ended reports whether the server has ended although nobody called Stop.
 func (p *Postgres) ended() bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.server.Process.Pid))
 	return err != nil || bytes.Contains(stat, []byte(") Z "))
 }
 
-// Stop stops the server. This breaks all connections to the server.
+// Stop stops the server, which breaks all connections to it.
 func (p *Postgres) Stop() {
 	if p.server == nil {
 		return

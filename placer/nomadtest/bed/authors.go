@@ -40,7 +40,7 @@ type Gang struct {
 	Meta                  map[string]string
 	// Device is the device that each member requests. "" means nvidia/gpu.
 	Device string
-	// Change is called with the finished job, and may change it. Change can be nil.
+	// Change is called with the complete job, and may change it. Change can be nil.
 	Change func(*api.Job)
 }
 
@@ -104,7 +104,7 @@ func (w *World) Submit(g Gang) {
 	}
 }
 
-// Register registers a job as its author does. It returns Nomad's error.
+// Register registers a job as its author does, and returns Nomad's error.
 func (w *World) Register(job *api.Job) error {
 	w.rules.submits(copyOf(job))
 	_, _, err := w.Author.Jobs().Register(job, &api.WriteOptions{Namespace: *job.Namespace})

@@ -38,7 +38,7 @@
 //     ended before Nomad evaluated the job. Real Nomad does the same.
 //
 // The package does not simulate how Nomad's servers interact, federated regions, clients that lost
-// their state, and real GPUs. Random walks do not contain hundreds of failures at a time. Random
+// their state, or real GPUs. Random walks do not contain hundreds of failures at a time. Random
 // walks also do not contain registrations that Nomad writes after the placer has stopped waiting
 // for the answer, but scenarios do.
 package bed
@@ -69,8 +69,7 @@ import (
 type Options struct {
 	// Seed determines all random choices in the world.
 	Seed uint64
-	// Nomad determines how the cluster behaves. The seed in Nomad is ignored, because Seed replaces
-	// it.
+	// Nomad contains the options of the simulated Nomad, except its seed, which is Seed.
 	Nomad nomadtest.Options
 	// Placer may change the configuration of the placers.
 	Placer func(*model.Config)
@@ -81,8 +80,8 @@ type Options struct {
 	Unchecked bool
 	// Published is called with each snapshot that a placer publishes.
 	Published func(placer string, s *query.Snapshot)
-	// Sampled is true if the world must run under the race detector, because the test has chosen
-	// this world or needs it. Only a few of the other worlds run under the race detector.
+	// Sampled is true if the world must run even under the race detector, which skips most other
+	// worlds.
 	Sampled bool
 }
 
@@ -233,8 +232,8 @@ func (p *Placer) Stop() {
 	<-p.done
 }
 
-// Kill ends the placer in the way that SIGKILL does. Requests that the placer sends after that do
-// not arrive.
+// Kill ends the placer in the way that SIGKILL does. Requests that the placer sends later do not
+// arrive.
 func (p *Placer) Kill() {
 	p.cancel() // first, so that it does not notice the disconnection
 	p.w.Nomad.Disconnect(p.Name)

@@ -37,11 +37,11 @@ import (
 //   - No member is pinned to a GPU on which another member's tasks still run. This includes members
 //     of the same job and of purged jobs.
 //   - The gangs of a tenant, or of a user, exceed their limit of GPUs at most for a limited time.
-//     They may exceed it for longer in some cases. Just before a placer started gangs, Nomad may
-//     have replaced members or chosen GPUs for canaries, a request about the gang may have failed,
-//     or another placer may have started gangs.
-//   - At most pal_array_parallel runs of a parameterized or periodic job have GPUs. More runs may
-//     have GPUs only for a limited time.
+//     They may exceed the limit for longer if, just before a placer started gangs, Nomad replaced
+//     members or chose GPUs for canaries, a request about the gang failed, or another placer
+//     started gangs.
+//   - At most pal_array_parallel runs of a parameterized or periodic job have GPUs. This limit may
+//     be exceeded only for a limited time.
 //   - The placer does not register a job that was dispatched with a payload, because a registration
 //     would lose the payload.
 //   - After a failed deployment, the version that Nomad restores (auto_revert) stays in force until the
@@ -72,9 +72,9 @@ type rules struct {
 	beyond   time.Time // since when gangs have exceeded the limit; zero if they do not
 	// replaced is the time when Nomad last replaced a member without the placer. bothStarted is the
 	// last time when two active placers started gangs shortly after one another. unknowable is true
-	// if the limit was exceeded shortly after replaced or bothStarted. At these times, a placer
-	// could not know about the other start. Either a placer was waiting for an answer (walk
-	// 8400697), or both placers decided at the same time (walk 9000593).
+	// if the limit was exceeded shortly after replaced or bothStarted, when a placer could not know
+	// about the other start. Either a placer was waiting for an answer (walk 8400697), or both
+	// placers decided at the same time (walk 9000593).
 	replaced, bothStarted time.Time
 	rerun                 time.Time // when Nomad last placed a member that it had placed before
 	unknowable            bool
@@ -88,8 +88,8 @@ type rules struct {
 	// have if Nomad had written it immediately after the check. The two indexes differ if Nomad
 	// wrote the registration late.
 	atOnce map[uint64]uint64
-	// seen maps the index of a purge to whether each placer had read all of Nomad's state before
-	// the purge.
+	// seen records, by the index of the purge, whether every placer had read all of Nomad's state
+	// before the purge.
 	seen map[uint64]bool
 	// putBack counts how often Nomad has reverted services.
 	putBack int
@@ -116,9 +116,9 @@ type story struct {
 	backAt time.Time
 	done   map[string]bool // members that have finished since the author's last registration
 	placed map[string]bool // members that were placed, by version
-	// kept is used for jobs whose members do not need each other. kept maps members that have
-	// finished since the gang last had a gate to the time of their end. These members must not run
-	// again, unless they finish between the placer's last look and its registration at rewroteAt.
+	// kept is for jobs whose members do not need each other: it contains the end time of each
+	// member that has finished since the gang last had a gate. Such a member must not run again,
+	// unless it finished after the placer had last looked and before the registration at rewroteAt.
 	kept      map[string]time.Time
 	rewroteAt time.Time
 	// away contains members that Nomad may place again, because they were lost, or were stopped
@@ -152,7 +152,7 @@ type story struct {
 	// overBy is the placer that made the last registration in over.
 	overBy string
 	// unknown is true if the job was purged while a placer registered it, and this placer has ended
-	// since then. Nothing in Nomad then shows that the resulting job is not new.
+	// since then. Nobody can then tell the resulting job from a new one.
 	unknown bool
 	// reverted is the form to which Nomad reverted the service after a failed deployment.
 	// revertedAt is the index of this revert. reverted is "" after the author's next registration.
@@ -187,7 +187,8 @@ func (r *rules) violations() []string {
 	return slices.Clone(r.broken)
 }
 
-// counted returns the numbers that were counted so far.
+// counted returns how many gangs ran again, how many services were reverted, and how many ledgers
+// were checked.
 func (r *rules) counted() (c struct{ ranAgain, reverted, ledgers int }) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -535,7 +536,7 @@ func (r *rules) editForgotten(s *story, job *api.Job) bool {
 	return s.over[*job.JobModifyIndex] && *job.Status == "dead" && s.ended.Before(r.dead[s.overBy].Add(time.Minute))
 }
 
-// endedSince returns the jobs that have a member that ended after the time then.
+// endedSince returns the jobs with a member that ended after the given time.
 func (r *rules) endedSince(then time.Time) map[nomadtest.Key]bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -710,8 +711,8 @@ func (r *rules) lookAt(k nomadtest.Key) bool {
 	return true
 }
 
-// wholeOrNot reports whether the job must run completely or not at all. A job must do so if it is a
-// pinned batch job that is not stopped, and either is elastic or has pins to single GPUs.
+// wholeOrNot reports whether the job must run completely or not at all. wholeOrNot returns true for
+// a pinned batch job that is not stopped, and either is elastic or has pins to single GPUs.
 func wholeOrNot(job *api.Job) bool {
 	p, ok := rewrite.Pinned(job)
 	_, elastic := rewrite.ElasticOf(job)

@@ -76,7 +76,7 @@ func perUser(seed uint64) bool { return seed%8 == 3 }
 
 // vary returns a function that changes the configuration of the placers in the walk with this seed.
 // Half of the walks use the default configuration. In the other half, gangs are moved, stopped and
-// overtaken in the queue more often. Three quarters of the walks in the second half have a limit.
+// overtaken in the queue more often, and three quarters of these walks have a limit.
 func vary(seed uint64) func(*model.Config) {
 	rng := rand.New(rand.NewPCG(seed, 11))
 	restart, resync := time.Duration(1+rng.IntN(30))*time.Second, time.Duration(10+rng.IntN(300))*time.Second
@@ -98,7 +98,7 @@ func vary(seed uint64) func(*model.Config) {
 	}
 }
 
-// Walk is a random walk. The seed determines the actions of authors, machines and faults.
+// Walk performs random actions. The seed determines the actions of authors, machines and faults.
 type Walk struct {
 	*World
 	Mix Mix
@@ -109,8 +109,8 @@ type Walk struct {
 	made int
 	gone map[int]bool // nodes that are lost or drained
 	sick map[string]bool
-	// left contains jobs that end in failure without the placer, or that only Nomad manages. The
-	// placer is not responsible for the end of these jobs.
+	// left contains jobs whose end is not up to the placer, such as jobs that fail in any case and
+	// ungated jobs.
 	left map[nomadtest.Key]bool
 	gpus int // number of GPUs of each node
 	// sharing chooses the jobs that request parts of shared GPUs. If sharing is nil, no job
@@ -468,8 +468,8 @@ func chiefs(j *api.Job) (n int) {
 // there reports whether a node is registered, and is neither lost nor drained.
 func (x *Walk) there(n int) bool { return !x.gone[n] && x.Nomad.HasNode(NodeID(n)) }
 
-// lose calls how to make a random node unusable. If half of the nodes are already lost or drained,
-// lose does nothing.
+// lose makes a random node unusable with the function how, unless half of the nodes are already
+// lost or drained.
 func (x *Walk) lose(how func(string)) {
 	if n := x.rng.IntN(x.nodes); x.there(n) && len(x.gone) < x.nodes/2 {
 		x.gone[n] = true
@@ -563,8 +563,8 @@ func (x *Walk) second() {
 	p.Stop()
 }
 
-// Settle ends all faults, waits for the time within, and returns the jobs that are still open. A
-// job is open if it has not finished although its author wants it to run. A job is also open if it
+// Settle ends all faults, waits for the given time, and returns the jobs that are still open. A job
+// is open if it has not finished although its author wants it to run. A job is also open if it
 // differs from what its author wrote.
 func (x *Walk) Settle(within time.Duration) (open []string) {
 	x.Nomad.FailBy(nil)
@@ -618,11 +618,10 @@ func (x *Walk) open() (out []string) {
 	return out
 }
 
-// failedAlone reports whether the job cannot get any further, because some members have finished
-// and another member has failed that Nomad does not retry. The finished members do not need the
-// failed member. Either the job's author has said that members do not need each other, or the
-// failed member has no GPUs. A member without GPUs can also have been stopped after the other
-// members ended.
+// failedAlone reports whether the job cannot get any further, because some members have finished,
+// and Nomad does not retry a failed member that the finished members do not need. Either the job's
+// author has said that members do not need each other, or the failed member has no GPUs. A member
+// without GPUs can also have been stopped after the other members ended.
 func (x *Walk) failedAlone(k nomadtest.Key, job *api.Job) bool {
 	h, err := rewrite.ParseHints(job)
 	failed, done := false, false

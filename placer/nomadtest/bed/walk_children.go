@@ -31,8 +31,8 @@ func (x *Walk) template(g *Gang) {
 	}
 }
 
-// someTemplate returns a random parameterized or periodic job that is not stopped and for which so
-// returns true.
+// someTemplate returns a random parameterized or periodic job that is not stopped and meets a
+// condition.
 func (x *Walk) someTemplate(so func(*api.Job) bool) (nomadtest.Key, bool) {
 	var all []nomadtest.Key
 	for _, k := range x.Nomad.Jobs() {
@@ -95,7 +95,7 @@ func (x *Walk) endChild() {
 	x.Counts["end a child: done"]++
 }
 
-// stopTemplates stops all periodic jobs. If they were not stopped, they would launch jobs forever.
+// stopTemplates stops all periodic jobs, so that they do not launch jobs forever.
 func (x *Walk) stopTemplates() {
 	for _, k := range x.Nomad.Jobs() {
 		if job := x.Nomad.Job(k); job.Periodic != nil && !*job.Stop {

@@ -42,7 +42,7 @@ func (x *Walk) deploy() {
 	x.try(x.Edit(k, func(j *api.Job) { runsScript(j.TaskGroups[0], script) }))
 }
 
-// someService returns a random service for which so returns true.
+// someService returns a random service that meets a condition.
 func (x *Walk) someService(so func(*api.Job) bool) (k nomadtest.Key, ok bool) {
 	services := slices.DeleteFunc(x.Nomad.Jobs(), func(k nomadtest.Key) bool {
 		job := x.Nomad.Job(k)
@@ -54,7 +54,7 @@ func (x *Walk) someService(so func(*api.Job) bool) (k nomadtest.Key, ok bool) {
 	return services[x.rng.IntN(len(services))], true
 }
 
-// decide returns a function that applies do to the active deployment of a random service.
+// decide returns a function that acts on the active deployment of a random service.
 func (x *Walk) decide(what string, do func(d *api.Deployment) error) func() {
 	return func() {
 		deployments := map[nomadtest.Key]*api.Deployment{}

@@ -149,9 +149,9 @@ func (r *rules) alive(name string) bool {
 
 // startsHeld reports a violation if a placer starts a job on hold although it must know about the
 // hold. The placer must know if it got the command, or if it started after the command. There are
-// two exceptions. First, the placer may be carrying out a decision from just before the hold.
-// Carrying out takes longer if a request of the placer failed. Second, a placer that cannot read
-// the holds when it starts continues without them. The caller holds r.mu.
+// two exceptions: the placer may still be carrying out a decision from before the hold, especially
+// if one of its requests failed; and a new placer that cannot read the holds continues without
+// them. The caller holds r.mu.
 func (r *rules) startsHeld(s *story, x nomadtest.Write) {
 	if x.After == nil {
 		s.heldAt = time.Time{} // the hold ends when the job is purged

@@ -13,14 +13,14 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Job is a hostile job. The name of the job says what is wrong with it.
+// Job is a malformed or absurd job. Name says what is wrong with the job.
 type Job struct {
 	Name string
 	Job  *api.Job
 }
 
 // Plain returns a gated batch job in the form that Nomad stores. The job has one group. Each member
-// has gpus GPUs. index is the job's JobModifyIndex, ModifyIndex and SubmitTime.
+// has the given number of GPUs. index is the job's JobModifyIndex, ModifyIndex and SubmitTime.
 func Plain(id string, members int, gpus uint64, index uint64) *api.Job {
 	ns, kind, status, cpu, priority, submitted, version := "default", "batch", "pending", 100, 50, int64(index), uint64(0)
 	return rewrite.Gate(&api.Job{

@@ -12,7 +12,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
-// Node is a hostile node. The name of the node says what is wrong with it.
+// Node is a malformed or absurd node. Name says what is wrong with the node.
 type Node struct {
 	Name string
 	Node *api.Node
@@ -37,7 +37,7 @@ func PlainNode(id, model string, index uint64, gpus ...string) *api.Node {
 }
 
 // Nodes returns all hostile nodes. The nodes have consecutive indexes, beginning with first. others
-// contains GPUs of correct nodes.
+// contains the GPUs of well-formed nodes.
 func Nodes(first uint64, others ...string) []Node {
 	var all []Node
 	add := func(name string, change func(*api.Node)) {

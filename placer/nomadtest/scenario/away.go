@@ -297,8 +297,7 @@ func awayJobStopped(x *Script) {
 	x.back()
 }
 
-// awayBehindGate stops a gang with a member that is away. awayBehindGate does so in the same way as
-// the placer.
+// awayBehindGate stops a gang with a member that is away, in the same way as the placer.
 func awayBehindGate(x *Script) {
 	job := away(bed.Gang{Reschedules: 3}, lostAfter(10*time.Minute))
 	x.places(job)
@@ -345,8 +344,7 @@ func awayFewer(x *Script) {
 	x.backOn(n)
 }
 
-// placesFirst places two members and disconnects the node of the first member. It returns this
-// node.
+// placesFirst places two members, disconnects the node of the first member, and returns this node.
 func (x *Script) placesFirst(job *api.Job) (node int) {
 	x.register(x.pinned(job, "GPU-0-0", "GPU-1-0"))
 	x.untilRunning("a", 2)
@@ -382,8 +380,8 @@ func stoppedAndDown(x *Script) {
 	x.show("a")
 }
 
-// replacedAfterAWhile shows that a disconnected client itself stops its members
-// (stop_on_client_after). replacedAfterAWhile also shows that Nomad waits for this time.
+// replacedAfterAWhile shows that a disconnected client stops its members after the time
+// stop_on_client_after, and that Nomad does not replace them earlier.
 func replacedAfterAWhile(x *Script) {
 	x.places(away(bed.Gang{Service: true}, api.DisconnectStrategy{StopOnClientAfter: new(20 * time.Second)}))
 	x.cut()

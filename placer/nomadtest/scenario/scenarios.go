@@ -94,8 +94,8 @@ var All = []Scenario{
 	{"replaced after a while", replacedAfterAWhile},
 }
 
-// OfEachKind contains the names of scenarios for a real Nomad. These scenarios run if it would take
-// too long to run all of them.
+// OfEachKind names the scenarios that run on a real Nomad if it would take too long to run all
+// scenarios.
 var OfEachKind = []string{
 	"gate", "destructive", "partial", "check and set", "finishes", "is tried again", "reverted", "stopped and started",
 	"purged and registered again", "preempted by two", "restarted", "dry run", "drained", "node down", "node purged",
@@ -135,7 +135,7 @@ func untilTold(name string) *api.Job {
 	return job
 }
 
-// finish lets all members of a job end successfully.
+// finish makes all members of a job end successfully.
 func (x *Script) finish(id string) {
 	for _, a := range x.allocs(id) {
 		x.Finish(a.ID)
@@ -515,8 +515,8 @@ func purgedAndBack(x *Script) {
 	}
 }
 
-// blocked shows that Nomad tries waiting jobs in order. Nomad tries the oldest job first. The
-// simulation of plain Nomad relies on this order.
+// blocked shows that Nomad tries the oldest waiting job first. The simulation of plain Nomad relies
+// on this order.
 func blocked(x *Script) {
 	var jobs []string
 	for i := range 9 {

@@ -36,7 +36,7 @@ type Cluster interface {
 	Hang(n int)
 	Recover(n int)
 	// Crash ends a node and its tasks, and waits until Nomad has noticed the crash. Reboot restarts
-	// the node before Nomad notices.
+	// a node before Nomad notices the crash.
 	Crash(n int)
 	Reboot(n int)
 	// Drain drains a node immediately, and waits until the node is empty. DrainGently begins to
@@ -89,10 +89,10 @@ func Play(c Cluster, s Scenario, prefix string) (seen string, err error) {
 // failure contains the error that ends a scenario.
 type failure struct{ error }
 
-// Fail ends the current scenario. Play then returns the error that was passed to Fail.
+// Fail ends the current scenario, so that Play returns err.
 func Fail(err error) { panic(failure{err}) }
 
-// attempt calls do, and returns the error that do passed to Fail, or nil.
+// attempt calls a function, and returns the error that the function passed to Fail, or nil.
 func attempt(do func()) (err error) {
 	defer func() {
 		why := recover()
@@ -303,7 +303,7 @@ func (x *Script) untilRunning(id string, members int) {
 	})
 }
 
-// untilAllocs waits until so returns true for at least the given number of the job's allocations.
+// untilAllocs waits until at least the given number of the job's allocations meet a condition.
 func (x *Script) untilAllocs(what, id string, members int, so func(*api.AllocationListStub) bool) {
 	x.Until(what, func() bool {
 		n := 0
@@ -378,8 +378,7 @@ func (x *Script) name(a *api.AllocationListStub) string {
 	return strings.TrimPrefix(a.Name, a.JobID+".")
 }
 
-// byTheKill is the output for the end of a killed task if the client reports the end before the
-// kill.
+// byTheKill is the output for a killed task whose client reports the end before the kill.
 const byTheKill = api.TaskTerminated + " 137"
 
 // events returns the events of an allocation's tasks, except events that depend on timing.
@@ -417,8 +416,8 @@ func events(a *api.AllocationListStub) string {
 	return ": " + strings.Join(out, ", ")
 }
 
-// order prints whether the tasks of the allocation later started after the tasks of the allocation
-// earlier had ended.
+// order prints whether the tasks of one allocation (later) started only after the tasks of another
+// (earlier) had ended.
 func (x *Script) order(later, earlier int, jobs ...string) {
 	times := map[int]map[string]int64{}
 	for _, id := range jobs {
@@ -490,8 +489,7 @@ func (x *Script) pinned(job *api.Job, gpus ...string) *api.Job {
 	return x.pinnedTo(job, nil, gpus...)
 }
 
-// pinnedTo returns the job with pins to exactly the given GPUs. The pins also name the additional
-// nodes in more.
+// pinnedTo is like pinned, but the pins also name the nodes in more.
 func (x *Script) pinnedTo(job *api.Job, more []int, gpus ...string) *api.Job {
 	var nodes []string
 	for _, g := range gpus {
