@@ -24,7 +24,7 @@ import (
 // Kind is the kind of a reason. The value of a kind is part of the JSON output.
 type Kind string
 
-// Reason explains the state of a job or of one of its members. The zero value means no reason. Each
+// Reason explains the state of a job or of one of its members. The zero value means no reason. A
 // kind uses only a few of the fields: text.go shows which.
 type Reason struct {
 	Kind Kind `json:"kind"` // the kind of reason, for programs

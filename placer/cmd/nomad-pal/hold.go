@@ -68,7 +68,7 @@ restores the jobspec's priority.
 	"Restore the jobspec's priority:", "nomad-pal priority train 0",
 ), outputOptions, generalOptions)
 
-// controlled is the output of hold, requeue and priority about one job.
+// controlled is what nomad-pal hold, requeue and priority print for one job.
 type controlled struct {
 	Job string `json:"job"` // namespace/id
 	// Waits reports whether the job to requeue already waits.

@@ -68,7 +68,7 @@ const (
 	gpuWaits    measureOutcome = "waits"
 )
 
-// measuredGPU is the output of measure about one GPU.
+// measuredGPU is what nomad-pal measure prints for one GPU.
 type measuredGPU struct {
 	GPU  string `json:"gpu"`  // the GPU's id
 	Node string `json:"node"` // its node's name

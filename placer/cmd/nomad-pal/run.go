@@ -282,7 +282,7 @@ func gateForRun(job *api.Job) (*api.Job, error) {
 	return gated, nil
 }
 
-// registration is the output of run if it does not watch the job.
+// registration is what nomad-pal run prints if it does not watch the job.
 type registration struct {
 	Job       string `json:"job"`       // the job's id
 	Namespace string `json:"namespace"` // the job's namespace
