@@ -78,7 +78,7 @@ type row struct {
 	Slowdown float64 `json:"slowdown"`   // time on GPUs divided by work
 }
 
-// jobLine is one simulated job; a time of -1 means that the event never happened.
+// jobLine is one simulated job; a time of -1 means never.
 type jobLine struct {
 	ID       string  `json:"id"`                  // the job's id in the trace
 	Class    string  `json:"class"`               // application class

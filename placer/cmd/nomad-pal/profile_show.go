@@ -117,7 +117,7 @@ type classSummary struct {
 	Max   pal.PMScore `json:"max,omitempty"` // highest PM score; missing if there are no GPUs
 }
 
-// memberSummary is one of the GPUs that a group summary compares.
+// memberSummary is one GPU in a group summary.
 type memberSummary struct {
 	ID      string      `json:"id"`                // the GPU's id
 	Score   pal.PMScore `json:"pm_score"`          // the GPU's time relative to the median GPU
