@@ -92,7 +92,7 @@ type OnModel struct {
 // a large cluster has thousands of entries.
 const walkShown = 64
 
-// Choice is a placement with names instead of indices.
+// Choice is a placement that names nodes and GPUs instead of giving their indices.
 type Choice struct {
 	// Members are the gang's allocations. If the record would be too large for Nomad, some or all
 	// members are missing.
@@ -148,7 +148,7 @@ func (c *Choice) GPUIDs() (ids []string) {
 	return ids
 }
 
-// ChosenMember is one allocation of a choice.
+// ChosenMember is one allocation of a Choice.
 type ChosenMember struct {
 	Group  string      `json:"group"`   // task group
 	Node   string      `json:"node"`    // the node's name
@@ -159,7 +159,7 @@ type ChosenMember struct {
 	Neighbours []Neighbour `json:"neighbours,omitempty"`
 }
 
-// ChosenGPU is one GPU of a choice, with its data for the gang's application class.
+// ChosenGPU is one GPU of a Choice, with its data for the gang's application class.
 type ChosenGPU struct {
 	ID      string  `json:"id"`       // the GPU's id
 	PMScore PMScore `json:"pm_score"` // its PM score; 0: not measured

@@ -195,7 +195,7 @@ func (c *Cluster) LargestShare(of []bool) (most float64) {
 	return most
 }
 
-// Neighbour is another gang that has parts of a GPU.
+// Neighbour sums up the members of other gangs that share a GPU, for one application class.
 type Neighbour struct {
 	Class   AppClass `json:"class"`   // application class of the neighbours
 	Members int      `json:"members"` // how many members of other gangs of this class share the GPU

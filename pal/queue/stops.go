@@ -5,7 +5,7 @@ package queue
 
 import "time"
 
-// Stops sums up stops of gangs for other gangs, with the cost and the gain of these stops.
+// Stops sums up the stops of gangs in favour of other gangs, with their cost and gain.
 type Stops struct {
 	// Stops is how often gangs were stopped for other gangs.
 	Stops int `json:"stops,omitempty"`

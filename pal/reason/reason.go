@@ -24,8 +24,8 @@ import (
 // Kind is the kind of a reason. The value of a kind is part of the JSON output.
 type Kind string
 
-// Reason explains the state of a job or of one of its members. The zero value means no reason. Each
-// kind uses only a few of the fields: text.go shows which.
+// Reason explains the state of a job or of one of its members. The zero value means no reason.
+// text.go shows which fields a kind uses.
 type Reason struct {
 	Kind Kind `json:"kind"` // the kind of reason, for programs
 	// Text is the reason as text for people. The text is a clause without a period, and is shown

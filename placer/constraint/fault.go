@@ -44,7 +44,7 @@ const (
 // FaultKinds lists all kinds. The later a kind comes, the closer the constraint is to a match.
 var FaultKinds = []FaultKind{FaultOperator, FaultWord, FaultPlace, FaultInstance, FaultAttribute, FaultPattern, FaultType, FaultValue}
 
-// Fault describes why no node can meet a constraint in the form that the author wrote.
+// Fault says why no node can meet a constraint as its author wrote it.
 type Fault struct {
 	// Kind is what is wrong: operator, word, place, instance, attribute, pattern, type or value.
 	Kind FaultKind `json:"kind"`
@@ -105,7 +105,7 @@ func (f *Fault) Advice() string {
 	return "Write " + f.Write.hcl() + "."
 }
 
-// Condition is a constraint in the form that an author writes.
+// Condition is a constraint as an author writes it.
 type Condition struct {
 	Attribute string `json:"attribute"` // left side, such as ${attr.kernel.name}
 	Operator  string `json:"operator"`  // such as regexp; "" means =

@@ -33,7 +33,7 @@ var (
 	dutyPosition    = duty{say: "find the gang's place in the queue, and whether the author has started the job again", do: (*Lifecycle).findPosition, to: []State{Waiting}, common: true}
 	dutyFinished    = duty{say: "stop the job if its members finished in an earlier version of the job", do: (*Lifecycle).stopFinished, always: true, to: []State{Rejected}}
 	atWorkFinished  = duty{say: dutyFinished.say, do: (*Lifecycle).stopFinished, always: true}
-	dutyPending     = duty{say: "if Nomad calls the job dead, ask Nomad to evaluate the job again", do: (*Lifecycle).keepPending}
+	dutyPending     = duty{say: "if Nomad reports the job as dead, ask Nomad to evaluate the job again", do: (*Lifecycle).keepPending}
 	dutyRequeue     = duty{say: "requeue the gang if a user has requested this (nomad-pal requeue) since the gang was placed", do: (*Lifecycle).requeueAsked, always: true, registers: true, to: []State{Stopping}}
 	dutyOverwritten = duty{say: "check whether an earlier placer overwrote a change of the author", do: (*Lifecycle).findEarlierLostUpdate, common: true}
 	dutyUndo        = duty{say: "if a placer overwrote a change of the author, make the change again: stop or purge the job, or restore the author's version", do: (*Lifecycle).undo, to: []State{Waiting, Starting, Running, Resubmitted, Ended}, common: true}
@@ -59,7 +59,7 @@ var duties = map[State][]duty{
 		dutyRecord, dutyPosition, dutyOverwritten, dutyUndo, atWorkFinished, dutyRequeue,
 		{say: "make room for canaries", do: (*Lifecycle).makeCanaryRoom, registers: true, to: []State{Starting}},
 		{say: "requeue the gang if Nomad gave it other GPUs", do: (*Lifecycle).requeueMisplaced, always: true, registers: true, to: []State{Stopping}},
-		{say: "ask Nomad to replace members without GPUs that a drain stopped", do: (*Lifecycle).placeLeftOut},
+		{say: "if a drain stopped members without GPUs, ask Nomad to replace them", do: (*Lifecycle).placeLeftOut},
 		{say: "record that all members run", do: (*Lifecycle).recordReady, always: true},
 	},
 	Stopping:    {dutyRecord, dutyPosition, dutyOverwritten, dutyUndo, {say: "stop the members, or keep them running if a placer crashed before it stopped them", do: (*Lifecycle).stopOrGoOn, to: []State{Starting, Running}}},

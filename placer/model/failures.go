@@ -57,7 +57,7 @@ func (m *Model) Diagnose(a *cluster.Alloc) failure.Failure {
 	return f
 }
 
-// Try is the failure of a member, with the number of the try to which it belongs.
+// Try is one failure of a member, with the number of the try in which the member failed.
 type Try struct {
 	Try int `json:"try"` // the try's number, from 1, among the tries that are still known
 	failure.Failure

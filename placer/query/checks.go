@@ -41,7 +41,7 @@ const (
 	Fail Verdict = "FAIL"
 )
 
-// Check is the result of one check of doctor.
+// Check is the result of one check of nomad-pal doctor.
 type Check struct {
 	Name    string  `json:"name"`    // what was checked
 	Verdict Verdict `json:"verdict"` // OK, WARN or FAIL

@@ -31,7 +31,7 @@ type Deployment struct {
 }
 
 // DeployGroup is the deployment of one task group: how many members of the new version should run,
-// and how many are placed, healthy and unhealthy. Canaries run before the other members.
+// and how many are placed, healthy and unhealthy. Nomad starts canaries first.
 type DeployGroup struct {
 	Group     string `json:"group"`              // the task group
 	Desired   int    `json:"desired"`            // members of the new version that should run

@@ -26,7 +26,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-// Explanation is why a job runs where it runs, or why it does not run.
+// Explanation says why a job runs where it runs, or why it does not run.
 type Explanation struct {
 	Namespace string     `json:"namespace"` // the job's namespace
 	Job       string     `json:"job"`       // the job's id

@@ -228,7 +228,7 @@ func (t *trial) fewer(key string, now int, add func(key, value, text string, arg
 	add(key, fmt.Sprint(max(n, 1)), text, max(n, 1), now)
 }
 
-// Tradeoff describes what a gang would get now with another request.
+// Tradeoff describes what a gang would get now if it requested something else.
 type Tradeoff struct {
 	// Change is the changed request in the form that explain -what-if accepts: "pal_class=B",
 	// "count=2".

@@ -19,7 +19,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
-// Report is the result of a run, as -json prints it. Times are seconds.
+// Report is the result of a simulation, as -json prints it. Times are in seconds.
 type Report struct {
 	Trace string `json:"trace"` // file or other source of the jobs
 	// Skipped is the number of jobs that are left out, by reason.
@@ -78,7 +78,7 @@ type row struct {
 	Slowdown float64 `json:"slowdown"`   // time on GPUs divided by work
 }
 
-// jobLine is one job; a time of -1 means never.
+// jobLine is one simulated job; a time of -1 means never.
 type jobLine struct {
 	ID       string  `json:"id"`                  // the job's id in the trace
 	Class    string  `json:"class"`               // application class

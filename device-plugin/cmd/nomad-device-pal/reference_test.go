@@ -30,8 +30,8 @@ func TestCommandReference(t *testing.T) {
 	b.WriteString(`<!-- Written by go test ./device-plugin/cmd/nomad-device-pal -run TestCommandReference -rewrite-reference. -->
 # Commands of nomad-device-pal
 
-Nomad's client starts the plugin without arguments. These commands are for people, on the node itself. This page has
-the output of ` + "`nomad-device-pal <command> -h`" + `.
+Nomad's client starts the plugin without arguments. These commands are for people who are logged in on the node. This
+page shows the output of ` + "`nomad-device-pal <command> -h`" + `.
 
 `)
 	for _, name := range names {

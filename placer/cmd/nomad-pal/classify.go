@@ -38,7 +38,7 @@ Classify Options:
 	"Store the class for the job's next runs:", "nomad-pal classify -save -for 5m train",
 ), outputOptions, generalOptions)
 
-// classified is the JSON output of nomad-pal classify.
+// classified is what nomad-pal classify prints with -json.
 type classified struct {
 	Namespace string              `json:"namespace"`         // the job's namespace
 	Job       string              `json:"job"`               // the job's id

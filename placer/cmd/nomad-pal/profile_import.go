@@ -33,7 +33,7 @@ Import Options:
 	"Delete an import:", "nomad-pal profile import -name bench -delete",
 ), outputOptions, generalOptions)
 
-// imported is the JSON output of profile import.
+// imported is what nomad-pal profile import prints with -json.
 type imported struct {
 	Source  string          `json:"source"`       // name of the import
 	Samples int             `json:"samples"`      // number of measured times in the files

@@ -109,7 +109,7 @@ type groupSummary struct {
 	Members []memberSummary `json:"gpus"`
 }
 
-// classSummary is one variability class.
+// classSummary summarizes the GPUs of one variability class.
 type classSummary struct {
 	Class int         `json:"class"`         // the class, from 1 (the fastest) to 5
 	GPUs  int         `json:"gpus"`          // number of GPUs in the class
@@ -117,7 +117,7 @@ type classSummary struct {
 	Max   pal.PMScore `json:"max,omitempty"` // highest PM score; missing if there are no GPUs
 }
 
-// memberSummary is one GPU of the group.
+// memberSummary is one GPU in a group summary.
 type memberSummary struct {
 	ID      string      `json:"id"`                // the GPU's id
 	Score   pal.PMScore `json:"pm_score"`          // the GPU's time relative to the median GPU

@@ -35,7 +35,7 @@ func TestCommandReference(t *testing.T) {
 	b.WriteString(`<!-- Written by go test ./placer/cmd/nomad-pal -run TestCommandReference -rewrite-reference. -->
 # Commands of nomad-pal
 
-This page has the output of ` + "`nomad-pal <command> -help`" + `. [Options that commands share](#shared-options) are at the end.
+This page shows the output of ` + "`nomad-pal <command> -help`" + `. [Options that commands share](#shared-options) are at the end.
 
 `)
 	for _, name := range names() {

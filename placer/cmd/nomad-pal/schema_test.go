@@ -265,7 +265,7 @@ func schemaPage(all *jsonschema.Schema) string {
 	b.WriteString(`<!-- Written by go test ./placer/cmd/nomad-pal -run TestCommandReference -rewrite-reference. -->
 # What commands print with -json
 
-Each command that takes ` + "`-json`" + ` and ` + "`-t`" + ` prints one value; ` + "`events`" + ` prints one value per line. ` + "`nomad-pal schema`" + `
+With ` + "`-json`" + ` or ` + "`-t`" + `, a command prints one value; ` + "`events`" + ` prints one value per line. ` + "`nomad-pal schema`" + `
 prints these types as JSON schemas, for validators and for programs that generate types. Templates (` + "`-t`" + `) use these names:
 ` + "`nomad-pal status -t '{{.free}}'`" + `. Times are in RFC 3339, and durations in nanoseconds unless the name has a unit. In a
 template, a field that the JSON leaves out is empty; an unknown name is an error. Later versions can add
