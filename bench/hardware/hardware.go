@@ -86,7 +86,7 @@ func (o *Options) Run(ctx context.Context) (Record, error) {
 		}
 	}
 	if ctx.Err() != nil {
-		r.add(func(rec *Record) { rec.Interrupted = true }, "interrupted: what was found is in the files")
+		r.add(func(rec *Record) { rec.Interrupted = true }, "interrupted: the results so far are in the files")
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

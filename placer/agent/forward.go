@@ -26,7 +26,7 @@ import (
 const forwardedBy = "X-Nomad-Pal-Forwarded-By"
 
 // crowded is the answer to a request if a standby agent already forwards too many.
-const crowded = "this agent stands by, and it forwards too many requests at the moment: ask the active agent directly, or again later"
+const crowded = "this standby agent is already forwarding too many requests: ask the active agent directly, or try again later"
 
 // answersItself reports whether a standby agent answers the request itself, because the request is
 // about this agent, or needs no data of the placer.

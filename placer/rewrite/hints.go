@@ -103,7 +103,7 @@ func ParseHints(job *api.Job) (Hints, error) {
 		}
 	}
 	if h.OnFailure == ReplaceMember && h.Pin != "" && h.Pin != ModeClass {
-		return Hints{}, fmt.Errorf(`meta pal_on_failure = "member" contradicts pal_pin = %q, because these pins cannot change while other members run; remove pal_pin, or set pal_pin to "class"`, h.Pin)
+		return Hints{}, fmt.Errorf(`meta pal_on_failure = "member" contradicts pal_pin = %q: such pins cannot be changed while other members run; remove pal_pin, or set pal_pin to "class"`, h.Pin)
 	}
 	if err := h.check(job); err != nil {
 		return Hints{}, err

@@ -30,7 +30,7 @@ func (o *options) check() error {
 	case o.fromHistory && (o.fromNomad || o.trace != ""):
 		return errors.New("-from-history cannot be combined with -from-nomad or -trace")
 	case !o.fromHistory && (o.since != "" || o.until != ""):
-		return errors.New("-since and -until go with -from-history only")
+		return errors.New("-since and -until can be used only with -from-history")
 	}
 	if err := o.checkNumbers(); err != nil {
 		return err

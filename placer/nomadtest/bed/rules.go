@@ -362,7 +362,7 @@ func (r *rules) reverts(s *story, x nomadtest.Write) {
 	case !strings.HasPrefix(x.Client, "placer") || x.After == nil || x.Checked < s.revertedAt:
 		s.reverted = ""
 	case x.Kind == "register" && r.formOf(x.After) != s.reverted:
-		r.violated("%s registered %s as it was before Nomad reverted it", x.Client, x.Job)
+		r.violated("%s undid Nomad's revert of %s: it registered another form of the job", x.Client, x.Job)
 		s.reverted = ""
 	}
 }
@@ -667,7 +667,7 @@ func (r *rules) lookAtLimit(gpus float64) bool {
 	case r.beyond.IsZero():
 		r.beyond, r.unknowable = now, now.Sub(r.replaced) < longCycle || now.Sub(r.bothStarted) < longCycle
 	case now.Sub(r.beyond) > beyondLimit && !r.unknowable:
-		r.violated("gangs have %.3g GPUs, but may have at most %d, since %s", gpus, r.limit, r.beyond.Format("15:04:05"))
+		r.violated("gangs have held %.3g GPUs, above their limit of %d, since %s", gpus, r.limit, r.beyond.Format("15:04:05"))
 		r.beyond = now
 	}
 	return true
@@ -704,7 +704,7 @@ func (r *rules) lookAt(k nomadtest.Key) bool {
 	case s.partial.IsZero() || s.partial.Before(r.trouble):
 		s.partial = now
 	case now.Sub(s.partial) > r.w.opts.Partial:
-		r.violated("%s is incomplete, with %d of %d members, since %s", k, live, want, s.partial.Format("15:04:05"))
+		r.violated("%s has been incomplete, with %d of %d members, since %s", k, live, want, s.partial.Format("15:04:05"))
 		s.partial = now
 	}
 	return true
