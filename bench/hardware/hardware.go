@@ -159,7 +159,7 @@ func (r *run) step(ctx context.Context, s step) {
 	begin := time.Now()
 	switch err := r.within(ctx, s, 2*takes+30*time.Second); {
 	case err != nil && err == ctx.Err(): // the whole run ended: not the step's fault
-		entry.LeftOut = "cut short, as the run ended"
+		entry.LeftOut = "cut short by the end of the run"
 	case err != nil:
 		entry.Problem = err.Error()
 	}

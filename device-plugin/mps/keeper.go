@@ -309,7 +309,7 @@ func (k *Keeper) end(ctx context.Context, within time.Duration, fit func(Daemon)
 				return
 			}
 			if err := d.quit(ctx); err != nil {
-				k.log.Warn("an MPS control daemon does not end; the plugin takes it over after the next start", "gpu", d.GPU, "error", err)
+				k.log.Warn("an MPS control daemon does not end; after a restart, the plugin uses this daemon again", "gpu", d.GPU, "error", err)
 			}
 		})
 	}

@@ -156,7 +156,7 @@ func TestStandbyCannotForward(t *testing.T) {
 			if asked := fmt.Sprint(had); (c.says == "") != (asked == "[alice]") || c.says != "" && asked != "[]" {
 				t.Errorf("tokens: %v", asked)
 			}
-			if c.says != "" && (status != http.StatusServiceUnavailable || !strings.HasPrefix(answer, "this agent stands by, and ") || !strings.Contains(answer, c.says)) {
+			if c.says != "" && (status != http.StatusServiceUnavailable || !strings.HasPrefix(answer, "this agent is on standby, and ") || !strings.Contains(answer, c.says)) {
 				t.Errorf("%d %s", status, answer)
 			}
 			if plain := regexp.MustCompile("plain HTTP").MatchString(c.name); plain {

@@ -201,7 +201,7 @@ func (rs *rows) each(do func(row []string) error) error {
 				"Leave that column out, or choose another separator", len(row), len(rs.header), rs.comma)
 		default:
 			if i := rs.nameless(row); i >= 0 {
-				err = fmt.Errorf("value %d, %q, has no name in the header", i+1, row[i])
+				err = fmt.Errorf("value %d (%q) has no column in the header", i+1, row[i])
 				break
 			}
 			err = do(row)

@@ -341,7 +341,7 @@ func (r *rules) wrote(x nomadtest.Write) {
 	case x.Before != nil && len(x.Before.Payload) > 0 && x.Kind == "register":
 		r.violated("%s registered %s, which loses its payload", x.Client, x.Job)
 	case x.Before != nil && !ours(x.Before) && x.Kind != "register":
-		r.violated("%s: %s of %s, which has neither gate nor pins", x.Client, x.Kind, x.Job)
+		r.violated("%s sent a %s of %s, but this job has neither gate nor pins", x.Client, x.Kind, x.Job)
 	}
 	if x.Kind == "register" && x.After != nil && len(s.wrote) > 0 && !s.wrote[r.formOf(x.After)] {
 		r.violated("%s registered %s in a form that no author wrote", x.Client, x.Job)
