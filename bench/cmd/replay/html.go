@@ -48,13 +48,13 @@ func (v view) sections() []plot.Section {
 		held.Figures = []plot.Figure{f}
 	}
 	return slices.DeleteFunc([]plot.Section{
-		{Title: v.title("Results"), Notes: []string{"Medians over the repetitions and, in parentheses, 95 % confidence intervals of the mean (t distribution), which are wide because every repetition has another workload; the table above compares pairs. “All jobs” counts unfinished jobs as if they had finished at the end of their run."},
+		{Title: v.title("Results"), Notes: []string{"Medians over the repetitions and, in parentheses, 95 % confidence intervals of the mean (t distribution), which are wide because each repetition has a different workload; the table above compares runs with the same workload. “All jobs” counts unfinished jobs as if they had finished at the end of their run."},
 			Table: v.results(), Figures: []plot.Figure{v.avgJCT(), v.jctDistribution(), v.makespan(), v.useful()}},
 		held,
-		{Title: v.title("Queueing by gang size"), Notes: []string{"Median time from submission until all ranks run. A gang that never started counts until the end of its run, which is a lower bound."},
+		{Title: v.title("Queueing by gang size"), Notes: []string{"Median time from submission until all ranks run. For a gang that never started, the time until the end of the run counts, as a lower bound."},
 			Table: v.queueingTable(), Figures: []plot.Figure{v.queueingPlot()}},
 		{Title: v.title("Waits"), Notes: []string{waitsNote}, Table: v.waits()},
-		{Title: v.title("Overhead"), Notes: []string{"Left: from submission until all ranks run, for jobs that found an empty queue and enough free GPUs. This is the time to start the tasks and, under the placer, to decide. Middle: medians over all gangs that ran once. The first is the time from when the gang was submitted and its GPUs were free until Nomad had placed all of it, including its wait for other gangs or better GPUs; the second is the time from then until all ranks run. Right: the agent's processor time, including its start, and its memory at the end."}, Table: v.overhead()},
+		{Title: v.title("Overhead"), Notes: []string{"Left: from submission until all ranks run, for jobs that found an empty queue and enough free GPUs. This is the time to start the tasks and, under the placer, to decide. Middle: medians over all gangs that ran once. First: from when the gang was submitted and its GPUs were free until Nomad had placed the whole gang, including waits for other gangs or better GPUs. Second: from this placement until all ranks run. Right: the agent's processor time, including its start, and its memory at the end."}, Table: v.overhead()},
 		{Title: v.title("Simulated beside measured"), Notes: []string{"The simulator gets the same jobs, arrivals and GPUs; of the run it knows only how long starting a gang took. Both averages are over the jobs that finished in the run. With jitter: the range of 20 simulations of the same run, in which each job is submitted up to half a second later and each start takes as long as one of the run's starts. If the measured average lies in this range, the difference can be chance: a small delay can decide which of two gangs gets the last GPUs, which delays all later gangs."}, Table: v.simulated()},
 	}, func(s plot.Section) bool { return len(s.Table.Rows) == 0 })
 }

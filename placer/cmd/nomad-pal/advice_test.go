@@ -48,7 +48,7 @@ var followedBy = map[string]string{
 	"set http { advertise } in the agent's configuration, or set NOMAD_PAL_ADDR":                                                                                              "TestWithoutAgent",
 	"run the command on %s, or set http { bind_address } in the agent's configuration":                                                                                        "TestWithoutAgent",
 	"name the CA of its certificate (-ca-cert)":                                                                                                                               "TestTLSIsExplained",
-	"renew its certificate, and make the server load the new one; or, if the certificate is still valid, correct this machine's clock":                                                "TestTLSIsExplained",
+	"renew its certificate, and make the server load the new one; or, if the certificate is still valid, correct this machine's clock":                                        "TestTLSIsExplained",
 	"start an agent: nomad-pal agent; if one runs whose configuration sets nomad { namespace }, name this namespace (-pal-namespace)":                                         "TestDoctor",
 	"Nomad has placed no member of %s (the first was started %s): nomad-pal doctor shows whether Nomad's evaluations are paused; if not, look at the load of Nomad's servers": "TestNothingIsEvaluated",
 	"use a name in the address for which the certificate is valid":                                                                                                            "TestTLSIsExplained",
