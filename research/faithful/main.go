@@ -98,7 +98,7 @@ func (o *options) simulate() (report, error) {
 	}
 	for _, j := range t.Jobs {
 		if all := o.nodes * o.gpusPerNode; j.GPUs > all {
-			return report{}, fmt.Errorf("%s:%d: job %q needs %d GPUs, the cluster has %d", t.Name, j.Line, j.ID, j.GPUs, all)
+			return report{}, fmt.Errorf("%s:%d: job %q needs %d GPUs, but the cluster has %d", t.Name, j.Line, j.ID, j.GPUs, all)
 		}
 	}
 	if len(t.Jobs) == 0 {

@@ -113,8 +113,8 @@ func TestBadInput(t *testing.T) {
 		"no outliers":           {[]string{"-outliers", "-2"}, "-outliers -2 is neither -1 nor a number of GPUs"},
 		"countless nodes":       {[]string{"-nodes", "9000000000000000000"}, "-nodes 9000000000000000000 with -gpus-per-node 4 are more than 16777216 GPUs"},
 		"begin":                 {[]string{"-config", good, "-begin", "monday"}, `invalid value "monday" for flag -begin: it is neither a day such as 2026-11-01 nor a time such as 2026-11-01T08:00:00Z`},
-		"begin, no windows":     {[]string{"-begin", "2026-11-01"}, "-begin goes with -config only"},
-		"repair, no failures":   {[]string{"-repair", "1h"}, "-repair goes with -mtbf only"},
+		"begin, no windows":     {[]string{"-begin", "2026-11-01"}, "-begin can be used only with -config"},
+		"repair, no failures":   {[]string{"-repair", "1h"}, "-repair can be used only with -mtbf"},
 		"number of a trace":     {[]string{"-trace", good, "-jobs", "5"}, "-jobs cannot be combined with -trace, -from-nomad or -from-history, which read the jobs"},
 		"kind of a trace":       {[]string{"-trace", good, "-generate", "heavy"}, "-generate cannot be combined with -trace"},
 		"nodes of Nomad":        {[]string{"-from-nomad", "-nodes", "40"}, "-nodes cannot be combined with -from-nomad or -from-history, which read the cluster"},
@@ -123,7 +123,7 @@ func TestBadInput(t *testing.T) {
 		"rendezvous of pal":     {[]string{"-rendezvous", "10m"}, "-rendezvous cannot be combined with -policy pal: it is for plain Nomad only"},
 		"other models":          {[]string{"-trace", write("om.csv", "job_id,submit_time,duration,gpus,speed\na,0,60,4,\"V100=1,K80=0.3\"\n"), "-gpus", "16xT4"}, "om.csv have speeds on K80, V100, but the cluster has only GPUs of nvidia/gpu/T4\n"},
 		"no models":             {[]string{"-trace", write("om1.csv", "job_id,submit_time,duration,gpus,speed\na,0,60,4,\"V100=1,K80=0.3\"\n")}, "om1.csv have speeds on K80, V100, but -gpus does not name the models of the cluster\n"},
-		"speeds, one model":     {[]string{"-trace", good, "-speeds", good}, "-speeds goes with -gpus, -from-nomad or -from-history only"},
+		"speeds, one model":     {[]string{"-trace", good, "-speeds", good}, "-speeds can be used only with -gpus, -from-nomad or -from-history"},
 		"argument":              {[]string{"extra"}, `argument "extra" is not a flag`},
 	} {
 		t.Run(name, func(t *testing.T) {
