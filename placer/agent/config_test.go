@@ -218,7 +218,7 @@ func TestConfigErrors(t *testing.T) {
 		{"calibration", "calibration {\n  method = \"guess\"\n}", `calibration: method "guess" is unknown`},
 		{"port", "http {\n  bind_port = 70000\n}", "http: bind_port: 70000 is not in 0…65535"},
 		{"port in the address", "http {\n  bind_address = \"0.0.0.0:8090\"\n}", `http: bind_address: "0.0.0.0:8090" must be a host name or an IP address without a port`},
-		{"URL as host", "http {\n  allowed_hosts = [\"https://pal.example\"]\n}", `http: allowed_hosts: "https://pal.example" is not a host name`},
+		{"URL as host", "http {\n  allowed_hosts = [\"https://pal.example\"]\n}", `http: allowed_hosts: "https://pal.example" must be a host name`},
 		{"nobody is elected", "high_availability {\n  lock_ttl = \"30s\"\n}", "high_availability: without enabled = true, agents elect no leader"},
 		{"half of TLS", "http {\n  cert_file = \"x\"\n}", "http: TLS requires both cert_file and key_file"},
 		{"no certificate", "http {\n  cert_file = \"/none\"\n  key_file = \"/none\"\n}", `http: cert_file "/none": open /none: no such file or directory`},

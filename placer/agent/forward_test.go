@@ -269,6 +269,13 @@ func TestStandbyForwardsNotTooMany(t *testing.T) {
 		}
 	}
 	until(t, "no place is taken", func() bool { return r.agent.forwards.count() == 0 })
+	ask("alice") // try again later
+	until(t, "alice's later request is forwarded", func() bool { return asked.Load() == 5 })
+	next.Agent += "1"
+	f.beats(next)
+	if got := <-answers; !strings.Contains(got, "another agent is active now") {
+		t.Error(got)
+	}
 }
 
 // activeAt returns the heartbeat of an agent on this machine, with its address.

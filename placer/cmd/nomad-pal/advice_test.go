@@ -60,6 +60,7 @@ var followedBy = map[string]string{
 	"commands reject the certificate at the address that this agent publishes: set http { advertise } to an address for which the certificate is valid":                       "TestPublishedNameIsNotInCertificate",
 	"give the agent a certificate, or send the token unprotected (-pal-token-plain)":                                                                                          "TestTokenTravelsProtected",
 	": the active agent does not accept this agent's certificate (%v); set nomad { client_cert, client_key } in this agent's configuration":                                   "TestStandbyNeedsCertificate",
+	"this standby agent is already forwarding too many requests: ask the active agent directly, or try again later":                                                           "TestStandbyForwardsNotTooMany",
 	"agent %s forwarded the request to this agent as if it were active: try again in a moment; if the error persists, correct http { advertise } of the active agent":         "TestStandbyForwards",
 	"the active agent, %s, publishes no address: set http { advertise } in the configuration of the active agent":                                                             "TestStandbyCannotForward",
 	"the active agent, %s, listens only on its own machine: set http { bind_address } in the configuration of the active agent":                                               "TestStandbyCannotForward",

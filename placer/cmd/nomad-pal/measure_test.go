@@ -444,7 +444,7 @@ func TestMeasureJob(t *testing.T) {
 		task.Env[attr.EnvMeasure] == "" || task.Resources.Devices[0].Constraints[0].RTarget != "GPU-a" {
 		t.Errorf("%+v, task %+v", job, task)
 	}
-	if _, err := (measureOptions{driver: "java"}).measureJob(measureKey("ml", "GPU-a"), target); err == nil || !strings.Contains(err.Error(), "(of java)") {
+	if _, err := (measureOptions{driver: "java"}).measureJob(measureKey("ml", "GPU-a"), target); err == nil || !strings.Contains(err.Error(), "is healthy on its node: java;") {
 		t.Errorf("a driver that the node lacks: %v", err)
 	}
 }
