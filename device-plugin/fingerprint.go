@@ -277,7 +277,7 @@ func (s *stream) look() bool {
 func (s *stream) watch() (changed bool) {
 	running := s.scans.running()
 	if limit := s.cfg.Watchdog; limit > 0 && running > limit {
-		s.p.log.Error("the driver does not answer, ending the process so that Nomad starts a new one", "for", running.Round(time.Second))
+		s.p.log.Error("the driver does not answer; ending the process so that Nomad starts a new one", "for", running.Round(time.Second))
 		s.p.opts.Exit(hungExit)
 	}
 	limit := hangAfter

@@ -266,7 +266,7 @@ func (p *Plugin) observe(now time.Time, r scanResult) {
 		inv = gpu.Inventory{}
 		if msg := r.err.Error(); msg != p.missing {
 			p.missing = msg
-			p.log.Warn("no GPUs can be published, retrying", "reason", msg)
+			p.log.Warn("no GPUs can be published; retrying", "reason", msg)
 		}
 		p.restartFor(r.err)
 	} else if p.missing != "" {
@@ -351,7 +351,7 @@ func (p *Plugin) restartForState() {
 	if err := s.save(p.health); err != nil {
 		return // a new process could not store anything either
 	}
-	p.log.Warn("state_dir can be used now, ending the process so that Nomad starts a new one, which reads the stored state")
+	p.log.Warn("state_dir is usable now; ending the process so that Nomad starts a new one that reads the stored state")
 	p.stateless = false
 	p.opts.Exit(restartExit)
 }

@@ -20,7 +20,7 @@ const (
 	remedyPower  = "shut down, and plug in all of the GPU's power cables"
 	remedyReturn = "have the card replaced"
 	remedyFabric = "systemctl status nvidia-fabricmanager; nvidia-smi -q shows the GPU's fabric state and health; in a confidential VM: nvidia-smi conf-compute -srs 1"
-	remedyNVLink = "nvidia-smi nvlink -i $GPU -s and -e show links and errors; have the GPU's bridge or seating checked; " + remedyReset
+	remedyNVLink = "nvidia-smi nvlink -i $GPU -s shows the links, and nvidia-smi nvlink -i $GPU -e shows their errors; have the GPU's bridge or seating checked; " + remedyReset
 )
 
 // Remedy returns the advice for the reason in a health description. id is the id of the physical
@@ -91,7 +91,7 @@ func remedyRecovery(action string) string {
 	case recoveryAction(2):
 		return remedyReboot
 	case recoveryAction(3):
-		return "end the jobs that use this GPU together with other GPUs; if the driver still requests this, " + remedyReset
+		return "end the jobs that use this GPU together with other GPUs; if the driver still requests an action, " + remedyReset
 	case recoveryAction(5):
 		return "systemctl restart nvidia-imex"
 	}

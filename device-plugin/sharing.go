@@ -57,7 +57,7 @@ func (b SharingConfig) checkLimits(at func(key, format string, args ...any) erro
 			"pipe_directory": b.PipeDirectory != ""}
 		for _, key := range slices.Sorted(maps.Keys(given)) {
 			if given[key] {
-				return at(key, "this key needs mode = %q, because nothing limits tasks under %s", MPS, b.Mode)
+				return at(key, "this key needs mode = %q, because mode %s does not limit tasks", MPS, b.Mode)
 			}
 		}
 		return nil

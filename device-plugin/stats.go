@@ -115,7 +115,7 @@ func (p *Plugin) stats() []*device.DeviceGroupStats {
 // activity, because sums over the parts must not count the activity twice.
 func (v *view) part(id, first string, taken time.Time) *device.DeviceStats {
 	set := statistics{}
-	set.text("Statistics of", &first, "The part that has the GPU's statistics")
+	set.text("Statistics of", &first, "The part of the GPU that reports the GPU's statistics")
 	v.speed(set, id)
 	return &device.DeviceStats{Summary: set["Statistics of"], Stats: &structs.StatObject{Attributes: set}, Timestamp: taken}
 }

@@ -57,7 +57,7 @@ func testProgress(t *testing.T, b *bed) {
 	b.says("explain reports", "Expected end", "not known: the job has no pal_duration")
 	b.untilSays("explain reports", "of its work, as the job reports")
 	b.untilSays("explain reports", "the job reports ")
-	b.says("explain reports", "Expected end", "the prediction assumes the pace of these reports")
+	b.says("explain reports", "Expected end", "the prediction assumes the reported pace")
 	b.says("status", "Done", "Expected end")
 	b.untilSays("explain nonsense", "420/1000")
 	b.purge("reports", "nonsense")

@@ -131,7 +131,7 @@ func testLogs(t *testing.T, b *bed) {
 	out, _ = b.pal("logs", "-stderr", "-rank", "1", "talk")
 	same(t, "errors of rank 1", fmt.Sprintf("workers[1] %s | bad 1\n", nodes[1]), out)
 	out, code := b.pal("logs", "-rank", "3", "talk")
-	mentions(t, out, `job "talk" has no member 3: it has workers[0], workers[1], workers[2]`)
+	mentions(t, out, `job "talk" has no member 3; its members: workers[0], workers[1], workers[2]`)
 	same(t, "exit code", 1, code)
 
 	ctx, cancel := context.WithCancel(context.Background())

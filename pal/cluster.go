@@ -323,7 +323,7 @@ func (c *Cluster) takeOrRelease(g Gang, p Placement, taken bool) {
 	for _, m := range p.Members {
 		for _, u := range m.GPUs {
 			if c.gpus[u].taken == taken {
-				panic(fmt.Sprintf("pal: gang %q: GPU %q is already taken=%v", g.ID, c.gpus[u].ID, taken))
+				panic(fmt.Sprintf("pal: gang %q: GPU %q: taken is already %v", g.ID, c.gpus[u].ID, taken))
 			}
 			c.setTaken(u, taken, &g, len(m.GPUs))
 		}

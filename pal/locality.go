@@ -98,7 +98,7 @@ func (l Locality) Validate() error {
 		for _, t := range l.Tiers() {
 			p := l[t][c]
 			if !(p >= last) { // also refuses NaN
-				return fmt.Errorf("locality: penalty %v of tier %s for class %s is below %v, that of a closer tier", p, t, class, last)
+				return fmt.Errorf("locality: penalty %v of tier %s for class %s is below %v, the penalty of a closer tier", p, t, class, last)
 			}
 			last = p
 		}

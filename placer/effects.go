@@ -33,7 +33,7 @@ func (p *Placer) step(ctx context.Context, t *model.Tracked, e gang.Event) {
 		e = nil
 		for _, effect := range todo {
 			if e = p.carryOut(ctx, t, effect); e != nil && !gang.AwaitsAnswer(effect) {
-				panic("an effect within the placer has an answer")
+				panic("a gang's effect that needs no answer has an answer")
 			}
 		}
 		p.noteState(t, was, heard)

@@ -76,7 +76,7 @@ func (l *Learner) Run(ctx context.Context) {
 			_ = recoverPanic(l.log, "remembered application classes", func() error { l.readClasses(ctx); return nil })
 			err := recoverPanic(l.log, "watching jobs", func() error { return l.relist(ctx, watched) })
 			if err != nil && ctx.Err() == nil {
-				l.log.Warn("cannot watch jobs for their application class", "error", err)
+				l.log.Warn("cannot watch jobs to learn their application classes", "error", err)
 			}
 		}
 		for _, k := range slices.SortedFunc(maps.Keys(watched), cluster.JobKey.Compare) {
@@ -148,7 +148,7 @@ func (l *Learner) relist(ctx context.Context, watched map[cluster.JobKey]*study)
 		return err
 	}
 	if err := l.forget(ctx, state); err != nil {
-		l.log.Warn("cannot delete the classes of names that no job has", "error", err)
+		l.log.Warn("cannot delete learned classes of jobs that no longer exist", "error", err)
 	}
 	running := map[cluster.JobKey]map[string][]string{}
 	for _, k := range state.SortedJobs() {
@@ -230,7 +230,7 @@ func (l *Learner) read(ctx context.Context, k cluster.JobKey, s *study) {
 func (l *Learner) conclude(ctx context.Context, k cluster.JobKey, f classify.Features) {
 	known, err := store.In(l.nomad).Classes().Read(ctx)
 	if err != nil {
-		l.log.Debug("cannot read all learned classes; judging jobs without the others", "error", err)
+		l.log.Debug("cannot read all learned classes; using those that could be read", "error", err)
 	}
 	v, _, ok := classify.Judge(store.FeaturesOf(known), f)
 	if !ok {

@@ -186,7 +186,7 @@ func GangOf(j trace.Job) pal.Gang {
 // add adds the state of a job that will arrive.
 func (e *engine) add(j trace.Job) error {
 	if j.GPUs > e.Cluster.NumGPUs() {
-		return fmt.Errorf("job %q needs %d GPUs, the cluster has %d", j.ID, j.GPUs, e.Cluster.NumGPUs())
+		return fmt.Errorf("job %q needs %d GPUs, but the cluster has %d", j.ID, j.GPUs, e.Cluster.NumGPUs())
 	}
 	if _, dup := e.index[j.ID]; dup {
 		return fmt.Errorf("job %q is listed twice", j.ID)

@@ -75,7 +75,7 @@ func (n Nomad) Run() (Outcome, error) {
 	e := newNomadEngine(n)
 	for _, j := range n.Jobs {
 		if j.GPUs > n.Cluster.NumGPUs() {
-			return Outcome{}, fmt.Errorf("job %q needs %d GPUs, the cluster has %d", j.ID, j.GPUs, n.Cluster.NumGPUs())
+			return Outcome{}, fmt.Errorf("job %q needs %d GPUs, but the cluster has %d", j.ID, j.GPUs, n.Cluster.NumGPUs())
 		}
 		e.jobs = append(e.jobs, newNomadJob(j))
 	}

@@ -46,7 +46,7 @@ func Baselines() []Policy {
 		{Name: "easy", Queue: packed(queue.BackfillReserved), Estimate: func(uint64) Estimate { return Exact },
 			About: "FIFO with EASY backfilling, packed; run times are known exactly"},
 		{Name: "easy-users", Queue: packed(queue.BackfillReserved), Estimate: Users,
-			About: "as Slurm: FIFO with EASY backfilling, packed; run times are users' estimates: those of the trace, such as sacct's time limits, else made-up ones, up to five times too long and rounded up"},
+			About: "like Slurm: FIFO with EASY backfilling, packed; uses users' estimates: those of the trace (such as sacct's time limits) or, without any, invented ones (up to five times too long, rounded up)"},
 	}
 }
 

@@ -295,7 +295,7 @@ func jobSeen(r Record) Claim {
 	found := ""
 	if b := r.Beside; b != nil && b.Watched {
 		found = b.Seen
-		t.see(0, b.Seen == "", "the job on %s was not seen", short(b.GPU))
+		t.see(0, b.Seen == "", "the job on %s was not detected", short(b.GPU))
 		t.see(0, b.After != "", "after it was killed: %s", b.After)
 	}
 	return t.claim("a GPU that a process computes on counts as in use", "%s", found)

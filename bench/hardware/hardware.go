@@ -85,7 +85,7 @@ func (o *Options) Run(ctx context.Context) (Record, error) {
 		}
 	}
 	if ctx.Err() != nil {
-		r.add(func(rec *Record) { rec.Interrupted = true }, "interrupted: what was found is in the files")
+		r.add(func(rec *Record) { rec.Interrupted = true }, "interrupted: the results so far are in the files")
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -158,7 +158,7 @@ func (r *run) step(ctx context.Context, s step) {
 	begin := time.Now()
 	switch err := r.within(ctx, s, 2*takes+30*time.Second); {
 	case err != nil && err == ctx.Err(): // the whole run ended: not the step's fault
-		entry.LeftOut = "cut short, as the run ended"
+		entry.LeftOut = "cut short by the end of the run"
 	case err != nil:
 		entry.Problem = err.Error()
 	}

@@ -117,7 +117,7 @@ func (r *run) session(ctx context.Context, k keep) error {
 	rows := make([]measure.Result, len(r.usable))
 	for i, d := range r.usable {
 		at[d.ID] = i
-		rows[i] = measure.Result{GPU: d.ID, Model: d.Model, Apps: []measure.App{}, Partial: true, Problem: "the run ended before its measurement did"}
+		rows[i] = measure.Result{GPU: d.ID, Model: d.Model, Apps: []measure.App{}, Partial: true, Problem: "the run ended before this GPU's measurement was complete"}
 	}
 	k(func(rec *Record) { rec.Session = slices.Clone(rows) }, "")
 	var mu sync.Mutex

@@ -75,7 +75,7 @@ func parseVariability(r io.Reader) ([]Row, error) {
 	uuid, ok := column["uuid"]
 	perf, ok2 := column["perf"]
 	if !ok || !ok2 {
-		return nil, fmt.Errorf("line 1: columns %q have no uuid and perf", header)
+		return nil, fmt.Errorf("line 1: the header %q lacks uuid or perf", header)
 	}
 	norm, hasNorm := column["perf_norm"]
 	var rows []Row

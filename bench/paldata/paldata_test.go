@@ -70,7 +70,7 @@ func TestParseVariability(t *testing.T) {
 	}
 	for in, want := range map[string]string{
 		"":                      "header: EOF",
-		"uuid,time\n":           "line 1: columns",
+		"uuid,time\n":           "line 1: the header",
 		"uuid,perf\nGPU-1,-3\n": `line 2: perf: "-3" is not a positive number`,
 		"uuid,perf\nGPU-1\n":    "record on line 2: wrong number of fields",
 	} {

@@ -122,7 +122,7 @@ func (d *driver) StartTask(cfg *drivers.TaskConfig) (*drivers.TaskHandle, *drive
 	h.Config, h.State = cfg, drivers.TaskStateRunning
 	if err := h.SetDriverState(struct{}{}); err != nil {
 		t.kill(syscall.SIGKILL)
-		return nil, nil, fmt.Errorf("keeping the state of task %q: %w", cfg.Name, err)
+		return nil, nil, fmt.Errorf("storing the state of task %q: %w", cfg.Name, err)
 	}
 	return h, nil, nil
 }

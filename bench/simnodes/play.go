@@ -148,7 +148,7 @@ func (p *player) beat() error {
 		return err
 	}
 	if resp.HeartbeatTTL <= 0 {
-		return errors.New("the server set no heartbeat time")
+		return errors.New("the server's answer has no heartbeat TTL")
 	}
 	p.ttl = resp.HeartbeatTTL
 	p.counts.heartbeats.Add(1)

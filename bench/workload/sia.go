@@ -37,7 +37,7 @@ func ReadSia(path string) (trace.Trace, error) {
 	rows := csv.NewReader(f)
 	header, err := rows.Read()
 	if err == nil && !IsSia(header) {
-		err = fmt.Errorf("the columns are %v, and not %v", header, siaColumns)
+		err = fmt.Errorf("the columns are %v; want %v", header, siaColumns)
 	}
 	if err != nil {
 		return t, fmt.Errorf("%s:1: %w", path, err)
@@ -74,7 +74,7 @@ func addSia(t *trace.Trace, row []string, models map[string]trace.Model, line in
 	case !known:
 		return fmt.Errorf("model %q is unknown", row[4])
 	case len(t.Jobs) > 0 && submit < t.Jobs[len(t.Jobs)-1].SubmitS:
-		return errors.New("the job was submitted before that of the line above")
+		return errors.New("the job was submitted before the job on the line above")
 	}
 	t.Jobs = append(t.Jobs, trace.Job{ID: row[0], Line: line, Name: m.Name, Class: m.Class, GPUs: gpus, SubmitS: submit,
 		Iterations: iterations, IterTimeS: m.IterTimeS, Priority: 50})

@@ -76,10 +76,10 @@ func device(id string, f fields, index int) (d gpu.Device, why string) {
 		return d, fmt.Sprintf("key %q holds a space, ';' or '='", d.Key)
 	}
 	if strings.ContainsAny(id, " ;,=") {
-		return d, "the id holds a space, ';', ',' or '='"
+		return d, "the id contains a space, ';', ',' or '='"
 	}
 	if attr.GPUOf(id) != id {
-		return d, "the id holds \"::\", which numbers the parts of a shared GPU"
+		return d, "the id contains \"::\", which numbers the parts of a shared GPU"
 	}
 	if d.Key == "" && len(d.Times) > 0 {
 		d.Key = fmt.Sprintf("emulated/%dW", *d.PowerLimitW)

@@ -96,12 +96,12 @@ func TestBadInventoryNamesFileAndLine(t *testing.T) {
 		"class":        {"gpu \"a\" {\n  times = { Z = 1 }\n}\n", `gpus.hcl:1,1-8: gpu a; times: application class "Z" is unknown`},
 		"time":         {"gpu \"a\" {\n  times = { A = -1 }\n}\n", "times: A = -1 is not a positive number"},
 		"rate":         {"gpu \"a\" {\n  rates = { C = 0 }\n}\n", "rates: C = 0 is not a positive number"},
-		"part":         {"gpu \"a::1\" {}\n", `the id holds "::", which numbers the parts of a shared GPU`},
+		"part":         {"gpu \"a::1\" {}\n", `the id contains "::", which numbers the parts of a shared GPU`},
 		"number":       {"gpu \"a\" {\n  memory_mib = \"lots\"\n}\n", "gpus.hcl:2"},
 		"fault":        {"gpu \"a\" {\n  fault = \"fire\"\n}\n", `fault "fire" is unknown`},
 		"key":          {"gpu \"a\" {\n  key = \"a b\"\n}\n", `key "a b" holds a space`},
 		"model":        {"gpu \"a\" {\n  model = \"\"\n}\n", "the model is empty"},
-		"id":           {"gpu \"a,b\" {}\n", "the id holds"},
+		"id":           {"gpu \"a,b\" {}\n", "the id contains"},
 		"cuda version": {"cuda_version = \"new\"\n", `"new" is not a version`},
 	} {
 		_, err := read(fileNamed(t, "gpus.hcl", tc.text))

@@ -154,7 +154,7 @@ func (inv *inventory) add(block *hcl.Block, defaults fields) hcl.Diagnostics {
 		return diags
 	}
 	if id == "" {
-		return problem(at, "gpu", "the label is empty; it is the GPU's UUID")
+		return problem(at, "gpu", "the label is empty, but must be the GPU's UUID")
 	}
 	if _, dup := inv.samples[id]; dup {
 		return problem(at, "gpu", fmt.Sprintf("GPU %q is listed twice", id))

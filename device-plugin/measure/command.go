@@ -187,7 +187,7 @@ func (c Command) targets(ctx context.Context, o options, b Backend, run *Runner)
 		return nil, err
 	}
 	if err != nil {
-		fmt.Fprintf(c.Stderr, "no NVML (%v): power limit, ECC mode and what limits a GPU will not be known\n", err)
+		fmt.Fprintf(c.Stderr, "no NVML (%v): the output will lack the power limit, the ECC mode and what limits each GPU\n", err)
 		if inv.Devices, err = run.List(ctx); err != nil {
 			return nil, err
 		}

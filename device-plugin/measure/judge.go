@@ -15,7 +15,7 @@ func (s *session) finish(r *childReady, ws []Repetition, rs []reading) {
 	a := App{App: r.Class, Kernel: r.Kernel, Work: s.work[r.Class], Windows: ws, LimitedBy: limitedBy(rs), Sum: s.sums[r.Class]}
 	times := s.usable(r.Class, ws, &a)
 	if len(times) == 0 {
-		s.warn("class %s: no window is usable", r.Class)
+		s.warn("class %s: no measurement window is usable", r.Class)
 		return
 	}
 	sum := summarize(times)

@@ -161,7 +161,7 @@ func (k *Keeper) drop(ctx context.Context, s *state) {
 			k.log.Warn("an MPS control daemon that is no longer needed does not end; retrying", "gpu", s.GPU, "error", err)
 			return
 		}
-		k.log.Info("MPS control daemon is ended", "gpu", s.GPU)
+		k.log.Info("ended an MPS control daemon", "gpu", s.GPU)
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -245,7 +245,7 @@ func (k *Keeper) begin(ctx context.Context, s *state) error {
 	if err := s.start(ctx); err != nil {
 		return err
 	}
-	k.log.Info("MPS control daemon is started", "gpu", s.GPU, "pipe", s.Pipe, "log", s.Log)
+	k.log.Info("started an MPS control daemon", "gpu", s.GPU, "pipe", s.Pipe, "log", s.Log)
 	return nil
 }
 
@@ -309,7 +309,7 @@ func (k *Keeper) end(ctx context.Context, within time.Duration, fit func(Daemon)
 				return
 			}
 			if err := d.quit(ctx); err != nil {
-				k.log.Warn("an MPS control daemon does not end; the plugin takes it over after the next start", "gpu", d.GPU, "error", err)
+				k.log.Warn("an MPS control daemon does not end; after a restart, the plugin uses this daemon again", "gpu", d.GPU, "error", err)
 			}
 		})
 	}

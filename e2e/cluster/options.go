@@ -126,7 +126,7 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	o.Servers, o.HeartbeatTTL = cmp.Or(o.Servers, 1), cmp.Or(o.HeartbeatTTL, 10*time.Second)
 	if o.Servers < 0 || o.Servers%2 == 0 {
-		return o, fmt.Errorf("%d servers: a cluster needs an odd number of them", o.Servers)
+		return o, fmt.Errorf("%d servers: a cluster needs an odd number of servers", o.Servers)
 	}
 	if o.Apart && o.TLS {
 		return o, errors.New("a cluster with the option Apart has no TLS, because requests to this cluster begin in other network namespaces")

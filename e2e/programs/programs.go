@@ -108,7 +108,7 @@ func train(first FirstStep, rank, world int, address string) error {
 	in := bufio.NewReader(conn)
 	fmt.Fprintln(conn, rank)
 	if _, err := in.ReadString('\n'); err != nil {
-		return fmt.Errorf("rank %d did not meet the others: %w", rank, err)
+		return fmt.Errorf("rank %d could not connect to the other ranks: %w", rank, err)
 	}
 	if rank == 1 {
 		if err := first(); err != nil {

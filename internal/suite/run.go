@@ -218,7 +218,7 @@ func (r *reader) running(now time.Time) string {
 		}
 	}
 	if names == nil {
-		return "no test runs at the moment; packages are built\n"
+		return "no test is running; packages are being built\n"
 	}
 	return "running: " + strings.Join(names, ", ") + "\n"
 }

@@ -114,7 +114,7 @@ func TestQuiet(t *testing.T) {
 			}
 		}
 		says("", 30*time.Second)
-		says("no test runs at the moment; packages are built\n", 40*time.Second)
+		says("no test is running; packages are being built\n", 40*time.Second)
 		says("", 30*time.Second, "run TestA", "run TestB", "pause TestB", "run TestC", "run TestC/d", "output TestA")
 		says("running: p TestA (50s), p TestC/d (50s)\n", 30*time.Second)
 		says("", 30*time.Second, "pass TestA")

@@ -49,7 +49,7 @@ func (j Job) checkElastic() error {
 	case len(sets) != 1:
 		return fmt.Errorf("queue: job %q: an elastic gang has one set of members, not %d", j.ID, len(sets))
 	case j.Least < 0 || j.Least > sets[0].Members:
-		return fmt.Errorf("queue: job %q: a least of %d members is not between 1 and %d", j.ID, j.Least, sets[0].Members)
+		return fmt.Errorf("queue: job %q: the minimum of %d members is not between 1 and %d", j.ID, j.Least, sets[0].Members)
 	case !(j.Efficiency >= 0 && j.Efficiency <= 1):
 		return fmt.Errorf("queue: job %q: an efficiency of %v is not between 0 and 1", j.ID, j.Efficiency)
 	}

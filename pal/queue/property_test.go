@@ -456,7 +456,7 @@ func TestNewRefuses(t *testing.T) {
 		"guess":     {func(o *Options) { o.DefaultRuntime = -1 }, `queue: max_wait 36h0m0s, quantum 1h0m0s and default_runtime -1ns must not be negative`},
 		"slices":    {func(o *Options) { o.Quantum = 1 }, "queue: quantum 1ns is below 1s"},
 		"half-life": {func(o *Options) { o.HalfLife = -1 }, "queue: usage_half_life -1ns must not be negative"},
-		"name":      {func(o *Options) { o.Tenants = map[string]Tenant{"a//b": {}} }, `queue: tenant "a//b": a name is words between slashes, such as research/vision`},
+		"name":      {func(o *Options) { o.Tenants = map[string]Tenant{"a//b": {}} }, `queue: tenant "a//b": a name consists of words separated by slashes, such as research/vision`},
 		"twice": {func(o *Options) { o.Tenants = map[string]Tenant{"a": {}, "b/a": {}} },
 			`queue: namespace "a" belongs to both tenant "a" and tenant "b/a"`},
 		"parts": {func(o *Options) { o.Tenants = map[string]Tenant{"a": {Quota: 4}, "a/b": {Quota: 3}, "a/c": {Quota: 2}} },

@@ -240,7 +240,7 @@ func (o Options) checkTenants() error {
 	for _, name := range slices.Sorted(maps.Keys(o.Tenants)) {
 		t := o.Tenants[name]
 		if slices.Contains(strings.Split(name, "/"), "") || strings.ContainsRune(name, ' ') {
-			return fmt.Errorf("queue: tenant %q: a name is words between slashes, such as research/vision", name)
+			return fmt.Errorf("queue: tenant %q: a name consists of words separated by slashes, such as research/vision", name)
 		}
 		switch {
 		case t.Quota < 0:

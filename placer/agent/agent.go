@@ -272,7 +272,7 @@ func (a *Agent) beside(ctx context.Context, file File, client *nomad.Client, cfg
 	if len(notifiers) > 0 {
 		before, err := store.In(client).Heartbeat().Read(ctx)
 		if err != nil { // without this time, the notifiers send some events twice
-			a.log.Warn("cannot read when the earlier placer was last active", "error", err)
+			a.log.Warn("cannot read the time when the previous placer was last active", "error", err)
 		}
 		for _, n := range notifiers {
 			n.told, n.log = before.Of.Worked, a.log.Named("notify")

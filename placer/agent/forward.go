@@ -25,8 +25,8 @@ import (
 // To prevent loops, no agent forwards a request with this header.
 const forwardedBy = "X-Nomad-Pal-Forwarded-By"
 
-// crowded is the answer of a standby agent that already forwards too many requests.
-const crowded = "this agent stands by, and it forwards too many requests at the moment: ask the active agent directly, or again later"
+// crowded is the answer to a request if a standby agent already forwards too many.
+const crowded = "this standby agent is already forwarding too many requests: ask the active agent directly, or try again later"
 
 // answersItself reports whether a standby agent answers the request itself, because the request is
 // about this agent, or needs no data of the placer.
@@ -57,7 +57,7 @@ func (s *server) forwardIfStandby(mux *http.ServeMux) http.Handler {
 		}
 		defer done()
 		if err := s.forward(w, r); err != nil {
-			http.Error(w, "this agent stands by, and "+err.Error(), http.StatusServiceUnavailable)
+			http.Error(w, "this agent is on standby, and "+err.Error(), http.StatusServiceUnavailable)
 		}
 	})
 }
@@ -118,7 +118,7 @@ func (s *server) forward(w http.ResponseWriter, r *http.Request) error {
 // unanswered explains why the active agent at this address did not answer. succeeded reports
 // whether another agent has become active.
 func (s *server) unanswered(r *http.Request, agent string, at *url.URL, err error, succeeded bool) string {
-	text := fmt.Sprintf("this agent stands by, and the active agent, %s, does not answer at %s", agent, at)
+	text := fmt.Sprintf("this agent is on standby, and the active agent, %s, does not answer at %s", agent, at)
 	if bad, is := errors.AsType[*tls.CertificateVerificationError](err); is {
 		return text + fmt.Sprintf(": this agent does not accept the active agent's certificate (%v); this agent trusts the CAs in nomad { ca_cert } of its configuration or, without ca_cert, the system's CAs", bad.Err)
 	}

@@ -156,7 +156,7 @@ func TestStandbyCannotForward(t *testing.T) {
 			if asked := fmt.Sprint(had); (c.says == "") != (asked == "[alice]") || c.says != "" && asked != "[]" {
 				t.Errorf("tokens: %v", asked)
 			}
-			if c.says != "" && (status != http.StatusServiceUnavailable || !strings.HasPrefix(answer, "this agent stands by, and ") || !strings.Contains(answer, c.says)) {
+			if c.says != "" && (status != http.StatusServiceUnavailable || !strings.HasPrefix(answer, "this agent is on standby, and ") || !strings.Contains(answer, c.says)) {
 				t.Errorf("%d %s", status, answer)
 			}
 			if plain := regexp.MustCompile("plain HTTP").MatchString(c.name); plain {
@@ -269,6 +269,13 @@ func TestStandbyForwardsNotTooMany(t *testing.T) {
 		}
 	}
 	until(t, "no place is taken", func() bool { return r.agent.forwards.count() == 0 })
+	ask("alice") // try again later
+	until(t, "alice's later request is forwarded", func() bool { return asked.Load() == 5 })
+	next.Agent += "1"
+	f.beats(next)
+	if got := <-answers; !strings.Contains(got, "another agent is active now") {
+		t.Error(got)
+	}
 }
 
 // activeAt returns the heartbeat of an agent on this machine, with its address.

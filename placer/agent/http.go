@@ -133,7 +133,7 @@ func (h *HTTP) checkNames() error {
 	for key, names := range map[string][]string{"bind_address": {h.BindAddress}, "allowed_hosts": h.AllowedHosts} {
 		for _, name := range names {
 			if _, notIP := netip.ParseAddr(name); strings.ContainsAny(name, "/:") && notIP != nil {
-				return fmt.Errorf("http: %s: %q is not a host name or an IP address alone, without a port", key, name)
+				return fmt.Errorf("http: %s: %q must be a host name or an IP address without a port", key, name)
 			}
 		}
 	}

@@ -173,7 +173,7 @@ func (a *Agent) noteLock(ctx context.Context, err error) {
 	}
 	switch was := a.lockError.Swap(&text); {
 	case text != "" && (was == nil || *was != text):
-		a.log.Warn("cannot request the lock, retrying; until a request succeeds, this agent cannot take over", "error", err)
+		a.log.Warn("cannot request the lock; until a retry succeeds, this agent cannot take over", "error", err)
 	case text == "" && was != nil && *was != "":
 		a.log.Info("requesting the lock works again")
 	}

@@ -193,7 +193,7 @@ func (g *Lifecycle) undo(w World) ([]Effect, bool) {
 		return nothing()
 	}
 	if first(g.Job) {
-		return []Effect{g.log(Warn, "the job was purged while it was being placed, purging it again"), Deregister{ToUndo, true}}, false
+		return []Effect{g.log(Warn, "the job was purged while it was being placed; purging it again"), Deregister{ToUndo, true}}, false
 	}
 	if !g.read.hasVersions {
 		return await(ReadVersions{})
@@ -205,7 +205,7 @@ func (g *Lifecycle) undo(w World) ([]Effect, bool) {
 	switch {
 	case g.recreated && lost != nil && first(lost) && ours(lost):
 		// Both registrations have pins, so placers made them.
-		return []Effect{g.log(Warn, "the job was purged while it was being stopped, purging it again"), Deregister{ToUndo, true}}, false
+		return []Effect{g.log(Warn, "the job was purged while it was being stopped; purging it again"), Deregister{ToUndo, true}}, false
 	case lost == nil:
 		return g.wrong(fmt.Errorf("reading version %d, which was replaced while the job was being placed: %w", *g.Job.Version-1, ErrNoVersion), w), false
 	case ours(lost) && !rewrite.Stopped(lost) && SpecText(rewrite.Author(lost)) == SpecText(rewrite.Author(g.Job)):
@@ -215,9 +215,9 @@ func (g *Lifecycle) undo(w World) ([]Effect, bool) {
 		g.overwrote = false
 		return nothing()
 	case cluster.Ended(lost) && rewrite.Stopped(lost):
-		return []Effect{g.log(Warn, "the job was stopped while it was being placed, stopping it again"), Deregister{ToUndo, false}}, false
+		return []Effect{g.log(Warn, "the job was stopped while it was being placed; stopping it again"), Deregister{ToUndo, false}}, false
 	}
-	return []Effect{g.log(Warn, "the job was edited while it was being placed, applying the edit"), Register{Why: ToUndo, Job: lost}}, false
+	return []Effect{g.log(Warn, "the job was edited while it was being placed; applying the edit"), Register{Why: ToUndo, Job: lost}}, false
 }
 
 // first reports whether nobody has changed the job since it was created. A dispatched or periodic

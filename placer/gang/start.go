@@ -55,7 +55,7 @@ func (g *Lifecycle) started(o Observed, s Start, w World) []Effect {
 func (g *memory) notStarted(s Start, f Failure, w World) []Effect {
 	out := []Effect{Release{g.Request.Gang, s.Placement}, g.requeue()}
 	if f.Conflict {
-		return append(out, g.log(Debug, "the job changed while it was being registered, reading it again"))
+		return append(out, g.log(Debug, "the job changed while it was being registered; reading it again"))
 	}
 	g.fail(w.Now(), reasonOf(f.Err))
 	if refused := (*DryRunRefusal)(nil); errors.As(f.Err, &refused) {

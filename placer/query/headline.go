@@ -43,7 +43,7 @@ func mainSentence(e *Explanation, now time.Time) string {
 		return fmt.Sprintf("%s can never start here as written: %s.", e.Job, reason)
 	case gang.Rejected:
 		if e.Parent != "" {
-			return fmt.Sprintf("%s is rejected. The job is a run of %s, so nobody can change it: %s.", e.Job, e.Parent, reason)
+			return fmt.Sprintf("%s is rejected: %s. Nobody can change this job, because it is a run of %s.", e.Job, reason, e.Parent)
 		}
 		return fmt.Sprintf("%s is rejected: %s.", e.Job, reason)
 	case gang.Failed:

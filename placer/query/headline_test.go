@@ -83,7 +83,7 @@ func TestHeadlineOfRejectedChild(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	e.Parent = "d"
-	if got, want := e.Headline(time.Now()), "d/dispatch-1 is rejected. The job is a run of d, so nobody can change it: x."; got != want {
+	if got, want := e.Headline(time.Now()), "d/dispatch-1 is rejected: x. Nobody can change this job, because it is a run of d."; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -101,7 +101,7 @@ func (s facts) whenEnds(e *Explanation, t *model.Tracked) {
 	}
 	longer := "up to twice as long"
 	if p, ok := s.m.Queue.ProgressOf(gang.QueueTime(s.m.Time), t.Key.String()); ok && p.Tells {
-		e.EndWhy = fmt.Sprintf("the job reports %s; the prediction assumes the pace of these reports, or up to %.0f %% less, because %s", percent(p.Done), 100/float64(p.Steps), reportsTell(p.Steps))
+		e.EndWhy = fmt.Sprintf("the job reports %s; the prediction assumes the reported pace, or a pace that is up to %.0f %% lower, because %s", percent(p.Done), 100/float64(p.Steps), reportsTell(p.Steps))
 		return
 	}
 	runs, shortest, longest := s.m.Queue.EarlierRuns(t.Key.String())
@@ -125,9 +125,9 @@ func (s facts) whenEnds(e *Explanation, t *model.Tracked) {
 // reportsTell describes how many steps the predicted pace is based on.
 func reportsTell(steps int) string {
 	if steps == 1 {
-		return "only one step shows the pace"
+		return "the pace comes from only one report of new progress"
 	}
-	return fmt.Sprintf("only %d steps show the pace", steps)
+	return fmt.Sprintf("the pace comes from only %d reports of new progress", steps)
 }
 
 // percent formats a fraction as a percentage.

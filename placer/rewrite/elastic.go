@@ -80,7 +80,7 @@ func (h Hints) checkElastic(job *api.Job) error {
 	case job.Type != nil && *job.Type != api.JobTypeBatch:
 		return fmt.Errorf("meta pal_elastic is for batch jobs, because the members of a %s job do not wait for each other", *job.Type)
 	case h.Pin != "" && h.Pin != ModeClass:
-		return fmt.Errorf("meta pal_elastic contradicts pal_pin = %q, because these pins cannot change while members run; remove pal_pin", h.Pin)
+		return fmt.Errorf("meta pal_elastic contradicts pal_pin = %q: such pins cannot be changed while members run; remove pal_pin", h.Pin)
 	case h.OnFailure == ReplaceMember:
 		return fmt.Errorf(`meta pal_elastic contradicts pal_on_failure = "member"`)
 	}

@@ -103,7 +103,7 @@ func ParseHints(job *api.Job) (Hints, error) {
 		}
 	}
 	if h.OnFailure == ReplaceMember && h.Pin != "" && h.Pin != ModeClass {
-		return Hints{}, fmt.Errorf(`meta pal_on_failure = "member" contradicts pal_pin = %q, because these pins cannot change while other members run; remove pal_pin, or set pal_pin to "class"`, h.Pin)
+		return Hints{}, fmt.Errorf(`meta pal_on_failure = "member" contradicts pal_pin = %q: such pins cannot be changed while other members run; remove pal_pin, or set pal_pin to "class"`, h.Pin)
 	}
 	if err := h.check(job); err != nil {
 		return Hints{}, err
@@ -387,7 +387,7 @@ func (h Hints) check(job *api.Job) error {
 	case job.ID != nil && slices.Contains(h.Jobs(), *job.ID):
 		return fmt.Errorf("meta pal_after names the job itself")
 	case h.Parallel > 0 && !child && !template:
-		return fmt.Errorf("meta pal_array_parallel limits how many runs of a parameterized or periodic job are running at a time, but this job is neither")
+		return fmt.Errorf("meta pal_array_parallel requires a parameterized or periodic job")
 	case h.Checkpoint > 0 && !h.Preempt && !h.Migrate:
 		return fmt.Errorf(`meta pal_checkpoint is for jobs that may be stopped: add pal_preempt = "true", or remove pal_checkpoint`)
 	case h.Within > 0 && h.Duration > h.Within:

@@ -213,7 +213,7 @@ func transfer(to map[string]any, from *api.Job) error {
 
 func transferGroup(to map[string]any, from *api.TaskGroup) error {
 	if to["Name"] != *from.Name {
-		return fmt.Errorf("group %q is %v on the server", *from.Name, to["Name"])
+		return fmt.Errorf("group %q is named %v on the server", *from.Name, to["Name"])
 	}
 	to["Constraints"], to["Affinities"] = from.Constraints, from.Affinities
 	to["Count"] = *from.Count // differs for elastic gangs, and in dry runs of some members
@@ -226,7 +226,7 @@ func transferGroup(to map[string]any, from *api.TaskGroup) error {
 	}
 	for i, t := range from.Tasks {
 		if tasks[i]["Name"] != t.Name {
-			return fmt.Errorf("task %q is %v on the server", t.Name, tasks[i]["Name"])
+			return fmt.Errorf("task %q is named %v on the server", t.Name, tasks[i]["Name"])
 		}
 		if t.Resources == nil || len(t.Resources.Devices) == 0 {
 			continue
@@ -249,7 +249,7 @@ func transferDevices(to map[string]any, from *api.Task) error {
 	}
 	for i, d := range from.Resources.Devices {
 		if devices[i]["Name"] != d.Name {
-			return fmt.Errorf("device %q is %v on the server", d.Name, devices[i]["Name"])
+			return fmt.Errorf("device %q is named %v on the server", d.Name, devices[i]["Name"])
 		}
 		devices[i]["Constraints"], devices[i]["Affinities"] = d.Constraints, d.Affinities
 	}

@@ -112,7 +112,7 @@ func TestTransferRefuses(t *testing.T) {
 		name, want string
 		change     func(server map[string]any)
 	}{
-		{"another group", `group "g" is h on the server`, func(m map[string]any) {
+		{"another group", `group "g" is named h on the server`, func(m map[string]any) {
 			m["TaskGroups"].([]any)[0].(map[string]any)["Name"] = "h"
 		}},
 		{"no groups", "has 0 TaskGroups, want 1", func(m map[string]any) { m["TaskGroups"] = nil }},

@@ -104,7 +104,7 @@ func TestWorkedExampleLAS(t *testing.T) {
 
 func TestFaithfulRefuses(t *testing.T) {
 	f := Run{Jobs: []trace.Job{{ID: "big", GPUs: 9, Class: pal.ClassA}}, Cluster: exampleCluster(t, 1.7), Policy: "pal", Order: "fifo"}
-	if _, err := f.Run(); err == nil || !strings.Contains(err.Error(), `job "big" needs 9 GPUs, the cluster has 8`) {
+	if _, err := f.Run(); err == nil || !strings.Contains(err.Error(), `job "big" needs 9 GPUs, but the cluster has 8`) {
 		t.Errorf("a job larger than the cluster: %v", err)
 	}
 	f.Policy = "best"

@@ -125,7 +125,7 @@ func (r *rounds) check() error {
 	}
 	for _, j := range r.Jobs {
 		if j.GPUs > r.Cluster.NumGPUs() {
-			return fmt.Errorf("job %q needs %d GPUs, the cluster has %d", j.ID, j.GPUs, r.Cluster.NumGPUs())
+			return fmt.Errorf("job %q needs %d GPUs, but the cluster has %d", j.ID, j.GPUs, r.Cluster.NumGPUs())
 		}
 	}
 	switch r.Policy {

@@ -98,7 +98,7 @@ func (o *options) simulate() (report, error) {
 	}
 	for _, j := range t.Jobs {
 		if all := o.nodes * o.gpusPerNode; j.GPUs > all {
-			return report{}, fmt.Errorf("%s:%d: job %q needs %d GPUs, the cluster has %d", t.Name, j.Line, j.ID, j.GPUs, all)
+			return report{}, fmt.Errorf("%s:%d: job %q needs %d GPUs, but the cluster has %d", t.Name, j.Line, j.ID, j.GPUs, all)
 		}
 	}
 	if len(t.Jobs) == 0 {
@@ -182,7 +182,7 @@ func (o *options) repeat(t trace.Trace, c *pal.Cluster, scores *pyrandom.Rand) (
 	from, to := 0, len(t.Jobs)-1
 	if o.track != "" {
 		if _, err := fmt.Sscanf(o.track, "%d-%d", &from, &to); err != nil || from < 0 || to < from || to >= len(t.Jobs) {
-			return artifact.Result{}, fmt.Errorf("-track %q is not FROM-TO within 0-%d", o.track, len(t.Jobs)-1)
+			return artifact.Result{}, fmt.Errorf("-track %q is not a range FROM-TO within 0-%d", o.track, len(t.Jobs)-1)
 		}
 	}
 	return artifact.Run{Jobs: t.Jobs, From: from, To: to, Cluster: c, Policy: o.policy, Order: o.order,
@@ -192,7 +192,7 @@ func (o *options) repeat(t trace.Trace, c *pal.Cluster, scores *pyrandom.Rand) (
 // ours runs an order of pal/queue in the artifact's rounds and with its filler jobs.
 func (o *options) ours(t trace.Trace, c *pal.Cluster) (artifact.Result, error) {
 	if o.track != "" {
-		return artifact.Result{}, fmt.Errorf("-track does not go with -order %s", o.order)
+		return artifact.Result{}, fmt.Errorf("-track cannot be combined with -order %s", o.order)
 	}
 	name, err := pal.ParsePolicy(o.policy)
 	if err != nil {

@@ -148,8 +148,8 @@ func TestRefuses(t *testing.T) {
 	}{
 		"policy":          {[]string{"-policy", "spread"}, `policy "spread" is unknown to the artifact`},
 		"order":           {[]string{"-order", "best"}, `queue order "best" is unknown`},
-		"track":           {[]string{"-track", "2-9"}, `-track "2-9" is not FROM-TO within 0-2`},
-		"too few GPUs":    {[]string{"-gpus-per-node", "1"}, "needs 4 GPUs, the cluster has 2"},
+		"track":           {[]string{"-track", "2-9"}, `-track "2-9" is not a range FROM-TO within 0-2`},
+		"too few GPUs":    {[]string{"-gpus-per-node", "1"}, "needs 4 GPUs, but the cluster has 2"},
 		"no comparison":   {[]string{"-compare"}, `does not work with "fifo"`},
 		"a missing class": {[]string{"-profile", "D="}, `"D=" is not CLASS=FILE`},
 	} {

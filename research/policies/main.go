@@ -33,7 +33,7 @@ func main() {
 func run(out, gains string, workers int) error {
 	dir := paldata.Dir()
 	if dir == "" {
-		return fmt.Errorf("%s is not set: the evaluation workloads are the PAL artifact's", paldata.Env)
+		return fmt.Errorf("%s is not set: the evaluation needs the workloads of the PAL artifact", paldata.Env)
 	}
 	in, err := readInputs(dir)
 	if err != nil {

@@ -279,7 +279,7 @@ func (c *cell) beside(i int, others []int, _ int) float64 {
 	}
 	rate := c.pairs.Rate(c.model, AppOf(c.jobs[i]), apps)
 	if rate <= 0 {
-		panic(fmt.Sprintf("job %q does not fit in a GPU's memory beside job %q", c.jobs[i].ID, c.jobs[others[0]].ID)) // large applications request whole GPUs
+		panic(fmt.Sprintf("job %q does not fit in a GPU's memory together with job %q", c.jobs[i].ID, c.jobs[others[0]].ID)) // large applications request whole GPUs
 	}
 	return rate
 }

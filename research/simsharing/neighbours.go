@@ -186,7 +186,7 @@ func neighbours(ps Pairs) []byte {
 		}
 		b.WriteByte('\n')
 	}
-	b.WriteString("\nGavel's table does not state a job's memory, so we estimate the memory from the number of jobs that do not fit on a GPU beside this job.\n")
+	b.WriteString("\nGavel's table does not state a job's memory, so we estimate the memory from the number of jobs that do not fit on a GPU together with this job.\n")
 	b.WriteString("\nThe guess by both classes, fitted on one model and scored on another:\n\n| fitted on | pairs | pairs that fit in memory | mean rate | work of two jobs, relative to one |")
 	for _, model := range models {
 		fmt.Fprintf(&b, " scored on %s |", model)

@@ -39,8 +39,8 @@ func main() {
 	flag.BoolVar(&o.ofUsers, "users", false, "measure how results change if users give estimates or let the queue stop their jobs, with the first jobs of each trace and with generated jobs")
 	flag.BoolVar(&o.ofProgress, "progress", false, "measure how honest and false reports of progress change results, with the same jobs as -users")
 	flag.StringVar(&o.against, "against", "", "with -users: compare with the results in `FILE`")
-	flag.StringVar(&o.of, "of", "", "with -against: the queue that made the results in -against; text that ends the sentence \"Each line over itself\"")
-	flag.StringVar(&o.part, "part", "", "with -users or -progress: run only one `HALF` of the traces: choose, with which the queue's rules were chosen, or report, the others")
+	flag.StringVar(&o.of, "of", "", "with -against: description of the queue that made those results; it ends the sentence \"Each line over itself\"")
+	flag.StringVar(&o.part, "part", "", "with -users or -progress: run only one `HALF` of the traces: choose (used to choose the queue's rules) or report (all others)")
 	only := flag.String("only", "", "run only traces whose name matches `REGEXP`")
 	again := flag.String("again", "", "run again only policies whose name matches `REGEXP`, on the traces of -only; all other runs stay as they are in the JSON file")
 	flag.Parse()
@@ -93,7 +93,7 @@ type report struct {
 
 func (o options) run() error {
 	if o.seed != 0 && o.policy == "" {
-		return errors.New("-seed goes with -try only")
+		return errors.New("-seed can be used only with -try")
 	}
 	found, missing, err := find(paldata.Dir())
 	if err != nil {

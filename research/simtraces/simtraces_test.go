@@ -293,7 +293,7 @@ func TestPolicies(t *testing.T) {
 
 // Results are published for one seed only.
 func TestSeedIsForTrying(t *testing.T) {
-	if err := (options{seed: 43}).run(); err == nil || !strings.Contains(err.Error(), "-seed goes with -try only") {
+	if err := (options{seed: 43}).run(); err == nil || !strings.Contains(err.Error(), "-seed can be used only with -try") {
 		t.Errorf("a seed without a policy to try: %v", err)
 	}
 }

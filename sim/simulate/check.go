@@ -30,7 +30,7 @@ func (o *options) check() error {
 	case o.fromHistory && (o.fromNomad || o.trace != ""):
 		return errors.New("-from-history cannot be combined with -from-nomad or -trace")
 	case !o.fromHistory && (o.since != "" || o.until != ""):
-		return errors.New("-since and -until go with -from-history only")
+		return errors.New("-since and -until can be used only with -from-history")
 	}
 	if err := o.checkNumbers(); err != nil {
 		return err
@@ -101,7 +101,7 @@ func (o *options) checkUnused() error {
 		with string
 	}{{"repair", o.mtbf > 0, "mtbf"}, {"begin", len(o.config) > 0, "config"}, {"speeds", len(o.fleet) > 0 || o.ofNomad(), "gpus, -from-nomad or -from-history"}} {
 		if o.set[f.name] && !f.used {
-			return fmt.Errorf("-%s goes with -%s only", f.name, f.with)
+			return fmt.Errorf("-%s can be used only with -%s", f.name, f.with)
 		}
 	}
 	return nil

@@ -35,7 +35,7 @@ func (r *Report) page() plot.Page {
 	p.Sections = append(p.Sections, plot.Section{Title: "Figures", Figures: r.figures()})
 	if r.heat != nil && len(r.heat.cells) > 0 {
 		p.Sections = append(p.Sections, plot.Section{Title: "GPUs over time", Figures: []plot.Figure{r.heat.figure()},
-			Notes: []string{"One row per GPU. Blank: idle. Blue: busy at the median speed for what it runs. Red: busy and slow."}})
+			Notes: []string{"One row per GPU. Blank: idle. Blue: busy, and as fast as the median GPU. Red: busy, and slower."}})
 	}
 	return p
 }

@@ -63,7 +63,7 @@ func (o *options) checkModels() error {
 	o.nodes = 0
 	for _, m := range o.fleet {
 		if m.gpus%o.gpusPerNode != 0 {
-			return fmt.Errorf("-gpus: %d GPUs of %s are not whole nodes of %d (-gpus-per-node)", m.gpus, m.name, o.gpusPerNode)
+			return fmt.Errorf("-gpus: %d GPUs of %s cannot be divided into nodes of %d GPUs (-gpus-per-node)", m.gpus, m.name, o.gpusPerNode)
 		}
 		o.nodes += m.gpus / o.gpusPerNode
 	}

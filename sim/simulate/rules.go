@@ -37,7 +37,7 @@ func (q *queueFlags) add(f *flag.FlagSet) {
 	for _, k := range queueKeys() {
 		doc, _, _ := strings.Cut(k.Doc, ". ")
 		if k.Name == "migrate" {
-			doc = "Move gangs to better GPUs, if that gains more than twice the -restart-cost. With this option all gangs allow it (pal_migrate); without it, only those that may be stopped do (-preempt)"
+			doc = "Move gangs to better GPUs, if that gains more than twice the -restart-cost. With this option, all gangs may be moved (pal_migrate); without this option, only gangs that may be stopped (-preempt)"
 		}
 		usage := fmt.Sprintf("%s (default %s)", strings.ReplaceAll(links.ReplaceAllString(doc, "$1"), "`", ""), k.Get(d))
 		set := func(s string) error {

@@ -60,11 +60,11 @@ const (
 // Ways in which a simulated job can differ from the trace. Reports count the jobs by difference.
 const (
 	noteRequeued   = "ran several times (requeued); the run times add up"
-	noteTwice      = "several rows about one run (outputs that overlap); the last counts"
-	noteNoGPU      = "task groups without GPUs, not played"
-	noteDependency = "a dependency that is not played (after, singleton, any of several)"
-	noteWide       = "members that are wider than a node, cut into several (-gpus-per-node)"
-	noteForeign    = "after jobs that are not played"
+	noteTwice      = "several rows for the same run (overlapping outputs); the last row counts"
+	noteNoGPU      = "task groups without GPUs are not simulated"
+	noteDependency = "a dependency that is not simulated (after, singleton, any of several)"
+	noteWide       = "members with more GPUs than a node has, split into several (-gpus-per-node)"
+	noteForeign    = "dependencies on jobs that are not simulated are ignored"
 )
 
 // booked is a job with its runs.
@@ -99,7 +99,7 @@ func (b *book) add(r *row, t *table) error {
 		if first, ok := b.arrays[r.Array]; !ok {
 			b.arrays[r.Array] = bound{r.Parallel, r.line}
 		} else if first.parallel != r.Parallel {
-			return fmt.Errorf("parallel of array %q is %d, but %d on line %d", r.Array, r.Parallel, first.parallel, first.line)
+			return fmt.Errorf("array %q has parallel = %d here, but %d on line %d", r.Array, r.Parallel, first.parallel, first.line)
 		}
 	}
 	i, known := b.index[r.ID]
@@ -179,7 +179,7 @@ func (r *row) size() error {
 	case r.each.ok:
 		all := r.each.v * cmp.Or(r.members.v, 1)
 		if r.gpus.ok && r.members.ok && n != all {
-			return fmt.Errorf("%v members of %v GPUs are not %v GPUs", r.members.v, r.each.v, n)
+			return fmt.Errorf("%v members with %v GPUs each do not add up to %v GPUs", r.members.v, r.each.v, n)
 		}
 		r.gpus.set(all)
 	case r.gpus.ok && r.members.v > 0:

@@ -220,7 +220,7 @@ func stateOf(cell string) (state, error) {
 			switch {
 			case !strings.HasPrefix(known, cut):
 			case is != unsaid && is != s:
-				return unsaid, fmt.Errorf("%q may be several states; write it out", cell)
+				return unsaid, fmt.Errorf("%q is ambiguous: it matches several states; write the full name of the state", cell)
 			default:
 				is = s
 			}

@@ -42,7 +42,7 @@ func text(r io.Reader) (*bufio.Reader, error) {
 	case is("PK\x03\x04"):
 		return nil, errors.New("the file is a spreadsheet or a zip archive; save the table as CSV")
 	case is("\x28\xb5\x2f\xfd"), is("\xfd7zX"), is("BZh"):
-		return nil, errors.New("the file is packed; unpack it, or pack it with gzip")
+		return nil, errors.New("the file is compressed, but not with gzip; decompress it, or compress it with gzip")
 	}
 	return b, nil
 }
@@ -197,11 +197,11 @@ func (rs *rows) each(do func(row []string) error) error {
 		case slices.Equal(row, rs.header), !slices.ContainsFunc(row, func(v string) bool { return v != "" }):
 			continue
 		case len(row) != len(rs.header):
-			err = fmt.Errorf("the row has %d fields, the header %d; is the line cut, or does a value hold the separator %q? "+
+			err = fmt.Errorf("the row has %d fields, but the header has %d; is the line cut off, or does a value contain the separator %q? "+
 				"Leave that column out, or choose another separator", len(row), len(rs.header), rs.comma)
 		default:
 			if i := rs.nameless(row); i >= 0 {
-				err = fmt.Errorf("value %d, %q, has no name in the header", i+1, row[i])
+				err = fmt.Errorf("value %d (%q) has no column in the header", i+1, row[i])
 				break
 			}
 			err = do(row)

@@ -104,7 +104,7 @@ func ReadSpeeds(path string) (map[string]pal.Speeds, error) {
 	at := [3]int{}
 	for i, name := range []string{"model", "gpu_model", "rate"} {
 		if at[i] = slices.Index(rs.header, name); at[i] < 0 {
-			return nil, fmt.Errorf("%s:%d: its columns are %s, and not model,gpu_model,rate", path, max(1, rs.line), strings.Join(rs.header, ","))
+			return nil, fmt.Errorf("%s:%d: the columns are %s; want model,gpu_model,rate", path, max(1, rs.line), strings.Join(rs.header, ","))
 		}
 	}
 	rates := map[string]map[string]float64{}

@@ -42,7 +42,7 @@ func TestErrorsNameTheLine(t *testing.T) {
 		"# by hand\n\njob_id,user,gpus,submit_time,duration\n# first\n1,u,1,2020-04-01 00:00:00,10\n2,u,1,yesterday,10\n": `f:6: column "submit_time"`,
 		"job_id,gpus,submit_time,duration,model\n0,1.5,5,10,vgg19\n":                                                      `f:2: column "gpus"`,
 		"job_id,gpus,submit_time,duration,model\n0,1,+Inf,10,vgg19\n":                                                     `f:2: column "submit_time": +Inf is not a finite number`,
-		"job_id,gpus,submit_time,duration,model\n0,1\n":                                                                   "f:2: the row has 2 fields, the header 5",
+		"job_id,gpus,submit_time,duration,model\n0,1\n":                                                                   "f:2: the row has 2 fields, but the header has 5",
 		"job_id,gpus,submit_time,duration,model\n0,1,5,10,\"vgg19\n":                                                      `f:2: extraneous or missing " in quoted-field`,
 		"job_id,gpus,start_time,submit_time,duration\np,1,-2,5,1\n":                                                       `f:2: column "start_time": -2 is less than 0`,
 		"\xff\xfej\x00o\x00b\x00": `read trace "f": the file is UTF-16; save it as UTF-8`,

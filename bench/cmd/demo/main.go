@@ -30,7 +30,7 @@ type options struct {
 
 func main() {
 	var o options
-	o.Flags(16, "", " (at least 4); a fifth of them has GPUs of a second model", "GPUs and jobs")
+	o.Flags(16, "", " (at least 4); one in five has GPUs of a second model", "GPUs and jobs")
 	flag.IntVar(&o.jobs, "jobs", 24, "jobs")
 	flag.IntVar(&o.outliers, "outliers", 1, "number of outlier GPUs; their speeds are drawn from the outliers measured on TACC Longhorn")
 	flag.DurationVar(&o.bound, "bound", 60*time.Second, "time limit of the run under plain Nomad; the placer's run may take twice as long")

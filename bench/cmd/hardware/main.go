@@ -68,7 +68,7 @@ type options struct {
 }
 
 // errArguments means that the arguments are wrong.
-var errArguments = errors.New("-runs must be at least 1, -budget at least 1s, and there are no other arguments")
+var errArguments = errors.New("-runs must be at least 1, -budget must be at least 1s, and arguments are not allowed")
 
 func parse(args []string) (o options, err error) {
 	host, err := os.Hostname()
@@ -158,7 +158,7 @@ func (o *options) find() (err error) {
 	}
 	said, err := exec.Command(o.Plugin, "version").CombinedOutput()
 	if err != nil {
-		return fmt.Errorf("the plugin does not run: %w (-plugin=PATH names another one)%s", err, strings.TrimRight("\n"+string(said), "\n"))
+		return fmt.Errorf("cannot run the plugin: %w (-plugin=PATH selects another binary)%s", err, strings.TrimRight("\n"+string(said), "\n"))
 	}
 	o.Version = strings.TrimPrefix(strings.TrimSpace(string(said)), "nomad-device-pal ")
 	return nil

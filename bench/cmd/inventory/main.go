@@ -28,13 +28,13 @@ func main() {
 func run(w io.Writer, args []string) error {
 	fs := flag.NewFlagSet("inventory", flag.ExitOnError)
 	s := population.Spec{}
-	fs.StringVar(&s.Cluster, "cluster", "longhorn", "whose variability: longhorn (V100), frontera (RTX 5000) or lonestar6 (A100)")
+	fs.StringVar(&s.Cluster, "cluster", "longhorn", "cluster whose measured variability to use: longhorn (V100), frontera (RTX 5000) or lonestar6 (A100)")
 	fs.IntVar(&s.Nodes, "nodes", 1, "`number` of nodes")
 	fs.IntVar(&s.GPUsPerNode, "gpus", 4, "`number` of GPUs per node")
 	fs.Float64Var(&s.Correlation, "correlation", 0, "correlation of a GPU's ranks in two application classes, 0 to 1 (in PAL: 0)")
 	fs.IntVar(&s.IslandGPUs, "island", 0, "`number` of GPUs joined by NVLink (default all of a node)")
 	seed := fs.Uint64("seed", 1, "seed of the draw")
-	outliers := fs.String("outliers", "none", "none, measured (as many as were measured), or a number")
+	outliers := fs.String("outliers", "none", "number of outlier GPUs: none, measured (as many as were measured) or a number")
 	out := fs.String("out", "", "write node-00.hcl, node-01.hcl … into this `directory` (default: one node to standard output)")
 	_ = fs.Parse(args) // exits on an error
 	var err error

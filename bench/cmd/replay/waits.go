@@ -48,7 +48,7 @@ func (l *line) waits(r *report) waits {
 	return w
 }
 
-const waitsNote = "How long a gang did not run between its submission and its end. A gang that never ended counts until the end of its run. Promised: the longest wait that the queue promises, in any overload, to the gang that waited longest (see the package comment of pal/queue); L is the longest run of the line."
+const waitsNote = "The time between a gang's submission and its end in which the gang did not run. If a gang never ended, this time lasts until the end of the replay. Promised: the longest wait that the queue promises, in any overload, to the gang that waited longest (see the package comment of pal/queue); L is the longest run of the line."
 
 func (v view) waits() *plot.Table {
 	t := &plot.Table{Head: []string{"scheduler", "average wait", "p99", "longest", "longer than max_wait", "promised to that gang", "most of a promise used"}}

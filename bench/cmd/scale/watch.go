@@ -56,7 +56,7 @@ func (b *bed) watch(ctx context.Context) (*watcher, error) {
 		if ctx.Err() != nil {
 			return
 		}
-		w.fail(errors.New("follow allocations: Nomad ended the stream again and again"))
+		w.fail(errors.New("follow allocations: Nomad repeatedly closed the event stream"))
 	}()
 	return w, nil
 }

@@ -138,7 +138,7 @@ func (s *soak) makeUnhealthy(ctx context.Context, gpu int) error {
 	if err != nil {
 		return err
 	}
-	s.note("the placer noticed after %.1f s", time.Since(began).Seconds())
+	s.note("the placer noticed the fault after %.1f s", time.Since(began).Seconds())
 	if err := cluster.Pause(ctx, s.churn/4); err != nil {
 		return err
 	}

@@ -45,7 +45,7 @@ type options struct {
 func main() {
 	var o options
 	o.Flags(8, "bench/results/soak.json", "", "GPUs, workload and disturbances")
-	flag.IntVar(&o.queue, "queue", 60, "number of unfinished jobs at which submitting pauses")
+	flag.IntVar(&o.queue, "queue", 60, "pause submitting while this many jobs are unfinished")
 	flag.Float64Var(&o.load, "load", 0.8, "offered load as a share of the GPUs' capacity")
 	flag.DurationVar(&o.duration, "duration", 2*time.Hour, "duration of traffic and disturbances")
 	flag.DurationVar(&o.look, "look", time.Minute, "time between two checks")

@@ -35,7 +35,7 @@ func (s *soak) looks(ctx context.Context) error {
 			return err
 		}
 		for _, d := range both(drift, before) {
-			s.report.fail("drift in two checks in a row, %.0f s: %s", l.AtS, d)
+			s.report.fail("the same difference in two checks in a row, at %.0f s: %s", l.AtS, d)
 		}
 		before = drift
 		s.report.Looks = append(s.report.Looks, l)

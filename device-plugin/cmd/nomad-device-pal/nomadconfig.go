@@ -42,7 +42,7 @@ func readNomadConfig(path string) (nomadConfig, error) {
 		}
 	}
 	if len(files) == 0 {
-		return c, fmt.Errorf("%s holds no .hcl or .json file", path)
+		return c, fmt.Errorf("%s contains no .hcl or .json file", path)
 	}
 	for _, f := range files {
 		if err := c.read(f); err != nil {

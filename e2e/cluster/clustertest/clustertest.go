@@ -31,7 +31,7 @@ func Start(t *testing.T, options cluster.Options) *cluster.Cluster {
 func StartFor(all, t *testing.T, options cluster.Options) *cluster.Cluster {
 	t.Helper()
 	if testing.Short() {
-		t.Skip("starts a real Nomad cluster: not in -short mode")
+		t.Skip("skipped in -short mode: starts a real Nomad cluster")
 	}
 	tell := options.Progress
 	if tell == nil {

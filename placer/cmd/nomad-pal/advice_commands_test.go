@@ -360,7 +360,7 @@ func adviceOnHardware(t *testing.T, f *advice.Followed) {
 
 	target := &measureTarget{measuredGPU: measuredGPU{GPU: "GPU-0-0"}, node: &api.Node{ID: "n", NodePool: "default", Drivers: map[string]*api.DriverInfo{"java": {Detected: true, Healthy: true}}}}
 	key := measureKey("default", "GPU-0-0")
-	if _, err := (measureOptions{}).measureJob(key, target); err == nil || !f.Add(err.Error(), "enable one of these drivers in the client's configuration, or name another driver with -driver") {
+	if _, err := (measureOptions{}).measureJob(key, target); err == nil || !f.Add(err.Error(), "enable one of them in the client's configuration, or name another driver with -driver") {
 		t.Errorf("no driver: %v", err)
 	}
 	if _, err := (measureOptions{driver: "java"}).measureJob(key, target); err != nil {

@@ -113,7 +113,7 @@ func followEvents(b *base, s *answers, q url.Values, last uint64) int {
 			continue // the agent ends each answer after a while, so ask again
 		}
 		if !lost {
-			fmt.Fprintln(b.io.err, "Warning: the agent does not answer, retrying:", err)
+			fmt.Fprintln(b.io.err, "Warning: the agent does not answer; retrying:", err)
 		}
 		lost = true
 		pause(b.ctx, eventsAgain)

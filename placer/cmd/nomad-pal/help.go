@@ -176,7 +176,7 @@ func remedyTLS(err error) string {
 	invalid, _ := errors.AsType[x509.CertificateInvalidError](err)
 	switch text := err.Error(); {
 	case invalid.Cert != nil && invalid.Reason == x509.Expired:
-		return "renew its certificate, and make it read the new one; or, if the certificate is still valid, correct this machine's clock"
+		return "renew its certificate, and make the server load the new one; or, if the certificate is still valid, correct this machine's clock"
 	case errors.As(err, new(x509.UnknownAuthorityError)):
 		return "name the CA of its certificate (-ca-cert)"
 	case errors.As(err, new(x509.HostnameError)):

@@ -147,10 +147,10 @@ func (l *logs) fits(job *api.Job) error {
 		tasks = append(tasks, each(g.Tasks, func(t *api.Task) string { return t.Name })...)
 	}
 	if l.o.rank != "" && !slices.ContainsFunc(members, l.picks) {
-		return fmt.Errorf("-rank: job %q has no member %s: it has %s", l.key.ID, l.o.rank, firstOf(members))
+		return fmt.Errorf("-rank: job %q has no member %s; its members: %s", l.key.ID, l.o.rank, firstOf(members))
 	}
 	if l.o.task != "" && !slices.Contains(tasks, l.o.task) {
-		return fmt.Errorf("-task: job %q has no task %q: it has %s", l.key.ID, l.o.task, firstOf(tasks))
+		return fmt.Errorf("-task: job %q has no task %q; its tasks: %s", l.key.ID, l.o.task, firstOf(tasks))
 	}
 	return nil
 }

@@ -265,11 +265,11 @@ func TestMeasureSaysWhyNot(t *testing.T) {
 		t.Errorf("exit code %d, %d GPUs\n%s", code, len(out), errs)
 	}
 	for text, args := range map[string][]string{
-		"name nodes or GPUs, or use -all":              {"measure"},
-		`"nope" is neither a node with GPUs nor a GPU`: {"measure", "nope"},
-		"-at-most=0: at least one GPU is needed":       {"measure", "-all", "-at-most=0"},
-		`no namespace "teams"`:                         {"measure", "-namespace=teams", "-all"},
-		"no healthy driver (of docker)":                {"measure", "-driver=docker", "-dry-run", "GPU-0-3"},
+		"name nodes or GPUs, or use -all":                      {"measure"},
+		`"nope" is neither a node with GPUs nor a GPU`:         {"measure", "nope"},
+		"-at-most=0: at least one GPU is needed":               {"measure", "-all", "-at-most=0"},
+		`no namespace "teams"`:                                 {"measure", "-namespace=teams", "-all"},
+		"none of these drivers is healthy on its node: docker": {"measure", "-driver=docker", "-dry-run", "GPU-0-3"},
 	} {
 		if _, out, errs := c.does(args...); !strings.Contains(out+errs, text) {
 			t.Errorf("%v: want %q\n%s%s", args, text, out, errs)
@@ -444,7 +444,7 @@ func TestMeasureJob(t *testing.T) {
 		task.Env[attr.EnvMeasure] == "" || task.Resources.Devices[0].Constraints[0].RTarget != "GPU-a" {
 		t.Errorf("%+v, task %+v", job, task)
 	}
-	if _, err := (measureOptions{driver: "java"}).measureJob(measureKey("ml", "GPU-a"), target); err == nil || !strings.Contains(err.Error(), "(of java)") {
+	if _, err := (measureOptions{driver: "java"}).measureJob(measureKey("ml", "GPU-a"), target); err == nil || !strings.Contains(err.Error(), "is healthy on its node: java;") {
 		t.Errorf("a driver that the node lacks: %v", err)
 	}
 }

@@ -361,7 +361,7 @@ func TestTLSIsExplained(t *testing.T) {
 		{strings.Replace(secure.URL, "https:", "http:", 1), nil, "write https:// in the address, because the server uses TLS"},
 		{strict.URL, trust, "use a certificate that the server accepts (-client-cert, -client-key)"},
 		{strict.URL, []string{"-ca-cert", ca, "-client-cert", cert, "-client-key", key}, ""},
-		{expired, []string{"-ca-cert", old}, "renew its certificate, and make it read the new one"},
+		{expired, []string{"-ca-cert", old}, "renew its certificate, and make the server load the new one"},
 	} {
 		for _, server := range []string{"-pal-address", "-address"} {
 			for _, command := range []string{"queue", "doctor"} {

@@ -166,9 +166,9 @@ func noneWaits(onlyMine bool, all []model.JobStatus) string {
 	case len(others) == 0:
 		return "No job waits.\n"
 	case onlyMine:
-		return "None of your jobs waits. Others: " + queueSummary(others) + "\n"
+		return "None of your jobs waits. Other jobs: " + queueSummary(others) + "\n"
 	}
-	return "No job in the queue matches. Others: " + queueSummary(others) + "\n"
+	return "No job in the queue matches. Other jobs: " + queueSummary(others) + "\n"
 }
 
 // printQueue prints a table of the shown jobs, and a summary of all jobs.

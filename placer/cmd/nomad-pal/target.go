@@ -237,7 +237,7 @@ func explainNode(b *base, s *answers, t *target) (*explained, error) {
 	text := fmt.Sprintf("Node %s has %s: %s", t.node, pal.CountGPUs(len(t.gpus)), countGPUs(t.gpus))
 	switch {
 	case n.Status != "" && n.Status != api.NodeStatusReady:
-		text += fmt.Sprintf(". Nomad says that it is %s, so nothing is placed on it", n.Status)
+		text += fmt.Sprintf(". The node is %s, so nothing is placed on it", n.Status)
 	case n.Drain:
 		text += ". The node is being drained, so nothing is placed on it"
 		if !n.DrainUntil.IsZero() {

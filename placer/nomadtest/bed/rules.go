@@ -342,7 +342,7 @@ func (r *rules) wrote(x nomadtest.Write) {
 	case x.Before != nil && len(x.Before.Payload) > 0 && x.Kind == "register":
 		r.violated("%s registered %s, which loses its payload", x.Client, x.Job)
 	case x.Before != nil && !ours(x.Before) && x.Kind != "register":
-		r.violated("%s: %s of %s, which has neither gate nor pins", x.Client, x.Kind, x.Job)
+		r.violated("%s sent a %s of %s, but this job has neither gate nor pins", x.Client, x.Kind, x.Job)
 	}
 	if x.Kind == "register" && x.After != nil && len(s.wrote) > 0 && !s.wrote[r.formOf(x.After)] {
 		r.violated("%s registered %s in a form that no author wrote", x.Client, x.Job)
@@ -363,7 +363,7 @@ func (r *rules) reverts(s *story, x nomadtest.Write) {
 	case !strings.HasPrefix(x.Client, "placer") || x.After == nil || x.Checked < s.revertedAt:
 		s.reverted = ""
 	case x.Kind == "register" && r.formOf(x.After) != s.reverted:
-		r.violated("%s registered %s as it was before Nomad reverted it", x.Client, x.Job)
+		r.violated("%s undid Nomad's revert of %s: it registered another form of the job", x.Client, x.Job)
 		s.reverted = ""
 	}
 }
@@ -668,7 +668,7 @@ func (r *rules) lookAtLimit(gpus float64) bool {
 	case r.beyond.IsZero():
 		r.beyond, r.unknowable = now, now.Sub(r.replaced) < longCycle || now.Sub(r.bothStarted) < longCycle
 	case now.Sub(r.beyond) > beyondLimit && !r.unknowable:
-		r.violated("gangs have %.3g GPUs, but may have at most %d, since %s", gpus, r.limit, r.beyond.Format("15:04:05"))
+		r.violated("gangs have held %.3g GPUs, above their limit of %d, since %s", gpus, r.limit, r.beyond.Format("15:04:05"))
 		r.beyond = now
 	}
 	return true
@@ -705,7 +705,7 @@ func (r *rules) lookAt(k nomadtest.Key) bool {
 	case s.partial.IsZero() || s.partial.Before(r.trouble):
 		s.partial = now
 	case now.Sub(s.partial) > r.w.opts.Partial:
-		r.violated("%s is incomplete, with %d of %d members, since %s", k, live, want, s.partial.Format("15:04:05"))
+		r.violated("%s has been incomplete, with %d of %d members, since %s", k, live, want, s.partial.Format("15:04:05"))
 		s.partial = now
 	}
 	return true

@@ -59,7 +59,7 @@ func (r *rules) lookAtArrays(now map[nomadtest.Key]*array) (beyond bool) {
 			a.since, a.unknowable = was.since, was.unknowable
 		}
 		if time.Since(a.since) > beyondLimit && !a.unknowable {
-			r.violated("%d children of %s have GPUs, but at most %d may, since %s", a.running, k, a.most, a.since.Format("15:04:05"))
+			r.violated("%d children of %s have held GPUs, above the limit of %d, since %s", a.running, k, a.most, a.since.Format("15:04:05"))
 			a.since = time.Now()
 		}
 	}

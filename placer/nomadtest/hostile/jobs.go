@@ -104,7 +104,7 @@ func absurdAmounts(add adder) {
 	for _, d := range []string{"2562047h", "1ns", "-1h", "1e308h", "", "∞"} {
 		add(fmt.Sprintf("a duration of %q", d), func(j *api.Job) { j.Meta = map[string]string{"pal_duration": d, "pal_preempt": "true"} })
 	}
-	add("a spread over more than all", func(j *api.Job) {
+	add("a spread target of more than 100 percent", func(j *api.Job) {
 		weight := int8(math.MinInt8)
 		j.Spreads = []*api.Spread{{Attribute: "${node.datacenter}", Weight: &weight, SpreadTarget: []*api.SpreadTarget{{Value: "dc1", Percent: 255}}}}
 	})

@@ -431,7 +431,7 @@ func (x *Script) order(later, earlier int, jobs ...string) {
 	}
 	began, ended := times[later][api.TaskStarted], times[earlier][api.TaskTerminated]
 	if began == 0 || ended == 0 {
-		Fail(fmt.Errorf("%d did not begin, or %d did not end: %v", later, earlier, times))
+		Fail(fmt.Errorf("allocation %d did not begin, or allocation %d did not end: %v", later, earlier, times))
 	}
 	which := "before"
 	if began >= ended {
