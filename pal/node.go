@@ -57,7 +57,7 @@ type Resources struct {
 	PerNode int
 }
 
-// Minus returns r - times × o, without PerNode. A negative number of times adds o.
+// Minus returns r - times × o, without PerNode. If `times` is negative, Minus adds.
 func (r Resources) Minus(o Resources, times int) Resources {
 	return Resources{CPU: r.CPU - times*o.CPU, MemoryMB: r.MemoryMB - times*o.MemoryMB, DiskMB: r.DiskMB - times*o.DiskMB}
 }

@@ -212,8 +212,8 @@ func (a *areas) next(s *search, set MemberSet) (placedPart, bool) {
 	return placedPart{}, false
 }
 
-// most returns the most desirable value in at. If below is not nil, it considers only values that
-// are less desirable than below.
+// most returns the most desirable value in `at`. If `below` is not nil, only values that are less
+// desirable than `below` count.
 func (a *areas) most(at []wanted, below *wanted) (most wanted, ok bool) {
 	for g, w := range at {
 		if a.of[g] >= 0 && (below == nil || below.more(w)) && (!ok || w.more(most)) {

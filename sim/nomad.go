@@ -198,8 +198,8 @@ func (e *nomadEngine) anyHas(gpus int) bool {
 	return gpus < len(e.withFree) && slices.ContainsFunc(e.withFree[gpus:], func(groups int) bool { return groups > 0 })
 }
 
-// unblock tries every blocked evaluation, oldest first. If again is not -1, the evaluation of job
-// again is the last. unblock stops when no GPU is free. evaluate appends jobs that block again to
+// unblock tries every blocked evaluation, oldest first. If `again` is not -1, the evaluation of
+// that job comes last. unblock stops when no GPU is free. evaluate appends jobs that block again to
 // e.blocked, which reuses the slice.
 func (e *nomadEngine) unblock(again int) {
 	waiting := e.blocked
@@ -216,7 +216,8 @@ func (e *nomadEngine) unblock(again int) {
 	}
 }
 
-// evaluate places the allocations of a job that fit. If some do not fit, the job blocks.
+// evaluate places the allocations of a job that fit. If some do not fit, the job's evaluation is
+// blocked.
 func (e *nomadEngine) evaluate(i int) {
 	j := &e.jobs[i]
 	before := len(j.members)

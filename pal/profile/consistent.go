@@ -13,7 +13,7 @@ import (
 )
 
 // Consistent removes the GPUs that [Build] would refuse: GPUs with malformed or contradictory
-// samples, or with an impossible time. The result problems lists the removed GPUs, with the
+// samples, or with an impossible time. The result `problems` lists the removed GPUs, with the
 // reasons.
 func Consistent(samples []Sample) (kept []Sample, problems []string) {
 	type seen struct {

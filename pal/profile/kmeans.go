@@ -117,8 +117,8 @@ func (d *distinct) bestStarts(k int) []int {
 	return starts
 }
 
-// layer is one step of the dynamic program. The slice prev has the costs without the last cluster,
-// next has the costs with this cluster, and split has the start of this cluster.
+// layer is one step of the dynamic program. The slice `prev` has the costs without the last
+// cluster, next has the costs with this cluster, and split has the start of this cluster.
 type layer struct {
 	prev, next []float64
 	split      []int32

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// MaxClass is the last variability class. MaxClass includes all further bins (k-means with many
-	// outliers) and unmeasured GPUs, so every GPU has a class of at most MaxClass.
+	// MaxClass is the last variability class. Bins beyond the last class (k-means with many
+	// outliers) and unmeasured GPUs also have this class.
 	MaxClass = 5
 	// Format names the JSON form of a [Profile].
 	Format = "nomad-pal/profile/1"

@@ -17,8 +17,8 @@ import (
 	"strings"
 )
 
-// ShardBytes is the default size of a shard's data. A Nomad Variable holds 64 KiB, keys and values
-// together.
+// ShardBytes is the default size of a shard's data. A Nomad Variable can hold at most 64 KiB, keys
+// and values together.
 const ShardBytes = 60 << 10
 
 // shardOverhead is an upper bound for the size of a shard's items other than data.

@@ -104,7 +104,7 @@ type bucket struct {
 	failedUntil time.Duration // a gang of the bucket that ends by this time may fit
 	done        uint64        // number of the last pass in which no more gangs of the bucket are to be tried
 	// from is the next gang that the current pass tries. The pass tries only gangs whose run time
-	// at cost 1 is at most slack. Both fields are valid only in the pass with the number passes.
+	// at cost 1 is at most slack. Both fields are valid only in the pass whose number is `passes`.
 	from   *entry
 	passes uint64
 	slack  time.Duration
@@ -153,8 +153,8 @@ func (b *bucket) Pop() any {
 	return e
 }
 
-// after returns the first gang behind the key k whose expected run time is at most long. It returns
-// nil if there is no such gang.
+// after returns the first gang behind the key k whose expected run time is at most `long`. It
+// returns nil if there is no such gang.
 func (b *bucket) after(k key, long time.Duration) *entry {
 	var first *place
 	for i := range b.es {
@@ -190,7 +190,7 @@ type attempt struct {
 	version uint64 // Queue.version
 	head    *entry
 	turn    *turn
-	// first is the gang that was tried. The field starts is the total number of starts before the
+	// first is the gang that was tried. The field `starts` is the total number of starts before the
 	// attempt. Both fields are zero if there was no head, turn, claim or window, because all gangs
 	// of the bucket then fail in the same way. For gangs that share GPUs, starts is always set.
 	first  *entry

@@ -138,9 +138,9 @@ func (l logs) variance() float64 {
 
 // Slower returns how much longer a gang runs beside a neighbour than alone, as a factor. The gang
 // has the class `of`, and the neighbour has the class `beside`. The factor combines the earlier
-// runs with the table, weighted by their errors. The result seen is the weight of the runs, from
-// 0.5 to
-// 1. Both results are 0 if there are no runs, or if the runs have less weight than the table.
+// runs with the table, weighted by their errors. The result `seen` is the weight of the runs, from
+// 0.5 to 1. Both results are 0 if there are no runs, or if the runs have less weight than the
+// table.
 func (b RunsBeside) Slower(of, beside pal.AppClass) (slower, seen float64) {
 	if b.Runs == 0 {
 		return 0, 0

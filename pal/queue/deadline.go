@@ -14,7 +14,7 @@ import (
 // because going first would only make others late.
 
 // inDanger decides when a deadline comes into danger: at inDanger × the gang's run time before the
-// deadline. With the factor 2, the gang can wait for as long as it runs, and still end in time.
+// deadline. With the factor 2, a gang can wait for as long as it will run, and still end in time.
 // The run time used is one that nine of ten similar gangs do not exceed.
 const inDanger = 2
 

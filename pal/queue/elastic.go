@@ -189,8 +189,8 @@ func (p *finder) asManyAsFit(e *entry, find func(*entry) (pal.Found, bool)) (bes
 }
 
 // closer returns a placement with fewer members that are closer together, if the gang then ends
-// sooner than on best. Otherwise it returns best. For each closer tier, it tries as many members as
-// fit within one domain of the tier.
+// sooner than on `best`. Otherwise it returns best. For each closer tier, it tries as many members
+// as fit within one domain of the tier.
 func (p *finder) closer(e *entry, best pal.Found, find func(*entry) (pal.Found, bool)) pal.Found {
 	all := e.full.MemberSets[0].Members
 	ends := best.Cost() * e.job.Slower(len(best.Members), all)
@@ -251,7 +251,7 @@ func (p *pass) shrinkFor(e *entry, level int) bool {
 	return false
 }
 
-// lenders returns the elastic gangs that can give members back for the waiting gang e of this
+// lenders returns the elastic gangs that can give members back for the waiting gang e of the given
 // level. It also returns the maximum number of GPUs that these gangs can give back together.
 func (p *planner) lenders(e *entry, level int) (from []*entry, lent int) {
 	for _, v := range p.elastics {
@@ -279,10 +279,10 @@ func (e *entry) hasLent() bool {
 	return e.elastic != nil && e.state == running && !e.settled && len(e.placement.Members) > e.job.Least
 }
 
-// lends reports whether a running gang v would give back a member for a waiting gang e, whose level
-// is level. In a turn (level is math.MinInt), v always gives back members. Otherwise, two of three
-// conditions must hold: v's level is not better than e's, e's tenant stays within its quota, v's
-// tenant is above its quota.
+// lends reports whether the running gang v would give back a member for the waiting gang e of the
+// given level. In a turn (the level is math.MinInt), v always gives back members. Otherwise, two of
+// three conditions must hold: v's level is not better than e's, e's tenant stays within its quota,
+// v's tenant is above its quota.
 func (p *planner) lends(v, e *entry, level int, freed freedGPUs) bool {
 	if !v.hasLent() {
 		return false
@@ -407,8 +407,8 @@ func (p *pass) larger(e *entry) (best pal.Placement, ok bool) {
 	return best, ok
 }
 
-// enlarged returns the placement of the running gang e with the additional members of more. If the
-// members of more do not fit, or if all members together would be too far apart, enlarged returns
+// enlarged returns the placement of the running gang e with the additional members of `more`. If
+// these members do not fit, or if all members together would be too far apart, enlarged returns
 // false.
 func (p *pass) enlarged(e, more *entry) (pal.Placement, bool) {
 	f, ok := p.find(more)
@@ -420,10 +420,10 @@ func (p *pass) enlarged(e, more *entry) (pal.Placement, bool) {
 	return to, e.full.MaxTier == 0 || to.Tier <= e.full.MaxTier
 }
 
-// pays reports whether growing pays for a gang. The gang's remaining run time is was without the
-// growth, and takes with the growth. Growing pays if it saves more than twice the cost of the
-// restarts while the GPUs are lent. If the gang is expected to give the GPUs back before it ends,
-// it must restart twice.
+// pays reports whether growing pays for a gang. The parameters `was` and `takes` are the gang's
+// remaining run times without and with the growth. Growing pays if it saves more than twice the
+// cost of the restarts while the GPUs are lent. If the gang is expected to give the GPUs back
+// before it ends, it must restart twice.
 func (p *pass) pays(e *entry, was, takes float64) bool {
 	lasts, restarts := takes, 1.0
 	if l := float64(max(p.lentFor, p.now-p.wantedAt)); p.lentFor > 0 && l < takes {
@@ -469,7 +469,7 @@ func (q *Queue) Settled(id string) {
 }
 
 // resizesFrom calls soon with each time at which an elastic gang may begin to shrink or grow. The
-// parameter waiting reports whether gangs wait.
+// parameter `waiting` reports whether gangs wait.
 func (l *lending) resizesFrom(elastics []*entry, waiting bool, now time.Duration, soon func(time.Duration)) {
 	for _, e := range elastics {
 		n := len(e.placement.Members)

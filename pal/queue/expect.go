@@ -171,9 +171,9 @@ func (p *finder) picky(e *entry) bool {
 	})
 }
 
-// afterLimit predicts the start of a gang whose limit lets it start within the span limit. Once the
-// limit lets the gang start, it starts as soon as enough GPUs are free. If the start is unknown,
-// afterLimit returns 0, 0.
+// afterLimit predicts the start of a gang whose limit lets it start within the span `limit`. Once
+// the limit lets the gang start, it starts as soon as enough GPUs are free. If the start is
+// unknown, afterLimit returns 0, 0.
 func (p *asker) afterLimit(e *entry, limit span, early, late *timeline) (from, to time.Duration) {
 	run, longest, _ := p.remainingRange(e)
 	from, enough := early.first(limit.from, e.gpus, run)

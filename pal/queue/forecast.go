@@ -70,8 +70,8 @@ type forecasts struct {
 	from, until float64
 }
 
-// alike returns the properties by which the wait of a gang is compared. The parameter ahead is the
-// number of GPUs that gangs ahead request.
+// alike returns the properties by which the wait of a gang is compared. The parameter `ahead` is
+// the number of GPUs that gangs ahead request.
 func alike(now time.Duration, e *entry, ahead int) waitFeatures {
 	return waitFeatures{gpus: math.Log2(float64(e.gpus)), area: math.Log2(1 + e.expect.Seconds()*float64(e.gpus)),
 		ahead: math.Log2(1 + float64(ahead)), since: math.Log2(1 + (now - e.waitingSince).Minutes()), again: e.before > 0}
@@ -121,7 +121,7 @@ func (f *forecasts) remember(r *prediction) {
 	f.next = (f.next + 1) % maxWaits
 }
 
-// so returns how long the gang waited after the prediction. If the gang still waits, so returns
+// so returns how long the gang waited after the prediction. If the gang still waits, the result is
 // twice the wait so far.
 func (r *prediction) so(now time.Duration) time.Duration {
 	if r.started {

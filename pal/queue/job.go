@@ -200,12 +200,12 @@ const (
 	// DefaultPatience means, for example, that a gang with an estimate of two hours is overdue
 	// after a wait of four hours. See docs/results/sim-users.md.
 	DefaultPatience = 2
-	// DefaultFreeStops means that no gang is stopped more than 40 times, because the protected time
-	// of its next run would be longer than 100 years.
+	// DefaultFreeStops limits the stops of a gang to 40: the time for which its next run would be
+	// protected is longer than 100 years.
 	DefaultFreeStops = 12
 	DefaultQuantum   = time.Hour
 	leastQuantum     = time.Second // with less, the Queue would decide again and again
-	// DefaultCredit is the credit with which preemptible gangs gain as much as other gangs. See
+	// DefaultCredit lets preemptible gangs gain as much from preemption as other gangs. See
 	// docs/results/sim-users.md.
 	DefaultCredit = 0.4
 	// DefaultRuntime has an effect only if other gangs are known to run for a shorter or a longer

@@ -15,7 +15,7 @@ type fitKind struct {
 	usable        map[string]int // see [pal.Cluster.Usable]; nil: not known
 }
 
-// room contains two cached answers for one kind of gang. The field ever reports whether the gang
+// room contains two cached answers for one kind of gang. The field `ever` reports whether the gang
 // would fit if none of the Queue's gangs ran. The field onceEnded reports whether the gang would
 // fit after all gangs that end have ended.
 type room struct{ ever, onceEnded answer }

@@ -176,7 +176,7 @@ type victims struct {
 	// spare reports whether a gang must not be stopped. If spare is nil, all gangs can be stopped.
 	spare func(*entry) bool
 	freed freedGPUs // GPUs freed so far, for spare
-	// lenders are elastic gangs that give members back before any gang is stopped. The map keep
+	// lenders are elastic gangs that give members back before any gang is stopped. The map `keep`
 	// contains the number of members that each lender keeps.
 	lenders []*entry
 	keep    map[*entry]int

@@ -10,8 +10,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// muchWorse says when it is worth waiting for a better placement: if the available placement costs
-// at least muchWorse times the gang's least possible cost.
+// muchWorse says when a wait for a better placement is worthwhile: if the available placement costs
+// at least muchWorse times the gang's lowest possible cost.
 const muchWorse = 1.2
 
 // waitsForBetterGPUs reports whether the gang should wait for GPUs that are faster or closer
@@ -34,7 +34,8 @@ func (p *finder) waitsForBetterGPUs(e *entry, pl pal.Placement) (until time.Dura
 		have = p.total(e, pl)
 		best, _ = p.bestModel(e)
 	}
-	// The other GPUs that reservedFirst declined can be better by another factor of muchWorse.
+	// The limit is higher for reserved GPUs: reservedFirst prefers them even to GPUs that are
+	// better by almost the factor muchWorse.
 	if have < muchWorse*best || have < muchWorse*muchWorse*best && within(pl, p.reserved(e)) {
 		return 0, false
 	}

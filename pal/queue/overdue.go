@@ -228,7 +228,7 @@ func (p *pass) valid(t *turn) bool {
 	return len(busy) == 0
 }
 
-// hide excludes from searches the free GPUs that are kept for the turn. The method show includes
+// hide excludes from searches the free GPUs that are kept for the turn. The method `show` includes
 // them again.
 func (p *finder) hide() { p.hidden, _ = p.hold(p.turn.placement.GPUs()) }
 

@@ -105,7 +105,7 @@ func (q *Queue) Reported(now time.Duration, id string, done float64) {
 }
 
 // NextReport returns the time until the placer asks a gang for its progress again: half a minute at
-// first, and up to ten minutes later.
+// first, later up to ten minutes.
 func NextReport(ran time.Duration) time.Duration {
 	return min(10*time.Minute, max(30*time.Second, ran/30))
 }

@@ -26,7 +26,7 @@ const (
 )
 
 // entry is a job in the Queue. To convert time at cost 1 to clock time, multiply it by the cost of
-// the gang's placement and by slower.
+// the gang's placement and by the field `slower`.
 type entry struct {
 	job     Job
 	of      *namespace
@@ -380,9 +380,9 @@ func (q *Queue) leave(now time.Duration, e *entry) {
 	e.countFreeing()
 }
 
-// stop removes an entry that has stopped from several lists: those to which run added it, the
-// victims of its claim, and leaving. The fields of the entry must not have changed since run,
-// because sorted lists find the entry by these fields.
+// stop removes a stopped entry from the lists to which run added it, from the victims of its claim,
+// and from the list `leaving`. The fields of the entry must not have changed since run, because
+// sorted lists find the entry by these fields.
 func (q *Queue) stop(now time.Duration, e *entry) {
 	q.version++
 	if e.granted {

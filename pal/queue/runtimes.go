@@ -32,9 +32,9 @@ type sample struct {
 	work time.Duration
 	gpus int
 	nth  int64
-	// model is set if the whole run was on one known GPU model. The field time is then how long the
-	// run would take on the median GPUs of this model. The work is computed from this time, with
-	// the speeds of the run's name.
+	// model is set if the whole run was on one known GPU model. The field `time` is then how long
+	// the run would take on the median GPUs of this model. The work is computed from this time,
+	// with the speeds of the run's name.
 	model string
 	time  time.Duration
 	// beside says which neighbours shared GPUs with the run; see [company.mostly].
@@ -290,8 +290,8 @@ type nearKind struct {
 }
 
 // foresee applies ask to the distribution of the gang's remaining run time, and returns the result.
-// For gangs that have not run yet, one result per nearKind is cached. The function kept returns the
-// field for this result.
+// For gangs that have not run yet, one result per nearKind is cached. The function `kept` returns
+// the cache field for this result.
 func (fs *foresight) foresee(e *entry, now time.Duration, kept func(*foreseen) *time.Duration, ask func(remainingRunTime) time.Duration) time.Duration {
 	h := fs.runTimes[e.job.Name]
 	if h == nil || e.job.Estimate > 0 || e.work(now) > 0 {
@@ -395,7 +395,7 @@ func (o remainingRunTime) weight() float64 {
 }
 
 // mean returns the expected remaining time. The unknown part has no finite mean. For the unknown
-// part, mean uses the median (the field again).
+// part, mean uses the median (the field `again`).
 func (o remainingRunTime) mean() time.Duration {
 	weight, sum := o.rest, o.rest*o.again
 	for _, c := range o.of {

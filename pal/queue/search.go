@@ -37,8 +37,8 @@ func (p *finder) place(e *entry) (pal.Placement, bool) {
 
 // search does the same as find, but ignores windows. If the gang does not fit without outliers and
 // needs them, search tries again with outliers. There is no second try for gangs with their own
-// bound on PM scores (within). Elastic gangs that grow have such a bound, and gangs that can use an
-// outlier now (anyGPU).
+// bound on PM scores (within). Such a bound is set for elastic gangs that grow, and for gangs that
+// can use an outlier now (anyGPU).
 func (p *finder) search(e *entry) (pal.Found, bool) {
 	p.trying = e.job.ID
 	if e.within > 0 {
@@ -154,8 +154,8 @@ func (p *finder) withoutRunning(f func()) { p.without(func(*entry) bool { return
 // GPUs.
 func (p *finder) withoutEnding(f func()) { p.without(p.ends, f) }
 
-// without calls f. During the call, the GPUs that the pass holds are free. The GPUs of the gangs
-// for which the function which returns true are free, too.
+// without calls f. During the call, the GPUs that the pass holds are free. The GPUs of gangs for
+// which `which` returns true are free, too.
 func (p *finder) without(which func(*entry) bool, f func()) {
 	for _, es := range [][]*entry{p.running, p.started} {
 		for _, e := range es {

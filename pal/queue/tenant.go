@@ -331,7 +331,7 @@ func (ts *tenancy) overQuota(e *entry) bool {
 func (e *entry) limiting(gpus int) *brokenLimit { return e.gpuBound(e.amount(gpus), false) }
 
 // tooLargeFor returns a limit that the gang exceeds by itself, so that waiting does not help. If
-// there is no such limit, tooLargeFor returns nil. The parameter has is the number of GPUs that
+// there is no such limit, tooLargeFor returns nil. The parameter `has` is the number of GPUs that
 // count in addition to the gang's least size.
 func (e *entry) tooLargeFor(has int) *brokenLimit { return e.gpuBound(e.amount(has+e.least()), true) }
 

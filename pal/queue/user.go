@@ -86,7 +86,7 @@ type brokenLimit struct {
 }
 
 // gpuBound returns the limit of the tenant, or of its user, that the additional GPUs would exceed;
-// nil for none. If never is set, GPUs that are already held do not count. Then the result is a
+// nil for none. If `never` is set, GPUs that are already held do not count. Then the result is a
 // limit that the request exceeds by itself.
 func (t *tenant) gpuBound(user string, gpus float64, never bool) *brokenLimit {
 	user = ShownUser(user)

@@ -145,7 +145,7 @@ func Unread(cause string) Reason { return Reason{Kind: Error, Cause: cause} }
 // IsZero reports whether there is no reason.
 func (r Reason) IsZero() bool { return r.Kind == "" }
 
-// Or returns r. If r is no reason, Or returns o.
+// Or returns r, or o if r is no reason.
 func (r Reason) Or(o Reason) Reason {
 	if r.IsZero() {
 		return o

@@ -182,7 +182,8 @@ func (e *clairvoyantEngine) decide() {
 	e.freed = 0
 }
 
-// muchWorse is the ratio of a gang's cost to its least cost above which other gangs move for it.
+// If a gang's cost exceeds muchWorse times its lowest possible cost, other gangs move to make room
+// for it.
 const muchWorse = 1.2
 
 // badlyPlaced returns the running gangs that cost much more than they would alone on the cluster.

@@ -29,7 +29,8 @@ type Lines struct {
 }
 
 // Distribution returns the cumulative distribution of the values, as percentages of the total count
-// all. If there are fewer than all values, the missing ones count as larger than any other value.
+// `all`. If there are fewer than `all` values, the missing values count as larger than any other
+// value.
 func Distribution(values []float64, all int) []Point {
 	asc := slices.Sorted(slices.Values(values))
 	points := make([]Point, len(asc))

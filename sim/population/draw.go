@@ -19,7 +19,8 @@ type Outliers struct {
 	count    int
 }
 
-// AsMeasured makes each GPU an outlier with the measured share of outlier runs as probability.
+// AsMeasured makes each GPU an outlier with a probability equal to the measured share of outlier
+// runs.
 func AsMeasured() Outliers { return Outliers{measured: true} }
 
 // Exactly makes k of the GPUs outliers.
@@ -153,7 +154,7 @@ func find(tables []Table, cluster, app string) (Table, bool) {
 	return Table{}, false
 }
 
-// drawScores draws the scores of a GPU. Every spec takes the same number of random draws.
+// drawScores draws the scores of a GPU. Every spec takes the same number of random numbers.
 func (s Spec) drawScores(g *GPU, tables [pal.NumClasses]Table, rng *rand.Rand) {
 	common := normal(rng.Float64())
 	for c := range tables {
@@ -171,8 +172,8 @@ func normal(u float64) float64 {
 	return math.Sqrt2 * math.Erfinv(2*math.Max(u, 1e-12)-1)
 }
 
-// drawOutliers draws the outliers. It is called last, so that outliers do not change other draws.
-// If a cluster's measurements have no outliers, the outliers are Longhorn's.
+// drawOutliers draws the outliers. Draw calls drawOutliers last, so that outliers do not change
+// other draws. If a cluster's measurements have no outliers, the outliers are Longhorn's.
 func (s Spec) drawOutliers(gpus []GPU, rng *rand.Rand) {
 	own, _ := find(s.Tables, s.Cluster, "resnet50")
 	tail := own

@@ -30,8 +30,9 @@ type Table struct {
 	// Noise is the median of the GPUs' relative run-to-run standard deviations, estimated from the
 	// median absolute deviation. Only GPUs with at least 3 runs count; 0 if there are no such GPUs.
 	Noise float64
-	// OutlierShare is the share of runs of at least OutlierFrom times the median. OutlierQuantiles
-	// are the quantiles of the times of these runs, divided by MedianTime, at even steps.
+	// OutlierShare is the share of runs that take at least OutlierFrom times the median.
+	// OutlierQuantiles are the quantiles of the times of these runs, divided by MedianTime, at even
+	// steps.
 	OutlierShare     float64
 	OutlierQuantiles []float64
 }

@@ -27,7 +27,7 @@ import (
 // as 30d or 2026-11-01; "": no limit.
 type PastRuns func(since, until string) ([]accounting.Run, error)
 
-// Command is the command. Its fields are what differs between programs.
+// Command is the command simulate. Programs differ in its fields.
 type Command struct {
 	Past PastRuns // for -from-history
 	// ReadTrace reads the file of -trace; nil: [trace.ReadFile].
