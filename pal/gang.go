@@ -22,7 +22,7 @@ type Gang struct {
 	MemberSets []MemberSet
 	// MaxTier is the job's hard locality limit; 0 means none.
 	MaxTier Tier
-	// Speeds has the gang's speed on each GPU model; empty: unknown.
+	// Speeds has the gang's speed on each GPU model; empty means unknown.
 	Speeds Speeds
 	// Replicas reports whether the members work independently, as the members of a service do: each
 	// set is spread evenly over nodes, and distance costs nothing. Replicas have no MaxTier.

@@ -52,8 +52,8 @@ type Resources struct {
 	CPU      int // MHz
 	MemoryMB int
 	DiskMB   int
-	// PerNode is the maximum number of members on one node (with Nomad's distinct_hosts: 1); 0
-	// means as many as fit. PerNode is not used in the free resources of a node.
+	// PerNode is the maximum number of members on one node (1 with Nomad's distinct_hosts); 0 means
+	// as many as fit. PerNode is not used in the free resources of a node.
 	PerNode int
 }
 

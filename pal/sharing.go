@@ -105,8 +105,8 @@ func (c *Cluster) occupants(group int32) (on []presence) {
 	return on
 }
 
-// occupancy records which occupant has a part. If the occupant is unknown, now is the zero
-// Occupant. If a search takes the part in a what-if, before is the previous occupant, until the
+// occupancy records which occupant has a part. If the occupant is unknown, `now` is the zero
+// Occupant. If a search takes the part in a what-if, `before` is the previous occupant, until the
 // search releases the part.
 type occupancy struct{ now, before Occupant }
 
@@ -123,7 +123,7 @@ func (c *Cluster) SetOccupant(gpu int, o Occupant) {
 	*t = occupancy{now: o}
 }
 
-// occupant returns a member of the gang that has this number of parts, as an occupant of a GPU.
+// occupant returns the gang as an occupant of a GPU that has this number of parts.
 func (g *Gang) occupant(parts int) Occupant {
 	o := Occupant{Gang: g.ID, Class: g.class(), Parts: parts}
 	if g.Sharing != nil {
@@ -410,7 +410,7 @@ func (c *Cluster) mostOf(group int32, g *Gang, n int) int {
 	return min(n, most)
 }
 
-// apart hides parts from searches until back is called. Each GPU then shows only as many parts as
+// apart hides parts from searches until `back` is called. Each GPU then shows only as many parts as
 // the gang can get. The earlier occupant of a hidden part does not count as a neighbour.
 func (c *Cluster) apart(g Gang) (back func()) {
 	if g.Sharing == nil {

@@ -23,7 +23,8 @@ type Policy struct {
 	// any gang.
 	Queue    queue.Options
 	Preempts bool
-	// Estimate makes the queue's estimates of run times from a seed; nil: the estimates of Config.
+	// Estimate makes the queue's estimates of run times from a seed; nil means the estimates of
+	// Config.
 	Estimate func(seed uint64) Estimate
 	// Nomad is set for plain Nomad, whose jobs, cluster and seed come from Config.
 	Nomad *Nomad
@@ -31,7 +32,7 @@ type Policy struct {
 	Engine func(Config) (Outcome, error)
 }
 
-// Estimate returns the queue's estimate of a job's work; 0: no estimate.
+// Estimate returns the queue's estimate of a job's work; 0 means no estimate.
 type Estimate = func(i int, j trace.Job) time.Duration
 
 // Unbounded is a limit on waiting that no simulation reaches.

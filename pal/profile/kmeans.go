@@ -117,15 +117,15 @@ func (d *distinct) bestStarts(k int) []int {
 	return starts
 }
 
-// layer is one step of the dynamic program. The slice `prev` has the costs without the last
-// cluster, next has the costs with this cluster, and split has the start of this cluster.
+// layer is one step of the dynamic program. The slices prev and next have the costs without and
+// with the last cluster; split has the start of this cluster.
 type layer struct {
 	prev, next []float64
 	split      []int32
 }
 
-// fill computes next[lo…hi]. The best split lies between from and to, and never falls as the number
-// of values grows.
+// fill computes next[lo…hi]. The best split lies between `from` and `to`, and never falls as the
+// number of values grows.
 func (d *distinct) fill(l layer, lo, hi, from, to int) {
 	if lo > hi {
 		return

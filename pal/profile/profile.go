@@ -178,7 +178,8 @@ type Entry struct {
 	// Pending is the class that one session has indicated, with a score beyond the hysteresis. If a
 	// second session goes in the same direction, the class changes. 0 means no class.
 	Pending int `json:"pending,omitempty"`
-	// Unmeasured is set if the GPU has no measurement. Then Score is 0 and Class is MaxClass.
+	// Unmeasured is set if the GPU has no measurement. If Unmeasured is set, Score is 0 and Class
+	// is MaxClass.
 	Unmeasured bool `json:"-"`
 }
 

@@ -115,7 +115,7 @@ func (p *asker) allowances(late bool) *allowances {
 	return as
 }
 
-// allowance returns the allowance of a limit whose unused part is left.
+// allowance returns the allowance of a limit whose unused part is `left`.
 func (as *allowances) allowance(b ceiling, left float64) *allowance {
 	a := as.of[b]
 	if a == nil {
@@ -125,8 +125,8 @@ func (as *allowances) allowance(b ceiling, left float64) *allowance {
 	return a
 }
 
-// ends returns the predicted end of a gang. If the gang waits, it is assumed to start at the given
-// time (starts). ok is false if the end is unknown.
+// ends returns the predicted end of a gang. If the gang waits, it is assumed to start at the time
+// `starts`.
 func (as *allowances) ends(v *entry, starts time.Duration) (at time.Duration, ok bool) {
 	if v.state == stopping {
 		return as.p.now, true

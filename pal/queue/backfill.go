@@ -150,8 +150,8 @@ func (e ending) frees() []int {
 
 // endings returns when GPUs come free for the head, the earliest time first. A gang frees GPUs when
 // it is expected to end, when it is stopped for the head, or when it gives back members. The call
-// also changes the what-if. Gangs that are being stopped, shrunk or moved leave their GPUs at once,
-// and the gangs that get these GPUs next hold them. The GPUs that are kept for a turn are held as
+// also changes the what-if. Gangs that are being stopped, shrunk or moved free their GPUs at once,
+// and the gangs that get these GPUs next take them. The GPUs that are kept for a turn are taken as
 // well. The functions in `back` undo these changes.
 func (p *planner) endings(r *reservation) (ends []ending, back []func()) {
 	if p.opt.Preempt {

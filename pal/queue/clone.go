@@ -65,8 +65,8 @@ type cloner struct {
 	turn      *turn
 }
 
-// of returns the copy of an entry, or nil for nil. The entry's gang can have left the Queue if an
-// earlier decision still refers to it.
+// of returns the copy of an entry, or nil for nil. The entry's gang may have left the Queue while
+// an earlier decision still refers to it.
 func (c *cloner) of(e *entry) *entry {
 	switch {
 	case e == nil:

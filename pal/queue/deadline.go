@@ -68,7 +68,7 @@ func (q *Queue) hurry(now time.Duration) {
 	}
 }
 
-// nextUrgency calls soon with the times at which deadlines come into danger, and with the times
+// nextUrgency calls `soon` with the times at which deadlines come into danger, and with the times
 // from which deadlines can no longer be met.
 func (bk *book) nextUrgency(soon func(time.Duration)) {
 	for _, e := range bk.dated {

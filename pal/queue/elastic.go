@@ -20,8 +20,9 @@ import (
 //     starts with fewer members if it then ends sooner, because their GPUs are closer together or
 //     include no outlier.
 //   - An elastic gang grows on GPUs that no waiting gang can use, if growing saves more than twice
-//     the cost of the restarts. Only savings during the average duration of recent loans count.
-//     Under load, other gangs soon need the GPUs, and then the members restart once more.
+//     the cost of the restarts. Only what the gang saves within the average duration of recent
+//     loans counts. Under load, other gangs soon need the GPUs, and then the members restart once
+//     more.
 //   - An elastic gang shrinks if a waiting gang of the same or a better level can then start. Its
 //     last members end first. The Queue tries to shrink gangs before it stops any gang. If neither
 //     is enough alone, the Queue does both. If the waiting gang's tenant would exceed its quota,
@@ -468,7 +469,7 @@ func (q *Queue) Settled(id string) {
 	}
 }
 
-// resizesFrom calls soon with each time at which an elastic gang may begin to shrink or grow. The
+// resizesFrom calls `soon` with each time at which an elastic gang may begin to shrink or grow. The
 // parameter `waiting` reports whether gangs wait.
 func (l *lending) resizesFrom(elastics []*entry, waiting bool, now time.Duration, soon func(time.Duration)) {
 	for _, e := range elastics {

@@ -128,7 +128,7 @@ func (r *openings) next(e *entry) (soonest, latest time.Duration, ok bool) {
 	return k.soonest, max(k.soonest, endOf(r.late, min(k.used, len(r.late)), r.p.now)), true
 }
 
-// endOf returns the time of the n-th end, counted from 1, or now if n is 0.
+// endOf returns the time of the n-th end, counted from 1, or the present time if n is 0.
 func endOf(ends []ending, n int, now time.Duration) time.Duration {
 	if n == 0 {
 		return now
@@ -326,7 +326,7 @@ type line struct {
 }
 
 // takeTurn moves the expected start of a gang to the first time when it can run beside the gangs
-// ahead in its line, unless it passes one of them, and books its GPUs.
+// ahead in its line, unless it can pass one of them. Then takeTurn books the gang's GPUs.
 func (p *asker) takeTurn(e *entry, w *Wait, room *timeline, passes bool) {
 	run, _, known := p.remainingRange(e)
 	if at, ok := room.first(w.From, e.gpus, run); ok && !passes {
@@ -398,7 +398,7 @@ func (p *asker) knownEnds(late bool) (ends []ending) {
 	return ends
 }
 
-// start finds the first time, but not before from, at which n GPUs are free for the duration run.
+// start finds the first time, not before `from`, at which n GPUs are free for the duration `run`.
 // It books these GPUs. ok is false if there is no such time. The method only counts GPUs, and
 // ignores where they are.
 func (t *timeline) start(from time.Duration, n int, run time.Duration) (at time.Duration, ok bool) {

@@ -16,8 +16,8 @@ type fitKind struct {
 }
 
 // room contains two cached answers for one kind of gang. The field `ever` reports whether the gang
-// would fit if none of the Queue's gangs ran. The field onceEnded reports whether the gang would
-// fit after all gangs that end have ended.
+// would fit if none of the Queue's gangs ran. The field onceEnded reports whether it would fit if
+// only gangs that never end kept their GPUs.
 type room struct{ ever, onceEnded answer }
 
 // answer is yes, no, or not known yet.

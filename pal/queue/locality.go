@@ -105,15 +105,15 @@ func (p *planner) onOutlier(e *entry) (pal.Found, bool) {
 	return f, ok && !p.holdsOut(e, f.Placement)
 }
 
-// anyGPU includes outliers in searches for the gang, until back is called.
+// anyGPU includes outliers in searches for the gang, until `back` is called.
 func (p *finder) anyGPU(e *entry) (back func()) {
 	e.within = pal.PMScore(math.Inf(1))
 	return func() { e.within = 0 }
 }
 
-// leastCost returns the gang's lowest possible cost: its cost after all gangs that end have ended.
-// For a service, leastCost returns the cost if none of the Queue's gangs ran. The cost is infinite
-// if the gang would not fit at all.
+// leastCost returns the gang's lowest possible cost: its cost if only gangs that never end kept
+// their GPUs. For a service, leastCost returns the cost if none of the Queue's gangs ran. The cost
+// is infinite if the gang would not fit at all.
 func (p *finder) leastCost(e *entry) float64 {
 	if len(e.job.Gang.Speeds) > 0 {
 		_, c := p.bestModel(e)

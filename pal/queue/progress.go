@@ -41,8 +41,8 @@ type reports struct {
 	beforeSure float64
 }
 
-// point is one report. It contains the part of its work that the gang said it had done (0 to 1),
-// and the work that the gang had really done by then, in time at cost 1.
+// point is one report. It contains the fraction of its work that the gang claimed to have done (0
+// to 1), and the work that the gang had really done by then, in time at cost 1.
 type point struct {
 	done float64
 	work time.Duration

@@ -112,8 +112,8 @@ func (p *finder) avoided(e *entry) int {
 	return n
 }
 
-// fitsLater reports whether the gang would fit after all gangs that end have ended. GPUs that the
-// pass holds for other gangs count as free, too.
+// fitsLater reports whether the gang would fit if only gangs that never end kept their GPUs. GPUs
+// that the pass holds for other gangs count as free, too.
 func (p *finder) fitsLater(g pal.Gang, policy pal.Policy) bool {
 	defer p.unmark(slices.Concat(p.thoseThatEnd(), p.held, p.hidden))()
 	_, fits := pal.Find(p.c, g, policy)
@@ -136,8 +136,8 @@ func (p *finder) thoseThatEnd() (gpus []int) {
 // that must not be stopped: no gang waits for the GPUs of such a service.
 func (p *finder) ends(e *entry) bool { return !e.job.Endless || p.mayStop(e) }
 
-// needsOutliers reports whether the gang would need outliers even after all gangs that end have
-// ended. The answer is cached by kind of gang.
+// needsOutliers reports whether the gang would need outliers even if only gangs that never end kept
+// their GPUs. The answer is cached by kind of gang.
 func (p *finder) needsOutliers(e *entry, policy pal.Policy) bool {
 	return p.kindOf(e).needsOutliers.of(func() bool { return !p.fitsLater(e.job.Gang, policy) })
 }

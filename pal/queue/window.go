@@ -257,7 +257,7 @@ func (p *finder) besideWindows(e *entry, closed []*indexedWindow) (pal.Found, bo
 	return p.search(e)
 }
 
-// withoutWindows makes searches ignore windows until back is called. Use it for questions that do
+// withoutWindows makes searches ignore windows until `back` is called. Use it for questions that do
 // not depend on the time, such as whether a gang could ever run.
 func (p *finder) withoutWindows() (back func()) {
 	was := p.windowless
@@ -265,7 +265,7 @@ func (p *finder) withoutWindows() (back func()) {
 	return func() { p.windowless = was }
 }
 
-// startingAt sets the start time (startTime) until back is called.
+// startingAt sets the start time (startTime) until `back` is called.
 func (p *finder) startingAt(at time.Duration) (back func()) {
 	p.startsAt = at
 	return func() { p.startsAt = 0 }

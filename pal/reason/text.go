@@ -812,7 +812,7 @@ func Second(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 MST
 // Moment writes a time to the minute, in UTC.
 func Moment(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 MST") }
 
-// lasting says from when to when a window lasts, or until when if it has begun.
+// lasting writes the beginning and the end of a window, or only the end if the window has begun.
 func lasting(r Reason) string {
 	if r.From.IsZero() {
 		return " until " + Moment(r.Until)

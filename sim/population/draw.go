@@ -35,7 +35,7 @@ type Spec struct {
 	// true correlation is unknown, because the sources name GPUs differently for each application.
 	// 0, as in PAL, draws classes independently.
 	Correlation float64
-	// IslandGPUs is the number of GPUs per NVLink island; 0: all GPUs of a node.
+	// IslandGPUs is the number of GPUs per NVLink island; 0 means all GPUs of a node.
 	IslandGPUs int
 	// Tables, if not nil, replace the product's [Tables]. The replacements have the same
 	// applications and clusters, but can have, for example, a quantile for every measured GPU.
@@ -167,7 +167,7 @@ func (s Spec) drawScores(g *GPU, tables [pal.NumClasses]Table, rng *rand.Rand) {
 	}
 }
 
-// normal is the standard normal quantile of u, bounded so that it is finite for u = 0.
+// normal returns the standard normal quantile of u, bounded so that it is finite for u = 0.
 func normal(u float64) float64 {
 	return math.Sqrt2 * math.Erfinv(2*math.Max(u, 1e-12)-1)
 }

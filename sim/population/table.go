@@ -42,7 +42,7 @@ func Probabilities() []float64 {
 	return []float64{0, .01, .025, .05, .1, .15, .2, .3, .4, .5, .6, .7, .8, .85, .9, .95, .975, .99, 1}
 }
 
-// Quantile is the score at probability u, 0…1, by linear interpolation.
+// Quantile returns the score at probability u, 0…1, by linear interpolation.
 func (t Table) Quantile(u float64) float64 {
 	probs := Probabilities()
 	if len(t.Quantiles) != len(probs) {

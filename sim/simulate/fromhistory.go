@@ -69,7 +69,7 @@ func ranFor(r accounting.Run) time.Duration {
 	return ran
 }
 
-// whyNot is why a run is left out of the trace; "" if the run is in the trace.
+// whyNot returns why a run is left out of the trace; "" if the run is in the trace.
 func whyNot(r accounting.Run, j trace.Job) string {
 	switch {
 	case r.State == accounting.Pending:

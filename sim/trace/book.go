@@ -382,7 +382,7 @@ func once(rows []run) []run {
 	return runs
 }
 
-// from is the time when the run starts; +Inf if unknown.
+// from returns the time when the run starts; +Inf if unknown.
 func (u run) from() float64 {
 	if u.start.ok {
 		return u.start.v

@@ -47,7 +47,7 @@ func text(r io.Reader) (*bufio.Reader, error) {
 	return b, nil
 }
 
-// rows reads the rows of a table, and keeps the current line.
+// rows reads the rows of a table, and counts the lines.
 type rows struct {
 	name   string
 	header []string // as in the file
