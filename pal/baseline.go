@@ -16,7 +16,7 @@ type baseline struct{ *search }
 
 // packed packs gangs as the artifact does, without regard to variability. A node with exactly the
 // needed number of free GPUs is preferred, then the fullest node that can hold the gang. If no
-// single node can hold the gang, packed fills the emptiest nodes one after the other.
+// single node can hold the gang, packed fills nodes one by one, the emptiest first.
 func (s baseline) packed() []Member {
 	best, bestFree := int32(-1), math.MaxInt
 	groups := s.groups()

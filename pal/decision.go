@@ -112,7 +112,7 @@ type Choice struct {
 }
 
 // Slowest returns the slowest GPU model (device group) that was chosen, or "" if no speeds are
-// known. The result `mixed` reports whether several models were chosen. Replicas can have several
+// known. The result `mixed` reports whether several models were chosen. Replicas can use several
 // models, and so can task groups that request different models.
 func (d *Decision) Slowest() (device string, mixed bool) {
 	for _, m := range d.Models { // the fastest first

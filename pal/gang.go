@@ -105,7 +105,7 @@ func plus(a, b int) int {
 	return a + b
 }
 
-// SingleGPUs is a gang of n one-GPU members. PAL's model of a job is such a gang.
+// SingleGPUs is a gang of n one-GPU members. PAL models each job as a gang of one-GPU members.
 func SingleGPUs(id string, class AppClass, n int) Gang {
 	return Gang{ID: id, Class: class, MemberSets: []MemberSet{{Members: n, GPUs: 1}}}
 }

@@ -93,8 +93,8 @@ func (s *search) walk() []Member {
 }
 
 // domain is the best place of one tier for a gang: the place that can hold the gang with the lowest
-// bin. On ties, the place with the most GPUs up to this bin wins, then the first place. The tie
-// rules are those of the artifact.
+// bin. On ties, the place with the most GPUs up to this bin wins, then the first place. The
+// artifact breaks ties in the same way.
 type domain struct {
 	v      int // lowest bin that works; len(values) if none does
 	free   int // GPUs up to bin v

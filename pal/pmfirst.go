@@ -191,7 +191,7 @@ func worstOf(slots []binSlots, n int) int {
 	return int(slots[len(slots)-1].v)
 }
 
-// byGroup yields the slots of one group after the other.
+// byGroup yields the slots group by group.
 func byGroup(all []binSlots) iter.Seq[[]binSlots] {
 	return func(yield func([]binSlots) bool) {
 		for from := 0; from < len(all); {

@@ -137,8 +137,8 @@ func (e *engine) unlessNever(s float64, ev event) {
 	}
 }
 
-// onlyFailures reports whether no more jobs arrive, and GPUs have failed more than hopeless times
-// since a gang last kept some work. Either GPUs fail too often for the remaining gangs, or these
+// onlyFailures reports whether no more jobs arrive, and GPUs have failed more than `hopeless` times
+// since a gang last saved some work. Either GPUs fail too often for the remaining gangs, or these
 // gangs can never start.
 func (e *engine) onlyFailures() bool {
 	if e.faults.inVain <= hopeless || e.next < len(e.jobs) {

@@ -69,8 +69,8 @@ type nomadEngine struct {
 	givenUp  int     // number of times that gangs gave up since a gang last began or ended
 }
 
-// Run simulates until every job has finished, or until the rest are deadlocked. Outcome.Stuck
-// counts the jobs that never finish because of a deadlock.
+// Run simulates until every job has finished, or until all remaining jobs are deadlocked.
+// Outcome.Stuck counts the jobs that never finish because of a deadlock.
 func (n Nomad) Run() (Outcome, error) {
 	e := newNomadEngine(n)
 	for _, j := range n.Jobs {

@@ -121,7 +121,7 @@ func Users(seed uint64) Estimate {
 	}
 }
 
-// asWritten rounds a time up to the next time that people write, such as 30 minutes or 1 day.
+// asWritten rounds a duration up to the next value that people write, such as 30 minutes or 1 day.
 func asWritten(d time.Duration) time.Duration {
 	const day, week = 24 * time.Hour, 7 * 24 * time.Hour
 	for _, round := range []time.Duration{15 * time.Minute, 30 * time.Minute, time.Hour, 2 * time.Hour, 4 * time.Hour,

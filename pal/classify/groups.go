@@ -25,8 +25,8 @@ type Groups struct {
 const MinJobs = 20
 
 // Learn groups the jobs that have enough readings. If all of these jobs have compute and memory
-// counters, Learn uses the counters. Otherwise, Learn uses the power. Learn returns an error if
-// fewer than [MinJobs] jobs have enough readings, or if the jobs do not form three groups.
+// counters, Learn uses the counters. Otherwise, Learn uses the power drawn. Learn returns an error
+// if fewer than [MinJobs] jobs have enough readings, or if the jobs do not form three groups.
 //
 // The order of the jobs does not change the groups: K-means starts from the least compute-bound
 // job, from the job farthest from that job, and from the job farthest from these two.

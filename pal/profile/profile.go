@@ -73,8 +73,8 @@ type Options struct {
 	// Created is the time of the calibration in RFC 3339; Build stores it unchanged.
 	Created string `json:"-"`
 	// Known contains the model of each existing GPU, by the GPU's id. The profile also lists the
-	// GPUs that have no sample, with an empty list of entries. For such GPUs, Lookup returns the
-	// last class.
+	// GPUs that have no sample, with an empty list of entries. For GPUs without a sample, Lookup
+	// returns the last class.
 	Known map[string]string `json:"-"`
 }
 

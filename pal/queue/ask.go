@@ -71,8 +71,8 @@ func ifTold(q *Queue, id string, estimates []time.Duration, ask func(e *entry)) 
 }
 
 // RemainingQuantiles returns quantiles of the predicted remaining run time of a gang, at cost 1.
-// The elements of parts are probabilities between 0 and 1. For an unknown gang, RemainingQuantiles
-// returns nil.
+// The elements of `parts` are probabilities between 0 and 1. For an unknown gang,
+// RemainingQuantiles returns nil.
 func (q *Queue) RemainingQuantiles(now time.Duration, id string, parts ...float64) []time.Duration {
 	e := q.entries[id]
 	if e == nil {

@@ -18,8 +18,8 @@ import (
 // The run time used is one that nine of ten similar gangs do not exceed.
 const inDanger = 2
 
-// urgency is the span of time in which a waiting gang's deadline is in danger. Before from, there
-// is enough time. After to, the deadline can no longer be met. hurry sets on to true during the
+// urgency is the span of time in which a waiting gang's deadline is in danger. Before `from`, there
+// is enough time. After `to`, the deadline can no longer be met. hurry sets `on` to true during the
 // span.
 type urgency struct {
 	on       bool
@@ -82,7 +82,7 @@ type Deadline struct {
 	// Of ten gangs that start at StartBy, nine end in time. A gang that starts after LostAt is
 	// expected to be late.
 	StartBy, LostAt time.Duration
-	// Urgent means that the deadline is in danger, so the gang goes first among those of its
+	// Urgent means that the deadline is in danger, so the gang goes first among the gangs of its
 	// tenant and priority. Lost means that the deadline can probably not be met.
 	Urgent, Lost bool
 	// Assumed is the run time that was assumed because there is neither an estimate nor a history.

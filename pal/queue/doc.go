@@ -133,7 +133,7 @@
 // # Elastic gangs
 //
 // A gang with [Job.Least] starts with as many members as fit, or with fewer if it then ends sooner.
-// The GPUs of members beyond the least are lent to the gang. The gang grows on GPUs that no waiting
+// The GPUs of members beyond Job.Least are lent to the gang. The gang grows on GPUs that no waiting
 // gang can use. If a waiting gang of the same or a better level needs GPUs, the elastic gang gives
 // members back. The Queue makes elastic gangs give members back before it stops any gang. The
 // comment in elastic.go has the rules.

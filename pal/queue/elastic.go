@@ -14,7 +14,7 @@ import (
 )
 
 // An elastic gang runs with as many members as fit: at least Job.Least, and at most all members of
-// its Gang. The GPUs of members beyond the least are lent to the gang, as in Volcano and KAI:
+// its Gang. The GPUs of members beyond Job.Least are lent to the gang, as in Volcano and KAI:
 //
 //   - An elastic gang starts with as many members as fit, and does not wait until more fit. It
 //     starts with fewer members if it then ends sooner, because their GPUs are closer together or
@@ -25,8 +25,9 @@ import (
 //     more.
 //   - An elastic gang shrinks if a waiting gang of the same or a better level can then start. Its
 //     last members end first. The Queue tries to shrink gangs before it stops any gang. If neither
-//     is enough alone, the Queue does both. If the waiting gang's tenant would exceed its quota,
-//     the elastic gang gives back only GPUs by which its own tenant exceeds its quota.
+//     shrinking nor stopping is enough alone, the Queue does both. If the waiting gang's tenant
+//     would exceed its quota, the elastic gang gives back only GPUs by which its own tenant exceeds
+//     its quota.
 //
 // After each start and each change of size, the gang keeps its size for twice the restart cost. A
 // waiting elastic gang counts with all its members in the queue, but a pass also tries to start it
@@ -292,7 +293,7 @@ func (p *planner) lends(v, e *entry, level int, freed freedGPUs) bool {
 }
 
 // keeps returns how many members the running gang v would keep if it gave back as many as it can
-// for the waiting gang e. The GPUs of the members that v would give back are added to freed.
+// for the waiting gang e. The GPUs of the members that v would give back are added to `freed`.
 func (p *planner) keeps(v, e *entry, level int, freed freedGPUs) (members int) {
 	members = len(v.placement.Members)
 	for ; members > v.job.Least && p.lends(v, e, level, freed); members-- {

@@ -183,7 +183,7 @@ type Backfill string
 const (
 	BackfillNone     Backfill = "none"     // no gang: strict order
 	BackfillReserved Backfill = "reserved" // gangs that do not delay the predicted start of the head (EASY)
-	// BackfillBestEffort lets all gangs start that fit, however long the head then waits, as
+	// BackfillBestEffort lets every gang start that fits, even if the head then waits longer, as
 	// Kueue's BestEffortFIFO does. BackfillBestEffort needs no run-time estimates.
 	BackfillBestEffort Backfill = "best-effort"
 )
@@ -230,7 +230,7 @@ func Default() Options {
 }
 
 // Placement returns the placement policy of that name, with the agent's defaults. Only the policy
-// PAL has such a default: [DefaultRoomForWide].
+// PAL has a default: [DefaultRoomForWide].
 func Placement(name pal.PolicyName) pal.Policy {
 	p := pal.Policy{Name: name}
 	if name == pal.PAL {

@@ -15,7 +15,7 @@ import (
 // Overdue gangs are served in addition to the queue, in order of submission, with a bounded share
 // of the GPU time. The package comment says what this guarantees.
 
-// account meters the GPU time of overdue gangs. While a large gang runs that started in its turn,
+// account meters the GPU time of overdue gangs. While a large gang that started in its turn runs,
 // the debt can grow without bound. A larger debt only delays the next turn.
 type account struct {
 	at    time.Duration // the time of the last update
@@ -145,7 +145,7 @@ func (p *pass) serveClaims() {
 	}
 }
 
-// longestOverdue returns the overdue gang that was submitted first, among those that can have a
+// longestOverdue returns the overdue gang that was submitted first, among the gangs that can have a
 // turn now. If there is none, it returns nil. A gang can have no turn in three cases: a limit or a
 // window keeps it waiting, other gangs are already being stopped for it, or enough GPUs will never
 // come free for it.

@@ -15,8 +15,8 @@ import (
 //
 // Two tenants are compared below their common parent. The branch of the waiting gang must stay
 // within its quota. The branch of the victim must be above its quota, even without the gangs that
-// are already being stopped. A gang stops as a whole, so the last victim can take its tenant below
-// its quota.
+// are already being stopped. A gang stops as a whole, so stopping the last victim can take its
+// tenant below its quota.
 func (p *pass) reclaim(e *entry) bool {
 	if !p.tree.quotas || p.claimOf(e) == 0 {
 		return false

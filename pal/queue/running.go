@@ -69,7 +69,7 @@ func (rs *runners) foreseeEnds(fs *foresight, now time.Duration) {
 	}
 }
 
-// expectEnd changes when a running gang is expected to end.
+// expectEnd sets the time at which a running gang is expected to end.
 func (rs *runners) expectEnd(e *entry, at time.Duration) {
 	if i, ok := slices.BinarySearchFunc(rs.byEnd, e, byEnd); ok {
 		rs.byEnd = slices.Delete(rs.byEnd, i, i+1)

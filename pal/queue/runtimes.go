@@ -157,8 +157,8 @@ func (fs *foresight) makeRoom() {
 type RunTimes struct {
 	Name   string `json:"name"`
 	Tenant string `json:"tenant,omitempty"`
-	// Last is the number of learned runs ([foresight.Lessons]) after the last run of this name.
-	// Names with the smallest Last are forgotten first.
+	// Last is the value of [foresight.Lessons] after the last run of this name. Names with the
+	// smallest Last are forgotten first.
 	Last int64 `json:"last"`
 	// Models are the GPU models of the runs.
 	Models []string `json:"models,omitempty"`

@@ -146,8 +146,8 @@ func (p *finder) needsOutliers(e *entry, policy pal.Policy) bool {
 // panic during a search, it returns the job that was searched for.
 func (q *Queue) Trying() string { return q.trying }
 
-// withoutRunning calls f. During the call, three kinds of GPUs are free: those of all running
-// gangs, those of starts that this pass has decided, and those that the pass holds.
+// withoutRunning calls f. During the call, the GPUs of all running gangs are free, and also the
+// GPUs of starts that this pass has decided, and the GPUs that it holds.
 func (p *finder) withoutRunning(f func()) { p.without(func(*entry) bool { return true }, f) }
 
 // withoutEnding does the same as withoutRunning, but gangs that never end (see ends) keep their

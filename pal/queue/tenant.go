@@ -535,7 +535,7 @@ type TenantUse struct {
 	// Priced is set if GPU hours are weighted by the price of the GPU model.
 	Priced bool `json:"priced,omitempty"`
 	// Share is the fraction of all GPU time to which the tenant's weight entitles it. Only tenants
-	// that have jobs or have used GPU time take part. Times is the tenant's fraction of the used
+	// that have jobs or have used GPU time have a share. Times is the tenant's fraction of the used
 	// GPU time divided by Share; 0 if no tenant has used GPU time.
 	Share float64 `json:"share"`
 	Times float64 `json:"times"`

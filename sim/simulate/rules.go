@@ -143,7 +143,7 @@ func (o *options) checkPolicy() error {
 	return nil
 }
 
-// orderName is the order of the queue; "" if the policy has no queue.
+// orderName returns the order of the queue; "" if the policy has no queue.
 func (o *options) orderName() string {
 	if p, ok := o.baseline(); ok {
 		return string(p.Queue.Order)
