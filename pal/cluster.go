@@ -300,7 +300,7 @@ func (c *Cluster) refresh(i int) {
 	c.stateHash ^= hashOfGPU(i)
 }
 
-// addUpTo adds d to the counts of the bin rank and all higher bins.
+// addUpTo adds d to the counts of the bin `rank` and all higher bins.
 func addUpTo[N uint16 | int32](upTo []N, rank uint16, d N) {
 	for b := int(rank); b < len(upTo); b++ {
 		upTo[b] += d

@@ -62,7 +62,7 @@ func (r Resources) Minus(o Resources, times int) Resources {
 	return Resources{CPU: r.CPU - times*o.CPU, MemoryMB: r.MemoryMB - times*o.MemoryMB, DiskMB: r.DiskMB - times*o.DiskMB}
 }
 
-// holds returns how many members with this need fit into r, but at most limit.
+// holds returns how many members with this need fit into r, but at most `limit`.
 func (r Resources) holds(need Resources, limit int) int {
 	if need == (Resources{}) {
 		return limit // most jobs of the simulator need only GPUs

@@ -34,7 +34,7 @@ func (s *search) fromSlots(groups []int32, limit int, choose func(all []binSlots
 	})
 }
 
-// eachSet places the member sets in the order given by compare. If compare is nil, the sets are
+// eachSet places the member sets in the order given by `compare`. If `compare` is nil, the sets are
 // placed in the job's order. The members are returned in the gang's order. Each set takes its GPUs
 // in the cluster, so that no later set gets the same GPUs. eachSet releases all GPUs at the end.
 func (s *search) eachSet(compare func(a, b int) int, place func(set int) []Member) []Member {
@@ -281,8 +281,8 @@ func (s *search) appendSlots(all []binSlots, set int, group int32, limit int) []
 	return all
 }
 
-// cutoff returns the first index at which the sum of the counts reaches need, or -1 if the sum is
-// always smaller. The counts before this index are subtracted from need.
+// cutoff returns the first index at which the sum of the counts reaches `need`, or -1 if the sum is
+// always smaller. The counts before this index are subtracted from `need`.
 func cutoff(counts []int, need *int) int {
 	for i, n := range counts {
 		if n >= *need {
@@ -293,9 +293,9 @@ func cutoff(counts []int, need *int) int {
 	return -1
 }
 
-// cutoffScore returns the first score at which the number of slots reaches need. perCount[i] is the
-// number of slots on groups with i GPUs of the worst bin. A group with i GPUs of the worst bin has
-// the score |i − demand|.
+// cutoffScore returns the first score at which the number of slots reaches `need`. perCount[i] is
+// the number of slots on groups with i GPUs of the worst bin. A group with i GPUs of the worst bin
+// has the score |i − demand|.
 func (s *search) cutoffScore(perCount []int, need *int) int {
 	most := len(perCount) - 1
 	for score := max(0, s.n-most); ; score++ {

@@ -54,8 +54,8 @@ func ParsePolicy(s string) (PolicyName, error) {
 	return ParseName("placement policy", s, Policies()...)
 }
 
-// ParseName returns the name in all that equals s. The error lists all names, and contains `what`,
-// which says what kind of name s is.
+// ParseName returns the name in `all` that equals s. The error lists all names, and contains
+// `what`, which says what kind of name s is.
 func ParseName[T ~string](what, s string, all ...T) (T, error) {
 	var names []string
 	for _, n := range all {

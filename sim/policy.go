@@ -94,8 +94,8 @@ func Wrong(f float64, seed uint64) Estimate {
 	}
 }
 
-// Reporting returns a function for [Config.Progress] with which a share of the jobs report the
-// progress that they have made.
+// Reporting returns a function for [Config.Progress] that makes a share of the jobs report their
+// progress.
 func Reporting(share float64, seed uint64) func(i int, done float64) float64 {
 	return func(i int, done float64) float64 {
 		if rand.New(rand.NewPCG(^seed, uint64(i))).Float64() >= share {

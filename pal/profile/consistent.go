@@ -51,7 +51,7 @@ func Consistent(samples []Sample) (kept []Sample, problems []string) {
 	return kept, problems
 }
 
-// dropImplausible adds the GPUs with an impossible time to problem. Dropping a GPU moves the
+// dropImplausible adds the GPUs with an impossible time to `problem`. Dropping a GPU moves the
 // medians of its groups, so dropImplausible checks these groups again.
 func dropImplausible(samples []Sample, problem map[string]string) {
 	groups, err := groupSamples(samples)

@@ -75,7 +75,7 @@ func (c comeback) compare(o comeback) int {
 }
 
 // opens returns the first time at which the unused part of the limit is at least much. ok is false
-// if that time is unknown. Call opens for gangs in the order of the queue.
+// if that time is unknown. Callers must call opens in the order of the queue.
 func (a *allowance) opens(much float64) (at time.Duration, ok bool) {
 	const rounding = 1e-9 // more than the rounding errors of sums of parts of GPUs
 	for len(a.ends) > 0 && (a.ends[0].at <= a.now || a.left+rounding < much) {
@@ -167,7 +167,7 @@ func (as *allowances) start(e *entry) (at time.Duration, ok bool) {
 	return at, true
 }
 
-// span is a predicted range of time. to is 0 if the range is unknown.
+// span is a predicted range of time. `to` is 0 if the range is unknown.
 type span struct{ from, to time.Duration }
 
 // underLimits returns, for each gang that waits for a limit, the range in which its limits are

@@ -267,7 +267,7 @@ func memberSets(g pal.Gang) string {
 	return g.Demand()
 }
 
-// all lists the waiting gangs, in no order.
+// all lists the waiting gangs, in no particular order.
 func (bk *book) all() iter.Seq[*entry] {
 	return func(yield func(*entry) bool) {
 		for _, b := range bk.live {

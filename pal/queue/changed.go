@@ -22,8 +22,8 @@ type Change struct {
 	Keeps int
 }
 
-// RoomFor returns a placement for a running gang after the edit, with ok true. If the edit must
-// wait, ok is false, and w contains the reason.
+// RoomFor returns a placement for a running gang after the edit of its job. If the edit must wait,
+// ok is false, and w contains the reason.
 //
 // The gang gets its own GPUs (Own), unless it requests additional GPUs and the head's reservation
 // includes its own GPUs. For other GPUs, the gang counts as submitted now, behind all waiting

@@ -69,9 +69,8 @@
 //     gangs until the question is answered, and update levels and deadlines. Three small effects
 //     are visible to the caller. First, if a question has computed a level, this level is not
 //     computed again before it is due. Second, if [Queue.RoomFor] or [Queue.TenantUse] is asked
-//     about a new namespace, it adds this namespace to the Queue. Third, [Queue.WaitsIf] deletes
-//     the time since when the gang has declined GPUs. So ask a clone if possible, as the placer
-//     does.
+//     about a new namespace, it adds this namespace to the Queue. Third, [Queue.WaitsIf] forgets
+//     since when the gang has declined GPUs. So ask a clone if possible, as the placer does.
 //   - [Queue.Clone] copies everything that the Queue changes in place. clone.go must handle each
 //     new field. In the copy, pointers to entries, claims, buckets, levels and tenants must point
 //     to copies. Slices and maps must be copied, unless the Queue only replaces them as a whole.
@@ -114,15 +113,15 @@
 // levels are powers of 4, so gangs of similar rank seldom stop each other. A preemptible gang can
 // start even on GPUs that are reserved for the head, unless priorities count and its priority is
 // lower than the head's. A preemptible gang can start on reserved GPUs even if the head cannot stop
-// it. The turns of overdue gangs bound the head's wait.
+// it. The turns of overdue gangs limit how long the head waits.
 //
 // Some waiting gangs delay no gang behind them: gangs that could not run even if no other gang ran,
 // gangs that wait for a service to end, and gangs that wait because of a limit or a window.
 // [Default] is the policy of the agent and of the simulator's tables.
 //
 // The Queue predicts the distribution of a gang's remaining run time. The prediction uses the
-// user's estimate or, without an estimate, finished runs of the same name. The runs submitted
-// closest in time to the gang count most. While the gang runs, its reports of progress count too
+// user's estimate or, without an estimate, finished runs of the same name. Runs whose submission is
+// close in time to the gang's count most. While the gang runs, its reports of progress count too
 // ([Queue.Reported]). The order [Adaptive] sorts preemptible gangs by the Gittins index of that
 // distribution, and other gangs by its mean.
 //

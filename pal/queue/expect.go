@@ -114,7 +114,7 @@ func (p *asker) openings() *openings {
 const mostOpenings = 100
 
 // next returns when the gang fits in the early and in the late simulation; ok is false if that is
-// unknown. Within a kind, call next for the gangs in the order of the queue.
+// unknown. Within a kind, callers must call next in the order of the queue.
 func (r *openings) next(e *entry) (soonest, latest time.Duration, ok bool) {
 	k := r.kind(e)
 	if r.tries++; k.never || r.tries > mostOpenings {

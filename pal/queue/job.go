@@ -131,7 +131,7 @@ type Options struct {
 	// LocalityWait lets a gang wait for GPUs that are faster or closer together if the gang would
 	// be much slower on the free GPUs. The gang waits for at most the time that the wait is
 	// expected to save. A gang that can be moved later waits for at most a quarter of the time that
-	// it would save. With LocalityWait, gangs can also move while others wait.
+	// it would save. With LocalityWait, gangs can move even while other gangs wait.
 	LocalityWait bool
 	// OutlierThreshold is the PM score above which a GPU is an outlier for a class. A gang does not
 	// use outliers, unless it could never run without them. With LocalityWait, a gang of one GPU
@@ -148,7 +148,7 @@ type Options struct {
 	// no quota and the weight 1.
 	Tenants map[string]Tenant
 	// FairShare puts gangs of different tenants in order: first the gangs of the tenant that has
-	// used the least GPU time for its weight. Order then sorts the gangs of one tenant.
+	// used the least GPU time relative to its weight. Order then sorts the gangs of one tenant.
 	FairShare bool
 	// HalfLife is the time after which used GPU time counts half; 0 means that only GPUs in use
 	// count.

@@ -64,8 +64,7 @@ func (ks *gangKinds) kindOf(e *entry) *fitKind {
 	return e.kind
 }
 
-// oncePerKind returns a function that computes the result of compute only once for each kind of
-// gang.
+// oncePerKind wraps `compute` so that it is called only once for each kind of gang.
 func oncePerKind[T any](q *Queue, compute func(*entry) T) func(*entry) T {
 	known := map[*fitKind]T{}
 	return func(e *entry) T {

@@ -72,7 +72,7 @@ type turn struct {
 	last      time.Duration // MaxWait after the beginning of the turn; bounds until
 	// Other gangs can start on kept GPUs if they are expected to end by the time `until`. Some
 	// gangs that hold kept GPUs must not be stopped. The time `until` is the latest expected end of
-	// these gangs, but at most last.
+	// these gangs, but at most `last`.
 	until time.Duration
 	// begins is the time when the gang is expected to start, because all gangs on the kept GPUs
 	// have then ended or can be stopped.

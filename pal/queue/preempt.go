@@ -11,10 +11,10 @@ import (
 )
 
 // preemptFor stops running gangs so that a waiting gang can start, and reports whether it did. If
-// no choice of victims is enough, it stops none. First it tries gangs of worse levels: the worst
-// level first and, within a level, the gang that started last. If that is not enough, it tries to
-// reclaim the tenant's quota (see reclaim). Last, preemptFor combines these two steps, and makes
-// elastic gangs give back members. Gangs whose GPUs are not needed keep running.
+// no choice of victims frees enough GPUs, no gang is stopped. First it tries gangs of worse levels:
+// the worst level first and, within a level, the gang that started last. If that is not enough, it
+// tries to reclaim the tenant's quota (see reclaim). Last, preemptFor combines these two steps, and
+// makes elastic gangs give back members. Gangs whose GPUs are not needed keep running.
 func (p *pass) preemptFor(e *entry) bool {
 	if !p.opt.Preempt || p.barring(e) != nil {
 		return false

@@ -415,7 +415,8 @@ func (p *pass) renew(t *tenant) bool {
 // compare decides which of the gangs a and b goes first. The gangs a and b are the first gangs of
 // two tenants, and claimA and claimB are their results of claimOf. A gang that stays within its
 // tenant's quota goes before a gang that would borrow. If the quotas make no difference, FairShare
-// puts the gang first whose tenant has the lower usage for its weight. Last, the keys decide.
+// puts the gang first whose tenant has the lower usage relative to its weight. Last, the keys
+// decide.
 func (ts *tenancy) compare(now time.Duration, a, b *entry, claimA, claimB uint8) int {
 	if c := cmp.Compare(claimB, claimA); c != 0 {
 		return c

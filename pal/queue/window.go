@@ -77,9 +77,9 @@ type indexedWindow struct {
 // window.
 const MaxWindows = 64
 
-// SetWindows replaces the windows. If there are more than MaxWindows windows, only the first
-// MaxWindows to begin are used. Call SetWindows again after a window has ended. Call SetWindows
-// also after the cluster was rebuilt, because GPU numbers have then changed.
+// SetWindows replaces the windows. If there are more than MaxWindows windows, only the MaxWindows
+// windows that begin first are used. Call SetWindows again after a window has ended. Call
+// SetWindows also after the cluster was rebuilt, because GPU numbers have then changed.
 func (q *Queue) SetWindows(ws []Window) {
 	ws = slices.Clone(ws)
 	slices.SortStableFunc(ws, func(a, b Window) int { return cmp.Compare(a.From, b.From) })

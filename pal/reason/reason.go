@@ -174,9 +174,9 @@ func (r Reason) Over(others ...Reason) Reason {
 // Same reports whether two reasons have the same kind and text.
 func (r Reason) Same(o Reason) bool { return r.Kind == o.Kind && r.String() == o.String() }
 
-// RedactedFor returns the reason with each job (namespace/id) replaced by the result of name. This
-// is the job itself, or a placeholder if the reader must not see the job. It leaves Cause
-// unchanged.
+// RedactedFor returns the reason with each job (namespace/id) replaced by what `name` returns for
+// the job. The function `name` returns the job itself, or a placeholder if the reader must not see
+// the job. It leaves Cause unchanged.
 func (r Reason) RedactedFor(name func(job string) string) Reason {
 	all := func(jobs []string) (names []string) {
 		for _, job := range jobs {
