@@ -202,8 +202,8 @@ func (s *search) freeUpTo() []int {
 	return free
 }
 
-// addFree adds the group's available GPUs to free. Each element of free counts the GPUs up to one
-// bin value.
+// addFree adds the group's available GPUs to `free`. Each element of `free` counts the GPUs up to
+// one bin value.
 func (s *search) addFree(free []int, group int32) {
 	counts, to, b, n := s.counts(group), s.toValue[s.c.groups[group].model], 0, 0
 	for v := range free {

@@ -333,8 +333,8 @@ func zeros(buf *[]int, n int) []int {
 	return *buf
 }
 
-// For each bin value, addCapacity adds the capacity of the group to two slices. The slice slots
-// counts how many members of the first member set the group can hold. The slice gpus counts how
+// For each bin value, addCapacity adds the capacity of the group to two slices. The slice `slots`
+// counts how many members of the first member set the group can hold. The slice `gpus` counts how
 // many GPUs the group has for any member set.
 func (s *search) addCapacity(group int32, slots, gpus []int) {
 	ok := s.eligible(0, group)

@@ -174,8 +174,8 @@ func (f *Found) onModels(g Gang, p Policy) (all []OnModel) {
 	return all
 }
 
-// markModel marks the models of the placement. If a faster model had free GPUs, it sets the reason
-// why the gang did not get them.
+// markModel marks the models of the placement. If a faster model had free GPUs, markModel sets the
+// reason why the gang did not get them.
 func (d *Decision) markModel() {
 	taken, fastest := -1, -1
 	for i := range d.Models {

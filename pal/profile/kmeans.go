@@ -183,7 +183,7 @@ func Silhouette(values []float64, c Clustering) float64 {
 	return total / float64(len(values))
 }
 
-// distanceSum returns the sum of |v−x| over the values x in asc. The slice prefix has the prefix
+// distanceSum returns the sum of |v−x| over the values x in asc. The slice `prefix` has the prefix
 // sums of asc.
 func distanceSum(asc, prefix []float64, v float64) float64 {
 	n := len(asc)

@@ -35,7 +35,7 @@ type Shard map[string]string
 // fill the placer's memory.
 const maxProfile = 1 << 30
 
-// Shards cuts the packed profile into pieces of at most max bytes, including the items' names; 0
+// Shards cuts the packed profile into pieces of at most `max` bytes, including the items' names; 0
 // means [ShardBytes].
 func (p *Profile) Shards(max int) ([]Shard, error) {
 	max = cmp.Or(max, ShardBytes)

@@ -74,8 +74,8 @@ func (c comeback) compare(o comeback) int {
 	return cmp.Or(cmp.Compare(c.at, o.at), cmp.Compare(c.much, o.much))
 }
 
-// opens returns the first time at which the unused part of the limit is at least much. ok is false
-// if that time is unknown. Callers must call opens in the order of the queue.
+// opens returns the first time at which the unused part of the limit is at least `much`. ok is
+// false if that time is unknown. Callers must call opens in the order of the queue.
 func (a *allowance) opens(much float64) (at time.Duration, ok bool) {
 	const rounding = 1e-9 // more than the rounding errors of sums of parts of GPUs
 	for len(a.ends) > 0 && (a.ends[0].at <= a.now || a.left+rounding < much) {
@@ -87,7 +87,7 @@ func (a *allowance) opens(much float64) (at time.Duration, ok bool) {
 }
 
 // allowances predicts when limits let gangs start. Each gang is assumed to end at the start of the
-// range predicted for its end or, if late is set, at the end of this range. A gang without a
+// range predicted for its end or, if `late` is set, at the end of this range. A gang without a
 // predicted end never frees its part of a limit.
 type allowances struct {
 	p    *asker

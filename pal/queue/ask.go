@@ -46,8 +46,9 @@ func (q *Queue) StartsIf(now time.Duration, c *pal.Cluster, id string, estimates
 	return starts
 }
 
-// ifTold calls ask once for each estimate. During the call, the waiting gang has this estimate, and
-// the place in the queue that follows from it. Afterwards the gang has its original estimate again.
+// ifTold calls `ask` once for each estimate. During the call, the waiting gang has this estimate,
+// and the place in the queue that follows from it. Afterwards the gang has its original estimate
+// again.
 func ifTold(q *Queue, id string, estimates []time.Duration, ask func(e *entry)) {
 	e := q.entries[id]
 	if e == nil || e.state != waiting || len(estimates) == 0 {

@@ -24,8 +24,8 @@ type claim struct {
 }
 
 // reason returns why the claim's gang waits: Stopping if at least one victim is being stopped,
-// otherwise Shrinking. The results stop and shrink list the IDs of the victims that are stopped and
-// shrunk.
+// otherwise Shrinking. The results `stop` and `shrink` list the IDs of the victims that are stopped
+// and shrunk.
 func (c *claim) reason() (r reason.Kind, stop, shrink []string) {
 	for _, v := range c.victims {
 		if len(v.target.Members) > 0 {

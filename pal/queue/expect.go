@@ -381,8 +381,8 @@ func (p *asker) timeline(ends []ending) *timeline {
 }
 
 // knownEnds returns the expected ends of the running gangs, the earliest first. The expected end of
-// a gang is the start of the range predicted for its end or, if late is set, the end of this range.
-// Services, and gangs whose end can only be guessed, are omitted.
+// a gang is the start of the range predicted for its end or, if `late` is set, the end of this
+// range. Services, and gangs whose end can only be guessed, are omitted.
 func (p *asker) knownEnds(late bool) (ends []ending) {
 	for _, e := range p.running {
 		left, longest, ok := p.remainingRange(e)

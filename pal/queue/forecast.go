@@ -179,10 +179,10 @@ func (f *forecasts) byLength(now time.Duration) []length {
 }
 
 // predictStart returns the range in which eight of ten gangs that are similar to this waiting gang
-// start. The range is unknown if waits is empty. ahead is the number of GPUs that gangs ahead
+// start. The range is unknown if `waits` is empty. `ahead` is the number of GPUs that gangs ahead
 // request. The range spans from the first to the ninth decile of the other gangs' stored waits,
-// weighted by likeness. The range begins no earlier than soonest, the time when enough GPUs become
-// free. Both ends are then moved by the factors that were learned from earlier ranges.
+// weighted by likeness. The range begins no earlier than `soonest`, the time when enough GPUs
+// become free. Both ends are then moved by the factors that were learned from earlier ranges.
 func (f *forecasts) predictStart(now time.Duration, e *entry, ahead int, soonest time.Duration, waits []length) prediction {
 	r := prediction{waitFeatures: alike(now, e, ahead), at: now}
 	if len(waits) == 0 {

@@ -29,7 +29,7 @@ const (
 	yes
 )
 
-// of returns the answer. If the answer is not known yet, the method calls ask and stores the
+// of returns the answer. If the answer is not known yet, the method calls `ask` and stores the
 // result.
 func (a *answer) of(ask func() bool) bool {
 	if *a == unknown {

@@ -89,9 +89,9 @@ type Progress struct {
 	Tells bool
 }
 
-// Reported records that a running gang has done the fraction done of its work, from 0 to 1. Numbers
-// outside this range are ignored. Reports of services, and of gangs that do not run, are ignored,
-// too.
+// Reported records that a running gang has done the fraction `done` of its work, from 0 to 1.
+// Numbers outside this range are ignored. Reports of services, and of gangs that do not run, are
+// ignored, too.
 func (q *Queue) Reported(now time.Duration, id string, done float64) {
 	e := q.entries[id]
 	if e == nil || e.state < running || e.job.Endless || !(done >= 0 && done <= 1) {

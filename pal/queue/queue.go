@@ -465,7 +465,7 @@ func (q *Queue) Reconsider(f func(id string, g pal.Gang) pal.Gang) {
 	})
 }
 
-// changeEach calls `change` for every entry, and then calls Changed. When change is called for a
+// changeEach calls `change` for every entry, and then calls Changed. When `change` is called for a
 // waiting entry, the entry is in no bucket.
 func (q *Queue) changeEach(change func(*entry)) {
 	var queued []*entry

@@ -70,7 +70,7 @@ func (ts *tenancy) quotas(e, v *entry, freed freedGPUs) (within, over bool) {
 }
 
 // outranks reports whether a waiting gang e can take the GPUs of a running gang v. Two of three
-// conditions must hold: e's level is better than v's (parameter better), e's tenant stays within
+// conditions must hold: e's level is better than v's (parameter `better`), e's tenant stays within
 // its quota, v's tenant is above its quota.
 func (ts *tenancy) outranks(better bool, v, e *entry, freed freedGPUs) bool {
 	within, over := ts.quotas(e, v, freed)

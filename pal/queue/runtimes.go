@@ -289,9 +289,9 @@ type nearKind struct {
 	stops bool
 }
 
-// foresee applies ask to the distribution of the gang's remaining run time, and returns the result.
-// For gangs that have not run yet, one result per nearKind is cached. The function `kept` returns
-// the cache field for this result.
+// foresee applies `ask` to the distribution of the gang's remaining run time, and returns the
+// result. For gangs that have not run yet, one result per nearKind is cached. The function `kept`
+// returns the cache field for this result.
 func (fs *foresight) foresee(e *entry, now time.Duration, kept func(*foreseen) *time.Duration, ask func(remainingRunTime) time.Duration) time.Duration {
 	h := fs.runTimes[e.job.Name]
 	if h == nil || e.job.Estimate > 0 || e.work(now) > 0 {

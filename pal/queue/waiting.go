@@ -326,7 +326,7 @@ func (p *asker) inOrder() []*entry {
 // reason returns the first reason to wait that applies to a gang without a claim. The parameter
 // `free` is the number of free GPUs that the gang can use. The parameter `head` is the first gang
 // ahead that waits for GPUs, or nil. If the gang is a service that must wait until another gang has
-// run, spares is this other gang.
+// run, `spares` is this other gang.
 func (p *asker) reason(e, head *entry, free int) (r reason.Kind, spares *entry) {
 	if e.state == starting {
 		return reason.Starting, nil

@@ -200,8 +200,8 @@ func AllRedactedFor(rs []Reason, name func(job string) string) (redacted []Reaso
 	return redacted
 }
 
-// Shorten applies cut to all messages in the reason that come from elsewhere. It reports whether
-// cut changed any of them.
+// Shorten applies `cut` to all messages in the reason that come from elsewhere. It reports whether
+// `cut` changed any of them.
 func (r *Reason) Shorten(cut func(string) string) bool {
 	was := r.Cause
 	r.Cause = cut(was)

@@ -86,7 +86,7 @@ func (c *canvas) axes(x, y scale) {
 	c.upright(areaTop+areaHeight/2, y.axis.Label)
 }
 
-// rows draws the grid lines of a vertical axis, from height top downwards.
+// rows draws the grid lines of a vertical axis, from the height `top` downwards.
 func (c *canvas) rows(y scale, top, height float64) {
 	for _, v := range y.ticks {
 		at := top + height*(1-y.at(v))

@@ -57,8 +57,8 @@ func (s scale) at(v float64) float64 {
 	return min(1, max(0, (v-lo)/(hi-lo)))
 }
 
-// linearTicks returns at most eight multiples of 1, 2 or 5 times a power of ten; first and last
-// enclose lo and hi.
+// linearTicks returns at most eight multiples of 1, 2 or 5 times a power of ten; the results
+// `first` and `last` enclose `lo` and `hi`.
 func linearTicks(lo, hi float64) (first, last float64, ticks []float64) {
 	if hi <= lo {
 		hi = lo + 1
