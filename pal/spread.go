@@ -10,8 +10,8 @@ import "slices"
 type SpreadOver struct {
 	// Weight is relative to the weights of the member set's other spreads.
 	Weight float64
-	// Values contains, for each device group, the number of the attribute's value on the group's
-	// node. Numbers begin at 0, and -1 means that the node lacks the attribute.
+	// Values contains, for each device group, the index of the attribute's value on the group's
+	// node. Indices begin at 0, and -1 means that the node lacks the attribute.
 	Values []int
 	// Targets is the number of members that should run on nodes with each value. Have is the number
 	// of members that already run on nodes with each value, without the members to place.

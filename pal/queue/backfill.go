@@ -44,7 +44,7 @@ func (p *planner) backfill(e *entry) (pal.Found, bool) {
 }
 
 // besideHead returns a placement for the gang that does not delay the head. A gang does not delay
-// the head if it ends before the head's start, or if it uses other GPUs than the head.
+// the head if it ends before the head's start, or if it uses none of the head's GPUs.
 func (p *planner) besideHead(e *entry) (pal.Found, bool) {
 	f, ok := p.find(e)
 	if !ok || p.head == nil || !p.delays(e, f) {

@@ -192,7 +192,7 @@ type attempt struct {
 	turn    *turn
 	// first is the gang that was tried. The field `starts` is the total number of starts before the
 	// attempt. Both fields are zero if there was no head, turn, claim or window, because all gangs
-	// of the bucket then fail in the same way. For gangs that share GPUs, starts is always set.
+	// of the bucket then fail in the same way. For gangs that share GPUs, `starts` is always set.
 	first  *entry
 	starts uint64
 }

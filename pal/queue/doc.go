@@ -153,10 +153,10 @@
 // MaxWait of the beginning of the turn.
 //
 // The Queue meters the GPU time that turns use: the time for which GPUs are kept idle, and the time
-// of gangs that started in their turn. Use above [Options.OverdueShare] of the cluster's GPU time
-// becomes a debt. The share pays off the debt over time, and no new turn begins before the debt is
-// paid. For a gang that could run, the Queue promises the following. N is the number of GPUs in the
-// cluster, T is the length of a turn, and no run is longer than L.
+// of gangs that started in their turn. Any use beyond [Options.OverdueShare] of the cluster's GPU
+// time becomes a debt. The share pays off the debt over time, and no new turn begins before the
+// debt is paid. For a gang that could run, the Queue promises the following. N is the number of
+// GPUs in the cluster, T is the length of a turn, and no run is longer than L.
 //
 //   - A turn starts its gang within MaxWait + L, even if estimates are wrong.
 //   - After a gang has become overdue, its turn begins within a bounded time. The bound is a sum

@@ -54,7 +54,7 @@ func (a point) paceTo(b point) float64 { return (b.done - a.done) / float64(b.wo
 
 // steady returns how steady the pace is, from 0 to 1. The result is the square of a ratio: the pace
 // in the slower half of the reports divided by the pace in the faster half. The halves are the
-// reports before and after middle.
+// reports before and after `middle`.
 func (r *reports) steady() float64 {
 	if r.middle == r.first {
 		return 1
@@ -148,9 +148,9 @@ func (e *entry) again(now time.Duration) reports {
 
 // reported returns what a gang's reports predict after the gang has done this much work: the work
 // of the whole run (length), the work that is left (left), and the weight of this prediction, from
-// 0 to 1 (sure). The prediction from before the last restart is used until the reports since then
-// have more weight. If the gang has run longer than predicted, the work that is left is assumed to
-// be the work since the latest report.
+// 0 to 1 (sure). The prediction from before the last restart is used until the reports since that
+// restart have more weight. If the gang has run longer than predicted, the work that is left is
+// assumed to be the work since the latest report.
 func (e *entry) reported(done time.Duration) (length, left time.Duration, sure float64) {
 	r := &e.reports
 	sure = (1 - math.Exp2(-float64(r.steps))) * math.Exp2(-float64(r.wrong)) * r.steady()

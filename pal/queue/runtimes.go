@@ -475,9 +475,10 @@ func (fs *foresight) sortedSamples(name string) []sample {
 }
 
 // nearness returns the weight of an earlier run in the prediction of a gang. The parameters a and b
-// are the numbers of the run and the gang among the submissions of the name. Near runs have more
-// weight, because users submit similar jobs one after the other. The weight is 1 for adjacent
-// submissions, 1/2 if there is one submission between them, 1/3 if there are two, and so on.
+// are the numbers of the run and the gang among the submissions of the name. Runs submitted close
+// to the gang have more weight, because users submit similar jobs one after the other. The weight
+// is 1 for adjacent submissions, 1/2 if there is one submission between them, 1/3 if there are two,
+// and so on.
 func nearness(a, b int64) float64 { return 1 / float64(max(1, a-b, b-a)) }
 
 // doubtOfMean is the weight of the unknown part for a gang that cannot be stopped. With the weight

@@ -429,9 +429,9 @@ func (ts *tenancy) compare(now time.Duration, a, b *entry, claimA, claimB uint8)
 	return a.key.compare(b.key)
 }
 
-// compareShares compares the usage of two tenants below their common parent, as Slurm's Fair Tree
-// does. For example, the usage of research counts in a comparison with sales, but not in a
-// comparison of research/vision with research/speech.
+// compareShares compares the usage of two tenants at the level below their common parent, as
+// Slurm's Fair Tree does. For example, the usage of research counts in a comparison with sales, but
+// not in a comparison of research/vision with research/speech.
 func (ts *tenancy) compareShares(now time.Duration, a, b *tenant) int {
 	a, b = apart(a, b)
 	if a == nil || b == nil { // the tenants are equal, or one contains the other

@@ -252,7 +252,7 @@ func (r Reason) MarshalJSON() ([]byte, error) {
 	return json.Marshal(fields(r))
 }
 
-// UnmarshalJSON reads the fields. It keeps the text only if the kind is unknown.
+// UnmarshalJSON reads the fields. UnmarshalJSON keeps the text only if the kind is unknown.
 func (r *Reason) UnmarshalJSON(text []byte) error {
 	type fields Reason
 	var f fields
