@@ -84,8 +84,8 @@ func (d *distinct) mean(lo, hi int) float64 {
 }
 
 // cost returns the inertia of one cluster of the distinct values lo…hi-1: Σx² − (Σx)²/n. The cost
-// is computed from prefix sums, in constant time. The result is at least 0, because rounding can
-// make the difference negative.
+// is computed from prefix sums, in constant time. The result is at least 0, even if rounding makes
+// the difference negative.
 func (d *distinct) cost(lo, hi int) float64 {
 	if hi-lo < 2 {
 		return 0

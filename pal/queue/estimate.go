@@ -83,7 +83,7 @@ func (fs *foresight) learnSilent(e *entry, now time.Duration) {
 	fs.takeSilent()
 }
 
-// takeSilent sets usual, the run time that is assumed for gangs without an estimate. The assumed
+// takeSilent sets `usual`, the run time that is assumed for gangs without an estimate. The assumed
 // run time is DefaultRuntime times a power of two, so that it seldom changes. Each change sorts all
 // waiting gangs again.
 func (fs *foresight) takeSilent() {

@@ -244,7 +244,7 @@ func (p *pass) checkForecast() {
 	}
 }
 
-// byKey returns the waiting gangs sorted by key. Without turns of overdue gangs, the queue has the
+// byKey returns the waiting gangs sorted by key. If no overdue gang has a turn, the queue has the
 // same order.
 func (bk *book) byKey() []*entry {
 	return slices.SortedFunc(bk.all(), func(a, b *entry) int { return a.key.compare(b.key) })

@@ -79,8 +79,8 @@ type turn struct {
 	begins time.Duration
 }
 
-// foreseeTurn computes until and begins of the turn. The computation considers the gangs that hold
-// kept GPUs now, and the gangs that are about to get kept GPUs.
+// foreseeTurn computes `until` and `begins` of the turn. The computation considers the gangs that
+// hold kept GPUs now, and the gangs that are about to get kept GPUs.
 func (p *planner) foreseeTurn() {
 	t, on := p.turn, setOf(p.turn.placement.GPUs())
 	ends, back := p.endings(&reservation{head: t.by, stops: math.MinInt})

@@ -96,7 +96,7 @@ func (w Wait) String() string {
 	return fmt.Sprintf("#%d %s: %s", w.Position, w.Job, w.Why())
 }
 
-// Why returns what the gang waits for. It omits the times of a window, because only the caller can
+// Why returns what the gang waits for. Why omits the times of a window, because only the caller can
 // convert times since the caller's epoch.
 func (w Wait) Why() reason.Reason {
 	r := reason.Reason{Kind: w.Reason}

@@ -180,8 +180,8 @@ func (p *finder) find(e *entry) (pal.Found, bool) {
 // reservedFirst returns the result of a search that leaves out the windows that the gang can run
 // into. If the whole gang fits on GPUs that open windows reserve for it, it gets these GPUs, unless
 // it would then be much slower (muchWorse) than on the best free GPUs. Otherwise the reserved GPUs
-// would be idle, and the gang would take GPUs that other gangs can use. The result is always that
-// of the last call of search.
+// would be idle, and the gang would take GPUs that other gangs can use. reservedFirst always
+// returns the result of its last call of search.
 func (p *finder) reservedFirst(e *entry, search func(*entry, []*indexedWindow) (pal.Found, bool)) (pal.Found, bool) {
 	long := p.longest(e, p.now)
 	closed := p.closed(e, p.reach(e, p.startTime(), long, e.slower))

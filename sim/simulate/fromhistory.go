@@ -40,8 +40,8 @@ func ofRuns(runs []accounting.Run, c *pal.Cluster) trace.Trace {
 	return t
 }
 
-// jobOf turns a run into a job. The job's work is the time that the run ran, divided by the
-// predicted slowdown on its GPUs.
+// jobOf turns a run into a job. The job's work is the duration of the run, divided by the predicted
+// slowdown on its GPUs.
 func jobOf(r accounting.Run) trace.Job {
 	class := pal.ClassA
 	if c, err := pal.ParseAppClass(r.Class); err == nil {
