@@ -79,8 +79,7 @@ type load struct {
 	free, members int32
 }
 
-// spreadOut repeatedly puts one member on the device group with the most free GPUs. If several
-// groups have equally many free GPUs, the first of them is used.
+// spreadOut repeatedly puts one member on the device group with the most free GPUs.
 func (s baseline) spreadOut(set int) []Member {
 	k, left := s.g.MemberSets[set].GPUs, s.g.MemberSets[set].Members
 	loads := s.c.scratch.loads[:0]

@@ -32,7 +32,7 @@ func (o *SpreadOver) boost(value, used int) float64 {
 // spread places the gang member by member. Each member goes to the nodes with the highest boost. Of
 // these nodes, a replica goes to the nodes with the fewest members of its set. Among the remaining
 // nodes, the lowest cost wins. The result is nil if no member set must be spread, or if the gang
-// does not fit when it is spread. The caller then places the gang without spreads.
+// does not fit when it is spread.
 func (s *search) spread() []Member {
 	if !s.spreads() {
 		return nil

@@ -153,8 +153,7 @@ func (b *bucket) Pop() any {
 	return e
 }
 
-// after returns the first gang behind the key k whose expected run time is at most `long`. It
-// returns nil if there is no such gang.
+// after returns the first gang behind the key k whose expected run time is at most `long`.
 func (b *bucket) after(k key, long time.Duration) *entry {
 	var first *place
 	for i := range b.es {
@@ -210,10 +209,9 @@ func (q *Queue) sign(e *entry) {
 	e.kind = nil
 }
 
-// enqueue adds a gang to its bucket and to the lists of waiting gangs. The gang's expected run time
-// and key are computed here. While the gang waits, its expected run time and key change only
-// because of new history (see resort) or a deadline (see hurry). An elastic gang waits with its
-// full size.
+// enqueue adds a gang to its bucket and to the lists of waiting gangs. While the gang waits, its
+// expected run time and key change only because of new history (see resort) or a deadline (see
+// hurry). An elastic gang waits with its full size.
 func (q *Queue) enqueue(e *entry) {
 	e.state, e.settled, e.offered = waiting, false, -1
 	if e.elastic != nil {
@@ -367,7 +365,7 @@ func (q *Queue) resort() {
 }
 
 // indexByName adds a waiting gang to the index of waiting gangs. The key of the index is the name
-// whose history predicts a gang's run time. The method unindexByName removes the gang.
+// whose history predicts a gang's run time.
 func (fs *foresight) indexByName(e *entry) {
 	by := e.toldBy()
 	e.namePos = len(fs.named[by])

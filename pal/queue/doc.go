@@ -48,8 +48,8 @@
 // moves, claims).
 //
 // A gang's GPUs can change while it runs or is being stopped. Before each Decide, the caller
-// reports the exact GPUs of each running or stopping gang ([Queue.SetPlacement]). Reporting the
-// same placement again changes nothing. Gangs whose GPUs cannot have changed need no report.
+// reports the exact GPUs of each running or stopping gang ([Queue.SetPlacement]). Gangs whose GPUs
+// cannot have changed need no report.
 //
 // # What must stay true
 //

@@ -186,7 +186,7 @@ func (q *Queue) Stopping(id string) {
 	}
 }
 
-// newEntry checks a job, and returns a new entry for it. The caller enqueues or runs the entry.
+// newEntry checks a job, and returns a new entry for it.
 func (q *Queue) newEntry(j Job) (*entry, error) {
 	e := &entry{job: j, of: q.namespace(j.Tenant), gpus: j.Gang.GPUs(), slower: 1, seq: q.seq, before: j.Attained, doneBefore: j.Done, waited: j.Waited}
 	if j.Least > 0 {

@@ -218,8 +218,8 @@ func (r *Reason) Shorten(cut func(string) string) bool {
 // Error makes a reason usable as an error.
 func (r Reason) Error() string { return r.String() }
 
-// String returns the reason as text for people. The text is a clause without a period, to be shown
-// after a state and a colon. For an unknown kind, String returns the text that was in the JSON.
+// String returns the reason as text for people. For an unknown kind, String returns the text that
+// was in the JSON.
 func (r Reason) String() string {
 	write, known := texts[r.Kind]
 	switch {

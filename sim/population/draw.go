@@ -57,8 +57,7 @@ type GPU struct {
 	// Scores are the true times, per class A…D, relative to the median GPU. Times are the times in
 	// the source's unit, and Noise is the relative run-to-run standard deviation of the times.
 	Scores, Times, Noise [pal.NumClasses]float64
-	// Rates are the work per second, in the units of attr.RateUnit. Rates are comparable across
-	// models.
+	// Rates are the work per second, in the units of attr.RateUnit.
 	Rates [pal.NumClasses]float64
 }
 
