@@ -20,10 +20,10 @@ const marketMemory = 256
 // 0.5, 1, 2 and 4.
 const crowding = 4
 
-// price updates the prices of GPU models when a gang is submitted. The price of a model is the mean
-// speed of recent gangs on the model, weighted by the GPUs that they request. The older a gang, the
-// smaller its weight. A gang counts only for the models for which it has a speed. Prices are not
-// saved.
+// price updates the prices of GPU models when a gang is submitted or restored. The price of a model
+// is the mean speed of recent gangs on the model, weighted by the GPUs that they request. The older
+// a gang, the smaller its weight. A gang counts only for the models for which it has a speed.
+// Prices are not saved.
 func (ks *gangKinds) price(g pal.Gang) {
 	if len(g.Speeds) == 0 {
 		return
